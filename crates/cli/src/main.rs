@@ -1,0 +1,2 @@
+//! The `railnet` command.
+fn main() {}

@@ -1,0 +1,237 @@
+//! The one vocabulary of what happens in a run.
+//!
+//! Each event is defined once, here, and carries identity: which component, which queue pair, which packet, which work
+//! request. Statistics, captures, traces, the page, tests and the digest are [`Sink`]s of this stream. A sink is a type
+//! parameter: with [`NoSink`] the compiler removes every trace of it.
+
+use crate::id::{Component, Label, QueuePairNumber};
+use crate::psn::Psn;
+use crate::time::Time;
+use crate::units::Rate;
+
+/// Which packet: the queue pair that sent it, its sequence number, and the how-manieth transmission of it this was.
+///
+/// Responses carry the sequence numbers of the requests they answer; the opcode tells the two spaces apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PacketId {
+    /// The queue pair that sent it.
+    pub queue_pair: QueuePairNumber,
+    /// Its sequence number.
+    pub psn: Psn,
+    /// 0 for the first transmission, then counting.
+    pub transmission: u16,
+    /// The opcode byte of its base transport header.
+    pub opcode: u8,
+}
+
+/// A check that a NIC makes before it acts on a packet or a work request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Check {
+    /// The queue pair exists, is in a state to receive, and belongs to the sender.
+    QueuePair,
+    /// The sequence number is the expected one.
+    Sequence,
+    /// First, middle and last packets come in an order that makes a message.
+    OpcodeOrder,
+    /// The queue pair allows this kind of access.
+    QueuePairAccess,
+    /// A receive is posted, or a responder resource is free.
+    Resources,
+    /// The length is what the headers and the buffer allow.
+    Length,
+    /// The key is valid here, of the right protection domain.
+    Key,
+    /// The region or window grants this kind of access.
+    Permission,
+    /// Every byte lies inside the region or window.
+    Range,
+    /// The address is aligned as atomics need it.
+    Alignment,
+}
+
+/// Why a requester goes back and sends again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RetryReason {
+    /// No acknowledgement in time.
+    Timeout,
+    /// The responder asked for a sequence number.
+    SequenceNak,
+    /// A later answer shows that a READ or atomic response was lost.
+    ResponseLost,
+    /// The responder had no receive posted; its wait is over.
+    ReceiverNotReady,
+}
+
+/// Something that happened. Lengths are in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// The application handed a work request to a send queue.
+    WorkPosted {
+        /// The queue it was posted to.
+        queue_pair: QueuePairNumber,
+        /// The application's name for it.
+        work: u64,
+        /// Bytes of the message.
+        length: u32,
+        /// What its packets will be labelled.
+        label: Label,
+    },
+    /// The application handed a buffer to a receive queue.
+    ReceivePosted {
+        /// The queue pair, or `None` for a shared receive queue.
+        queue_pair: Option<QueuePairNumber>,
+        /// The application's name for it.
+        work: u64,
+        /// Bytes it can take.
+        length: u32,
+    },
+    /// The NIC began to execute a work request.
+    WorkStarted {
+        /// Its queue pair.
+        queue_pair: QueuePairNumber,
+        /// The application's name for it.
+        work: u64,
+        /// The sequence number of its first packet.
+        first: Psn,
+        /// How many sequence numbers it takes.
+        packets: u32,
+    },
+    /// A packet left the NIC.
+    PacketSent {
+        /// Which.
+        packet: PacketId,
+        /// The queue pair it goes to.
+        target: QueuePairNumber,
+        /// Bytes of payload.
+        length: u32,
+        /// Hash of its headers, length and ghost tag: what the run digest is made of.
+        fingerprint: u64,
+        /// The label of the work request it belongs to.
+        label: Label,
+    },
+    /// A packet arrived at its NIC and was not dropped at the door.
+    PacketReceived {
+        /// The queue pair it is for.
+        queue_pair: QueuePairNumber,
+        /// Its sequence number.
+        psn: Psn,
+        /// Its opcode byte.
+        opcode: u8,
+        /// Bytes of payload.
+        length: u32,
+    },
+    /// A NIC threw a packet away.
+    PacketDropped {
+        /// The queue pair in its header.
+        queue_pair: QueuePairNumber,
+        /// Its sequence number.
+        psn: Psn,
+        /// Its opcode byte.
+        opcode: u8,
+        /// Why, in words.
+        reason: &'static str,
+    },
+    /// A check was made.
+    Checked {
+        /// On which queue pair.
+        queue_pair: QueuePairNumber,
+        /// For which packet.
+        psn: Psn,
+        /// What was checked.
+        check: Check,
+        /// What came of it.
+        passed: bool,
+    },
+    /// Payload was written to memory.
+    DataPlaced {
+        /// By which queue pair.
+        queue_pair: QueuePairNumber,
+        /// From which packet.
+        psn: Psn,
+        /// Where.
+        address: u64,
+        /// How many bytes.
+        length: u32,
+    },
+    /// A completion was put on a completion queue.
+    Completed {
+        /// The queue pair whose work it was.
+        queue_pair: QueuePairNumber,
+        /// The completion queue.
+        queue: u32,
+        /// The application's name for the work.
+        work: u64,
+        /// The verbs status number; 0 is success.
+        status: u8,
+    },
+    /// A queue pair changed its state; the numbers are those of the verbs interface.
+    StateChanged {
+        /// Which.
+        queue_pair: QueuePairNumber,
+        /// The old state.
+        from: u8,
+        /// The new one.
+        to: u8,
+    },
+    /// A requester goes back to send again.
+    Retransmitting {
+        /// Which.
+        queue_pair: QueuePairNumber,
+        /// From which sequence number on.
+        from: Psn,
+        /// Why.
+        reason: RetryReason,
+    },
+    /// Congestion control set another sending rate.
+    RateChanged {
+        /// Of which queue pair.
+        queue_pair: QueuePairNumber,
+        /// The new rate.
+        rate: Rate,
+    },
+}
+
+/// Something that takes events in.
+pub trait Sink {
+    /// Whether events need to be made at all. Code that builds them sits behind this constant.
+    const ENABLED: bool = true;
+
+    /// Take in what happened at `at` in `source`.
+    fn record(&mut self, at: Time, source: Component, event: &Event);
+}
+
+/// The sink of those who do not watch: costs nothing.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct NoSink;
+
+impl Sink for NoSink {
+    const ENABLED: bool = false;
+
+    fn record(&mut self, _at: Time, _source: Component, _event: &Event) {}
+}
+
+impl<S: Sink> Sink for &mut S {
+    const ENABLED: bool = S::ENABLED;
+
+    fn record(&mut self, at: Time, source: Component, event: &Event) {
+        (**self).record(at, source, event);
+    }
+}
+
+/// Both sinks see everything, the first one first.
+impl<A: Sink, B: Sink> Sink for (A, B) {
+    const ENABLED: bool = A::ENABLED || B::ENABLED;
+
+    fn record(&mut self, at: Time, source: Component, event: &Event) {
+        self.0.record(at, source, event);
+        self.1.record(at, source, event);
+    }
+}
+
+/// Keeps everything, for tests and short runs.
+impl Sink for Vec<(Time, Component, Event)> {
+    fn record(&mut self, at: Time, source: Component, event: &Event) {
+        self.push((at, source, *event));
+    }
+}

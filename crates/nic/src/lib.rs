@@ -1,0 +1,1 @@
+//! One RDMA NIC as a value.
