@@ -30,6 +30,10 @@ id!(
     /// A component of a run that has a clock, dice and a digest of its own: a NIC, a switch, a link, a GPU.
     Component, "component"
 );
+id!(
+    /// A port of a NIC or a switch: where a link is plugged in.
+    Port, "port"
+);
 
 /// The number of a queue pair on its NIC: 24 bits on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -144,15 +144,24 @@ impl Div<u64> for Span {
     }
 }
 
-/// Prints with the largest unit that keeps it readable: `840 ps`, `2.5 us`, `67.109 ms`.
+/// Prints with the largest unit that keeps it readable, cut off after three decimals: `840 ps`, `2.5 us`, `67.108 ms`.
+/// With `{:#}` no digit is cut off (`67.108864 ms`), and the text reads back as the same span.
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [(u64, &str); 4] =
-            [(1_000_000_000_000, "s"), (1_000_000_000, "ms"), (1_000_000, "us"), (1_000, "ns")];
-        for (size, name) in UNITS {
+        const UNITS: [(u64, usize, &str); 4] = [
+            (1_000_000_000_000, 12, "s"),
+            (1_000_000_000, 9, "ms"),
+            (1_000_000, 6, "us"),
+            (1_000, 3, "ns"),
+        ];
+        for (size, digits, name) in UNITS {
             if self.0 >= size {
-                let thousandths = self.0 / (size / 1_000);
-                let text = format!("{}.{:03}", thousandths / 1_000, thousandths % 1_000);
+                let text = format!("{}.{:0digits$}", self.0 / size, self.0 % size);
+                let text = if f.alternate() {
+                    &text[..]
+                } else {
+                    &text[..text.len() - digits + 3]
+                };
                 let text = text.trim_end_matches('0').trim_end_matches('.');
                 return f.pad(&format!("{text} {name}"));
             }
@@ -163,19 +172,24 @@ impl fmt::Display for Span {
 
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_set() { Span(self.0).fmt(f) } else { f.pad("never") }
+        if self.is_set() {
+            Span(self.0).fmt(f)
+        } else {
+            f.pad("never")
+        }
     }
 }
 
+// Exact: two spans that differ must not look the same in a failed assertion.
 impl fmt::Debug for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        write!(f, "{self:#}")
     }
 }
 
 impl fmt::Debug for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        write!(f, "{self:#}")
     }
 }
 
@@ -189,7 +203,18 @@ mod tests {
         assert_eq!(Span::from_ns(2_500).to_string(), "2.5 us");
         assert_eq!(Span::from_ps(67_108_864_000).to_string(), "67.108 ms");
         assert_eq!(Span::from_secs(3).to_string(), "3 s");
+        assert_eq!(format!("{:>8}", Span::from_us(3)), "    3 us");
         assert_eq!(Time::NEVER.to_string(), "never");
+    }
+
+    #[test]
+    fn the_exact_form_keeps_every_picosecond() {
+        assert_eq!(format!("{:#}", Span::from_ps(67_108_864_000)), "67.108864 ms");
+        assert_eq!(
+            format!("{:#}", Span::from_ps(1_000_000_000_001)),
+            "1.000000000001 s"
+        );
+        assert_eq!(format!("{:?}", Time::from_ps(2_500_001)), "2.500001 us");
     }
 
     #[test]

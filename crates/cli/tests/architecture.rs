@@ -1,0 +1,270 @@
+//! The layers, as a test: which crate may use which. A new arrow is a decision about the design, so it has to be made
+//! here, in the table, and not in passing in a `Cargo.toml`. `docs/ARCHITECTURE.md` says why the arrows point this way.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Every crate there is or will be, without its `railnet-`, and those it may use.
+const ALLOWED: [(&str, &[&str]); 12] = [
+    ("core", &[]),
+    ("wire", &["core"]),
+    ("topology", &["core"]),
+    ("nic", &["core", "wire"]),
+    ("coll", &["core", "topology", "nic"]),
+    ("fabric", &["core", "wire", "topology", "nic"]),
+    ("job", &["core", "topology", "coll"]),
+    (
+        "sim",
+        &["core", "wire", "topology", "nic", "coll", "fabric", "job"],
+    ),
+    (
+        "formats",
+        &["core", "wire", "topology", "nic", "coll", "fabric", "job", "sim"],
+    ),
+    ("live", &["core", "wire", "topology", "nic", "coll"]),
+    ("railnet", LIBRARIES),
+    ("cli", LIBRARIES),
+];
+
+/// What the library for users and the command may use: everything below them.
+const LIBRARIES: &[&str] = &[
+    "core", "wire", "topology", "nic", "coll", "fabric", "job", "sim", "formats", "live", "railnet",
+];
+
+/// The crates that may touch the world: sockets, clocks, threads, files.
+const IMPURE: [&str; 2] = ["live", "cli"];
+
+/// What the library of a pure crate says, so that clippy refuses what `clippy.toml` lists.
+const PURE_LINE: &str = "#![deny(clippy::disallowed_methods, clippy::disallowed_types)]";
+
+/// What the checker needs to know of a crate.
+#[derive(Clone)]
+struct Crate {
+    package: String,
+    /// Railnet's own crates among its dependencies, and whether only its tests need them.
+    uses: Vec<(String, bool)>,
+    /// Its `Cargo.toml`.
+    manifest: String,
+    /// Its `src/lib.rs`, where it is a library.
+    library: Option<String>,
+}
+
+/// The name without its prefix. The library for users is called just `railnet`.
+fn short(package: &str) -> &str {
+    package.strip_prefix("railnet-").unwrap_or(package)
+}
+
+fn allowed(package: &str) -> Option<&'static [&'static str]> {
+    ALLOWED
+        .iter()
+        .find(|(name, _)| *name == short(package))
+        .map(|(_, uses)| *uses)
+}
+
+/// Everything that is wrong with these crates, one sentence each.
+fn violations(crates: &[Crate]) -> Vec<String> {
+    crates
+        .iter()
+        .flat_map(|one| match allowed(&one.package) {
+            Some(uses) => [wrong_arrows(one, uses), wrong_lints(one), wrong_purity(one)].concat(),
+            None => vec![format!(
+                "{} is not in the table of crates: decide what it may use and add it",
+                one.package
+            )],
+        })
+        .collect()
+}
+
+fn wrong_arrows(one: &Crate, allowed: &[&str]) -> Vec<String> {
+    let is_fine = |package: &str, only_tests: bool| {
+        // A crate's tests may ask for its own test helpers.
+        (only_tests && package == one.package) || allowed.contains(&short(package))
+    };
+    one.uses
+        .iter()
+        .filter(|(package, only_tests)| !is_fine(package, *only_tests))
+        .map(|(package, _)| {
+            let names = if allowed.is_empty() {
+                "none of ours".to_owned()
+            } else {
+                allowed.join(", ")
+            };
+            format!("{} uses {package}, but may use only: {names}", one.package)
+        })
+        .collect()
+}
+
+fn wrong_lints(one: &Crate) -> Vec<String> {
+    if short(&one.package) == "live" || has_workspace_lints(&one.manifest) {
+        return Vec::new();
+    }
+    vec![format!(
+        "{} does not opt in to the workspace's lints, which forbid unsafe code: write `[lints]` and `workspace = true`",
+        one.package
+    )]
+}
+
+fn has_workspace_lints(manifest: &str) -> bool {
+    let mut table = "";
+    manifest.lines().map(str::trim).any(|line| {
+        if line.starts_with('[') {
+            table = line;
+        }
+        let line: String = line.split_whitespace().collect();
+        (table == "[lints]" && line == "workspace=true")
+            || (table.is_empty() && line == "lints.workspace=true")
+    })
+}
+
+fn wrong_purity(one: &Crate) -> Vec<String> {
+    let is_impure = IMPURE.contains(&short(&one.package));
+    let says_so = |library: &String| library.lines().any(|line| line.trim() == PURE_LINE);
+    if is_impure || one.library.as_ref().is_some_and(says_so) {
+        return Vec::new();
+    }
+    vec![format!(
+        "{} is a pure crate: its src/lib.rs must say `{PURE_LINE}`",
+        one.package
+    )]
+}
+
+/// The crates of this workspace, as cargo sees them.
+fn workspace() -> Vec<Crate> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo runs this test, so it can be run");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo metadata writes JSON");
+    let packages = metadata["packages"].as_array().expect("metadata lists packages");
+    packages.iter().map(read_crate).collect()
+}
+
+fn read_crate(package: &Value) -> Crate {
+    let text = |value: &Value| value.as_str().expect("names and paths are strings").to_owned();
+    let manifest = PathBuf::from(text(&package["manifest_path"]));
+    let dependencies = package["dependencies"]
+        .as_array()
+        .expect("packages list dependencies");
+    // Those of the workspace have a path.
+    let ours = dependencies
+        .iter()
+        .filter(|dependency| dependency["path"].is_string());
+    let uses = ours.map(|dependency| (text(&dependency["name"]), dependency["kind"] == "dev"));
+    let library = manifest
+        .parent()
+        .map(|folder| folder.join("src/lib.rs"))
+        .filter(|path| path.exists());
+    Crate {
+        package: text(&package["name"]),
+        uses: uses.collect(),
+        manifest: read(&manifest),
+        library: library.as_deref().map(read),
+    }
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[test]
+fn the_workspace_keeps_to_its_layers() {
+    let crates = workspace();
+    assert!(
+        crates.iter().any(|one| one.package == "railnet-core"),
+        "no crates were found"
+    );
+    let found = violations(&crates);
+    assert!(found.is_empty(), "\n{}\n", found.join("\n"));
+}
+
+#[test]
+fn the_table_has_no_circles() {
+    // Every crate uses only crates above it in the table, so no chain of arrows comes back.
+    for (index, (name, uses)) in ALLOWED.iter().enumerate() {
+        for used in *uses {
+            let place = ALLOWED.iter().position(|(other, _)| other == used);
+            let is_above = place.is_some_and(|place| place < index || used == name);
+            assert!(is_above, "{name} uses {used}, which is not above it");
+        }
+    }
+}
+
+/// A crate that breaks no rule.
+fn good(package: &str, uses: &[&str]) -> Crate {
+    Crate {
+        package: package.to_owned(),
+        uses: uses.iter().map(|name| ((*name).to_owned(), false)).collect(),
+        manifest: "[package]\nname = \"x\"\n\n[lints]\nworkspace = true\n".to_owned(),
+        library: Some(format!("//! Documentation.\n{PURE_LINE}\n")),
+    }
+}
+
+#[test]
+fn a_good_graph_passes() {
+    let mut own_helpers = good("railnet-nic", &["railnet-core", "railnet-wire"]);
+    own_helpers.uses.push(("railnet-nic".to_owned(), true));
+    let mut short_form = good("railnet-core", &[]);
+    short_form.manifest = "lints.workspace = true\n[package]\n".to_owned();
+    let mut command = good("railnet-cli", &["railnet-core", "railnet-live", "railnet"]);
+    command.library = None;
+    let mut live = good("railnet-live", &["railnet-coll"]);
+    live.manifest.clear();
+    assert_eq!(
+        violations(&[own_helpers, short_form, command, live]),
+        Vec::<String>::new()
+    );
+}
+
+#[test]
+fn a_wrong_arrow_is_named() {
+    let graph = [
+        good("railnet-core", &[]),
+        good("railnet-nic", &["railnet-core", "railnet-fabric"]),
+    ];
+    assert_eq!(
+        violations(&graph),
+        ["railnet-nic uses railnet-fabric, but may use only: core, wire"]
+    );
+    assert_eq!(violations(&[good("railnet-core", &["railnet-wire"])]).len(), 1);
+    assert_eq!(violations(&[good("railnet-live", &["railnet-sim"])]).len(), 1);
+    assert_eq!(violations(&[good("railnet-sim", &["railnet-live"])]).len(), 1);
+}
+
+#[test]
+fn tests_are_no_way_around_the_table() {
+    let mut wire = good("railnet-wire", &["railnet-core"]);
+    wire.uses.push(("railnet-nic".to_owned(), true));
+    assert_eq!(violations(&[wire]).len(), 1);
+    // A crate that uses itself outside its tests is a mistake of another kind, and still one.
+    assert_eq!(violations(&[good("railnet-wire", &["railnet-wire"])]).len(), 1);
+}
+
+#[test]
+fn an_unknown_crate_is_named() {
+    let found = violations(&[good("railnet-extra", &[])]);
+    assert_eq!(
+        found,
+        ["railnet-extra is not in the table of crates: decide what it may use and add it"]
+    );
+}
+
+#[test]
+fn missing_lints_and_a_missing_line_are_named() {
+    let mut careless = good("railnet-wire", &[]);
+    careless.manifest = "[package]\nworkspace = true\n".to_owned();
+    careless.library = Some("//! Documentation.\n".to_owned());
+    let found = violations(&[careless.clone()]);
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found[0].contains("lints") && found[1].contains("pure"));
+    careless.package = "railnet-live".to_owned();
+    assert!(violations(&[careless]).is_empty());
+}

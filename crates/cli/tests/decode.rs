@@ -1,0 +1,219 @@
+//! `railnet decode` from outside: what it prints and how it exits.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests read and write their files themselves"
+)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn railnet(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_railnet"))
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+fn golden(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../testdata/rxe")
+        .join(name);
+    path.to_str().unwrap().to_owned()
+}
+
+fn scratch(name: &str, contents: &[u8]) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::write(&path, contents).unwrap();
+    path
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn a_line_per_packet_tells_what_it_is() {
+    let output = railnet(&["decode", &golden("cm_rping.pcap")]);
+    let lines = text(&output.stdout);
+    assert!(output.status.success());
+    assert_eq!(lines.lines().count(), 29);
+    let expected = [
+        "0.000000 us  10.77.0.3:55410 → 10.77.0.2:4791  UD SEND Only  qp 0x1",
+        "CM REQ",
+        "from 10.77.0.3:39971  to 10.77.0.2",
+        "158050.000000 us  10.77.0.2:50255 → 10.77.0.3:4791  RC Acknowledge  qp 0x67  psn 10170903  ACK  msn 1  0 B  ICRC good",
+        "RC READ Request  qp 0x67  psn 12140447  ack request  address 0x555cce2200e0  rkey 0x635f  length 100 B",
+        "CM DREP",
+    ];
+    for part in expected {
+        assert!(lines.contains(part), "{part} is missing in\n{lines}");
+    }
+    let refused = text(&railnet(&["decode", &golden("cm_reject_no_listener.pcap")]).stdout);
+    assert!(
+        refused.contains("CM REJ") && refused.contains("reason 8 (invalid service id)"),
+        "{refused}"
+    );
+    let v6 = text(&railnet(&["decode", &golden("v6_ud_send_33B.pcap")]).stdout);
+    assert!(
+        v6.contains("[fd77::3]:63843 → [fd77::2]:4791") && v6.contains("33 B"),
+        "{v6}"
+    );
+}
+
+#[test]
+fn json_lines_hold_every_field() {
+    let output = railnet(&["decode", "--json", &golden("rc_cas_match.pcap")]);
+    assert!(output.status.success());
+    let objects: Vec<serde_json::Value> = text(&output.stdout)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(objects.len(), 6);
+    assert_eq!(objects[4]["opcode"], "RC CmpSwap");
+    assert_eq!(objects[4]["opcode_number"], 0x13);
+    assert_eq!(objects[4]["qp"], 0x68);
+    assert_eq!(objects[4]["compare"], 0x9791_8b85_7f79_736d_u64);
+    assert_eq!(objects[4]["source"], "10.77.0.3");
+    assert_eq!(objects[5]["icrc_is_good"], true);
+}
+
+#[test]
+fn a_check_passes_good_captures_and_fails_damaged_ones() {
+    let file = golden("rc_all_ops_mtu256_1000B.pcap");
+    let good = railnet(&["decode", "--check", &file]);
+    assert_eq!(good.status.code(), Some(0));
+    assert_eq!(
+        text(&good.stderr),
+        "good: 25 packets, 25 RoCE, 0 with a bad ICRC, 0 malformed\n"
+    );
+
+    let mut bytes = fs::read(&file).unwrap();
+    // A byte of the first packet's payload: behind file header, packet header, Ethernet, IP, UDP and BTH.
+    bytes[24 + 16 + 14 + 20 + 8 + 12 + 5] ^= 0x10;
+    let damaged = scratch("damaged.pcap", &bytes);
+    let bad = railnet(&["decode", "--check", damaged.to_str().unwrap()]);
+    assert_eq!(bad.status.code(), Some(1));
+    assert!(text(&bad.stdout).contains("ICRC BAD (found 0x"));
+    assert_eq!(
+        text(&bad.stderr),
+        "BAD: 25 packets, 25 RoCE, 1 with a bad ICRC, 0 malformed\n"
+    );
+    assert_eq!(
+        railnet(&["decode", damaged.to_str().unwrap()]).status.code(),
+        Some(0)
+    );
+
+    bytes[24 + 16 + 14 + 20 + 8] = 0xff;
+    let unknown = scratch("unknown-opcode.pcap", &bytes);
+    let malformed = railnet(&["decode", "--check", unknown.to_str().unwrap()]);
+    assert_eq!(malformed.status.code(), Some(1));
+    assert!(
+        text(&malformed.stdout).contains("malformed:  BTH opcode 0xff"),
+        "{}",
+        text(&malformed.stdout)
+    );
+}
+
+#[test]
+fn pause_frames_and_foreign_packets_are_named() {
+    use railnet_wire::capture::{LinkType, PcapngWriter, Timestamp};
+    use railnet_wire::{Mac, Pause};
+    let mut pause = Pause::default();
+    pause.quanta[3] = Some(0xffff);
+    pause.quanta[4] = Some(0);
+    let mut arp = [0; 60];
+    arp[12..14].copy_from_slice(&[0x08, 0x06]);
+    let mut writer = PcapngWriter::new(Vec::new()).unwrap();
+    let port = writer.interface("port", LinkType::ETHERNET, 12).unwrap();
+    writer
+        .write(
+            port,
+            Timestamp::new(0, 5),
+            &pause.to_frame(Mac([2, 0, 0, 0, 0, 1])),
+            &[],
+        )
+        .unwrap();
+    writer
+        .write(port, Timestamp::new(0, 80_007), &arp, &["not ours", "\x1b[2J"])
+        .unwrap();
+    let file = scratch("pause.pcapng", &writer.finish().unwrap());
+    let output = railnet(&["decode", "--check", file.to_str().unwrap()]);
+    let lines = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(
+        lines.contains("PFC pause  priority 3 65535 quanta  priority 4 resume"),
+        "{lines}"
+    );
+    let json = text(&railnet(&["decode", "--json", file.to_str().unwrap()]).stdout);
+    assert!(
+        json.contains(r#""interface_name":"port""#) && json.contains(r#""what":"ARP""#),
+        "{json}"
+    );
+    assert!(
+        lines.contains("0.080002 us  not RoCE:  ARP  # not ours  # \\u{1b}[2J\n"),
+        "{lines}"
+    );
+}
+
+#[test]
+fn what_cannot_be_read_is_an_error_with_a_reason() {
+    let text_file = scratch("notes.txt", b"no capture at all");
+    let empty = scratch("empty.pcap", b"");
+    let whole = fs::read(golden("rc_cas_match.pcap")).unwrap();
+    let cut = scratch("cut.pcap", &whole[..500]);
+    let directory = env!("CARGO_TARGET_TMPDIR");
+    let cases = [
+        (text_file.to_str().unwrap(), "not a pcap or pcapng capture"),
+        (empty.to_str().unwrap(), "the file is empty"),
+        (cut.to_str().unwrap(), "cut off at byte 500"),
+        (directory, "is a directory"),
+        ("/no/such/file.pcap", "cannot open /no/such/file.pcap"),
+    ];
+    for (file, reason) in cases {
+        let output = railnet(&["decode", file]);
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{file}: {message}");
+        assert!(
+            message.starts_with("error: ") && message.contains(reason),
+            "{file}: {message}"
+        );
+    }
+    // The packets before the cut are still printed.
+    assert_eq!(
+        text(&railnet(&["decode", cut.to_str().unwrap()]).stdout)
+            .lines()
+            .count(),
+        4
+    );
+}
+
+#[test]
+fn wrong_usage_exits_with_2_and_no_arguments_print_the_help() {
+    assert_eq!(railnet(&["decode"]).status.code(), Some(2));
+    assert_eq!(railnet(&["no-such-command"]).status.code(), Some(2));
+    let bare = railnet(&[]);
+    assert_eq!(bare.status.code(), Some(0));
+    assert!(text(&bare.stdout).contains("Usage: railnet"));
+    assert!(text(&railnet(&["decode", "--help"]).stdout).contains("Examples:"));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    use std::io::Read;
+    use std::process::Stdio;
+    let mut child = Command::new(env!("CARGO_BIN_EXE_railnet"))
+        .args(["decode", &golden("user_udp_socket_vs_rxe.pcap"), "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = [0; 10];
+    child.stdout.take().unwrap().read_exact(&mut first).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(
+        (output.status.code(), text(&output.stderr)),
+        (Some(0), String::new())
+    );
+}

@@ -1,0 +1,424 @@
+//! DCQCN (Zhu et al., SIGCOMM 2015): the sender cuts its rate on congestion notifications and wins it back by timer
+//! and byte counter, in three phases: fast recovery, additive and hyper increase.
+//!
+//! The paper cuts at each notification; NICs and the ns-3 model look at fixed intervals whether one came, and move
+//! alpha by its own clock. Both are here, told apart by [`DcqcnParameters`]. Rates are bits per second and alpha is
+//! fixed point, so that every machine computes the same.
+
+use railnet_core::{Bytes, Rate, Span, Time};
+
+use super::{Acknowledged, CongestionControl};
+
+/// Fixed-point one for alpha and g.
+const ONE: u64 = 1 << 32;
+
+/// What can be set. [`DcqcnParameters::paper`], [`DcqcnParameters::connectx`] and [`DcqcnParameters::hpcc`] are
+/// published sets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DcqcnParameters {
+    /// g, the weight of a new sample in alpha, as (numerator, denominator).
+    pub gain: (u32, u32),
+    /// Alpha before the first sample, as (numerator, denominator).
+    pub initial_alpha: (u32, u32),
+    /// How often alpha moves: without a notification it decays.
+    pub alpha_interval: Span,
+    /// Alpha also rises at each notification, which restarts its clock (the paper); otherwise only by its clock.
+    pub alpha_rises_at_once: bool,
+    /// The least time between two cuts.
+    pub decrease_interval: Span,
+    /// The period of the increase timer.
+    pub increase_interval: Span,
+    /// Bytes between increases by volume; `None` for no byte counter.
+    pub increase_bytes: Option<Bytes>,
+    /// Increases in fast recovery.
+    pub fast_recovery: u32,
+    /// Additive increase.
+    pub additive: Rate,
+    /// Hyper increase.
+    pub hyper: Rate,
+    /// Never slower than this.
+    pub minimum: Rate,
+    /// A cut sets the target to the present rate even before any increase came (the paper does).
+    pub clamp_target: bool,
+}
+
+impl DcqcnParameters {
+    /// The parameters of the paper for a port of this rate; its additive step was 40 Mb/s at 40 Gb/s.
+    pub fn paper(line: Rate) -> Self {
+        Self {
+            gain: (1, 256),
+            initial_alpha: (1, 1),
+            alpha_interval: Span::from_us(55),
+            alpha_rises_at_once: true,
+            decrease_interval: Span::from_us(50),
+            increase_interval: Span::from_us(55),
+            increase_bytes: Some(Bytes(10_000_000)),
+            fast_recovery: 5,
+            additive: Rate::from_bps(line.as_bps() / 1_000),
+            hyper: Rate::from_bps(line.as_bps() / 100),
+            minimum: Rate::mbps(100),
+            clamp_target: true,
+        }
+    }
+
+    /// ConnectX firmware defaults, as public dumps of `mlxconfig` show them.
+    pub fn connectx() -> Self {
+        Self {
+            gain: (5, 1024),
+            initial_alpha: (1023, 1024),
+            alpha_interval: Span::from_us(1),
+            alpha_rises_at_once: false,
+            decrease_interval: Span::from_us(4),
+            increase_interval: Span::from_us(300),
+            increase_bytes: Some(Bytes(32_767)),
+            fast_recovery: 1,
+            additive: Rate::mbps(5),
+            hyper: Rate::mbps(50),
+            minimum: Rate::mbps(1),
+            clamp_target: false,
+        }
+    }
+
+    /// The set of the HPCC paper's ns-3 runs: steps scale with the line rate, no byte counter.
+    pub fn hpcc(line: Rate) -> Self {
+        let steps = line.as_bps() / 25_000_000_000;
+        Self {
+            gain: (1, 256),
+            initial_alpha: (1, 1),
+            alpha_interval: Span::from_us(1),
+            alpha_rises_at_once: false,
+            decrease_interval: Span::from_us(4),
+            increase_interval: Span::from_us(300),
+            increase_bytes: None,
+            fast_recovery: 1,
+            additive: Rate::mbps(5 * steps.max(1)),
+            hyper: Rate::mbps(50 * steps.max(1)),
+            minimum: Rate::gbps(1),
+            clamp_target: false,
+        }
+    }
+
+    fn gain_fixed(&self) -> u64 {
+        fixed(self.gain)
+    }
+}
+
+fn fixed((numerator, denominator): (u32, u32)) -> u64 {
+    (u64::from(numerator) * ONE / u64::from(denominator.max(1))).min(ONE)
+}
+
+/// `value × fraction`, the fraction in fixed point.
+fn scale(value: u64, fraction: u64) -> u64 {
+    ((u128::from(value) * u128::from(fraction)) >> 32) as u64
+}
+
+/// The sender's state.
+#[derive(Clone, Debug)]
+pub struct Dcqcn {
+    line: u64,
+    current: u64,
+    target: u64,
+    alpha: u64,
+    alpha_due: Time,
+    increase_due: Time,
+    /// When the next cut is allowed; a cut that waits is due then.
+    decrease_due: Time,
+    bytes: u64,
+    timer_stage: u16,
+    byte_stage: u16,
+    /// The rate is below the line rate: the clocks run.
+    is_limited: bool,
+    cut_waits: bool,
+    /// A notification came since alpha last moved.
+    notified: bool,
+    /// Alpha holds a sample; before the first notification it does not.
+    has_alpha: bool,
+}
+
+impl Dcqcn {
+    /// Alpha, for tests and reports: parts of 2^32.
+    pub fn alpha(&self) -> u64 {
+        self.alpha
+    }
+
+    fn decay_alpha(&mut self, parameters: &DcqcnParameters) {
+        let gain = parameters.gain_fixed();
+        self.alpha -= scale(self.alpha, gain);
+        if std::mem::take(&mut self.notified) && !parameters.alpha_rises_at_once {
+            self.alpha = (self.alpha + gain).min(ONE);
+        }
+    }
+
+    fn cut(&mut self, parameters: &DcqcnParameters, now: Time) {
+        if parameters.clamp_target || self.timer_stage > 0 || self.byte_stage > 0 || !self.is_limited {
+            self.target = self.current;
+        }
+        self.current -= scale(self.current, self.alpha / 2);
+        self.current = self.current.max(parameters.minimum.as_bps().min(self.line));
+        self.timer_stage = 0;
+        self.byte_stage = 0;
+        self.bytes = 0;
+        self.is_limited = true;
+        self.cut_waits = false;
+        self.increase_due = now + parameters.increase_interval;
+        self.decrease_due = now + parameters.decrease_interval;
+    }
+
+    fn increase(&mut self, parameters: &DcqcnParameters, now: Time) {
+        let (timer, bytes) = (u32::from(self.timer_stage), u32::from(self.byte_stage));
+        let recovery = parameters.fast_recovery;
+        let (highest, lowest) = match parameters.increase_bytes {
+            Some(_) => (timer.max(bytes), timer.min(bytes)),
+            // Without a byte counter the one additive step is followed by hyper increase.
+            None => (timer, timer.saturating_sub(1)),
+        };
+        if lowest > recovery {
+            let steps = u64::from(if parameters.increase_bytes.is_some() {
+                lowest - recovery
+            } else {
+                1
+            });
+            self.target += parameters.hyper.as_bps() * steps;
+        } else if highest > recovery {
+            self.target += parameters.additive.as_bps();
+        }
+        self.target = self.target.min(self.line);
+        // Rounded up, so that halving the distance arrives.
+        self.current = (self.current + self.target).div_ceil(2);
+        if self.current >= self.line {
+            self.leave_limit(now);
+        }
+    }
+
+    /// Back at line rate: the clocks stop, alpha's decay is made up for at the next notification.
+    fn leave_limit(&mut self, now: Time) {
+        self.is_limited = false;
+        self.increase_due = Time::NEVER;
+        self.alpha_due = now;
+    }
+
+    /// What alpha would have decayed to, had its clock run on while the queue pair went at line rate.
+    fn catch_up_alpha(&mut self, parameters: &DcqcnParameters, now: Time) {
+        const ALL_GONE: u64 = 20_000;
+        let missed = now.since(self.alpha_due).as_ps() / parameters.alpha_interval.as_ps().max(1);
+        if missed >= ALL_GONE {
+            self.alpha = 0;
+        }
+        for _ in 0..missed.min(ALL_GONE) {
+            if self.alpha == 0 {
+                break;
+            }
+            self.alpha -= scale(self.alpha, parameters.gain_fixed()).max(1);
+        }
+    }
+}
+
+impl CongestionControl for Dcqcn {
+    type Parameters = DcqcnParameters;
+
+    fn new(_parameters: &DcqcnParameters, line: Rate) -> Self {
+        Self {
+            line: line.as_bps(),
+            current: line.as_bps(),
+            target: line.as_bps(),
+            alpha: 0,
+            alpha_due: Time::NEVER,
+            increase_due: Time::NEVER,
+            decrease_due: Time::ZERO,
+            bytes: 0,
+            timer_stage: 0,
+            byte_stage: 0,
+            is_limited: false,
+            cut_waits: false,
+            notified: false,
+            has_alpha: false,
+        }
+    }
+
+    fn on_sent(&mut self, parameters: &DcqcnParameters, now: Time, bytes: Bytes) {
+        let (true, Some(period)) = (self.is_limited, parameters.increase_bytes) else {
+            return;
+        };
+        self.bytes += bytes.0;
+        if self.bytes >= period.0 {
+            self.bytes = 0;
+            self.byte_stage = self.byte_stage.saturating_add(1);
+            self.increase(parameters, now);
+        }
+    }
+
+    fn on_ack(&mut self, _parameters: &DcqcnParameters, _now: Time, _acknowledged: &Acknowledged) {}
+
+    fn on_notification(&mut self, parameters: &DcqcnParameters, now: Time) {
+        if !self.has_alpha {
+            self.has_alpha = true;
+            self.alpha = fixed(parameters.initial_alpha);
+            self.alpha_due = now + parameters.alpha_interval;
+        } else if !self.is_limited {
+            self.catch_up_alpha(parameters, now);
+            self.alpha_due = now + parameters.alpha_interval;
+        }
+        self.notified = true;
+        if now >= self.decrease_due {
+            self.cut(parameters, now);
+        } else {
+            self.cut_waits = true;
+        }
+        if parameters.alpha_rises_at_once {
+            let gain = parameters.gain_fixed();
+            self.alpha = (self.alpha - scale(self.alpha, gain) + gain).min(ONE);
+            self.alpha_due = now + parameters.alpha_interval;
+        }
+    }
+
+    fn on_timeout(&mut self, _parameters: &DcqcnParameters, _now: Time) {}
+
+    fn handle_timer(&mut self, parameters: &DcqcnParameters, now: Time) {
+        // Alpha goes first, as in hardware and the ns-3 model: the cut that follows uses the new value.
+        while self.is_limited && self.alpha_due <= now {
+            self.alpha_due += parameters.alpha_interval;
+            self.decay_alpha(parameters);
+        }
+        if self.cut_waits && self.decrease_due <= now {
+            self.cut(parameters, now);
+        }
+        while self.is_limited && self.increase_due <= now {
+            self.increase_due += parameters.increase_interval;
+            self.timer_stage = self.timer_stage.saturating_add(1);
+            self.increase(parameters, now);
+        }
+    }
+
+    fn next_timer(&self) -> Time {
+        let clocks = if self.is_limited {
+            self.alpha_due.min(self.increase_due)
+        } else {
+            Time::NEVER
+        };
+        if self.cut_waits {
+            clocks.min(self.decrease_due)
+        } else {
+            clocks
+        }
+    }
+
+    #[inline]
+    fn rate(&self) -> Option<Rate> {
+        self.is_limited.then_some(Rate::from_bps(self.current))
+    }
+
+    #[inline]
+    fn window(&self) -> Option<Bytes> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: Rate = Rate::gbps(100);
+
+    fn run_until(state: &mut Dcqcn, parameters: &DcqcnParameters, end: Time) {
+        while state.next_timer() <= end {
+            let at = state.next_timer();
+            state.handle_timer(parameters, at);
+        }
+    }
+
+    fn rate(state: &Dcqcn) -> u64 {
+        state.rate().unwrap_or(LINE).as_bps()
+    }
+
+    #[test]
+    fn the_first_notification_halves_the_rate() {
+        // Alpha is 1 at first, so RC(1 - alpha/2) is half.
+        let parameters = DcqcnParameters::paper(LINE);
+        let mut state = Dcqcn::new(&parameters, LINE);
+        assert_eq!(state.rate(), None);
+        state.on_notification(&parameters, Time::from_ps(1_000_000));
+        assert_eq!(rate(&state), 50_000_000_000);
+    }
+
+    #[test]
+    fn fast_recovery_halves_the_distance_five_times_then_adds() {
+        let parameters = DcqcnParameters::paper(LINE);
+        let mut state = Dcqcn::new(&parameters, LINE);
+        let start = Time::ZERO + Span::from_us(100);
+        // Two cuts, so that the target is below the line rate and the steps after fast recovery show.
+        state.on_notification(&parameters, start);
+        let second = start + Span::from_us(50);
+        state.on_notification(&parameters, second);
+        let (target, low) = (50_000_000_000u64, rate(&state));
+        let mut expected = low;
+        for step in 1..=5u64 {
+            run_until(&mut state, &parameters, second + Span::from_us(55) * step);
+            expected = (expected + target).div_ceil(2);
+            assert_eq!(rate(&state), expected, "step {step}");
+        }
+        run_until(&mut state, &parameters, second + Span::from_us(55) * 6);
+        assert_eq!(
+            rate(&state),
+            (expected + target + parameters.additive.as_bps()).div_ceil(2)
+        );
+    }
+
+    #[test]
+    fn hyper_increase_needs_both_timer_and_bytes() {
+        let parameters = DcqcnParameters {
+            increase_bytes: Some(Bytes(1_000)),
+            ..DcqcnParameters::paper(LINE)
+        };
+        let mut state = Dcqcn::new(&parameters, LINE);
+        let start = Time::ZERO + Span::from_us(100);
+        for cut in 0..8 {
+            state.on_notification(&parameters, start + Span::from_us(50) * cut);
+        }
+        let last = start + Span::from_us(50) * 7;
+        for _ in 0..6 {
+            state.on_sent(&parameters, last, Bytes(1_000));
+        }
+        let before = state.target;
+        run_until(&mut state, &parameters, last + Span::from_us(55) * 5);
+        assert_eq!(
+            state.target,
+            before + parameters.additive.as_bps() * 5,
+            "additive while one of them is low"
+        );
+        let before = state.target;
+        run_until(&mut state, &parameters, last + Span::from_us(55) * 6);
+        assert_eq!(state.target, before + parameters.hyper.as_bps());
+    }
+
+    #[test]
+    fn alpha_decays_without_notifications_and_the_rate_comes_back() {
+        let parameters = DcqcnParameters::paper(LINE);
+        let mut state = Dcqcn::new(&parameters, LINE);
+        state.on_notification(&parameters, Time::ZERO + Span::from_us(1));
+        let high = state.alpha();
+        run_until(&mut state, &parameters, Time::ZERO + Span::from_ms(10));
+        assert!(state.alpha() < high);
+        run_until(&mut state, &parameters, Time::ZERO + Span::from_secs(2));
+        assert_eq!(state.rate(), None, "back at line rate");
+        assert_eq!(state.next_timer(), Time::NEVER, "and nothing left to wait for");
+    }
+
+    #[test]
+    fn cuts_keep_their_distance_and_the_minimum() {
+        let parameters = DcqcnParameters::connectx();
+        let mut state = Dcqcn::new(&parameters, LINE);
+        let mut now = Time::ZERO + Span::from_us(10);
+        state.on_notification(&parameters, now);
+        let once = rate(&state);
+        state.on_notification(&parameters, now + Span::from_us(1));
+        assert_eq!(rate(&state), once, "a second cut within 4 us waits");
+        run_until(&mut state, &parameters, now + Span::from_us(4));
+        assert!(rate(&state) < once);
+        for _ in 0..200_000 {
+            now += Span::from_us(4);
+            run_until(&mut state, &parameters, now);
+            state.on_notification(&parameters, now);
+        }
+        assert!(rate(&state) >= parameters.minimum.as_bps());
+    }
+}

@@ -1,0 +1,300 @@
+//! The responder's voice: answers in the order of the requests, and congestion notifications.
+
+use railnet_core::event::{PacketId, Sink};
+use railnet_core::{Label, Psn, Time};
+use railnet_wire::{Aeth, Bth, Extended, Headers, Opcode, Reth, Syndrome};
+
+use super::responder::{Refusal, Response};
+use super::{QueuePair, Service, State};
+use crate::config::credit_code;
+use crate::context::Context;
+use crate::device::Device;
+use crate::memory::{Backing, GhostRuns, Memory};
+use crate::packet::{OutboundPayload, Transmit};
+use crate::region::{Access, Key};
+
+/// Answers that may wait on one queue pair. Only duplicates can bring more; they are asked for again.
+const ANSWERS_MAX: u32 = 1 << 10;
+
+/// Traffic class of congestion notifications: DSCP 48, the usual choice, not ECN-capable.
+const NOTIFICATION_CLASS: u8 = 48 << 2;
+
+impl QueuePair {
+    pub(super) fn answer_read(&mut self, device: &mut Device, psn: Psn, reth: Reth, starts: bool) {
+        let (msn, key) = (self.responder.msn, Key(reth.key));
+        self.responder.reads += 1;
+        self.answer(
+            device,
+            Response::Read {
+                psn,
+                msn,
+                address: reth.address,
+                key,
+                left: reth.length,
+                starts,
+            },
+        );
+    }
+
+    pub(super) fn answer(&mut self, device: &mut Device, response: Response) {
+        if self.responder.answers.len() >= ANSWERS_MAX {
+            if matches!(response, Response::Read { .. }) {
+                self.responder.reads -= 1;
+            }
+            return;
+        }
+        let was_empty = self.responder.answers.is_empty();
+        device.responses.push(&mut self.responder.answers, response);
+        if was_empty {
+            self.mark_answer_ready(device);
+        }
+    }
+
+    /// The answer at the front goes with the data when it is a READ's, else ahead of it.
+    fn mark_answer_ready(&mut self, device: &mut Device) {
+        let front = self.responder.answers.front();
+        if !front.is_some() {
+            return;
+        }
+        match device.responses.get(front) {
+            Response::Read { .. } => self.mark_data_ready(device),
+            _ => self.mark_control_ready(device),
+        }
+    }
+
+    /// The syndrome of an acknowledgement, with credits where they are in use.
+    pub(super) fn good_syndrome(&mut self, device: &Device) -> Syndrome {
+        if !device.config.behaviour.credits || self.shared.is_some() {
+            return Syndrome::ACK;
+        }
+        let receives = self.responder.receives.len();
+        self.responder.starved = receives == 0;
+        Syndrome::Ack {
+            credits: credit_code(receives),
+        }
+    }
+
+    /// A receive was posted: a peer that was told there is none gets to know (IBTA 9.7.7.2.3, unsolicited).
+    pub(super) fn receive_was_posted(&mut self, device: &mut Device) {
+        if self.responder.starved && matches!(self.state, State::ReadyToReceive | State::ReadyToSend) {
+            self.acknowledge_through(device, self.responder.expected.minus(1));
+        }
+    }
+
+    pub(super) fn acknowledge_through(&mut self, device: &mut Device, psn: Psn) {
+        let syndrome = self.good_syndrome(device);
+        self.answer_verdict(device, psn, syndrome);
+    }
+
+    /// Queues a verdict. A plain acknowledgement that already waits stands for this one too.
+    pub(super) fn answer_verdict(&mut self, device: &mut Device, psn: Psn, syndrome: Syndrome) {
+        let aeth = Aeth {
+            syndrome,
+            msn: self.responder.msn,
+        };
+        let back = self.responder.answers.back();
+        if device.config.behaviour.coalesce_acks && back.is_some() {
+            let last = device.responses.get_mut(back);
+            if matches!(
+                last,
+                Response::Verdict {
+                    aeth: Aeth {
+                        syndrome: Syndrome::Ack { .. },
+                        ..
+                    },
+                    ..
+                }
+            ) {
+                *last = Response::Verdict { psn, aeth };
+                return;
+            }
+        }
+        self.answer(device, Response::Verdict { psn, aeth });
+    }
+
+    /// A packet came that the network had marked: tell its sender, not too often.
+    pub(super) fn notice_congestion(&mut self, device: &mut Device, now: Time) {
+        if !device.config.behaviour.notify_congestion || self.service == Service::Datagram {
+            return;
+        }
+        if now >= self.responder.notify_after && !self.responder.notification {
+            self.responder.notify_after = now + device.config.notification_interval;
+            self.responder.notification = true;
+            let priority = device.config.priorities[usize::from(NOTIFICATION_CLASS >> 2)];
+            device.ports[usize::from(self.port)].push_control(priority, self.slot);
+        }
+    }
+
+    /// The next answer that goes ahead of data: a notification, a verdict or an atomic's result.
+    pub(crate) fn transmit_control<M: Memory, S: Sink>(
+        &mut self,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+    ) -> Option<Transmit> {
+        if std::mem::take(&mut self.responder.notification) {
+            return Some(self.congestion_notification(device));
+        }
+        self.in_control_ring = false;
+        let front = self.responder.answers.front();
+        if !front.is_some() {
+            return None;
+        }
+        let (opcode, psn, extended) = match *device.responses.get(front) {
+            Response::Verdict { psn, aeth } => (Opcode::RcAcknowledge, psn, Extended::Aeth(aeth)),
+            Response::Atomic { psn, msn, original } => {
+                let aeth = Aeth {
+                    syndrome: self.good_syndrome(device),
+                    msn,
+                };
+                (
+                    Opcode::RcAtomicAcknowledge,
+                    psn,
+                    Extended::AtomicAck(aeth, original),
+                )
+            }
+            Response::Read { .. } => {
+                self.mark_data_ready(device);
+                return None;
+            }
+        };
+        device.responses.pop(&mut self.responder.answers);
+        self.mark_answer_ready(device);
+        let _ = cx;
+        Some(self.response_packet(device, opcode, psn, extended, OutboundPayload::Bytes(0)))
+    }
+
+    fn response_packet(
+        &self,
+        device: &Device,
+        opcode: Opcode,
+        psn: Psn,
+        extended: Extended,
+        payload: OutboundPayload,
+    ) -> Transmit {
+        let bth = Bth {
+            opcode,
+            solicited: false,
+            migrated: device.config.behaviour.migrated_bit,
+            fecn: false,
+            becn: false,
+            ack_request: false,
+            partition: self.partition,
+            destination: self.peer,
+            psn,
+        };
+        Transmit {
+            network: self.route.network,
+            headers: Headers { bth, extended },
+            payload,
+            priority: self.route.priority,
+            packet: PacketId {
+                queue_pair: self.number,
+                psn,
+                transmission: 0,
+                opcode: opcode as u8,
+            },
+            label: Label::default(),
+        }
+    }
+
+    fn congestion_notification(&mut self, device: &mut Device) -> Transmit {
+        device.counters.notifications_sent += 1;
+        let empty = OutboundPayload::Bytes(0);
+        let mut transmit = self.response_packet(device, Opcode::Cnp, Psn::new(0), Extended::Cnp, empty);
+        transmit.headers.bth.becn = true;
+        transmit.network.traffic_class = NOTIFICATION_CLASS;
+        transmit.priority = device.config.priorities[usize::from(NOTIFICATION_CLASS >> 2)];
+        transmit
+    }
+
+    /// The next packet of a READ's answer.
+    pub(crate) fn transmit_read_response<M: Memory, S: Sink>(
+        &mut self,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+        out: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        let front = self.responder.answers.front();
+        if !front.is_some() {
+            return None;
+        }
+        let Response::Read {
+            psn,
+            msn,
+            address,
+            key,
+            left,
+            starts,
+        } = *device.responses.get(front)
+        else {
+            return None;
+        };
+        let length = left.min(self.mtu.bytes());
+        let mut payload = OutboundPayload::Bytes(length);
+        if length > 0 {
+            let (domain, number) = (self.domain, self.number);
+            match device.regions.remote(
+                key,
+                domain,
+                number,
+                address,
+                u64::from(length),
+                Access::REMOTE_READ,
+            ) {
+                Ok(place) if place.backing == Backing::Ghost => {
+                    let mut runs = GhostRuns::new();
+                    cx.memory.read_ghost(place.space, address, length, &mut runs);
+                    payload = OutboundPayload::Ghost(runs);
+                }
+                Ok(place) => cx.memory.read(place.space, address, length as usize, out),
+                Err(fault) => {
+                    // The region went away under the READ.
+                    device.responses.clear(&mut self.responder.answers);
+                    self.responder.reads = 0;
+                    self.refuse(device, cx, psn, &Refusal::access(fault.check()));
+                    return None;
+                }
+            }
+        }
+        let is_last = left == length;
+        let opcode = match (starts, is_last) {
+            (true, true) => Opcode::RcReadResponseOnly,
+            (true, false) => Opcode::RcReadResponseFirst,
+            (false, false) => Opcode::RcReadResponseMiddle,
+            (false, true) => Opcode::RcReadResponseLast,
+        };
+        if is_last {
+            device.responses.pop(&mut self.responder.answers);
+            self.responder.reads -= 1;
+            self.mark_answer_ready(device);
+        } else {
+            let address = address + u64::from(length);
+            *device.responses.get_mut(front) = Response::Read {
+                psn: psn.plus(1),
+                msn,
+                address,
+                key,
+                left: left - length,
+                starts: false,
+            };
+        }
+        let extended = match opcode {
+            Opcode::RcReadResponseMiddle => Extended::None,
+            _ => Extended::Aeth(Aeth {
+                syndrome: self.good_syndrome(device),
+                msn,
+            }),
+        };
+        let transmit = self.response_packet(device, opcode, psn, extended, payload);
+        if !self.control.is_none() {
+            self.pace(device, cx, &transmit.headers, length);
+        }
+        Some(transmit)
+    }
+
+    /// Whether READ responses wait for their turn.
+    pub(crate) fn has_read_response(&self, device: &Device) -> bool {
+        let front = self.responder.answers.front();
+        front.is_some() && matches!(device.responses.get(front), Response::Read { .. })
+    }
+}

@@ -1,0 +1,985 @@
+//! The requester: turns work requests into packets, and goes back to send again.
+
+use railnet_core::event::{Check, Event, PacketId, RetryReason, Sink};
+use railnet_core::{Psn, Time};
+use railnet_wire::{AtomicEth, Bth, Deth, Extended, Headers, Opcode, Position, Reth};
+
+use super::{QueuePair, Route, Service, State};
+use crate::completion::{Completion, Status};
+use crate::config::{Mtu, ack_timeout};
+use crate::context::Context;
+use crate::device::{AsyncEvent, Device};
+use crate::error::PostError;
+use crate::memory::{Backing, GhostRuns, Memory, Segments};
+use crate::packet::{OutboundPayload, Transmit, wire_bytes};
+use crate::pool::{Chain, Handle};
+use crate::recovery::LossRecovery;
+use crate::region::{Access, AccessFault, ProtectionDomain, Regions};
+use crate::timer::Timer;
+use crate::work::{Operation, SendRequest, SendWork, Sge, total};
+
+/// A message may be this long (IBTA 9.7.2): the length field of a RETH goes further, the transport does not.
+pub(crate) const MESSAGE_MAX: u64 = 1 << 31;
+
+/// The sending half of a queue pair.
+#[derive(Debug)]
+pub(crate) struct Requester {
+    /// Posted and not completed, oldest first.
+    pub(crate) queue: Chain,
+    /// The work to send from next; everything before it is in flight.
+    pub(crate) cursor: Handle,
+    /// How many packets of it are sent.
+    pub(crate) packet: u32,
+    /// The first sequence number of the next work to be posted.
+    pub(crate) next: Psn,
+    /// The oldest sequence number in doubt.
+    pub(crate) unacked: Psn,
+    /// One past the newest sequence number that was ever sent.
+    pub(crate) sent: Psn,
+    /// Messages posted, for credits.
+    messages: u32,
+    /// The newest message that the peer has a receive for.
+    pub(crate) credit_limit: u32,
+    /// Counts the times of going back: tells transmissions of a packet apart.
+    transmission: u16,
+    /// Packets since an acknowledgement was last asked for.
+    since_request: u16,
+    /// READs and atomics in flight.
+    pub(crate) reads: u16,
+    pub(crate) reads_max: u8,
+    pub(crate) timeout: u8,
+    pub(crate) retry_count: u8,
+    pub(crate) rnr_retry: u8,
+    pub(crate) retries: u8,
+    pub(crate) rnr_retries: u8,
+    /// Sent again from the oldest packet in doubt, because of a NAK or of a response that is missing. What is still in
+    /// flight will show the same loss again: it must not count again.
+    pub(crate) recovering: bool,
+    /// A packet whose round trip is being measured, and when it left.
+    pub(crate) sample: Option<(Psn, Time)>,
+}
+
+impl Requester {
+    pub(crate) fn new() -> Self {
+        Self {
+            queue: Chain::EMPTY,
+            cursor: Handle::NONE,
+            packet: 0,
+            next: Psn::new(0),
+            unacked: Psn::new(0),
+            sent: Psn::new(0),
+            messages: 0,
+            credit_limit: 0,
+            transmission: 0,
+            since_request: 0,
+            reads: 0,
+            reads_max: 0,
+            timeout: 0,
+            retry_count: 0,
+            rnr_retry: 0,
+            retries: 0,
+            rnr_retries: 0,
+            recovering: false,
+            sample: None,
+        }
+    }
+
+    pub(crate) fn start(&mut self, psn: Psn) {
+        self.next = psn;
+        self.unacked = psn;
+        self.sent = psn;
+    }
+
+    /// The queue was emptied: nothing is in flight any more.
+    pub(crate) fn forget_all(&mut self) {
+        self.cursor = Handle::NONE;
+        self.packet = 0;
+        self.unacked = self.next;
+        self.sent = self.next;
+        self.reads = 0;
+        self.sample = None;
+    }
+
+    /// Whether any packet waits for its acknowledgement.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.unacked != self.sent
+    }
+}
+
+impl QueuePair {
+    /// Takes work in.
+    pub(crate) fn post_send<M: Memory, S: Sink>(
+        &mut self,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+        request: SendRequest,
+        datagram: Option<Route>,
+    ) -> Result<(), PostError> {
+        match self.state {
+            State::Reset | State::Init | State::ReadyToReceive => {
+                let (queue_pair, state) = (self.number, self.state);
+                return Err(PostError::State {
+                    queue_pair,
+                    state,
+                    queue: "send",
+                });
+            }
+            State::Error | State::SendQueueError => {
+                let kind = request.operation.completion_kind();
+                self.complete_send(device, cx, self.flushed(request.work, kind));
+                return Ok(());
+            }
+            State::ReadyToSend | State::SendQueueDrain => {}
+        }
+        let length = self.check_request(device, &request)?;
+        let is_local = request.operation.is_local();
+        let packets = match (is_local, self.service) {
+            (true, _) => 0,
+            (false, Service::Datagram) => 1,
+            (false, _) if request.operation.is_atomic() => 1,
+            (false, _) => self.mtu.packets(length),
+        };
+        let requester = &mut self.requester;
+        if !is_local {
+            requester.messages = requester.messages.wrapping_add(1);
+        }
+        let work = SendWork {
+            work: request.work,
+            operation: request.operation,
+            gather: request.gather,
+            inline: request.inline,
+            datagram: datagram.zip(request.target).map(Box::new),
+            label: request.label,
+            length,
+            packets,
+            first: requester.next,
+            message: requester.messages,
+            received: 0,
+            signaled: request.signaled || self.signal_all,
+            solicited: request.solicited,
+            fence: request.fence,
+            started: false,
+            counted: false,
+        };
+        let (queue_pair, name, label) = (self.number, work.work, work.label);
+        requester.next = requester.next.plus(packets);
+        let handle = device.sends.push(&mut requester.queue, work);
+        if !requester.cursor.is_some() {
+            requester.cursor = handle;
+            requester.packet = 0;
+        }
+        cx.emit(device.component, || Event::WorkPosted {
+            queue_pair,
+            work: name,
+            length,
+            label,
+        });
+        self.mark_data_ready(device);
+        Ok(())
+    }
+
+    /// The length of the message, or why it cannot be posted.
+    fn check_request(&self, device: &Device, request: &SendRequest) -> Result<u32, PostError> {
+        let not_possible = |reason| PostError::NotPossible {
+            operation: request.operation.name(),
+            reason,
+        };
+        if self.requester.queue.len() >= self.send_depth {
+            return Err(PostError::Full {
+                depth: self.send_depth,
+            });
+        }
+        if request.gather.len() > usize::from(self.gather_max) {
+            let (asked, limit) = (request.gather.len(), u32::from(self.gather_max));
+            return Err(PostError::TooManyEntries { asked, limit });
+        }
+        match (self.service, &request.operation) {
+            (Service::Datagram, Operation::Send | Operation::SendImmediate(_)) => {
+                if request.target.is_none() {
+                    return Err(not_possible("a datagram needs a target"));
+                }
+            }
+            (Service::Datagram, _) => return Err(not_possible("datagrams can only be sent")),
+            (Service::UnreliableConnection, operation) if operation.reads() => {
+                return Err(not_possible("an unreliable connection has no answers"));
+            }
+            (Service::UnreliableConnection, Operation::SendInvalidate(_)) => {
+                return Err(not_possible("an unreliable connection cannot invalidate"));
+            }
+            _ => {}
+        }
+        let length = match &request.inline {
+            Some(_) if request.operation.reads() => {
+                return Err(not_possible("inline data cannot be an answer's place"));
+            }
+            Some(data) if data.len() > usize::from(self.inline_max) => {
+                let (length, limit) = (data.len(), u32::from(self.inline_max));
+                return Err(PostError::InlineTooLong { length, limit });
+            }
+            Some(data) => data.len() as u64,
+            None => total(&request.gather),
+        };
+        let limit = match self.service {
+            Service::Datagram => u64::from(device.config.ports[usize::from(self.port)].mtu.bytes()),
+            _ => MESSAGE_MAX,
+        };
+        if length > limit {
+            return Err(PostError::TooLong { length, limit });
+        }
+        if request.operation.is_atomic() && length != 8 {
+            return Err(not_possible("the old value needs exactly 8 bytes"));
+        }
+        Ok(length as u32)
+    }
+
+    /// The next request packet, if one may go now.
+    pub(crate) fn transmit_request<M: Memory, S: Sink>(
+        &mut self,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+        out: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        loop {
+            if !matches!(self.state, State::ReadyToSend | State::SendQueueDrain) {
+                return None;
+            }
+            let handle = self.requester.cursor;
+            if !handle.is_some() || self.deadlines.is_set(Timer::ReceiverNotReady) {
+                return None;
+            }
+            let work = device.sends.get(handle);
+            if !work.started {
+                if self.state == State::SendQueueDrain {
+                    return None;
+                }
+                if work.operation.is_local() {
+                    if handle != self.requester.queue.front() {
+                        return None;
+                    }
+                    self.execute_local(device, cx);
+                    continue;
+                }
+                if let Err(status) = self.check_local_memory(device, cx, handle) {
+                    self.fail_unsent(device, cx, handle, status)?;
+                    continue;
+                }
+            }
+            if !self.may_send(device, device.sends.get(handle)) {
+                return None;
+            }
+            return self.build_request(device, cx, handle, out);
+        }
+    }
+
+    /// Whether the next packet of `work` may go: window, READ depth, fence, credits.
+    #[inline]
+    fn may_send(&self, device: &Device, work: &SendWork) -> bool {
+        if !self.is_reliable() {
+            return true;
+        }
+        let requester = &self.requester;
+        // Both are on the same side of each other, so the plain difference is right up to the whole space.
+        let psn = work.first.plus(requester.packet);
+        let in_flight = psn.value().wrapping_sub(requester.unacked.value()) & Psn::MASK;
+        if in_flight >= device.config.behaviour.unacked_packets_max {
+            return false;
+        }
+        if let Some(window) = self.control.window()
+            && u64::from(in_flight) * u64::from(self.mtu.bytes()) >= window.0
+        {
+            return false;
+        }
+        if work.fence && requester.reads > 0 && !work.counted {
+            return false;
+        }
+        if work.operation.reads() && !work.counted {
+            // Its answers take the sequence numbers up to its end: all of them must fit the window.
+            let takes = work.packets - requester.packet;
+            if requester.reads >= u16::from(requester.reads_max) || in_flight + takes > Psn::WINDOW {
+                return false;
+            }
+        }
+        if device.config.behaviour.credits && work.operation.consumes_receive() {
+            // IBTA 9.7.7.2.4: without credit one packet may go, to find out, when nothing else is in doubt.
+            let beyond = Psn::new(work.message).is_after(Psn::new(requester.credit_limit));
+            return !beyond || in_flight == 0;
+        }
+        true
+    }
+
+    /// Checks all local memory of a request before its first packet.
+    fn check_local_memory<M: Memory, S: Sink>(
+        &self,
+        device: &Device,
+        cx: &mut Context<'_, M, S>,
+        handle: Handle,
+    ) -> Result<(), Status> {
+        let work = device.sends.get(handle);
+        let needed = if work.operation.reads() {
+            Access::LOCAL_WRITE
+        } else {
+            Access::NONE
+        };
+        let (queue_pair, psn) = (self.number, work.first);
+        if work.inline.is_none() {
+            for sge in work.gather.iter().filter(|sge| sge.length > 0) {
+                let found =
+                    device
+                        .regions
+                        .local(sge.key, self.domain, sge.address, u64::from(sge.length), needed);
+                if let Err(fault) = found {
+                    let check = fault.check();
+                    cx.emit(device.component, || Event::Checked {
+                        queue_pair,
+                        psn,
+                        check,
+                        passed: false,
+                    });
+                    return Err(Status::LocalProtection);
+                }
+            }
+        }
+        cx.emit(device.component, || Event::Checked {
+            queue_pair,
+            psn,
+            check: Check::Key,
+            passed: true,
+        });
+        Ok(())
+    }
+
+    /// A request that cannot be sent fails. `None` when the queue pair can send no more.
+    fn fail_unsent<M: Memory, S: Sink>(
+        &mut self,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+        handle: Handle,
+        status: Status,
+    ) -> Option<()> {
+        if self.is_reliable() {
+            // It fails in its turn: what was sent before it is answered first.
+            if handle != self.requester.queue.front() {
+                return None;
+            }
+            self.fail_request(device, cx, status);
+            return None;
+        }
+        let work = device
+            .sends
+            .pop(&mut self.requester.queue)
+            .expect("the cursor is at the front of a UC or UD queue");
+        let kind = work.operation.completion_kind();
+        self.complete_send(
+            device,
+            cx,
+            Completion {
+                work: work.work,
+                status,
+                kind,
+                queue_pair: self.number,
+                ..Completion::EMPTY
+            },
+        );
+        self.set_state(device, cx, State::SendQueueError);
+        self.flush_sends(device, cx);
+        None
+    }
+
+    /// Work that never goes to the wire: done when all before it is.
+    fn execute_local<M: Memory, S: Sink>(&mut self, device: &mut Device, cx: &mut Context<'_, M, S>) {
+        let work = device.sends.get(self.requester.queue.front());
+        let done = match work.operation {
+            Operation::BindWindow(bind) => device.regions.bind(self.domain, self.number, &bind).map(|_| ()),
+            Operation::LocalInvalidate(key) => device.regions.invalidate(key, self.domain, self.number),
+            _ => unreachable!("only local work is executed locally"),
+        };
+        if done.is_err() {
+            self.fail_request(device, cx, Status::WindowBind);
+            return;
+        }
+        self.requester.cursor = device.sends.next(self.requester.queue.front());
+        self.requester.packet = 0;
+        self.complete_front(device, cx);
+    }
+
+    /// Builds the packet at the cursor and moves on. `None` when its memory is gone: the work has failed then.
+    fn build_request<M: Memory, S: Sink>(
+        &mut self,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+        handle: Handle,
+        out: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        let packet = self.requester.packet;
+        let work = device.sends.get(handle);
+        let (mtu, psn, label) = (self.mtu, work.first.plus(packet), work.label);
+        let offset = packet * mtu.bytes();
+        let carries = if work.operation.reads() {
+            0
+        } else {
+            (work.length - offset).min(max_payload(self, mtu))
+        };
+        let ends = work.operation.reads() || packet + 1 == work.packets;
+        let payload = match &work.inline {
+            Some(data) => {
+                out.extend_from_slice(&data[offset as usize..][..carries as usize]);
+                OutboundPayload::Bytes(carries)
+            }
+            None => {
+                match gather(
+                    &device.regions,
+                    cx.memory,
+                    &work.gather,
+                    self.domain,
+                    offset,
+                    carries,
+                    out,
+                ) {
+                    Ok(payload) => payload,
+                    Err(_) => {
+                        let _ = self.fail_unsent(device, cx, handle, Status::LocalProtection);
+                        return None;
+                    }
+                }
+            }
+        };
+        let headers = self.request_headers(device, work, psn, packet, offset, ends);
+        let route = work.datagram.as_ref().map_or(self.route, |datagram| datagram.0);
+        let (starts, name, packets) = (!work.started, work.work, work.packets);
+        if starts {
+            let (queue_pair, first) = (self.number, psn);
+            cx.emit(device.component, || Event::WorkStarted {
+                queue_pair,
+                work: name,
+                first,
+                packets,
+            });
+        }
+        self.advance(device, cx, handle, ends, headers.bth.ack_request);
+        let id = PacketId {
+            queue_pair: self.number,
+            psn,
+            transmission: if psn.is_before(self.requester.sent) {
+                self.requester.transmission
+            } else {
+                0
+            },
+            opcode: headers.bth.opcode as u8,
+        };
+        self.note_sent(device, cx, psn, if ends { packets - packet } else { 1 });
+        if !self.control.is_none() {
+            self.pace(device, cx, &headers, carries);
+        }
+        Some(Transmit {
+            network: route.network,
+            headers,
+            payload,
+            priority: route.priority,
+            packet: id,
+            label,
+        })
+    }
+
+    /// Moves the cursor past the packet that was just built.
+    fn advance<M: Memory, S: Sink>(
+        &mut self,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+        handle: Handle,
+        ends: bool,
+        ack_request: bool,
+    ) {
+        let work = device.sends.get_mut(handle);
+        work.started = true;
+        if work.operation.reads() && !work.counted {
+            work.counted = true;
+            self.requester.reads += 1;
+        }
+        self.requester.since_request = if ack_request {
+            0
+        } else {
+            self.requester.since_request + 1
+        };
+        self.requester.packet += 1;
+        if ends {
+            self.requester.cursor = device.sends.next(handle);
+            self.requester.packet = 0;
+            if !self.is_reliable() {
+                self.complete_front(device, cx);
+            }
+        }
+    }
+
+    /// Counts a packet that leaves and starts the clock of its acknowledgement.
+    fn note_sent<M: Memory, S: Sink>(
+        &mut self,
+        device: &mut Device,
+        cx: &Context<'_, M, S>,
+        psn: Psn,
+        takes: u32,
+    ) {
+        let after = psn.plus(takes);
+        if !self.is_reliable() {
+            self.requester.unacked = after;
+            self.requester.sent = after;
+            return;
+        }
+        if psn.is_before(self.requester.sent) {
+            device.counters.resent += 1;
+        } else if self.requester.sample.is_none() {
+            self.requester.sample = Some((after.minus(1), cx.now));
+        }
+        if after.is_after(self.requester.sent) {
+            self.requester.sent = after;
+        }
+        if !self.deadlines.is_set(Timer::Acknowledgement) {
+            self.arm_acknowledgement(device, cx.now);
+        }
+    }
+
+    pub(crate) fn arm_acknowledgement(&mut self, device: &mut Device, now: Time) {
+        if let Some(span) = ack_timeout(self.requester.timeout) {
+            device
+                .timers
+                .set(&mut self.deadlines, self.slot, Timer::Acknowledgement, now + span);
+        }
+    }
+
+    /// Charges the rate limiter, and lets the algorithm's byte counter run.
+    pub(crate) fn pace<M: Memory, S: Sink>(
+        &mut self,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+        headers: &Headers,
+        payload: u32,
+    ) {
+        let bytes = wire_bytes(headers, payload);
+        let before = self.control.rate();
+        self.control.on_sent(&device.config.control, cx.now, bytes);
+        self.after_control(device, cx, before);
+        if let Some(rate) = self.control.rate() {
+            self.send_after = self.send_after.max(cx.now) + rate.serialize(bytes);
+        }
+    }
+
+    /// Congestion control may have moved: tell the rate, set its clock.
+    pub(crate) fn after_control<M: Memory, S: Sink>(
+        &mut self,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+        before: Option<railnet_core::Rate>,
+    ) {
+        let (now, queue_pair) = (self.control.rate(), self.number);
+        if now != before {
+            let line = device.config.ports[usize::from(self.port)].rate;
+            cx.emit(device.component, || Event::RateChanged {
+                queue_pair,
+                rate: now.unwrap_or(line),
+            });
+        }
+        let next = self.control.next_timer();
+        if next.is_set() {
+            device
+                .timers
+                .set(&mut self.deadlines, self.slot, Timer::CongestionControl, next);
+        } else {
+            self.deadlines.clear(Timer::CongestionControl);
+        }
+    }
+
+    fn request_headers(
+        &self,
+        device: &Device,
+        work: &SendWork,
+        psn: Psn,
+        packet: u32,
+        offset: u32,
+        ends: bool,
+    ) -> Headers {
+        let position = match (packet == 0, packet + 1 == work.packets) {
+            (true, true) => Position::Only,
+            (true, false) => Position::First,
+            (false, false) => Position::Middle,
+            (false, true) => Position::Last,
+        };
+        let reth = |remote: crate::work::Remote, skip: u32| Reth {
+            address: remote.address.wrapping_add(u64::from(skip)),
+            key: remote.key.0,
+            length: work.length - skip,
+        };
+        let starts = position.is_start();
+        let (opcode, extended) = match work.operation {
+            Operation::Send => (send_opcode(position, Tail::Plain), Extended::None),
+            Operation::SendImmediate(value) => {
+                let extended = if ends {
+                    Extended::Immediate(value)
+                } else {
+                    Extended::None
+                };
+                (send_opcode(position, Tail::Immediate), extended)
+            }
+            Operation::SendInvalidate(key) => {
+                let extended = if ends {
+                    Extended::Invalidate(key.0)
+                } else {
+                    Extended::None
+                };
+                (send_opcode(position, Tail::Invalidate), extended)
+            }
+            Operation::Write(remote) => {
+                let extended = if starts {
+                    Extended::Reth(reth(remote, 0))
+                } else {
+                    Extended::None
+                };
+                (write_opcode(position, false), extended)
+            }
+            Operation::WriteImmediate(remote, value) => {
+                let extended = match position {
+                    Position::Only => Extended::RethImmediate(reth(remote, 0), value),
+                    Position::First => Extended::Reth(reth(remote, 0)),
+                    Position::Last => Extended::Immediate(value),
+                    Position::Middle => Extended::None,
+                };
+                (write_opcode(position, true), extended)
+            }
+            Operation::Read(remote) => (Opcode::RcReadRequest, Extended::Reth(reth(remote, offset))),
+            Operation::CompareSwap {
+                remote,
+                compare,
+                swap,
+            } => {
+                let (address, key) = (remote.address, remote.key.0);
+                (
+                    Opcode::RcCompareSwap,
+                    Extended::Atomic(AtomicEth {
+                        address,
+                        key,
+                        swap_or_add: swap,
+                        compare,
+                    }),
+                )
+            }
+            Operation::FetchAdd { remote, add } => {
+                let (address, key) = (remote.address, remote.key.0);
+                (
+                    Opcode::RcFetchAdd,
+                    Extended::Atomic(AtomicEth {
+                        address,
+                        key,
+                        swap_or_add: add,
+                        compare: 0,
+                    }),
+                )
+            }
+            Operation::BindWindow(_) | Operation::LocalInvalidate(_) => unreachable!("never on the wire"),
+        };
+        let (opcode, extended, destination) = match (self.service, &work.datagram) {
+            (Service::UnreliableConnection, _) => (unreliable(opcode), extended, self.peer),
+            (Service::Datagram, Some(datagram)) => {
+                let target = datagram.1;
+                // IBTA 10.2.5: a queue key with the top bit set is the privileged one of the sending queue pair.
+                let queue_key = if target.queue_key >> 31 == 1 {
+                    self.queue_key
+                } else {
+                    target.queue_key
+                };
+                let deth = Deth {
+                    queue_key,
+                    source: self.number,
+                };
+                match extended {
+                    Extended::Immediate(value) => (
+                        Opcode::UdSendOnlyImmediate,
+                        Extended::DethImmediate(deth, value),
+                        target.queue_pair,
+                    ),
+                    _ => (Opcode::UdSendOnly, Extended::Deth(deth), target.queue_pair),
+                }
+            }
+            _ => (opcode, extended, self.peer),
+        };
+        let bth = Bth {
+            opcode,
+            solicited: work.solicited && ends,
+            migrated: device.config.behaviour.migrated_bit,
+            fecn: false,
+            becn: false,
+            ack_request: self.is_reliable() && self.asks_acknowledgement(device, work, psn, ends),
+            partition: self.partition,
+            destination,
+            psn,
+        };
+        Headers { bth, extended }
+    }
+
+    /// Whether this packet asks for an acknowledgement. Something must ask before the requester falls silent, and often
+    /// enough that it never has to.
+    #[inline]
+    fn asks_acknowledgement(&self, device: &Device, work: &SendWork, psn: Psn, ends: bool) -> bool {
+        let policy = device.config.behaviour.ack_requests;
+        let is_last_posted = ends && work.last().plus(1) == self.requester.next;
+        if ends && (policy.every_message || work.signaled || is_last_posted || work.operation.reads()) {
+            return true;
+        }
+        let in_flight = psn.value().wrapping_sub(self.requester.unacked.value()) & Psn::MASK;
+        let window_closes = in_flight + 1 >= device.config.behaviour.unacked_packets_max
+            || self
+                .control
+                .window()
+                .is_some_and(|window| u64::from(in_flight + 1) * u64::from(self.mtu.bytes()) >= window.0)
+            || device.config.behaviour.credits && work.operation.consumes_receive()
+            || self.state == State::SendQueueDrain;
+        self.requester.since_request + 1 >= policy.interval || window_closes
+    }
+
+    /// Starts again from `psn`.
+    pub(crate) fn go_back<M: Memory, S: Sink>(
+        &mut self,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+        psn: Psn,
+        reason: RetryReason,
+    ) {
+        let mut at = self.requester.queue.front();
+        while at.is_some() {
+            let work = device.sends.get(at);
+            let into = psn.value().wrapping_sub(work.first.value()) & Psn::MASK;
+            if into < work.packets {
+                break;
+            }
+            at = device.sends.next(at);
+        }
+        if !at.is_some() {
+            return;
+        }
+        let work = device.sends.get(at);
+        self.requester.cursor = at;
+        self.requester.packet = match work.operation.reads() {
+            true => work.received,
+            false => psn.value().wrapping_sub(work.first.value()) & Psn::MASK,
+        };
+        while at.is_some() {
+            let work = device.sends.get_mut(at);
+            if !work.started {
+                break;
+            }
+            if std::mem::take(&mut work.counted) {
+                self.requester.reads -= 1;
+            }
+            at = device.sends.next(at);
+        }
+        self.requester.transmission = self.requester.transmission.wrapping_add(1).max(1);
+        self.requester.since_request = 0;
+        self.requester.sample = None;
+        let queue_pair = self.number;
+        cx.emit(device.component, || Event::Retransmitting {
+            queue_pair,
+            from: psn,
+            reason,
+        });
+        self.arm_acknowledgement(device, cx.now);
+        self.mark_data_ready(device);
+    }
+
+    /// One of this queue pair's timers came up.
+    pub(crate) fn handle_timer<M: Memory, S: Sink>(
+        &mut self,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+        timer: Timer,
+    ) {
+        match timer {
+            Timer::Acknowledgement => self.handle_timeout(device, cx),
+            Timer::ReceiverNotReady => {
+                let from = self.requester.unacked;
+                self.go_back(device, cx, from, RetryReason::ReceiverNotReady);
+                self.mark_data_ready(device);
+            }
+            Timer::Pace => self.mark_data_ready(device),
+            Timer::CongestionControl => {
+                let before = self.control.rate();
+                self.control.handle_timer(&device.config.control, cx.now);
+                self.after_control(device, cx, before);
+            }
+        }
+    }
+
+    fn handle_timeout<M: Memory, S: Sink>(&mut self, device: &mut Device, cx: &mut Context<'_, M, S>) {
+        if !self.requester.is_waiting() {
+            return;
+        }
+        device.counters.timeouts += 1;
+        self.requester.recovering = false;
+        if !self.take_retry(device) {
+            self.fail_request(device, cx, Status::RetryExceeded);
+            return;
+        }
+        let before = self.control.rate();
+        self.control.on_timeout(&device.config.control, cx.now);
+        self.after_control(device, cx, before);
+        let from = self.recovery.on_timeout(self.requester.unacked);
+        self.go_back(device, cx, from, RetryReason::Timeout);
+    }
+
+    /// Uses up a retry; `false` when none is left.
+    pub(crate) fn take_retry(&mut self, device: &Device) -> bool {
+        if self.requester.retry_count == 7 && device.config.behaviour.retry_seven_is_infinite {
+            return true;
+        }
+        if self.requester.retries == 0 {
+            return false;
+        }
+        self.requester.retries -= 1;
+        true
+    }
+
+    /// The oldest work fails, and the queue pair with it.
+    pub(crate) fn fail_request<M: Memory, S: Sink>(
+        &mut self,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+        status: Status,
+    ) {
+        if let Some(work) = device.sends.pop(&mut self.requester.queue) {
+            let kind = work.operation.completion_kind();
+            let queue_pair = self.number;
+            let completion = Completion {
+                work: work.work,
+                status,
+                kind,
+                queue_pair,
+                ..Completion::EMPTY
+            };
+            self.complete_send(device, cx, completion);
+        }
+        self.enter_error(device, cx, false);
+    }
+
+    /// The oldest work is done.
+    pub(crate) fn complete_front<M: Memory, S: Sink>(
+        &mut self,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+    ) {
+        let work = device
+            .sends
+            .pop(&mut self.requester.queue)
+            .expect("there is work at the front");
+        if work.counted {
+            self.requester.reads -= 1;
+        }
+        if work.signaled {
+            let (kind, length) = (work.operation.completion_kind(), work.length);
+            let queue_pair = self.number;
+            let completion = Completion {
+                work: work.work,
+                kind,
+                length,
+                queue_pair,
+                ..Completion::EMPTY
+            };
+            self.complete_send(device, cx, completion);
+        }
+        self.check_drained(device);
+    }
+
+    /// In the drained state, with nothing started left: say so once.
+    pub(crate) fn check_drained(&mut self, device: &mut Device) {
+        if self.state != State::SendQueueDrain || !self.notify_drained {
+            return;
+        }
+        let front = self.requester.queue.front();
+        if !front.is_some() || !device.sends.get(front).started {
+            self.notify_drained = false;
+            device.events.push_back(AsyncEvent::SendQueueDrained(self.number));
+        }
+    }
+}
+
+fn max_payload(queue_pair: &QueuePair, mtu: Mtu) -> u32 {
+    match queue_pair.service {
+        // A datagram is one packet, as long as the port allows: the post checked that.
+        Service::Datagram => u32::MAX,
+        _ => mtu.bytes(),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tail {
+    Plain,
+    Immediate,
+    Invalidate,
+}
+
+fn send_opcode(position: Position, tail: Tail) -> Opcode {
+    match (position, tail) {
+        (Position::First, _) => Opcode::RcSendFirst,
+        (Position::Middle, _) => Opcode::RcSendMiddle,
+        (Position::Last, Tail::Plain) => Opcode::RcSendLast,
+        (Position::Last, Tail::Immediate) => Opcode::RcSendLastImmediate,
+        (Position::Last, Tail::Invalidate) => Opcode::RcSendLastInvalidate,
+        (Position::Only, Tail::Plain) => Opcode::RcSendOnly,
+        (Position::Only, Tail::Immediate) => Opcode::RcSendOnlyImmediate,
+        (Position::Only, Tail::Invalidate) => Opcode::RcSendOnlyInvalidate,
+    }
+}
+
+fn write_opcode(position: Position, immediate: bool) -> Opcode {
+    match (position, immediate) {
+        (Position::First, _) => Opcode::RcWriteFirst,
+        (Position::Middle, _) => Opcode::RcWriteMiddle,
+        (Position::Last, false) => Opcode::RcWriteLast,
+        (Position::Last, true) => Opcode::RcWriteLastImmediate,
+        (Position::Only, false) => Opcode::RcWriteOnly,
+        (Position::Only, true) => Opcode::RcWriteOnlyImmediate,
+    }
+}
+
+/// The opcode of the same operation on an unreliable connection.
+fn unreliable(opcode: Opcode) -> Opcode {
+    Opcode::from_byte(opcode as u8 | 0x20).expect("a SEND or WRITE has a UC form")
+}
+
+/// Reads `length` bytes from `offset` of a gather list. A packet with both real and ghost parts travels as bytes.
+pub(crate) fn gather<M: Memory>(
+    regions: &Regions,
+    memory: &M,
+    list: &[Sge],
+    domain: ProtectionDomain,
+    offset: u32,
+    length: u32,
+    out: &mut Vec<u8>,
+) -> Result<OutboundPayload, AccessFault> {
+    let (mut skip, mut left) = (u64::from(offset), length);
+    let mut runs = GhostRuns::new();
+    let mut is_ghost = false;
+    for sge in list {
+        if left == 0 {
+            break;
+        }
+        if skip >= u64::from(sge.length) {
+            skip -= u64::from(sge.length);
+            continue;
+        }
+        let part = (sge.length - skip as u32).min(left);
+        let address = sge.address + skip;
+        let place = regions.local(sge.key, domain, address, u64::from(part), Access::NONE)?;
+        if place.backing == Backing::Ghost && (is_ghost || left == length) {
+            is_ghost = true;
+            memory.read_ghost(place.space, address, part, &mut runs);
+        } else {
+            if std::mem::take(&mut is_ghost) {
+                Segments::append_pattern(&runs, out);
+            }
+            memory.read(place.space, address, part as usize, out);
+        }
+        left -= part;
+        skip = 0;
+    }
+    Ok(if is_ghost {
+        OutboundPayload::Ghost(runs)
+    } else {
+        OutboundPayload::Bytes(length)
+    })
+}

@@ -1,0 +1,89 @@
+//! Loss recovery: what a responder does about a gap and where a requester starts again. One trait, one file each.
+
+mod go_back_n;
+
+use railnet_core::Psn;
+
+pub use go_back_n::GoBackN;
+
+/// What a responder does with a request that is ahead of the expected one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Gap {
+    /// Drop it and ask for the expected one.
+    Nak,
+    /// Drop it silently.
+    Drop,
+}
+
+/// A loss recovery scheme; one state serves both roles of a queue pair.
+pub trait LossRecovery {
+    /// Responder: `arrived` is ahead of `expected`.
+    fn on_gap(&mut self, expected: Psn, arrived: Psn) -> Gap;
+
+    /// Responder: the expected packet came.
+    fn on_expected(&mut self);
+
+    /// Responder: the expected packet came and could not be taken for lack of a receive.
+    fn on_not_ready(&mut self);
+
+    /// Requester: the responder misses `missing`. Returns where to start again.
+    fn on_nak(&mut self, missing: Psn) -> Psn;
+
+    /// Requester: nothing came in time and `unacknowledged` is the oldest in doubt. Returns where to start again.
+    fn on_timeout(&mut self, unacknowledged: Psn) -> Psn;
+}
+
+/// Which scheme.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum RecoveryKind {
+    /// Everything from the missing packet on is sent again.
+    GoBackN,
+}
+
+/// The state of one queue pair's scheme.
+#[derive(Clone, Debug)]
+pub(crate) enum Recovery {
+    GoBackN(GoBackN),
+}
+
+impl Recovery {
+    pub(crate) fn new(kind: RecoveryKind) -> Self {
+        match kind {
+            RecoveryKind::GoBackN => Self::GoBackN(GoBackN::default()),
+        }
+    }
+}
+
+impl LossRecovery for Recovery {
+    fn on_gap(&mut self, expected: Psn, arrived: Psn) -> Gap {
+        match self {
+            Self::GoBackN(state) => state.on_gap(expected, arrived),
+        }
+    }
+
+    #[inline]
+    fn on_expected(&mut self) {
+        match self {
+            Self::GoBackN(state) => state.on_expected(),
+        }
+    }
+
+    fn on_not_ready(&mut self) {
+        match self {
+            Self::GoBackN(state) => state.on_not_ready(),
+        }
+    }
+
+    fn on_nak(&mut self, missing: Psn) -> Psn {
+        match self {
+            Self::GoBackN(state) => state.on_nak(missing),
+        }
+    }
+
+    fn on_timeout(&mut self, unacknowledged: Psn) -> Psn {
+        match self {
+            Self::GoBackN(state) => state.on_timeout(unacknowledged),
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! NICs in a small world of their own: a clock, memory, and a wire that can be made bad.
+//!
+//! [`Lab`] is what tests, the storm, the ladder of `railnet verbs` and the benchmark run in. It is a driver like any
+//! other: it owns time and memory, and moves packets.
+
+mod lab;
+
+pub use lab::{Fate, Faults, Lab, Outage, Peer, Tapped, WireForm, connect, loopback_gid};

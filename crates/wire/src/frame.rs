@@ -1,0 +1,496 @@
+//! Whole packets: from the bytes of a frame to typed layers, and back.
+//!
+//! Two ways in, two ways out. [`Frame`] takes any Ethernet frame apart and names what it is: for captures and tools.
+//! [`parse_packet`] and [`parse_datagram`] take only RoCEv2, copy nothing, and say where the payload lies: for drivers.
+//! [`RocePacket::to_bytes`] builds a frame from layers; [`emit_around`] and [`seal_datagram`] write headers and ICRC
+//! around a payload that is already in place.
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::bytes::u16_at;
+use crate::ethernet::{EtherType, Ethernet};
+use crate::icrc::{self, ICRC_LENGTH, Identification};
+use crate::ipv4::Ipv4;
+use crate::ipv6::Ipv6;
+use crate::malformed::{Layer, Malformed};
+use crate::network::{Ip, Network};
+use crate::pfc::Pause;
+use crate::transport::{Headers, ParsedHeaders, pad_length};
+use crate::udp::{ROCE_PORT, UDP_PROTOCOL, Udp};
+
+/// Where the payload begins in a buffer for [`emit_around`]: room for the largest headers, and a multiple of a cache line.
+pub const HEADROOM: usize = 128;
+
+const _: () = assert!(HEADROOM >= Ethernet::TAGGED_LENGTH + Ipv6::LENGTH + Udp::LENGTH + Headers::MAX_LENGTH);
+
+/// The most bytes of a UDP payload: what the length field of IPv4 leaves it.
+pub const DATAGRAM_BYTES_MAX: usize = u16::MAX as usize - Ipv4::LENGTH - Udp::LENGTH;
+
+/// An ICRC as found and as it should be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Icrc {
+    /// What stood at the end of the packet.
+    pub found: u32,
+    /// What belongs there.
+    pub computed: u32,
+}
+
+impl Icrc {
+    /// Whether the packet is as it was sent.
+    pub const fn is_good(self) -> bool {
+        self.found == self.computed
+    }
+}
+
+/// A RoCEv2 packet, layer by layer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RocePacket<'a> {
+    /// The Ethernet header, where the packet came with one.
+    pub ethernet: Option<Ethernet>,
+    /// The IP header.
+    pub ip: Ip,
+    /// The UDP header.
+    pub udp: Udp,
+    /// The transport headers.
+    pub headers: Headers,
+    /// The payload, less padding.
+    pub payload: &'a [u8],
+    /// Its ICRC.
+    pub icrc: Icrc,
+    /// What follows the IP packet in its frame: Ethernet's padding of short frames.
+    pub trailer: &'a [u8],
+}
+
+/// What a frame is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Frame<'a> {
+    /// A RoCEv2 packet.
+    Roce(RocePacket<'a>),
+    /// A priority pause.
+    Pause {
+        /// Its Ethernet header.
+        ethernet: Ethernet,
+        /// What it pauses.
+        pause: Pause,
+    },
+    /// Something else.
+    Other {
+        /// Its Ethernet header, where it has one.
+        ethernet: Option<Ethernet>,
+        /// What it is.
+        kind: Other,
+    },
+}
+
+/// What a frame is that is not RoCEv2.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Other {
+    /// Another protocol on Ethernet.
+    EtherType(EtherType),
+    /// A MAC control frame that is no priority pause.
+    MacControl,
+    /// Another protocol on IP.
+    Protocol(u8),
+    /// A fragment, and not the first: what it belongs to is not to be seen.
+    Fragment,
+    /// UDP for another port.
+    Port(u16),
+}
+
+impl fmt::Display for Other {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::EtherType(ether_type) => match ether_type.name() {
+                Some(name) => f.write_str(name),
+                None => write!(f, "Ethernet type {:#06x}", ether_type.0),
+            },
+            Self::MacControl => f.write_str("MAC control"),
+            Self::Protocol(1) => f.write_str("ICMP"),
+            Self::Protocol(2) => f.write_str("IGMP"),
+            Self::Protocol(6) => f.write_str("TCP"),
+            Self::Protocol(58) => f.write_str("ICMPv6"),
+            Self::Protocol(number) => write!(f, "IP protocol {number}"),
+            Self::Fragment => f.write_str("IP fragment"),
+            Self::Port(port) => write!(f, "UDP port {port}"),
+        }
+    }
+}
+
+impl<'a> Frame<'a> {
+    /// Takes an Ethernet frame apart, without its check sequence.
+    ///
+    /// An error is about a frame that is RoCEv2 or a pause but not a right one; what is neither is `Other`.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let ethernet = Ethernet::parse(bytes)?;
+        let rest = &bytes[ethernet.length()..];
+        let version = rest.first().map(|byte| byte >> 4);
+        let wrong_version = |layer| {
+            let value = version.unwrap_or_default().into();
+            Err(Malformed::Field {
+                layer,
+                field: "version",
+                value,
+            })
+        };
+        match ethernet.ether_type {
+            EtherType::IPV4 if version == Some(6) => wrong_version(Layer::Ipv4),
+            EtherType::IPV6 if version == Some(4) => wrong_version(Layer::Ipv6),
+            EtherType::IPV4 | EtherType::IPV6 => Self::parse_layers(Some(ethernet), rest),
+            EtherType::MAC_CONTROL if Pause::is_priority_pause(rest) => {
+                Pause::parse(rest).map(|pause| Self::Pause { ethernet, pause })
+            }
+            EtherType::MAC_CONTROL => Ok(Self::Other {
+                ethernet: Some(ethernet),
+                kind: Other::MacControl,
+            }),
+            other => Ok(Self::Other {
+                ethernet: Some(ethernet),
+                kind: Other::EtherType(other),
+            }),
+        }
+    }
+
+    /// Takes a packet apart that begins with its IP header.
+    pub fn parse_ip(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        Self::parse_layers(None, bytes)
+    }
+
+    fn parse_layers(ethernet: Option<Ethernet>, bytes: &'a [u8]) -> Result<Self, Malformed> {
+        if let Some(kind) = other_than_roce(bytes) {
+            return Ok(Self::Other { ethernet, kind });
+        }
+        let (ip, udp, datagram) = parse_to_udp(bytes)?;
+        let (parsed, payload) = parse_transport(&bytes[datagram.clone()])?;
+        let covered = datagram.end - ICRC_LENGTH;
+        let icrc = Icrc {
+            found: found_icrc(&bytes[covered..datagram.end]),
+            computed: icrc::of_packet(&bytes[..covered])?,
+        };
+        Ok(Self::Roce(RocePacket {
+            ethernet,
+            ip,
+            udp,
+            headers: parsed.headers,
+            payload: &bytes[datagram.clone()][payload],
+            icrc,
+            trailer: &bytes[datagram.end..],
+        }))
+    }
+}
+
+impl<'a> RocePacket<'a> {
+    /// The packet that carries this payload.
+    pub fn new(ethernet: Option<Ethernet>, network: &Network, headers: Headers, payload: &'a [u8]) -> Self {
+        let datagram_bytes = datagram_length(&headers, payload.len());
+        let mut packet = Self {
+            ethernet,
+            ip: network.ip(datagram_bytes),
+            udp: network.udp(datagram_bytes),
+            headers,
+            payload,
+            icrc: Icrc {
+                found: 0,
+                computed: 0,
+            },
+            trailer: &[],
+        };
+        let bytes = packet.to_bytes();
+        let found = found_icrc(&bytes[bytes.len() - ICRC_LENGTH..]);
+        packet.icrc = Icrc {
+            found,
+            computed: found,
+        };
+        packet
+    }
+
+    /// Its addressing.
+    pub fn network(&self) -> Network {
+        self.ip.network(&self.udp)
+    }
+
+    /// The whole frame as bytes, with the ICRC that belongs there.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let pad = pad_length(self.payload.len());
+        let mut bytes = vec![0; self.ethernet.map_or(0, |ethernet| ethernet.length())];
+        if let Some(ethernet) = self.ethernet {
+            ethernet.emit(&mut bytes);
+        }
+        let ip_start = bytes.len();
+        let mut append = |length: usize, emit: &dyn Fn(&mut [u8])| {
+            let start = bytes.len();
+            bytes.resize(start + length, 0);
+            emit(&mut bytes[start..]);
+        };
+        append(self.ip.length(), &|out| self.ip.emit(out));
+        append(Udp::LENGTH, &|out| out.copy_from_slice(&self.udp.to_bytes()));
+        append(self.headers.length(), &|out| self.headers.emit(out, pad));
+        bytes.extend_from_slice(self.payload);
+        bytes.resize(bytes.len() + pad, 0);
+        let crc = icrc::of_packet(&bytes[ip_start..]).expect("IP, UDP and BTH were just written");
+        bytes.extend_from_slice(&crc.to_le_bytes());
+        bytes.extend_from_slice(self.trailer);
+        bytes
+    }
+}
+
+/// What a RoCEv2 driver wants to know of a UDP payload.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Datagram {
+    /// The transport headers.
+    pub headers: Headers,
+    /// Where the payload lies, less padding.
+    pub payload: Range<usize>,
+    /// The IPv4 ID with which the ICRC is right (over IPv6 as in the addressing); `None` where the ICRC is wrong.
+    pub identification: Option<u16>,
+}
+
+impl Datagram {
+    /// Whether the packet is as it was sent.
+    pub const fn icrc_is_good(&self) -> bool {
+        self.identification.is_some()
+    }
+}
+
+/// Reads the payload of a UDP datagram that came to the RoCEv2 port, BTH to ICRC.
+///
+/// A socket knows all of `network` but the IPv4 ID; `accepted` says which IDs will do.
+#[inline]
+pub fn parse_datagram(
+    network: &Network,
+    datagram: &[u8],
+    accepted: Identification,
+) -> Result<Datagram, Malformed> {
+    let (parsed, payload) = parse_transport(datagram)?;
+    let identification = icrc::verify(network, datagram, accepted);
+    Ok(Datagram {
+        headers: parsed.headers,
+        payload,
+        identification,
+    })
+}
+
+/// Reads a RoCEv2 packet from its IP header on. The payload's place counts from the start of `bytes`.
+pub fn parse_packet(bytes: &[u8]) -> Result<(Network, Datagram), Malformed> {
+    let (ip, udp, place) = parse_to_udp(bytes)?;
+    let network = ip.network(&udp);
+    let (parsed, payload) = parse_transport(&bytes[place.clone()])?;
+    let covered = place.end - ICRC_LENGTH;
+    let is_good = icrc::of_packet(&bytes[..covered])? == found_icrc(&bytes[covered..place.end]);
+    let payload = payload.start + place.start..payload.end + place.start;
+    let identification = is_good.then_some(network.identification);
+    Ok((
+        network,
+        Datagram {
+            headers: parsed.headers,
+            payload,
+            identification,
+        },
+    ))
+}
+
+/// Bytes of a UDP payload with these headers, a payload of so many bytes, its padding and the ICRC.
+pub const fn datagram_length(headers: &Headers, payload_bytes: usize) -> usize {
+    headers.length() + payload_bytes + pad_length(payload_bytes) + ICRC_LENGTH
+}
+
+/// Completes a UDP payload in which the payload already lies right behind the place of the headers: writes the headers,
+/// the padding and the ICRC.
+///
+/// # Panics
+/// When `datagram` does not have [`datagram_length`] bytes.
+#[inline]
+pub fn seal_datagram(datagram: &mut [u8], network: &Network, headers: &Headers, payload_bytes: usize) {
+    assert_eq!(
+        datagram.len(),
+        datagram_length(headers, payload_bytes),
+        "room for headers, payload, pad and ICRC"
+    );
+    let pad = pad_length(payload_bytes);
+    let covered = datagram.len() - ICRC_LENGTH;
+    headers.emit(datagram, pad);
+    datagram[covered - pad..covered].fill(0);
+    let crc = icrc::of_datagram(network, &datagram[..covered]);
+    datagram[covered..].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// Writes the transport headers in front of the payload that begins at [`HEADROOM`] and fills the rest of `buffer`, and
+/// the padding and ICRC behind it. Returns where the UDP payload begins.
+///
+/// # Panics
+/// When `buffer` is shorter than [`HEADROOM`].
+#[inline]
+pub fn emit_datagram_around(buffer: &mut Vec<u8>, network: &Network, headers: &Headers) -> usize {
+    let payload_bytes = buffer
+        .len()
+        .checked_sub(HEADROOM)
+        .expect("the payload begins at HEADROOM");
+    let start = HEADROOM - headers.length();
+    buffer.resize(start + datagram_length(headers, payload_bytes), 0);
+    seal_datagram(&mut buffer[start..], network, headers, payload_bytes);
+    start
+}
+
+/// Like [`emit_datagram_around`], with the UDP and IP headers in front, and the Ethernet header where one is given.
+/// Returns where the frame begins.
+///
+/// ```
+/// use railnet_core::{Psn, QueuePairNumber};
+/// use railnet_wire::{Bth, Extended, Gid, HEADROOM, Headers, Network, Opcode, emit_around, parse_packet};
+///
+/// let network = Network {
+///     source: Gid::from_ip("10.0.0.1".parse()?),
+///     target: Gid::from_ip("10.0.0.2".parse()?),
+///     source_port: 0xc000,
+///     traffic_class: 0,
+///     hop_limit: 64,
+///     identification: 0,
+///     flow_label: 0,
+/// };
+/// let bth = Bth {
+///     opcode: Opcode::RcSendOnly,
+///     solicited: false,
+///     migrated: false,
+///     fecn: false,
+///     becn: false,
+///     ack_request: true,
+///     partition: 0xffff,
+///     destination: QueuePairNumber::new(0x11),
+///     psn: Psn::new(7),
+/// };
+/// let mut buffer = vec![0; HEADROOM];
+/// buffer.extend_from_slice(b"hello");
+/// let start = emit_around(&mut buffer, None, &network, &Headers { bth, extended: Extended::None });
+///
+/// let (from, datagram) = parse_packet(&buffer[start..])?;
+/// assert_eq!(from, network);
+/// assert_eq!(&buffer[start..][datagram.payload.clone()], b"hello");
+/// assert!(datagram.icrc_is_good());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn emit_around(
+    buffer: &mut Vec<u8>,
+    ethernet: Option<&Ethernet>,
+    network: &Network,
+    headers: &Headers,
+) -> usize {
+    let mut start = emit_datagram_around(buffer, network, headers);
+    let datagram_bytes = buffer.len() - start;
+    start -= Udp::LENGTH;
+    buffer[start..][..Udp::LENGTH].copy_from_slice(&network.udp(datagram_bytes).to_bytes());
+    let ip = network.ip(datagram_bytes);
+    start -= ip.length();
+    ip.emit(&mut buffer[start..]);
+    if let Some(ethernet) = ethernet {
+        start -= ethernet.length();
+        ethernet.emit(&mut buffer[start..]);
+    }
+    start
+}
+
+/// The IP and UDP headers of a RoCEv2 packet, and where its UDP payload lies.
+fn parse_to_udp(bytes: &[u8]) -> Result<(Ip, Udp, Range<usize>), Malformed> {
+    let ip = Ip::parse(bytes)?;
+    if let Ip::V4(header) = ip
+        && header.is_fragment()
+    {
+        let offset = usize::from(header.fragment_offset) * 8;
+        return Err(Malformed::Fragment {
+            offset,
+            more: header.more_fragments,
+        });
+    }
+    if ip.protocol() != UDP_PROTOCOL {
+        let layer = if matches!(ip, Ip::V4(_)) {
+            Layer::Ipv4
+        } else {
+            Layer::Ipv6
+        };
+        return Err(Malformed::Field {
+            layer,
+            field: "protocol",
+            value: ip.protocol().into(),
+        });
+    }
+    let start = ip.length();
+    let end = start + ip.payload_length();
+    let udp = Udp::parse(&bytes[start..end])?;
+    let stated = Udp::LENGTH + usize::from(udp.payload_length);
+    if stated != ip.payload_length() {
+        let (least, most) = (ip.payload_length(), ip.payload_length());
+        return Err(Malformed::Length {
+            layer: Layer::Udp,
+            stated,
+            least,
+            most,
+        });
+    }
+    if udp.target_port != ROCE_PORT {
+        return Err(Malformed::NotRocePort(udp.target_port));
+    }
+    Ok((ip, udp, start + Udp::LENGTH..end))
+}
+
+/// The transport headers of a UDP payload, and where its own payload lies in it.
+fn parse_transport(datagram: &[u8]) -> Result<(ParsedHeaders, Range<usize>), Malformed> {
+    if datagram.len() > DATAGRAM_BYTES_MAX {
+        let (stated, most) = (datagram.len(), DATAGRAM_BYTES_MAX);
+        return Err(Malformed::Length {
+            layer: Layer::Udp,
+            stated,
+            least: 0,
+            most,
+        });
+    }
+    let parsed = Headers::parse(datagram)?;
+    let after = datagram.len() - parsed.length;
+    let Some(padded) = after.checked_sub(ICRC_LENGTH) else {
+        return Err(Malformed::Truncated {
+            layer: Layer::Icrc,
+            needed: ICRC_LENGTH,
+            found: after,
+        });
+    };
+    // IBTA 9.2.4: payload and padding together are whole words.
+    if parsed.pad > padded || !padded.is_multiple_of(4) {
+        return Err(Malformed::Pad {
+            pad: parsed.pad,
+            found: padded,
+        });
+    }
+    Ok((parsed, parsed.length..parsed.length + padded - parsed.pad))
+}
+
+fn found_icrc(bytes: &[u8]) -> u32 {
+    u32::from_le_bytes(bytes.try_into().expect("cut to the length of an ICRC"))
+}
+
+/// What an IP packet is when it is not RoCEv2. It looks no further than it must: whether such a packet is well formed
+/// is not asked here.
+fn other_than_roce(bytes: &[u8]) -> Option<Other> {
+    const IPV4_FRAGMENT: usize = 6;
+    const IPV4_PROTOCOL: usize = 9;
+    const IPV6_NEXT_HEADER: usize = 6;
+    const TARGET_PORT: usize = 2;
+    let (protocol, udp_start) = match bytes.first()? >> 4 {
+        4 if bytes.len() >= Ipv4::LENGTH => {
+            let is_later_fragment = u16_at(bytes, IPV4_FRAGMENT) & 0x1fff != 0;
+            if is_later_fragment {
+                return Some(Other::Fragment);
+            }
+            (bytes[IPV4_PROTOCOL], usize::from(bytes[0] & 0xf) * 4)
+        }
+        6 if bytes.len() >= Ipv6::LENGTH => (bytes[IPV6_NEXT_HEADER], Ipv6::LENGTH),
+        _ => return None,
+    };
+    if protocol != UDP_PROTOCOL {
+        return Some(Other::Protocol(protocol));
+    }
+    let port = bytes
+        .get(udp_start + TARGET_PORT..)
+        .filter(|rest| rest.len() >= 2)
+        .map(|rest| u16_at(rest, 0))?;
+    (port != ROCE_PORT).then_some(Other::Port(port))
+}
