@@ -7,6 +7,7 @@
     reason = "files, clocks and threads are at home here"
 )]
 
+mod bench;
 mod decode;
 
 use std::io::{self, BufWriter, Write};
@@ -24,6 +25,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Measure how fast a layer is on this machine
+    Bench(bench::Arguments),
     /// Print the packets of a capture, and check them
     Decode(decode::Arguments),
 }
@@ -38,6 +41,7 @@ enum Outcome {
 
 fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     match command {
+        Command::Bench(arguments) => bench::run(&arguments, out),
         Command::Decode(arguments) => decode::run(&arguments, out),
     }
 }

@@ -327,6 +327,25 @@ fn push_event(fold: &mut Fold, event: &Event) {
             fold.push(head(12, 0, queue_pair));
             fold.push(rate.as_bps());
         }
+        Event::DataGathered {
+            queue_pair,
+            psn,
+            address,
+            length,
+        } => {
+            fold.push(head(13, 0, queue_pair));
+            fold.push(pair(psn.value(), length));
+            fold.push(address);
+        }
+        Event::ReceiverWait {
+            queue_pair,
+            psn,
+            until,
+        } => {
+            fold.push(head(14, 0, queue_pair));
+            fold.push(u64::from(psn.value()));
+            fold.push(until.as_ps());
+        }
     }
 }
 

@@ -143,6 +143,17 @@ pub enum Event {
         /// What came of it.
         passed: bool,
     },
+    /// Payload of a packet was read from memory.
+    DataGathered {
+        /// By which queue pair.
+        queue_pair: QueuePairNumber,
+        /// For which packet.
+        psn: Psn,
+        /// Where the first byte of it was.
+        address: u64,
+        /// How many bytes.
+        length: u32,
+    },
     /// Payload was written to memory.
     DataPlaced {
         /// By which queue pair.
@@ -173,6 +184,15 @@ pub enum Event {
         from: u8,
         /// The new one.
         to: u8,
+    },
+    /// A requester was told that the target has no receive posted: it waits.
+    ReceiverWait {
+        /// Which.
+        queue_pair: QueuePairNumber,
+        /// The sequence number that found no receive.
+        psn: Psn,
+        /// When it will try again.
+        until: Time,
     },
     /// A requester goes back to send again.
     Retransmitting {

@@ -94,10 +94,11 @@ impl Nic {
         allowed: Priorities,
         out: &mut Vec<u8>,
     ) -> Option<Transmit> {
-        let transmit = match self.next_control(cx, port, allowed) {
-            Some(transmit) => Some(transmit),
-            None => self.next_data(cx, port, allowed, out),
-        };
+        // A packet is large: it is built in its place, not handed up from call to call.
+        let mut transmit = None;
+        if !self.next_control(port, allowed, &mut transmit) {
+            self.next_data(cx, port, allowed, out, &mut transmit);
+        }
         if let Some(transmit) = &transmit {
             self.device.counters.sent += 1;
             cx.emit(self.device.component, || Event::PacketSent {
@@ -114,25 +115,16 @@ impl Nic {
         transmit
     }
 
-    fn next_control<M: Memory, S: Sink>(
-        &mut self,
-        cx: &mut Context<'_, M, S>,
-        port: u8,
-        allowed: Priorities,
-    ) -> Option<Transmit> {
-        loop {
-            let (_, slot) = self.device.ports[usize::from(port)].pop_control(allowed)?;
-            let Self {
-                device, queue_pairs, ..
-            } = self;
-            let Some(queue_pair) = &mut queue_pairs[slot as usize] else {
-                continue;
-            };
-            let transmit = queue_pair.transmit_control(device, cx);
-            if transmit.is_some() {
-                return transmit;
+    fn next_control(&mut self, port: u8, allowed: Priorities, slot: &mut Option<Transmit>) -> bool {
+        while let Some((_, index)) = self.device.ports[usize::from(port)].pop_control(allowed) {
+            let Self { device, queue_pairs, .. } = self;
+            if let Some(queue_pair) = &mut queue_pairs[index as usize]
+                && queue_pair.transmit_control(device, slot)
+            {
+                return true;
             }
         }
+        false
     }
 
     fn next_data<M: Memory, S: Sink>(
@@ -141,33 +133,27 @@ impl Nic {
         port: u8,
         allowed: Priorities,
         out: &mut Vec<u8>,
-    ) -> Option<Transmit> {
+        slot: &mut Option<Transmit>,
+    ) {
         let start = out.len();
-        loop {
-            let (priority, slot) = self.device.ports[usize::from(port)].front_data(allowed)?;
-            let Self {
-                device, queue_pairs, ..
-            } = self;
-            let transmit = match &mut queue_pairs[slot as usize] {
+        while let Some((priority, index)) = self.device.ports[usize::from(port)].front_data(allowed) {
+            let Self { device, queue_pairs, .. } = self;
+            let sent = match &mut queue_pairs[index as usize] {
                 Some(queue_pair) if queue_pair.in_data_ring => {
-                    let transmit = queue_pair.transmit_data(device, cx, out);
+                    let sent = queue_pair.transmit_data(device, cx, out, slot);
                     // A queue pair that sent something stays in the ring until it has nothing.
-                    queue_pair.in_data_ring = transmit.is_some();
-                    transmit
+                    queue_pair.in_data_ring = sent;
+                    sent
                 }
-                _ => None,
+                _ => false,
             };
             let schedule = &mut device.ports[usize::from(port)];
-            match transmit {
-                Some(transmit) => {
-                    schedule.count_data(priority, device.config.burst_packets);
-                    return Some(transmit);
-                }
-                None => {
-                    out.truncate(start);
-                    schedule.pop_data(priority);
-                }
+            if sent {
+                schedule.count_data(priority, device.config.burst_packets);
+                return;
             }
+            out.truncate(start);
+            schedule.pop_data(priority);
         }
     }
 
@@ -201,28 +187,22 @@ impl QueuePair {
         device: &mut crate::device::Device,
         cx: &mut Context<'_, M, S>,
         out: &mut Vec<u8>,
-    ) -> Option<Transmit> {
+        slot: &mut Option<Transmit>,
+    ) -> bool {
         if self.control.rate().is_some() && cx.now < self.send_after {
-            device
-                .timers
-                .set(&mut self.deadlines, self.slot, Timer::Pace, self.send_after);
-            return None;
+            device.timers.set(&mut self.deadlines, self.slot, Timer::Pace, self.send_after);
+            return false;
         }
         let has_response = self.has_read_response(device);
         if has_response && self.responder_turn {
             self.responder_turn = false;
-            return self.transmit_read_response(device, cx, out);
+            return self.transmit_read_response(device, cx, out, slot);
         }
-        let request = self.transmit_request(device, cx, out);
-        if request.is_some() {
+        if self.transmit_request(device, cx, out, slot) {
             self.responder_turn = true;
-            return request;
+            return true;
         }
-        if has_response {
-            self.transmit_read_response(device, cx, out)
-        } else {
-            None
-        }
+        has_response && self.transmit_read_response(device, cx, out, slot)
     }
 }
 

@@ -68,6 +68,9 @@ pub struct QueuePairInfo {
 }
 
 impl Nic {
+    /// Bytes of memory that an idle queue pair takes: its state, and its place in the table.
+    pub const IDLE_QUEUE_PAIR_BYTES: usize = size_of::<QueuePair>() + size_of::<Option<Box<QueuePair>>>();
+
     /// A NIC as configured. At least one port is needed.
     pub fn new(config: NicConfig) -> Self {
         assert!(!config.ports.is_empty(), "a NIC needs a port");

@@ -266,4 +266,16 @@ impl SendWork {
     pub(crate) fn last(&self) -> Psn {
         self.first.plus(self.packets.wrapping_sub(1))
     }
+
+    /// Where byte `offset` of the message is read from; `None` where it was copied at the post.
+    pub(crate) fn read_address(&self, offset: u32) -> Option<u64> {
+        let mut skip = u64::from(offset);
+        for sge in self.gather.iter().filter(|_| self.inline.is_none()) {
+            if skip < u64::from(sge.length) {
+                return Some(sge.address + skip);
+            }
+            skip -= u64::from(sge.length);
+        }
+        None
+    }
 }

@@ -1,6 +1,6 @@
 //! The responder's voice: answers in the order of the requests, and congestion notifications.
 
-use railnet_core::event::{PacketId, Sink};
+use railnet_core::event::{Event, PacketId, Sink};
 use railnet_core::{Label, Psn, Time};
 use railnet_wire::{Aeth, Bth, Extended, Headers, Opcode, Reth, Syndrome};
 
@@ -126,41 +126,31 @@ impl QueuePair {
     }
 
     /// The next answer that goes ahead of data: a notification, a verdict or an atomic's result.
-    pub(crate) fn transmit_control<M: Memory, S: Sink>(
-        &mut self,
-        device: &mut Device,
-        cx: &mut Context<'_, M, S>,
-    ) -> Option<Transmit> {
+    pub(crate) fn transmit_control(&mut self, device: &mut Device, slot: &mut Option<Transmit>) -> bool {
         if std::mem::take(&mut self.responder.notification) {
-            return Some(self.congestion_notification(device));
+            *slot = Some(self.congestion_notification(device));
+            return true;
         }
         self.in_control_ring = false;
         let front = self.responder.answers.front();
         if !front.is_some() {
-            return None;
+            return false;
         }
         let (opcode, psn, extended) = match *device.responses.get(front) {
             Response::Verdict { psn, aeth } => (Opcode::RcAcknowledge, psn, Extended::Aeth(aeth)),
             Response::Atomic { psn, msn, original } => {
-                let aeth = Aeth {
-                    syndrome: self.good_syndrome(device),
-                    msn,
-                };
-                (
-                    Opcode::RcAtomicAcknowledge,
-                    psn,
-                    Extended::AtomicAck(aeth, original),
-                )
+                let aeth = Aeth { syndrome: self.good_syndrome(device), msn };
+                (Opcode::RcAtomicAcknowledge, psn, Extended::AtomicAck(aeth, original))
             }
             Response::Read { .. } => {
                 self.mark_data_ready(device);
-                return None;
+                return false;
             }
         };
         device.responses.pop(&mut self.responder.answers);
         self.mark_answer_ready(device);
-        let _ = cx;
-        Some(self.response_packet(device, opcode, psn, extended, OutboundPayload::Bytes(0)))
+        *slot = Some(self.response_packet(device, opcode, psn, extended, OutboundPayload::Bytes(0)));
+        true
     }
 
     fn response_packet(
@@ -213,10 +203,11 @@ impl QueuePair {
         device: &mut Device,
         cx: &mut Context<'_, M, S>,
         out: &mut Vec<u8>,
-    ) -> Option<Transmit> {
+        slot: &mut Option<Transmit>,
+    ) -> bool {
         let front = self.responder.answers.front();
         if !front.is_some() {
-            return None;
+            return false;
         }
         let Response::Read {
             psn,
@@ -227,7 +218,7 @@ impl QueuePair {
             starts,
         } = *device.responses.get(front)
         else {
-            return None;
+            return false;
         };
         let length = left.min(self.mtu.bytes());
         let mut payload = OutboundPayload::Bytes(length);
@@ -252,9 +243,18 @@ impl QueuePair {
                     device.responses.clear(&mut self.responder.answers);
                     self.responder.reads = 0;
                     self.refuse(device, cx, psn, &Refusal::access(fault.check()));
-                    return None;
+                    return false;
                 }
             }
+        }
+        if length > 0 {
+            let queue_pair = self.number;
+            cx.emit(device.component, || Event::DataGathered {
+                queue_pair,
+                psn,
+                address,
+                length,
+            });
         }
         let is_last = left == length;
         let opcode = match (starts, is_last) {
@@ -289,7 +289,8 @@ impl QueuePair {
         if !self.control.is_none() {
             self.pace(device, cx, &transmit.headers, length);
         }
-        Some(transmit)
+        *slot = Some(transmit);
+        true
     }
 
     /// Whether READ responses wait for their turn.

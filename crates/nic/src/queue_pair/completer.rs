@@ -138,6 +138,12 @@ impl QueuePair {
             Timer::ReceiverNotReady,
             cx.now + wait,
         );
+        let (queue_pair, until) = (self.number, cx.now + wait);
+        cx.emit(device.component, || Event::ReceiverWait {
+            queue_pair,
+            psn,
+            until,
+        });
         self.deadlines.clear(Timer::Acknowledgement);
     }
 
@@ -343,9 +349,20 @@ impl QueuePair {
         }
         // The value on the wire is a number; in memory it stands in the host's order.
         let bytes = original.to_le_bytes();
-        if scatter(device, cx, &work.gather, self.domain, 0, Payload::Bytes(&bytes)).is_err() {
-            self.fail_request(device, cx, Status::LocalProtection);
-            return Ok(());
+        match scatter(device, cx, &work.gather, self.domain, 0, Payload::Bytes(&bytes)) {
+            Ok(address) => {
+                let queue_pair = self.number;
+                cx.emit(device.component, || Event::DataPlaced {
+                    queue_pair,
+                    psn,
+                    address,
+                    length: 8,
+                });
+            }
+            Err(_) => {
+                self.fail_request(device, cx, Status::LocalProtection);
+                return Ok(());
+            }
         }
         self.take_response(device, cx, front, psn, true);
         Ok(())

@@ -238,36 +238,37 @@ impl QueuePair {
         device: &mut Device,
         cx: &mut Context<'_, M, S>,
         out: &mut Vec<u8>,
-    ) -> Option<Transmit> {
+        slot: &mut Option<Transmit>,
+    ) -> bool {
         loop {
             if !matches!(self.state, State::ReadyToSend | State::SendQueueDrain) {
-                return None;
+                return false;
             }
             let handle = self.requester.cursor;
             if !handle.is_some() || self.deadlines.is_set(Timer::ReceiverNotReady) {
-                return None;
+                return false;
             }
             let work = device.sends.get(handle);
             if !work.started {
                 if self.state == State::SendQueueDrain {
-                    return None;
+                    return false;
                 }
                 if work.operation.is_local() {
                     if handle != self.requester.queue.front() {
-                        return None;
+                        return false;
                     }
                     self.execute_local(device, cx);
                     continue;
                 }
                 if let Err(status) = self.check_local_memory(device, cx, handle) {
-                    self.fail_unsent(device, cx, handle, status)?;
-                    continue;
+                    self.fail_unsent(device, cx, handle, status);
+                    return false;
                 }
             }
             if !self.may_send(device, device.sends.get(handle)) {
-                return None;
+                return false;
             }
-            return self.build_request(device, cx, handle, out);
+            return self.build_request(device, cx, handle, out, slot);
         }
     }
 
@@ -348,21 +349,21 @@ impl QueuePair {
         Ok(())
     }
 
-    /// A request that cannot be sent fails. `None` when the queue pair can send no more.
+    /// A request that cannot be sent fails, in its turn.
     fn fail_unsent<M: Memory, S: Sink>(
         &mut self,
         device: &mut Device,
         cx: &mut Context<'_, M, S>,
         handle: Handle,
         status: Status,
-    ) -> Option<()> {
+    ) {
         if self.is_reliable() {
             // It fails in its turn: what was sent before it is answered first.
             if handle != self.requester.queue.front() {
-                return None;
+                return;
             }
             self.fail_request(device, cx, status);
-            return None;
+            return;
         }
         let work = device
             .sends
@@ -382,7 +383,6 @@ impl QueuePair {
         );
         self.set_state(device, cx, State::SendQueueError);
         self.flush_sends(device, cx);
-        None
     }
 
     /// Work that never goes to the wire: done when all before it is.
@@ -402,14 +402,15 @@ impl QueuePair {
         self.complete_front(device, cx);
     }
 
-    /// Builds the packet at the cursor and moves on. `None` when its memory is gone: the work has failed then.
+    /// Builds the packet at the cursor and moves on. `false` when its memory is gone: the work has failed then.
     fn build_request<M: Memory, S: Sink>(
         &mut self,
         device: &mut Device,
         cx: &mut Context<'_, M, S>,
         handle: Handle,
         out: &mut Vec<u8>,
-    ) -> Option<Transmit> {
+        slot: &mut Option<Transmit>,
+    ) -> bool {
         let packet = self.requester.packet;
         let work = device.sends.get(handle);
         let (mtu, psn, label) = (self.mtu, work.first.plus(packet), work.label);
@@ -437,8 +438,8 @@ impl QueuePair {
                 ) {
                     Ok(payload) => payload,
                     Err(_) => {
-                        let _ = self.fail_unsent(device, cx, handle, Status::LocalProtection);
-                        return None;
+                        self.fail_unsent(device, cx, handle, Status::LocalProtection);
+                        return false;
                     }
                 }
             }
@@ -446,6 +447,7 @@ impl QueuePair {
         let headers = self.request_headers(device, work, psn, packet, offset, ends);
         let route = work.datagram.as_ref().map_or(self.route, |datagram| datagram.0);
         let (starts, name, packets) = (!work.started, work.work, work.packets);
+        let read_from = if S::ENABLED { work.read_address(offset) } else { None };
         if starts {
             let (queue_pair, first) = (self.number, psn);
             cx.emit(device.component, || Event::WorkStarted {
@@ -453,6 +455,15 @@ impl QueuePair {
                 work: name,
                 first,
                 packets,
+            });
+        }
+        if let Some(address) = read_from.filter(|_| carries > 0) {
+            let (queue_pair, length) = (self.number, carries);
+            cx.emit(device.component, || Event::DataGathered {
+                queue_pair,
+                psn,
+                address,
+                length,
             });
         }
         self.advance(device, cx, handle, ends, headers.bth.ack_request);
@@ -470,14 +481,15 @@ impl QueuePair {
         if !self.control.is_none() {
             self.pace(device, cx, &headers, carries);
         }
-        Some(Transmit {
+        *slot = Some(Transmit {
             network: route.network,
             headers,
             payload,
             priority: route.priority,
             packet: id,
             label,
-        })
+        });
+        true
     }
 
     /// Moves the cursor past the packet that was just built.

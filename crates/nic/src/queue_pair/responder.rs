@@ -272,6 +272,13 @@ impl QueuePair {
         psn: Psn,
         refusal: &Refusal,
     ) {
+        // Key, right and range are looked at in this order: those before the one that failed passed.
+        let memory = [Check::Key, Check::Permission, Check::Range];
+        if let Some(failed) = memory.iter().position(|&check| check == refusal.check) {
+            for &check in &memory[..failed] {
+                self.note_check(device, cx, psn, check, true);
+            }
+        }
         self.note_check(device, cx, psn, refusal.check, false);
         self.answer_verdict(device, psn, Syndrome::Nak(refusal.code));
         if refusal.status != Status::Flushed
@@ -508,7 +515,10 @@ impl QueuePair {
                     self.note_check(device, cx, psn, Check::Resources, false);
                     return Verdict::NotReady;
                 }
-                taken => taken,
+                taken => {
+                    self.note_check(device, cx, psn, Check::Resources, true);
+                    taken
+                }
             },
             None => None,
         };
@@ -651,6 +661,9 @@ impl QueuePair {
         if u64::from(reth.length) > MESSAGE_MAX {
             return Verdict::Refused(Refusal::invalid(Check::Length));
         }
+        for check in [Check::Resources, Check::Length] {
+            self.note_check(device, cx, psn, check, true);
+        }
         let (key, length) = (Key(reth.key), reth.length);
         if length > 0 {
             let (domain, number) = (self.domain, self.number);
@@ -703,6 +716,9 @@ impl QueuePair {
         if atomic.address % 8 != 0 {
             return Verdict::Refused(Refusal::invalid(Check::Alignment));
         }
+        for check in [Check::QueuePairAccess, Check::Resources, Check::Alignment] {
+            self.note_check(device, cx, psn, check, true);
+        }
         let (key, domain, number) = (Key(atomic.key), self.domain, self.number);
         let place = match device
             .regions
@@ -711,6 +727,9 @@ impl QueuePair {
             Ok(place) => place,
             Err(fault) => return Verdict::Refused(Refusal::access(fault.check())),
         };
+        for check in [Check::Key, Check::Permission, Check::Range] {
+            self.note_check(device, cx, psn, check, true);
+        }
         let original = cx.memory.update(place.space, atomic.address, |old| match opcode {
             Opcode::RcFetchAdd => old.wrapping_add(atomic.swap_or_add),
             _ if old == atomic.compare => atomic.swap_or_add,

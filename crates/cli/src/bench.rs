@@ -1,0 +1,28 @@
+//! `railnet bench`: how fast each layer is on this machine.
+
+mod nic;
+
+use std::io::Write;
+
+use clap::Subcommand;
+
+use crate::Outcome;
+
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  railnet bench nic --seconds 0.5 --repeat 5")]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    layer: Layer,
+}
+
+#[derive(Subcommand)]
+enum Layer {
+    /// Two NICs joined in memory, on one core
+    Nic(nic::Arguments),
+}
+
+pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    match &arguments.layer {
+        Layer::Nic(arguments) => nic::run(arguments, out),
+    }
+}
