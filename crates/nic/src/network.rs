@@ -94,12 +94,24 @@ impl Nic {
         allowed: Priorities,
         out: &mut Vec<u8>,
     ) -> Option<Transmit> {
-        // A packet is large: it is built in its place, not handed up from call to call.
-        let mut transmit = None;
-        if !self.next_control(port, allowed, &mut transmit) {
-            self.next_data(cx, port, allowed, out, &mut transmit);
-        }
-        if let Some(transmit) = &transmit {
+        let mut packet = None;
+        self.poll_transmit_into(cx, port, allowed, out, &mut packet);
+        packet
+    }
+
+    /// As [`Nic::poll_transmit`], for drivers that count every nanosecond: the packet is built in the driver's own
+    /// place, and `false` leaves that as it was.
+    pub fn poll_transmit_into<M: Memory, S: Sink>(
+        &mut self,
+        cx: &mut Context<'_, M, S>,
+        port: u8,
+        allowed: Priorities,
+        out: &mut Vec<u8>,
+        packet: &mut Option<Transmit>,
+    ) -> bool {
+        let sent =
+            self.next_control(port, allowed, packet) || self.next_data(cx, port, allowed, out, packet);
+        if sent && let Some(transmit) = packet {
             self.device.counters.sent += 1;
             cx.emit(self.device.component, || Event::PacketSent {
                 packet: transmit.packet,
@@ -112,7 +124,7 @@ impl Nic {
         if !self.device.overflowed.is_empty() {
             self.settle(cx);
         }
-        transmit
+        sent
     }
 
     fn next_control(&mut self, port: u8, allowed: Priorities, slot: &mut Option<Transmit>) -> bool {
@@ -134,7 +146,7 @@ impl Nic {
         allowed: Priorities,
         out: &mut Vec<u8>,
         slot: &mut Option<Transmit>,
-    ) {
+    ) -> bool {
         let start = out.len();
         while let Some((priority, index)) = self.device.ports[usize::from(port)].front_data(allowed) {
             let Self { device, queue_pairs, .. } = self;
@@ -150,11 +162,12 @@ impl Nic {
             let schedule = &mut device.ports[usize::from(port)];
             if sent {
                 schedule.count_data(priority, device.config.burst_packets);
-                return;
+                return true;
             }
             out.truncate(start);
             schedule.pop_data(priority);
         }
+        false
     }
 
     /// Time has come to [`Nic::poll_timeout`], or past it.

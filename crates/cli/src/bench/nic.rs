@@ -12,7 +12,7 @@ use railnet_nic::testing::loopback_gid;
 use railnet_nic::{
     Access, Attributes, Completion, CompletionQueue, Context, Inbound, Key, Mtu, Nic, NicConfig, Operation,
     OutboundPayload, Path, Payload, Priorities, QueuePairConfig, ReceiveRequest, Remote, SendRequest, Service, Sge,
-    State, Status,
+    State, Status, Transmit,
 };
 use railnet_wire::{HEADROOM, emit_around, icrc, parse_packet};
 
@@ -26,6 +26,9 @@ pub(crate) struct Arguments {
     /// How often each is repeated; the table shows the middle, the least and the most
     #[arg(long, default_value_t = 5)]
     repeat: usize,
+    /// Only the rows whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
 }
 
 const BASE: u64 = 0x1000_0000;
@@ -72,6 +75,7 @@ struct Pair {
     keys: [Key; 2],
     queue_pairs: Vec<[QueuePairNumber; 2]>,
     buffer: Vec<u8>,
+    packet: Option<Transmit>,
     posted: u64,
     done: u64,
     packets: u64,
@@ -110,6 +114,7 @@ impl Pair {
             keys: [keys[0], keys[1]],
             queue_pairs: Vec::new(),
             buffer: Vec::with_capacity(HEADROOM + 4096 + 8),
+            packet: None,
             posted: 0,
             done: 0,
             packets: 0,
@@ -213,8 +218,11 @@ impl Pair {
         let mut cx = Context::new(self.now, &mut self.memory, &mut sink);
         self.buffer.clear();
         self.buffer.resize(HEADROOM, 0);
-        let sent = self.nics[from].poll_transmit(&mut cx, 0, Priorities::ALL, &mut self.buffer);
-        let Some(transmit) = sent else { return Ok(false) };
+        let (buffer, packet) = (&mut self.buffer, &mut self.packet);
+        if !self.nics[from].poll_transmit_into(&mut cx, 0, Priorities::ALL, buffer, packet) {
+            return Ok(false);
+        }
+        let Some(transmit) = packet else { return Ok(false) };
         self.packets += u64::from(transmit.payload.length() > 0);
         match (&transmit.payload, self.case.joint) {
             (OutboundPayload::Ghost(runs), _) => {
@@ -378,51 +386,113 @@ fn idle_bytes() -> anyhow::Result<(usize, Option<f64>)> {
     Ok((Nic::IDLE_QUEUE_PAIR_BYTES, grown))
 }
 
+/// A row of the table.
+struct Line {
+    name: &'static str,
+    case: Case,
+    unit: Unit,
+    /// What is asked of it.
+    goal: &'static str,
+}
+
+#[derive(Clone, Copy)]
+enum Unit {
+    Gigabytes,
+    MegaPackets,
+    MegaMessages,
+}
+
+impl Unit {
+    fn of(self, rates: &Rates) -> f64 {
+        match self {
+            Self::Gigabytes => rates.bytes / 1e9,
+            Self::MegaPackets => rates.packets / 1e6,
+            Self::MegaMessages => rates.messages / 1e6,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Gigabytes => "GB/s",
+            Self::MegaPackets => "M packets/s",
+            Self::MegaMessages => "M messages/s",
+        }
+    }
+}
+
+const ONE: Case =
+    Case { work: Work::Write, joint: Joint::Ghost, length: MESSAGE, queue_pairs: 1, active: 1, dcqcn: false };
+const SMALL_SEND: Case = Case { work: Work::Send, length: SMALL, ..ONE };
+
+const LINES: [Line; 6] = [
+    Line {
+        name: "WRITE 1 MiB, real bytes, ICRC made and checked",
+        case: Case { joint: Joint::Bytes, ..ONE },
+        unit: Unit::Gigabytes,
+        goal: "goal 2.5",
+    },
+    Line {
+        name: "READ 1 MiB, real bytes, ICRC made and checked",
+        case: Case { joint: Joint::Bytes, work: Work::Read, ..ONE },
+        unit: Unit::Gigabytes,
+        goal: "",
+    },
+    Line { name: "WRITE 1 MiB, ghost memory", case: ONE, unit: Unit::MegaPackets, goal: "goal 8" },
+    Line {
+        name: "WRITE 1 MiB, ghost memory, DCQCN on",
+        case: Case { dcqcn: true, ..ONE },
+        unit: Unit::MegaPackets,
+        goal: "",
+    },
+    Line {
+        name: "SEND 64 B, real bytes, ICRC made and checked",
+        case: Case { joint: Joint::Bytes, ..SMALL_SEND },
+        unit: Unit::MegaMessages,
+        goal: "",
+    },
+    Line { name: "SEND 64 B, ghost memory", case: SMALL_SEND, unit: Unit::MegaMessages, goal: "" },
+];
+
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     anyhow::ensure!(
         arguments.seconds > 0.0 && arguments.seconds <= 60.0,
         "--seconds {} is not between 0 and 60",
         arguments.seconds
     );
-    let one = Case { work: Work::Write, joint: Joint::Ghost, length: MESSAGE, queue_pairs: 1, active: 1, dcqcn: false };
+    let wanted = |name: &str| arguments.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
+    let idle = idle_bytes()?;
     writeln!(
         out,
         "Two NICs joined in memory, one core, RC, MTU 4096; {} × {} s each: middle, least – most\n",
         arguments.repeat, arguments.seconds
     )?;
-    let idle = idle_bytes()?;
-    let gigabytes = |rates: &Rates| rates.bytes / 1e9;
-    let mega_packets = |rates: &Rates| rates.packets / 1e6;
-    let mega_messages = |rates: &Rates| rates.messages / 1e6;
+    let mut bases = Vec::new();
+    for line in LINES.iter().filter(|line| wanted(line.name)) {
+        let rates = measure(line.case, arguments)?;
+        row(out, line.name, line.unit.name(), spread(&rates, |rates| line.unit.of(rates)), line.goal)?;
+        bases.push((line.name, spread(&rates, |rates| rates.packets)[0]));
+    }
+    if arguments.only.is_none() {
+        let gigabytes = |rates: &Rates| Unit::Gigabytes.of(rates);
+        let [copy, crc] = bounds(arguments);
+        row(out, "for comparison: memcpy of 4 KiB in cache", "GB/s", spread(&copy, gigabytes), "2 a byte above")?;
+        row(out, "for comparison: ICRC of 4 KiB in cache", "GB/s", spread(&crc, gigabytes), "2 a byte above")?;
+    }
 
-    let bytes = measure(Case { joint: Joint::Bytes, ..one }, arguments)?;
-    row(out, "WRITE 1 MiB, real bytes, ICRC made and checked", "GB/s", spread(&bytes, gigabytes), "goal 2.5")?;
-    let read = measure(Case { joint: Joint::Bytes, work: Work::Read, ..one }, arguments)?;
-    row(out, "READ 1 MiB, real bytes, ICRC made and checked", "GB/s", spread(&read, gigabytes), "")?;
-    let [copy, crc] = bounds(arguments);
-    row(out, "  for comparison: memcpy of 4 KiB in cache", "GB/s", spread(&copy, gigabytes), "2 per byte above")?;
-    row(out, "  for comparison: ICRC of 4 KiB", "GB/s", spread(&crc, gigabytes), "2 per byte above")?;
-    let ghost = measure(one, arguments)?;
-    row(out, "WRITE 1 MiB, ghost memory", "M packets/s", spread(&ghost, mega_packets), "goal 8")?;
-    let dcqcn = measure(Case { dcqcn: true, ..one }, arguments)?;
-    row(out, "WRITE 1 MiB, ghost memory, DCQCN on", "M packets/s", spread(&dcqcn, mega_packets), "")?;
-    let small = Case { work: Work::Send, length: SMALL, ..one };
-    let sends = measure(Case { joint: Joint::Bytes, ..small }, arguments)?;
-    row(out, "SEND 64 B, real bytes, ICRC made and checked", "M messages/s", spread(&sends, mega_messages), "")?;
-    let ghost_sends = measure(small, arguments)?;
-    row(out, "SEND 64 B, ghost memory", "M messages/s", spread(&ghost_sends, mega_messages), "")?;
-
-    writeln!(out, "\nCost of an operation with {MANY} queue pairs, against one queue pair (goal: at most 1.20)\n")?;
+    writeln!(out, "\nCost of a packet with {MANY} queue pairs, against one queue pair (goal: at most 1.20)\n")?;
     for (name, base, case) in [
-        ("WRITE 1 MiB, ghost: one busy", &ghost, Case { queue_pairs: MANY, ..one }),
-        ("WRITE 1 MiB, ghost: all of them busy", &ghost, Case { queue_pairs: MANY, active: MANY, ..one }),
-        ("SEND 64 B, ghost: one busy", &ghost_sends, Case { queue_pairs: MANY, ..small }),
-        ("SEND 64 B, ghost: all of them busy", &ghost_sends, Case { queue_pairs: MANY, active: MANY, ..small }),
+        ("WRITE 1 MiB, ghost: one busy", LINES[2].name, Case { queue_pairs: MANY, ..ONE }),
+        ("WRITE 1 MiB, ghost: all busy", LINES[2].name, Case { queue_pairs: MANY, active: MANY, ..ONE }),
+        ("SEND 64 B, ghost: one busy", LINES[5].name, Case { queue_pairs: MANY, ..SMALL_SEND }),
+        ("SEND 64 B, ghost: all busy", LINES[5].name, Case { queue_pairs: MANY, active: MANY, ..SMALL_SEND }),
     ] {
-        // Packets, not messages: ten thousand megabytes in flight complete long after the measurement.
+        let Some((_, base)) = bases.iter().find(|(known, _)| *known == base) else { continue };
+        if !wanted(name) {
+            continue;
+        }
+        // Packets, not messages: ten thousand messages of a megabyte complete long after the measurement.
         let many = measure(case, arguments)?;
-        let [middle, least, most] = spread(&many, mega_packets);
-        let base = spread(base, mega_packets)[0];
+        let [middle, least, most] = spread(&many, |rates| rates.packets);
         row(out, name, "×", [base / middle, base / most, base / least], "")?;
     }
 

@@ -35,6 +35,25 @@ pub struct Faults {
     pub mark: u32,
 }
 
+/// What the wire did to packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Injected {
+    /// Packets lost by the dice.
+    pub lost: u64,
+    /// Packets that a judge or an outage took away.
+    pub cut: u64,
+    /// Delivered twice.
+    pub duplicated: u64,
+    /// Held back so that later ones overtake them.
+    pub reordered: u64,
+    /// Held back for long.
+    pub delayed: u64,
+    /// With a bit flipped.
+    pub corrupted: u64,
+    /// Marked as having met congestion.
+    pub marked: u64,
+}
+
 /// A time in which nothing gets through to or from a NIC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outage {
@@ -91,10 +110,14 @@ enum Carried {
         payload: Cargo,
         intact: bool,
     },
-    /// The frame, and beside it what ghost payload it stands for.
+    /// The frame, and beside it what ghost payload it stands for. Once a bit of it was flipped, also what it was:
+    /// whoever finds the damage reports it under that name in both forms.
     Frame {
         bytes: Vec<u8>,
         ghost: Option<GhostRuns>,
+        network: Network,
+        headers: Headers,
+        damaged: bool,
     },
 }
 
@@ -153,6 +176,8 @@ pub struct Lab<S> {
     pub tap: Option<Vec<Tapped>>,
     /// Packets delivered.
     pub delivered: u64,
+    /// What the wire did to packets.
+    pub injected: Injected,
     judge: Option<Judge>,
     dice: Random,
     port_free: Vec<Time>,
@@ -186,6 +211,7 @@ impl<S: Sink> Lab<S> {
             form: WireForm::Values,
             tap: None,
             delivered: 0,
+            injected: Injected::default(),
             judge: None,
             dice: Random::stream(seed, "wire", 0),
             in_flight: BinaryHeap::new(),
