@@ -91,13 +91,7 @@ impl Nic {
             config,
         };
         let (queue_pairs, free, domains, handles) = (Vec::new(), VecDeque::new(), Vec::new(), Vec::new());
-        Self {
-            device,
-            queue_pairs,
-            free,
-            domains,
-            handles,
-        }
+        Self { device, queue_pairs, free, domains, handles }
     }
 
     /// How it was made.
@@ -126,11 +120,7 @@ impl Nic {
             ("address handles", used.handles),
         ];
         if let Some((by, count)) = users.into_iter().find(|(_, count)| *count > 0) {
-            return Err(VerbsError::Busy {
-                what: "protection domain",
-                by,
-                count,
-            });
+            return Err(VerbsError::Busy { what: "protection domain", by, count });
         }
         self.domains[domain.0 as usize] = None;
         Ok(())
@@ -153,13 +143,8 @@ impl Nic {
         key: Option<Key>,
     ) -> Result<Key, VerbsError> {
         self.domain(domain)?;
-        let backing = memory
-            .backing(space, address, length)
-            .ok_or(VerbsError::Fault { address, length })?;
-        let key = self
-            .device
-            .regions
-            .register(domain, space, backing, address, length, access, key)?;
+        let backing = memory.backing(space, address, length).ok_or(VerbsError::Fault { address, length })?;
+        let key = self.device.regions.register(domain, space, backing, address, length, access, key)?;
         self.domain(domain)?.regions += 1;
         Ok(key)
     }
@@ -200,11 +185,7 @@ impl Nic {
     }
 
     fn queue(&mut self, queue: CompletionQueue) -> Result<&mut Queue, VerbsError> {
-        let entry = self
-            .device
-            .queues
-            .get_mut(queue.0 as usize)
-            .and_then(Option::as_mut);
+        let entry = self.device.queues.get_mut(queue.0 as usize).and_then(Option::as_mut);
         entry.ok_or(VerbsError::Unknown("completion queue"))
     }
 
@@ -212,11 +193,7 @@ impl Nic {
     pub fn destroy_cq(&mut self, queue: CompletionQueue) -> Result<(), VerbsError> {
         let count = self.queue(queue)?.users;
         if count > 0 {
-            return Err(VerbsError::Busy {
-                what: "completion queue",
-                by: "queue pairs' queues",
-                count,
-            });
+            return Err(VerbsError::Busy { what: "completion queue", by: "queue pairs' queues", count });
         }
         self.device.queues[queue.0 as usize] = None;
         Ok(())
@@ -230,11 +207,7 @@ impl Nic {
 
     /// How many completions wait on a queue.
     pub fn completions(&self, queue: CompletionQueue) -> usize {
-        self.device
-            .queues
-            .get(queue.0 as usize)
-            .and_then(Option::as_ref)
-            .map_or(0, Queue::len)
+        self.device.queues.get(queue.0 as usize).and_then(Option::as_ref).map_or(0, Queue::len)
     }
 
     /// Asks for one [`AsyncEvent::CompletionReady`] at the next completion.
@@ -251,34 +224,15 @@ impl Nic {
         gather_max: u32,
     ) -> Result<SharedReceiveQueue, VerbsError> {
         let limits = self.device.config.limits;
-        check_limit(
-            "a shared receive queue of depth",
-            depth.into(),
-            limits.queue_depth.into(),
-        )?;
-        check_limit(
-            "a number of scatter entries of",
-            gather_max.into(),
-            limits.gather.into(),
-        )?;
+        check_limit("a shared receive queue of depth", depth.into(), limits.queue_depth.into())?;
+        check_limit("a number of scatter entries of", gather_max.into(), limits.gather.into())?;
         self.domain(domain)?.shared += 1;
-        let queue = SharedReceives {
-            domain,
-            receives: Chain::EMPTY,
-            depth,
-            gather_max,
-            limit: 0,
-            users: 0,
-        };
+        let queue = SharedReceives { domain, receives: Chain::EMPTY, depth, gather_max, limit: 0, users: 0 };
         Ok(SharedReceiveQueue(place(&mut self.device.shared, queue)))
     }
 
     fn shared(&mut self, queue: SharedReceiveQueue) -> Result<&mut SharedReceives, VerbsError> {
-        let entry = self
-            .device
-            .shared
-            .get_mut(queue.0 as usize)
-            .and_then(Option::as_mut);
+        let entry = self.device.shared.get_mut(queue.0 as usize).and_then(Option::as_mut);
         entry.ok_or(VerbsError::Unknown("shared receive queue"))
     }
 
@@ -294,15 +248,9 @@ impl Nic {
     pub fn destroy_srq(&mut self, queue: SharedReceiveQueue) -> Result<(), VerbsError> {
         let count = self.shared(queue)?.users;
         if count > 0 {
-            return Err(VerbsError::Busy {
-                what: "shared receive queue",
-                by: "queue pairs",
-                count,
-            });
+            return Err(VerbsError::Busy { what: "shared receive queue", by: "queue pairs", count });
         }
-        let mut entry = self.device.shared[queue.0 as usize]
-            .take()
-            .expect("it was there a moment ago");
+        let mut entry = self.device.shared[queue.0 as usize].take().expect("it was there a moment ago");
         self.device.receives.clear(&mut entry.receives);
         self.domain(entry.domain)?.shared -= 1;
         Ok(())
@@ -329,26 +277,10 @@ impl Nic {
         config: &QueuePairConfig,
     ) -> Result<QueuePairNumber, VerbsError> {
         let limits = self.device.config.limits;
-        check_limit(
-            "a send queue of depth",
-            config.send_depth.into(),
-            limits.queue_depth.into(),
-        )?;
-        check_limit(
-            "a receive queue of depth",
-            config.receive_depth.into(),
-            limits.queue_depth.into(),
-        )?;
-        check_limit(
-            "a number of gather entries of",
-            config.gather_max.into(),
-            limits.gather.into(),
-        )?;
-        check_limit(
-            "a number of inline bytes of",
-            config.inline_max.into(),
-            limits.inline.into(),
-        )?;
+        check_limit("a send queue of depth", config.send_depth.into(), limits.queue_depth.into())?;
+        check_limit("a receive queue of depth", config.receive_depth.into(), limits.queue_depth.into())?;
+        check_limit("a number of gather entries of", config.gather_max.into(), limits.gather.into())?;
+        check_limit("a number of inline bytes of", config.inline_max.into(), limits.inline.into())?;
         self.domain(domain)?;
         self.queue(config.send_queue)?;
         self.queue(config.receive_queue)?;
@@ -394,14 +326,8 @@ impl Nic {
             in_data_ring: false,
             responder_turn: false,
             notify_drained: false,
-            route: route(
-                device,
-                0,
-                &Path::to(Gid::default()),
-                number,
-                QueuePairNumber::new(0),
-            )
-            .unwrap_or_else(|_| unaddressed(source)),
+            route: route(device, 0, &Path::to(Gid::default()), number, QueuePairNumber::new(0))
+                .unwrap_or_else(|_| unaddressed(source)),
             domain,
             send_queue: config.send_queue,
             receive_queue: config.receive_queue,
@@ -428,10 +354,7 @@ impl Nic {
             let slot = number.value().wrapping_sub(range.start);
             let is_free = self.queue_pairs.get(slot as usize).is_none_or(Option::is_none);
             if !range.contains(&number.value()) || !is_free {
-                return Err(VerbsError::NotAvailable {
-                    what: "queue pair number",
-                    number: number.value(),
-                });
+                return Err(VerbsError::NotAvailable { what: "queue pair number", number: number.value() });
             }
             while self.queue_pairs.len() <= slot as usize {
                 self.free.push_back(self.queue_pairs.len() as u32);
@@ -445,9 +368,7 @@ impl Nic {
             self.queue_pairs.push(None);
             return Ok(fresh);
         }
-        self.free
-            .pop_front()
-            .ok_or(VerbsError::Exhausted("queue pair number"))
+        self.free.pop_front().ok_or(VerbsError::Exhausted("queue pair number"))
     }
 
     pub(crate) fn slot_of(&self, number: QueuePairNumber) -> Option<usize> {
@@ -482,9 +403,7 @@ impl Nic {
         change: &Attributes,
     ) -> Result<(), VerbsError> {
         let slot = self.slot_of(number).ok_or(VerbsError::Unknown("queue pair"))?;
-        let Self {
-            device, queue_pairs, ..
-        } = self;
+        let Self { device, queue_pairs, .. } = self;
         let queue_pair = queue_pairs[slot].as_mut().expect("slot_of names a live one");
         let to = check_transition(queue_pair.service, queue_pair.state, change)?;
         apply(device, queue_pair, change)?;
@@ -497,6 +416,10 @@ impl Nic {
             State::SendQueueDrain => {
                 queue_pair.set_state(device, cx, to);
                 queue_pair.check_drained(device);
+                // The packet that was to ask for an acknowledgement will not follow: the clock must find out.
+                if queue_pair.requester.is_waiting() {
+                    queue_pair.arm_acknowledgement(device, cx.now);
+                }
             }
             _ => {
                 queue_pair.set_state(device, cx, to);
@@ -532,12 +455,7 @@ impl Nic {
         request: SendRequest,
     ) -> Result<(), PostError> {
         let slot = self.slot_of(number).ok_or(PostError::Unknown("queue pair"))?;
-        let Self {
-            device,
-            queue_pairs,
-            handles,
-            ..
-        } = self;
+        let Self { device, queue_pairs, handles, .. } = self;
         let queue_pair = queue_pairs[slot].as_mut().expect("slot_of names a live one");
         let datagram = match (queue_pair.service, request.target) {
             (Service::Datagram, Some(target)) => {
@@ -561,13 +479,8 @@ impl Nic {
         request: ReceiveRequest,
     ) -> Result<(), PostError> {
         let slot = self.slot_of(number).ok_or(PostError::Unknown("queue pair"))?;
-        let Self {
-            device, queue_pairs, ..
-        } = self;
-        queue_pairs[slot]
-            .as_mut()
-            .expect("slot_of names a live one")
-            .post_recv(device, cx, request)?;
+        let Self { device, queue_pairs, .. } = self;
+        queue_pairs[slot].as_mut().expect("slot_of names a live one").post_recv(device, cx, request)?;
         self.settle(cx);
         Ok(())
     }
@@ -578,20 +491,13 @@ impl Nic {
         queue: SharedReceiveQueue,
         request: ReceiveRequest,
     ) -> Result<(), PostError> {
-        let entry = self
-            .device
-            .shared
-            .get_mut(queue.0 as usize)
-            .and_then(Option::as_mut);
+        let entry = self.device.shared.get_mut(queue.0 as usize).and_then(Option::as_mut);
         let entry = entry.ok_or(PostError::Unknown("shared receive queue"))?;
         if entry.receives.len() >= entry.depth {
             return Err(PostError::Full { depth: entry.depth });
         }
         if request.scatter.len() > entry.gather_max as usize {
-            return Err(PostError::TooManyEntries {
-                asked: request.scatter.len(),
-                limit: entry.gather_max,
-            });
+            return Err(PostError::TooManyEntries { asked: request.scatter.len(), limit: entry.gather_max });
         }
         self.device.receives.push(&mut entry.receives, request);
         Ok(())
@@ -606,15 +512,11 @@ impl Nic {
     /// Ends a call: queue pairs whose completion queue ran over in it go to error.
     pub(crate) fn settle<M: Memory, S: Sink>(&mut self, cx: &mut Context<'_, M, S>) {
         while let Some(queue) = self.device.overflowed.pop() {
-            let Self {
-                device, queue_pairs, ..
-            } = self;
+            let Self { device, queue_pairs, .. } = self;
             for queue_pair in queue_pairs.iter_mut().flatten() {
                 let uses = queue_pair.send_queue == queue || queue_pair.receive_queue == queue;
                 if uses && !matches!(queue_pair.state, State::Reset | State::Error) {
-                    device
-                        .events
-                        .push_back(AsyncEvent::QueuePairFatal(queue_pair.number));
+                    device.events.push_back(AsyncEvent::QueuePairFatal(queue_pair.number));
                     queue_pair.enter_error(device, cx, false);
                 }
             }
@@ -633,19 +535,11 @@ fn place<T>(list: &mut Vec<Option<T>>, value: T) -> u32 {
 }
 
 fn check_limit(what: &'static str, asked: u64, limit: u64) -> Result<(), VerbsError> {
-    if asked > limit {
-        Err(VerbsError::Limit { what, asked, limit })
-    } else {
-        Ok(())
-    }
+    if asked > limit { Err(VerbsError::Limit { what, asked, limit }) } else { Ok(()) }
 }
 
 fn bad(attribute: Attribute, value: u64, help: &'static str) -> VerbsError {
-    VerbsError::BadAttribute {
-        attribute,
-        value,
-        help,
-    }
+    VerbsError::BadAttribute { attribute, value, help }
 }
 
 /// Takes over the attributes of a change; nothing is changed when one of them is wrong.
@@ -670,32 +564,13 @@ fn apply(device: &Device, queue_pair: &mut QueuePair, change: &Attributes) -> Re
     if let Some(mtu) = change.path_mtu
         && mtu > config.ports[usize::from(port)].mtu
     {
-        return Err(bad(
-            Attribute::PathMtu,
-            mtu.bytes().into(),
-            "it is more than the port carries",
-        ));
+        return Err(bad(Attribute::PathMtu, mtu.bytes().into(), "it is more than the port carries"));
     }
     let small = [
-        (
-            Attribute::Timeout,
-            change.timeout,
-            31,
-            "5 bits: 0 (for ever) to 31",
-        ),
-        (
-            Attribute::MinRnrTimer,
-            change.min_rnr_timer,
-            31,
-            "5 bits: 0 to 31",
-        ),
+        (Attribute::Timeout, change.timeout, 31, "5 bits: 0 (for ever) to 31"),
+        (Attribute::MinRnrTimer, change.min_rnr_timer, 31, "5 bits: 0 to 31"),
         (Attribute::RetryCount, change.retry_count, 7, "3 bits: 0 to 7"),
-        (
-            Attribute::RnrRetry,
-            change.rnr_retry,
-            7,
-            "3 bits: 0 to 7 (for ever)",
-        ),
+        (Attribute::RnrRetry, change.rnr_retry, 7, "3 bits: 0 to 7 (for ever)"),
         (
             Attribute::InitiatorReads,
             change.initiator_reads,
@@ -769,10 +644,7 @@ fn route(
         identification: 0,
         flow_label: 0,
     };
-    Ok(Route {
-        network,
-        priority: config.priorities[usize::from(path.traffic_class >> 2)] & 7,
-    })
+    Ok(Route { network, priority: config.priorities[usize::from(path.traffic_class >> 2)] & 7 })
 }
 
 /// The route of a queue pair that has no peer yet.

@@ -25,14 +25,7 @@ impl QueuePair {
         self.responder.reads += 1;
         self.answer(
             device,
-            Response::Read {
-                psn,
-                msn,
-                address: reth.address,
-                key,
-                left: reth.length,
-                starts,
-            },
+            Response::Read { psn, msn, address: reth.address, key, left: reth.length, starts },
         );
     }
 
@@ -69,9 +62,7 @@ impl QueuePair {
         }
         let receives = self.responder.receives.len();
         self.responder.starved = receives == 0;
-        Syndrome::Ack {
-            credits: credit_code(receives),
-        }
+        Syndrome::Ack { credits: credit_code(receives) }
     }
 
     /// A receive was posted: a peer that was told there is none gets to know (IBTA 9.7.7.2.3, unsolicited).
@@ -88,23 +79,11 @@ impl QueuePair {
 
     /// Queues a verdict. A plain acknowledgement that already waits stands for this one too.
     pub(super) fn answer_verdict(&mut self, device: &mut Device, psn: Psn, syndrome: Syndrome) {
-        let aeth = Aeth {
-            syndrome,
-            msn: self.responder.msn,
-        };
+        let aeth = Aeth { syndrome, msn: self.responder.msn };
         let back = self.responder.answers.back();
         if device.config.behaviour.coalesce_acks && back.is_some() {
             let last = device.responses.get_mut(back);
-            if matches!(
-                last,
-                Response::Verdict {
-                    aeth: Aeth {
-                        syndrome: Syndrome::Ack { .. },
-                        ..
-                    },
-                    ..
-                }
-            ) {
+            if matches!(last, Response::Verdict { aeth: Aeth { syndrome: Syndrome::Ack { .. }, .. }, .. }) {
                 *last = Response::Verdict { psn, aeth };
                 return;
             }
@@ -177,12 +156,7 @@ impl QueuePair {
             headers: Headers { bth, extended },
             payload,
             priority: self.route.priority,
-            packet: PacketId {
-                queue_pair: self.number,
-                psn,
-                transmission: 0,
-                opcode: opcode as u8,
-            },
+            packet: PacketId { queue_pair: self.number, psn, transmission: 0, opcode: opcode as u8 },
             label: Label::default(),
         }
     }
@@ -209,29 +183,15 @@ impl QueuePair {
         if !front.is_some() {
             return false;
         }
-        let Response::Read {
-            psn,
-            msn,
-            address,
-            key,
-            left,
-            starts,
-        } = *device.responses.get(front)
-        else {
+        let Response::Read { psn, msn, address, key, left, starts } = *device.responses.get(front) else {
             return false;
         };
         let length = left.min(self.mtu.bytes());
         let mut payload = OutboundPayload::Bytes(length);
         if length > 0 {
             let (domain, number) = (self.domain, self.number);
-            match device.regions.remote(
-                key,
-                domain,
-                number,
-                address,
-                u64::from(length),
-                Access::REMOTE_READ,
-            ) {
+            match device.regions.remote(key, domain, number, address, u64::from(length), Access::REMOTE_READ)
+            {
                 Ok(place) if place.backing == Backing::Ghost => {
                     let mut runs = GhostRuns::new();
                     cx.memory.read_ghost(place.space, address, length, &mut runs);
@@ -249,12 +209,7 @@ impl QueuePair {
         }
         if length > 0 {
             let queue_pair = self.number;
-            cx.emit(device.component, || Event::DataGathered {
-                queue_pair,
-                psn,
-                address,
-                length,
-            });
+            cx.emit(device.component, || Event::DataGathered { queue_pair, psn, address, length });
         }
         let is_last = left == length;
         let opcode = match (starts, is_last) {
@@ -269,21 +224,12 @@ impl QueuePair {
             self.mark_answer_ready(device);
         } else {
             let address = address + u64::from(length);
-            *device.responses.get_mut(front) = Response::Read {
-                psn: psn.plus(1),
-                msn,
-                address,
-                key,
-                left: left - length,
-                starts: false,
-            };
+            *device.responses.get_mut(front) =
+                Response::Read { psn: psn.plus(1), msn, address, key, left: left - length, starts: false };
         }
         let extended = match opcode {
             Opcode::RcReadResponseMiddle => Extended::None,
-            _ => Extended::Aeth(Aeth {
-                syndrome: self.good_syndrome(device),
-                msn,
-            }),
+            _ => Extended::Aeth(Aeth { syndrome: self.good_syndrome(device), msn }),
         };
         let transmit = self.response_packet(device, opcode, psn, extended, payload);
         if !self.control.is_none() {

@@ -38,15 +38,7 @@ impl QueuePair {
         if psn.is_before(self.requester.unacked) {
             return Err(DropReason::StaleResponse);
         }
-        // A READ may take half of the sequence space, so "not sent" is asked by the plain difference.
-        let in_doubt = self
-            .requester
-            .sent
-            .value()
-            .wrapping_sub(self.requester.unacked.value())
-            & Psn::MASK;
-        let into = psn.value().wrapping_sub(self.requester.unacked.value()) & Psn::MASK;
-        if into >= in_doubt {
+        if !self.requester.was_sent(psn) {
             return Err(DropReason::UnsentResponse);
         }
         match headers.extended {
@@ -132,18 +124,9 @@ impl QueuePair {
         }
         let tick = device.config.behaviour.rnr_tick.as_ps();
         let wait = Span::from_ps(rnr_wait(timer).as_ps().next_multiple_of(tick.max(1)));
-        device.timers.set(
-            &mut self.deadlines,
-            self.slot,
-            Timer::ReceiverNotReady,
-            cx.now + wait,
-        );
+        device.timers.set(&mut self.deadlines, self.slot, Timer::ReceiverNotReady, cx.now + wait);
         let (queue_pair, until) = (self.number, cx.now + wait);
-        cx.emit(device.component, || Event::ReceiverWait {
-            queue_pair,
-            psn,
-            until,
-        });
+        cx.emit(device.component, || Event::ReceiverWait { queue_pair, psn, until });
         self.deadlines.clear(Timer::Acknowledgement);
     }
 
@@ -215,7 +198,7 @@ impl QueuePair {
         requester.retries = requester.retry_count;
         requester.rnr_retries = requester.rnr_retry;
         requester.recovering = false;
-        if requester.is_waiting() {
+        if requester.is_owed() {
             self.arm_acknowledgement(device, cx.now);
         } else {
             self.deadlines.clear(Timer::Acknowledgement);
@@ -230,11 +213,7 @@ impl QueuePair {
             };
             let bytes = Bytes(u64::from(moved) * u64::from(self.mtu.bytes()));
             let rate = self.control.rate();
-            self.control.on_ack(
-                &device.config.control,
-                cx.now,
-                &Acknowledged { bytes, round_trip },
-            );
+            self.control.on_ack(&device.config.control, cx.now, &Acknowledged { bytes, round_trip });
             self.after_control(device, cx, rate);
         }
         if self.requester.cursor.is_some() {
@@ -318,12 +297,7 @@ impl QueuePair {
         match placed {
             Ok(address) => {
                 let length = expected;
-                cx.emit(device.component, || Event::DataPlaced {
-                    queue_pair,
-                    psn,
-                    address,
-                    length,
-                });
+                cx.emit(device.component, || Event::DataPlaced { queue_pair, psn, address, length });
             }
             Err(_) => {
                 self.fail_request(device, cx, Status::LocalProtection);
@@ -352,12 +326,7 @@ impl QueuePair {
         match scatter(device, cx, &work.gather, self.domain, 0, Payload::Bytes(&bytes)) {
             Ok(address) => {
                 let queue_pair = self.number;
-                cx.emit(device.component, || Event::DataPlaced {
-                    queue_pair,
-                    psn,
-                    address,
-                    length: 8,
-                });
+                cx.emit(device.component, || Event::DataPlaced { queue_pair, psn, address, length: 8 });
             }
             Err(_) => {
                 self.fail_request(device, cx, Status::LocalProtection);
@@ -395,17 +364,18 @@ impl QueuePair {
         self.after_progress(device, cx, before);
     }
 
-    /// Learns how many receives the peer has.
-    fn take_credits(&mut self, device: &Device, aeth: &Aeth) {
+    /// Learns how many receives the peer has. An answer that was overtaken cannot take a promise back.
+    fn take_credits(&mut self, device: &mut Device, aeth: &Aeth) {
+        let Syndrome::Ack { credits } = aeth.syndrome else { return };
         if !device.config.behaviour.credits {
             return;
         }
-        if let Syndrome::Ack { credits } = aeth.syndrome {
-            self.requester.credit_limit = match CREDITS.get(usize::from(credits)) {
-                Some(&credits) => aeth.msn.wrapping_add(credits),
-                // 31: the peer does not use credits, so there is no limit.
-                None => aeth.msn.wrapping_add(Psn::WINDOW - 1),
-            };
+        // 31: the peer does not use credits, so there is no limit.
+        let credits = CREDITS.get(usize::from(credits)).copied().unwrap_or(Psn::WINDOW - 1);
+        let limit = Psn::new(aeth.msn).plus(credits);
+        if limit.is_after(Psn::new(self.requester.credit_limit)) {
+            self.requester.credit_limit = limit.value();
+            self.mark_data_ready(device);
         }
     }
 }
@@ -431,9 +401,7 @@ pub(crate) fn scatter<M: Memory, S: Sink>(
         }
         let part = (sge.length - skip as u32).min(length - from);
         let address = sge.address + skip;
-        let place = device
-            .regions
-            .local(sge.key, domain, address, u64::from(part), Access::LOCAL_WRITE)?;
+        let place = device.regions.local(sge.key, domain, address, u64::from(part), Access::LOCAL_WRITE)?;
         payload.place(cx.memory, place, address, from, part);
         if from == 0 {
             began = address;

@@ -5,8 +5,10 @@
 
 mod answers;
 mod completer;
+mod request;
 mod requester;
 mod responder;
+mod retry;
 mod state;
 mod unreliable;
 
@@ -106,13 +108,7 @@ pub struct Path {
 impl Path {
     /// An ECN-capable path to `target` from the first address.
     pub fn to(target: Gid) -> Self {
-        Self {
-            source: 0,
-            target,
-            flow_label: 0,
-            traffic_class: 0x02,
-            hop_limit: 64,
-        }
+        Self { source: 0, target, flow_label: 0, traffic_class: 0x02, hop_limit: 64 }
     }
 }
 
@@ -195,11 +191,7 @@ impl QueuePair {
         let from = std::mem::replace(&mut self.state, to);
         if from != to {
             let queue_pair = self.number;
-            cx.emit(device.component, || Event::StateChanged {
-                queue_pair,
-                from: from as u8,
-                to: to as u8,
-            });
+            cx.emit(device.component, || Event::StateChanged { queue_pair, from: from as u8, to: to as u8 });
         }
     }
 
@@ -244,11 +236,7 @@ impl QueuePair {
         cx: &mut Context<'_, M, S>,
     ) {
         while let Some(work) = device.sends.pop(&mut self.requester.queue) {
-            self.complete_send(
-                device,
-                cx,
-                self.flushed(work.work, work.operation.completion_kind()),
-            );
+            self.complete_send(device, cx, self.flushed(work.work, work.operation.completion_kind()));
         }
         self.requester.forget_all();
         self.deadlines.clear(Timer::Acknowledgement);
@@ -268,13 +256,7 @@ impl QueuePair {
     }
 
     pub(crate) fn flushed(&self, work: u64, kind: CompletionKind) -> Completion {
-        Completion {
-            work,
-            status: Status::Flushed,
-            kind,
-            queue_pair: self.number,
-            ..Completion::EMPTY
-        }
+        Completion { work, status: Status::Flushed, kind, queue_pair: self.number, ..Completion::EMPTY }
     }
 
     /// Forgets everything without a completion.
@@ -291,9 +273,7 @@ impl QueuePair {
         self.recovery = Recovery::new(device.config.recovery);
         self.deadlines.clear_all();
         self.send_after = Time::ZERO;
-        self.control = Controller::new(
-            &device.config.control,
-            device.config.ports[usize::from(self.port)].rate,
-        );
+        self.control =
+            Controller::new(&device.config.control, device.config.ports[usize::from(self.port)].rate);
     }
 }

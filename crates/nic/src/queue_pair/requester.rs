@@ -1,8 +1,8 @@
 //! The requester: turns work requests into packets, and goes back to send again.
 
-use railnet_core::event::{Check, Event, PacketId, RetryReason, Sink};
+use railnet_core::event::{Check, Event, PacketId, Sink};
 use railnet_core::{Psn, Time};
-use railnet_wire::{AtomicEth, Bth, Deth, Extended, Headers, Opcode, Position, Reth};
+use railnet_wire::Headers;
 
 use super::{QueuePair, Route, Service, State};
 use crate::completion::{Completion, Status};
@@ -13,7 +13,6 @@ use crate::error::PostError;
 use crate::memory::{Backing, GhostRuns, Memory, Segments};
 use crate::packet::{OutboundPayload, Transmit, wire_bytes};
 use crate::pool::{Chain, Handle};
-use crate::recovery::LossRecovery;
 use crate::region::{Access, AccessFault, ProtectionDomain, Regions};
 use crate::timer::Timer;
 use crate::work::{Operation, SendRequest, SendWork, Sge, total};
@@ -36,14 +35,16 @@ pub(crate) struct Requester {
     pub(crate) unacked: Psn,
     /// One past the newest sequence number that was ever sent.
     pub(crate) sent: Psn,
+    /// The newest sequence number for which an acknowledgement was asked; before `unacked` when none is owed.
+    requested: Psn,
     /// Messages posted, for credits.
     messages: u32,
     /// The newest message that the peer has a receive for.
     pub(crate) credit_limit: u32,
     /// Counts the times of going back: tells transmissions of a packet apart.
-    transmission: u16,
+    pub(super) transmission: u16,
     /// Packets since an acknowledgement was last asked for.
-    since_request: u16,
+    pub(super) since_request: u16,
     /// READs and atomics in flight.
     pub(crate) reads: u16,
     pub(crate) reads_max: u8,
@@ -68,6 +69,7 @@ impl Requester {
             next: Psn::new(0),
             unacked: Psn::new(0),
             sent: Psn::new(0),
+            requested: Psn::new(Psn::MASK),
             messages: 0,
             credit_limit: 0,
             transmission: 0,
@@ -88,6 +90,7 @@ impl Requester {
         self.next = psn;
         self.unacked = psn;
         self.sent = psn;
+        self.requested = psn.minus(1);
     }
 
     /// The queue was emptied: nothing is in flight any more.
@@ -96,8 +99,21 @@ impl Requester {
         self.packet = 0;
         self.unacked = self.next;
         self.sent = self.next;
+        self.requested = self.next.minus(1);
         self.reads = 0;
         self.sample = None;
+    }
+
+    /// Whether a sequence number that is not acknowledged was sent before. A READ may take half of the space, so this
+    /// compares distances from the oldest, not the numbers.
+    pub(crate) fn was_sent(&self, psn: Psn) -> bool {
+        let from_oldest = |psn: Psn| psn.value().wrapping_sub(self.unacked.value()) & Psn::MASK;
+        from_oldest(psn) < from_oldest(self.sent)
+    }
+
+    /// Whether the responder owes an answer. Packets that asked for none are covered by a later one that does.
+    pub(crate) fn is_owed(&self) -> bool {
+        self.was_sent(self.requested)
     }
 
     /// Whether any packet waits for its acknowledgement.
@@ -118,11 +134,7 @@ impl QueuePair {
         match self.state {
             State::Reset | State::Init | State::ReadyToReceive => {
                 let (queue_pair, state) = (self.number, self.state);
-                return Err(PostError::State {
-                    queue_pair,
-                    state,
-                    queue: "send",
-                });
+                return Err(PostError::State { queue_pair, state, queue: "send" });
             }
             State::Error | State::SendQueueError => {
                 let kind = request.operation.completion_kind();
@@ -168,26 +180,16 @@ impl QueuePair {
             requester.cursor = handle;
             requester.packet = 0;
         }
-        cx.emit(device.component, || Event::WorkPosted {
-            queue_pair,
-            work: name,
-            length,
-            label,
-        });
+        cx.emit(device.component, || Event::WorkPosted { queue_pair, work: name, length, label });
         self.mark_data_ready(device);
         Ok(())
     }
 
     /// The length of the message, or why it cannot be posted.
     fn check_request(&self, device: &Device, request: &SendRequest) -> Result<u32, PostError> {
-        let not_possible = |reason| PostError::NotPossible {
-            operation: request.operation.name(),
-            reason,
-        };
+        let not_possible = |reason| PostError::NotPossible { operation: request.operation.name(), reason };
         if self.requester.queue.len() >= self.send_depth {
-            return Err(PostError::Full {
-                depth: self.send_depth,
-            });
+            return Err(PostError::Full { depth: self.send_depth });
         }
         if request.gather.len() > usize::from(self.gather_max) {
             let (asked, limit) = (request.gather.len(), u32::from(self.gather_max));
@@ -316,36 +318,20 @@ impl QueuePair {
         handle: Handle,
     ) -> Result<(), Status> {
         let work = device.sends.get(handle);
-        let needed = if work.operation.reads() {
-            Access::LOCAL_WRITE
-        } else {
-            Access::NONE
-        };
+        let needed = if work.operation.reads() { Access::LOCAL_WRITE } else { Access::NONE };
         let (queue_pair, psn) = (self.number, work.first);
         if work.inline.is_none() {
             for sge in work.gather.iter().filter(|sge| sge.length > 0) {
                 let found =
-                    device
-                        .regions
-                        .local(sge.key, self.domain, sge.address, u64::from(sge.length), needed);
+                    device.regions.local(sge.key, self.domain, sge.address, u64::from(sge.length), needed);
                 if let Err(fault) = found {
                     let check = fault.check();
-                    cx.emit(device.component, || Event::Checked {
-                        queue_pair,
-                        psn,
-                        check,
-                        passed: false,
-                    });
+                    cx.emit(device.component, || Event::Checked { queue_pair, psn, check, passed: false });
                     return Err(Status::LocalProtection);
                 }
             }
         }
-        cx.emit(device.component, || Event::Checked {
-            queue_pair,
-            psn,
-            check: Check::Key,
-            passed: true,
-        });
+        cx.emit(device.component, || Event::Checked { queue_pair, psn, check: Check::Key, passed: true });
         Ok(())
     }
 
@@ -373,13 +359,7 @@ impl QueuePair {
         self.complete_send(
             device,
             cx,
-            Completion {
-                work: work.work,
-                status,
-                kind,
-                queue_pair: self.number,
-                ..Completion::EMPTY
-            },
+            Completion { work: work.work, status, kind, queue_pair: self.number, ..Completion::EMPTY },
         );
         self.set_state(device, cx, State::SendQueueError);
         self.flush_sends(device, cx);
@@ -415,11 +395,8 @@ impl QueuePair {
         let work = device.sends.get(handle);
         let (mtu, psn, label) = (self.mtu, work.first.plus(packet), work.label);
         let offset = packet * mtu.bytes();
-        let carries = if work.operation.reads() {
-            0
-        } else {
-            (work.length - offset).min(max_payload(self, mtu))
-        };
+        let carries =
+            if work.operation.reads() { 0 } else { (work.length - offset).min(max_payload(self, mtu)) };
         let ends = work.operation.reads() || packet + 1 == work.packets;
         let payload = match &work.inline {
             Some(data) => {
@@ -427,15 +404,7 @@ impl QueuePair {
                 OutboundPayload::Bytes(carries)
             }
             None => {
-                match gather(
-                    &device.regions,
-                    cx.memory,
-                    &work.gather,
-                    self.domain,
-                    offset,
-                    carries,
-                    out,
-                ) {
+                match gather(&device.regions, cx.memory, &work.gather, self.domain, offset, carries, out) {
                     Ok(payload) => payload,
                     Err(_) => {
                         self.fail_unsent(device, cx, handle, Status::LocalProtection);
@@ -450,34 +419,21 @@ impl QueuePair {
         let read_from = if S::ENABLED { work.read_address(offset) } else { None };
         if starts {
             let (queue_pair, first) = (self.number, psn);
-            cx.emit(device.component, || Event::WorkStarted {
-                queue_pair,
-                work: name,
-                first,
-                packets,
-            });
+            cx.emit(device.component, || Event::WorkStarted { queue_pair, work: name, first, packets });
         }
         if let Some(address) = read_from.filter(|_| carries > 0) {
             let (queue_pair, length) = (self.number, carries);
-            cx.emit(device.component, || Event::DataGathered {
-                queue_pair,
-                psn,
-                address,
-                length,
-            });
+            cx.emit(device.component, || Event::DataGathered { queue_pair, psn, address, length });
         }
         self.advance(device, cx, handle, ends, headers.bth.ack_request);
         let id = PacketId {
             queue_pair: self.number,
             psn,
-            transmission: if psn.is_before(self.requester.sent) {
-                self.requester.transmission
-            } else {
-                0
-            },
+            transmission: if self.requester.was_sent(psn) { self.requester.transmission } else { 0 },
             opcode: headers.bth.opcode as u8,
         };
-        self.note_sent(device, cx, psn, if ends { packets - packet } else { 1 });
+        let takes = if ends { packets - packet } else { 1 };
+        self.note_sent(device, cx, psn, takes, headers.bth.ack_request);
         if !self.control.is_none() {
             self.pace(device, cx, &headers, carries);
         }
@@ -507,11 +463,7 @@ impl QueuePair {
             work.counted = true;
             self.requester.reads += 1;
         }
-        self.requester.since_request = if ack_request {
-            0
-        } else {
-            self.requester.since_request + 1
-        };
+        self.requester.since_request = if ack_request { 0 } else { self.requester.since_request + 1 };
         self.requester.packet += 1;
         if ends {
             self.requester.cursor = device.sends.next(handle);
@@ -529,6 +481,7 @@ impl QueuePair {
         cx: &Context<'_, M, S>,
         psn: Psn,
         takes: u32,
+        ack_request: bool,
     ) {
         let after = psn.plus(takes);
         if !self.is_reliable() {
@@ -536,24 +489,26 @@ impl QueuePair {
             self.requester.sent = after;
             return;
         }
-        if psn.is_before(self.requester.sent) {
+        if self.requester.was_sent(psn) {
             device.counters.resent += 1;
         } else if self.requester.sample.is_none() {
             self.requester.sample = Some((after.minus(1), cx.now));
         }
-        if after.is_after(self.requester.sent) {
+        if !self.requester.was_sent(after.minus(1)) {
             self.requester.sent = after;
         }
-        if !self.deadlines.is_set(Timer::Acknowledgement) {
-            self.arm_acknowledgement(device, cx.now);
+        // IBTA 9.7.6.1.3: the clock runs for packets that ask. At a low rate those in between would only run it out.
+        if ack_request {
+            self.requester.requested = after.minus(1);
+            if !self.deadlines.is_set(Timer::Acknowledgement) {
+                self.arm_acknowledgement(device, cx.now);
+            }
         }
     }
 
     pub(crate) fn arm_acknowledgement(&mut self, device: &mut Device, now: Time) {
         if let Some(span) = ack_timeout(self.requester.timeout) {
-            device
-                .timers
-                .set(&mut self.deadlines, self.slot, Timer::Acknowledgement, now + span);
+            device.timers.set(&mut self.deadlines, self.slot, Timer::Acknowledgement, now + span);
         }
     }
 
@@ -584,266 +539,14 @@ impl QueuePair {
         let (now, queue_pair) = (self.control.rate(), self.number);
         if now != before {
             let line = device.config.ports[usize::from(self.port)].rate;
-            cx.emit(device.component, || Event::RateChanged {
-                queue_pair,
-                rate: now.unwrap_or(line),
-            });
+            cx.emit(device.component, || Event::RateChanged { queue_pair, rate: now.unwrap_or(line) });
         }
         let next = self.control.next_timer();
         if next.is_set() {
-            device
-                .timers
-                .set(&mut self.deadlines, self.slot, Timer::CongestionControl, next);
+            device.timers.set(&mut self.deadlines, self.slot, Timer::CongestionControl, next);
         } else {
             self.deadlines.clear(Timer::CongestionControl);
         }
-    }
-
-    fn request_headers(
-        &self,
-        device: &Device,
-        work: &SendWork,
-        psn: Psn,
-        packet: u32,
-        offset: u32,
-        ends: bool,
-    ) -> Headers {
-        let position = match (packet == 0, packet + 1 == work.packets) {
-            (true, true) => Position::Only,
-            (true, false) => Position::First,
-            (false, false) => Position::Middle,
-            (false, true) => Position::Last,
-        };
-        let reth = |remote: crate::work::Remote, skip: u32| Reth {
-            address: remote.address.wrapping_add(u64::from(skip)),
-            key: remote.key.0,
-            length: work.length - skip,
-        };
-        let starts = position.is_start();
-        let (opcode, extended) = match work.operation {
-            Operation::Send => (send_opcode(position, Tail::Plain), Extended::None),
-            Operation::SendImmediate(value) => {
-                let extended = if ends {
-                    Extended::Immediate(value)
-                } else {
-                    Extended::None
-                };
-                (send_opcode(position, Tail::Immediate), extended)
-            }
-            Operation::SendInvalidate(key) => {
-                let extended = if ends {
-                    Extended::Invalidate(key.0)
-                } else {
-                    Extended::None
-                };
-                (send_opcode(position, Tail::Invalidate), extended)
-            }
-            Operation::Write(remote) => {
-                let extended = if starts {
-                    Extended::Reth(reth(remote, 0))
-                } else {
-                    Extended::None
-                };
-                (write_opcode(position, false), extended)
-            }
-            Operation::WriteImmediate(remote, value) => {
-                let extended = match position {
-                    Position::Only => Extended::RethImmediate(reth(remote, 0), value),
-                    Position::First => Extended::Reth(reth(remote, 0)),
-                    Position::Last => Extended::Immediate(value),
-                    Position::Middle => Extended::None,
-                };
-                (write_opcode(position, true), extended)
-            }
-            Operation::Read(remote) => (Opcode::RcReadRequest, Extended::Reth(reth(remote, offset))),
-            Operation::CompareSwap {
-                remote,
-                compare,
-                swap,
-            } => {
-                let (address, key) = (remote.address, remote.key.0);
-                (
-                    Opcode::RcCompareSwap,
-                    Extended::Atomic(AtomicEth {
-                        address,
-                        key,
-                        swap_or_add: swap,
-                        compare,
-                    }),
-                )
-            }
-            Operation::FetchAdd { remote, add } => {
-                let (address, key) = (remote.address, remote.key.0);
-                (
-                    Opcode::RcFetchAdd,
-                    Extended::Atomic(AtomicEth {
-                        address,
-                        key,
-                        swap_or_add: add,
-                        compare: 0,
-                    }),
-                )
-            }
-            Operation::BindWindow(_) | Operation::LocalInvalidate(_) => unreachable!("never on the wire"),
-        };
-        let (opcode, extended, destination) = match (self.service, &work.datagram) {
-            (Service::UnreliableConnection, _) => (unreliable(opcode), extended, self.peer),
-            (Service::Datagram, Some(datagram)) => {
-                let target = datagram.1;
-                // IBTA 10.2.5: a queue key with the top bit set is the privileged one of the sending queue pair.
-                let queue_key = if target.queue_key >> 31 == 1 {
-                    self.queue_key
-                } else {
-                    target.queue_key
-                };
-                let deth = Deth {
-                    queue_key,
-                    source: self.number,
-                };
-                match extended {
-                    Extended::Immediate(value) => (
-                        Opcode::UdSendOnlyImmediate,
-                        Extended::DethImmediate(deth, value),
-                        target.queue_pair,
-                    ),
-                    _ => (Opcode::UdSendOnly, Extended::Deth(deth), target.queue_pair),
-                }
-            }
-            _ => (opcode, extended, self.peer),
-        };
-        let bth = Bth {
-            opcode,
-            solicited: work.solicited && ends,
-            migrated: device.config.behaviour.migrated_bit,
-            fecn: false,
-            becn: false,
-            ack_request: self.is_reliable() && self.asks_acknowledgement(device, work, psn, ends),
-            partition: self.partition,
-            destination,
-            psn,
-        };
-        Headers { bth, extended }
-    }
-
-    /// Whether this packet asks for an acknowledgement. Something must ask before the requester falls silent, and often
-    /// enough that it never has to.
-    #[inline]
-    fn asks_acknowledgement(&self, device: &Device, work: &SendWork, psn: Psn, ends: bool) -> bool {
-        let policy = device.config.behaviour.ack_requests;
-        let is_last_posted = ends && work.last().plus(1) == self.requester.next;
-        if ends && (policy.every_message || work.signaled || is_last_posted || work.operation.reads()) {
-            return true;
-        }
-        let in_flight = psn.value().wrapping_sub(self.requester.unacked.value()) & Psn::MASK;
-        let window_closes = in_flight + 1 >= device.config.behaviour.unacked_packets_max
-            || self
-                .control
-                .window()
-                .is_some_and(|window| u64::from(in_flight + 1) * u64::from(self.mtu.bytes()) >= window.0)
-            || device.config.behaviour.credits && work.operation.consumes_receive()
-            || self.state == State::SendQueueDrain;
-        self.requester.since_request + 1 >= policy.interval || window_closes
-    }
-
-    /// Starts again from `psn`.
-    pub(crate) fn go_back<M: Memory, S: Sink>(
-        &mut self,
-        device: &mut Device,
-        cx: &mut Context<'_, M, S>,
-        psn: Psn,
-        reason: RetryReason,
-    ) {
-        let mut at = self.requester.queue.front();
-        while at.is_some() {
-            let work = device.sends.get(at);
-            let into = psn.value().wrapping_sub(work.first.value()) & Psn::MASK;
-            if into < work.packets {
-                break;
-            }
-            at = device.sends.next(at);
-        }
-        if !at.is_some() {
-            return;
-        }
-        let work = device.sends.get(at);
-        self.requester.cursor = at;
-        self.requester.packet = match work.operation.reads() {
-            true => work.received,
-            false => psn.value().wrapping_sub(work.first.value()) & Psn::MASK,
-        };
-        while at.is_some() {
-            let work = device.sends.get_mut(at);
-            if !work.started {
-                break;
-            }
-            if std::mem::take(&mut work.counted) {
-                self.requester.reads -= 1;
-            }
-            at = device.sends.next(at);
-        }
-        self.requester.transmission = self.requester.transmission.wrapping_add(1).max(1);
-        self.requester.since_request = 0;
-        self.requester.sample = None;
-        let queue_pair = self.number;
-        cx.emit(device.component, || Event::Retransmitting {
-            queue_pair,
-            from: psn,
-            reason,
-        });
-        self.arm_acknowledgement(device, cx.now);
-        self.mark_data_ready(device);
-    }
-
-    /// One of this queue pair's timers came up.
-    pub(crate) fn handle_timer<M: Memory, S: Sink>(
-        &mut self,
-        device: &mut Device,
-        cx: &mut Context<'_, M, S>,
-        timer: Timer,
-    ) {
-        match timer {
-            Timer::Acknowledgement => self.handle_timeout(device, cx),
-            Timer::ReceiverNotReady => {
-                let from = self.requester.unacked;
-                self.go_back(device, cx, from, RetryReason::ReceiverNotReady);
-                self.mark_data_ready(device);
-            }
-            Timer::Pace => self.mark_data_ready(device),
-            Timer::CongestionControl => {
-                let before = self.control.rate();
-                self.control.handle_timer(&device.config.control, cx.now);
-                self.after_control(device, cx, before);
-            }
-        }
-    }
-
-    fn handle_timeout<M: Memory, S: Sink>(&mut self, device: &mut Device, cx: &mut Context<'_, M, S>) {
-        if !self.requester.is_waiting() {
-            return;
-        }
-        device.counters.timeouts += 1;
-        self.requester.recovering = false;
-        if !self.take_retry(device) {
-            self.fail_request(device, cx, Status::RetryExceeded);
-            return;
-        }
-        let before = self.control.rate();
-        self.control.on_timeout(&device.config.control, cx.now);
-        self.after_control(device, cx, before);
-        let from = self.recovery.on_timeout(self.requester.unacked);
-        self.go_back(device, cx, from, RetryReason::Timeout);
-    }
-
-    /// Uses up a retry; `false` when none is left.
-    pub(crate) fn take_retry(&mut self, device: &Device) -> bool {
-        if self.requester.retry_count == 7 && device.config.behaviour.retry_seven_is_infinite {
-            return true;
-        }
-        if self.requester.retries == 0 {
-            return false;
-        }
-        self.requester.retries -= 1;
-        true
     }
 
     /// The oldest work fails, and the queue pair with it.
@@ -856,13 +559,7 @@ impl QueuePair {
         if let Some(work) = device.sends.pop(&mut self.requester.queue) {
             let kind = work.operation.completion_kind();
             let queue_pair = self.number;
-            let completion = Completion {
-                work: work.work,
-                status,
-                kind,
-                queue_pair,
-                ..Completion::EMPTY
-            };
+            let completion = Completion { work: work.work, status, kind, queue_pair, ..Completion::EMPTY };
             self.complete_send(device, cx, completion);
         }
         self.enter_error(device, cx, false);
@@ -874,23 +571,14 @@ impl QueuePair {
         device: &mut Device,
         cx: &mut Context<'_, M, S>,
     ) {
-        let work = device
-            .sends
-            .pop(&mut self.requester.queue)
-            .expect("there is work at the front");
+        let work = device.sends.pop(&mut self.requester.queue).expect("there is work at the front");
         if work.counted {
             self.requester.reads -= 1;
         }
         if work.signaled {
             let (kind, length) = (work.operation.completion_kind(), work.length);
             let queue_pair = self.number;
-            let completion = Completion {
-                work: work.work,
-                kind,
-                length,
-                queue_pair,
-                ..Completion::EMPTY
-            };
+            let completion = Completion { work: work.work, kind, length, queue_pair, ..Completion::EMPTY };
             self.complete_send(device, cx, completion);
         }
         self.check_drained(device);
@@ -915,42 +603,6 @@ fn max_payload(queue_pair: &QueuePair, mtu: Mtu) -> u32 {
         Service::Datagram => u32::MAX,
         _ => mtu.bytes(),
     }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Tail {
-    Plain,
-    Immediate,
-    Invalidate,
-}
-
-fn send_opcode(position: Position, tail: Tail) -> Opcode {
-    match (position, tail) {
-        (Position::First, _) => Opcode::RcSendFirst,
-        (Position::Middle, _) => Opcode::RcSendMiddle,
-        (Position::Last, Tail::Plain) => Opcode::RcSendLast,
-        (Position::Last, Tail::Immediate) => Opcode::RcSendLastImmediate,
-        (Position::Last, Tail::Invalidate) => Opcode::RcSendLastInvalidate,
-        (Position::Only, Tail::Plain) => Opcode::RcSendOnly,
-        (Position::Only, Tail::Immediate) => Opcode::RcSendOnlyImmediate,
-        (Position::Only, Tail::Invalidate) => Opcode::RcSendOnlyInvalidate,
-    }
-}
-
-fn write_opcode(position: Position, immediate: bool) -> Opcode {
-    match (position, immediate) {
-        (Position::First, _) => Opcode::RcWriteFirst,
-        (Position::Middle, _) => Opcode::RcWriteMiddle,
-        (Position::Last, false) => Opcode::RcWriteLast,
-        (Position::Last, true) => Opcode::RcWriteLastImmediate,
-        (Position::Only, false) => Opcode::RcWriteOnly,
-        (Position::Only, true) => Opcode::RcWriteOnlyImmediate,
-    }
-}
-
-/// The opcode of the same operation on an unreliable connection.
-fn unreliable(opcode: Opcode) -> Opcode {
-    Opcode::from_byte(opcode as u8 | 0x20).expect("a SEND or WRITE has a UC form")
 }
 
 /// Reads `length` bytes from `offset` of a gather list. A packet with both real and ghost parts travels as bytes.
@@ -989,9 +641,5 @@ pub(crate) fn gather<M: Memory>(
         left -= part;
         skip = 0;
     }
-    Ok(if is_ghost {
-        OutboundPayload::Ghost(runs)
-    } else {
-        OutboundPayload::Bytes(length)
-    })
+    Ok(if is_ghost { OutboundPayload::Ghost(runs) } else { OutboundPayload::Bytes(length) })
 }

@@ -28,12 +28,7 @@ pub(super) enum Message {
     /// A SEND into `receive`.
     Send { receive: Handle, offset: u32 },
     /// A WRITE.
-    Write {
-        address: u64,
-        key: Key,
-        left: u32,
-        length: u32,
-    },
+    Write { address: u64, key: Key, left: u32, length: u32 },
 }
 
 /// An answer that waits for the port, in the order of the requests.
@@ -44,14 +39,7 @@ pub(crate) enum Response {
     /// The old value of an atomic.
     Atomic { psn: Psn, msn: u32, original: u64 },
     /// What is left of a READ.
-    Read {
-        psn: Psn,
-        msn: u32,
-        address: u64,
-        key: Key,
-        left: u32,
-        starts: bool,
-    },
+    Read { psn: Psn, msn: u32, address: u64, key: Key, left: u32, starts: bool },
 }
 
 /// A READ or atomic that is remembered, in case its answer gets lost.
@@ -109,19 +97,11 @@ pub(super) struct Refusal {
 
 impl Refusal {
     fn invalid(check: Check) -> Self {
-        Self {
-            code: NakCode::InvalidRequest,
-            status: Status::RemoteInvalidRequest,
-            check,
-        }
+        Self { code: NakCode::InvalidRequest, status: Status::RemoteInvalidRequest, check }
     }
 
     pub(super) fn access(check: Check) -> Self {
-        Self {
-            code: NakCode::RemoteAccess,
-            status: Status::Flushed,
-            check,
-        }
+        Self { code: NakCode::RemoteAccess, status: Status::Flushed, check }
     }
 }
 
@@ -193,17 +173,12 @@ impl QueuePair {
         packet: &Inbound<'_>,
     ) -> Result<(), DropReason> {
         use State::{ReadyToReceive, ReadyToSend, SendQueueDrain, SendQueueError};
-        if !matches!(
-            self.state,
-            ReadyToReceive | ReadyToSend | SendQueueDrain | SendQueueError
-        ) {
+        if !matches!(self.state, ReadyToReceive | ReadyToSend | SendQueueDrain | SendQueueError) {
             return Err(DropReason::NotReady);
         }
         if self.state == ReadyToReceive && !self.responder.established {
             self.responder.established = true;
-            device
-                .events
-                .push_back(AsyncEvent::CommunicationEstablished(self.number));
+            device.events.push_back(AsyncEvent::CommunicationEstablished(self.number));
         }
         if packet.network.ecn() == 3 {
             self.notice_congestion(device, cx.now);
@@ -255,9 +230,7 @@ impl QueuePair {
             Verdict::Refused(refusal) => self.refuse(device, cx, psn, &refusal),
             Verdict::Spoiled => {
                 self.answer_verdict(device, psn, Syndrome::ACK);
-                device
-                    .events
-                    .push_back(AsyncEvent::QueuePairRequestError(self.number));
+                device.events.push_back(AsyncEvent::QueuePairRequestError(self.number));
                 self.enter_error(device, cx, true);
             }
         }
@@ -303,13 +276,7 @@ impl QueuePair {
     ) {
         let work = device.receives.remove(receive).work;
         let (kind, queue_pair) = (CompletionKind::Receive, self.number);
-        let completion = Completion {
-            work,
-            status,
-            kind,
-            queue_pair,
-            ..Completion::EMPTY
-        };
+        let completion = Completion { work, status, kind, queue_pair, ..Completion::EMPTY };
         device.complete(cx, self.receive_queue, completion, false);
     }
 
@@ -323,12 +290,7 @@ impl QueuePair {
         passed: bool,
     ) {
         let queue_pair = self.number;
-        cx.emit(device.component, || Event::Checked {
-            queue_pair,
-            psn,
-            check,
-            passed,
-        });
+        cx.emit(device.component, || Event::Checked { queue_pair, psn, check, passed });
     }
 
     /// Carries out the request with the expected sequence number, or tells why not. The order of checks: opcode
@@ -405,41 +367,22 @@ impl QueuePair {
         let buffer = device.receives.get(receive);
         if u64::from(offset) + u64::from(length) > buffer.length() {
             let code = device.config.behaviour.receive_too_small_nak;
-            let status = if code == NakCode::InvalidRequest {
-                Status::LocalLength
-            } else {
-                Status::LocalOperation
-            };
-            return Verdict::Refused(Refusal {
-                code,
-                status,
-                check: Check::Length,
-            });
+            let status =
+                if code == NakCode::InvalidRequest { Status::LocalLength } else { Status::LocalOperation };
+            return Verdict::Refused(Refusal { code, status, check: Check::Length });
         }
         self.note_check(device, cx, psn, Check::Length, true);
         match scatter(device, cx, &buffer.scatter, self.domain, offset, packet.payload) {
             Ok(address) => {
                 let queue_pair = self.number;
-                cx.emit(device.component, || Event::DataPlaced {
-                    queue_pair,
-                    psn,
-                    address,
-                    length,
-                });
+                cx.emit(device.component, || Event::DataPlaced { queue_pair, psn, address, length });
             }
             Err(fault) => {
                 let (code, status) = (NakCode::RemoteOperational, Status::LocalProtection);
-                return Verdict::Refused(Refusal {
-                    code,
-                    status,
-                    check: fault.check(),
-                });
+                return Verdict::Refused(Refusal { code, status, check: fault.check() });
             }
         }
-        self.responder.message = Message::Send {
-            receive,
-            offset: offset + length,
-        };
+        self.responder.message = Message::Send { receive, offset: offset + length };
         if position.is_end() {
             return self.finish_send(device, cx, packet, receive, offset + length);
         }
@@ -458,11 +401,7 @@ impl QueuePair {
         match packet.headers.extended {
             Extended::Immediate(value) => immediate = Some(value),
             Extended::Invalidate(key) => {
-                if device
-                    .regions
-                    .invalidate(Key(key), self.domain, self.number)
-                    .is_err()
-                {
+                if device.regions.invalidate(Key(key), self.domain, self.number).is_err() {
                     self.responder.message = Message::None;
                     self.end_receive(device, cx, receive, Status::RemoteInvalidRequest);
                     return Verdict::Spoiled;
@@ -561,22 +500,10 @@ impl QueuePair {
         let length = packet.payload.length();
         let (address, key, left, total) = match (reth, self.responder.message) {
             (Some(reth), _) => (reth.address, Key(reth.key), reth.length, reth.length),
-            (
-                None,
-                Message::Write {
-                    address,
-                    key,
-                    left,
-                    length,
-                },
-            ) => (address, key, left, length),
+            (None, Message::Write { address, key, left, length }) => (address, key, left, length),
             (None, _) => return Err(Refusal::invalid(Check::OpcodeOrder)),
         };
-        let ends_rightly = if position.is_end() {
-            length == left
-        } else {
-            length < left
-        };
+        let ends_rightly = if position.is_end() { length == left } else { length < left };
         if u64::from(total) > MESSAGE_MAX || !ends_rightly || !length_fits(position, length, self.mtu.bytes())
         {
             return Err(Refusal::invalid(Check::Length));
@@ -586,14 +513,7 @@ impl QueuePair {
             // The whole message is checked at its start; IBTA C9-88: one of no bytes is not checked at all.
             device
                 .regions
-                .remote(
-                    key,
-                    self.domain,
-                    self.number,
-                    address,
-                    u64::from(total),
-                    Access::REMOTE_WRITE,
-                )
+                .remote(key, self.domain, self.number, address, u64::from(total), Access::REMOTE_WRITE)
                 .map_err(|fault| Refusal::access(fault.check()))?;
             for check in [Check::Key, Check::Permission, Check::Range] {
                 self.note_check(device, cx, psn, check, true);
@@ -603,39 +523,19 @@ impl QueuePair {
             let (domain, number) = (self.domain, self.number);
             let place = device
                 .regions
-                .remote(
-                    key,
-                    domain,
-                    number,
-                    address,
-                    u64::from(length),
-                    Access::REMOTE_WRITE,
-                )
+                .remote(key, domain, number, address, u64::from(length), Access::REMOTE_WRITE)
                 .map_err(|fault| Refusal::access(fault.check()))?;
             packet.payload.place(cx.memory, place, address, 0, length);
-            cx.emit(device.component, || Event::DataPlaced {
-                queue_pair: number,
-                psn,
-                address,
-                length,
-            });
+            cx.emit(device.component, || Event::DataPlaced { queue_pair: number, psn, address, length });
         }
-        self.responder.message = Message::Write {
-            address: address + u64::from(length),
-            key,
-            left: left - length,
-            length: total,
-        };
+        self.responder.message =
+            Message::Write { address: address + u64::from(length), key, left: left - length, length: total };
         Ok(())
     }
 
     fn refuse_access(&self, device: &Device) -> Verdict {
         let code = device.config.behaviour.access_flag_nak;
-        Verdict::Refused(Refusal {
-            code,
-            status: Status::Flushed,
-            check: Check::QueuePairAccess,
-        })
+        Verdict::Refused(Refusal { code, status: Status::Flushed, check: Check::QueuePairAccess })
     }
 
     /// Whether one more READ or atomic can be served.
@@ -688,11 +588,7 @@ impl QueuePair {
         self.responder.remember(
             psn,
             packets,
-            Memorable::Read {
-                address: reth.address,
-                key: reth.key,
-                length,
-            },
+            Memorable::Read { address: reth.address, key: reth.key, length },
         );
         self.responder.expected = psn.plus(packets);
         self.answer_read(device, psn, reth, true);
@@ -720,9 +616,7 @@ impl QueuePair {
             self.note_check(device, cx, psn, check, true);
         }
         let (key, domain, number) = (Key(atomic.key), self.domain, self.number);
-        let place = match device
-            .regions
-            .remote(key, domain, number, atomic.address, 8, Access::REMOTE_ATOMIC)
+        let place = match device.regions.remote(key, domain, number, atomic.address, 8, Access::REMOTE_ATOMIC)
         {
             Ok(place) => place,
             Err(fault) => return Verdict::Refused(Refusal::access(fault.check())),
@@ -736,12 +630,7 @@ impl QueuePair {
             _ => old,
         });
         let address = atomic.address;
-        cx.emit(device.component, || Event::DataPlaced {
-            queue_pair: number,
-            psn,
-            address,
-            length: 8,
-        });
+        cx.emit(device.component, || Event::DataPlaced { queue_pair: number, psn, address, length: 8 });
         self.count_message();
         self.responder.remember(psn, 1, Memorable::Atomic { original });
         self.responder.expected = psn.plus(1);
@@ -812,11 +701,7 @@ impl QueuePair {
         match self.state {
             State::Reset => {
                 let (queue_pair, state) = (self.number, self.state);
-                return Err(PostError::State {
-                    queue_pair,
-                    state,
-                    queue: "receive",
-                });
+                return Err(PostError::State { queue_pair, state, queue: "receive" });
             }
             State::Error => {
                 let completion = self.flushed(request.work, CompletionKind::Receive);
@@ -826,20 +711,14 @@ impl QueuePair {
             _ => {}
         }
         if self.responder.receives.len() >= self.receive_depth {
-            return Err(PostError::Full {
-                depth: self.receive_depth,
-            });
+            return Err(PostError::Full { depth: self.receive_depth });
         }
         if request.scatter.len() > usize::from(self.gather_max) {
             let (asked, limit) = (request.scatter.len(), u32::from(self.gather_max));
             return Err(PostError::TooManyEntries { asked, limit });
         }
         let (queue_pair, work, length) = (Some(self.number), request.work, request.length() as u32);
-        cx.emit(device.component, || Event::ReceivePosted {
-            queue_pair,
-            work,
-            length,
-        });
+        cx.emit(device.component, || Event::ReceivePosted { queue_pair, work, length });
         device.receives.push(&mut self.responder.receives, request);
         self.receive_was_posted(device);
         Ok(())

@@ -185,13 +185,7 @@ fn rules(service: Service, from: State, to: State) -> Option<(u32, u32)> {
         },
         (ReadyToReceive, ReadyToSend) => match service {
             ReliableConnection => (
-                bits(&[
-                    A::SendPsn,
-                    A::Timeout,
-                    A::RetryCount,
-                    A::RnrRetry,
-                    A::InitiatorReads,
-                ]),
+                bits(&[A::SendPsn, A::Timeout, A::RetryCount, A::RnrRetry, A::InitiatorReads]),
                 bits(&[A::CurrentState, A::Access, A::MinRnrTimer]),
             ),
             UnreliableConnection => (bits(&[A::SendPsn]), bits(&[A::CurrentState, A::Access])),
@@ -237,28 +231,17 @@ pub(crate) fn check_transition(
     if let Some(assumed) = change.current_state
         && assumed != from
     {
-        return Err(VerbsError::WrongCurrentState {
-            assumed,
-            actual: from,
-        });
+        return Err(VerbsError::WrongCurrentState { assumed, actual: from });
     }
     let to = change.state.unwrap_or(from);
     let (required, optional) = rules(service, from, to).ok_or(VerbsError::Transition { from, to })?;
     let given = change.given();
     for &attribute in Attribute::ALL {
         if required & attribute.bit() & !given != 0 {
-            return Err(VerbsError::MissingAttribute {
-                from,
-                to,
-                missing: attribute,
-            });
+            return Err(VerbsError::MissingAttribute { from, to, missing: attribute });
         }
         if given & attribute.bit() & !(required | optional) != 0 {
-            return Err(VerbsError::ExtraAttribute {
-                from,
-                to,
-                extra: attribute,
-            });
+            return Err(VerbsError::ExtraAttribute { from, to, extra: attribute });
         }
     }
     Ok(to)
@@ -284,42 +267,22 @@ mod tests {
 
     #[test]
     fn a_missing_attribute_is_named() {
-        let change = Attributes {
-            min_rnr_timer: None,
-            ..to_rtr()
-        };
+        let change = Attributes { min_rnr_timer: None, ..to_rtr() };
         let error = check_transition(Service::ReliableConnection, State::Init, &change).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "the transition INIT to RTR needs the minimum RNR timer"
-        );
+        assert_eq!(error.to_string(), "the transition INIT to RTR needs the minimum RNR timer");
         assert!(check_transition(Service::ReliableConnection, State::Init, &to_rtr()).is_ok());
     }
 
     #[test]
     fn an_extra_attribute_is_named() {
         let error = check_transition(Service::UnreliableConnection, State::Init, &to_rtr()).unwrap_err();
-        assert!(matches!(
-            error,
-            VerbsError::ExtraAttribute {
-                extra: Attribute::DestinationReads,
-                ..
-            }
-        ));
+        assert!(matches!(error, VerbsError::ExtraAttribute { extra: Attribute::DestinationReads, .. }));
     }
 
     #[test]
     fn only_the_transitions_of_the_table_exist() {
         use State::{Error, Init, ReadyToReceive, ReadyToSend, Reset, SendQueueDrain, SendQueueError};
-        let all = [
-            Reset,
-            Init,
-            ReadyToReceive,
-            ReadyToSend,
-            SendQueueDrain,
-            SendQueueError,
-            Error,
-        ];
+        let all = [Reset, Init, ReadyToReceive, ReadyToSend, SendQueueDrain, SendQueueError, Error];
         let mut legal = Vec::new();
         for from in all {
             for to in all.into_iter().filter(|&to| to != Reset && to != Error) {
@@ -348,10 +311,7 @@ mod tests {
 
     #[test]
     fn a_wrong_belief_about_the_state_is_an_error() {
-        let change = Attributes {
-            current_state: Some(State::ReadyToReceive),
-            ..Attributes::default()
-        };
+        let change = Attributes { current_state: Some(State::ReadyToReceive), ..Attributes::default() };
         assert!(matches!(
             check_transition(Service::ReliableConnection, State::ReadyToSend, &change),
             Err(VerbsError::WrongCurrentState { .. })

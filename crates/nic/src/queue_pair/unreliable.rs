@@ -75,14 +75,7 @@ impl QueuePair {
         let grh = grh(packet.network, packet.headers, packet.payload.length());
         let written =
             scatter(device, cx, &buffer.scatter, self.domain, 0, Payload::Bytes(&grh)).and_then(|_| {
-                scatter(
-                    device,
-                    cx,
-                    &buffer.scatter,
-                    self.domain,
-                    GRH_LENGTH as u32,
-                    packet.payload,
-                )
+                scatter(device, cx, &buffer.scatter, self.domain, GRH_LENGTH as u32, packet.payload)
             });
         if written.is_err() {
             self.end_receive(device, cx, receive, Status::LocalProtection);

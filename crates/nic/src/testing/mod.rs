@@ -4,5 +4,9 @@
 //! other: it owns time and memory, and moves packets.
 
 mod lab;
+mod pair;
+pub mod replay;
+pub mod storm;
 
-pub use lab::{Fate, Faults, Lab, Outage, Peer, Tapped, WireForm, connect, loopback_gid};
+pub use lab::{Fate, Faults, Injected, Lab, Outage, Peer, Tapped, WireForm, connect, loopback_gid};
+pub use pair::{PAIR_BASE, Pair, PairOptions};

@@ -1,0 +1,175 @@
+//! Congestion: notifications, the rate limiter, credits, pauses, fairness, fences and READ depth.
+
+use railnet_core::event::Event;
+use railnet_core::{Component, Rate, Span, Time};
+use railnet_nic::control::{ControlConfig, DcqcnParameters};
+use railnet_nic::testing::{Faults, Pair, PairOptions};
+use railnet_nic::{Mtu, Operation, ReceiveRequest, SendRequest, Status};
+use railnet_wire::{Frame, Opcode};
+
+type Events = Vec<(Time, Component, Event)>;
+
+fn dcqcn(_: usize, config: &mut railnet_nic::NicConfig) {
+    config.control = ControlConfig::Dcqcn(DcqcnParameters::paper(Rate::gbps(100)));
+}
+
+#[test]
+fn marks_bring_notifications_and_notifications_bring_the_rate_down() {
+    let options = PairOptions { nic: dcqcn, mtu: Mtu::Mtu4096, ghost: true, memory: 1 << 30, ..PairOptions::default() };
+    let mut pair = Pair::watched(&options, Events::new()).unwrap();
+    pair.lab.faults = Faults { mark: 1_000_000, ..Faults::default() };
+    let write = Operation::Write(pair.remote(1, 0));
+    pair.send(0, SendRequest::new(1, write).with(pair.sge(0, 0, 64 << 20))).unwrap();
+    pair.lab.run_until(Time::ZERO + Span::from_ms(1));
+    let sent = pair.lab.nics[1].counters().notifications_sent;
+    // 1 ms holds at most 20 intervals of 50 µs, and the first notification goes at once.
+    assert!((15..=21).contains(&sent), "{sent} notifications");
+    assert_eq!(pair.lab.nics[0].counters().notifications_received, sent);
+    let rates: Vec<u64> = pair
+        .lab
+        .sink
+        .iter()
+        .filter_map(|(_, source, event)| match event {
+            Event::RateChanged { rate, .. } if source.0 == 0 => Some(rate.as_bps()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(rates[0], 50_000_000_000, "the first cut halves");
+    assert!(rates.iter().copied().min().unwrap() < 5_000_000_000, "and more of them follow");
+
+    // With the marks gone the rate comes back and the message completes.
+    pair.lab.faults.mark = 0;
+    let [done, _] = pair.finish();
+    assert_eq!(done[0].status, Status::Success);
+    assert_eq!(pair.lab.nics[0].counters().resent, 0);
+}
+
+#[test]
+fn the_rate_limiter_keeps_the_rate() {
+    let options = PairOptions {
+        nic: |_, config| {
+            let mut parameters = DcqcnParameters::paper(Rate::gbps(100));
+            // No recovery within the measurement: one cut to half, then constant.
+            parameters.increase_interval = Span::from_secs(10);
+            parameters.increase_bytes = None;
+            config.control = ControlConfig::Dcqcn(parameters);
+        },
+        mtu: Mtu::Mtu4096,
+        ghost: true,
+        memory: 1 << 30,
+        ..PairOptions::default()
+    };
+    let mut pair = Pair::new(&options).unwrap();
+    pair.lab.faults.mark = 1_000_000;
+    let write = Operation::Write(pair.remote(1, 0));
+    pair.send(0, SendRequest::new(1, write).with(pair.sge(0, 0, 64 << 20))).unwrap();
+    pair.lab.run_until(Time::ZERO + Span::from_us(20));
+    pair.lab.faults.mark = 0;
+    let (before, began) = (pair.lab.nics[0].counters().sent, pair.lab.now);
+    pair.lab.run_until(began + Span::from_us(1000));
+    let packets = pair.lab.nics[0].counters().sent - before;
+    // 50 Gb/s of packets of 4096 + 12 + 70 bytes for 1 ms are 1495.
+    assert!((1480..=1500).contains(&packets), "{packets} packets");
+}
+
+#[test]
+fn a_notification_is_exact_on_the_wire() {
+    let mut pair = Pair::new(&PairOptions::default()).unwrap();
+    pair.lab.faults.mark = 1_000_000;
+    pair.lab.tap = Some(Vec::new());
+    pair.send(0, SendRequest::new(1, Operation::Write(pair.remote(1, 0))).with(pair.sge(0, 0, 10_000))).unwrap();
+    pair.lab.run();
+    let frames = pair.lab.tap.take().unwrap();
+    let notifications: Vec<_> = frames
+        .iter()
+        .filter_map(|tapped| match Frame::parse(&tapped.frame) {
+            Ok(Frame::Roce(packet)) if packet.headers.bth.opcode == Opcode::Cnp => Some((tapped, packet)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(notifications.len(), 1);
+    let (tapped, packet) = notifications[0];
+    assert_eq!(tapped.from, 1);
+    assert!(packet.headers.bth.becn && packet.icrc.is_good());
+    assert_eq!(packet.headers.bth.destination, pair.queue_pairs[0]);
+    assert_eq!(packet.network().dscp(), 48);
+    let udp_payload = &tapped.frame[14 + 20 + 8..];
+    assert_eq!(udp_payload.len(), 32);
+    assert_eq!((udp_payload[0], udp_payload[4]), (0x81, 0x40));
+}
+
+#[test]
+fn credits_hold_a_sender_back_instead_of_naks() {
+    let with_credits = |_: usize, config: &mut railnet_nic::NicConfig| config.behaviour.credits = true;
+    let mut pair = Pair::new(&PairOptions { nic: with_credits, ..PairOptions::default() }).unwrap();
+    for work in 0..4 {
+        pair.receive(1, ReceiveRequest::new(work).with(pair.sge(1, work * 100, 100))).unwrap();
+    }
+    for work in 0..8 {
+        pair.send(0, SendRequest::new(work, Operation::Send).with(pair.sge(0, 0, 100))).unwrap();
+    }
+    pair.lab.run_until(Time::ZERO + Span::from_us(500));
+    assert_eq!(pair.done(1).len(), 4);
+    let naks = pair.lab.nics[1].counters().rnr_naks;
+    assert!(naks <= 1, "only the packet that finds out may be refused, not {naks}");
+    for work in 4..8 {
+        pair.receive(1, ReceiveRequest::new(work).with(pair.sge(1, work * 100, 100))).unwrap();
+    }
+    let [sent, received] = pair.finish();
+    assert_eq!((sent.len(), received.len()), (8, 4));
+}
+
+#[test]
+fn reads_keep_to_the_agreed_depth() {
+    let options = PairOptions {
+        attributes: |_, change| {
+            change.initiator_reads = change.initiator_reads.map(|_| 1);
+            change.destination_reads = change.destination_reads.map(|_| 1);
+        },
+        ..PairOptions::default()
+    };
+    let mut pair = Pair::new(&options).unwrap();
+    pair.lab.tap = Some(Vec::new());
+    for work in 0..4 {
+        let read = Operation::Read(pair.remote(1, 0));
+        pair.send(0, SendRequest::new(work, read).with(pair.sge(0, work * 2048, 2048))).unwrap();
+    }
+    let [done, _] = pair.finish();
+    assert_eq!(done.len(), 4);
+    // As in the capture of Soft-RoCE: request, first, last, request, first, last, …
+    let order: Vec<usize> = pair.lab.tap.take().unwrap().iter().map(|tapped| tapped.from).collect();
+    assert_eq!(order, [0, 1, 1, 0, 1, 1, 0, 1, 1, 0, 1, 1]);
+}
+
+#[test]
+fn a_fence_waits_for_reads_before_it() {
+    for fence in [false, true] {
+        let mut pair = Pair::new(&PairOptions::default()).unwrap();
+        pair.lab.tap = Some(Vec::new());
+        let (read, write) = (Operation::Read(pair.remote(1, 0)), Operation::Write(pair.remote(1, 0)));
+        pair.send(0, SendRequest::new(1, read).with(pair.sge(0, 100_000, 3000))).unwrap();
+        let request = SendRequest::new(2, write).with(pair.sge(0, 0, 3000));
+        pair.send(0, SendRequest { fence, ..request }).unwrap();
+        let old = pair.bytes(1)[..3000].to_vec();
+        let [done, _] = pair.finish();
+        assert_eq!(done.iter().map(|done| done.work).collect::<Vec<_>>(), [1, 2]);
+        let order: Vec<usize> = pair.lab.tap.take().unwrap().iter().map(|tapped| tapped.from).collect();
+        let first_answer = order.iter().position(|&from| from == 1).unwrap();
+        let sent_before = order[..first_answer].len();
+        assert_eq!(sent_before, if fence { 1 } else { 4 }, "fence {fence}");
+        if fence {
+            assert_eq!(pair.bytes(0)[100_000..103_000], old, "the READ saw what was there before the WRITE");
+        }
+    }
+}
+
+#[test]
+fn a_paused_priority_waits_while_others_go() {
+    let mut pair = Pair::new(&PairOptions::default()).unwrap();
+    pair.send(0, SendRequest::new(1, Operation::Write(pair.remote(1, 0))).with(pair.sge(0, 0, 100))).unwrap();
+    let mut out = Vec::new();
+    let (nic, mut cx) = pair.lab.nic(0);
+    // The path's traffic class is 2, so its DSCP is 0 and its priority too.
+    assert!(nic.poll_transmit(&mut cx, 0, railnet_nic::Priorities(0xfe), &mut out).is_none());
+    assert!(nic.poll_transmit(&mut cx, 0, railnet_nic::Priorities(0x01), &mut out).is_some());
+}
