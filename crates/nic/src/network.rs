@@ -49,9 +49,7 @@ impl Nic {
         }
         let bth = &packet.headers.bth;
         let slot = self.slot_of(bth.destination).ok_or(DropReason::NoQueuePair)?;
-        let Self {
-            device, queue_pairs, ..
-        } = self;
+        let Self { device, queue_pairs, .. } = self;
         let queue_pair = queue_pairs[slot].as_mut().expect("slot_of names a live one");
         admit(queue_pair, packet)?;
         let (psn, length) = (bth.psn, packet.payload.length());
@@ -109,8 +107,7 @@ impl Nic {
         out: &mut Vec<u8>,
         packet: &mut Option<Transmit>,
     ) -> bool {
-        let sent =
-            self.next_control(port, allowed, packet) || self.next_data(cx, port, allowed, out, packet);
+        let sent = self.next_control(port, allowed, packet) || self.next_data(cx, port, allowed, out, packet);
         if sent && let Some(transmit) = packet {
             self.device.counters.sent += 1;
             cx.emit(self.device.component, || Event::PacketSent {
@@ -128,10 +125,10 @@ impl Nic {
     }
 
     fn next_control(&mut self, port: u8, allowed: Priorities, slot: &mut Option<Transmit>) -> bool {
-        while let Some((_, index)) = self.device.ports[usize::from(port)].pop_control(allowed) {
+        while let Some((priority, index)) = self.device.ports[usize::from(port)].pop_control(allowed) {
             let Self { device, queue_pairs, .. } = self;
             if let Some(queue_pair) = &mut queue_pairs[index as usize]
-                && queue_pair.transmit_control(device, slot)
+                && queue_pair.transmit_control(device, priority, slot)
             {
                 return true;
             }
@@ -173,9 +170,7 @@ impl Nic {
     /// Time has come to [`Nic::poll_timeout`], or past it.
     pub fn handle_timeout<M: Memory, S: Sink>(&mut self, cx: &mut Context<'_, M, S>) {
         while let Some(entry) = self.device.timers.pop(cx.now) {
-            let Self {
-                device, queue_pairs, ..
-            } = self;
+            let Self { device, queue_pairs, .. } = self;
             let Some(queue_pair) = &mut queue_pairs[entry.1 as usize] else {
                 continue;
             };
@@ -266,31 +261,22 @@ fn fingerprint(transmit: &Transmit) -> u64 {
             push_reth(&mut fold, &reth);
             fold.push(value.into());
         }
-        Extended::Aeth(aeth) => push_aeth(&mut fold, &aeth),
+        Extended::Aeth(aeth) => push_aeth(&mut fold, aeth),
         Extended::AtomicAck(aeth, original) => {
-            push_aeth(&mut fold, &aeth);
+            push_aeth(&mut fold, aeth);
             fold.push(original);
         }
         Extended::Atomic(atomic) => {
-            for word in [
-                atomic.address,
-                atomic.key.into(),
-                atomic.swap_or_add,
-                atomic.compare,
-            ] {
+            for word in [atomic.address, atomic.key.into(), atomic.swap_or_add, atomic.compare] {
                 fold.push(word);
             }
         }
-        Extended::Deth(deth) => push_deth(&mut fold, &deth),
+        Extended::Deth(deth) => push_deth(&mut fold, deth),
         Extended::DethImmediate(deth, value) => {
-            push_deth(&mut fold, &deth);
+            push_deth(&mut fold, deth);
             fold.push(value.into());
         }
-        Extended::Flush {
-            placement,
-            selectivity,
-            reth,
-        } => {
+        Extended::Flush { placement, selectivity, reth } => {
             push_reth(&mut fold, &reth);
             fold.push(u64::from(placement) << 8 | u64::from(selectivity));
         }
@@ -299,12 +285,7 @@ fn fingerprint(transmit: &Transmit) -> u64 {
         OutboundPayload::Bytes(length) => fold.push((*length).into()),
         OutboundPayload::Ghost(runs) => {
             for GhostRun { tag, length } in runs {
-                for word in [
-                    tag.sum as u64,
-                    (tag.sum >> 64) as u64,
-                    tag.origin,
-                    (*length).into(),
-                ] {
+                for word in [tag.sum as u64, (tag.sum >> 64) as u64, tag.origin, (*length).into()] {
                     fold.push(word);
                 }
             }
@@ -318,10 +299,10 @@ fn push_reth(fold: &mut Fold, reth: &railnet_wire::Reth) {
     fold.push(u64::from(reth.key) << 32 | u64::from(reth.length));
 }
 
-fn push_aeth(fold: &mut Fold, aeth: &railnet_wire::Aeth) {
+fn push_aeth(fold: &mut Fold, aeth: railnet_wire::Aeth) {
     fold.push(u64::from(aeth.syndrome.to_byte()) << 32 | u64::from(aeth.msn));
 }
 
-fn push_deth(fold: &mut Fold, deth: &railnet_wire::Deth) {
+fn push_deth(fold: &mut Fold, deth: railnet_wire::Deth) {
     fold.push(u64::from(deth.queue_key) << 32 | u64::from(deth.source.value()));
 }

@@ -19,6 +19,10 @@ const ANSWERS_MAX: u32 = 1 << 10;
 /// Traffic class of congestion notifications: DSCP 48, the usual choice, not ECN-capable.
 const NOTIFICATION_CLASS: u8 = 48 << 2;
 
+fn notification_priority(device: &Device) -> u8 {
+    device.config.priorities[usize::from(NOTIFICATION_CLASS >> 2)] & 7
+}
+
 impl QueuePair {
     pub(super) fn answer_read(&mut self, device: &mut Device, psn: Psn, reth: Reth, starts: bool) {
         let (msn, key) = (self.responder.msn, Key(reth.key));
@@ -99,14 +103,20 @@ impl QueuePair {
         if now >= self.responder.notify_after && !self.responder.notification {
             self.responder.notify_after = now + device.config.notification_interval;
             self.responder.notification = true;
-            let priority = device.config.priorities[usize::from(NOTIFICATION_CLASS >> 2)];
+            let priority = notification_priority(device);
             device.ports[usize::from(self.port)].push_control(priority, self.slot);
         }
     }
 
     /// The next answer that goes ahead of data: a notification, a verdict or an atomic's result.
-    pub(crate) fn transmit_control(&mut self, device: &mut Device, slot: &mut Option<Transmit>) -> bool {
-        if std::mem::take(&mut self.responder.notification) {
+    pub(crate) fn transmit_control(
+        &mut self,
+        device: &mut Device,
+        priority: u8,
+        slot: &mut Option<Transmit>,
+    ) -> bool {
+        // Notifications have a ring of their own: the one of their priority, which may be the answers' too.
+        if priority == notification_priority(device) && std::mem::take(&mut self.responder.notification) {
             *slot = Some(self.congestion_notification(device));
             return true;
         }
@@ -167,7 +177,7 @@ impl QueuePair {
         let mut transmit = self.response_packet(device, Opcode::Cnp, Psn::new(0), Extended::Cnp, empty);
         transmit.headers.bth.becn = true;
         transmit.network.traffic_class = NOTIFICATION_CLASS;
-        transmit.priority = device.config.priorities[usize::from(NOTIFICATION_CLASS >> 2)];
+        transmit.priority = notification_priority(device);
         transmit
     }
 

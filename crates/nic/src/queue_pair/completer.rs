@@ -33,7 +33,7 @@ impl QueuePair {
         }
         let psn = headers.bth.psn;
         if let Extended::Aeth(aeth) | Extended::AtomicAck(aeth, _) = headers.extended {
-            self.take_credits(device, &aeth);
+            self.take_credits(device, aeth);
         }
         if psn.is_before(self.requester.unacked) {
             return Err(DropReason::StaleResponse);
@@ -365,7 +365,7 @@ impl QueuePair {
     }
 
     /// Learns how many receives the peer has. An answer that was overtaken cannot take a promise back.
-    fn take_credits(&mut self, device: &mut Device, aeth: &Aeth) {
+    fn take_credits(&mut self, device: &mut Device, aeth: Aeth) {
         let Syndrome::Ack { credits } = aeth.syndrome else { return };
         if !device.config.behaviour.credits {
             return;

@@ -221,7 +221,10 @@ impl QueuePair {
         self.deadlines.clear_all();
         self.flush_sends(device, cx);
         self.flush_receives(device, cx);
-        if !keep_answers {
+        if keep_answers {
+            // The rate limiter's clock went with the others; this sets it again where it is needed.
+            self.mark_data_ready(device);
+        } else {
             device.responses.clear(&mut self.responder.answers);
         }
         if self.shared.is_some() {

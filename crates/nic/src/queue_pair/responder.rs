@@ -71,6 +71,7 @@ pub(crate) struct Responder {
     /// Messages completed, 24 bits.
     pub(crate) msn: u32,
     /// Made at the first READ or atomic: most queue pairs never see one.
+    #[allow(clippy::box_collection, reason = "an idle queue pair must be small")]
     remembered: Option<Box<VecDeque<Remembered>>>,
     /// READs whose responses are not all sent.
     pub(super) reads: u16,
@@ -439,7 +440,7 @@ impl QueuePair {
         let (bth, length) = (&packet.headers.bth, packet.payload.length());
         let (position, psn) = (bth.opcode.position(), bth.psn);
         if !self.access.allows(Access::REMOTE_WRITE) {
-            return self.refuse_access(device);
+            return refuse_access(device);
         }
         self.note_check(device, cx, psn, Check::QueuePairAccess, true);
         let (reth, immediate) = match packet.headers.extended {
@@ -533,11 +534,6 @@ impl QueuePair {
         Ok(())
     }
 
-    fn refuse_access(&self, device: &Device) -> Verdict {
-        let code = device.config.behaviour.access_flag_nak;
-        Verdict::Refused(Refusal { code, status: Status::Flushed, check: Check::QueuePairAccess })
-    }
-
     /// Whether one more READ or atomic can be served.
     fn has_read_resource(&self, device: &Device) -> bool {
         let limit = u16::from(self.responder.reads_max);
@@ -552,7 +548,7 @@ impl QueuePair {
         reth: Reth,
     ) -> Verdict {
         if !self.access.allows(Access::REMOTE_READ) {
-            return self.refuse_access(device);
+            return refuse_access(device);
         }
         self.note_check(device, cx, psn, Check::QueuePairAccess, true);
         if !self.has_read_resource(device) {
@@ -604,12 +600,12 @@ impl QueuePair {
         atomic: &AtomicEth,
     ) -> Verdict {
         if !self.access.allows(Access::REMOTE_ATOMIC) {
-            return self.refuse_access(device);
+            return refuse_access(device);
         }
         if !self.has_read_resource(device) {
             return Verdict::Refused(Refusal::invalid(Check::Resources));
         }
-        if atomic.address % 8 != 0 {
+        if !atomic.address.is_multiple_of(8) {
             return Verdict::Refused(Refusal::invalid(Check::Alignment));
         }
         for check in [Check::QueuePairAccess, Check::Resources, Check::Alignment] {
@@ -723,6 +719,12 @@ impl QueuePair {
         self.receive_was_posted(device);
         Ok(())
     }
+}
+
+/// The queue pair does not allow this kind of access.
+fn refuse_access(device: &Device) -> Verdict {
+    let code = device.config.behaviour.access_flag_nak;
+    Verdict::Refused(Refusal { code, status: Status::Flushed, check: Check::QueuePairAccess })
 }
 
 /// Whether a packet at this place of a message may carry so many bytes.

@@ -191,7 +191,7 @@ fn rules(service: Service, from: State, to: State) -> Option<(u32, u32)> {
             UnreliableConnection => (bits(&[A::SendPsn]), bits(&[A::CurrentState, A::Access])),
             Datagram => (bits(&[A::SendPsn]), bits(&[A::CurrentState, A::QueueKey])),
         },
-        (ReadyToSend, ReadyToSend) | (SendQueueDrain, ReadyToSend) => match service {
+        (ReadyToSend | SendQueueDrain, ReadyToSend) => match service {
             ReliableConnection => (0, bits(&[A::CurrentState, A::Access, A::MinRnrTimer])),
             UnreliableConnection => (0, bits(&[A::CurrentState, A::Access])),
             Datagram => (0, bits(&[A::CurrentState, A::QueueKey])),
