@@ -55,9 +55,8 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     })?;
     let mut counts = Counts::default();
     let mut start = None;
-    while let Some(packet) = reader
-        .next_packet()
-        .with_context(|| format!("{name}, after {} packets", counts.packets))?
+    while let Some(packet) =
+        reader.next_packet().with_context(|| format!("{name}, after {} packets", counts.packets))?
     {
         counts.packets += 1;
         let start = *start.get_or_insert(packet.timestamp);
@@ -81,11 +80,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     out.flush()?;
     report(&counts.summary());
     let is_good = counts.bad_icrc == 0 && counts.malformed == 0;
-    Ok(if is_good {
-        Outcome::Done
-    } else {
-        Outcome::CheckFailed
-    })
+    Ok(if is_good { Outcome::Done } else { Outcome::CheckFailed })
 }
 
 impl Counts {
@@ -101,12 +96,7 @@ impl Counts {
     }
 
     fn summary(&self) -> String {
-        let Self {
-            packets,
-            roce,
-            bad_icrc,
-            malformed,
-        } = self;
+        let Self { packets, roce, bad_icrc, malformed } = self;
         let verdict = if bad_icrc + malformed == 0 { "good" } else { "BAD" };
         format!(
             "{verdict}: {packets} packets, {roce} RoCE, {bad_icrc} with a bad ICRC, {malformed} malformed"

@@ -16,23 +16,16 @@ const ALLOWED: [(&str, &[&str]); 12] = [
     ("coll", &["core", "topology", "nic"]),
     ("fabric", &["core", "wire", "topology", "nic"]),
     ("job", &["core", "topology", "coll"]),
-    (
-        "sim",
-        &["core", "wire", "topology", "nic", "coll", "fabric", "job"],
-    ),
-    (
-        "formats",
-        &["core", "wire", "topology", "nic", "coll", "fabric", "job", "sim"],
-    ),
+    ("sim", &["core", "wire", "topology", "nic", "coll", "fabric", "job"]),
+    ("formats", &["core", "wire", "topology", "nic", "coll", "fabric", "job", "sim"]),
     ("live", &["core", "wire", "topology", "nic", "coll"]),
     ("railnet", LIBRARIES),
     ("cli", LIBRARIES),
 ];
 
 /// What the library for users and the command may use: everything below them.
-const LIBRARIES: &[&str] = &[
-    "core", "wire", "topology", "nic", "coll", "fabric", "job", "sim", "formats", "live", "railnet",
-];
+const LIBRARIES: &[&str] =
+    &["core", "wire", "topology", "nic", "coll", "fabric", "job", "sim", "formats", "live", "railnet"];
 
 /// The crates that may touch the world: sockets, clocks, threads, files.
 const IMPURE: [&str; 2] = ["live", "cli"];
@@ -58,10 +51,7 @@ fn short(package: &str) -> &str {
 }
 
 fn allowed(package: &str) -> Option<&'static [&'static str]> {
-    ALLOWED
-        .iter()
-        .find(|(name, _)| *name == short(package))
-        .map(|(_, uses)| *uses)
+    ALLOWED.iter().find(|(name, _)| *name == short(package)).map(|(_, uses)| *uses)
 }
 
 /// Everything that is wrong with these crates, one sentence each.
@@ -87,11 +77,7 @@ fn wrong_arrows(one: &Crate, allowed: &[&str]) -> Vec<String> {
         .iter()
         .filter(|(package, only_tests)| !is_fine(package, *only_tests))
         .map(|(package, _)| {
-            let names = if allowed.is_empty() {
-                "none of ours".to_owned()
-            } else {
-                allowed.join(", ")
-            };
+            let names = if allowed.is_empty() { "none of ours".to_owned() } else { allowed.join(", ") };
             format!("{} uses {package}, but may use only: {names}", one.package)
         })
         .collect()
@@ -125,10 +111,7 @@ fn wrong_purity(one: &Crate) -> Vec<String> {
     if is_impure || one.library.as_ref().is_some_and(says_so) {
         return Vec::new();
     }
-    vec![format!(
-        "{} is a pure crate: its src/lib.rs must say `{PURE_LINE}`",
-        one.package
-    )]
+    vec![format!("{} is a pure crate: its src/lib.rs must say `{PURE_LINE}`", one.package)]
 }
 
 /// The crates of this workspace, as cargo sees them.
@@ -138,11 +121,7 @@ fn workspace() -> Vec<Crate> {
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .expect("cargo runs this test, so it can be run");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo metadata writes JSON");
     let packages = metadata["packages"].as_array().expect("metadata lists packages");
     packages.iter().map(read_crate).collect()
@@ -151,18 +130,11 @@ fn workspace() -> Vec<Crate> {
 fn read_crate(package: &Value) -> Crate {
     let text = |value: &Value| value.as_str().expect("names and paths are strings").to_owned();
     let manifest = PathBuf::from(text(&package["manifest_path"]));
-    let dependencies = package["dependencies"]
-        .as_array()
-        .expect("packages list dependencies");
+    let dependencies = package["dependencies"].as_array().expect("packages list dependencies");
     // Those of the workspace have a path.
-    let ours = dependencies
-        .iter()
-        .filter(|dependency| dependency["path"].is_string());
+    let ours = dependencies.iter().filter(|dependency| dependency["path"].is_string());
     let uses = ours.map(|dependency| (text(&dependency["name"]), dependency["kind"] == "dev"));
-    let library = manifest
-        .parent()
-        .map(|folder| folder.join("src/lib.rs"))
-        .filter(|path| path.exists());
+    let library = manifest.parent().map(|folder| folder.join("src/lib.rs")).filter(|path| path.exists());
     Crate {
         package: text(&package["name"]),
         uses: uses.collect(),
@@ -178,10 +150,7 @@ fn read(path: &Path) -> String {
 #[test]
 fn the_workspace_keeps_to_its_layers() {
     let crates = workspace();
-    assert!(
-        crates.iter().any(|one| one.package == "railnet-core"),
-        "no crates were found"
-    );
+    assert!(crates.iter().any(|one| one.package == "railnet-core"), "no crates were found");
     let found = violations(&crates);
     assert!(found.is_empty(), "\n{}\n", found.join("\n"));
 }
@@ -218,22 +187,13 @@ fn a_good_graph_passes() {
     command.library = None;
     let mut live = good("railnet-live", &["railnet-coll"]);
     live.manifest.clear();
-    assert_eq!(
-        violations(&[own_helpers, short_form, command, live]),
-        Vec::<String>::new()
-    );
+    assert_eq!(violations(&[own_helpers, short_form, command, live]), Vec::<String>::new());
 }
 
 #[test]
 fn a_wrong_arrow_is_named() {
-    let graph = [
-        good("railnet-core", &[]),
-        good("railnet-nic", &["railnet-core", "railnet-fabric"]),
-    ];
-    assert_eq!(
-        violations(&graph),
-        ["railnet-nic uses railnet-fabric, but may use only: core, wire"]
-    );
+    let graph = [good("railnet-core", &[]), good("railnet-nic", &["railnet-core", "railnet-fabric"])];
+    assert_eq!(violations(&graph), ["railnet-nic uses railnet-fabric, but may use only: core, wire"]);
     assert_eq!(violations(&[good("railnet-core", &["railnet-wire"])]).len(), 1);
     assert_eq!(violations(&[good("railnet-live", &["railnet-sim"])]).len(), 1);
     assert_eq!(violations(&[good("railnet-sim", &["railnet-live"])]).len(), 1);
@@ -251,10 +211,7 @@ fn tests_are_no_way_around_the_table() {
 #[test]
 fn an_unknown_crate_is_named() {
     let found = violations(&[good("railnet-extra", &[])]);
-    assert_eq!(
-        found,
-        ["railnet-extra is not in the table of crates: decide what it may use and add it"]
-    );
+    assert_eq!(found, ["railnet-extra is not in the table of crates: decide what it may use and add it"]);
 }
 
 #[test]

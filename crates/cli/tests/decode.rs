@@ -1,25 +1,17 @@
 //! `railnet decode` from outside: what it prints and how it exits.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
-#![allow(
-    clippy::disallowed_methods,
-    reason = "tests read and write their files themselves"
-)]
+#![allow(clippy::disallowed_methods, reason = "tests read and write their files themselves")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 fn railnet(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_railnet"))
-        .args(arguments)
-        .output()
-        .unwrap()
+    Command::new(env!("CARGO_BIN_EXE_railnet")).args(arguments).output().unwrap()
 }
 
 fn golden(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../testdata/rxe")
-        .join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/rxe").join(name);
     path.to_str().unwrap().to_owned()
 }
 
@@ -51,25 +43,17 @@ fn a_line_per_packet_tells_what_it_is() {
         assert!(lines.contains(part), "{part} is missing in\n{lines}");
     }
     let refused = text(&railnet(&["decode", &golden("cm_reject_no_listener.pcap")]).stdout);
-    assert!(
-        refused.contains("CM REJ") && refused.contains("reason 8 (invalid service id)"),
-        "{refused}"
-    );
+    assert!(refused.contains("CM REJ") && refused.contains("reason 8 (invalid service id)"), "{refused}");
     let v6 = text(&railnet(&["decode", &golden("v6_ud_send_33B.pcap")]).stdout);
-    assert!(
-        v6.contains("[fd77::3]:63843 → [fd77::2]:4791") && v6.contains("33 B"),
-        "{v6}"
-    );
+    assert!(v6.contains("[fd77::3]:63843 → [fd77::2]:4791") && v6.contains("33 B"), "{v6}");
 }
 
 #[test]
 fn json_lines_hold_every_field() {
     let output = railnet(&["decode", "--json", &golden("rc_cas_match.pcap")]);
     assert!(output.status.success());
-    let objects: Vec<serde_json::Value> = text(&output.stdout)
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let objects: Vec<serde_json::Value> =
+        text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(objects.len(), 6);
     assert_eq!(objects[4]["opcode"], "RC CmpSwap");
     assert_eq!(objects[4]["opcode_number"], 0x13);
@@ -84,10 +68,7 @@ fn a_check_passes_good_captures_and_fails_damaged_ones() {
     let file = golden("rc_all_ops_mtu256_1000B.pcap");
     let good = railnet(&["decode", "--check", &file]);
     assert_eq!(good.status.code(), Some(0));
-    assert_eq!(
-        text(&good.stderr),
-        "good: 25 packets, 25 RoCE, 0 with a bad ICRC, 0 malformed\n"
-    );
+    assert_eq!(text(&good.stderr), "good: 25 packets, 25 RoCE, 0 with a bad ICRC, 0 malformed\n");
 
     let mut bytes = fs::read(&file).unwrap();
     // A byte of the first packet's payload: behind file header, packet header, Ethernet, IP, UDP and BTH.
@@ -96,24 +77,14 @@ fn a_check_passes_good_captures_and_fails_damaged_ones() {
     let bad = railnet(&["decode", "--check", damaged.to_str().unwrap()]);
     assert_eq!(bad.status.code(), Some(1));
     assert!(text(&bad.stdout).contains("ICRC BAD (found 0x"));
-    assert_eq!(
-        text(&bad.stderr),
-        "BAD: 25 packets, 25 RoCE, 1 with a bad ICRC, 0 malformed\n"
-    );
-    assert_eq!(
-        railnet(&["decode", damaged.to_str().unwrap()]).status.code(),
-        Some(0)
-    );
+    assert_eq!(text(&bad.stderr), "BAD: 25 packets, 25 RoCE, 1 with a bad ICRC, 0 malformed\n");
+    assert_eq!(railnet(&["decode", damaged.to_str().unwrap()]).status.code(), Some(0));
 
     bytes[24 + 16 + 14 + 20 + 8] = 0xff;
     let unknown = scratch("unknown-opcode.pcap", &bytes);
     let malformed = railnet(&["decode", "--check", unknown.to_str().unwrap()]);
     assert_eq!(malformed.status.code(), Some(1));
-    assert!(
-        text(&malformed.stdout).contains("malformed:  BTH opcode 0xff"),
-        "{}",
-        text(&malformed.stdout)
-    );
+    assert!(text(&malformed.stdout).contains("malformed:  BTH opcode 0xff"), "{}", text(&malformed.stdout));
 }
 
 #[test]
@@ -127,34 +98,16 @@ fn pause_frames_and_foreign_packets_are_named() {
     arp[12..14].copy_from_slice(&[0x08, 0x06]);
     let mut writer = PcapngWriter::new(Vec::new()).unwrap();
     let port = writer.interface("port", LinkType::ETHERNET, 12).unwrap();
-    writer
-        .write(
-            port,
-            Timestamp::new(0, 5),
-            &pause.to_frame(Mac([2, 0, 0, 0, 0, 1])),
-            &[],
-        )
-        .unwrap();
-    writer
-        .write(port, Timestamp::new(0, 80_007), &arp, &["not ours", "\x1b[2J"])
-        .unwrap();
+    writer.write(port, Timestamp::new(0, 5), &pause.to_frame(Mac([2, 0, 0, 0, 0, 1])), &[]).unwrap();
+    writer.write(port, Timestamp::new(0, 80_007), &arp, &["not ours", "\x1b[2J"]).unwrap();
     let file = scratch("pause.pcapng", &writer.finish().unwrap());
     let output = railnet(&["decode", "--check", file.to_str().unwrap()]);
     let lines = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0));
-    assert!(
-        lines.contains("PFC pause  priority 3 65535 quanta  priority 4 resume"),
-        "{lines}"
-    );
+    assert!(lines.contains("PFC pause  priority 3 65535 quanta  priority 4 resume"), "{lines}");
     let json = text(&railnet(&["decode", "--json", file.to_str().unwrap()]).stdout);
-    assert!(
-        json.contains(r#""interface_name":"port""#) && json.contains(r#""what":"ARP""#),
-        "{json}"
-    );
-    assert!(
-        lines.contains("0.080002 us  not RoCE:  ARP  # not ours  # \\u{1b}[2J\n"),
-        "{lines}"
-    );
+    assert!(json.contains(r#""interface_name":"port""#) && json.contains(r#""what":"ARP""#), "{json}");
+    assert!(lines.contains("0.080002 us  not RoCE:  ARP  # not ours  # \\u{1b}[2J\n"), "{lines}");
 }
 
 #[test]
@@ -175,18 +128,10 @@ fn what_cannot_be_read_is_an_error_with_a_reason() {
         let output = railnet(&["decode", file]);
         let message = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{file}: {message}");
-        assert!(
-            message.starts_with("error: ") && message.contains(reason),
-            "{file}: {message}"
-        );
+        assert!(message.starts_with("error: ") && message.contains(reason), "{file}: {message}");
     }
     // The packets before the cut are still printed.
-    assert_eq!(
-        text(&railnet(&["decode", cut.to_str().unwrap()]).stdout)
-            .lines()
-            .count(),
-        4
-    );
+    assert_eq!(text(&railnet(&["decode", cut.to_str().unwrap()]).stdout).lines().count(), 4);
 }
 
 #[test]
@@ -212,8 +157,5 @@ fn a_reader_that_goes_away_is_no_failure() {
     let mut first = [0; 10];
     child.stdout.take().unwrap().read_exact(&mut first).unwrap();
     let output = child.wait_with_output().unwrap();
-    assert_eq!(
-        (output.status.code(), text(&output.stderr)),
-        (Some(0), String::new())
-    );
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
 }

@@ -41,11 +41,7 @@ impl Fold {
     /// The hash of nothing yet.
     pub const fn new() -> Self {
         // Digits of pi, and of the square root of two: numbers with nothing up their sleeves.
-        Self {
-            left: 0x243f_6a88_85a3_08d3,
-            right: 0x6a09_e667_f3bc_c908,
-            words: 0,
-        }
+        Self { left: 0x243f_6a88_85a3_08d3, right: 0x6a09_e667_f3bc_c908, words: 0 }
     }
 
     /// Take a word in.
@@ -54,11 +50,7 @@ impl Fold {
         // The multipliers of SplitMix64 and of Knuth's linear congruential generator: odd, so no state is lost.
         self.left = (self.left ^ word).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         self.left ^= self.left >> 32;
-        self.right = self
-            .right
-            .rotate_left(29)
-            .wrapping_add(word)
-            .wrapping_mul(0x5851_f42d_4c95_7f2d);
+        self.right = self.right.rotate_left(29).wrapping_add(word).wrapping_mul(0x5851_f42d_4c95_7f2d);
         self.words = self.words.wrapping_add(1);
     }
 
@@ -78,10 +70,7 @@ impl Fold {
 
     /// The hash of what was taken in, in 128 bits.
     pub const fn finish_wide(&self) -> u128 {
-        let (high, low) = (
-            self.finish(),
-            mix(self.right ^ mix(self.left.wrapping_add(self.words))),
-        );
+        let (high, low) = (self.finish(), mix(self.right ^ mix(self.left.wrapping_add(self.words))));
         (high as u128) << 64 | low as u128
     }
 
@@ -157,9 +146,7 @@ impl Digest {
 
     /// The components in which something happened, and the digest of each, in the order of ids.
     pub fn components(&self) -> impl Iterator<Item = (Component, RunDigest)> {
-        self.components
-            .iter()
-            .map(|(component, fold)| (*component, RunDigest(fold.finish_wide())))
+        self.components.iter().map(|(component, fold)| (*component, RunDigest(fold.finish_wide())))
     }
 
     /// The component with the lowest id that did something else in the other run, if there is one.
@@ -184,14 +171,8 @@ impl Digest {
     }
 
     fn fold_of(&mut self, source: Component) -> &mut Fold {
-        if self
-            .components
-            .get(self.last)
-            .is_none_or(|(component, _)| *component != source)
-        {
-            let found = self
-                .components
-                .binary_search_by_key(&source, |(component, _)| *component);
+        if self.components.get(self.last).is_none_or(|(component, _)| *component != source) {
+            let found = self.components.binary_search_by_key(&source, |(component, _)| *component);
             self.last = found.unwrap_or_else(|place| {
                 self.components.insert(place, (source, Fold::new()));
                 place
@@ -213,100 +194,50 @@ impl Sink for Digest {
 /// adding or moving a variant changes nothing that was recorded.
 fn push_event(fold: &mut Fold, event: &Event) {
     match *event {
-        Event::WorkPosted {
-            queue_pair,
-            work,
-            length,
-            label,
-        } => {
+        Event::WorkPosted { queue_pair, work, length, label } => {
             fold.push(head(1, 0, queue_pair));
             fold.push(work);
             fold.push(u64::from(length));
             fold.push(label.0);
         }
-        Event::ReceivePosted {
-            queue_pair,
-            work,
-            length,
-        } => {
+        Event::ReceivePosted { queue_pair, work, length } => {
             let is_shared = u8::from(queue_pair.is_none());
             fold.push(head(2, is_shared, queue_pair.unwrap_or_default()));
             fold.push(work);
             fold.push(u64::from(length));
         }
-        Event::WorkStarted {
-            queue_pair,
-            work,
-            first,
-            packets,
-        } => {
+        Event::WorkStarted { queue_pair, work, first, packets } => {
             fold.push(head(3, 0, queue_pair));
             fold.push(work);
             fold.push(pair(first.value(), packets));
         }
-        Event::PacketSent {
-            packet,
-            target,
-            length,
-            fingerprint,
-            label,
-        } => {
-            let PacketId {
-                queue_pair,
-                psn,
-                transmission,
-                opcode,
-            } = packet;
+        Event::PacketSent { packet, target, length, fingerprint, label } => {
+            let PacketId { queue_pair, psn, transmission, opcode } = packet;
             fold.push(head(4, opcode, queue_pair));
             fold.push(pair(psn.value(), u32::from(transmission)));
             fold.push(pair(target.value(), length));
             fold.push(fingerprint);
             fold.push(label.0);
         }
-        Event::PacketReceived {
-            queue_pair,
-            psn,
-            opcode,
-            length,
-        } => {
+        Event::PacketReceived { queue_pair, psn, opcode, length } => {
             fold.push(head(5, opcode, queue_pair));
             fold.push(pair(psn.value(), length));
         }
-        Event::PacketDropped {
-            queue_pair,
-            psn,
-            opcode,
-            reason,
-        } => {
+        Event::PacketDropped { queue_pair, psn, opcode, reason } => {
             fold.push(head(6, opcode, queue_pair));
             fold.push(u64::from(psn.value()));
             fold.push_bytes(reason.as_bytes());
         }
-        Event::Checked {
-            queue_pair,
-            psn,
-            check,
-            passed,
-        } => {
+        Event::Checked { queue_pair, psn, check, passed } => {
             fold.push(head(7, number_of_check(check), queue_pair));
             fold.push(pair(psn.value(), u32::from(passed)));
         }
-        Event::DataPlaced {
-            queue_pair,
-            psn,
-            address,
-            length,
-        } => {
+        Event::DataPlaced { queue_pair, psn, address, length } => {
             fold.push(head(8, 0, queue_pair));
             fold.push(pair(psn.value(), length));
             fold.push(address);
         }
-        Event::Completed {
-            queue_pair,
-            queue,
-            work,
-            status,
-        } => {
+        Event::Completed { queue_pair, queue, work, status } => {
             fold.push(head(9, status, queue_pair));
             fold.push(u64::from(queue));
             fold.push(work);
@@ -315,11 +246,7 @@ fn push_event(fold: &mut Fold, event: &Event) {
             fold.push(head(10, 0, queue_pair));
             fold.push(pair(u32::from(from), u32::from(to)));
         }
-        Event::Retransmitting {
-            queue_pair,
-            from,
-            reason,
-        } => {
+        Event::Retransmitting { queue_pair, from, reason } => {
             fold.push(head(11, number_of_reason(reason), queue_pair));
             fold.push(u64::from(from.value()));
         }
@@ -327,21 +254,12 @@ fn push_event(fold: &mut Fold, event: &Event) {
             fold.push(head(12, 0, queue_pair));
             fold.push(rate.as_bps());
         }
-        Event::DataGathered {
-            queue_pair,
-            psn,
-            address,
-            length,
-        } => {
+        Event::DataGathered { queue_pair, psn, address, length } => {
             fold.push(head(13, 0, queue_pair));
             fold.push(pair(psn.value(), length));
             fold.push(address);
         }
-        Event::ReceiverWait {
-            queue_pair,
-            psn,
-            until,
-        } => {
+        Event::ReceiverWait { queue_pair, psn, until } => {
             fold.push(head(14, 0, queue_pair));
             fold.push(u64::from(psn.value()));
             fold.push(until.as_ps());

@@ -75,10 +75,7 @@ impl DataType {
 
     /// Whether elements are floating-point numbers.
     pub const fn is_float(self) -> bool {
-        matches!(
-            self,
-            Self::F64 | Self::F32 | Self::F16 | Self::Bf16 | Self::F8E4M3 | Self::F8E5M2
-        )
+        matches!(self, Self::F64 | Self::F32 | Self::F16 | Self::Bf16 | Self::F8E4M3 | Self::F8E5M2)
     }
 
     /// Its name in Railnet.
@@ -124,15 +121,9 @@ impl FromStr for DataType {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let found = Self::ALL
-            .into_iter()
-            .find(|dtype| dtype.names().contains(&text.trim()));
+        let found = Self::ALL.into_iter().find(|dtype| dtype.names().contains(&text.trim()));
         found.ok_or_else(|| {
-            let known: Vec<&str> = Self::ALL
-                .iter()
-                .flat_map(|dtype| dtype.names())
-                .copied()
-                .collect();
+            let known: Vec<&str> = Self::ALL.iter().flat_map(|dtype| dtype.names()).copied().collect();
             unknown_name("data type", text, &known, &Self::ALL.map(Self::name))
         })
     }
@@ -164,14 +155,8 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         let message = |text: &str| text.parse::<DataType>().unwrap_err().to_string();
-        assert_eq!(
-            message("BF16"),
-            r#"unknown data type "BF16": did you mean "bf16"?"#
-        );
-        assert_eq!(
-            message("fp8-e4m3"),
-            r#"unknown data type "fp8-e4m3": did you mean "fp8_e4m3"?"#
-        );
+        assert_eq!(message("BF16"), r#"unknown data type "BF16": did you mean "bf16"?"#);
+        assert_eq!(message("fp8-e4m3"), r#"unknown data type "fp8-e4m3": did you mean "fp8_e4m3"?"#);
         assert_eq!(
             message("f31"),
             "unknown data type \"f31\": write f64, f32, f16, bf16, f8e4m3, f8e5m2, i8, i16, i32, i64, u8, u16, u32 or u64"
@@ -182,9 +167,6 @@ mod tests {
     #[test]
     fn sizes_are_those_of_memory() {
         assert_eq!(DataType::Bf16.bytes(1 << 20), Bytes::mib(2));
-        assert_eq!(
-            DataType::ALL.iter().map(|dtype| dtype.size()).sum::<usize>(),
-            3 * 8 + 3 * 4 + 4 * 2 + 4
-        );
+        assert_eq!(DataType::ALL.iter().map(|dtype| dtype.size()).sum::<usize>(), 3 * 8 + 3 * 4 + 4 * 2 + 4);
     }
 }

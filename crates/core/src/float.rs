@@ -35,19 +35,11 @@ impl<const E: u32, const M: u32, const SATURATES: bool> Format<E, M, SATURATES> 
     /// The difference of the two biases, in the exponent bits of an `f32`.
     const REBIAS: u32 = (127 - Self::BIAS) << MANTISSA;
     /// The first magnitude that is not finite. e4m3 has no infinities: only its very last code is a NaN.
-    const NOT_FINITE: u32 = if Self::HAS_INFINITY {
-        ((1 << E) - 1) << M
-    } else {
-        (1 << (E + M)) - 1
-    };
+    const NOT_FINITE: u32 = if Self::HAS_INFINITY { ((1 << E) - 1) << M } else { (1 << (E + M)) - 1 };
     /// Of the 8-bit formats, the one with four exponent bits spends its top exponent on numbers.
     const HAS_INFINITY: bool = E != 4;
     /// The quiet NaN with no payload.
-    const NAN: u32 = if Self::HAS_INFINITY {
-        Self::NOT_FINITE | 1 << (M - 1)
-    } else {
-        Self::NOT_FINITE
-    };
+    const NAN: u32 = if Self::HAS_INFINITY { Self::NOT_FINITE | 1 << (M - 1) } else { Self::NOT_FINITE };
 
     #[inline(always)]
     fn widen(code: u32) -> f32 {
@@ -56,19 +48,9 @@ impl<const E: u32, const M: u32, const SATURATES: bool> Format<E, M, SATURATES> 
         let shifted = magnitude << Self::SHIFT;
         let scale = f32::from_bits((127 + 127 - Self::BIAS) << MANTISSA);
         let finite = (f32::from_bits(shifted) * scale).to_bits();
-        let quiet = if magnitude > Self::NOT_FINITE || !Self::HAS_INFINITY {
-            QUIET
-        } else {
-            0
-        };
+        let quiet = if magnitude > Self::NOT_FINITE || !Self::HAS_INFINITY { QUIET } else { 0 };
         let special = INFINITY | shifted | quiet;
-        f32::from_bits(
-            sign | if magnitude >= Self::NOT_FINITE {
-                special
-            } else {
-                finite
-            },
-        )
+        f32::from_bits(sign | if magnitude >= Self::NOT_FINITE { special } else { finite })
     }
 
     #[inline(always)]
@@ -81,33 +63,15 @@ impl<const E: u32, const M: u32, const SATURATES: bool> Format<E, M, SATURATES> 
         let normal = magnitude.wrapping_add(half).wrapping_sub(Self::REBIAS) >> Self::SHIFT;
         // The last place of this sum is the format's smallest number.
         let grid = (127 - Self::BIAS + 1 - M + MANTISSA) << MANTISSA;
-        let subnormal = (f32::from_bits(magnitude) + f32::from_bits(grid))
-            .to_bits()
-            .wrapping_sub(grid);
+        let subnormal = (f32::from_bits(magnitude) + f32::from_bits(grid)).to_bits().wrapping_sub(grid);
         let smallest_normal = Self::REBIAS + (1 << MANTISSA);
-        let rounded = if magnitude < smallest_normal {
-            subnormal
-        } else {
-            normal
-        };
-        let too_large = if SATURATES {
-            Self::NOT_FINITE - 1
-        } else {
-            Self::NOT_FINITE
-        };
+        let rounded = if magnitude < smallest_normal { subnormal } else { normal };
+        let too_large = if SATURATES { Self::NOT_FINITE - 1 } else { Self::NOT_FINITE };
         // Compared before the exponent is taken off: what is far too large would wrap around.
         let largest = Self::REBIAS + (Self::NOT_FINITE << Self::SHIFT);
-        let limited = if magnitude.wrapping_add(half) >= largest {
-            too_large
-        } else {
-            rounded
-        };
+        let limited = if magnitude.wrapping_add(half) >= largest { too_large } else { rounded };
         let payload = (magnitude >> Self::SHIFT) & ((1 << M) - 1);
-        let nan = if Self::HAS_INFINITY {
-            Self::NAN | payload
-        } else {
-            Self::NAN
-        };
+        let nan = if Self::HAS_INFINITY { Self::NAN | payload } else { Self::NAN };
         sign | if magnitude > INFINITY { nan } else { limited }
     }
 }
@@ -128,11 +92,7 @@ pub fn f32_to_f16(value: f32) -> u16 {
 #[inline(always)]
 pub fn bf16_to_f32(code: u16) -> f32 {
     let bits = u32::from(code) << 16;
-    f32::from_bits(if bits & 0x7fff_ffff > INFINITY {
-        bits | QUIET
-    } else {
-        bits
-    })
+    f32::from_bits(if bits & 0x7fff_ffff > INFINITY { bits | QUIET } else { bits })
 }
 
 /// The bf16 nearest to `value`.
@@ -141,11 +101,7 @@ pub fn f32_to_bf16(value: f32) -> u16 {
     let bits = value.to_bits();
     let half = 0x7fff + ((bits >> 16) & 1);
     let is_nan = bits & 0x7fff_ffff > INFINITY;
-    (if is_nan {
-        (bits | QUIET) >> 16
-    } else {
-        bits.wrapping_add(half) >> 16
-    }) as u16
+    (if is_nan { (bits | QUIET) >> 16 } else { bits.wrapping_add(half) >> 16 }) as u16
 }
 
 /// The value of an fp8 e4m3.
@@ -241,11 +197,7 @@ mod tests {
                 0 => mantissa * 2_f64.powi(1 - bias),
                 _ => (1.0 + mantissa) * 2_f64.powi(exponent - bias),
             };
-            if code & self.sign() == 0 {
-                magnitude
-            } else {
-                -magnitude
-            }
+            if code & self.sign() == 0 { magnitude } else { -magnitude }
         }
     }
 
@@ -276,19 +228,9 @@ mod tests {
                 for sign in [0, case.sign()] {
                     let signed = |value: f32| if sign == 0 { value } else { -value };
                     let found = |value: f32| (case.narrow)(signed(value));
-                    assert_eq!(
-                        found(middle.next_down()),
-                        low | sign,
-                        "{} below {middle}",
-                        case.name
-                    );
+                    assert_eq!(found(middle.next_down()), low | sign, "{} below {middle}", case.name);
                     assert_eq!(found(middle), even | sign, "{} at {middle}", case.name);
-                    assert_eq!(
-                        found(middle.next_up()),
-                        high | sign,
-                        "{} above {middle}",
-                        case.name
-                    );
+                    assert_eq!(found(middle.next_up()), high | sign, "{} above {middle}", case.name);
                 }
             }
         }
@@ -297,11 +239,7 @@ mod tests {
     #[test]
     fn too_large_values_end_where_the_format_says() {
         for case in &CASES {
-            let end = if case.saturates {
-                case.largest
-            } else {
-                case.largest + 1
-            };
+            let end = if case.saturates { case.largest } else { case.largest + 1 };
             // The middle between the largest number and the one that would come next.
             let step = case.slow_value(case.largest) - case.slow_value(case.largest - 1);
             let limit = (case.slow_value(case.largest) + step / 2.0) as f32;

@@ -18,10 +18,7 @@ impl GhostTag {
     /// What memory holds before anything was written to it.
     pub const BLANK: Self = Self { sum: 0, origin: 0 };
     /// What a meaningless result holds: parts of different origin were reduced, or bytes landed in ghost memory.
-    pub const POISON: Self = Self {
-        sum: u128::MAX,
-        origin: u64::MAX,
-    };
+    pub const POISON: Self = Self { sum: u128::MAX, origin: u64::MAX };
 
     /// Whether the contents are known to be meaningless.
     pub const fn is_poison(self) -> bool {
@@ -34,10 +31,7 @@ impl GhostTag {
         if self.is_poison() || self.sum == 0 {
             self
         } else {
-            Self {
-                sum: self.sum,
-                origin: self.origin.wrapping_add(bytes),
-            }
+            Self { sum: self.sum, origin: self.origin.wrapping_add(bytes) }
         }
     }
 
@@ -47,10 +41,7 @@ impl GhostTag {
         if self.is_poison() || other.is_poison() || self.origin != other.origin {
             return Self::POISON;
         }
-        Self {
-            sum: self.sum.wrapping_add(other.sum),
-            origin: self.origin,
-        }
+        Self { sum: self.sum.wrapping_add(other.sum), origin: self.origin }
     }
 
     /// The byte that stands for offset `index` of this data where real bytes are wanted: on a tap, or in a packet
@@ -77,10 +68,7 @@ mod tests {
     #[test]
     fn reducing_adds_equal_origins_and_poisons_the_rest() {
         let a = GhostTag { sum: 5, origin: 64 };
-        let b = GhostTag {
-            sum: u128::MAX - 1,
-            origin: 64,
-        };
+        let b = GhostTag { sum: u128::MAX - 1, origin: 64 };
         assert_eq!(a.reduced_with(b), GhostTag { sum: 3, origin: 64 });
         assert!(a.reduced_with(b.advanced(8)).is_poison());
         assert!(GhostTag::POISON.reduced_with(a).is_poison());

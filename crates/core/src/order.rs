@@ -39,12 +39,7 @@ mod tests {
     use super::*;
 
     fn order(time: u64, priority: u8, component: u32, sequence: u64) -> Order {
-        Order {
-            time: Time::from_ps(time),
-            priority,
-            component: Component(component),
-            sequence,
-        }
+        Order { time: Time::from_ps(time), priority, component: Component(component), sequence }
     }
 
     #[test]

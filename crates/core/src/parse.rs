@@ -256,9 +256,7 @@ impl FromStr for Ratio {
             let numerator = Decimal::read(above.trim(), input, quantity)?.times(1, input, quantity)?;
             let denominator = Decimal::read(below.trim(), input, quantity)?.times(1, input, quantity)?;
             if denominator == 0 {
-                return Err(ParseError::ZeroDenominator {
-                    input: input.to_owned(),
-                });
+                return Err(ParseError::ZeroDenominator { input: input.to_owned() });
             }
             return Ok(Self::new(numerator, denominator));
         }
@@ -275,10 +273,7 @@ fn present(text: &str, quantity: Quantity) -> Result<&str, ParseError> {
         return Err(ParseError::Empty { quantity });
     }
     if text.starts_with(['-', '\u{2212}']) {
-        return Err(ParseError::Negative {
-            input: text.to_owned(),
-            quantity,
-        });
+        return Err(ParseError::Negative { input: text.to_owned(), quantity });
     }
     Ok(text)
 }
@@ -286,22 +281,13 @@ fn present(text: &str, quantity: Quantity) -> Result<&str, ParseError> {
 /// A number and its unit, in the smallest unit of the quantity.
 fn with_unit(text: &str, quantity: Quantity) -> Result<u64, ParseError> {
     let input = present(text, quantity)?;
-    let end = input
-        .find(|letter: char| !letter.is_ascii_digit() && letter != '.')
-        .unwrap_or(input.len());
+    let end = input.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(input.len());
     let number = Decimal::read(&input[..end], input, quantity)?;
     let unit = input[end..].trim_start();
     if unit.is_empty() {
-        return Err(ParseError::NoUnit {
-            input: input.to_owned(),
-            quantity,
-        });
+        return Err(ParseError::NoUnit { input: input.to_owned(), quantity });
     }
-    match quantity
-        .table()
-        .iter()
-        .find(|(spellings, _)| spellings.contains(&unit))
-    {
+    match quantity.table().iter().find(|(spellings, _)| spellings.contains(&unit)) {
         Some(&(_, size)) => number.times(size, input, quantity),
         None => Err(unknown_unit(input, unit, quantity)),
     }
@@ -310,10 +296,7 @@ fn with_unit(text: &str, quantity: Quantity) -> Result<u64, ParseError> {
 fn unknown_unit(input: &str, unit: &str, quantity: Quantity) -> ParseError {
     // "1,5ms" and "1e9B" are numbers gone wrong, not units.
     if unit.contains(|letter: char| letter.is_ascii_digit() || letter == ',' || letter == '_') {
-        return ParseError::NotANumber {
-            input: input.to_owned(),
-            quantity,
-        };
+        return ParseError::NotANumber { input: input.to_owned(), quantity };
     }
     let (input, unit) = (input.to_owned(), unit.to_owned());
     if let Some(prefix) = bits_or_bytes(&unit)
@@ -326,14 +309,8 @@ fn unknown_unit(input: &str, unit: &str, quantity: Quantity) -> ParseError {
             unit,
         };
     }
-    let spellings = quantity
-        .table()
-        .iter()
-        .flat_map(|(spellings, _)| spellings.iter());
-    let advice = match spellings
-        .copied()
-        .find(|spelling| spelling.eq_ignore_ascii_case(&unit))
-    {
+    let spellings = quantity.table().iter().flat_map(|(spellings, _)| spellings.iter());
+    let advice = match spellings.copied().find(|spelling| spelling.eq_ignore_ascii_case(&unit)) {
         // "GBps": the capital may be the mistake, or the missing slash.
         Some(spelling) if spelling.ends_with("bps") && unit.contains('B') => {
             let bytes = format!("{}B/s", spelling.trim_end_matches("bps"));
@@ -349,9 +326,7 @@ fn unknown_unit(input: &str, unit: &str, quantity: Quantity) -> ParseError {
 fn bits_or_bytes(unit: &str) -> Option<&'static str> {
     const PREFIXES: [&str; 6] = ["", "K", "M", "G", "T", "P"];
     let prefix = unit.strip_suffix('b')?;
-    PREFIXES
-        .into_iter()
-        .find(|known| known.eq_ignore_ascii_case(prefix))
+    PREFIXES.into_iter().find(|known| known.eq_ignore_ascii_case(prefix))
 }
 
 /// A decimal number without its point: `1.25` is 125 with 2 digits.
@@ -365,10 +340,7 @@ impl Decimal {
     const DIGITS_MAX: usize = 18;
 
     fn read(number: &str, input: &str, quantity: Quantity) -> Result<Self, ParseError> {
-        let not_a_number = || ParseError::NotANumber {
-            input: input.to_owned(),
-            quantity,
-        };
+        let not_a_number = || ParseError::NotANumber { input: input.to_owned(), quantity };
         let (whole, fraction) = match number.split_once('.') {
             Some((_, "")) => return Err(not_a_number()),
             Some((whole, fraction)) => (whole, fraction.trim_end_matches('0')),
@@ -379,42 +351,23 @@ impl Decimal {
             return Err(not_a_number());
         }
         if fraction.len() > Self::DIGITS_MAX {
-            return Err(ParseError::TooFine {
-                input: input.to_owned(),
-                quantity,
-            });
+            return Err(ParseError::TooFine { input: input.to_owned(), quantity });
         }
         // Only digits are left, so the only thing that can be wrong is their number.
-        let too_large = |_| ParseError::TooLarge {
-            input: input.to_owned(),
-            quantity,
-        };
+        let too_large = |_| ParseError::TooLarge { input: input.to_owned(), quantity };
         let whole: u64 = whole.parse().map_err(too_large)?;
         let digits = fraction.len() as u32;
-        let fraction: u64 = if fraction.is_empty() {
-            0
-        } else {
-            fraction.parse().map_err(too_large)?
-        };
-        Ok(Self {
-            value: u128::from(whole) * 10_u128.pow(digits) + u128::from(fraction),
-            digits,
-        })
+        let fraction: u64 = if fraction.is_empty() { 0 } else { fraction.parse().map_err(too_large)? };
+        Ok(Self { value: u128::from(whole) * 10_u128.pow(digits) + u128::from(fraction), digits })
     }
 
     /// The number in units of which this one holds `size`. Whole or an error.
     fn times(&self, size: u64, input: &str, quantity: Quantity) -> Result<u64, ParseError> {
-        let too_large = || ParseError::TooLarge {
-            input: input.to_owned(),
-            quantity,
-        };
+        let too_large = || ParseError::TooLarge { input: input.to_owned(), quantity };
         let scale = 10_u128.pow(self.digits);
         let product = self.value.checked_mul(u128::from(size)).ok_or_else(too_large)?;
         if !product.is_multiple_of(scale) {
-            return Err(ParseError::TooFine {
-                input: input.to_owned(),
-                quantity,
-            });
+            return Err(ParseError::TooFine { input: input.to_owned(), quantity });
         }
         u64::try_from(product / scale).map_err(|_| too_large())
     }
@@ -424,20 +377,13 @@ impl Decimal {
 /// from.
 pub(crate) fn unknown_name(what: &'static str, input: &str, known: &[&str], choice: &[&str]) -> ParseError {
     let plain = |name: &str| -> String {
-        name.chars()
-            .filter(char::is_ascii_alphanumeric)
-            .map(|letter| letter.to_ascii_lowercase())
-            .collect()
+        name.chars().filter(char::is_ascii_alphanumeric).map(|letter| letter.to_ascii_lowercase()).collect()
     };
     let advice = match known.iter().find(|name| plain(name) == plain(input)) {
         Some(name) => format!("did you mean \"{name}\"?"),
         None => format!("write {}", listed(choice)),
     };
-    ParseError::UnknownName {
-        what,
-        input: input.to_owned(),
-        advice,
-    }
+    ParseError::UnknownName { what, input: input.to_owned(), advice }
 }
 
 /// `a, b or c`.
@@ -540,18 +486,9 @@ mod tests {
 
     #[test]
     fn case_mistakes_are_named() {
-        assert_eq!(
-            message::<Bytes>("64kib"),
-            r#"unknown unit "kib" in "64kib": did you mean "KiB"?"#
-        );
-        assert_eq!(
-            message::<Bytes>("64KIB"),
-            r#"unknown unit "KIB" in "64KIB": did you mean "KiB"?"#
-        );
-        assert_eq!(
-            message::<Span>("5MS"),
-            r#"unknown unit "MS" in "5MS": did you mean "ms"?"#
-        );
+        assert_eq!(message::<Bytes>("64kib"), r#"unknown unit "kib" in "64kib": did you mean "KiB"?"#);
+        assert_eq!(message::<Bytes>("64KIB"), r#"unknown unit "KIB" in "64KIB": did you mean "KiB"?"#);
+        assert_eq!(message::<Span>("5MS"), r#"unknown unit "MS" in "5MS": did you mean "ms"?"#);
         assert_eq!(
             message::<Rate>("1GBPS"),
             r#"unknown unit "GBPS" in "1GBPS": did you mean "Gbps" (bits) or "GB/s" (bytes)?"#
@@ -568,14 +505,8 @@ mod tests {
             r#""Gb" in "400Gb" could be bits or bytes: write "GB" for bytes, "Gbps" for a rate in bits"#;
         assert_eq!(message::<Rate>("400Gb"), expected);
         assert_eq!(message::<Bytes>("400Gb"), expected);
-        assert!(matches!(
-            "8mb".parse::<Bytes>(),
-            Err(ParseError::AmbiguousUnit { .. })
-        ));
-        assert!(matches!(
-            "8b".parse::<Bytes>(),
-            Err(ParseError::AmbiguousUnit { .. })
-        ));
+        assert!(matches!("8mb".parse::<Bytes>(), Err(ParseError::AmbiguousUnit { .. })));
+        assert!(matches!("8b".parse::<Bytes>(), Err(ParseError::AmbiguousUnit { .. })));
     }
 
     #[test]
@@ -584,14 +515,8 @@ mod tests {
             message::<Span>("5KiB"),
             r#"unknown unit "KiB" in "5KiB": a span of time is in ps, ns, us, ms or s"#
         );
-        assert!(matches!(
-            "5us".parse::<Bytes>(),
-            Err(ParseError::UnknownUnit { .. })
-        ));
-        assert!(matches!(
-            "5GB".parse::<Rate>(),
-            Err(ParseError::UnknownUnit { .. })
-        ));
+        assert!(matches!("5us".parse::<Bytes>(), Err(ParseError::UnknownUnit { .. })));
+        assert!(matches!("5GB".parse::<Rate>(), Err(ParseError::UnknownUnit { .. })));
     }
 
     #[test]
@@ -604,18 +529,9 @@ mod tests {
             message::<Span>("0.5ps"),
             r#""0.5ps" is too fine: a span of time is a whole number of picoseconds"#
         );
-        assert!(matches!(
-            "0.3B/s".parse::<Rate>(),
-            Err(ParseError::TooFine { .. })
-        ));
-        assert!(matches!(
-            "0.1234567890123456789s".parse::<Span>(),
-            Err(ParseError::TooFine { .. })
-        ));
-        assert!(matches!(
-            "0.1234567890123456789".parse::<Ratio>(),
-            Err(ParseError::TooFine { .. })
-        ));
+        assert!(matches!("0.3B/s".parse::<Rate>(), Err(ParseError::TooFine { .. })));
+        assert!(matches!("0.1234567890123456789s".parse::<Span>(), Err(ParseError::TooFine { .. })));
+        assert!(matches!("0.1234567890123456789".parse::<Ratio>(), Err(ParseError::TooFine { .. })));
     }
 
     #[test]
@@ -624,20 +540,10 @@ mod tests {
             message::<Span>("1000000000s"),
             r#""1000000000s" is too large: a span of time is at most 213 days"#
         );
-        for text in [
-            "18446744073709551616B",
-            "99999999999999999999999999999999999999999999B",
-            "16384PiB",
-        ] {
-            assert!(
-                matches!(text.parse::<Bytes>(), Err(ParseError::TooLarge { .. })),
-                "{text}"
-            );
+        for text in ["18446744073709551616B", "99999999999999999999999999999999999999999999B", "16384PiB"] {
+            assert!(matches!(text.parse::<Bytes>(), Err(ParseError::TooLarge { .. })), "{text}");
         }
-        assert!(matches!(
-            "19000000000.123456789".parse::<Ratio>(),
-            Err(ParseError::TooLarge { .. })
-        ));
+        assert!(matches!("19000000000.123456789".parse::<Ratio>(), Err(ParseError::TooLarge { .. })));
     }
 
     #[test]
@@ -646,32 +552,20 @@ mod tests {
             message::<Bytes>("many"),
             "cannot read \"many\" as an amount of data: write it like \"64KiB\""
         );
-        for text in [
-            "1,5ms", "1.5.2ms", ".5ms", "1.ms", "+1ms", "1e3ms", "1_000ms", "ms", "\u{b5}s", "0x10ms",
-        ] {
-            assert!(
-                matches!(text.parse::<Span>(), Err(ParseError::NotANumber { .. })),
-                "{text}"
-            );
+        for text in
+            ["1,5ms", "1.5.2ms", ".5ms", "1.ms", "+1ms", "1e3ms", "1_000ms", "ms", "\u{b5}s", "0x10ms"]
+        {
+            assert!(matches!(text.parse::<Span>(), Err(ParseError::NotANumber { .. })), "{text}");
         }
         for text in ["/", "1/", "/2", "1/2/3", "20%", "half"] {
-            assert!(
-                matches!(text.parse::<Ratio>(), Err(ParseError::NotANumber { .. })),
-                "{text}"
-            );
+            assert!(matches!(text.parse::<Ratio>(), Err(ParseError::NotANumber { .. })), "{text}");
         }
-        assert_eq!(
-            message::<Span>(" "),
-            "a span of time is missing: write it like \"2us\""
-        );
+        assert_eq!(message::<Span>(" "), "a span of time is missing: write it like \"2us\"");
         assert_eq!(
             message::<Span>("-2us"),
             "\"-2us\" is negative: a span of time is zero or more, like \"2us\""
         );
-        assert!(matches!(
-            "1/0".parse::<Ratio>(),
-            Err(ParseError::ZeroDenominator { .. })
-        ));
+        assert!(matches!("1/0".parse::<Ratio>(), Err(ParseError::ZeroDenominator { .. })));
     }
 
     #[test]

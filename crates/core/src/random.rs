@@ -106,12 +106,7 @@ mod tests {
     fn the_generator_is_xoshiro256_plus_plus() {
         // Reference outputs for the state 1, 2, 3, 4 from the authors' C code.
         let mut random = Random { state: [1, 2, 3, 4] };
-        let expected = [
-            41_943_041,
-            58_720_359,
-            3_588_806_011_781_223,
-            3_591_011_842_654_386,
-        ];
+        let expected = [41_943_041, 58_720_359, 3_588_806_011_781_223, 3_591_011_842_654_386];
         assert_eq!(std::array::from_fn(|_| random.next_u64()), expected);
     }
 

@@ -80,10 +80,7 @@ impl Scalar {
     /// The element whose bits are the lowest ones of `bits`.
     pub const fn from_bits(dtype: DataType, bits: u64) -> Self {
         let unused = 64 - 8 * dtype.size() as u32;
-        Self {
-            dtype,
-            bits: bits << unused >> unused,
-        }
+        Self { dtype, bits: bits << unused >> unused }
     }
 
     /// The element nearest to `value`; integers cut the decimals off.
@@ -196,10 +193,7 @@ pub fn reduce(
     input: &[u8],
 ) -> Result<(), ReduceError> {
     if accumulator.len() != input.len() {
-        return Err(ReduceError::LengthsDiffer {
-            accumulator: accumulator.len(),
-            input: input.len(),
-        });
+        return Err(ReduceError::LengthsDiffer { accumulator: accumulator.len(), input: input.len() });
     }
     check(dtype, op, accumulator)?;
     for_type!(dtype, combine(op, accumulator, input));
@@ -226,16 +220,10 @@ fn check(dtype: DataType, op: ReduceOp, buffer: &[u8]) -> Result<(), ReduceError
     if let ReduceOp::PreMulSum(scalar) = op
         && scalar.dtype != dtype
     {
-        return Err(ReduceError::ScalarType {
-            scalar: scalar.dtype,
-            dtype,
-        });
+        return Err(ReduceError::ScalarType { scalar: scalar.dtype, dtype });
     }
     if !buffer.len().is_multiple_of(dtype.size()) {
-        return Err(ReduceError::NotWhole {
-            length: buffer.len(),
-            dtype,
-        });
+        return Err(ReduceError::NotWhole { length: buffer.len(), dtype });
     }
     Ok(())
 }
@@ -369,11 +357,7 @@ macro_rules! float {
             fn smaller(self, other: Self) -> Self {
                 let equal = Self::from_bits(self.to_bits() | other.to_bits());
                 let not_more = if self < other { self } else { equal };
-                let lower = if other < self || self.is_nan() {
-                    other
-                } else {
-                    not_more
-                };
+                let lower = if other < self || self.is_nan() { other } else { not_more };
                 if other.is_nan() { self } else { lower }
             }
 
@@ -382,11 +366,7 @@ macro_rules! float {
             fn larger(self, other: Self) -> Self {
                 let equal = Self::from_bits(self.to_bits() & other.to_bits());
                 let not_less = if self > other { self } else { equal };
-                let higher = if other > self || self.is_nan() {
-                    other
-                } else {
-                    not_less
-                };
+                let higher = if other > self || self.is_nan() { other } else { not_less };
                 if other.is_nan() { self } else { higher }
             }
 

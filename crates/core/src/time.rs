@@ -148,20 +148,12 @@ impl Div<u64> for Span {
 /// With `{:#}` no digit is cut off (`67.108864 ms`), and the text reads back as the same span.
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [(u64, usize, &str); 4] = [
-            (1_000_000_000_000, 12, "s"),
-            (1_000_000_000, 9, "ms"),
-            (1_000_000, 6, "us"),
-            (1_000, 3, "ns"),
-        ];
+        const UNITS: [(u64, usize, &str); 4] =
+            [(1_000_000_000_000, 12, "s"), (1_000_000_000, 9, "ms"), (1_000_000, 6, "us"), (1_000, 3, "ns")];
         for (size, digits, name) in UNITS {
             if self.0 >= size {
                 let text = format!("{}.{:0digits$}", self.0 / size, self.0 % size);
-                let text = if f.alternate() {
-                    &text[..]
-                } else {
-                    &text[..text.len() - digits + 3]
-                };
+                let text = if f.alternate() { &text[..] } else { &text[..text.len() - digits + 3] };
                 let text = text.trim_end_matches('0').trim_end_matches('.');
                 return f.pad(&format!("{text} {name}"));
             }
@@ -172,11 +164,7 @@ impl fmt::Display for Span {
 
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_set() {
-            Span(self.0).fmt(f)
-        } else {
-            f.pad("never")
-        }
+        if self.is_set() { Span(self.0).fmt(f) } else { f.pad("never") }
     }
 }
 
@@ -210,10 +198,7 @@ mod tests {
     #[test]
     fn the_exact_form_keeps_every_picosecond() {
         assert_eq!(format!("{:#}", Span::from_ps(67_108_864_000)), "67.108864 ms");
-        assert_eq!(
-            format!("{:#}", Span::from_ps(1_000_000_000_001)),
-            "1.000000000001 s"
-        );
+        assert_eq!(format!("{:#}", Span::from_ps(1_000_000_000_001)), "1.000000000001 s");
         assert_eq!(format!("{:?}", Time::from_ps(2_500_001)), "2.500001 us");
     }
 

@@ -197,11 +197,7 @@ const PS_PER_SECOND: u64 = 1_000_000_000_000;
 
 /// Saturates.
 const fn narrowed(value: u128) -> u64 {
-    if value > u64::MAX as u128 {
-        u64::MAX
-    } else {
-        value as u64
-    }
+    if value > u64::MAX as u128 { u64::MAX } else { value as u64 }
 }
 
 /// Prints exactly, as it is written in scenarios: `400 Gbps`, `2.5 Mbps`, `64 bps`.
@@ -233,15 +229,9 @@ pub struct Ratio {
 
 impl Ratio {
     /// Nothing.
-    pub const ZERO: Self = Self {
-        numerator: 0,
-        denominator: 1,
-    };
+    pub const ZERO: Self = Self { numerator: 0, denominator: 1 };
     /// All of it.
-    pub const ONE: Self = Self {
-        numerator: 1,
-        denominator: 1,
-    };
+    pub const ONE: Self = Self { numerator: 1, denominator: 1 };
 
     /// `numerator` / `denominator`. The denominator must not be zero.
     pub const fn new(numerator: u64, denominator: u64) -> Self {
@@ -250,10 +240,7 @@ impl Ratio {
         while b > 0 {
             (a, b) = (b, a % b);
         }
-        Self {
-            numerator: numerator / a,
-            denominator: denominator / a,
-        }
+        Self { numerator: numerator / a, denominator: denominator / a }
     }
 
     /// The number above the line, in lowest terms.
@@ -306,9 +293,7 @@ impl fmt::Debug for Ratio {
 fn shortest(value: u64, units: &[(u64, &str)]) -> String {
     let fitting = units.iter().filter(|(size, _)| *size == 1 || value >= *size);
     let texts = fitting.filter_map(|&(size, name)| Some(format!("{} {name}", decimal(value, size, 3)?)));
-    texts
-        .min_by_key(String::len)
-        .expect("the smallest unit is always exact")
+    texts.min_by_key(String::len).expect("the smallest unit is always exact")
 }
 
 /// `value` / `unit` as a decimal number, if at most `digits` digits after the point say it exactly.
@@ -374,10 +359,7 @@ mod tests {
     #[test]
     fn the_usual_rates_take_whole_picoseconds_per_byte() {
         for (gigabits, picoseconds) in [(10, 800), (25, 320), (100, 80), (200, 40), (400, 20), (800, 10)] {
-            assert_eq!(
-                Rate::gbps(gigabits).serialize(Bytes(1)),
-                Span::from_ps(picoseconds)
-            );
+            assert_eq!(Rate::gbps(gigabits).serialize(Bytes(1)), Span::from_ps(picoseconds));
         }
     }
 

@@ -187,13 +187,7 @@ pub(crate) struct Queue {
 
 impl Queue {
     pub(crate) fn new(depth: u32) -> Self {
-        Self {
-            entries: VecDeque::new(),
-            depth,
-            armed: None,
-            broken: false,
-            users: 0,
-        }
+        Self { entries: VecDeque::new(), depth, armed: None, broken: false, users: 0 }
     }
 
     pub(crate) fn put(&mut self, completion: Completion, solicited: bool) -> Put {
@@ -232,8 +226,7 @@ impl Queue {
 
     /// Drops the completions of a queue pair that is gone or was reset.
     pub(crate) fn forget(&mut self, queue_pair: QueuePairNumber) {
-        self.entries
-            .retain(|completion| completion.queue_pair != queue_pair);
+        self.entries.retain(|completion| completion.queue_pair != queue_pair);
     }
 
     pub(crate) fn len(&self) -> usize {

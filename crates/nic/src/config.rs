@@ -25,13 +25,7 @@ pub enum Mtu {
 
 impl Mtu {
     /// All of them, smallest first.
-    pub const ALL: [Self; 5] = [
-        Self::Mtu256,
-        Self::Mtu512,
-        Self::Mtu1024,
-        Self::Mtu2048,
-        Self::Mtu4096,
-    ];
+    pub const ALL: [Self; 5] = [Self::Mtu256, Self::Mtu512, Self::Mtu1024, Self::Mtu2048, Self::Mtu4096];
 
     /// The payload bytes of a full packet.
     pub const fn bytes(self) -> u32 {
@@ -113,10 +107,7 @@ impl Behaviour {
     pub const SPECIFICATION: Self = Self {
         migrated_bit: true,
         retry_seven_is_infinite: false,
-        ack_requests: AckRequests {
-            every_message: false,
-            interval: 64,
-        },
+        ack_requests: AckRequests { every_message: false, interval: 64 },
         coalesce_acks: true,
         credits: false,
         unacked_packets_max: railnet_core::Psn::WINDOW - 1,
@@ -135,10 +126,7 @@ impl Behaviour {
     pub const RXE: Self = Self {
         migrated_bit: false,
         retry_seven_is_infinite: true,
-        ack_requests: AckRequests {
-            every_message: true,
-            interval: 65,
-        },
+        ack_requests: AckRequests { every_message: true, interval: 65 },
         coalesce_acks: false,
         credits: false,
         unacked_packets_max: 128,
@@ -206,11 +194,7 @@ impl NicConfig {
             seed,
             queue_pairs: 0x11..1 << 24,
             keys: 1..1 << 24,
-            ports: vec![PortConfig {
-                gids: vec![gid],
-                rate: Rate::gbps(100),
-                mtu: Mtu::Mtu4096,
-            }],
+            ports: vec![PortConfig { gids: vec![gid], rate: Rate::gbps(100), mtu: Mtu::Mtu4096 }],
             limits: Limits {
                 queue_depth: 1 << 15,
                 gather: 32,

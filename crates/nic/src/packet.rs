@@ -79,7 +79,7 @@ impl Payload<'_> {
     ) {
         match *self {
             Self::Bytes(bytes) => {
-                memory.write(place.space, address, &bytes[from as usize..][..length as usize])
+                memory.write(place.space, address, &bytes[from as usize..][..length as usize]);
             }
             Self::Ghost(runs) => {
                 let (mut address, mut skip, mut left) = (address, from, length);

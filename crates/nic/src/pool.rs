@@ -41,18 +41,12 @@ impl Handle {
 
 impl<T> Pool<T> {
     pub(crate) const fn new() -> Self {
-        Self {
-            entries: Vec::new(),
-            free: NONE,
-        }
+        Self { entries: Vec::new(), free: NONE }
     }
 
     fn insert(&mut self, value: T) -> Handle {
         if self.free == NONE {
-            self.entries.push(Entry {
-                value: Some(value),
-                next: NONE,
-            });
+            self.entries.push(Entry { value: Some(value), next: NONE });
             return Handle(self.entries.len() as u32 - 1);
         }
         let index = self.free;
@@ -74,18 +68,12 @@ impl<T> Pool<T> {
 
     #[inline]
     pub(crate) fn get(&self, handle: Handle) -> &T {
-        self.entries[handle.0 as usize]
-            .value
-            .as_ref()
-            .expect("a handle names a live entry")
+        self.entries[handle.0 as usize].value.as_ref().expect("a handle names a live entry")
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, handle: Handle) -> &mut T {
-        self.entries[handle.0 as usize]
-            .value
-            .as_mut()
-            .expect("a handle names a live entry")
+        self.entries[handle.0 as usize].value.as_mut().expect("a handle names a live entry")
     }
 
     #[inline]
@@ -132,11 +120,7 @@ impl<T> Pool<T> {
 }
 
 impl Chain {
-    pub(crate) const EMPTY: Self = Self {
-        head: NONE,
-        tail: NONE,
-        length: 0,
-    };
+    pub(crate) const EMPTY: Self = Self { head: NONE, tail: NONE, length: 0 };
 
     #[inline]
     pub(crate) fn front(&self) -> Handle {

@@ -45,7 +45,7 @@ impl Access {
     }
 
     const fn is_remote(self) -> bool {
-        self.0 & 14 != 0
+        self.0 & (Self::REMOTE_WRITE.0 | Self::REMOTE_READ.0 | Self::REMOTE_ATOMIC.0) != 0
     }
 }
 
@@ -98,17 +98,8 @@ struct Binding {
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    Region {
-        address: u64,
-        length: u64,
-        access: Access,
-        space: SpaceId,
-        backing: Backing,
-        windows: u32,
-    },
-    Window {
-        binding: Option<Binding>,
-    },
+    Region { address: u64, length: u64, access: Access, space: SpaceId, backing: Backing, windows: u32 },
+    Window { binding: Option<Binding> },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -153,12 +144,7 @@ pub(crate) struct Regions {
 
 impl Regions {
     pub(crate) fn new(range: Range<u32>, random: Random) -> Self {
-        Self {
-            range,
-            slots: Vec::new(),
-            free: VecDeque::new(),
-            random,
-        }
+        Self { range, slots: Vec::new(), free: VecDeque::new(), random }
     }
 
     #[inline]
@@ -203,10 +189,7 @@ impl Regions {
         let number = key.0 >> 8;
         let index = number.wrapping_sub(self.range.start);
         if !self.range.contains(&number) || self.slots.get(index as usize).is_some_and(Option::is_some) {
-            return Err(VerbsError::NotAvailable {
-                what: "key",
-                number: key.0,
-            });
+            return Err(VerbsError::NotAvailable { what: "key", number: key.0 });
         }
         while self.slots.len() <= index as usize {
             self.free.push_back(self.slots.len() as u32);
@@ -231,14 +214,7 @@ impl Regions {
         if writes && !access.allows(Access::LOCAL_WRITE) {
             return Err(VerbsError::RemoteWriteNeedsLocalWrite);
         }
-        let kind = Kind::Region {
-            address,
-            length,
-            access,
-            space,
-            backing,
-            windows: 0,
-        };
+        let kind = Kind::Region { address, length, access, space, backing, windows: 0 };
         self.insert(domain, kind, wanted)
     }
 
@@ -247,13 +223,7 @@ impl Regions {
     }
 
     pub(crate) fn is_window(&self, key: Key) -> bool {
-        matches!(
-            self.slot(key),
-            Some(Slot {
-                kind: Kind::Window { .. },
-                ..
-            })
-        )
+        matches!(self.slot(key), Some(Slot { kind: Kind::Window { .. }, .. }))
     }
 
     /// Frees a region or a window.
@@ -261,11 +231,7 @@ impl Regions {
         let slot = *self.slot(key).ok_or(VerbsError::Unknown("key"))?;
         match slot.kind {
             Kind::Region { windows, .. } if windows > 0 => {
-                return Err(VerbsError::Busy {
-                    what: "memory region",
-                    by: "memory windows",
-                    count: windows,
-                });
+                return Err(VerbsError::Busy { what: "memory region", by: "memory windows", count: windows });
             }
             Kind::Region { .. } => {}
             Kind::Window { binding } => self.unbind(binding),
@@ -278,10 +244,8 @@ impl Regions {
 
     fn unbind(&mut self, binding: Option<Binding>) {
         let Some(binding) = binding else { return };
-        if let Some(Slot {
-            kind: Kind::Region { windows, .. },
-            ..
-        }) = &mut self.slots[binding.region as usize]
+        if let Some(Slot { kind: Kind::Region { windows, .. }, .. }) =
+            &mut self.slots[binding.region as usize]
         {
             *windows -= 1;
         }
@@ -294,25 +258,13 @@ impl Regions {
         queue_pair: QueuePairNumber,
         bind: &Bind,
     ) -> Result<Key, AccessFault> {
-        let Some(&Slot {
-            domain: window_domain,
-            kind: Kind::Window { binding: old },
-            ..
-        }) = self.slot(bind.window)
+        let Some(&Slot { domain: window_domain, kind: Kind::Window { binding: old }, .. }) =
+            self.slot(bind.window)
         else {
             return Err(AccessFault::Key);
         };
-        let Some(&Slot {
-            domain: region_domain,
-            kind:
-                Kind::Region {
-                    address,
-                    length,
-                    access,
-                    ..
-                },
-            ..
-        }) = self.slot(bind.region)
+        let Some(&Slot { domain: region_domain, kind: Kind::Region { address, length, access, .. }, .. }) =
+            self.slot(bind.region)
         else {
             return Err(AccessFault::Key);
         };
@@ -328,26 +280,15 @@ impl Regions {
             return Err(AccessFault::Range);
         }
         let region = (bind.region.0 >> 8) - self.range.start;
-        if let Some(Slot {
-            kind: Kind::Region { windows, .. },
-            ..
-        }) = &mut self.slots[region as usize]
-        {
+        if let Some(Slot { kind: Kind::Region { windows, .. }, .. }) = &mut self.slots[region as usize] {
             *windows += 1;
         }
         let key = Key(bind.window.0 & !0xff | u32::from(bind.variant));
-        let binding = Binding {
-            region,
-            queue_pair,
-            address: bind.address,
-            length: bind.length,
-            access: bind.access,
-        };
+        let binding =
+            Binding { region, queue_pair, address: bind.address, length: bind.length, access: bind.access };
         let slot = self.slot_mut(bind.window).expect("it was there a moment ago");
         slot.key = key;
-        slot.kind = Kind::Window {
-            binding: Some(binding),
-        };
+        slot.kind = Kind::Window { binding: Some(binding) };
         Ok(key)
     }
 
@@ -360,13 +301,9 @@ impl Regions {
         queue_pair: QueuePairNumber,
     ) -> Result<(), AccessFault> {
         match self.slot(key) {
-            Some(&Slot {
-                domain: owner,
-                kind: Kind::Window {
-                    binding: Some(binding),
-                },
-                ..
-            }) if owner == domain && binding.queue_pair == queue_pair => {
+            Some(&Slot { domain: owner, kind: Kind::Window { binding: Some(binding) }, .. })
+                if owner == domain && binding.queue_pair == queue_pair =>
+            {
                 self.unbind(Some(binding));
                 self.slot_mut(key).expect("it was there a moment ago").kind = Kind::Window { binding: None };
                 Ok(())
@@ -386,21 +323,11 @@ impl Regions {
         needed: Access,
     ) -> Result<Place, AccessFault> {
         match self.slot(key) {
-            Some(&Slot {
-                domain: owner,
-                kind: Kind::Region { .. },
-                ..
-            }) if owner != domain => Err(AccessFault::Key),
+            Some(&Slot { domain: owner, kind: Kind::Region { .. }, .. }) if owner != domain => {
+                Err(AccessFault::Key)
+            }
             Some(Slot {
-                kind:
-                    Kind::Region {
-                        address: base,
-                        length: size,
-                        access,
-                        space,
-                        backing,
-                        ..
-                    },
+                kind: Kind::Region { address: base, length: size, access, space, backing, .. },
                 ..
             }) => {
                 if !access.allows(needed) {
@@ -409,10 +336,7 @@ impl Regions {
                 if !contains(*base, *size, address, length) {
                     return Err(AccessFault::Range);
                 }
-                Ok(Place {
-                    space: *space,
-                    backing: *backing,
-                })
+                Ok(Place { space: *space, backing: *backing })
             }
             _ => Err(AccessFault::Key),
         }
@@ -431,20 +355,11 @@ impl Regions {
     ) -> Result<Place, AccessFault> {
         match self.slot(key) {
             Some(Slot { domain: owner, .. }) if *owner != domain => Err(AccessFault::Key),
-            Some(Slot {
-                kind: Kind::Region { access, .. },
-                ..
-            }) if !access.is_remote() => Err(AccessFault::Key),
-            Some(Slot {
-                kind: Kind::Region { .. },
-                ..
-            }) => self.local(key, domain, address, length, needed),
-            Some(&Slot {
-                kind: Kind::Window {
-                    binding: Some(binding),
-                },
-                ..
-            }) => {
+            Some(Slot { kind: Kind::Region { access, .. }, .. }) if !access.is_remote() => {
+                Err(AccessFault::Key)
+            }
+            Some(Slot { kind: Kind::Region { .. }, .. }) => self.local(key, domain, address, length, needed),
+            Some(&Slot { kind: Kind::Window { binding: Some(binding) }, .. }) => {
                 if binding.queue_pair != queue_pair {
                     return Err(AccessFault::Key);
                 }
@@ -455,10 +370,9 @@ impl Regions {
                     return Err(AccessFault::Range);
                 }
                 match self.slots[binding.region as usize] {
-                    Some(Slot {
-                        kind: Kind::Region { space, backing, .. },
-                        ..
-                    }) => Ok(Place { space, backing }),
+                    Some(Slot { kind: Kind::Region { space, backing, .. }, .. }) => {
+                        Ok(Place { space, backing })
+                    }
                     _ => Err(AccessFault::Key),
                 }
             }
@@ -483,20 +397,14 @@ mod tests {
     }
 
     fn register(regions: &mut Regions, access: Access) -> Key {
-        regions
-            .register(DOMAIN, SpaceId(0), Backing::Bytes, 0x1000, 0x100, access, None)
-            .unwrap()
+        regions.register(DOMAIN, SpaceId(0), Backing::Bytes, 0x1000, 0x100, access, None).unwrap()
     }
 
     #[test]
     fn ranges_are_checked_without_overflow() {
         let mut regions = regions();
         let key = register(&mut regions, Access::ALL);
-        let check = |address, length| {
-            regions
-                .local(key, DOMAIN, address, length, Access::NONE)
-                .map(|_| ())
-        };
+        let check = |address, length| regions.local(key, DOMAIN, address, length, Access::NONE).map(|_| ());
         assert_eq!(check(0x1000, 0x100), Ok(()));
         assert_eq!(check(0x1100, 0), Ok(()));
         assert_eq!(check(0x10ff, 2), Err(AccessFault::Range));
@@ -512,15 +420,10 @@ mod tests {
         let remote = |domain, needed| regions.remote(key, domain, qp, 0x1000, 1, needed).map(|_| ());
         assert_eq!(remote(DOMAIN, Access::REMOTE_READ), Ok(()));
         assert_eq!(remote(DOMAIN, Access::REMOTE_WRITE), Err(AccessFault::Permission));
-        assert_eq!(
-            remote(ProtectionDomain(1), Access::REMOTE_READ),
-            Err(AccessFault::Key)
-        );
+        assert_eq!(remote(ProtectionDomain(1), Access::REMOTE_READ), Err(AccessFault::Key));
         let local_only = register(&mut regions, Access::LOCAL_WRITE);
         assert_eq!(
-            regions
-                .remote(local_only, DOMAIN, qp, 0x1000, 1, Access::NONE)
-                .map(|_| ()),
+            regions.remote(local_only, DOMAIN, qp, 0x1000, 1, Access::NONE).map(|_| ()),
             Err(AccessFault::Key)
         );
     }
@@ -531,39 +434,17 @@ mod tests {
         let region = register(&mut regions, Access::ALL);
         let window = regions.allocate_window(DOMAIN).unwrap();
         let (mine, other) = (QueuePairNumber::new(5), QueuePairNumber::new(6));
-        let bind = Bind {
-            window,
-            variant: 9,
-            region,
-            address: 0x1010,
-            length: 16,
-            access: Access::REMOTE_WRITE,
-        };
+        let bind =
+            Bind { window, variant: 9, region, address: 0x1010, length: 16, access: Access::REMOTE_WRITE };
         let key = regions.bind(DOMAIN, mine, &bind).unwrap();
         assert_eq!(key.0 & 0xff, 9);
-        assert!(
-            regions
-                .remote(key, DOMAIN, mine, 0x1010, 16, Access::REMOTE_WRITE)
-                .is_ok()
-        );
-        assert!(
-            regions
-                .remote(key, DOMAIN, other, 0x1010, 16, Access::REMOTE_WRITE)
-                .is_err()
-        );
-        assert!(
-            regions
-                .remote(key, DOMAIN, mine, 0x100f, 1, Access::REMOTE_WRITE)
-                .is_err()
-        );
+        assert!(regions.remote(key, DOMAIN, mine, 0x1010, 16, Access::REMOTE_WRITE).is_ok());
+        assert!(regions.remote(key, DOMAIN, other, 0x1010, 16, Access::REMOTE_WRITE).is_err());
+        assert!(regions.remote(key, DOMAIN, mine, 0x100f, 1, Access::REMOTE_WRITE).is_err());
         assert!(matches!(regions.remove(region), Err(VerbsError::Busy { .. })));
         assert!(regions.invalidate(key, DOMAIN, other).is_err());
         assert!(regions.invalidate(key, DOMAIN, mine).is_ok());
-        assert!(
-            regions
-                .remote(key, DOMAIN, mine, 0x1010, 16, Access::REMOTE_WRITE)
-                .is_err()
-        );
+        assert!(regions.remote(key, DOMAIN, mine, 0x1010, 16, Access::REMOTE_WRITE).is_err());
         assert!(regions.remove(region).is_ok());
     }
 

@@ -4,19 +4,13 @@ use crate::malformed::{Layer, Malformed};
 
 /// The first `N` bytes as an array, so that fixed offsets into it are checked at compile time.
 pub(crate) fn header<const N: usize>(bytes: &[u8], layer: Layer) -> Result<&[u8; N], Malformed> {
-    bytes.first_chunk().ok_or(Malformed::Truncated {
-        layer,
-        needed: N,
-        found: bytes.len(),
-    })
+    bytes.first_chunk().ok_or(Malformed::Truncated { layer, needed: N, found: bytes.len() })
 }
 
 /// The bytes from `at` on that a field of `N` bytes takes.
 #[inline]
 pub(crate) fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    *bytes[at..]
-        .first_chunk()
-        .expect("field offsets lie within the header that was checked")
+    *bytes[at..].first_chunk().expect("field offsets lie within the header that was checked")
 }
 
 #[inline]
@@ -43,9 +37,7 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
 
 #[inline]
 pub(crate) fn put<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) {
-    *bytes[at..]
-        .first_chunk_mut()
-        .expect("field offsets lie within the header that is emitted") = value;
+    *bytes[at..].first_chunk_mut().expect("field offsets lie within the header that is emitted") = value;
 }
 
 #[inline]

@@ -123,21 +123,12 @@ impl Ethernet {
             ether_type = EtherType(u16_at(raw, field::TAGGED_TYPE));
         }
         let (target, source) = (Mac(take(raw, field::TARGET)), Mac(take(raw, field::SOURCE)));
-        Ok(Self {
-            target,
-            source,
-            vlan,
-            ether_type,
-        })
+        Ok(Self { target, source, vlan, ether_type })
     }
 
     /// Bytes of the header.
     pub const fn length(&self) -> usize {
-        if self.vlan.is_some() {
-            Self::TAGGED_LENGTH
-        } else {
-            Self::LENGTH
-        }
+        if self.vlan.is_some() { Self::TAGGED_LENGTH } else { Self::LENGTH }
     }
 
     /// Writes the header to the front of `out`.

@@ -129,11 +129,7 @@ impl<'a> Frame<'a> {
         let version = rest.first().map(|byte| byte >> 4);
         let wrong_version = |layer| {
             let value = version.unwrap_or_default().into();
-            Err(Malformed::Field {
-                layer,
-                field: "version",
-                value,
-            })
+            Err(Malformed::Field { layer, field: "version", value })
         };
         match ethernet.ether_type {
             EtherType::IPV4 if version == Some(6) => wrong_version(Layer::Ipv4),
@@ -142,14 +138,8 @@ impl<'a> Frame<'a> {
             EtherType::MAC_CONTROL if Pause::is_priority_pause(rest) => {
                 Pause::parse(rest).map(|pause| Self::Pause { ethernet, pause })
             }
-            EtherType::MAC_CONTROL => Ok(Self::Other {
-                ethernet: Some(ethernet),
-                kind: Other::MacControl,
-            }),
-            other => Ok(Self::Other {
-                ethernet: Some(ethernet),
-                kind: Other::EtherType(other),
-            }),
+            EtherType::MAC_CONTROL => Ok(Self::Other { ethernet: Some(ethernet), kind: Other::MacControl }),
+            other => Ok(Self::Other { ethernet: Some(ethernet), kind: Other::EtherType(other) }),
         }
     }
 
@@ -191,18 +181,12 @@ impl<'a> RocePacket<'a> {
             udp: network.udp(datagram_bytes),
             headers,
             payload,
-            icrc: Icrc {
-                found: 0,
-                computed: 0,
-            },
+            icrc: Icrc { found: 0, computed: 0 },
             trailer: &[],
         };
         let bytes = packet.to_bytes();
         let found = found_icrc(&bytes[bytes.len() - ICRC_LENGTH..]);
-        packet.icrc = Icrc {
-            found,
-            computed: found,
-        };
+        packet.icrc = Icrc { found, computed: found };
         packet
     }
 
@@ -265,11 +249,7 @@ pub fn parse_datagram(
 ) -> Result<Datagram, Malformed> {
     let (parsed, payload) = parse_transport(datagram)?;
     let identification = icrc::verify(network, datagram, accepted);
-    Ok(Datagram {
-        headers: parsed.headers,
-        payload,
-        identification,
-    })
+    Ok(Datagram { headers: parsed.headers, payload, identification })
 }
 
 /// Reads a RoCEv2 packet from its IP header on. The payload's place counts from the start of `bytes`.
@@ -281,14 +261,7 @@ pub fn parse_packet(bytes: &[u8]) -> Result<(Network, Datagram), Malformed> {
     let is_good = icrc::of_packet(&bytes[..covered])? == found_icrc(&bytes[covered..place.end]);
     let payload = payload.start + place.start..payload.end + place.start;
     let identification = is_good.then_some(network.identification);
-    Ok((
-        network,
-        Datagram {
-            headers: parsed.headers,
-            payload,
-            identification,
-        },
-    ))
+    Ok((network, Datagram { headers: parsed.headers, payload, identification }))
 }
 
 /// Bytes of a UDP payload with these headers, a payload of so many bytes, its padding and the ICRC.
@@ -323,10 +296,7 @@ pub fn seal_datagram(datagram: &mut [u8], network: &Network, headers: &Headers, 
 /// When `buffer` is shorter than [`HEADROOM`].
 #[inline]
 pub fn emit_datagram_around(buffer: &mut Vec<u8>, network: &Network, headers: &Headers) -> usize {
-    let payload_bytes = buffer
-        .len()
-        .checked_sub(HEADROOM)
-        .expect("the payload begins at HEADROOM");
+    let payload_bytes = buffer.len().checked_sub(HEADROOM).expect("the payload begins at HEADROOM");
     let start = HEADROOM - headers.length();
     buffer.resize(start + datagram_length(headers, payload_bytes), 0);
     seal_datagram(&mut buffer[start..], network, headers, payload_bytes);
@@ -397,22 +367,11 @@ fn parse_to_udp(bytes: &[u8]) -> Result<(Ip, Udp, Range<usize>), Malformed> {
         && header.is_fragment()
     {
         let offset = usize::from(header.fragment_offset) * 8;
-        return Err(Malformed::Fragment {
-            offset,
-            more: header.more_fragments,
-        });
+        return Err(Malformed::Fragment { offset, more: header.more_fragments });
     }
     if ip.protocol() != UDP_PROTOCOL {
-        let layer = if matches!(ip, Ip::V4(_)) {
-            Layer::Ipv4
-        } else {
-            Layer::Ipv6
-        };
-        return Err(Malformed::Field {
-            layer,
-            field: "protocol",
-            value: ip.protocol().into(),
-        });
+        let layer = if matches!(ip, Ip::V4(_)) { Layer::Ipv4 } else { Layer::Ipv6 };
+        return Err(Malformed::Field { layer, field: "protocol", value: ip.protocol().into() });
     }
     let start = ip.length();
     let end = start + ip.payload_length();
@@ -420,12 +379,7 @@ fn parse_to_udp(bytes: &[u8]) -> Result<(Ip, Udp, Range<usize>), Malformed> {
     let stated = Udp::LENGTH + usize::from(udp.payload_length);
     if stated != ip.payload_length() {
         let (least, most) = (ip.payload_length(), ip.payload_length());
-        return Err(Malformed::Length {
-            layer: Layer::Udp,
-            stated,
-            least,
-            most,
-        });
+        return Err(Malformed::Length { layer: Layer::Udp, stated, least, most });
     }
     if udp.target_port != ROCE_PORT {
         return Err(Malformed::NotRocePort(udp.target_port));
@@ -437,28 +391,16 @@ fn parse_to_udp(bytes: &[u8]) -> Result<(Ip, Udp, Range<usize>), Malformed> {
 fn parse_transport(datagram: &[u8]) -> Result<(ParsedHeaders, Range<usize>), Malformed> {
     if datagram.len() > DATAGRAM_BYTES_MAX {
         let (stated, most) = (datagram.len(), DATAGRAM_BYTES_MAX);
-        return Err(Malformed::Length {
-            layer: Layer::Udp,
-            stated,
-            least: 0,
-            most,
-        });
+        return Err(Malformed::Length { layer: Layer::Udp, stated, least: 0, most });
     }
     let parsed = Headers::parse(datagram)?;
     let after = datagram.len() - parsed.length;
     let Some(padded) = after.checked_sub(ICRC_LENGTH) else {
-        return Err(Malformed::Truncated {
-            layer: Layer::Icrc,
-            needed: ICRC_LENGTH,
-            found: after,
-        });
+        return Err(Malformed::Truncated { layer: Layer::Icrc, needed: ICRC_LENGTH, found: after });
     };
     // IBTA 9.2.4: payload and padding together are whole words.
     if parsed.pad > padded || !padded.is_multiple_of(4) {
-        return Err(Malformed::Pad {
-            pad: parsed.pad,
-            found: padded,
-        });
+        return Err(Malformed::Pad { pad: parsed.pad, found: padded });
     }
     Ok((parsed, parsed.length..parsed.length + padded - parsed.pad))
 }
@@ -488,9 +430,7 @@ fn other_than_roce(bytes: &[u8]) -> Option<Other> {
     if protocol != UDP_PROTOCOL {
         return Some(Other::Protocol(protocol));
     }
-    let port = bytes
-        .get(udp_start + TARGET_PORT..)
-        .filter(|rest| rest.len() >= 2)
-        .map(|rest| u16_at(rest, 0))?;
+    let port =
+        bytes.get(udp_start + TARGET_PORT..).filter(|rest| rest.len() >= 2).map(|rest| u16_at(rest, 0))?;
     (port != ROCE_PORT).then_some(Other::Port(port))
 }

@@ -30,18 +30,10 @@ const HEADERS_MAX: usize = Ipv6::LENGTH + Udp::LENGTH + Bth::LENGTH;
 /// The ICRC of a whole packet: from the first byte of its IP header to the last before its ICRC.
 pub fn of_packet(packet: &[u8]) -> Result<u32, Malformed> {
     let is_ipv6 = packet.first().is_some_and(|byte| byte >> 4 == 6);
-    let (layer, ip_length) = if is_ipv6 {
-        (Layer::Ipv6, Ipv6::LENGTH)
-    } else {
-        (Layer::Ipv4, Ipv4::LENGTH)
-    };
+    let (layer, ip_length) = if is_ipv6 { (Layer::Ipv6, Ipv6::LENGTH) } else { (Layer::Ipv4, Ipv4::LENGTH) };
     let needed = ip_length + Udp::LENGTH + Bth::LENGTH;
     let Some((front, rest)) = packet.split_at_checked(needed) else {
-        return Err(Malformed::Truncated {
-            layer,
-            needed,
-            found: packet.len(),
-        });
+        return Err(Malformed::Truncated { layer, needed, found: packet.len() });
     };
     let mut headers = [0; HEADERS_MAX];
     headers[..needed].copy_from_slice(front);
@@ -114,13 +106,7 @@ pub fn verify(network: &Network, datagram: &[u8], accepted: Identification) -> O
     let Some(most) = most else {
         return (of_datagram(network, covered) == found).then_some(network.identification);
     };
-    let computed = of_datagram(
-        &Network {
-            identification: 0,
-            ..*network
-        },
-        covered,
-    );
+    let computed = of_datagram(&Network { identification: 0, ..*network }, covered);
     recover_identification(computed ^ found, datagram.len()).filter(|&id| id <= most)
 }
 
@@ -232,11 +218,7 @@ const fn inverse_of_a_byte() -> u32 {
     let mut shift = 0;
     while shift < 8 {
         // Undoes one step of multiplication by x: the generator's own highest bit tells whether it was subtracted.
-        polynomial = if polynomial & ONE != 0 {
-            (polynomial ^ GENERATOR) << 1 | 1
-        } else {
-            polynomial << 1
-        };
+        polynomial = if polynomial & ONE != 0 { (polynomial ^ GENERATOR) << 1 | 1 } else { polynomial << 1 };
         shift += 1;
     }
     polynomial
@@ -287,10 +269,7 @@ mod tests {
             let mut whole = [&transport[..], &payload].concat();
             whole.resize(whole.len().next_multiple_of(4), 0);
             let (front, back) = payload.split_at(payload.len() / 2);
-            assert_eq!(
-                of_parts(&network(5), &transport, &[front, back]),
-                of_datagram(&network(5), &whole)
-            );
+            assert_eq!(of_parts(&network(5), &transport, &[front, back]), of_datagram(&network(5), &whole));
         }
     }
 }

@@ -55,13 +55,7 @@ impl Ipv4 {
     /// Reads the header at the front of `bytes`, which may run on after the datagram (Ethernet pads short frames).
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
         let raw: &[u8; Self::LENGTH] = header(bytes, Layer::Ipv4)?;
-        let wrong = |field, value| {
-            Err(Malformed::Field {
-                layer: Layer::Ipv4,
-                field,
-                value,
-            })
-        };
+        let wrong = |field, value| Err(Malformed::Field { layer: Layer::Ipv4, field, value });
         let version_length = raw[field::VERSION_LENGTH];
         if version_length >> 4 != 4 {
             return wrong("version", (version_length >> 4).into());
@@ -77,12 +71,7 @@ impl Ipv4 {
         let total = usize::from(u16_at(raw, field::TOTAL_LENGTH));
         if total < Self::LENGTH || total > bytes.len() {
             let (least, most) = (Self::LENGTH, bytes.len());
-            return Err(Malformed::Length {
-                layer: Layer::Ipv4,
-                stated: total,
-                least,
-                most,
-            });
+            return Err(Malformed::Length { layer: Layer::Ipv4, stated: total, least, most });
         }
         let flags = u16_at(raw, field::FLAGS_FRAGMENT);
         if flags & RESERVED_FLAG != 0 {
@@ -107,11 +96,7 @@ impl Ipv4 {
         let mut raw = [0; Self::LENGTH];
         raw[field::VERSION_LENGTH] = VERSION_4_WORDS_5;
         raw[field::TRAFFIC_CLASS] = self.traffic_class;
-        put_u16(
-            &mut raw,
-            field::TOTAL_LENGTH,
-            self.payload_length.saturating_add(Self::LENGTH as u16),
-        );
+        put_u16(&mut raw, field::TOTAL_LENGTH, self.payload_length.saturating_add(Self::LENGTH as u16));
         put_u16(&mut raw, field::IDENTIFICATION, self.identification);
         let flags = (u16::from(self.dont_fragment) * DONT_FRAGMENT)
             | (u16::from(self.more_fragments) * MORE_FRAGMENTS)

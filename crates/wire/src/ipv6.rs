@@ -45,22 +45,13 @@ impl Ipv6 {
         let first = u32_at(raw, field::VERSION_CLASS_FLOW);
         if first >> 28 != 6 {
             let value = (first >> 28).into();
-            return Err(Malformed::Field {
-                layer: Layer::Ipv6,
-                field: "version",
-                value,
-            });
+            return Err(Malformed::Field { layer: Layer::Ipv6, field: "version", value });
         }
         let payload_length = u16_at(raw, field::PAYLOAD_LENGTH);
         let most = bytes.len() - Self::LENGTH;
         if usize::from(payload_length) > most {
             let stated = payload_length.into();
-            return Err(Malformed::Length {
-                layer: Layer::Ipv6,
-                stated,
-                least: 0,
-                most,
-            });
+            return Err(Malformed::Length { layer: Layer::Ipv6, stated, least: 0, most });
         }
         Ok(Self {
             traffic_class: (first >> 20) as u8,

@@ -49,11 +49,7 @@ impl Network {
 
     /// Bytes of the IP header.
     pub fn ip_length(&self) -> usize {
-        if self.is_ipv4() {
-            Ipv4::LENGTH
-        } else {
-            Ipv6::LENGTH
-        }
+        if self.is_ipv4() { Ipv4::LENGTH } else { Ipv6::LENGTH }
     }
 
     /// The 40 bytes that a datagram receive finds in front of its payload.
@@ -103,21 +99,13 @@ impl Network {
     /// The UDP header in front of so many bytes; without a checksum, as RoCEv2 senders have it.
     pub fn udp(&self, udp_payload_bytes: usize) -> Udp {
         let payload_length = length_field(udp_payload_bytes);
-        Udp {
-            source_port: self.source_port,
-            target_port: ROCE_PORT,
-            payload_length,
-            checksum: 0,
-        }
+        Udp { source_port: self.source_port, target_port: ROCE_PORT, payload_length, checksum: 0 }
     }
 }
 
 /// A length as its field can hold it. No path MTU comes near the limit, and parsing refuses more.
 fn length_field(bytes: usize) -> u16 {
-    debug_assert!(
-        u16::try_from(bytes).is_ok(),
-        "a packet of {bytes} bytes has no length field"
-    );
+    debug_assert!(u16::try_from(bytes).is_ok(), "a packet of {bytes} bytes has no length field");
     bytes as u16
 }
 
@@ -203,9 +191,7 @@ mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr};
 
     fn words(text: &str) -> Vec<u8> {
-        text.split(' ')
-            .flat_map(|word| u32::from_str_radix(word, 16).unwrap().to_be_bytes())
-            .collect()
+        text.split(' ').flat_map(|word| u32::from_str_radix(word, 16).unwrap().to_be_bytes()).collect()
     }
 
     #[test]

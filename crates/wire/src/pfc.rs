@@ -34,12 +34,7 @@ impl Pause {
 
     /// The Ethernet header of a pause frame. Pause frames carry no VLAN tag.
     pub const fn ethernet(source: Mac) -> Ethernet {
-        Ethernet {
-            target: Self::TARGET,
-            source,
-            vlan: None,
-            ether_type: EtherType::MAC_CONTROL,
-        }
+        Ethernet { target: Self::TARGET, source, vlan: None, ether_type: EtherType::MAC_CONTROL }
     }
 
     /// Whether this MAC control payload is a priority pause: plain 802.3x pauses have another opcode.
@@ -50,13 +45,8 @@ impl Pause {
     /// Reads what follows the Ethernet header.
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
         let raw: &[u8; Self::LENGTH] = header(bytes, Layer::Pause)?;
-        let wrong = |field, value: u16| {
-            Err(Malformed::Field {
-                layer: Layer::Pause,
-                field,
-                value: value.into(),
-            })
-        };
+        let wrong =
+            |field, value: u16| Err(Malformed::Field { layer: Layer::Pause, field, value: value.into() });
         let opcode = u16_at(raw, field::OPCODE);
         if opcode != PRIORITY_PAUSE {
             return wrong("opcode", opcode);

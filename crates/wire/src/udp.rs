@@ -40,12 +40,7 @@ impl Udp {
         let stated = usize::from(u16_at(raw, field::LENGTH));
         if stated < Self::LENGTH || stated > bytes.len() {
             let (least, most) = (Self::LENGTH, bytes.len());
-            return Err(Malformed::Length {
-                layer: Layer::Udp,
-                stated,
-                least,
-                most,
-            });
+            return Err(Malformed::Length { layer: Layer::Udp, stated, least, most });
         }
         Ok(Self {
             source_port: u16_at(raw, field::SOURCE_PORT),
@@ -60,11 +55,7 @@ impl Udp {
         let mut raw = [0; Self::LENGTH];
         put_u16(&mut raw, field::SOURCE_PORT, self.source_port);
         put_u16(&mut raw, field::TARGET_PORT, self.target_port);
-        put_u16(
-            &mut raw,
-            field::LENGTH,
-            self.payload_length.saturating_add(Self::LENGTH as u16),
-        );
+        put_u16(&mut raw, field::LENGTH, self.payload_length.saturating_add(Self::LENGTH as u16));
         put_u16(&mut raw, field::CHECKSUM, self.checksum);
         raw
     }

@@ -35,25 +35,14 @@ fn every_packet_has_a_good_icrc_by_every_method() {
         assert!(packet.icrc.is_good(), "{place}");
         let network = packet.network();
         let datagram = datagram(frame, &packet);
-        let blind = Network {
-            identification: 0,
-            ..network
-        };
+        let blind = Network { identification: 0, ..network };
         let recovered = icrc::verify(&blind, datagram, Identification::Any);
         assert_eq!(recovered, Some(network.identification), "{place}");
-        assert_eq!(
-            icrc::verify_unknown_id(&blind, datagram, u16::MAX),
-            recovered,
-            "{place}"
-        );
+        assert_eq!(icrc::verify_unknown_id(&blind, datagram, u16::MAX), recovered, "{place}");
         let bounded = icrc::verify(&blind, datagram, Identification::SEGMENTS);
         assert_eq!(bounded, recovered.filter(|&id| id <= 63), "{place}");
         let transport = &datagram[..packet.headers.length()];
-        assert_eq!(
-            icrc::of_parts(&network, transport, &[packet.payload]),
-            packet.icrc.found,
-            "{place}"
-        );
+        assert_eq!(icrc::of_parts(&network, transport, &[packet.payload]), packet.icrc.found, "{place}");
     });
     assert_eq!(count, 1714);
 }
@@ -69,12 +58,7 @@ fn every_packet_is_built_again_byte_for_byte() {
         expected[checksum..checksum + 2].fill(0);
         let mut buffer = vec![0xee; HEADROOM];
         buffer.extend_from_slice(packet.payload);
-        let start = emit_around(
-            &mut buffer,
-            packet.ethernet.as_ref(),
-            &packet.network(),
-            &packet.headers,
-        );
+        let start = emit_around(&mut buffer, packet.ethernet.as_ref(), &packet.network(), &packet.headers);
         assert_eq!(buffer[start..], expected, "{place}");
     });
 }
@@ -84,19 +68,12 @@ fn the_drivers_parsers_agree_with_the_frame_parser() {
     each_packet(|place, frame, packet| {
         let ip = &frame[14..];
         let (network, parsed) = parse_packet(ip).unwrap();
-        assert_eq!(
-            (network, parsed.headers),
-            (packet.network(), packet.headers),
-            "{place}"
-        );
+        assert_eq!((network, parsed.headers), (packet.network(), packet.headers), "{place}");
         assert_eq!(&ip[parsed.payload.clone()], packet.payload, "{place}");
         assert!(parsed.icrc_is_good(), "{place}");
 
         let datagram = datagram(frame, &packet);
-        let blind = Network {
-            identification: 0,
-            ..network
-        };
+        let blind = Network { identification: 0, ..network };
         let parsed = parse_datagram(&blind, datagram, Identification::Any).unwrap();
         assert_eq!(parsed.identification, Some(network.identification), "{place}");
         assert_eq!(&datagram[parsed.payload], packet.payload, "{place}");
@@ -118,29 +95,14 @@ fn every_connection_message_is_built_again_byte_for_byte() {
             let cma = CmaHeader::parse(&request.private).unwrap();
             assert_eq!(cma.source, request.primary.local_gid.to_ip(), "{place}");
             assert_eq!(cma.target, request.primary.remote_gid.to_ip(), "{place}");
-            assert_eq!(
-                request.service.as_ip().map(|(protocol, _)| protocol),
-                Some(6),
-                "{place}"
-            );
+            assert_eq!(request.service.as_ip().map(|(protocol, _)| protocol), Some(6), "{place}");
             let mut again = request.private;
             cma.emit(&mut again);
             assert_eq!(again, request.private, "{place}");
         }
         names.push(mad.message.name());
     });
-    for (name, count) in [
-        ("REQ", 5),
-        ("REP", 4),
-        ("RTU", 4),
-        ("REJ", 1),
-        ("DREQ", 5),
-        ("DREP", 5),
-    ] {
-        assert_eq!(
-            names.iter().filter(|&&found| found == name).count(),
-            count,
-            "{name}"
-        );
+    for (name, count) in [("REQ", 5), ("REP", 4), ("RTU", 4), ("REJ", 1), ("DREQ", 5), ("DREP", 5)] {
+        assert_eq!(names.iter().filter(|&&found| found == name).count(), count, "{name}");
     }
 }

@@ -114,9 +114,7 @@ fn damaged_captures_end_with_an_error_that_names_the_place() {
     let mut pcap = PcapWriter::new(Vec::new(), Precision::Microseconds, LinkType::ETHERNET).unwrap();
     for index in 0..3 {
         let time = Timestamp::new(index, 5_000_000);
-        pcapng
-            .write(port, time, &[index as u8; 61], &["a remark"])
-            .unwrap();
+        pcapng.write(port, time, &[index as u8; 61], &["a remark"]).unwrap();
         pcap.write(time, &[index as u8; 61]).unwrap();
     }
     for file in [pcapng.finish().unwrap(), pcap.finish().unwrap()] {
@@ -214,10 +212,7 @@ fn headers_of_every_opcode_survive() {
             let mut bytes = vec![0xee; headers.length() + 5];
             headers.emit(&mut bytes, pad);
             let parsed = Headers::parse(&bytes).unwrap();
-            prop_assert_eq!(
-                (parsed.headers, parsed.length, parsed.pad),
-                (headers, headers.length(), pad)
-            );
+            prop_assert_eq!((parsed.headers, parsed.length, parsed.pad), (headers, headers.length(), pad));
             Ok(())
         });
         outcome.unwrap();

@@ -1,9 +1,6 @@
 //! A dissector written by others reads what Railnet writes: real `tshark`, where it is installed.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
-#![allow(
-    clippy::disallowed_methods,
-    reason = "tests write their files and start tools themselves"
-)]
+#![allow(clippy::disallowed_methods, reason = "tests write their files and start tools themselves")]
 
 mod common;
 
@@ -16,10 +13,8 @@ use railnet_wire::{EtherType, Ethernet, Headers, Opcode, RocePacket};
 
 /// Whether `tshark` can be started. Says so where it cannot, and fails where it must.
 fn has_tshark() -> bool {
-    let is_there = Command::new("tshark")
-        .arg("--version")
-        .output()
-        .is_ok_and(|output| output.status.success());
+    let is_there =
+        Command::new("tshark").arg("--version").output().is_ok_and(|output| output.status.success());
     if !is_there {
         assert!(
             std::env::var("RAILNET_REQUIRE_TOOLS").as_deref() != Ok("1"),
@@ -40,26 +35,12 @@ fn frames() -> Vec<(Headers, Vec<u8>)> {
     for &opcode in Opcode::ALL {
         let mut versions = [false; 2];
         while versions != [true; 2] {
-            let strategy = (
-                common::ethernet(),
-                common::network(),
-                common::headers_of(opcode),
-                0..40usize,
-            );
+            let strategy = (common::ethernet(), common::network(), common::headers_of(opcode), 0..40usize);
             let (ethernet, network, headers, length) = strategy.new_tree(&mut runner).unwrap().current();
-            let ether_type = if network.is_ipv4() {
-                EtherType::IPV4
-            } else {
-                EtherType::IPV6
-            };
+            let ether_type = if network.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
             versions[usize::from(network.is_ipv4())] = true;
-            let ethernet = Ethernet {
-                ether_type,
-                ..ethernet
-            };
-            let payload: Vec<u8> = (0..payload_length(opcode, length))
-                .map(|byte| byte as u8)
-                .collect();
+            let ethernet = Ethernet { ether_type, ..ethernet };
+            let payload: Vec<u8> = (0..payload_length(opcode, length)).map(|byte| byte as u8).collect();
             let packet = RocePacket::new(Some(ethernet), &network, headers, &payload);
             frames.push((headers, packet.to_bytes()));
         }
@@ -84,12 +65,7 @@ fn payload_length(opcode: Opcode, wish: usize) -> usize {
 
 /// What tshark finds in a file: opcode, queue pair and sequence number by packet, and whether it is malformed.
 fn dissect(file: &std::path::Path) -> Vec<(u32, u32, u32, String)> {
-    let fields = [
-        "infiniband.bth.opcode",
-        "infiniband.bth.destqp",
-        "infiniband.bth.psn",
-        "_ws.malformed",
-    ];
+    let fields = ["infiniband.bth.opcode", "infiniband.bth.destqp", "infiniband.bth.psn", "_ws.malformed"];
     let arguments = fields.into_iter().flat_map(|field| ["-e", field]);
     // It guesses at payloads: some of ours look like the beginning of RPC over RDMA.
     let output = Command::new("tshark")
@@ -100,11 +76,7 @@ fn dissect(file: &std::path::Path) -> Vec<(u32, u32, u32, String)> {
         .args(arguments)
         .output()
         .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let number = |text: &str| match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16).unwrap(),
         None => text.parse().unwrap_or(u32::MAX),
@@ -131,15 +103,10 @@ fn tshark_reads_every_opcode_from_both_capture_formats() {
     let mut pcap = PcapWriter::new(Vec::new(), Precision::Nanoseconds, LinkType::ETHERNET).unwrap();
     for (index, (headers, frame)) in frames.iter().enumerate() {
         let time = Timestamp::new(0, index as u64 * 80_000);
-        pcapng
-            .write(port, time, frame, &[headers.bth.opcode.name()])
-            .unwrap();
+        pcapng.write(port, time, frame, &[headers.bth.opcode.name()]).unwrap();
         pcap.write(time, frame).unwrap();
     }
-    for (name, file) in [
-        ("all.pcapng", pcapng.finish().unwrap()),
-        ("all.pcap", pcap.finish().unwrap()),
-    ] {
+    for (name, file) in [("all.pcapng", pcapng.finish().unwrap()), ("all.pcap", pcap.finish().unwrap())] {
         let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         std::fs::write(&path, file).unwrap();
         let found = dissect(&path);

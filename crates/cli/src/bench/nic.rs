@@ -11,8 +11,8 @@ use railnet_nic::memory::{Segments, SpaceId};
 use railnet_nic::testing::loopback_gid;
 use railnet_nic::{
     Access, Attributes, Completion, CompletionQueue, Context, Inbound, Key, Mtu, Nic, NicConfig, Operation,
-    OutboundPayload, Path, Payload, Priorities, QueuePairConfig, ReceiveRequest, Remote, SendRequest, Service, Sge,
-    State, Status, Transmit,
+    OutboundPayload, Path, Payload, Priorities, QueuePairConfig, ReceiveRequest, Remote, SendRequest,
+    Service, Sge, State, Status, Transmit,
 };
 use railnet_wire::{HEADROOM, emit_around, icrc, parse_packet};
 
@@ -226,7 +226,8 @@ impl Pair {
         self.packets += u64::from(transmit.payload.length() > 0);
         match (&transmit.payload, self.case.joint) {
             (OutboundPayload::Ghost(runs), _) => {
-                let (network, headers, payload) = (&transmit.network, &transmit.headers, Payload::Ghost(runs));
+                let (network, headers, payload) =
+                    (&transmit.network, &transmit.headers, Payload::Ghost(runs));
                 let inbound = Inbound { network, headers, payload, intact: true };
                 let _ = self.nics[1 - from].receive(&mut cx, &inbound);
             }
@@ -273,7 +274,11 @@ impl Pair {
         loop {
             let count = self.nics[0].poll_cq(self.queues[0], &mut some);
             for completion in &some[..count] {
-                anyhow::ensure!(completion.status == Status::Success, "a benchmark run failed: {}", completion.status);
+                anyhow::ensure!(
+                    completion.status == Status::Success,
+                    "a benchmark run failed: {}",
+                    completion.status
+                );
                 self.done += 1;
                 self.post(completion.work as usize)?;
             }
@@ -382,7 +387,8 @@ fn idle_bytes() -> anyhow::Result<(usize, Option<f64>)> {
     for _ in 0..COUNT {
         nic.create_qp(domain, &QueuePairConfig::new(Service::ReliableConnection, queue))?;
     }
-    let grown = before.zip(resident()).map(|(before, after)| after.saturating_sub(before) as f64 / COUNT as f64);
+    let grown =
+        before.zip(resident()).map(|(before, after)| after.saturating_sub(before) as f64 / COUNT as f64);
     Ok((Nic::IDLE_QUEUE_PAIR_BYTES, grown))
 }
 
@@ -475,18 +481,35 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     if arguments.only.is_none() {
         let gigabytes = |rates: &Rates| Unit::Gigabytes.of(rates);
         let [copy, crc] = bounds(arguments);
-        row(out, "for comparison: memcpy of 4 KiB in cache", "GB/s", spread(&copy, gigabytes), "2 a byte above")?;
-        row(out, "for comparison: ICRC of 4 KiB in cache", "GB/s", spread(&crc, gigabytes), "2 a byte above")?;
+        row(
+            out,
+            "for comparison: memcpy of 4 KiB in cache",
+            "GB/s",
+            spread(&copy, gigabytes),
+            "2 a byte above",
+        )?;
+        row(
+            out,
+            "for comparison: ICRC of 4 KiB in cache",
+            "GB/s",
+            spread(&crc, gigabytes),
+            "2 a byte above",
+        )?;
     }
 
-    writeln!(out, "\nCost of a packet with {MANY} queue pairs, against one queue pair (goal: at most 1.20)\n")?;
+    writeln!(
+        out,
+        "\nCost of a packet with {MANY} queue pairs, against one queue pair (goal: at most 1.20)\n"
+    )?;
     for (name, base, case) in [
         ("WRITE 1 MiB, ghost: one busy", LINES[2].name, Case { queue_pairs: MANY, ..ONE }),
         ("WRITE 1 MiB, ghost: all busy", LINES[2].name, Case { queue_pairs: MANY, active: MANY, ..ONE }),
         ("SEND 64 B, ghost: one busy", LINES[5].name, Case { queue_pairs: MANY, ..SMALL_SEND }),
         ("SEND 64 B, ghost: all busy", LINES[5].name, Case { queue_pairs: MANY, active: MANY, ..SMALL_SEND }),
     ] {
-        let Some((_, base)) = bases.iter().find(|(known, _)| *known == base) else { continue };
+        let Some((_, base)) = bases.iter().find(|(known, _)| *known == base) else {
+            continue;
+        };
         if !wanted(name) {
             continue;
         }

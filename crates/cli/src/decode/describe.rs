@@ -39,10 +39,7 @@ impl Fields {
 
     /// The fields as members of an object.
     pub(super) fn into_json(self) -> Map<String, Value> {
-        self.0
-            .into_iter()
-            .map(|(name, value, _)| (name.to_owned(), value))
-            .collect()
+        self.0.into_iter().map(|(name, value, _)| (name.to_owned(), value)).collect()
     }
 
     fn bare(&mut self, name: &'static str, value: impl Into<Value>, text: impl fmt::Display) {
@@ -62,17 +59,12 @@ impl Fields {
     /// A number that people read in hexadecimal digits.
     fn hexadecimal(&mut self, name: &'static str, value: impl Into<u64>) {
         let value = value.into();
-        self.0
-            .push((name, value.into(), Style::Named(format!("{value:#x}"))));
+        self.0.push((name, value.into(), Style::Named(format!("{value:#x}"))));
     }
 
     /// A number that is only worth a word where it is not the usual one.
     fn unless(&mut self, name: &'static str, value: u16, usual: u16, text: String) {
-        let style = if value == usual {
-            Style::Hidden
-        } else {
-            Style::Named(text)
-        };
+        let style = if value == usual { Style::Hidden } else { Style::Named(text) };
         self.0.push((name, value.into(), style));
     }
 
@@ -83,11 +75,7 @@ impl Fields {
 
     /// Shown in the line only where it holds.
     fn flag(&mut self, name: &'static str, is_set: bool) {
-        let style = if is_set {
-            Style::Bare(name.replace('_', " "))
-        } else {
-            Style::Hidden
-        };
+        let style = if is_set { Style::Bare(name.replace('_', " ")) } else { Style::Hidden };
         self.0.push((name, is_set.into(), style));
     }
 }
@@ -111,11 +99,7 @@ pub(super) fn packet(packet: &Packet, frame: &Result<Frame<'_>, Undecodable>) ->
             fields.bare("reason", error.to_string(), error);
             if packet.is_cut() {
                 let (kept, all) = (packet.bytes.len(), packet.original_length);
-                fields.bare(
-                    "is_cut",
-                    true,
-                    format_args!("(the capture kept {kept} of {all} bytes)"),
-                );
+                fields.bare("is_cut", true, format_args!("(the capture kept {kept} of {all} bytes)"));
             }
         }
         Err(error) => {
@@ -237,11 +221,7 @@ fn describe_extended(fields: &mut Fields, extended: &Extended) {
             describe_deth(fields, deth);
             fields.hexadecimal("immediate", value);
         }
-        Extended::Flush {
-            placement,
-            selectivity,
-            reth,
-        } => {
+        Extended::Flush { placement, selectivity, reth } => {
             fields.decimal("placement", placement);
             fields.decimal("selectivity", selectivity);
             describe_reth(fields, &reth);
@@ -279,11 +259,7 @@ fn describe_connection(fields: &mut Fields, payload: &[u8]) {
         Ok(mad) => mad,
         Err(error) => return fields.bare("mad", error.to_string(), format_args!("MAD: {error}")),
     };
-    fields.bare(
-        "mad",
-        mad.message.name(),
-        format_args!("CM {}", mad.message.name()),
-    );
+    fields.bare("mad", mad.message.name(), format_args!("CM {}", mad.message.name()));
     fields.hexadecimal("transaction", mad.transaction);
     match &mad.message {
         Message::Request(request) => {
@@ -305,11 +281,7 @@ fn describe_connection(fields: &mut Fields, payload: &[u8]) {
         Message::Reject(reject) => {
             describe_ids(fields, reject.local_id, reject.remote_id);
             let reason = reject.reason;
-            fields.bare(
-                "reason",
-                reason.0,
-                format_args!("reason {} ({})", reason.0, reason.name()),
-            );
+            fields.bare("reason", reason.0, format_args!("reason {} ({})", reason.0, reason.name()));
         }
         Message::MessageReceived(received) => {
             describe_ids(fields, received.local_id, received.remote_id);
@@ -343,10 +315,7 @@ fn describe_ids(fields: &mut Fields, local: u32, remote: u32) {
 /// The addresses in the private data, where the connection is one of RDMA CM.
 fn describe_cma(fields: &mut Fields, header: Result<CmaHeader, Malformed>) {
     if let Ok(header) = header {
-        fields.text(
-            "from",
-            std::net::SocketAddr::new(header.source, header.source_port),
-        );
+        fields.text("from", std::net::SocketAddr::new(header.source, header.source_port));
         fields.text("to", header.target);
     }
 }

@@ -35,12 +35,7 @@ fn wide(dtype: DataType, bits: u64) -> i128 {
 }
 
 fn integers() -> impl Strategy<Value = DataType> {
-    prop::sample::select(
-        DataType::ALL
-            .into_iter()
-            .filter(|dtype| !dtype.is_float())
-            .collect::<Vec<_>>(),
-    )
+    prop::sample::select(DataType::ALL.into_iter().filter(|dtype| !dtype.is_float()).collect::<Vec<_>>())
 }
 
 /// A small float format, written down again: exponent bits, mantissa bits, the largest finite code, what is beyond.
@@ -83,10 +78,7 @@ fn nearest(dtype: DataType, values: &[f64], number: f64) -> u64 {
     } else if high == 0 {
         0
     } else {
-        let (below, above) = (
-            magnitude - values[high as usize - 1],
-            values[high as usize] - magnitude,
-        );
+        let (below, above) = (magnitude - values[high as usize - 1], values[high as usize] - magnitude);
         let is_low = below < above || (below <= above && high % 2 == 1);
         if is_low { high - 1 } else { high }
     };
@@ -98,11 +90,7 @@ fn small_reference(dtype: DataType, values: &[f64], op: ReduceOp, left: u64, rig
     let (exponent_bits, mantissa_bits, ..) = layout(dtype);
     let sign = 1_u64 << (exponent_bits + mantissa_bits);
     let value = |code: u64| {
-        if code & sign == 0 {
-            values[code as usize]
-        } else {
-            -values[(code - sign) as usize]
-        }
+        if code & sign == 0 { values[code as usize] } else { -values[(code - sign) as usize] }
     };
     let (a, b) = (value(left), value(right));
     let number = match op {
@@ -143,18 +131,8 @@ fn integers_wrap() {
 #[test]
 fn nan_loses_against_a_number_and_wins_against_none() {
     let one = [
-        (
-            DataType::F64,
-            1_f64.to_bits(),
-            0x7ff8_0000_0000_0000,
-            0xfff0_0000_0000_0001,
-        ),
-        (
-            DataType::F32,
-            u64::from(1_f32.to_bits()),
-            0x7fc0_0000,
-            0xff80_0001,
-        ),
+        (DataType::F64, 1_f64.to_bits(), 0x7ff8_0000_0000_0000, 0xfff0_0000_0000_0001),
+        (DataType::F32, u64::from(1_f32.to_bits()), 0x7fc0_0000, 0xff80_0001),
         (DataType::F16, 0x3c00, 0x7e00, 0xfc01),
         (DataType::Bf16, 0x3f80, 0x7fc0, 0xff81),
         (DataType::F8E4M3, 0x38, 0x7f, 0xff),
@@ -190,16 +168,10 @@ fn averages_divide_at_the_end() {
         finish(dtype, ReduceOp::Average, ranks, &mut buffer).unwrap();
         bits(&buffer)
     };
-    assert_eq!(
-        finished(DataType::F32, 3_f32.to_bits().into(), 2),
-        u64::from(1.5_f32.to_bits())
-    );
+    assert_eq!(finished(DataType::F32, 3_f32.to_bits().into(), 2), u64::from(1.5_f32.to_bits()));
     assert_eq!(finished(DataType::F16, 0x4200, 2), 0x3e00);
     // -7 / 2 is -3, and 200 ranks are more than an i8 can count.
-    assert_eq!(
-        finished(DataType::I8, (-7_i8) as u8 as u64, 2),
-        (-3_i8) as u8 as u64
-    );
+    assert_eq!(finished(DataType::I8, (-7_i8) as u8 as u64, 2), (-3_i8) as u8 as u64);
     assert_eq!(finished(DataType::I8, (-100_i8) as u8 as u64, 200), 0);
     assert_eq!(finished(DataType::U64, u64::MAX, 1), u64::MAX);
     assert_eq!(finished(DataType::I64, i64::MIN as u64, 1), i64::MIN as u64);
@@ -213,11 +185,7 @@ fn pre_multiplied_sums_multiply_each_contribution() {
         let mut buffer = element(2.0).to_le_bytes()[..dtype.size()].to_vec();
         prepare(dtype, op, &mut buffer).unwrap();
         assert_eq!(bits(&buffer), element(6.0), "{dtype}");
-        assert_eq!(
-            reduced(dtype, op, element(6.0), element(1.0)),
-            element(7.0),
-            "{dtype}"
-        );
+        assert_eq!(reduced(dtype, op, element(6.0), element(1.0)), element(7.0), "{dtype}");
         finish(dtype, op, 2, &mut buffer).unwrap();
         assert_eq!(bits(&buffer), element(6.0), "{dtype}");
     }
@@ -239,24 +207,12 @@ fn only_the_operations_that_need_it_touch_a_buffer_before_and_after() {
 fn wrong_buffers_are_refused_and_left_alone() {
     let mut six = [1; 6];
     let error = reduce(DataType::F32, ReduceOp::Sum, &mut six, &[0; 5]).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "cannot reduce 5 bytes into 6 bytes: the lengths differ"
-    );
+    assert_eq!(error.to_string(), "cannot reduce 5 bytes into 6 bytes: the lengths differ");
     let error = reduce(DataType::F32, ReduceOp::Sum, &mut six, &[0; 6]).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "6 bytes are no whole number of f32 elements of 4 bytes"
-    );
+    assert_eq!(error.to_string(), "6 bytes are no whole number of f32 elements of 4 bytes");
     let op = ReduceOp::PreMulSum(Scalar::from_f32(DataType::F16, 1.0));
-    assert!(matches!(
-        prepare(DataType::Bf16, op, &mut six),
-        Err(ReduceError::ScalarType { .. })
-    ));
-    assert_eq!(
-        finish(DataType::I16, ReduceOp::Average, 0, &mut six),
-        Err(ReduceError::NoRanks)
-    );
+    assert!(matches!(prepare(DataType::Bf16, op, &mut six), Err(ReduceError::ScalarType { .. })));
+    assert_eq!(finish(DataType::I16, ReduceOp::Average, 0, &mut six), Err(ReduceError::NoRanks));
     assert_eq!(six, [1; 6]);
 }
 

@@ -173,11 +173,7 @@ impl Dcqcn {
             None => (timer, timer.saturating_sub(1)),
         };
         if lowest > recovery {
-            let steps = u64::from(if parameters.increase_bytes.is_some() {
-                lowest - recovery
-            } else {
-                1
-            });
+            let steps = u64::from(if parameters.increase_bytes.is_some() { lowest - recovery } else { 1 });
             self.target += parameters.hyper.as_bps() * steps;
         } else if highest > recovery {
             self.target += parameters.additive.as_bps();
@@ -290,16 +286,8 @@ impl CongestionControl for Dcqcn {
     }
 
     fn next_timer(&self) -> Time {
-        let clocks = if self.is_limited {
-            self.alpha_due.min(self.increase_due)
-        } else {
-            Time::NEVER
-        };
-        if self.cut_waits {
-            clocks.min(self.decrease_due)
-        } else {
-            clocks
-        }
+        let clocks = if self.is_limited { self.alpha_due.min(self.increase_due) } else { Time::NEVER };
+        if self.cut_waits { clocks.min(self.decrease_due) } else { clocks }
     }
 
     #[inline]
@@ -357,18 +345,13 @@ mod tests {
             assert_eq!(rate(&state), expected, "step {step}");
         }
         run_until(&mut state, &parameters, second + Span::from_us(55) * 6);
-        assert_eq!(
-            rate(&state),
-            (expected + target + parameters.additive.as_bps()).div_ceil(2)
-        );
+        assert_eq!(rate(&state), (expected + target + parameters.additive.as_bps()).div_ceil(2));
     }
 
     #[test]
     fn hyper_increase_needs_both_timer_and_bytes() {
-        let parameters = DcqcnParameters {
-            increase_bytes: Some(Bytes(1_000)),
-            ..DcqcnParameters::paper(LINE)
-        };
+        let parameters =
+            DcqcnParameters { increase_bytes: Some(Bytes(1_000)), ..DcqcnParameters::paper(LINE) };
         let mut state = Dcqcn::new(&parameters, LINE);
         let start = Time::ZERO + Span::from_us(100);
         for cut in 0..8 {

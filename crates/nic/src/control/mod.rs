@@ -91,32 +91,24 @@ impl Controller {
 
     #[inline]
     pub(crate) fn on_sent(&mut self, config: &ControlConfig, now: Time, bytes: Bytes) {
-        dispatch!(self, config, |state, parameters| state
-            .on_sent(parameters, now, bytes));
+        dispatch!(self, config, |state, parameters| state.on_sent(parameters, now, bytes));
     }
 
     #[inline]
     pub(crate) fn on_ack(&mut self, config: &ControlConfig, now: Time, acknowledged: &Acknowledged) {
-        dispatch!(self, config, |state, parameters| state.on_ack(
-            parameters,
-            now,
-            acknowledged
-        ));
+        dispatch!(self, config, |state, parameters| state.on_ack(parameters, now, acknowledged));
     }
 
     pub(crate) fn on_notification(&mut self, config: &ControlConfig, now: Time) {
-        dispatch!(self, config, |state, parameters| state
-            .on_notification(parameters, now));
+        dispatch!(self, config, |state, parameters| state.on_notification(parameters, now));
     }
 
     pub(crate) fn on_timeout(&mut self, config: &ControlConfig, now: Time) {
-        dispatch!(self, config, |state, parameters| state
-            .on_timeout(parameters, now));
+        dispatch!(self, config, |state, parameters| state.on_timeout(parameters, now));
     }
 
     pub(crate) fn handle_timer(&mut self, config: &ControlConfig, now: Time) {
-        dispatch!(self, config, |state, parameters| state
-            .handle_timer(parameters, now));
+        dispatch!(self, config, |state, parameters| state.handle_timer(parameters, now));
     }
 
     #[inline]

@@ -19,11 +19,7 @@ pub struct GhostMemory {
 impl GhostMemory {
     /// Blank memory of `length` bytes.
     pub fn new(length: u64) -> Self {
-        Self {
-            runs: vec![(0, GhostTag::BLANK)],
-            length,
-            cursor: 0,
-        }
+        Self { runs: vec![(0, GhostTag::BLANK)], length, cursor: 0 }
     }
 
     /// How many bytes it stands for.
@@ -60,13 +56,10 @@ impl GhostMemory {
         while offset < end {
             let stop = self.end_of(index).min(end);
             let (start, tag) = self.runs[index];
-            let run = GhostRun {
-                tag: tag.advanced(offset - start),
-                length: (stop - offset) as u32,
-            };
+            let run = GhostRun { tag: tag.advanced(offset - start), length: (stop - offset) as u32 };
             match out.last_mut() {
                 Some(last) if last.tag.advanced(u64::from(last.length)) == run.tag => {
-                    last.length += run.length
+                    last.length += run.length;
                 }
                 _ => out.push(run),
             }
@@ -119,16 +112,8 @@ impl GhostMemory {
         if !joins_left {
             fresh.push((offset, tag));
         }
-        let grown = if joins_left {
-            left.expect("it joins").0
-        } else {
-            offset
-        };
-        let grown_tag = if joins_left {
-            left.expect("it joins").1
-        } else {
-            tag
-        };
+        let grown = if joins_left { left.expect("it joins").0 } else { offset };
+        let grown_tag = if joins_left { left.expect("it joins").1 } else { tag };
         let (last_start, last_tag) = self.runs[last];
         let mut remove_to = last + 1;
         if end < self.end_of(last) {
@@ -166,10 +151,7 @@ mod tests {
         let mut memory = GhostMemory::new(1 << 20);
         for round in 1..4u128 {
             for packet in 0..256u64 {
-                let run = GhostRun {
-                    tag: tag(round, 77 + packet * 4096),
-                    length: 4096,
-                };
+                let run = GhostRun { tag: tag(round, 77 + packet * 4096), length: 4096 };
                 memory.write(packet * 4096, run);
             }
             assert_eq!(memory.run_count(), 1);

@@ -124,13 +124,7 @@ impl Memory for Segments {
             (Contents::Bytes(bytes), offset) => bytes[offset as usize..][..data.len()].copy_from_slice(data),
             // Which contribution real bytes stand for cannot be known.
             (Contents::Ghost(ghost), offset) => {
-                ghost.write(
-                    offset,
-                    GhostRun {
-                        tag: GhostTag::POISON,
-                        length: data.len() as u32,
-                    },
-                );
+                ghost.write(offset, GhostRun { tag: GhostTag::POISON, length: data.len() as u32 });
             }
         }
     }
@@ -138,10 +132,7 @@ impl Memory for Segments {
     #[inline]
     fn read_ghost(&self, space: SpaceId, address: u64, length: u32, out: &mut GhostRuns) {
         match self.at(space, address) {
-            (Contents::Bytes(_), _) => out.push(GhostRun {
-                tag: GhostTag::POISON,
-                length,
-            }),
+            (Contents::Bytes(_), _) => out.push(GhostRun { tag: GhostTag::POISON, length }),
             (Contents::Ghost(ghost), offset) => ghost.read(offset, length, out),
         }
     }
@@ -150,10 +141,7 @@ impl Memory for Segments {
     fn write_ghost(&mut self, space: SpaceId, address: u64, run: GhostRun) {
         match self.at_mut(space, address) {
             (Contents::Bytes(bytes), offset) => {
-                for (index, byte) in bytes[offset as usize..][..run.length as usize]
-                    .iter_mut()
-                    .enumerate()
-                {
+                for (index, byte) in bytes[offset as usize..][..run.length as usize].iter_mut().enumerate() {
                     *byte = run.tag.pattern(index as u64);
                 }
             }

@@ -13,11 +13,7 @@ pub struct GoBackN {
 
 impl LossRecovery for GoBackN {
     fn on_gap(&mut self, _expected: Psn, _arrived: Psn) -> Gap {
-        if std::mem::replace(&mut self.asked, true) {
-            Gap::Drop
-        } else {
-            Gap::Nak
-        }
+        if std::mem::replace(&mut self.asked, true) { Gap::Drop } else { Gap::Nak }
     }
 
     #[inline]

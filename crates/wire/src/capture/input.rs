@@ -42,10 +42,7 @@ pub(super) struct Input<R> {
 
 impl<R: Read> Input<R> {
     pub(super) fn new(read: R) -> Self {
-        Self {
-            read: BufReader::new(read),
-            offset: 0,
-        }
+        Self { read: BufReader::new(read), offset: 0 }
     }
 
     /// Bytes read so far.
@@ -76,27 +73,17 @@ impl<R: Read> Input<R> {
     /// The next `length` bytes. Memory grows with what is there, not with what a length field promises.
     pub(super) fn bytes(&mut self, length: usize, what: &'static str) -> Result<Vec<u8>, CaptureError> {
         let mut bytes = Vec::new();
-        if self.fill(length, &mut bytes)? == length {
-            Ok(bytes)
-        } else {
-            Err(self.truncated(what))
-        }
+        if self.fill(length, &mut bytes)? == length { Ok(bytes) } else { Err(self.truncated(what)) }
     }
 
     fn fill(&mut self, length: usize, bytes: &mut Vec<u8>) -> Result<usize, CaptureError> {
         let read = (&mut self.read).take(length as u64).read_to_end(bytes);
-        let count = read.map_err(|source| CaptureError::Read {
-            offset: self.offset,
-            source,
-        })?;
+        let count = read.map_err(|source| CaptureError::Read { offset: self.offset, source })?;
         self.offset += count as u64;
         Ok(count)
     }
 
     fn truncated(&self, what: &'static str) -> CaptureError {
-        CaptureError::Truncated {
-            offset: self.offset,
-            what,
-        }
+        CaptureError::Truncated { offset: self.offset, what }
     }
 }

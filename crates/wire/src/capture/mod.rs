@@ -273,22 +273,14 @@ impl<R: Read> Reader<R> {
             Format::Pcapng(pcapng::State::begin(&mut input)?)
         } else if let Some((order, precision)) = pcap::recognise(magic) {
             let state = pcap::State::begin(&mut input, order, precision)?;
-            interfaces.push(Interface {
-                name: None,
-                link_type: state.link_type,
-            });
+            interfaces.push(Interface { name: None, link_type: state.link_type });
             Format::Pcap(state)
         } else if magic.starts_with(&[0x1f, 0x8b]) {
             return Err(CaptureError::Compressed);
         } else {
             return Err(CaptureError::NotACapture(magic));
         };
-        Ok(Self {
-            input,
-            format,
-            interfaces,
-            has_ended: false,
-        })
+        Ok(Self { input, format, interfaces, has_ended: false })
     }
 
     /// The next packet; `None` at the end of the file.
@@ -326,10 +318,7 @@ mod tests {
     fn timestamps_carry_and_subtract() {
         let time = Timestamp::new(1, 2 * PICOSECONDS_PER_SECOND + 5);
         assert_eq!((time.seconds(), time.picoseconds()), (3, 5));
-        assert_eq!(
-            time.since(Timestamp::new(2, PICOSECONDS_PER_SECOND - 1)),
-            Span::from_ps(6)
-        );
+        assert_eq!(time.since(Timestamp::new(2, PICOSECONDS_PER_SECOND - 1)), Span::from_ps(6));
         assert_eq!(Timestamp::default().since(time), Span::ZERO);
         assert_eq!(time.ticks(9), Some(3_000_000_000));
         assert_eq!(Timestamp::new(u64::MAX, 0).ticks(12), None);

@@ -49,13 +49,11 @@ impl Precision {
 
 /// What the first four bytes of a file say about it.
 pub(super) fn recognise(magic: [u8; 4]) -> Option<(ByteOrder, Precision)> {
-    [ByteOrder::Little, ByteOrder::Big]
-        .into_iter()
-        .find_map(|order| match order.u32(magic) {
-            MAGIC_MICROSECONDS => Some((order, Precision::Microseconds)),
-            MAGIC_NANOSECONDS => Some((order, Precision::Nanoseconds)),
-            _ => None,
-        })
+    [ByteOrder::Little, ByteOrder::Big].into_iter().find_map(|order| match order.u32(magic) {
+        MAGIC_MICROSECONDS => Some((order, Precision::Microseconds)),
+        MAGIC_NANOSECONDS => Some((order, Precision::Nanoseconds)),
+        _ => None,
+    })
 }
 
 #[derive(Debug)]
@@ -73,24 +71,13 @@ impl State {
         precision: Precision,
     ) -> Result<Self, CaptureError> {
         let raw: [u8; 20] = input.array("the file header")?;
-        let (major, minor) = (
-            order.u16(take(&raw, field::MAJOR)),
-            order.u16(take(&raw, field::MINOR)),
-        );
+        let (major, minor) = (order.u16(take(&raw, field::MAJOR)), order.u16(take(&raw, field::MINOR)));
         if major != MAJOR {
-            return Err(CaptureError::Version {
-                format: "pcap",
-                major,
-                minor,
-            });
+            return Err(CaptureError::Version { format: "pcap", major, minor });
         }
         // The upper bits tell of a frame check sequence, which nothing here has.
         let link_type = LinkType(order.u32(take(&raw, field::LINK_TYPE)) as u16);
-        Ok(Self {
-            order,
-            precision,
-            link_type,
-        })
+        Ok(Self { order, precision, link_type })
     }
 
     pub(super) fn next_packet<R: Read>(&self, input: &mut Input<R>) -> Result<Option<Packet>, CaptureError> {
@@ -102,13 +89,7 @@ impl State {
         let kept = number(field::KEPT);
         if kept as usize > PACKET_BYTES_MAX {
             let (stated, most) = (kept.into(), PACKET_BYTES_MAX as u64);
-            return Err(CaptureError::Length {
-                offset,
-                what: "the packet length",
-                stated,
-                least: 0,
-                most,
-            });
+            return Err(CaptureError::Length { offset, what: "the packet length", stated, least: 0, most });
         }
         let fraction = u64::from(number(field::FRACTION)) * self.precision.picoseconds();
         Ok(Some(Packet {

@@ -72,11 +72,7 @@ struct Block {
 impl State {
     /// Reads the first section header, after its type.
     pub(super) fn begin<R: Read>(input: &mut Input<R>) -> Result<Self, CaptureError> {
-        let mut state = Self {
-            order: ByteOrder::Little,
-            clocks: Vec::new(),
-            snap_length: 0,
-        };
+        let mut state = Self { order: ByteOrder::Little, clocks: Vec::new(), snap_length: 0 };
         let offset = input.offset() - 4;
         state.section(input, offset)?;
         Ok(state)
@@ -98,11 +94,7 @@ impl State {
                 continue;
             }
             let kind = self.order.u32(kind);
-            let block = Block {
-                kind,
-                offset,
-                body: self.body(input, offset)?,
-            };
+            let block = Block { kind, offset, body: self.body(input, offset)? };
             match block.kind {
                 INTERFACE => self.interface(&block, interfaces)?,
                 ENHANCED_PACKET | OLD_PACKET => return self.packet(&block, interfaces).map(Some),
@@ -125,11 +117,7 @@ impl State {
         let body = self.rest(input, offset, length, 12)?;
         let (major, minor) = (self.order.u16(take(&body, 0)), self.order.u16(take(&body, 2)));
         if major != MAJOR {
-            return Err(CaptureError::Version {
-                format: "pcapng",
-                major,
-                minor,
-            });
+            return Err(CaptureError::Version { format: "pcapng", major, minor });
         }
         Ok(())
     }
@@ -147,13 +135,7 @@ impl State {
         if (least..=BLOCK_BYTES_MAX).contains(&length) && length.is_multiple_of(4) {
             return Ok(length);
         }
-        Err(length_error(
-            offset,
-            "a block length",
-            stated.into(),
-            least,
-            BLOCK_BYTES_MAX,
-        ))
+        Err(length_error(offset, "a block length", stated.into(), least, BLOCK_BYTES_MAX))
     }
 
     /// The rest of a block of which `done` bytes are read, less the length at its end.
@@ -167,13 +149,7 @@ impl State {
         let body = input.bytes(length - done - 4, "a block")?;
         let again = self.order.u32(input.array("a block")?) as usize;
         if again != length {
-            return Err(length_error(
-                offset,
-                "the second length of a block",
-                again as u64,
-                length,
-                length,
-            ));
+            return Err(length_error(offset, "the second length of a block", again as u64, length, length));
         }
         Ok(body)
     }
@@ -183,19 +159,10 @@ impl State {
         block.need(FIXED)?;
         if interfaces.len() == INTERFACES_MAX {
             let stated = INTERFACES_MAX as u64 + 1;
-            return Err(length_error(
-                block.offset,
-                "the count of interfaces",
-                stated,
-                0,
-                INTERFACES_MAX,
-            ));
+            return Err(length_error(block.offset, "the count of interfaces", stated, 0, INTERFACES_MAX));
         }
         let mut name = None;
-        let mut clock = Clock {
-            resolution: Clock::MICROSECONDS,
-            offset_seconds: 0,
-        };
+        let mut clock = Clock { resolution: Clock::MICROSECONDS, offset_seconds: 0 };
         self.options(block, FIXED, |code, value| match (code, value) {
             (INTERFACE_NAME, _) => name = Some(String::from_utf8_lossy(value).into_owned()),
             (TIME_RESOLUTION, &[resolution]) => clock.resolution = resolution,
@@ -210,10 +177,7 @@ impl State {
             self.snap_length = self.order.u32(take(&block.body, 4));
         }
         self.clocks.push(clock);
-        interfaces.push(Interface {
-            name,
-            link_type: LinkType(self.order.u16(take(&block.body, 0))),
-        });
+        interfaces.push(Interface { name, link_type: LinkType(self.order.u16(take(&block.body, 0))) });
         Ok(())
     }
 
@@ -251,21 +215,11 @@ impl State {
         let known = described(block, 0, interfaces)?;
         let original_length = self.order.u32(take(&block.body, 0));
         // It has no length of its own: what the interface keeps of such a packet.
-        let kept = if self.snap_length == 0 {
-            original_length
-        } else {
-            original_length.min(self.snap_length)
-        };
+        let kept =
+            if self.snap_length == 0 { original_length } else { original_length.min(self.snap_length) };
         let bytes = block.data(FIXED, kept as usize)?;
         let link_type = known.link_type;
-        Ok(Packet {
-            timestamp: None,
-            interface: 0,
-            link_type,
-            bytes,
-            original_length,
-            comments: Vec::new(),
-        })
+        Ok(Packet { timestamp: None, interface: 0, link_type, bytes, original_length, comments: Vec::new() })
     }
 
     /// Walks the options at the end of a block.
@@ -283,13 +237,7 @@ impl State {
             }
             let length = usize::from(length);
             let Some(value) = after.get(..length) else {
-                return Err(length_error(
-                    block.offset,
-                    "an option length",
-                    length as u64,
-                    0,
-                    after.len(),
-                ));
+                return Err(length_error(block.offset, "an option length", length as u64, 0, after.len()));
             };
             found(code, value);
             rest = after.get(length.next_multiple_of(4)..).unwrap_or_default();
@@ -306,13 +254,7 @@ impl Block {
         }
         let stated = (self.body.len() + BLOCK_OVERHEAD) as u64;
         let least = fixed + BLOCK_OVERHEAD;
-        Err(length_error(
-            self.offset,
-            "a block length",
-            stated,
-            least,
-            BLOCK_BYTES_MAX,
-        ))
+        Err(length_error(self.offset, "a block length", stated, least, BLOCK_BYTES_MAX))
     }
 
     /// The packet in it.
@@ -320,13 +262,7 @@ impl Block {
         let there = &self.body[start..];
         match there.get(..length) {
             Some(data) => Ok(data.to_vec()),
-            None => Err(length_error(
-                self.offset,
-                "the packet length",
-                length as u64,
-                0,
-                there.len(),
-            )),
+            None => Err(length_error(self.offset, "the packet length", length as u64, 0, there.len())),
         }
     }
 }
@@ -336,21 +272,13 @@ fn described<'a>(
     interface: u32,
     interfaces: &'a [Interface],
 ) -> Result<&'a Interface, CaptureError> {
-    interfaces
-        .get(interface as usize)
-        .ok_or(CaptureError::UnknownInterface {
-            offset: block.offset,
-            interface,
-            known: interfaces.len(),
-        })
+    interfaces.get(interface as usize).ok_or(CaptureError::UnknownInterface {
+        offset: block.offset,
+        interface,
+        known: interfaces.len(),
+    })
 }
 
 fn length_error(offset: u64, what: &'static str, stated: u64, least: usize, most: usize) -> CaptureError {
-    CaptureError::Length {
-        offset,
-        what,
-        stated,
-        least: least as u64,
-        most: most as u64,
-    }
+    CaptureError::Length { offset, what, stated, least: least as u64, most: most as u64 }
 }

@@ -34,10 +34,7 @@ impl<W: Write> PcapngWriter<W> {
         body.extend(0_u16.to_le_bytes());
         // The length of the section is not known yet.
         body.extend(u64::MAX.to_le_bytes());
-        let mut writer = Self {
-            write,
-            digits: Vec::new(),
-        };
+        let mut writer = Self { write, digits: Vec::new() };
         writer.block(SECTION, &body)?;
         Ok(writer)
     }

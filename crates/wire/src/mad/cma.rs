@@ -32,13 +32,8 @@ impl CmaHeader {
     /// Reads the header at the front of private data.
     pub fn parse(private: &[u8]) -> Result<Self, Malformed> {
         let raw: &[u8; Self::LENGTH] = header(private, Layer::CmaPrivate)?;
-        let wrong = |field, value: u8| {
-            Err(Malformed::Field {
-                layer: Layer::CmaPrivate,
-                field,
-                value: value.into(),
-            })
-        };
+        let wrong =
+            |field, value: u8| Err(Malformed::Field { layer: Layer::CmaPrivate, field, value: value.into() });
         if raw[field::VERSION] != 0 {
             return wrong("version", raw[field::VERSION]);
         }

@@ -89,11 +89,7 @@ impl MadHeader {
         };
         if parsed.base_version != Self::BASE_VERSION {
             let value = parsed.base_version.into();
-            return Err(Malformed::Field {
-                layer: Layer::Mad,
-                field: "BaseVersion",
-                value,
-            });
+            return Err(Malformed::Field { layer: Layer::Mad, field: "BaseVersion", value });
         }
         Ok(parsed)
     }
@@ -200,13 +196,8 @@ impl ConnectionMad {
     /// Reads the payload of a packet for queue pair 1.
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
         let head = MadHeader::parse(bytes)?;
-        let wrong = |field, value: u8| {
-            Err(Malformed::Field {
-                layer: Layer::Mad,
-                field,
-                value: value.into(),
-            })
-        };
+        let wrong =
+            |field, value: u8| Err(Malformed::Field { layer: Layer::Mad, field, value: value.into() });
         if head.class != MadHeader::CLASS_CM {
             return wrong("MgmtClass", head.class);
         }
@@ -217,10 +208,7 @@ impl ConnectionMad {
             return wrong("Method", head.method);
         }
         let body = header(&bytes[MadHeader::LENGTH..], Layer::ConnectionManagement)?;
-        Ok(Self {
-            transaction: head.transaction,
-            message: Message::read(head.attribute, body)?,
-        })
+        Ok(Self { transaction: head.transaction, message: Message::read(head.attribute, body)? })
     }
 
     /// The datagram as bytes.

@@ -56,11 +56,7 @@ impl ServiceId {
     /// Protocol and port, where it is the service of one.
     pub const fn as_ip(self) -> Option<(u8, u16)> {
         let prefix_matches = self.0 & !0x00ff_ffff == Self::IP_PREFIX;
-        if prefix_matches {
-            Some(((self.0 >> 16) as u8, self.0 as u16))
-        } else {
-            None
-        }
+        if prefix_matches { Some(((self.0 >> 16) as u8, self.0 as u16)) } else { None }
     }
 }
 
@@ -119,11 +115,7 @@ impl Path {
         put_u16(raw, path::REMOTE_LID, self.remote_lid);
         put(raw, path::LOCAL_GID, self.local_gid.0);
         put(raw, path::REMOTE_GID, self.remote_gid.0);
-        put_u32(
-            raw,
-            path::FLOW_LABEL,
-            self.flow_label << 12 | u32::from(to_bits(self.rate, 0, 6)),
-        );
+        put_u32(raw, path::FLOW_LABEL, self.flow_label << 12 | u32::from(to_bits(self.rate, 0, 6)));
         raw[path::TRAFFIC_CLASS] = self.traffic_class;
         raw[path::HOP_LIMIT] = self.hop_limit;
         raw[path::SERVICE_LEVEL] =

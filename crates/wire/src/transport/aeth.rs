@@ -87,10 +87,7 @@ impl Part for Aeth {
     const LENGTH: usize = 4;
 
     fn read(raw: &[u8]) -> Self {
-        Self {
-            syndrome: Syndrome::from_byte(raw[field::SYNDROME]),
-            msn: u24_at(raw, field::MSN),
-        }
+        Self { syndrome: Syndrome::from_byte(raw[field::SYNDROME]), msn: u24_at(raw, field::MSN) }
     }
 
     fn write(&self, raw: &mut [u8]) {

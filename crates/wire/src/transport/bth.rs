@@ -60,11 +60,7 @@ impl Bth {
         // IBTA 9.6: a packet of another transport version is dropped. Reserved bits are not looked at.
         if flags & VERSION_MASK != 0 {
             let value = (flags & VERSION_MASK).into();
-            return Err(Malformed::Field {
-                layer: Layer::BaseTransport,
-                field: "TVer",
-                value,
-            });
+            return Err(Malformed::Field { layer: Layer::BaseTransport, field: "TVer", value });
         }
         let bth = Self {
             opcode,

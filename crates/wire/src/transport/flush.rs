@@ -28,10 +28,6 @@ impl Part for Flush {
 
     fn write(&self, raw: &mut [u8]) {
         let selectivity = u32::from(self.selectivity) & SELECTIVITY_MASK;
-        put_u32(
-            raw,
-            0,
-            selectivity << SELECTIVITY_SHIFT | u32::from(self.placement) & PLACEMENT_MASK,
-        );
+        put_u32(raw, 0, selectivity << SELECTIVITY_SHIFT | u32::from(self.placement) & PLACEMENT_MASK);
     }
 }

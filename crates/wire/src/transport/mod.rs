@@ -197,15 +197,8 @@ impl Extended {
             Layout::Deth => Self::Deth(rest.part()?),
             Layout::DethImmediate => Self::DethImmediate(rest.part()?, rest.part::<Immediate>()?.0),
             Layout::Flush => {
-                let Flush {
-                    placement,
-                    selectivity,
-                } = rest.part()?;
-                Self::Flush {
-                    placement,
-                    selectivity,
-                    reth: rest.part()?,
-                }
+                let Flush { placement, selectivity } = rest.part()?;
+                Self::Flush { placement, selectivity, reth: rest.part()? }
             }
             Layout::Cnp => {
                 let cnp::Reserved = rest.part()?;
@@ -227,18 +220,9 @@ impl Extended {
             Self::Atomic(atomic) => atomic.write(out),
             Self::Deth(deth) => deth.write(out),
             Self::DethImmediate(deth, value) => pair(&deth, &Immediate(value), out),
-            Self::Flush {
-                placement,
-                selectivity,
-                reth,
-            } => pair(
-                &Flush {
-                    placement,
-                    selectivity,
-                },
-                &reth,
-                out,
-            ),
+            Self::Flush { placement, selectivity, reth } => {
+                pair(&Flush { placement, selectivity }, &reth, out);
+            }
             Self::Cnp => cnp::Reserved.write(out),
         }
     }
@@ -286,11 +270,7 @@ impl Headers {
         let (bth, pad) = Bth::parse(bytes)?;
         let layout = bth.opcode.layout();
         let extended = Extended::parse(layout, &bytes[Bth::LENGTH..])?;
-        Ok(ParsedHeaders {
-            headers: Self { bth, extended },
-            length: Bth::LENGTH + layout.length(),
-            pad,
-        })
+        Ok(ParsedHeaders { headers: Self { bth, extended }, length: Bth::LENGTH + layout.length(), pad })
     }
 
     /// Bytes of the headers.
@@ -306,12 +286,7 @@ impl Headers {
     /// Writes the headers to the front of `out`, for a payload that ends in `pad` bytes of padding.
     #[inline]
     pub fn emit(&self, out: &mut [u8], pad: usize) {
-        debug_assert!(
-            self.are_consistent(),
-            "{:?} does not go with {:?}",
-            self.extended,
-            self.bth.opcode
-        );
+        debug_assert!(self.are_consistent(), "{:?} does not go with {:?}", self.extended, self.bth.opcode);
         let (base, extended) = out[..self.length()].split_at_mut(Bth::LENGTH);
         base.copy_from_slice(&self.bth.to_bytes(pad));
         self.extended.emit(extended);

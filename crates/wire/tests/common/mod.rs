@@ -23,10 +23,7 @@ pub(crate) fn golden() -> Vec<(String, Vec<Packet>)> {
         .collect();
     paths.sort();
     let read = |path: PathBuf| {
-        let packets = Reader::new(std::fs::File::open(&path).unwrap())
-            .unwrap()
-            .map(Result::unwrap)
-            .collect();
+        let packets = Reader::new(std::fs::File::open(&path).unwrap()).unwrap().map(Result::unwrap).collect();
         (path.file_stem().unwrap().to_string_lossy().into_owned(), packets)
     };
     paths.into_iter().map(read).collect()
@@ -39,12 +36,8 @@ pub(crate) fn representative() -> Vec<Vec<u8>> {
     for (name, packets) in golden() {
         for packet in packets {
             let opcode_at = if packet.bytes[12] == 8 { 42 } else { 62 };
-            let key = (
-                name.starts_with("cm_"),
-                opcode_at,
-                packet.bytes[opcode_at],
-                packet.bytes[opcode_at + 1],
-            );
+            let key =
+                (name.starts_with("cm_"), opcode_at, packet.bytes[opcode_at], packet.bytes[opcode_at + 1]);
             if packet.bytes.len() < 400 && seen.insert(key) {
                 frames.push(packet.bytes);
             }
@@ -83,24 +76,20 @@ fn extended(layout: Layout) -> BoxedStrategy<Extended> {
         Layout::Immediate => any::<u32>().prop_map(Extended::Immediate).boxed(),
         Layout::Invalidate => any::<u32>().prop_map(Extended::Invalidate).boxed(),
         Layout::Reth => reth().prop_map(Extended::Reth).boxed(),
-        Layout::RethImmediate => (reth(), any::<u32>())
-            .prop_map(|(reth, value)| Extended::RethImmediate(reth, value))
-            .boxed(),
+        Layout::RethImmediate => {
+            (reth(), any::<u32>()).prop_map(|(reth, value)| Extended::RethImmediate(reth, value)).boxed()
+        }
         Layout::Aeth => aeth().prop_map(Extended::Aeth).boxed(),
-        Layout::AtomicAck => (aeth(), any::<u64>())
-            .prop_map(|(aeth, value)| Extended::AtomicAck(aeth, value))
-            .boxed(),
+        Layout::AtomicAck => {
+            (aeth(), any::<u64>()).prop_map(|(aeth, value)| Extended::AtomicAck(aeth, value)).boxed()
+        }
         Layout::Atomic => atomic().prop_map(Extended::Atomic).boxed(),
         Layout::Deth => deth().prop_map(Extended::Deth).boxed(),
-        Layout::DethImmediate => (deth(), any::<u32>())
-            .prop_map(|(deth, value)| Extended::DethImmediate(deth, value))
-            .boxed(),
+        Layout::DethImmediate => {
+            (deth(), any::<u32>()).prop_map(|(deth, value)| Extended::DethImmediate(deth, value)).boxed()
+        }
         Layout::Flush => (0..16u8, 0..4u8, reth())
-            .prop_map(|(placement, selectivity, reth)| Extended::Flush {
-                placement,
-                selectivity,
-                reth,
-            })
+            .prop_map(|(placement, selectivity, reth)| Extended::Flush { placement, selectivity, reth })
             .boxed(),
         Layout::Cnp => Just(Extended::Cnp).boxed(),
     }
