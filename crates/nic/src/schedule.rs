@@ -44,9 +44,7 @@ impl Schedule {
     pub(crate) fn pop_control(&mut self, allowed: Priorities) -> Option<(u8, u32)> {
         let priority = highest(self.control_mask & allowed.0)?;
         let ring = &mut self.control[usize::from(priority)];
-        let slot = ring
-            .pop_front()
-            .expect("the mask says that the ring holds something");
+        let slot = ring.pop_front().expect("the mask says that the ring holds something");
         if ring.is_empty() {
             self.control_mask &= !(1 << priority);
         }
@@ -58,10 +56,7 @@ impl Schedule {
     pub(crate) fn front_data(&self, allowed: Priorities) -> Option<(u8, u32)> {
         let priority = highest(self.data_mask & allowed.0)?;
         let slot = self.data[usize::from(priority)].front();
-        Some((
-            priority,
-            *slot.expect("the mask says that the ring holds something"),
-        ))
+        Some((priority, *slot.expect("the mask says that the ring holds something")))
     }
 
     /// Takes the head of a data ring off.

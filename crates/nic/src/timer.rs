@@ -36,10 +36,8 @@ pub(crate) struct Deadlines {
 }
 
 impl Deadlines {
-    pub(crate) const NONE: Self = Self {
-        due: [Time::NEVER; Timer::COUNT],
-        queued: [Time::NEVER; Timer::COUNT],
-    };
+    pub(crate) const NONE: Self =
+        Self { due: [Time::NEVER; Timer::COUNT], queued: [Time::NEVER; Timer::COUNT] };
 
     #[inline]
     pub(crate) fn is_set(&self, timer: Timer) -> bool {

@@ -102,10 +102,7 @@ impl Operation {
     /// Whether the answer carries data, so that responder resources are needed.
     #[inline]
     pub(crate) const fn reads(&self) -> bool {
-        matches!(
-            self,
-            Self::Read(_) | Self::CompareSwap { .. } | Self::FetchAdd { .. }
-        )
+        matches!(self, Self::Read(_) | Self::CompareSwap { .. } | Self::FetchAdd { .. })
     }
 
     pub(crate) const fn is_atomic(&self) -> bool {
@@ -212,10 +209,7 @@ pub struct ReceiveRequest {
 impl ReceiveRequest {
     /// A receive with no memory: takes an empty SEND or a WRITE with immediate.
     pub fn new(work: u64) -> Self {
-        Self {
-            work,
-            scatter: SgeList::new(),
-        }
+        Self { work, scatter: SgeList::new() }
     }
 
     /// With one more piece of local memory.

@@ -1,0 +1,311 @@
+//! `railnet verbs`: one RDMA operation between two NICs, and everything that happens on the way.
+//!
+//! [`world`] runs it and records what the NICs, the wire and the applications did; [`steps`] puts the record into
+//! words; [`verdict`] compares the outcome with what had to come of it; [`ladder`] prints.
+
+mod capture;
+mod ladder;
+mod steps;
+mod verdict;
+mod words;
+mod world;
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
+use railnet_core::Bytes;
+use railnet_nic::{Behaviour, Mtu};
+
+use crate::Outcome;
+
+const EXAMPLES: &str = "\
+Examples:
+  railnet verbs write                          one WRITE, from the post to the poll
+  railnet verbs read --bytes 64KiB --mtu 4096  a READ of 16 packets
+  railnet verbs send --no-receive              B is late with its receive: A has to wait and try again
+  railnet verbs write --bytes 8KiB --drop-psn 2
+                                               the third packet is lost on the way
+  railnet verbs write --pcap write.pcapng      keep the packets for Wireshark";
+
+/// The longest message: every packet of it is kept and explained.
+const BYTES_MAX: u64 = 16 << 20;
+
+/// What to run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Kind {
+    /// A puts bytes into B's memory
+    Write,
+    /// A takes bytes out of B's memory
+    Read,
+    /// A sends a message into a buffer that B has posted
+    Send,
+    /// A WRITE that also uses up a receive of B, to hand over 32 bits
+    WriteImm,
+    /// A adds to 64 bits of B's memory and gets the old value (fetch-and-add)
+    Atomic,
+}
+
+impl Kind {
+    /// Its name on the command line.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Write => "write",
+            Self::Read => "read",
+            Self::Send => "send",
+            Self::WriteImm => "write-imm",
+            Self::Atomic => "atomic",
+        }
+    }
+
+    /// Whether it uses up a receive of B.
+    fn consumes_receive(self) -> bool {
+        matches!(self, Self::Send | Self::WriteImm)
+    }
+}
+
+/// How the NICs behave where real ones differ.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Profile {
+    /// As the InfiniBand specification has it
+    Spec,
+    /// As Linux Soft-RoCE does
+    Rxe,
+}
+
+/// What goes wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Trouble {
+    None,
+    WrongKey,
+    NoPermission,
+    OutOfRange,
+    NoReceive,
+    /// The packet so many sequence numbers after the first is lost, once.
+    Drop(u32),
+}
+
+/// The command line as it is written.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+struct Raw {
+    /// The operation
+    #[arg(value_enum)]
+    operation: Kind,
+    /// How much data: a number of bytes, or with a unit such as 64KiB [default: 2048; atomic: 8]
+    #[arg(long, value_name = "N", value_parser = parse_bytes)]
+    bytes: Option<u32>,
+    /// Payload bytes of a full packet (path MTU): 256, 512, 1024, 2048 or 4096
+    #[arg(long, value_name = "N", default_value = "1024", value_parser = parse_mtu)]
+    mtu: Mtu,
+    /// A uses a remote key that B never gave
+    #[arg(long, group = "trouble")]
+    wrong_rkey: bool,
+    /// B's memory region does not grant this kind of access
+    #[arg(long, group = "trouble")]
+    no_permission: bool,
+    /// The remote range runs past the end of B's memory region
+    #[arg(long, group = "trouble")]
+    out_of_range: bool,
+    /// B has no receive posted until it has said so three times
+    #[arg(long, group = "trouble")]
+    no_receive: bool,
+    /// Lose the first transmission of packet N, counted from 0 (for read: of the answer)
+    #[arg(long, value_name = "N", group = "trouble")]
+    drop_psn: Option<u32>,
+    /// Where NICs differ: do as the specification says, or as Linux Soft-RoCE does
+    #[arg(long, value_enum, default_value = "spec")]
+    behaviour: Profile,
+    /// Where data, keys and sequence numbers come from
+    #[arg(long, value_name = "S", default_value = "1", value_parser = parse_seed)]
+    seed: u64,
+    /// Keep the packets in a pcapng file
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
+    /// Overwrite FILE if it is there
+    #[arg(long, requires = "pcap")]
+    force: bool,
+    /// Print every packet, however many there are
+    #[arg(long)]
+    all: bool,
+    /// Print one JSON object per step, for tools
+    #[arg(long, conflicts_with = "all")]
+    json: bool,
+}
+
+/// What to run, under which conditions.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    kind: Kind,
+    bytes: u32,
+    mtu: Mtu,
+    trouble: Trouble,
+    behaviour: Behaviour,
+    is_rxe: bool,
+    seed: u64,
+}
+
+impl Plan {
+    /// How many packets carry the message.
+    fn packets(&self) -> u32 {
+        match self.kind {
+            Kind::Atomic => 1,
+            _ => self.bytes.div_ceil(self.mtu.bytes()).max(1),
+        }
+    }
+}
+
+/// The command line of `verbs`, checked.
+pub(crate) struct Arguments {
+    plan: Plan,
+    pcap: Option<PathBuf>,
+    force: bool,
+    all: bool,
+    json: bool,
+}
+
+impl Args for Arguments {
+    fn augment_args(command: Command) -> Command {
+        Raw::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Raw::augment_args_for_update(command)
+    }
+}
+
+impl FromArgMatches for Arguments {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        Raw::from_arg_matches(matches)?.resolve()
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+fn conflict(message: String) -> clap::Error {
+    clap::Error::raw(ErrorKind::ArgumentConflict, message)
+}
+
+impl Raw {
+    /// Checks what no single option can know.
+    fn resolve(self) -> Result<Arguments, clap::Error> {
+        let kind = self.operation;
+        let trouble = self.trouble();
+        let option = match trouble {
+            Trouble::WrongKey => "--wrong-rkey",
+            Trouble::NoPermission => "--no-permission",
+            Trouble::OutOfRange => "--out-of-range",
+            _ => "",
+        };
+        if kind == Kind::Send && !option.is_empty() {
+            return Err(conflict(format!(
+                "{option} cannot be used with send: a SEND names no address and no key of B, its data goes \
+                 where B's receive says (try write, read, write-imm or atomic)"
+            )));
+        }
+        if trouble == Trouble::NoReceive && !kind.consumes_receive() {
+            return Err(conflict(format!(
+                "--no-receive cannot be used with {}: it needs no receive, so a missing one changes nothing \
+                 (try send or write-imm)",
+                kind.name()
+            )));
+        }
+        let bytes = match (kind, self.bytes) {
+            (Kind::Atomic, Some(bytes)) if bytes != 8 => {
+                return Err(conflict(format!(
+                    "--bytes {bytes} cannot be used with atomic: an atomic always works on 8 bytes"
+                )));
+            }
+            (Kind::Atomic, _) => 8,
+            (_, bytes) => bytes.unwrap_or(2048),
+        };
+        let plan = Plan {
+            kind,
+            bytes,
+            mtu: self.mtu,
+            trouble,
+            behaviour: match self.behaviour {
+                Profile::Spec => Behaviour::SPECIFICATION,
+                Profile::Rxe => Behaviour::RXE,
+            },
+            is_rxe: self.behaviour == Profile::Rxe,
+            seed: self.seed,
+        };
+        if let Trouble::Drop(packet) = trouble
+            && packet >= plan.packets()
+        {
+            let packets = plan.packets();
+            let (those, last) = (if packets == 1 { "packet" } else { "packets" }, packets - 1);
+            return Err(conflict(format!(
+                "--drop-psn {packet}: {bytes} B at an MTU of {} are {packets} {those}, so the last one that can \
+                 be lost is {last}",
+                plan.mtu.bytes()
+            )));
+        }
+        Ok(Arguments { plan, pcap: self.pcap, force: self.force, all: self.all, json: self.json })
+    }
+
+    /// The one thing that goes wrong: clap lets no two through.
+    fn trouble(&self) -> Trouble {
+        match self.drop_psn {
+            Some(packet) => Trouble::Drop(packet),
+            None if self.wrong_rkey => Trouble::WrongKey,
+            None if self.no_permission => Trouble::NoPermission,
+            None if self.out_of_range => Trouble::OutOfRange,
+            None if self.no_receive => Trouble::NoReceive,
+            None => Trouble::None,
+        }
+    }
+}
+
+/// The option is called bytes, so a bare number is one of bytes.
+fn parse_bytes(text: &str) -> Result<u32, String> {
+    let bytes = if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        text.parse().map_or(Bytes(u64::MAX), Bytes)
+    } else {
+        text.parse::<Bytes>().map_err(|error| error.to_string())?
+    };
+    if bytes.0 > BYTES_MAX {
+        return Err(format!("at most {} here: every packet of the message is kept", Bytes(BYTES_MAX)));
+    }
+    Ok(bytes.0 as u32)
+}
+
+fn parse_mtu(text: &str) -> Result<Mtu, String> {
+    let found = text.parse().ok().and_then(Mtu::from_bytes);
+    found.ok_or_else(|| "a path MTU is one of 256, 512, 1024, 2048, 4096".to_owned())
+}
+
+fn parse_seed(text: &str) -> Result<u64, String> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    parsed.map_err(|error| error.to_string())
+}
+
+pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    // A file that may not be written is better known before than after.
+    let file = match &arguments.pcap {
+        Some(path) => Some((path, capture::create(path, arguments.force)?)),
+        None => None,
+    };
+    let record = world::run(&arguments.plan)?;
+    let steps = steps::explain(&record);
+    let verdict = verdict::judge(&record);
+    if let Some((path, file)) = file {
+        capture::write(path, file, &record)?;
+    }
+    if arguments.json {
+        ladder::print_json(out, &record, &steps, &verdict)?;
+    } else {
+        let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        let view = ladder::View { colour, all: arguments.all, pcap: arguments.pcap.as_deref() };
+        view.print(out, &record, &steps, &verdict)?;
+    }
+    Ok(if verdict.is_good() { Outcome::Done } else { Outcome::CheckFailed })
+}

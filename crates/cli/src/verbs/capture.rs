@@ -1,0 +1,60 @@
+//! The packets of the record as a pcapng file, each with a comment that says what it is.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufWriter, ErrorKind};
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use railnet_wire::capture::{LinkType, PcapngWriter, Timestamp};
+
+use super::words;
+use super::world::{A, B, Record};
+
+/// Opens the file. One that is there is left alone unless `force` says otherwise.
+pub(super) fn create(path: &Path, force: bool) -> anyhow::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true);
+    if force {
+        options.create(true).truncate(true);
+    } else {
+        options.create_new(true);
+    }
+    match options.open(path) {
+        Ok(file) => Ok(file),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            bail!("{} is there already: --force overwrites it", path.display())
+        }
+        Err(error) => Err(error).with_context(|| format!("cannot write {}", path.display())),
+    }
+}
+
+/// Writes all packets. Times are when a packet began to leave, in picoseconds of virtual time.
+pub(super) fn write(path: &Path, file: File, record: &Record) -> anyhow::Result<()> {
+    let written = || -> anyhow::Result<()> {
+        let mut writer = PcapngWriter::new(BufWriter::new(file))?;
+        let digits = PcapngWriter::<File>::PICOSECONDS;
+        let ports = [
+            writer.interface("A.nic0", LinkType::ETHERNET, digits)?,
+            writer.interface("B.nic0", LinkType::ETHERNET, digits)?,
+        ];
+        for frame in &record.frames {
+            let ways = [(A, B), (B, A)][frame.from];
+            let mut comment = format!("{} to {}: ", words::host(ways.0), words::host(ways.1));
+            if let Some((headers, length)) = words::headers_of(&frame.frame) {
+                comment += &words::packet(&headers, length);
+                if let Some(extended) = words::extended(&headers) {
+                    comment.push_str(" · ");
+                    comment.push_str(&extended);
+                }
+            }
+            if frame.lost {
+                comment += " · LOST on the wire";
+            }
+            let time = Timestamp::new(0, frame.at.as_ps());
+            writer.write(ports[frame.from], time, &frame.frame, &[&comment])?;
+        }
+        writer.finish()?;
+        Ok(())
+    };
+    written().with_context(|| format!("cannot write {}", path.display()))
+}
