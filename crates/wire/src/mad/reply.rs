@@ -34,7 +34,7 @@ pub struct Reply {
     pub queue_pair: QueuePairNumber,
     /// End-to-end context of reliable datagrams, 24 bits.
     pub ee_context: u32,
-    /// The sender's first sequence number.
+    /// The sequence number with which the receiver of this message shall begin to send.
     pub psn: Psn,
     /// READs and atomics that the sender can serve at once.
     pub responder_resources: u8,

@@ -151,7 +151,7 @@ pub struct Request {
     pub transport: u8,
     /// The sender uses credits.
     pub uses_flow_control: bool,
-    /// The sender's first sequence number.
+    /// The sequence number with which the receiver of this message shall begin to send.
     pub psn: Psn,
     /// Code of the time in which the sender answers, five bits.
     pub local_timeout: u8,
