@@ -9,6 +9,10 @@
 
 mod bench;
 mod decode;
+mod replay;
+mod sim;
+mod storm;
+mod verbs;
 
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
@@ -29,6 +33,14 @@ enum Command {
     Bench(bench::Arguments),
     /// Print the packets of a capture, and check them
     Decode(decode::Arguments),
+    /// Hold recorded conversations again with this NIC, and compare its answers
+    Replay(replay::Arguments),
+    /// Run random work on a bad wire, seed after seed, and check all of it
+    Storm(storm::Arguments),
+    /// Run a scenario in a simulated fabric
+    Sim(sim::Arguments),
+    /// Run one RDMA operation between two NICs and explain each step
+    Verbs(verbs::Arguments),
 }
 
 /// What a command has to say about itself when it did not fail.
@@ -43,6 +55,10 @@ fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     match command {
         Command::Bench(arguments) => bench::run(&arguments, out),
         Command::Decode(arguments) => decode::run(&arguments, out),
+        Command::Replay(arguments) => replay::run(&arguments, out),
+        Command::Storm(arguments) => storm::run(&arguments, out),
+        Command::Sim(arguments) => sim::run(&arguments, out),
+        Command::Verbs(arguments) => verbs::run(&arguments, out),
     }
 }
 

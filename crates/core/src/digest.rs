@@ -183,7 +183,14 @@ impl Digest {
 }
 
 impl Sink for Digest {
+    /// Details follow from the rest and would cost more than all of it. They are left out even when another sink beside
+    /// this one has asked for them, so that the digest does not depend on who else watches.
+    const DETAIL: bool = false;
+
     fn record(&mut self, at: Time, source: Component, event: &Event) {
+        if event.is_detail() {
+            return;
+        }
         let fold = self.fold_of(source);
         fold.push(at.as_ps());
         push_event(fold, event);

@@ -212,10 +212,20 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// Whether this is a step inside a NIC that follows from the packets and the work around it.
+    pub const fn is_detail(&self) -> bool {
+        matches!(self, Self::Checked { .. } | Self::DataPlaced { .. } | Self::DataGathered { .. })
+    }
+}
+
 /// Something that takes events in.
 pub trait Sink {
     /// Whether events need to be made at all. Code that builds them sits behind this constant.
     const ENABLED: bool = true;
+
+    /// Whether the steps inside a NIC are wanted too ([`Event::is_detail`]): there are many for each packet.
+    const DETAIL: bool = true;
 
     /// Take in what happened at `at` in `source`.
     fn record(&mut self, at: Time, source: Component, event: &Event);
@@ -227,12 +237,14 @@ pub struct NoSink;
 
 impl Sink for NoSink {
     const ENABLED: bool = false;
+    const DETAIL: bool = false;
 
     fn record(&mut self, _at: Time, _source: Component, _event: &Event) {}
 }
 
 impl<S: Sink> Sink for &mut S {
     const ENABLED: bool = S::ENABLED;
+    const DETAIL: bool = S::DETAIL;
 
     fn record(&mut self, at: Time, source: Component, event: &Event) {
         (**self).record(at, source, event);
@@ -242,6 +254,7 @@ impl<S: Sink> Sink for &mut S {
 /// Both sinks see everything, the first one first.
 impl<A: Sink, B: Sink> Sink for (A, B) {
     const ENABLED: bool = A::ENABLED || B::ENABLED;
+    const DETAIL: bool = A::DETAIL || B::DETAIL;
 
     fn record(&mut self, at: Time, source: Component, event: &Event) {
         self.0.record(at, source, event);

@@ -22,6 +22,14 @@ impl<'a, M: Memory, S: Sink> Context<'a, M, S> {
         Self { now, memory, sink }
     }
 
+    /// Records a step inside the NIC. `make` runs only when somebody wants to know that much.
+    #[inline(always)]
+    pub(crate) fn emit_detail(&mut self, source: Component, make: impl FnOnce() -> Event) {
+        if S::DETAIL {
+            self.emit(source, make);
+        }
+    }
+
     /// Records an event. `make` runs only when somebody watches.
     #[inline(always)]
     pub(crate) fn emit(&mut self, source: Component, make: impl FnOnce() -> Event) {

@@ -69,12 +69,16 @@ impl Nic {
             return Ok(());
         }
         let queue_pair_number = bth.destination;
-        cx.emit(device.component, || Event::Checked {
+        cx.emit_detail(device.component, || Event::Checked {
             queue_pair: queue_pair_number,
             psn,
             check: Check::QueuePair,
             passed: true,
         });
+        // What carries data is worth slowing down: requests, and the answers to READs.
+        if packet.network.ecn() == 3 && length > 0 {
+            queue_pair.notice_congestion(device, cx.now);
+        }
         if bth.opcode.is_response() {
             queue_pair.receive_response(device, cx, packet.headers, packet.payload)
         } else {

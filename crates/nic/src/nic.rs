@@ -132,7 +132,10 @@ impl Nic {
     }
 
     /// Registers memory. With remote access the key is good for the peer too. `key` asks for a certain one.
-    #[allow(clippy::too_many_arguments, reason = "a region is these facts, and a struct would only repeat them")]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "a region is these facts, and a struct would only repeat them"
+    )]
     pub fn reg_mr<M: Memory>(
         &mut self,
         memory: &M,

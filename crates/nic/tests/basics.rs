@@ -1,4 +1,5 @@
 //! Every operation between two NICs on a good wire.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use railnet_core::{GhostRun, GhostTag, QueuePairNumber};
 use railnet_nic::memory::Memory;
@@ -14,27 +15,38 @@ const FAR: u64 = 1 << 19;
 fn write_read_and_send_of_every_size_and_mtu() {
     for mtu in Mtu::ALL {
         for length in [0u32, 1, 3, 255, 256, 257, 4096, 5000, 100_000] {
-            let mut pair = Pair::new(&PairOptions { mtu, psn: [0xff_fff0, 7], ..PairOptions::default() }).unwrap();
+            let mut pair =
+                Pair::new(&PairOptions { mtu, psn: [0xff_fff0, 7], ..PairOptions::default() }).unwrap();
             let far = FAR as usize;
             let size = length as usize;
-            pair.send(0, SendRequest::new(1, Operation::Write(pair.remote(1, FAR))).with(pair.sge(0, 8, length)))
-                .unwrap();
+            pair.send(
+                0,
+                SendRequest::new(1, Operation::Write(pair.remote(1, FAR))).with(pair.sge(0, 8, length)),
+            )
+            .unwrap();
             let [done, _] = pair.finish();
             assert_eq!(done.len(), 1, "{mtu:?} {length}");
             assert_eq!((done[0].status, done[0].kind), (Status::Success, CompletionKind::Write));
             assert_eq!(pair.bytes(1)[far..][..size], pair.bytes(0)[8..][..size], "{mtu:?} {length}");
 
-            pair.send(0, SendRequest::new(2, Operation::Read(pair.remote(1, 3))).with(pair.sge(0, FAR, length)))
-                .unwrap();
+            pair.send(
+                0,
+                SendRequest::new(2, Operation::Read(pair.remote(1, 3))).with(pair.sge(0, FAR, length)),
+            )
+            .unwrap();
             let [done, _] = pair.finish();
             assert_eq!((done[0].status, done[0].kind), (Status::Success, CompletionKind::Read));
             assert_eq!(pair.bytes(0)[far..][..size], pair.bytes(1)[3..][..size]);
 
             pair.receive(1, ReceiveRequest::new(9).with(pair.sge(1, FAR + 200_000, 100_000))).unwrap();
-            pair.send(0, SendRequest::new(3, Operation::SendImmediate(0xabcd)).with(pair.sge(0, 1, length))).unwrap();
+            pair.send(0, SendRequest::new(3, Operation::SendImmediate(0xabcd)).with(pair.sge(0, 1, length)))
+                .unwrap();
             let [sent, received] = pair.finish();
             assert_eq!((sent.len(), received.len()), (1, 1));
-            assert_eq!((received[0].work, received[0].length, received[0].immediate), (9, length, Some(0xabcd)));
+            assert_eq!(
+                (received[0].work, received[0].length, received[0].immediate),
+                (9, length, Some(0xabcd))
+            );
             assert_eq!(pair.bytes(1)[far + 200_000..][..size], pair.bytes(0)[1..][..size]);
         }
     }
@@ -105,7 +117,8 @@ fn inline_data_is_copied_when_posted() {
 fn unsignalled_work_completes_silently_and_in_order_with_the_rest() {
     let mut pair = Pair::new(&PairOptions::default()).unwrap();
     for work in 0..20 {
-        let write = SendRequest::new(work, Operation::Write(pair.remote(1, FAR + work * 8))).with(pair.sge(0, 0, 8));
+        let write =
+            SendRequest::new(work, Operation::Write(pair.remote(1, FAR + work * 8))).with(pair.sge(0, 0, 8));
         pair.send(0, if work % 5 == 4 { write } else { write.unsignaled() }).unwrap();
     }
     let [done, _] = pair.finish();
@@ -201,11 +214,10 @@ fn local_invalidate_takes_a_windows_rights_in_order() {
     pair.send(1, SendRequest::new(2, Operation::Write(pair.remote(0, 0))).with(pair.sge(1, 0, 100))).unwrap();
     pair.send(1, SendRequest::new(3, Operation::LocalInvalidate(key))).unwrap();
     let [_, done] = pair.finish();
-    assert_eq!(done.iter().map(|done| (done.work, done.status)).collect::<Vec<_>>(), [
-        (1, Status::Success),
-        (2, Status::Success),
-        (3, Status::Success)
-    ]);
+    assert_eq!(
+        done.iter().map(|done| (done.work, done.status)).collect::<Vec<_>>(),
+        [(1, Status::Success), (2, Status::Success), (3, Status::Success)]
+    );
     let remote = railnet_nic::Remote { address: PAIR_BASE, key };
     pair.send(0, SendRequest::new(4, Operation::Read(remote)).with(pair.sge(0, 0, 8))).unwrap();
     assert_eq!(pair.finish()[0][0].status, Status::RemoteAccess);
@@ -239,7 +251,10 @@ fn datagrams_arrive_behind_their_address_area() {
     pair.send(0, SendRequest { target: Some(nobody), ..send.clone() }).unwrap();
     let [sent, received] = pair.finish();
     assert_eq!((sent.len(), received.len()), (3, 0));
-    let long = SendRequest { target: Some(target), ..SendRequest::new(9, Operation::Send).with(pair.sge(0, 0, 4097)) };
+    let long = SendRequest {
+        target: Some(target),
+        ..SendRequest::new(9, Operation::Send).with(pair.sge(0, 0, 4097))
+    };
     assert!(matches!(pair.send(0, long), Err(PostError::TooLong { .. })));
     assert!(matches!(pair.send(0, send), Err(PostError::NotPossible { .. })));
 }
@@ -260,7 +275,8 @@ fn unreliable_connections_deliver_whole_messages_only() {
     for (work, length) in [(1, 1000), (2, 700)] {
         pair.send(0, SendRequest::new(work, Operation::Send).with(pair.sge(0, work * 10, length))).unwrap();
     }
-    pair.send(0, SendRequest::new(3, Operation::Write(pair.remote(1, 0))).with(pair.sge(0, 500, 600))).unwrap();
+    pair.send(0, SendRequest::new(3, Operation::Write(pair.remote(1, 0))).with(pair.sge(0, 500, 600)))
+        .unwrap();
     let [sent, received] = pair.finish();
     assert_eq!(sent.iter().map(|done| done.status).collect::<Vec<_>>(), [Status::Success; 3]);
     // The receive of the broken message serves the next one.
@@ -278,8 +294,11 @@ fn ghost_memory_carries_tags_instead_of_bytes() {
     pair.lab.memory.write_ghost(pair.spaces[0], PAIR_BASE, GhostRun { tag, length });
     let write = Operation::Write(pair.remote(1, 1 << 32));
     pair.send(0, SendRequest::new(1, write).with(pair.sge(0, 0, length))).unwrap();
-    pair.send(0, SendRequest::new(2, Operation::Read(pair.remote(1, 1 << 32))).with(pair.sge(0, 1 << 31, length)))
-        .unwrap();
+    pair.send(
+        0,
+        SendRequest::new(2, Operation::Read(pair.remote(1, 1 << 32))).with(pair.sge(0, 1 << 31, length)),
+    )
+    .unwrap();
     let [done, _] = pair.finish();
     assert_eq!(done.len(), 2);
     for (side, at) in [(1, 1u64 << 32), (0, 1 << 31)] {
@@ -302,8 +321,11 @@ fn the_longest_message_is_two_gigabytes() {
     }
     let request = SendRequest::new(1, Operation::Read(pair.remote(1, 0))).with(pair.sge(0, 1 << 32, 1 << 31));
     pair.send(0, request).unwrap();
-    pair.send(0, SendRequest::new(2, Operation::Write(pair.remote(1, 1 << 32))).with(pair.sge(0, 1 << 32, 512)))
-        .unwrap();
+    pair.send(
+        0,
+        SendRequest::new(2, Operation::Write(pair.remote(1, 1 << 32))).with(pair.sge(0, 1 << 32, 512)),
+    )
+    .unwrap();
     let too_long = SendRequest::new(3, Operation::Send).with(pair.sge(0, 0, u32::MAX));
     assert!(matches!(pair.send(0, too_long), Err(PostError::TooLong { .. })));
     let [done, _] = pair.finish();

@@ -1,4 +1,5 @@
 //! Congestion: notifications, the rate limiter, credits, pauses, fairness, fences and READ depth.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use railnet_core::event::Event;
 use railnet_core::{Component, Rate, Span, Time};
@@ -15,7 +16,8 @@ fn dcqcn(_: usize, config: &mut railnet_nic::NicConfig) {
 
 #[test]
 fn marks_bring_notifications_and_notifications_bring_the_rate_down() {
-    let options = PairOptions { nic: dcqcn, mtu: Mtu::Mtu4096, ghost: true, memory: 1 << 30, ..PairOptions::default() };
+    let options =
+        PairOptions { nic: dcqcn, mtu: Mtu::Mtu4096, ghost: true, memory: 1 << 30, ..PairOptions::default() };
     let mut pair = Pair::watched(&options, Events::new()).unwrap();
     pair.lab.faults = Faults { mark: 1_000_000, ..Faults::default() };
     let write = Operation::Write(pair.remote(1, 0));
@@ -77,7 +79,8 @@ fn a_notification_is_exact_on_the_wire() {
     let mut pair = Pair::new(&PairOptions::default()).unwrap();
     pair.lab.faults.mark = 1_000_000;
     pair.lab.tap = Some(Vec::new());
-    pair.send(0, SendRequest::new(1, Operation::Write(pair.remote(1, 0))).with(pair.sge(0, 0, 10_000))).unwrap();
+    pair.send(0, SendRequest::new(1, Operation::Write(pair.remote(1, 0))).with(pair.sge(0, 0, 10_000)))
+        .unwrap();
     pair.lab.run();
     let frames = pair.lab.tap.take().unwrap();
     let notifications: Vec<_> = frames

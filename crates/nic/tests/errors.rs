@@ -1,4 +1,5 @@
 //! What goes wrong, and how each side hears of it: NAK, completion status, state, events.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use railnet_core::event::{Check, Event};
 use railnet_core::{Component, Time};
@@ -18,7 +19,12 @@ fn events(pair: &mut Pair, side: usize) -> Vec<AsyncEvent> {
 }
 
 /// The work at fault fails, all after it is flushed, in order, and the target's receives too.
-fn expect_refusal(pair: &mut Pair, bad: SendRequest, status: Status, event: fn(railnet_core::QueuePairNumber) -> AsyncEvent) {
+fn expect_refusal(
+    pair: &mut Pair,
+    bad: SendRequest,
+    status: Status,
+    event: fn(railnet_core::QueuePairNumber) -> AsyncEvent,
+) {
     for work in [500, 501] {
         pair.receive(1, ReceiveRequest::new(work).with(pair.sge(1, 0, 50))).unwrap();
     }
@@ -77,8 +83,9 @@ fn a_wrong_key_a_range_too_far_or_a_missing_right_is_a_remote_access_error() {
         // A region of another protection domain.
         let mut stranger = pair();
         let (domain, space) = (stranger.lab.nics[1].alloc_pd(), stranger.spaces[1]);
-        let key =
-            stranger.lab.nics[1].reg_mr(&stranger.lab.memory, domain, space, base, 4096, Access::ALL, None).unwrap();
+        let key = stranger.lab.nics[1]
+            .reg_mr(&stranger.lab.memory, domain, space, base, 4096, Access::ALL, None)
+            .unwrap();
         let bad = request(&stranger, key, 0);
         expect_refusal(&mut stranger, bad, Status::RemoteAccess, AsyncEvent::QueuePairAccessError);
     }
@@ -101,7 +108,8 @@ fn a_queue_pair_without_the_right_refuses_as_the_profile_says() {
             options.nic = |_, config| config.behaviour = Behaviour::RXE;
         }
         let mut pair = Pair::new(&options).unwrap();
-        pair.send(0, SendRequest::new(1, Operation::Read(pair.remote(1, 0))).with(pair.sge(0, 0, 8))).unwrap();
+        pair.send(0, SendRequest::new(1, Operation::Read(pair.remote(1, 0))).with(pair.sge(0, 0, 8)))
+            .unwrap();
         assert_eq!(statuses(&pair.finish()[0]), [(1, status)]);
     }
 }
@@ -109,7 +117,8 @@ fn a_queue_pair_without_the_right_refuses_as_the_profile_says() {
 #[test]
 fn a_misaligned_atomic_is_an_invalid_request() {
     let mut pair = Pair::new(&PairOptions::default()).unwrap();
-    let bad = SendRequest::new(2, Operation::FetchAdd { remote: pair.remote(1, 4), add: 1 }).with(pair.sge(0, 0, 8));
+    let bad = SendRequest::new(2, Operation::FetchAdd { remote: pair.remote(1, 4), add: 1 })
+        .with(pair.sge(0, 0, 8));
     expect_refusal(&mut pair, bad, Status::RemoteInvalidRequest, AsyncEvent::QueuePairRequestError);
 }
 
@@ -149,7 +158,7 @@ fn bad_local_memory_fails_in_its_turn_and_sends_nothing() {
     let mut pair = Pair::new(&PairOptions::default()).unwrap();
     let write = Operation::Write(pair.remote(1, 0));
     let mut bad = pair.sge(0, 0, 100);
-    bad.key = Key(0xdead_00);
+    bad.key = Key(0x00de_ad00);
     pair.send(0, SendRequest::new(1, write).with(pair.sge(0, 0, 5000))).unwrap();
     pair.send(0, SendRequest::new(2, write).with(bad)).unwrap();
     pair.send(0, SendRequest::new(3, write).with(pair.sge(0, 0, 8))).unwrap();
@@ -164,7 +173,8 @@ fn a_region_that_goes_away_in_mid_flight_stops_its_user() {
     let space = pair.spaces[1];
     let domain = pair.domains[1];
     let base = railnet_nic::testing::PAIR_BASE;
-    let key = pair.lab.nics[1].reg_mr(&pair.lab.memory, domain, space, base, 1 << 20, Access::ALL, None).unwrap();
+    let key =
+        pair.lab.nics[1].reg_mr(&pair.lab.memory, domain, space, base, 1 << 20, Access::ALL, None).unwrap();
     let remote = railnet_nic::Remote { address: base, key };
     pair.send(0, SendRequest::new(1, Operation::Read(remote)).with(pair.sge(0, 0, 1 << 20))).unwrap();
     for _ in 0..100 {
@@ -211,7 +221,8 @@ fn a_retry_count_of_seven_is_seven_or_for_ever() {
             true => Fate::Lose,
             false => Fate::Deliver,
         });
-        pair.send(0, SendRequest::new(1, Operation::Write(pair.remote(1, 0))).with(pair.sge(0, 0, 64))).unwrap();
+        pair.send(0, SendRequest::new(1, Operation::Write(pair.remote(1, 0))).with(pair.sge(0, 0, 64)))
+            .unwrap();
         let [done, _] = pair.finish();
         assert_eq!(done[0].status, if rxe { Status::Success } else { Status::RetryExceeded });
     }
@@ -289,7 +300,8 @@ fn the_checks_of_a_write_are_made_in_order() {
 #[test]
 fn a_message_out_of_order_is_an_invalid_request() {
     let mut pair = Pair::new(&PairOptions { mtu: Mtu::Mtu256, ..PairOptions::default() }).unwrap();
-    pair.send(0, SendRequest::new(1, Operation::Write(pair.remote(1, 0))).with(pair.sge(0, 0, 1000))).unwrap();
+    pair.send(0, SendRequest::new(1, Operation::Write(pair.remote(1, 0))).with(pair.sge(0, 0, 1000)))
+        .unwrap();
     // Packets with the right sequence numbers, but the middle is a middle of something else.
     let mut out = Vec::new();
     let (nic, mut cx) = pair.lab.nic(0);

@@ -1,4 +1,6 @@
 //! Making, changing and destroying: states, shared queues, draining, overflow, what may not be destroyed yet.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::needless_range_loop, reason = "a side is a number for several lists at once")]
 
 use proptest::prelude::*;
 use railnet_core::Psn;
@@ -21,16 +23,20 @@ fn go(state: State) -> Attributes {
 #[test]
 fn nothing_that_is_in_use_can_be_destroyed() {
     let mut pair = Pair::new(&PairOptions::default()).unwrap();
-    let (domain, queue, queue_pair, key) = (pair.domains[0], pair.queues[0], pair.queue_pairs[0], pair.keys[0]);
+    let (domain, queue, queue_pair, key) =
+        (pair.domains[0], pair.queues[0], pair.queue_pairs[0], pair.keys[0]);
     let nic = &mut pair.lab.nics[0];
     assert!(matches!(nic.dealloc_pd(domain), Err(VerbsError::Busy { .. })));
     assert!(matches!(nic.destroy_cq(queue), Err(VerbsError::Busy { count: 2, .. })));
     let shared = nic.create_srq(domain, 10, 1).unwrap();
     let user = nic
-        .create_qp(domain, &QueuePairConfig {
-            shared: Some(shared),
-            ..QueuePairConfig::new(Service::ReliableConnection, queue)
-        })
+        .create_qp(
+            domain,
+            &QueuePairConfig {
+                shared: Some(shared),
+                ..QueuePairConfig::new(Service::ReliableConnection, queue)
+            },
+        )
         .unwrap();
     let error = nic.destroy_srq(shared).unwrap_err();
     assert_eq!(
@@ -77,9 +83,13 @@ fn queue_pairs_share_receives_and_the_limit_is_told_once() {
     for _ in 0..3 {
         let sender = QueuePairConfig::new(Service::ReliableConnection, queues[0]);
         let sender = lab.nics[0].create_qp(domains[0], &sender).unwrap();
-        let receiver = QueuePairConfig { shared: Some(shared), ..QueuePairConfig::new(Service::ReliableConnection, queues[1]) };
+        let receiver = QueuePairConfig {
+            shared: Some(shared),
+            ..QueuePairConfig::new(Service::ReliableConnection, queues[1])
+        };
         let receiver = lab.nics[1].create_qp(domains[1], &receiver).unwrap();
-        let ends = [(0, sender), (1, receiver)].map(|(nic, queue_pair)| Peer { nic, queue_pair, psn: Psn::new(3) });
+        let ends =
+            [(0, sender), (1, receiver)].map(|(nic, queue_pair)| Peer { nic, queue_pair, psn: Psn::new(3) });
         connect(&mut lab, ends, Mtu::Mtu1024, |_, _| {}).unwrap();
         senders.push(sender);
         receivers.push(receiver);
@@ -144,10 +154,10 @@ fn a_completion_queue_that_runs_over_says_so() {
     }
     pair.lab.run();
     let (queue, queue_pair) = (pair.queues[0], pair.queue_pairs[0]);
-    assert_eq!(events(&mut pair, 0), [
-        AsyncEvent::CompletionQueueOverflow(queue),
-        AsyncEvent::QueuePairFatal(queue_pair)
-    ]);
+    assert_eq!(
+        events(&mut pair, 0),
+        [AsyncEvent::CompletionQueueOverflow(queue), AsyncEvent::QueuePairFatal(queue_pair)]
+    );
     assert_eq!(pair.done(0).iter().map(|done| done.work).collect::<Vec<_>>(), [0, 1, 2]);
     assert_eq!(pair.state(0), State::Error);
 }
@@ -166,7 +176,8 @@ fn a_wiped_queue_pair_can_be_connected_again() {
             assert_eq!(pair.done(side)[0].status, Status::Flushed);
             pair.modify(side, &go(State::Reset)).unwrap();
         }
-        let ends = [0, 1].map(|nic| Peer { nic, queue_pair: pair.queue_pairs[nic], psn: Psn::new(round as u32) });
+        let ends =
+            [0, 1].map(|nic| Peer { nic, queue_pair: pair.queue_pairs[nic], psn: Psn::new(round as u32) });
         connect(&mut pair.lab, ends, Mtu::Mtu512, |_, _| {}).unwrap();
     }
 }
@@ -198,12 +209,8 @@ fn a_queue_is_as_deep_as_it_was_made() {
 fn bad_attributes_change_nothing() {
     let mut pair = Pair::new(&PairOptions::default()).unwrap();
     pair.modify(0, &go(State::Reset)).unwrap();
-    let init = Attributes {
-        partition_index: Some(0),
-        port: Some(2),
-        access: Some(Access::ALL),
-        ..go(State::Init)
-    };
+    let init =
+        Attributes { partition_index: Some(0), port: Some(2), access: Some(Access::ALL), ..go(State::Init) };
     let error = pair.modify(0, &init).unwrap_err();
     assert_eq!(error.to_string(), "2 is no value for the port: ports count from 1");
     assert_eq!(pair.state(0), State::Reset);
@@ -290,7 +297,8 @@ fn verbs() -> impl Strategy<Value = Vec<Verb>> {
         any::<bool>().prop_map(Verb::CreateQueuePair),
         any::<u8>().prop_map(Verb::Destroy),
         (any::<u8>(), any::<u8>()).prop_map(|(which, state)| Verb::Modify(which, state)),
-        (any::<u8>(), 0u16..5000, any::<u8>()).prop_map(|(which, length, kind)| Verb::Send(which, length, kind)),
+        (any::<u8>(), 0u16..5000, any::<u8>())
+            .prop_map(|(which, length, kind)| Verb::Send(which, length, kind)),
         (any::<u8>(), 0u16..5000).prop_map(|(which, length)| Verb::Receive(which, length)),
         (1u16..9000).prop_map(Verb::Register),
         any::<u8>().prop_map(Verb::Deregister),

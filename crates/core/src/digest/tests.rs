@@ -48,17 +48,8 @@ fn events_with(f: impl Fn(u32) -> u64) -> Vec<Event> {
 fn later_events_with(f: impl Fn(u32) -> u64) -> Vec<Event> {
     let (queue_pair, psn) = (QueuePairNumber::new(f(0) as u32), Psn::new(f(1) as u32));
     vec![
-        Event::DataGathered {
-            queue_pair,
-            psn,
-            address: f(2),
-            length: f(3) as u32,
-        },
-        Event::ReceiverWait {
-            queue_pair,
-            psn,
-            until: Time::from_ps(f(2)),
-        },
+        Event::DataGathered { queue_pair, psn, address: f(2), length: f(3) as u32 },
+        Event::ReceiverWait { queue_pair, psn, until: Time::from_ps(f(2)) },
     ]
 }
 
@@ -67,7 +58,10 @@ fn every_field_of_every_event_counts() {
     let mut seen = BTreeSet::new();
     let mut distinct = Vec::<Event>::new();
     let mut see = |event: Event| {
-        if !distinct.contains(&event) {
+        // Details are left out: their digest is that of nothing.
+        if event.is_detail() {
+            assert_eq!(digest_of(&[(7, 1, event)]).finish(), Digest::new().finish());
+        } else if !distinct.contains(&event) {
             distinct.push(event);
             assert!(seen.insert(digest_of(&[(7, 1, event)]).finish()), "{event:?} has the digest of another");
         }
@@ -164,7 +158,7 @@ fn the_digest_is_pinned() {
     {
         digest.record(Time::from_ps(index as u64 * 1_000), Component(index as u32 % 3), event);
     }
-    assert_eq!(format!("{:?}", digest.finish()), "195a2ee6b77f2bdcb2a1332902f89b49");
+    assert_eq!(format!("{:?}", digest.finish()), "420118b7d003f27d78d446174bb16191");
     let mut fold = Fold::new();
     fold.push(1);
     fold.push_bytes(b"railnet fold");

@@ -141,11 +141,29 @@ impl Dcqcn {
         self.alpha
     }
 
-    fn decay_alpha(&mut self, parameters: &DcqcnParameters) {
+    /// Brings alpha up to date. Its clock ticks every microsecond or so, but nobody looks at it between cuts: the ticks
+    /// that were missed are made up for here, exactly as if each had been seen.
+    fn sync_alpha(&mut self, parameters: &DcqcnParameters, now: Time) {
+        if self.alpha_due > now {
+            return;
+        }
+        let interval = parameters.alpha_interval.as_ps().max(1);
+        let ticks = now.since(self.alpha_due).as_ps() / interval + 1;
+        self.alpha_due += Span::from_ps(interval) * ticks;
         let gain = parameters.gain_fixed();
-        self.alpha -= scale(self.alpha, gain);
+        let mut left = ticks;
         if std::mem::take(&mut self.notified) && !parameters.alpha_rises_at_once {
-            self.alpha = (self.alpha + gain).min(ONE);
+            self.alpha = (self.alpha - scale(self.alpha, gain) + gain).min(ONE);
+            left -= 1;
+        }
+        while left > 0 && self.alpha > 0 {
+            let lost = scale(self.alpha, gain);
+            // Too small to lose more: it stays as it is.
+            if lost == 0 {
+                break;
+            }
+            self.alpha -= lost;
+            left -= 1;
         }
     }
 
@@ -164,7 +182,7 @@ impl Dcqcn {
         self.decrease_due = now + parameters.decrease_interval;
     }
 
-    fn increase(&mut self, parameters: &DcqcnParameters, now: Time) {
+    fn increase(&mut self, parameters: &DcqcnParameters) {
         let (timer, bytes) = (u32::from(self.timer_stage), u32::from(self.byte_stage));
         let recovery = parameters.fast_recovery;
         let (highest, lowest) = match parameters.increase_bytes {
@@ -182,29 +200,9 @@ impl Dcqcn {
         // Rounded up, so that halving the distance arrives.
         self.current = (self.current + self.target).div_ceil(2);
         if self.current >= self.line {
-            self.leave_limit(now);
-        }
-    }
-
-    /// Back at line rate: the clocks stop, alpha's decay is made up for at the next notification.
-    fn leave_limit(&mut self, now: Time) {
-        self.is_limited = false;
-        self.increase_due = Time::NEVER;
-        self.alpha_due = now;
-    }
-
-    /// What alpha would have decayed to, had its clock run on while the queue pair went at line rate.
-    fn catch_up_alpha(&mut self, parameters: &DcqcnParameters, now: Time) {
-        const ALL_GONE: u64 = 20_000;
-        let missed = now.since(self.alpha_due).as_ps() / parameters.alpha_interval.as_ps().max(1);
-        if missed >= ALL_GONE {
-            self.alpha = 0;
-        }
-        for _ in 0..missed.min(ALL_GONE) {
-            if self.alpha == 0 {
-                break;
-            }
-            self.alpha -= scale(self.alpha, parameters.gain_fixed()).max(1);
+            // Back at line rate: nothing is left to wait for.
+            self.is_limited = false;
+            self.increase_due = Time::NEVER;
         }
     }
 }
@@ -231,7 +229,7 @@ impl CongestionControl for Dcqcn {
         }
     }
 
-    fn on_sent(&mut self, parameters: &DcqcnParameters, now: Time, bytes: Bytes) {
+    fn on_sent(&mut self, parameters: &DcqcnParameters, _now: Time, bytes: Bytes) {
         let (true, Some(period)) = (self.is_limited, parameters.increase_bytes) else {
             return;
         };
@@ -239,7 +237,7 @@ impl CongestionControl for Dcqcn {
         if self.bytes >= period.0 {
             self.bytes = 0;
             self.byte_stage = self.byte_stage.saturating_add(1);
-            self.increase(parameters, now);
+            self.increase(parameters);
         }
     }
 
@@ -250,10 +248,8 @@ impl CongestionControl for Dcqcn {
             self.has_alpha = true;
             self.alpha = fixed(parameters.initial_alpha);
             self.alpha_due = now + parameters.alpha_interval;
-        } else if !self.is_limited {
-            self.catch_up_alpha(parameters, now);
-            self.alpha_due = now + parameters.alpha_interval;
         }
+        self.sync_alpha(parameters, now);
         self.notified = true;
         if now >= self.decrease_due {
             self.cut(parameters, now);
@@ -270,24 +266,21 @@ impl CongestionControl for Dcqcn {
     fn on_timeout(&mut self, _parameters: &DcqcnParameters, _now: Time) {}
 
     fn handle_timer(&mut self, parameters: &DcqcnParameters, now: Time) {
-        // Alpha goes first, as in hardware and the ns-3 model: the cut that follows uses the new value.
-        while self.is_limited && self.alpha_due <= now {
-            self.alpha_due += parameters.alpha_interval;
-            self.decay_alpha(parameters);
-        }
         if self.cut_waits && self.decrease_due <= now {
+            // Alpha goes first, as in hardware and the ns-3 model: the cut uses the new value.
+            self.sync_alpha(parameters, now);
             self.cut(parameters, now);
         }
         while self.is_limited && self.increase_due <= now {
             self.increase_due += parameters.increase_interval;
             self.timer_stage = self.timer_stage.saturating_add(1);
-            self.increase(parameters, now);
+            self.increase(parameters);
         }
     }
 
     fn next_timer(&self) -> Time {
-        let clocks = if self.is_limited { self.alpha_due.min(self.increase_due) } else { Time::NEVER };
-        if self.cut_waits { clocks.min(self.decrease_due) } else { clocks }
+        let increase = if self.is_limited { self.increase_due } else { Time::NEVER };
+        if self.cut_waits { increase.min(self.decrease_due) } else { increase }
     }
 
     #[inline]
@@ -379,8 +372,16 @@ mod tests {
         let mut state = Dcqcn::new(&parameters, LINE);
         state.on_notification(&parameters, Time::ZERO + Span::from_us(1));
         let high = state.alpha();
-        run_until(&mut state, &parameters, Time::ZERO + Span::from_ms(10));
-        assert!(state.alpha() < high);
+        // A second notification after 100 intervals of silence finds alpha at (1 - g)^100, then adds g.
+        let later = Time::ZERO + Span::from_us(1 + 55 * 100);
+        run_until(&mut state, &parameters, later);
+        state.on_notification(&parameters, later);
+        let expected = (high as f64) * (255.0f64 / 256.0).powi(101) + ONE as f64 / 256.0;
+        assert!(
+            (state.alpha() as f64 - expected).abs() < ONE as f64 * 1e-6,
+            "{} not {expected}",
+            state.alpha()
+        );
         run_until(&mut state, &parameters, Time::ZERO + Span::from_secs(2));
         assert_eq!(state.rate(), None, "back at line rate");
         assert_eq!(state.next_timer(), Time::NEVER, "and nothing left to wait for");

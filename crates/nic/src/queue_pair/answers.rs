@@ -24,18 +24,26 @@ fn notification_priority(device: &Device) -> u8 {
 }
 
 impl QueuePair {
-    pub(super) fn answer_read(&mut self, device: &mut Device, psn: Psn, reth: Reth, starts: bool) {
+    pub(super) fn answer_read(
+        &mut self,
+        device: &mut Device,
+        psn: Psn,
+        reth: Reth,
+        starts: bool,
+        is_replay: bool,
+    ) {
         let (msn, key) = (self.responder.msn, Key(reth.key));
-        self.responder.reads += 1;
+        // An answer given again takes no room from new READs: the peer may have had the first one meanwhile.
+        self.responder.reads += u16::from(!is_replay);
         self.answer(
             device,
-            Response::Read { psn, msn, address: reth.address, key, left: reth.length, starts },
+            Response::Read { psn, msn, address: reth.address, key, left: reth.length, starts, is_replay },
         );
     }
 
     pub(super) fn answer(&mut self, device: &mut Device, response: Response) {
         if self.responder.answers.len() >= ANSWERS_MAX {
-            if matches!(response, Response::Read { .. }) {
+            if matches!(response, Response::Read { is_replay: false, .. }) {
                 self.responder.reads -= 1;
             }
             return;
@@ -96,8 +104,10 @@ impl QueuePair {
     }
 
     /// A packet came that the network had marked: tell its sender, not too often.
-    pub(super) fn notice_congestion(&mut self, device: &mut Device, now: Time) {
-        if !device.config.behaviour.notify_congestion || self.service == Service::Datagram {
+    pub(crate) fn notice_congestion(&mut self, device: &mut Device, now: Time) {
+        let listens =
+            matches!(self.state, State::ReadyToReceive | State::ReadyToSend | State::SendQueueDrain);
+        if !device.config.behaviour.notify_congestion || self.service == Service::Datagram || !listens {
             return;
         }
         if now >= self.responder.notify_after && !self.responder.notification {
@@ -193,7 +203,8 @@ impl QueuePair {
         if !front.is_some() {
             return false;
         }
-        let Response::Read { psn, msn, address, key, left, starts } = *device.responses.get(front) else {
+        let Response::Read { psn, msn, address, key, left, starts, is_replay } = *device.responses.get(front)
+        else {
             return false;
         };
         let length = left.min(self.mtu.bytes());
@@ -219,7 +230,7 @@ impl QueuePair {
         }
         if length > 0 {
             let queue_pair = self.number;
-            cx.emit(device.component, || Event::DataGathered { queue_pair, psn, address, length });
+            cx.emit_detail(device.component, || Event::DataGathered { queue_pair, psn, address, length });
         }
         let is_last = left == length;
         let opcode = match (starts, is_last) {
@@ -230,12 +241,13 @@ impl QueuePair {
         };
         if is_last {
             device.responses.pop(&mut self.responder.answers);
-            self.responder.reads -= 1;
+            self.responder.reads -= u16::from(!is_replay);
             self.mark_answer_ready(device);
         } else {
             let address = address + u64::from(length);
+            let (psn, left) = (psn.plus(1), left - length);
             *device.responses.get_mut(front) =
-                Response::Read { psn: psn.plus(1), msn, address, key, left: left - length, starts: false };
+                Response::Read { psn, msn, address, key, left, starts: false, is_replay };
         }
         let extended = match opcode {
             Opcode::RcReadResponseMiddle => Extended::None,

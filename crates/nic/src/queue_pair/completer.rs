@@ -116,6 +116,10 @@ impl QueuePair {
             return;
         }
         if self.requester.rnr_retry != 7 {
+            // The work that fails is the one the NAK names: all before it arrived, and that is progress.
+            if self.requester.rnr_retries == 0 && !self.acknowledge(device, cx, psn.minus(1)) {
+                return;
+            }
             if self.requester.rnr_retries == 0 {
                 self.fail_request(device, cx, Status::RnrRetryExceeded);
                 return;
@@ -297,7 +301,7 @@ impl QueuePair {
         match placed {
             Ok(address) => {
                 let length = expected;
-                cx.emit(device.component, || Event::DataPlaced { queue_pair, psn, address, length });
+                cx.emit_detail(device.component, || Event::DataPlaced { queue_pair, psn, address, length });
             }
             Err(_) => {
                 self.fail_request(device, cx, Status::LocalProtection);
@@ -326,7 +330,12 @@ impl QueuePair {
         match scatter(device, cx, &work.gather, self.domain, 0, Payload::Bytes(&bytes)) {
             Ok(address) => {
                 let queue_pair = self.number;
-                cx.emit(device.component, || Event::DataPlaced { queue_pair, psn, address, length: 8 });
+                cx.emit_detail(device.component, || Event::DataPlaced {
+                    queue_pair,
+                    psn,
+                    address,
+                    length: 8,
+                });
             }
             Err(_) => {
                 self.fail_request(device, cx, Status::LocalProtection);

@@ -104,8 +104,11 @@ impl QueuePair {
     #[inline]
     fn asks_acknowledgement(&self, device: &Device, work: &SendWork, psn: Psn, ends: bool) -> bool {
         let policy = device.config.behaviour.ack_requests;
-        let is_last_posted = ends && work.last().plus(1) == self.requester.next;
-        if ends && (policy.every_message || work.signaled || is_last_posted || work.operation.reads()) {
+        if ends && (policy.every_message || work.signaled || work.operation.reads()) {
+            return true;
+        }
+        // What is sent again was missed once: the sooner it is answered the better.
+        if ends && (self.requester.was_sent(psn) || self.next_must_wait(device)) {
             return true;
         }
         let in_flight = psn.value().wrapping_sub(self.requester.unacked.value()) & Psn::MASK;

@@ -196,7 +196,8 @@ impl QueuePair {
             return Err(PostError::TooManyEntries { asked, limit });
         }
         match (self.service, &request.operation) {
-            (Service::Datagram, Operation::Send | Operation::SendImmediate(_)) if request.target.is_some() => {}
+            (Service::Datagram, Operation::Send | Operation::SendImmediate(_))
+                if request.target.is_some() => {}
             (Service::Datagram, Operation::Send | Operation::SendImmediate(_)) => {
                 return Err(not_possible("a datagram needs a target"));
             }
@@ -235,6 +236,21 @@ impl QueuePair {
 
     /// The next request packet, if one may go now.
     pub(crate) fn transmit_request<M: Memory, S: Sink>(
+        &mut self,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+        out: &mut Vec<u8>,
+        slot: &mut Option<Transmit>,
+    ) -> bool {
+        let sent = self.send_next(device, cx, out, slot);
+        // Held up behind packets that did not ask for an answer: the clock must find out about them.
+        if !sent && self.requester.is_waiting() && !self.deadlines.is_set(Timer::Acknowledgement) {
+            self.arm_acknowledgement(device, cx.now);
+        }
+        sent
+    }
+
+    fn send_next<M: Memory, S: Sink>(
         &mut self,
         device: &mut Device,
         cx: &mut Context<'_, M, S>,
@@ -303,10 +319,25 @@ impl QueuePair {
         }
         if device.config.behaviour.credits && work.operation.consumes_receive() {
             // IBTA 9.7.7.2.4: without credit one packet may go, to find out, when nothing else is in doubt.
-            let beyond = Psn::new(work.message).is_after(Psn::new(requester.credit_limit));
-            return !beyond || in_flight == 0;
+            return !self.is_beyond_credit(work) || in_flight == 0;
         }
         true
+    }
+
+    /// Whether the peer has not said that it has a receive for this message.
+    fn is_beyond_credit(&self, work: &SendWork) -> bool {
+        Psn::new(work.message).is_after(Psn::new(self.requester.credit_limit))
+    }
+
+    /// Whether the work behind the cursor cannot start before all in front of it is acknowledged.
+    pub(super) fn next_must_wait(&self, device: &Device) -> bool {
+        let next = device.sends.next(self.requester.cursor);
+        if !next.is_some() {
+            return true;
+        }
+        let work = device.sends.get(next);
+        let uses_credits = device.config.behaviour.credits && work.operation.consumes_receive();
+        work.operation.is_local() || uses_credits && self.is_beyond_credit(work)
     }
 
     /// Checks all local memory of a request before its first packet.
@@ -325,12 +356,22 @@ impl QueuePair {
                     device.regions.local(sge.key, self.domain, sge.address, u64::from(sge.length), needed);
                 if let Err(fault) = found {
                     let check = fault.check();
-                    cx.emit(device.component, || Event::Checked { queue_pair, psn, check, passed: false });
+                    cx.emit_detail(device.component, || Event::Checked {
+                        queue_pair,
+                        psn,
+                        check,
+                        passed: false,
+                    });
                     return Err(Status::LocalProtection);
                 }
             }
         }
-        cx.emit(device.component, || Event::Checked { queue_pair, psn, check: Check::Key, passed: true });
+        cx.emit_detail(device.component, || Event::Checked {
+            queue_pair,
+            psn,
+            check: Check::Key,
+            passed: true,
+        });
         Ok(())
     }
 
@@ -415,14 +456,14 @@ impl QueuePair {
         let headers = self.request_headers(device, work, psn, packet, offset, ends);
         let route = work.datagram.as_ref().map_or(self.route, |datagram| datagram.0);
         let (starts, name, packets) = (!work.started, work.work, work.packets);
-        let read_from = if S::ENABLED { work.read_address(offset) } else { None };
+        let read_from = if S::DETAIL { work.read_address(offset) } else { None };
         if starts {
             let (queue_pair, first) = (self.number, psn);
             cx.emit(device.component, || Event::WorkStarted { queue_pair, work: name, first, packets });
         }
         if let Some(address) = read_from.filter(|_| carries > 0) {
             let (queue_pair, length) = (self.number, carries);
-            cx.emit(device.component, || Event::DataGathered { queue_pair, psn, address, length });
+            cx.emit_detail(device.component, || Event::DataGathered { queue_pair, psn, address, length });
         }
         self.advance(device, cx, handle, ends, headers.bth.ack_request);
         let id = PacketId {
@@ -506,6 +547,10 @@ impl QueuePair {
     }
 
     pub(crate) fn arm_acknowledgement(&mut self, device: &mut Device, now: Time) {
+        // While it waits for the peer's receive nothing is sent, so nothing can be late.
+        if self.deadlines.is_set(Timer::ReceiverNotReady) {
+            return;
+        }
         if let Some(span) = ack_timeout(self.requester.timeout) {
             device.timers.set(&mut self.deadlines, self.slot, Timer::Acknowledgement, now + span);
         }

@@ -39,7 +39,7 @@ pub(crate) enum Response {
     /// The old value of an atomic.
     Atomic { psn: Psn, msn: u32, original: u64 },
     /// What is left of a READ.
-    Read { psn: Psn, msn: u32, address: u64, key: Key, left: u32, starts: bool },
+    Read { psn: Psn, msn: u32, address: u64, key: Key, left: u32, starts: bool, is_replay: bool },
 }
 
 /// A READ or atomic that is remembered, in case its answer gets lost.
@@ -73,7 +73,7 @@ pub(crate) struct Responder {
     /// Made at the first READ or atomic: most queue pairs never see one.
     #[allow(clippy::box_collection, reason = "an idle queue pair must be small")]
     remembered: Option<Box<VecDeque<Remembered>>>,
-    /// READs whose responses are not all sent.
+    /// READs whose responses are not all sent for the first time.
     pub(super) reads: u16,
     pub(crate) reads_max: u8,
     pub(crate) min_rnr_timer: u8,
@@ -180,9 +180,6 @@ impl QueuePair {
         if self.state == ReadyToReceive && !self.responder.established {
             self.responder.established = true;
             device.events.push_back(AsyncEvent::CommunicationEstablished(self.number));
-        }
-        if packet.network.ecn() == 3 {
-            self.notice_congestion(device, cx.now);
         }
         match self.service {
             Service::ReliableConnection => self.receive_reliable(device, cx, packet),
@@ -291,7 +288,7 @@ impl QueuePair {
         passed: bool,
     ) {
         let queue_pair = self.number;
-        cx.emit(device.component, || Event::Checked { queue_pair, psn, check, passed });
+        cx.emit_detail(device.component, || Event::Checked { queue_pair, psn, check, passed });
     }
 
     /// Carries out the request with the expected sequence number, or tells why not. The order of checks: opcode
@@ -376,7 +373,7 @@ impl QueuePair {
         match scatter(device, cx, &buffer.scatter, self.domain, offset, packet.payload) {
             Ok(address) => {
                 let queue_pair = self.number;
-                cx.emit(device.component, || Event::DataPlaced { queue_pair, psn, address, length });
+                cx.emit_detail(device.component, || Event::DataPlaced { queue_pair, psn, address, length });
             }
             Err(fault) => {
                 let (code, status) = (NakCode::RemoteOperational, Status::LocalProtection);
@@ -463,8 +460,9 @@ impl QueuePair {
             None => None,
         };
         if let Err(refusal) = self.place_write(device, cx, packet, reth) {
-            // The receive was taken for nothing: it is flushed with the others, first.
-            self.responder.kept = receive;
+            // The receive was taken for nothing: it is flushed with the others, first. One that an earlier broken
+            // message left must not be forgotten.
+            self.responder.kept = receive.or(self.responder.kept.take());
             return Verdict::Refused(refusal);
         }
         if position.is_end() {
@@ -527,7 +525,12 @@ impl QueuePair {
                 .remote(key, domain, number, address, u64::from(length), Access::REMOTE_WRITE)
                 .map_err(|fault| Refusal::access(fault.check()))?;
             packet.payload.place(cx.memory, place, address, 0, length);
-            cx.emit(device.component, || Event::DataPlaced { queue_pair: number, psn, address, length });
+            cx.emit_detail(device.component, || Event::DataPlaced {
+                queue_pair: number,
+                psn,
+                address,
+                length,
+            });
         }
         self.responder.message =
             Message::Write { address: address + u64::from(length), key, left: left - length, length: total };
@@ -587,7 +590,7 @@ impl QueuePair {
             Memorable::Read { address: reth.address, key: reth.key, length },
         );
         self.responder.expected = psn.plus(packets);
-        self.answer_read(device, psn, reth, true);
+        self.answer_read(device, psn, reth, true, false);
         Verdict::Answered
     }
 
@@ -626,7 +629,12 @@ impl QueuePair {
             _ => old,
         });
         let address = atomic.address;
-        cx.emit(device.component, || Event::DataPlaced { queue_pair: number, psn, address, length: 8 });
+        cx.emit_detail(device.component, || Event::DataPlaced {
+            queue_pair: number,
+            psn,
+            address,
+            length: 8,
+        });
         self.count_message();
         self.responder.remember(psn, 1, Memorable::Atomic { original });
         self.responder.expected = psn.plus(1);
@@ -664,7 +672,7 @@ impl QueuePair {
                 }
                 if !self.is_read_waiting(device, psn) {
                     let starts = psn == found.first || device.config.behaviour.replay_starts_message;
-                    self.answer_read(device, psn, reth, starts);
+                    self.answer_read(device, psn, reth, starts, true);
                 }
                 Ok(())
             }

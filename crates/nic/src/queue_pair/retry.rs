@@ -67,8 +67,11 @@ impl QueuePair {
         match timer {
             Timer::Acknowledgement => self.handle_timeout(device, cx),
             Timer::ReceiverNotReady => {
-                let from = self.requester.unacked;
-                self.go_back(device, cx, from, RetryReason::ReceiverNotReady);
+                // All of it may have been acknowledged meanwhile: then there is nothing to go back to.
+                if self.requester.is_waiting() {
+                    let from = self.requester.unacked;
+                    self.go_back(device, cx, from, RetryReason::ReceiverNotReady);
+                }
                 self.mark_data_ready(device);
             }
             Timer::Pace => self.mark_data_ready(device),

@@ -6,7 +6,10 @@ use std::net::Ipv4Addr;
 
 use railnet_core::event::Sink;
 use railnet_core::{Psn, QueuePairNumber, Random, Rate, Span, Time};
-use railnet_wire::{EtherType, Ethernet, Frame, Gid, HEADROOM, Headers, Mac, Network, emit_around};
+use railnet_wire::{
+    EtherType, Ethernet, Frame, Gid, HEADROOM, Headers, Ipv4, Mac, Network, RocePacket, Udp, datagram_length,
+    emit_around,
+};
 
 use crate::completion::{Completion, CompletionQueue};
 use crate::config::{Mtu, NicConfig};
@@ -232,10 +235,7 @@ impl<S: Sink> Lab<S> {
 
     /// A NIC, with what to lend to its calls.
     pub fn nic(&mut self, index: usize) -> (&mut Nic, Context<'_, Segments, S>) {
-        (
-            &mut self.nics[index],
-            Context::new(self.now, &mut self.memory, &mut self.sink),
-        )
+        (&mut self.nics[index], Context::new(self.now, &mut self.memory, &mut self.sink))
     }
 
     /// All completions that wait on a queue.
@@ -274,43 +274,45 @@ impl<S: Sink> Lab<S> {
         let length = transmit.payload.length();
         let occupied = self.rate.serialize(wire_bytes(&transmit.headers, length));
         self.port_free[from] = self.now + occupied;
-        let judged = self
-            .judge
-            .as_mut()
-            .map_or(Fate::Deliver, |judge| judge(self.now, from, &transmit));
+        let judged = self.judge.as_mut().map_or(Fate::Deliver, |judge| judge(self.now, from, &transmit));
         let target = transmit.network.target;
         let to = (0..self.nics.len()).find(|&index| loopback_gid(index) == target);
         let is_cut = |nic: usize| {
             let during = |outage: &&Outage| (outage.from..outage.until).contains(&self.now);
             self.outages.iter().filter(during).any(|outage| outage.nic == nic)
         };
-        let lost = judged == Fate::Lose
-            || is_cut(from)
-            || to.is_none_or(is_cut)
-            || self.dice.chance(self.faults.loss);
-        let (network, headers) = (transmit.network, transmit.headers);
-        let mut carried = self.load(from, to.unwrap_or(from), transmit, buffer, lost);
-        let Some(to) = to.filter(|_| !lost) else {
+        let cut = judged == Fate::Lose || is_cut(from) || to.is_none_or(is_cut);
+        let lost = !cut && self.dice.chance(self.faults.loss);
+        self.injected.cut += u64::from(cut);
+        self.injected.lost += u64::from(lost);
+        let covered = covered_bytes(&transmit.headers, length);
+        let mut carried = self.load(from, to.unwrap_or(from), transmit, buffer, cut || lost);
+        let Some(to) = to.filter(|_| !cut && !lost) else {
             self.recycle(carried);
             return;
         };
-        let _ = (network, headers);
         if self.dice.chance(self.faults.mark) {
-            mark(&mut carried);
+            self.injected.marked += u64::from(mark(&mut carried));
         }
         if self.dice.chance(self.faults.corrupt) {
-            corrupt(&mut carried, &mut self.dice);
+            // The dice fall the same way in both forms, so that both run the same course.
+            let bit = self.dice.below(covered * 8);
+            corrupt(&mut carried, bit as usize);
+            self.injected.corrupted += 1;
         }
         let mut at = self.now + occupied + self.latency;
         if self.dice.chance(self.faults.reorder) {
             at += self.latency * self.dice.between(1, 4) / 2;
+            self.injected.reordered += 1;
         }
         if self.dice.chance(self.faults.delay) {
             at += self.latency * self.dice.between(5, 100);
+            self.injected.delayed += 1;
         }
         if self.dice.chance(self.faults.duplicate) {
             let again = at + self.latency * self.dice.between(0, 20) / 4;
             self.fly(again, to, carried.clone());
+            self.injected.duplicated += 1;
         }
         self.fly(at, to, carried);
     }
@@ -325,9 +327,10 @@ impl<S: Sink> Lab<S> {
         lost: bool,
     ) -> Carried {
         let needs_frame = self.form == WireForm::Bytes || self.tap.is_some();
-        let ghost = match &transmit.payload {
+        let Transmit { network, headers, payload, .. } = transmit;
+        let ghost = match payload {
             OutboundPayload::Bytes(_) => None,
-            OutboundPayload::Ghost(runs) => Some(runs.clone()),
+            OutboundPayload::Ghost(runs) => Some(runs),
         };
         if !needs_frame {
             let payload = match ghost {
@@ -337,68 +340,38 @@ impl<S: Sink> Lab<S> {
                 }
                 None => Cargo::Bytes(buffer),
             };
-            let (network, headers) = (transmit.network, transmit.headers);
-            return Carried::Values {
-                network,
-                headers,
-                payload,
-                intact: true,
-            };
+            return Carried::Values { network, headers, payload, intact: true };
         }
         if let Some(runs) = &ghost {
             Segments::append_pattern(runs, &mut buffer);
         }
-        let ethernet = Ethernet {
-            target: mac(to),
-            source: mac(from),
-            vlan: None,
-            ether_type: EtherType::IPV4,
-        };
+        let ethernet =
+            Ethernet { target: mac(to), source: mac(from), vlan: None, ether_type: EtherType::IPV4 };
         let payload = self.form == WireForm::Values;
         let plain = payload.then(|| buffer.clone());
-        let start = emit_around(&mut buffer, Some(&ethernet), &transmit.network, &transmit.headers);
+        let start = emit_around(&mut buffer, Some(&ethernet), &network, &headers);
         if let Some(tap) = &mut self.tap {
-            tap.push(Tapped {
-                at: self.now,
-                from,
-                frame: buffer[start..].to_vec(),
-                lost,
-            });
+            tap.push(Tapped { at: self.now, from, frame: buffer[start..].to_vec(), lost });
         }
         match plain {
             Some(plain) => {
                 let payload = ghost.map_or(Cargo::Bytes(plain), Cargo::Ghost);
-                Carried::Values {
-                    network: transmit.network,
-                    headers: transmit.headers,
-                    payload,
-                    intact: true,
-                }
+                Carried::Values { network, headers, payload, intact: true }
             }
             None => {
                 buffer.drain(..start);
-                Carried::Frame { bytes: buffer, ghost }
+                Carried::Frame { bytes: buffer, ghost, network, headers, damaged: false }
             }
         }
     }
 
     fn fly(&mut self, at: Time, to: usize, carried: Carried) {
         self.sequence += 1;
-        self.in_flight.push(Reverse(Flight {
-            at,
-            sequence: self.sequence,
-            to,
-            carried,
-        }));
+        self.in_flight.push(Reverse(Flight { at, sequence: self.sequence, to, carried }));
     }
 
     fn recycle(&mut self, carried: Carried) {
-        if let Carried::Values {
-            payload: Cargo::Bytes(bytes),
-            ..
-        }
-        | Carried::Frame { bytes, .. } = carried
-        {
+        if let Carried::Values { payload: Cargo::Bytes(bytes), .. } | Carried::Frame { bytes, .. } = carried {
             self.spare.push(bytes);
         }
     }
@@ -408,42 +381,40 @@ impl<S: Sink> Lab<S> {
         let mut cx = Context::new(self.now, &mut self.memory, &mut self.sink);
         let nic = &mut self.nics[flight.to];
         match &flight.carried {
-            Carried::Values {
-                network,
-                headers,
-                payload,
-                intact,
-            } => {
+            Carried::Values { network, headers, payload, intact } => {
                 let payload = match payload {
                     Cargo::Bytes(bytes) => Payload::Bytes(&bytes[HEADROOM..]),
                     Cargo::Ghost(runs) => Payload::Ghost(runs),
                 };
-                let _ = nic.receive(
-                    &mut cx,
-                    &Inbound {
-                        network,
-                        headers,
-                        payload,
-                        intact: *intact,
-                    },
-                );
+                let _ = nic.receive(&mut cx, &Inbound { network, headers, payload, intact: *intact });
             }
-            Carried::Frame { bytes, ghost } => {
-                // A flipped bit may leave no packet at all: that is a loss like any other.
-                if let Ok(Frame::Roce(packet)) = Frame::parse(bytes) {
-                    let payload = match ghost {
-                        Some(runs) => Payload::Ghost(runs),
-                        None => Payload::Bytes(packet.payload),
-                    };
-                    let (network, intact) = (packet.network(), packet.icrc.is_good());
-                    let inbound = Inbound {
-                        network: &network,
+            Carried::Frame { bytes, ghost, network, headers, damaged } => {
+                let parsed = match Frame::parse(bytes) {
+                    Ok(Frame::Roce(packet)) if packet.icrc.is_good() => Some(packet),
+                    _ => None,
+                };
+                assert!(
+                    parsed.is_some() || *damaged,
+                    "a frame that nothing touched is not read back: {headers:?}"
+                );
+                // A damaged frame may name another queue pair or nobody. It is reported under what it was, so that a
+                // run is the same in both forms; the NIC looks at nothing else of a packet that is not intact.
+                let arrived = parsed.as_ref().map_or(*network, RocePacket::network);
+                let inbound = match &parsed {
+                    Some(packet) => Inbound {
+                        network: &arrived,
                         headers: &packet.headers,
-                        payload,
-                        intact,
-                    };
-                    let _ = nic.receive(&mut cx, &inbound);
-                }
+                        payload: match ghost {
+                            Some(runs) => Payload::Ghost(runs),
+                            None => Payload::Bytes(packet.payload),
+                        },
+                        intact: true,
+                    },
+                    None => {
+                        Inbound { network: &arrived, headers, payload: Payload::Bytes(&[]), intact: false }
+                    }
+                };
+                let _ = nic.receive(&mut cx, &inbound);
             }
         }
         self.recycle(flight.carried);
@@ -452,19 +423,25 @@ impl<S: Sink> Lab<S> {
     /// When something happens next.
     pub fn next_time(&self) -> Option<Time> {
         let arrival = self.in_flight.peek().map(|Reverse(flight)| flight.at);
-        let timers = self
-            .nics
-            .iter()
-            .filter_map(|nic| nic.poll_timeout().map(|(at, _)| at));
+        let timers = self.nics.iter().filter_map(|nic| nic.poll_timeout().map(|(at, _)| at));
         let ports = self.port_free.iter().copied().filter(|&at| at > self.now);
         arrival.into_iter().chain(timers).chain(ports).min()
     }
 
     /// Does what happens next. `false` when nothing will.
     pub fn step(&mut self) -> bool {
+        self.step_until(Time::NEVER)
+    }
+
+    /// Does what happens next, or waits until `limit` when that comes first. `false` when nothing will happen and
+    /// there is no limit to wait for.
+    pub fn step_until(&mut self, limit: Time) -> bool {
         self.pump();
-        let Some(next) = self.next_time() else {
-            return false;
+        let Some(next) = self.next_time().filter(|&next| next <= limit) else {
+            if limit.is_set() {
+                self.now = self.now.max(limit);
+            }
+            return limit.is_set();
         };
         self.now = self.now.max(next);
         while let Some(Reverse(flight)) = self.in_flight.peek()
@@ -499,22 +476,44 @@ impl<S: Sink> Lab<S> {
     }
 }
 
-fn mark(carried: &mut Carried) {
-    if let Carried::Values { network, .. } = carried
-        && network.ecn() != 0
-    {
+/// Marks an ECN-capable packet; tells whether it was one.
+fn mark(carried: &mut Carried) -> bool {
+    let network = match carried {
+        Carried::Values { network, .. } => network,
+        Carried::Frame { bytes, network, .. } => {
+            if network.ecn() != 0 {
+                // The ICRC leaves this byte out; the checksum of the header does not.
+                let packet = &mut bytes[Ethernet::LENGTH..];
+                let mut ip = Ipv4::parse(packet).expect("the lab made it a moment ago");
+                ip.traffic_class |= 3;
+                packet[..Ipv4::LENGTH].copy_from_slice(&ip.to_bytes());
+            }
+            network
+        }
+    };
+    let is_capable = network.ecn() != 0;
+    if is_capable {
         network.traffic_class |= 3;
     }
+    is_capable
+}
+
+/// The byte of the base transport header that routers may change, so that the ICRC leaves it out.
+const UNCOVERED: usize = 4;
+
+/// How many bytes after the UDP header a flipped bit may hit: all but [`UNCOVERED`].
+fn covered_bytes(headers: &Headers, payload: u32) -> u64 {
+    datagram_length(headers, payload as usize) as u64 - 1
 }
 
 /// Flips a bit that the ICRC covers; where a packet travels as values, the mark of a wrong ICRC.
-fn corrupt(carried: &mut Carried, dice: &mut Random) {
+fn corrupt(carried: &mut Carried, bit: usize) {
     match carried {
         Carried::Values { intact, .. } => *intact = false,
-        Carried::Frame { bytes, .. } => {
-            let after = Ethernet::LENGTH + 28;
-            let bit = dice.below(((bytes.len() - after) * 8) as u64) as usize;
-            bytes[after + bit / 8] ^= 1 << (bit % 8);
+        Carried::Frame { bytes, damaged, .. } => {
+            let byte = bit / 8 + usize::from(bit / 8 >= UNCOVERED);
+            bytes[Ethernet::LENGTH + Ipv4::LENGTH + Udp::LENGTH + byte] ^= 1 << (bit % 8);
+            *damaged = true;
         }
     }
 }
@@ -582,9 +581,6 @@ pub fn connect<S: Sink>(
 
 impl<S> std::fmt::Debug for Lab<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lab")
-            .field("now", &self.now)
-            .field("nics", &self.nics.len())
-            .finish_non_exhaustive()
+        f.debug_struct("Lab").field("now", &self.now).field("nics", &self.nics.len()).finish_non_exhaustive()
     }
 }

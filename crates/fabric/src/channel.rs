@@ -1,0 +1,129 @@
+//! One direction of a link: the sender's queues in front of it, the receiver's memory behind it.
+
+use railnet_core::{Bytes, Rate, Span, Time};
+use railnet_topology::Vertex;
+
+use crate::packet::Queue;
+
+/// What a channel counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChannelCounters {
+    /// Bytes that went over it.
+    pub bytes: u64,
+    /// Packets that went over it.
+    pub packets: u64,
+    /// Of those, packets with payload.
+    pub data_packets: u64,
+    /// The most bytes that waited in front of it.
+    pub queue_max: u64,
+    /// Packets marked in front of it.
+    pub marks: u64,
+    /// Packets dropped at its far end for lack of memory.
+    pub drops: u64,
+    /// Packets lost or corrupted on it.
+    pub losses: u64,
+    /// Pause frames received for it.
+    pub pauses: u64,
+    /// How long it was held back by pauses, in picoseconds, all priorities together.
+    pub paused_ps: u64,
+}
+
+/// One direction of a link.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    pub(crate) from: Vertex,
+    pub(crate) to: Vertex,
+    /// The other direction.
+    pub(crate) reverse: u32,
+    pub(crate) delay: Span,
+    rate: Rate,
+    /// Picoseconds for a byte, where that is a whole number.
+    ps_per_byte: u64,
+    pub(crate) busy_until: Time,
+    /// A wake-up at `busy_until` is in the calendar.
+    pub(crate) wake_set: bool,
+    pub(crate) queues: [Queue; 8],
+    /// Priorities with something queued.
+    pub(crate) occupied: u8,
+    /// Pause frames that wait: they go first.
+    pub(crate) urgent: Queue,
+    /// Priorities that the receiver has paused.
+    pub(crate) paused: u8,
+    pub(crate) pause_until: [Time; 8],
+    pub(crate) pause_began: Time,
+    /// Receiver's memory: bytes held for each priority, in the shared part and in the headroom.
+    pub(crate) shared: [u32; 8],
+    pub(crate) headroom: [u32; 8],
+    pub(crate) headroom_max: u32,
+    /// Priorities that the receiver has told the sender to stop.
+    pub(crate) told_to_stop: u8,
+    /// Bytes that the sender may still send, by priority, where credits are in use.
+    pub(crate) credits: [u32; 8],
+    pub(crate) counters: ChannelCounters,
+}
+
+impl Channel {
+    pub(crate) fn new(from: Vertex, to: Vertex, reverse: u32, rate: Rate, delay: Span) -> Self {
+        const PS_PER_SECOND_AND_BYTE: u64 = 8_000_000_000_000;
+        let is_exact = rate.as_bps() > 0 && PS_PER_SECOND_AND_BYTE.is_multiple_of(rate.as_bps());
+        Self {
+            from,
+            to,
+            reverse,
+            delay,
+            rate,
+            ps_per_byte: if is_exact { PS_PER_SECOND_AND_BYTE / rate.as_bps() } else { 0 },
+            busy_until: Time::ZERO,
+            wake_set: false,
+            queues: [Queue::EMPTY; 8],
+            occupied: 0,
+            urgent: Queue::EMPTY,
+            paused: 0,
+            pause_until: [Time::ZERO; 8],
+            pause_began: Time::ZERO,
+            shared: [0; 8],
+            headroom: [0; 8],
+            headroom_max: 0,
+            told_to_stop: 0,
+            credits: [0; 8],
+            counters: ChannelCounters::default(),
+        }
+    }
+
+    pub(crate) fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// How long `bytes` take.
+    #[inline]
+    pub(crate) fn serialize(&self, bytes: u32) -> Span {
+        if self.ps_per_byte != 0 {
+            return Span::from_ps(u64::from(bytes) * self.ps_per_byte);
+        }
+        self.rate.serialize(Bytes(u64::from(bytes)))
+    }
+
+    /// Bytes that wait in front of it.
+    #[inline]
+    pub(crate) fn queued(&self) -> u64 {
+        self.queues.iter().map(|queue| queue.bytes).sum()
+    }
+
+    /// The highest priority that has something to send and may, with `credit` bytes needed where credits are in use.
+    #[inline]
+    pub(crate) fn next_priority(&self) -> Option<usize> {
+        let ready = self.occupied & !self.paused;
+        (ready != 0).then(|| 7 - ready.leading_zeros() as usize)
+    }
+
+    /// Notes that the set of paused priorities becomes `paused`.
+    pub(crate) fn set_paused(&mut self, now: Time, paused: u8) {
+        if self.paused != 0 && paused == 0 {
+            self.counters.paused_ps += now.since(self.pause_began).as_ps();
+        }
+        if self.paused == 0 && paused != 0 {
+            self.pause_began = now;
+        }
+        self.paused = paused;
+    }
+}

@@ -1,0 +1,110 @@
+//! How links and switches behave.
+
+use railnet_core::{Bytes, Rate, Span};
+
+/// How a switch keeps from dropping packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FlowControl {
+    /// It does not: what does not fit is dropped.
+    None,
+    /// Priority flow control: pause frames to the sender of a filling buffer.
+    Pfc,
+    /// InfiniBand's credits: nothing is sent that the other end has no room for.
+    Credits,
+}
+
+/// How a switch chooses among equal paths.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Routing {
+    /// By a hash of the five-tuple: a connection keeps its path.
+    Ecmp,
+    /// As ECMP, but a connection that paused for so long may take another path.
+    Flowlet(Span),
+    /// The shortest queue at the moment, packet by packet.
+    Adaptive,
+    /// Any, packet by packet.
+    Spray,
+}
+
+/// When a switch marks packets: random early detection on the queue they join.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Marking {
+    /// Below this nothing is marked.
+    pub low: Bytes,
+    /// Above this everything is.
+    pub high: Bytes,
+    /// The chance just below `high`, in parts per million.
+    pub most: u32,
+}
+
+impl Marking {
+    /// The usual thresholds for a link of this rate: 100 and 400 KB for each 25 Gb/s, 20 % (as the HPCC runs have it).
+    pub fn for_rate(rate: Rate) -> Self {
+        let low = rate.as_bps() / 250_000;
+        Self { low: Bytes(low), high: Bytes(low * 4), most: 200_000 }
+    }
+}
+
+/// How a switch behaves.
+#[derive(Clone, Debug)]
+pub struct SwitchConfig {
+    /// All of its packet memory.
+    pub buffer: Bytes,
+    /// Guaranteed to each (port, priority).
+    pub reserve: Bytes,
+    /// A (port, priority) may use the free shared memory divided by 2^shift.
+    pub shift: u32,
+    /// Kept free for what is under way when a pause is sent, for each (port, lossless priority); `None` computes it
+    /// from rate and delay of the link.
+    pub headroom: Option<Bytes>,
+    /// How loss is avoided.
+    pub flow_control: FlowControl,
+    /// The priorities that must not lose packets, one bit each.
+    pub lossless: u8,
+    /// ECN marking; `None` uses the thresholds for each link's rate.
+    pub marking: Option<Marking>,
+    /// Whether it marks at all.
+    pub marks: bool,
+    /// Begin to forward when the header is there, where the next link is no faster.
+    pub cut_through: bool,
+    /// The choice among equal paths.
+    pub routing: Routing,
+    /// Time from arrival to the egress queue.
+    pub latency: Span,
+}
+
+impl Default for SwitchConfig {
+    fn default() -> Self {
+        Self {
+            buffer: Bytes(32_000_000),
+            reserve: Bytes(4_000),
+            shift: 3,
+            headroom: None,
+            flow_control: FlowControl::Pfc,
+            lossless: 0xff,
+            marking: None,
+            marks: true,
+            cut_through: false,
+            routing: Routing::Ecmp,
+            latency: Span::ZERO,
+        }
+    }
+}
+
+/// What counts as the length of a packet on a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Framing {
+    /// Bytes besides transport headers and payload.
+    pub overhead: u32,
+    /// Count the transport headers too.
+    pub headers: bool,
+}
+
+impl Framing {
+    /// Ethernet to the byte: preamble and gap 20, Ethernet 14, IPv4 20, UDP 8, ICRC 4, FCS 4.
+    pub const ETHERNET: Self = Self { overhead: 70, headers: true };
+    /// The payload and a fixed header, as other simulators count: for comparisons.
+    pub const fn fixed(overhead: u32) -> Self {
+        Self { overhead, headers: false }
+    }
+}

@@ -1,0 +1,14 @@
+//! Links, switches and routing in virtual time, with the NICs of `railnet-nic` at the edge.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod calendar;
+mod channel;
+mod config;
+mod network;
+mod packet;
+mod switch;
+
+pub use calendar::{Calendar, Sequences};
+pub use channel::ChannelCounters;
+pub use config::{FlowControl, Framing, Marking, Routing, SwitchConfig};
+pub use network::{Application, FIRST_PSN, Network, host_gid};

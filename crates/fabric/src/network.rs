@@ -1,0 +1,700 @@
+//! The engine: packets between hosts, through switches, in virtual time.
+
+use std::net::Ipv4Addr;
+
+use railnet_core::event::Sink;
+use railnet_core::{Component, Psn, Random, Span, Time};
+use railnet_nic::memory::Segments;
+use railnet_nic::{
+    Completion, CompletionQueue, Context, Inbound, Nic, OutboundPayload, Payload, Priorities, Transmit,
+};
+use railnet_topology::{FabricGraph, Routes, Vertex};
+use railnet_wire::Gid;
+
+use crate::calendar::{Calendar, Sequences};
+use crate::channel::{Channel, ChannelCounters};
+use crate::config::{FlowControl, Framing, Marking, SwitchConfig};
+use crate::packet::{Facts, NO_PACKET, PacketIndex, Packets};
+use crate::switch::{Admission, Switch, mix};
+
+/// Bytes of a pause frame on the wire, preamble and gap included.
+const PAUSE_BYTES: u32 = 84;
+/// The longest pause a frame can ask for, in units of 512 bit times (IEEE 802.3 31B.2).
+const PAUSE_QUANTA: u64 = 65_535;
+/// Bytes that must have arrived before a cut-through switch forwards.
+const HEADER_BYTES: u32 = 64;
+
+/// Something that will happen.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// A packet comes out of a channel.
+    Arrive { channel: u32, packet: PacketIndex },
+    /// A channel can take the next packet.
+    Wake { channel: u32 },
+    /// A NIC wants to be called.
+    Timer { host: u32 },
+    /// The application wants to be called.
+    Call { token: u32 },
+    /// A pause may have run out.
+    PauseEnd { channel: u32 },
+    /// A pause that still holds is told again.
+    PauseAgain { channel: u32, priority: u8 },
+    /// Room at the far end of a channel is told to its near end.
+    Credit { channel: u32, priority: u8, bytes: u32 },
+}
+
+/// Ranks of events at the same moment: applications, then arrivals, then what they make possible.
+mod rank {
+    pub(super) const CALL: u8 = 0;
+    pub(super) const ARRIVE: u8 = 1;
+    pub(super) const CREDIT: u8 = 2;
+    pub(super) const PAUSE: u8 = 3;
+    pub(super) const WAKE: u8 = 4;
+    pub(super) const TIMER: u8 = 5;
+}
+
+/// What runs on the hosts.
+pub trait Application<S> {
+    /// Work of a host completed.
+    fn completed(&mut self, network: &mut Network<S>, host: u32, completion: &Completion);
+
+    /// A time asked for with [`Network::call_at`] has come.
+    fn called(&mut self, network: &mut Network<S>, token: u32);
+}
+
+#[derive(Debug)]
+struct Host {
+    nic: Nic,
+    egress: u32,
+    watched: Option<CompletionQueue>,
+    /// When the next timer event of this host is in the calendar.
+    timer_at: Time,
+    is_ready: bool,
+}
+
+/// Hosts, switches and what is under way between them.
+#[derive(Debug)]
+pub struct Network<S> {
+    /// The present.
+    pub now: Time,
+    /// The memory of all hosts.
+    pub memory: Segments,
+    /// Where events go.
+    pub sink: S,
+    config: SwitchConfig,
+    framing: Framing,
+    calendar: Calendar<Event>,
+    sequences: Sequences,
+    packets: Packets,
+    channels: Vec<Channel>,
+    switches: Vec<Switch>,
+    hosts: Vec<Host>,
+    routes: Routes,
+    /// Marking thresholds of each channel.
+    marking: Vec<Marking>,
+    /// Hosts with completions that the application has not seen.
+    ready: Vec<u32>,
+    slot: Option<Transmit>,
+    buffer: Vec<u8>,
+    events: u64,
+}
+
+/// The address of a host.
+pub fn host_gid(host: u32) -> Gid {
+    let [_, b, c, d] = (host + 1).to_be_bytes();
+    Gid::from_ipv4(Ipv4Addr::new(10, b, c, d))
+}
+
+/// The host of an address that [`host_gid`] made.
+fn host_of(gid: Gid) -> u32 {
+    let bytes = gid.0;
+    u32::from_be_bytes([0, bytes[13], bytes[14], bytes[15]]).wrapping_sub(1)
+}
+
+impl<S: Sink> Network<S> {
+    /// A network of this shape. `nic` makes the NIC of each host; its address must be [`host_gid`].
+    pub fn new(
+        graph: &FabricGraph,
+        routes: Routes,
+        config: SwitchConfig,
+        framing: Framing,
+        seed: u64,
+        sink: S,
+        mut nic: impl FnMut(u32) -> Nic,
+    ) -> Self {
+        let (host_count, switch_count) = (graph.hosts.len(), graph.switches.len());
+        let mut channels = Vec::new();
+        let mut egress = vec![u32::MAX; host_count];
+        let mut ports: Vec<Vec<u32>> = vec![Vec::new(); switch_count];
+        for link in &graph.links {
+            for (near, far) in [(0, 1), (1, 0)] {
+                let index = channels.len() as u32;
+                let (from, to) = (link.ends[near], link.ends[far]);
+                channels.push(Channel::new(from.vertex, to.vertex, index ^ 1, link.rate, link.delay));
+                match from.vertex {
+                    Vertex::Host(host) => egress[host as usize] = index,
+                    Vertex::Switch(switch) => {
+                        let list = &mut ports[switch as usize];
+                        list.resize(list.len().max(usize::from(from.port) + 1), u32::MAX);
+                        list[usize::from(from.port)] = index;
+                    }
+                }
+            }
+        }
+        for channel in &mut channels {
+            channel.headroom_max = match config.flow_control {
+                FlowControl::Pfc => config.headroom.map_or_else(|| headroom(channel), |bytes| bytes.0 as u32),
+                _ => 0,
+            };
+            channel.credits = [credit(channel); 8];
+        }
+        let switches = ports
+            .into_iter()
+            .enumerate()
+            .map(|(index, ports)| {
+                let headroom = ports
+                    .iter()
+                    .map(|&port| u64::from(channels[channels[port as usize].reverse as usize].headroom_max));
+                let headroom = headroom.sum();
+                Switch::new(&config, ports, headroom, Random::stream(seed, "switch", index as u64))
+            })
+            .collect();
+        let marking = channels
+            .iter()
+            .map(|channel| config.marking.unwrap_or_else(|| Marking::for_rate(channel.rate())))
+            .collect();
+        let hosts = (0..host_count as u32)
+            .map(|host| Host {
+                nic: nic(host),
+                egress: egress[host as usize],
+                watched: None,
+                timer_at: Time::NEVER,
+                is_ready: false,
+            })
+            .collect();
+        Self {
+            now: Time::ZERO,
+            memory: Segments::new(),
+            sink,
+            config,
+            framing,
+            calendar: Calendar::new(),
+            // One more for the application.
+            sequences: Sequences::new(host_count + switch_count + 1),
+            packets: Packets::default(),
+            channels,
+            switches,
+            hosts,
+            routes,
+            marking,
+            ready: Vec::new(),
+            slot: None,
+            buffer: Vec::new(),
+            events: 0,
+        }
+    }
+
+    /// How many hosts there are.
+    pub fn host_count(&self) -> u32 {
+        self.hosts.len() as u32
+    }
+
+    /// The NIC of a host, with what to lend to its calls. [`Network::kick`] afterwards.
+    pub fn nic(&mut self, host: u32) -> (&mut Nic, Context<'_, Segments, S>) {
+        (&mut self.hosts[host as usize].nic, Context::new(self.now, &mut self.memory, &mut self.sink))
+    }
+
+    /// The application wants to hear of completions on this queue of a host.
+    pub fn watch(&mut self, host: u32, queue: CompletionQueue) {
+        self.hosts[host as usize].watched = Some(queue);
+    }
+
+    /// Calls the application at `at`.
+    pub fn call_at(&mut self, at: Time, token: u32) {
+        let component = Component((self.hosts.len() + self.switches.len()) as u32);
+        let order = self.sequences.order(at.max(self.now), rank::CALL, component);
+        self.calendar.push(&order, Event::Call { token });
+    }
+
+    /// Events handled so far.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Packets under way.
+    pub fn packets_in_flight(&self) -> usize {
+        self.packets.in_use()
+    }
+
+    /// Both directions of every link, with what they counted: (from, to, rate in bit/s, counters).
+    pub fn channels(&self) -> impl Iterator<Item = (Vertex, Vertex, railnet_core::Rate, &ChannelCounters)> {
+        self.channels.iter().map(|channel| (channel.from, channel.to, channel.rate(), &channel.counters))
+    }
+
+    /// Data packets times channels they went over.
+    pub fn packet_hops(&self) -> u64 {
+        self.channels.iter().map(|channel| channel.counters.data_packets).sum()
+    }
+
+    /// Runs until nothing will happen any more, or until `limit`. Returns whether it came to the end.
+    pub fn run(&mut self, application: &mut impl Application<S>, limit: Time) -> bool {
+        self.tell(application);
+        while let Some(next) = self.calendar.next_time() {
+            if next > limit {
+                self.now = limit;
+                return false;
+            }
+            let Some((at, event)) = self.calendar.pop() else { break };
+            self.now = at;
+            self.events += 1;
+            match event {
+                Event::Arrive { channel, packet } => self.arrive(channel, packet),
+                Event::Wake { channel } => self.wake(channel),
+                Event::Timer { host } => self.timer(host),
+                Event::Call { token } => application.called(self, token),
+                Event::PauseEnd { channel } => self.pause_end(channel),
+                Event::PauseAgain { channel, priority } => self.pause_again(channel, priority),
+                Event::Credit { channel, priority, bytes } => self.take_credit(channel, priority, bytes),
+            }
+            self.tell(application);
+        }
+        true
+    }
+
+    /// Hands completions to the application.
+    fn tell(&mut self, application: &mut impl Application<S>) {
+        while let Some(host) = self.ready.pop() {
+            self.hosts[host as usize].is_ready = false;
+            let Some(queue) = self.hosts[host as usize].watched else { continue };
+            let mut some = [Completion::EMPTY; 8];
+            loop {
+                let count = self.hosts[host as usize].nic.poll_cq(queue, &mut some);
+                for completion in &some[..count] {
+                    application.completed(self, host, completion);
+                }
+                if count < some.len() {
+                    break;
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn schedule(&mut self, at: Time, rank: u8, by: Vertex, event: Event) {
+        let component = match by {
+            Vertex::Host(host) => Component(host),
+            Vertex::Switch(switch) => Component(self.hosts.len() as u32 + switch),
+        };
+        let order = self.sequences.order(at, rank, component);
+        self.calendar.push(&order, event);
+    }
+
+    fn arrive(&mut self, channel: u32, packet: PacketIndex) {
+        let (to, reverse) = (self.channels[channel as usize].to, self.channels[channel as usize].reverse);
+        let facts = self.packets.facts[packet as usize];
+        if facts.is_pause {
+            self.packets.release(packet);
+            self.obey_pause(reverse, facts.target as u8, facts.hash);
+            return;
+        }
+        match to {
+            Vertex::Host(host) => self.deliver(host, channel, packet),
+            Vertex::Switch(switch) => self.forward(switch, channel, packet),
+        }
+    }
+
+    /// A packet comes to its host.
+    fn deliver(&mut self, host: u32, channel: u32, packet: PacketIndex) {
+        let facts = self.packets.facts[packet as usize];
+        if self.config.flow_control == FlowControl::Credits {
+            self.return_credit(channel, facts.priority, facts.bytes);
+        }
+        let mut cx = Context::new(self.now, &mut self.memory, &mut self.sink);
+        if let Some(contents) = &mut self.packets.contents[packet as usize] {
+            contents.network.hop_limit = contents.network.hop_limit.saturating_sub(facts.hops);
+            if facts.marked {
+                contents.network.traffic_class |= 3;
+            }
+            let payload = match &contents.payload {
+                OutboundPayload::Ghost(runs) => Payload::Ghost(runs),
+                OutboundPayload::Bytes(_) => Payload::Bytes(&self.packets.bytes[packet as usize]),
+            };
+            let (network, headers) = (&contents.network, &contents.headers);
+            let inbound = Inbound { network, headers, payload, intact: !facts.corrupt };
+            // A packet that the NIC throws away is loss: its counters tell.
+            let _ = self.hosts[host as usize].nic.receive(&mut cx, &inbound);
+        }
+        self.packets.release(packet);
+        self.kick(host);
+    }
+
+    /// Lets a NIC send what it can, and notes what it waits for. Call it after every verb.
+    pub fn kick(&mut self, host: u32) {
+        let egress = self.hosts[host as usize].egress;
+        loop {
+            let channel = &self.channels[egress as usize];
+            if channel.busy_until > self.now {
+                break;
+            }
+            if !channel.urgent.is_empty() {
+                self.send_next(egress);
+                break;
+            }
+            let mut allowed = !channel.paused;
+            if self.config.flow_control == FlowControl::Credits {
+                let enough = |priority: &usize| channel.credits[*priority] >= CREDIT_PACKET;
+                allowed &= (0..8).filter(enough).fold(0, |bits, priority| bits | 1 << priority);
+            }
+            if !self.send_from_nic(host, egress, Priorities(allowed)) {
+                break;
+            }
+        }
+        let host_state = &mut self.hosts[host as usize];
+        if let Some((at, _)) = host_state.nic.poll_timeout()
+            && at < host_state.timer_at
+        {
+            host_state.timer_at = at;
+            self.schedule(at.max(self.now), rank::TIMER, Vertex::Host(host), Event::Timer { host });
+        }
+        let host_state = &mut self.hosts[host as usize];
+        if let Some(queue) = host_state.watched
+            && !host_state.is_ready
+            && host_state.nic.completions(queue) > 0
+        {
+            host_state.is_ready = true;
+            self.ready.push(host);
+        }
+    }
+
+    fn send_from_nic(&mut self, host: u32, egress: u32, allowed: Priorities) -> bool {
+        let Self { hosts, memory, sink, slot, buffer, .. } = self;
+        buffer.clear();
+        let mut cx = Context::new(self.now, memory, sink);
+        if !hosts[host as usize].nic.poll_transmit_into(&mut cx, 0, allowed, buffer, slot) {
+            return false;
+        }
+        let Some(transmit) = slot.as_ref() else { return false };
+        let payload = transmit.payload.length();
+        let headers = if self.framing.headers { transmit.headers.length() as u32 } else { 0 };
+        let network = &transmit.network;
+        let five_tuple =
+            mix(host_of(network.source) ^ mix(host_of(network.target) ^ u32::from(network.source_port) << 8));
+        let facts = Facts {
+            next: NO_PACKET,
+            bytes: self.framing.overhead + headers + payload.next_multiple_of(4),
+            target: host_of(network.target),
+            hash: five_tuple,
+            ingress: u32::MAX,
+            priority: transmit.priority,
+            hops: 0,
+            is_pause: false,
+            markable: network.ecn() != 0,
+            marked: false,
+            corrupt: false,
+        };
+        let is_data = payload > 0;
+        let packet = self.packets.take(facts);
+        std::mem::swap(&mut self.packets.contents[packet as usize], &mut self.slot);
+        if !self.buffer.is_empty() {
+            self.packets.bytes[packet as usize].extend_from_slice(&self.buffer);
+        }
+        self.start(egress, packet, is_data);
+        self.set_wake(egress);
+        true
+    }
+
+    /// Puts a packet on the wire.
+    #[inline]
+    fn start(&mut self, egress: u32, packet: PacketIndex, is_data: bool) {
+        let facts = &self.packets.facts[packet as usize];
+        let (bytes, priority) = (facts.bytes, usize::from(facts.priority));
+        let channel = &mut self.channels[egress as usize];
+        let takes = channel.serialize(bytes);
+        channel.busy_until = self.now + takes;
+        channel.counters.bytes += u64::from(bytes);
+        channel.counters.packets += 1;
+        channel.counters.data_packets += u64::from(is_data);
+        if self.config.flow_control == FlowControl::Credits && !facts.is_pause {
+            channel.credits[priority] = channel.credits[priority].saturating_sub(bytes);
+        }
+        let until_there = match channel.to {
+            Vertex::Switch(_) if self.config.cut_through => channel.serialize(bytes.min(HEADER_BYTES)),
+            _ => takes,
+        };
+        let (at, from) = (self.now + until_there + channel.delay, channel.from);
+        self.schedule(at, rank::ARRIVE, from, Event::Arrive { channel: egress, packet });
+    }
+
+    #[inline]
+    fn set_wake(&mut self, egress: u32) {
+        let channel = &mut self.channels[egress as usize];
+        if !channel.wake_set {
+            channel.wake_set = true;
+            let (at, from) = (channel.busy_until.max(self.now), channel.from);
+            self.schedule(at, rank::WAKE, from, Event::Wake { channel: egress });
+        }
+    }
+
+    fn wake(&mut self, egress: u32) {
+        self.channels[egress as usize].wake_set = false;
+        match self.channels[egress as usize].from {
+            Vertex::Host(host) => self.kick(host),
+            Vertex::Switch(_) => self.send_next(egress),
+        }
+    }
+
+    /// A packet comes to a switch.
+    fn forward(&mut self, switch: u32, ingress: u32, packet: PacketIndex) {
+        let facts = &mut self.packets.facts[packet as usize];
+        facts.hops += 1;
+        facts.ingress = ingress;
+        let facts = *facts;
+        let priority = usize::from(facts.priority & 7);
+        let ports = self.routes.next_hops(switch, facts.target);
+        if ports.is_empty() {
+            self.drop_packet(ingress, packet);
+            return;
+        }
+        let (channels, now) = (&self.channels, self.now);
+        let queued = |channel: u32| channels[channel as usize].queued();
+        let state = &mut self.switches[switch as usize];
+        let port = state.choose(self.config.routing, ports, facts.hash, now, queued);
+        let egress = state.ports[usize::from(port)];
+        if self.config.flow_control != FlowControl::Credits {
+            let admission = state.admit(&mut self.channels[ingress as usize], priority, facts.bytes);
+            if admission == Admission::Dropped {
+                self.drop_packet(ingress, packet);
+                return;
+            }
+            self.check_stop(switch, ingress, priority);
+        }
+        self.enqueue(switch, egress, packet, priority);
+    }
+
+    fn drop_packet(&mut self, ingress: u32, packet: PacketIndex) {
+        self.channels[ingress as usize].counters.drops += 1;
+        self.packets.release(packet);
+    }
+
+    /// Marks a packet if its queue is long, and sends it or lets it wait.
+    #[inline]
+    fn enqueue(&mut self, switch: u32, egress: u32, packet: PacketIndex, priority: usize) {
+        let channel = &mut self.channels[egress as usize];
+        let depth = channel.queues[priority].bytes;
+        let facts = &mut self.packets.facts[packet as usize];
+        if self.config.marks && facts.markable && !facts.marked {
+            let dice = &mut self.switches[switch as usize].dice;
+            if is_marked(&self.marking[egress as usize], depth, dice) {
+                facts.marked = true;
+                channel.counters.marks += 1;
+            }
+        }
+        channel.queues[priority].push(&mut self.packets, packet);
+        channel.occupied |= 1 << priority;
+        channel.counters.queue_max = channel.counters.queue_max.max(channel.queues[priority].bytes);
+        if channel.busy_until > self.now {
+            self.set_wake(egress);
+        } else {
+            self.send_next(egress);
+        }
+    }
+
+    /// Sends what stands first in front of a free channel.
+    fn send_next(&mut self, egress: u32) {
+        let channel = &mut self.channels[egress as usize];
+        if channel.busy_until > self.now {
+            self.set_wake(egress);
+            return;
+        }
+        if let Some(packet) = channel.urgent.pop(&self.packets) {
+            self.start(egress, packet, false);
+            self.set_wake(egress);
+            return;
+        }
+        let Some(priority) = self.sendable(egress) else { return };
+        let channel = &mut self.channels[egress as usize];
+        let Some(packet) = channel.queues[priority].pop(&self.packets) else { return };
+        if channel.queues[priority].is_empty() {
+            channel.occupied &= !(1 << priority);
+        }
+        let more = channel.occupied != 0;
+        self.leave_memory(egress, packet, priority);
+        let is_data = self.packets.contents[packet as usize]
+            .as_ref()
+            .is_some_and(|contents| contents.payload.length() > 0);
+        self.start(egress, packet, is_data);
+        if more {
+            self.set_wake(egress);
+        }
+    }
+
+    fn sendable(&self, egress: u32) -> Option<usize> {
+        let channel = &self.channels[egress as usize];
+        if self.config.flow_control != FlowControl::Credits {
+            return channel.next_priority();
+        }
+        (0..8).rev().find(|&priority| {
+            channel.occupied & 1 << priority != 0 && channel.credits[priority] >= CREDIT_PACKET
+        })
+    }
+
+    /// A packet leaves a switch: its memory is free, and whoever waited for that is told.
+    #[inline]
+    fn leave_memory(&mut self, egress: u32, packet: PacketIndex, priority: usize) {
+        let Vertex::Switch(switch) = self.channels[egress as usize].from else { return };
+        let facts = self.packets.facts[packet as usize];
+        if self.config.flow_control == FlowControl::Credits {
+            self.return_credit(facts.ingress, facts.priority, facts.bytes);
+            return;
+        }
+        let ingress = &mut self.channels[facts.ingress as usize];
+        let state = &mut self.switches[switch as usize];
+        state.release(ingress, priority, facts.bytes);
+        if ingress.told_to_stop & 1 << priority != 0 && state.may_resume(ingress, priority) {
+            ingress.told_to_stop &= !(1 << priority);
+            self.send_pause(facts.ingress, priority, 0);
+        }
+    }
+
+    fn check_stop(&mut self, switch: u32, ingress: u32, priority: usize) {
+        if self.config.flow_control != FlowControl::Pfc || self.config.lossless & 1 << priority == 0 {
+            return;
+        }
+        let channel = &mut self.channels[ingress as usize];
+        let is_told = channel.told_to_stop & 1 << priority != 0;
+        if !is_told && self.switches[switch as usize].should_stop(channel, priority) {
+            channel.told_to_stop |= 1 << priority;
+            self.send_pause(ingress, priority, PAUSE_QUANTA as u32);
+        }
+    }
+
+    /// Sends a pause frame to the sender of `ingress`; a pause of 0 ends one.
+    fn send_pause(&mut self, ingress: u32, priority: usize, quanta: u32) {
+        let back = self.channels[ingress as usize].reverse;
+        let facts = Facts {
+            next: NO_PACKET,
+            bytes: PAUSE_BYTES,
+            target: 1 << priority,
+            hash: quanta,
+            ingress: u32::MAX,
+            priority: 7,
+            hops: 0,
+            is_pause: true,
+            markable: false,
+            marked: false,
+            corrupt: false,
+        };
+        let packet = self.packets.take(facts);
+        self.packets.contents[packet as usize] = None;
+        self.channels[back as usize].urgent.push(&mut self.packets, packet);
+        self.send_next(back);
+        if quanta > 0 {
+            let (span, from) =
+                (pause_span(&self.channels[ingress as usize], quanta), self.channels[back as usize].from);
+            let event = Event::PauseAgain { channel: ingress, priority: priority as u8 };
+            self.schedule(self.now + span / 2, rank::PAUSE, from, event);
+        }
+    }
+
+    fn pause_again(&mut self, ingress: u32, priority: u8) {
+        if self.channels[ingress as usize].told_to_stop & 1 << priority != 0 {
+            self.send_pause(ingress, usize::from(priority), PAUSE_QUANTA as u32);
+        }
+    }
+
+    /// The sender of a channel was told to stop, or to go on.
+    fn obey_pause(&mut self, egress: u32, priorities: u8, quanta: u32) {
+        let now = self.now;
+        let channel = &mut self.channels[egress as usize];
+        channel.counters.pauses += u64::from(quanta > 0);
+        let until = now + pause_span(channel, quanta);
+        for priority in (0..8).filter(|priority| priorities & 1 << priority != 0) {
+            channel.pause_until[priority] = until;
+        }
+        let from = channel.from;
+        let paused = if quanta > 0 { channel.paused | priorities } else { channel.paused & !priorities };
+        channel.set_paused(now, paused);
+        if quanta > 0 {
+            self.schedule(until, rank::PAUSE, from, Event::PauseEnd { channel: egress });
+        } else {
+            self.resume(egress);
+        }
+    }
+
+    fn pause_end(&mut self, egress: u32) {
+        let now = self.now;
+        let channel = &mut self.channels[egress as usize];
+        let over = (0..8).filter(|&priority| channel.pause_until[priority] <= now);
+        let over = over.fold(0u8, |bits, priority| bits | 1 << priority);
+        let paused = channel.paused & !over;
+        if paused != channel.paused {
+            channel.set_paused(now, paused);
+            self.resume(egress);
+        }
+    }
+
+    fn resume(&mut self, egress: u32) {
+        match self.channels[egress as usize].from {
+            Vertex::Host(host) => self.kick(host),
+            Vertex::Switch(_) => self.send_next(egress),
+        }
+    }
+
+    fn return_credit(&mut self, ingress: u32, priority: u8, bytes: u32) {
+        let channel = &self.channels[ingress as usize];
+        let (at, to) = (self.now + channel.delay, channel.to);
+        self.schedule(at, rank::CREDIT, to, Event::Credit { channel: ingress, priority, bytes });
+    }
+
+    fn take_credit(&mut self, egress: u32, priority: u8, bytes: u32) {
+        self.channels[egress as usize].credits[usize::from(priority & 7)] += bytes;
+        self.resume(egress);
+    }
+
+    fn timer(&mut self, host: u32) {
+        let state = &mut self.hosts[host as usize];
+        if state.timer_at > self.now {
+            return;
+        }
+        state.timer_at = Time::NEVER;
+        let mut cx = Context::new(self.now, &mut self.memory, &mut self.sink);
+        state.nic.handle_timeout(&mut cx);
+        self.kick(host);
+    }
+}
+
+/// Room for the largest packet: a sender with less credit waits.
+const CREDIT_PACKET: u32 = 4_096 + 128;
+
+/// What may be under way when a pause is sent: three one-way delays at full rate, and a packet at either end.
+fn headroom(channel: &Channel) -> u32 {
+    let in_flight = channel.rate().bytes_in(channel.delay * 3).as_u64();
+    (in_flight + 4 * u64::from(CREDIT_PACKET)) as u32
+}
+
+/// What a sender may have under way without hearing back: two delays at full rate, and some packets.
+fn credit(channel: &Channel) -> u32 {
+    let in_flight = channel.rate().bytes_in(channel.delay * 2).as_u64();
+    (in_flight + 4 * u64::from(CREDIT_PACKET)) as u32
+}
+
+fn pause_span(channel: &Channel, quanta: u32) -> Span {
+    channel.serialize(64) * u64::from(quanta)
+}
+
+/// Random early detection on the bytes that wait before this packet.
+#[inline]
+fn is_marked(marking: &Marking, depth: u64, dice: &mut Random) -> bool {
+    if depth <= marking.low.0 {
+        return false;
+    }
+    if depth > marking.high.0 {
+        return true;
+    }
+    let part = depth - marking.low.0;
+    let whole = (marking.high.0 - marking.low.0).max(1);
+    dice.chance((u64::from(marking.most) * part / whole) as u32)
+}
+
+/// The first sequence number of connections: any will do, and this one is easy to read.
+pub const FIRST_PSN: Psn = Psn::new(0);

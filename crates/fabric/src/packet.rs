@@ -1,0 +1,110 @@
+//! Packets on their way, in one arena.
+//!
+//! A hop looks at a few facts of a packet; the headers matter only to the NICs at the ends. So the facts lie together,
+//! half a cache line each, and the headers apart.
+
+use railnet_nic::Transmit;
+
+/// Which packet of the arena.
+pub(crate) type PacketIndex = u32;
+
+/// No packet.
+pub(crate) const NO_PACKET: PacketIndex = u32::MAX;
+
+/// What a hop needs to know.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Facts {
+    /// The next in its queue.
+    pub(crate) next: PacketIndex,
+    /// Bytes on the wire.
+    pub(crate) bytes: u32,
+    /// The host it goes to; for a pause frame, the priorities it is about.
+    pub(crate) target: u32,
+    /// Hash of its five-tuple.
+    pub(crate) hash: u32,
+    /// The channel it came to this switch by.
+    pub(crate) ingress: u32,
+    pub(crate) priority: u8,
+    pub(crate) hops: u8,
+    /// It is a pause frame.
+    pub(crate) is_pause: bool,
+    /// Its sender understands marks.
+    pub(crate) markable: bool,
+    pub(crate) marked: bool,
+    pub(crate) corrupt: bool,
+}
+
+/// All packets.
+#[derive(Debug, Default)]
+pub(crate) struct Packets {
+    pub(crate) facts: Vec<Facts>,
+    /// The headers, and payload bytes where there are any.
+    pub(crate) contents: Vec<Option<Transmit>>,
+    pub(crate) bytes: Vec<Vec<u8>>,
+    free: Vec<PacketIndex>,
+}
+
+impl Packets {
+    /// A place for a packet.
+    pub(crate) fn take(&mut self, facts: Facts) -> PacketIndex {
+        if let Some(index) = self.free.pop() {
+            self.facts[index as usize] = facts;
+            return index;
+        }
+        self.facts.push(facts);
+        self.contents.push(None);
+        self.bytes.push(Vec::new());
+        self.facts.len() as PacketIndex - 1
+    }
+
+    pub(crate) fn release(&mut self, index: PacketIndex) {
+        self.bytes[index as usize].clear();
+        self.free.push(index);
+    }
+
+    /// Packets under way.
+    pub(crate) fn in_use(&self) -> usize {
+        self.facts.len() - self.free.len()
+    }
+}
+
+/// A queue of packets, chained through the arena.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Queue {
+    head: PacketIndex,
+    tail: PacketIndex,
+    pub(crate) bytes: u64,
+}
+
+impl Queue {
+    pub(crate) const EMPTY: Self = Self { head: NO_PACKET, tail: NO_PACKET, bytes: 0 };
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head == NO_PACKET
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, packets: &mut Packets, index: PacketIndex) {
+        packets.facts[index as usize].next = NO_PACKET;
+        if self.head == NO_PACKET {
+            self.head = index;
+        } else {
+            packets.facts[self.tail as usize].next = index;
+        }
+        self.tail = index;
+        self.bytes += u64::from(packets.facts[index as usize].bytes);
+    }
+
+    #[inline]
+    pub(crate) fn pop(&mut self, packets: &Packets) -> Option<PacketIndex> {
+        if self.head == NO_PACKET {
+            return None;
+        }
+        let index = self.head;
+        let facts = &packets.facts[index as usize];
+        self.head = facts.next;
+        self.bytes -= u64::from(facts.bytes);
+        Some(index)
+    }
+}

@@ -1,0 +1,427 @@
+//! The scenario file: a fabric, its NICs, and the traffic on it.
+
+use std::ops::Range;
+
+use railnet_core::{Bytes, Rate, Span};
+use railnet_fabric::{FlowControl, Framing, Marking, Routing, SwitchConfig};
+use railnet_nic::Mtu;
+use railnet_nic::control::{ControlConfig, DcqcnParameters};
+use serde::Deserialize;
+use thiserror::Error;
+
+use crate::written::Written;
+
+/// What is wrong with a scenario, and where.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("{message}")]
+pub struct ScenarioError {
+    /// What, and what would be right.
+    pub message: String,
+    /// Which bytes of the text, where that is known.
+    pub span: Option<Range<usize>>,
+}
+
+impl ScenarioError {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), span: None }
+    }
+}
+
+/// A scenario as written.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// The root of all randomness.
+    #[serde(default = "default_seed")]
+    pub seed: u64,
+    /// The network between the hosts.
+    pub fabric: FabricSection,
+    /// The NICs of the hosts.
+    #[serde(default)]
+    pub nic: NicSection,
+    /// What is sent.
+    #[serde(default)]
+    pub traffic: Vec<Traffic>,
+    /// When to give up, in virtual time.
+    #[serde(default)]
+    pub limit: Option<Written<Span>>,
+}
+
+fn default_seed() -> u64 {
+    1
+}
+
+/// `[fabric]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FabricSection {
+    /// Its shape.
+    pub topology: Topology,
+    /// Its links.
+    #[serde(default)]
+    pub link: LinkSection,
+    /// Its switches.
+    #[serde(default)]
+    pub switch: SwitchSection,
+    /// How a switch chooses among equal paths.
+    #[serde(default)]
+    pub routing: RoutingName,
+    /// How a packet's length is counted.
+    #[serde(default)]
+    pub framing: FramingName,
+}
+
+/// The shape of a fabric.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Topology {
+    /// All hosts on one switch.
+    SingleSwitch {
+        /// How many.
+        hosts: u32,
+    },
+    /// Leaves that each join hosts, and spines that join the leaves.
+    LeafSpine {
+        /// Leaves.
+        leaves: u32,
+        /// Hosts of each leaf.
+        hosts_per_leaf: u32,
+        /// Spines.
+        spines: u32,
+    },
+    /// A k-ary fat-tree.
+    FatTree {
+        /// Ports of each switch.
+        k: u32,
+        /// Tiers of switches: 2 or 3.
+        #[serde(default = "three")]
+        tiers: u8,
+    },
+    /// A Clos fabric whose leaves each serve one rail of a group of nodes.
+    RailOptimised {
+        /// Servers.
+        nodes: u32,
+        /// NICs of each server.
+        rails: u32,
+        /// Servers of a group: the ports of a leaf that go down.
+        nodes_per_group: u32,
+        /// Spines.
+        spines: u32,
+    },
+    /// Groups of routers, all joined inside a group, and groups joined to each other.
+    Dragonfly {
+        /// Groups.
+        groups: u32,
+        /// Routers of a group.
+        routers: u32,
+        /// Hosts of a router.
+        hosts: u32,
+        /// Links to other groups of a router.
+        global_links: u32,
+    },
+}
+
+fn three() -> u8 {
+    3
+}
+
+/// `link = { … }`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LinkSection {
+    /// Of every link.
+    pub rate: Written<Rate>,
+    /// One way.
+    pub delay: Written<Span>,
+}
+
+impl Default for LinkSection {
+    fn default() -> Self {
+        Self { rate: Written(Rate::gbps(100)), delay: Written(Span::from_us(1)) }
+    }
+}
+
+/// `switch = { … }`.
+#[derive(Clone, Debug, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct SwitchSection {
+    /// All of its packet memory; 32 MB for each 100 Gb/s by default.
+    pub buffer: Option<Written<Bytes>>,
+    /// Guaranteed to each (port, priority).
+    pub reserve: Option<Written<Bytes>>,
+    /// Kept free for each (port, priority) that is paused.
+    pub headroom: Option<Written<Bytes>>,
+    /// `"pfc"`, `"credits"` or `"none"`.
+    pub flow_control: FlowControlName,
+    /// Thresholds of ECN marking, or `false` for none.
+    pub ecn: Option<EcnSection>,
+    /// Forward when the header is there.
+    pub cut_through: bool,
+}
+
+/// `flow_control = "…"`.
+#[derive(Clone, Copy, Debug, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum FlowControlName {
+    /// Pause frames.
+    #[default]
+    Pfc,
+    /// Credits.
+    Credits,
+    /// Nothing: packets are dropped.
+    None,
+}
+
+/// `ecn = { … }` or `ecn = false`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum EcnSection {
+    /// On with thresholds for the rate, or off.
+    Switch(bool),
+    /// Thresholds.
+    Thresholds {
+        /// Below this nothing is marked.
+        kmin: Written<Bytes>,
+        /// Above this everything is.
+        kmax: Written<Bytes>,
+        /// The chance just below `kmax`.
+        pmax: f64,
+    },
+}
+
+/// `routing = "…"`.
+#[derive(Clone, Copy, Debug, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum RoutingName {
+    /// By a hash of the five-tuple.
+    #[default]
+    Ecmp,
+    /// By a hash, until a connection paused.
+    Flowlet,
+    /// The shortest queue.
+    Adaptive,
+    /// Any, packet by packet.
+    Spray,
+}
+
+/// `framing = "…"`.
+#[derive(Clone, Copy, Debug, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum FramingName {
+    /// To the byte, preamble and gap included.
+    #[default]
+    Ethernet,
+    /// Payload and 64 bytes, as htsim counts.
+    Payload64,
+}
+
+/// `[nic]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NicSection {
+    /// Payload bytes of a full packet.
+    pub mtu: u32,
+    /// Congestion control.
+    pub control: ControlName,
+    /// Code of the acknowledgement timeout: 4.096 µs × 2^code.
+    pub timeout: u8,
+    /// Retries without an answer.
+    pub retry_count: u8,
+}
+
+impl Default for NicSection {
+    fn default() -> Self {
+        Self { mtu: 4096, control: ControlName::default(), timeout: 14, retry_count: 7 }
+    }
+}
+
+/// `control = "…"`.
+#[derive(Clone, Copy, Debug, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum ControlName {
+    /// As fast as the port goes.
+    None,
+    /// DCQCN with the parameters of the HPCC runs.
+    #[default]
+    Dcqcn,
+    /// DCQCN with the parameters of its paper.
+    DcqcnPaper,
+    /// DCQCN with the defaults of ConnectX firmware.
+    DcqcnConnectx,
+}
+
+/// `[[traffic]]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Traffic {
+    /// Many hosts send to one.
+    Incast {
+        /// The senders, such as "0..15": both ends are meant.
+        from: Written<Hosts>,
+        /// The receiver.
+        to: u32,
+        /// Bytes from each sender.
+        bytes: Written<Bytes>,
+        /// When they start.
+        #[serde(default = "at_once")]
+        start: Written<Span>,
+    },
+    /// Every host sends to one other, and receives from one other, at random.
+    Permutation {
+        /// Bytes of each flow.
+        bytes: Written<Bytes>,
+        /// When they start.
+        #[serde(default = "at_once")]
+        start: Written<Span>,
+    },
+    /// Every host sends to every other.
+    AllToAll {
+        /// Bytes of each flow.
+        bytes: Written<Bytes>,
+        /// When they start.
+        #[serde(default = "at_once")]
+        start: Written<Span>,
+    },
+    /// The traffic of a ring all-reduce: host i sends to i + 1, and a step waits for the one before it.
+    Ring {
+        /// Bytes that are reduced: each step moves the part of one host.
+        bytes: Written<Bytes>,
+        /// Hosts in the ring, from 0 on; all by default.
+        #[serde(default)]
+        hosts: Option<u32>,
+        /// When it starts.
+        #[serde(default = "at_once")]
+        start: Written<Span>,
+    },
+    /// One flow.
+    Flow {
+        /// The sender.
+        from: u32,
+        /// The receiver.
+        to: u32,
+        /// Its bytes.
+        bytes: Written<Bytes>,
+        /// When it starts.
+        #[serde(default = "at_once")]
+        start: Written<Span>,
+    },
+}
+
+fn at_once() -> Written<Span> {
+    Written(Span::ZERO)
+}
+
+/// A range of hosts: "0..15" means 0 to 15, "7" means 7.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hosts {
+    /// The first.
+    pub first: u32,
+    /// The last.
+    pub last: u32,
+}
+
+impl std::str::FromStr for Hosts {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |part: &str| {
+            part.trim().parse::<u32>().map_err(|_| {
+                format!("\"{text}\" names no hosts: write \"0..15\" for hosts 0 to 15, or \"7\" for one")
+            })
+        };
+        let (first, last) = match text.split_once("..") {
+            Some((first, last)) => (number(first)?, number(last)?),
+            None => (number(text)?, number(text)?),
+        };
+        if first > last {
+            return Err(format!("\"{text}\" runs backwards: write \"{last}..{first}\""));
+        }
+        Ok(Self { first, last })
+    }
+}
+
+impl Scenario {
+    /// Reads a scenario.
+    pub fn parse(text: &str) -> Result<Self, ScenarioError> {
+        let scenario: Self = toml::from_str(text)
+            .map_err(|error| ScenarioError { message: error.message().to_owned(), span: error.span() })?;
+        scenario.check()?;
+        Ok(scenario)
+    }
+
+    fn check(&self) -> Result<(), ScenarioError> {
+        if self.fabric.link.rate.0 == Rate::ZERO {
+            return Err(ScenarioError::new(
+                "a link rate of 0 moves nothing: give `rate` such as \"100Gbps\"",
+            ));
+        }
+        if Mtu::from_bytes(self.nic.mtu).is_none() {
+            let mtu = self.nic.mtu;
+            return Err(ScenarioError::new(format!(
+                "no path MTU is {mtu}: one of 256, 512, 1024, 2048, 4096"
+            )));
+        }
+        if let Some(EcnSection::Thresholds { kmin, kmax, pmax }) = &self.fabric.switch.ecn
+            && (kmin.0 > kmax.0 || !(0.0..=1.0).contains(pmax))
+        {
+            return Err(ScenarioError::new("ecn needs kmin ≤ kmax and pmax between 0 and 1"));
+        }
+        Ok(())
+    }
+
+    /// The configuration of the switches.
+    pub fn switch_config(&self) -> SwitchConfig {
+        let section = &self.fabric.switch;
+        let default = SwitchConfig::default();
+        let rate = self.fabric.link.rate.0;
+        let (marks, marking) = match &section.ecn {
+            None | Some(EcnSection::Switch(true)) => (true, None),
+            Some(EcnSection::Switch(false)) => (false, None),
+            Some(EcnSection::Thresholds { kmin, kmax, pmax }) => {
+                (true, Some(Marking { low: kmin.0, high: kmax.0, most: (pmax * 1e6) as u32 }))
+            }
+        };
+        SwitchConfig {
+            // As the HPCC runs have it: 16 MB for each 50 Gb/s.
+            buffer: section
+                .buffer
+                .map_or(Bytes(rate.as_bps() / 50_000_000_000 * 16_000_000), |bytes| bytes.0),
+            reserve: section.reserve.map_or(default.reserve, |bytes| bytes.0),
+            headroom: section.headroom.map(|bytes| bytes.0),
+            flow_control: match section.flow_control {
+                FlowControlName::Pfc => FlowControl::Pfc,
+                FlowControlName::Credits => FlowControl::Credits,
+                FlowControlName::None => FlowControl::None,
+            },
+            marks,
+            marking,
+            cut_through: section.cut_through,
+            routing: match self.fabric.routing {
+                RoutingName::Ecmp => Routing::Ecmp,
+                RoutingName::Flowlet => Routing::Flowlet(Span::from_us(50)),
+                RoutingName::Adaptive => Routing::Adaptive,
+                RoutingName::Spray => Routing::Spray,
+            },
+            ..default
+        }
+    }
+
+    /// How lengths are counted.
+    pub fn framing(&self) -> Framing {
+        match self.fabric.framing {
+            FramingName::Ethernet => Framing::ETHERNET,
+            FramingName::Payload64 => Framing::fixed(64),
+        }
+    }
+
+    /// The congestion control of the NICs.
+    pub fn control(&self) -> ControlConfig {
+        let rate = self.fabric.link.rate.0;
+        match self.nic.control {
+            ControlName::None => ControlConfig::None,
+            ControlName::Dcqcn => ControlConfig::Dcqcn(DcqcnParameters::hpcc(rate)),
+            ControlName::DcqcnPaper => ControlConfig::Dcqcn(DcqcnParameters::paper(rate)),
+            ControlName::DcqcnConnectx => ControlConfig::Dcqcn(DcqcnParameters::connectx()),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Traffic as a list of flows.
+
+use railnet_core::{Random, Span, Time};
+
+use crate::scenario::{Scenario, ScenarioError, Traffic};
+
+/// Bytes that go from one host to another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Flow {
+    /// The sender.
+    pub source: u32,
+    /// The receiver.
+    pub target: u32,
+    /// How many bytes.
+    pub bytes: u64,
+    /// When it may start.
+    pub start: Time,
+    /// The flow that must have finished before it starts.
+    pub after: Option<u32>,
+}
+
+/// The flows of a scenario on so many hosts.
+pub(crate) fn flows(scenario: &Scenario, hosts: u32) -> Result<Vec<Flow>, ScenarioError> {
+    let mut flows = Vec::new();
+    for (index, traffic) in scenario.traffic.iter().enumerate() {
+        let dice = Random::stream(scenario.seed, "traffic", index as u64);
+        add(traffic, hosts, dice, &mut flows)?;
+    }
+    if flows.is_empty() {
+        return Err(ScenarioError::new(
+            "nothing is sent: add a [[traffic]] table with a kind, such as \"incast\"",
+        ));
+    }
+    Ok(flows)
+}
+
+fn add(traffic: &Traffic, hosts: u32, mut dice: Random, flows: &mut Vec<Flow>) -> Result<(), ScenarioError> {
+    let exists = |host: u32| match host < hosts {
+        true => Ok(host),
+        false => Err(ScenarioError::new(format!(
+            "there is no host {host}: the fabric has hosts 0 to {}",
+            hosts - 1
+        ))),
+    };
+    let at = |span: Span| Time::ZERO + span;
+    let plain = |source, target, bytes, start| Flow { source, target, bytes, start, after: None };
+    match traffic {
+        Traffic::Incast { from, to, bytes, start } => {
+            exists(from.0.last)?;
+            let senders = (from.0.first..=from.0.last).filter(|source| source != to);
+            let target = exists(*to)?;
+            flows.extend(senders.map(|source| plain(source, target, bytes.0.as_u64(), at(start.0))));
+        }
+        Traffic::Permutation { bytes, start } => {
+            let targets = derangement(hosts, &mut dice)?;
+            let pairs = targets.into_iter().enumerate();
+            flows.extend(
+                pairs.map(|(source, target)| plain(source as u32, target, bytes.0.as_u64(), at(start.0))),
+            );
+        }
+        Traffic::AllToAll { bytes, start } => {
+            // Each host begins with its neighbour, so that not all begin with the same receiver.
+            for step in 1..hosts {
+                let pair = |source: u32| (source, (source + step) % hosts);
+                flows.extend(
+                    (0..hosts)
+                        .map(pair)
+                        .map(|(source, target)| plain(source, target, bytes.0.as_u64(), at(start.0))),
+                );
+            }
+        }
+        Traffic::Ring { bytes, hosts: ring, start } => {
+            let ring = ring.unwrap_or(hosts);
+            if ring < 2 {
+                return Err(ScenarioError::new("a ring needs two hosts at least"));
+            }
+            exists(ring - 1)?;
+            let base = flows.len() as u32;
+            let part = bytes.0.as_u64().div_ceil(u64::from(ring));
+            for step in 0..2 * (ring - 1) {
+                for source in 0..ring {
+                    // What it passes on came from its neighbour in the step before.
+                    let before = (source + ring - 1) % ring;
+                    let after = step.checked_sub(1).map(|earlier| base + earlier * ring + before);
+                    let flow = plain(source, (source + 1) % ring, part, at(start.0));
+                    flows.push(Flow { after, ..flow });
+                }
+            }
+        }
+        Traffic::Flow { from, to, bytes, start } => {
+            if from == to {
+                return Err(ScenarioError::new(format!(
+                    "a flow from host {from} to itself crosses no network"
+                )));
+            }
+            flows.push(plain(exists(*from)?, exists(*to)?, bytes.0.as_u64(), at(start.0)));
+        }
+    }
+    Ok(())
+}
+
+/// A random permutation in which nobody sends to itself.
+fn derangement(hosts: u32, dice: &mut Random) -> Result<Vec<u32>, ScenarioError> {
+    if hosts < 2 {
+        return Err(ScenarioError::new("a permutation needs two hosts at least"));
+    }
+    // Sattolo's algorithm: one cycle through all hosts, so nobody keeps its own.
+    let mut targets: Vec<u32> = (0..hosts).collect();
+    for last in (1..hosts as usize).rev() {
+        targets.swap(last, dice.below(last as u64) as usize);
+    }
+    Ok(targets)
+}
