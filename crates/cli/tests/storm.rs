@@ -1,0 +1,55 @@
+//! `railnet storm` and `railnet bench` as a user calls them.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::process::{Command, Output};
+
+fn railnet(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_railnet")).args(arguments).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn digest(output: &Output) -> String {
+    text(output).lines().find(|line| line.starts_with("digest")).unwrap().to_owned()
+}
+
+#[test]
+fn the_same_seeds_give_the_same_digest_on_values_and_on_bytes() {
+    let values = railnet(&["storm", "nic", "--seeds", "40", "--seed", "0x51"]);
+    assert!(values.status.success(), "{}", text(&values));
+    let again = railnet(&["storm", "nic", "--seeds", "40", "--seed", "81"]);
+    let bytes = railnet(&["storm", "nic", "--seeds", "40", "--seed", "0x51", "--wire", "bytes"]);
+    assert_eq!(digest(&values), digest(&again));
+    assert_eq!(digest(&values), digest(&bytes));
+    let others = railnet(&["storm", "nic", "--seeds", "40", "--seed", "82"]);
+    assert_ne!(digest(&values), digest(&others));
+}
+
+#[test]
+fn a_digest_does_not_depend_on_how_many_seeds_run_beside_it() {
+    let all = text(&railnet(&["storm", "nic", "--seeds", "6", "--seed", "9", "--verbose"]));
+    let one = text(&railnet(&["storm", "nic", "--seeds", "1", "--seed", "12", "--verbose"]));
+    let line = one.lines().find(|line| line.starts_with("seed 0xc:")).unwrap();
+    assert!(all.contains(line), "{line}\nis not in\n{all}");
+}
+
+#[test]
+fn wrong_usage_is_told_apart_from_failure() {
+    assert_eq!(railnet(&["storm"]).status.code(), Some(2));
+    assert_eq!(railnet(&["storm", "nic", "--seeds", "many"]).status.code(), Some(2));
+    assert_eq!(railnet(&["storm", "nic", "--wire", "string"]).status.code(), Some(2));
+    assert_eq!(railnet(&["bench", "nic", "--seconds", "fast"]).status.code(), Some(2));
+    assert_eq!(railnet(&["bench", "nic", "--seconds", "0"]).status.code(), Some(1));
+}
+
+#[test]
+fn the_benchmark_prints_its_table() {
+    let output = railnet(&["bench", "nic", "--seconds", "0.01", "--repeat", "1"]);
+    assert!(output.status.success());
+    let text = text(&output);
+    for row in ["real bytes, ICRC made and checked", "ghost memory", "SEND 64 B", "10000 queue pairs", "512 bytes"] {
+        assert!(text.contains(row), "no {row} in\n{text}");
+    }
+}
