@@ -388,24 +388,24 @@ impl<S: Sink> Network<S> {
             priority: transmit.priority,
             hops: 0,
             is_pause: false,
+            is_data: payload > 0,
             markable: network.ecn() != 0,
             marked: false,
             corrupt: false,
         };
-        let is_data = payload > 0;
         let packet = self.packets.take(facts);
         std::mem::swap(&mut self.packets.contents[packet as usize], &mut self.slot);
         if !self.buffer.is_empty() {
             self.packets.bytes[packet as usize].extend_from_slice(&self.buffer);
         }
-        self.start(egress, packet, is_data);
+        self.start(egress, packet);
         self.set_wake(egress);
         true
     }
 
     /// Puts a packet on the wire.
     #[inline]
-    fn start(&mut self, egress: u32, packet: PacketIndex, is_data: bool) {
+    fn start(&mut self, egress: u32, packet: PacketIndex) {
         let facts = &self.packets.facts[packet as usize];
         let (bytes, priority) = (facts.bytes, usize::from(facts.priority));
         let channel = &mut self.channels[egress as usize];
@@ -413,7 +413,7 @@ impl<S: Sink> Network<S> {
         channel.busy_until = self.now + takes;
         channel.counters.bytes += u64::from(bytes);
         channel.counters.packets += 1;
-        channel.counters.data_packets += u64::from(is_data);
+        channel.counters.data_packets += u64::from(facts.is_data);
         if self.config.flow_control == FlowControl::Credits && !facts.is_pause {
             channel.credits[priority] = channel.credits[priority].saturating_sub(bytes);
         }
@@ -507,7 +507,7 @@ impl<S: Sink> Network<S> {
             return;
         }
         if let Some(packet) = channel.urgent.pop(&self.packets) {
-            self.start(egress, packet, false);
+            self.start(egress, packet);
             self.set_wake(egress);
             return;
         }
@@ -519,10 +519,7 @@ impl<S: Sink> Network<S> {
         }
         let more = channel.occupied != 0;
         self.leave_memory(egress, packet, priority);
-        let is_data = self.packets.contents[packet as usize]
-            .as_ref()
-            .is_some_and(|contents| contents.payload.length() > 0);
-        self.start(egress, packet, is_data);
+        self.start(egress, packet);
         if more {
             self.set_wake(egress);
         }
@@ -580,6 +577,7 @@ impl<S: Sink> Network<S> {
             priority: 7,
             hops: 0,
             is_pause: true,
+            is_data: false,
             markable: false,
             marked: false,
             corrupt: false,

@@ -28,6 +28,8 @@ pub(crate) struct Facts {
     pub(crate) hops: u8,
     /// It is a pause frame.
     pub(crate) is_pause: bool,
+    /// It carries payload.
+    pub(crate) is_data: bool,
     /// Its sender understands marks.
     pub(crate) markable: bool,
     pub(crate) marked: bool,
