@@ -49,7 +49,9 @@ fn the_benchmark_prints_its_table() {
     let output = railnet(&["bench", "nic", "--seconds", "0.01", "--repeat", "1"]);
     assert!(output.status.success());
     let text = text(&output);
-    for row in ["real bytes, ICRC made and checked", "ghost memory", "SEND 64 B", "10000 queue pairs", "512 bytes"] {
+    for row in
+        ["real bytes, ICRC made and checked", "ghost memory", "SEND 64 B", "10000 queue pairs", "512 bytes"]
+    {
         assert!(text.contains(row), "no {row} in\n{text}");
     }
 }

@@ -37,6 +37,8 @@ pub(crate) struct Channel {
     pub(crate) reverse: u32,
     pub(crate) delay: Span,
     rate: Rate,
+    /// The rate without faults.
+    full_rate: Rate,
     /// Picoseconds for a byte, where that is a whole number.
     ps_per_byte: u64,
     pub(crate) busy_until: Time,
@@ -59,20 +61,23 @@ pub(crate) struct Channel {
     pub(crate) told_to_stop: u8,
     /// Bytes that the sender may still send, by priority, where credits are in use.
     pub(crate) credits: [u32; 8],
+    pub(crate) is_down: bool,
+    /// Packets lost, in parts per million.
+    pub(crate) loss: u32,
+    /// Packets damaged, in parts per million.
+    pub(crate) corruption: u32,
     pub(crate) counters: ChannelCounters,
 }
 
 impl Channel {
     pub(crate) fn new(from: Vertex, to: Vertex, reverse: u32, rate: Rate, delay: Span) -> Self {
-        const PS_PER_SECOND_AND_BYTE: u64 = 8_000_000_000_000;
-        let is_exact = rate.as_bps() > 0 && PS_PER_SECOND_AND_BYTE.is_multiple_of(rate.as_bps());
         Self {
             from,
             to,
             reverse,
             delay,
             rate,
-            ps_per_byte: if is_exact { PS_PER_SECOND_AND_BYTE / rate.as_bps() } else { 0 },
+            ps_per_byte: ps_per_byte(rate),
             busy_until: Time::ZERO,
             wake_set: false,
             queues: [Queue::EMPTY; 8],
@@ -86,8 +91,18 @@ impl Channel {
             headroom_max: 0,
             told_to_stop: 0,
             credits: [0; 8],
+            is_down: false,
+            loss: 0,
+            corruption: 0,
+            full_rate: rate,
             counters: ChannelCounters::default(),
         }
+    }
+
+    /// Runs at `rate` millionths of its full rate from now on.
+    pub(crate) fn slow_down(&mut self, rate: u32) {
+        self.rate = Rate::from_bps((self.full_rate.as_bps() / 1_000_000 * u64::from(rate)).max(1));
+        self.ps_per_byte = ps_per_byte(self.rate);
     }
 
     pub(crate) fn rate(&self) -> Rate {
@@ -126,4 +141,11 @@ impl Channel {
         }
         self.paused = paused;
     }
+}
+
+/// Picoseconds for a byte, or 0 where that is no whole number.
+fn ps_per_byte(rate: Rate) -> u64 {
+    const PS_PER_SECOND_AND_BYTE: u64 = 8_000_000_000_000;
+    let is_exact = rate.as_bps() > 0 && PS_PER_SECOND_AND_BYTE.is_multiple_of(rate.as_bps());
+    if is_exact { PS_PER_SECOND_AND_BYTE / rate.as_bps() } else { 0 }
 }

@@ -4,11 +4,14 @@
 mod calendar;
 mod channel;
 mod config;
+mod fault;
 mod network;
 mod packet;
+mod pause;
 mod switch;
 
 pub use calendar::{Calendar, Sequences};
 pub use channel::ChannelCounters;
 pub use config::{FlowControl, Framing, Marking, Routing, SwitchConfig};
+pub use fault::Fault;
 pub use network::{Application, FIRST_PSN, Network, host_gid};

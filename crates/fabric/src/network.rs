@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use railnet_core::event::Sink;
-use railnet_core::{Component, Psn, Random, Span, Time};
+use railnet_core::{Component, Psn, Random, Time};
 use railnet_nic::memory::Segments;
 use railnet_nic::{
     Completion, CompletionQueue, Context, Inbound, Nic, OutboundPayload, Payload, Priorities, Transmit,
@@ -14,19 +14,16 @@ use railnet_wire::Gid;
 use crate::calendar::{Calendar, Sequences};
 use crate::channel::{Channel, ChannelCounters};
 use crate::config::{FlowControl, Framing, Marking, SwitchConfig};
+use crate::fault::Faults;
 use crate::packet::{Facts, NO_PACKET, PacketIndex, Packets};
 use crate::switch::{Admission, Switch, mix};
 
-/// Bytes of a pause frame on the wire, preamble and gap included.
-const PAUSE_BYTES: u32 = 84;
-/// The longest pause a frame can ask for, in units of 512 bit times (IEEE 802.3 31B.2).
-const PAUSE_QUANTA: u64 = 65_535;
 /// Bytes that must have arrived before a cut-through switch forwards.
 const HEADER_BYTES: u32 = 64;
 
 /// Something that will happen.
 #[derive(Clone, Copy, Debug)]
-enum Event {
+pub(crate) enum Event {
     /// A packet comes out of a channel.
     Arrive { channel: u32, packet: PacketIndex },
     /// A channel can take the next packet.
@@ -39,18 +36,22 @@ enum Event {
     PauseEnd { channel: u32 },
     /// A pause that still holds is told again.
     PauseAgain { channel: u32, priority: u8 },
+    /// Something breaks, or is mended.
+    Fault { index: u32 },
+    /// Switches learn which links work.
+    Reroute,
     /// Room at the far end of a channel is told to its near end.
     Credit { channel: u32, priority: u8, bytes: u32 },
 }
 
 /// Ranks of events at the same moment: applications, then arrivals, then what they make possible.
-mod rank {
-    pub(super) const CALL: u8 = 0;
-    pub(super) const ARRIVE: u8 = 1;
-    pub(super) const CREDIT: u8 = 2;
-    pub(super) const PAUSE: u8 = 3;
-    pub(super) const WAKE: u8 = 4;
-    pub(super) const TIMER: u8 = 5;
+pub(crate) mod rank {
+    pub(crate) const CALL: u8 = 0;
+    pub(crate) const ARRIVE: u8 = 1;
+    pub(crate) const CREDIT: u8 = 2;
+    pub(crate) const PAUSE: u8 = 3;
+    pub(crate) const WAKE: u8 = 4;
+    pub(crate) const TIMER: u8 = 5;
 }
 
 /// What runs on the hosts.
@@ -63,7 +64,7 @@ pub trait Application<S> {
 }
 
 #[derive(Debug)]
-struct Host {
+pub(crate) struct Host {
     nic: Nic,
     egress: u32,
     watched: Option<CompletionQueue>,
@@ -81,22 +82,26 @@ pub struct Network<S> {
     pub memory: Segments,
     /// Where events go.
     pub sink: S,
-    config: SwitchConfig,
-    framing: Framing,
-    calendar: Calendar<Event>,
-    sequences: Sequences,
-    packets: Packets,
-    channels: Vec<Channel>,
-    switches: Vec<Switch>,
-    hosts: Vec<Host>,
-    routes: Routes,
+    pub(crate) config: SwitchConfig,
+    pub(crate) framing: Framing,
+    pub(crate) calendar: Calendar<Event>,
+    pub(crate) sequences: Sequences,
+    pub(crate) packets: Packets,
+    pub(crate) channels: Vec<Channel>,
+    pub(crate) switches: Vec<Switch>,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) routes: Routes,
     /// Marking thresholds of each channel.
-    marking: Vec<Marking>,
+    pub(crate) marking: Vec<Marking>,
     /// Hosts with completions that the application has not seen.
-    ready: Vec<u32>,
-    slot: Option<Transmit>,
-    buffer: Vec<u8>,
-    events: u64,
+    pub(crate) ready: Vec<u32>,
+    pub(crate) slot: Option<Transmit>,
+    pub(crate) buffer: Vec<u8>,
+    pub(crate) graph: FabricGraph,
+    pub(crate) faults: Faults,
+    /// The dice of faults.
+    pub(crate) dice: Random,
+    pub(crate) events: u64,
 }
 
 /// The address of a host.
@@ -190,6 +195,9 @@ impl<S: Sink> Network<S> {
             ready: Vec::new(),
             slot: None,
             buffer: Vec::new(),
+            graph: graph.clone(),
+            faults: Faults::default(),
+            dice: Random::stream(seed, "faults", 0),
             events: 0,
         }
     }
@@ -211,8 +219,7 @@ impl<S: Sink> Network<S> {
 
     /// Calls the application at `at`.
     pub fn call_at(&mut self, at: Time, token: u32) {
-        let component = Component((self.hosts.len() + self.switches.len()) as u32);
-        let order = self.sequences.order(at.max(self.now), rank::CALL, component);
+        let order = self.sequences.order(at.max(self.now), rank::CALL, self.environment());
         self.calendar.push(&order, Event::Call { token });
     }
 
@@ -255,6 +262,8 @@ impl<S: Sink> Network<S> {
                 Event::PauseEnd { channel } => self.pause_end(channel),
                 Event::PauseAgain { channel, priority } => self.pause_again(channel, priority),
                 Event::Credit { channel, priority, bytes } => self.take_credit(channel, priority, bytes),
+                Event::Fault { index } => self.strike(index),
+                Event::Reroute => self.reroute(),
             }
             self.tell(application);
         }
@@ -280,7 +289,7 @@ impl<S: Sink> Network<S> {
     }
 
     #[inline]
-    fn schedule(&mut self, at: Time, rank: u8, by: Vertex, event: Event) {
+    pub(crate) fn schedule(&mut self, at: Time, rank: u8, by: Vertex, event: Event) {
         let component = match by {
             Vertex::Host(host) => Component(host),
             Vertex::Switch(switch) => Component(self.hosts.len() as u32 + switch),
@@ -290,6 +299,11 @@ impl<S: Sink> Network<S> {
     }
 
     fn arrive(&mut self, channel: u32, packet: PacketIndex) {
+        if self.channels[channel as usize].is_down {
+            self.channels[channel as usize].counters.losses += 1;
+            self.packets.release(packet);
+            return;
+        }
         let (to, reverse) = (self.channels[channel as usize].to, self.channels[channel as usize].reverse);
         let facts = self.packets.facts[packet as usize];
         if facts.is_pause {
@@ -417,11 +431,17 @@ impl<S: Sink> Network<S> {
         if self.config.flow_control == FlowControl::Credits && !facts.is_pause {
             channel.credits[priority] = channel.credits[priority].saturating_sub(bytes);
         }
+        let (cut, faulty) = (channel.is_down, channel.loss | channel.corruption != 0);
         let until_there = match channel.to {
             Vertex::Switch(_) if self.config.cut_through => channel.serialize(bytes.min(HEADER_BYTES)),
             _ => takes,
         };
         let (at, from) = (self.now + until_there + channel.delay, channel.from);
+        if cut || (faulty || !self.faults.named.is_empty()) && self.meets_fault(egress, packet) {
+            self.channels[egress as usize].counters.losses += 1;
+            self.packets.release(packet);
+            return;
+        }
         self.schedule(at, rank::ARRIVE, from, Event::Arrive { channel: egress, packet });
     }
 
@@ -500,7 +520,7 @@ impl<S: Sink> Network<S> {
     }
 
     /// Sends what stands first in front of a free channel.
-    fn send_next(&mut self, egress: u32) {
+    pub(crate) fn send_next(&mut self, egress: u32) {
         let channel = &mut self.channels[egress as usize];
         if channel.busy_until > self.now {
             self.set_wake(egress);
@@ -553,85 +573,7 @@ impl<S: Sink> Network<S> {
         }
     }
 
-    fn check_stop(&mut self, switch: u32, ingress: u32, priority: usize) {
-        if self.config.flow_control != FlowControl::Pfc || self.config.lossless & 1 << priority == 0 {
-            return;
-        }
-        let channel = &mut self.channels[ingress as usize];
-        let is_told = channel.told_to_stop & 1 << priority != 0;
-        if !is_told && self.switches[switch as usize].should_stop(channel, priority) {
-            channel.told_to_stop |= 1 << priority;
-            self.send_pause(ingress, priority, PAUSE_QUANTA as u32);
-        }
-    }
-
-    /// Sends a pause frame to the sender of `ingress`; a pause of 0 ends one.
-    fn send_pause(&mut self, ingress: u32, priority: usize, quanta: u32) {
-        let back = self.channels[ingress as usize].reverse;
-        let facts = Facts {
-            next: NO_PACKET,
-            bytes: PAUSE_BYTES,
-            target: 1 << priority,
-            hash: quanta,
-            ingress: u32::MAX,
-            priority: 7,
-            hops: 0,
-            is_pause: true,
-            is_data: false,
-            markable: false,
-            marked: false,
-            corrupt: false,
-        };
-        let packet = self.packets.take(facts);
-        self.packets.contents[packet as usize] = None;
-        self.channels[back as usize].urgent.push(&mut self.packets, packet);
-        self.send_next(back);
-        if quanta > 0 {
-            let (span, from) =
-                (pause_span(&self.channels[ingress as usize], quanta), self.channels[back as usize].from);
-            let event = Event::PauseAgain { channel: ingress, priority: priority as u8 };
-            self.schedule(self.now + span / 2, rank::PAUSE, from, event);
-        }
-    }
-
-    fn pause_again(&mut self, ingress: u32, priority: u8) {
-        if self.channels[ingress as usize].told_to_stop & 1 << priority != 0 {
-            self.send_pause(ingress, usize::from(priority), PAUSE_QUANTA as u32);
-        }
-    }
-
-    /// The sender of a channel was told to stop, or to go on.
-    fn obey_pause(&mut self, egress: u32, priorities: u8, quanta: u32) {
-        let now = self.now;
-        let channel = &mut self.channels[egress as usize];
-        channel.counters.pauses += u64::from(quanta > 0);
-        let until = now + pause_span(channel, quanta);
-        for priority in (0..8).filter(|priority| priorities & 1 << priority != 0) {
-            channel.pause_until[priority] = until;
-        }
-        let from = channel.from;
-        let paused = if quanta > 0 { channel.paused | priorities } else { channel.paused & !priorities };
-        channel.set_paused(now, paused);
-        if quanta > 0 {
-            self.schedule(until, rank::PAUSE, from, Event::PauseEnd { channel: egress });
-        } else {
-            self.resume(egress);
-        }
-    }
-
-    fn pause_end(&mut self, egress: u32) {
-        let now = self.now;
-        let channel = &mut self.channels[egress as usize];
-        let over = (0..8).filter(|&priority| channel.pause_until[priority] <= now);
-        let over = over.fold(0u8, |bits, priority| bits | 1 << priority);
-        let paused = channel.paused & !over;
-        if paused != channel.paused {
-            channel.set_paused(now, paused);
-            self.resume(egress);
-        }
-    }
-
-    fn resume(&mut self, egress: u32) {
+    pub(crate) fn resume(&mut self, egress: u32) {
         match self.channels[egress as usize].from {
             Vertex::Host(host) => self.kick(host),
             Vertex::Switch(_) => self.send_next(egress),
@@ -647,6 +589,44 @@ impl<S: Sink> Network<S> {
     fn take_credit(&mut self, egress: u32, priority: u8, bytes: u32) {
         self.channels[egress as usize].credits[usize::from(priority & 7)] += bytes;
         self.resume(egress);
+    }
+
+    pub(crate) fn channel_mut(&mut self, channel: u32) -> &mut Channel {
+        &mut self.channels[channel as usize]
+    }
+
+    pub(crate) fn egress_of(&self, host: u32) -> u32 {
+        self.hosts[host as usize].egress
+    }
+
+    pub(crate) fn link_count(&self) -> usize {
+        self.channels.len() / 2
+    }
+
+    pub(crate) fn set_routes(&mut self, routes: Routes) {
+        self.routes = routes;
+    }
+
+    fn environment(&self) -> Component {
+        Component((self.hosts.len() + self.switches.len()) as u32)
+    }
+
+    pub(crate) fn plan_fault(&mut self, at: Time, index: u32) {
+        let order = self.sequences.order(at.max(self.now), rank::CALL, self.environment());
+        self.calendar.push(&order, Event::Fault { index });
+    }
+
+    pub(crate) fn plan_reroute(&mut self, at: Time) {
+        let order = self.sequences.order(at, rank::CALL, self.environment());
+        self.calendar.push(&order, Event::Reroute);
+    }
+
+    pub(crate) fn damage(&mut self, packet: PacketIndex) {
+        self.packets.facts[packet as usize].corrupt = true;
+    }
+
+    pub(crate) fn psn_of(&self, packet: PacketIndex) -> Option<Psn> {
+        self.packets.contents[packet as usize].as_ref().map(|contents| contents.headers.bth.psn)
     }
 
     fn timer(&mut self, host: u32) {
@@ -674,10 +654,6 @@ fn headroom(channel: &Channel) -> u32 {
 fn credit(channel: &Channel) -> u32 {
     let in_flight = channel.rate().bytes_in(channel.delay * 2).as_u64();
     (in_flight + 4 * u64::from(CREDIT_PACKET)) as u32
-}
-
-fn pause_span(channel: &Channel, quanta: u32) -> Span {
-    channel.serialize(64) * u64::from(quanta)
 }
 
 /// Random early detection on the bytes that wait before this packet.

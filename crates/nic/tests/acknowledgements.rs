@@ -58,9 +58,11 @@ fn the_specification_lets_one_stand_for_many() {
 fn a_long_message_asks_now_and_then() {
     let mut pair = Pair::new(&PairOptions { mtu: Mtu::Mtu256, ..PairOptions::default() }).unwrap();
     pair.lab.tap = Some(Vec::new());
-    pair.send(0, SendRequest::new(1, Operation::Write(pair.remote(1, 0))).with(pair.sge(0, 0, 256 * 200))).unwrap();
+    pair.send(0, SendRequest::new(1, Operation::Write(pair.remote(1, 0))).with(pair.sge(0, 0, 256 * 200)))
+        .unwrap();
     pair.lab.run();
-    let asked: Vec<u32> = sent(&mut pair, 0).iter().filter(|packet| packet.2).map(|packet| packet.0 - 100).collect();
+    let asked: Vec<u32> =
+        sent(&mut pair, 0).iter().filter(|packet| packet.2).map(|packet| packet.0 - 100).collect();
     assert_eq!(asked, [63, 127, 191, 199]);
 }
 
@@ -69,7 +71,8 @@ fn answers_that_wait_for_the_port_become_one() {
     // The responder's port is busy with a long READ answer while WRITEs that ask come in.
     let mut pair = Pair::new(&PairOptions::default()).unwrap();
     pair.lab.tap = Some(Vec::new());
-    pair.send(0, SendRequest::new(0, Operation::Read(pair.remote(1, 0))).with(pair.sge(0, 0, 100_000))).unwrap();
+    pair.send(0, SendRequest::new(0, Operation::Read(pair.remote(1, 0))).with(pair.sge(0, 0, 100_000)))
+        .unwrap();
     for work in 1..=10 {
         let write = Operation::Write(pair.remote(1, 200_000));
         pair.send(0, SendRequest::new(work, write).with(pair.sge(0, 200_000, 64))).unwrap();
@@ -90,7 +93,8 @@ fn one_nak_for_each_gap_and_everything_after_it_again() {
         let hit = from == 0 && transmit.headers.bth.psn.value() == 103 && !std::mem::replace(&mut lost, true);
         if hit { Fate::Lose } else { Fate::Deliver }
     });
-    pair.send(0, SendRequest::new(1, Operation::Write(pair.remote(1, 0))).with(pair.sge(0, 0, 8192))).unwrap();
+    pair.send(0, SendRequest::new(1, Operation::Write(pair.remote(1, 0))).with(pair.sge(0, 0, 8192)))
+        .unwrap();
     pair.lab.run();
     assert_eq!(pair.done(0)[0].status, Status::Success);
     let counters = pair.lab.nics[1].counters();

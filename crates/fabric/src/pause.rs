@@ -1,0 +1,109 @@
+//! Priority flow control: who tells whom to stop, and who obeys.
+
+use railnet_core::Span;
+use railnet_core::event::Sink;
+
+use crate::channel::Channel;
+use crate::config::FlowControl;
+use crate::network::{Event, Network, rank};
+use crate::packet::{Facts, NO_PACKET};
+
+/// Bytes of a pause frame on the wire, preamble and gap included.
+const PAUSE_BYTES: u32 = 84;
+/// The longest pause a frame can ask for, in units of 512 bit times (IEEE 802.3 31B.2).
+const PAUSE_QUANTA: u64 = 65_535;
+
+impl<S: Sink> Network<S> {
+    pub(crate) fn check_stop(&mut self, switch: u32, ingress: u32, priority: usize) {
+        if self.config.flow_control != FlowControl::Pfc || self.config.lossless & 1 << priority == 0 {
+            return;
+        }
+        let channel = &mut self.channels[ingress as usize];
+        let is_told = channel.told_to_stop & 1 << priority != 0;
+        if !is_told && self.switches[switch as usize].should_stop(channel, priority) {
+            channel.told_to_stop |= 1 << priority;
+            self.send_pause(ingress, priority, PAUSE_QUANTA as u32);
+        }
+    }
+
+    /// Sends a pause frame to the sender of `ingress`; a pause of 0 ends one.
+    pub(crate) fn send_pause(&mut self, ingress: u32, priority: usize, quanta: u32) {
+        let back = self.channels[ingress as usize].reverse;
+        let facts = Facts {
+            next: NO_PACKET,
+            bytes: PAUSE_BYTES,
+            target: 1 << priority,
+            hash: quanta,
+            ingress: u32::MAX,
+            priority: 7,
+            hops: 0,
+            is_pause: true,
+            is_data: false,
+            markable: false,
+            marked: false,
+            corrupt: false,
+        };
+        let packet = self.packets.take(facts);
+        self.packets.contents[packet as usize] = None;
+        self.channels[back as usize].urgent.push(&mut self.packets, packet);
+        self.send_next(back);
+        if quanta > 0 {
+            let (span, from) =
+                (pause_span(&self.channels[ingress as usize], quanta), self.channels[back as usize].from);
+            let event = Event::PauseAgain { channel: ingress, priority: priority as u8 };
+            self.schedule(self.now + span / 2, rank::PAUSE, from, event);
+        }
+    }
+
+    pub(crate) fn pause_again(&mut self, ingress: u32, priority: u8) {
+        if self.channels[ingress as usize].told_to_stop & 1 << priority != 0 {
+            self.send_pause(ingress, usize::from(priority), PAUSE_QUANTA as u32);
+        }
+    }
+
+    /// The sender of a channel was told to stop, or to go on.
+    pub(crate) fn obey_pause(&mut self, egress: u32, priorities: u8, quanta: u32) {
+        let now = self.now;
+        let channel = &mut self.channels[egress as usize];
+        channel.counters.pauses += u64::from(quanta > 0);
+        let until = now + pause_span(channel, quanta);
+        for priority in (0..8).filter(|priority| priorities & 1 << priority != 0) {
+            channel.pause_until[priority] = until;
+        }
+        let from = channel.from;
+        let paused = if quanta > 0 { channel.paused | priorities } else { channel.paused & !priorities };
+        channel.set_paused(now, paused);
+        if quanta > 0 {
+            self.schedule(until, rank::PAUSE, from, Event::PauseEnd { channel: egress });
+        } else {
+            self.resume(egress);
+        }
+    }
+
+    pub(crate) fn pause_end(&mut self, egress: u32) {
+        let now = self.now;
+        let channel = &mut self.channels[egress as usize];
+        let over = (0..8).filter(|&priority| channel.pause_until[priority] <= now);
+        let over = over.fold(0u8, |bits, priority| bits | 1 << priority);
+        let paused = channel.paused & !over;
+        if paused != channel.paused {
+            channel.set_paused(now, paused);
+            self.resume(egress);
+        }
+    }
+
+    /// A host that stops its switch and never lets go: each pause is told again before it runs out.
+    pub(crate) fn pause_for_ever(&mut self, host: u32) {
+        let egress = self.egress_of(host);
+        let from_switch = self.channels[egress as usize].reverse;
+        let lossless = self.config.lossless;
+        for priority in (0..8).filter(|priority| lossless & 1 << priority != 0) {
+            self.channels[from_switch as usize].told_to_stop |= 1 << priority;
+            self.send_pause(from_switch, priority, PAUSE_QUANTA as u32);
+        }
+    }
+}
+
+fn pause_span(channel: &Channel, quanta: u32) -> Span {
+    channel.serialize(64) * u64::from(quanta)
+}
