@@ -85,12 +85,12 @@ impl<S: Sink> Network<S> {
             Fault::LinkDown { link, detection } => self.set_link(link, true, detection),
             Fault::LinkUp { link, detection } => self.set_link(link, false, detection),
             Fault::Loss { link, rate } => {
-                for channel in self.channels_of(link) {
+                for channel in channels_of(link) {
                     self.channel_mut(channel).loss = rate;
                 }
             }
             Fault::Corruption { link, rate } => {
-                for channel in self.channels_of(link) {
+                for channel in channels_of(link) {
                     self.channel_mut(channel).corruption = rate;
                 }
             }
@@ -103,14 +103,10 @@ impl<S: Sink> Network<S> {
         }
     }
 
-    fn channels_of(&self, link: u32) -> [u32; 2] {
-        [link * 2, link * 2 + 1]
-    }
-
     fn set_link(&mut self, link: u32, down: bool, detection: Span) {
         self.faults.dead.resize(self.link_count(), false);
         self.faults.dead[link as usize] = down;
-        for channel in self.channels_of(link) {
+        for channel in channels_of(link) {
             self.channel_mut(channel).is_down = down;
             if !down {
                 self.resume(channel);
@@ -142,4 +138,9 @@ impl<S: Sink> Network<S> {
         let named = self.faults.named.iter().position(|&name| name == (host, psn));
         named.map(|index| self.faults.named.remove(index)).is_some()
     }
+}
+
+/// Both directions of a link.
+fn channels_of(link: u32) -> [u32; 2] {
+    [link * 2, link * 2 + 1]
 }

@@ -80,7 +80,7 @@ impl Nic {
             queue_pair.notice_congestion(device, cx.now);
         }
         if bth.opcode.is_response() {
-            queue_pair.receive_response(device, cx, packet.headers, packet.payload)
+            queue_pair.receive_response(device, cx, packet)
         } else {
             queue_pair.receive_request(device, cx, packet)
         }

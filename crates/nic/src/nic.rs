@@ -345,7 +345,7 @@ impl Nic {
             requester: Requester::new(),
             responder: Responder::new(),
             deadlines: Deadlines::NONE,
-            control: Controller::new(&device.control, device.ports[0].rate),
+            control: Controller::new(&device.control, device.ports[0].rate, device.ports[0].mtu),
             send_after: Time::ZERO,
         }
     }
@@ -602,6 +602,11 @@ fn apply(device: &Device, queue_pair: &mut QueuePair, change: &Attributes) -> Re
     queue_pair.port = port;
     queue_pair.peer = peer;
     queue_pair.mtu = change.path_mtu.unwrap_or(queue_pair.mtu);
+    if change.port.is_some() || change.path_mtu.is_some() {
+        // What congestion control learned is of no use on another line or with other packets.
+        let line = config.ports[usize::from(port)].rate;
+        queue_pair.control = Controller::new(&config.control, line, queue_pair.mtu);
+    }
     queue_pair.access = change.access.unwrap_or(queue_pair.access);
     queue_pair.queue_key = change.queue_key.unwrap_or(queue_pair.queue_key);
     queue_pair.notify_drained = change.notify_drained.unwrap_or(queue_pair.notify_drained);

@@ -11,6 +11,9 @@ use crate::region::Place;
 /// IPv4 (20), UDP (8), ICRC (4), FCS (4). The rate limiter counts them.
 pub(crate) const FRAMING: u64 = 70;
 
+/// Bytes of a packet in the middle of a message on the wire besides its payload: framing and BTH.
+pub(crate) const OVERHEAD_LEAST: u64 = FRAMING + 12;
+
 /// The payload of a packet that is going out. Bytes are in the buffer that the driver gave to the call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum OutboundPayload {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use railnet_core::{Bytes, Rate, Span};
 use railnet_fabric::{FlowControl, Framing, Marking, Routing, SwitchConfig};
 use railnet_nic::Mtu;
-use railnet_nic::control::{ControlConfig, DcqcnParameters};
+use railnet_nic::control::{ControlConfig, DcqcnParameters, SwiftParameters, TimelyParameters};
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -248,6 +248,10 @@ pub enum ControlName {
     DcqcnPaper,
     /// DCQCN with the defaults of ConnectX firmware.
     DcqcnConnectx,
+    /// TIMELY with the parameters of the HPCC runs.
+    Timely,
+    /// Swift with the parameters of htsim.
+    Swift,
 }
 
 /// `[[traffic]]`.
@@ -422,6 +426,21 @@ impl Scenario {
             ControlName::Dcqcn => ControlConfig::Dcqcn(DcqcnParameters::hpcc(rate)),
             ControlName::DcqcnPaper => ControlConfig::Dcqcn(DcqcnParameters::paper(rate)),
             ControlName::DcqcnConnectx => ControlConfig::Dcqcn(DcqcnParameters::connectx()),
+            ControlName::Timely => ControlConfig::Timely(TimelyParameters::hpcc(rate)),
+            ControlName::Swift => ControlConfig::Swift(SwiftParameters::htsim()),
+        }
+    }
+
+    /// The least time between two congestion notifications to a queue pair: it belongs to a set of parameters as much
+    /// as the sender's part does.
+    pub fn notification_interval(&self) -> Span {
+        match self.nic.control {
+            // The HPCC runs tell it with every acknowledgement. Their alpha decays each microsecond: at 50 µs between
+            // notifications it would be gone, and pause frames would do all the work.
+            ControlName::Dcqcn => Span::ZERO,
+            // MIN_TIME_BETWEEN_CNPS in the same dumps of `mlxconfig`.
+            ControlName::DcqcnConnectx => Span::from_us(4),
+            _ => Span::from_us(50),
         }
     }
 }

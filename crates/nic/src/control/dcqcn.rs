@@ -210,7 +210,7 @@ impl Dcqcn {
 impl CongestionControl for Dcqcn {
     type Parameters = DcqcnParameters;
 
-    fn new(_parameters: &DcqcnParameters, line: Rate) -> Self {
+    fn new(_parameters: &DcqcnParameters, line: Rate, _mtu: Bytes) -> Self {
         Self {
             line: line.as_bps(),
             current: line.as_bps(),
@@ -299,6 +299,7 @@ mod tests {
     use super::*;
 
     const LINE: Rate = Rate::gbps(100);
+    const MTU: Bytes = Bytes(4096);
 
     fn run_until(state: &mut Dcqcn, parameters: &DcqcnParameters, end: Time) {
         while state.next_timer() <= end {
@@ -315,7 +316,7 @@ mod tests {
     fn the_first_notification_halves_the_rate() {
         // Alpha is 1 at first, so RC(1 - alpha/2) is half.
         let parameters = DcqcnParameters::paper(LINE);
-        let mut state = Dcqcn::new(&parameters, LINE);
+        let mut state = Dcqcn::new(&parameters, LINE, MTU);
         assert_eq!(state.rate(), None);
         state.on_notification(&parameters, Time::from_ps(1_000_000));
         assert_eq!(rate(&state), 50_000_000_000);
@@ -324,7 +325,7 @@ mod tests {
     #[test]
     fn fast_recovery_halves_the_distance_five_times_then_adds() {
         let parameters = DcqcnParameters::paper(LINE);
-        let mut state = Dcqcn::new(&parameters, LINE);
+        let mut state = Dcqcn::new(&parameters, LINE, MTU);
         let start = Time::ZERO + Span::from_us(100);
         // Two cuts, so that the target is below the line rate and the steps after fast recovery show.
         state.on_notification(&parameters, start);
@@ -345,7 +346,7 @@ mod tests {
     fn hyper_increase_needs_both_timer_and_bytes() {
         let parameters =
             DcqcnParameters { increase_bytes: Some(Bytes(1_000)), ..DcqcnParameters::paper(LINE) };
-        let mut state = Dcqcn::new(&parameters, LINE);
+        let mut state = Dcqcn::new(&parameters, LINE, MTU);
         let start = Time::ZERO + Span::from_us(100);
         for cut in 0..8 {
             state.on_notification(&parameters, start + Span::from_us(50) * cut);
@@ -369,7 +370,7 @@ mod tests {
     #[test]
     fn alpha_decays_without_notifications_and_the_rate_comes_back() {
         let parameters = DcqcnParameters::paper(LINE);
-        let mut state = Dcqcn::new(&parameters, LINE);
+        let mut state = Dcqcn::new(&parameters, LINE, MTU);
         state.on_notification(&parameters, Time::ZERO + Span::from_us(1));
         let high = state.alpha();
         // A second notification after 100 intervals of silence finds alpha at (1 - g)^100, then adds g.
@@ -390,7 +391,7 @@ mod tests {
     #[test]
     fn cuts_keep_their_distance_and_the_minimum() {
         let parameters = DcqcnParameters::connectx();
-        let mut state = Dcqcn::new(&parameters, LINE);
+        let mut state = Dcqcn::new(&parameters, LINE, MTU);
         let mut now = Time::ZERO + Span::from_us(10);
         state.on_notification(&parameters, now);
         let once = rate(&state);

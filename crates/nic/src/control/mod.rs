@@ -1,18 +1,30 @@
 //! Congestion control: how fast a queue pair may send. One trait, one file each.
 
 mod dcqcn;
+mod samples;
+mod swift;
+mod timely;
 
 use railnet_core::{Bytes, Rate, Span, Time};
 
 pub use dcqcn::{Dcqcn, DcqcnParameters};
+pub use swift::{Swift, SwiftParameters};
+pub use timely::{Timely, TimelyParameters};
+
+pub(crate) use samples::Samples;
+
+use crate::config::Mtu;
 
 /// What an acknowledgement tells.
 #[derive(Clone, Copy, Debug)]
 pub struct Acknowledged {
     /// Bytes that are acknowledged now and were not before, in full packets.
     pub bytes: Bytes,
-    /// Time from sending to acknowledgement, where it was measured.
+    /// Time from sending to acknowledgement, where it was measured: on a packet that asked for it and was sent once
+    /// (Karn's rule), on a few packets in each round trip.
     pub round_trip: Option<Span>,
+    /// Routers that the acknowledgement passed, taking the peer to start with the same hop limit.
+    pub hops: u8,
 }
 
 /// A congestion control algorithm as the sending side runs it. Parameters are shared by all queue pairs of a NIC and
@@ -21,8 +33,9 @@ pub trait CongestionControl {
     /// What can be set.
     type Parameters;
 
-    /// The state of a queue pair that has not sent anything on a port of this rate.
-    fn new(parameters: &Self::Parameters, line: Rate) -> Self;
+    /// The state of a queue pair that has not sent anything on a port of this rate; `mtu` is the payload of a full
+    /// packet.
+    fn new(parameters: &Self::Parameters, line: Rate, mtu: Bytes) -> Self;
 
     /// Bytes went to the wire.
     fn on_sent(&mut self, parameters: &Self::Parameters, now: Time, bytes: Bytes);
@@ -36,6 +49,9 @@ pub trait CongestionControl {
     /// No acknowledgement came in time.
     fn on_timeout(&mut self, parameters: &Self::Parameters, now: Time);
 
+    /// The answers show that a packet was lost. Told once for each time of going back.
+    fn on_loss(&mut self, _parameters: &Self::Parameters, _now: Time) {}
+
     /// The algorithm's own clock: called at or after [`CongestionControl::next_timer`].
     fn handle_timer(&mut self, parameters: &Self::Parameters, now: Time);
 
@@ -47,6 +63,12 @@ pub trait CongestionControl {
 
     /// How many bytes may be in flight, or `None` for no limit.
     fn window(&self) -> Option<Bytes>;
+
+    /// After how many packets at the latest one must ask for an acknowledgement, or `None` for as the NIC likes it.
+    #[inline]
+    fn ack_interval(&self) -> Option<u16> {
+        None
+    }
 }
 
 /// Which algorithm, with its parameters.
@@ -57,6 +79,10 @@ pub enum ControlConfig {
     None,
     /// DCQCN.
     Dcqcn(DcqcnParameters),
+    /// TIMELY.
+    Timely(TimelyParameters),
+    /// Swift.
+    Swift(SwiftParameters),
 }
 
 /// The state of one queue pair's algorithm: an enum rather than a box, because there are thousands.
@@ -64,23 +90,42 @@ pub enum ControlConfig {
 pub(crate) enum Controller {
     None,
     Dcqcn(Dcqcn),
+    Timely(Timely),
+    Swift(Swift),
 }
 
-/// Calls the algorithm with its parameters; `$else` stands for no control at all.
+/// Calls the algorithm with its parameters.
 macro_rules! dispatch {
     ($self:ident, $config:ident, |$state:ident, $parameters:ident| $call:expr) => {
         match ($self, $config) {
             (Controller::Dcqcn($state), ControlConfig::Dcqcn($parameters)) => $call,
+            (Controller::Timely($state), ControlConfig::Timely($parameters)) => $call,
+            (Controller::Swift($state), ControlConfig::Swift($parameters)) => $call,
             _ => {}
         }
     };
 }
 
+/// Asks the algorithm; without one the answer is `$none`.
+macro_rules! ask {
+    ($self:ident, $none:expr, |$state:ident| $call:expr) => {
+        match $self {
+            Controller::None => $none,
+            Controller::Dcqcn($state) => $call,
+            Controller::Timely($state) => $call,
+            Controller::Swift($state) => $call,
+        }
+    };
+}
+
 impl Controller {
-    pub(crate) fn new(config: &ControlConfig, line: Rate) -> Self {
+    pub(crate) fn new(config: &ControlConfig, line: Rate, mtu: Mtu) -> Self {
+        let mtu = Bytes(u64::from(mtu.bytes()));
         match config {
             ControlConfig::None => Self::None,
-            ControlConfig::Dcqcn(parameters) => Self::Dcqcn(Dcqcn::new(parameters, line)),
+            ControlConfig::Dcqcn(parameters) => Self::Dcqcn(Dcqcn::new(parameters, line, mtu)),
+            ControlConfig::Timely(parameters) => Self::Timely(Timely::new(parameters, line, mtu)),
+            ControlConfig::Swift(parameters) => Self::Swift(Swift::new(parameters, line, mtu)),
         }
     }
 
@@ -107,31 +152,31 @@ impl Controller {
         dispatch!(self, config, |state, parameters| state.on_timeout(parameters, now));
     }
 
+    pub(crate) fn on_loss(&mut self, config: &ControlConfig, now: Time) {
+        dispatch!(self, config, |state, parameters| state.on_loss(parameters, now));
+    }
+
     pub(crate) fn handle_timer(&mut self, config: &ControlConfig, now: Time) {
         dispatch!(self, config, |state, parameters| state.handle_timer(parameters, now));
     }
 
     #[inline]
     pub(crate) fn next_timer(&self) -> Time {
-        match self {
-            Self::None => Time::NEVER,
-            Self::Dcqcn(state) => state.next_timer(),
-        }
+        ask!(self, Time::NEVER, |state| state.next_timer())
     }
 
     #[inline]
     pub(crate) fn rate(&self) -> Option<Rate> {
-        match self {
-            Self::None => None,
-            Self::Dcqcn(state) => state.rate(),
-        }
+        ask!(self, None, |state| state.rate())
     }
 
     #[inline]
     pub(crate) fn window(&self) -> Option<Bytes> {
-        match self {
-            Self::None => None,
-            Self::Dcqcn(state) => state.window(),
-        }
+        ask!(self, None, |state| state.window())
+    }
+
+    #[inline]
+    pub(crate) fn ack_interval(&self) -> Option<u16> {
+        ask!(self, None, |state| state.ack_interval())
     }
 }

@@ -2,7 +2,7 @@
 
 use railnet_core::event::{Event, RetryReason, Sink};
 use railnet_core::{Bytes, Psn, Span};
-use railnet_wire::{Aeth, Extended, Headers, NakCode, Opcode, Position, Syndrome};
+use railnet_wire::{Aeth, Extended, NakCode, Opcode, Position, Syndrome};
 
 use super::{QueuePair, State};
 use crate::completion::Status;
@@ -12,7 +12,7 @@ use crate::control::Acknowledged;
 use crate::device::Device;
 use crate::error::DropReason;
 use crate::memory::Memory;
-use crate::packet::Payload;
+use crate::packet::{Inbound, Payload};
 use crate::pool::Handle;
 use crate::recovery::LossRecovery;
 use crate::region::{Access, AccessFault};
@@ -25,9 +25,9 @@ impl QueuePair {
         &mut self,
         device: &mut Device,
         cx: &mut Context<'_, M, S>,
-        headers: &Headers,
-        payload: Payload<'_>,
+        packet: &Inbound<'_>,
     ) -> Result<(), DropReason> {
+        let (headers, payload) = (packet.headers, packet.payload);
         if !matches!(self.state, State::ReadyToSend | State::SendQueueDrain) {
             return Err(DropReason::NotReady);
         }
@@ -41,6 +41,7 @@ impl QueuePair {
         if !self.requester.was_sent(psn) {
             return Err(DropReason::UnsentResponse);
         }
+        self.requester.hops = self.route.network.hop_limit.saturating_sub(packet.network.hop_limit);
         match headers.extended {
             Extended::Aeth(aeth) if headers.bth.opcode == Opcode::RcAcknowledge => {
                 self.receive_acknowledge(device, cx, psn, aeth.syndrome)
@@ -97,6 +98,7 @@ impl QueuePair {
             return;
         }
         self.requester.recovering = true;
+        self.notice_loss(device, cx);
         let from = self.recovery.on_nak(psn);
         self.go_back(device, cx, from, RetryReason::SequenceNak);
     }
@@ -208,16 +210,11 @@ impl QueuePair {
             self.deadlines.clear(Timer::Acknowledgement);
         }
         if !self.control.is_none() {
-            let round_trip = match self.requester.sample {
-                Some((psn, at)) if psn.is_before(self.requester.unacked) => {
-                    self.requester.sample = None;
-                    Some(cx.now.since(at))
-                }
-                _ => None,
-            };
+            let round_trip = self.requester.samples.take(self.requester.unacked, cx.now);
             let bytes = Bytes(u64::from(moved) * u64::from(self.mtu.bytes()));
-            let rate = self.control.rate();
-            self.control.on_ack(&device.config.control, cx.now, &Acknowledged { bytes, round_trip });
+            let (rate, hops) = (self.control.rate(), self.requester.hops);
+            let acknowledged = Acknowledged { bytes, round_trip, hops };
+            self.control.on_ack(&device.config.control, cx.now, &acknowledged);
             self.after_control(device, cx, rate);
         }
         if self.requester.cursor.is_some() {
@@ -252,7 +249,14 @@ impl QueuePair {
             return;
         }
         self.requester.recovering = true;
+        self.notice_loss(device, cx);
         self.go_back(device, cx, from, RetryReason::ResponseLost);
+    }
+
+    fn notice_loss<M: Memory, S: Sink>(&mut self, device: &mut Device, cx: &mut Context<'_, M, S>) {
+        let before = self.control.rate();
+        self.control.on_loss(&device.config.control, cx.now);
+        self.after_control(device, cx, before);
     }
 
     /// The READ or atomic that a response belongs to: the oldest work, once all before it is acknowledged.

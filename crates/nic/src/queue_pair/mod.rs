@@ -5,6 +5,7 @@
 
 mod answers;
 mod completer;
+mod early;
 mod request;
 mod requester;
 mod responder;
@@ -221,6 +222,7 @@ impl QueuePair {
         self.deadlines.clear_all();
         self.flush_sends(device, cx);
         self.flush_receives(device, cx);
+        self.responder.forget_early();
         if keep_answers {
             // The rate limiter's clock went with the others; this sets it again where it is needed.
             self.mark_data_ready(device);
@@ -276,7 +278,7 @@ impl QueuePair {
         self.recovery = Recovery::new(device.config.recovery);
         self.deadlines.clear_all();
         self.send_after = Time::ZERO;
-        self.control =
-            Controller::new(&device.config.control, device.config.ports[usize::from(self.port)].rate);
+        let line = device.config.ports[usize::from(self.port)].rate;
+        self.control = Controller::new(&device.config.control, line, self.mtu);
     }
 }

@@ -119,7 +119,11 @@ impl QueuePair {
                 .is_some_and(|window| u64::from(in_flight + 1) * u64::from(self.mtu.bytes()) >= window.0)
             || device.config.behaviour.credits && work.operation.consumes_receive()
             || self.state == State::SendQueueDrain;
-        self.requester.since_request + 1 >= policy.interval || window_closes
+        let interval = match self.control.ack_interval() {
+            None => policy.interval,
+            Some(wanted) => wanted.min(policy.interval),
+        };
+        self.requester.since_request + 1 >= interval || window_closes
     }
 }
 

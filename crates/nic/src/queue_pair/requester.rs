@@ -1,13 +1,14 @@
 //! The requester: turns work requests into packets, and goes back to send again.
 
 use railnet_core::event::{Check, Event, PacketId, Sink};
-use railnet_core::{Psn, Time};
+use railnet_core::{Psn, Rate, Span, Time};
 use railnet_wire::Headers;
 
 use super::{QueuePair, Route, Service, State};
 use crate::completion::{Completion, Status};
 use crate::config::{Mtu, ack_timeout};
 use crate::context::Context;
+use crate::control::Samples;
 use crate::device::{AsyncEvent, Device};
 use crate::error::PostError;
 use crate::memory::{Backing, GhostRuns, Memory, Segments};
@@ -56,8 +57,10 @@ pub(crate) struct Requester {
     /// Sent again from the oldest packet in doubt, because of a NAK or of a response that is missing. What is still in
     /// flight will show the same loss again: it must not count again.
     pub(crate) recovering: bool,
-    /// A packet whose round trip is being measured, and when it left.
-    pub(crate) sample: Option<(Psn, Time)>,
+    /// Routers that the last answer passed.
+    pub(crate) hops: u8,
+    /// Packets whose round trip is being measured.
+    pub(crate) samples: Samples,
 }
 
 impl Requester {
@@ -82,7 +85,8 @@ impl Requester {
             retries: 0,
             rnr_retries: 0,
             recovering: false,
-            sample: None,
+            hops: 0,
+            samples: Samples::NONE,
         }
     }
 
@@ -101,7 +105,7 @@ impl Requester {
         self.sent = self.next;
         self.requested = self.next.minus(1);
         self.reads = 0;
-        self.sample = None;
+        self.samples.clear();
     }
 
     /// Whether a sequence number that is not acknowledged was sent before. A READ may take half of the space, so this
@@ -531,8 +535,10 @@ impl QueuePair {
         }
         if self.requester.was_sent(psn) {
             device.counters.resent += 1;
-        } else if self.requester.sample.is_none() {
-            self.requester.sample = Some((after.minus(1), cx.now));
+        } else if ack_request && takes == 1 && !self.control.is_none() {
+            // Only what is answered at once: waiting for a later packet to ask, or for all of a READ, is not delay.
+            let in_flight = psn.value().wrapping_sub(self.requester.unacked.value()) & Psn::MASK;
+            self.requester.samples.note(psn, cx.now, in_flight);
         }
         if !self.requester.was_sent(after.minus(1)) {
             self.requester.sent = after;
@@ -578,18 +584,34 @@ impl QueuePair {
         &mut self,
         device: &mut Device,
         cx: &mut Context<'_, M, S>,
-        before: Option<railnet_core::Rate>,
+        before: Option<Rate>,
     ) {
-        let (now, queue_pair) = (self.control.rate(), self.number);
-        if now != before {
+        let (after, queue_pair) = (self.control.rate(), self.number);
+        if after != before {
             let line = device.config.ports[usize::from(self.port)].rate;
-            cx.emit(device.component, || Event::RateChanged { queue_pair, rate: now.unwrap_or(line) });
+            let rate = after.unwrap_or(line);
+            self.rescale_pace(device, cx.now, before.unwrap_or(line), rate);
+            cx.emit(device.component, || Event::RateChanged { queue_pair, rate });
         }
         let next = self.control.next_timer();
         if next.is_set() {
             device.timers.set(&mut self.deadlines, self.slot, Timer::CongestionControl, next);
         } else {
             self.deadlines.clear(Timer::CongestionControl);
+        }
+    }
+
+    /// What is owed to the rate limiter is bytes, not time: at another rate the wait is another. Without this a queue
+    /// pair that was once cut to a crawl would wait for milliseconds although its rate came back long ago.
+    fn rescale_pace(&mut self, device: &mut Device, now: Time, before: Rate, after: Rate) {
+        if self.send_after <= now {
+            return;
+        }
+        let left = u128::from(self.send_after.since(now).as_ps()) * u128::from(before.as_bps())
+            / u128::from(after.as_bps().max(1));
+        self.send_after = now + Span::from_ps(u64::try_from(left).unwrap_or(u64::MAX));
+        if self.deadlines.is_set(Timer::Pace) {
+            self.mark_data_ready(device);
         }
     }
 

@@ -7,6 +7,7 @@ use railnet_core::{Psn, Time};
 use railnet_wire::{Aeth, AtomicEth, Extended, NakCode, Opcode, Position, Reth, Syndrome};
 
 use super::completer::scatter;
+use super::early::EarlyPackets;
 use super::requester::MESSAGE_MAX;
 use super::{QueuePair, Service, State};
 use crate::completion::{Completion, CompletionKind, Status};
@@ -73,6 +74,8 @@ pub(crate) struct Responder {
     /// Made at the first READ or atomic: most queue pairs never see one.
     #[allow(clippy::box_collection, reason = "an idle queue pair must be small")]
     remembered: Option<Box<VecDeque<Remembered>>>,
+    /// What came before its turn.
+    pub(super) early: Option<Box<EarlyPackets>>,
     /// READs whose responses are not all sent for the first time.
     pub(super) reads: u16,
     pub(crate) reads_max: u8,
@@ -130,6 +133,7 @@ impl Responder {
             expected: Psn::new(0),
             msn: 0,
             remembered: None,
+            early: None,
             reads: 0,
             reads_max: 0,
             min_rnr_timer: 0,
@@ -147,6 +151,10 @@ impl Responder {
             Message::Send { receive, .. } => Some(receive),
             _ => self.kept.take(),
         }
+    }
+
+    pub(super) fn forget_early(&mut self) {
+        self.early = None;
     }
 
     fn remember(&mut self, first: Psn, packets: u32, what: Memorable) {
@@ -199,15 +207,38 @@ impl QueuePair {
         let ahead = psn.distance_from(self.responder.expected);
         self.note_check(device, cx, psn, Check::Sequence, ahead == 0);
         if ahead > 0 {
-            if self.recovery.on_gap(self.responder.expected, psn) == Gap::Nak {
-                device.counters.sequence_naks += 1;
-                self.answer_verdict(device, self.responder.expected, Syndrome::Nak(NakCode::Sequence));
+            match self.recovery.on_gap(self.responder.expected, psn) {
+                Gap::Keep => {
+                    self.responder.early.get_or_insert_default().keep(packet);
+                    return Ok(());
+                }
+                Gap::Nak => {
+                    device.counters.sequence_naks += 1;
+                    self.answer_verdict(device, self.responder.expected, Syndrome::Nak(NakCode::Sequence));
+                }
+                Gap::Drop => {}
             }
             return Err(DropReason::OutOfSequence);
         }
         if ahead < 0 {
             return self.receive_duplicate(device, packet);
         }
+        self.receive_expected(device, cx, packet);
+        if self.responder.early.is_some() {
+            self.take_early(device, cx);
+        }
+        Ok(())
+    }
+
+    /// The packet with the expected sequence number: carry it out and answer.
+    pub(super) fn receive_expected<M: Memory, S: Sink>(
+        &mut self,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+        packet: &Inbound<'_>,
+    ) {
+        let bth = &packet.headers.bth;
+        let psn = bth.psn;
         self.recovery.on_expected();
         match self.execute(device, cx, packet) {
             Verdict::Done => {
@@ -232,7 +263,6 @@ impl QueuePair {
                 self.enter_error(device, cx, true);
             }
         }
-        Ok(())
     }
 
     /// Ends the connection: a NAK for the peer, an error for the receive in use, and the error state.

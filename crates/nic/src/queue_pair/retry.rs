@@ -50,7 +50,7 @@ impl QueuePair {
         }
         self.requester.transmission = self.requester.transmission.wrapping_add(1).max(1);
         self.requester.since_request = 0;
-        self.requester.sample = None;
+        self.requester.samples.clear();
         let queue_pair = self.number;
         cx.emit(device.component, || Event::Retransmitting { queue_pair, from: psn, reason });
         self.arm_acknowledgement(device, cx.now);

@@ -1,10 +1,12 @@
 //! Loss recovery: what a responder does about a gap and where a requester starts again. One trait, one file each.
 
 mod go_back_n;
+mod reorder;
 
 use railnet_core::Psn;
 
 pub use go_back_n::GoBackN;
+pub use reorder::Reorder;
 
 /// What a responder does with a request that is ahead of the expected one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,6 +15,8 @@ pub enum Gap {
     Nak,
     /// Drop it silently.
     Drop,
+    /// Keep it until those before it have come.
+    Keep,
 }
 
 /// A loss recovery scheme; one state serves both roles of a queue pair.
@@ -39,18 +43,26 @@ pub trait LossRecovery {
 pub enum RecoveryKind {
     /// Everything from the missing packet on is sent again.
     GoBackN,
+    /// Packets that come early are kept, for networks that spread a connection over several paths: so many packets at
+    /// most. One that is further ahead shows a loss, and then everything from there on is sent again.
+    Reorder {
+        /// How many packets ahead.
+        window: u16,
+    },
 }
 
 /// The state of one queue pair's scheme.
 #[derive(Clone, Debug)]
 pub(crate) enum Recovery {
     GoBackN(GoBackN),
+    Reorder(Reorder),
 }
 
 impl Recovery {
     pub(crate) fn new(kind: RecoveryKind) -> Self {
         match kind {
             RecoveryKind::GoBackN => Self::GoBackN(GoBackN::default()),
+            RecoveryKind::Reorder { window } => Self::Reorder(Reorder::new(window)),
         }
     }
 }
@@ -59,6 +71,7 @@ impl LossRecovery for Recovery {
     fn on_gap(&mut self, expected: Psn, arrived: Psn) -> Gap {
         match self {
             Self::GoBackN(state) => state.on_gap(expected, arrived),
+            Self::Reorder(state) => state.on_gap(expected, arrived),
         }
     }
 
@@ -66,24 +79,28 @@ impl LossRecovery for Recovery {
     fn on_expected(&mut self) {
         match self {
             Self::GoBackN(state) => state.on_expected(),
+            Self::Reorder(state) => state.on_expected(),
         }
     }
 
     fn on_not_ready(&mut self) {
         match self {
             Self::GoBackN(state) => state.on_not_ready(),
+            Self::Reorder(state) => state.on_not_ready(),
         }
     }
 
     fn on_nak(&mut self, missing: Psn) -> Psn {
         match self {
             Self::GoBackN(state) => state.on_nak(missing),
+            Self::Reorder(state) => state.on_nak(missing),
         }
     }
 
     fn on_timeout(&mut self, unacknowledged: Psn) -> Psn {
         match self {
             Self::GoBackN(state) => state.on_timeout(unacknowledged),
+            Self::Reorder(state) => state.on_timeout(unacknowledged),
         }
     }
 }

@@ -93,9 +93,9 @@ impl Generator {
         let ghost = self.one_in(4);
         let nics = self.dice.between(2, 4) as usize;
         let credits = self.one_in(6);
-        let dcqcn = self.one_in(5);
+        let has_control = self.one_in(5);
         for _ in 0..nics {
-            let nic = self.nic(credits, dcqcn);
+            let nic = self.nic(credits, has_control);
             self.nics.push(nic);
             self.arenas.push(Arena { data: POOL, control: 64 });
         }
@@ -147,7 +147,7 @@ impl Generator {
         }
     }
 
-    fn nic(&mut self, credits: bool, dcqcn: bool) -> NicPlan {
+    fn nic(&mut self, credits: bool, has_control: bool) -> NicPlan {
         let mut behaviour = *self.dice.pick(&[Behaviour::SPECIFICATION, Behaviour::RXE]);
         if self.one_in(2) {
             behaviour.ack_requests =
@@ -163,8 +163,9 @@ impl Generator {
         behaviour.credits = credits && !self.one_in(3);
         NicPlan {
             behaviour,
-            dcqcn: dcqcn && !self.one_in(3),
+            has_control: has_control && !self.one_in(3),
             burst: *self.dice.pick(&[1, 2, 16, 64]),
+            early: *self.dice.pick(&[0, 0, 0, 3, 64]),
             data_bytes: 0,
             control_bytes: 0,
             shared: Vec::new(),

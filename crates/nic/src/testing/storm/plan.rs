@@ -172,8 +172,10 @@ impl End {
 #[derive(Clone, Debug)]
 pub(super) struct NicPlan {
     pub(super) behaviour: Behaviour,
-    pub(super) dcqcn: bool,
+    pub(super) has_control: bool,
     pub(super) burst: u16,
+    /// How many packets ahead are kept instead of asked for; 0 for go-back-N.
+    pub(super) early: u16,
     pub(super) data_bytes: u64,
     pub(super) control_bytes: u64,
     /// The receives of its shared queue.

@@ -6,11 +6,12 @@ use super::generate::{INLINE_MAX, PIECES_MAX};
 use super::plan::{Act, Area, Buffer, End, Job, KeyChoice, POOL, Piece, Plan};
 use super::watch::Watch;
 use crate::completion::CompletionQueue;
-use crate::control::{ControlConfig, DcqcnParameters};
+use crate::control::{ControlConfig, DcqcnParameters, SwiftParameters, TimelyParameters};
 use crate::error::VerbsError;
 use crate::memory::{Memory, SpaceId};
 use crate::nic::Nic;
 use crate::queue_pair::{Attributes, Path, QueuePairConfig, Service, SharedReceiveQueue, State};
+use crate::recovery::RecoveryKind;
 use crate::region::{Access, Bind, Key};
 use crate::testing::{Lab, WireForm, loopback_gid};
 use crate::work::{
@@ -333,9 +334,17 @@ fn make_nic(plan: &Plan, index: usize) -> Nic {
     let mut config = Lab::<Watch>::nic_config(index, plan.seed);
     config.behaviour = described.behaviour;
     config.burst_packets = described.burst;
+    if described.early > 0 {
+        config.recovery = RecoveryKind::Reorder { window: described.early };
+    }
     config.ports[0].rate = plan.rate;
-    if described.dcqcn {
-        config.control = ControlConfig::Dcqcn(DcqcnParameters::paper(Rate::gbps(100)));
+    if described.has_control {
+        // By the seed, not by dice: a new algorithm leaves all else of a plan as it was.
+        config.control = match plan.seed % 3 {
+            0 => ControlConfig::Dcqcn(DcqcnParameters::paper(Rate::gbps(100))),
+            1 => ControlConfig::Timely(TimelyParameters::paper(plan.rate)),
+            _ => ControlConfig::Swift(SwiftParameters::htsim()),
+        };
     }
     Nic::new(config)
 }
