@@ -130,21 +130,22 @@ impl Switch {
         match routing {
             Routing::Ecmp => by_hash,
             Routing::Spray => *self.dice.pick(ports),
-            Routing::Adaptive => self.least_loaded(ports, spread, queued),
+            Routing::Adaptive => self.least_loaded(ports, queued),
             Routing::Flowlet(gap) => {
                 let slot = spread as usize % FLOWLETS;
                 let (last, port) = self.flowlets[slot];
                 let keeps = ports.contains(&port) && now.since(last) < gap;
-                let port = if keeps { port } else { self.least_loaded(ports, spread, queued) };
+                let port = if keeps { port } else { self.least_loaded(ports, queued) };
                 self.flowlets[slot] = (now, port);
                 port
             }
         }
     }
 
-    /// The port with the shortest queue; among equals, one by the hash.
-    fn least_loaded(&self, ports: &[u16], spread: u32, queued: impl Fn(u32) -> u64) -> u16 {
-        let start = spread as usize % ports.len();
+    /// The port with the shortest queue; among equals any. By hash, connections that share a path would keep sharing it
+    /// while queues here are short, and meet further on, where this switch does not see.
+    fn least_loaded(&mut self, ports: &[u16], queued: impl Fn(u32) -> u64) -> u16 {
+        let start = self.dice.below(ports.len() as u64) as usize;
         let turned = ports[start..].iter().chain(&ports[..start]);
         *turned
             .min_by_key(|&&port| queued(self.ports[usize::from(port)]))

@@ -350,6 +350,7 @@ pub fn run<S: Sink>(scenario: &Scenario, sink: S) -> Result<(Outcome, S), RunErr
         let mut config = NicConfig::new(Component(host), scenario.seed, host_gid(host));
         config.ports = vec![PortConfig { gids: vec![host_gid(host)], rate, mtu: Mtu::Mtu4096 }];
         config.control = control.clone();
+        config.recovery = scenario.recovery();
         config.notification_interval = scenario.notification_interval();
         Nic::new(config)
     };

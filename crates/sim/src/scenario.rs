@@ -6,6 +6,7 @@ use railnet_core::{Bytes, Rate, Span};
 use railnet_fabric::{FlowControl, Framing, Marking, Routing, SwitchConfig};
 use railnet_nic::Mtu;
 use railnet_nic::control::{ControlConfig, DcqcnParameters, SwiftParameters, TimelyParameters};
+use railnet_nic::recovery::RecoveryKind;
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -223,6 +224,9 @@ pub struct NicSection {
     pub mtu: u32,
     /// Congestion control.
     pub control: ControlName,
+    /// What happens when packets are missing or come early; by default, early packets are kept where routing spreads a
+    /// connection over several paths, and all is sent again from the missing one elsewhere.
+    pub recovery: Option<RecoveryName>,
     /// Code of the acknowledgement timeout: 4.096 µs × 2^code.
     pub timeout: u8,
     /// Retries without an answer.
@@ -231,8 +235,18 @@ pub struct NicSection {
 
 impl Default for NicSection {
     fn default() -> Self {
-        Self { mtu: 4096, control: ControlName::default(), timeout: 14, retry_count: 7 }
+        Self { mtu: 4096, control: ControlName::default(), recovery: None, timeout: 14, retry_count: 7 }
     }
+}
+
+/// `recovery = "…"`.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RecoveryName {
+    /// All from the missing packet on is sent again.
+    GoBackN,
+    /// Early packets are kept.
+    Reorder,
 }
 
 /// `control = "…"`.
@@ -415,6 +429,20 @@ impl Scenario {
         match self.fabric.framing {
             FramingName::Ethernet => Framing::ETHERNET,
             FramingName::Payload64 => Framing::fixed(64),
+        }
+    }
+
+    /// The loss recovery of the NICs.
+    pub fn recovery(&self) -> RecoveryKind {
+        // Deep enough for what the paths of a fabric can differ by: a millisecond at 400 Gb/s is 12,000 packets.
+        const WINDOW: u16 = 1 << 14;
+        let spreads =
+            matches!(self.fabric.routing, RoutingName::Adaptive | RoutingName::Spray | RoutingName::Flowlet);
+        match self.nic.recovery {
+            Some(RecoveryName::GoBackN) => RecoveryKind::GoBackN,
+            Some(RecoveryName::Reorder) => RecoveryKind::Reorder { window: WINDOW },
+            None if spreads => RecoveryKind::Reorder { window: WINDOW },
+            None => RecoveryKind::GoBackN,
         }
     }
 
