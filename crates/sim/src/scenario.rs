@@ -438,12 +438,12 @@ impl Scenario {
         const WINDOW: u16 = 1 << 14;
         let spreads =
             matches!(self.fabric.routing, RoutingName::Adaptive | RoutingName::Spray | RoutingName::Flowlet);
-        match self.nic.recovery {
-            Some(RecoveryName::GoBackN) => RecoveryKind::GoBackN,
-            Some(RecoveryName::Reorder) => RecoveryKind::Reorder { window: WINDOW },
-            None if spreads => RecoveryKind::Reorder { window: WINDOW },
-            None => RecoveryKind::GoBackN,
-        }
+        let keeps = match self.nic.recovery {
+            Some(RecoveryName::Reorder) => true,
+            Some(RecoveryName::GoBackN) => false,
+            None => spreads,
+        };
+        if keeps { RecoveryKind::Reorder { window: WINDOW } } else { RecoveryKind::GoBackN }
     }
 
     /// The congestion control of the NICs.
