@@ -8,6 +8,7 @@ mod fault;
 mod network;
 mod packet;
 mod pause;
+mod stuck;
 mod switch;
 
 pub use calendar::{Calendar, Sequences};
@@ -15,3 +16,4 @@ pub use channel::ChannelCounters;
 pub use config::{FlowControl, Framing, Marking, Routing, SwitchConfig};
 pub use fault::Fault;
 pub use network::{Application, FIRST_PSN, Network, host_gid};
+pub use stuck::Stuck;

@@ -86,6 +86,19 @@ impl Queue {
         self.head == NO_PACKET
     }
 
+    /// The packets in it, first to last.
+    pub(crate) fn iter<'a>(&self, packets: &'a Packets) -> impl Iterator<Item = PacketIndex> + use<'a> {
+        let mut at = self.head;
+        std::iter::from_fn(move || {
+            let packet = at;
+            if packet == NO_PACKET {
+                return None;
+            }
+            at = packets.facts[packet as usize].next;
+            Some(packet)
+        })
+    }
+
     #[inline]
     pub(crate) fn push(&mut self, packets: &mut Packets, index: PacketIndex) {
         packets.facts[index as usize].next = NO_PACKET;

@@ -1,125 +1,32 @@
 //! What breaks, what it costs, and how the network gets over it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use railnet_core::event::NoSink;
-use railnet_core::{Component, Psn, QueuePairNumber, Rate, Span, Time};
-use railnet_fabric::{Application, FIRST_PSN, Fault, FlowControl, Framing, Network, SwitchConfig, host_gid};
-use railnet_nic::{
-    Access, Attributes, Completion, CompletionQueue, Key, Mtu, Nic, NicConfig, Operation, Path, PortConfig,
-    QueuePairConfig, ReceiveRequest, Remote, SendRequest, Service, Sge, State, Status,
-};
+mod common;
+
+use common::{Log, World};
+use railnet_core::{Psn, Rate, Span, Time};
+use railnet_fabric::{Fault, FlowControl, SwitchConfig};
+use railnet_nic::Status;
 use railnet_topology::fabric::{FabricKind, LeafSpine, LinkSpec};
-use railnet_topology::{FabricGraph, Routes, Vertex};
-
-const BASE: u64 = 0;
-const SIZE: u64 = 1 << 30;
-
-/// One WRITE between two hosts, and when it was done.
-struct OneFlow {
-    finished: Option<(Time, Status)>,
-}
-
-impl Application<NoSink> for OneFlow {
-    fn completed(&mut self, network: &mut Network<NoSink>, _host: u32, completion: &Completion) {
-        self.finished = Some((network.now, completion.status));
-    }
-
-    fn called(&mut self, _network: &mut Network<NoSink>, _token: u32) {}
-}
+use railnet_topology::{FabricGraph, Vertex};
 
 fn leaf_spine() -> FabricGraph {
     let links = LinkSpec::new(Rate::gbps(100), Span::from_us(1));
     FabricKind::LeafSpine(LeafSpine::new(2, 2, 2)).build(&links).unwrap()
 }
 
-fn network(graph: &FabricGraph, flow_control: FlowControl) -> Network<NoSink> {
-    let config = SwitchConfig { flow_control, ..SwitchConfig::default() };
-    Network::new(graph, Routes::shortest(graph), config, Framing::ETHERNET, 1, NoSink, |host| {
-        let mut config = NicConfig::new(Component(host), 1, host_gid(host));
-        config.ports =
-            vec![PortConfig { gids: vec![host_gid(host)], rate: Rate::gbps(100), mtu: Mtu::Mtu4096 }];
-        Nic::new(config)
-    })
-}
-
-fn endpoint(network: &mut Network<NoSink>, host: u32) -> (CompletionQueue, Key, QueuePairNumber) {
-    let space = network.memory.add_ghost(BASE, SIZE);
-    let memory = std::mem::take(&mut network.memory);
-    let (nic, _) = network.nic(host);
-    let domain = nic.alloc_pd();
-    let queue = nic.create_cq(16).unwrap();
-    let key = nic.reg_mr(&memory, domain, space, BASE, SIZE, Access::ALL, None).unwrap();
-    let number = nic.create_qp(domain, &QueuePairConfig::new(Service::ReliableConnection, queue)).unwrap();
-    network.memory = memory;
-    (queue, key, number)
-}
-
-fn connect(
-    network: &mut Network<NoSink>,
-    host: u32,
-    own: QueuePairNumber,
-    peer: u32,
-    other: QueuePairNumber,
-) {
-    let changes = [
-        Attributes {
-            state: Some(State::Init),
-            partition_index: Some(0),
-            port: Some(1),
-            access: Some(Access::ALL),
-            ..Attributes::default()
-        },
-        Attributes {
-            state: Some(State::ReadyToReceive),
-            path: Some(Path::to(host_gid(peer))),
-            path_mtu: Some(Mtu::Mtu4096),
-            destination: Some(other),
-            receive_psn: Some(FIRST_PSN),
-            destination_reads: Some(1),
-            min_rnr_timer: Some(12),
-            ..Attributes::default()
-        },
-        Attributes {
-            state: Some(State::ReadyToSend),
-            send_psn: Some(FIRST_PSN),
-            timeout: Some(8),
-            retry_count: Some(7),
-            rnr_retry: Some(7),
-            initiator_reads: Some(1),
-            ..Attributes::default()
-        },
-    ];
-    let (nic, mut cx) = network.nic(host);
-    for change in &changes {
-        nic.modify_qp(&mut cx, own, change).unwrap();
-    }
-}
-
-/// Sends `bytes` from host 0 to host 3, across the spines, with these faults. Returns when it arrived, the status, and
-/// the packets sent again.
+/// Sends `bytes` from host 0 to host 3, across the spines, with these faults. Returns when it arrived or failed, and the
+/// packets sent again.
 fn send(flow_control: FlowControl, bytes: u32, faults: &[(Span, Fault)]) -> (Option<(Time, Status)>, u64) {
-    let graph = leaf_spine();
-    let mut network = network(&graph, flow_control);
-    let (queue, key, from) = endpoint(&mut network, 0);
-    let (target_queue, target_key, to) = endpoint(&mut network, 3);
-    connect(&mut network, 0, from, 3, to);
-    connect(&mut network, 3, to, 0, from);
-    network.watch(3, target_queue);
-    network.watch(0, queue);
+    let mut world = World::new(&leaf_spine(), SwitchConfig { flow_control, ..SwitchConfig::default() });
     for &(after, fault) in faults {
-        network.fault_at(Time::ZERO + after, fault);
+        world.network.fault_at(Time::ZERO + after, fault);
     }
-    let (nic, mut cx) = network.nic(3);
-    nic.post_recv(&mut cx, to, ReceiveRequest::new(1)).unwrap();
-    let operation = Operation::WriteImmediate(Remote { address: BASE, key: target_key }, 7);
-    let request = SendRequest::new(1, operation).with(Sge { address: BASE, length: bytes, key }).unsignaled();
-    let (nic, mut cx) = network.nic(0);
-    nic.post_send(&mut cx, from, request).unwrap();
-    network.kick(0);
-    let mut application = OneFlow { finished: None };
-    network.run(&mut application, Time::ZERO + Span::from_secs(1));
-    let (nic, _) = network.nic(0);
-    (application.finished, nic.counters().resent)
+    world.send(0, 3, bytes, 1);
+    let mut log = Log::default();
+    world.network.run(&mut log, Time::ZERO + Span::from_secs(1));
+    let (nic, _) = world.network.nic(0);
+    (log.entries.first().map(|&(at, _, _, status)| (at, status)), nic.counters().resent)
 }
 
 fn link_between(graph: &FabricGraph, a: &str, b: &str) -> u32 {
