@@ -57,7 +57,9 @@ pub use device::{AsyncEvent, Counters};
 pub use error::{DropReason, PostError, VerbsError};
 pub use nic::{Nic, QueuePairInfo};
 pub use packet::{Inbound, OutboundPayload, Payload, Transmit};
-pub use queue_pair::{Attribute, Attributes, Path, QueuePairConfig, Service, SharedReceiveQueue, State};
+pub use queue_pair::{
+    Attribute, Attributes, Connection, Path, QueuePairConfig, Service, SharedReceiveQueue, State,
+};
 pub use region::{Access, Bind, Key, ProtectionDomain};
 pub use schedule::Priorities;
 pub use timer::Timer;

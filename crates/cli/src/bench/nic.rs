@@ -5,14 +5,14 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use railnet_core::event::NoSink;
-use railnet_core::{Psn, QueuePairNumber, Rate, Span, Time};
+use railnet_core::{QueuePairNumber, Rate, Span, Time};
 use railnet_nic::control::{ControlConfig, DcqcnParameters};
 use railnet_nic::memory::{Segments, SpaceId};
 use railnet_nic::testing::loopback_gid;
 use railnet_nic::{
-    Access, Attributes, Completion, CompletionQueue, Context, Inbound, Key, Mtu, Nic, NicConfig, Operation,
-    OutboundPayload, Path, Payload, Priorities, QueuePairConfig, ReceiveRequest, Remote, SendRequest,
-    Service, Sge, State, Status, Transmit,
+    Access, Completion, CompletionQueue, Connection, Context, Inbound, Key, Nic, NicConfig, Operation,
+    OutboundPayload, Payload, Priorities, QueuePairConfig, ReceiveRequest, Remote, SendRequest, Service, Sge,
+    Status, Transmit,
 };
 use railnet_wire::{HEADROOM, emit_around, icrc, parse_packet};
 
@@ -134,39 +134,12 @@ impl Pair {
 
     fn connect(&mut self, numbers: [QueuePairNumber; 2]) -> anyhow::Result<()> {
         for side in 0..2 {
-            let psn = Psn::new(0);
-            let changes = [
-                Attributes {
-                    state: Some(State::Init),
-                    partition_index: Some(0),
-                    port: Some(1),
-                    access: Some(Access::ALL),
-                    ..Attributes::default()
-                },
-                Attributes {
-                    state: Some(State::ReadyToReceive),
-                    path: Some(Path::to(loopback_gid(1 - side))),
-                    path_mtu: Some(Mtu::Mtu4096),
-                    destination: Some(numbers[1 - side]),
-                    receive_psn: Some(psn),
-                    destination_reads: Some(16),
-                    min_rnr_timer: Some(12),
-                    ..Attributes::default()
-                },
-                Attributes {
-                    state: Some(State::ReadyToSend),
-                    send_psn: Some(psn),
-                    timeout: Some(18),
-                    retry_count: Some(7),
-                    rnr_retry: Some(7),
-                    initiator_reads: Some(16),
-                    ..Attributes::default()
-                },
-            ];
+            let connection =
+                Connection { timeout: 18, ..Connection::to(loopback_gid(1 - side), numbers[1 - side]) };
             let mut sink = NoSink;
             let mut cx = Context::new(self.now, &mut self.memory, &mut sink);
-            for change in &changes {
-                self.nics[side].modify_qp(&mut cx, numbers[side], change)?;
+            for change in connection.transitions() {
+                self.nics[side].modify_qp(&mut cx, numbers[side], &change)?;
             }
         }
         Ok(())

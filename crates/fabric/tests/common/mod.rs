@@ -4,10 +4,10 @@
 
 use railnet_core::event::NoSink;
 use railnet_core::{Component, QueuePairNumber, Rate, Time};
-use railnet_fabric::{Application, FIRST_PSN, Framing, Network, SwitchConfig, host_gid};
+use railnet_fabric::{Application, Framing, Network, SwitchConfig, host_gid};
 use railnet_nic::{
-    Access, Attributes, Completion, CompletionQueue, Key, Mtu, Nic, NicConfig, Operation, Path, PortConfig,
-    ProtectionDomain, QueuePairConfig, ReceiveRequest, Remote, SendRequest, Service, Sge, State, Status,
+    Access, Completion, CompletionQueue, Connection, Key, Mtu, Nic, NicConfig, Operation, PortConfig,
+    ProtectionDomain, QueuePairConfig, ReceiveRequest, Remote, SendRequest, Service, Sge, Status,
 };
 use railnet_topology::{FabricGraph, Routes};
 
@@ -88,36 +88,9 @@ fn connect(
     peer: u32,
     other: QueuePairNumber,
 ) {
-    let changes = [
-        Attributes {
-            state: Some(State::Init),
-            partition_index: Some(0),
-            port: Some(1),
-            access: Some(Access::ALL),
-            ..Attributes::default()
-        },
-        Attributes {
-            state: Some(State::ReadyToReceive),
-            path: Some(Path::to(host_gid(peer))),
-            path_mtu: Some(Mtu::Mtu4096),
-            destination: Some(other),
-            receive_psn: Some(FIRST_PSN),
-            destination_reads: Some(1),
-            min_rnr_timer: Some(12),
-            ..Attributes::default()
-        },
-        Attributes {
-            state: Some(State::ReadyToSend),
-            send_psn: Some(FIRST_PSN),
-            timeout: Some(8),
-            retry_count: Some(7),
-            rnr_retry: Some(7),
-            initiator_reads: Some(1),
-            ..Attributes::default()
-        },
-    ];
+    let connection = Connection { timeout: 8, reads: 1, ..Connection::to(host_gid(peer), other) };
     let (nic, mut cx) = network.nic(host);
-    for change in &changes {
-        nic.modify_qp(&mut cx, own, change).unwrap();
+    for change in connection.transitions() {
+        nic.modify_qp(&mut cx, own, &change).unwrap();
     }
 }

@@ -5,6 +5,7 @@
 
 mod answers;
 mod completer;
+mod connection;
 mod early;
 mod request;
 mod requester;
@@ -17,6 +18,7 @@ use railnet_core::event::{Event, Sink};
 use railnet_core::{QueuePairNumber, Time};
 use railnet_wire::{Gid, Network};
 
+pub use connection::Connection;
 pub use state::{Attribute, Attributes, State};
 
 pub(crate) use requester::Requester;

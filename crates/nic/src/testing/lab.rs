@@ -17,8 +17,7 @@ use crate::context::Context;
 use crate::memory::{GhostRuns, Segments};
 use crate::nic::Nic;
 use crate::packet::{Inbound, OutboundPayload, Payload, Transmit, wire_bytes};
-use crate::queue_pair::{Attributes, Path, State};
-use crate::region::Access;
+use crate::queue_pair::{Attributes, Connection};
 use crate::schedule::Priorities;
 
 /// What the wire does to packets, each in parts per million.
@@ -529,38 +528,6 @@ pub struct Peer {
     pub psn: Psn,
 }
 
-/// The attributes that take a queue pair of a lab to RTS, with ordinary values, in three steps.
-fn steps(peer: Peer, own: Psn, mtu: Mtu) -> [Attributes; 3] {
-    [
-        Attributes {
-            state: Some(State::Init),
-            partition_index: Some(0),
-            port: Some(1),
-            access: Some(Access::ALL),
-            ..Attributes::default()
-        },
-        Attributes {
-            state: Some(State::ReadyToReceive),
-            path: Some(Path::to(loopback_gid(peer.nic))),
-            path_mtu: Some(mtu),
-            destination: Some(peer.queue_pair),
-            receive_psn: Some(peer.psn),
-            destination_reads: Some(16),
-            min_rnr_timer: Some(12),
-            ..Attributes::default()
-        },
-        Attributes {
-            state: Some(State::ReadyToSend),
-            send_psn: Some(own),
-            timeout: Some(8),
-            retry_count: Some(7),
-            rnr_retry: Some(7),
-            initiator_reads: Some(16),
-            ..Attributes::default()
-        },
-    ]
-}
-
 /// Connects two reliable queue pairs, RESET to RTS. `adjust` may change the attributes of each step first.
 pub fn connect<S: Sink>(
     lab: &mut Lab<S>,
@@ -570,7 +537,15 @@ pub fn connect<S: Sink>(
 ) -> Result<(), crate::error::VerbsError> {
     for step in 0..3 {
         for (own, other) in [(ends[0], ends[1]), (ends[1], ends[0])] {
-            let mut change = steps(other, own.psn, mtu)[step];
+            let connection = Connection {
+                mtu,
+                send_psn: own.psn,
+                receive_psn: other.psn,
+                // A lab is quick: 1 ms is a long time without an answer.
+                timeout: 8,
+                ..Connection::to(loopback_gid(other.nic), other.queue_pair)
+            };
+            let mut change = connection.transitions()[step];
             adjust(own.nic, &mut change);
             let (nic, mut cx) = lab.nic(own.nic);
             nic.modify_qp(&mut cx, own.queue_pair, &change)?;
