@@ -1,6 +1,7 @@
 //! `railnet bench`: how fast each layer is on this machine.
 
 mod nic;
+mod sim;
 
 use std::io::Write;
 
@@ -9,7 +10,9 @@ use clap::Subcommand;
 use crate::Outcome;
 
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  railnet bench nic --seconds 0.5 --repeat 5")]
+#[command(
+    after_help = "Examples:\n  railnet bench nic --seconds 0.5 --repeat 5\n  railnet bench sim --only ring"
+)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     layer: Layer,
@@ -19,10 +22,13 @@ pub(crate) struct Arguments {
 enum Layer {
     /// Two NICs joined in memory, on one core
     Nic(nic::Arguments),
+    /// Whole simulated runs, on one core
+    Sim(sim::Arguments),
 }
 
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     match &arguments.layer {
         Layer::Nic(arguments) => nic::run(arguments, out),
+        Layer::Sim(arguments) => sim::run(arguments, out),
     }
 }

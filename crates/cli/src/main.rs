@@ -12,7 +12,9 @@ mod decode;
 mod replay;
 mod sim;
 mod storm;
+mod topo;
 mod verbs;
+mod words;
 
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
@@ -39,6 +41,8 @@ enum Command {
     Storm(storm::Arguments),
     /// Run a scenario in a simulated fabric
     Sim(sim::Arguments),
+    /// Print a fabric or a server: sizes, bandwidths, paths, and a picture
+    Topo(topo::Arguments),
     /// Run one RDMA operation between two NICs and explain each step
     Verbs(verbs::Arguments),
 }
@@ -58,6 +62,7 @@ fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<Outcome> {
         Command::Replay(arguments) => replay::run(&arguments, out),
         Command::Storm(arguments) => storm::run(&arguments, out),
         Command::Sim(arguments) => sim::run(&arguments, out),
+        Command::Topo(arguments) => topo::run(&arguments, out),
         Command::Verbs(arguments) => verbs::run(&arguments, out),
     }
 }

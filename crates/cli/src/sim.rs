@@ -1,103 +1,110 @@
 //! `railnet sim`: runs a scenario and says what came of it.
 
+pub(crate) mod problem;
+mod progress;
+mod report;
+mod summary;
+mod sweep;
+
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::Context as _;
-use railnet_core::Digest;
-use railnet_sim::{Outcome as RunOutcome, Scenario, ScenarioError};
+use railnet_core::{Digest, RunDigest};
+use railnet_sim::{Outcome as RunOutcome, Run, RunError, Scenario};
 
 use crate::Outcome;
+use problem::File;
+use progress::Progress;
+
+const EXAMPLES: &str = "\
+Examples:
+  railnet sim scenarios/incast.toml
+  railnet sim scenarios/incast.toml --json - | jq .completion_us
+  railnet sim scenarios/permutation.toml --csv out/
+  railnet sim scenarios/incast.toml --sweep nic.control=none,dcqcn --sweep seed=1,2,3
+
+The file's format is explained in docs/scenarios.md.";
 
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  railnet sim scenarios/incast.toml")]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// The scenario, a TOML file
     file: PathBuf,
     /// The seed, instead of the scenario's
     #[arg(long)]
     seed: Option<u64>,
+    /// Write everything as JSON to a file, or to standard output (and nothing else there) with "-"
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write tables into a directory: flows.csv and links.csv, or sweep.csv of a sweep
+    #[arg(long, value_name = "DIR")]
+    csv: Option<PathBuf>,
+    /// Run once for each value of a key, such as nic.control=none,dcqcn; several make every combination
+    #[arg(long, value_name = "KEY=A,B,…")]
+    sweep: Vec<String>,
+}
+
+impl Arguments {
+    /// Whether standard output belongs to the JSON.
+    fn is_quiet(&self) -> bool {
+        self.json.as_ref().is_some_and(|path| path.as_os_str() == "-")
+    }
+}
+
+/// A run that ended, and what it took.
+struct Finished {
+    seed: u64,
+    outcome: RunOutcome,
+    digest: RunDigest,
+    wall_s: f64,
 }
 
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
-    let path = arguments.file.display();
-    let text = std::fs::read_to_string(&arguments.file).with_context(|| format!("cannot read {path}"))?;
-    let mut scenario = Scenario::parse(&text).map_err(|error| located(&error, &path.to_string(), &text))?;
+    let mut file = File::read(&arguments.file)?;
     if let Some(seed) = arguments.seed {
-        scenario.seed = seed;
+        file.scenario.seed = seed;
     }
-    let began = Instant::now();
-    let (outcome, digest) = railnet_sim::run(&scenario, Digest::new())?;
-    let wall = began.elapsed().as_secs_f64();
-    summary(&outcome, wall, out)?;
-    writeln!(out, "digest {}", digest.finish())?;
+    if !arguments.sweep.is_empty() {
+        return sweep::run(arguments, &file, out);
+    }
+    // Where they go is known before time is spent on what goes there.
+    if let Some(directory) = &arguments.csv {
+        report::make_directory(directory)?;
+    }
+    let finished = simulate(&file.scenario, true).map_err(|error| failed(error, &file))?;
+    if let Some(path) = &arguments.json {
+        report::write_json(path, out, &report::whole(&file.path, &finished))?;
+    }
+    if let Some(directory) = &arguments.csv {
+        report::write_csv(directory, &finished.outcome)?;
+    }
+    if !arguments.is_quiet() {
+        summary::print(&file, &finished, out)?;
+    }
     Ok(Outcome::Done)
 }
 
-/// An error with the line it is about, as compilers show it.
-fn located(error: &ScenarioError, path: &str, text: &str) -> anyhow::Error {
-    let Some(span) = &error.span else { return anyhow::anyhow!("{path}: {error}") };
-    let before = &text[..span.start.min(text.len())];
-    let line = before.matches('\n').count() + 1;
-    let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
-    let shown = text.lines().nth(line - 1).unwrap_or("");
-    let width = text[span.clone()].lines().next().unwrap_or("").chars().count().max(1);
-    let gutter = " ".repeat(line.to_string().len());
-    anyhow::anyhow!(
-        "{error}\n {gutter}--> {path}:{line}:{column}\n {gutter} |\n {line} | {shown}\n {gutter} | {}{}",
-        " ".repeat(column - 1),
-        "^".repeat(width)
-    )
+/// Runs a scenario; with a line of progress where somebody watches.
+fn simulate(scenario: &Scenario, watched: bool) -> Result<Finished, RunError> {
+    let began = Instant::now();
+    let mut run = Run::new(scenario, Digest::new())?;
+    let progress = Progress::new();
+    if watched && progress.is_on() {
+        progress.watch(&mut run);
+    }
+    let (outcome, digest) = run.finish()?;
+    let wall_s = began.elapsed().as_secs_f64();
+    Ok(Finished { seed: scenario.seed, outcome, digest: digest.finish(), wall_s })
 }
 
-fn summary(outcome: &RunOutcome, wall: f64, out: &mut dyn Write) -> anyhow::Result<()> {
-    let mut times: Vec<f64> =
-        outcome.flows.iter().map(|flow| (flow.finished - flow.started).as_us_f64()).collect();
-    times.sort_by(f64::total_cmp);
-    let at = |part: f64| times[((times.len() - 1) as f64 * part) as usize];
-    let bytes: u64 = outcome.flows.iter().map(|flow| flow.flow.bytes).sum();
-    let (hosts, switches) = outcome.size;
-    writeln!(
-        out,
-        "Ran        {} flows, {:.1} MB, on {hosts} hosts and {switches} switches",
-        times.len(),
-        bytes as f64 / 1e6
-    )?;
-    writeln!(out, "Completed  after {:.1} µs", (outcome.completion - railnet_core::Time::ZERO).as_us_f64())?;
-    writeln!(
-        out,
-        "Flows      min {:.1}, median {:.1}, p99 {:.1}, max {:.1} µs",
-        times[0],
-        at(0.5),
-        at(0.99),
-        times[times.len() - 1]
-    )?;
-    let sum = |of: fn(&railnet_sim::LinkResult) -> u64| outcome.links.iter().map(of).sum::<u64>();
-    writeln!(
-        out,
-        "Network    {} packet-hops, {} drops, {} marks, {} pauses, {} packets sent again, {} timeouts",
-        outcome.packet_hops,
-        sum(|link| link.counters.drops),
-        sum(|link| link.counters.marks),
-        sum(|link| link.counters.pauses),
-        outcome.resent,
-        outcome.timeouts
-    )?;
-    if let Some(busiest) = outcome.links.iter().max_by_key(|link| link.counters.queue_max) {
-        writeln!(
-            out,
-            "Queues     longest {:.0} KB, {} to {}",
-            busiest.counters.queue_max as f64 / 1e3,
-            busiest.from,
-            busiest.to
-        )?;
+/// Why a run failed, with the line of the file where it is one's fault.
+fn failed(error: RunError, file: &File) -> anyhow::Error {
+    match error {
+        RunError::Scenario(error) => file.problem(error),
+        RunError::Unfinished { .. } => {
+            anyhow::anyhow!("{error}\n  = `limit` in {} gives a run more virtual time", file.path)
+        }
+        error => anyhow::anyhow!("{error}"),
     }
-    writeln!(
-        out,
-        "Speed      {wall:.2} s, {:.2} M packet-hops/s, {:.2} M events/s",
-        outcome.packet_hops as f64 / wall / 1e6,
-        outcome.events as f64 / wall / 1e6
-    )?;
-    Ok(())
 }

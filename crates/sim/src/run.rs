@@ -1,12 +1,14 @@
 //! Runs a scenario: makes the fabric, starts the flows, and notes what came of them.
 
+use std::collections::BTreeMap;
+
 use railnet_core::event::Sink;
-use railnet_core::{Component, Psn, QueuePairNumber, Rate, Span, Time};
-use railnet_fabric::{Application, ChannelCounters, FIRST_PSN, Network, host_gid};
+use railnet_core::{Component, QueuePairNumber, Rate, Span, Time};
+use railnet_fabric::{Application, ChannelCounters, Network, host_gid};
 use railnet_nic::memory::SpaceId;
 use railnet_nic::{
-    Access, Attributes, Completion, CompletionQueue, Key, Mtu, Nic, NicConfig, Operation, Path, PortConfig,
-    ProtectionDomain, QueuePairConfig, ReceiveRequest, Remote, SendRequest, Service, Sge, State, Status,
+    Access, Completion, CompletionQueue, Connection, Key, Mtu, Nic, NicConfig, Operation, PortConfig,
+    PostError, ProtectionDomain, QueuePairConfig, ReceiveRequest, Remote, SendRequest, Service, Sge, Status,
 };
 use railnet_topology::fabric::{
     Dragonfly, FabricKind, FatTree, LeafSpine, LinkSpec, RailOptimised, SingleSwitch,
@@ -19,6 +21,12 @@ use crate::traffic::{Flow, flows};
 
 /// The longest message that a flow is cut into.
 const MESSAGE_MAX: u64 = 1 << 30;
+/// Messages that may wait in a queue pair, in either direction.
+const QUEUE_DEPTH: u32 = 1 << 15;
+/// When a run is given up that sets no limit itself, in virtual time.
+const LIMIT: Span = Span::from_secs(60);
+/// How far a run goes before it looks whether a flow has failed.
+const STRIDE: Span = Span::from_ms(10);
 /// Where the memory of every host begins.
 const BASE: u64 = 1 << 32;
 
@@ -40,6 +48,18 @@ pub enum RunError {
         to: u32,
         /// How.
         status: Status,
+    },
+    /// A flow could not be started.
+    #[error("flow {flow} (host {from} to host {to}) cannot be started: {reason}")]
+    Post {
+        /// Which.
+        flow: u32,
+        /// The sender.
+        from: u32,
+        /// The receiver.
+        to: u32,
+        /// Why not.
+        reason: PostError,
     },
     /// Flows did not finish.
     #[error(
@@ -121,16 +141,19 @@ struct Runner {
     timeout: u8,
     retry_count: u8,
     endpoints: Vec<Endpoint>,
-    /// The queue pair of each host towards each other one; one connection serves both directions.
-    connections: Vec<QueuePairNumber>,
+    /// The queue pair of each host towards each other one it talks to; one connection serves both directions.
+    connections: Vec<BTreeMap<u32, QueuePairNumber>>,
     flows: Vec<Flow>,
     started: Vec<Time>,
     finished: Vec<Time>,
     /// Messages of each flow that have not arrived.
     left: Vec<u32>,
-    /// Flows that wait for each flow: first of a chain, and the next in it.
+    /// Flows that wait for each flow: first of a chain, and the next in it. Flows that wait for nothing are chained
+    /// too where they start at the same moment, so that the calendar holds one call for all of them.
     waiting: Vec<u32>,
     next_waiting: Vec<u32>,
+    /// The first of each chain of flows that start at the same moment.
+    starts: Vec<u32>,
     unfinished: usize,
     failure: Option<RunError>,
 }
@@ -147,6 +170,16 @@ impl Runner {
                 next_waiting[index] = std::mem::replace(&mut waiting[before as usize], index as u32);
             }
         }
+        let mut free: Vec<u32> =
+            (0..flows.len() as u32).filter(|index| flows[*index as usize].after.is_none()).collect();
+        free.sort_by_key(|index| (flows[*index as usize].start, *index));
+        let mut starts = Vec::new();
+        for alike in free.chunk_by(|a, b| flows[*a as usize].start == flows[*b as usize].start) {
+            starts.extend(alike.first());
+            for pair in alike.windows(2) {
+                next_waiting[pair[0] as usize] = pair[1];
+            }
+        }
         let left = flows.iter().map(|flow| flow.bytes.div_ceil(MESSAGE_MAX).max(1) as u32).collect();
         Ok(Self {
             hosts,
@@ -154,12 +187,13 @@ impl Runner {
             timeout: scenario.nic.timeout,
             retry_count: scenario.nic.retry_count,
             endpoints: Vec::new(),
-            connections: vec![QueuePairNumber::default(); hosts as usize * hosts as usize],
+            connections: vec![BTreeMap::new(); hosts as usize],
             started: vec![Time::NEVER; flows.len()],
             finished: vec![Time::NEVER; flows.len()],
             left,
             waiting,
             next_waiting,
+            starts,
             unfinished: flows.len(),
             flows,
             failure: None,
@@ -182,104 +216,77 @@ impl Runner {
             network.watch(host, queue);
             self.endpoints.push(Endpoint { domain, queue, key });
         }
-        for (index, flow) in self.flows.iter().enumerate() {
-            if flow.after.is_none() {
-                network.call_at(flow.start, index as u32);
-            }
+        for first in &self.starts {
+            network.call_at(self.flows[*first as usize].start, *first);
         }
     }
 
-    fn place(&self, from: u32, to: u32) -> usize {
-        from as usize * self.hosts as usize + to as usize
-    }
-
-    /// The connection from one host to another, made at its first use.
-    fn connection<S: Sink>(&mut self, network: &mut Network<S>, from: u32, to: u32) -> QueuePairNumber {
-        let known = self.connections[self.place(from, to)];
-        if known != QueuePairNumber::default() {
-            return known;
+    /// The connection between two hosts, made at its first use: the queue pair of either.
+    fn connection<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        from: u32,
+        to: u32,
+    ) -> (QueuePairNumber, QueuePairNumber) {
+        let known = |near: u32, far: u32| self.connections[near as usize].get(&far).copied();
+        if let (Some(own), Some(other)) = (known(from, to), known(to, from)) {
+            return (own, other);
         }
-        for (near, far) in [(from, to), (to, from)] {
+        let ends = [from, to].map(|near| {
             let endpoint = &self.endpoints[near as usize];
             let config = QueuePairConfig {
-                send_depth: 1 << 15,
-                receive_depth: 1 << 15,
+                send_depth: QUEUE_DEPTH,
+                receive_depth: QUEUE_DEPTH,
                 ..QueuePairConfig::new(Service::ReliableConnection, endpoint.queue)
             };
             let (nic, _) = network.nic(near);
-            let number =
-                nic.create_qp(endpoint.domain, &config).expect("the range holds a number for every peer");
-            let place = self.place(near, far);
-            self.connections[place] = number;
-        }
-        for (near, far) in [(from, to), (to, from)] {
-            let (own, other) =
-                (self.connections[self.place(near, far)], self.connections[self.place(far, near)]);
+            nic.create_qp(endpoint.domain, &config).expect("the range holds a number for every peer")
+        });
+        for (near, far, own, other) in [(from, to, ends[0], ends[1]), (to, from, ends[1], ends[0])] {
+            self.connections[near as usize].insert(far, own);
+            let connection = Connection {
+                mtu: self.mtu,
+                timeout: self.timeout,
+                retry_count: self.retry_count,
+                ..Connection::to(host_gid(far), other)
+            };
             let (nic, mut cx) = network.nic(near);
-            for change in transitions(other, far, self.mtu, self.timeout, self.retry_count) {
+            for change in connection.transitions() {
                 nic.modify_qp(&mut cx, own, &change).expect("the attributes are those the transition needs");
             }
         }
-        self.connections[self.place(from, to)]
+        (ends[0], ends[1])
     }
 
     fn start<S: Sink>(&mut self, network: &mut Network<S>, index: u32) {
         let flow = self.flows[index as usize];
         self.started[index as usize] = network.now;
-        let from = self.connection(network, flow.source, flow.target);
-        let to = self.connections[self.place(flow.target, flow.source)];
+        if let Err(reason) = self.post(network, index, &flow) {
+            let Flow { source: from, target: to, .. } = flow;
+            self.failure.get_or_insert(RunError::Post { flow: index, from, to, reason });
+        }
+        network.kick(flow.source);
+    }
+
+    fn post<S: Sink>(&mut self, network: &mut Network<S>, index: u32, flow: &Flow) -> Result<(), PostError> {
+        let (from, to) = self.connection(network, flow.source, flow.target);
         let mut left = flow.bytes;
         loop {
             let length = left.min(MESSAGE_MAX) as u32;
             let (nic, mut cx) = network.nic(flow.target);
-            let posted = nic.post_recv(&mut cx, to, ReceiveRequest::new(u64::from(index)));
-            posted.expect("the receive queue is deeper than the flows of a pair");
+            nic.post_recv(&mut cx, to, ReceiveRequest::new(u64::from(index)))?;
             let remote = Remote { address: BASE, key: self.endpoints[flow.target as usize].key };
             let sge = Sge { address: BASE, length, key: self.endpoints[flow.source as usize].key };
             let operation = Operation::WriteImmediate(remote, index);
             let request = SendRequest::new(u64::from(index), operation).with(sge).unsignaled();
             let (nic, mut cx) = network.nic(flow.source);
-            nic.post_send(&mut cx, from, request).expect("the send queue is deeper than the flows of a pair");
+            nic.post_send(&mut cx, from, request)?;
             left -= u64::from(length);
             if left == 0 {
-                break;
+                return Ok(());
             }
         }
-        network.kick(flow.source);
     }
-}
-
-/// RESET to RTS, towards a queue pair of a host.
-fn transitions(peer: QueuePairNumber, host: u32, mtu: Mtu, timeout: u8, retry_count: u8) -> [Attributes; 3] {
-    let psn: Psn = FIRST_PSN;
-    [
-        Attributes {
-            state: Some(State::Init),
-            partition_index: Some(0),
-            port: Some(1),
-            access: Some(Access::ALL),
-            ..Attributes::default()
-        },
-        Attributes {
-            state: Some(State::ReadyToReceive),
-            path: Some(Path::to(host_gid(host))),
-            path_mtu: Some(mtu),
-            destination: Some(peer),
-            receive_psn: Some(psn),
-            destination_reads: Some(16),
-            min_rnr_timer: Some(12),
-            ..Attributes::default()
-        },
-        Attributes {
-            state: Some(State::ReadyToSend),
-            send_psn: Some(psn),
-            timeout: Some(timeout),
-            retry_count: Some(retry_count),
-            rnr_retry: Some(7),
-            initiator_reads: Some(16),
-            ..Attributes::default()
-        },
-    ]
 }
 
 impl<S: Sink> Application<S> for Runner {
@@ -311,6 +318,14 @@ impl<S: Sink> Application<S> for Runner {
 
     fn called(&mut self, network: &mut Network<S>, token: u32) {
         self.start(network, token);
+        if self.flows[token as usize].after.is_some() {
+            return;
+        }
+        let mut next = self.next_waiting[token as usize];
+        while next != NOBODY {
+            self.start(network, next);
+            next = self.next_waiting[next as usize];
+        }
     }
 }
 
@@ -336,39 +351,110 @@ pub fn graph(scenario: &Scenario) -> Result<FabricGraph, ScenarioError> {
             global_links_per_router: global_links,
         }),
     };
-    kind.build(&links).map_err(|error| ScenarioError::new(error.to_string()))
+    kind.build(&links).map_err(|error| ScenarioError::new(error.to_string()).at("fabric.topology"))
 }
 
 /// Runs a scenario; events go to `sink`, which comes back with the outcome.
 pub fn run<S: Sink>(scenario: &Scenario, sink: S) -> Result<(Outcome, S), RunError> {
-    let graph = graph(scenario)?;
-    let hosts = graph.hosts.len() as u32;
-    let mut runner = Runner::new(scenario, hosts, flows(scenario, hosts)?)?;
-    let routes = Routes::shortest(&graph);
-    let (rate, control) = (scenario.fabric.link.rate.0, scenario.control());
-    let nic = |host: u32| {
-        let mut config = NicConfig::new(Component(host), scenario.seed, host_gid(host));
-        config.ports = vec![PortConfig { gids: vec![host_gid(host)], rate, mtu: Mtu::Mtu4096 }];
-        config.control = control.clone();
-        config.recovery = scenario.recovery();
-        config.notification_interval = scenario.notification_interval();
-        Nic::new(config)
-    };
-    let (config, framing) = (scenario.switch_config(), scenario.framing());
-    let mut network = Network::new(&graph, routes, config, framing, scenario.seed, sink, nic);
-    runner.set_up(&mut network);
-    let limit = scenario.limit.map_or(Span::from_secs(60), |limit| limit.0);
-    network.run(&mut runner, Time::ZERO + limit);
-    if let Some(failure) = runner.failure {
-        return Err(failure);
+    Run::new(scenario, sink)?.finish()
+}
+
+/// A run that is under way, for those who want to watch it. It comes to the same outcome in one go and in steps.
+///
+/// ```
+/// use railnet_core::Span;
+/// use railnet_core::event::NoSink;
+/// use railnet_sim::{Run, Scenario};
+///
+/// let scenario = Scenario::parse(
+///     "[fabric]\ntopology = { kind = \"single-switch\", hosts = 4 }\n\
+///      [[traffic]]\nkind = \"all-to-all\"\nbytes = \"64KB\"\n",
+/// )?;
+/// let mut run = Run::new(&scenario, NoSink)?;
+/// while !run.advance(Span::from_us(10)) {
+///     println!("{}: {} flows to go", run.now(), run.unfinished());
+/// }
+/// let (outcome, _) = run.finish()?;
+/// assert_eq!(outcome.flows.len(), 12);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Run<S> {
+    graph: FabricGraph,
+    network: Network<S>,
+    runner: Runner,
+    limit: Span,
+    is_over: bool,
+}
+
+impl<S: Sink> Run<S> {
+    /// Makes the fabric and has every flow ready to start.
+    pub fn new(scenario: &Scenario, sink: S) -> Result<Self, ScenarioError> {
+        let graph = graph(scenario)?;
+        let hosts = graph.hosts.len() as u32;
+        let mut runner = Runner::new(scenario, hosts, flows(scenario, hosts)?)?;
+        let routes = Routes::shortest(&graph);
+        let (rate, control) = (scenario.fabric.link.rate.0, scenario.control());
+        let nic = |host: u32| {
+            let mut config = NicConfig::new(Component(host), scenario.seed, host_gid(host));
+            config.ports = vec![PortConfig { gids: vec![host_gid(host)], rate, mtu: Mtu::Mtu4096 }];
+            config.control = control.clone();
+            config.recovery = scenario.recovery();
+            config.notification_interval = scenario.notification_interval();
+            Nic::new(config)
+        };
+        let (config, framing) = (scenario.switch_config(), scenario.framing());
+        let mut network = Network::new(&graph, routes, config, framing, scenario.seed, sink, nic);
+        runner.set_up(&mut network);
+        let limit = scenario.limit.map_or(LIMIT, |limit| limit.0);
+        Ok(Self { graph, network, runner, limit, is_over: false })
     }
-    if runner.unfinished > 0 {
-        let first = runner.finished.iter().position(|at| !at.is_set()).unwrap_or(0);
-        let Flow { source: from, target: to, .. } = runner.flows[first];
-        let (unfinished, flows) = (runner.unfinished, runner.flows.len());
-        return Err(RunError::Unfinished { unfinished, flows, limit, first: first as u32, from, to });
+
+    /// Goes on for `span` of virtual time; whether the run is over.
+    pub fn advance(&mut self, span: Span) -> bool {
+        let limit = Time::ZERO + self.limit;
+        let until = (self.network.now + span).min(limit);
+        let is_quiet = self.network.run(&mut self.runner, until);
+        self.is_over = is_quiet || until >= limit || self.runner.failure.is_some();
+        self.is_over
     }
-    Ok((outcome(&graph, &mut network, runner), network.sink))
+
+    /// The present.
+    pub fn now(&self) -> Time {
+        self.network.now
+    }
+
+    /// Events handled so far.
+    pub fn events(&self) -> u64 {
+        self.network.events()
+    }
+
+    /// Flows that have not finished, those not yet started included.
+    pub fn unfinished(&self) -> usize {
+        self.runner.unfinished
+    }
+
+    /// All flows.
+    pub fn flows(&self) -> usize {
+        self.runner.flows.len()
+    }
+
+    /// Runs what is left, and says what came of it all.
+    pub fn finish(mut self) -> Result<(Outcome, S), RunError> {
+        while !self.is_over {
+            self.advance(STRIDE);
+        }
+        let Self { graph, mut network, runner, limit, .. } = self;
+        if let Some(failure) = runner.failure {
+            return Err(failure);
+        }
+        if runner.unfinished > 0 {
+            let first = runner.finished.iter().position(|at| !at.is_set()).unwrap_or(0);
+            let Flow { source: from, target: to, .. } = runner.flows[first];
+            let (unfinished, flows) = (runner.unfinished, runner.flows.len());
+            return Err(RunError::Unfinished { unfinished, flows, limit, first: first as u32, from, to });
+        }
+        Ok((outcome(&graph, &mut network, runner), network.sink))
+    }
 }
 
 fn outcome<S: Sink>(graph: &FabricGraph, network: &mut Network<S>, runner: Runner) -> Outcome {

@@ -1,5 +1,6 @@
 //! The scenario file: a fabric, its NICs, and the traffic on it.
 
+use std::fmt;
 use std::ops::Range;
 
 use railnet_core::{Bytes, Rate, Span};
@@ -8,8 +9,11 @@ use railnet_nic::Mtu;
 use railnet_nic::control::{ControlConfig, DcqcnParameters, SwiftParameters, TimelyParameters};
 use railnet_nic::recovery::RecoveryKind;
 use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, MapAccess, Visitor};
 use thiserror::Error;
 
+use crate::locate;
 use crate::written::Written;
 
 /// What is wrong with a scenario, and where.
@@ -20,13 +24,47 @@ pub struct ScenarioError {
     pub message: String,
     /// Which bytes of the text, where that is known.
     pub span: Option<Range<usize>>,
+    /// The key it is about, such as `fabric.link.rate` or `traffic.0.to`; empty where it is about no key in particular.
+    pub key: String,
 }
 
 impl ScenarioError {
     pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), span: None }
+        Self { message: message.into(), span: None, key: String::new() }
+    }
+
+    /// The same about this key.
+    pub(crate) fn at(mut self, key: &str) -> Self {
+        key.clone_into(&mut self.key);
+        self
+    }
+
+    /// The same about a key of the table at `path`.
+    pub(crate) fn within(mut self, path: &str) -> Self {
+        self.key = if self.key.is_empty() { path.to_owned() } else { format!("{path}.{}", self.key) };
+        self
+    }
+
+    /// The same with its place in the text of the scenario, where its key is written there.
+    #[must_use]
+    pub fn located(mut self, text: &str) -> Self {
+        if self.span.is_none() && !self.key.is_empty() {
+            self.span = locate::key(text, &self.key);
+        }
+        self
     }
 }
+
+/// The most memory a switch may have.
+const BUFFER_MAX: Bytes = Bytes(1_000_000_000_000);
+/// The most that may be set aside for a port, or be on a link.
+const AMOUNT_MAX: Bytes = Bytes(1_000_000_000);
+/// The least memory a switch has that is not told how much.
+const BUFFER_LEAST: Bytes = Bytes(16_000_000);
+/// The largest code of an acknowledgement timeout: five bits.
+const TIMEOUT_MAX: u8 = 31;
+/// The most retries: three bits.
+const RETRIES_MAX: u8 = 7;
 
 /// A scenario as written.
 #[derive(Clone, Debug, Deserialize)]
@@ -146,7 +184,7 @@ impl Default for LinkSection {
 #[derive(Clone, Debug, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct SwitchSection {
-    /// All of its packet memory; 32 MB for each 100 Gb/s by default.
+    /// All of its packet memory; 32 MB for each 100 Gb/s of a link by default, and 16 MB at least.
     pub buffer: Option<Written<Bytes>>,
     /// Guaranteed to each (port, priority).
     pub reserve: Option<Written<Bytes>>,
@@ -174,20 +212,49 @@ pub enum FlowControlName {
 }
 
 /// `ecn = { … }` or `ecn = false`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
+#[derive(Clone, Debug)]
 pub enum EcnSection {
     /// On with thresholds for the rate, or off.
     Switch(bool),
     /// Thresholds.
-    Thresholds {
-        /// Below this nothing is marked.
-        kmin: Written<Bytes>,
-        /// Above this everything is.
-        kmax: Written<Bytes>,
-        /// The chance just below `kmax`.
-        pmax: f64,
-    },
+    Thresholds(EcnThresholds),
+}
+
+/// `ecn = { … }`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EcnThresholds {
+    /// Below this nothing is marked.
+    pub kmin: Written<Bytes>,
+    /// Above this everything is.
+    pub kmax: Written<Bytes>,
+    /// The chance just below `kmax`.
+    pub pmax: f64,
+}
+
+impl<'de> Deserialize<'de> for EcnSection {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(EcnVisitor)
+    }
+}
+
+// By hand, because an untagged enum would answer every mistake with "no variant matches".
+struct EcnVisitor;
+
+impl<'de> Visitor<'de> for EcnVisitor {
+    type Value = EcnSection;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("true, false or { kmin = \"400KB\", kmax = \"1600KB\", pmax = 0.2 }")
+    }
+
+    fn visit_bool<E: serde::de::Error>(self, is_on: bool) -> Result<EcnSection, E> {
+        Ok(EcnSection::Switch(is_on))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<EcnSection, A::Error> {
+        EcnThresholds::deserialize(MapAccessDeserializer::new(map)).map(EcnSection::Thresholds)
+    }
 }
 
 /// `routing = "…"`.
@@ -361,28 +428,68 @@ impl std::str::FromStr for Hosts {
 impl Scenario {
     /// Reads a scenario.
     pub fn parse(text: &str) -> Result<Self, ScenarioError> {
-        let scenario: Self = toml::from_str(text)
-            .map_err(|error| ScenarioError { message: error.message().to_owned(), span: error.span() })?;
+        let scenario: Self = toml::from_str(text).map_err(|error| {
+            let message = error.message().to_owned();
+            let span = error.span().map(|span| locate::narrowed(text, span, &message));
+            ScenarioError { message, span, key: String::new() }
+        })?;
+        scenario.check().map_err(|error| error.located(text))?;
+        Ok(scenario)
+    }
+
+    /// Reads a scenario from what its text holds: for those who change it before it is run.
+    pub fn from_table(table: toml::Table) -> Result<Self, ScenarioError> {
+        let scenario: Self =
+            table.try_into().map_err(|error: toml::de::Error| ScenarioError::new(error.message()))?;
         scenario.check()?;
         Ok(scenario)
     }
 
     fn check(&self) -> Result<(), ScenarioError> {
-        if self.fabric.link.rate.0 == Rate::ZERO {
-            return Err(ScenarioError::new(
-                "a link rate of 0 moves nothing: give `rate` such as \"100Gbps\"",
-            ));
+        let wrong = |key: &str, message: String| Err(ScenarioError::new(message).at(key));
+        let link = &self.fabric.link;
+        if link.rate.0 == Rate::ZERO {
+            return wrong(
+                "fabric.link.rate",
+                "a link rate of 0 moves nothing: give `rate` such as \"100Gbps\"".to_owned(),
+            );
         }
-        if Mtu::from_bytes(self.nic.mtu).is_none() {
-            let mtu = self.nic.mtu;
-            return Err(ScenarioError::new(format!(
-                "no path MTU is {mtu}: one of 256, 512, 1024, 2048, 4096"
-            )));
+        let on_the_way = link.rate.0.bytes_in(link.delay.0 * 3);
+        if on_the_way > AMOUNT_MAX {
+            let message = format!(
+                "{} of delay at {} hold more than a switch could: three delays' worth may be {AMOUNT_MAX} at most",
+                link.delay.0, link.rate.0
+            );
+            return wrong("fabric.link.delay", message);
         }
-        if let Some(EcnSection::Thresholds { kmin, kmax, pmax }) = &self.fabric.switch.ecn
-            && (kmin.0 > kmax.0 || !(0.0..=1.0).contains(pmax))
+        let Self { nic, fabric: FabricSection { switch, .. }, .. } = self;
+        if Mtu::from_bytes(nic.mtu).is_none() {
+            let message = format!("no path MTU is {}: one of 256, 512, 1024, 2048, 4096", nic.mtu);
+            return wrong("nic.mtu", message);
+        }
+        if nic.timeout > TIMEOUT_MAX {
+            let message = format!("a timeout code is 0 (never) to {TIMEOUT_MAX}, not {}", nic.timeout);
+            return wrong("nic.timeout", message);
+        }
+        if nic.retry_count > RETRIES_MAX {
+            let message = format!("a retry count is 0 to {RETRIES_MAX}, not {}", nic.retry_count);
+            return wrong("nic.retry_count", message);
+        }
+        let amounts = [
+            ("fabric.switch.buffer", switch.buffer, BUFFER_MAX),
+            ("fabric.switch.reserve", switch.reserve, AMOUNT_MAX),
+            ("fabric.switch.headroom", switch.headroom, AMOUNT_MAX),
+        ];
+        for (key, amount, most) in amounts {
+            if let Some(amount) = amount.filter(|amount| amount.0 > most) {
+                return wrong(key, format!("{} is more than any switch has: at most {most}", amount.0));
+            }
+        }
+        if let Some(EcnSection::Thresholds(EcnThresholds { kmin, kmax, pmax })) = &switch.ecn
+            && (kmin.0 > kmax.0 || kmax.0 > BUFFER_MAX || !(0.0..=1.0).contains(pmax))
         {
-            return Err(ScenarioError::new("ecn needs kmin ≤ kmax and pmax between 0 and 1"));
+            let message = format!("ecn needs kmin ≤ kmax ≤ {BUFFER_MAX}, and pmax between 0 and 1");
+            return wrong("fabric.switch.ecn", message);
         }
         Ok(())
     }
@@ -395,15 +502,13 @@ impl Scenario {
         let (marks, marking) = match &section.ecn {
             None | Some(EcnSection::Switch(true)) => (true, None),
             Some(EcnSection::Switch(false)) => (false, None),
-            Some(EcnSection::Thresholds { kmin, kmax, pmax }) => {
+            Some(EcnSection::Thresholds(EcnThresholds { kmin, kmax, pmax })) => {
                 (true, Some(Marking { low: kmin.0, high: kmax.0, most: (pmax * 1e6) as u32 }))
             }
         };
         SwitchConfig {
-            // As the HPCC runs have it: 16 MB for each 50 Gb/s.
-            buffer: section
-                .buffer
-                .map_or(Bytes(rate.as_bps() / 50_000_000_000 * 16_000_000), |bytes| bytes.0),
+            // As the HPCC runs have it: 16 MB for each 50 Gb/s, which is a byte for each 3125 bit/s.
+            buffer: section.buffer.map_or(Bytes(rate.as_bps() / 3_125).max(BUFFER_LEAST), |bytes| bytes.0),
             reserve: section.reserve.map_or(default.reserve, |bytes| bytes.0),
             headroom: section.headroom.map(|bytes| bytes.0),
             flow_control: match section.flow_control {

@@ -19,12 +19,15 @@ pub struct Flow {
     pub after: Option<u32>,
 }
 
+/// More flows than a run has: they would take 1 GB.
+const FLOWS_MAX: u64 = 1 << 24;
+
 /// The flows of a scenario on so many hosts.
 pub(crate) fn flows(scenario: &Scenario, hosts: u32) -> Result<Vec<Flow>, ScenarioError> {
     let mut flows = Vec::new();
     for (index, traffic) in scenario.traffic.iter().enumerate() {
         let dice = Random::stream(scenario.seed, "traffic", index as u64);
-        add(traffic, hosts, dice, &mut flows)?;
+        add(traffic, hosts, dice, &mut flows).map_err(|error| error.within(&format!("traffic.{index}")))?;
     }
     if flows.is_empty() {
         return Err(ScenarioError::new(
@@ -35,20 +38,22 @@ pub(crate) fn flows(scenario: &Scenario, hosts: u32) -> Result<Vec<Flow>, Scenar
 }
 
 fn add(traffic: &Traffic, hosts: u32, mut dice: Random, flows: &mut Vec<Flow>) -> Result<(), ScenarioError> {
-    let exists = |host: u32| match host < hosts {
+    let exists = |host: u32, key: &str| match host < hosts {
         true => Ok(host),
         false => Err(ScenarioError::new(format!(
             "there is no host {host}: the fabric has hosts 0 to {}",
             hosts - 1
-        ))),
+        ))
+        .at(key)),
     };
+    check_count(traffic, hosts, flows.len())?;
     let at = |span: Span| Time::ZERO + span;
     let plain = |source, target, bytes, start| Flow { source, target, bytes, start, after: None };
     match traffic {
         Traffic::Incast { from, to, bytes, start } => {
-            exists(from.0.last)?;
+            exists(from.0.last, "from")?;
             let senders = (from.0.first..=from.0.last).filter(|source| source != to);
-            let target = exists(*to)?;
+            let target = exists(*to, "to")?;
             flows.extend(senders.map(|source| plain(source, target, bytes.0.as_u64(), at(start.0))));
         }
         Traffic::Permutation { bytes, start } => {
@@ -72,9 +77,9 @@ fn add(traffic: &Traffic, hosts: u32, mut dice: Random, flows: &mut Vec<Flow>) -
         Traffic::Ring { bytes, hosts: ring, start } => {
             let ring = ring.unwrap_or(hosts);
             if ring < 2 {
-                return Err(ScenarioError::new("a ring needs two hosts at least"));
+                return Err(ScenarioError::new("a ring needs two hosts at least").at("hosts"));
             }
-            exists(ring - 1)?;
+            exists(ring - 1, "hosts")?;
             let base = flows.len() as u32;
             let part = bytes.0.as_u64().div_ceil(u64::from(ring));
             for step in 0..2 * (ring - 1) {
@@ -91,10 +96,30 @@ fn add(traffic: &Traffic, hosts: u32, mut dice: Random, flows: &mut Vec<Flow>) -
             if from == to {
                 return Err(ScenarioError::new(format!(
                     "a flow from host {from} to itself crosses no network"
-                )));
+                ))
+                .at("to"));
             }
-            flows.push(plain(exists(*from)?, exists(*to)?, bytes.0.as_u64(), at(start.0)));
+            flows.push(plain(exists(*from, "from")?, exists(*to, "to")?, bytes.0.as_u64(), at(start.0)));
         }
+    }
+    Ok(())
+}
+
+/// An error where a table would bring more flows than are run.
+fn check_count(traffic: &Traffic, hosts: u32, already: usize) -> Result<(), ScenarioError> {
+    let hosts = u64::from(hosts);
+    let count = match traffic {
+        Traffic::Incast { .. } | Traffic::Permutation { .. } => hosts,
+        Traffic::AllToAll { .. } => hosts * hosts.saturating_sub(1),
+        Traffic::Ring { hosts: ring, .. } => {
+            let ring = ring.map_or(hosts, u64::from).min(hosts);
+            2 * ring * ring.saturating_sub(1)
+        }
+        Traffic::Flow { .. } => 1,
+    };
+    if already as u64 + count > FLOWS_MAX {
+        let message = format!("{count} flows here are too many: a run has at most {FLOWS_MAX} in all");
+        return Err(ScenarioError::new(message).at("kind"));
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ pub(crate) struct Arguments {
     /// How often each run is repeated; the table shows the middle, the least and the most
     #[arg(long, default_value_t = 3)]
     repeat: usize,
-    /// Only the rows whose name contains this
+    /// Only the rows whose name contains this; the last row takes minutes
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Print JSON
@@ -120,8 +120,8 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     } else {
         writeln!(
             out,
-            "\nOthers, in packet-hops a second of processor time, were measured on another day on a similar machine \
-             with the\nsame traffic, not in this run: htsim (UEC) reached 0.09 to 0.8 M, ns-3 (HPCC's, DCQCN) 0.1 to 0.25 M."
+            "\nOthers: packet-hops a second of processor time, measured on another day on a similar machine, not in this run. \
+             Over\nseveral kinds of traffic htsim (UEC) reached 0.09 to 0.8 M, and HPCC's ns-3 (DCQCN) 0.1 to 0.25 M."
         )?;
     }
     Ok(Outcome::Done)

@@ -1,0 +1,150 @@
+//! What is wrong with a scenario, shown the way compilers do it: the line, the place in it, and what would be right.
+
+use std::fmt::Write as _;
+use std::ops::Range;
+use std::path::Path;
+
+use anyhow::{Context as _, anyhow};
+use railnet_sim::{Scenario, ScenarioError};
+
+use crate::words;
+
+/// A scenario file that was read.
+pub(crate) struct File {
+    pub(crate) path: String,
+    pub(crate) text: String,
+    pub(crate) scenario: Scenario,
+}
+
+impl File {
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
+        let name = path.display().to_string();
+        if path.is_dir() {
+            return Err(anyhow!("{name} is a directory: name a scenario, a TOML file"));
+        }
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+        match Scenario::parse(&text) {
+            Ok(scenario) => Ok(Self { path: name, text, scenario }),
+            Err(error) => Err(shown(error, &name, &text)),
+        }
+    }
+
+    /// An error about this file, with its line.
+    pub(crate) fn problem(&self, error: ScenarioError) -> anyhow::Error {
+        shown(error, &self.path, &self.text)
+    }
+}
+
+/// An error with the line it is about.
+fn shown(error: ScenarioError, path: &str, text: &str) -> anyhow::Error {
+    let error = error.located(text);
+    let advice = Advice::of(&error.message);
+    let mut message = advice.headline;
+    match &error.span {
+        Some(span) => message.push_str(&excerpt(span, path, text, advice.label.as_deref())),
+        None => {
+            let _ = write!(message, "\n --> {path}");
+            if let Some(label) = advice.label {
+                let _ = write!(message, "\n  = {label}");
+            }
+        }
+    }
+    if let Some(meant) = advice.meant {
+        let _ = write!(message, "\n  = did you mean \"{meant}\"?");
+    }
+    anyhow!(message)
+}
+
+/// The line of a span with a mark under it.
+fn excerpt(span: &Range<usize>, path: &str, text: &str, label: Option<&str>) -> String {
+    let start = (0..=span.start.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let (before, after) = text.split_at(start);
+    let number = before.matches('\n').count() + 1;
+    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+    let column = before[line_start..].chars().count() + 1;
+    let line = text[line_start..].lines().next().unwrap_or("");
+    let rest = after.lines().next().unwrap_or("");
+    // A span over several lines is shown by its first one.
+    let length = span.end.saturating_sub(start).min(rest.len());
+    let width = rest.char_indices().filter(|(at, _)| *at < length).count().max(1);
+    // Tabs stay tabs below, so that the mark stands where the eye looks for it.
+    let pad: String = before[line_start..].chars().map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+    let gutter = " ".repeat(number.to_string().len());
+    let label = label.map(|label| format!(" {label}")).unwrap_or_default();
+    format!(
+        "\n {gutter}--> {path}:{number}:{column}\n {gutter} |\n {number} | {line}\n {gutter} | {pad}{}{label}",
+        "^".repeat(width)
+    )
+}
+
+/// A message of the reader, in the words of this command.
+pub(crate) struct Advice {
+    pub(crate) headline: String,
+    /// What would be right.
+    pub(crate) label: Option<String>,
+    /// What was probably meant.
+    pub(crate) meant: Option<String>,
+}
+
+impl Advice {
+    pub(crate) fn of(message: &str) -> Self {
+        let kinds = [("unknown field `", "unknown key"), ("unknown variant `", "unknown value")];
+        for (prefix, name) in kinds {
+            let Some((word, rest)) = message.strip_prefix(prefix).and_then(|rest| rest.split_once('`'))
+            else {
+                continue;
+            };
+            let known: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
+            return Self {
+                headline: format!("{name} \"{word}\""),
+                label: (!known.is_empty()).then(|| format!("one of: {}", known.join(", "))),
+                meant: words::nearest(word, &known).map(str::to_owned),
+            };
+        }
+        if let Some((word, "")) =
+            message.strip_prefix("missing field `").and_then(|rest| rest.split_once('`'))
+        {
+            let label = Some("it belongs in here".to_owned());
+            return Self { headline: format!("the key \"{word}\" is missing"), label, meant: None };
+        }
+        Self { headline: message.trim_end().to_owned(), label: None, meant: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rendered(text: &str) -> String {
+        shown(Scenario::parse(text).unwrap_err(), "my.toml", text).to_string()
+    }
+
+    #[test]
+    fn a_wrong_name_is_marked_with_those_that_exist() {
+        let text =
+            "[fabric]\ntopology = { kind = \"single-switch\", hosts = 2 }\n[nic]\ncontrol   = \"dcqnc\"\n";
+        let shown = rendered(text);
+        assert!(shown.starts_with("unknown value \"dcqnc\"\n  --> my.toml:4:14\n"), "{shown}");
+        assert!(
+            shown.contains(" 4 | control   = \"dcqnc\"\n   |              ^^^^^ one of: none, dcqcn"),
+            "{shown}"
+        );
+        assert!(shown.ends_with("\n  = did you mean \"dcqcn\"?"), "{shown}");
+    }
+
+    #[test]
+    fn a_wrong_value_is_marked_where_it_stands_inside_a_table_with_a_kind() {
+        let text = "[fabric]\ntopology = { kind = \"fat-tree\", kk = 4 }\n";
+        assert!(rendered(text).contains("my.toml:2:33\n"), "{}", rendered(text));
+        let text = "[fabric]\ntopology = { kind = \"fat-tree\", k = 4 }\n[[traffic]]\nkind = \"permutation\"\nbytes = \"8\"\n";
+        assert!(rendered(text).contains("my.toml:5:10\n"), "{}", rendered(text));
+    }
+
+    #[test]
+    fn marks_survive_letters_of_several_bytes_and_ends_of_files() {
+        for text in ["é = \"ü", "seed = ", "[fabric]\n\tü = 1", "seed = \"\u{1f600}\"", "", "\n\n", "[fabric"]
+        {
+            assert!(rendered(text).contains("my.toml"), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! A line that says how far a run is, on a terminal only.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use railnet_core::event::Sink;
+use railnet_core::{Span, Time};
+use railnet_sim::Run;
+
+use crate::words;
+
+/// Virtual time between two looks at the clock.
+const STEP: Span = Span::from_us(10);
+/// The least time between two lines.
+const INTERVAL: Duration = Duration::from_millis(200);
+
+pub(super) struct Progress {
+    is_terminal: bool,
+}
+
+impl Progress {
+    pub(super) fn new() -> Self {
+        Self { is_terminal: std::io::stderr().is_terminal() }
+    }
+
+    pub(super) fn is_on(&self) -> bool {
+        self.is_terminal
+    }
+
+    /// Runs it to its end.
+    pub(super) fn watch<S: Sink>(&self, run: &mut Run<S>) {
+        let began = Instant::now();
+        let mut shown = began;
+        while !run.advance(STEP) {
+            if shown.elapsed() >= INTERVAL {
+                shown = Instant::now();
+                let done = run.flows() - run.unfinished();
+                let line = format!(
+                    "{} µs simulated · {} of {} flows finished · {:.1} M events/s",
+                    words::micros(run.now() - Time::ZERO),
+                    words::grouped(done as u64),
+                    words::grouped(run.flows() as u64),
+                    run.events() as f64 / began.elapsed().as_secs_f64().max(1e-9) / 1e6
+                );
+                self.show(&line);
+            }
+        }
+        self.clear();
+    }
+
+    pub(super) fn show(&self, line: &str) {
+        if self.is_terminal {
+            let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
+        }
+    }
+
+    pub(super) fn clear(&self) {
+        if self.is_terminal {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! What came of a run, for programs: JSON and CSV.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use anyhow::Context as _;
+use railnet_core::{Span, Time};
+use railnet_sim::{FlowResult, LinkResult, Outcome};
+use serde::Serialize;
+
+use super::Finished;
+
+/// All of a run. `docs/scenarios.md` says what the fields mean.
+#[derive(Serialize)]
+pub(super) struct Whole<'a> {
+    scenario: &'a str,
+    seed: u64,
+    digest: String,
+    hosts: usize,
+    switches: usize,
+    #[serde(flatten)]
+    totals: Totals,
+    wall_s: f64,
+    flows: Vec<FlowRow>,
+    links: Vec<LinkRow<'a>>,
+}
+
+/// The sums and extremes of a run.
+#[derive(Serialize, Clone)]
+pub(super) struct Totals {
+    pub(super) completion_us: f64,
+    pub(super) flow_us_min: f64,
+    pub(super) flow_us_median: f64,
+    pub(super) flow_us_p99: f64,
+    pub(super) flow_us_max: f64,
+    pub(super) bytes: u64,
+    pub(super) packet_hops: u64,
+    pub(super) events: u64,
+    pub(super) drops: u64,
+    pub(super) marks: u64,
+    pub(super) notifications: u64,
+    pub(super) pauses: u64,
+    pub(super) paused_us: f64,
+    pub(super) resent: u64,
+    pub(super) timeouts: u64,
+    pub(super) max_queue_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct FlowRow {
+    source: u32,
+    target: u32,
+    bytes: u64,
+    start_us: f64,
+    finish_us: f64,
+}
+
+#[derive(Serialize)]
+struct LinkRow<'a> {
+    from: &'a str,
+    to: &'a str,
+    rate_bps: u64,
+    bytes: u64,
+    packets: u64,
+    utilisation: f64,
+    max_queue_bytes: u64,
+    marks: u64,
+    drops: u64,
+    pauses: u64,
+    paused_us: f64,
+}
+
+pub(super) fn whole<'a>(scenario: &'a str, finished: &'a Finished) -> Whole<'a> {
+    let outcome = &finished.outcome;
+    Whole {
+        scenario,
+        seed: finished.seed,
+        digest: format!("{:?}", finished.digest),
+        hosts: outcome.size.0,
+        switches: outcome.size.1,
+        totals: Totals::of(outcome),
+        wall_s: finished.wall_s,
+        flows: outcome.flows.iter().map(FlowRow::of).collect(),
+        links: outcome.links.iter().map(|link| LinkRow::of(link, outcome)).collect(),
+    }
+}
+
+impl Totals {
+    pub(super) fn of(outcome: &Outcome) -> Self {
+        let times = Times::of(outcome);
+        let sum = |of: fn(&LinkResult) -> u64| outcome.links.iter().map(of).sum::<u64>();
+        Self {
+            completion_us: since_start(outcome.completion),
+            flow_us_min: times.at(0, 100).as_us_f64(),
+            flow_us_median: times.at(50, 100).as_us_f64(),
+            flow_us_p99: times.at(99, 100).as_us_f64(),
+            flow_us_max: times.at(100, 100).as_us_f64(),
+            bytes: outcome.flows.iter().map(|flow| flow.flow.bytes).sum(),
+            packet_hops: outcome.packet_hops,
+            events: outcome.events,
+            drops: sum(|link| link.counters.drops),
+            marks: sum(|link| link.counters.marks),
+            notifications: outcome.notifications,
+            pauses: sum(|link| link.counters.pauses),
+            paused_us: Span::from_ps(sum(|link| link.counters.paused_ps)).as_us_f64(),
+            resent: outcome.resent,
+            timeouts: outcome.timeouts,
+            max_queue_bytes: outcome.links.iter().map(|link| link.counters.queue_max).max().unwrap_or(0),
+        }
+    }
+}
+
+/// How long the flows took, shortest first.
+pub(super) struct Times(Vec<Span>);
+
+impl Times {
+    pub(super) fn of(outcome: &Outcome) -> Self {
+        let mut times: Vec<Span> =
+            outcome.flows.iter().map(|flow| flow.finished.since(flow.started)).collect();
+        times.sort_unstable();
+        Self(times)
+    }
+
+    /// The smallest time that at least `part` of `whole` flows do not exceed.
+    pub(super) fn at(&self, part: usize, whole: usize) -> Span {
+        let rank = (self.0.len() * part).div_ceil(whole).max(1);
+        self.0.get(rank - 1).copied().unwrap_or(Span::ZERO)
+    }
+}
+
+/// The share of a link's capacity that was used until the last flow had finished.
+pub(super) fn utilisation(link: &LinkResult, completion: Time) -> f64 {
+    let could = link.rate.as_bps() as f64 * (completion.since(Time::ZERO)).as_secs_f64();
+    if could > 0.0 { link.counters.bytes as f64 * 8.0 / could } else { 0.0 }
+}
+
+fn since_start(at: Time) -> f64 {
+    at.since(Time::ZERO).as_us_f64()
+}
+
+impl FlowRow {
+    fn of(result: &FlowResult) -> Self {
+        Self {
+            source: result.flow.source,
+            target: result.flow.target,
+            bytes: result.flow.bytes,
+            start_us: since_start(result.started),
+            finish_us: since_start(result.finished),
+        }
+    }
+}
+
+impl<'a> LinkRow<'a> {
+    fn of(link: &'a LinkResult, outcome: &Outcome) -> Self {
+        let counters = &link.counters;
+        Self {
+            from: &link.from,
+            to: &link.to,
+            rate_bps: link.rate.as_bps(),
+            bytes: counters.bytes,
+            packets: counters.packets,
+            utilisation: utilisation(link, outcome.completion),
+            max_queue_bytes: counters.queue_max,
+            marks: counters.marks,
+            drops: counters.drops,
+            pauses: counters.pauses,
+            paused_us: Span::from_ps(counters.paused_ps).as_us_f64(),
+        }
+    }
+}
+
+/// Writes JSON to a file, or to standard output where the path is `-`.
+pub(super) fn write_json(path: &Path, out: &mut dyn Write, value: &impl Serialize) -> anyhow::Result<()> {
+    if path.as_os_str() == "-" {
+        return json_to(out, value);
+    }
+    let name = path.display();
+    let file = File::create(path).with_context(|| format!("cannot write {name}"))?;
+    let mut file = BufWriter::new(file);
+    json_to(&mut file, value).and_then(|()| Ok(file.flush()?)).with_context(|| format!("cannot write {name}"))
+}
+
+fn json_to(out: &mut dyn Write, value: &impl Serialize) -> anyhow::Result<()> {
+    serde_json::to_writer(&mut *out, value).map_err(std::io::Error::from)?;
+    writeln!(out)?;
+    Ok(())
+}
+
+pub(super) fn make_directory(directory: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(directory)
+        .with_context(|| format!("cannot make the directory {}", directory.display()))
+}
+
+/// Writes `flows.csv` and `links.csv`.
+pub(super) fn write_csv(directory: &Path, outcome: &Outcome) -> anyhow::Result<()> {
+    table(directory, "flows.csv", |out| {
+        writeln!(out, "source,target,bytes,start_us,finish_us")?;
+        for result in &outcome.flows {
+            let FlowRow { source, target, bytes, start_us, finish_us } = FlowRow::of(result);
+            writeln!(out, "{source},{target},{bytes},{start_us:.6},{finish_us:.6}")?;
+        }
+        Ok(())
+    })?;
+    table(directory, "links.csv", |out| {
+        writeln!(
+            out,
+            "from,to,rate_bps,bytes,packets,utilisation,max_queue_bytes,marks,drops,pauses,paused_us"
+        )?;
+        for link in &outcome.links {
+            let row = LinkRow::of(link, outcome);
+            writeln!(
+                out,
+                "{},{},{},{},{},{:.6},{},{},{},{},{:.6}",
+                row.from,
+                row.to,
+                row.rate_bps,
+                row.bytes,
+                row.packets,
+                row.utilisation,
+                row.max_queue_bytes,
+                row.marks,
+                row.drops,
+                row.pauses,
+                row.paused_us
+            )?;
+        }
+        Ok(())
+    })
+}
+
+/// Writes one file of a directory.
+pub(super) fn table(
+    directory: &Path,
+    name: &str,
+    write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
+) -> anyhow::Result<()> {
+    let path = directory.join(name);
+    File::create(&path)
+        .map(BufWriter::new)
+        .and_then(|mut file| {
+            write(&mut file)?;
+            file.flush()
+        })
+        .with_context(|| format!("cannot write {}", path.display()))
+}

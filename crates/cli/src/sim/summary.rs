@@ -1,0 +1,183 @@
+//! What came of a run, on one screen: plain words on the left, the number that matters, the reason on the right.
+
+use std::io::Write;
+
+use railnet_core::{Span, Time};
+use railnet_sim::{LinkResult, Outcome, Scenario};
+
+use super::Finished;
+use super::problem::File;
+use super::report::{Times, Totals, utilisation};
+use crate::words::{bytes, count, grouped, kebab, micros, rate, tenths};
+
+/// Links that are named for how busy they were, and for how long their queue was.
+const NAMED: usize = 3;
+
+pub(super) fn print(file: &File, finished: &Finished, out: &mut dyn Write) -> anyhow::Result<()> {
+    let outcome = &finished.outcome;
+    let totals = Totals::of(outcome);
+    writeln!(
+        out,
+        "Railnet {} · {} · packet fidelity · seed {}\n",
+        env!("CARGO_PKG_VERSION"),
+        file.path,
+        finished.seed
+    )?;
+    let lines = [
+        ran(&file.scenario, outcome, &totals),
+        with(&file.scenario),
+        completed(outcome),
+        flows(outcome),
+        throughput(outcome, &totals),
+        losses(&totals),
+        marks(outcome, &totals),
+        pauses(outcome, &totals),
+    ];
+    for (what, number, reason) in lines {
+        line(out, what, &number, &reason)?;
+    }
+    busiest(outcome, out)?;
+    queues(outcome, out)?;
+    let wall = finished.wall_s.max(1e-9);
+    let speed = format!(
+        "{:.2} M packet-hops/s, {:.2} M events/s",
+        outcome.packet_hops as f64 / wall / 1e6,
+        outcome.events as f64 / wall / 1e6
+    );
+    line(out, "Wall time", &format!("{wall:.2} s"), &speed)?;
+    let repeat = format!("railnet sim {} --seed {} gives it again", file.path, finished.seed);
+    line(out, "Digest", &finished.digest.to_string(), &repeat)?;
+    Ok(())
+}
+
+fn line(out: &mut dyn Write, what: &str, number: &str, reason: &str) -> std::io::Result<()> {
+    let text = format!("  {what:<12}{number:<22} {reason}");
+    writeln!(out, "{}", text.trim_end())
+}
+
+type Line = (&'static str, String, String);
+
+fn ran(scenario: &Scenario, outcome: &Outcome, totals: &Totals) -> Line {
+    let (hosts, switches) = outcome.size;
+    let number = format!("{}, {}", count(outcome.flows.len() as u64, "flow", "flows"), bytes(totals.bytes));
+    let reason = format!(
+        "{} and {}, {} of {} and {}",
+        count(hosts as u64, "host", "hosts"),
+        count(switches as u64, "switch", "switches"),
+        count(outcome.links.len() as u64 / 2, "link", "links"),
+        scenario.fabric.link.rate.0,
+        scenario.fabric.link.delay.0,
+    );
+    ("Ran", number, reason)
+}
+
+fn with(scenario: &Scenario) -> Line {
+    let switch = scenario.switch_config();
+    let recovery = kebab(&scenario.recovery());
+    let recovery = recovery.split_whitespace().next().unwrap_or_default();
+    let reason = format!(
+        "{recovery}, MTU {} B; switches: {} routing, flow control {}, {}, {} of buffer",
+        scenario.nic.mtu,
+        kebab(&scenario.fabric.routing),
+        kebab(&scenario.fabric.switch.flow_control),
+        if switch.marks { "ECN" } else { "no ECN" },
+        switch.buffer,
+    );
+    ("With", format!("control {}", kebab(&scenario.nic.control)), reason)
+}
+
+fn completed(outcome: &Outcome) -> Line {
+    let completion = outcome.completion.since(Time::ZERO);
+    let hops = count(outcome.packet_hops, "packet-hop", "packet-hops");
+    let events = count(outcome.events, "event", "events");
+    ("Completed", format!("{} µs", micros(completion)), format!("{hops}, {events}"))
+}
+
+fn flows(outcome: &Outcome) -> Line {
+    let times = Times::of(outcome);
+    let at = |part| micros(times.at(part, 100));
+    let reason = format!("a flow, median; min {} µs, p99 {} µs, max {} µs", at(0), at(99), at(100));
+    ("Flows took", format!("{} µs", at(50)), reason)
+}
+
+fn throughput(outcome: &Outcome, totals: &Totals) -> Line {
+    let per_second = |bytes: u64, span: Span| match span.as_secs_f64() {
+        seconds if seconds > 0.0 => bytes as f64 * 8.0 / seconds,
+        _ => 0.0,
+    };
+    let mut each: Vec<f64> = outcome
+        .flows
+        .iter()
+        .map(|flow| per_second(flow.flow.bytes, flow.finished.since(flow.started)))
+        .collect();
+    each.sort_by(f64::total_cmp);
+    let at = |place: usize| rate(each.get(place).copied().unwrap_or(0.0));
+    let last = each.len().saturating_sub(1);
+    let total = per_second(totals.bytes, outcome.completion.since(Time::ZERO));
+    let reason =
+        format!("payload, all flows; one flow: min {}, median {}, max {}", at(0), at(last / 2), at(last));
+    ("Throughput", rate(total), reason)
+}
+
+fn losses(totals: &Totals) -> Line {
+    let reason = format!(
+        "{} sent again, {}",
+        count(totals.resent, "packet", "packets"),
+        count(totals.timeouts, "timeout", "timeouts")
+    );
+    ("Dropped", count(totals.drops, "packet", "packets"), reason)
+}
+
+fn marks(outcome: &Outcome, totals: &Totals) -> Line {
+    let share = totals.marks as f64 / outcome.packet_hops.max(1) as f64 * 100.0;
+    let notifications = count(totals.notifications, "congestion notification", "congestion notifications");
+    let reason = format!("ECN, on {share:.1} % of packet-hops; {notifications}");
+    ("Marked", count(totals.marks, "packet", "packets"), reason)
+}
+
+fn pauses(outcome: &Outcome, totals: &Totals) -> Line {
+    let worst = outcome.links.iter().max_by_key(|link| link.counters.paused_ps);
+    let reason = match worst.filter(|link| link.counters.paused_ps > 0) {
+        Some(worst) => format!(
+            "{} µs in all; longest {}, {} µs",
+            tenths(totals.paused_us),
+            name(worst),
+            micros(Span::from_ps(worst.counters.paused_ps))
+        ),
+        None => "no link was held back".to_owned(),
+    };
+    ("Paused", count(totals.pauses, "time", "times"), reason)
+}
+
+fn name(link: &LinkResult) -> String {
+    format!("{} → {}", link.from, link.to)
+}
+
+/// The links with most of something; of equals, those that come first in the fabric.
+fn most(outcome: &Outcome, of: impl Fn(&LinkResult) -> u64) -> Vec<&LinkResult> {
+    let mut links: Vec<&LinkResult> = outcome.links.iter().filter(|link| of(link) > 0).collect();
+    links.sort_by_key(|link| std::cmp::Reverse(of(link)));
+    links.truncate(NAMED);
+    links
+}
+
+fn busiest(outcome: &Outcome, out: &mut dyn Write) -> std::io::Result<()> {
+    let parts = |link: &LinkResult| (utilisation(link, outcome.completion) * 1e9) as u64;
+    for (index, link) in most(outcome, parts).into_iter().enumerate() {
+        let share = format!("{:.1} %", utilisation(link, outcome.completion) * 100.0);
+        let reason = format!("{}, {} of {}", name(link), bytes(link.counters.bytes), link.rate);
+        line(out, if index == 0 { "Busiest" } else { "" }, &share, &reason)?;
+    }
+    Ok(())
+}
+
+fn queues(outcome: &Outcome, out: &mut dyn Write) -> std::io::Result<()> {
+    for (index, link) in most(outcome, |link| link.counters.queue_max).into_iter().enumerate() {
+        let what = if index == 0 { "Queues" } else { "" };
+        let drains = link.rate.serialize(railnet_core::Bytes(link.counters.queue_max));
+        let depth = format!("{} KB", grouped(link.counters.queue_max.div_ceil(1000)));
+        let marks = count(link.counters.marks, "mark", "marks");
+        line(out, what, &depth, &format!("{}, {} µs of waiting, {marks}", name(link), micros(drains)))?;
+    }
+    Ok(())
+}

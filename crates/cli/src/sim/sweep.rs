@@ -1,0 +1,418 @@
+//! One scenario with some of its keys changed, point by point, on all cores.
+
+use std::io::Write;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context as _, anyhow, bail, ensure};
+use railnet_sim::Scenario;
+use serde::Serialize;
+use toml::{Table, Value};
+
+use super::problem::{Advice, File};
+use super::progress::Progress;
+use super::report::{self, Totals};
+use super::{Arguments, simulate};
+use crate::Outcome;
+use crate::words::{grouped, tenths};
+
+/// More points than a sweep has.
+const POINTS_MAX: usize = 10_000;
+
+/// A key and the values it takes, as written.
+struct Axis {
+    key: String,
+    values: Vec<String>,
+}
+
+/// One combination of values.
+struct Point {
+    /// A value for each axis.
+    values: Vec<String>,
+    scenario: Scenario,
+}
+
+/// What came of a point, or why nothing did.
+type Verdict = Result<Done, String>;
+
+#[derive(Clone)]
+struct Done {
+    totals: Totals,
+    digest: String,
+    short_digest: String,
+    wall_s: f64,
+}
+
+pub(super) fn run(arguments: &Arguments, file: &File, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let axes: Vec<Axis> =
+        arguments.sweep.iter().map(|text| Axis::parse(text)).collect::<anyhow::Result<_>>()?;
+    let mut table: Table = file.text.parse().with_context(|| format!("cannot read {}", file.path))?;
+    if let Some(seed) = arguments.seed {
+        let seed = i64::try_from(seed).context("--seed of a sweep is at most 2^63 - 1")?;
+        table.insert("seed".to_owned(), Value::Integer(seed));
+    }
+    let points = points(&axes, &table)?;
+    if let Some(directory) = &arguments.csv {
+        report::make_directory(directory)?;
+    }
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(points.len());
+    let results = run_all(&points, threads);
+    if let Some(path) = &arguments.json {
+        report::write_json(path, out, &Sweep::of(&file.path, &axes, &points, &results))?;
+    }
+    if let Some(directory) = &arguments.csv {
+        report::table(directory, "sweep.csv", |out| write_csv(out, &axes, &points, &results))?;
+    }
+    if !arguments.is_quiet() {
+        writeln!(
+            out,
+            "Railnet {} · {} · packet fidelity · {} points on {threads} threads\n",
+            env!("CARGO_PKG_VERSION"),
+            file.path,
+            points.len()
+        )?;
+        print(&axes, &points, &results, out)?;
+    }
+    Ok(if results.iter().all(Result::is_ok) { Outcome::Done } else { Outcome::CheckFailed })
+}
+
+impl Axis {
+    fn parse(text: &str) -> anyhow::Result<Self> {
+        let example = "such as --sweep nic.control=none,dcqcn";
+        let (key, values) = text
+            .split_once('=')
+            .ok_or_else(|| anyhow!("--sweep {text}: write a key and its values, {example}"))?;
+        let values = split(values);
+        ensure!(!key.trim().is_empty(), "--sweep {text}: the key is missing, {example}");
+        ensure!(
+            values.iter().all(|value| !value.is_empty()),
+            "--sweep {text}: a value is missing, {example}"
+        );
+        Ok(Self { key: key.trim().to_owned(), values })
+    }
+}
+
+/// Cuts at commas, but not inside braces, brackets and quotes: a value may be a whole table.
+fn split(text: &str) -> Vec<String> {
+    let (mut values, mut value, mut depth, mut quoted) = (Vec::new(), String::new(), 0, false);
+    for letter in text.chars() {
+        match letter {
+            '"' => quoted = !quoted,
+            '{' | '[' if !quoted => depth += 1,
+            '}' | ']' if !quoted => depth -= 1,
+            ',' if !quoted && depth == 0 => {
+                values.push(std::mem::take(&mut value).trim().to_owned());
+                continue;
+            }
+            _ => {}
+        }
+        value.push(letter);
+    }
+    values.push(value.trim().to_owned());
+    values
+}
+
+/// Every combination, the last axis fastest.
+fn points(axes: &[Axis], table: &Table) -> anyhow::Result<Vec<Point>> {
+    let count = axes.iter().try_fold(1_usize, |count, axis| count.checked_mul(axis.values.len()));
+    let count = count.filter(|count| *count <= POINTS_MAX);
+    let count =
+        count.ok_or_else(|| anyhow!("the sweep has more than {} points", grouped(POINTS_MAX as u64)))?;
+    (0..count)
+        .map(|index| {
+            let (mut rest, mut values) = (index, Vec::new());
+            for axis in axes.iter().rev() {
+                values.push(axis.values[rest % axis.values.len()].clone());
+                rest /= axis.values.len();
+            }
+            values.reverse();
+            let mut table = table.clone();
+            for (axis, value) in axes.iter().zip(&values) {
+                set(&mut table, &axis.key, value)?;
+            }
+            let scenario =
+                Scenario::from_table(table).map_err(|error| refused(axes, &values, &error.message))?;
+            Ok(Point { values, scenario })
+        })
+        .collect()
+}
+
+/// What is wrong with a point; the file by itself was in order.
+fn refused(axes: &[Axis], values: &[String], message: &str) -> anyhow::Error {
+    let advice = Advice::of(message);
+    let mut text = format!("--sweep {}: {}", described(axes, values), advice.headline);
+    for line in
+        [advice.label, advice.meant.map(|meant| format!("did you mean \"{meant}\"?"))].into_iter().flatten()
+    {
+        text.push_str("\n  = ");
+        text.push_str(&line);
+    }
+    anyhow!(text)
+}
+
+fn described(axes: &[Axis], values: &[String]) -> String {
+    let pairs: Vec<String> =
+        axes.iter().zip(values).map(|(axis, value)| format!("{}={value}", axis.key)).collect();
+    pairs.join(" ")
+}
+
+/// Puts a value at a dotted path such as `fabric.link.rate` or `traffic.0.bytes`.
+fn set(table: &mut Table, path: &str, text: &str) -> anyhow::Result<()> {
+    let parts: Vec<&str> = path.split('.').collect();
+    let [first, rest @ ..] = parts.as_slice() else { bail!("--sweep: the key is missing") };
+    let is_leaf = rest.is_empty();
+    let mut place = table.entry(*first).or_insert_with(|| empty(is_leaf));
+    for (index, part) in rest.iter().enumerate() {
+        let so_far = parts[..=index].join(".");
+        let is_leaf = index + 1 == rest.len();
+        place = match place {
+            Value::Table(table) => table.entry(*part).or_insert_with(|| empty(is_leaf)),
+            Value::Array(list) => {
+                let length = list.len();
+                let entry = part.parse::<usize>().ok().and_then(|index| list.get_mut(index));
+                entry.ok_or_else(|| {
+                    anyhow!("--sweep {path}: {so_far} is a list of {length}: say which, as in {so_far}.0")
+                })?
+            }
+            _ => bail!("--sweep {path}: {so_far} is a single value and has no key \"{part}\""),
+        };
+    }
+    *place = value(text, place);
+    Ok(())
+}
+
+fn empty(is_leaf: bool) -> Value {
+    if is_leaf { Value::Boolean(false) } else { Value::Table(Table::new()) }
+}
+
+/// A text stays a text; what was none before is read as TOML where it can be.
+fn value(text: &str, before: &Value) -> Value {
+    let plain = || Value::String(text.trim_matches('"').to_owned());
+    if before.is_str() {
+        return plain();
+    }
+    let parsed = format!("value = {text}").parse::<Table>().ok().and_then(|mut table| table.remove("value"));
+    parsed.unwrap_or_else(plain)
+}
+
+/// Runs the points on some threads; the results are in the order of the points, whoever was first.
+fn run_all(points: &[Point], threads: usize) -> Vec<Verdict> {
+    let next = AtomicUsize::new(0);
+    let results: Mutex<Vec<Option<Verdict>>> = Mutex::new(vec![None; points.len()]);
+    let progress = Progress::new();
+    let store = |index: usize, result: Verdict| {
+        if let Ok(mut results) = results.lock() {
+            results[index] = Some(result);
+            let done = results.iter().flatten().count();
+            progress.show(&format!("{done} of {} points", points.len()));
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(point) = points.get(index) else { return };
+                    store(index, run_one(&point.scenario));
+                }
+            });
+        }
+    });
+    progress.clear();
+    let results = results.into_inner().unwrap_or_default();
+    results.into_iter().map(|result| result.unwrap_or_else(|| Err("was not run".to_owned()))).collect()
+}
+
+fn run_one(scenario: &Scenario) -> Verdict {
+    let finished = simulate(scenario, false).map_err(|error| error.to_string())?;
+    Ok(Done {
+        totals: Totals::of(&finished.outcome),
+        digest: format!("{:?}", finished.digest),
+        short_digest: finished.digest.to_string(),
+        wall_s: finished.wall_s,
+    })
+}
+
+const COLUMNS: [&str; 7] =
+    ["completion µs", "p99 flow µs", "longest queue KB", "pauses", "drops", "sent again", "digest"];
+
+/// One table: what was varied, what came of it.
+fn print(axes: &[Axis], points: &[Point], results: &[Verdict], out: &mut dyn Write) -> anyhow::Result<()> {
+    let mut rows = vec![axes.iter().map(|axis| axis.key.clone()).collect::<Vec<_>>()];
+    rows[0].extend(COLUMNS.map(str::to_owned));
+    for (point, result) in points.iter().zip(results) {
+        let mut row = point.values.clone();
+        match result {
+            Ok(Done { totals, short_digest, .. }) => row.extend([
+                tenths(totals.completion_us),
+                tenths(totals.flow_us_p99),
+                grouped(totals.max_queue_bytes.div_ceil(1000)),
+                grouped(totals.pauses),
+                grouped(totals.drops),
+                grouped(totals.resent),
+                short_digest.clone(),
+            ]),
+            Err(why) => row.push(format!("failed: {why}")),
+        }
+        rows.push(row);
+    }
+    let width = |column: usize| {
+        // A failure takes the rest of its line.
+        let cells = rows.iter().filter(|row| row.len() == rows[0].len() || column < axes.len());
+        cells.filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
+    for row in &rows {
+        let mut line = String::new();
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let is_text = column < axes.len() || row.len() < rows[0].len() || column + 1 == rows[0].len();
+            let cell = if is_text { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
+            line.push_str("  ");
+            line.push_str(&cell);
+        }
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct Sweep<'a> {
+    scenario: &'a str,
+    points: Vec<SweepPoint<'a>>,
+}
+
+#[derive(Serialize)]
+struct SweepPoint<'a> {
+    point: serde_json::Map<String, serde_json::Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    digest: Option<&'a str>,
+    #[serde(flatten)]
+    totals: Option<&'a Totals>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wall_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+}
+
+impl<'a> Sweep<'a> {
+    fn of(scenario: &'a str, axes: &[Axis], points: &[Point], results: &'a [Verdict]) -> Self {
+        let points = points.iter().zip(results).map(|(point, result)| {
+            let pairs = axes.iter().zip(&point.values);
+            let done = result.as_ref().ok();
+            SweepPoint {
+                point: pairs.map(|(axis, value)| (axis.key.clone(), value.clone().into())).collect(),
+                digest: done.map(|done| done.digest.as_str()),
+                totals: done.map(|done| &done.totals),
+                wall_s: done.map(|done| done.wall_s),
+                error: result.as_ref().err().map(String::as_str),
+            }
+        });
+        Self { scenario, points: points.collect() }
+    }
+}
+
+fn write_csv(
+    out: &mut dyn Write,
+    axes: &[Axis],
+    points: &[Point],
+    results: &[Verdict],
+) -> std::io::Result<()> {
+    for axis in axes {
+        write!(out, "{},", cell(&axis.key))?;
+    }
+    writeln!(out, "completion_us,flow_us_p99,max_queue_bytes,pauses,drops,resent,digest,error")?;
+    for (point, result) in points.iter().zip(results) {
+        for value in &point.values {
+            write!(out, "{},", cell(value))?;
+        }
+        match result {
+            Ok(Done { totals, digest, .. }) => writeln!(
+                out,
+                "{:.6},{:.6},{},{},{},{},{digest},",
+                totals.completion_us,
+                totals.flow_us_p99,
+                totals.max_queue_bytes,
+                totals.pauses,
+                totals.drops,
+                totals.resent
+            )?,
+            Err(why) => writeln!(out, ",,,,,,,{}", cell(why))?,
+        }
+    }
+    Ok(())
+}
+
+/// A field of a CSV file: quoted where it has to be.
+fn cell(text: &str) -> String {
+    if text.contains([',', '"', '\n']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        "seed = 1\n[fabric]\ntopology = { kind = \"single-switch\", hosts = 4 }\n\
+         [[traffic]]\nkind = \"incast\"\nfrom = \"0\"\nto = 3\nbytes = \"1KB\"\n"
+            .parse()
+            .unwrap()
+    }
+
+    #[test]
+    fn values_may_be_tables_and_texts_with_commas() {
+        assert_eq!(split("a, b,c"), ["a", "b", "c"]);
+        assert_eq!(split("{ kind = \"x\", k = 4 },\"p,q\""), ["{ kind = \"x\", k = 4 }", "\"p,q\""]);
+    }
+
+    #[test]
+    fn a_value_takes_the_place_of_the_old_one_with_its_type() {
+        let mut table = table();
+        for (key, value) in [
+            ("seed", "7"),
+            ("traffic.0.from", "2"),
+            ("nic.control", "none"),
+            ("fabric.link.rate", "200Gbps"),
+            ("fabric.topology", "{ kind = \"fat-tree\", k = 4 }"),
+        ] {
+            set(&mut table, key, value).unwrap();
+        }
+        assert_eq!(table["seed"].as_integer(), Some(7));
+        assert_eq!(table["traffic"][0]["from"].as_str(), Some("2"));
+        assert_eq!(table["nic"]["control"].as_str(), Some("none"));
+        assert_eq!(table["fabric"]["link"]["rate"].as_str(), Some("200Gbps"));
+        assert_eq!(table["fabric"]["topology"]["k"].as_integer(), Some(4));
+        assert!(Scenario::from_table(table).is_ok());
+    }
+
+    #[test]
+    fn keys_that_lead_nowhere_are_named() {
+        let message = |key: &str| {
+            let axes = [Axis::parse(&format!("{key}=1")).unwrap()];
+            points(&axes, &table()).err().unwrap().to_string()
+        };
+        assert!(message("seed.low").contains("seed is a single value"), "{}", message("seed.low"));
+        assert!(message("traffic.bytes").contains("traffic is a list of 1"), "{}", message("traffic.bytes"));
+        let near = message("nic.contrl");
+        assert!(near.contains("nic.contrl=1: unknown key \"contrl\""), "{near}");
+        assert!(near.contains("did you mean \"control\"?"), "{near}");
+    }
+
+    #[test]
+    fn combinations_are_in_order_with_the_last_axis_fastest() {
+        let axes = [Axis::parse("seed=1,2").unwrap(), Axis::parse("nic.mtu=1024,4096").unwrap()];
+        let points = points(&axes, &table()).unwrap();
+        let values: Vec<String> = points.iter().map(|point| described(&axes, &point.values)).collect();
+        assert_eq!(
+            values,
+            ["seed=1 nic.mtu=1024", "seed=1 nic.mtu=4096", "seed=2 nic.mtu=1024", "seed=2 nic.mtu=4096"]
+        );
+        assert_eq!((points[2].scenario.seed, points[2].scenario.nic.mtu), (2, 1024));
+        assert!(
+            Axis::parse("seed").is_err() && Axis::parse("=1").is_err() && Axis::parse("seed=1,,2").is_err()
+        );
+    }
+}

@@ -1,0 +1,126 @@
+//! Numbers and names as people read them.
+
+use railnet_core::Span;
+
+/// With a comma between thousands: `1,204`.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// With a comma between thousands and one decimal: `10,408.6`.
+pub(crate) fn tenths(number: f64) -> String {
+    let tenths = (number * 10.0).round().max(0.0) as u64;
+    format!("{}.{}", grouped(tenths / 10), tenths % 10)
+}
+
+/// Microseconds without their unit: `10,408.6`.
+pub(crate) fn micros(span: Span) -> String {
+    tenths(span.as_us_f64())
+}
+
+/// A rate in bits per second with three digits or more: `98.1 Gbps`.
+pub(crate) fn rate(bits_per_second: f64) -> String {
+    scaled(bits_per_second, &[(1e12, "Tbps"), (1e9, "Gbps"), (1e6, "Mbps"), (1e3, "Kbps")], "bps")
+}
+
+/// An amount of data with three digits or more: `130.6 MB`.
+pub(crate) fn bytes(amount: u64) -> String {
+    scaled(amount as f64, &[(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "KB")], "B")
+}
+
+fn scaled(value: f64, units: &[(f64, &str)], smallest: &str) -> String {
+    let Some((size, name)) = units.iter().find(|(size, _)| value >= *size) else {
+        return format!("{value:.0} {smallest}");
+    };
+    let value = value / size;
+    let digits = if value < 9.995 { 2 } else { usize::from(value < 999.95) };
+    let text = format!("{value:.digits$}");
+    let text = if digits > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{text} {name}")
+}
+
+/// `1 host`, `17 hosts`.
+pub(crate) fn count(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", grouped(number), if number == 1 { one } else { many })
+}
+
+/// The name of a value as scenarios write it: `DcqcnPaper` is `dcqcn-paper`.
+pub(crate) fn kebab(value: &impl std::fmt::Debug) -> String {
+    let mut text = String::new();
+    for letter in format!("{value:?}").chars() {
+        if letter.is_uppercase() && !text.is_empty() {
+            text.push('-');
+        }
+        text.extend(letter.to_lowercase());
+    }
+    text
+}
+
+/// The name that was probably meant: the nearest of `known` that few slips of the finger lead to.
+pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    let slips = |name: &str| distance(&word.to_lowercase(), &name.to_lowercase());
+    let (best, name) = known.iter().map(|name| (slips(name), *name)).min_by_key(|(slips, _)| *slips)?;
+    (best <= word.chars().count().max(3) / 3).then_some(name)
+}
+
+/// Letters to add, drop, change or swap with their neighbour to make one word of the other.
+fn distance(from: &str, to: &str) -> usize {
+    let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=to.len()).collect()];
+    for (i, letter) in from.iter().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, other) in to.iter().enumerate() {
+            let mut best =
+                (rows[i][j] + usize::from(letter != other)).min(rows[i][j + 1] + 1).min(row[j] + 1);
+            if i > 0 && j > 0 && letter == &to[j - 1] && &from[i - 1] == other {
+                best = best.min(rows[i - 1][j - 1] + 1);
+            }
+            row.push(best);
+        }
+        rows.push(row);
+    }
+    rows[from.len()][to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_commas_and_units() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(1_234_567), "1,234,567");
+        assert_eq!(tenths(10_408.64), "10,408.6");
+        assert_eq!(tenths(999.96), "1,000.0");
+        assert_eq!(rate(98.13e9), "98.1 Gbps");
+        assert_eq!(rate(6.4e12), "6.4 Tbps");
+        assert_eq!(rate(12.0), "12 bps");
+        assert_eq!(bytes(128_000_000), "128 MB");
+        assert_eq!(bytes(1_636_400), "1.64 MB");
+        assert_eq!(count(1, "switch", "switches"), "1 switch");
+    }
+
+    #[test]
+    fn names_are_those_of_scenarios() {
+        #[derive(Debug)]
+        struct DcqcnPaper;
+        assert_eq!(kebab(&DcqcnPaper), "dcqcn-paper");
+    }
+
+    #[test]
+    fn slips_of_the_finger_are_recognised_and_other_words_are_not() {
+        let known = ["none", "dcqcn", "dcqcn-paper", "timely"];
+        assert_eq!(nearest("dcqnc", &known), Some("dcqcn"));
+        assert_eq!(nearest("Timley", &known), Some("timely"));
+        assert_eq!(nearest("hpcc", &known), None);
+        assert_eq!(nearest("x", &[]), None);
+    }
+}

@@ -1,0 +1,300 @@
+//! `railnet sim` from outside: what it prints, what it writes, and how it exits.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+#![allow(clippy::disallowed_methods, reason = "tests read and write their files themselves")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const SMALL: &str = "seed = 3\n[fabric]\ntopology = { kind = \"fat-tree\", k = 4 }\n\
+                     [nic]\ncontrol = \"dcqcn\"\n[[traffic]]\nkind = \"permutation\"\nbytes = \"100KB\"\n";
+
+fn railnet(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_railnet")).args(arguments).output().unwrap()
+}
+
+fn scratch(name: &str, contents: &str) -> String {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::write(&path, contents).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn directory(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&path);
+    path
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let output = railnet(arguments);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The rows of a CSV file without quoted cells, and its header.
+fn table(path: &Path) -> (Vec<String>, Vec<Vec<String>>) {
+    let contents = fs::read_to_string(path).unwrap();
+    let mut lines = contents.lines().map(|line| line.split(',').map(str::to_owned).collect::<Vec<_>>());
+    let header = lines.next().unwrap();
+    let rows: Vec<_> = lines.collect();
+    assert!(rows.iter().all(|row| row.len() == header.len()), "{contents}");
+    (header, rows)
+}
+
+#[test]
+fn the_summary_fits_a_screen_and_says_what_happened() {
+    let file = scratch("summary.toml", SMALL);
+    let output = railnet(&["sim", &file]);
+    let summary = text(&output.stdout);
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", text(&output.stderr));
+    assert!(summary.lines().count() <= 24, "{summary}");
+    for part in [
+        "packet fidelity · seed 3\n",
+        "Ran         16 flows, 1.6 MB       16 hosts and 20 switches, 48 links of 100 Gbps and 1 us",
+        "With        control dcqcn          go-back-n, MTU 4096 B; switches: ecmp routing, flow control pfc",
+        "Completed   ",
+        "a flow, median; min ",
+        "Throughput  ",
+        "Dropped     0 packets              0 packets sent again, 0 timeouts",
+        "Marked      ",
+        "Paused      0 times                no link was held back",
+        "Busiest     ",
+        "Queues      ",
+        "M packet-hops/s",
+        "--seed 3 gives it again",
+    ] {
+        assert!(summary.contains(part), "{part} is missing in\n{summary}");
+    }
+}
+
+#[test]
+fn json_has_the_run_and_nothing_else_is_printed() {
+    let file = scratch("json.toml", SMALL);
+    let value = json(&["sim", &file, "--json", "-"]);
+    for name in [
+        "digest",
+        "seed",
+        "completion_us",
+        "packet_hops",
+        "wall_s",
+        "drops",
+        "marks",
+        "pauses",
+        "resent",
+        "timeouts",
+    ] {
+        assert!(!value[name].is_null(), "{name} is missing");
+    }
+    assert_eq!(value["seed"], 3);
+    let (flows, links) = (value["flows"].as_array().unwrap(), value["links"].as_array().unwrap());
+    assert_eq!((flows.len(), links.len()), (16, 96));
+    let last = flows.iter().map(|flow| flow["finish_us"].as_f64().unwrap()).fold(0.0, f64::max);
+    assert!((value["completion_us"].as_f64().unwrap() - last).abs() < 1e-6);
+    for flow in flows {
+        assert!(flow["source"] != flow["target"] && flow["bytes"] == 100_000);
+        assert!(flow["start_us"].as_f64() < flow["finish_us"].as_f64());
+    }
+    for link in links {
+        let used = link["utilisation"].as_f64().unwrap();
+        assert!((0.0..=1.01).contains(&used), "{link}");
+        assert!(link["from"].is_string() && link["to"].is_string() && link["bytes"].is_u64());
+        assert!(link["max_queue_bytes"].is_u64() && link["paused_us"].is_number());
+    }
+    // The digest is the one of the summary, and a file holds the same as standard output.
+    let path = directory("out.json");
+    let output = railnet(&["sim", &file, "--json", path.to_str().unwrap()]);
+    let written: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    assert_eq!(written["digest"], value["digest"]);
+    assert_eq!(written["flows"], value["flows"]);
+    let digits =
+        text(&output.stdout).lines().last().unwrap().split_whitespace().skip(1).take(4).collect::<String>();
+    assert!(value["digest"].as_str().unwrap().starts_with(&digits), "{digits}");
+    fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn csv_tables_have_units_in_their_headers_and_the_numbers_of_the_json() {
+    let file = scratch("csv.toml", SMALL);
+    let directory = directory("csv/deep");
+    let output = railnet(&["sim", &file, "--csv", directory.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let value = json(&["sim", &file, "--json", "-"]);
+    let (header, flows) = table(&directory.join("flows.csv"));
+    assert_eq!(header, ["source", "target", "bytes", "start_us", "finish_us"]);
+    assert_eq!(flows.len(), 16);
+    for (row, flow) in flows.iter().zip(value["flows"].as_array().unwrap()) {
+        assert_eq!(row[0], flow["source"].to_string());
+        assert!((row[4].parse::<f64>().unwrap() - flow["finish_us"].as_f64().unwrap()).abs() < 1e-6);
+    }
+    let (header, links) = table(&directory.join("links.csv"));
+    assert_eq!(header.len(), 11);
+    assert!(header.contains(&"max_queue_bytes".to_owned()) && header.contains(&"paused_us".to_owned()));
+    let bytes = header.iter().position(|name| name == "bytes").unwrap();
+    for (row, link) in links.iter().zip(value["links"].as_array().unwrap()) {
+        assert_eq!(
+            (&row[0], &row[bytes]),
+            (&link["from"].as_str().unwrap().to_owned(), &link["bytes"].to_string())
+        );
+    }
+}
+
+#[test]
+fn a_sweep_is_the_single_runs_in_order() {
+    let file = scratch("sweep.toml", SMALL);
+    let sweep =
+        json(&["sim", &file, "--sweep", "nic.control=none,dcqcn", "--sweep", "seed=1,2,3", "--json", "-"]);
+    let points = sweep["points"].as_array().unwrap();
+    assert_eq!(points.len(), 6);
+    let mut expected = Vec::new();
+    for control in ["none", "dcqcn"] {
+        let one = scratch(&format!("single-{control}.toml"), &SMALL.replace("dcqcn", control));
+        for seed in ["1", "2", "3"] {
+            let single = json(&["sim", &one, "--seed", seed, "--json", "-"]);
+            expected.push((control, seed, single["digest"].clone(), single["completion_us"].clone()));
+        }
+    }
+    for (point, (control, seed, digest, completion)) in points.iter().zip(expected) {
+        assert_eq!(point["point"]["nic.control"], control);
+        assert_eq!(point["point"]["seed"], seed);
+        assert_eq!((&point["digest"], &point["completion_us"]), (&digest, &completion));
+    }
+
+    let directory = directory("sweep");
+    let arguments = ["sim", &file, "--sweep", "seed=1,2", "--csv", directory.to_str().unwrap()];
+    let printed = text(&railnet(&arguments).stdout);
+    assert!(printed.contains("2 points on ") && printed.contains("\n  seed  completion µs"), "{printed}");
+    let (header, rows) = table(&directory.join("sweep.csv"));
+    assert_eq!(header[..2], ["seed", "completion_us"]);
+    assert_eq!(rows.iter().map(|row| row[0].as_str()).collect::<Vec<_>>(), ["1", "2"]);
+    assert_eq!(rows[0][header.len() - 2], points[3]["digest"].as_str().unwrap());
+}
+
+#[test]
+fn sweeps_that_cannot_be_run_say_why() {
+    let file = scratch("bad-sweep.toml", SMALL);
+    let cases = [
+        ("nic.contrl=none", "unknown key \"contrl\"", "did you mean \"control\"?"),
+        ("nic.control=dcqnc", "unknown value \"dcqnc\"", "did you mean \"dcqcn\"?"),
+        ("colour=red", "unknown key \"colour\"", "one of: seed, fabric"),
+        ("fabric.link.rate=0Gbps", "fabric.link.rate=0Gbps: a link rate of 0", ""),
+        ("fabric.link.rate=fast", "cannot read \"fast\" as a rate", ""),
+        ("traffic.bytes=1MB", "traffic is a list of 1", "traffic.0"),
+        ("traffic.3.bytes=1MB", "traffic is a list of 1", ""),
+        ("seed.x=1", "seed is a single value", ""),
+        ("seed", "write a key and its values", "nic.control=none,dcqcn"),
+        ("seed=", "a value is missing", ""),
+    ];
+    for (sweep, what, advice) in cases {
+        let output = railnet(&["sim", &file, "--sweep", sweep]);
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{sweep}: {message}");
+        assert!(message.starts_with("error: --sweep ") && message.contains(what), "{sweep}: {message}");
+        assert!(message.contains(advice), "{sweep}: {message}");
+    }
+    // A point that fails does not take the others with it.
+    let output = railnet(&["sim", &file, "--sweep", "limit=1us,1s"]);
+    let printed = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(printed.contains("1us    failed: 16 of 16 flows did not finish within 1 us"), "{printed}");
+    assert_eq!(printed.lines().count(), 5, "{printed}");
+}
+
+#[test]
+fn a_bad_scenario_is_shown_with_its_line_and_what_would_be_right() {
+    let cases = [
+        ("control = \"dcqcn\"", "control = \"dcqnc\"", ":5:12\n", "did you mean \"dcqcn\"?"),
+        ("control = \"dcqcn\"", "contrl = \"dcqcn\"", ":5:1\n", "did you mean \"control\"?"),
+        ("kind = \"permutation\"", "kind = \"permutaton\"", ":7:9\n", "did you mean \"permutation\"?"),
+        ("bytes = \"100KB\"", "byte = \"100KB\"", ":8:1\n", "did you mean \"bytes\"?"),
+        ("bytes = \"100KB\"", "bytes = \"100kib\"", ":8:10\n", "did you mean \"KiB\"?"),
+        ("bytes = \"100KB\"", "bytes = 100", ":8:9\n", "a text with its unit"),
+        ("bytes = \"100KB\"", "", ":6:1\n", "the key \"bytes\" is missing"),
+        ("k = 4", "k = 5", ":3:12\n", "use 4 or 6"),
+        ("k = 4", "k = 4, kk = 1", ":3:40\n", "one of: k, tiers"),
+        ("[nic]", "link = { rate = \"0Gbps\" }\n[nic]", ":4:17\n", "such as \"100Gbps\""),
+        ("seed = 3", "seed = 3\nseed = 4", ":2:1\n", "duplicate key"),
+        ("kind = \"permutation\"", "kind = \"flow\"\nfrom = 0\nto = 16", ":9:6\n", "hosts 0 to 15"),
+    ];
+    for (index, (old, new, place, advice)) in cases.into_iter().enumerate() {
+        let file = scratch(&format!("bad-{index}.toml"), &SMALL.replace(old, new));
+        let output = railnet(&["sim", &file]);
+        let message = text(&output.stderr);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{new}: {message}");
+        assert!(message.starts_with("error: "), "{message}");
+        assert!(message.contains(place), "{new}: {place:?} is not in\n{message}");
+        assert!(message.contains(advice), "{new}: {advice:?} is not in\n{message}");
+    }
+    let missing = railnet(&["sim", "/no/such/file.toml"]);
+    assert!(text(&missing.stderr).contains("cannot read /no/such/file.toml"));
+    assert!(text(&railnet(&["sim", env!("CARGO_TARGET_TMPDIR")]).stderr).contains("is a directory"));
+    assert_eq!(railnet(&["sim"]).status.code(), Some(2));
+    assert_eq!(railnet(&["sim", "x.toml", "--nonsense"]).status.code(), Some(2));
+}
+
+#[test]
+fn a_run_that_does_not_end_in_time_fails_and_names_a_flow() {
+    let file = scratch("short.toml", &format!("limit = \"10us\"\n{SMALL}"));
+    let output = railnet(&["sim", &file]);
+    assert_eq!(output.status.code(), Some(1));
+    let message = text(&output.stderr);
+    assert!(message.contains("of 16 flows did not finish within 10 us; the first is flow 0"), "{message}");
+    assert!(message.contains("`limit`"), "{message}");
+}
+
+/// What each scenario claims to show, it shows.
+#[test]
+fn every_scenario_of_the_repository_has_a_comment_and_completes() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    let mut runs = std::collections::BTreeMap::new();
+    for file in &files {
+        let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
+        assert!(fs::read_to_string(file).unwrap().starts_with("# "), "{name} says nothing on top");
+        let value = json(&["sim", file.to_str().unwrap(), "--json", "-"]);
+        assert!(value["completion_us"].as_f64().unwrap() > 0.0, "{name}");
+        runs.insert(name, value);
+    }
+    let number = |name: &str, field: &str| runs[name][field].as_f64().unwrap();
+    assert_eq!(runs["incast"]["drops"], 0);
+    assert!(number("incast", "pauses") > 0.0);
+    assert!(number("incast-lossy", "drops") > 0.0 && number("incast-lossy", "resent") > 0.0);
+    assert!(number("incast-lossy", "completion_us") > number("incast", "completion_us"));
+    let credits = &runs["incast-credits"];
+    assert_eq!((&credits["drops"], &credits["pauses"]), (&0.into(), &0.into()));
+    assert!(number("incast-credits", "max_queue_bytes") < number("incast", "max_queue_bytes") / 4.0);
+    assert!(number("spray-go-back-n", "resent") > 0.0);
+    assert_eq!(runs["spray-go-back-n"]["drops"], 0);
+    assert!(number("spray", "completion_us") < number("spray-go-back-n", "completion_us") / 2.0);
+    let rails = runs["rails"]["flows"].as_array().unwrap();
+    let finish = |flow: usize| rails[flow]["finish_us"].as_f64().unwrap();
+    assert!((0..4).all(|flow| finish(flow) < finish(4) && finish(flow) < finish(5)));
+}
+
+#[test]
+fn the_benchmark_lists_its_rows_when_none_is_meant() {
+    let output = railnet(&["bench", "sim", "--only", "nothing of the kind"]);
+    assert_eq!(output.status.code(), Some(1));
+    let message = text(&output.stderr);
+    assert!(message.contains("permutation") && message.contains("ring") && message.contains("all-to-all"));
+}
+
+#[test]
+fn the_benchmark_measures_a_run_in_a_process_of_its_own() {
+    let rows = json(&["bench", "sim", "--only", "permutation", "--repeat", "1", "--json"]);
+    let row = &rows.as_array().unwrap()[0];
+    assert!(row["hops_per_s"].as_f64().unwrap() > 0.0 && row["packet_hops"].as_u64().unwrap() > 1_000_000);
+    if cfg!(target_os = "linux") {
+        let peak = row["peak_memory_bytes"].as_u64().unwrap();
+        assert!(peak > 1_000_000 && peak < row["peak_memory_bytes_goal"].as_u64().unwrap(), "{peak}");
+    }
+    // It is the scenario of that name.
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/permutation.toml");
+    assert_eq!(row["digest"], json(&["sim", file.to_str().unwrap(), "--json", "-"])["digest"]);
+}

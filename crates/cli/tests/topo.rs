@@ -1,0 +1,128 @@
+//! `railnet topo` from outside: fabrics, servers, pictures.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+#![allow(clippy::disallowed_methods, reason = "tests read and write their files themselves")]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn railnet(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_railnet")).args(arguments).output().unwrap()
+}
+
+fn scenario(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios").join(name);
+    path.to_str().unwrap().to_owned()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let output = railnet(arguments);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn a_fabric_is_told_in_a_few_lines() {
+    let output = railnet(&["topo", &scenario("permutation.toml")]);
+    let lines = text(&output.stdout);
+    assert!(output.status.success());
+    for part in [
+        "permutation.toml · fat-tree\n",
+        "Hosts            128 ",
+        "Switches         80                 32 edge + 32 agg + 16 core, leaves first",
+        "128 to hosts, 256 between switches; all of 100 Gbps and 1 us",
+        "Bisection        6.4 Tbps ",
+        "Paths            1 to 16 ",
+        "Path length      5.717 links        on average, 6 links at most",
+        "Oversubscription 1.00 : 1 ",
+    ] {
+        assert!(lines.contains(part), "{part} is missing in\n{lines}");
+    }
+}
+
+#[test]
+fn json_has_the_same_numbers() {
+    let value = json(&["topo", &scenario("leaf-spine.toml"), "--json"]);
+    assert_eq!(
+        (&value["kind"], &value["hosts"], &value["switches"]),
+        (&"leaf-spine".into(), &32.into(), &8.into())
+    );
+    assert_eq!(value["bisection_bps"], 800_000_000_000_u64);
+    assert_eq!((&value["paths_min"], &value["paths_max"]), (&1.into(), &4.into()));
+    assert_eq!(value["oversubscription"], 2.0);
+    assert_eq!(value["tiers"][0]["oversubscription"], 2.0);
+    let odd = json(&["topo", &scenario("incast.toml"), "--json"]);
+    assert_eq!((&odd["hosts"], &odd["oversubscription"]), (&17.into(), &1.0.into()));
+}
+
+#[test]
+fn every_server_of_the_catalogue_has_its_table() {
+    let output = railnet(&["topo", "dgx-h100"]);
+    let lines = text(&output.stdout);
+    assert!(output.status.success());
+    for part in ["GPU0", "NIC11", "NV18", "PXB", "SYS", "370.8", "GB/s one way", "400 Gbps, compute"] {
+        assert!(lines.contains(part), "{part} is missing in\n{lines}");
+    }
+    for name in ["dgx-a100", "hgx-h200", "pcie-4gpu", "cpu"] {
+        assert!(railnet(&["topo", name]).status.success(), "{name}");
+    }
+    let value = json(&["topo", "dgx-h100", "--json"]);
+    assert_eq!((value["gpus"].as_array().unwrap().len(), value["nics"].as_array().unwrap().len()), (8, 12));
+    let paths = value["paths"].as_array().unwrap();
+    assert_eq!(paths.len(), 8 * (7 + 12));
+    assert_eq!(
+        (&paths[0]["type"], &paths[0]["bandwidth_bps"]),
+        (&"NVL".into(), &2_966_400_000_000_u64.into())
+    );
+}
+
+#[test]
+fn a_picture_is_written_but_not_over_another() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fabric.svg");
+    let _ = fs::remove_file(&path);
+    let file = scenario("leaf-spine.toml");
+    let arguments = ["topo", &file, "--svg", path.to_str().unwrap()];
+    let first = railnet(&arguments);
+    assert!(first.status.success() && text(&first.stdout).contains("Picture"));
+    let picture = fs::read_to_string(&path).unwrap();
+    assert!(picture.starts_with("<svg") && picture.contains("32 hosts"));
+    fs::write(&path, "mine").unwrap();
+    let second = railnet(&arguments);
+    assert_eq!(second.status.code(), Some(1));
+    assert!(text(&second.stderr).contains("exists: --force writes over it"), "{}", text(&second.stderr));
+    assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
+    let forced = [&arguments[..], &["--force"]].concat();
+    assert!(railnet(&forced).status.success());
+    assert_eq!(fs::read_to_string(&path).unwrap(), picture);
+}
+
+#[test]
+fn an_unknown_name_lists_the_known_ones_and_says_that_a_file_will_do() {
+    let output = railnet(&["topo", "dgx-h10"]);
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    for part in ["called dgx-h10", "dgx-a100", "pcie-4gpu", "did you mean \"dgx-h100\"?", "scenario file"] {
+        assert!(message.contains(part), "{part} is missing in\n{message}");
+    }
+    let server = railnet(&["topo", "cpu", "--svg", "x.svg"]);
+    assert_eq!(server.status.code(), Some(1));
+    assert!(text(&server.stderr).contains("draws fabrics"), "{}", text(&server.stderr));
+    assert_eq!(railnet(&["topo"]).status.code(), Some(2));
+    assert_eq!(railnet(&["topo", "cpu", "--force"]).status.code(), Some(2));
+}
+
+#[test]
+fn a_fabric_that_cannot_be_built_is_shown_with_its_line() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("odd.toml");
+    fs::write(&path, "[fabric]\ntopology = { kind = \"fat-tree\", k = 5 }\n").unwrap();
+    let output = railnet(&["topo", path.to_str().unwrap()]);
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(message.contains("use 4 or 6") && message.contains("odd.toml:2:12"), "{message}");
+}

@@ -1,0 +1,119 @@
+//! `docs/scenarios.md` against the code: every key and every name that a scenario may have is on the page.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use railnet_sim::Scenario;
+
+const PAGE: &str = include_str!("../../../docs/scenarios.md");
+const SHAPE: &str = "topology = { kind = \"single-switch\", hosts = 2 }\n";
+
+/// The lines of each section, by its heading.
+fn sections() -> BTreeMap<String, String> {
+    let mut sections: BTreeMap<String, String> = BTreeMap::new();
+    let mut heading = String::new();
+    for line in PAGE.lines() {
+        if line.starts_with('#') {
+            heading = line.trim_start_matches('#').trim().replace('`', "");
+        } else {
+            let section = sections.entry(heading.clone()).or_default();
+            section.push_str(line);
+            section.push('\n');
+        }
+    }
+    sections
+}
+
+/// What the reader says may stand where `nonsense` stands.
+fn expected(text: &str) -> Vec<String> {
+    let message = Scenario::parse(text).unwrap_err().message;
+    assert!(message.contains("`nonsense`"), "{message}");
+    let (_, list) = message.split_once("expected").unwrap_or_else(|| panic!("{message}"));
+    list.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+fn documented(sections: &BTreeMap<String, String>, heading: &str, text: &str) {
+    let section = sections.get(heading).unwrap_or_else(|| panic!("no section {heading:?}"));
+    let mut keys = expected(text);
+    // The key that tells tables apart is in the heading.
+    keys.retain(|key| key != "kind");
+    assert!(!keys.is_empty(), "{heading}");
+    let rows: Vec<&str> =
+        section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    for key in &keys {
+        assert!(rows.contains(&key.as_str()), "{heading}: no row for {key}");
+    }
+    for row in rows {
+        assert!(keys.iter().any(|key| key == row), "{heading}: {row} is not a key");
+    }
+}
+
+#[test]
+fn every_key_has_a_row_and_every_row_is_a_key() {
+    let sections = sections();
+    let fabric = |rest: &str| format!("[fabric]\n{SHAPE}{rest}");
+    documented(&sections, "The file", &format!("nonsense = 1\n{}", fabric("")));
+    documented(&sections, "[fabric]", &fabric("nonsense = 1\n"));
+    documented(&sections, "fabric.link", &fabric("link = { nonsense = 1 }\n"));
+    documented(&sections, "fabric.switch", &fabric("switch = { nonsense = 1 }\n"));
+    documented(&sections, "fabric.switch.ecn", &fabric("switch = { ecn = { nonsense = 1 } }\n"));
+    documented(&sections, "[nic]", &fabric("[nic]\nnonsense = 1\n"));
+    for kind in expected("[fabric]\ntopology = { kind = \"nonsense\" }\n") {
+        let text = format!("[fabric]\ntopology = {{ kind = \"{kind}\", nonsense = 1 }}\n");
+        documented(&sections, &format!("kind {kind}"), &text);
+    }
+    for kind in expected(&fabric("[[traffic]]\nkind = \"nonsense\"\n")) {
+        let text = fabric(&format!("[[traffic]]\nkind = \"{kind}\"\nnonsense = 1\n"));
+        documented(&sections, &format!("kind {kind}"), &text);
+    }
+}
+
+#[test]
+fn every_name_of_a_choice_is_on_the_page() {
+    let sections = sections();
+    for (heading, rest) in [
+        ("[fabric]", "routing = \"nonsense\"\n"),
+        ("[fabric]", "framing = \"nonsense\"\n"),
+        ("fabric.switch", "switch = { flow_control = \"nonsense\" }\n"),
+        ("[nic]", "[nic]\ncontrol = \"nonsense\"\n"),
+        ("[nic]", "[nic]\nrecovery = \"nonsense\"\n"),
+    ] {
+        for name in expected(&format!("[fabric]\n{SHAPE}{rest}")) {
+            assert!(sections[heading].contains(&format!("`\"{name}\"`")), "{heading}: {name} is missing");
+        }
+    }
+}
+
+#[test]
+fn the_defaults_on_the_page_are_the_defaults() {
+    let sections = sections();
+    let mut text = String::new();
+    for (section, header) in [
+        ("The file", ""),
+        ("fabric.link", "[fabric.link]\n"),
+        ("fabric.switch", "[fabric.switch]\n"),
+        ("[nic]", "[nic]\n"),
+    ] {
+        text.push_str(header);
+        for row in sections[section].lines().filter(|line| line.starts_with("| `")) {
+            let mut cells = row.split('|').map(str::trim).skip(1);
+            let (key, default) = (cells.next().unwrap(), cells.next().unwrap());
+            // Some defaults are words: they follow from other keys.
+            if default.starts_with('`') && default.ends_with('`') && !default.contains(' ') {
+                writeln!(text, "{} = {}", key.trim_matches('`'), default.trim_matches('`')).unwrap();
+            }
+        }
+        if section == "The file" {
+            writeln!(text, "[fabric]\n{SHAPE}routing = \"ecmp\"\nframing = \"ethernet\"").unwrap();
+        }
+    }
+    text.push_str("[[traffic]]\nkind = \"permutation\"\nbytes = \"1MB\"\nstart = \"0s\"\n");
+    let spelled = Scenario::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let short = format!("[fabric]\n{SHAPE}[[traffic]]\nkind = \"permutation\"\nbytes = \"1MB\"\n");
+    let short = Scenario::parse(&short).unwrap();
+    let digest =
+        |scenario: &Scenario| railnet_sim::run(scenario, railnet_core::Digest::new()).unwrap().1.finish();
+    assert_eq!(digest(&spelled), digest(&short));
+    assert_eq!(format!("{:?}", spelled.switch_config()), format!("{:?}", short.switch_config()));
+}
