@@ -93,6 +93,22 @@ impl<T> Pool<T> {
         handle
     }
 
+    /// Puts a value behind `before`, or first where that is no entry.
+    pub(crate) fn insert_after(&mut self, chain: &mut Chain, before: Handle, value: T) {
+        if before.0 == chain.tail {
+            self.push(chain, value);
+            return;
+        }
+        let handle = self.insert(value);
+        let place = match before.is_some() {
+            true => &mut self.entries[before.0 as usize].next,
+            false => &mut chain.head,
+        };
+        let next = std::mem::replace(place, handle.0);
+        self.entries[handle.0 as usize].next = next;
+        chain.length += 1;
+    }
+
     /// Unlinks the first entry without freeing it: [`Pool::remove`] does.
     pub(crate) fn detach(&mut self, chain: &mut Chain) -> Option<Handle> {
         let head = chain.head;
@@ -161,5 +177,20 @@ mod tests {
             assert_eq!(pool.pop(&mut a), None);
         }
         assert_eq!(pool.entries.len(), 3);
+    }
+
+    #[test]
+    fn values_can_be_put_in_between() {
+        let (mut pool, mut chain) = (Pool::new(), Chain::EMPTY);
+        pool.insert_after(&mut chain, Handle::NONE, 2);
+        let two = chain.front();
+        pool.insert_after(&mut chain, Handle::NONE, 1);
+        pool.insert_after(&mut chain, two, 4);
+        pool.insert_after(&mut chain, two, 3);
+        assert_eq!(chain.len(), 4);
+        pool.push(&mut chain, 5);
+        let all: Vec<_> = std::iter::from_fn(|| pool.pop(&mut chain)).collect();
+        assert_eq!(all, [1, 2, 3, 4, 5]);
+        assert!(chain.is_empty());
     }
 }

@@ -325,3 +325,53 @@ fn what_is_forgotten_is_not_answered() {
         assert_eq!(pair.bytes(1), before);
     }
 }
+
+/// Takes all packets that a side wants to send now.
+fn drain(pair: &mut Pair, side: usize) -> Vec<(railnet_nic::Transmit, Vec<u8>)> {
+    std::iter::from_fn(|| next(pair, side)).collect()
+}
+
+fn next(pair: &mut Pair, side: usize) -> Option<(railnet_nic::Transmit, Vec<u8>)> {
+    let mut bytes = Vec::new();
+    let (nic, mut cx) = pair.lab.nic(side);
+    let packet = nic.poll_transmit(&mut cx, 0, railnet_nic::Priorities::ALL, &mut bytes)?;
+    Some((packet, bytes))
+}
+
+fn hand(pair: &mut Pair, side: usize, packet: &(railnet_nic::Transmit, Vec<u8>)) {
+    let (nic, mut cx) = pair.lab.nic(side);
+    let inbound = railnet_nic::Inbound {
+        network: &packet.0.network,
+        headers: &packet.0.headers,
+        payload: railnet_nic::Payload::Bytes(&packet.1),
+        intact: true,
+    };
+    nic.receive(&mut cx, &inbound).unwrap();
+}
+
+#[test]
+fn an_answer_given_again_goes_before_those_to_later_requests() {
+    let mut pair = Pair::new(&PairOptions::default()).unwrap();
+    let remote = pair.remote(1, 64);
+    pair.send(0, SendRequest::new(1, Operation::FetchAdd { remote, add: 1 }).with(pair.sge(0, 0, 8))).unwrap();
+    pair.send(0, SendRequest::new(2, Operation::Read(pair.remote(1, 0))).with(pair.sge(0, 100, 10_240))).unwrap();
+    let requests = drain(&mut pair, 0);
+    for request in &requests {
+        hand(&mut pair, 1, request);
+    }
+    let opcode = |packet: Option<(railnet_nic::Transmit, Vec<u8>)>| packet.unwrap().0.headers.bth.opcode;
+    assert_eq!(opcode(next(&mut pair, 1)), Opcode::RcAtomicAcknowledge);
+    assert_eq!(opcode(next(&mut pair, 1)), Opcode::RcReadResponseFirst);
+    // The first answer got lost: both are asked for again while the READ is being answered.
+    for request in &requests {
+        hand(&mut pair, 1, request);
+    }
+    assert_eq!(opcode(next(&mut pair, 1)), Opcode::RcAtomicAcknowledge, "not behind the READ");
+    // The READ starts again, and only once.
+    let rest = drain(&mut pair, 1);
+    assert_eq!(rest.len(), 10);
+    assert_eq!(rest[0].0.headers.bth.opcode, Opcode::RcReadResponseFirst);
+    let numbers: Vec<u32> = rest.iter().map(|answer| answer.0.headers.bth.psn.value()).collect();
+    assert_eq!(numbers, (101..111).collect::<Vec<_>>());
+}
+}

@@ -11,6 +11,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::memory::{Backing, GhostRuns, Memory};
 use crate::packet::{OutboundPayload, Transmit};
+use crate::pool::Handle;
 use crate::region::{Access, Key};
 
 /// Answers that may wait on one queue pair. Only duplicates can bring more; they are asked for again.
@@ -33,12 +34,15 @@ impl QueuePair {
         is_replay: bool,
     ) {
         let (msn, key) = (self.responder.msn, Key(reth.key));
-        // An answer given again takes no room from new READs: the peer may have had the first one meanwhile.
-        self.responder.reads += u16::from(!is_replay);
-        self.answer(
-            device,
-            Response::Read { psn, msn, address: reth.address, key, left: reth.length, starts, is_replay },
-        );
+        let (address, left) = (reth.address, reth.length);
+        let response = Response::Read { psn, msn, address, key, left, starts, is_replay };
+        if is_replay {
+            // It takes no room from new READs: the peer may have had the first answer meanwhile.
+            self.answer_again(device, response);
+        } else {
+            self.responder.reads += 1;
+            self.answer(device, response);
+        }
     }
 
     pub(super) fn answer(&mut self, device: &mut Device, response: Response) {
@@ -53,6 +57,22 @@ impl QueuePair {
         if was_empty {
             self.mark_answer_ready(device);
         }
+    }
+
+    /// Queues an answer that is given again: before those to later requests. Behind a long READ, whose requester misses
+    /// this very answer and asks for all from here on, its turn would never come.
+    pub(super) fn answer_again(&mut self, device: &mut Device, response: Response) {
+        if self.responder.answers.len() >= ANSWERS_MAX {
+            return;
+        }
+        let (psn, mut before) = (response.psn(), Handle::NONE);
+        let mut at = self.responder.answers.front();
+        while at.is_some() && !device.responses.get(at).psn().is_after(psn) {
+            before = at;
+            at = device.responses.next(at);
+        }
+        device.responses.insert_after(&mut self.responder.answers, before, response);
+        self.mark_answer_ready(device);
     }
 
     /// The answer at the front goes with the data when it is a READ's, else ahead of it.

@@ -43,6 +43,15 @@ pub(crate) enum Response {
     Read { psn: Psn, msn: u32, address: u64, key: Key, left: u32, starts: bool, is_replay: bool },
 }
 
+impl Response {
+    /// The sequence number it goes out with next.
+    pub(super) fn psn(&self) -> Psn {
+        match *self {
+            Self::Verdict { psn, .. } | Self::Atomic { psn, .. } | Self::Read { psn, .. } => psn,
+        }
+    }
+}
+
 /// A READ or atomic that is remembered, in case its answer gets lost.
 #[derive(Clone, Copy, Debug)]
 struct Remembered {
@@ -689,7 +698,7 @@ impl QueuePair {
         match (found.what, packet.headers.extended) {
             (Memorable::Atomic { original }, Extended::Atomic(_)) => {
                 let msn = self.responder.msn;
-                self.answer(device, Response::Atomic { psn, msn, original });
+                self.answer_again(device, Response::Atomic { psn, msn, original });
                 Ok(())
             }
             (Memorable::Read { address, key, length }, Extended::Reth(reth)) => {
@@ -700,8 +709,8 @@ impl QueuePair {
                 if !is_part {
                     return Err(DropReason::Forgotten);
                 }
-                if !self.is_read_waiting(device, psn) {
-                    let starts = psn == found.first || device.config.behaviour.replay_starts_message;
+                let starts = psn == found.first || device.config.behaviour.replay_starts_message;
+                if !self.rewind_read(device, &found, psn, reth, starts) {
                     self.answer_read(device, psn, reth, starts, true);
                 }
                 Ok(())
@@ -710,11 +719,26 @@ impl QueuePair {
         }
     }
 
-    /// Whether the responses from `psn` on wait already: then the request came twice.
-    fn is_read_waiting(&self, device: &Device, psn: Psn) -> bool {
+    /// Where the answer to this READ is still being given, it starts again from `psn`: what would follow is of no use to
+    /// a peer that misses that one. `false` when there is no such answer.
+    fn rewind_read(
+        &mut self,
+        device: &mut Device,
+        found: &Remembered,
+        psn: Psn,
+        reth: Reth,
+        starts: bool,
+    ) -> bool {
         let mut at = self.responder.answers.front();
         while at.is_some() {
-            if matches!(device.responses.get(at), Response::Read { psn: next, .. } if *next == psn) {
+            if let Response::Read { psn: next, address, key, left, starts: begins, .. } =
+                device.responses.get_mut(at)
+                && (next.value().wrapping_sub(found.first.value()) & Psn::MASK) < found.packets
+            {
+                if next.is_after(psn) {
+                    (*next, *address, *key, *left, *begins) =
+                        (psn, reth.address, Key(reth.key), reth.length, starts);
+                }
                 return true;
             }
             at = device.responses.next(at);
