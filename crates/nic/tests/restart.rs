@@ -353,8 +353,10 @@ fn hand(pair: &mut Pair, side: usize, packet: &(railnet_nic::Transmit, Vec<u8>))
 fn an_answer_given_again_goes_before_those_to_later_requests() {
     let mut pair = Pair::new(&PairOptions::default()).unwrap();
     let remote = pair.remote(1, 64);
-    pair.send(0, SendRequest::new(1, Operation::FetchAdd { remote, add: 1 }).with(pair.sge(0, 0, 8))).unwrap();
-    pair.send(0, SendRequest::new(2, Operation::Read(pair.remote(1, 0))).with(pair.sge(0, 100, 10_240))).unwrap();
+    pair.send(0, SendRequest::new(1, Operation::FetchAdd { remote, add: 1 }).with(pair.sge(0, 0, 8)))
+        .unwrap();
+    pair.send(0, SendRequest::new(2, Operation::Read(pair.remote(1, 0))).with(pair.sge(0, 100, 10_240)))
+        .unwrap();
     let requests = drain(&mut pair, 0);
     for request in &requests {
         hand(&mut pair, 1, request);
@@ -373,5 +375,4 @@ fn an_answer_given_again_goes_before_those_to_later_requests() {
     assert_eq!(rest[0].0.headers.bth.opcode, Opcode::RcReadResponseFirst);
     let numbers: Vec<u32> = rest.iter().map(|answer| answer.0.headers.bth.psn.value()).collect();
     assert_eq!(numbers, (101..111).collect::<Vec<_>>());
-}
 }

@@ -210,7 +210,9 @@ impl QueuePair {
             self.deadlines.clear(Timer::Acknowledgement);
         }
         if !self.control.is_none() {
-            let round_trip = self.requester.samples.take(self.requester.unacked, cx.now);
+            let unacked = self.requester.unacked;
+            let samples = self.requester.samples.as_mut();
+            let round_trip = samples.and_then(|samples| samples.take(unacked, cx.now));
             let bytes = Bytes(u64::from(moved) * u64::from(self.mtu.bytes()));
             let (rate, hops) = (self.control.rate(), self.requester.hops);
             let acknowledged = Acknowledged { bytes, round_trip, hops };

@@ -60,7 +60,7 @@ pub(crate) struct Requester {
     /// Routers that the last answer passed.
     pub(crate) hops: u8,
     /// Packets whose round trip is being measured.
-    pub(crate) samples: Samples,
+    pub(crate) samples: Option<Box<Samples>>,
 }
 
 impl Requester {
@@ -86,7 +86,7 @@ impl Requester {
             rnr_retries: 0,
             recovering: false,
             hops: 0,
-            samples: Samples::NONE,
+            samples: None,
         }
     }
 
@@ -105,7 +105,7 @@ impl Requester {
         self.sent = self.next;
         self.requested = self.next.minus(1);
         self.reads = 0;
-        self.samples.clear();
+        self.samples = None;
     }
 
     /// Whether a sequence number that is not acknowledged was sent before. A READ may take half of the space, so this
@@ -535,10 +535,11 @@ impl QueuePair {
         }
         if self.requester.was_sent(psn) {
             device.counters.resent += 1;
-        } else if ack_request && takes == 1 && !self.control.is_none() {
+        } else if ack_request && takes == 1 && self.control.ack_interval().is_some() {
             // Only what is answered at once: waiting for a later packet to ask, or for all of a READ, is not delay.
             let in_flight = psn.value().wrapping_sub(self.requester.unacked.value()) & Psn::MASK;
-            self.requester.samples.note(psn, cx.now, in_flight);
+            let samples = self.requester.samples.get_or_insert_with(|| Box::new(Samples::NONE));
+            samples.note(psn, cx.now, in_flight);
         }
         if !self.requester.was_sent(after.minus(1)) {
             self.requester.sent = after;

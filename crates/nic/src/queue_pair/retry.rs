@@ -50,7 +50,9 @@ impl QueuePair {
         }
         self.requester.transmission = self.requester.transmission.wrapping_add(1).max(1);
         self.requester.since_request = 0;
-        self.requester.samples.clear();
+        if let Some(samples) = &mut self.requester.samples {
+            samples.clear();
+        }
         let queue_pair = self.number;
         cx.emit(device.component, || Event::Retransmitting { queue_pair, from: psn, reason });
         self.arm_acknowledgement(device, cx.now);
