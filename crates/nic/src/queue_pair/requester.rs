@@ -672,8 +672,38 @@ fn max_payload(queue_pair: &QueuePair, mtu: Mtu) -> u32 {
     }
 }
 
-/// Reads `length` bytes from `offset` of a gather list. A packet with both real and ghost parts travels as bytes.
-pub(crate) fn gather<M: Memory>(
+/// Reads `length` bytes from `offset` of a gather list, which mostly has one entry.
+#[inline]
+fn gather<M: Memory>(
+    regions: &Regions,
+    memory: &M,
+    list: &[Sge],
+    domain: ProtectionDomain,
+    offset: u32,
+    length: u32,
+    out: &mut Vec<u8>,
+) -> Result<OutboundPayload, AccessFault> {
+    let [sge] = list else { return gather_many(regions, memory, list, domain, offset, length, out) };
+    if length == 0 {
+        return Ok(OutboundPayload::Bytes(0));
+    }
+    let address = sge.address + u64::from(offset);
+    let place = regions.local(sge.key, domain, address, u64::from(length), Access::NONE)?;
+    Ok(match place.backing {
+        Backing::Ghost => {
+            let mut runs = GhostRuns::new();
+            memory.read_ghost(place.space, address, length, &mut runs);
+            OutboundPayload::Ghost(runs)
+        }
+        Backing::Bytes => {
+            memory.read(place.space, address, length as usize, out);
+            OutboundPayload::Bytes(length)
+        }
+    })
+}
+
+/// As [`gather`], for any list. A packet with both real and ghost parts travels as bytes.
+fn gather_many<M: Memory>(
     regions: &Regions,
     memory: &M,
     list: &[Sge],
