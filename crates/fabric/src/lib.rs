@@ -15,5 +15,5 @@ pub use calendar::{Calendar, Sequences};
 pub use channel::ChannelCounters;
 pub use config::{FlowControl, Framing, Marking, Routing, SwitchConfig};
 pub use fault::Fault;
-pub use network::{Application, FIRST_PSN, Network, host_gid};
+pub use network::{Application, Network, host_gid};
 pub use stuck::Stuck;

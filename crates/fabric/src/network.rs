@@ -669,6 +669,3 @@ fn is_marked(marking: &Marking, depth: u64, dice: &mut Random) -> bool {
     let whole = (marking.high.0 - marking.low.0).max(1);
     dice.chance((u64::from(marking.most) * part / whole) as u32)
 }
-
-/// The first sequence number of connections: any will do, and this one is easy to read.
-pub const FIRST_PSN: Psn = Psn::new(0);
