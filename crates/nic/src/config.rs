@@ -100,6 +100,11 @@ pub struct Behaviour {
     pub replay_starts_message: bool,
     /// More READs and atomics at once than the queue pair was set up for are refused; rxe forgets the oldest instead.
     pub refuse_excess_reads: bool,
+    /// Requests wait while a READ before them is answered, as in rxe. The specification orders a later WRITE after an
+    /// earlier READ only with a fence, so hardware goes on, and the WRITE may show in the READ's last packets.
+    pub reads_block_requests: bool,
+    /// Packets over IPv6 carry a UDP checksum. rxe sends 0. Drivers put it in: [`railnet_wire::fill_udp_checksum`].
+    pub udp_checksum_over_ipv6: bool,
 }
 
 impl Behaviour {
@@ -120,6 +125,8 @@ impl Behaviour {
         sequence_nak_after_rnr: false,
         replay_starts_message: true,
         refuse_excess_reads: true,
+        reads_block_requests: false,
+        udp_checksum_over_ipv6: true,
     };
 
     /// As Linux Soft-RoCE (`rdma_rxe`, 6.12) behaves.
@@ -139,6 +146,8 @@ impl Behaviour {
         sequence_nak_after_rnr: true,
         replay_starts_message: false,
         refuse_excess_reads: false,
+        reads_block_requests: true,
+        udp_checksum_over_ipv6: false,
     };
 }
 

@@ -376,3 +376,53 @@ fn an_answer_given_again_goes_before_those_to_later_requests() {
     let numbers: Vec<u32> = rest.iter().map(|answer| answer.0.headers.bth.psn.value()).collect();
     assert_eq!(numbers, (101..111).collect::<Vec<_>>());
 }
+
+/// A READ of 64 packets, and behind it, without a fence, a WRITE over the last bytes that it reads: what the READ saw there.
+fn last_byte_read_before_a_write(nic: Make) -> u8 {
+    let length = 64 * MTU;
+    let mut pair = pair(nic);
+    let before = pair.bytes(1)[length as usize - 1];
+    let after = pair.bytes(0)[0];
+    assert_ne!(before, after);
+    pair.send(0, SendRequest::new(1, Operation::Read(pair.remote(1, 0))).with(pair.sge(0, FAR, length)))
+        .unwrap();
+    let last = pair.remote(1, u64::from(length) - 1);
+    pair.send(0, SendRequest::new(2, Operation::Write(last)).with(pair.sge(0, 0, 1))).unwrap();
+    let [done, _] = pair.finish();
+    assert!(done.iter().all(|done| done.status == Status::Success));
+    assert_eq!(done.len(), 2);
+    assert_eq!(pair.bytes(1)[length as usize - 1], after, "the WRITE is carried out in the end");
+    let read = pair.bytes(0)[FAR as usize + length as usize - 1];
+    if read == before { 0 } else { read }
+}
+
+#[test]
+fn soft_roce_lets_requests_wait_while_it_answers_a_read_and_hardware_does_not() {
+    assert_eq!(last_byte_read_before_a_write(RXE_ANSWERS), 0);
+    assert_eq!(last_byte_read_before_a_write(SPECIFICATION), 1, "the new value");
+}
+
+#[test]
+fn requests_that_waited_for_a_read_go_on_up_to_the_next_one() {
+    let mut pair = pair(RXE);
+    for work in 0..20 {
+        let (operation, length) = match work % 4 {
+            0 => (Operation::Read(pair.remote(1, 0)), 20 * MTU),
+            1 => (Operation::Write(pair.remote(1, FAR)), 3 * MTU),
+            2 => (Operation::Read(pair.remote(1, 7)), 1),
+            _ => (Operation::FetchAdd { remote: pair.remote(1, 0), add: 1 }, 8),
+        };
+        pair.send(0, SendRequest::new(work, operation).with(pair.sge(0, FAR, length))).unwrap();
+    }
+    let [done, _] = pair.finish();
+    let ends: Vec<_> = done.iter().map(|done| (done.work, done.status)).collect();
+    assert_eq!(ends, (0..20).map(|work| (work, Status::Success)).collect::<Vec<_>>());
+    let mut counter = [0; 8];
+    counter.copy_from_slice(&pair.bytes(1)[..8]);
+    let first: [u8; 8] = std::array::from_fn(|at| (at as u8).wrapping_mul(7).wrapping_add(101));
+    assert_eq!(u64::from_ne_bytes(counter), u64::from_ne_bytes(first) + 5);
+    let opcodes: Vec<_> = from(&wire(&pair), 0).iter().map(|seen| seen.psn).collect();
+    let mut once = opcodes.clone();
+    once.dedup();
+    assert_eq!(opcodes, once, "nothing had to be asked for twice");
+}

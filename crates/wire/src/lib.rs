@@ -69,7 +69,7 @@ pub use pfc::{PRIORITIES, Pause};
 pub use transport::{
     Aeth, AtomicEth, Bth, Deth, Extended, Headers, Layout, NakCode, ParsedHeaders, Reth, Syndrome, pad_length,
 };
-pub use udp::{ROCE_PORT, UDP_PROTOCOL, Udp, udp_source_port};
+pub use udp::{ROCE_PORT, UDP_PROTOCOL, Udp, fill_udp_checksum, udp_source_port};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

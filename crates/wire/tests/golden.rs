@@ -5,8 +5,8 @@ mod common;
 
 use railnet_wire::mad::{CmaHeader, ConnectionMad, MAD_LENGTH, MANAGEMENT_QUEUE_PAIR, Message};
 use railnet_wire::{
-    Frame, HEADROOM, Identification, Network, Opcode, RocePacket, emit_around, icrc, parse_datagram,
-    parse_packet,
+    Frame, HEADROOM, Identification, Network, Opcode, RocePacket, emit_around, fill_udp_checksum, icrc,
+    parse_datagram, parse_packet,
 };
 
 fn each_packet(mut check: impl FnMut(&str, &[u8], RocePacket<'_>)) -> usize {
@@ -61,6 +61,23 @@ fn every_packet_is_built_again_byte_for_byte() {
         let start = emit_around(&mut buffer, packet.ethernet.as_ref(), &packet.network(), &packet.headers);
         assert_eq!(buffer[start..], expected, "{place}");
     });
+}
+
+#[test]
+fn the_udp_checksum_is_the_one_that_the_kernel_filled_in() {
+    let mut filled = 0;
+    each_packet(|place, frame, packet| {
+        let mut ours = frame.to_vec();
+        fill_udp_checksum(&mut ours[14..]).unwrap();
+        let Ok(Frame::Roce(again)) = Frame::parse(&ours) else { panic!("{place} is still RoCE") };
+        assert!(again.icrc.is_good(), "{place}: the ICRC leaves the checksum out");
+        assert_ne!(again.udp.checksum, 0, "{place}");
+        if packet.udp.checksum != 0 {
+            assert_eq!(ours, frame, "{place}");
+            filled += 1;
+        }
+    });
+    assert_eq!(filled, 410);
 }
 
 #[test]

@@ -278,6 +278,9 @@ impl QueuePair {
             self.pace(device, cx, &transmit.headers, length);
         }
         *slot = Some(transmit);
+        if is_last && self.responder.early.is_some() {
+            self.take_held(device, cx);
+        }
         true
     }
 

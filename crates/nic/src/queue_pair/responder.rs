@@ -199,13 +199,13 @@ impl QueuePair {
             device.events.push_back(AsyncEvent::CommunicationEstablished(self.number));
         }
         match self.service {
-            Service::ReliableConnection => self.receive_reliable(device, cx, packet),
+            Service::ReliableConnection => self.receive_in_turn(device, cx, packet),
             Service::UnreliableConnection => self.receive_unreliable(device, cx, packet),
             Service::Datagram => self.receive_datagram(device, cx, packet),
         }
     }
 
-    fn receive_reliable<M: Memory, S: Sink>(
+    pub(super) fn receive_reliable<M: Memory, S: Sink>(
         &mut self,
         device: &mut Device,
         cx: &mut Context<'_, M, S>,

@@ -2,10 +2,13 @@
 
 use std::fmt;
 
-use railnet_wire::{Aeth, Extended, HEADROOM, Headers, Network, Syndrome, emit_around};
+use railnet_wire::{
+    Aeth, Extended, Frame, HEADROOM, Headers, Network, Syndrome, emit_around, fill_udp_checksum,
+};
 
 use super::freedom::Freedom;
 use super::recording::Recorded;
+use crate::config::Behaviour;
 
 /// An answer of the NIC.
 #[derive(Clone, Debug)]
@@ -41,7 +44,7 @@ pub(super) struct Compared {
 }
 
 /// Compares field by field, then the whole frame.
-pub(super) fn compare(recorded: &Recorded, ours: &Answer) -> Compared {
+pub(super) fn compare(recorded: &Recorded, ours: &Answer, behaviour: &Behaviour) -> Compared {
     let mut compared = Compared::default();
     let mut field = |name, recorded: String, ours: String| {
         if recorded != ours {
@@ -80,7 +83,7 @@ pub(super) fn compare(recorded: &Recorded, ours: &Answer) -> Compared {
     field("traffic class", then.traffic_class.to_string(), now.traffic_class.to_string());
     field("hop limit", then.hop_limit.to_string(), now.hop_limit.to_string());
     field("flow label", format!("{:#x}", then.flow_label), format!("{:#x}", now.flow_label));
-    compare_frame(&mut compared, recorded, ours);
+    compare_frame(&mut compared, recorded, ours, behaviour);
     compared
 }
 
@@ -94,7 +97,7 @@ fn compare_payload(field: &mut impl FnMut(&'static str, String, String), then: &
 }
 
 /// With the freedoms taken from the recording, the frames must be the same byte for byte.
-fn compare_frame(compared: &mut Compared, recorded: &Recorded, ours: &Answer) {
+fn compare_frame(compared: &mut Compared, recorded: &Recorded, ours: &Answer, behaviour: &Behaviour) {
     let mut network = ours.network;
     if network.is_ipv4() && network.identification != recorded.network.identification {
         network.identification = recorded.network.identification;
@@ -103,7 +106,15 @@ fn compare_frame(compared: &mut Compared, recorded: &Recorded, ours: &Answer) {
     if recorded.ethernet.is_some() {
         compared.freedoms.push(Freedom::EthernetAddresses);
     }
-    let frame = frame(recorded, &network, ours);
+    let frame = frame(recorded, &network, ours, behaviour);
+    let checksum = |bytes: &[u8]| match Frame::parse(bytes) {
+        Ok(Frame::Roce(packet)) => format!("{:#06x}", packet.udp.checksum),
+        _ => "none".to_owned(),
+    };
+    let (then, now) = (checksum(&recorded.bytes), checksum(&frame));
+    if then != now {
+        compared.differences.push(Difference { field: "UDP checksum", recorded: then, ours: now });
+    }
     if compared.differences.is_empty() && frame != recorded.bytes {
         let at = frame.iter().zip(&recorded.bytes).position(|(now, then)| now != then);
         let at = at.unwrap_or(frame.len().min(recorded.bytes.len()));
@@ -119,11 +130,15 @@ fn compare_frame(compared: &mut Compared, recorded: &Recorded, ours: &Answer) {
     }
 }
 
-fn frame(recorded: &Recorded, network: &Network, ours: &Answer) -> Vec<u8> {
+fn frame(recorded: &Recorded, network: &Network, ours: &Answer, behaviour: &Behaviour) -> Vec<u8> {
     let mut buffer = vec![0; HEADROOM];
     buffer.extend_from_slice(&ours.payload);
     let start = emit_around(&mut buffer, recorded.ethernet.as_ref(), network, &ours.headers);
     buffer.drain(..start);
+    if behaviour.udp_checksum_over_ipv6 && !network.is_ipv4() {
+        let ip = recorded.ethernet.map_or(0, |ethernet| ethernet.length());
+        fill_udp_checksum(&mut buffer[ip..]).expect("IP and UDP headers were just written");
+    }
     buffer
 }
 

@@ -205,7 +205,7 @@ impl<'a> Case<'a> {
                 differences: Vec::new(),
             };
             if let (Some(then), Some((_, now))) = (then, now) {
-                let compared = compare(then, now);
+                let compared = compare(then, now, &self.behaviour);
                 for freedom in compared.freedoms {
                     conversation.freedoms.add(freedom);
                 }
