@@ -7,6 +7,6 @@ mod scenario;
 mod traffic;
 mod written;
 
-pub use run::{FlowResult, LinkResult, Outcome, Run, RunError, graph, run};
-pub use scenario::{Scenario, ScenarioError, Topology};
+pub use run::{FlowResult, LinkResult, Outcome, Run, RunError, run};
+pub use scenario::{Scenario, ScenarioError, Topology, graph};
 pub use traffic::Flow;

@@ -1,0 +1,127 @@
+//! Runs a scenario: makes the fabric, starts the flows, and notes what came of them.
+
+mod error;
+mod outcome;
+mod runner;
+
+use railnet_core::event::Sink;
+use railnet_core::{Component, Span, Time};
+use railnet_fabric::{Network, host_gid};
+use railnet_nic::{Mtu, Nic, NicConfig, PortConfig};
+use railnet_topology::{FabricGraph, Routes};
+
+pub use error::RunError;
+pub use outcome::{FlowResult, LinkResult, Outcome};
+
+use crate::scenario::{Scenario, ScenarioError, graph};
+use crate::traffic::{Flow, flows};
+use outcome::outcome;
+use runner::Runner;
+
+/// When a run is given up that sets no limit itself, in virtual time.
+const LIMIT: Span = Span::from_secs(60);
+/// How far a run goes before it looks whether a flow has failed.
+const STRIDE: Span = Span::from_ms(10);
+
+/// Runs a scenario; events go to `sink`, which comes back with the outcome.
+pub fn run<S: Sink>(scenario: &Scenario, sink: S) -> Result<(Outcome, S), RunError> {
+    Run::new(scenario, sink)?.finish()
+}
+
+/// A run that is under way, for those who want to watch it. It comes to the same outcome in one go and in steps.
+///
+/// ```
+/// use railnet_core::Span;
+/// use railnet_core::event::NoSink;
+/// use railnet_sim::{Run, Scenario};
+///
+/// let scenario = Scenario::parse(
+///     "[fabric]\ntopology = { kind = \"single-switch\", hosts = 4 }\n\
+///      [[traffic]]\nkind = \"all-to-all\"\nbytes = \"64KB\"\n",
+/// )?;
+/// let mut run = Run::new(&scenario, NoSink)?;
+/// while !run.advance(Span::from_us(10)) {
+///     println!("{}: {} flows to go", run.now(), run.unfinished());
+/// }
+/// let (outcome, _) = run.finish()?;
+/// assert_eq!(outcome.flows.len(), 12);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Run<S> {
+    graph: FabricGraph,
+    network: Network<S>,
+    runner: Runner,
+    limit: Span,
+    is_over: bool,
+}
+
+impl<S: Sink> Run<S> {
+    /// Makes the fabric and has every flow ready to start.
+    pub fn new(scenario: &Scenario, sink: S) -> Result<Self, ScenarioError> {
+        let graph = graph(scenario)?;
+        let hosts = graph.hosts.len() as u32;
+        let mut runner = Runner::new(scenario, hosts, flows(scenario, hosts)?)?;
+        let routes = Routes::shortest(&graph);
+        let (rate, control) = (scenario.fabric.link.rate.0, scenario.control());
+        let nic = |host: u32| {
+            let mut config = NicConfig::new(Component(host), scenario.seed, host_gid(host));
+            config.ports = vec![PortConfig { gids: vec![host_gid(host)], rate, mtu: Mtu::Mtu4096 }];
+            config.control = control.clone();
+            config.recovery = scenario.recovery();
+            config.notification_interval = scenario.notification_interval();
+            Nic::new(config)
+        };
+        let (config, framing) = (scenario.switch_config(), scenario.framing());
+        let mut network = Network::new(&graph, routes, config, framing, scenario.seed, sink, nic);
+        runner.set_up(&mut network);
+        let limit = scenario.limit.map_or(LIMIT, |limit| limit.0);
+        Ok(Self { graph, network, runner, limit, is_over: false })
+    }
+
+    /// Goes on for `span` of virtual time; whether the run is over.
+    pub fn advance(&mut self, span: Span) -> bool {
+        let limit = Time::ZERO + self.limit;
+        let until = (self.network.now + span).min(limit);
+        let is_quiet = self.network.run(&mut self.runner, until);
+        self.is_over = is_quiet || until >= limit || self.runner.failure.is_some();
+        self.is_over
+    }
+
+    /// The present.
+    pub fn now(&self) -> Time {
+        self.network.now
+    }
+
+    /// Events handled so far.
+    pub fn events(&self) -> u64 {
+        self.network.events()
+    }
+
+    /// Flows that have not finished, those not yet started included.
+    pub fn unfinished(&self) -> usize {
+        self.runner.unfinished
+    }
+
+    /// All flows.
+    pub fn flows(&self) -> usize {
+        self.runner.flows.len()
+    }
+
+    /// Runs what is left, and says what came of it all.
+    pub fn finish(mut self) -> Result<(Outcome, S), RunError> {
+        while !self.is_over {
+            self.advance(STRIDE);
+        }
+        let Self { graph, mut network, runner, limit, .. } = self;
+        if let Some(failure) = runner.failure {
+            return Err(failure);
+        }
+        if runner.unfinished > 0 {
+            let first = runner.finished.iter().position(|at| !at.is_set()).unwrap_or(0);
+            let Flow { source: from, target: to, .. } = runner.flows[first];
+            let (unfinished, flows) = (runner.unfinished, runner.flows.len());
+            return Err(RunError::Unfinished { unfinished, flows, limit, first: first as u32, from, to });
+        }
+        Ok((outcome(&graph, &mut network, runner), network.sink))
+    }
+}

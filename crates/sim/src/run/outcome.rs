@@ -1,0 +1,91 @@
+//! What came of a run.
+
+use railnet_core::event::Sink;
+use railnet_core::{Rate, Time};
+use railnet_fabric::{ChannelCounters, Network};
+use railnet_topology::{FabricGraph, Vertex};
+
+use super::runner::Runner;
+use crate::traffic::Flow;
+
+/// A flow and when it was under way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FlowResult {
+    /// The flow.
+    pub flow: Flow,
+    /// When its first message was posted.
+    pub started: Time,
+    /// When its last byte had arrived.
+    pub finished: Time,
+}
+
+/// One direction of a link and what it counted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LinkResult {
+    /// The sending end.
+    pub from: String,
+    /// The receiving end.
+    pub to: String,
+    /// Its rate.
+    pub rate: Rate,
+    /// What it counted.
+    pub counters: ChannelCounters,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The flows, as the scenario lists them.
+    pub flows: Vec<FlowResult>,
+    /// Both directions of every link.
+    pub links: Vec<LinkResult>,
+    /// When the last flow had finished.
+    pub completion: Time,
+    /// Data packets times links they went over.
+    pub packet_hops: u64,
+    /// Events handled.
+    pub events: u64,
+    /// Packets sent again by the NICs.
+    pub resent: u64,
+    /// Acknowledgement timeouts.
+    pub timeouts: u64,
+    /// Congestion notifications sent.
+    pub notifications: u64,
+    /// Hosts and switches.
+    pub size: (usize, usize),
+}
+
+pub(super) fn outcome<S: Sink>(graph: &FabricGraph, network: &mut Network<S>, runner: Runner) -> Outcome {
+    let name = |vertex: Vertex| match vertex {
+        Vertex::Host(host) => graph.hosts[host as usize].name.clone(),
+        Vertex::Switch(switch) => graph.switches[switch as usize].name.clone(),
+    };
+    let links = network
+        .channels()
+        .map(|(from, to, rate, counters)| LinkResult {
+            from: name(from),
+            to: name(to),
+            rate,
+            counters: *counters,
+        })
+        .collect();
+    let completion = runner.finished.iter().copied().max().unwrap_or(Time::ZERO);
+    let times = runner.started.into_iter().zip(runner.finished);
+    let flows = runner
+        .flows
+        .into_iter()
+        .zip(times)
+        .map(|(flow, (started, finished))| FlowResult { flow, started, finished })
+        .collect();
+    let (mut resent, mut timeouts, mut notifications) = (0, 0, 0);
+    for host in 0..network.host_count() {
+        let (nic, _) = network.nic(host);
+        let counters = nic.counters();
+        resent += counters.resent;
+        timeouts += counters.timeouts;
+        notifications += counters.notifications_sent;
+    }
+    let (packet_hops, events) = (network.packet_hops(), network.events());
+    let size = (graph.hosts.len(), graph.switches.len());
+    Outcome { flows, links, completion, packet_hops, events, resent, timeouts, notifications, size }
+}

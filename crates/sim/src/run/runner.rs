@@ -1,0 +1,224 @@
+//! What runs on the hosts: connections, messages, and when flows began and ended.
+
+use std::collections::BTreeMap;
+
+use railnet_core::event::Sink;
+use railnet_core::{QueuePairNumber, Time};
+use railnet_fabric::{Application, Network, host_gid};
+use railnet_nic::memory::SpaceId;
+use railnet_nic::{
+    Access, Completion, CompletionQueue, Connection, Key, Mtu, Operation, PostError, ProtectionDomain,
+    QueuePairConfig, ReceiveRequest, Remote, SendRequest, Service, Sge, Status,
+};
+
+use super::RunError;
+use crate::scenario::{Scenario, ScenarioError};
+use crate::traffic::Flow;
+
+/// The longest message that a flow is cut into.
+const MESSAGE_MAX: u64 = 1 << 30;
+/// Messages that may wait in a queue pair, in either direction.
+const QUEUE_DEPTH: u32 = 1 << 15;
+/// Where the memory of every host begins.
+const BASE: u64 = 1 << 32;
+
+struct Endpoint {
+    domain: ProtectionDomain,
+    queue: CompletionQueue,
+    key: Key,
+}
+
+/// The application of a traffic scenario.
+pub(super) struct Runner {
+    hosts: u32,
+    mtu: Mtu,
+    timeout: u8,
+    retry_count: u8,
+    endpoints: Vec<Endpoint>,
+    /// The queue pair of each host towards each other one it talks to; one connection serves both directions.
+    connections: Vec<BTreeMap<u32, QueuePairNumber>>,
+    pub(super) flows: Vec<Flow>,
+    pub(super) started: Vec<Time>,
+    pub(super) finished: Vec<Time>,
+    /// Messages of each flow that have not arrived.
+    left: Vec<u32>,
+    /// Flows that wait for each flow: first of a chain, and the next in it. Flows that wait for nothing are chained
+    /// too where they start at the same moment, so that the calendar holds one call for all of them.
+    waiting: Vec<u32>,
+    next_waiting: Vec<u32>,
+    /// The first of each chain of flows that start at the same moment.
+    starts: Vec<u32>,
+    pub(super) unfinished: usize,
+    pub(super) failure: Option<RunError>,
+}
+
+const NOBODY: u32 = u32::MAX;
+
+impl Runner {
+    pub(super) fn new(scenario: &Scenario, hosts: u32, flows: Vec<Flow>) -> Result<Self, ScenarioError> {
+        let mtu = Mtu::from_bytes(scenario.nic.mtu).ok_or_else(|| ScenarioError::new("no such MTU"))?;
+        let mut waiting = vec![NOBODY; flows.len()];
+        let mut next_waiting = vec![NOBODY; flows.len()];
+        for (index, flow) in flows.iter().enumerate().rev() {
+            if let Some(before) = flow.after {
+                next_waiting[index] = std::mem::replace(&mut waiting[before as usize], index as u32);
+            }
+        }
+        let mut free: Vec<u32> =
+            (0..flows.len() as u32).filter(|index| flows[*index as usize].after.is_none()).collect();
+        free.sort_by_key(|index| (flows[*index as usize].start, *index));
+        let mut starts = Vec::new();
+        for alike in free.chunk_by(|a, b| flows[*a as usize].start == flows[*b as usize].start) {
+            starts.extend(alike.first());
+            for pair in alike.windows(2) {
+                next_waiting[pair[0] as usize] = pair[1];
+            }
+        }
+        let left = flows.iter().map(|flow| flow.bytes.div_ceil(MESSAGE_MAX).max(1) as u32).collect();
+        Ok(Self {
+            hosts,
+            mtu,
+            timeout: scenario.nic.timeout,
+            retry_count: scenario.nic.retry_count,
+            endpoints: Vec::new(),
+            connections: vec![BTreeMap::new(); hosts as usize],
+            started: vec![Time::NEVER; flows.len()],
+            finished: vec![Time::NEVER; flows.len()],
+            left,
+            waiting,
+            next_waiting,
+            starts,
+            unfinished: flows.len(),
+            flows,
+            failure: None,
+        })
+    }
+
+    /// Gives every host memory and a completion queue.
+    pub(super) fn set_up<S: Sink>(&mut self, network: &mut Network<S>) {
+        for host in 0..self.hosts {
+            let space: SpaceId = network.memory.add_ghost(BASE, MESSAGE_MAX);
+            // Borrowed apart: registration looks at the memory, the NIC is changed.
+            let memory = std::mem::take(&mut network.memory);
+            let (nic, _) = network.nic(host);
+            let domain = nic.alloc_pd();
+            let queue = nic.create_cq(1 << 22).expect("the depth is within the NIC's limit");
+            let key = nic
+                .reg_mr(&memory, domain, space, BASE, MESSAGE_MAX, Access::ALL, None)
+                .expect("the memory was just made");
+            network.memory = memory;
+            network.watch(host, queue);
+            self.endpoints.push(Endpoint { domain, queue, key });
+        }
+        for first in &self.starts {
+            network.call_at(self.flows[*first as usize].start, *first);
+        }
+    }
+
+    /// The connection between two hosts, made at its first use: the queue pair of either.
+    fn connection<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        from: u32,
+        to: u32,
+    ) -> (QueuePairNumber, QueuePairNumber) {
+        let known = |near: u32, far: u32| self.connections[near as usize].get(&far).copied();
+        if let (Some(own), Some(other)) = (known(from, to), known(to, from)) {
+            return (own, other);
+        }
+        let ends = [from, to].map(|near| {
+            let endpoint = &self.endpoints[near as usize];
+            let config = QueuePairConfig {
+                send_depth: QUEUE_DEPTH,
+                receive_depth: QUEUE_DEPTH,
+                ..QueuePairConfig::new(Service::ReliableConnection, endpoint.queue)
+            };
+            let (nic, _) = network.nic(near);
+            nic.create_qp(endpoint.domain, &config).expect("the range holds a number for every peer")
+        });
+        for (near, far, own, other) in [(from, to, ends[0], ends[1]), (to, from, ends[1], ends[0])] {
+            self.connections[near as usize].insert(far, own);
+            let connection = Connection {
+                mtu: self.mtu,
+                timeout: self.timeout,
+                retry_count: self.retry_count,
+                ..Connection::to(host_gid(far), other)
+            };
+            let (nic, mut cx) = network.nic(near);
+            for change in connection.transitions() {
+                nic.modify_qp(&mut cx, own, &change).expect("the attributes are those the transition needs");
+            }
+        }
+        (ends[0], ends[1])
+    }
+
+    fn start<S: Sink>(&mut self, network: &mut Network<S>, index: u32) {
+        let flow = self.flows[index as usize];
+        self.started[index as usize] = network.now;
+        if let Err(reason) = self.post(network, index, &flow) {
+            let Flow { source: from, target: to, .. } = flow;
+            self.failure.get_or_insert(RunError::Post { flow: index, from, to, reason });
+        }
+        network.kick(flow.source);
+    }
+
+    fn post<S: Sink>(&mut self, network: &mut Network<S>, index: u32, flow: &Flow) -> Result<(), PostError> {
+        let (from, to) = self.connection(network, flow.source, flow.target);
+        let mut left = flow.bytes;
+        loop {
+            let length = left.min(MESSAGE_MAX) as u32;
+            let (nic, mut cx) = network.nic(flow.target);
+            nic.post_recv(&mut cx, to, ReceiveRequest::new(u64::from(index)))?;
+            let remote = Remote { address: BASE, key: self.endpoints[flow.target as usize].key };
+            let sge = Sge { address: BASE, length, key: self.endpoints[flow.source as usize].key };
+            let operation = Operation::WriteImmediate(remote, index);
+            let request = SendRequest::new(u64::from(index), operation).with(sge).unsignaled();
+            let (nic, mut cx) = network.nic(flow.source);
+            nic.post_send(&mut cx, from, request)?;
+            left -= u64::from(length);
+            if left == 0 {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl<S: Sink> Application<S> for Runner {
+    fn completed(&mut self, network: &mut Network<S>, _host: u32, completion: &Completion) {
+        let index = completion.work as u32;
+        if completion.status != Status::Success {
+            let Flow { source: from, target: to, .. } = self.flows[index as usize];
+            let status = completion.status;
+            self.failure.get_or_insert(RunError::Flow { flow: index, from, to, status });
+            return;
+        }
+        self.left[index as usize] -= 1;
+        if self.left[index as usize] > 0 {
+            return;
+        }
+        self.finished[index as usize] = network.now;
+        self.unfinished -= 1;
+        let mut next = self.waiting[index as usize];
+        while next != NOBODY {
+            let start = self.flows[next as usize].start;
+            if start > network.now {
+                network.call_at(start, next);
+            } else {
+                self.start(network, next);
+            }
+            next = self.next_waiting[next as usize];
+        }
+    }
+
+    fn called(&mut self, network: &mut Network<S>, token: u32) {
+        self.start(network, token);
+        if self.flows[token as usize].after.is_some() {
+            return;
+        }
+        let mut next = self.next_waiting[token as usize];
+        while next != NOBODY {
+            self.start(network, next);
+            next = self.next_waiting[next as usize];
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! What is wrong with a scenario.
+
+use std::ops::Range;
+
+use thiserror::Error;
+
+use crate::locate;
+
+/// What is wrong with a scenario, and where.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("{message}")]
+pub struct ScenarioError {
+    /// What, and what would be right.
+    pub message: String,
+    /// Which bytes of the text, where that is known.
+    pub span: Option<Range<usize>>,
+    /// The key it is about, such as `fabric.link.rate` or `traffic.0.to`; empty where it is about no key in particular.
+    pub key: String,
+}
+
+impl ScenarioError {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), span: None, key: String::new() }
+    }
+
+    /// The same about this key.
+    pub(crate) fn at(mut self, key: &str) -> Self {
+        key.clone_into(&mut self.key);
+        self
+    }
+
+    /// The same about a key of the table at `path`.
+    pub(crate) fn within(mut self, path: &str) -> Self {
+        self.key = if self.key.is_empty() { path.to_owned() } else { format!("{path}.{}", self.key) };
+        self
+    }
+
+    /// The same with its place in the text of the scenario, where its key is written there.
+    #[must_use]
+    pub fn located(mut self, text: &str) -> Self {
+        if self.span.is_none() && !self.key.is_empty() {
+            self.span = locate::key(text, &self.key);
+        }
+        self
+    }
+}

@@ -1,0 +1,118 @@
+//! `[fabric]`: links, routing, and how lengths are counted.
+
+use railnet_core::{Bytes, Rate, Span};
+use railnet_fabric::{Framing, Routing};
+use serde::Deserialize;
+
+use super::switch::SwitchSection;
+use super::{Scenario, ScenarioError, Topology};
+use crate::written::Written;
+
+/// The most that may be on the way on a link.
+const ON_THE_WAY_MAX: Bytes = Bytes(1_000_000_000);
+
+/// `[fabric]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FabricSection {
+    /// Its shape.
+    pub topology: Topology,
+    /// Its links.
+    #[serde(default)]
+    pub link: LinkSection,
+    /// Its switches.
+    #[serde(default)]
+    pub switch: SwitchSection,
+    /// How a switch chooses among equal paths.
+    #[serde(default)]
+    pub routing: RoutingName,
+    /// How a packet's length is counted.
+    #[serde(default)]
+    pub framing: FramingName,
+}
+
+/// `link = { … }`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LinkSection {
+    /// Of every link.
+    pub rate: Written<Rate>,
+    /// One way.
+    pub delay: Written<Span>,
+}
+
+impl Default for LinkSection {
+    fn default() -> Self {
+        Self { rate: Written(Rate::gbps(100)), delay: Written(Span::from_us(1)) }
+    }
+}
+
+impl LinkSection {
+    pub(super) fn check(&self) -> Result<(), ScenarioError> {
+        if self.rate.0 == Rate::ZERO {
+            let message = "a link rate of 0 moves nothing: give `rate` such as \"100Gbps\"";
+            return Err(ScenarioError::new(message).at("rate"));
+        }
+        if self.rate.0.bytes_in(self.delay.0 * 3) > ON_THE_WAY_MAX {
+            let message = format!(
+                "{} of delay at {} hold more than a switch could: three delays' worth may be {ON_THE_WAY_MAX} at most",
+                self.delay.0, self.rate.0
+            );
+            return Err(ScenarioError::new(message).at("delay"));
+        }
+        Ok(())
+    }
+}
+
+/// `routing = "…"`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum RoutingName {
+    /// By a hash of the five-tuple.
+    #[default]
+    Ecmp,
+    /// By a hash, until a connection paused.
+    Flowlet,
+    /// The shortest queue.
+    Adaptive,
+    /// Any, packet by packet.
+    Spray,
+}
+
+/// `framing = "…"`.
+#[derive(Clone, Copy, Debug, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum FramingName {
+    /// To the byte, preamble and gap included.
+    #[default]
+    Ethernet,
+    /// Payload and 64 bytes, as htsim counts.
+    Payload64,
+}
+
+impl RoutingName {
+    /// Whether packets of one connection may overtake each other.
+    pub(super) fn spreads(self) -> bool {
+        self != Self::Ecmp
+    }
+}
+
+impl Scenario {
+    /// How switches choose among equal paths.
+    pub(super) fn routing(&self) -> Routing {
+        match self.fabric.routing {
+            RoutingName::Ecmp => Routing::Ecmp,
+            RoutingName::Flowlet => Routing::Flowlet(Span::from_us(50)),
+            RoutingName::Adaptive => Routing::Adaptive,
+            RoutingName::Spray => Routing::Spray,
+        }
+    }
+
+    /// How lengths are counted.
+    pub fn framing(&self) -> Framing {
+        match self.fabric.framing {
+            FramingName::Ethernet => Framing::ETHERNET,
+            FramingName::Payload64 => Framing::fixed(64),
+        }
+    }
+}

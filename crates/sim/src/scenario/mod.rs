@@ -1,0 +1,71 @@
+//! The scenario file: a fabric, its NICs, and the traffic on it. One file for each section.
+
+mod error;
+mod fabric;
+mod nic;
+mod switch;
+mod topology;
+mod traffic;
+
+use railnet_core::Span;
+use serde::Deserialize;
+
+pub use error::ScenarioError;
+pub use topology::{Topology, graph};
+pub(crate) use traffic::Traffic;
+
+use crate::locate;
+use crate::written::Written;
+use fabric::FabricSection;
+use nic::NicSection;
+
+/// A scenario as written.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// The root of all randomness.
+    #[serde(default = "default_seed")]
+    pub seed: u64,
+    /// The network between the hosts.
+    pub fabric: FabricSection,
+    /// The NICs of the hosts.
+    #[serde(default)]
+    pub nic: NicSection,
+    /// What is sent.
+    #[serde(default)]
+    pub traffic: Vec<Traffic>,
+    /// When to give up, in virtual time.
+    #[serde(default)]
+    pub limit: Option<Written<Span>>,
+}
+
+fn default_seed() -> u64 {
+    1
+}
+
+impl Scenario {
+    /// Reads a scenario.
+    pub fn parse(text: &str) -> Result<Self, ScenarioError> {
+        let scenario: Self = toml::from_str(text).map_err(|error| {
+            let message = error.message().to_owned();
+            let span = error.span().map(|span| locate::narrowed(text, span, &message));
+            ScenarioError { message, span, key: String::new() }
+        })?;
+        scenario.check().map_err(|error| error.located(text))?;
+        Ok(scenario)
+    }
+
+    /// Reads a scenario from what its text holds: for those who change it before it is run.
+    pub fn from_table(table: toml::Table) -> Result<Self, ScenarioError> {
+        let scenario: Self =
+            table.try_into().map_err(|error: toml::de::Error| ScenarioError::new(error.message()))?;
+        scenario.check()?;
+        Ok(scenario)
+    }
+
+    fn check(&self) -> Result<(), ScenarioError> {
+        self.fabric.link.check().map_err(|error| error.within("fabric.link"))?;
+        self.nic.check().map_err(|error| error.within("nic"))?;
+        self.fabric.switch.check().map_err(|error| error.within("fabric.switch"))
+    }
+}

@@ -1,0 +1,151 @@
+//! `fabric.switch`: memory, flow control, marking.
+
+use std::fmt;
+
+use railnet_core::Bytes;
+use railnet_fabric::{FlowControl, Marking, SwitchConfig};
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, MapAccess, Visitor};
+
+use super::{Scenario, ScenarioError};
+use crate::written::Written;
+
+/// The most memory a switch may have.
+const BUFFER_MAX: Bytes = Bytes(1_000_000_000_000);
+/// The most that may be set aside for a port.
+const SET_ASIDE_MAX: Bytes = Bytes(1_000_000_000);
+/// The least memory a switch has that is not told how much.
+const BUFFER_LEAST: Bytes = Bytes(16_000_000);
+
+/// `switch = { … }`.
+#[derive(Clone, Debug, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct SwitchSection {
+    /// All of its packet memory; 32 MB for each 100 Gb/s of a link by default, and 16 MB at least.
+    pub buffer: Option<Written<Bytes>>,
+    /// Guaranteed to each (port, priority).
+    pub reserve: Option<Written<Bytes>>,
+    /// Kept free for each (port, priority) that is paused.
+    pub headroom: Option<Written<Bytes>>,
+    /// `"pfc"`, `"credits"` or `"none"`.
+    pub flow_control: FlowControlName,
+    /// Thresholds of ECN marking, or `false` for none.
+    pub ecn: Option<EcnSection>,
+    /// Forward when the header is there.
+    pub cut_through: bool,
+}
+
+/// `flow_control = "…"`.
+#[derive(Clone, Copy, Debug, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum FlowControlName {
+    /// Pause frames.
+    #[default]
+    Pfc,
+    /// Credits.
+    Credits,
+    /// Nothing: packets are dropped.
+    None,
+}
+
+/// `ecn = { … }` or `ecn = false`.
+#[derive(Clone, Debug)]
+pub enum EcnSection {
+    /// On with thresholds for the rate, or off.
+    Switch(bool),
+    /// Thresholds.
+    Thresholds(EcnThresholds),
+}
+
+/// `ecn = { … }`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EcnThresholds {
+    /// Below this nothing is marked.
+    pub kmin: Written<Bytes>,
+    /// Above this everything is.
+    pub kmax: Written<Bytes>,
+    /// The chance just below `kmax`.
+    pub pmax: f64,
+}
+
+impl<'de> Deserialize<'de> for EcnSection {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(EcnVisitor)
+    }
+}
+
+// By hand, because an untagged enum would answer every mistake with "no variant matches".
+struct EcnVisitor;
+
+impl<'de> Visitor<'de> for EcnVisitor {
+    type Value = EcnSection;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("true, false or { kmin = \"400KB\", kmax = \"1600KB\", pmax = 0.2 }")
+    }
+
+    fn visit_bool<E: serde::de::Error>(self, is_on: bool) -> Result<EcnSection, E> {
+        Ok(EcnSection::Switch(is_on))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<EcnSection, A::Error> {
+        EcnThresholds::deserialize(MapAccessDeserializer::new(map)).map(EcnSection::Thresholds)
+    }
+}
+
+impl SwitchSection {
+    pub(super) fn check(&self) -> Result<(), ScenarioError> {
+        let amounts = [
+            ("buffer", self.buffer, BUFFER_MAX),
+            ("reserve", self.reserve, SET_ASIDE_MAX),
+            ("headroom", self.headroom, SET_ASIDE_MAX),
+        ];
+        for (key, amount, most) in amounts {
+            if let Some(amount) = amount.filter(|amount| amount.0 > most) {
+                let message = format!("{} is more than any switch has: at most {most}", amount.0);
+                return Err(ScenarioError::new(message).at(key));
+            }
+        }
+        if let Some(EcnSection::Thresholds(EcnThresholds { kmin, kmax, pmax })) = &self.ecn
+            && (kmin.0 > kmax.0 || kmax.0 > BUFFER_MAX || !(0.0..=1.0).contains(pmax))
+        {
+            let message = format!("ecn needs kmin ≤ kmax ≤ {BUFFER_MAX}, and pmax between 0 and 1");
+            return Err(ScenarioError::new(message).at("ecn"));
+        }
+        Ok(())
+    }
+}
+
+impl Scenario {
+    /// The configuration of the switches.
+    pub fn switch_config(&self) -> SwitchConfig {
+        let section = &self.fabric.switch;
+        let default = SwitchConfig::default();
+        let rate = self.fabric.link.rate.0;
+        let (marks, marking) = match &section.ecn {
+            None | Some(EcnSection::Switch(true)) => (true, None),
+            Some(EcnSection::Switch(false)) => (false, None),
+            Some(EcnSection::Thresholds(EcnThresholds { kmin, kmax, pmax })) => {
+                (true, Some(Marking { low: kmin.0, high: kmax.0, most: (pmax * 1e6) as u32 }))
+            }
+        };
+        SwitchConfig {
+            // As the HPCC runs have it: 16 MB for each 50 Gb/s, which is a byte for each 3125 bit/s.
+            buffer: section.buffer.map_or(Bytes(rate.as_bps() / 3_125).max(BUFFER_LEAST), |bytes| bytes.0),
+            reserve: section.reserve.map_or(default.reserve, |bytes| bytes.0),
+            headroom: section.headroom.map(|bytes| bytes.0),
+            flow_control: match section.flow_control {
+                FlowControlName::Pfc => FlowControl::Pfc,
+                FlowControlName::Credits => FlowControl::Credits,
+                FlowControlName::None => FlowControl::None,
+            },
+            marks,
+            marking,
+            cut_through: section.cut_through,
+            routing: self.routing(),
+            ..default
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! `[[traffic]]`: what is sent.
+
+use railnet_core::{Bytes, Span};
+use serde::Deserialize;
+
+use crate::written::Written;
+
+/// `[[traffic]]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Traffic {
+    /// Many hosts send to one.
+    Incast {
+        /// The senders, such as "0..15": both ends are meant.
+        from: Written<Hosts>,
+        /// The receiver.
+        to: u32,
+        /// Bytes from each sender.
+        bytes: Written<Bytes>,
+        /// When they start.
+        #[serde(default = "at_once")]
+        start: Written<Span>,
+    },
+    /// Every host sends to one other, and receives from one other, at random.
+    Permutation {
+        /// Bytes of each flow.
+        bytes: Written<Bytes>,
+        /// When they start.
+        #[serde(default = "at_once")]
+        start: Written<Span>,
+    },
+    /// Every host sends to every other.
+    AllToAll {
+        /// Bytes of each flow.
+        bytes: Written<Bytes>,
+        /// When they start.
+        #[serde(default = "at_once")]
+        start: Written<Span>,
+    },
+    /// The traffic of a ring all-reduce: host i sends to i + 1, and a step waits for the one before it.
+    Ring {
+        /// Bytes that are reduced: each step moves the part of one host.
+        bytes: Written<Bytes>,
+        /// Hosts in the ring, from 0 on; all by default.
+        #[serde(default)]
+        hosts: Option<u32>,
+        /// When it starts.
+        #[serde(default = "at_once")]
+        start: Written<Span>,
+    },
+    /// One flow.
+    Flow {
+        /// The sender.
+        from: u32,
+        /// The receiver.
+        to: u32,
+        /// Its bytes.
+        bytes: Written<Bytes>,
+        /// When it starts.
+        #[serde(default = "at_once")]
+        start: Written<Span>,
+    },
+}
+
+fn at_once() -> Written<Span> {
+    Written(Span::ZERO)
+}
+
+/// A range of hosts: "0..15" means 0 to 15, "7" means 7.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hosts {
+    /// The first.
+    pub first: u32,
+    /// The last.
+    pub last: u32,
+}
+
+impl std::str::FromStr for Hosts {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |part: &str| {
+            part.trim().parse::<u32>().map_err(|_| {
+                format!("\"{text}\" names no hosts: write \"0..15\" for hosts 0 to 15, or \"7\" for one")
+            })
+        };
+        let (first, last) = match text.split_once("..") {
+            Some((first, last)) => (number(first)?, number(last)?),
+            None => (number(text)?, number(text)?),
+        };
+        if first > last {
+            return Err(format!("\"{text}\" runs backwards: write \"{last}..{first}\""));
+        }
+        Ok(Self { first, last })
+    }
+}
