@@ -23,8 +23,8 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use crate::event::{Check, Event, PacketId, RetryReason, Sink};
-use crate::id::{Component, QueuePairNumber};
+use crate::event::{Check, Event, PacketId, RetryReason, SentPacket, Sink, SwitchDropReason};
+use crate::id::{Component, Port, QueuePairNumber};
 use crate::random::mix;
 use crate::time::Time;
 
@@ -271,7 +271,55 @@ fn push_event(fold: &mut Fold, event: &Event) {
             fold.push(u64::from(psn.value()));
             fold.push(until.as_ps());
         }
+        Event::PacketStarted { packet, port, bytes } => {
+            push_packet(fold, 15, 0, packet);
+            fold.push(pair(port.0, bytes));
+        }
+        Event::Marked { packet, port, depth } => {
+            push_packet(fold, 16, 0, Some(packet));
+            fold.push(u64::from(port.0));
+            fold.push(depth);
+        }
+        Event::DroppedBySwitch { packet, port, reason } => {
+            push_packet(fold, 17, number_of_drop(reason), Some(packet));
+            fold.push(u64::from(port.0));
+        }
+        Event::PacketLost { packet, port } => {
+            push_packet(fold, 18, 0, packet);
+            fold.push(u64::from(port.0));
+        }
+        Event::PacketCorrupted { packet, port } => {
+            push_packet(fold, 19, 0, packet);
+            fold.push(u64::from(port.0));
+        }
+        Event::Paused { port, priority } => fold.push(at_port(20, priority, port)),
+        Event::Resumed { port, priority } => fold.push(at_port(21, priority, port)),
+        Event::LinkDown { link } => fold.push(numbered(22, link)),
+        Event::LinkUp { link } => fold.push(numbered(23, link)),
+        Event::Rerouted { dead } => fold.push(numbered(24, dead)),
     }
+}
+
+/// Hash an event of a packet on its way: all that identifies the packet, or that it is a pause frame.
+fn push_packet(fold: &mut Fold, number: u16, byte: u8, packet: Option<SentPacket>) {
+    let Some(SentPacket { sender, packet }) = packet else {
+        fold.push(head(number, byte, QueuePairNumber::default()) | 1 << 40);
+        return;
+    };
+    let PacketId { queue_pair, psn, transmission, opcode } = packet;
+    fold.push(head(number, byte, queue_pair));
+    fold.push(pair(psn.value(), u32::from(transmission) << 8 | u32::from(opcode)));
+    fold.push(u64::from(sender.0));
+}
+
+/// The first word of an event of a port: its number, one byte that belongs to it, and the port.
+const fn at_port(number: u16, byte: u8, port: Port) -> u64 {
+    numbered(number, port.0) | (byte as u64) << 32
+}
+
+/// The first word of an event about something that has a number of its own.
+const fn numbered(number: u16, which: u32) -> u64 {
+    (number as u64) << 48 | which as u64
 }
 
 /// The first word of an event: its number, one byte that belongs to it, and its queue pair.
@@ -304,6 +352,13 @@ const fn number_of_reason(reason: RetryReason) -> u8 {
         RetryReason::SequenceNak => 2,
         RetryReason::ResponseLost => 3,
         RetryReason::ReceiverNotReady => 4,
+    }
+}
+
+const fn number_of_drop(reason: SwitchDropReason) -> u8 {
+    match reason {
+        SwitchDropReason::NoMemory => 1,
+        SwitchDropReason::NoRoute => 2,
     }
 }
 

@@ -4,7 +4,7 @@
 //! request. Statistics, captures, traces, the page, tests and the digest are [`Sink`]s of this stream. A sink is a type
 //! parameter: with [`NoSink`] the compiler removes every trace of it.
 
-use crate::id::{Component, Label, QueuePairNumber};
+use crate::id::{Component, Label, Port, QueuePairNumber};
 use crate::psn::Psn;
 use crate::time::Time;
 use crate::units::Rate;
@@ -22,6 +22,15 @@ pub struct PacketId {
     pub transmission: u16,
     /// The opcode byte of its base transport header.
     pub opcode: u8,
+}
+
+/// A packet on its way through a fabric: whose it is, and which. Two NICs may use the same queue pair numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SentPacket {
+    /// The NIC that sent it.
+    pub sender: Component,
+    /// Which of its packets it is.
+    pub packet: PacketId,
 }
 
 /// A check that a NIC makes before it acts on a packet or a work request.
@@ -60,6 +69,25 @@ pub enum RetryReason {
     ResponseLost,
     /// The responder had no receive posted; its wait is over.
     ReceiverNotReady,
+}
+
+/// Why a switch threw a packet away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SwitchDropReason {
+    /// Its share of the memory was full, and so was the headroom.
+    NoMemory,
+    /// No path leads to its target.
+    NoRoute,
+}
+
+impl SwitchDropReason {
+    /// The reason in words.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::NoMemory => "no memory",
+            Self::NoRoute => "no route",
+        }
+    }
 }
 
 /// Something that happened. Lengths are in bytes.
@@ -210,12 +238,88 @@ pub enum Event {
         /// The new rate.
         rate: Rate,
     },
+    /// A packet began to leave by a port: of the NIC that sent it, or of a switch on its way.
+    PacketStarted {
+        /// Which; `None` for a pause frame.
+        packet: Option<SentPacket>,
+        /// The port it leaves by.
+        port: Port,
+        /// Bytes on the wire, all framing counted.
+        bytes: u32,
+    },
+    /// A switch marked a packet as having met congestion: the queue that it joined was long.
+    Marked {
+        /// Which.
+        packet: SentPacket,
+        /// The port it will leave by.
+        port: Port,
+        /// Bytes that waited there before it.
+        depth: u64,
+    },
+    /// A switch threw a packet away.
+    DroppedBySwitch {
+        /// Which.
+        packet: SentPacket,
+        /// The port it came in by.
+        port: Port,
+        /// Why.
+        reason: SwitchDropReason,
+    },
+    /// A packet was lost on the link behind a port.
+    PacketLost {
+        /// Which; `None` for a pause frame.
+        packet: Option<SentPacket>,
+        /// The port it had left by.
+        port: Port,
+    },
+    /// A bit of a packet was flipped on the link behind a port.
+    PacketCorrupted {
+        /// Which; `None` for a pause frame, which its receiver throws away.
+        packet: Option<SentPacket>,
+        /// The port it had left by.
+        port: Port,
+    },
+    /// The other end of a link told this one to stop sending packets of a priority.
+    Paused {
+        /// The port that stops.
+        port: Port,
+        /// Of which priority.
+        priority: u8,
+    },
+    /// A port may send packets of a priority again: it was told so, or the pause ran out.
+    Resumed {
+        /// The port that goes on.
+        port: Port,
+        /// With which priority.
+        priority: u8,
+    },
+    /// A link stopped carrying anything.
+    LinkDown {
+        /// Which, by its number in the fabric.
+        link: u32,
+    },
+    /// A link works again.
+    LinkUp {
+        /// Which, by its number in the fabric.
+        link: u32,
+    },
+    /// Switches learned which links work, and route accordingly.
+    Rerouted {
+        /// Links that do not.
+        dead: u32,
+    },
 }
 
 impl Event {
-    /// Whether this is a step inside a NIC that follows from the packets and the work around it.
+    /// Whether this is a step inside a NIC, or of a packet through the fabric, that follows from the events around it.
     pub const fn is_detail(&self) -> bool {
-        matches!(self, Self::Checked { .. } | Self::DataPlaced { .. } | Self::DataGathered { .. })
+        matches!(
+            self,
+            Self::Checked { .. }
+                | Self::DataPlaced { .. }
+                | Self::DataGathered { .. }
+                | Self::PacketStarted { .. }
+        )
     }
 }
 
@@ -224,7 +328,7 @@ pub trait Sink {
     /// Whether events need to be made at all. Code that builds them sits behind this constant.
     const ENABLED: bool = true;
 
-    /// Whether the steps inside a NIC are wanted too ([`Event::is_detail`]): there are many for each packet.
+    /// Whether small steps are wanted too ([`Event::is_detail`]): there are many for each packet.
     const DETAIL: bool = true;
 
     /// Take in what happened at `at` in `source`.

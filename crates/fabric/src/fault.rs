@@ -1,6 +1,6 @@
 //! What goes wrong, and when.
 
-use railnet_core::event::Sink;
+use railnet_core::event::{Event, Sink};
 use railnet_core::{Psn, Span, Time};
 use railnet_topology::{Routes, Vertex};
 
@@ -106,6 +106,7 @@ impl<S: Sink> Network<S> {
     fn set_link(&mut self, link: u32, down: bool, detection: Span) {
         self.faults.dead.resize(self.link_count(), false);
         self.faults.dead[link as usize] = down;
+        self.note_environment(&if down { Event::LinkDown { link } } else { Event::LinkUp { link } });
         for channel in channels_of(link) {
             self.channel_mut(channel).is_down = down;
             if !down {
@@ -119,6 +120,8 @@ impl<S: Sink> Network<S> {
     pub(crate) fn reroute(&mut self) {
         let routes = Routes::without(&self.graph, &self.faults.dead);
         self.set_routes(routes);
+        let dead = self.faults.dead.iter().filter(|is_dead| **is_dead).count() as u32;
+        self.note_environment(&Event::Rerouted { dead });
     }
 
     /// Whether a packet that leaves now is lost, or damaged, on its way.
@@ -129,6 +132,7 @@ impl<S: Sink> Network<S> {
         }
         if corruption > 0 && self.dice.chance(corruption) {
             self.damage(packet);
+            self.note_corrupted(egress, packet);
         }
         if self.faults.named.is_empty() {
             return false;

@@ -6,10 +6,13 @@ mod channel;
 mod config;
 mod fault;
 mod network;
+mod note;
 mod packet;
 mod pause;
 mod stuck;
 mod switch;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use calendar::{Calendar, Sequences};
 pub use channel::ChannelCounters;

@@ -2,8 +2,8 @@
 
 use std::net::Ipv4Addr;
 
-use railnet_core::event::Sink;
-use railnet_core::{Component, Psn, Random, Time};
+use railnet_core::event::{Sink, SwitchDropReason};
+use railnet_core::{Psn, Random, Time};
 use railnet_nic::memory::Segments;
 use railnet_nic::{
     Completion, CompletionQueue, Context, Inbound, Nic, OutboundPayload, Payload, Priorities, Transmit,
@@ -111,7 +111,7 @@ pub fn host_gid(host: u32) -> Gid {
 }
 
 /// The host of an address that [`host_gid`] made.
-fn host_of(gid: Gid) -> u32 {
+pub(crate) fn host_of(gid: Gid) -> u32 {
     let bytes = gid.0;
     u32::from_be_bytes([0, bytes[13], bytes[14], bytes[15]]).wrapping_sub(1)
 }
@@ -290,18 +290,13 @@ impl<S: Sink> Network<S> {
 
     #[inline]
     pub(crate) fn schedule(&mut self, at: Time, rank: u8, by: Vertex, event: Event) {
-        let component = match by {
-            Vertex::Host(host) => Component(host),
-            Vertex::Switch(switch) => Component(self.hosts.len() as u32 + switch),
-        };
-        let order = self.sequences.order(at, rank, component);
+        let order = self.sequences.order(at, rank, self.component(by));
         self.calendar.push(&order, event);
     }
 
     fn arrive(&mut self, channel: u32, packet: PacketIndex) {
         if self.channels[channel as usize].is_down {
-            self.channels[channel as usize].counters.losses += 1;
-            self.packets.release(packet);
+            self.lose(channel, packet);
             return;
         }
         let (to, reverse) = (self.channels[channel as usize].to, self.channels[channel as usize].reverse);
@@ -437,12 +432,19 @@ impl<S: Sink> Network<S> {
             _ => takes,
         };
         let (at, from) = (self.now + until_there + channel.delay, channel.from);
+        self.note_started(egress, packet, bytes);
         if cut || (faulty || !self.faults.named.is_empty()) && self.meets_fault(egress, packet) {
-            self.channels[egress as usize].counters.losses += 1;
-            self.packets.release(packet);
+            self.lose(egress, packet);
             return;
         }
         self.schedule(at, rank::ARRIVE, from, Event::Arrive { channel: egress, packet });
+    }
+
+    /// A packet does not come out of its channel.
+    fn lose(&mut self, channel: u32, packet: PacketIndex) {
+        self.note_lost(channel, packet);
+        self.channels[channel as usize].counters.losses += 1;
+        self.packets.release(packet);
     }
 
     #[inline]
@@ -472,7 +474,7 @@ impl<S: Sink> Network<S> {
         let priority = usize::from(facts.priority & 7);
         let ports = self.routes.next_hops(switch, facts.target);
         if ports.is_empty() {
-            self.drop_packet(ingress, packet);
+            self.drop_packet(ingress, packet, SwitchDropReason::NoRoute);
             return;
         }
         let (channels, now) = (&self.channels, self.now);
@@ -483,7 +485,7 @@ impl<S: Sink> Network<S> {
         if self.config.flow_control != FlowControl::Credits {
             let admission = state.admit(&mut self.channels[ingress as usize], priority, facts.bytes);
             if admission == Admission::Dropped {
-                self.drop_packet(ingress, packet);
+                self.drop_packet(ingress, packet, SwitchDropReason::NoMemory);
                 return;
             }
             self.check_stop(switch, ingress, priority);
@@ -491,7 +493,8 @@ impl<S: Sink> Network<S> {
         self.enqueue(switch, egress, packet, priority);
     }
 
-    fn drop_packet(&mut self, ingress: u32, packet: PacketIndex) {
+    fn drop_packet(&mut self, ingress: u32, packet: PacketIndex, reason: SwitchDropReason) {
+        self.note_dropped(ingress, packet, reason);
         self.channels[ingress as usize].counters.drops += 1;
         self.packets.release(packet);
     }
@@ -507,8 +510,10 @@ impl<S: Sink> Network<S> {
             if is_marked(&self.marking[egress as usize], depth, dice) {
                 facts.marked = true;
                 channel.counters.marks += 1;
+                self.note_marked(egress, packet, depth);
             }
         }
+        let channel = &mut self.channels[egress as usize];
         channel.queues[priority].push(&mut self.packets, packet);
         channel.occupied |= 1 << priority;
         channel.counters.queue_max = channel.counters.queue_max.max(channel.queues[priority].bytes);
@@ -605,10 +610,6 @@ impl<S: Sink> Network<S> {
 
     pub(crate) fn set_routes(&mut self, routes: Routes) {
         self.routes = routes;
-    }
-
-    fn environment(&self) -> Component {
-        Component((self.hosts.len() + self.switches.len()) as u32)
     }
 
     pub(crate) fn plan_fault(&mut self, at: Time, index: u32) {

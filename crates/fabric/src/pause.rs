@@ -70,9 +70,10 @@ impl<S: Sink> Network<S> {
         for priority in (0..8).filter(|priority| priorities & 1 << priority != 0) {
             channel.pause_until[priority] = until;
         }
-        let from = channel.from;
+        let (from, before) = (channel.from, channel.paused);
         let paused = if quanta > 0 { channel.paused | priorities } else { channel.paused & !priorities };
         channel.set_paused(now, paused);
+        self.note_pauses(egress, before);
         if quanta > 0 {
             self.schedule(until, rank::PAUSE, from, Event::PauseEnd { channel: egress });
         } else {
@@ -85,9 +86,10 @@ impl<S: Sink> Network<S> {
         let channel = &mut self.channels[egress as usize];
         let over = (0..8).filter(|&priority| channel.pause_until[priority] <= now);
         let over = over.fold(0u8, |bits, priority| bits | 1 << priority);
-        let paused = channel.paused & !over;
-        if paused != channel.paused {
+        let (before, paused) = (channel.paused, channel.paused & !over);
+        if paused != before {
             channel.set_paused(now, paused);
+            self.note_pauses(egress, before);
             self.resume(egress);
         }
     }

@@ -47,9 +47,25 @@ fn events_with(f: impl Fn(u32) -> u64) -> Vec<Event> {
 /// Events that came after the digest was pinned.
 fn later_events_with(f: impl Fn(u32) -> u64) -> Vec<Event> {
     let (queue_pair, psn) = (QueuePairNumber::new(f(0) as u32), Psn::new(f(1) as u32));
+    let id = PacketId { queue_pair, psn, transmission: f(2) as u16, opcode: f(3) as u8 };
+    let packet = SentPacket { sender: Component(f(4) as u32), packet: id };
+    let port = Port(f(5) as u32);
     vec![
         Event::DataGathered { queue_pair, psn, address: f(2), length: f(3) as u32 },
         Event::ReceiverWait { queue_pair, psn, until: Time::from_ps(f(2)) },
+        Event::PacketStarted { packet: Some(packet), port, bytes: f(6) as u32 },
+        Event::Marked { packet, port, depth: f(6) },
+        Event::DroppedBySwitch { packet, port, reason: SwitchDropReason::NoMemory },
+        Event::DroppedBySwitch { packet, port, reason: SwitchDropReason::NoRoute },
+        Event::PacketLost { packet: Some(packet), port },
+        Event::PacketLost { packet: None, port },
+        Event::PacketCorrupted { packet: Some(packet), port },
+        Event::PacketCorrupted { packet: None, port },
+        Event::Paused { port, priority: f(6) as u8 },
+        Event::Resumed { port, priority: f(6) as u8 },
+        Event::LinkDown { link: f(0) as u32 },
+        Event::LinkUp { link: f(0) as u32 },
+        Event::Rerouted { dead: f(0) as u32 },
     ]
 }
 

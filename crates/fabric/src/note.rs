@@ -1,0 +1,116 @@
+//! What the fabric tells those who watch.
+//!
+//! A host's port speaks as the host's component, a switch's as the switch's, and what befalls the network as a whole as
+//! one more component after all of them. Without a sink nothing of this is left in the program.
+
+use railnet_core::event::{Event, SentPacket, Sink, SwitchDropReason};
+use railnet_core::{Component, Port};
+use railnet_topology::Vertex;
+
+use crate::network::{Network, host_of};
+use crate::packet::PacketIndex;
+
+impl<S: Sink> Network<S> {
+    /// The component of the digest that a host or switch is: hosts first, then switches.
+    pub fn component(&self, vertex: Vertex) -> Component {
+        match vertex {
+            Vertex::Host(host) => Component(host),
+            Vertex::Switch(switch) => Component(self.hosts.len() as u32 + switch),
+        }
+    }
+
+    /// The component that stands for the network as a whole: link failures and changes of routes are its events.
+    pub fn environment(&self) -> Component {
+        Component((self.hosts.len() + self.switches.len()) as u32)
+    }
+
+    /// The port that a channel leaves its sender by.
+    pub(crate) fn port_of(&self, channel: u32) -> Port {
+        let link = &self.graph.links[channel as usize / 2];
+        Port(u32::from(link.ends[channel as usize % 2].port))
+    }
+
+    /// Whose packet this is; nothing for a pause frame.
+    pub(crate) fn name_of(&self, packet: PacketIndex) -> Option<SentPacket> {
+        if self.packets.facts[packet as usize].is_pause {
+            return None;
+        }
+        let contents = self.packets.contents[packet as usize].as_ref()?;
+        Some(SentPacket { sender: Component(host_of(contents.network.source)), packet: contents.packet })
+    }
+
+    #[inline]
+    pub(crate) fn note_started(&mut self, egress: u32, packet: PacketIndex, bytes: u32) {
+        if S::ENABLED && S::DETAIL {
+            let (packet, port) = (self.name_of(packet), self.port_of(egress));
+            self.note_at_sender(egress, &Event::PacketStarted { packet, port, bytes });
+        }
+    }
+
+    #[inline]
+    pub(crate) fn note_marked(&mut self, egress: u32, packet: PacketIndex, depth: u64) {
+        if S::ENABLED
+            && let Some(packet) = self.name_of(packet)
+        {
+            let port = self.port_of(egress);
+            self.note_at_sender(egress, &Event::Marked { packet, port, depth });
+        }
+    }
+
+    #[inline]
+    pub(crate) fn note_dropped(&mut self, ingress: u32, packet: PacketIndex, reason: SwitchDropReason) {
+        if S::ENABLED
+            && let Some(packet) = self.name_of(packet)
+        {
+            // The switch is the sender of the other direction, by the same port.
+            let back = self.channels[ingress as usize].reverse;
+            let port = self.port_of(back);
+            self.note_at_sender(back, &Event::DroppedBySwitch { packet, port, reason });
+        }
+    }
+
+    #[inline]
+    pub(crate) fn note_lost(&mut self, egress: u32, packet: PacketIndex) {
+        if S::ENABLED {
+            let (packet, port) = (self.name_of(packet), self.port_of(egress));
+            self.note_at_sender(egress, &Event::PacketLost { packet, port });
+        }
+    }
+
+    #[inline]
+    pub(crate) fn note_corrupted(&mut self, egress: u32, packet: PacketIndex) {
+        if S::ENABLED {
+            let (packet, port) = (self.name_of(packet), self.port_of(egress));
+            self.note_at_sender(egress, &Event::PacketCorrupted { packet, port });
+        }
+    }
+
+    /// The priorities of a channel that are paused were `before`: tells which stopped and which go on.
+    #[inline]
+    pub(crate) fn note_pauses(&mut self, egress: u32, before: u8) {
+        let after = self.channels[egress as usize].paused;
+        if S::ENABLED && before != after {
+            let port = self.port_of(egress);
+            for priority in (0..8).filter(|priority| (before ^ after) >> priority & 1 != 0) {
+                let event = match after >> priority & 1 {
+                    0 => Event::Resumed { port, priority },
+                    _ => Event::Paused { port, priority },
+                };
+                self.note_at_sender(egress, &event);
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn note_environment(&mut self, event: &Event) {
+        if S::ENABLED {
+            let component = self.environment();
+            self.sink.record(self.now, component, event);
+        }
+    }
+
+    fn note_at_sender(&mut self, egress: u32, event: &Event) {
+        let component = self.component(self.channels[egress as usize].from);
+        self.sink.record(self.now, component, event);
+    }
+}
