@@ -15,6 +15,7 @@ use crate::calendar::{Calendar, Sequences};
 use crate::channel::{Channel, ChannelCounters};
 use crate::config::{FlowControl, Framing, Marking, SwitchConfig};
 use crate::fault::Faults;
+use crate::lane::Lanes;
 use crate::packet::{Facts, NO_PACKET, PacketIndex, Packets};
 use crate::switch::{Admission, Switch, mix};
 
@@ -40,6 +41,8 @@ pub(crate) enum Event {
     Fault { index: u32 },
     /// Switches learn which links work.
     Reroute,
+    /// A slice has passed a lane of its host.
+    Slice { slice: u32 },
     /// Room at the far end of a channel is told to its near end.
     Credit { channel: u32, priority: u8, bytes: u32 },
 }
@@ -61,6 +64,9 @@ pub trait Application<S> {
 
     /// A time asked for with [`Network::call_at`] has come.
     fn called(&mut self, network: &mut Network<S>, token: u32);
+
+    /// A slice handed to [`Network::carry`] is there. Applications that know nothing of the inside of hosts never hear it.
+    fn carried(&mut self, _network: &mut Network<S>, _token: u32) {}
 }
 
 #[derive(Debug)]
@@ -99,6 +105,7 @@ pub struct Network<S> {
     pub(crate) buffer: Vec<u8>,
     pub(crate) graph: FabricGraph,
     pub(crate) faults: Faults,
+    pub(crate) lanes: Lanes,
     /// The dice of faults.
     pub(crate) dice: Random,
     pub(crate) events: u64,
@@ -197,6 +204,7 @@ impl<S: Sink> Network<S> {
             buffer: Vec::new(),
             graph: graph.clone(),
             faults: Faults::default(),
+            lanes: Lanes::default(),
             dice: Random::stream(seed, "faults", 0),
             events: 0,
         }
@@ -262,6 +270,7 @@ impl<S: Sink> Network<S> {
                 Event::PauseEnd { channel } => self.pause_end(channel),
                 Event::PauseAgain { channel, priority } => self.pause_again(channel, priority),
                 Event::Credit { channel, priority, bytes } => self.take_credit(channel, priority, bytes),
+                Event::Slice { slice } => self.slice_passed(application, slice),
                 Event::Fault { index } => self.strike(index),
                 Event::Reroute => self.reroute(),
             }

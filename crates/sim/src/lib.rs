@@ -7,6 +7,6 @@ mod scenario;
 mod traffic;
 mod written;
 
-pub use run::{FlowResult, LinkResult, Outcome, Run, RunError, run};
+pub use run::{FlowResult, LaneResult, LinkResult, Outcome, Run, RunError, run};
 pub use scenario::{Scenario, ScenarioError, Topology, graph};
 pub use traffic::Flow;

@@ -59,6 +59,8 @@ fn every_key_has_a_row_and_every_row_is_a_key() {
     documented(&sections, "fabric.switch", &fabric("switch = { nonsense = 1 }\n"));
     documented(&sections, "fabric.switch.ecn", &fabric("switch = { ecn = { nonsense = 1 } }\n"));
     documented(&sections, "[nic]", &fabric("[nic]\nnonsense = 1\n"));
+    documented(&sections, "[cluster]", &fabric("[cluster]\nnonsense = 1\n"));
+    documented(&sections, "cluster.tcp", &fabric("[cluster]\ntcp = { nonsense = 1 }\n"));
     for kind in expected("[fabric]\ntopology = { kind = \"nonsense\" }\n") {
         let text = format!("[fabric]\ntopology = {{ kind = \"{kind}\", nonsense = 1 }}\n");
         documented(&sections, &format!("kind {kind}"), &text);

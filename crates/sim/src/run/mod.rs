@@ -1,8 +1,10 @@
 //! Runs a scenario: makes the fabric, starts the flows, and notes what came of them.
 
 mod error;
+mod inside;
 mod outcome;
 mod runner;
+mod server;
 
 use railnet_core::event::Sink;
 use railnet_core::{Component, Span, Time};
@@ -11,10 +13,12 @@ use railnet_nic::{Mtu, Nic, NicConfig, PortConfig};
 use railnet_topology::{FabricGraph, Routes};
 
 pub use error::RunError;
+pub use inside::LaneResult;
 pub use outcome::{FlowResult, LinkResult, Outcome};
 
 use crate::scenario::{Scenario, ScenarioError, graph};
 use crate::traffic::{Flow, flows};
+use inside::Inside;
 use outcome::outcome;
 use runner::Runner;
 
@@ -60,7 +64,8 @@ impl<S: Sink> Run<S> {
     pub fn new(scenario: &Scenario, sink: S) -> Result<Self, ScenarioError> {
         let graph = graph(scenario)?;
         let hosts = graph.hosts.len() as u32;
-        let mut runner = Runner::new(scenario, hosts, flows(scenario, hosts)?)?;
+        let endpoints = scenario.endpoints(hosts)?;
+        let mut runner = Runner::new(scenario, hosts, flows(scenario, endpoints)?)?;
         let routes = Routes::shortest(&graph);
         let (rate, control) = (scenario.fabric.link.rate.0, scenario.control());
         let nic = |host: u32| {
@@ -73,7 +78,11 @@ impl<S: Sink> Run<S> {
         };
         let (config, framing) = (scenario.switch_config(), scenario.framing());
         let mut network = Network::new(&graph, routes, config, framing, scenario.seed, sink, nic);
-        runner.set_up(&mut network);
+        let inside = scenario
+            .cluster
+            .as_ref()
+            .map(|section| Inside::new(&mut network, scenario, section, (hosts, endpoints), &runner.flows));
+        runner.set_up(&mut network, inside);
         let limit = scenario.limit.map_or(LIMIT, |limit| limit.0);
         Ok(Self { graph, network, runner, limit, is_over: false })
     }

@@ -5,6 +5,7 @@ use railnet_core::{Rate, Time};
 use railnet_fabric::{ChannelCounters, Network};
 use railnet_topology::{FabricGraph, Vertex};
 
+use super::inside::LaneResult;
 use super::runner::Runner;
 use crate::traffic::Flow;
 
@@ -53,6 +54,8 @@ pub struct Outcome {
     pub notifications: u64,
     /// Hosts and switches.
     pub size: (usize, usize),
+    /// What moved inside the servers; empty where the scenario has none.
+    pub lanes: Vec<LaneResult>,
 }
 
 pub(super) fn outcome<S: Sink>(graph: &FabricGraph, network: &mut Network<S>, runner: Runner) -> Outcome {
@@ -69,6 +72,7 @@ pub(super) fn outcome<S: Sink>(graph: &FabricGraph, network: &mut Network<S>, ru
             counters: *counters,
         })
         .collect();
+    let lanes = runner.inside.as_ref().map_or_else(Vec::new, |inside| inside.lanes(network));
     let completion = runner.finished.iter().copied().max().unwrap_or(Time::ZERO);
     let times = runner.started.into_iter().zip(runner.finished);
     let flows = runner
@@ -87,5 +91,5 @@ pub(super) fn outcome<S: Sink>(graph: &FabricGraph, network: &mut Network<S>, ru
     }
     let (packet_hops, events) = (network.packet_hops(), network.events());
     let size = (graph.hosts.len(), graph.switches.len());
-    Outcome { flows, links, completion, packet_hops, events, resent, timeouts, notifications, size }
+    Outcome { flows, links, completion, packet_hops, events, resent, timeouts, notifications, size, lanes }
 }

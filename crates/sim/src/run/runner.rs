@@ -12,6 +12,7 @@ use railnet_nic::{
 };
 
 use super::RunError;
+use super::inside::Inside;
 use crate::scenario::{Scenario, ScenarioError};
 use crate::traffic::Flow;
 
@@ -50,6 +51,8 @@ pub(super) struct Runner {
     starts: Vec<u32>,
     pub(super) unfinished: usize,
     pub(super) failure: Option<RunError>,
+    /// The servers behind the ports, where the scenario has any.
+    pub(super) inside: Option<Inside>,
 }
 
 const NOBODY: u32 = u32::MAX;
@@ -91,11 +94,16 @@ impl Runner {
             unfinished: flows.len(),
             flows,
             failure: None,
+            inside: None,
         })
     }
 
-    /// Gives every host memory and a completion queue.
-    pub(super) fn set_up<S: Sink>(&mut self, network: &mut Network<S>) {
+    /// Gives every host memory and a completion queue, and has the flows start.
+    pub(super) fn set_up<S: Sink>(&mut self, network: &mut Network<S>, inside: Option<Inside>) {
+        if let Some(inside) = inside {
+            self.left = self.flows.iter().map(|flow| inside.slices(flow)).collect();
+            self.inside = Some(inside);
+        }
         for host in 0..self.hosts {
             let space: SpaceId = network.memory.add_ghost(BASE, MESSAGE_MAX);
             // Borrowed apart: registration looks at the memory, the NIC is changed.
@@ -155,43 +163,62 @@ impl Runner {
     fn start<S: Sink>(&mut self, network: &mut Network<S>, index: u32) {
         let flow = self.flows[index as usize];
         self.started[index as usize] = network.now;
-        if let Err(reason) = self.post(network, index, &flow) {
-            let Flow { source: from, target: to, .. } = flow;
-            self.failure.get_or_insert(RunError::Post { flow: index, from, to, reason });
-        }
-        network.kick(flow.source);
+        let result = match self.inside {
+            Some(_) => self.read_slices(network, index),
+            None => self.post(network, index, &flow),
+        };
+        self.note_failure(index, result);
     }
 
+    fn note_failure(&mut self, index: u32, result: Result<(), PostError>) {
+        if let Err(reason) = result {
+            let Flow { source: from, target: to, .. } = self.flows[index as usize];
+            self.failure.get_or_insert(RunError::Post { flow: index, from, to, reason });
+        }
+    }
+
+    /// Hands all messages of a flow to its NIC.
     fn post<S: Sink>(&mut self, network: &mut Network<S>, index: u32, flow: &Flow) -> Result<(), PostError> {
-        let (from, to) = self.connection(network, flow.source, flow.target);
         let mut left = flow.bytes;
         loop {
             let length = left.min(MESSAGE_MAX) as u32;
-            let (nic, mut cx) = network.nic(flow.target);
-            nic.post_recv(&mut cx, to, ReceiveRequest::new(u64::from(index)))?;
-            let remote = Remote { address: BASE, key: self.endpoints[flow.target as usize].key };
-            let sge = Sge { address: BASE, length, key: self.endpoints[flow.source as usize].key };
-            let operation = Operation::WriteImmediate(remote, index);
-            let request = SendRequest::new(u64::from(index), operation).with(sge).unsignaled();
-            let (nic, mut cx) = network.nic(flow.source);
-            nic.post_send(&mut cx, from, request)?;
+            self.post_message(network, index, [flow.source, flow.target], length, index)?;
             left -= u64::from(length);
             if left == 0 {
-                return Ok(());
+                break;
             }
         }
+        network.kick(flow.source);
+        Ok(())
     }
-}
 
-impl<S: Sink> Application<S> for Runner {
-    fn completed(&mut self, network: &mut Network<S>, _host: u32, completion: &Completion) {
-        let index = completion.work as u32;
-        if completion.status != Status::Success {
-            let Flow { source: from, target: to, .. } = self.flows[index as usize];
-            let status = completion.status;
-            self.failure.get_or_insert(RunError::Flow { flow: index, from, to, status });
-            return;
-        }
+    /// Hands a message to the NIC of the first port, for the second.
+    pub(super) fn post_message<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        index: u32,
+        [source, target]: [u32; 2],
+        length: u32,
+        immediate: u32,
+    ) -> Result<(), PostError> {
+        let (from, to) = self.connection(network, source, target);
+        let (nic, mut cx) = network.nic(target);
+        nic.post_recv(&mut cx, to, ReceiveRequest::new(u64::from(index)))?;
+        let remote = Remote { address: BASE, key: self.endpoints[target as usize].key };
+        let sge = Sge { address: BASE, length, key: self.endpoints[source as usize].key };
+        let operation = Operation::WriteImmediate(remote, immediate);
+        let request = SendRequest::new(u64::from(index), operation).with(sge).unsignaled();
+        let (nic, mut cx) = network.nic(source);
+        nic.post_send(&mut cx, from, request)
+    }
+
+    /// The port of the fabric that a sender or receiver uses.
+    pub(super) fn port(&self, endpoint: u32) -> u32 {
+        self.inside.as_ref().map_or(endpoint, |inside| inside.port(endpoint))
+    }
+
+    /// One of the messages of a flow is there; with the last one those start that wait for it.
+    pub(super) fn arrived<S: Sink>(&mut self, network: &mut Network<S>, index: u32) {
         self.left[index as usize] -= 1;
         if self.left[index as usize] > 0 {
             return;
@@ -208,6 +235,30 @@ impl<S: Sink> Application<S> for Runner {
             }
             next = self.next_waiting[next as usize];
         }
+    }
+}
+
+impl<S: Sink> Application<S> for Runner {
+    fn completed(&mut self, network: &mut Network<S>, _host: u32, completion: &Completion) {
+        let index = completion.work as u32;
+        if completion.status != Status::Success {
+            let Flow { source: from, target: to, .. } = self.flows[index as usize];
+            let status = completion.status;
+            self.failure.get_or_insert(RunError::Flow { flow: index, from, to, status });
+            return;
+        }
+        if self.inside.is_some() {
+            let result = self.slice_received(network, completion);
+            self.note_failure(index, result);
+        } else {
+            self.arrived(network, index);
+        }
+    }
+
+    fn carried(&mut self, network: &mut Network<S>, token: u32) {
+        let index = self.inside.as_ref().map_or(0, |inside| inside.flow_of(token));
+        let result = self.slice_carried(network, token);
+        self.note_failure(index, result);
     }
 
     fn called(&mut self, network: &mut Network<S>, token: u32) {

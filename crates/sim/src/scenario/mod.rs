@@ -1,5 +1,6 @@
 //! The scenario file: a fabric, its NICs, and the traffic on it. One file for each section.
 
+mod cluster;
 mod error;
 mod fabric;
 mod nic;
@@ -10,6 +11,7 @@ mod traffic;
 use railnet_core::Span;
 use serde::Deserialize;
 
+pub(crate) use cluster::{ClusterSection, TransportName};
 pub use error::ScenarioError;
 pub use topology::{Topology, graph};
 pub(crate) use traffic::Traffic;
@@ -31,6 +33,9 @@ pub struct Scenario {
     /// The NICs of the hosts.
     #[serde(default)]
     pub nic: NicSection,
+    /// What is behind the NICs; by default the data lies there.
+    #[serde(default)]
+    pub cluster: Option<ClusterSection>,
     /// What is sent.
     #[serde(default)]
     pub traffic: Vec<Traffic>,
@@ -66,6 +71,9 @@ impl Scenario {
     fn check(&self) -> Result<(), ScenarioError> {
         self.fabric.link.check().map_err(|error| error.within("fabric.link"))?;
         self.nic.check().map_err(|error| error.within("nic"))?;
+        if let Some(cluster) = &self.cluster {
+            cluster.check().map_err(|error| error.within("cluster"))?;
+        }
         self.fabric.switch.check().map_err(|error| error.within("fabric.switch"))
     }
 }

@@ -1,0 +1,247 @@
+//! From the description of a server to the ways on which its data moves: GPU to NIC and back, GPU to GPU.
+
+use std::collections::BTreeMap;
+
+use railnet_core::Span;
+use railnet_core::event::Sink;
+use railnet_fabric::{Lane, Network, Stop, Way};
+use railnet_topology::host::{DeviceId, DeviceKind, Host, PathType};
+
+use crate::scenario::{ClusterSection, TransportName};
+
+/// How long a slice takes to cross a bridge inside a server, besides its bytes: about what a PCIe switch adds.
+const BRIDGE_DELAY: Span = Span::from_ns(150);
+
+/// The ways of one endpoint. Where the kernel carries data there is one for each core.
+#[derive(Clone, Debug, Default)]
+pub(super) struct EndpointWays {
+    /// The port of the fabric that it uses.
+    pub(super) port: u32,
+    /// From its memory to its NIC; empty where nothing lies between.
+    pub(super) out: Vec<Way>,
+    /// From its NIC to its memory.
+    pub(super) into: Vec<Way>,
+}
+
+/// All servers, with a lane for each direction of each link in them, and for each core that serves a port.
+#[derive(Debug)]
+pub(super) struct Servers {
+    section: ClusterSection,
+    host: Option<Host>,
+    /// Lanes of the links of each server: `[server][link][direction]`.
+    links: Vec<Vec<[Lane; 2]>>,
+    /// The ways between the GPUs of one server, made when first used.
+    local: BTreeMap<(u32, u32), Way>,
+    pub(super) endpoints: Vec<EndpointWays>,
+    endpoints_per_server: u32,
+    ports_per_server: u32,
+    /// What to call each lane in reports.
+    pub(super) names: Vec<(String, Lane)>,
+}
+
+impl Servers {
+    /// The servers behind so many ports, with so many endpoints in all.
+    pub(super) fn new<S: Sink>(
+        network: &mut Network<S>,
+        section: &ClusterSection,
+        ports: u32,
+        endpoints: u32,
+    ) -> Self {
+        let host = section.host();
+        let ports_per_server = host.as_ref().map_or(1, |host| host.compute_nics().len() as u32);
+        let servers = ports / ports_per_server;
+        let mut this = Self {
+            section: section.clone(),
+            host,
+            links: Vec::new(),
+            local: BTreeMap::new(),
+            endpoints: Vec::new(),
+            endpoints_per_server: endpoints / servers.max(1),
+            ports_per_server,
+            names: Vec::new(),
+        };
+        for server in 0..servers {
+            this.add_lanes(network, server);
+        }
+        for endpoint in 0..endpoints {
+            let ways = this.endpoint_ways(network, endpoint);
+            this.endpoints.push(ways);
+        }
+        this
+    }
+
+    /// Which server an endpoint is part of.
+    pub(super) fn server_of(&self, endpoint: u32) -> u32 {
+        endpoint / self.endpoints_per_server
+    }
+
+    fn add_lanes<S: Sink>(&mut self, network: &mut Network<S>, server: u32) {
+        let port = server * self.ports_per_server;
+        let mut lanes = Vec::new();
+        for link in self.host.iter().flat_map(|host| &host.links) {
+            let pair = [0, 1].map(|near: usize| {
+                let lane = network.add_lane(port);
+                let name =
+                    |end: usize| self.host.as_ref().map_or("", |host| &host.device(link.ends[end]).name);
+                self.names.push((format!("server{server} {} → {}", name(near), name(1 - near)), lane));
+                lane
+            });
+            lanes.push(pair);
+        }
+        self.links.push(lanes);
+    }
+
+    fn endpoint_ways<S: Sink>(&mut self, network: &mut Network<S>, endpoint: u32) -> EndpointWays {
+        let server = self.server_of(endpoint);
+        let local = endpoint % self.endpoints_per_server;
+        let Some(host) = self.host.clone() else {
+            let (out, into) =
+                self.add_ways(network, endpoint, [Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+            return EndpointWays { port: endpoint, out, into };
+        };
+        let (gpus, nics) = (host.gpus(), host.compute_nics());
+        let gpu = gpus.get(local as usize).copied();
+        let nic = match gpu {
+            Some(gpu) => {
+                // GPUs that are as near to the same NICs share them out.
+                let near = host.nearest_nics(gpu);
+                let rank = gpus.iter().take_while(|other| **other != gpu);
+                let before = rank.filter(|other| host.nearest_nics(**other) == near).count();
+                near[before % near.len()]
+            }
+            None => nics[local as usize],
+        };
+        let place = nics.iter().position(|other| *other == nic).unwrap_or_default() as u32;
+        let port = server * self.ports_per_server + place;
+        // Memory of the host that is nearest to the NIC: where copies go through, and the kernel's buffers are.
+        let cpu = host.numa_of(nic).and_then(|numa| host.cpus().get(numa as usize).copied());
+        let [mut first, mut second] = [Vec::new(), Vec::new()];
+        let [mut third, mut fourth] = [Vec::new(), Vec::new()];
+        let through_host = !self.section.gpudirect || self.section.transport == TransportName::Tcp;
+        match (gpu, cpu) {
+            (Some(gpu), Some(cpu)) if through_host => {
+                first = self.copy(server, &host, gpu, cpu);
+                second = self.stops(server, &host, cpu, nic);
+                third = self.stops(server, &host, nic, cpu);
+                fourth = self.copy(server, &host, cpu, gpu);
+            }
+            (Some(gpu), _) => {
+                second = self.stops(server, &host, gpu, nic);
+                third = self.stops(server, &host, nic, gpu);
+            }
+            (None, Some(cpu)) => {
+                second = self.stops(server, &host, cpu, nic);
+                third = self.stops(server, &host, nic, cpu);
+            }
+            (None, None) => {}
+        }
+        let (out, into) = self.add_ways(network, port, [first, second], [third, fourth]);
+        EndpointWays { port, out, into }
+    }
+
+    /// The ways out and in, with the kernel's work between their parts where it carries the data.
+    fn add_ways<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        port: u32,
+        out: [Vec<Stop>; 2],
+        into: [Vec<Stop>; 2],
+    ) -> (Vec<Way>, Vec<Way>) {
+        let mut ways = [Vec::new(), Vec::new()];
+        if self.section.transport == TransportName::Rdma {
+            for (parts, ways) in [out, into].into_iter().zip(&mut ways) {
+                let stops = parts.concat();
+                if !stops.is_empty() {
+                    ways.push(network.add_way(stops));
+                }
+            }
+            let [out, into] = ways;
+            return (out, into);
+        }
+        let tcp = self.section.tcp.clone();
+        for core in 0..tcp.cores {
+            for (side, (parts, ways)) in [&out, &into].into_iter().zip(&mut ways).enumerate() {
+                let [before, after] = parts;
+                let lane = network.add_lane(port);
+                let what = if side == 0 { "sends" } else { "receives" };
+                self.names.push((format!("port{port} core {core} {what}"), lane));
+                let mut stops = before.clone();
+                let mut work = Stop {
+                    lane,
+                    fixed: tcp.system_call.0,
+                    per_packet: tcp.per_packet.0,
+                    rate: Some(tcp.copy.0),
+                    delay: Span::ZERO,
+                };
+                if side == 1 {
+                    // The interrupt comes first. It keeps the core from nothing but this slice: others are dealt with
+                    // in the same go.
+                    match stops.last_mut() {
+                        Some(last) => last.delay += tcp.interrupt.0,
+                        None => work.delay += tcp.interrupt.0,
+                    }
+                }
+                stops.push(work);
+                stops.extend_from_slice(after);
+                ways.push(network.add_way(stops));
+            }
+        }
+        let [out, into] = ways;
+        (out, into)
+    }
+
+    /// The way between two endpoints of one server.
+    pub(super) fn local_way<S: Sink>(&mut self, network: &mut Network<S>, from: u32, to: u32) -> Option<Way> {
+        if let Some(way) = self.local.get(&(from, to)) {
+            return Some(*way);
+        }
+        let host = self.host.clone()?;
+        let device = |endpoint: u32| {
+            let local = (endpoint % self.endpoints_per_server) as usize;
+            let devices = if host.gpus().is_empty() { host.compute_nics() } else { host.gpus() };
+            devices.get(local).copied()
+        };
+        let (a, b) = (device(from)?, device(to)?);
+        // A kernel on the GPU moves it: nothing has to be started for each slice.
+        let stops = self.stops(self.server_of(from), &host, a, b);
+        if stops.is_empty() {
+            return None;
+        }
+        let way = network.add_way(stops);
+        self.local.insert((from, to), way);
+        Some(way)
+    }
+
+    /// The stops of a copy that someone has to start. That takes time but keeps no link from work.
+    fn copy(&self, server: u32, host: &Host, a: DeviceId, b: DeviceId) -> Vec<Stop> {
+        let mut stops = self.stops(server, host, a, b);
+        if let Some(first) = stops.first_mut() {
+            first.delay += self.section.copy_start.0;
+        }
+        stops
+    }
+
+    /// The links from one device to another, as stops.
+    fn stops(&self, server: u32, host: &Host, a: DeviceId, b: DeviceId) -> Vec<Stop> {
+        let path = host.path(a, b);
+        if path.kind == PathType::Dis {
+            return Vec::new();
+        }
+        let lanes = &self.links[server as usize];
+        let steps = path.devices.windows(2);
+        steps
+            .filter_map(|step| {
+                let joins = |link: &railnet_topology::host::HostLink| {
+                    link.ends == [step[0], step[1]] || link.ends == [step[1], step[0]]
+                };
+                let links = host.links.iter().enumerate().filter(|(_, link)| joins(link));
+                let (index, link) = links.max_by_key(|(_, link)| link.bandwidth)?;
+                let direction = usize::from(link.ends[0] != step[0]);
+                let crosses =
+                    !matches!(host.device(step[1]).kind, DeviceKind::Gpu { .. } | DeviceKind::Nic { .. });
+                let delay = if crosses { BRIDGE_DELAY } else { Span::ZERO };
+                Some(Stop::moves(lanes[index][direction], link.bandwidth, delay))
+            })
+            .collect()
+    }
+}

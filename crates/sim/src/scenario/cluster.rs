@@ -1,0 +1,141 @@
+//! `[cluster]`: what is behind the ports of the fabric.
+
+use railnet_core::{Bytes, Rate, Span};
+use railnet_topology::catalogue;
+use railnet_topology::host::Host;
+use serde::Deserialize;
+
+use super::{Scenario, ScenarioError};
+use crate::written::Written;
+
+/// The longest slice.
+const SLICE_MAX: Bytes = Bytes(1 << 30);
+/// The most slices of a flow under way.
+const SLOTS_MAX: u32 = 1 << 12;
+/// The most cores that serve a port.
+const CORES_MAX: u32 = 1 << 8;
+
+/// `[cluster]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ClusterSection {
+    /// A server of the catalogue; without one, data lies right behind the NIC.
+    pub server: Option<String>,
+    /// What carries the data.
+    pub transport: TransportName,
+    /// Whether NICs read and write the memory of GPUs, or data is copied through the memory of the host.
+    pub gpudirect: bool,
+    /// The pieces in which data moves inside a server.
+    pub slice: Written<Bytes>,
+    /// Slices of a flow that may be under way: between being read at the sender and being in place at the receiver.
+    pub slots: u32,
+    /// Time it takes to start a copy between the memory of a GPU and that of its host.
+    pub copy_start: Written<Span>,
+    /// The kernel's part, with `transport = "tcp"`.
+    pub tcp: TcpSection,
+}
+
+impl Default for ClusterSection {
+    fn default() -> Self {
+        Self {
+            server: None,
+            transport: TransportName::default(),
+            gpudirect: true,
+            slice: Written(Bytes::kib(128)),
+            slots: 16,
+            copy_start: Written(Span::from_us(5)),
+            tcp: TcpSection::default(),
+        }
+    }
+}
+
+/// `transport = "…"`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum TransportName {
+    /// The NIC does it.
+    #[default]
+    Rdma,
+    /// The kernel does it.
+    Tcp,
+}
+
+/// `[cluster.tcp]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TcpSection {
+    /// Cores that serve each port, sending and receiving apart.
+    pub cores: u32,
+    /// A system call.
+    pub system_call: Written<Span>,
+    /// From the arrival of data to the moment when a core deals with it.
+    pub interrupt: Written<Span>,
+    /// What a core spends on each packet.
+    pub per_packet: Written<Span>,
+    /// How fast a core copies between the memory of the program and that of the kernel.
+    pub copy: Written<Rate>,
+}
+
+impl Default for TcpSection {
+    fn default() -> Self {
+        Self {
+            cores: 4,
+            system_call: Written(Span::from_ns(500)),
+            interrupt: Written(Span::from_us(3)),
+            per_packet: Written(Span::from_ns(350)),
+            copy: Written(Rate::gbps(80)),
+        }
+    }
+}
+
+impl ClusterSection {
+    pub(super) fn check(&self) -> Result<(), ScenarioError> {
+        let wrong = |key: &str, message: String| Err(ScenarioError::new(message).at(key));
+        if let Some(name) = &self.server
+            && catalogue::host(name).is_none()
+        {
+            let names: Vec<&str> = catalogue::hosts().map(|(name, _)| name).collect();
+            let message = format!("no server is called \"{name}\": one of {}", names.join(", "));
+            return wrong("server", message);
+        }
+        if self.slice.0 == Bytes::ZERO || self.slice.0 > SLICE_MAX {
+            return wrong("slice", format!("a slice has 1 B to {SLICE_MAX}, not {}", self.slice.0));
+        }
+        if !(1..=SLOTS_MAX).contains(&self.slots) {
+            return wrong("slots", format!("a flow has 1 to {SLOTS_MAX} slots, not {}", self.slots));
+        }
+        if !(1..=CORES_MAX).contains(&self.tcp.cores) {
+            let message = format!("1 to {CORES_MAX} cores serve a port, not {}", self.tcp.cores);
+            return wrong("tcp.cores", message);
+        }
+        if self.tcp.copy.0 == Rate::ZERO {
+            return wrong(
+                "tcp.copy",
+                "a core that copies nothing sends nothing: give `copy` such as \"10GB/s\"".into(),
+            );
+        }
+        Ok(())
+    }
+
+    pub(crate) fn host(&self) -> Option<Host> {
+        self.server.as_deref().and_then(catalogue::host)
+    }
+}
+
+impl Scenario {
+    /// How many senders and receivers there are behind so many ports of the fabric: the GPUs of its servers, or the ports
+    /// themselves where a server has none or none is named.
+    pub fn endpoints(&self, ports: u32) -> Result<u32, ScenarioError> {
+        let Some(host) = self.cluster.as_ref().and_then(ClusterSection::host) else { return Ok(ports) };
+        let (nics, gpus) = (host.compute_nics().len() as u32, host.gpus().len() as u32);
+        if !ports.is_multiple_of(nics) {
+            let message = format!(
+                "{} has {nics} NICs and the fabric {ports} hosts, which is no whole number of servers: \
+                 give it a multiple of {nics}",
+                host.name
+            );
+            return Err(ScenarioError::new(message).at("cluster.server"));
+        }
+        Ok(if gpus == 0 { ports } else { ports / nics * gpus })
+    }
+}

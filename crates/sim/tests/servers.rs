@@ -1,0 +1,130 @@
+//! What is behind the ports: PCIe, NVLink, copies through the host, and the kernel's path.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use railnet_core::event::NoSink;
+use railnet_sim::{Outcome, Scenario, run};
+
+/// Two DGX H100 on rails of 400 Gb/s, and one flow.
+fn dgx(cluster: &str, from: u32, to: u32, bytes: &str) -> Outcome {
+    let text = format!(
+        "[fabric]\ntopology = {{ kind = \"rail-optimised\", nodes = 2, rails = 8, nodes_per_group = 2, spines = 2 }}\n\
+         link = {{ rate = \"400Gbps\", delay = \"500ns\" }}\n\
+         [cluster]\nserver = \"dgx-h100\"\n{cluster}\n\
+         [[traffic]]\nkind = \"flow\"\nfrom = {from}\nto = {to}\nbytes = \"{bytes}\"\n"
+    );
+    run(&Scenario::parse(&text).unwrap(), NoSink).unwrap().0
+}
+
+fn microseconds(outcome: &Outcome) -> f64 {
+    outcome.completion.as_ps() as f64 / 1e6
+}
+
+/// Bytes of the slices that went over the lane of this name.
+fn carried(outcome: &Outcome, name: &str) -> u64 {
+    outcome.lanes.iter().filter(|lane| lane.name == name).map(|lane| lane.counters.bytes).sum()
+}
+
+fn close(found: f64, expected: f64, part: f64, what: &str) {
+    assert!((found / expected - 1.0).abs() < part, "{what}: {found:.1}, expected {expected:.1}");
+}
+
+#[test]
+fn a_flow_between_gpus_of_two_servers_is_as_fast_as_their_pcie() {
+    let outcome = dgx("", 0, 8, "64MB");
+    // 16 lanes of PCIe 5 carry 48 GB/s, the port a little more.
+    close(microseconds(&outcome), 64e6 / 48e9 * 1e6, 0.02, "64 MB at 48 GB/s, in µs");
+    assert_eq!(carried(&outcome, "server0 PCI0 → mlx5_0"), 64_000_000);
+    assert_eq!(carried(&outcome, "server1 PCI0 → GPU0"), 64_000_000);
+    assert_eq!(carried(&outcome, "server0 PCI0 → CPU0"), 0, "GPUDirect never touches the host");
+}
+
+#[test]
+fn without_gpudirect_data_goes_through_the_host_twice() {
+    let (direct, bounced) = (dgx("", 0, 8, "8B"), dgx("gpudirect = false", 0, 8, "8B"));
+    let more = microseconds(&bounced) - microseconds(&direct);
+    // Two copies to start, and two more bridges at either end.
+    close(more, 2.0 * 5.0 + 4.0 * 0.15, 0.01, "µs");
+    let bounced = dgx("gpudirect = false", 0, 8, "64MB");
+    for lane in ["server0 PCI0 → CPU0", "server0 CPU0 → PCI0", "server1 PCI0 → CPU0", "server1 CPU0 → PCI0"]
+    {
+        assert_eq!(carried(&bounced, lane), 64_000_000, "{lane}");
+    }
+}
+
+#[test]
+fn gpus_of_one_server_use_nvlink_and_not_the_network() {
+    let outcome = dgx("", 0, 5, "64MB");
+    // 18 links of 20.6 GB/s, up to the switch and down again slice by slice.
+    let slice = 131_072.0;
+    close(microseconds(&outcome), (64e6 + slice) / 370.8e9 * 1e6 + 0.15, 0.01, "µs");
+    assert_eq!(outcome.packet_hops, 0);
+    assert_eq!(carried(&outcome, "server0 NVSwitch → GPU5"), 64_000_000);
+}
+
+#[test]
+fn the_kernel_is_as_fast_as_one_core_copies_and_handles_packets() {
+    let outcome = dgx("transport = \"tcp\"", 0, 8, "64MB");
+    // A slice of 128 KiB: a system call, 32 packets, and a copy at 10 GB/s.
+    let slice_us = 0.5 + 32.0 * 0.35 + 131_072.0 / 10e9 * 1e6;
+    close(microseconds(&outcome), 64e6 / 131_072.0 * slice_us, 0.02, "µs");
+    let cores: Vec<_> = outcome.lanes.iter().filter(|lane| lane.name.contains("core")).collect();
+    assert_eq!(cores.len(), 2, "a connection is served by one core at either end");
+    for core in cores {
+        let busy = core.counters.busy.as_ps() as f64 / outcome.completion.as_ps() as f64;
+        assert!(busy > 0.95, "{} is {busy:.2} busy", core.name);
+    }
+    let direct = dgx("", 0, 8, "64MB");
+    assert!(microseconds(&outcome) > 8.0 * microseconds(&direct));
+}
+
+#[test]
+fn gpus_that_share_a_nic_share_its_rate() {
+    // Four GPUs of each server on one NIC of 100 Gb/s.
+    let text = "[fabric]\ntopology = { kind = \"single-switch\", hosts = 2 }\n[nic]\ncontrol = \"none\"\n\
+                [cluster]\nserver = \"pcie-4gpu\"\n";
+    let flow = |from: u32| {
+        format!("[[traffic]]\nkind = \"flow\"\nfrom = {from}\nto = {}\nbytes = \"8MB\"\n", from + 4)
+    };
+    let time = |count: u32| {
+        let flows: String = (0..count).map(flow).collect();
+        microseconds(&run(&Scenario::parse(&format!("{text}{flows}")).unwrap(), NoSink).unwrap().0)
+    };
+    close(time(1), 8e6 * 8.0 / 100e9 * 1e6, 0.1, "one alone, in µs");
+    close(time(4), 32e6 * 8.0 / 100e9 * 1e6, 0.05, "four together, in µs");
+}
+
+#[test]
+fn slots_bound_what_is_under_way() {
+    // With one slot each slice waits for the round trip of the one before it.
+    let (one, many) = (dgx("slots = 1", 0, 8, "8MB"), dgx("slots = 16", 0, 8, "8MB"));
+    let slices = 8e6 / 131_072.0;
+    let per_slice = microseconds(&one) / slices;
+    // Four links of PCIe, one of the wire, each as a whole, and two ways through the network.
+    assert!(per_slice > 4.0 * 131_072.0 / 48e9 * 1e6 + 131_072.0 / 50e9 * 1e6 + 2.0, "{per_slice}");
+    assert!(microseconds(&one) > 4.0 * microseconds(&many));
+}
+
+#[test]
+fn a_cluster_that_makes_no_sense_is_refused_before_anything_runs() {
+    let parse = |cluster: &str| {
+        let text = format!(
+            "[fabric]\ntopology = {{ kind = \"single-switch\", hosts = 12 }}\n[cluster]\n{cluster}\n\
+             [[traffic]]\nkind = \"permutation\"\nbytes = \"1MB\"\n"
+        );
+        let error = match Scenario::parse(&text) {
+            Ok(scenario) => run(&scenario, NoSink).unwrap_err().to_string(),
+            Err(error) => {
+                assert!(error.span.is_some(), "{error}");
+                error.to_string()
+            }
+        };
+        error
+    };
+    assert!(parse("server = \"dgx-h1000\"").contains("one of dgx-a100, dgx-h100"));
+    assert!(parse("server = \"dgx-h100\"").contains("give it a multiple of 8"));
+    assert!(parse("slice = \"0B\"").contains("1 B to"));
+    assert!(parse("slots = 0").contains("1 to 4096 slots"));
+    assert!(parse("tcp = { cores = 0 }").contains("cores serve a port"));
+    assert!(parse("tcp = { copy = \"0Gbps\" }").contains("10GB/s"));
+    assert!(parse("transport = \"udp\"").contains("`rdma` or `tcp`"));
+}
