@@ -111,6 +111,75 @@ fn pause_frames_and_foreign_packets_are_named() {
 }
 
 #[test]
+fn extension_headers_are_read_aloud() {
+    use railnet_core::{Bytes, Psn, QueuePairNumber, Rate, Time};
+    use railnet_wire::capture::{LinkType, PcapngWriter, Timestamp};
+    use railnet_wire::{
+        Aeth, Bth, CongestionEcho, EtherType, Ethernet, Extended, Extension, Gid, Headers, Hop, Mac, Network,
+        Opcode, RocePacket, SelectiveAck, Syndrome, TelemetryBlock,
+    };
+    let hop = |queued| Hop::new(Rate::gbps(100), Time::from_ps(7_000), Bytes(5_120), Bytes(queued));
+    let hops = [hop(1_024), hop(51_200)].into_iter().collect();
+    let bth = Bth {
+        opcode: Opcode::RcWriteMiddle,
+        solicited: false,
+        migrated: true,
+        fecn: false,
+        becn: false,
+        ack_request: false,
+        partition: 0xffff,
+        destination: QueuePairNumber::new(0x11),
+        psn: Psn::new(7),
+    };
+    let mut data = Headers::new(bth, Extended::None);
+    data.extension.telemetry = TelemetryBlock::Gathered(hops);
+    let aeth = Extended::Aeth(Aeth { syndrome: Syndrome::ACK, msn: 0 });
+    let mut answer = Headers::new(Bth { opcode: Opcode::RcAcknowledge, ..bth }, aeth);
+    answer.extension = Extension {
+        telemetry: TelemetryBlock::Echoed(hops),
+        congestion: Some(CongestionEcho { marked: 1, packets: 3 }),
+        selective: Some(SelectiveAck::new(Psn::new(9), 0b101)),
+    };
+    let network = Network {
+        source: Gid::from_ip([10, 0, 0, 1].into()),
+        target: Gid::from_ip([10, 0, 0, 2].into()),
+        source_port: 0xc000,
+        traffic_class: 2,
+        hop_limit: 64,
+        identification: 0,
+        flow_label: 0,
+    };
+    let (target, source) = (Mac([2, 0, 0, 0, 0, 2]), Mac([2, 0, 0, 0, 0, 1]));
+    let ethernet = Ethernet { target, source, vlan: None, ether_type: EtherType::IPV4 };
+    let mut writer = PcapngWriter::new(Vec::new()).unwrap();
+    let port = writer.interface("port", LinkType::ETHERNET, 12).unwrap();
+    for headers in [data, answer] {
+        let bytes = RocePacket::new(Some(ethernet), &network, headers, b"").to_bytes();
+        writer.write(port, Timestamp::new(0, 0), &bytes, &[]).unwrap();
+    }
+    let file = scratch("extensions.pcapng", &writer.finish().unwrap());
+    let output = railnet(&["decode", "--check", file.to_str().unwrap()]);
+    let lines = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{lines}");
+    let expected = [
+        "RC WRITE Middle  qp 0x11  psn 7  telemetry 1 KiB at 100 Gbps, 50 KiB at 100 Gbps  0 B  ICRC good",
+        "RC Acknowledge  qp 0x11  psn 7  telemetry echo 1 KiB at 100 Gbps, 50 KiB at 100 Gbps  \
+         1 of 3 packets marked  arrived early 2 from psn 9  ACK",
+    ];
+    for part in expected {
+        assert!(lines.contains(part), "{part} is missing in\n{lines}");
+    }
+    let json = text(&railnet(&["decode", "--json", file.to_str().unwrap()]).stdout);
+    let objects: Vec<serde_json::Value> =
+        json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(objects[0]["is_extended"], true);
+    assert_eq!(objects[0]["telemetry"][1]["queued_bytes"], 51_200);
+    assert_eq!(objects[1]["telemetry_echo"][0]["sent_bytes"], 5_120);
+    assert_eq!(objects[1]["congestion_echo"]["marked"], 1);
+    assert_eq!(objects[1]["selective_ack"]["arrived"], serde_json::json!([9, 11]));
+}
+
+#[test]
 fn what_cannot_be_read_is_an_error_with_a_reason() {
     let text_file = scratch("notes.txt", b"no capture at all");
     let empty = scratch("empty.pcap", b"");

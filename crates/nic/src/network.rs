@@ -2,7 +2,7 @@
 
 use railnet_core::event::{Check, Event, Sink};
 use railnet_core::{Fold, GhostRun, Time};
-use railnet_wire::{Extended, Opcode, Transport};
+use railnet_wire::{CongestionEcho, Extended, Extension, Opcode, TelemetryBlock, Transport};
 
 use crate::context::Context;
 use crate::error::DropReason;
@@ -285,6 +285,9 @@ fn fingerprint(transmit: &Transmit) -> u64 {
             fold.push(u64::from(placement) << 8 | u64::from(selectivity));
         }
     }
+    if !transmit.headers.extension.is_none() {
+        push_extension(&mut fold, &transmit.headers.extension);
+    }
     match &transmit.payload {
         OutboundPayload::Bytes(length) => fold.push((*length).into()),
         OutboundPayload::Ghost(runs) => {
@@ -296,6 +299,22 @@ fn fingerprint(transmit: &Transmit) -> u64 {
         }
     }
     fold.finish()
+}
+
+fn push_extension(fold: &mut Fold, extension: &Extension) {
+    if let TelemetryBlock::Gathered(telemetry) | TelemetryBlock::Echoed(telemetry) = &extension.telemetry {
+        telemetry.hops().iter().for_each(|hop| fold.push(u64::from_be_bytes(hop.to_bytes())));
+    }
+    if let Some(CongestionEcho { marked, packets }) = extension.congestion {
+        fold.push(u64::from(marked) << 32 | u64::from(packets));
+    }
+    if let Some(selective) = extension.selective {
+        let bits = selective.bits();
+        for word in [selective.first.value().into(), bits as u64, (bits >> 64) as u64] {
+            fold.push(word);
+        }
+    }
+    fold.push(extension.length() as u64);
 }
 
 fn push_reth(fold: &mut Fold, reth: &railnet_wire::Reth) {

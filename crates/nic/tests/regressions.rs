@@ -38,7 +38,7 @@ fn inject(pair: &mut Pair, side: usize, opcode: Opcode, psn: u32, extended: Exte
         destination: pair.queue_pairs[side],
         psn: Psn::new(psn),
     };
-    let headers = Headers { bth, extended };
+    let headers = Headers::new(bth, extended);
     let (nic, mut cx) = pair.lab.nic(side);
     let packet = Inbound { network: &network, headers: &headers, payload: Payload::Bytes(&[]), intact: true };
     nic.receive(&mut cx, &packet).expect("the packet fits the connection");

@@ -20,7 +20,7 @@ use crate::transport::{Headers, ParsedHeaders, pad_length};
 use crate::udp::{ROCE_PORT, UDP_PROTOCOL, Udp};
 
 /// Where the payload begins in a buffer for [`emit_around`]: room for the largest headers, and a multiple of a cache line.
-pub const HEADROOM: usize = 128;
+pub const HEADROOM: usize = 192;
 
 const _: () = assert!(HEADROOM >= Ethernet::TAGGED_LENGTH + Ipv6::LENGTH + Udp::LENGTH + Headers::MAX_LENGTH);
 
@@ -332,7 +332,7 @@ pub fn emit_datagram_around(buffer: &mut Vec<u8>, network: &Network, headers: &H
 /// };
 /// let mut buffer = vec![0; HEADROOM];
 /// buffer.extend_from_slice(b"hello");
-/// let start = emit_around(&mut buffer, None, &network, &Headers { bth, extended: Extended::None });
+/// let start = emit_around(&mut buffer, None, &network, &Headers::new(bth, Extended::None));
 ///
 /// let (from, datagram) = parse_packet(&buffer[start..])?;
 /// assert_eq!(from, network);

@@ -3,7 +3,8 @@
 //! It is the CRC-32 of Ethernet and zlib over eight bytes of ones (where native InfiniBand has its local route
 //! header), the IP header, the UDP header, and everything after it up to the ICRC itself, with all that a router may
 //! change set to ones: traffic class, hop limit, IPv4 checksum, IPv6 flow label, UDP checksum, and the byte of
-//! the BTH that holds the congestion bits (IBTA annex A17). It is stored with its lowest byte first.
+//! the BTH that holds the congestion bits (IBTA annex A17). It is stored with its lowest byte first. In a packet with
+//! Railnet's extension header, the telemetry that switches write on the way is set to ones too.
 //!
 //! The IPv4 ID is covered. A UDP socket does not see the ID of what it receives, so [`recover_identification`]
 //! finds it: a CRC is linear, and the difference between the ICRC of a packet and that of the same packet with
@@ -15,7 +16,7 @@ use crate::ipv4::Ipv4;
 use crate::ipv6::Ipv6;
 use crate::malformed::{Layer, Malformed};
 use crate::network::{Ip, Network};
-use crate::transport::{Bth, pad_length};
+use crate::transport::{Bth, extension, pad_length};
 use crate::udp::Udp;
 
 /// Bytes of the ICRC.
@@ -38,7 +39,7 @@ pub fn of_packet(packet: &[u8]) -> Result<u32, Malformed> {
     let mut headers = [0; HEADERS_MAX];
     headers[..needed].copy_from_slice(front);
     mask(&mut headers[..needed], ip_length);
-    Ok(finish(&headers[..needed], &[rest]))
+    Ok(finish(&headers[..needed], rest))
 }
 
 /// The ICRC of a packet that lies in pieces: its addressing, its transport headers as bytes, and its payload, to which
@@ -52,8 +53,7 @@ pub fn of_parts(network: &Network, transport: &[u8], payload: &[&[u8]]) -> u32 {
     let (base, extended) = transport.split_at(Bth::LENGTH);
     let datagram_bytes = transport.len() + payload_bytes + pad + ICRC_LENGTH;
     let (headers, length) = masked(network, base, datagram_bytes);
-    let mut hasher = start(&headers[..length]);
-    hasher.update(extended);
+    let mut hasher = start(&headers[..length], extended);
     for slice in payload {
         hasher.update(slice);
     }
@@ -69,7 +69,7 @@ pub fn of_parts(network: &Network, transport: &[u8], payload: &[&[u8]]) -> u32 {
 pub fn of_datagram(network: &Network, covered: &[u8]) -> u32 {
     let (base, rest) = covered.split_at(Bth::LENGTH);
     let (headers, length) = masked(network, base, covered.len() + ICRC_LENGTH);
-    finish(&headers[..length], &[rest])
+    finish(&headers[..length], rest)
 }
 
 /// Which IPv4 IDs a receiver takes for true when it cannot see the real one.
@@ -155,18 +155,25 @@ fn mask(headers: &mut [u8], ip_length: usize) {
     Bth::mask(&mut headers[ip_length + Udp::LENGTH..]);
 }
 
-fn start(masked_headers: &[u8]) -> Hasher {
+/// Reads the masked headers up to the BTH, and what follows it.
+#[inline]
+fn start(masked_headers: &[u8], rest: &[u8]) -> Hasher {
     let mut hasher = Hasher::new_with_initial(CRC_OF_ROUTE_HEADER);
     hasher.update(masked_headers);
+    let base = &masked_headers[masked_headers.len() - Bth::LENGTH..];
+    match extension::masked(base, rest) {
+        None => hasher.update(rest),
+        Some(front) => {
+            hasher.update(&front);
+            hasher.update(&rest[front.len()..]);
+        }
+    }
     hasher
 }
 
-fn finish(masked_headers: &[u8], rest: &[&[u8]]) -> u32 {
-    let mut hasher = start(masked_headers);
-    for slice in rest {
-        hasher.update(slice);
-    }
-    hasher.finalize()
+#[inline]
+fn finish(masked_headers: &[u8], rest: &[u8]) -> u32 {
+    start(masked_headers, rest).finalize()
 }
 
 /// The generator polynomial of CRC-32, like all polynomials here with the power 0 in the highest bit.

@@ -2,7 +2,7 @@
 //!
 //! Each header is a small struct of valid values in a file of its own, which states the offsets of its fields once and
 //! has a way to read it from bytes and one to write it. [`Headers`] are the transport headers that the NIC speaks,
-//! [`Network`] is the addressing around them, [`Frame`] is any Ethernet frame taken apart, [`mad`] holds the messages
+//! [`Extension`] in them is what RoCEv2 has no field for, [`Network`] is the addressing around them, [`Frame`] is any Ethernet frame taken apart, [`mad`] holds the messages
 //! that set up connections, [`icrc`] the check at the end of every packet, [`capture`] reads and writes pcap and
 //! pcapng.
 //!
@@ -67,7 +67,8 @@ pub use network::{GRH_LENGTH, Ip, Network};
 pub use opcode::{Opcode, Position, Transport};
 pub use pfc::{PRIORITIES, Pause};
 pub use transport::{
-    Aeth, AtomicEth, Bth, Deth, Extended, Headers, Layout, NakCode, ParsedHeaders, Reth, Syndrome, pad_length,
+    Aeth, AtomicEth, Bth, CongestionEcho, Deth, Extended, Extension, Headers, Hop, Layout, NakCode,
+    ParsedHeaders, Reth, SelectiveAck, Syndrome, Telemetry, TelemetryBlock, pad_length,
 };
 pub use udp::{ROCE_PORT, UDP_PROTOCOL, Udp, fill_udp_checksum, udp_source_port};
 

@@ -13,6 +13,7 @@ pub enum Layer {
     Ipv6,
     Udp,
     BaseTransport,
+    Extension,
     RdmaExtended,
     AcknowledgeExtended,
     AtomicExtended,
@@ -39,6 +40,7 @@ impl Layer {
             Self::Ipv6 => "IPv6",
             Self::Udp => "UDP",
             Self::BaseTransport => "BTH",
+            Self::Extension => "Railnet extension",
             Self::RdmaExtended => "RETH",
             Self::AcknowledgeExtended => "AETH",
             Self::AtomicExtended => "AtomicETH",
@@ -118,7 +120,7 @@ pub enum Malformed {
     /// Not the RoCEv2 port.
     #[error("UDP target port is {0}, RoCEv2 is 4791")]
     NotRocePort(u16),
-    /// An opcode that is not spoken here: RD, XRC, a manufacturer's, or none at all.
+    /// An opcode that is not spoken here: RD, XRC, another manufacturer's, or none at all.
     #[error("BTH opcode {0:#04x} is not an RC, UC, UD or CNP opcode")]
     UnknownOpcode(u8),
     /// More padding than there are bytes, or a packet that is not a multiple of four bytes.

@@ -42,7 +42,8 @@ impl Position {
 
 macro_rules! opcodes {
     ($($name:ident = $code:literal, $text:literal;)*) => {
-        /// An opcode. Those of RD, XRC and the manufacturers' range are not spoken here and do not parse.
+        /// An opcode. Those of RD, XRC and the manufacturers' range are not spoken here and do not parse;
+        /// of the latter, 0xc0 announces a [`crate::Extension`] with the real opcode in it.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         #[allow(missing_docs, reason = "each name is the specification's own")]

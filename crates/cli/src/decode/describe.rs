@@ -5,7 +5,8 @@ use std::fmt;
 use railnet_wire::capture::{Packet, Undecodable};
 use railnet_wire::mad::{CmaHeader, ConnectionMad, MANAGEMENT_QUEUE_PAIR, Message};
 use railnet_wire::{
-    Aeth, Deth, Ethernet, Extended, Frame, Icrc, Ip, Malformed, Opcode, Pause, Reth, RocePacket, Syndrome,
+    Aeth, CongestionEcho, Deth, Ethernet, Extended, Extension, Frame, Hop, Icrc, Ip, Malformed, Opcode,
+    Pause, Reth, RocePacket, SelectiveAck, Syndrome, Telemetry, TelemetryBlock,
 };
 use serde_json::{Map, Value, json};
 
@@ -175,6 +176,7 @@ fn describe_roce(fields: &mut Fields, packet: &RocePacket<'_>) {
     fields.flag("fecn", bth.fecn);
     fields.flag("becn", bth.becn);
     fields.unless("pkey", bth.partition, 0xffff, format!("{:#06x}", bth.partition));
+    describe_extension(fields, &packet.headers.extension);
     describe_extended(fields, &packet.headers.extended);
     let length = packet.payload.len();
     fields.bare("payload_bytes", length, format_args!("{length} B"));
@@ -193,6 +195,45 @@ fn describe_roce(fields: &mut Fields, packet: &RocePacket<'_>) {
         format!("ICRC BAD (found {found:#010x}, computed {computed:#010x})")
     };
     fields.bare("icrc_is_good", icrc.is_good(), verdict);
+}
+
+/// What Railnet adds to RoCEv2.
+fn describe_extension(fields: &mut Fields, extension: &Extension) {
+    fields.hidden("is_extended", !extension.is_none());
+    match &extension.telemetry {
+        TelemetryBlock::None => {}
+        TelemetryBlock::Gathered(telemetry) => describe_telemetry(fields, "telemetry", telemetry),
+        TelemetryBlock::Echoed(telemetry) => describe_telemetry(fields, "telemetry_echo", telemetry),
+    }
+    if let Some(CongestionEcho { marked, packets }) = extension.congestion {
+        let text = format!("{marked} of {packets} packets marked");
+        fields.bare("congestion_echo", json!({ "marked": marked, "packets": packets }), text);
+    }
+    if let Some(selective) = extension.selective {
+        let bits = selective.bits();
+        let psns: Vec<u32> = (0..SelectiveAck::PACKETS)
+            .filter(|place| bits >> place & 1 != 0)
+            .map(|place| selective.first.plus(place).value())
+            .collect();
+        let text = format!("arrived early {} from psn {}", psns.len(), selective.first);
+        fields.bare("selective_ack", json!({ "first": selective.first.value(), "arrived": psns }), text);
+    }
+}
+
+fn describe_telemetry(fields: &mut Fields, name: &'static str, telemetry: &Telemetry) {
+    let each = |hop: &Hop| {
+        json!({
+            "rate_bps": hop.rate().as_bps(),
+            "time_ns": hop.nanoseconds(),
+            "sent_bytes": hop.sent().as_u64(),
+            "queued_bytes": hop.queued().as_u64(),
+        })
+    };
+    let hops: Vec<_> = telemetry.hops().iter().map(each).collect();
+    let queues: Vec<String> =
+        telemetry.hops().iter().map(|hop| format!("{} at {}", hop.queued(), hop.rate())).collect();
+    let text = if queues.is_empty() { "no hops".to_owned() } else { queues.join(", ") };
+    fields.0.push((name, hops.into(), Style::Named(text)));
 }
 
 fn describe_extended(fields: &mut Fields, extended: &Extended) {

@@ -193,7 +193,7 @@ impl QueuePair {
         };
         Transmit {
             network: self.route.network,
-            headers: Headers { bth, extended },
+            headers: Headers::new(bth, extended),
             payload,
             priority: self.route.priority,
             packet: PacketId { queue_pair: self.number, psn, transmission: 0, opcode: opcode as u8 },

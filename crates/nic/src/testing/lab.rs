@@ -497,20 +497,18 @@ fn mark(carried: &mut Carried) -> bool {
     is_capable
 }
 
-/// The byte of the base transport header that routers may change, so that the ICRC leaves it out.
-const UNCOVERED: usize = 4;
-
-/// How many bytes after the UDP header a flipped bit may hit: all but [`UNCOVERED`].
+/// How many bytes after the UDP header a flipped bit may hit: all that the ICRC covers.
 fn covered_bytes(headers: &Headers, payload: u32) -> u64 {
-    datagram_length(headers, payload as usize) as u64 - 1
+    (datagram_length(headers, payload as usize) - headers.varying_bytes()) as u64
 }
 
 /// Flips a bit that the ICRC covers; where a packet travels as values, the mark of a wrong ICRC.
 fn corrupt(carried: &mut Carried, bit: usize) {
     match carried {
         Carried::Values { intact, .. } => *intact = false,
-        Carried::Frame { bytes, damaged, .. } => {
-            let byte = bit / 8 + usize::from(bit / 8 >= UNCOVERED);
+        Carried::Frame { bytes, headers, damaged, .. } => {
+            let mut covered = (0..).filter(|at| !headers.varies(*at));
+            let byte = covered.nth(bit / 8).expect("most bytes of a packet do not vary");
             bytes[Ethernet::LENGTH + Ipv4::LENGTH + Udp::LENGTH + byte] ^= 1 << (bit % 8);
             *damaged = true;
         }

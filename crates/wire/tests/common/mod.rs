@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use railnet_core::{Psn, QueuePairNumber};
 use railnet_wire::capture::{Packet, Reader};
 use railnet_wire::{
-    Aeth, AtomicEth, Bth, Deth, EtherType, Ethernet, Extended, Gid, Headers, Layout, Mac, Network, Opcode,
-    Reth, Syndrome, VlanTag,
+    Aeth, AtomicEth, Bth, CongestionEcho, Deth, EtherType, Ethernet, Extended, Extension, Gid, Headers, Hop,
+    Layout, Mac, Network, Opcode, Reth, SelectiveAck, Syndrome, Telemetry, TelemetryBlock, VlanTag,
 };
 
 /// The captures of real Soft-RoCE: their names and packets.
@@ -114,7 +114,36 @@ pub(crate) fn headers() -> impl Strategy<Value = Headers> {
 
 /// Transport headers of this opcode.
 pub(crate) fn headers_of(opcode: Opcode) -> impl Strategy<Value = Headers> {
-    (bth(opcode), extended(opcode.layout())).prop_map(|(bth, extended)| Headers { bth, extended })
+    (bth(opcode), extended(opcode.layout())).prop_map(|(bth, extended)| Headers::new(bth, extended))
+}
+
+fn telemetry() -> impl Strategy<Value = Telemetry> {
+    proptest::collection::vec(any::<[u8; 8]>(), 0..=Telemetry::HOPS_MAX)
+        .prop_map(|hops| hops.into_iter().map(Hop::from_bytes).collect())
+}
+
+prop_compose! {
+    /// An extension with anything in it, or nothing.
+    pub(crate) fn extension()(
+        telemetry in prop_oneof![
+            Just(TelemetryBlock::None),
+            telemetry().prop_map(TelemetryBlock::Gathered),
+            telemetry().prop_map(TelemetryBlock::Echoed),
+        ],
+        congestion in proptest::option::of(any::<(u16, u16)>()),
+        selective in proptest::option::of(any::<(u32, u128)>()),
+    ) -> Extension {
+        Extension {
+            telemetry,
+            congestion: congestion.map(|(marked, packets)| CongestionEcho { marked, packets }),
+            selective: selective.map(|(first, bits)| SelectiveAck::new(Psn::new(first), bits)),
+        }
+    }
+}
+
+/// Transport headers of any opcode with any extension.
+pub(crate) fn extended_headers() -> impl Strategy<Value = Headers> {
+    (headers(), extension()).prop_map(|(headers, extension)| Headers { extension, ..headers })
 }
 
 prop_compose! {
