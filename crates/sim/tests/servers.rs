@@ -111,14 +111,13 @@ fn a_cluster_that_makes_no_sense_is_refused_before_anything_runs() {
             "[fabric]\ntopology = {{ kind = \"single-switch\", hosts = 12 }}\n[cluster]\n{cluster}\n\
              [[traffic]]\nkind = \"permutation\"\nbytes = \"1MB\"\n"
         );
-        let error = match Scenario::parse(&text) {
+        match Scenario::parse(&text) {
             Ok(scenario) => run(&scenario, NoSink).unwrap_err().to_string(),
             Err(error) => {
                 assert!(error.span.is_some(), "{error}");
                 error.to_string()
             }
-        };
-        error
+        }
     };
     assert!(parse("server = \"dgx-h1000\"").contains("one of dgx-a100, dgx-h100"));
     assert!(parse("server = \"dgx-h100\"").contains("give it a multiple of 8"));
