@@ -45,6 +45,15 @@ impl Marking {
     }
 }
 
+/// When a switch looks at the queue to mark a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MarksAt {
+    /// As the packet joins it: the mark tells of what was before it, and waits with it.
+    Arrival,
+    /// As the packet leaves it: the mark tells of what is behind it, and is as fresh as can be.
+    Departure,
+}
+
 /// How a switch behaves.
 #[derive(Clone, Debug)]
 pub struct SwitchConfig {
@@ -65,6 +74,8 @@ pub struct SwitchConfig {
     pub marking: Option<Marking>,
     /// Whether it marks at all.
     pub marks: bool,
+    /// When it looks at the queue.
+    pub marks_at: MarksAt,
     /// Begin to forward when the header is there, where the next link is no faster.
     pub cut_through: bool,
     /// The choice among equal paths.
@@ -84,6 +95,7 @@ impl Default for SwitchConfig {
             lossless: 0xff,
             marking: None,
             marks: true,
+            marks_at: MarksAt::Departure,
             cut_through: false,
             routing: Routing::Ecmp,
             latency: Span::ZERO,

@@ -6,6 +6,7 @@ mod channel;
 mod config;
 mod fault;
 mod lane;
+mod marking;
 mod network;
 mod note;
 mod packet;
@@ -17,7 +18,7 @@ pub mod testing;
 
 pub use calendar::{Calendar, Sequences};
 pub use channel::ChannelCounters;
-pub use config::{FlowControl, Framing, Marking, Routing, SwitchConfig};
+pub use config::{FlowControl, Framing, Marking, MarksAt, Routing, SwitchConfig};
 pub use fault::Fault;
 pub use lane::{Lane, LaneCounters, Stop, Way};
 pub use network::{Application, Network, host_gid};

@@ -13,7 +13,7 @@ use railnet_wire::Gid;
 
 use crate::calendar::{Calendar, Sequences};
 use crate::channel::{Channel, ChannelCounters};
-use crate::config::{FlowControl, Framing, Marking, SwitchConfig};
+use crate::config::{FlowControl, Framing, Marking, MarksAt, SwitchConfig};
 use crate::fault::Faults;
 use crate::lane::Lanes;
 use crate::packet::{Facts, NO_PACKET, PacketIndex, Packets};
@@ -352,6 +352,8 @@ impl<S: Sink> Network<S> {
         loop {
             let channel = &self.channels[egress as usize];
             if channel.busy_until > self.now {
+                // A wake-up for this very moment may have come after a packet that left just before it.
+                self.set_wake(egress);
                 break;
             }
             if !channel.urgent.is_empty() {
@@ -508,19 +510,13 @@ impl<S: Sink> Network<S> {
         self.packets.release(packet);
     }
 
-    /// Marks a packet if its queue is long, and sends it or lets it wait.
+    /// Lets a packet join its queue, marked if that is long, and sends it if nothing is before it.
     #[inline]
     fn enqueue(&mut self, switch: u32, egress: u32, packet: PacketIndex, priority: usize) {
         let channel = &mut self.channels[egress as usize];
-        let depth = channel.queues[priority].bytes;
-        let facts = &mut self.packets.facts[packet as usize];
-        if self.config.marks && facts.markable && !facts.marked {
-            let dice = &mut self.switches[switch as usize].dice;
-            if is_marked(&self.marking[egress as usize], depth, dice) {
-                facts.marked = true;
-                channel.counters.marks += 1;
-                self.note_marked(egress, packet, depth);
-            }
+        if self.config.marks && self.config.marks_at == MarksAt::Arrival {
+            let depth = channel.queues[priority].bytes;
+            self.mark(switch, egress, packet, depth);
         }
         let channel = &mut self.channels[egress as usize];
         channel.queues[priority].push(&mut self.packets, packet);
@@ -551,8 +547,8 @@ impl<S: Sink> Network<S> {
         if channel.queues[priority].is_empty() {
             channel.occupied &= !(1 << priority);
         }
-        let more = channel.occupied != 0;
-        self.leave_memory(egress, packet, priority);
+        let (more, depth) = (channel.occupied != 0, channel.queues[priority].bytes);
+        self.leave_memory(egress, packet, priority, depth);
         self.start(egress, packet);
         if more {
             self.set_wake(egress);
@@ -569,10 +565,13 @@ impl<S: Sink> Network<S> {
         })
     }
 
-    /// A packet leaves a switch: its memory is free, and whoever waited for that is told.
+    /// A packet leaves a switch, with `depth` bytes behind it: its memory is free, and whoever waited for that is told.
     #[inline]
-    fn leave_memory(&mut self, egress: u32, packet: PacketIndex, priority: usize) {
+    fn leave_memory(&mut self, egress: u32, packet: PacketIndex, priority: usize, depth: u64) {
         let Vertex::Switch(switch) = self.channels[egress as usize].from else { return };
+        if self.config.marks && self.config.marks_at == MarksAt::Departure {
+            self.mark(switch, egress, packet, depth);
+        }
         let facts = self.packets.facts[packet as usize];
         if self.config.flow_control == FlowControl::Credits {
             self.return_credit(facts.ingress, facts.priority, facts.bytes);
@@ -664,18 +663,4 @@ fn headroom(channel: &Channel) -> u32 {
 fn credit(channel: &Channel) -> u32 {
     let in_flight = channel.rate().bytes_in(channel.delay * 2).as_u64();
     (in_flight + 4 * u64::from(CREDIT_PACKET)) as u32
-}
-
-/// Random early detection on the bytes that wait before this packet.
-#[inline]
-fn is_marked(marking: &Marking, depth: u64, dice: &mut Random) -> bool {
-    if depth <= marking.low.0 {
-        return false;
-    }
-    if depth > marking.high.0 {
-        return true;
-    }
-    let part = depth - marking.low.0;
-    let whole = (marking.high.0 - marking.low.0).max(1);
-    dice.chance((u64::from(marking.most) * part / whole) as u32)
 }

@@ -6,7 +6,7 @@ mod common;
 use common::{Log, World, WorldOptions};
 use railnet_core::event::{Event, Sink};
 use railnet_core::{Bytes, Component, Rate, Span, Time};
-use railnet_fabric::{Fault, Marking, SwitchConfig};
+use railnet_fabric::{Fault, Marking, MarksAt, SwitchConfig};
 use railnet_topology::fabric::{FabricKind, FatTree, LinkSpec, SingleSwitch};
 
 /// Keeps marks and pauses, and nothing else.
@@ -34,18 +34,29 @@ fn links() -> LinkSpec {
 
 #[test]
 fn the_chance_of_a_mark_grows_evenly_from_one_threshold_to_the_other() {
+    for marks_at in [MarksAt::Arrival, MarksAt::Departure] {
+        check_chances(marks_at);
+    }
+}
+
+fn check_chances(marks_at: MarksAt) {
     const PACKET: u64 = 4096 + 82;
     const BIN: u64 = 1_000_000;
     let graph = FabricKind::SingleSwitch(SingleSwitch { hosts: 3 }).build(&links()).unwrap();
     let marking = Marking { low: Bytes(2 * BIN), high: Bytes(10 * BIN), most: 1_000_000 };
-    let config =
-        SwitchConfig { buffer: Bytes(400_000_000), marking: Some(marking), ..SwitchConfig::default() };
+    let config = SwitchConfig {
+        buffer: Bytes(400_000_000),
+        marking: Some(marking),
+        marks_at,
+        ..SwitchConfig::default()
+    };
     let mut world = World::watched(&graph, WorldOptions::new(config), Kept::default());
     for from in 0..2 {
         world.send(from, 2, 12_000_000, u64::from(from));
     }
     world.network.run(&mut Log::default(), Time::ZERO + Span::from_secs(1));
-    // Two come while one leaves: while the queue grows, each bin sees two packets for each that it holds.
+    // Two come while one leaves: while the queue grows, two arrive for each packet that it grows by. One leaves, and one
+    // more when the queue shrinks again. So each bin sees two for each packet that it holds, either way.
     let packets = 2.0 * BIN as f64 / PACKET as f64;
     let mut count = [0u64; 16];
     for depth in &world.network.sink.marks {

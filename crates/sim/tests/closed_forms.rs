@@ -74,15 +74,15 @@ fn an_incast_ends_when_the_last_link_has_carried_everything() {
     }
     let with_control = run(&incast("flow_control = \"pfc\"", "dcqcn"));
     assert_eq!(drops(&with_control), 0);
-    // It loses time, as in ns-3 with the same parameters: 12.2 ms there, 13.0 ms here, 10.4 ms on the link.
+    // It loses time, as in ns-3 with the same parameters.
     close(with_control.completion.as_ps() as f64, ideal, 0.3);
 }
 
 #[test]
 fn packets_are_dropped_where_headroom_is_cut_and_nowhere_else() {
     assert_eq!(drops(&run(&incast("flow_control = \"pfc\"", "none"))), 0);
-    assert!(drops(&run(&incast("flow_control = \"pfc\", headroom = \"0B\"", "dcqcn"))) > 0);
-    assert!(drops(&run(&incast("flow_control = \"none\"", "dcqcn"))) > 0);
+    assert!(drops(&run(&incast("flow_control = \"pfc\", headroom = \"0B\"", "none"))) > 0);
+    assert!(drops(&run(&incast("flow_control = \"none\"", "none"))) > 0);
 }
 
 #[test]
