@@ -2,6 +2,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod calendar;
+mod chance;
 mod channel;
 mod config;
 mod fault;
@@ -12,8 +13,9 @@ mod stuck;
 mod switch;
 
 pub use calendar::{Calendar, Sequences};
+pub use chance::Chance;
 pub use channel::ChannelCounters;
 pub use config::{FlowControl, Framing, Marking, Routing, SwitchConfig};
-pub use fault::Fault;
+pub use fault::{Fault, Ports, WhichPacket};
 pub use network::{Application, Network, host_gid};
 pub use stuck::Stuck;

@@ -13,7 +13,7 @@ use railnet_topology::{FabricGraph, Routes};
 pub use error::RunError;
 pub use outcome::{FlowResult, LinkResult, Outcome};
 
-use crate::scenario::{Scenario, ScenarioError, graph};
+use crate::scenario::{Scenario, ScenarioError, faults, graph};
 use crate::traffic::{Flow, flows};
 use outcome::outcome;
 use runner::Runner;
@@ -73,6 +73,10 @@ impl<S: Sink> Run<S> {
         };
         let (config, framing) = (scenario.switch_config(), scenario.framing());
         let mut network = Network::new(&graph, routes, config, framing, scenario.seed, sink, nic);
+        // Before the flows: what breaks at the start is broken when they do.
+        for (at, fault) in faults(scenario, &graph)? {
+            network.fault_at(at, fault);
+        }
         runner.set_up(&mut network);
         let limit = scenario.limit.map_or(LIMIT, |limit| limit.0);
         Ok(Self { graph, network, runner, limit, is_over: false })

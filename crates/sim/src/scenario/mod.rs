@@ -2,7 +2,10 @@
 
 mod error;
 mod fabric;
+mod faults;
+mod names;
 mod nic;
+mod priorities;
 mod switch;
 mod topology;
 mod traffic;
@@ -11,12 +14,14 @@ use railnet_core::Span;
 use serde::Deserialize;
 
 pub use error::ScenarioError;
+pub(crate) use faults::faults;
 pub use topology::{Topology, graph};
 pub(crate) use traffic::Traffic;
 
 use crate::locate;
 use crate::written::Written;
 use fabric::FabricSection;
+use faults::FaultSection;
 use nic::NicSection;
 
 /// A scenario as written.
@@ -34,6 +39,9 @@ pub struct Scenario {
     /// What is sent.
     #[serde(default)]
     pub traffic: Vec<Traffic>,
+    /// What goes wrong.
+    #[serde(default)]
+    pub faults: Vec<FaultSection>,
     /// When to give up, in virtual time.
     #[serde(default)]
     pub limit: Option<Written<Span>>,
@@ -49,7 +57,7 @@ impl Scenario {
         let scenario: Self = toml::from_str(text).map_err(|error| {
             let message = error.message().to_owned();
             let span = error.span().map(|span| locate::narrowed(text, span, &message));
-            ScenarioError { message, span, key: String::new() }
+            ScenarioError { span, ..ScenarioError::new(message) }
         })?;
         scenario.check().map_err(|error| error.located(text))?;
         Ok(scenario)
