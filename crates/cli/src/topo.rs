@@ -17,6 +17,7 @@ const EXAMPLES: &str = "\
 Examples:
   railnet topo scenarios/permutation.toml                  the fabric of a scenario
   railnet topo scenarios/permutation.toml --svg fabric.svg   and a picture of it
+  railnet topo scenarios/leaf-spine.toml --links             and every link, by number and ends
   railnet topo dgx-h100                                    the GPUs and NICs of a server";
 
 #[derive(clap::Args)]
@@ -25,6 +26,9 @@ pub(crate) struct Arguments {
     /// A scenario (a TOML file), or a server of the catalogue by name
     #[arg(value_name = "FILE|NAME")]
     what: PathBuf,
+    /// List every link with its number and the names of its ends
+    #[arg(long)]
+    links: bool,
     /// Draw the fabric into this file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -40,6 +44,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     let path = arguments.what.as_path();
     if let Some(server) = path.to_str().and_then(catalogue::host).filter(|_| !path.exists()) {
         ensure!(arguments.svg.is_none(), "--svg draws fabrics: {} is a server", server.name);
+        ensure!(!arguments.links, "--links lists the links of fabrics: {} is a server", server.name);
         host::print(&server, arguments.json, out)?;
         return Ok(Outcome::Done);
     }
@@ -48,7 +53,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     }
     let file = File::read(path)?;
     let graph = railnet_sim::graph(&file.scenario).map_err(|error| file.problem(error))?;
-    fabric::print(&file, &graph, arguments.json, out)?;
+    fabric::print(&file, &graph, arguments.json, arguments.links, out)?;
     if let Some(picture) = &arguments.svg {
         draw(picture, arguments.force, &railnet_topology::draw(&graph))?;
         if !arguments.json {

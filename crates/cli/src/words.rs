@@ -2,6 +2,8 @@
 
 use railnet_core::Span;
 
+pub(crate) use railnet_core::nearest;
+
 /// With a comma between thousands: `1,204`.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
@@ -64,32 +66,6 @@ pub(crate) fn kebab(value: &impl std::fmt::Debug) -> String {
     text
 }
 
-/// The name that was probably meant: the nearest of `known` that few slips of the finger lead to.
-pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
-    let slips = |name: &str| distance(&word.to_lowercase(), &name.to_lowercase());
-    let (best, name) = known.iter().map(|name| (slips(name), *name)).min_by_key(|(slips, _)| *slips)?;
-    (best <= word.chars().count().max(3) / 3).then_some(name)
-}
-
-/// Letters to add, drop, change or swap with their neighbour to make one word of the other.
-fn distance(from: &str, to: &str) -> usize {
-    let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
-    let mut rows: Vec<Vec<usize>> = vec![(0..=to.len()).collect()];
-    for (i, letter) in from.iter().enumerate() {
-        let mut row = vec![i + 1];
-        for (j, other) in to.iter().enumerate() {
-            let mut best =
-                (rows[i][j] + usize::from(letter != other)).min(rows[i][j + 1] + 1).min(row[j] + 1);
-            if i > 0 && j > 0 && letter == &to[j - 1] && &from[i - 1] == other {
-                best = best.min(rows[i - 1][j - 1] + 1);
-            }
-            row.push(best);
-        }
-        rows.push(row);
-    }
-    rows[from.len()][to.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,14 +89,5 @@ mod tests {
         #[derive(Debug)]
         struct DcqcnPaper;
         assert_eq!(kebab(&DcqcnPaper), "dcqcn-paper");
-    }
-
-    #[test]
-    fn slips_of_the_finger_are_recognised_and_other_words_are_not() {
-        let known = ["none", "dcqcn", "dcqcn-paper", "timely"];
-        assert_eq!(nearest("dcqnc", &known), Some("dcqcn"));
-        assert_eq!(nearest("Timley", &known), Some("timely"));
-        assert_eq!(nearest("hpcc", &known), None);
-        assert_eq!(nearest("x", &[]), None);
     }
 }

@@ -133,7 +133,7 @@ fn csv_tables_have_units_in_their_headers_and_the_numbers_of_the_json() {
         assert!((row[4].parse::<f64>().unwrap() - flow["finish_us"].as_f64().unwrap()).abs() < 1e-6);
     }
     let (header, links) = table(&directory.join("links.csv"));
-    assert_eq!(header.len(), 11);
+    assert_eq!(header.len(), 12);
     assert!(header.contains(&"max_queue_bytes".to_owned()) && header.contains(&"paused_us".to_owned()));
     let bytes = header.iter().position(|name| name == "bytes").unwrap();
     for (row, link) in links.iter().zip(value["links"].as_array().unwrap()) {
@@ -220,6 +220,12 @@ fn a_bad_scenario_is_shown_with_its_line_and_what_would_be_right() {
         ("[nic]", "link = { rate = \"0Gbps\" }\n[nic]", ":4:17\n", "such as \"100Gbps\""),
         ("seed = 3", "seed = 3\nseed = 4", ":2:1\n", "duplicate key"),
         ("kind = \"permutation\"", "kind = \"flow\"\nfrom = 0\nto = 16", ":9:6\n", "hosts 0 to 15"),
+        (
+            "[nic]",
+            "[[faults]]\nkind = \"link-down\"\nlink = [\"core0\", \"ag1.0\"]\n[nic]",
+            ":6:18\n",
+            "did you mean \"agg1.0\"?",
+        ),
     ];
     for (index, (old, new, place, advice)) in cases.into_iter().enumerate() {
         let file = scratch(&format!("bad-{index}.toml"), &SMALL.replace(old, new));
@@ -272,6 +278,16 @@ fn every_scenario_of_the_repository_has_a_comment_and_completes() {
     assert!(number("spray-go-back-n", "resent") > 0.0);
     assert_eq!(runs["spray-go-back-n"]["drops"], 0);
     assert!(number("spray", "completion_us") < number("spray-go-back-n", "completion_us") / 2.0);
+    for (name, field) in [("link-down", "losses"), ("flap", "losses"), ("bit-errors", "losses")] {
+        assert!(number(name, field) > 0.0 && number(name, "resent") > 0.0, "{name}");
+    }
+    assert_eq!((number("lose-packet", "losses"), number("lose-packet", "timeouts")), (1.0, 0.0));
+    assert!(number("slow-nic", "completion_us") > 12_000.0, "without the slow NIC it takes 9.9 ms");
+    let dropping: Vec<&str> = (runs["wrong-class"]["links"].as_array().unwrap().iter())
+        .filter(|link| link["drops"].as_u64() > Some(0))
+        .map(|link| link["to"].as_str().unwrap())
+        .collect();
+    assert!(!dropping.is_empty() && dropping.iter().all(|to| *to == "leaf1"), "{dropping:?}");
     let rails = runs["rails"]["flows"].as_array().unwrap();
     let finish = |flow: usize| rails[flow]["finish_us"].as_f64().unwrap();
     assert!((0..4).all(|flow| finish(flow) < finish(4) && finish(flow) < finish(5)));

@@ -62,6 +62,23 @@ fn json_has_the_same_numbers() {
 }
 
 #[test]
+fn every_link_is_listed_with_its_number_and_the_names_of_its_ends() {
+    let file = scenario("leaf-spine.toml");
+    let lines = text(&railnet(&["topo", &file, "--links"]).stdout);
+    for part in
+        ["\n  0       host0   leaf0   100 Gbps, 1 us\n", "\n  47      leaf3   spine3  100 Gbps, 1 us\n"]
+    {
+        assert!(lines.contains(part), "{part} is missing in\n{lines}");
+    }
+    let value = json(&["topo", &file, "--links", "--json"]);
+    let links = value["link_list"].as_array().unwrap();
+    assert_eq!(links.len(), 48);
+    assert_eq!((&links[32]["from"], &links[32]["to"]), (&"leaf0".into(), &"spine0".into()));
+    assert!(json(&["topo", &file, "--json"])["link_list"].is_null());
+    assert_eq!(railnet(&["topo", "cpu", "--links"]).status.code(), Some(1));
+}
+
+#[test]
 fn every_server_of_the_catalogue_has_its_table() {
     let output = railnet(&["topo", "dgx-h100"]);
     let lines = text(&output.stdout);

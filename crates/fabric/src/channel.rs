@@ -61,11 +61,11 @@ pub(crate) struct Channel {
     pub(crate) told_to_stop: u8,
     /// Bytes that the sender may still send, by priority, where credits are in use.
     pub(crate) credits: [u32; 8],
+    /// Priorities for which the port at the receiving end sends pauses, and obeys them in the other direction.
+    pub(crate) lossless: u8,
     pub(crate) is_down: bool,
-    /// Packets lost, in parts per million.
-    pub(crate) loss: u32,
-    /// Packets damaged, in parts per million.
-    pub(crate) corruption: u32,
+    /// Packets may be lost or damaged on it: the faults know how.
+    pub(crate) is_troubled: bool,
     pub(crate) counters: ChannelCounters,
 }
 
@@ -91,9 +91,9 @@ impl Channel {
             headroom_max: 0,
             told_to_stop: 0,
             credits: [0; 8],
+            lossless: u8::MAX,
             is_down: false,
-            loss: 0,
-            corruption: 0,
+            is_troubled: false,
             full_rate: rate,
             counters: ChannelCounters::default(),
         }
@@ -107,6 +107,11 @@ impl Channel {
 
     pub(crate) fn rate(&self) -> Rate {
         self.rate
+    }
+
+    /// What it carries without faults.
+    pub(crate) fn full_rate(&self) -> Rate {
+        self.full_rate
     }
 
     /// How long `bytes` take.

@@ -2,6 +2,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod calendar;
+mod chance;
 mod channel;
 mod config;
 mod fault;
@@ -17,9 +18,10 @@ mod switch;
 pub mod testing;
 
 pub use calendar::{Calendar, Sequences};
+pub use chance::Chance;
 pub use channel::ChannelCounters;
 pub use config::{FlowControl, Framing, Marking, MarksAt, Routing, SwitchConfig};
-pub use fault::Fault;
+pub use fault::{Fault, Ports, WhichPacket};
 pub use lane::{Lane, LaneCounters, Stop, Way};
 pub use network::{Application, Network, host_gid};
 pub use stuck::Stuck;

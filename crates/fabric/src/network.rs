@@ -106,8 +106,6 @@ pub struct Network<S> {
     pub(crate) graph: FabricGraph,
     pub(crate) faults: Faults,
     pub(crate) lanes: Lanes,
-    /// The dice of faults.
-    pub(crate) dice: Random,
     pub(crate) events: u64,
 }
 
@@ -159,6 +157,7 @@ impl<S: Sink> Network<S> {
                 _ => 0,
             };
             channel.credits = [credit(channel); 8];
+            channel.lossless = config.lossless;
         }
         let switches = ports
             .into_iter()
@@ -203,9 +202,8 @@ impl<S: Sink> Network<S> {
             slot: None,
             buffer: Vec::new(),
             graph: graph.clone(),
-            faults: Faults::default(),
+            faults: Faults::new(seed),
             lanes: Lanes::default(),
-            dice: Random::stream(seed, "faults", 0),
             events: 0,
         }
     }
@@ -241,9 +239,9 @@ impl<S: Sink> Network<S> {
         self.packets.in_use()
     }
 
-    /// Both directions of every link, with what they counted: (from, to, rate in bit/s, counters).
+    /// Both directions of every link, with what they counted: (from, to, rate without faults, counters).
     pub fn channels(&self) -> impl Iterator<Item = (Vertex, Vertex, railnet_core::Rate, &ChannelCounters)> {
-        self.channels.iter().map(|channel| (channel.from, channel.to, channel.rate(), &channel.counters))
+        self.channels.iter().map(|channel| (channel.from, channel.to, channel.full_rate(), &channel.counters))
     }
 
     /// Data packets times channels they went over.
@@ -437,25 +435,18 @@ impl<S: Sink> Network<S> {
         if self.config.flow_control == FlowControl::Credits && !facts.is_pause {
             channel.credits[priority] = channel.credits[priority].saturating_sub(bytes);
         }
-        let (cut, faulty) = (channel.is_down, channel.loss | channel.corruption != 0);
+        let (is_cut, is_troubled) = (channel.is_down, channel.is_troubled);
         let until_there = match channel.to {
             Vertex::Switch(_) if self.config.cut_through => channel.serialize(bytes.min(HEADER_BYTES)),
             _ => takes,
         };
         let (at, from) = (self.now + until_there + channel.delay, channel.from);
         self.note_started(egress, packet, bytes);
-        if cut || (faulty || !self.faults.named.is_empty()) && self.meets_fault(egress, packet) {
+        if is_cut || is_troubled && self.meets_fault(egress, packet) {
             self.lose(egress, packet);
             return;
         }
         self.schedule(at, rank::ARRIVE, from, Event::Arrive { channel: egress, packet });
-    }
-
-    /// A packet does not come out of its channel.
-    fn lose(&mut self, channel: u32, packet: PacketIndex) {
-        self.note_lost(channel, packet);
-        self.channels[channel as usize].counters.losses += 1;
-        self.packets.release(packet);
     }
 
     #[inline]
@@ -507,6 +498,23 @@ impl<S: Sink> Network<S> {
     fn drop_packet(&mut self, ingress: u32, packet: PacketIndex, reason: SwitchDropReason) {
         self.note_dropped(ingress, packet, reason);
         self.channels[ingress as usize].counters.drops += 1;
+        self.forget(ingress, packet);
+    }
+
+    /// A packet is lost on a channel.
+    fn lose(&mut self, channel: u32, packet: PacketIndex) {
+        self.note_lost(channel, packet);
+        self.channels[channel as usize].counters.losses += 1;
+        self.forget(channel, packet);
+    }
+
+    /// A packet is gone. Its credit is not: both ends count all that was ever sent (IBTA 7.9), so a loss shows and is
+    /// made up for.
+    fn forget(&mut self, channel: u32, packet: PacketIndex) {
+        let facts = self.packets.facts[packet as usize];
+        if self.config.flow_control == FlowControl::Credits && !facts.is_pause {
+            self.return_credit(channel, facts.priority, facts.bytes);
+        }
         self.packets.release(packet);
     }
 
@@ -628,10 +636,6 @@ impl<S: Sink> Network<S> {
     pub(crate) fn plan_reroute(&mut self, at: Time) {
         let order = self.sequences.order(at, rank::CALL, self.environment());
         self.calendar.push(&order, Event::Reroute);
-    }
-
-    pub(crate) fn damage(&mut self, packet: PacketIndex) {
-        self.packets.facts[packet as usize].corrupt = true;
     }
 
     pub(crate) fn psn_of(&self, packet: PacketIndex) -> Option<Psn> {

@@ -15,10 +15,10 @@ const PAUSE_QUANTA: u64 = 65_535;
 
 impl<S: Sink> Network<S> {
     pub(crate) fn check_stop(&mut self, switch: u32, ingress: u32, priority: usize) {
-        if self.config.flow_control != FlowControl::Pfc || self.config.lossless & 1 << priority == 0 {
+        let channel = &mut self.channels[ingress as usize];
+        if self.config.flow_control != FlowControl::Pfc || channel.lossless & 1 << priority == 0 {
             return;
         }
-        let channel = &mut self.channels[ingress as usize];
         let is_told = channel.told_to_stop & 1 << priority != 0;
         if !is_told && self.switches[switch as usize].should_stop(channel, priority) {
             channel.told_to_stop |= 1 << priority;
@@ -64,6 +64,12 @@ impl<S: Sink> Network<S> {
     /// The sender of a channel was told to stop, or to go on.
     pub(crate) fn obey_pause(&mut self, egress: u32, priorities: u8, quanta: u32) {
         let now = self.now;
+        // A port obeys for the priorities that it would itself send pauses for.
+        let port = self.channels[egress as usize].reverse;
+        let priorities = priorities & self.channels[port as usize].lossless;
+        if priorities == 0 {
+            return;
+        }
         let channel = &mut self.channels[egress as usize];
         channel.counters.pauses += u64::from(quanta > 0);
         let until = now + pause_span(channel, quanta);
@@ -94,7 +100,7 @@ impl<S: Sink> Network<S> {
         }
     }
 
-    /// A host that stops its switch and never lets go: each pause is told again before it runs out.
+    /// A host that stops its switch and does not let go: each pause is told again before it runs out.
     pub(crate) fn pause_for_ever(&mut self, host: u32) {
         let egress = self.egress_of(host);
         let from_switch = self.channels[egress as usize].reverse;
@@ -102,6 +108,16 @@ impl<S: Sink> Network<S> {
         for priority in (0..8).filter(|priority| lossless & 1 << priority != 0) {
             self.channels[from_switch as usize].told_to_stop |= 1 << priority;
             self.send_pause(from_switch, priority, PAUSE_QUANTA as u32);
+        }
+    }
+
+    /// A host that stopped its switch lets it go on.
+    pub(crate) fn let_go(&mut self, host: u32) {
+        let egress = self.egress_of(host);
+        let from_switch = self.channels[egress as usize].reverse;
+        let told = std::mem::take(&mut self.channels[from_switch as usize].told_to_stop);
+        for priority in (0..8).filter(|priority| told & 1 << priority != 0) {
+            self.send_pause(from_switch, priority, 0);
         }
     }
 }

@@ -76,7 +76,8 @@ impl Switch {
         let over = u64::from(held.saturating_sub(self.reserve));
         if over > threshold {
             // Beyond its share: only the headroom is left, which exists where senders can be told to stop.
-            if ingress.headroom[priority] + bytes > ingress.headroom_max {
+            let is_lossless = ingress.lossless & 1 << priority != 0;
+            if !is_lossless || ingress.headroom[priority] + bytes > ingress.headroom_max {
                 return Admission::Dropped;
             }
             ingress.headroom[priority] += bytes;

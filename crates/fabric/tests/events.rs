@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use common::{Log, World, WorldOptions};
 use railnet_core::event::{Event, SentPacket, SwitchDropReason};
 use railnet_core::{Bytes, Component, Digest, Port, Psn, Rate, Span, Time};
-use railnet_fabric::{ChannelCounters, Fault, FlowControl, Marking, SwitchConfig};
+use railnet_fabric::{Chance, ChannelCounters, Fault, FlowControl, Marking, SwitchConfig, WhichPacket};
 use railnet_topology::fabric::{FabricKind, LeafSpine, LinkSpec};
 use railnet_topology::{FabricGraph, Vertex};
 
@@ -146,7 +146,7 @@ fn a_link_that_fails_is_told_with_what_it_loses_and_when_routes_change() {
 
 #[test]
 fn a_lost_and_a_corrupted_packet_are_named() {
-    let named = Fault::LosePacket { host: 2, psn: Psn::new(7) };
+    let named = Fault::LosePacket { host: 2, target: None, which: WhichPacket::Psn(Psn::new(7)) };
     let (record, _) = incast(SwitchConfig::default(), 1 << 20, &[(Span::ZERO, named)]);
     let lost: Vec<_> =
         record.iter().filter(|(_, _, event)| matches!(event, Event::PacketLost { .. })).collect();
@@ -156,7 +156,7 @@ fn a_lost_and_a_corrupted_packet_are_named() {
     assert_eq!((source.0, port.0, packet.sender.0, packet.packet.psn.value()), (2, 0, 2, 7));
     assert_eq!(packet.packet.transmission, 0);
     let link = graph().links_between(Vertex::Host(0), Vertex::Switch(0))[0];
-    let fault = Fault::Corruption { link, rate: 20_000 };
+    let fault = Fault::Corruption { link, chance: Chance::parts_per_million(20_000) };
     let (record, _) = incast(SwitchConfig::default(), 1 << 20, &[(Span::ZERO, fault)]);
     let ends = [Component(0), Component(6)];
     let corrupted = record.iter().filter(|(_, source, event)| match event {

@@ -4,10 +4,10 @@
 mod common;
 
 use common::{Log, World};
-use railnet_core::{Psn, Rate, Span, Time};
-use railnet_fabric::{Fault, FlowControl, SwitchConfig};
+use railnet_core::{Bytes, Psn, Rate, Span, Time};
+use railnet_fabric::{Chance, Fault, FlowControl, Ports, SwitchConfig, WhichPacket};
 use railnet_nic::Status;
-use railnet_topology::fabric::{FabricKind, LeafSpine, LinkSpec};
+use railnet_topology::fabric::{FabricKind, LeafSpine, LinkSpec, SingleSwitch};
 use railnet_topology::{FabricGraph, Vertex};
 
 fn leaf_spine() -> FabricGraph {
@@ -53,7 +53,7 @@ fn without_faults_nothing_is_sent_twice() {
 
 #[test]
 fn a_named_packet_is_lost_once_and_go_back_n_pays_for_all_behind_it() {
-    let fault = Fault::LosePacket { host: 0, psn: Psn::new(100) };
+    let fault = Fault::LosePacket { host: 0, target: None, which: WhichPacket::Psn(Psn::new(100)) };
     let (clean, _) = send(FlowControl::Pfc, 1 << 20, &[]);
     let (finished, resent) = send(FlowControl::Pfc, 1 << 20, &[(Span::ZERO, fault)]);
     let (at, status) = finished.unwrap();
@@ -62,6 +62,11 @@ fn a_named_packet_is_lost_once_and_go_back_n_pays_for_all_behind_it() {
     assert!((15..40).contains(&resent), "{resent} packets again");
     let cost = (at - clean.unwrap().0).as_us_f64();
     assert!((5.0..15.0).contains(&cost), "{cost} us");
+    // The same packet by its place: sequence numbers begin with 0, places with 1.
+    let nth = |target| Fault::LosePacket { host: 0, target, which: WhichPacket::Nth(101) };
+    assert_eq!(send(FlowControl::Pfc, 1 << 20, &[(Span::ZERO, nth(None))]), (finished, resent));
+    assert_eq!(send(FlowControl::Pfc, 1 << 20, &[(Span::ZERO, nth(Some(3)))]), (finished, resent));
+    assert_eq!(send(FlowControl::Pfc, 1 << 20, &[(Span::ZERO, nth(Some(2)))]), (clean, 0));
 }
 
 #[test]
@@ -91,18 +96,49 @@ fn a_host_that_is_cut_off_for_good_is_given_up() {
     assert!(resent > 0);
 }
 
+/// A fault of a link that strikes with some chance.
+type MakeFault = fn(u32, Chance) -> Fault;
+
 #[test]
 fn lost_and_damaged_packets_are_sent_again() {
     for link in uplinks() {
-        for fault in [Fault::Loss { link, rate: 10_000 }, Fault::Corruption { link, rate: 10_000 }] {
+        let chance = Chance::parts_per_million(10_000);
+        let bit = Chance::of(3e-7).unwrap();
+        for fault in [
+            Fault::Loss { link, chance },
+            Fault::Corruption { link, chance },
+            Fault::BitErrors { link, chance: bit },
+        ] {
             let (finished, _) = send(FlowControl::Pfc, 4 << 20, &[(Span::ZERO, fault)]);
             assert_eq!(finished.unwrap().1, Status::Success, "{fault:?}");
         }
     }
-    let both: Vec<_> =
-        uplinks().into_iter().map(|link| (Span::ZERO, Fault::Loss { link, rate: 10_000 })).collect();
-    let (_, resent) = send(FlowControl::Pfc, 4 << 20, &both);
-    assert!(resent > 0);
+    let packet = Chance::parts_per_million(10_000);
+    // As likely for a packet of 4178 bytes: 33,424 bits.
+    let bit = Chance::of(3e-7).unwrap();
+    let faults: [(MakeFault, Chance); 3] = [
+        (|link, chance| Fault::Loss { link, chance }, packet),
+        (|link, chance| Fault::Corruption { link, chance }, packet),
+        (|link, chance| Fault::BitErrors { link, chance }, bit),
+    ];
+    for (fault, chance) in faults {
+        let on_both = |chance| uplinks().into_iter().map(move |link| (Span::ZERO, fault(link, chance)));
+        let bad: Vec<_> = on_both(chance).collect();
+        assert!(send(FlowControl::Pfc, 4 << 20, &bad).1 > 0, "{:?}", bad[0]);
+        let healed: Vec<_> = on_both(chance).chain(on_both(Chance::NEVER)).collect();
+        assert_eq!(send(FlowControl::Pfc, 4 << 20, &healed).1, 0, "{:?}", bad[0]);
+    }
+}
+
+#[test]
+fn what_is_lost_gives_its_credit_back() {
+    // A tenth of 1024 packets is more than all credit there is.
+    let chance = Chance::parts_per_million(100_000);
+    let lossy: Vec<_> =
+        uplinks().into_iter().map(|link| (Span::ZERO, Fault::Loss { link, chance })).collect();
+    let (finished, resent) = send(FlowControl::Credits, 4 << 20, &lossy);
+    assert_eq!(finished.unwrap().1, Status::Success);
+    assert!(resent > 100, "{resent}");
 }
 
 #[test]
@@ -112,6 +148,14 @@ fn a_slow_host_takes_as_much_longer() {
     let (finished, _) = send(FlowControl::Pfc, 8 << 20, &[(Span::ZERO, slow)]);
     let ratio = finished.unwrap().0.as_ps() as f64 / clean.unwrap().0.as_ps() as f64;
     assert!((3.9..4.01).contains(&ratio), "{ratio}");
+    // A slow receiver is as bad, and so is a slow link.
+    for slow in [Fault::SlowHost { host: 3, rate: 250_000 }, Fault::SlowLink { link: 3, rate: 250_000 }] {
+        let (finished, _) = send(FlowControl::Pfc, 8 << 20, &[(Span::ZERO, slow)]);
+        let ratio = finished.unwrap().0.as_ps() as f64 / clean.unwrap().0.as_ps() as f64;
+        assert!((3.9..4.01).contains(&ratio), "{slow:?}: {ratio}");
+    }
+    let healed = Fault::SlowHost { host: 0, rate: 1_000_000 };
+    assert_eq!(send(FlowControl::Pfc, 8 << 20, &[(Span::ZERO, slow), (Span::ZERO, healed)]).0, clean);
 }
 
 #[test]
@@ -119,4 +163,40 @@ fn a_host_that_pauses_for_ever_stops_what_comes_to_it() {
     let storm = Fault::PauseStorm { host: 3 };
     let (finished, _) = send(FlowControl::Pfc, 8 << 20, &[(Span::from_us(50), storm)]);
     assert_eq!(finished.unwrap().1, Status::RetryExceeded);
+    // One that lets go after 500 µs costs 500 µs.
+    let (clean, _) = send(FlowControl::Pfc, 8 << 20, &[]);
+    let end = Fault::PauseStormEnd { host: 3 };
+    let (finished, _) =
+        send(FlowControl::Pfc, 8 << 20, &[(Span::from_us(50), storm), (Span::from_us(550), end)]);
+    let (at, status) = finished.unwrap();
+    assert_eq!(status, Status::Success);
+    let cost = (at - clean.unwrap().0).as_us_f64();
+    assert!((490.0..510.0).contains(&cost), "{cost} us");
+}
+
+/// Four senders to one receiver through a small switch, with this about its ports: packets dropped, by the switch.
+fn incast(fault: Option<Fault>) -> u64 {
+    let links = LinkSpec::new(Rate::gbps(100), Span::from_us(1));
+    let graph = FabricKind::SingleSwitch(SingleSwitch { hosts: 5 }).build(&links).unwrap();
+    let mut world = World::new(&graph, SwitchConfig { buffer: Bytes(4_000_000), ..SwitchConfig::default() });
+    if let Some(fault) = fault {
+        world.network.fault_at(Time::ZERO, fault);
+    }
+    for host in 0..4 {
+        world.send(host, 4, 1 << 20, u64::from(host));
+    }
+    world.network.run(&mut Log::default(), Time::ZERO + Span::from_ms(1));
+    world.network.channels().map(|(_, _, _, counters)| counters.drops).sum()
+}
+
+#[test]
+fn pauses_for_the_wrong_class_do_not_keep_packets_from_being_dropped() {
+    // What the tests send travels in priority 0.
+    let lossless = |ports, priorities| Some(Fault::Lossless { ports, priorities });
+    assert_eq!(incast(None), 0);
+    assert_eq!(incast(lossless(Ports::All, 0b1)), 0);
+    assert!(incast(lossless(Ports::All, 0b1000)) > 0);
+    assert!(incast(lossless(Ports::Switch(0), 0b1000)) > 0);
+    let one = incast(lossless(Ports::Link { switch: 0, link: 2 }, 0b1000));
+    assert!(one > 0 && one < incast(lossless(Ports::All, 0b1000)), "{one}: one port of four drops");
 }

@@ -9,13 +9,18 @@ use railnet_sim::Scenario;
 const PAGE: &str = include_str!("../../../docs/scenarios.md");
 const SHAPE: &str = "topology = { kind = \"single-switch\", hosts = 2 }\n";
 
-/// The lines of each section, by its heading.
+/// The lines of each section, by its heading. Kinds are told apart by what they are kinds of.
 fn sections() -> BTreeMap<String, String> {
     let mut sections: BTreeMap<String, String> = BTreeMap::new();
-    let mut heading = String::new();
+    let (mut heading, mut chapter) = (String::new(), String::new());
     for line in PAGE.lines() {
         if line.starts_with('#') {
             heading = line.trim_start_matches('#').trim().replace('`', "");
+            if line.starts_with("## ") {
+                chapter.clone_from(&heading);
+            } else if heading.starts_with("kind ") {
+                heading = format!("{chapter} {heading}");
+            }
         } else {
             let section = sections.entry(heading.clone()).or_default();
             section.push_str(line);
@@ -63,11 +68,13 @@ fn every_key_has_a_row_and_every_row_is_a_key() {
     documented(&sections, "cluster.tcp", &fabric("[cluster]\ntcp = { nonsense = 1 }\n"));
     for kind in expected("[fabric]\ntopology = { kind = \"nonsense\" }\n") {
         let text = format!("[fabric]\ntopology = {{ kind = \"{kind}\", nonsense = 1 }}\n");
-        documented(&sections, &format!("kind {kind}"), &text);
+        documented(&sections, &format!("fabric.topology kind {kind}"), &text);
     }
-    for kind in expected(&fabric("[[traffic]]\nkind = \"nonsense\"\n")) {
-        let text = fabric(&format!("[[traffic]]\nkind = \"{kind}\"\nnonsense = 1\n"));
-        documented(&sections, &format!("kind {kind}"), &text);
+    for list in ["traffic", "faults"] {
+        for kind in expected(&fabric(&format!("[[{list}]]\nkind = \"nonsense\"\n"))) {
+            let text = fabric(&format!("[[{list}]]\nkind = \"{kind}\"\nnonsense = 1\n"));
+            documented(&sections, &format!("[[{list}]] kind {kind}"), &text);
+        }
     }
 }
 

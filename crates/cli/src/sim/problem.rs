@@ -49,7 +49,7 @@ fn shown(error: ScenarioError, path: &str, text: &str) -> anyhow::Error {
             }
         }
     }
-    if let Some(meant) = advice.meant {
+    if let Some(meant) = advice.meant.or(error.meant) {
         let _ = write!(message, "\n  = did you mean \"{meant}\"?");
     }
     anyhow!(message)

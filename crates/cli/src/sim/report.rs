@@ -38,6 +38,7 @@ pub(super) struct Totals {
     pub(super) packet_hops: u64,
     pub(super) events: u64,
     pub(super) drops: u64,
+    pub(super) losses: u64,
     pub(super) marks: u64,
     pub(super) notifications: u64,
     pub(super) pauses: u64,
@@ -67,6 +68,7 @@ struct LinkRow<'a> {
     max_queue_bytes: u64,
     marks: u64,
     drops: u64,
+    losses: u64,
     pauses: u64,
     paused_us: f64,
 }
@@ -100,6 +102,7 @@ impl Totals {
             packet_hops: outcome.packet_hops,
             events: outcome.events,
             drops: sum(|link| link.counters.drops),
+            losses: sum(|link| link.counters.losses),
             marks: sum(|link| link.counters.marks),
             notifications: outcome.notifications,
             pauses: sum(|link| link.counters.pauses),
@@ -164,6 +167,7 @@ impl<'a> LinkRow<'a> {
             max_queue_bytes: counters.queue_max,
             marks: counters.marks,
             drops: counters.drops,
+            losses: counters.losses,
             pauses: counters.pauses,
             paused_us: Span::from_ps(counters.paused_ps).as_us_f64(),
         }
@@ -205,13 +209,13 @@ pub(super) fn write_csv(directory: &Path, outcome: &Outcome) -> anyhow::Result<(
     table(directory, "links.csv", |out| {
         writeln!(
             out,
-            "from,to,rate_bps,bytes,packets,utilisation,max_queue_bytes,marks,drops,pauses,paused_us"
+            "from,to,rate_bps,bytes,packets,utilisation,max_queue_bytes,marks,drops,losses,pauses,paused_us"
         )?;
         for link in &outcome.links {
             let row = LinkRow::of(link, outcome);
             writeln!(
                 out,
-                "{},{},{},{},{},{:.6},{},{},{},{},{:.6}",
+                "{},{},{},{},{},{:.6},{},{},{},{},{},{:.6}",
                 row.from,
                 row.to,
                 row.rate_bps,
@@ -221,6 +225,7 @@ pub(super) fn write_csv(directory: &Path, outcome: &Outcome) -> anyhow::Result<(
                 row.max_queue_bytes,
                 row.marks,
                 row.drops,
+                row.losses,
                 row.pauses,
                 row.paused_us
             )?;

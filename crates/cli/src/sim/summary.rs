@@ -120,11 +120,14 @@ fn throughput(outcome: &Outcome, totals: &Totals) -> Line {
 }
 
 fn losses(totals: &Totals) -> Line {
-    let reason = format!(
+    let mut reason = format!(
         "{} sent again, {}",
         count(totals.resent, "packet", "packets"),
         count(totals.timeouts, "timeout", "timeouts")
     );
+    if totals.losses > 0 {
+        reason = format!("{} lost or damaged on links; {reason}", grouped(totals.losses));
+    }
     ("Dropped", count(totals.drops, "packet", "packets"), reason)
 }
 

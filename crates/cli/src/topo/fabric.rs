@@ -5,7 +5,7 @@ use std::io::Write;
 
 use railnet_core::{Rate, Span};
 use railnet_sim::Topology;
-use railnet_topology::{FabricGraph, LinkKind, Routes, Summary, Vertex, summary};
+use railnet_topology::{FabricGraph, Link, LinkKind, Routes, Summary, Vertex, summary};
 use serde_json::{Value, json};
 
 use crate::sim::problem::File;
@@ -15,12 +15,17 @@ pub(super) fn print(
     file: &File,
     graph: &FabricGraph,
     as_json: bool,
+    with_links: bool,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let measures = Measures::of(graph);
     let kind = kind(&file.scenario.fabric.topology);
     if as_json {
-        writeln!(out, "{}", measures.json(&file.path, kind))?;
+        let mut value = measures.json(&file.path, kind);
+        if with_links {
+            value["link_list"] = link_list(graph);
+        }
+        writeln!(out, "{value}")?;
         return Ok(());
     }
     writeln!(out, "{} · {kind}\n", file.path)?;
@@ -28,7 +33,33 @@ pub(super) fn print(
         let line = format!("  {what:<17}{number:<18} {reason}");
         writeln!(out, "{}", line.trim_end())?;
     }
+    if with_links {
+        print_links(graph, out)?;
+    }
     Ok(())
+}
+
+/// Every link by number, with what a scenario calls its ends.
+fn print_links(graph: &FabricGraph, out: &mut dyn Write) -> anyhow::Result<()> {
+    let ends = |link: &Link| link.ends.map(|end| graph.name(end.vertex).to_owned());
+    let width = graph.links.iter().flat_map(ends).map(|name| name.chars().count()).max().unwrap_or(0);
+    writeln!(out, "\n  {:<8}{:<width$}  {:<width$}  rate, delay", "Link", "from", "to")?;
+    for (number, link) in graph.links.iter().enumerate() {
+        let [from, to] = ends(link);
+        writeln!(out, "  {number:<8}{from:<width$}  {to:<width$}  {}, {}", link.rate, link.delay)?;
+    }
+    Ok(())
+}
+
+fn link_list(graph: &FabricGraph) -> Value {
+    let links = graph.links.iter().enumerate();
+    links
+        .map(|(number, link)| {
+            let [from, to] = link.ends.map(|end| graph.name(end.vertex));
+            let (rate, delay) = (link.rate.as_bps(), link.delay.as_us_f64());
+            json!({ "number": number, "from": from, "to": to, "rate_bps": rate, "delay_us": delay })
+        })
+        .collect()
 }
 
 /// What scenarios call a shape.

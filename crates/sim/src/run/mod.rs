@@ -16,7 +16,7 @@ pub use error::RunError;
 pub use inside::LaneResult;
 pub use outcome::{FlowResult, LinkResult, Outcome};
 
-use crate::scenario::{Scenario, ScenarioError, graph};
+use crate::scenario::{Scenario, ScenarioError, faults, graph};
 use crate::traffic::{Flow, flows};
 use inside::Inside;
 use outcome::outcome;
@@ -78,6 +78,10 @@ impl<S: Sink> Run<S> {
         };
         let (config, framing) = (scenario.switch_config(), scenario.framing());
         let mut network = Network::new(&graph, routes, config, framing, scenario.seed, sink, nic);
+        // Before the flows: what breaks at the start is broken when they do.
+        for (at, fault) in faults(scenario, &graph)? {
+            network.fault_at(at, fault);
+        }
         let inside = scenario
             .cluster
             .as_ref()

@@ -225,6 +225,9 @@ impl Runner {
         }
         self.finished[index as usize] = network.now;
         self.unfinished -= 1;
+        if self.unfinished == 0 {
+            network.end_pause_storms();
+        }
         let mut next = self.waiting[index as usize];
         while next != NOBODY {
             let start = self.flows[next as usize].start;
@@ -241,6 +244,10 @@ impl Runner {
 impl<S: Sink> Application<S> for Runner {
     fn completed(&mut self, network: &mut Network<S>, _host: u32, completion: &Completion) {
         let index = completion.work as u32;
+        if self.finished[index as usize].is_set() {
+            // All of it has arrived; only the sender never heard of it.
+            return;
+        }
         if completion.status != Status::Success {
             let Flow { source: from, target: to, .. } = self.flows[index as usize];
             let status = completion.status;

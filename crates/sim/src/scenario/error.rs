@@ -16,11 +16,13 @@ pub struct ScenarioError {
     pub span: Option<Range<usize>>,
     /// The key it is about, such as `fabric.link.rate` or `traffic.0.to`; empty where it is about no key in particular.
     pub key: String,
+    /// The name that was probably meant, where one was nearly written.
+    pub meant: Option<String>,
 }
 
 impl ScenarioError {
     pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), span: None, key: String::new() }
+        Self { message: message.into(), span: None, key: String::new(), meant: None }
     }
 
     /// The same about this key.

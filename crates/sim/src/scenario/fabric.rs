@@ -39,11 +39,20 @@ pub struct LinkSection {
     pub rate: Written<Rate>,
     /// One way.
     pub delay: Written<Span>,
+    /// How likely each packet is lost.
+    pub loss: f64,
+    /// How likely each bit is flipped.
+    pub bit_error_rate: f64,
 }
 
 impl Default for LinkSection {
     fn default() -> Self {
-        Self { rate: Written(Rate::gbps(100)), delay: Written(Span::from_us(1)) }
+        Self {
+            rate: Written(Rate::gbps(100)),
+            delay: Written(Span::from_us(1)),
+            loss: 0.0,
+            bit_error_rate: 0.0,
+        }
     }
 }
 

@@ -3,7 +3,10 @@
 mod cluster;
 mod error;
 mod fabric;
+mod faults;
+mod names;
 mod nic;
+mod priorities;
 mod switch;
 mod topology;
 mod traffic;
@@ -13,12 +16,14 @@ use serde::Deserialize;
 
 pub(crate) use cluster::{ClusterSection, TransportName};
 pub use error::ScenarioError;
+pub(crate) use faults::faults;
 pub use topology::{Topology, graph};
 pub(crate) use traffic::Traffic;
 
 use crate::locate;
 use crate::written::Written;
 use fabric::FabricSection;
+use faults::FaultSection;
 use nic::NicSection;
 
 /// A scenario as written.
@@ -39,6 +44,9 @@ pub struct Scenario {
     /// What is sent.
     #[serde(default)]
     pub traffic: Vec<Traffic>,
+    /// What goes wrong.
+    #[serde(default)]
+    pub faults: Vec<FaultSection>,
     /// When to give up, in virtual time.
     #[serde(default)]
     pub limit: Option<Written<Span>>,
@@ -54,7 +62,7 @@ impl Scenario {
         let scenario: Self = toml::from_str(text).map_err(|error| {
             let message = error.message().to_owned();
             let span = error.span().map(|span| locate::narrowed(text, span, &message));
-            ScenarioError { message, span, key: String::new() }
+            ScenarioError { span, ..ScenarioError::new(message) }
         })?;
         scenario.check().map_err(|error| error.located(text))?;
         Ok(scenario)
