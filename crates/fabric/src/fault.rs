@@ -131,8 +131,7 @@ impl<S: Sink> Network<S> {
             return true;
         }
         if corruption > 0 && self.dice.chance(corruption) {
-            self.damage(packet);
-            self.note_corrupted(egress, packet);
+            self.damage(egress, packet);
         }
         if self.faults.named.is_empty() {
             return false;

@@ -5,12 +5,14 @@ mod calendar;
 mod channel;
 mod config;
 mod fault;
+mod frame;
 mod network;
 mod note;
 mod packet;
 mod pause;
 mod stuck;
 mod switch;
+mod tap;
 #[cfg(feature = "testing")]
 pub mod testing;
 
@@ -18,5 +20,7 @@ pub use calendar::{Calendar, Sequences};
 pub use channel::ChannelCounters;
 pub use config::{FlowControl, Framing, Marking, Routing, SwitchConfig};
 pub use fault::Fault;
+pub use frame::port_mac;
 pub use network::{Application, Network, host_gid};
 pub use stuck::Stuck;
+pub use tap::Tapped;

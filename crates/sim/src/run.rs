@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use railnet_core::event::Sink;
 use railnet_core::{Component, QueuePairNumber, Rate, Span, Time};
-use railnet_fabric::{Application, ChannelCounters, Network, host_gid};
+use railnet_fabric::{Application, ChannelCounters, Network, Tapped, host_gid};
+use railnet_nic::frame::WireForm;
 use railnet_nic::memory::SpaceId;
 use railnet_nic::{
     Access, Completion, CompletionQueue, Connection, Key, Mtu, Nic, NicConfig, Operation, PortConfig,
@@ -416,6 +417,22 @@ impl<S: Sink> Run<S> {
         let is_quiet = self.network.run(&mut self.runner, until);
         self.is_over = is_quiet || until >= limit || self.runner.failure.is_some();
         self.is_over
+    }
+
+    /// How packets travel, before the run begins: as values, or as bytes with the same digest.
+    pub fn set_wire(&mut self, form: WireForm) {
+        self.network.set_wire(form);
+    }
+
+    /// Keeps a copy of every frame that passes a link, by its number in [`graph`], until
+    /// [`Run::drain_taps`] hands them out.
+    pub fn tap(&mut self, link: u32) {
+        self.network.tap(link);
+    }
+
+    /// Hands out the frames that passed the taps since the last call, in the order of time.
+    pub fn drain_taps(&mut self, take: impl FnMut(&Tapped<'_>)) {
+        self.network.drain_taps(take);
     }
 
     /// The present.
