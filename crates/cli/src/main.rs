@@ -9,11 +9,13 @@
 
 mod bench;
 mod decode;
+mod files;
 mod replay;
 mod sim;
 mod storm;
 mod topo;
 mod verbs;
+mod wire;
 mod words;
 
 use std::io::{self, BufWriter, Write};

@@ -1,5 +1,6 @@
 //! `railnet sim`: runs a scenario and says what came of it.
 
+mod capture;
 pub(crate) mod problem;
 mod progress;
 mod report;
@@ -14,6 +15,8 @@ use railnet_core::{Digest, RunDigest};
 use railnet_sim::{Outcome as RunOutcome, Run, RunError, Scenario};
 
 use crate::Outcome;
+use crate::wire::Wire;
+use capture::{Capture, Written};
 use problem::File;
 use progress::Progress;
 
@@ -23,6 +26,8 @@ Examples:
   railnet sim scenarios/incast.toml --json - | jq .completion_us
   railnet sim scenarios/permutation.toml --csv out/
   railnet sim scenarios/incast.toml --sweep nic.control=none,dcqcn --sweep seed=1,2,3
+  railnet sim scenarios/leaf-spine.toml --pcap run.pcapng --tap host3 --tap leaf0:spine1
+  railnet sim scenarios/incast.toml --wire bytes
 
 The file's format is explained in docs/scenarios.md.";
 
@@ -43,6 +48,11 @@ pub(crate) struct Arguments {
     /// Run once for each value of a key, such as nic.control=none,dcqcn; several make every combination
     #[arg(long, value_name = "KEY=A,B,…")]
     sweep: Vec<String>,
+    /// How packets travel: the digest is the same either way
+    #[arg(long, value_enum, default_value_t = Wire::Values)]
+    wire: Wire,
+    #[command(flatten)]
+    capture: capture::Options,
 }
 
 impl Arguments {
@@ -58,6 +68,7 @@ struct Finished {
     outcome: RunOutcome,
     digest: RunDigest,
     wall_s: f64,
+    captured: Option<Written>,
 }
 
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
@@ -72,7 +83,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     if let Some(directory) = &arguments.csv {
         report::make_directory(directory)?;
     }
-    let finished = simulate(&file.scenario, true).map_err(|error| failed(error, &file))?;
+    let finished = watch(arguments, &file)?;
     if let Some(path) = &arguments.json {
         report::write_json(path, out, &report::whole(&file.path, &finished))?;
     }
@@ -81,21 +92,43 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     }
     if !arguments.is_quiet() {
         summary::print(&file, &finished, out)?;
+        if let Some(written) = &finished.captured {
+            written.print(out)?;
+        }
     }
     Ok(Outcome::Done)
 }
 
-/// Runs a scenario; with a line of progress where somebody watches.
-fn simulate(scenario: &Scenario, watched: bool) -> Result<Finished, RunError> {
+/// Runs a scenario where somebody watches: with a line of progress on a terminal, and with taps where they are asked for.
+fn watch(arguments: &Arguments, file: &File) -> anyhow::Result<Finished> {
+    let refused = |error| failed(RunError::Scenario(error), file);
+    let began = Instant::now();
+    let mut run = Run::new(&file.scenario, Digest::new()).map_err(refused)?;
+    run.set_wire(arguments.wire.form());
+    let graph = railnet_sim::graph(&file.scenario).map_err(refused)?;
+    let mut capture = Capture::open(&arguments.capture, graph, &mut run)?;
+    let progress = Progress::new();
+    if progress.is_on() || capture.is_some() {
+        progress.watch(&mut run, |run| capture.as_mut().map_or(Ok(()), |capture| capture.take(run)))?;
+    }
+    // What was seen of a run that fails is the more worth having.
+    let captured = capture.map(Capture::finish).transpose()?;
+    let finished = finish(run, file.scenario.seed, began).map_err(|error| failed(error, file))?;
+    Ok(Finished { captured, ..finished })
+}
+
+/// Runs a scenario that nobody watches.
+fn simulate(scenario: &Scenario, wire: Wire) -> Result<Finished, RunError> {
     let began = Instant::now();
     let mut run = Run::new(scenario, Digest::new())?;
-    let progress = Progress::new();
-    if watched && progress.is_on() {
-        progress.watch(&mut run);
-    }
+    run.set_wire(wire.form());
+    finish(run, scenario.seed, began)
+}
+
+fn finish(run: Run<Digest>, seed: u64, began: Instant) -> Result<Finished, RunError> {
     let (outcome, digest) = run.finish()?;
     let wall_s = began.elapsed().as_secs_f64();
-    Ok(Finished { seed: scenario.seed, outcome, digest: digest.finish(), wall_s })
+    Ok(Finished { seed, outcome, digest: digest.finish(), wall_s, captured: None })
 }
 
 /// Why a run failed, with the line of the file where it is one's fault.

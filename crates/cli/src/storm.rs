@@ -6,12 +6,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use railnet_core::{Fold, RunDigest, Span};
 use railnet_nic::testing::storm::{self, Scenario, Summary};
 use railnet_nic::testing::{Injected, WireForm};
 
 use crate::Outcome;
+use crate::wire::Wire;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -57,30 +58,6 @@ struct NicArguments {
     /// Print a line for each seed
     #[arg(long)]
     verbose: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Wire {
-    /// As header values and payload
-    Values,
-    /// As bytes: every packet is emitted, and parsed again
-    Bytes,
-}
-
-impl Wire {
-    fn form(self) -> WireForm {
-        match self {
-            Self::Values => WireForm::Values,
-            Self::Bytes => WireForm::Bytes,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Values => "values",
-            Self::Bytes => "bytes",
-        }
-    }
 }
 
 fn parse_seed(text: &str) -> Result<u64, String> {

@@ -291,7 +291,7 @@ fn parse_seed(text: &str) -> Result<u64, String> {
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     // A file that may not be written is better known before than after.
     let file = match &arguments.pcap {
-        Some(path) => Some((path, capture::create(path, arguments.force)?)),
+        Some(path) => Some((path, crate::files::create(path, arguments.force)?)),
         None => None,
     };
     let record = world::run(&arguments.plan)?;

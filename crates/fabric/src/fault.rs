@@ -312,8 +312,7 @@ impl<S: Sink> Network<S> {
         self.channels[egress as usize].is_troubled = trouble.is_any();
         if fate == Fate::Damaged && !facts.is_pause {
             self.channels[egress as usize].counters.losses += 1;
-            self.packets.facts[packet as usize].corrupt = true;
-            self.note_corrupted(egress, packet);
+            self.damage(egress, packet);
             return false;
         }
         // A damaged pause frame is no pause frame.
@@ -340,6 +339,13 @@ impl<S: Sink> Network<S> {
         for ingress in ingresses {
             self.channel_mut(ingress).lossless = priorities;
         }
+    }
+}
+
+impl Faults {
+    /// The dice of a channel on which packets meet trouble.
+    pub(crate) fn dice_of(&mut self, channel: u32) -> &mut Random {
+        &mut self.troubles.get_mut(&channel).expect("only a troubled channel asks").dice
     }
 }
 

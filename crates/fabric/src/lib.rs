@@ -6,6 +6,7 @@ mod chance;
 mod channel;
 mod config;
 mod fault;
+mod frame;
 mod lane;
 mod marking;
 mod network;
@@ -14,6 +15,7 @@ mod packet;
 mod pause;
 mod stuck;
 mod switch;
+mod tap;
 #[cfg(feature = "testing")]
 pub mod testing;
 
@@ -22,6 +24,8 @@ pub use chance::Chance;
 pub use channel::ChannelCounters;
 pub use config::{FlowControl, Framing, Marking, MarksAt, Routing, SwitchConfig};
 pub use fault::{Fault, Ports, WhichPacket};
+pub use frame::port_mac;
 pub use lane::{Lane, LaneCounters, Stop, Way};
 pub use network::{Application, Network, host_gid};
 pub use stuck::Stuck;
+pub use tap::Tapped;

@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 
 use railnet_core::event::{Sink, SwitchDropReason};
 use railnet_core::{Psn, Random, Time};
+use railnet_nic::frame::WireForm;
 use railnet_nic::memory::Segments;
 use railnet_nic::{
     Completion, CompletionQueue, Context, Inbound, Nic, OutboundPayload, Payload, Priorities, Transmit,
@@ -18,6 +19,7 @@ use crate::fault::Faults;
 use crate::lane::Lanes;
 use crate::packet::{Facts, NO_PACKET, PacketIndex, Packets};
 use crate::switch::{Admission, Switch, mix};
+use crate::tap::Taps;
 
 /// Bytes that must have arrived before a cut-through switch forwards.
 const HEADER_BYTES: u32 = 64;
@@ -71,7 +73,7 @@ pub trait Application<S> {
 
 #[derive(Debug)]
 pub(crate) struct Host {
-    nic: Nic,
+    pub(crate) nic: Nic,
     egress: u32,
     watched: Option<CompletionQueue>,
     /// When the next timer event of this host is in the calendar.
@@ -107,6 +109,11 @@ pub struct Network<S> {
     pub(crate) faults: Faults,
     pub(crate) lanes: Lanes,
     pub(crate) events: u64,
+    /// How packets travel.
+    pub(crate) form: WireForm,
+    pub(crate) taps: Taps,
+    /// Packets travel as frames, or frames are looked at.
+    pub(crate) shows_frames: bool,
 }
 
 /// The address of a host.
@@ -205,6 +212,9 @@ impl<S: Sink> Network<S> {
             faults: Faults::new(seed),
             lanes: Lanes::default(),
             events: 0,
+            form: WireForm::Values,
+            taps: Taps::default(),
+            shows_frames: false,
         }
     }
 
@@ -309,8 +319,12 @@ impl<S: Sink> Network<S> {
         let (to, reverse) = (self.channels[channel as usize].to, self.channels[channel as usize].reverse);
         let facts = self.packets.facts[packet as usize];
         if facts.is_pause {
+            let (priorities, quanta) = self.read_pause(packet);
             self.packets.release(packet);
-            self.obey_pause(reverse, facts.target as u8, facts.hash);
+            // A damaged one fails the check sequence of its frame, and nobody hears of it.
+            if !facts.corrupt {
+                self.obey_pause(reverse, priorities, quanta);
+            }
             return;
         }
         match to {
@@ -326,7 +340,9 @@ impl<S: Sink> Network<S> {
             self.return_credit(channel, facts.priority, facts.bytes);
         }
         let mut cx = Context::new(self.now, &mut self.memory, &mut self.sink);
-        if let Some(contents) = &mut self.packets.contents[packet as usize] {
+        if self.form == WireForm::Bytes {
+            self.deliver_frame(host, packet);
+        } else if let Some(contents) = &mut self.packets.contents[packet as usize] {
             contents.network.hop_limit = contents.network.hop_limit.saturating_sub(facts.hops);
             if facts.marked {
                 contents.network.traffic_class |= 3;
@@ -442,7 +458,11 @@ impl<S: Sink> Network<S> {
         };
         let (at, from) = (self.now + until_there + channel.delay, channel.from);
         self.note_started(egress, packet, bytes);
+        if self.shows_frames {
+            self.show_frame(egress, packet);
+        }
         if is_cut || is_troubled && self.meets_fault(egress, packet) {
+            self.taps.lose_last(egress);
             self.lose(egress, packet);
             return;
         }

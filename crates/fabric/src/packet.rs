@@ -3,6 +3,8 @@
 //! A hop looks at a few facts of a packet; the headers matter only to the NICs at the ends. So the facts lie together,
 //! half a cache line each, and the headers apart.
 
+use std::collections::BTreeMap;
+
 use railnet_nic::Transmit;
 
 /// Which packet of the arena.
@@ -40,9 +42,12 @@ pub(crate) struct Facts {
 #[derive(Debug, Default)]
 pub(crate) struct Packets {
     pub(crate) facts: Vec<Facts>,
-    /// The headers, and payload bytes where there are any.
+    /// The headers.
     pub(crate) contents: Vec<Option<Transmit>>,
+    /// Payload bytes where there are any; where packets travel as bytes, the whole frame.
     pub(crate) bytes: Vec<Vec<u8>>,
+    /// Which bit of a corrupt packet was flipped, where it travels as values.
+    pub(crate) flipped: BTreeMap<PacketIndex, u64>,
     free: Vec<PacketIndex>,
 }
 

@@ -36,6 +36,7 @@ mod context;
 pub mod control;
 mod device;
 mod error;
+pub mod frame;
 pub mod memory;
 mod network;
 mod nic;

@@ -50,6 +50,7 @@ mod malformed;
 mod network;
 mod opcode;
 mod pfc;
+pub mod router;
 mod transport;
 mod udp;
 

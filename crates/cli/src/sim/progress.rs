@@ -27,12 +27,17 @@ impl Progress {
         self.is_terminal
     }
 
-    /// Runs it to its end.
-    pub(super) fn watch<S: Sink>(&self, run: &mut Run<S>) {
+    /// Runs it to its end, and lets `each` look at it on the way and once more there.
+    pub(super) fn watch<S: Sink>(
+        &self,
+        run: &mut Run<S>,
+        mut each: impl FnMut(&mut Run<S>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
         let began = Instant::now();
         let mut shown = began;
         while !run.advance(STEP) {
-            if shown.elapsed() >= INTERVAL {
+            each(run)?;
+            if self.is_terminal && shown.elapsed() >= INTERVAL {
                 shown = Instant::now();
                 let done = run.flows() - run.unfinished();
                 let line = format!(
@@ -46,6 +51,7 @@ impl Progress {
             }
         }
         self.clear();
+        each(run)
     }
 
     pub(super) fn show(&self, line: &str) {

@@ -14,6 +14,7 @@ use super::progress::Progress;
 use super::report::{self, Totals};
 use super::{Arguments, simulate};
 use crate::Outcome;
+use crate::wire::Wire;
 use crate::words::{grouped, tenths};
 
 /// More points than a sweep has.
@@ -56,7 +57,7 @@ pub(super) fn run(arguments: &Arguments, file: &File, out: &mut dyn Write) -> an
         report::make_directory(directory)?;
     }
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(points.len());
-    let results = run_all(&points, threads);
+    let results = run_all(&points, threads, arguments.wire);
     if let Some(path) = &arguments.json {
         report::write_json(path, out, &Sweep::of(&file.path, &axes, &points, &results))?;
     }
@@ -196,7 +197,7 @@ fn value(text: &str, before: &Value) -> Value {
 }
 
 /// Runs the points on some threads; the results are in the order of the points, whoever was first.
-fn run_all(points: &[Point], threads: usize) -> Vec<Verdict> {
+fn run_all(points: &[Point], threads: usize, wire: Wire) -> Vec<Verdict> {
     let next = AtomicUsize::new(0);
     let results: Mutex<Vec<Option<Verdict>>> = Mutex::new(vec![None; points.len()]);
     let progress = Progress::new();
@@ -213,7 +214,7 @@ fn run_all(points: &[Point], threads: usize) -> Vec<Verdict> {
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(point) = points.get(index) else { return };
-                    store(index, run_one(&point.scenario));
+                    store(index, run_one(&point.scenario, wire));
                 }
             });
         }
@@ -223,8 +224,8 @@ fn run_all(points: &[Point], threads: usize) -> Vec<Verdict> {
     results.into_iter().map(|result| result.unwrap_or_else(|| Err("was not run".to_owned()))).collect()
 }
 
-fn run_one(scenario: &Scenario) -> Verdict {
-    let finished = simulate(scenario, false).map_err(|error| error.to_string())?;
+fn run_one(scenario: &Scenario, wire: Wire) -> Verdict {
+    let finished = simulate(scenario, wire).map_err(|error| error.to_string())?;
     Ok(Done {
         totals: Totals::of(&finished.outcome),
         digest: format!("{:?}", finished.digest),

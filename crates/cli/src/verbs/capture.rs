@@ -1,32 +1,14 @@
 //! The packets of the record as a pcapng file, each with a comment that says what it is.
 
-use std::fs::{File, OpenOptions};
-use std::io::{BufWriter, ErrorKind};
+use std::fs::File;
+use std::io::BufWriter;
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use railnet_wire::capture::{LinkType, PcapngWriter, Timestamp};
 
 use super::words;
 use super::world::{A, B, Record};
-
-/// Opens the file. One that is there is left alone unless `force` says otherwise.
-pub(super) fn create(path: &Path, force: bool) -> anyhow::Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true);
-    if force {
-        options.create(true).truncate(true);
-    } else {
-        options.create_new(true);
-    }
-    match options.open(path) {
-        Ok(file) => Ok(file),
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            bail!("{} is there already: --force overwrites it", path.display())
-        }
-        Err(error) => Err(error).with_context(|| format!("cannot write {}", path.display())),
-    }
-}
 
 /// Writes all packets. Times are when a packet began to leave, in picoseconds of virtual time.
 pub(super) fn write(path: &Path, file: File, record: &Record) -> anyhow::Result<()> {

@@ -24,8 +24,10 @@ pub struct WorldOptions {
     pub framing: Framing,
     /// The root of all randomness.
     pub seed: u64,
-    /// Bytes of ghost memory of each host.
+    /// Bytes of memory of each host.
     pub memory: u64,
+    /// Memory has no bytes, only tags.
+    pub is_ghost: bool,
     /// Payload bytes of a full packet.
     pub mtu: Mtu,
     /// Code of the acknowledgement timeout.
@@ -44,6 +46,7 @@ impl WorldOptions {
             framing: Framing::ETHERNET,
             seed: 1,
             memory: 1 << 30,
+            is_ghost: true,
             mtu: Mtu::Mtu4096,
             timeout: 8,
             retry_count: 7,
@@ -89,7 +92,10 @@ impl<S: Sink> World<S> {
         let mut network = Network::new(graph, routes, switch.clone(), *framing, *seed, sink, nic);
         let endpoints = (0..network.host_count())
             .map(|host| {
-                let space = network.memory.add_ghost(BASE, options.memory);
+                let space = match options.is_ghost {
+                    true => network.memory.add_ghost(BASE, options.memory),
+                    false => network.memory.add_bytes(BASE, vec![0; options.memory as usize]),
+                };
                 let memory = std::mem::take(&mut network.memory);
                 let (nic, _) = network.nic(host);
                 let domain = nic.alloc_pd();

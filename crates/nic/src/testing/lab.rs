@@ -6,14 +6,12 @@ use std::net::Ipv4Addr;
 
 use railnet_core::event::Sink;
 use railnet_core::{Psn, QueuePairNumber, Random, Rate, Span, Time};
-use railnet_wire::{
-    EtherType, Ethernet, Frame, Gid, HEADROOM, Headers, Ipv4, Mac, Network, RocePacket, Udp, datagram_length,
-    emit_around,
-};
+use railnet_wire::{EtherType, Ethernet, Gid, HEADROOM, Headers, Mac, Network, router};
 
 use crate::completion::{Completion, CompletionQueue};
 use crate::config::{Mtu, NicConfig};
 use crate::context::Context;
+use crate::frame::{self, Sent, WireForm};
 use crate::memory::{GhostRuns, Segments};
 use crate::nic::Nic;
 use crate::packet::{Inbound, OutboundPayload, Payload, Transmit, wire_bytes};
@@ -65,15 +63,6 @@ pub struct Outage {
     pub from: Time,
     /// The first moment after it.
     pub until: Time,
-}
-
-/// How packets travel.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WireForm {
-    /// As header values and payload.
-    Values,
-    /// As bytes: every packet is emitted, and parsed again.
-    Bytes,
 }
 
 /// What becomes of one packet.
@@ -284,7 +273,7 @@ impl<S: Sink> Lab<S> {
         let lost = !cut && self.dice.chance(self.faults.loss);
         self.injected.cut += u64::from(cut);
         self.injected.lost += u64::from(lost);
-        let covered = covered_bytes(&transmit.headers, length);
+        let covered = frame::covered_bits(&transmit.headers, length);
         let mut carried = self.load(from, to.unwrap_or(from), transmit, buffer, cut || lost);
         let Some(to) = to.filter(|_| !cut && !lost) else {
             self.recycle(carried);
@@ -295,8 +284,8 @@ impl<S: Sink> Lab<S> {
         }
         if self.dice.chance(self.faults.corrupt) {
             // The dice fall the same way in both forms, so that both run the same course.
-            let bit = self.dice.below(covered * 8);
-            corrupt(&mut carried, bit as usize);
+            let bit = self.dice.below(covered);
+            corrupt(&mut carried, bit);
             self.injected.corrupted += 1;
         }
         let mut at = self.now + occupied + self.latency;
@@ -341,14 +330,11 @@ impl<S: Sink> Lab<S> {
             };
             return Carried::Values { network, headers, payload, intact: true };
         }
-        if let Some(runs) = &ghost {
-            Segments::append_pattern(runs, &mut buffer);
-        }
         let ethernet =
             Ethernet { target: mac(to), source: mac(from), vlan: None, ether_type: EtherType::IPV4 };
         let payload = self.form == WireForm::Values;
         let plain = payload.then(|| buffer.clone());
-        let start = emit_around(&mut buffer, Some(&ethernet), &network, &headers);
+        let start = frame::emit(&mut buffer, &ethernet, &network, &headers, ghost.as_deref());
         if let Some(tap) = &mut self.tap {
             tap.push(Tapped { at: self.now, from, frame: buffer[start..].to_vec(), lost });
         }
@@ -388,32 +374,8 @@ impl<S: Sink> Lab<S> {
                 let _ = nic.receive(&mut cx, &Inbound { network, headers, payload, intact: *intact });
             }
             Carried::Frame { bytes, ghost, network, headers, damaged } => {
-                let parsed = match Frame::parse(bytes) {
-                    Ok(Frame::Roce(packet)) if packet.icrc.is_good() => Some(packet),
-                    _ => None,
-                };
-                assert!(
-                    parsed.is_some() || *damaged,
-                    "a frame that nothing touched is not read back: {headers:?}"
-                );
-                // A damaged frame may name another queue pair or nobody. It is reported under what it was, so that a
-                // run is the same in both forms; the NIC looks at nothing else of a packet that is not intact.
-                let arrived = parsed.as_ref().map_or(*network, RocePacket::network);
-                let inbound = match &parsed {
-                    Some(packet) => Inbound {
-                        network: &arrived,
-                        headers: &packet.headers,
-                        payload: match ghost {
-                            Some(runs) => Payload::Ghost(runs),
-                            None => Payload::Bytes(packet.payload),
-                        },
-                        intact: true,
-                    },
-                    None => {
-                        Inbound { network: &arrived, headers, payload: Payload::Bytes(&[]), intact: false }
-                    }
-                };
-                let _ = nic.receive(&mut cx, &inbound);
+                let sent = Sent { ghost: ghost.as_deref(), network, headers, is_damaged: *damaged };
+                let _ = frame::deliver(nic, &mut cx, bytes, &sent);
             }
         }
         self.recycle(flight.carried);
@@ -480,13 +442,7 @@ fn mark(carried: &mut Carried) -> bool {
     let network = match carried {
         Carried::Values { network, .. } => network,
         Carried::Frame { bytes, network, .. } => {
-            if network.ecn() != 0 {
-                // The ICRC leaves this byte out; the checksum of the header does not.
-                let packet = &mut bytes[Ethernet::LENGTH..];
-                let mut ip = Ipv4::parse(packet).expect("the lab made it a moment ago");
-                ip.traffic_class |= 3;
-                packet[..Ipv4::LENGTH].copy_from_slice(&ip.to_bytes());
-            }
+            router::mark(bytes).expect("the lab made it a moment ago");
             network
         }
     };
@@ -497,19 +453,12 @@ fn mark(carried: &mut Carried) -> bool {
     is_capable
 }
 
-/// How many bytes after the UDP header a flipped bit may hit: all that the ICRC covers.
-fn covered_bytes(headers: &Headers, payload: u32) -> u64 {
-    (datagram_length(headers, payload as usize) - headers.varying_bytes()) as u64
-}
-
 /// Flips a bit that the ICRC covers; where a packet travels as values, the mark of a wrong ICRC.
-fn corrupt(carried: &mut Carried, bit: usize) {
+fn corrupt(carried: &mut Carried, bit: u64) {
     match carried {
         Carried::Values { intact, .. } => *intact = false,
         Carried::Frame { bytes, headers, damaged, .. } => {
-            let mut covered = (0..).filter(|at| !headers.varies(*at));
-            let byte = covered.nth(bit / 8).expect("most bytes of a packet do not vary");
-            bytes[Ethernet::LENGTH + Ipv4::LENGTH + Udp::LENGTH + byte] ^= 1 << (bit % 8);
+            frame::flip(bytes, headers, bit);
             *damaged = true;
         }
     }

@@ -8,5 +8,6 @@ mod pair;
 pub mod replay;
 pub mod storm;
 
-pub use lab::{Fate, Faults, Injected, Lab, Outage, Peer, Tapped, WireForm, connect, loopback_gid};
+pub use crate::frame::WireForm;
+pub use lab::{Fate, Faults, Injected, Lab, Outage, Peer, Tapped, connect, loopback_gid};
 pub use pair::{PAIR_BASE, Pair, PairOptions};

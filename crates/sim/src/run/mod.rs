@@ -8,7 +8,8 @@ mod server;
 
 use railnet_core::event::Sink;
 use railnet_core::{Component, Span, Time};
-use railnet_fabric::{Network, host_gid};
+use railnet_fabric::{Network, Tapped, host_gid};
+use railnet_nic::frame::WireForm;
 use railnet_nic::{Mtu, Nic, NicConfig, PortConfig};
 use railnet_topology::{FabricGraph, Routes};
 
@@ -98,6 +99,22 @@ impl<S: Sink> Run<S> {
         let is_quiet = self.network.run(&mut self.runner, until);
         self.is_over = is_quiet || until >= limit || self.runner.failure.is_some();
         self.is_over
+    }
+
+    /// How packets travel, before the run begins: as values, or as bytes with the same digest.
+    pub fn set_wire(&mut self, form: WireForm) {
+        self.network.set_wire(form);
+    }
+
+    /// Keeps a copy of every frame that passes a link, by its number in [`graph`], until
+    /// [`Run::drain_taps`] hands them out.
+    pub fn tap(&mut self, link: u32) {
+        self.network.tap(link);
+    }
+
+    /// Hands out the frames that passed the taps since the last call, in the order of time.
+    pub fn drain_taps(&mut self, take: impl FnMut(&Tapped<'_>)) {
+        self.network.drain_taps(take);
     }
 
     /// The present.

@@ -1,0 +1,199 @@
+//! `--pcap`: the frames that pass chosen links, in a file for Wireshark.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, anyhow, bail};
+use railnet_core::event::Sink;
+use railnet_fabric::Tapped;
+use railnet_sim::Run;
+use railnet_topology::{FabricGraph, LinkKind, Vertex};
+use railnet_wire::capture::{CaptureError, InterfaceId, LinkType, PcapngWriter, Timestamp};
+
+use crate::words::{self, grouped};
+
+/// So many hosts are all listened to where nobody says which: more would be a file for nobody.
+const HOSTS_MAX: usize = 16;
+/// Neighbours that an error names.
+const NAMED: usize = 8;
+
+#[derive(clap::Args)]
+pub(super) struct Options {
+    /// Write the packets that pass the taps to a new file, for Wireshark
+    #[arg(long, value_name = "FILE", conflicts_with = "sweep")]
+    pcap: Option<PathBuf>,
+    /// Listen to the link of a host (host3), to all links of a switch (leaf0), or to one link (leaf0:spine1), in both
+    /// directions; may be given several times. Without it, to all hosts' links where there are at most 16
+    #[arg(long, value_name = "WHERE", requires = "pcap")]
+    tap: Vec<String>,
+    /// Write over the capture that is there
+    #[arg(long, requires = "pcap")]
+    force: bool,
+}
+
+/// A capture that is being written.
+pub(super) struct Capture {
+    path: PathBuf,
+    writer: PcapngWriter<BufWriter<File>>,
+    graph: FabricGraph,
+    /// The interface of each tapped link.
+    interfaces: Vec<Option<InterfaceId>>,
+    frames: u64,
+    broken: Option<CaptureError>,
+}
+
+impl Capture {
+    /// The capture that the command line asks for, with its taps opened; nothing where it asks for none.
+    pub(super) fn open<S: Sink>(
+        options: &Options,
+        graph: FabricGraph,
+        run: &mut Run<S>,
+    ) -> anyhow::Result<Option<Self>> {
+        let Some(path) = &options.pcap else { return Ok(None) };
+        let links = taps(options, &graph)?;
+        let file = crate::files::create(path, options.force)?;
+        let capture = Self::new(path, file, graph, &links)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        for link in links {
+            run.tap(link);
+        }
+        Ok(Some(capture))
+    }
+
+    fn new(path: &Path, file: File, graph: FabricGraph, links: &BTreeSet<u32>) -> Result<Self, CaptureError> {
+        let mut writer = PcapngWriter::new(BufWriter::new(file))?;
+        let mut interfaces = vec![None; graph.links.len()];
+        for &link in links {
+            let digits = PcapngWriter::<File>::PICOSECONDS;
+            let interface = writer.interface(&name(&graph, link), LinkType::ETHERNET, digits)?;
+            interfaces[link as usize] = Some(interface);
+        }
+        Ok(Self { path: path.to_owned(), writer, graph, interfaces, frames: 0, broken: None })
+    }
+
+    /// Writes what has passed since the last time.
+    pub(super) fn take<S: Sink>(&mut self, run: &mut Run<S>) -> anyhow::Result<()> {
+        run.drain_taps(|tapped| {
+            if self.broken.is_none() {
+                self.broken = self.write(tapped).err();
+            }
+        });
+        match self.broken.take() {
+            Some(error) => Err(error).with_context(|| format!("cannot write {}", self.path.display())),
+            None => Ok(()),
+        }
+    }
+
+    fn write(&mut self, tapped: &Tapped<'_>) -> Result<(), CaptureError> {
+        let Some(interface) = self.interfaces[tapped.link as usize] else { return Ok(()) };
+        let mut comment = format!("{} → {}", self.graph.name(tapped.from), self.graph.name(tapped.to));
+        if tapped.is_corrupt {
+            comment += " · CORRUPTED on an earlier link";
+        }
+        if tapped.is_lost {
+            comment += " · LOST on this link";
+        }
+        let time = Timestamp::new(0, tapped.at.as_ps());
+        self.writer.write(interface, time, tapped.frame, &[&comment])?;
+        self.frames += 1;
+        Ok(())
+    }
+
+    /// Ends the file.
+    pub(super) fn finish(self) -> anyhow::Result<Written> {
+        let Self { path, writer, interfaces, frames, .. } = self;
+        writer.finish().with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Written { path, links: interfaces.iter().flatten().count() as u64, frames })
+    }
+}
+
+/// A capture that was written.
+pub(super) struct Written {
+    path: PathBuf,
+    links: u64,
+    frames: u64,
+}
+
+impl Written {
+    /// As a line of the summary.
+    pub(super) fn print(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        let number = words::count(self.frames, "frame", "frames");
+        let links = words::count(self.links, "link", "links");
+        writeln!(out, "  {:<12}{number:<22} of {links} in {}", "Captured", self.path.display())
+    }
+}
+
+/// What a link is called in the capture: by its ends, and by their ports too where several join the two.
+fn name(graph: &FabricGraph, link: u32) -> String {
+    let [a, b] = graph.links[link as usize].ends;
+    if graph.links_between(a.vertex, b.vertex).len() == 1 {
+        return graph.link_name(link);
+    }
+    format!("{}:{} - {}:{}", graph.name(a.vertex), a.port, graph.name(b.vertex), b.port)
+}
+
+/// The links to listen to.
+fn taps(options: &Options, graph: &FabricGraph) -> anyhow::Result<BTreeSet<u32>> {
+    let mut links = BTreeSet::new();
+    for place in &options.tap {
+        links.extend(links_at(place, graph)?);
+    }
+    if !options.tap.is_empty() {
+        return Ok(links);
+    }
+    if graph.hosts.len() > HOSTS_MAX {
+        bail!(
+            "--pcap: the fabric has {} hosts: say where to listen, such as --tap {}\n  = up to {HOSTS_MAX} hosts are \
+             all listened to without --tap",
+            grouped(graph.hosts.len() as u64),
+            graph.hosts[0].name
+        );
+    }
+    let edges = graph.links.iter().enumerate().filter(|(_, link)| link.kind == LinkKind::Edge);
+    links.extend(edges.map(|(link, _)| link as u32));
+    Ok(links)
+}
+
+/// The links that `host3`, `leaf0` or `leaf0:spine1` stand for.
+fn links_at(place: &str, graph: &FabricGraph) -> anyhow::Result<Vec<u32>> {
+    let Some((near, far)) = place.split_once(':') else {
+        let vertex = find(place, place, graph)?;
+        return Ok(graph.neighbours(vertex).iter().map(|neighbour| neighbour.link).collect());
+    };
+    let (a, b) = (find(place, near, graph)?, find(place, far, graph)?);
+    let links = graph.links_between(a, b);
+    if links.is_empty() {
+        let mut peers: Vec<Vertex> =
+            graph.neighbours(a).iter().map(|neighbour| neighbour.peer.vertex).collect();
+        peers.sort_by_key(|peer| matches!(peer, Vertex::Host(_)));
+        let peers: Vec<&str> = peers.into_iter().map(|peer| graph.name(peer)).collect();
+        let more = if peers.len() > NAMED { ", …" } else { "" };
+        let named = peers[..peers.len().min(NAMED)].join(", ");
+        bail!("--tap {place}: no link joins {near} and {far}\n  = {near} is joined to {named}{more}");
+    }
+    Ok(links)
+}
+
+fn find(place: &str, name: &str, graph: &FabricGraph) -> anyhow::Result<Vertex> {
+    if let Some(vertex) = graph.find(name) {
+        return Ok(vertex);
+    }
+    let hosts: Vec<&str> = graph.hosts.iter().map(|host| host.name.as_str()).collect();
+    let switches: Vec<&str> = graph.switches.iter().map(|switch| switch.name.as_str()).collect();
+    let mut text = format!("--tap {place}: there is no host or switch called \"{name}\"");
+    let known = [hosts.clone(), switches.clone()].concat();
+    if let Some(meant) = words::nearest(name, &known) {
+        let _ = write!(text, "\n  = did you mean \"{meant}\"?");
+    }
+    for (what, names) in [("hosts", &hosts), ("switches", &switches)] {
+        if let [first, .., last] = names[..] {
+            let _ = write!(text, "\n  = {what} are {first} to {last}");
+        } else if let [only] = names[..] {
+            let _ = write!(text, "\n  = the one of the {what} is {only}");
+        }
+    }
+    Err(anyhow!(text))
+}

@@ -1,0 +1,168 @@
+//! Packets as frames: what they look like on each link, for taps and for runs in which they travel as bytes.
+//!
+//! A fabric routes: at each hop a frame gets the addresses of the two ports at the ends of the link, one less of its hop
+//! limit, and the mark of a queue that was long. In a run of bytes the frame itself travels and each switch changes it; in
+//! a run of values a tap makes it up from the facts of the packet. Both must be the same frame.
+
+use railnet_core::event::Sink;
+use railnet_nic::frame::{self, Sent, WireForm};
+use railnet_nic::{Context, OutboundPayload, Transmit};
+use railnet_topology::{End, Vertex};
+use railnet_wire::{EtherType, Ethernet, Frame, HEADROOM, Mac, Pause, router};
+
+use crate::network::Network;
+use crate::packet::PacketIndex;
+
+/// The MAC address of a port: 02 for hosts or 06 for switches, the number in three bytes, the port in two.
+pub fn port_mac(end: End) -> Mac {
+    let (kind, number) = match end.vertex {
+        Vertex::Host(host) => (0x02, host),
+        Vertex::Switch(switch) => (0x06, switch),
+    };
+    let ([_, a, b, c], [high, low]) = (number.to_be_bytes(), end.port.to_be_bytes());
+    Mac([kind, a, b, c, high, low])
+}
+
+impl<S: Sink> Network<S> {
+    /// How packets travel. It makes no difference to what happens.
+    ///
+    /// # Panics
+    /// When packets are under way.
+    pub fn set_wire(&mut self, form: WireForm) {
+        assert_eq!(self.packets.in_use(), 0, "packets under way keep their form");
+        self.form = form;
+        self.shows_frames |= form == WireForm::Bytes;
+    }
+
+    fn ethernet(&self, egress: u32) -> Ethernet {
+        let ends = &self.graph.links[egress as usize / 2].ends;
+        let (near, far) = (egress as usize % 2, 1 - egress as usize % 2);
+        let (source, target) = (port_mac(ends[near]), port_mac(ends[far]));
+        Ethernet { target, source, vlan: None, ether_type: EtherType::IPV4 }
+    }
+
+    /// A packet starts on a channel: its frame becomes what it is on this link, and a tap takes it in.
+    #[cold]
+    pub(crate) fn show_frame(&mut self, egress: u32, packet: PacketIndex) {
+        let is_tapped = self.taps.is_tapped(egress);
+        let is_corrupt = self.packets.facts[packet as usize].corrupt;
+        if self.form == WireForm::Bytes {
+            self.update_frame(egress, packet);
+            if is_tapped {
+                self.taps.take(self.now, egress, is_corrupt, &self.packets.bytes[packet as usize]);
+            }
+        } else if is_tapped {
+            let mut buffer = Vec::new();
+            self.make_frame(egress, packet, &mut buffer);
+            self.taps.take(self.now, egress, is_corrupt, &buffer);
+        }
+    }
+
+    /// Brings the frame that travels up to date.
+    fn update_frame(&mut self, egress: u32, packet: PacketIndex) {
+        let facts = self.packets.facts[packet as usize];
+        let is_new = facts.is_pause || matches!(self.channels[egress as usize].from, Vertex::Host(_));
+        if is_new {
+            let mut buffer = Vec::new();
+            self.make_frame(egress, packet, &mut buffer);
+            self.packets.bytes[packet as usize] = buffer;
+            return;
+        }
+        let Ethernet { source, target, .. } = self.ethernet(egress);
+        let bytes = &mut self.packets.bytes[packet as usize];
+        router::forward(bytes, source, target).expect("it was made a frame where it started");
+        if facts.marked {
+            router::mark(bytes).expect("it was made a frame where it started");
+        }
+    }
+
+    /// Makes the frame that a packet is on a channel.
+    fn make_frame(&self, egress: u32, packet: PacketIndex, buffer: &mut Vec<u8>) {
+        let facts = &self.packets.facts[packet as usize];
+        let ethernet = self.ethernet(egress);
+        let Some(contents) = self.packets.contents[packet as usize].as_ref().filter(|_| !facts.is_pause)
+        else {
+            let mut pause = Pause::default();
+            for (priority, quanta) in pause.quanta.iter_mut().enumerate() {
+                *quanta = (facts.target >> priority & 1 != 0).then_some(facts.hash as u16);
+            }
+            buffer.extend_from_slice(&pause.to_frame(ethernet.source));
+            return;
+        };
+        let Transmit { mut network, headers, payload, .. } = contents.clone();
+        network.hop_limit = network.hop_limit.saturating_sub(facts.hops);
+        if facts.marked {
+            network.traffic_class |= 3;
+        }
+        buffer.resize(HEADROOM, 0);
+        let ghost = match &payload {
+            OutboundPayload::Ghost(runs) => Some(&runs[..]),
+            OutboundPayload::Bytes(_) => {
+                buffer.extend_from_slice(&self.packets.bytes[packet as usize]);
+                None
+            }
+        };
+        let start = frame::emit(buffer, &ethernet, &network, &headers, ghost);
+        buffer.drain(..start);
+        if let Some(bit) = self.packets.flipped.get(&packet).filter(|_| facts.corrupt) {
+            frame::flip(buffer, &headers, *bit);
+        }
+    }
+
+    /// A bit of a packet is flipped on its way, one that the ICRC covers. A second one changes nothing more.
+    pub(crate) fn damage(&mut self, egress: u32, packet: PacketIndex) {
+        let facts = &mut self.packets.facts[packet as usize];
+        if facts.corrupt {
+            return;
+        }
+        facts.corrupt = true;
+        // A pause frame has no ICRC: its receiver finds the damage by the check sequence of Ethernet.
+        if !facts.is_pause
+            && let Some(contents) = &self.packets.contents[packet as usize]
+        {
+            // The dice fall the same way in both forms, so that both run the same course.
+            let covered = frame::covered_bits(&contents.headers, contents.payload.length());
+            let bit = self.faults.dice_of(egress).below(covered);
+            match self.form {
+                WireForm::Values => {
+                    self.packets.flipped.insert(packet, bit);
+                }
+                WireForm::Bytes => {
+                    frame::flip(&mut self.packets.bytes[packet as usize], &contents.headers, bit);
+                }
+            }
+        }
+        self.note_corrupted(egress, packet);
+    }
+
+    /// Hands the frame of a packet to its NIC.
+    pub(crate) fn deliver_frame(&mut self, host: u32, packet: PacketIndex) {
+        let Self { hosts, memory, sink, packets, .. } = self;
+        let mut cx = Context::new(self.now, memory, sink);
+        let Some(Transmit { network, headers, payload, .. }) = &packets.contents[packet as usize] else {
+            return;
+        };
+        let ghost = match payload {
+            OutboundPayload::Ghost(runs) => Some(&runs[..]),
+            OutboundPayload::Bytes(_) => None,
+        };
+        let sent = Sent { ghost, network, headers, is_damaged: packets.facts[packet as usize].corrupt };
+        // A packet that the NIC throws away is loss: its counters tell.
+        let _ =
+            frame::deliver(&mut hosts[host as usize].nic, &mut cx, &packets.bytes[packet as usize], &sent);
+    }
+
+    /// What a pause frame that came in says: for which priorities, for how many quanta.
+    pub(crate) fn read_pause(&self, packet: PacketIndex) -> (u8, u32) {
+        let facts = &self.packets.facts[packet as usize];
+        if self.form == WireForm::Values {
+            return (facts.target as u8, facts.hash);
+        }
+        let Ok(Frame::Pause { pause, .. }) = Frame::parse(&self.packets.bytes[packet as usize]) else {
+            panic!("a pause frame is not read back");
+        };
+        let told =
+            pause.quanta.iter().enumerate().filter_map(|(priority, quanta)| Some((priority, (*quanta)?)));
+        told.fold((0, 0), |(bits, _), (priority, quanta)| (bits | 1 << priority, u32::from(quanta)))
+    }
+}

@@ -1,0 +1,48 @@
+//! Whether packets travel as values or as bytes makes no difference to a run.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use railnet_core::{Digest, Span};
+use railnet_nic::frame::WireForm;
+use railnet_sim::{Run, Scenario};
+
+fn run(scenario: &Scenario, form: WireForm) -> (String, u64, Vec<(u64, u64)>) {
+    let mut run = Run::new(scenario, Digest::new()).unwrap();
+    run.set_wire(form);
+    while !run.advance(Span::from_us(100)) {}
+    let (outcome, digest) = run.finish().unwrap();
+    let flows = outcome.flows.iter().map(|flow| (flow.started.as_ps(), flow.finished.as_ps()));
+    (format!("{:?}", digest.finish()), outcome.events, flows.collect())
+}
+
+fn scenario(topology: &str, switch: &str, rest: &str) -> Scenario {
+    let text = format!(
+        "seed = 7\n[fabric]\ntopology = {topology}\nswitch = {switch}\n{rest}\n\
+         [[traffic]]\nkind = \"all-to-all\"\nbytes = \"50KB\"\n"
+    );
+    Scenario::parse(&text).unwrap()
+}
+
+#[test]
+fn a_run_of_bytes_has_the_digest_of_the_run_of_values() {
+    let single = "{ kind = \"single-switch\", hosts = 9 }";
+    let leaves = "{ kind = \"leaf-spine\", leaves = 3, hosts_per_leaf = 3, spines = 2 }";
+    let dragonfly = "{ kind = \"dragonfly\", groups = 3, routers = 2, hosts = 2, global_links = 1 }";
+    let eager = "ecn = { kmin = \"10KB\", kmax = \"40KB\", pmax = 0.5 }";
+    let cases = [
+        scenario(single, &format!("{{ buffer = \"2MB\", {eager} }}"), "[nic]\ncontrol = \"none\""),
+        scenario(leaves, &format!("{{ {eager} }}"), "[nic]\nmtu = 1024"),
+        scenario(leaves, "{ flow_control = \"credits\" }", "[nic]\ncontrol = \"swift\""),
+        scenario(leaves, "{ flow_control = \"none\", buffer = \"1MB\" }", "[nic]\ntimeout = 8"),
+        scenario(leaves, "{ }", "routing = \"spray\"\n[nic]\nrecovery = \"reorder\""),
+        scenario(leaves, "{ cut_through = true }", "routing = \"adaptive\"\n[nic]\nrecovery = \"go-back-n\""),
+        scenario(
+            dragonfly,
+            "{ }",
+            "routing = \"flowlet\"\nframing = \"payload64\"\n[nic]\ncontrol = \"timely\"",
+        ),
+    ];
+    for (index, case) in cases.iter().enumerate() {
+        let values = run(case, WireForm::Values);
+        assert_eq!(values, run(case, WireForm::Bytes), "case {index}");
+    }
+}
