@@ -1,5 +1,6 @@
 //! `railnet bench`: how fast each layer is on this machine.
 
+mod calendar;
 mod nic;
 mod sim;
 
@@ -22,6 +23,8 @@ pub(crate) struct Arguments {
 enum Layer {
     /// Two NICs joined in memory, on one core
     Nic(nic::Arguments),
+    /// The simulator's calendar against a binary heap
+    Calendar(calendar::Arguments),
     /// Whole simulated runs, on one core
     Sim(sim::Arguments),
 }
@@ -29,6 +32,7 @@ enum Layer {
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     match &arguments.layer {
         Layer::Nic(arguments) => nic::run(arguments, out),
+        Layer::Calendar(arguments) => calendar::run(arguments, out),
         Layer::Sim(arguments) => sim::run(arguments, out),
     }
 }

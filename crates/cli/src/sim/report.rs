@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use railnet_core::{Span, Time};
-use railnet_sim::{FlowResult, LinkResult, Outcome};
+use railnet_sim::{FlowResult, LaneResult, LinkResult, Outcome};
 use serde::Serialize;
 
 use super::Finished;
@@ -24,6 +24,8 @@ pub(super) struct Whole<'a> {
     wall_s: f64,
     flows: Vec<FlowRow>,
     links: Vec<LinkRow<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    lanes: Vec<LaneRow<'a>>,
 }
 
 /// The sums and extremes of a run.
@@ -73,6 +75,15 @@ struct LinkRow<'a> {
     paused_us: f64,
 }
 
+#[derive(Serialize)]
+struct LaneRow<'a> {
+    name: &'a str,
+    bytes: u64,
+    slices: u64,
+    busy_us: f64,
+    utilisation: f64,
+}
+
 pub(super) fn whole<'a>(scenario: &'a str, finished: &'a Finished) -> Whole<'a> {
     let outcome = &finished.outcome;
     Whole {
@@ -85,7 +96,26 @@ pub(super) fn whole<'a>(scenario: &'a str, finished: &'a Finished) -> Whole<'a> 
         wall_s: finished.wall_s,
         flows: outcome.flows.iter().map(FlowRow::of).collect(),
         links: outcome.links.iter().map(|link| LinkRow::of(link, outcome)).collect(),
+        lanes: outcome.lanes.iter().map(|lane| LaneRow::of(lane, outcome)).collect(),
     }
+}
+
+impl<'a> LaneRow<'a> {
+    fn of(lane: &'a LaneResult, outcome: &Outcome) -> Self {
+        let LaneResult { name, counters } = lane;
+        Self {
+            name,
+            bytes: counters.bytes,
+            slices: counters.slices,
+            busy_us: counters.busy.as_us_f64(),
+            utilisation: taken(lane, outcome.completion),
+        }
+    }
+}
+
+/// The part of the time until `end` for which a lane was taken.
+pub(super) fn taken(lane: &LaneResult, end: Time) -> f64 {
+    lane.counters.busy.as_ps() as f64 / end.as_ps().max(1) as f64
 }
 
 impl Totals {

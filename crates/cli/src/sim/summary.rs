@@ -7,7 +7,7 @@ use railnet_sim::{LinkResult, Outcome, Scenario};
 
 use super::Finished;
 use super::problem::File;
-use super::report::{Times, Totals, utilisation};
+use super::report::{Times, Totals, taken, utilisation};
 use crate::words::{bytes, count, grouped, kebab, micros, rate, tenths};
 
 /// Links that are named for how busy they were, and for how long their queue was.
@@ -38,6 +38,7 @@ pub(super) fn print(file: &File, finished: &Finished, out: &mut dyn Write) -> an
     }
     busiest(outcome, out)?;
     queues(outcome, out)?;
+    inside(outcome, out)?;
     let wall = finished.wall_s.max(1e-9);
     let speed = format!(
         "{:.2} M packet-hops/s, {:.2} M events/s",
@@ -181,6 +182,18 @@ fn queues(outcome: &Outcome, out: &mut dyn Write) -> std::io::Result<()> {
         let depth = format!("{} KB", grouped(link.counters.queue_max.div_ceil(1000)));
         let marks = count(link.counters.marks, "mark", "marks");
         line(out, what, &depth, &format!("{}, {} µs of waiting, {marks}", name(link), micros(drains)))?;
+    }
+    Ok(())
+}
+
+/// The links and cores inside servers that were taken for the longest time.
+fn inside(outcome: &Outcome, out: &mut dyn Write) -> std::io::Result<()> {
+    let mut lanes: Vec<_> = outcome.lanes.iter().collect();
+    lanes.sort_by_key(|lane| std::cmp::Reverse(lane.counters.busy));
+    for (index, lane) in lanes.into_iter().take(NAMED).enumerate() {
+        let share = format!("{:.1} %", taken(lane, outcome.completion) * 100.0);
+        let reason = format!("{}, {}", lane.name, bytes(lane.counters.bytes));
+        line(out, if index == 0 { "In servers" } else { "" }, &share, &reason)?;
     }
     Ok(())
 }

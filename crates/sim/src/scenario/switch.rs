@@ -3,7 +3,7 @@
 use std::fmt;
 
 use railnet_core::Bytes;
-use railnet_fabric::{FlowControl, Marking, SwitchConfig};
+use railnet_fabric::{FlowControl, Marking, MarksAt, SwitchConfig};
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, Visitor};
@@ -32,6 +32,8 @@ pub struct SwitchSection {
     pub flow_control: FlowControlName,
     /// Thresholds of ECN marking, or `false` for none.
     pub ecn: Option<EcnSection>,
+    /// When a packet is looked at to mark it.
+    pub marks_at: MarksAtName,
     /// Forward when the header is there.
     pub cut_through: bool,
 }
@@ -47,6 +49,17 @@ pub enum FlowControlName {
     Credits,
     /// Nothing: packets are dropped.
     None,
+}
+
+/// `marks_at = "…"`.
+#[derive(Clone, Copy, Debug, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum MarksAtName {
+    /// As it joins the queue.
+    Arrival,
+    /// As it leaves the queue.
+    #[default]
+    Departure,
 }
 
 /// `ecn = { … }` or `ecn = false`.
@@ -143,6 +156,10 @@ impl Scenario {
             },
             marks,
             marking,
+            marks_at: match section.marks_at {
+                MarksAtName::Arrival => MarksAt::Arrival,
+                MarksAtName::Departure => MarksAt::Departure,
+            },
             cut_through: section.cut_through,
             routing: self.routing(),
             ..default
