@@ -1,5 +1,6 @@
 //! `railnet sim`: runs a scenario and says what came of it.
 
+mod failure;
 pub(crate) mod problem;
 mod progress;
 mod report;
@@ -72,7 +73,10 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     if let Some(directory) = &arguments.csv {
         report::make_directory(directory)?;
     }
-    let finished = simulate(&file.scenario, true).map_err(|error| failed(error, &file))?;
+    let finished = match simulate(&file.scenario, true) {
+        Ok(finished) => finished,
+        Err(error) => return failed(arguments, &file, error, out),
+    };
     if let Some(path) = &arguments.json {
         report::write_json(path, out, &report::whole(&file.path, &finished))?;
     }
@@ -99,12 +103,18 @@ fn simulate(scenario: &Scenario, watched: bool) -> Result<Finished, RunError> {
 }
 
 /// Why a run failed, with the line of the file where it is one's fault.
-fn failed(error: RunError, file: &File) -> anyhow::Error {
-    match error {
-        RunError::Scenario(error) => file.problem(error),
-        RunError::Unfinished { .. } => {
-            anyhow::anyhow!("{error}\n  = `limit` in {} gives a run more virtual time", file.path)
-        }
-        error => anyhow::anyhow!("{error}"),
+fn failed(
+    arguments: &Arguments,
+    file: &File,
+    error: RunError,
+    out: &mut dyn Write,
+) -> anyhow::Result<Outcome> {
+    let error = match error {
+        RunError::Scenario(error) => return Err(file.problem(error)),
+        error => error,
+    };
+    if let Some(path) = &arguments.json {
+        report::write_json(path, out, &failure::object(&file.path, file.scenario.seed, &error))?;
     }
+    Err(anyhow::anyhow!(failure::words(&error)))
 }

@@ -7,6 +7,8 @@ mod scenario;
 mod traffic;
 mod written;
 
-pub use run::{FlowResult, LinkResult, Outcome, Run, RunError, run};
+pub use run::{
+    FlowFailure, FlowResult, Hold, LinkResult, Outcome, Run, RunError, Standstill, Waiting, listed, run,
+};
 pub use scenario::{Scenario, ScenarioError, Topology, graph};
 pub use traffic::Flow;

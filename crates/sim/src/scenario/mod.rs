@@ -24,6 +24,9 @@ use fabric::FabricSection;
 use faults::FaultSection;
 use nic::NicSection;
 
+/// Nobody looks more often than this whether a run still moves.
+const STALL_LEAST: Span = Span::from_us(100);
+
 /// A scenario as written.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -45,6 +48,9 @@ pub struct Scenario {
     /// When to give up, in virtual time.
     #[serde(default)]
     pub limit: Option<Written<Span>>,
+    /// How long nothing may move while links are held back.
+    #[serde(default)]
+    pub stall: Option<Written<Span>>,
 }
 
 fn default_seed() -> u64 {
@@ -72,6 +78,11 @@ impl Scenario {
     }
 
     fn check(&self) -> Result<(), ScenarioError> {
+        if self.stall.is_some_and(|stall| stall.0 < STALL_LEAST) {
+            let message =
+                format!("links are held back for microseconds all the time: at least {STALL_LEAST}");
+            return Err(ScenarioError::new(message).at("stall"));
+        }
         self.fabric.link.check().map_err(|error| error.within("fabric.link"))?;
         self.nic.check().map_err(|error| error.within("nic"))?;
         self.fabric.switch.check().map_err(|error| error.within("fabric.switch"))
