@@ -176,12 +176,25 @@ fn a_sweep_is_the_single_runs_in_order() {
 }
 
 #[test]
+fn presets_can_be_swept_over() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/presets.toml");
+    let sweep = "preset=infiniband,spectrum-x,roce-dcqcn,roce-lossy";
+    let value = json(&["sim", file.to_str().unwrap(), "--sweep", sweep, "--json", "-"]);
+    let us = |point: usize| value["points"][point]["completion_us"].as_f64().unwrap();
+    assert!(us(1) < us(0) / 2.0 && us(1) < us(2) / 2.0, "paths by hash collide, shortest queues do not");
+    let printed = text(&railnet(&["sim", file.to_str().unwrap()]).stdout);
+    assert!(printed.contains("presets.toml · preset spectrum-x · packet"), "{printed}");
+    assert!(printed.contains("With        control swift          reorder,"), "{printed}");
+}
+
+#[test]
 fn sweeps_that_cannot_be_run_say_why() {
     let file = scratch("bad-sweep.toml", SMALL);
     let cases = [
         ("nic.contrl=none", "unknown key \"contrl\"", "did you mean \"control\"?"),
         ("nic.control=dcqnc", "unknown value \"dcqnc\"", "did you mean \"dcqcn\"?"),
-        ("colour=red", "unknown key \"colour\"", "one of: seed, fabric"),
+        ("colour=red", "unknown key \"colour\"", "one of: seed, preset, fabric"),
+        ("preset=infinband", "unknown value \"infinband\"", "did you mean \"infiniband\"?"),
         ("fabric.link.rate=0Gbps", "fabric.link.rate=0Gbps: a link rate of 0", ""),
         ("fabric.link.rate=fast", "cannot read \"fast\" as a rate", ""),
         ("traffic.bytes=1MB", "traffic is a list of 1", "traffic.0"),

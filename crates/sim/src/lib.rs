@@ -10,5 +10,5 @@ mod written;
 pub use run::{
     FlowFailure, FlowResult, Hold, LinkResult, Outcome, Run, RunError, Standstill, Waiting, listed, run,
 };
-pub use scenario::{Scenario, ScenarioError, Topology, graph};
+pub use scenario::{Preset, Scenario, ScenarioError, Topology, graph};
 pub use traffic::Flow;

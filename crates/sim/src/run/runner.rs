@@ -80,7 +80,7 @@ impl Runner {
         Ok(Self {
             hosts,
             mtu,
-            timeout: scenario.nic.timeout,
+            timeout: scenario.timeout(),
             retry_count: scenario.nic.retry_count,
             endpoints: Vec::new(),
             connections: vec![BTreeMap::new(); hosts as usize],

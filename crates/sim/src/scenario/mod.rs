@@ -5,6 +5,7 @@ mod fabric;
 mod faults;
 mod names;
 mod nic;
+mod preset;
 mod priorities;
 mod switch;
 mod topology;
@@ -15,6 +16,7 @@ use serde::Deserialize;
 
 pub use error::ScenarioError;
 pub(crate) use faults::faults;
+pub use preset::Preset;
 pub use topology::{Topology, graph};
 pub(crate) use traffic::Traffic;
 
@@ -34,6 +36,9 @@ pub struct Scenario {
     /// The root of all randomness.
     #[serde(default = "default_seed")]
     pub seed: u64,
+    /// The kind of network: what is chosen where nothing else is said.
+    #[serde(default)]
+    pub preset: Option<Preset>,
     /// The network between the hosts.
     pub fabric: FabricSection,
     /// The NICs of the hosts.
