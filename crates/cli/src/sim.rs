@@ -1,6 +1,7 @@
 //! `railnet sim`: runs a scenario and says what came of it.
 
 mod capture;
+mod failure;
 pub(crate) mod problem;
 mod progress;
 mod report;
@@ -83,7 +84,10 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     if let Some(directory) = &arguments.csv {
         report::make_directory(directory)?;
     }
-    let finished = watch(arguments, &file)?;
+    let finished = match watch(arguments, &file)? {
+        Ok(finished) => finished,
+        Err(error) => return failed(arguments, &file, error, out),
+    };
     if let Some(path) = &arguments.json {
         report::write_json(path, out, &report::whole(&file.path, &finished))?;
     }
@@ -100,12 +104,12 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
 }
 
 /// Runs a scenario where somebody watches: with a line of progress on a terminal, and with taps where they are asked for.
-fn watch(arguments: &Arguments, file: &File) -> anyhow::Result<Finished> {
-    let refused = |error| failed(RunError::Scenario(error), file);
+/// The inner error is the run's, the outer one that of the files.
+fn watch(arguments: &Arguments, file: &File) -> anyhow::Result<Result<Finished, RunError>> {
     let began = Instant::now();
-    let mut run = Run::new(&file.scenario, Digest::new()).map_err(refused)?;
+    let mut run = Run::new(&file.scenario, Digest::new()).map_err(|error| file.problem(error))?;
     run.set_wire(arguments.wire.form());
-    let graph = railnet_sim::graph(&file.scenario).map_err(refused)?;
+    let graph = railnet_sim::graph(&file.scenario).map_err(|error| file.problem(error))?;
     let mut capture = Capture::open(&arguments.capture, graph, &mut run)?;
     let progress = Progress::new();
     if progress.is_on() || capture.is_some() {
@@ -113,8 +117,7 @@ fn watch(arguments: &Arguments, file: &File) -> anyhow::Result<Finished> {
     }
     // What was seen of a run that fails is the more worth having.
     let captured = capture.map(Capture::finish).transpose()?;
-    let finished = finish(run, file.scenario.seed, began).map_err(|error| failed(error, file))?;
-    Ok(Finished { captured, ..finished })
+    Ok(finish(run, file.scenario.seed, began).map(|finished| Finished { captured, ..finished }))
 }
 
 /// Runs a scenario that nobody watches.
@@ -132,12 +135,18 @@ fn finish(run: Run<Digest>, seed: u64, began: Instant) -> Result<Finished, RunEr
 }
 
 /// Why a run failed, with the line of the file where it is one's fault.
-fn failed(error: RunError, file: &File) -> anyhow::Error {
-    match error {
-        RunError::Scenario(error) => file.problem(error),
-        RunError::Unfinished { .. } => {
-            anyhow::anyhow!("{error}\n  = `limit` in {} gives a run more virtual time", file.path)
-        }
-        error => anyhow::anyhow!("{error}"),
+fn failed(
+    arguments: &Arguments,
+    file: &File,
+    error: RunError,
+    out: &mut dyn Write,
+) -> anyhow::Result<Outcome> {
+    let error = match error {
+        RunError::Scenario(error) => return Err(file.problem(error)),
+        error => error,
+    };
+    if let Some(path) = &arguments.json {
+        report::write_json(path, out, &failure::object(&file.path, file.scenario.seed, &error))?;
     }
+    Err(anyhow::anyhow!(failure::words(&error)))
 }

@@ -195,6 +195,12 @@ impl<S: Sink> Network<S> {
         self.faults.last
     }
 
+    /// Links that are down.
+    pub(crate) fn dead_links(&self) -> Vec<u32> {
+        let links = self.faults.dead.iter().enumerate();
+        links.filter(|(_, is_dead)| **is_dead).map(|(link, _)| link as u32).collect()
+    }
+
     /// Hosts that pause their switch without end let go, and no other begins: for when all work is done.
     pub fn end_pause_storms(&mut self) {
         self.faults.is_over = true;

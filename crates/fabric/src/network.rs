@@ -223,6 +223,11 @@ impl<S: Sink> Network<S> {
         self.hosts.len() as u32
     }
 
+    /// Its shape.
+    pub fn graph(&self) -> &FabricGraph {
+        &self.graph
+    }
+
     /// The NIC of a host, with what to lend to its calls. [`Network::kick`] afterwards.
     pub fn nic(&mut self, host: u32) -> (&mut Nic, Context<'_, Segments, S>) {
         (&mut self.hosts[host as usize].nic, Context::new(self.now, &mut self.memory, &mut self.sink))
@@ -675,7 +680,7 @@ impl<S: Sink> Network<S> {
 }
 
 /// Room for the largest packet: a sender with less credit waits.
-const CREDIT_PACKET: u32 = 4_096 + 128;
+pub(crate) const CREDIT_PACKET: u32 = 4_096 + 128;
 
 /// What may be under way when a pause is sent: three one-way delays at full rate, and a packet at either end.
 fn headroom(channel: &Channel) -> u32 {

@@ -1,49 +1,91 @@
 //! Who waits for whom, when nothing moves any more.
 
+use railnet_core::Rate;
 use railnet_core::event::Sink;
 use railnet_topology::Vertex;
 
-use crate::network::Network;
+use crate::channel::Channel;
+use crate::config::FlowControl;
+use crate::network::{CREDIT_PACKET, Network};
 
 /// Why a network stands still.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Stuck {
     /// Channels that wait for each other in a circle, each for the next and the last for the first: a deadlock.
     pub cycle: Vec<(Vertex, Vertex)>,
-    /// Channels that are paused and have packets waiting, or whose NIC may not send.
+    /// The priority in which they do.
+    pub priority: u8,
+    /// Channels that may not send: paused, or out of credit with packets waiting.
     pub paused: Vec<(Vertex, Vertex)>,
+    /// Hosts that hold their switch back by pauses.
+    pub pausing_hosts: Vec<u32>,
+    /// Links that are down.
+    pub dead_links: Vec<u32>,
 }
 
 impl<S: Sink> Network<S> {
-    /// Looks for pauses that hold each other up.
+    /// Looks for pauses, or for want of credit, that hold each other up.
     ///
-    /// A paused channel waits for the switch at its far end to get rid of what came in by it. That is queued in front of
-    /// other channels; where one of those is paused too, the first waits for it. A circle of such waits never ends.
+    /// A channel that is held waits for the switch at its far end to get rid of what came in by it. That is queued in front
+    /// of other channels; where one of those is held too, the first waits for it. A circle of such waits never ends. A
+    /// packet keeps its priority, so a circle lies in one.
     pub fn stuck(&self) -> Stuck {
         let ends = |channel: u32| {
             let channel = &self.channels[channel as usize];
             (channel.from, channel.to)
         };
-        let is_paused = |channel: &u32| self.channels[*channel as usize].paused != 0;
         let all = 0..self.channels.len() as u32;
-        let paused: Vec<u32> = all.clone().filter(is_paused).collect();
-        let waits: Vec<Vec<u32>> = all
-            .map(|channel| if is_paused(&channel) { self.waits_for(channel) } else { Vec::new() })
-            .collect();
-        Stuck {
-            cycle: cycle(&waits).into_iter().map(ends).collect(),
-            paused: paused.into_iter().map(ends).collect(),
+        let is_held = |channel: u32| (0..8).any(|priority| self.is_held(channel, priority));
+        let mut stuck = Stuck {
+            paused: all.clone().filter(|channel| is_held(*channel)).map(ends).collect(),
+            dead_links: self.dead_links(),
+            ..Stuck::default()
+        };
+        for (_, to) in &stuck.paused {
+            if let Vertex::Host(host) = to {
+                stuck.pausing_hosts.push(*host);
+            }
         }
+        for priority in 0..8 {
+            let waits: Vec<Vec<u32>> = all.clone().map(|channel| self.waits_for(channel, priority)).collect();
+            let circle = cycle(&waits);
+            if !circle.is_empty() {
+                stuck.cycle = circle.into_iter().map(ends).collect();
+                stuck.priority = priority as u8;
+                break;
+            }
+        }
+        stuck
     }
 
-    /// The paused channels behind which packets wait that came in by `ingress`.
-    fn waits_for(&self, ingress: u32) -> Vec<u32> {
+    /// What the slowest channel carries now, faults counted.
+    pub fn slowest(&self) -> Rate {
+        self.channels.iter().map(Channel::rate).min().unwrap_or(Rate::ZERO)
+    }
+
+    /// Whether packets of a priority may not go out by this channel, though there are some.
+    fn is_held(&self, channel: u32, priority: usize) -> bool {
+        let channel = &self.channels[channel as usize];
+        if self.config.flow_control != FlowControl::Credits {
+            return channel.paused & 1 << priority != 0;
+        }
+        // What a host would send is in its NIC: that it has used up its credit says that there is more.
+        let has_packets = matches!(channel.from, Vertex::Host(_)) || channel.occupied & 1 << priority != 0;
+        has_packets && channel.credits[priority] < CREDIT_PACKET
+    }
+
+    /// The held channels behind which packets wait that came in by `ingress`, if that is held itself.
+    fn waits_for(&self, ingress: u32, priority: usize) -> Vec<u32> {
         let Vertex::Switch(switch) = self.channels[ingress as usize].to else { return Vec::new() };
+        if !self.is_held(ingress, priority) {
+            return Vec::new();
+        }
         let holds = |egress: &u32| {
-            let channel = &self.channels[*egress as usize];
-            let mut waiting = channel.queues.iter().flat_map(|queue| queue.iter(&self.packets));
-            channel.paused != 0
-                && waiting.any(|packet| self.packets.facts[packet as usize].ingress == ingress)
+            let queue = &self.channels[*egress as usize].queues[priority];
+            self.is_held(*egress, priority)
+                && queue
+                    .iter(&self.packets)
+                    .any(|packet| self.packets.facts[packet as usize].ingress == ingress)
         };
         self.switches[switch as usize].ports.iter().copied().filter(holds).collect()
     }

@@ -37,9 +37,19 @@ fn ring(flow_control: FlowControl) -> (World, Log) {
 
 #[test]
 fn a_circle_of_pauses_is_found_and_named() {
-    let (world, log) = ring(FlowControl::Pfc);
+    is_stuck_in_a_circle(FlowControl::Pfc);
+}
+
+#[test]
+fn a_circle_of_channels_without_credit_is_found_and_named() {
+    is_stuck_in_a_circle(FlowControl::Credits);
+}
+
+fn is_stuck_in_a_circle(flow_control: FlowControl) {
+    let (world, log) = ring(flow_control);
     assert!(log.entries.is_empty(), "it stands still before anything has arrived");
     let stuck = world.network.stuck();
+    assert_eq!((stuck.priority, stuck.pausing_hosts.len()), (0, 0));
     assert_eq!(stuck.cycle.len(), 5, "{stuck:?}");
     for (index, (from, to)) in stuck.cycle.iter().enumerate() {
         assert!(matches!((from, to), (Vertex::Switch(_), Vertex::Switch(_))));

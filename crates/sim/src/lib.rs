@@ -7,6 +7,9 @@ mod scenario;
 mod traffic;
 mod written;
 
-pub use run::{FlowResult, LaneResult, LinkResult, Outcome, Run, RunError, run};
-pub use scenario::{Scenario, ScenarioError, Topology, graph};
+pub use run::{
+    FlowFailure, FlowResult, Hold, LaneResult, LinkResult, Outcome, Run, RunError, Standstill, Waiting,
+    listed, run,
+};
+pub use scenario::{Preset, Scenario, ScenarioError, Topology, graph};
 pub use traffic::Flow;

@@ -81,6 +81,9 @@ fn every_key_has_a_row_and_every_row_is_a_key() {
 #[test]
 fn every_name_of_a_choice_is_on_the_page() {
     let sections = sections();
+    for name in expected(&format!("preset = \"nonsense\"\n[fabric]\n{SHAPE}")) {
+        assert!(sections["Presets"].contains(&format!("| `\"{name}\"` | `\"")), "{name} has no row");
+    }
     for (heading, rest) in [
         ("[fabric]", "routing = \"nonsense\"\n"),
         ("[fabric]", "framing = \"nonsense\"\n"),
@@ -125,4 +128,36 @@ fn the_defaults_on_the_page_are_the_defaults() {
         |scenario: &Scenario| railnet_sim::run(scenario, railnet_core::Digest::new()).unwrap().1.finish();
     assert_eq!(digest(&spelled), digest(&short));
     assert_eq!(format!("{:?}", spelled.switch_config()), format!("{:?}", short.switch_config()));
+}
+
+#[test]
+fn presets_choose_what_their_rows_say_and_written_keys_win() {
+    let sections = sections();
+    let rows = sections["Presets"].lines().filter(|line| line.starts_with("| `\""));
+    let mut seen = Vec::new();
+    for row in rows {
+        let cells: Vec<&str> = row.split('|').map(|cell| cell.trim().trim_matches('`')).collect();
+        let [_, preset, flow_control, ecn, routing, control, recovery, timeout, _] = cells[..] else {
+            panic!("{row}");
+        };
+        let short = format!("preset = {preset}\n[fabric]\n{SHAPE}");
+        let choices = format!(
+            "[fabric]\n{SHAPE}routing = {routing}\nswitch = {{ flow_control = {flow_control}, ecn = {ecn} }}\n\
+             [nic]\ncontrol = {control}\nrecovery = {recovery}\ntimeout = {timeout}\n"
+        );
+        let chosen = |text: &str| {
+            let scenario = Scenario::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+            let (control, recovery) = (scenario.control(), scenario.recovery());
+            format!("{:?} {control:?} {recovery:?} {}", scenario.switch_config(), scenario.timeout())
+        };
+        assert_eq!(chosen(&short), chosen(&choices), "{row}");
+        // Whatever the preset, what is written holds.
+        for other in ["infiniband", "spectrum-x", "roce-dcqcn", "roce-lossy"] {
+            assert_eq!(chosen(&format!("preset = \"{other}\"\n{choices}")), chosen(&choices), "{other}");
+        }
+        seen.push(chosen(&short));
+    }
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), 4, "each is different from the others");
 }

@@ -18,9 +18,10 @@ pub(super) fn print(file: &File, finished: &Finished, out: &mut dyn Write) -> an
     let totals = Totals::of(outcome);
     writeln!(
         out,
-        "Railnet {} · {} · packet fidelity · seed {}\n",
+        "Railnet {} · {}{} · packet fidelity · seed {}\n",
         env!("CARGO_PKG_VERSION"),
         file.path,
+        file.scenario.preset.map(|preset| format!(" · preset {}", kebab(&preset))).unwrap_or_default(),
         finished.seed
     )?;
     let lines = [
@@ -79,12 +80,12 @@ fn with(scenario: &Scenario) -> Line {
     let reason = format!(
         "{recovery}, MTU {} B; switches: {} routing, flow control {}, {}, {} of buffer",
         scenario.nic.mtu,
-        kebab(&scenario.fabric.routing),
-        kebab(&scenario.fabric.switch.flow_control),
+        kebab(&scenario.routing_name()),
+        kebab(&scenario.flow_control_name()),
         if switch.marks { "ECN" } else { "no ECN" },
         switch.buffer,
     );
-    ("With", format!("control {}", kebab(&scenario.nic.control)), reason)
+    ("With", format!("control {}", kebab(&scenario.control_name())), reason)
 }
 
 fn completed(outcome: &Outcome) -> Line {

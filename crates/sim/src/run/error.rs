@@ -1,9 +1,12 @@
 //! Why a run failed.
 
+use std::fmt;
+
 use railnet_core::Span;
 use railnet_nic::{PostError, Status};
 use thiserror::Error;
 
+use super::standstill::{Hold, Waiting, listed};
 use crate::scenario::ScenarioError;
 
 /// Why a run failed.
@@ -14,17 +17,8 @@ pub enum RunError {
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
     /// A flow failed.
-    #[error("flow {flow} (host {from} to host {to}) failed: {status}")]
-    Flow {
-        /// Which.
-        flow: u32,
-        /// The sender.
-        from: u32,
-        /// The receiver.
-        to: u32,
-        /// How.
-        status: Status,
-    },
+    #[error(transparent)]
+    Flow(Box<FlowFailure>),
     /// A flow could not be started.
     #[error("flow {flow} (host {from} to host {to}) cannot be started: {reason}")]
     Post {
@@ -37,9 +31,14 @@ pub enum RunError {
         /// Why not.
         reason: PostError,
     },
-    /// Flows did not finish.
+    /// Flows stand still for good.
+    #[error(transparent)]
+    Stuck(Box<Standstill>),
+    /// Flows did not finish in time.
     #[error(
-        "{unfinished} of {flows} flows did not finish within {limit}; the first is flow {first} (host {from} to host {to})"
+        "{unfinished} of {flows} flows did not finish within {limit}; the first is flow {first} (host {from} to host \
+         {to}){}",
+        place(*.first, .waiting)
     )]
     Unfinished {
         /// How many.
@@ -54,5 +53,92 @@ pub enum RunError {
         from: u32,
         /// Its receiver.
         to: u32,
+        /// Those that had started, and where they are.
+        waiting: Vec<Waiting>,
     },
+}
+
+/// A flow whose connection gave up.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FlowFailure {
+    /// Which, and where it was.
+    pub waiting: Waiting,
+    /// How it failed.
+    pub status: Status,
+    /// What held packets back at that moment.
+    pub hold: Hold,
+}
+
+impl fmt::Display for FlowFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Waiting { flow, from, to, .. } = self.waiting;
+        let (status, place) = (&self.status, self.waiting.place());
+        write!(f, "flow {flow} (host {from} to host {to}) failed: {status}; it waited at {place}")?;
+        if self.hold != Hold::Nothing {
+            write!(f, "; {}", self.hold)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for FlowFailure {}
+
+/// Flows that will not move again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Standstill {
+    /// What holds them.
+    pub hold: Hold,
+    /// For how long nothing had moved when the run was given up.
+    pub idle: Span,
+    /// The flows that wait.
+    pub waiting: Vec<Waiting>,
+}
+
+impl Standstill {
+    /// What holds how many flows, without their names.
+    pub fn headline(&self) -> String {
+        let Self { hold, idle, waiting } = self;
+        let moved = match *idle {
+            Span::ZERO => String::new(),
+            idle => format!("nothing has moved for {idle}, and "),
+        };
+        match waiting.len() {
+            1 => format!("{hold}; {moved}1 flow waits"),
+            flows => format!("{hold}; {moved}{flows} flows wait"),
+        }
+    }
+
+    /// The flows that wait, those that are held first and then those behind them: what they are, and which.
+    pub fn groups(&self) -> Vec<(String, Vec<Waiting>)> {
+        let (direct, behind): (Vec<Waiting>, Vec<Waiting>) = match &self.hold {
+            Hold::Storm { numbers, .. } => {
+                self.waiting.iter().partition(|waiting| numbers.contains(&waiting.to))
+            }
+            _ => (Vec::new(), self.waiting.clone()),
+        };
+        let them = self.hold.them();
+        let others = match (&self.hold, direct.is_empty()) {
+            (Hold::Silence, _) => "for ever".to_owned(),
+            (_, true) => format!("behind {them}"),
+            (_, false) => format!("{} to others behind those", behind.len()),
+        };
+        let groups = [(format!("{} to {them}", direct.len()), direct), (others, behind)];
+        groups.into_iter().filter(|(_, flows)| !flows.is_empty()).collect()
+    }
+}
+
+impl fmt::Display for Standstill {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let groups: Vec<String> =
+            self.groups().iter().map(|(what, flows)| format!("{what}: {}", listed(flows))).collect();
+        write!(f, "{}, {}", self.headline(), groups.join("; "))
+    }
+}
+
+impl std::error::Error for Standstill {}
+
+/// Where the first of the flows that did not finish is, if it had started.
+fn place(first: u32, waiting: &[Waiting]) -> String {
+    let first = waiting.iter().find(|waiting| waiting.flow == first);
+    first.map(|first| format!(", at {}", first.place())).unwrap_or_default()
 }

@@ -5,23 +5,26 @@ mod inside;
 mod outcome;
 mod runner;
 mod server;
+mod standstill;
 
 use railnet_core::event::Sink;
 use railnet_core::{Component, Span, Time};
 use railnet_fabric::{Network, Tapped, host_gid};
 use railnet_nic::frame::WireForm;
 use railnet_nic::{Mtu, Nic, NicConfig, PortConfig};
-use railnet_topology::{FabricGraph, Routes};
+use railnet_topology::Routes;
 
-pub use error::RunError;
+pub use error::{FlowFailure, RunError, Standstill};
 pub use inside::LaneResult;
 pub use outcome::{FlowResult, LinkResult, Outcome};
+pub use standstill::{Hold, Waiting, listed};
 
 use crate::scenario::{Scenario, ScenarioError, faults, graph};
 use crate::traffic::{Flow, flows};
 use inside::Inside;
 use outcome::outcome;
 use runner::Runner;
+use standstill::Watch;
 
 /// When a run is given up that sets no limit itself, in virtual time.
 const LIMIT: Span = Span::from_secs(60);
@@ -53,10 +56,12 @@ pub fn run<S: Sink>(scenario: &Scenario, sink: S) -> Result<(Outcome, S), RunErr
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Run<S> {
-    graph: FabricGraph,
     network: Network<S>,
     runner: Runner,
-    limit: Span,
+    watch: Watch,
+    limit: Time,
+    /// Nothing will happen any more.
+    is_quiet: bool,
     is_over: bool,
 }
 
@@ -88,16 +93,26 @@ impl<S: Sink> Run<S> {
             .as_ref()
             .map(|section| Inside::new(&mut network, scenario, section, (hosts, endpoints), &runner.flows));
         runner.set_up(&mut network, inside);
-        let limit = scenario.limit.map_or(LIMIT, |limit| limit.0);
-        Ok(Self { graph, network, runner, limit, is_over: false })
+        let limit = Time::ZERO + scenario.limit.map_or(LIMIT, |limit| limit.0);
+        let watch = Watch::new(scenario.stall.map(|stall| stall.0));
+        Ok(Self { network, runner, watch, limit, is_quiet: false, is_over: false })
     }
 
     /// Goes on for `span` of virtual time; whether the run is over.
     pub fn advance(&mut self, span: Span) -> bool {
-        let limit = Time::ZERO + self.limit;
-        let until = (self.network.now + span).min(limit);
-        let is_quiet = self.network.run(&mut self.runner, until);
-        self.is_over = is_quiet || until >= limit || self.runner.failure.is_some();
+        let until = (self.network.now + span).min(self.limit);
+        // In stages, so that what is looked at does not depend on how far one goes at once.
+        while !self.is_over {
+            let stage = until.min(self.watch.next);
+            self.is_quiet = self.network.run(&mut self.runner, stage);
+            if stage == self.watch.next && self.runner.failure.is_none() {
+                self.runner.failure = self.watch.look(&mut self.network, &self.runner);
+            }
+            self.is_over = self.is_quiet || stage >= self.limit || self.runner.failure.is_some();
+            if stage >= until {
+                break;
+            }
+        }
         self.is_over
     }
 
@@ -142,16 +157,26 @@ impl<S: Sink> Run<S> {
         while !self.is_over {
             self.advance(STRIDE);
         }
-        let Self { graph, mut network, runner, limit, .. } = self;
+        let Self { mut network, runner, limit, is_quiet, .. } = self;
         if let Some(failure) = runner.failure {
             return Err(failure);
         }
         if runner.unfinished > 0 {
-            let first = runner.finished.iter().position(|at| !at.is_set()).unwrap_or(0);
-            let Flow { source: from, target: to, .. } = runner.flows[first];
-            let (unfinished, flows) = (runner.unfinished, runner.flows.len());
-            return Err(RunError::Unfinished { unfinished, flows, limit, first: first as u32, from, to });
+            return Err(unfinished(&mut network, &runner, limit, is_quiet));
         }
-        Ok((outcome(&graph, &mut network, runner), network.sink))
+        Ok((outcome(&mut network, runner), network.sink))
     }
+}
+
+/// Why flows are left over, where nothing went wrong that anybody told of.
+fn unfinished<S: Sink>(network: &mut Network<S>, runner: &Runner, limit: Time, is_quiet: bool) -> RunError {
+    let waiting = runner.waiting(network);
+    if is_quiet && !waiting.is_empty() {
+        return RunError::Stuck(Box::new(Standstill { hold: Hold::Silence, idle: Span::ZERO, waiting }));
+    }
+    let first = runner.finished.iter().position(|at| !at.is_set()).unwrap_or(0);
+    let Flow { source: from, target: to, .. } = runner.flows[first];
+    let (unfinished, flows) = (runner.unfinished, runner.flows.len());
+    let limit = limit.since(Time::ZERO);
+    RunError::Unfinished { unfinished, flows, limit, first: first as u32, from, to, waiting }
 }

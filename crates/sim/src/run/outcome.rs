@@ -3,7 +3,7 @@
 use railnet_core::event::Sink;
 use railnet_core::{Rate, Time};
 use railnet_fabric::{ChannelCounters, Network};
-use railnet_topology::{FabricGraph, Vertex};
+use railnet_topology::Vertex;
 
 use super::inside::LaneResult;
 use super::runner::Runner;
@@ -58,11 +58,10 @@ pub struct Outcome {
     pub lanes: Vec<LaneResult>,
 }
 
-pub(super) fn outcome<S: Sink>(graph: &FabricGraph, network: &mut Network<S>, runner: Runner) -> Outcome {
-    let name = |vertex: Vertex| match vertex {
-        Vertex::Host(host) => graph.hosts[host as usize].name.clone(),
-        Vertex::Switch(switch) => graph.switches[switch as usize].name.clone(),
-    };
+pub(super) fn outcome<S: Sink>(network: &mut Network<S>, runner: Runner) -> Outcome {
+    let graph = network.graph();
+    let name = |vertex: Vertex| graph.name(vertex).to_owned();
+    let size = (graph.hosts.len(), graph.switches.len());
     let links = network
         .channels()
         .map(|(from, to, rate, counters)| LinkResult {
@@ -90,6 +89,5 @@ pub(super) fn outcome<S: Sink>(graph: &FabricGraph, network: &mut Network<S>, ru
         notifications += counters.notifications_sent;
     }
     let (packet_hops, events) = (network.packet_hops(), network.events());
-    let size = (graph.hosts.len(), graph.switches.len());
     Outcome { flows, links, completion, packet_hops, events, resent, timeouts, notifications, size, lanes }
 }

@@ -11,8 +11,9 @@ use railnet_nic::{
     QueuePairConfig, ReceiveRequest, Remote, SendRequest, Service, Sge, Status,
 };
 
-use super::RunError;
+use super::error::{FlowFailure, RunError};
 use super::inside::Inside;
+use super::standstill::{Waiting, hold};
 use crate::scenario::{Scenario, ScenarioError};
 use crate::traffic::Flow;
 
@@ -50,6 +51,7 @@ pub(super) struct Runner {
     /// The first of each chain of flows that start at the same moment.
     starts: Vec<u32>,
     pub(super) unfinished: usize,
+    /// Why the run cannot go on.
     pub(super) failure: Option<RunError>,
     /// The servers behind the ports, where the scenario has any.
     pub(super) inside: Option<Inside>,
@@ -81,7 +83,7 @@ impl Runner {
         Ok(Self {
             hosts,
             mtu,
-            timeout: scenario.nic.timeout,
+            timeout: scenario.timeout(),
             retry_count: scenario.nic.retry_count,
             endpoints: Vec::new(),
             connections: vec![BTreeMap::new(); hosts as usize],
@@ -177,6 +179,41 @@ impl Runner {
         }
     }
 
+    /// Every queue pair that was made, with its host.
+    pub(super) fn queue_pairs(&self) -> impl Iterator<Item = (u32, QueuePairNumber)> {
+        let hosts = self.connections.iter().enumerate();
+        hosts.flat_map(|(host, peers)| peers.values().map(move |own| (host as u32, *own)))
+    }
+
+    /// Where a flow that has started is.
+    fn place<S: Sink>(&self, network: &mut Network<S>, index: u32) -> Option<Waiting> {
+        let Flow { source: from, target: to, .. } = self.flows[index as usize];
+        let (near, far) = (self.port(from), self.port(to));
+        let queue_pair = *self.connections[near as usize].get(&far)?;
+        let other = *self.connections[far as usize].get(&near)?;
+        let (nic, _) = network.nic(far);
+        let psn = nic.query_qp(other).ok()?.receive_psn;
+        Some(Waiting { flow: index, from, to, queue_pair, psn })
+    }
+
+    /// The flows that have started and not finished.
+    pub(super) fn waiting<S: Sink>(&self, network: &mut Network<S>) -> Vec<Waiting> {
+        let is_under_way =
+            |index: &u32| self.started[*index as usize].is_set() && !self.finished[*index as usize].is_set();
+        let flows = (0..self.flows.len() as u32).filter(is_under_way);
+        flows.filter_map(|index| self.place(network, index)).collect()
+    }
+
+    fn fail<S: Sink>(&mut self, network: &mut Network<S>, index: u32, status: Status) {
+        if self.failure.is_some() {
+            return;
+        }
+        if let Some(waiting) = self.place(network, index) {
+            let hold = hold(network);
+            self.failure = Some(RunError::Flow(Box::new(FlowFailure { waiting, status, hold })));
+        }
+    }
+
     /// Hands all messages of a flow to its NIC.
     fn post<S: Sink>(&mut self, network: &mut Network<S>, index: u32, flow: &Flow) -> Result<(), PostError> {
         let mut left = flow.bytes;
@@ -249,9 +286,7 @@ impl<S: Sink> Application<S> for Runner {
             return;
         }
         if completion.status != Status::Success {
-            let Flow { source: from, target: to, .. } = self.flows[index as usize];
-            let status = completion.status;
-            self.failure.get_or_insert(RunError::Flow { flow: index, from, to, status });
+            self.fail(network, index, completion.status);
             return;
         }
         if self.inside.is_some() {

@@ -25,7 +25,7 @@ pub struct FabricSection {
     pub switch: SwitchSection,
     /// How a switch chooses among equal paths.
     #[serde(default)]
-    pub routing: RoutingName,
+    pub routing: Option<RoutingName>,
     /// How a packet's length is counted.
     #[serde(default)]
     pub framing: FramingName,
@@ -74,11 +74,10 @@ impl LinkSection {
 }
 
 /// `routing = "…"`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RoutingName {
     /// By a hash of the five-tuple.
-    #[default]
     Ecmp,
     /// By a hash, until a connection paused.
     Flowlet,
@@ -107,9 +106,13 @@ impl RoutingName {
 }
 
 impl Scenario {
-    /// How switches choose among equal paths.
+    /// How switches choose among equal paths, by name.
+    pub fn routing_name(&self) -> RoutingName {
+        self.fabric.routing.unwrap_or(self.choices().routing)
+    }
+
     pub(super) fn routing(&self) -> Routing {
-        match self.fabric.routing {
+        match self.routing_name() {
             RoutingName::Ecmp => Routing::Ecmp,
             RoutingName::Flowlet => Routing::Flowlet(Span::from_us(50)),
             RoutingName::Adaptive => Routing::Adaptive,

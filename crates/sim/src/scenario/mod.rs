@@ -6,6 +6,7 @@ mod fabric;
 mod faults;
 mod names;
 mod nic;
+mod preset;
 mod priorities;
 mod switch;
 mod topology;
@@ -17,6 +18,7 @@ use serde::Deserialize;
 pub(crate) use cluster::{ClusterSection, TransportName};
 pub use error::ScenarioError;
 pub(crate) use faults::faults;
+pub use preset::Preset;
 pub use topology::{Topology, graph};
 pub(crate) use traffic::Traffic;
 
@@ -26,6 +28,9 @@ use fabric::FabricSection;
 use faults::FaultSection;
 use nic::NicSection;
 
+/// Nobody looks more often than this whether a run still moves.
+const STALL_LEAST: Span = Span::from_us(100);
+
 /// A scenario as written.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -33,6 +38,9 @@ pub struct Scenario {
     /// The root of all randomness.
     #[serde(default = "default_seed")]
     pub seed: u64,
+    /// The kind of network: what is chosen where nothing else is said.
+    #[serde(default)]
+    pub preset: Option<Preset>,
     /// The network between the hosts.
     pub fabric: FabricSection,
     /// The NICs of the hosts.
@@ -50,6 +58,9 @@ pub struct Scenario {
     /// When to give up, in virtual time.
     #[serde(default)]
     pub limit: Option<Written<Span>>,
+    /// How long nothing may move while links are held back.
+    #[serde(default)]
+    pub stall: Option<Written<Span>>,
 }
 
 fn default_seed() -> u64 {
@@ -77,6 +88,11 @@ impl Scenario {
     }
 
     fn check(&self) -> Result<(), ScenarioError> {
+        if self.stall.is_some_and(|stall| stall.0 < STALL_LEAST) {
+            let message =
+                format!("links are held back for microseconds all the time: at least {STALL_LEAST}");
+            return Err(ScenarioError::new(message).at("stall"));
+        }
         self.fabric.link.check().map_err(|error| error.within("fabric.link"))?;
         self.nic.check().map_err(|error| error.within("nic"))?;
         if let Some(cluster) = &self.cluster {

@@ -20,19 +20,19 @@ pub struct NicSection {
     /// Payload bytes of a full packet.
     pub mtu: u32,
     /// Congestion control.
-    pub control: ControlName,
+    pub control: Option<ControlName>,
     /// What happens when packets are missing or come early; by default, early packets are kept where routing spreads a
     /// connection over several paths, and all is sent again from the missing one elsewhere.
     pub recovery: Option<RecoveryName>,
     /// Code of the acknowledgement timeout: 4.096 µs × 2^code.
-    pub timeout: u8,
+    pub timeout: Option<u8>,
     /// Retries without an answer.
     pub retry_count: u8,
 }
 
 impl Default for NicSection {
     fn default() -> Self {
-        Self { mtu: 4096, control: ControlName::default(), recovery: None, timeout: 14, retry_count: 7 }
+        Self { mtu: 4096, control: None, recovery: None, timeout: None, retry_count: 7 }
     }
 }
 
@@ -47,13 +47,12 @@ pub enum RecoveryName {
 }
 
 /// `control = "…"`.
-#[derive(Clone, Copy, Debug, Deserialize, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ControlName {
     /// As fast as the port goes.
     None,
     /// DCQCN with the parameters of the HPCC runs.
-    #[default]
     Dcqcn,
     /// DCQCN with the parameters of its paper.
     DcqcnPaper,
@@ -71,9 +70,8 @@ impl NicSection {
         if Mtu::from_bytes(self.mtu).is_none() {
             return wrong("mtu", format!("no path MTU is {}: one of 256, 512, 1024, 2048, 4096", self.mtu));
         }
-        if self.timeout > TIMEOUT_MAX {
-            let message = format!("a timeout code is 0 (never) to {TIMEOUT_MAX}, not {}", self.timeout);
-            return wrong("timeout", message);
+        if let Some(timeout) = self.timeout.filter(|timeout| *timeout > TIMEOUT_MAX) {
+            return wrong("timeout", format!("a timeout code is 0 (never) to {TIMEOUT_MAX}, not {timeout}"));
         }
         if self.retry_count > RETRIES_MAX {
             let message = format!("a retry count is 0 to {RETRIES_MAX}, not {}", self.retry_count);
@@ -84,14 +82,24 @@ impl NicSection {
 }
 
 impl Scenario {
+    /// The code of the acknowledgement timeout.
+    pub fn timeout(&self) -> u8 {
+        self.nic.timeout.unwrap_or(self.choices().timeout)
+    }
+
+    /// The congestion control of the NICs, by name.
+    pub fn control_name(&self) -> ControlName {
+        self.nic.control.unwrap_or(self.choices().control)
+    }
+
     /// The loss recovery of the NICs.
     pub fn recovery(&self) -> RecoveryKind {
         // Deep enough for what the paths of a fabric can differ by: a millisecond at 400 Gb/s is 12,000 packets.
         const WINDOW: u16 = 1 << 14;
-        let keeps = match self.nic.recovery {
+        let keeps = match self.nic.recovery.or(self.choices().recovery) {
             Some(RecoveryName::Reorder) => true,
             Some(RecoveryName::GoBackN) => false,
-            None => self.fabric.routing.spreads(),
+            None => self.routing_name().spreads(),
         };
         if keeps { RecoveryKind::Reorder { window: WINDOW } } else { RecoveryKind::GoBackN }
     }
@@ -99,7 +107,7 @@ impl Scenario {
     /// The congestion control of the NICs.
     pub fn control(&self) -> ControlConfig {
         let rate = self.fabric.link.rate.0;
-        match self.nic.control {
+        match self.control_name() {
             ControlName::None => ControlConfig::None,
             ControlName::Dcqcn => ControlConfig::Dcqcn(DcqcnParameters::hpcc(rate)),
             ControlName::DcqcnPaper => ControlConfig::Dcqcn(DcqcnParameters::paper(rate)),
@@ -112,7 +120,7 @@ impl Scenario {
     /// The least time between two congestion notifications to a queue pair: it belongs to a set of parameters as much
     /// as the sender's part does.
     pub fn notification_interval(&self) -> Span {
-        match self.nic.control {
+        match self.control_name() {
             // The HPCC runs tell it with every acknowledgement. Their alpha decays each microsecond: at 50 µs between
             // notifications it would be gone, and pause frames would do all the work.
             ControlName::Dcqcn => Span::ZERO,

@@ -29,7 +29,7 @@ pub struct SwitchSection {
     /// Kept free for each (port, priority) that is paused.
     pub headroom: Option<Written<Bytes>>,
     /// `"pfc"`, `"credits"` or `"none"`.
-    pub flow_control: FlowControlName,
+    pub flow_control: Option<FlowControlName>,
     /// Thresholds of ECN marking, or `false` for none.
     pub ecn: Option<EcnSection>,
     /// When a packet is looked at to mark it.
@@ -39,11 +39,10 @@ pub struct SwitchSection {
 }
 
 /// `flow_control = "…"`.
-#[derive(Clone, Copy, Debug, Deserialize, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FlowControlName {
     /// Pause frames.
-    #[default]
     Pfc,
     /// Credits.
     Credits,
@@ -132,14 +131,19 @@ impl SwitchSection {
 }
 
 impl Scenario {
+    /// What keeps packets from being dropped, by name.
+    pub fn flow_control_name(&self) -> FlowControlName {
+        self.fabric.switch.flow_control.unwrap_or(self.choices().flow_control)
+    }
+
     /// The configuration of the switches.
     pub fn switch_config(&self) -> SwitchConfig {
         let section = &self.fabric.switch;
         let default = SwitchConfig::default();
         let rate = self.fabric.link.rate.0;
         let (marks, marking) = match &section.ecn {
-            None | Some(EcnSection::Switch(true)) => (true, None),
-            Some(EcnSection::Switch(false)) => (false, None),
+            None => (self.choices().ecn, None),
+            Some(EcnSection::Switch(is_on)) => (*is_on, None),
             Some(EcnSection::Thresholds(EcnThresholds { kmin, kmax, pmax })) => {
                 (true, Some(Marking { low: kmin.0, high: kmax.0, most: (pmax * 1e6) as u32 }))
             }
@@ -149,7 +153,7 @@ impl Scenario {
             buffer: section.buffer.map_or(Bytes(rate.as_bps() / 3_125).max(BUFFER_LEAST), |bytes| bytes.0),
             reserve: section.reserve.map_or(default.reserve, |bytes| bytes.0),
             headroom: section.headroom.map(|bytes| bytes.0),
-            flow_control: match section.flow_control {
+            flow_control: match self.flow_control_name() {
                 FlowControlName::Pfc => FlowControl::Pfc,
                 FlowControlName::Credits => FlowControl::Credits,
                 FlowControlName::None => FlowControl::None,

@@ -1,0 +1,95 @@
+//! A run that failed: for programs, and what to try.
+
+use std::fmt::Write as _;
+
+use railnet_sim::{Hold, RunError, Standstill, Waiting, listed};
+use serde_json::{Value, json};
+
+/// What `--json` writes in the place of a run. `docs/scenarios.md` says what the fields mean.
+pub(super) fn object(scenario: &str, seed: u64, error: &RunError) -> Value {
+    let mut details = match error {
+        RunError::Stuck(standstill) => {
+            let Standstill { hold, idle, waiting } = standstill.as_ref();
+            let mut value = held(hold);
+            value["idle_us"] = idle.as_us_f64().into();
+            value["waiting"] = waiting.iter().map(flow).collect();
+            value
+        }
+        RunError::Flow(failure) => json!({
+            "kind": "flow-failed",
+            "status": failure.status.to_string(),
+            "waiting": [flow(&failure.waiting)],
+            "held_by": held(&failure.hold),
+        }),
+        RunError::Unfinished { limit, waiting, .. } => json!({
+            "kind": "unfinished",
+            "limit_us": limit.as_us_f64(),
+            "waiting": waiting.iter().map(flow).collect::<Vec<_>>(),
+        }),
+        RunError::Post { flow, from, to, .. } => {
+            json!({ "kind": "not-started", "flow": flow, "source": from, "target": to })
+        }
+        _ => json!({ "kind": "other" }),
+    };
+    details["message"] = error.to_string().into();
+    json!({ "scenario": scenario, "seed": seed, "error": details })
+}
+
+fn flow(waiting: &Waiting) -> Value {
+    json!({
+        "flow": waiting.flow,
+        "source": waiting.from,
+        "target": waiting.to,
+        "queue_pair": waiting.queue_pair.value(),
+        "psn": waiting.psn.value(),
+    })
+}
+
+fn held(hold: &Hold) -> Value {
+    let pairs = |links: &[(String, String)]| -> Value {
+        links.iter().map(|(from, to)| json!({ "from": from, "to": to })).collect()
+    };
+    match hold {
+        Hold::Deadlock { links, priority } => {
+            json!({ "kind": "deadlock", "links": pairs(links), "priority": priority })
+        }
+        Hold::Storm { hosts, .. } => json!({ "kind": "pause-storm", "hosts": hosts }),
+        Hold::Paused { links } => json!({ "kind": "paused", "links": pairs(links) }),
+        Hold::Dead { links } => json!({ "kind": "link-down", "links": links }),
+        Hold::Silence => json!({ "kind": "silence" }),
+        _ => json!({ "kind": "nothing" }),
+    }
+}
+
+/// The error for people: what, who is hit, and what one could try.
+pub(super) fn words(error: &RunError) -> String {
+    let mut text = error.to_string();
+    if let RunError::Stuck(standstill) = error {
+        text = standstill.headline();
+        for (what, flows) in standstill.groups() {
+            let _ = write!(text, "\n    {what}: {}", listed(&flows));
+        }
+    }
+    if let Some(advice) = advice(error) {
+        let _ = write!(text, "\n  = {advice}");
+    }
+    text
+}
+
+/// What one could try.
+fn advice(error: &RunError) -> Option<&'static str> {
+    match error {
+        RunError::Unfinished { .. } => Some("`limit` in the scenario gives a run more virtual time"),
+        RunError::Stuck(standstill) => match standstill.hold {
+            Hold::Deadlock { .. } => Some(
+                "without pauses or credits (flow_control = \"none\"), or with routes that form no circle, it moves",
+            ),
+            Hold::Silence => Some("a NIC with `timeout = 0` never asks again for what was lost"),
+            _ => Some("`stall` in the scenario says how long nothing may move"),
+        },
+        RunError::Flow(_) => {
+            Some("`timeout` and `retry_count` of [nic] say how long a connection waits for an answer")
+        }
+        _ => None,
+    }
+}
