@@ -318,6 +318,7 @@ fn every_scenario_of_the_repository_has_a_comment_and_comes_to_its_end() {
         .map(|link| link["to"].as_str().unwrap())
         .collect();
     assert!(!dropping.is_empty() && dropping.iter().all(|to| *to == "leaf1"), "{dropping:?}");
+    assert!(number("control-parameters", "completion_us") < number("incast", "completion_us") * 0.9);
     let storm = &runs["pause-storm"]["error"];
     assert_eq!(storm["hosts"][0], "host15");
     let elsewhere = |flow: &&Value| flow["target"] != 15 && flow["source"] != 15;

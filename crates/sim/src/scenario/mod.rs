@@ -1,5 +1,6 @@
 //! The scenario file: a fabric, its NICs, and the traffic on it. One file for each section.
 
+mod control;
 mod error;
 mod fabric;
 mod faults;
@@ -90,6 +91,7 @@ impl Scenario {
         }
         self.fabric.link.check().map_err(|error| error.within("fabric.link"))?;
         self.nic.check().map_err(|error| error.within("nic"))?;
+        self.check_control().map_err(|error| error.within("nic"))?;
         self.fabric.switch.check().map_err(|error| error.within("fabric.switch"))
     }
 }
