@@ -11,11 +11,12 @@ mod packet;
 mod pause;
 mod stuck;
 mod switch;
+mod turns;
 
 pub use calendar::{Calendar, Sequences};
 pub use chance::Chance;
 pub use channel::ChannelCounters;
-pub use config::{FlowControl, Framing, Marking, Routing, SwitchConfig};
+pub use config::{FlowControl, Framing, Marking, Routing, Scheduling, SwitchConfig, Weights};
 pub use fault::{Fault, Ports, WhichPacket};
 pub use network::{Application, Network, host_gid};
 pub use stuck::Stuck;

@@ -63,6 +63,7 @@ fn every_key_has_a_row_and_every_row_is_a_key() {
     documented(&sections, "fabric.link", &fabric("link = { nonsense = 1 }\n"));
     documented(&sections, "fabric.switch", &fabric("switch = { nonsense = 1 }\n"));
     documented(&sections, "fabric.switch.ecn", &fabric("switch = { ecn = { nonsense = 1 } }\n"));
+    documented(&sections, "fabric.scheduling", &fabric("scheduling = { nonsense = 1 }\n"));
     documented(&sections, "[nic]", &fabric("[nic]\nnonsense = 1\n"));
     for control in ["dcqcn", "timely", "swift"] {
         documented(

@@ -89,9 +89,9 @@ impl Scenario {
                 format!("links are held back for microseconds all the time: at least {STALL_LEAST}");
             return Err(ScenarioError::new(message).at("stall"));
         }
-        self.fabric.link.check().map_err(|error| error.within("fabric.link"))?;
+        self.fabric.check().map_err(|error| error.within("fabric"))?;
         self.nic.check().map_err(|error| error.within("nic"))?;
         self.check_control().map_err(|error| error.within("nic"))?;
-        self.fabric.switch.check().map_err(|error| error.within("fabric.switch"))
+        self.ack_dscp().map(|_| ()).map_err(|error| error.within("nic"))
     }
 }

@@ -31,6 +31,8 @@ pub struct NicSection {
     pub swift: SwiftTable,
     /// The least time between two congestion notifications to a sender; the control has one by default.
     pub notification_interval: Option<Written<Span>>,
+    /// The priority of acknowledgements; that of the data by default.
+    pub ack_priority: Option<u8>,
     /// What happens when packets are missing or come early; by default, early packets are kept where routing spreads a
     /// connection over several paths, and all is sent again from the missing one elsewhere.
     pub recovery: Option<RecoveryName>,
@@ -49,6 +51,7 @@ impl Default for NicSection {
             timely: TimelyTable::default(),
             swift: SwiftTable::default(),
             notification_interval: None,
+            ack_priority: None,
             recovery: None,
             timeout: None,
             retry_count: 7,
@@ -105,6 +108,12 @@ impl Scenario {
     /// The code of the acknowledgement timeout.
     pub fn timeout(&self) -> u8 {
         self.nic.timeout.unwrap_or(self.choices().timeout)
+    }
+
+    /// The DSCP of acknowledgements, where it is not that of the data.
+    pub(crate) fn ack_dscp(&self) -> Result<Option<u8>, ScenarioError> {
+        let dscp = self.nic.ack_priority.map(|priority| self.dscp_of(priority));
+        dscp.transpose().map_err(|error| error.at("ack_priority"))
     }
 
     /// The congestion control of the NICs, by name.
