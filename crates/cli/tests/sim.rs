@@ -126,11 +126,11 @@ fn csv_tables_have_units_in_their_headers_and_the_numbers_of_the_json() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let value = json(&["sim", &file, "--json", "-"]);
     let (header, flows) = table(&directory.join("flows.csv"));
-    assert_eq!(header, ["source", "target", "bytes", "start_us", "finish_us"]);
+    assert_eq!(header, ["source", "target", "priority", "bytes", "start_us", "finish_us"]);
     assert_eq!(flows.len(), 16);
     for (row, flow) in flows.iter().zip(value["flows"].as_array().unwrap()) {
         assert_eq!(row[0], flow["source"].to_string());
-        assert!((row[4].parse::<f64>().unwrap() - flow["finish_us"].as_f64().unwrap()).abs() < 1e-6);
+        assert!((row[5].parse::<f64>().unwrap() - flow["finish_us"].as_f64().unwrap()).abs() < 1e-6);
     }
     let (header, links) = table(&directory.join("links.csv"));
     assert_eq!(header.len(), 12);
@@ -318,6 +318,9 @@ fn every_scenario_of_the_repository_has_a_comment_and_comes_to_its_end() {
         .map(|link| link["to"].as_str().unwrap())
         .collect();
     assert!(!dropping.is_empty() && dropping.iter().all(|to| *to == "leaf1"), "{dropping:?}");
+    assert!(number("control-parameters", "completion_us") < number("incast", "completion_us") * 0.9);
+    let priorities = runs["priorities"]["flows"].as_array().unwrap();
+    assert_eq!((&priorities[0]["priority"], &priorities[56]["priority"]), (&3.into(), &1.into()));
     let storm = &runs["pause-storm"]["error"];
     assert_eq!(storm["hosts"][0], "host15");
     let elsewhere = |flow: &&Value| flow["target"] != 15 && flow["source"] != 15;

@@ -4,6 +4,7 @@ use railnet_core::{Bytes, Rate, Span, Time};
 use railnet_topology::Vertex;
 
 use crate::packet::Queue;
+use crate::turns::Turns;
 
 /// What a channel counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,6 +48,8 @@ pub(crate) struct Channel {
     pub(crate) queues: [Queue; 8],
     /// Priorities with something queued.
     pub(crate) occupied: u8,
+    /// Whose turn it is, where priorities have weights.
+    pub(crate) turns: Option<Box<Turns>>,
     /// Pause frames that wait: they go first.
     pub(crate) urgent: Queue,
     /// Priorities that the receiver has paused.
@@ -82,6 +85,7 @@ impl Channel {
             wake_set: false,
             queues: [Queue::EMPTY; 8],
             occupied: 0,
+            turns: None,
             urgent: Queue::EMPTY,
             paused: 0,
             pause_until: [Time::ZERO; 8],
@@ -129,11 +133,19 @@ impl Channel {
         self.queues.iter().map(|queue| queue.bytes).sum()
     }
 
-    /// The highest priority that has something to send and may, with `credit` bytes needed where credits are in use.
+    /// Which of the priorities that are `ready` sends next.
     #[inline]
-    pub(crate) fn next_priority(&self) -> Option<usize> {
-        let ready = self.occupied & !self.paused;
-        (ready != 0).then(|| 7 - ready.leading_zeros() as usize)
+    pub(crate) fn next_priority(&mut self, ready: u8) -> Option<usize> {
+        match &mut self.turns {
+            None => (ready != 0).then(|| 7 - ready.leading_zeros() as usize),
+            Some(turns) => turns.next(ready),
+        }
+    }
+
+    /// Priorities for which there is credit for a packet of `bytes`.
+    pub(crate) fn with_credit(&self, bytes: u32) -> u8 {
+        let credits = self.credits.iter().enumerate();
+        credits.fold(0, |mask, (priority, credit)| mask | u8::from(*credit >= bytes) << priority)
     }
 
     /// Notes that the set of paused priorities becomes `paused`.

@@ -54,6 +54,24 @@ pub enum MarksAt {
     Departure,
 }
 
+/// Who goes first in front of a link, at switches and at NICs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scheduling {
+    /// The highest priority that has something to send.
+    Strict,
+    /// Priorities share the link by weight.
+    Weighted(Weights),
+}
+
+/// How priorities share a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Weights {
+    /// The share of each priority; at least 1.
+    pub weights: [u32; 8],
+    /// Priorities that go before all others, the highest first, one bit each.
+    pub strict: u8,
+}
+
 /// How a switch behaves.
 #[derive(Clone, Debug)]
 pub struct SwitchConfig {
@@ -70,6 +88,8 @@ pub struct SwitchConfig {
     pub flow_control: FlowControl,
     /// The priorities that must not lose packets, one bit each.
     pub lossless: u8,
+    /// Who goes first.
+    pub scheduling: Scheduling,
     /// ECN marking; `None` uses the thresholds for each link's rate.
     pub marking: Option<Marking>,
     /// Whether it marks at all.
@@ -93,6 +113,7 @@ impl Default for SwitchConfig {
             headroom: None,
             flow_control: FlowControl::Pfc,
             lossless: 0xff,
+            scheduling: Scheduling::Strict,
             marking: None,
             marks: true,
             marks_at: MarksAt::Departure,

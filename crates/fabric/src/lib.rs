@@ -18,11 +18,12 @@ mod switch;
 mod tap;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod turns;
 
 pub use calendar::{Calendar, Sequences};
 pub use chance::Chance;
 pub use channel::ChannelCounters;
-pub use config::{FlowControl, Framing, Marking, MarksAt, Routing, SwitchConfig};
+pub use config::{FlowControl, Framing, Marking, MarksAt, Routing, Scheduling, SwitchConfig, Weights};
 pub use fault::{Fault, Ports, WhichPacket};
 pub use frame::port_mac;
 pub use lane::{Lane, LaneCounters, Stop, Way};

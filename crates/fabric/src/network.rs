@@ -14,12 +14,13 @@ use railnet_wire::Gid;
 
 use crate::calendar::{Calendar, Sequences};
 use crate::channel::{Channel, ChannelCounters};
-use crate::config::{FlowControl, Framing, Marking, MarksAt, SwitchConfig};
+use crate::config::{FlowControl, Framing, Marking, MarksAt, Scheduling, SwitchConfig};
 use crate::fault::Faults;
 use crate::lane::Lanes;
 use crate::packet::{Facts, NO_PACKET, PacketIndex, Packets};
 use crate::switch::{Admission, Switch, mix};
 use crate::tap::Taps;
+use crate::turns::Turns;
 
 /// Bytes that must have arrived before a cut-through switch forwards.
 const HEADER_BYTES: u32 = 64;
@@ -165,6 +166,9 @@ impl<S: Sink> Network<S> {
             };
             channel.credits = [credit(channel); 8];
             channel.lossless = config.lossless;
+            if let Scheduling::Weighted(weights) = &config.scheduling {
+                channel.turns = Some(Box::new(Turns::new(weights)));
+            }
         }
         let switches = ports
             .into_iter()
@@ -381,10 +385,13 @@ impl<S: Sink> Network<S> {
             }
             let mut allowed = !channel.paused;
             if self.config.flow_control == FlowControl::Credits {
-                let enough = |priority: &usize| channel.credits[*priority] >= CREDIT_PACKET;
-                allowed &= (0..8).filter(enough).fold(0, |bits, priority| bits | 1 << priority);
+                allowed &= channel.with_credit(CREDIT_PACKET);
             }
-            if !self.send_from_nic(host, egress, Priorities(allowed)) {
+            let sent = match channel.turns {
+                None => self.send_from_nic(host, egress, Priorities(allowed)),
+                Some(_) => self.send_by_turns(host, egress, allowed),
+            };
+            if !sent {
                 break;
             }
         }
@@ -403,6 +410,17 @@ impl<S: Sink> Network<S> {
             host_state.is_ready = true;
             self.ready.push(host);
         }
+    }
+
+    /// As [`Network::send_from_nic`], one priority after the other: who has nothing to send is passed over.
+    fn send_by_turns(&mut self, host: u32, egress: u32, mut allowed: u8) -> bool {
+        while let Some(priority) = self.channels[egress as usize].next_priority(allowed) {
+            if self.send_from_nic(host, egress, Priorities(1 << priority)) {
+                return true;
+            }
+            allowed &= !(1 << priority);
+        }
+        false
     }
 
     fn send_from_nic(&mut self, host: u32, egress: u32, allowed: Priorities) -> bool {
@@ -455,6 +473,11 @@ impl<S: Sink> Network<S> {
         channel.counters.data_packets += u64::from(facts.is_data);
         if self.config.flow_control == FlowControl::Credits && !facts.is_pause {
             channel.credits[priority] = channel.credits[priority].saturating_sub(bytes);
+        }
+        if let Some(turns) = &mut channel.turns
+            && !facts.is_pause
+        {
+            turns.charge(priority, bytes);
         }
         let (is_cut, is_troubled) = (channel.is_down, channel.is_troubled);
         let until_there = match channel.to {
@@ -588,14 +611,13 @@ impl<S: Sink> Network<S> {
         }
     }
 
-    fn sendable(&self, egress: u32) -> Option<usize> {
-        let channel = &self.channels[egress as usize];
-        if self.config.flow_control != FlowControl::Credits {
-            return channel.next_priority();
-        }
-        (0..8).rev().find(|&priority| {
-            channel.occupied & 1 << priority != 0 && channel.credits[priority] >= CREDIT_PACKET
-        })
+    fn sendable(&mut self, egress: u32) -> Option<usize> {
+        let channel = &mut self.channels[egress as usize];
+        let ready = match self.config.flow_control {
+            FlowControl::Credits => channel.occupied & channel.with_credit(CREDIT_PACKET),
+            _ => channel.occupied & !channel.paused,
+        };
+        channel.next_priority(ready)
     }
 
     /// A packet leaves a switch, with `depth` bytes behind it: its memory is free, and whoever waited for that is told.

@@ -1,6 +1,6 @@
 //! Traffic as a list of flows.
 
-use railnet_core::{Random, Span, Time};
+use railnet_core::{Bytes, Random, Time};
 
 use crate::scenario::{Scenario, ScenarioError, Traffic};
 
@@ -15,6 +15,10 @@ pub struct Flow {
     pub bytes: u64,
     /// When it may start.
     pub start: Time,
+    /// The DSCP of its packets.
+    pub dscp: u8,
+    /// The priority that it chooses.
+    pub priority: u8,
     /// The flow that must have finished before it starts.
     pub after: Option<u32>,
 }
@@ -25,9 +29,16 @@ const FLOWS_MAX: u64 = 1 << 24;
 /// The flows of a scenario on so many hosts.
 pub(crate) fn flows(scenario: &Scenario, hosts: u32) -> Result<Vec<Flow>, ScenarioError> {
     let mut flows = Vec::new();
+    let priorities = scenario.priorities();
     for (index, traffic) in scenario.traffic.iter().enumerate() {
         let dice = Random::stream(scenario.seed, "traffic", index as u64);
-        add(traffic, hosts, dice, &mut flows).map_err(|error| error.within(&format!("traffic.{index}")))?;
+        let within = |error: ScenarioError| error.within(&format!("traffic.{index}"));
+        let common = traffic.common();
+        let dscp = scenario.traffic_dscp(common.priority, common.dscp).map_err(within)?;
+        let priority = priorities[usize::from(dscp)];
+        let start = Time::ZERO + common.start;
+        let template = Flow { source: 0, target: 0, bytes: 0, start, dscp, priority, after: None };
+        add(traffic, hosts, template, dice, &mut flows).map_err(within)?;
     }
     if flows.is_empty() {
         return Err(ScenarioError::new(
@@ -37,7 +48,13 @@ pub(crate) fn flows(scenario: &Scenario, hosts: u32) -> Result<Vec<Flow>, Scenar
     Ok(flows)
 }
 
-fn add(traffic: &Traffic, hosts: u32, mut dice: Random, flows: &mut Vec<Flow>) -> Result<(), ScenarioError> {
+fn add(
+    traffic: &Traffic,
+    hosts: u32,
+    template: Flow,
+    mut dice: Random,
+    flows: &mut Vec<Flow>,
+) -> Result<(), ScenarioError> {
     let exists = |host: u32, key: &str| match host < hosts {
         true => Ok(host),
         false => Err(ScenarioError::new(format!(
@@ -47,59 +64,52 @@ fn add(traffic: &Traffic, hosts: u32, mut dice: Random, flows: &mut Vec<Flow>) -
         .at(key)),
     };
     check_count(traffic, hosts, flows.len())?;
-    let at = |span: Span| Time::ZERO + span;
-    let plain = |source, target, bytes, start| Flow { source, target, bytes, start, after: None };
+    let plain = |source, target, bytes: Bytes| Flow { source, target, bytes: bytes.as_u64(), ..template };
     match traffic {
-        Traffic::Incast { from, to, bytes, start } => {
+        Traffic::Incast { from, to, bytes, .. } => {
             exists(from.0.last, "from")?;
             let senders = (from.0.first..=from.0.last).filter(|source| source != to);
             let target = exists(*to, "to")?;
-            flows.extend(senders.map(|source| plain(source, target, bytes.0.as_u64(), at(start.0))));
+            flows.extend(senders.map(|source| plain(source, target, bytes.0)));
         }
-        Traffic::Permutation { bytes, start } => {
+        Traffic::Permutation { bytes, .. } => {
             let targets = derangement(hosts, &mut dice)?;
             let pairs = targets.into_iter().enumerate();
-            flows.extend(
-                pairs.map(|(source, target)| plain(source as u32, target, bytes.0.as_u64(), at(start.0))),
-            );
+            flows.extend(pairs.map(|(source, target)| plain(source as u32, target, bytes.0)));
         }
-        Traffic::AllToAll { bytes, start } => {
+        Traffic::AllToAll { bytes, .. } => {
             // Each host begins with its neighbour, so that not all begin with the same receiver.
             for step in 1..hosts {
                 let pair = |source: u32| (source, (source + step) % hosts);
-                flows.extend(
-                    (0..hosts)
-                        .map(pair)
-                        .map(|(source, target)| plain(source, target, bytes.0.as_u64(), at(start.0))),
-                );
+                flows.extend((0..hosts).map(pair).map(|(source, target)| plain(source, target, bytes.0)));
             }
         }
-        Traffic::Ring { bytes, hosts: ring, start } => {
+        Traffic::Ring { bytes, hosts: ring, .. } => {
             let ring = ring.unwrap_or(hosts);
             if ring < 2 {
                 return Err(ScenarioError::new("a ring needs two hosts at least").at("hosts"));
             }
             exists(ring - 1, "hosts")?;
             let base = flows.len() as u32;
-            let part = bytes.0.as_u64().div_ceil(u64::from(ring));
+            let part = Bytes(bytes.0.as_u64().div_ceil(u64::from(ring)));
             for step in 0..2 * (ring - 1) {
                 for source in 0..ring {
                     // What it passes on came from its neighbour in the step before.
                     let before = (source + ring - 1) % ring;
                     let after = step.checked_sub(1).map(|earlier| base + earlier * ring + before);
-                    let flow = plain(source, (source + 1) % ring, part, at(start.0));
+                    let flow = plain(source, (source + 1) % ring, part);
                     flows.push(Flow { after, ..flow });
                 }
             }
         }
-        Traffic::Flow { from, to, bytes, start } => {
+        Traffic::Flow { from, to, bytes, .. } => {
             if from == to {
                 return Err(ScenarioError::new(format!(
                     "a flow from host {from} to itself crosses no network"
                 ))
                 .at("to"));
             }
-            flows.push(plain(exists(*from, "from")?, exists(*to, "to")?, bytes.0.as_u64(), at(start.0)));
+            flows.push(plain(exists(*from, "from")?, exists(*to, "to")?, bytes.0));
         }
     }
     Ok(())

@@ -182,3 +182,46 @@ fn swift_keeps_the_queue_near_its_target() {
     // The first window, 16 times 250 KB, is all that can come before the first answer.
     assert!(burst < 4_100_000 && burst * 2 < most["dcqcn"].0, "{burst}");
 }
+
+#[test]
+fn parameters_are_those_that_are_written() {
+    let with = |rest: &str| run(17, "dcqcn", &format!("{rest}\n{INCAST}")).0;
+    let (usual, stale) = (with(""), with("[nic.swift]\nbase = \"1us\""));
+    assert_eq!(usual.completion, stale.completion, "those of another control do nothing");
+    // More steps win the rate back sooner.
+    let quick = with("[nic.dcqcn]\nincrease_interval = \"55us\"").completion;
+    assert!(quick.as_ps() * 10 < usual.completion.as_ps() * 9, "{quick} and {}", usual.completion);
+    let seldom = with("notification_interval = \"1ms\"");
+    assert!(seldom.notifications * 10 < usual.notifications, "{}", seldom.notifications);
+    // A target of 100 µs keeps three times as much in the queue.
+    let swift = |base: &str| run(17, "swift", &format!("[nic.swift]\nbase = \"{base}\"\n{INCAST}")).1;
+    let late = Time::ZERO + Span::from_ms(5);
+    let (short, long) = (swift("20us").under_way_after(late), swift("100us").under_way_after(late));
+    assert!(long > short * 2, "{long} and {short} bytes under way");
+}
+
+#[test]
+fn bad_parameters_are_refused_with_their_place() {
+    for (rest, hint, place) in [
+        ("[nic.dcqcn]\ngian = 0.1", "unknown field `gian`, expected one of `gain`", "gian"),
+        ("[nic.dcqcn]\ngain = 1.5", "1.5 is not from 0 to 1", "1.5"),
+        ("[nic.dcqcn]\ngain = \"1/0\"", "divides by zero", "\"1/0\""),
+        ("[nic.dcqcn]\ngain = -0.5", "negative", "-0.5"),
+        ("[nic.dcqcn]\ngain = true", "a number such as 0.8", "true"),
+        ("[nic.dcqcn]\nadditive = 20", "with its unit", "20"),
+        ("[nic.dcqcn]\nadditive = \"20MB\"", "unknown unit", "\"20MB\""),
+        ("[nic.dcqcn]\nadditive = \"0bps\"", "gets a flow nowhere", "\"0bps\""),
+        ("[nic.dcqcn]\nincrease_interval = \"1ns\"", "no period for a clock", "\"1ns\""),
+        ("[nic.timely]\nlow = \"1ms\"", "above the high ones", "\"1ms\""),
+        ("[nic.swift]\nwindow_least = 0", "no window", "0"),
+        ("[nic.swift]\nbase = \"0s\"", "never met", "\"0s\""),
+    ] {
+        let control = rest[5..].split(']').next().unwrap();
+        let text = format!(
+            "[fabric]\ntopology = {{ kind = \"single-switch\", hosts = 2 }}\n[nic]\ncontrol = \"{control}\"\n{rest}\n"
+        );
+        let error = Scenario::parse(&text).unwrap_err();
+        assert!(error.message.contains(hint), "{rest}: {error}");
+        assert_eq!(text[error.span.unwrap()].trim_matches('"'), place.trim_matches('"'), "{rest}");
+    }
+}

@@ -63,9 +63,17 @@ fn every_key_has_a_row_and_every_row_is_a_key() {
     documented(&sections, "fabric.link", &fabric("link = { nonsense = 1 }\n"));
     documented(&sections, "fabric.switch", &fabric("switch = { nonsense = 1 }\n"));
     documented(&sections, "fabric.switch.ecn", &fabric("switch = { ecn = { nonsense = 1 } }\n"));
+    documented(&sections, "fabric.scheduling", &fabric("scheduling = { nonsense = 1 }\n"));
     documented(&sections, "[nic]", &fabric("[nic]\nnonsense = 1\n"));
     documented(&sections, "[cluster]", &fabric("[cluster]\nnonsense = 1\n"));
     documented(&sections, "cluster.tcp", &fabric("[cluster]\ntcp = { nonsense = 1 }\n"));
+    for control in ["dcqcn", "timely", "swift"] {
+        documented(
+            &sections,
+            &format!("nic.{control}"),
+            &fabric(&format!("[nic.{control}]\nnonsense = 1\n")),
+        );
+    }
     for kind in expected("[fabric]\ntopology = { kind = \"nonsense\" }\n") {
         let text = format!("[fabric]\ntopology = {{ kind = \"{kind}\", nonsense = 1 }}\n");
         documented(&sections, &format!("fabric.topology kind {kind}"), &text);
@@ -128,6 +136,34 @@ fn the_defaults_on_the_page_are_the_defaults() {
         |scenario: &Scenario| railnet_sim::run(scenario, railnet_core::Digest::new()).unwrap().1.finish();
     assert_eq!(digest(&spelled), digest(&short));
     assert_eq!(format!("{:?}", spelled.switch_config()), format!("{:?}", short.switch_config()));
+}
+
+#[test]
+fn the_parameters_on_the_page_are_those_of_each_control() {
+    let sections = sections();
+    let control = |name: &str, rest: &str| {
+        let text = format!("[fabric]\n{SHAPE}[nic]\ncontrol = {name}\n{rest}");
+        Scenario::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}")).control()
+    };
+    for table in ["dcqcn", "timely", "swift"] {
+        let section = &sections[&format!("nic.{table}")];
+        let rows: Vec<Vec<&str>> = (section.lines().filter(|line| line.starts_with("| ")))
+            .map(|row| row.split('|').map(|cell| cell.trim().trim_matches('`')).collect())
+            .collect();
+        let names = rows[0][2..rows[0].len() - 2].to_vec();
+        for (column, name) in names.iter().enumerate() {
+            let written = |base: usize| -> String {
+                let keys = rows[2..].iter().map(|row| format!("{} = {}\n", row[1], row[2 + base]));
+                format!("[nic.{table}]\n{}", keys.collect::<String>())
+            };
+            let published = control(name, "");
+            assert_eq!(control(name, &written(column)), published, "{name}");
+            // All of them: with those of another set, it is the other set.
+            for (other, set) in names.iter().enumerate() {
+                assert_eq!(control(name, &written(other)), control(set, ""), "{name} with those of {set}");
+            }
+        }
+    }
 }
 
 #[test]

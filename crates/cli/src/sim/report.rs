@@ -54,6 +54,7 @@ pub(super) struct Totals {
 struct FlowRow {
     source: u32,
     target: u32,
+    priority: u8,
     bytes: u64,
     start_us: f64,
     finish_us: f64,
@@ -177,6 +178,7 @@ impl FlowRow {
         Self {
             source: result.flow.source,
             target: result.flow.target,
+            priority: result.flow.priority,
             bytes: result.flow.bytes,
             start_us: since_start(result.started),
             finish_us: since_start(result.finished),
@@ -229,10 +231,10 @@ pub(super) fn make_directory(directory: &Path) -> anyhow::Result<()> {
 /// Writes `flows.csv` and `links.csv`.
 pub(super) fn write_csv(directory: &Path, outcome: &Outcome) -> anyhow::Result<()> {
     table(directory, "flows.csv", |out| {
-        writeln!(out, "source,target,bytes,start_us,finish_us")?;
+        writeln!(out, "source,target,priority,bytes,start_us,finish_us")?;
         for result in &outcome.flows {
-            let FlowRow { source, target, bytes, start_us, finish_us } = FlowRow::of(result);
-            writeln!(out, "{source},{target},{bytes},{start_us:.6},{finish_us:.6}")?;
+            let FlowRow { source, target, priority, bytes, start_us, finish_us } = FlowRow::of(result);
+            writeln!(out, "{source},{target},{priority},{bytes},{start_us:.6},{finish_us:.6}")?;
         }
         Ok(())
     })?;

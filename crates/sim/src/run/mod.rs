@@ -79,6 +79,7 @@ impl<S: Sink> Run<S> {
             config.ports = vec![PortConfig { gids: vec![host_gid(host)], rate, mtu: Mtu::Mtu4096 }];
             config.control = control.clone();
             config.recovery = scenario.recovery();
+            config.priorities = scenario.priorities();
             config.notification_interval = scenario.notification_interval();
             Nic::new(config)
         };

@@ -7,7 +7,7 @@ use railnet_core::{QueuePairNumber, Time};
 use railnet_fabric::{Application, Network, host_gid};
 use railnet_nic::memory::SpaceId;
 use railnet_nic::{
-    Access, Completion, CompletionQueue, Connection, Key, Mtu, Operation, PostError, ProtectionDomain,
+    Access, Completion, CompletionQueue, Connection, Key, Mtu, Operation, Path, PostError, ProtectionDomain,
     QueuePairConfig, ReceiveRequest, Remote, SendRequest, Service, Sge, Status,
 };
 
@@ -37,8 +37,10 @@ pub(super) struct Runner {
     timeout: u8,
     retry_count: u8,
     endpoints: Vec<Endpoint>,
-    /// The queue pair of each host towards each other one it talks to; one connection serves both directions.
-    connections: Vec<BTreeMap<u32, QueuePairNumber>>,
+    /// The DSCP of acknowledgements, where it is not that of the data.
+    ack_dscp: Option<u8>,
+    /// The queue pair of each host towards each other one it talks to, by lane.
+    connections: Vec<BTreeMap<(u32, Lane), QueuePairNumber>>,
     pub(super) flows: Vec<Flow>,
     pub(super) started: Vec<Time>,
     pub(super) finished: Vec<Time>,
@@ -55,6 +57,21 @@ pub(super) struct Runner {
     pub(super) failure: Option<RunError>,
     /// The servers behind the ports, where the scenario has any.
     pub(super) inside: Option<Inside>,
+}
+
+/// Connections between two hosts are told apart by DSCP. One serves both directions; only where acknowledgements have a
+/// DSCP of their own, which goes by the queue pair that sends them, each direction has one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Lane {
+    dscp: u8,
+    side: Side,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Side {
+    Both,
+    Sends,
+    Receives,
 }
 
 const NOBODY: u32 = u32::MAX;
@@ -86,6 +103,7 @@ impl Runner {
             timeout: scenario.timeout(),
             retry_count: scenario.nic.retry_count,
             endpoints: Vec::new(),
+            ack_dscp: scenario.ack_dscp()?,
             connections: vec![BTreeMap::new(); hosts as usize],
             started: vec![Time::NEVER; flows.len()],
             finished: vec![Time::NEVER; flows.len()],
@@ -125,16 +143,31 @@ impl Runner {
         }
     }
 
-    /// The connection between two hosts, made at its first use: the queue pair of either.
+    /// Where the queue pairs of a flow are found: at its source, and at its target.
+    fn lanes(&self, dscp: u8) -> [Lane; 2] {
+        let sides = match self.ack_dscp {
+            None => [Side::Both, Side::Both],
+            Some(_) => [Side::Sends, Side::Receives],
+        };
+        sides.map(|side| Lane { dscp, side })
+    }
+
+    /// The queue pairs between two ports for data with this DSCP, at its source and at its target, if they were made.
+    fn known(&self, from: u32, to: u32, dscp: u8) -> Option<(QueuePairNumber, QueuePairNumber)> {
+        let [sends, receives] = self.lanes(dscp);
+        let own = self.connections[from as usize].get(&(to, sends))?;
+        Some((*own, *self.connections[to as usize].get(&(from, receives))?))
+    }
+
+    /// The connection between two ports for data with this DSCP, made at its first use: the queue pair of either end.
     fn connection<S: Sink>(
         &mut self,
         network: &mut Network<S>,
-        from: u32,
-        to: u32,
+        (from, to): (u32, u32),
+        dscp: u8,
     ) -> (QueuePairNumber, QueuePairNumber) {
-        let known = |near: u32, far: u32| self.connections[near as usize].get(&far).copied();
-        if let (Some(own), Some(other)) = (known(from, to), known(to, from)) {
-            return (own, other);
+        if let Some(known) = self.known(from, to, dscp) {
+            return known;
         }
         let ends = [from, to].map(|near| {
             let endpoint = &self.endpoints[near as usize];
@@ -146,13 +179,20 @@ impl Runner {
             let (nic, _) = network.nic(near);
             nic.create_qp(endpoint.domain, &config).expect("the range holds a number for every peer")
         });
-        for (near, far, own, other) in [(from, to, ends[0], ends[1]), (to, from, ends[1], ends[0])] {
-            self.connections[near as usize].insert(far, own);
+        let [sends, receives] = self.lanes(dscp);
+        let answers = self.ack_dscp.unwrap_or(dscp);
+        for (near, far, own, other, lane, dscp) in
+            [(from, to, ends[0], ends[1], sends, dscp), (to, from, ends[1], ends[0], receives, answers)]
+        {
+            self.connections[near as usize].insert((far, lane), own);
+            let plain = Connection::to(host_gid(far), other);
             let connection = Connection {
                 mtu: self.mtu,
                 timeout: self.timeout,
                 retry_count: self.retry_count,
-                ..Connection::to(host_gid(far), other)
+                // The lower two bits say that the path understands ECN marks.
+                path: Path { traffic_class: dscp << 2 | plain.path.traffic_class & 3, ..plain.path },
+                ..plain
             };
             let (nic, mut cx) = network.nic(near);
             for change in connection.transitions() {
@@ -187,10 +227,10 @@ impl Runner {
 
     /// Where a flow that has started is.
     fn place<S: Sink>(&self, network: &mut Network<S>, index: u32) -> Option<Waiting> {
-        let Flow { source: from, target: to, .. } = self.flows[index as usize];
+        let flow = &self.flows[index as usize];
+        let Flow { source: from, target: to, .. } = *flow;
         let (near, far) = (self.port(from), self.port(to));
-        let queue_pair = *self.connections[near as usize].get(&far)?;
-        let other = *self.connections[far as usize].get(&near)?;
+        let (queue_pair, other) = self.known(near, far, flow.dscp)?;
         let (nic, _) = network.nic(far);
         let psn = nic.query_qp(other).ok()?.receive_psn;
         Some(Waiting { flow: index, from, to, queue_pair, psn })
@@ -238,7 +278,8 @@ impl Runner {
         length: u32,
         immediate: u32,
     ) -> Result<(), PostError> {
-        let (from, to) = self.connection(network, source, target);
+        let dscp = self.flows[index as usize].dscp;
+        let (from, to) = self.connection(network, (source, target), dscp);
         let (nic, mut cx) = network.nic(target);
         nic.post_recv(&mut cx, to, ReceiveRequest::new(u64::from(index)))?;
         let remote = Remote { address: BASE, key: self.endpoints[target as usize].key };

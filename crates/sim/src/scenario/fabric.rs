@@ -4,6 +4,7 @@ use railnet_core::{Bytes, Rate, Span};
 use railnet_fabric::{Framing, Routing};
 use serde::Deserialize;
 
+use super::priorities::{DscpMap, SchedulingSection};
 use super::switch::SwitchSection;
 use super::{Scenario, ScenarioError, Topology};
 use crate::written::Written;
@@ -26,9 +27,24 @@ pub struct FabricSection {
     /// How a switch chooses among equal paths.
     #[serde(default)]
     pub routing: Option<RoutingName>,
+    /// Which priority a DSCP travels in.
+    #[serde(default)]
+    pub dscp: DscpMap,
+    /// Which priority goes first, at switches and NICs.
+    #[serde(default)]
+    pub scheduling: SchedulingSection,
     /// How a packet's length is counted.
     #[serde(default)]
     pub framing: FramingName,
+}
+
+impl FabricSection {
+    pub(super) fn check(&self) -> Result<(), ScenarioError> {
+        self.link.check().map_err(|error| error.within("link"))?;
+        self.switch.check().map_err(|error| error.within("switch"))?;
+        self.dscp.check().map_err(|error| error.within("dscp"))?;
+        self.scheduling.check().map_err(|error| error.within("scheduling"))
+    }
 }
 
 /// `link = { … }`.

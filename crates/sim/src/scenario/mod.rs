@@ -1,6 +1,7 @@
 //! The scenario file: a fabric, its NICs, and the traffic on it. One file for each section.
 
 mod cluster;
+mod control;
 mod error;
 mod fabric;
 mod faults;
@@ -93,11 +94,12 @@ impl Scenario {
                 format!("links are held back for microseconds all the time: at least {STALL_LEAST}");
             return Err(ScenarioError::new(message).at("stall"));
         }
-        self.fabric.link.check().map_err(|error| error.within("fabric.link"))?;
+        self.fabric.check().map_err(|error| error.within("fabric"))?;
         self.nic.check().map_err(|error| error.within("nic"))?;
         if let Some(cluster) = &self.cluster {
             cluster.check().map_err(|error| error.within("cluster"))?;
         }
-        self.fabric.switch.check().map_err(|error| error.within("fabric.switch"))
+        self.check_control().map_err(|error| error.within("nic"))?;
+        self.ack_dscp().map(|_| ()).map_err(|error| error.within("nic"))
     }
 }

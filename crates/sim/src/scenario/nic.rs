@@ -6,7 +6,9 @@ use railnet_nic::control::{ControlConfig, DcqcnParameters, SwiftParameters, Time
 use railnet_nic::recovery::RecoveryKind;
 use serde::Deserialize;
 
+use super::control::{DcqcnTable, SwiftTable, TimelyTable};
 use super::{Scenario, ScenarioError};
+use crate::written::Written;
 
 /// The largest code of an acknowledgement timeout: five bits.
 const TIMEOUT_MAX: u8 = 31;
@@ -21,6 +23,16 @@ pub struct NicSection {
     pub mtu: u32,
     /// Congestion control.
     pub control: Option<ControlName>,
+    /// What differs from the parameters that `control` names, where it is DCQCN.
+    pub dcqcn: DcqcnTable,
+    /// Where it is TIMELY.
+    pub timely: TimelyTable,
+    /// Where it is Swift.
+    pub swift: SwiftTable,
+    /// The least time between two congestion notifications to a sender; the control has one by default.
+    pub notification_interval: Option<Written<Span>>,
+    /// The priority of acknowledgements; that of the data by default.
+    pub ack_priority: Option<u8>,
     /// What happens when packets are missing or come early; by default, early packets are kept where routing spreads a
     /// connection over several paths, and all is sent again from the missing one elsewhere.
     pub recovery: Option<RecoveryName>,
@@ -32,7 +44,18 @@ pub struct NicSection {
 
 impl Default for NicSection {
     fn default() -> Self {
-        Self { mtu: 4096, control: None, recovery: None, timeout: None, retry_count: 7 }
+        Self {
+            mtu: 4096,
+            control: None,
+            dcqcn: DcqcnTable::default(),
+            timely: TimelyTable::default(),
+            swift: SwiftTable::default(),
+            notification_interval: None,
+            ack_priority: None,
+            recovery: None,
+            timeout: None,
+            retry_count: 7,
+        }
     }
 }
 
@@ -87,6 +110,12 @@ impl Scenario {
         self.nic.timeout.unwrap_or(self.choices().timeout)
     }
 
+    /// The DSCP of acknowledgements, where it is not that of the data.
+    pub(crate) fn ack_dscp(&self) -> Result<Option<u8>, ScenarioError> {
+        let dscp = self.nic.ack_priority.map(|priority| self.dscp_of(priority));
+        dscp.transpose().map_err(|error| error.at("ack_priority"))
+    }
+
     /// The congestion control of the NICs, by name.
     pub fn control_name(&self) -> ControlName {
         self.nic.control.unwrap_or(self.choices().control)
@@ -107,19 +136,39 @@ impl Scenario {
     /// The congestion control of the NICs.
     pub fn control(&self) -> ControlConfig {
         let rate = self.fabric.link.rate.0;
+        let NicSection { dcqcn, timely, swift, .. } = &self.nic;
         match self.control_name() {
             ControlName::None => ControlConfig::None,
-            ControlName::Dcqcn => ControlConfig::Dcqcn(DcqcnParameters::hpcc(rate)),
-            ControlName::DcqcnPaper => ControlConfig::Dcqcn(DcqcnParameters::paper(rate)),
-            ControlName::DcqcnConnectx => ControlConfig::Dcqcn(DcqcnParameters::connectx()),
-            ControlName::Timely => ControlConfig::Timely(TimelyParameters::hpcc(rate)),
-            ControlName::Swift => ControlConfig::Swift(SwiftParameters::htsim()),
+            ControlName::Dcqcn => ControlConfig::Dcqcn(dcqcn.on(DcqcnParameters::hpcc(rate))),
+            ControlName::DcqcnPaper => ControlConfig::Dcqcn(dcqcn.on(DcqcnParameters::paper(rate))),
+            ControlName::DcqcnConnectx => ControlConfig::Dcqcn(dcqcn.on(DcqcnParameters::connectx())),
+            ControlName::Timely => ControlConfig::Timely(timely.on(TimelyParameters::hpcc(rate))),
+            ControlName::Swift => ControlConfig::Swift(swift.on(SwiftParameters::htsim())),
+        }
+    }
+
+    /// What the parameters of the congestion control have to do with each other.
+    pub(super) fn check_control(&self) -> Result<(), ScenarioError> {
+        match self.control() {
+            ControlConfig::Timely(TimelyParameters { low, high, .. }) if low > high => {
+                let message =
+                    format!("the round trips that count as low end at {low}, above the high ones at {high}");
+                Err(ScenarioError::new(message).at("timely.low"))
+            }
+            ControlConfig::Swift(SwiftParameters { base, .. }) if base == Span::ZERO => {
+                let message = "a target of 0 is never met: `base` is above the round trip of an idle network";
+                Err(ScenarioError::new(message).at("swift.base"))
+            }
+            _ => Ok(()),
         }
     }
 
     /// The least time between two congestion notifications to a queue pair: it belongs to a set of parameters as much
     /// as the sender's part does.
     pub fn notification_interval(&self) -> Span {
+        if let Some(interval) = self.nic.notification_interval {
+            return interval.0;
+        }
         match self.control_name() {
             // The HPCC runs tell it with every acknowledgement. Their alpha decays each microsecond: at 50 µs between
             // notifications it would be gone, and pause frames would do all the work.

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
+use super::priorities::PriorityList;
 use super::{Scenario, ScenarioError};
 use crate::written::Written;
 
@@ -30,6 +31,8 @@ pub struct SwitchSection {
     pub headroom: Option<Written<Bytes>>,
     /// `"pfc"`, `"credits"` or `"none"`.
     pub flow_control: Option<FlowControlName>,
+    /// The priorities that flow control is for; all by default.
+    pub lossless: Option<PriorityList>,
     /// Thresholds of ECN marking, or `false` for none.
     pub ecn: Option<EcnSection>,
     /// When a packet is looked at to mark it.
@@ -126,7 +129,7 @@ impl SwitchSection {
             let message = format!("ecn needs kmin ≤ kmax ≤ {BUFFER_MAX}, and pmax between 0 and 1");
             return Err(ScenarioError::new(message).at("ecn"));
         }
-        Ok(())
+        self.lossless.as_ref().map_or(Ok(()), |list| list.check().map_err(|error| error.at("lossless")))
     }
 }
 
@@ -158,6 +161,8 @@ impl Scenario {
                 FlowControlName::Credits => FlowControl::Credits,
                 FlowControlName::None => FlowControl::None,
             },
+            lossless: section.lossless.as_ref().map_or(default.lossless, PriorityList::mask),
+            scheduling: self.fabric.scheduling.scheduling(),
             marks,
             marking,
             marks_at: match section.marks_at {

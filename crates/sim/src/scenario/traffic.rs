@@ -5,10 +5,47 @@ use serde::Deserialize;
 
 use crate::written::Written;
 
-/// `[[traffic]]`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Traffic {
+/// The kinds of traffic. What every table may say besides its own keys is added to each.
+macro_rules! traffic {
+    ($($(#[$doc:meta])* $kind:ident { $($(#[$meta:meta])* $key:ident: $type:ty,)* })*) => {
+        /// `[[traffic]]`.
+        #[derive(Clone, Debug, Deserialize)]
+        #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+        pub enum Traffic {
+            $($(#[$doc])* $kind {
+                $($(#[$meta])* $key: $type,)*
+                /// When it starts.
+                #[serde(default = "at_once")]
+                start: Written<Span>,
+                /// The priority its packets travel in; 0 by default.
+                #[serde(default)]
+                priority: Option<u8>,
+                /// The DSCP that chooses it, instead.
+                #[serde(default)]
+                dscp: Option<u8>,
+            },)*
+        }
+
+        impl Traffic {
+            /// What every table may say.
+            pub(crate) fn common(&self) -> Common {
+                match *self {
+                    $(Self::$kind { start, priority, dscp, .. } => Common { start: start.0, priority, dscp },)*
+                }
+            }
+        }
+    };
+}
+
+/// What every table may say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Common {
+    pub(crate) start: Span,
+    pub(crate) priority: Option<u8>,
+    pub(crate) dscp: Option<u8>,
+}
+
+traffic! {
     /// Many hosts send to one.
     Incast {
         /// The senders, such as "0..15": both ends are meant.
@@ -17,26 +54,17 @@ pub enum Traffic {
         to: u32,
         /// Bytes from each sender.
         bytes: Written<Bytes>,
-        /// When they start.
-        #[serde(default = "at_once")]
-        start: Written<Span>,
-    },
+    }
     /// Every host sends to one other, and receives from one other, at random.
     Permutation {
         /// Bytes of each flow.
         bytes: Written<Bytes>,
-        /// When they start.
-        #[serde(default = "at_once")]
-        start: Written<Span>,
-    },
+    }
     /// Every host sends to every other.
     AllToAll {
         /// Bytes of each flow.
         bytes: Written<Bytes>,
-        /// When they start.
-        #[serde(default = "at_once")]
-        start: Written<Span>,
-    },
+    }
     /// The traffic of a ring all-reduce: host i sends to i + 1, and a step waits for the one before it.
     Ring {
         /// Bytes that are reduced: each step moves the part of one host.
@@ -44,10 +72,7 @@ pub enum Traffic {
         /// Hosts in the ring, from 0 on; all by default.
         #[serde(default)]
         hosts: Option<u32>,
-        /// When it starts.
-        #[serde(default = "at_once")]
-        start: Written<Span>,
-    },
+    }
     /// One flow.
     Flow {
         /// The sender.
@@ -56,10 +81,7 @@ pub enum Traffic {
         to: u32,
         /// Its bytes.
         bytes: Written<Bytes>,
-        /// When it starts.
-        #[serde(default = "at_once")]
-        start: Written<Span>,
-    },
+    }
 }
 
 fn at_once() -> Written<Span> {
