@@ -8,6 +8,7 @@ use railnet_topology::{Routes, Vertex};
 
 use crate::chance::Chance;
 use crate::config::FlowControl;
+use crate::lane::Lane;
 use crate::network::Network;
 use crate::packet::PacketIndex;
 
@@ -56,6 +57,13 @@ pub enum Fault {
         /// Which.
         link: u32,
         /// How much is left.
+        rate: u32,
+    },
+    /// Something inside a host serves at a part of its speed.
+    SlowLane {
+        /// Which.
+        lane: Lane,
+        /// What is left, in millionths.
         rate: u32,
     },
     /// A host sends and takes in at a part of its rate, in parts per million; 1,000,000 heals it.
@@ -228,6 +236,7 @@ impl<S: Sink> Network<S> {
                     self.channel_mut(channel).slow_down(rate);
                 }
             }
+            Fault::SlowLane { lane, rate } => self.slow_lane(lane, rate),
             Fault::SlowHost { host, rate } => {
                 let egress = self.egress_of(host);
                 for channel in channels_of(egress / 2) {

@@ -57,10 +57,15 @@ pub struct LaneCounters {
     pub busy: Span,
 }
 
+/// The whole of a lane's speed, in millionths.
+const WHOLE: u32 = 1_000_000;
+
 #[derive(Debug)]
 struct LaneState {
     host: u32,
     busy_until: Time,
+    /// What is left of its speed, in millionths.
+    speed: u32,
     counters: LaneCounters,
 }
 
@@ -87,7 +92,8 @@ pub(crate) struct Lanes {
 impl<S: Sink> Network<S> {
     /// A lane of a host.
     pub fn add_lane(&mut self, host: u32) -> Lane {
-        let state = LaneState { host, busy_until: Time::ZERO, counters: LaneCounters::default() };
+        let state =
+            LaneState { host, busy_until: Time::ZERO, speed: WHOLE, counters: LaneCounters::default() };
         self.lanes.states.push(state);
         Lane(self.lanes.states.len() as u32 - 1)
     }
@@ -123,12 +129,17 @@ impl<S: Sink> Network<S> {
         self.lanes.states[lane.0 as usize].counters
     }
 
+    /// A lane serves at so many millionths of its speed from now on; what already waits keeps its pace.
+    pub(crate) fn slow_lane(&mut self, lane: Lane, speed: u32) {
+        self.lanes.states[lane.0 as usize].speed = speed.max(1);
+    }
+
     /// The lane of its stop takes a slice, when it has done with those before it.
     fn serve_slice(&mut self, index: u32) {
         let Slice { way, stop, bytes, packets, .. } = self.lanes.slices[index as usize];
         let stop = self.lanes.ways[way as usize][stop as usize];
         let lane = &mut self.lanes.states[stop.lane.0 as usize];
-        let takes = stop.takes(bytes, packets);
+        let takes = stop.takes(bytes, packets) * u64::from(WHOLE) / u64::from(lane.speed);
         lane.busy_until = lane.busy_until.max(self.now) + takes;
         lane.counters.slices += 1;
         lane.counters.bytes += bytes.as_u64();

@@ -94,6 +94,20 @@ fn gpus_that_share_a_nic_share_its_rate() {
 }
 
 #[test]
+fn a_slow_gpu_takes_as_much_longer_while_it_lasts() {
+    let slow = |fault: &str| {
+        let fault = format!("[[faults]]\nkind = \"slow-gpu\"\ngpu = 8\nshare = 0.25\n{fault}");
+        microseconds(&dgx(&fault, 0, 8, "64MB"))
+    };
+    let usual = microseconds(&dgx("", 0, 8, "64MB"));
+    close(slow(""), 4.0 * usual, 0.02, "all the time, in µs");
+    // For 1 ms a quarter of the work is done; the rest at full speed, but for the slices that were waiting then.
+    close(slow("until = \"1ms\"\n"), 1000.0 + (usual - 250.0), 0.06, "for 1 ms, in µs");
+    let other = microseconds(&dgx("[[faults]]\nkind = \"slow-gpu\"\ngpu = 9\nshare = 0.25\n", 0, 8, "64MB"));
+    close(other, usual, 0.001, "another GPU, in µs");
+}
+
+#[test]
 fn slots_bound_what_is_under_way() {
     // With one slot each slice waits for the round trip of the one before it.
     let (one, many) = (dgx("slots = 1", 0, 8, "8MB"), dgx("slots = 16", 0, 8, "8MB"));
@@ -125,5 +139,11 @@ fn a_cluster_that_makes_no_sense_is_refused_before_anything_runs() {
     assert!(parse("slots = 0").contains("1 to 4096 slots"));
     assert!(parse("tcp = { cores = 0 }").contains("cores serve a port"));
     assert!(parse("tcp = { copy = \"0Gbps\" }").contains("10GB/s"));
+    let slow = |gpu: &str| format!("{gpu}[[faults]]\nkind = \"slow-gpu\"\ngpu = 99\nshare = 0.5\n");
+    assert!(parse(&slow("")).contains("there are no GPUs"));
+    assert!(
+        parse(&slow("server = \"pcie-4gpu\"\n"))
+            .contains("there is no GPU 99: the servers have GPUs 0 to 47")
+    );
     assert!(parse("transport = \"udp\"").contains("`rdma` or `tcp`"));
 }

@@ -6,7 +6,7 @@
 
 use railnet_core::Bytes;
 use railnet_core::event::Sink;
-use railnet_fabric::{LaneCounters, Network};
+use railnet_fabric::{Lane, LaneCounters, Network};
 use railnet_nic::{Completion, PostError};
 
 use super::runner::Runner;
@@ -99,6 +99,11 @@ impl Inside {
     /// The port of the fabric that an endpoint uses.
     pub(super) fn port(&self, endpoint: u32) -> u32 {
         self.servers.endpoints[endpoint as usize].port
+    }
+
+    /// The links of a GPU, both ways.
+    pub(super) fn lanes_of(&self, gpu: u32) -> Vec<Lane> {
+        self.servers.lanes_of(gpu)
     }
 
     /// The flow that a slice on its way belongs to.

@@ -9,7 +9,7 @@ mod standstill;
 
 use railnet_core::event::Sink;
 use railnet_core::{Component, Span, Time};
-use railnet_fabric::{Network, Tapped, host_gid};
+use railnet_fabric::{Fault, Network, Tapped, host_gid};
 use railnet_nic::frame::WireForm;
 use railnet_nic::{Mtu, Nic, NicConfig, PortConfig};
 use railnet_topology::Routes;
@@ -19,7 +19,7 @@ pub use inside::LaneResult;
 pub use outcome::{FlowResult, LinkResult, Outcome};
 pub use standstill::{Hold, Waiting, listed};
 
-use crate::scenario::{Scenario, ScenarioError, faults, graph};
+use crate::scenario::{Scenario, ScenarioError, SlowGpu, faults, graph, slow_gpus};
 use crate::traffic::{Flow, flows};
 use inside::Inside;
 use outcome::outcome;
@@ -93,6 +93,11 @@ impl<S: Sink> Run<S> {
             .cluster
             .as_ref()
             .map(|section| Inside::new(&mut network, scenario, section, (hosts, endpoints), &runner.flows));
+        for SlowGpu { at, gpu, rate } in slow_gpus(scenario, endpoints)? {
+            for lane in inside.iter().flat_map(|inside| inside.lanes_of(gpu)) {
+                network.fault_at(at, Fault::SlowLane { lane, rate });
+            }
+        }
         runner.set_up(&mut network, inside);
         let limit = Time::ZERO + scenario.limit.map_or(LIMIT, |limit| limit.0);
         let watch = Watch::new(scenario.stall.map(|stall| stall.0));

@@ -75,6 +75,17 @@ impl Servers {
         endpoint / self.endpoints_per_server
     }
 
+    /// The links of a GPU, both ways.
+    pub(super) fn lanes_of(&self, gpu: u32) -> Vec<Lane> {
+        let Some(host) = &self.host else { return Vec::new() };
+        let Some(device) = host.gpus().get((gpu % self.endpoints_per_server) as usize).copied() else {
+            return Vec::new();
+        };
+        let lanes = &self.links[self.server_of(gpu) as usize];
+        let of_gpu = host.links.iter().zip(lanes).filter(|(link, _)| link.ends.contains(&device));
+        of_gpu.flat_map(|(_, lanes)| *lanes).collect()
+    }
+
     fn add_lanes<S: Sink>(&mut self, network: &mut Network<S>, server: u32) {
         let port = server * self.ports_per_server;
         let mut lanes = Vec::new();

@@ -116,6 +116,19 @@ pub enum FaultSection {
         #[serde(default)]
         until: Option<Written<Span>>,
     },
+    /// A GPU moves data at a part of its speed.
+    SlowGpu {
+        /// Which, counted over all servers.
+        gpu: u32,
+        /// How much of its speed is left.
+        share: f64,
+        /// When it begins.
+        #[serde(default = "at_once")]
+        at: Written<Span>,
+        /// When it ends; never by default.
+        #[serde(default)]
+        until: Option<Written<Span>>,
+    },
     /// One data packet is lost.
     LosePacket {
         /// Its sender.
@@ -187,6 +200,52 @@ pub(crate) fn faults(scenario: &Scenario, graph: &FabricGraph) -> Result<Vec<(Ti
         plan.add(fault).map_err(|error| error.within(&format!("faults.{index}")))?;
     }
     Ok(plan.faults)
+}
+
+/// A GPU that becomes slow, or is itself again: what is left of its speed, in millionths.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SlowGpu {
+    pub(crate) at: Time,
+    pub(crate) gpu: u32,
+    pub(crate) rate: u32,
+}
+
+/// The GPUs of a scenario that are slow for a while, of so many that there are.
+pub(crate) fn slow_gpus(scenario: &Scenario, gpus: u32) -> Result<Vec<SlowGpu>, ScenarioError> {
+    let mut slow = Vec::new();
+    for (index, fault) in scenario.faults.iter().enumerate() {
+        let FaultSection::SlowGpu { gpu, share, at, until } = fault else { continue };
+        let within = |error: ScenarioError| error.within(&format!("faults.{index}"));
+        let has_gpus = scenario
+            .cluster
+            .as_ref()
+            .and_then(|cluster| cluster.host())
+            .is_some_and(|host| !host.gpus().is_empty());
+        if !has_gpus {
+            let message = "there are no GPUs: name a `server` in [cluster] that has some";
+            return Err(within(ScenarioError::new(message).at("gpu")));
+        }
+        if *gpu >= gpus {
+            let message = format!("there is no GPU {gpu}: the servers have GPUs 0 to {}", gpus - 1);
+            return Err(within(ScenarioError::new(message).at("gpu")));
+        }
+        let moments = order(*at, *until).map_err(within)?;
+        let rates = [parts(*share).map_err(within)?, WHOLE as u32];
+        slow.extend(moments.zip(rates).map(|(at, rate)| SlowGpu { at, gpu: *gpu, rate }));
+    }
+    Ok(slow)
+}
+
+/// When a fault begins, and when it ends if it does.
+fn order(
+    at: Written<Span>,
+    until: Option<Written<Span>>,
+) -> Result<impl Iterator<Item = Time>, ScenarioError> {
+    if let Some(until) = until.filter(|until| until.0 <= at.0) {
+        let message = format!("it would end at {} and begin at {}: `until` comes after `at`", until.0, at.0);
+        return Err(ScenarioError::new(message).at("until"));
+    }
+    Ok([Some(at), until].into_iter().flatten().map(|moment| Time::ZERO + moment.0))
 }
 
 /// What links are like where no fault is on.
@@ -263,6 +322,8 @@ impl Plan<'_> {
                 let host = self.host(host, "host")?;
                 self.between(*at, *until, rates.map(|rate| Fault::SlowHost { host, rate }))
             }
+            // The lanes of a GPU are known when the servers are there: see `slow_gpus`.
+            FaultSection::SlowGpu { .. } => Ok(()),
             FaultSection::LosePacket { from, to, nth, psn, at } => {
                 let host = self.host(from, "from")?;
                 let target = to.as_ref().map(|to| self.host(to, "to")).transpose()?;
@@ -306,16 +367,9 @@ impl Plan<'_> {
         &mut self,
         at: Written<Span>,
         until: Option<Written<Span>>,
-        [begin, end]: [Fault; 2],
+        pair: [Fault; 2],
     ) -> Result<(), ScenarioError> {
-        self.faults.push((Time::ZERO + at.0, begin));
-        let Some(until) = until else { return Ok(()) };
-        if until.0 <= at.0 {
-            let message =
-                format!("it would end at {} and begin at {}: `until` comes after `at`", until.0, at.0);
-            return Err(ScenarioError::new(message).at("until"));
-        }
-        self.faults.push((Time::ZERO + until.0, end));
+        self.faults.extend(order(at, until)?.zip(pair));
         Ok(())
     }
 

@@ -18,7 +18,7 @@ use serde::Deserialize;
 
 pub(crate) use cluster::{ClusterSection, TransportName};
 pub use error::ScenarioError;
-pub(crate) use faults::faults;
+pub(crate) use faults::{SlowGpu, faults, slow_gpus};
 pub use preset::Preset;
 pub use topology::{Topology, graph};
 pub(crate) use traffic::Traffic;
