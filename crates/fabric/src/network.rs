@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use railnet_core::event::{Sink, SwitchDropReason};
-use railnet_core::{Psn, Random, Time};
+use railnet_core::{Psn, Random, Rate, Span, Time};
 use railnet_nic::frame::WireForm;
 use railnet_nic::memory::Segments;
 use railnet_nic::{
@@ -158,7 +158,7 @@ impl<S: Sink> Network<S> {
                 FlowControl::Pfc => config.headroom.map_or_else(|| headroom(channel), |bytes| bytes.0 as u32),
                 _ => 0,
             };
-            channel.credits = [credit(channel); 8];
+            channel.credits = [credit(channel.rate(), channel.delay); 8];
         }
         let switches = ports
             .into_iter()
@@ -244,7 +244,7 @@ impl<S: Sink> Network<S> {
     }
 
     /// Both directions of every link, with what they counted: (from, to, rate in bit/s, counters).
-    pub fn channels(&self) -> impl Iterator<Item = (Vertex, Vertex, railnet_core::Rate, &ChannelCounters)> {
+    pub fn channels(&self) -> impl Iterator<Item = (Vertex, Vertex, Rate, &ChannelCounters)> {
         self.channels.iter().map(|channel| (channel.from, channel.to, channel.rate(), &channel.counters))
     }
 
@@ -359,6 +359,8 @@ impl<S: Sink> Network<S> {
         loop {
             let channel = &self.channels[egress as usize];
             if channel.busy_until > self.now {
+                // The wake-up of the packet before may have come in this very moment.
+                self.set_wake(egress);
                 break;
             }
             if !channel.urgent.is_empty() {
@@ -463,7 +465,14 @@ impl<S: Sink> Network<S> {
     /// A packet does not come out of its channel.
     fn lose(&mut self, channel: u32, packet: PacketIndex) {
         self.note_lost(channel, packet);
-        self.channels[channel as usize].counters.losses += 1;
+        let state = &mut self.channels[channel as usize];
+        state.counters.losses += 1;
+        let Facts { priority, bytes, is_pause, .. } = self.packets.facts[packet as usize];
+        if self.config.flow_control == FlowControl::Credits && !is_pause {
+            // Credit is told in absolute numbers, so that what is lost comes back with the next telling (IBTA 7.9).
+            let (at, from) = (self.now + state.delay * 2, state.from);
+            self.schedule(at, rank::CREDIT, from, Event::Credit { channel, priority, bytes });
+        }
         self.packets.release(packet);
     }
 
@@ -516,6 +525,10 @@ impl<S: Sink> Network<S> {
     fn drop_packet(&mut self, ingress: u32, packet: PacketIndex, reason: SwitchDropReason) {
         self.note_dropped(ingress, packet, reason);
         self.channels[ingress as usize].counters.drops += 1;
+        if self.config.flow_control == FlowControl::Credits {
+            let Facts { priority, bytes, .. } = self.packets.facts[packet as usize];
+            self.return_credit(ingress, priority, bytes);
+        }
         self.packets.release(packet);
     }
 
@@ -570,7 +583,7 @@ impl<S: Sink> Network<S> {
         }
     }
 
-    fn sendable(&self, egress: u32) -> Option<usize> {
+    pub(crate) fn sendable(&self, egress: u32) -> Option<usize> {
         let channel = &self.channels[egress as usize];
         if self.config.flow_control != FlowControl::Credits {
             return channel.next_priority();
@@ -668,8 +681,8 @@ fn headroom(channel: &Channel) -> u32 {
 }
 
 /// What a sender may have under way without hearing back: two delays at full rate, and some packets.
-fn credit(channel: &Channel) -> u32 {
-    let in_flight = channel.rate().bytes_in(channel.delay * 2).as_u64();
+pub(crate) fn credit(rate: Rate, delay: Span) -> u32 {
+    let in_flight = rate.bytes_in(delay * 2).as_u64();
     (in_flight + 4 * u64::from(CREDIT_PACKET)) as u32
 }
 

@@ -10,39 +10,44 @@ use crate::network::Network;
 pub struct Stuck {
     /// Channels that wait for each other in a circle, each for the next and the last for the first: a deadlock.
     pub cycle: Vec<(Vertex, Vertex)>,
-    /// Channels that are paused and have packets waiting, or whose NIC may not send.
+    /// Channels that are paused, or have packets waiting that they have no credit for.
     pub paused: Vec<(Vertex, Vertex)>,
 }
 
 impl<S: Sink> Network<S> {
-    /// Looks for pauses that hold each other up.
+    /// Looks for pauses, or wants of credit, that hold each other up.
     ///
-    /// A paused channel waits for the switch at its far end to get rid of what came in by it. That is queued in front of
-    /// other channels; where one of those is paused too, the first waits for it. A circle of such waits never ends.
+    /// A channel that is held back waits for the switch at its far end to get rid of what came in by it. That is queued in front of
+    /// other channels; where one of those is held back too, the first waits for it. A circle of such waits never ends.
     pub fn stuck(&self) -> Stuck {
         let ends = |channel: u32| {
             let channel = &self.channels[channel as usize];
             (channel.from, channel.to)
         };
-        let is_paused = |channel: &u32| self.channels[*channel as usize].paused != 0;
+        let is_held = |channel: &u32| self.is_held_back(*channel);
         let all = 0..self.channels.len() as u32;
-        let paused: Vec<u32> = all.clone().filter(is_paused).collect();
-        let waits: Vec<Vec<u32>> = all
-            .map(|channel| if is_paused(&channel) { self.waits_for(channel) } else { Vec::new() })
-            .collect();
+        let paused: Vec<u32> = all.clone().filter(is_held).collect();
+        let waits: Vec<Vec<u32>> =
+            all.map(|channel| if is_held(&channel) { self.waits_for(channel) } else { Vec::new() }).collect();
         Stuck {
             cycle: cycle(&waits).into_iter().map(ends).collect(),
             paused: paused.into_iter().map(ends).collect(),
         }
     }
 
-    /// The paused channels behind which packets wait that came in by `ingress`.
+    /// Whether the far end of a channel holds its sender back: by a pause, or by giving no credit for what waits.
+    fn is_held_back(&self, channel: u32) -> bool {
+        let state = &self.channels[channel as usize];
+        state.paused != 0 || state.occupied != 0 && self.sendable(channel).is_none()
+    }
+
+    /// The held channels behind which packets wait that came in by `ingress`.
     fn waits_for(&self, ingress: u32) -> Vec<u32> {
         let Vertex::Switch(switch) = self.channels[ingress as usize].to else { return Vec::new() };
         let holds = |egress: &u32| {
             let channel = &self.channels[*egress as usize];
             let mut waiting = channel.queues.iter().flat_map(|queue| queue.iter(&self.packets));
-            channel.paused != 0
+            self.is_held_back(*egress)
                 && waiting.any(|packet| self.packets.facts[packet as usize].ingress == ingress)
         };
         self.switches[switch as usize].ports.iter().copied().filter(holds).collect()
