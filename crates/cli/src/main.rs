@@ -39,7 +39,7 @@ enum Command {
     Decode(decode::Arguments),
     /// Hold recorded conversations again with this NIC, and compare its answers
     Replay(replay::Arguments),
-    /// Run random work on a bad wire, seed after seed, and check all of it
+    /// Run random work on bad wires and networks, seed after seed, and check all of it
     Storm(storm::Arguments),
     /// Run a scenario in a simulated fabric
     Sim(sim::Arguments),

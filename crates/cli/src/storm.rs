@@ -1,4 +1,7 @@
-//! `railnet storm`: random work on a wire that does its worst, seed after seed, with a model that checks all of it.
+//! `railnet storm`: random runs, seed after seed, with everything about them checked.
+
+mod fabric;
+mod nic;
 
 use std::io::{IsTerminal, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,18 +10,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use railnet_core::{Fold, RunDigest, Span};
-use railnet_nic::testing::storm::{self, Scenario, Summary};
-use railnet_nic::testing::{Injected, WireForm};
+use railnet_core::{Fold, RunDigest};
 
 use crate::Outcome;
-use crate::wire::Wire;
 
 const EXAMPLES: &str = "\
 Examples:
-  railnet storm nic --seeds 10000               ten thousand seeds
-  railnet storm nic --seeds 10000 --wire bytes  the same with every packet as bytes: the digest must be the same
-  railnet storm nic --seeds 1 --seed 0x5eed     one seed again";
+  railnet storm nic --seeds 10000      NICs on a bad wire
+  railnet storm fabric --seeds 1000    networks of switches with faults
+
+railnet storm nic --help and railnet storm fabric --help say more.";
 
 /// Threads that run seeds.
 const THREADS: usize = 2;
@@ -40,21 +41,20 @@ pub(crate) struct Arguments {
 #[derive(Subcommand)]
 enum Layer {
     /// NICs with random work, against a reference model
-    #[command(after_help = EXAMPLES)]
-    Nic(NicArguments),
+    Nic(nic::Arguments),
+    /// Random networks with random traffic and faults, with everything about them checked
+    Fabric(fabric::Arguments),
 }
 
+/// Which seeds, and how much is said of them.
 #[derive(Args)]
-struct NicArguments {
+struct Extent {
     /// How many seeds to run
     #[arg(long, default_value_t = 100)]
     seeds: u64,
     /// The first seed, decimal or 0x hexadecimal
     #[arg(long, default_value = "1", value_parser = parse_seed)]
     seed: u64,
-    /// How packets travel
-    #[arg(long, value_enum, default_value_t = Wire::Values)]
-    wire: Wire,
     /// Print a line for each seed
     #[arg(long)]
     verbose: bool,
@@ -70,26 +70,49 @@ fn parse_seed(text: &str) -> Result<u64, String> {
 
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     match &arguments.layer {
-        Layer::Nic(arguments) => run_nic(arguments, out),
+        Layer::Nic(arguments) => nic::run(arguments, out),
+        Layer::Fabric(arguments) => fabric::run(arguments, out),
     }
 }
 
-/// What came of one seed: the summary, or what was violated.
-type Verdict = Result<Summary, String>;
+/// What came of one seed.
+trait Summary: Send {
+    /// The digest of all its events.
+    fn digest(&self) -> RunDigest;
 
-fn run_nic(arguments: &NicArguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    /// All of it in a line.
+    fn line(&self) -> String;
+}
+
+/// The summaries of many seeds, added up.
+trait Totals: Default {
+    type One: Summary;
+
+    fn add(&mut self, summary: &Self::One);
+
+    fn print(&self, out: &mut dyn Write, failed: usize) -> std::io::Result<()>;
+}
+
+/// Runs all seeds and prints what came of them. `one` runs a seed, or says what it violates; `replay` is the command
+/// that runs a seed again, less its number.
+fn storm<T: Totals>(
+    extent: &Extent,
+    replay: &str,
+    one: impl Fn(u64) -> Result<T::One, String> + Sync,
+    out: &mut dyn Write,
+) -> anyhow::Result<Outcome> {
     let start = Instant::now();
-    let mut totals = Totals::default();
+    let mut totals = T::default();
     let mut failures = Vec::new();
     let mut digest = Fold::new();
     let mut broken = Ok(());
-    run_seeds(arguments, |seed, verdict| {
+    run_seeds(extent, &one, |seed, verdict| {
         match &verdict {
             Ok(summary) => {
-                push_digest(&mut digest, summary.digest);
+                push_digest(&mut digest, summary.digest());
                 totals.add(summary);
-                if arguments.verbose {
-                    broken = writeln!(out, "{}", seed_line(seed, summary));
+                if extent.verbose {
+                    broken = writeln!(out, "seed {seed:#x}: {}", summary.line());
                 }
             }
             Err(what) => failures.push((seed, what.clone())),
@@ -100,17 +123,13 @@ fn run_nic(arguments: &NicArguments, out: &mut dyn Write) -> anyhow::Result<Outc
     let wall = start.elapsed();
     for (seed, what) in failures.iter().take(FAILURES_MAX) {
         writeln!(out, "VIOLATED {what}")?;
-        writeln!(
-            out,
-            "  replay: railnet storm nic --seeds 1 --seed {seed:#x} --wire {}",
-            arguments.wire.name()
-        )?;
+        writeln!(out, "  replay: {replay} --seeds 1 --seed {seed:#x}")?;
     }
     if failures.len() > FAILURES_MAX {
         writeln!(out, "and {} more", failures.len() - FAILURES_MAX)?;
     }
     totals.print(out, failures.len())?;
-    let rate = arguments.seeds as f64 / wall.as_secs_f64().max(1e-9);
+    let rate = extent.seeds as f64 / wall.as_secs_f64().max(1e-9);
     writeln!(out, "wall time       {:.2} s, {rate:.0} seeds/s", wall.as_secs_f64())?;
     if failures.is_empty() {
         writeln!(out, "digest {}", RunDigest::from_u128(digest.finish_wide()))?;
@@ -126,29 +145,35 @@ fn push_digest(fold: &mut Fold, digest: RunDigest) {
     fold.push(value as u64);
 }
 
+/// What came of one seed: the summary, or what was violated.
+type Verdict<S> = Result<S, String>;
+
 /// Runs all seeds on some threads and hands the verdicts over in the order of seeds, until told to stop.
-fn run_seeds(arguments: &NicArguments, mut take: impl FnMut(u64, Verdict) -> bool) {
+fn run_seeds<S: Summary>(
+    extent: &Extent,
+    one: &(impl Fn(u64) -> Verdict<S> + Sync),
+    mut take: impl FnMut(u64, Verdict<S>) -> bool,
+) {
     let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
     let stop = AtomicBool::new(false);
     let results = Mutex::new(std::collections::BTreeMap::new());
-    let batches = arguments.seeds.div_ceil(BATCH);
+    let batches = extent.seeds.div_ceil(BATCH);
     // A panic is a finding like any other: it is reported with its seed, not as it happens.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     std::thread::scope(|scope| {
-        let mut workers = Vec::new();
         for _ in 0..THREADS {
-            workers.push(scope.spawn(|| {
+            scope.spawn(|| {
                 loop {
                     let batch = next.fetch_add(1, Ordering::Relaxed);
                     if batch >= batches || stop.load(Ordering::Relaxed) {
                         return;
                     }
-                    let offsets = batch * BATCH..arguments.seeds.min((batch + 1) * BATCH);
-                    let verdicts: Vec<(u64, Verdict)> = offsets
+                    let offsets = batch * BATCH..extent.seeds.min((batch + 1) * BATCH);
+                    let verdicts: Vec<(u64, Verdict<S>)> = offsets
                         .map(|offset| {
-                            let seed = arguments.seed.wrapping_add(offset);
-                            let verdict = run_seed(seed, arguments.wire.form());
+                            let seed = extent.seed.wrapping_add(offset);
+                            let verdict = run_seed(seed, one);
                             done.fetch_add(1, Ordering::Relaxed);
                             (seed, verdict)
                         })
@@ -157,9 +182,9 @@ fn run_seeds(arguments: &NicArguments, mut take: impl FnMut(u64, Verdict) -> boo
                         results.insert(batch, verdicts);
                     }
                 }
-            }));
+            });
         }
-        let mut progress = Progress::new(arguments.seeds);
+        let mut progress = Progress::new(extent.seeds);
         let mut wanted = 0;
         while wanted < batches && !stop.load(Ordering::Relaxed) {
             let ready = results.lock().ok().and_then(|mut results| results.remove(&wanted));
@@ -180,27 +205,12 @@ fn run_seeds(arguments: &NicArguments, mut take: impl FnMut(u64, Verdict) -> boo
     std::panic::set_hook(hook);
 }
 
-fn run_seed(seed: u64, form: WireForm) -> Verdict {
-    match catch_unwind(AssertUnwindSafe(|| storm::run(seed, form))) {
-        Ok(Ok(summary)) => Ok(summary),
-        Ok(Err(violation)) => Err(violation.to_string()),
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without words");
-            Err(format!("seed {seed:#x}: panic: {text}"))
-        }
-    }
-}
-
-fn seed_line(seed: u64, summary: &Summary) -> String {
-    let Summary { nics, queue_pairs, operations, packets, resent, .. } = summary;
-    format!(
-        "seed {seed:#x}: {nics} NICs, {queue_pairs} queue pairs, {operations} operations, {packets} packets, {resent} \
-         sent again, {}, {}, digest {}",
-        summary.scenario.name(),
-        summary.virtual_time,
-        summary.digest
-    )
+fn run_seed<S: Summary>(seed: u64, one: &impl Fn(u64) -> Verdict<S>) -> Verdict<S> {
+    catch_unwind(AssertUnwindSafe(|| one(seed))).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without words");
+        Err(format!("seed {seed:#x}: panic: {text}"))
+    })
 }
 
 /// A line that says how far it is, on a terminal only.
@@ -226,77 +236,5 @@ impl Progress {
         if self.shown.is_some() {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
-    }
-}
-
-/// All seeds together.
-#[derive(Default)]
-struct Totals {
-    seeds: u64,
-    queue_pairs: u64,
-    operations: u64,
-    packets: u64,
-    resent: u64,
-    timeouts: u64,
-    sequence_naks: u64,
-    rnr_naks: u64,
-    notifications: u64,
-    events: u64,
-    virtual_time: Span,
-    injected: Injected,
-    scenarios: [u64; Scenario::ALL.len()],
-}
-
-impl Totals {
-    fn add(&mut self, summary: &Summary) {
-        self.seeds += 1;
-        self.queue_pairs += summary.queue_pairs;
-        self.operations += summary.operations;
-        self.packets += summary.packets;
-        self.resent += summary.resent;
-        self.timeouts += summary.timeouts;
-        self.sequence_naks += summary.sequence_naks;
-        self.rnr_naks += summary.rnr_naks;
-        self.notifications += summary.notifications;
-        self.events += summary.events;
-        self.virtual_time += summary.virtual_time;
-        let (sum, one) = (&mut self.injected, &summary.injected);
-        sum.lost += one.lost;
-        sum.cut += one.cut;
-        sum.duplicated += one.duplicated;
-        sum.reordered += one.reordered;
-        sum.delayed += one.delayed;
-        sum.corrupted += one.corrupted;
-        sum.marked += one.marked;
-        self.scenarios[summary.scenario as usize] += 1;
-    }
-
-    fn print(&self, out: &mut dyn Write, failed: usize) -> std::io::Result<()> {
-        let Injected { lost, cut, duplicated, reordered, delayed, corrupted, marked } = self.injected;
-        writeln!(out, "seeds           {} passed, {failed} failed", self.seeds)?;
-        writeln!(out, "operations      {} on {} queue pairs", self.operations, self.queue_pairs)?;
-        writeln!(out, "packets         {} sent, {} of them again", self.packets, self.resent)?;
-        writeln!(
-            out,
-            "faults          {lost} lost, {cut} cut off, {corrupted} corrupted, {duplicated} duplicated, {reordered} \
-             reordered, {delayed} delayed, {marked} marked"
-        )?;
-        writeln!(
-            out,
-            "recovery        {} timeouts, {} sequence NAKs, {} receiver-not-ready NAKs, {} congestion notifications",
-            self.timeouts, self.sequence_naks, self.rnr_naks, self.notifications
-        )?;
-        writeln!(out, "provoked        {}", self.provoked())?;
-        writeln!(out, "virtual time    {}, {} events", self.virtual_time, self.events)
-    }
-
-    fn provoked(&self) -> String {
-        let provoked = Scenario::ALL
-            .iter()
-            .zip(self.scenarios)
-            .filter(|(scenario, count)| **scenario != Scenario::None && *count > 0);
-        let list: Vec<String> =
-            provoked.map(|(scenario, count)| format!("{count} {}", scenario.name())).collect();
-        if list.is_empty() { "nothing".into() } else { list.join(", ") }
     }
 }

@@ -36,7 +36,39 @@ fn a_digest_does_not_depend_on_how_many_seeds_run_beside_it() {
 }
 
 #[test]
+fn the_fabric_has_a_storm_of_the_same_kind() {
+    let both = railnet(&["storm", "fabric", "--seeds", "20", "--seed", "0x51"]);
+    let printed = text(&both);
+    assert!(both.status.success(), "{printed}");
+    for part in
+        ["seeds           20 passed, 0 failed", "fabrics         ", "messages        ", "wall time       "]
+    {
+        assert!(printed.contains(part), "no {part} in\n{printed}");
+    }
+    for wire in ["values", "bytes"] {
+        let one = railnet(&["storm", "fabric", "--seeds", "20", "--seed", "81", "--wire", wire]);
+        assert_eq!(digest(&both), digest(&one));
+    }
+    let all = text(&railnet(&["storm", "fabric", "--seeds", "6", "--seed", "9", "--verbose"]));
+    let one = text(&railnet(&["storm", "fabric", "--seeds", "1", "--seed", "12", "--verbose"]));
+    let line = one.lines().find(|line| line.starts_with("seed 0xc:")).unwrap();
+    assert!(all.contains(line), "{line}\nis not in\n{all}");
+}
+
+#[test]
+fn the_scenario_of_a_seed_is_told_in_words() {
+    let told = railnet(&["storm", "fabric", "--describe", "--seeds", "2", "--seed", "0x51"]);
+    assert!(told.status.success());
+    let lines: Vec<String> = text(&told).lines().map(str::to_owned).collect();
+    assert_eq!(lines.len(), 2);
+    assert!(lines[1].starts_with("seed 0x52: ") && lines[1].contains(" hosts, "), "{lines:?}");
+}
+
+#[test]
 fn wrong_usage_is_told_apart_from_failure() {
+    assert_eq!(railnet(&["storm", "fabric", "--wire", "string"]).status.code(), Some(2));
+    assert_eq!(railnet(&["storm", "fabric", "--describe", "--wire", "bytes"]).status.code(), Some(2));
+    assert_eq!(railnet(&["storm", "switch"]).status.code(), Some(2));
     assert_eq!(railnet(&["storm"]).status.code(), Some(2));
     assert_eq!(railnet(&["storm", "nic", "--seeds", "many"]).status.code(), Some(2));
     assert_eq!(railnet(&["storm", "nic", "--wire", "string"]).status.code(), Some(2));

@@ -280,13 +280,13 @@ fn push_event(fold: &mut Fold, event: &Event) {
             fold.push(u64::from(port.0));
             fold.push(depth);
         }
-        Event::DroppedBySwitch { packet, port, reason } => {
+        Event::DroppedBySwitch { packet, port, bytes, reason } => {
             push_packet(fold, 17, number_of_drop(reason), Some(packet));
-            fold.push(u64::from(port.0));
+            fold.push(pair(port.0, bytes));
         }
-        Event::PacketLost { packet, port } => {
+        Event::PacketLost { packet, port, bytes } => {
             push_packet(fold, 18, 0, packet);
-            fold.push(u64::from(port.0));
+            fold.push(pair(port.0, bytes));
         }
         Event::PacketCorrupted { packet, port } => {
             push_packet(fold, 19, 0, packet);

@@ -262,6 +262,8 @@ pub enum Event {
         packet: SentPacket,
         /// The port it came in by.
         port: Port,
+        /// Bytes on the wire, all framing counted.
+        bytes: u32,
         /// Why.
         reason: SwitchDropReason,
     },
@@ -271,6 +273,8 @@ pub enum Event {
         packet: Option<SentPacket>,
         /// The port it had left by.
         port: Port,
+        /// Bytes on the wire, all framing counted.
+        bytes: u32,
     },
     /// A bit of a packet was flipped on the link behind a port.
     PacketCorrupted {

@@ -326,7 +326,6 @@ impl<S: Sink> Network<S> {
         }
         self.channels[egress as usize].is_troubled = trouble.is_any();
         if fate == Fate::Damaged && !facts.is_pause {
-            self.channels[egress as usize].counters.losses += 1;
             self.damage(egress, packet);
             return false;
         }

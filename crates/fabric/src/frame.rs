@@ -116,6 +116,7 @@ impl<S: Sink> Network<S> {
             return;
         }
         facts.corrupt = true;
+        self.channels[egress as usize].counters.losses += 1;
         // A pause frame has no ICRC: its receiver finds the damage by the check sequence of Ethernet.
         if !facts.is_pause
             && let Some(contents) = &self.packets.contents[packet as usize]

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use railnet_core::event::{Sink, SwitchDropReason};
-use railnet_core::{Psn, Random, Time};
+use railnet_core::{Psn, Random, Rate, Span, Time};
 use railnet_nic::frame::WireForm;
 use railnet_nic::memory::Segments;
 use railnet_nic::{
@@ -164,7 +164,7 @@ impl<S: Sink> Network<S> {
                 FlowControl::Pfc => config.headroom.map_or_else(|| headroom(channel), |bytes| bytes.0 as u32),
                 _ => 0,
             };
-            channel.credits = [credit(channel); 8];
+            channel.credits = [credit(channel.rate(), channel.delay); 8];
             channel.lossless = config.lossless;
             if let Scheduling::Weighted(weights) = &config.scheduling {
                 channel.turns = Some(Box::new(Turns::new(weights)));
@@ -711,7 +711,7 @@ fn headroom(channel: &Channel) -> u32 {
 }
 
 /// What a sender may have under way without hearing back: two delays at full rate, and some packets.
-fn credit(channel: &Channel) -> u32 {
-    let in_flight = channel.rate().bytes_in(channel.delay * 2).as_u64();
+pub(crate) fn credit(rate: Rate, delay: Span) -> u32 {
+    let in_flight = rate.bytes_in(delay * 2).as_u64();
     (in_flight + 4 * u64::from(CREDIT_PACKET)) as u32
 }

@@ -59,21 +59,23 @@ impl<S: Sink> Network<S> {
 
     #[inline]
     pub(crate) fn note_dropped(&mut self, ingress: u32, packet: PacketIndex, reason: SwitchDropReason) {
+        let bytes = self.packets.facts[packet as usize].bytes;
         if S::ENABLED
             && let Some(packet) = self.name_of(packet)
         {
             // The switch is the sender of the other direction, by the same port.
             let back = self.channels[ingress as usize].reverse;
             let port = self.port_of(back);
-            self.note_at_sender(back, &Event::DroppedBySwitch { packet, port, reason });
+            self.note_at_sender(back, &Event::DroppedBySwitch { packet, port, bytes, reason });
         }
     }
 
     #[inline]
     pub(crate) fn note_lost(&mut self, egress: u32, packet: PacketIndex) {
         if S::ENABLED {
+            let bytes = self.packets.facts[packet as usize].bytes;
             let (packet, port) = (self.name_of(packet), self.port_of(egress));
-            self.note_at_sender(egress, &Event::PacketLost { packet, port });
+            self.note_at_sender(egress, &Event::PacketLost { packet, port, bytes });
         }
     }
 

@@ -17,11 +17,11 @@ pub(crate) struct Switch {
     /// The channel that leaves by each port.
     pub(crate) ports: Vec<u32>,
     /// Bytes in the shared part of the memory.
-    shared_used: u64,
+    pub(crate) shared_used: u64,
     /// Memory that is neither reserve nor headroom.
     shared_max: u64,
     shift: u32,
-    reserve: u32,
+    pub(crate) reserve: u32,
     pub(crate) dice: Random,
     seed: u32,
     /// (time of the last packet, port) of recent connections.

@@ -60,6 +60,13 @@ fn is_stuck_in_a_circle(flow_control: FlowControl) {
 }
 
 #[test]
+fn a_circle_of_wants_of_credit_is_found_and_named() {
+    let (world, log) = ring(FlowControl::Credits);
+    assert!(log.entries.is_empty(), "it stands still before anything has arrived");
+    assert_eq!(world.network.stuck().cycle.len(), 5);
+}
+
+#[test]
 fn without_pauses_there_is_no_circle() {
     let (world, _) = ring(FlowControl::None);
     assert!(world.network.stuck().cycle.is_empty());

@@ -150,7 +150,7 @@ fn a_lost_and_a_corrupted_packet_are_named() {
     let (record, _) = incast(SwitchConfig::default(), 1 << 20, &[(Span::ZERO, named)]);
     let lost: Vec<_> =
         record.iter().filter(|(_, _, event)| matches!(event, Event::PacketLost { .. })).collect();
-    let [(_, source, Event::PacketLost { packet: Some(packet), port })] = lost[..] else {
+    let [(_, source, Event::PacketLost { packet: Some(packet), port, .. })] = lost[..] else {
         panic!("one is lost: {lost:?}")
     };
     assert_eq!((source.0, port.0, packet.sender.0, packet.packet.psn.value()), (2, 0, 2, 7));

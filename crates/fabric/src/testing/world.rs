@@ -7,7 +7,7 @@ use railnet_nic::{
     Access, Completion, CompletionQueue, Connection, Key, Mtu, Nic, NicConfig, Operation, PortConfig,
     ProtectionDomain, QueuePairConfig, ReceiveRequest, Remote, SendRequest, Service, Sge, Status,
 };
-use railnet_topology::{FabricGraph, Routes};
+use railnet_topology::{FabricGraph, Routes, Vertex};
 
 use crate::config::{Framing, SwitchConfig};
 use crate::network::{Application, Network, host_gid};
@@ -83,8 +83,9 @@ impl<S: Sink> World<S> {
     /// A world whose events go to `sink`.
     pub fn watched(graph: &FabricGraph, options: WorldOptions, sink: S) -> Self {
         let WorldOptions { switch, framing, seed, .. } = &options;
-        let rate = graph.links.first().map_or(Rate::gbps(100), |link| link.rate);
         let nic = |host: u32| {
+            let own = graph.neighbours(Vertex::Host(host));
+            let rate = own.first().map_or(Rate::gbps(100), |link| graph.links[link.link as usize].rate);
             let ports = vec![PortConfig { gids: vec![host_gid(host)], rate, mtu: Mtu::Mtu4096 }];
             Nic::new(NicConfig { component: Component(host), seed: *seed, ports, ..options.nic.clone() })
         };
@@ -123,6 +124,16 @@ impl<S: Sink> World<S> {
 
     /// A new connection: the queue pair of either end.
     pub fn connect(&mut self, from: u32, to: u32) -> (QueuePairNumber, QueuePairNumber) {
+        self.connect_with(from, to, |_| {})
+    }
+
+    /// A new connection, of which `adjust` may change what both ends have in common.
+    pub fn connect_with(
+        &mut self,
+        from: u32,
+        to: u32,
+        adjust: impl Fn(&mut Connection),
+    ) -> (QueuePairNumber, QueuePairNumber) {
         let ends = [from, to].map(|host| {
             let Endpoint { domain, queue, .. } = self.endpoints[host as usize];
             let config = QueuePairConfig::new(Service::ReliableConnection, queue);
@@ -130,13 +141,14 @@ impl<S: Sink> World<S> {
             nic.create_qp(domain, &config).expect("the range has numbers left")
         });
         for (host, own, peer, other) in [(from, ends[0], to, ends[1]), (to, ends[1], from, ends[0])] {
-            let connection = Connection {
+            let mut connection = Connection {
                 mtu: self.options.mtu,
                 timeout: self.options.timeout,
                 retry_count: self.options.retry_count,
                 reads: 1,
                 ..Connection::to(host_gid(peer), other)
             };
+            adjust(&mut connection);
             let (nic, mut cx) = self.network.nic(host);
             for change in connection.transitions() {
                 nic.modify_qp(&mut cx, own, &change).expect("the attributes are those the transition needs");

@@ -1,0 +1,140 @@
+//! Whether the state of a network agrees with itself.
+
+use railnet_core::event::Sink;
+use railnet_topology::Vertex;
+
+use crate::config::FlowControl;
+use crate::network::{Network, credit};
+
+impl<S: Sink> Network<S> {
+    /// What of the present state contradicts itself; nothing where all adds up.
+    ///
+    /// Queues hold the bytes of their packets, a switch's memory what came in and has not left, its shared part what
+    /// exceeds the reserves; nobody has more credit than there is.
+    pub fn audit(&self) -> Result<(), String> {
+        let mut held = vec![[0_u64; 8]; self.channels.len()];
+        let mut packets = 0;
+        for egress in 0..self.channels.len() {
+            packets += self.audit_queues(egress, &mut held)?;
+        }
+        if packets > self.packets.in_use() {
+            return Err(format!("{packets} packets wait, {} are under way", self.packets.in_use()));
+        }
+        for (ingress, held) in held.iter().enumerate() {
+            self.audit_memory(ingress, held)?;
+        }
+        for switch in 0..self.switches.len() as u32 {
+            self.audit_shared(switch)?;
+        }
+        Ok(())
+    }
+
+    /// Like [`Network::audit`], for a network in which nothing is under way: memory is empty, senders go, credit is whole.
+    pub fn audit_at_rest(&self) -> Result<(), String> {
+        self.audit()?;
+        let in_use = self.packets.in_use();
+        if in_use > 0 {
+            return Err(format!("{in_use} packets are left in the arena"));
+        }
+        for (index, channel) in self.channels.iter().enumerate() {
+            let name = format!("{:?} to {:?}", channel.from, channel.to);
+            if channel.paused != 0 || channel.told_to_stop != 0 {
+                let (paused, told) = (channel.paused, channel.told_to_stop);
+                return Err(format!("{name}: paused {paused:#010b}, told to stop {told:#010b}"));
+            }
+            if channel.shared != [0; 8] || channel.headroom != [0; 8] {
+                let (shared, headroom) = (channel.shared, channel.headroom);
+                return Err(format!(
+                    "{name}: memory not given back, shared {shared:?}, headroom {headroom:?}"
+                ));
+            }
+            let whole = self.whole_credit(index);
+            if self.config.flow_control == FlowControl::Credits && channel.credits != [whole; 8] {
+                return Err(format!("{name}: credit {:?} instead of {whole}", channel.credits));
+            }
+        }
+        Ok(())
+    }
+
+    /// The credit of a sender that has nothing under way.
+    fn whole_credit(&self, channel: usize) -> u32 {
+        let link = &self.graph.links[channel / 2];
+        credit(link.rate, link.delay)
+    }
+
+    /// Packets and bytes that wait in a switch.
+    pub(crate) fn held_by(&self, switch: u32) -> (u64, u64) {
+        let ports = self.switches[switch as usize].ports.iter();
+        let queues = ports.flat_map(|port| &self.channels[*port as usize].queues);
+        queues.fold((0, 0), |(packets, bytes), queue| {
+            (packets + queue.iter(&self.packets).count() as u64, bytes + queue.bytes)
+        })
+    }
+
+    /// Adds what waits in front of a channel to what is held of each ingress. Returns the packets.
+    fn audit_queues(&self, egress: usize, held: &mut [[u64; 8]]) -> Result<usize, String> {
+        let channel = &self.channels[egress];
+        let mut packets = channel.urgent.iter(&self.packets).count();
+        for (priority, queue) in channel.queues.iter().enumerate() {
+            let mut bytes = 0;
+            for packet in queue.iter(&self.packets) {
+                let facts = &self.packets.facts[packet as usize];
+                bytes += u64::from(facts.bytes);
+                packets += 1;
+                let ingress = &self.channels[facts.ingress as usize];
+                if ingress.to != channel.from || usize::from(facts.priority) != priority {
+                    return Err(format!("channel {egress}, priority {priority}: a packet of another queue"));
+                }
+                held[facts.ingress as usize][priority] += u64::from(facts.bytes);
+            }
+            let is_occupied = channel.occupied >> priority & 1 != 0;
+            if bytes != queue.bytes || is_occupied != (bytes > 0) {
+                let counted = queue.bytes;
+                return Err(format!(
+                    "channel {egress}, priority {priority}: {bytes} B wait, {counted} B are counted, occupied {is_occupied}"
+                ));
+            }
+        }
+        Ok(packets)
+    }
+
+    fn audit_memory(&self, ingress: usize, held: &[u64; 8]) -> Result<(), String> {
+        let channel = &self.channels[ingress];
+        for (priority, &bytes) in held.iter().enumerate() {
+            let (shared, headroom) = (channel.shared[priority], channel.headroom[priority]);
+            let place = format!("behind channel {ingress}, priority {priority}");
+            if self.config.flow_control == FlowControl::Credits {
+                let whole = u64::from(self.whole_credit(ingress));
+                let left = u64::from(channel.credits[priority]);
+                if left + bytes > whole {
+                    return Err(format!(
+                        "{place}: {left} B of credit and {bytes} B held are more than {whole} B"
+                    ));
+                }
+            } else if bytes != u64::from(shared) + u64::from(headroom) {
+                return Err(format!(
+                    "{place}: {bytes} B are held, counted {shared} B shared and {headroom} B headroom"
+                ));
+            }
+            if headroom > channel.headroom_max {
+                return Err(format!("{place}: {headroom} B of headroom, {} B exist", channel.headroom_max));
+            }
+        }
+        if channel.told_to_stop & !self.config.lossless != 0 {
+            return Err(format!("channel {ingress} was told to stop a priority that may lose packets"));
+        }
+        Ok(())
+    }
+
+    fn audit_shared(&self, switch: u32) -> Result<(), String> {
+        let state = &self.switches[switch as usize];
+        let into = self.channels.iter().filter(|channel| channel.to == Vertex::Switch(switch));
+        let over = into.flat_map(|channel| channel.shared).map(|bytes| bytes.saturating_sub(state.reserve));
+        let over: u64 = over.map(u64::from).sum();
+        if over != state.shared_used {
+            let counted = state.shared_used;
+            return Err(format!("switch {switch}: {over} B above the reserves, {counted} B counted"));
+        }
+        Ok(())
+    }
+}
