@@ -334,7 +334,8 @@ impl<S: Sink> Network<S> {
                 OutboundPayload::Bytes(_) => Payload::Bytes(&self.packets.bytes[packet as usize]),
             };
             let (network, headers) = (&contents.network, &contents.headers);
-            let inbound = Inbound { network, headers, payload, intact: !facts.corrupt };
+            let (extension, intact) = (contents.extension.as_deref(), !facts.corrupt);
+            let inbound = Inbound { network, headers, extension, payload, intact };
             // A packet that the NIC throws away is loss: its counters tell.
             let _ = self.hosts[host as usize].nic.receive(&mut cx, &inbound);
         }
@@ -389,7 +390,9 @@ impl<S: Sink> Network<S> {
         }
         let Some(transmit) = slot.as_ref() else { return false };
         let payload = transmit.payload.length();
-        let headers = if self.framing.headers { transmit.headers.length() as u32 } else { 0 };
+        // What Railnet adds to RoCEv2 is overhead in every framing.
+        let extension = transmit.extension.as_ref().map_or(0, |extension| extension.length() as u32);
+        let headers = extension + if self.framing.headers { transmit.headers.length() as u32 } else { 0 };
         let network = &transmit.network;
         let five_tuple =
             mix(host_of(network.source) ^ mix(host_of(network.target) ^ u32::from(network.source_port) << 8));

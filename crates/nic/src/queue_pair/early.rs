@@ -58,7 +58,8 @@ impl QueuePair {
                 Kept::Bytes(bytes) => Payload::Bytes(bytes),
                 Kept::Ghost(runs) => Payload::Ghost(runs),
             };
-            let inbound = Inbound { network: &early.network, headers: &early.headers, payload, intact: true };
+            let (network, headers) = (&early.network, &early.headers);
+            let inbound = Inbound { network, headers, extension: None, payload, intact: true };
             let before = self.responder.expected;
             self.receive_expected(device, cx, &inbound);
             if self.responder.expected == before {

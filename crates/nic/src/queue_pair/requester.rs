@@ -484,6 +484,7 @@ impl QueuePair {
         *slot = Some(Transmit {
             network: route.network,
             headers,
+            extension: None,
             payload,
             priority: route.priority,
             packet: id,
@@ -571,7 +572,7 @@ impl QueuePair {
         headers: &Headers,
         payload: u32,
     ) {
-        let bytes = wire_bytes(headers, payload);
+        let bytes = wire_bytes(headers, None, payload);
         let before = self.control.rate();
         self.control.on_sent(&device.config.control, cx.now, bytes);
         self.after_control(device, cx, before);

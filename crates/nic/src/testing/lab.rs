@@ -7,8 +7,8 @@ use std::net::Ipv4Addr;
 use railnet_core::event::Sink;
 use railnet_core::{Psn, QueuePairNumber, Random, Rate, Span, Time};
 use railnet_wire::{
-    EtherType, Ethernet, Frame, Gid, HEADROOM, Headers, Ipv4, Mac, Network, RocePacket, Udp, datagram_length,
-    emit_around,
+    EtherType, Ethernet, Extension, Frame, Gid, HEADROOM, Headers, Ipv4, Mac, Network, RocePacket, Udp,
+    datagram_length, emit_around,
 };
 
 use crate::completion::{Completion, CompletionQueue};
@@ -109,6 +109,7 @@ enum Carried {
     Values {
         network: Network,
         headers: Headers,
+        extension: Option<Box<Extension>>,
         payload: Cargo,
         intact: bool,
     },
@@ -119,6 +120,7 @@ enum Carried {
         ghost: Option<GhostRuns>,
         network: Network,
         headers: Headers,
+        extension: Option<Box<Extension>>,
         damaged: bool,
     },
 }
@@ -271,7 +273,8 @@ impl<S: Sink> Lab<S> {
 
     fn launch(&mut self, from: usize, transmit: Transmit, buffer: Vec<u8>) {
         let length = transmit.payload.length();
-        let occupied = self.rate.serialize(wire_bytes(&transmit.headers, length));
+        let blocks = transmit.extension.as_deref();
+        let occupied = self.rate.serialize(wire_bytes(&transmit.headers, blocks, length));
         self.port_free[from] = self.now + occupied;
         let judged = self.judge.as_mut().map_or(Fate::Deliver, |judge| judge(self.now, from, &transmit));
         let target = transmit.network.target;
@@ -284,7 +287,7 @@ impl<S: Sink> Lab<S> {
         let lost = !cut && self.dice.chance(self.faults.loss);
         self.injected.cut += u64::from(cut);
         self.injected.lost += u64::from(lost);
-        let covered = covered_bytes(&transmit.headers, length);
+        let covered = covered_bytes(&transmit);
         let mut carried = self.load(from, to.unwrap_or(from), transmit, buffer, cut || lost);
         let Some(to) = to.filter(|_| !cut && !lost) else {
             self.recycle(carried);
@@ -326,7 +329,7 @@ impl<S: Sink> Lab<S> {
         lost: bool,
     ) -> Carried {
         let needs_frame = self.form == WireForm::Bytes || self.tap.is_some();
-        let Transmit { network, headers, payload, .. } = transmit;
+        let Transmit { network, headers, extension, payload, .. } = transmit;
         let ghost = match payload {
             OutboundPayload::Bytes(_) => None,
             OutboundPayload::Ghost(runs) => Some(runs),
@@ -339,7 +342,7 @@ impl<S: Sink> Lab<S> {
                 }
                 None => Cargo::Bytes(buffer),
             };
-            return Carried::Values { network, headers, payload, intact: true };
+            return Carried::Values { network, headers, extension, payload, intact: true };
         }
         if let Some(runs) = &ghost {
             Segments::append_pattern(runs, &mut buffer);
@@ -348,18 +351,19 @@ impl<S: Sink> Lab<S> {
             Ethernet { target: mac(to), source: mac(from), vlan: None, ether_type: EtherType::IPV4 };
         let payload = self.form == WireForm::Values;
         let plain = payload.then(|| buffer.clone());
-        let start = emit_around(&mut buffer, Some(&ethernet), &network, &headers);
+        let blocks = extension.as_deref().unwrap_or(&Extension::NONE);
+        let start = emit_around(&mut buffer, Some(&ethernet), &network, &headers, blocks);
         if let Some(tap) = &mut self.tap {
             tap.push(Tapped { at: self.now, from, frame: buffer[start..].to_vec(), lost });
         }
         match plain {
             Some(plain) => {
                 let payload = ghost.map_or(Cargo::Bytes(plain), Cargo::Ghost);
-                Carried::Values { network, headers, payload, intact: true }
+                Carried::Values { network, headers, extension, payload, intact: true }
             }
             None => {
                 buffer.drain(..start);
-                Carried::Frame { bytes: buffer, ghost, network, headers, damaged: false }
+                Carried::Frame { bytes: buffer, ghost, network, headers, extension, damaged: false }
             }
         }
     }
@@ -380,14 +384,16 @@ impl<S: Sink> Lab<S> {
         let mut cx = Context::new(self.now, &mut self.memory, &mut self.sink);
         let nic = &mut self.nics[flight.to];
         match &flight.carried {
-            Carried::Values { network, headers, payload, intact } => {
+            Carried::Values { network, headers, extension, payload, intact } => {
+                let extension = extension.as_deref();
                 let payload = match payload {
                     Cargo::Bytes(bytes) => Payload::Bytes(&bytes[HEADROOM..]),
                     Cargo::Ghost(runs) => Payload::Ghost(runs),
                 };
-                let _ = nic.receive(&mut cx, &Inbound { network, headers, payload, intact: *intact });
+                let inbound = Inbound { network, headers, extension, payload, intact: *intact };
+                let _ = nic.receive(&mut cx, &inbound);
             }
-            Carried::Frame { bytes, ghost, network, headers, damaged } => {
+            Carried::Frame { bytes, ghost, network, headers, damaged, .. } => {
                 let parsed = match Frame::parse(bytes) {
                     Ok(Frame::Roce(packet)) if packet.icrc.is_good() => Some(packet),
                     _ => None,
@@ -403,15 +409,20 @@ impl<S: Sink> Lab<S> {
                     Some(packet) => Inbound {
                         network: &arrived,
                         headers: &packet.headers,
+                        extension: (!packet.extension.is_none()).then_some(&packet.extension),
                         payload: match ghost {
                             Some(runs) => Payload::Ghost(runs),
                             None => Payload::Bytes(packet.payload),
                         },
                         intact: true,
                     },
-                    None => {
-                        Inbound { network: &arrived, headers, payload: Payload::Bytes(&[]), intact: false }
-                    }
+                    None => Inbound {
+                        network: &arrived,
+                        headers,
+                        extension: None,
+                        payload: Payload::Bytes(&[]),
+                        intact: false,
+                    },
                 };
                 let _ = nic.receive(&mut cx, &inbound);
             }
@@ -498,16 +509,18 @@ fn mark(carried: &mut Carried) -> bool {
 }
 
 /// How many bytes after the UDP header a flipped bit may hit: all that the ICRC covers.
-fn covered_bytes(headers: &Headers, payload: u32) -> u64 {
-    (datagram_length(headers, payload as usize) - headers.varying_bytes()) as u64
+fn covered_bytes(transmit: &Transmit) -> u64 {
+    let (extension, payload) = (transmit.extension(), transmit.payload.length() as usize);
+    (datagram_length(&transmit.headers, extension, payload) - extension.varying_bytes()) as u64
 }
 
 /// Flips a bit that the ICRC covers; where a packet travels as values, the mark of a wrong ICRC.
 fn corrupt(carried: &mut Carried, bit: usize) {
     match carried {
         Carried::Values { intact, .. } => *intact = false,
-        Carried::Frame { bytes, headers, damaged, .. } => {
-            let mut covered = (0..).filter(|at| !headers.varies(*at));
+        Carried::Frame { bytes, extension, damaged, .. } => {
+            let blocks = extension.as_deref().unwrap_or(&Extension::NONE);
+            let mut covered = (0..).filter(|at| !blocks.varies(*at));
             let byte = covered.nth(bit / 8).expect("most bytes of a packet do not vary");
             bytes[Ethernet::LENGTH + Ipv4::LENGTH + Udp::LENGTH + byte] ^= 1 << (bit % 8);
             *damaged = true;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use railnet_wire::{Aeth, Extended, HEADROOM, Headers, Network, Syndrome, emit_around};
+use railnet_wire::{Aeth, Extended, Extension, HEADROOM, Headers, Network, Syndrome, emit_around};
 
 use super::freedom::Freedom;
 use super::recording::Recorded;
@@ -122,7 +122,8 @@ fn compare_frame(compared: &mut Compared, recorded: &Recorded, ours: &Answer) {
 fn frame(recorded: &Recorded, network: &Network, ours: &Answer) -> Vec<u8> {
     let mut buffer = vec![0; HEADROOM];
     buffer.extend_from_slice(&ours.payload);
-    let start = emit_around(&mut buffer, recorded.ethernet.as_ref(), network, &ours.headers);
+    let start =
+        emit_around(&mut buffer, recorded.ethernet.as_ref(), network, &ours.headers, &Extension::NONE);
     buffer.drain(..start);
     buffer
 }
