@@ -10,6 +10,7 @@ mod packet;
 mod pause;
 mod stuck;
 mod switch;
+mod telemetry;
 
 pub use calendar::{Calendar, Sequences};
 pub use channel::ChannelCounters;

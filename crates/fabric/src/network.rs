@@ -17,6 +17,7 @@ use crate::config::{FlowControl, Framing, Marking, SwitchConfig};
 use crate::fault::Faults;
 use crate::packet::{Facts, NO_PACKET, PacketIndex, Packets};
 use crate::switch::{Admission, Switch, mix};
+use crate::telemetry;
 
 /// Bytes that must have arrived before a cut-through switch forwards.
 const HEADER_BYTES: u32 = 64;
@@ -409,6 +410,7 @@ impl<S: Sink> Network<S> {
             markable: network.ecn() != 0,
             marked: false,
             corrupt: false,
+            gathers: telemetry::gathers(transmit),
         };
         let packet = self.packets.take(facts);
         std::mem::swap(&mut self.packets.contents[packet as usize], &mut self.slot);
@@ -424,7 +426,7 @@ impl<S: Sink> Network<S> {
     #[inline]
     fn start(&mut self, egress: u32, packet: PacketIndex) {
         let facts = &self.packets.facts[packet as usize];
-        let (bytes, priority) = (facts.bytes, usize::from(facts.priority));
+        let (bytes, priority, gathers) = (facts.bytes, usize::from(facts.priority), facts.gathers);
         let channel = &mut self.channels[egress as usize];
         let takes = channel.serialize(bytes);
         channel.busy_until = self.now + takes;
@@ -440,6 +442,9 @@ impl<S: Sink> Network<S> {
             _ => takes,
         };
         let (at, from) = (self.now + until_there + channel.delay, channel.from);
+        if gathers {
+            self.stamp(egress, packet);
+        }
         if cut || (faulty || !self.faults.named.is_empty()) && self.meets_fault(egress, packet) {
             self.channels[egress as usize].counters.losses += 1;
             self.packets.release(packet);
@@ -644,19 +649,22 @@ impl<S: Sink> Network<S> {
     }
 }
 
-/// Room for the largest packet: a sender with less credit waits.
-const CREDIT_PACKET: u32 = 4_096 + 128;
+/// Room for the largest packet of RoCEv2.
+const PLAIN_PACKET: u32 = 4_096 + 128;
+
+/// Room for the largest packet, with telemetry: a sender with less credit waits.
+const CREDIT_PACKET: u32 = PLAIN_PACKET + 44;
 
 /// What may be under way when a pause is sent: three one-way delays at full rate, and a packet at either end.
 fn headroom(channel: &Channel) -> u32 {
     let in_flight = channel.rate().bytes_in(channel.delay * 3).as_u64();
-    (in_flight + 4 * u64::from(CREDIT_PACKET)) as u32
+    (in_flight + 4 * u64::from(PLAIN_PACKET)) as u32
 }
 
 /// What a sender may have under way without hearing back: two delays at full rate, and some packets.
 fn credit(channel: &Channel) -> u32 {
     let in_flight = channel.rate().bytes_in(channel.delay * 2).as_u64();
-    (in_flight + 4 * u64::from(CREDIT_PACKET)) as u32
+    (in_flight + 4 * u64::from(PLAIN_PACKET)) as u32
 }
 
 /// Random early detection on the bytes that wait before this packet.

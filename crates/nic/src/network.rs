@@ -82,6 +82,9 @@ impl Nic {
         if bth.opcode.is_response() {
             queue_pair.receive_response(device, cx, packet)
         } else {
+            if packet.extension.is_some() {
+                queue_pair.note_way(packet, false);
+            }
             queue_pair.receive_request(device, cx, packet)
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use railnet_core::event::Sink;
-use railnet_core::{Component, QueuePairNumber, Rate, Span, Time};
+use railnet_core::{Bytes, Component, QueuePairNumber, Rate, Span, Time};
 use railnet_fabric::{Application, ChannelCounters, Network, host_gid};
 use railnet_nic::memory::SpaceId;
 use railnet_nic::{
@@ -426,6 +426,11 @@ impl<S: Sink> Run<S> {
     /// Events handled so far.
     pub fn events(&self) -> u64 {
         self.network.events()
+    }
+
+    /// What waits in the longest queue at present.
+    pub fn longest_queue(&self) -> Bytes {
+        self.network.longest_queue()
     }
 
     /// Flows that have not finished, those not yet started included.

@@ -6,7 +6,9 @@ use std::ops::Range;
 use railnet_core::{Bytes, Rate, Span};
 use railnet_fabric::{FlowControl, Framing, Marking, Routing, SwitchConfig};
 use railnet_nic::Mtu;
-use railnet_nic::control::{ControlConfig, DcqcnParameters, SwiftParameters, TimelyParameters};
+use railnet_nic::control::{
+    ControlConfig, DcqcnParameters, HpccParameters, SwiftParameters, TimelyParameters,
+};
 use railnet_nic::recovery::RecoveryKind;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
@@ -14,6 +16,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use thiserror::Error;
 
 use crate::locate;
+use crate::round_trip::idle_round_trip;
 use crate::written::Written;
 
 /// What is wrong with a scenario, and where.
@@ -333,6 +336,8 @@ pub enum ControlName {
     Timely,
     /// Swift with the parameters of htsim.
     Swift,
+    /// HPCC with the parameters of its authors' runs.
+    Hpcc,
 }
 
 /// `[[traffic]]`.
@@ -561,6 +566,7 @@ impl Scenario {
             ControlName::DcqcnConnectx => ControlConfig::Dcqcn(DcqcnParameters::connectx()),
             ControlName::Timely => ControlConfig::Timely(TimelyParameters::hpcc(rate)),
             ControlName::Swift => ControlConfig::Swift(SwiftParameters::htsim()),
+            ControlName::Hpcc => ControlConfig::Hpcc(HpccParameters::ns3(rate, idle_round_trip(self))),
         }
     }
 

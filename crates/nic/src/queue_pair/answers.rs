@@ -4,13 +4,14 @@ use railnet_core::event::{Event, PacketId, Sink};
 use railnet_core::{Label, Psn, Time};
 use railnet_wire::{Aeth, Bth, Extended, Headers, Opcode, Reth, Syndrome};
 
+use super::echo::boxed;
 use super::responder::{Refusal, Response};
 use super::{QueuePair, Service, State};
 use crate::config::credit_code;
 use crate::context::Context;
 use crate::device::Device;
 use crate::memory::{Backing, GhostRuns, Memory};
-use crate::packet::{OutboundPayload, Transmit};
+use crate::packet::{OutboundPayload, Transmit, wire_bytes};
 use crate::pool::Handle;
 use crate::region::{Access, Key};
 
@@ -169,7 +170,11 @@ impl QueuePair {
         device.responses.pop(&mut self.responder.answers);
         self.mark_answer_ready(device);
         let headers = self.response_headers(device, opcode, psn, extended);
-        *slot = Some(self.response(headers, OutboundPayload::Bytes(0)));
+        let mut transmit = self.response(headers, OutboundPayload::Bytes(0));
+        if self.echo.is_some() {
+            transmit.extension = self.answer_extension().map(|extension| boxed(slot, extension));
+        }
+        *slot = Some(transmit);
         true
     }
 
@@ -276,7 +281,7 @@ impl QueuePair {
         };
         let headers = self.response_headers(device, opcode, psn, extended);
         if !self.control.is_none() {
-            self.pace(device, cx, &headers, length);
+            self.pace(device, cx, wire_bytes(&headers, None, length));
         }
         *slot = Some(self.response(headers, payload));
         true
