@@ -350,6 +350,8 @@ impl<S: Sink> Network<S> {
         loop {
             let channel = &self.channels[egress as usize];
             if channel.busy_until > self.now {
+                // A wake-up for this very moment may have come after a packet that left just before it.
+                self.set_wake(egress);
                 break;
             }
             if !channel.urgent.is_empty() {

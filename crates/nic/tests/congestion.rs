@@ -4,7 +4,7 @@
 use railnet_core::event::Event;
 use railnet_core::{Component, Rate, Span, Time};
 use railnet_nic::control::{
-    ControlConfig, DcqcnParameters, HpccParameters, SwiftParameters, TimelyParameters,
+    ControlConfig, DcqcnParameters, DctcpParameters, HpccParameters, SwiftParameters, TimelyParameters,
 };
 use railnet_nic::testing::{Faults, Pair, PairOptions};
 use railnet_nic::{Mtu, Operation, ReceiveRequest, SendRequest, Status};
@@ -199,6 +199,34 @@ fn extensions_are_sent_where_the_algorithm_wants_them_and_nowhere_else() {
             assert_eq!(extension, expected(opcode == Opcode::RcAcknowledge, echo), "{opcode}");
         }
     }
+}
+
+#[test]
+fn acknowledgements_tell_how_many_packets_came_marked() {
+    let dctcp = |_: usize, config: &mut railnet_nic::NicConfig| {
+        config.control = ControlConfig::Dctcp(DctcpParameters::hardware(Rate::gbps(100), Span::from_us(5)));
+    };
+    let mut pair = Pair::new(&PairOptions { nic: dctcp, ..PairOptions::default() }).unwrap();
+    pair.lab.faults = Faults { mark: 300_000, ..Faults::default() };
+    pair.lab.tap = Some(Vec::new());
+    let write = Operation::Write(pair.remote(1, 0));
+    pair.send(0, SendRequest::new(1, write).with(pair.sge(0, 0, 500 * 1024))).unwrap();
+    let [done, _] = pair.finish();
+    assert_eq!(done[0].status, Status::Success);
+    let (mut marked, mut packets) = (0, 0);
+    for tapped in pair.lab.tap.take().unwrap() {
+        let Ok(Frame::Roce(packet)) = Frame::parse(&tapped.frame) else { panic!("all of it is RoCE") };
+        assert_ne!(packet.headers.bth.opcode, Opcode::Cnp, "the echo says it already");
+        assert_eq!(packet.extension.telemetry, TelemetryBlock::None);
+        if let Some(echo) = packet.extension.congestion {
+            assert_eq!(tapped.from, 1);
+            marked += u64::from(echo.marked);
+            packets += u64::from(echo.packets);
+        }
+    }
+    assert_eq!(packets, 500);
+    // Acknowledgements are marked as well; nobody counts that.
+    assert!((100..200).contains(&marked) && marked < pair.lab.injected.marked, "{marked}");
 }
 
 #[test]

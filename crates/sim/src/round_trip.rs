@@ -1,4 +1,4 @@
-//! The round trip of a fabric in which nothing waits: what HPCC measures its windows by.
+//! The round trip of a fabric in which nothing waits: what HPCC and DCTCP begin with.
 
 use railnet_core::{Bytes, Span};
 use railnet_topology::{FabricGraph, Routes};

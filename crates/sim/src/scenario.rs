@@ -7,7 +7,7 @@ use railnet_core::{Bytes, Rate, Span};
 use railnet_fabric::{FlowControl, Framing, Marking, Routing, SwitchConfig};
 use railnet_nic::Mtu;
 use railnet_nic::control::{
-    ControlConfig, DcqcnParameters, HpccParameters, SwiftParameters, TimelyParameters,
+    ControlConfig, DcqcnParameters, DctcpParameters, HpccParameters, SwiftParameters, TimelyParameters,
 };
 use railnet_nic::recovery::RecoveryKind;
 use serde::Deserialize;
@@ -338,6 +338,17 @@ pub enum ControlName {
     Swift,
     /// HPCC with the parameters of its authors' runs.
     Hpcc,
+    /// DCTCP as in the HPCC runs: it starts at line rate.
+    Dctcp,
+}
+
+impl ControlName {
+    /// The thresholds of marking that an algorithm needs, where they are not the usual ones.
+    fn marking(self, rate: Rate) -> Option<Marking> {
+        // Every packet that finds more than a threshold of 30 KB for each 10 Gb/s, as in the HPCC runs.
+        let step = Bytes(rate.as_bps() / 1_000_000 * 3);
+        matches!(self, Self::Dctcp).then_some(Marking { low: step, high: step, most: 1_000_000 })
+    }
 }
 
 /// `[[traffic]]`.
@@ -505,7 +516,7 @@ impl Scenario {
         let default = SwitchConfig::default();
         let rate = self.fabric.link.rate.0;
         let (marks, marking) = match &section.ecn {
-            None | Some(EcnSection::Switch(true)) => (true, None),
+            None | Some(EcnSection::Switch(true)) => (true, self.nic.control.marking(rate)),
             Some(EcnSection::Switch(false)) => (false, None),
             Some(EcnSection::Thresholds(EcnThresholds { kmin, kmax, pmax })) => {
                 (true, Some(Marking { low: kmin.0, high: kmax.0, most: (pmax * 1e6) as u32 }))
@@ -567,6 +578,9 @@ impl Scenario {
             ControlName::Timely => ControlConfig::Timely(TimelyParameters::hpcc(rate)),
             ControlName::Swift => ControlConfig::Swift(SwiftParameters::htsim()),
             ControlName::Hpcc => ControlConfig::Hpcc(HpccParameters::ns3(rate, idle_round_trip(self))),
+            ControlName::Dctcp => {
+                ControlConfig::Dctcp(DctcpParameters::hardware(rate, idle_round_trip(self)))
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Congestion control: how fast a queue pair may send. One trait, one file each.
 
 mod dcqcn;
+mod dctcp;
 mod hpcc;
 mod samples;
 mod swift;
@@ -10,6 +11,7 @@ use railnet_core::{Bytes, Psn, Rate, Span, Time};
 use railnet_wire::{CongestionEcho, Telemetry};
 
 pub use dcqcn::{Dcqcn, DcqcnParameters};
+pub use dctcp::{Dctcp, DctcpParameters};
 pub use hpcc::{Hpcc, HpccParameters};
 pub use swift::{Swift, SwiftParameters};
 pub use timely::{Timely, TimelyParameters};
@@ -121,6 +123,16 @@ pub enum ControlConfig {
     Swift(SwiftParameters),
     /// HPCC, for which switches must write telemetry, and both ends must be Railnet's.
     Hpcc(HpccParameters),
+    /// DCTCP, for which both ends must be Railnet's.
+    Dctcp(DctcpParameters),
+}
+
+impl ControlConfig {
+    /// Whether a receiver counts the marks of what comes, to tell them with its acknowledgements.
+    #[inline]
+    pub(crate) fn counts_marks(&self) -> bool {
+        matches!(self, Self::Dctcp(_))
+    }
 }
 
 /// The state of one queue pair's algorithm: an enum rather than a box, because there are thousands.
@@ -131,6 +143,7 @@ pub(crate) enum Controller {
     Timely(Timely),
     Swift(Swift),
     Hpcc(Hpcc),
+    Dctcp(Dctcp),
 }
 
 /// Calls the algorithm with its parameters.
@@ -141,6 +154,7 @@ macro_rules! dispatch {
             (Controller::Timely($state), ControlConfig::Timely($parameters)) => $call,
             (Controller::Swift($state), ControlConfig::Swift($parameters)) => $call,
             (Controller::Hpcc($state), ControlConfig::Hpcc($parameters)) => $call,
+            (Controller::Dctcp($state), ControlConfig::Dctcp($parameters)) => $call,
             _ => {}
         }
     };
@@ -155,6 +169,7 @@ macro_rules! ask {
             Controller::Timely($state) => $call,
             Controller::Swift($state) => $call,
             Controller::Hpcc($state) => $call,
+            Controller::Dctcp($state) => $call,
         }
     };
 }
@@ -168,6 +183,7 @@ impl Controller {
             ControlConfig::Timely(parameters) => Self::Timely(Timely::new(parameters, line, mtu)),
             ControlConfig::Swift(parameters) => Self::Swift(Swift::new(parameters, line, mtu)),
             ControlConfig::Hpcc(parameters) => Self::Hpcc(Hpcc::new(parameters, line, mtu)),
+            ControlConfig::Dctcp(parameters) => Self::Dctcp(Dctcp::new(parameters, line, mtu)),
         }
     }
 
