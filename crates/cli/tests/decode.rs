@@ -131,11 +131,11 @@ fn extension_headers_are_read_aloud() {
         destination: QueuePairNumber::new(0x11),
         psn: Psn::new(7),
     };
-    let mut data = Headers::new(bth, Extended::None);
-    data.extension.telemetry = TelemetryBlock::Gathered(hops);
-    let aeth = Extended::Aeth(Aeth { syndrome: Syndrome::ACK, msn: 0 });
-    let mut answer = Headers::new(Bth { opcode: Opcode::RcAcknowledge, ..bth }, aeth);
-    answer.extension = Extension {
+    let data = Headers { bth, extended: Extended::None };
+    let gathered = Extension { telemetry: TelemetryBlock::Gathered(hops), ..Extension::NONE };
+    let extended = Extended::Aeth(Aeth { syndrome: Syndrome::ACK, msn: 0 });
+    let answer = Headers { bth: Bth { opcode: Opcode::RcAcknowledge, ..bth }, extended };
+    let echoed = Extension {
         telemetry: TelemetryBlock::Echoed(hops),
         congestion: Some(CongestionEcho { marked: 1, packets: 3 }),
         selective: Some(SelectiveAck::new(Psn::new(9), 0b101)),
@@ -153,8 +153,9 @@ fn extension_headers_are_read_aloud() {
     let ethernet = Ethernet { target, source, vlan: None, ether_type: EtherType::IPV4 };
     let mut writer = PcapngWriter::new(Vec::new()).unwrap();
     let port = writer.interface("port", LinkType::ETHERNET, 12).unwrap();
-    for headers in [data, answer] {
-        let bytes = RocePacket::new(Some(ethernet), &network, headers, b"").to_bytes();
+    for (headers, extension) in [(data, gathered), (answer, echoed)] {
+        let packet = RocePacket::with_extension(Some(ethernet), &network, headers, extension, b"");
+        let bytes = packet.to_bytes();
         writer.write(port, Timestamp::new(0, 0), &bytes, &[]).unwrap();
     }
     let file = scratch("extensions.pcapng", &writer.finish().unwrap());

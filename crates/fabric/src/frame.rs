@@ -90,6 +90,7 @@ impl<S: Sink> Network<S> {
             return;
         };
         let Transmit { mut network, headers, payload, .. } = contents.clone();
+        let extension = contents.extension();
         network.hop_limit = network.hop_limit.saturating_sub(facts.hops);
         if facts.marked {
             network.traffic_class |= 3;
@@ -102,10 +103,10 @@ impl<S: Sink> Network<S> {
                 None
             }
         };
-        let start = frame::emit(buffer, &ethernet, &network, &headers, ghost);
+        let start = frame::emit(buffer, &ethernet, &network, &headers, extension, ghost);
         buffer.drain(..start);
         if let Some(bit) = self.packets.flipped.get(&packet).filter(|_| facts.corrupt) {
-            frame::flip(buffer, &headers, *bit);
+            frame::flip(buffer, extension, *bit);
         }
     }
 
@@ -122,14 +123,15 @@ impl<S: Sink> Network<S> {
             && let Some(contents) = &self.packets.contents[packet as usize]
         {
             // The dice fall the same way in both forms, so that both run the same course.
-            let covered = frame::covered_bits(&contents.headers, contents.payload.length());
+            let covered =
+                frame::covered_bits(&contents.headers, contents.extension(), contents.payload.length());
             let bit = self.faults.dice_of(egress).below(covered);
             match self.form {
                 WireForm::Values => {
                     self.packets.flipped.insert(packet, bit);
                 }
                 WireForm::Bytes => {
-                    frame::flip(&mut self.packets.bytes[packet as usize], &contents.headers, bit);
+                    frame::flip(&mut self.packets.bytes[packet as usize], contents.extension(), bit);
                 }
             }
         }

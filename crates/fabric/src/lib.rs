@@ -16,6 +16,7 @@ mod pause;
 mod stuck;
 mod switch;
 mod tap;
+mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod turns;

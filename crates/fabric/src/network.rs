@@ -20,6 +20,7 @@ use crate::lane::Lanes;
 use crate::packet::{Facts, NO_PACKET, PacketIndex, Packets};
 use crate::switch::{Admission, Switch, mix};
 use crate::tap::Taps;
+use crate::telemetry;
 use crate::turns::Turns;
 
 /// Bytes that must have arrived before a cut-through switch forwards.
@@ -361,7 +362,8 @@ impl<S: Sink> Network<S> {
                 OutboundPayload::Bytes(_) => Payload::Bytes(&self.packets.bytes[packet as usize]),
             };
             let (network, headers) = (&contents.network, &contents.headers);
-            let inbound = Inbound { network, headers, payload, intact: !facts.corrupt };
+            let (extension, intact) = (contents.extension.as_deref(), !facts.corrupt);
+            let inbound = Inbound { network, headers, extension, payload, intact };
             // A packet that the NIC throws away is loss: its counters tell.
             let _ = self.hosts[host as usize].nic.receive(&mut cx, &inbound);
         }
@@ -432,7 +434,9 @@ impl<S: Sink> Network<S> {
         }
         let Some(transmit) = slot.as_ref() else { return false };
         let payload = transmit.payload.length();
-        let headers = if self.framing.headers { transmit.headers.length() as u32 } else { 0 };
+        // What Railnet adds to RoCEv2 is overhead in every framing.
+        let extension = transmit.extension.as_ref().map_or(0, |extension| extension.length() as u32);
+        let headers = extension + if self.framing.headers { transmit.headers.length() as u32 } else { 0 };
         let network = &transmit.network;
         let five_tuple =
             mix(host_of(network.source) ^ mix(host_of(network.target) ^ u32::from(network.source_port) << 8));
@@ -449,6 +453,7 @@ impl<S: Sink> Network<S> {
             markable: network.ecn() != 0,
             marked: false,
             corrupt: false,
+            gathers: telemetry::gathers(transmit),
         };
         let packet = self.packets.take(facts);
         std::mem::swap(&mut self.packets.contents[packet as usize], &mut self.slot);
@@ -464,7 +469,7 @@ impl<S: Sink> Network<S> {
     #[inline]
     fn start(&mut self, egress: u32, packet: PacketIndex) {
         let facts = &self.packets.facts[packet as usize];
-        let (bytes, priority) = (facts.bytes, usize::from(facts.priority));
+        let (bytes, priority, gathers) = (facts.bytes, usize::from(facts.priority), facts.gathers);
         let channel = &mut self.channels[egress as usize];
         let takes = channel.serialize(bytes);
         channel.busy_until = self.now + takes;
@@ -485,6 +490,9 @@ impl<S: Sink> Network<S> {
             _ => takes,
         };
         let (at, from) = (self.now + until_there + channel.delay, channel.from);
+        if gathers {
+            self.stamp(egress, packet);
+        }
         self.note_started(egress, packet, bytes);
         if self.shows_frames {
             self.show_frame(egress, packet);
@@ -701,17 +709,20 @@ impl<S: Sink> Network<S> {
     }
 }
 
-/// Room for the largest packet: a sender with less credit waits.
-pub(crate) const CREDIT_PACKET: u32 = 4_096 + 128;
+/// Room for the largest packet of RoCEv2.
+const PLAIN_PACKET: u32 = 4_096 + 128;
+
+/// Room for the largest packet, with telemetry: a sender with less credit waits.
+pub(crate) const CREDIT_PACKET: u32 = PLAIN_PACKET + 44;
 
 /// What may be under way when a pause is sent: three one-way delays at full rate, and a packet at either end.
 fn headroom(channel: &Channel) -> u32 {
     let in_flight = channel.rate().bytes_in(channel.delay * 3).as_u64();
-    (in_flight + 4 * u64::from(CREDIT_PACKET)) as u32
+    (in_flight + 4 * u64::from(PLAIN_PACKET)) as u32
 }
 
 /// What a sender may have under way without hearing back: two delays at full rate, and some packets.
 pub(crate) fn credit(rate: Rate, delay: Span) -> u32 {
     let in_flight = rate.bytes_in(delay * 2).as_u64();
-    (in_flight + 4 * u64::from(CREDIT_PACKET)) as u32
+    (in_flight + 4 * u64::from(PLAIN_PACKET)) as u32
 }

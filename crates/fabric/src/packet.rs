@@ -36,6 +36,8 @@ pub(crate) struct Facts {
     pub(crate) markable: bool,
     pub(crate) marked: bool,
     pub(crate) corrupt: bool,
+    /// It has room for what switches write.
+    pub(crate) gathers: bool,
 }
 
 /// All packets.

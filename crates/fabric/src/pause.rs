@@ -42,6 +42,7 @@ impl<S: Sink> Network<S> {
             markable: false,
             marked: false,
             corrupt: false,
+            gathers: false,
         };
         let packet = self.packets.take(facts);
         self.packets.contents[packet as usize] = None;

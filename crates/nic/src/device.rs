@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use railnet_core::event::{Event, Sink};
 use railnet_core::{Component, QueuePairNumber};
+use railnet_wire::Extension;
 
 use crate::completion::{Completion, CompletionQueue, Put, Queue};
 use crate::config::NicConfig;
@@ -103,6 +104,8 @@ pub(crate) struct Device {
     /// Queues that ran over in this call: their queue pairs must go to error before it ends.
     pub(crate) overflowed: Vec<CompletionQueue>,
     pub(crate) counters: Counters,
+    /// What the answer that is being taken in tells besides its verdict.
+    pub(crate) told: Option<Extension>,
 }
 
 impl Device {

@@ -6,7 +6,8 @@
 use railnet_core::GhostRun;
 use railnet_core::event::Sink;
 use railnet_wire::{
-    Ethernet, Frame, HEADROOM, Headers, Ipv4, Network, RocePacket, Udp, datagram_length, emit_around,
+    Ethernet, Extension, Frame, HEADROOM, Headers, Ipv4, Network, RocePacket, Udp, datagram_length,
+    emit_around,
 };
 
 use crate::context::Context;
@@ -32,23 +33,24 @@ pub fn emit(
     ethernet: &Ethernet,
     network: &Network,
     headers: &Headers,
+    extension: &Extension,
     ghost: Option<&[GhostRun]>,
 ) -> usize {
     debug_assert!(ghost.is_none() || buffer.len() == HEADROOM, "a ghost has no bytes");
     if let Some(runs) = ghost {
         Segments::append_pattern(runs, buffer);
     }
-    emit_around(buffer, Some(ethernet), network, headers)
+    emit_around(buffer, Some(ethernet), network, headers, extension)
 }
 
 /// How many bits behind the UDP header of a packet the ICRC covers: those that [`flip`] may hit.
-pub fn covered_bits(headers: &Headers, payload: u32) -> u64 {
-    (datagram_length(headers, payload as usize) - headers.varying_bytes()) as u64 * 8
+pub fn covered_bits(headers: &Headers, extension: &Extension, payload: u32) -> u64 {
+    (datagram_length(headers, extension, payload as usize) - extension.varying_bytes()) as u64 * 8
 }
 
-/// Flips bit `bit` of those that the ICRC covers, in a frame over IPv4 without a VLAN tag that was made with `headers`.
-pub fn flip(frame: &mut [u8], headers: &Headers, bit: u64) {
-    let mut covered = (0..).filter(|at| !headers.varies(*at));
+/// Flips bit `bit` of those that the ICRC covers, in a frame over IPv4 without a VLAN tag that has `extension`.
+pub fn flip(frame: &mut [u8], extension: &Extension, bit: u64) {
+    let mut covered = (0..).filter(|at| !extension.varies(*at));
     let byte = covered.nth((bit / 8) as usize).expect("most bytes of a packet do not vary");
     frame[Ethernet::LENGTH + Ipv4::LENGTH + Udp::LENGTH + byte] ^= 1 << (bit % 8);
 }
@@ -93,12 +95,17 @@ pub fn deliver<M: Memory, S: Sink>(
         Some(packet) => Inbound {
             network: &network,
             headers: &packet.headers,
+            extension: (!packet.extension.is_none()).then_some(&packet.extension),
             payload: sent.ghost.map_or(Payload::Bytes(packet.payload), Payload::Ghost),
             intact: true,
         },
-        None => {
-            Inbound { network: &network, headers: sent.headers, payload: Payload::Bytes(&[]), intact: false }
-        }
+        None => Inbound {
+            network: &network,
+            headers: sent.headers,
+            extension: None,
+            payload: Payload::Bytes(&[]),
+            intact: false,
+        },
     };
     nic.receive(cx, &inbound)
 }

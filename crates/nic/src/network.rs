@@ -75,13 +75,17 @@ impl Nic {
             check: Check::QueuePair,
             passed: true,
         });
+        let counts_marks = device.config.control.counts_marks();
         // What carries data is worth slowing down: requests, and the answers to READs.
-        if packet.network.ecn() == 3 && length > 0 {
+        if packet.network.ecn() == 3 && length > 0 && !counts_marks {
             queue_pair.notice_congestion(device, cx.now);
         }
         if bth.opcode.is_response() {
             queue_pair.receive_response(device, cx, packet)
         } else {
+            if packet.extension.is_some() || counts_marks {
+                queue_pair.note_way(packet, counts_marks && length > 0);
+            }
             queue_pair.receive_request(device, cx, packet)
         }
     }
@@ -103,6 +107,7 @@ impl Nic {
 
     /// As [`Nic::poll_transmit`], for drivers that count every nanosecond: the packet is built in the driver's own
     /// place, and `false` leaves that as it was.
+    #[inline]
     pub fn poll_transmit_into<M: Memory, S: Sink>(
         &mut self,
         cx: &mut Context<'_, M, S>,
@@ -140,6 +145,7 @@ impl Nic {
         false
     }
 
+    #[inline]
     fn next_data<M: Memory, S: Sink>(
         &mut self,
         cx: &mut Context<'_, M, S>,
@@ -194,6 +200,7 @@ impl Nic {
 
 impl QueuePair {
     /// The next data packet: READ responses and requests take turns.
+    #[inline]
     fn transmit_data<M: Memory, S: Sink>(
         &mut self,
         device: &mut crate::device::Device,
@@ -285,8 +292,8 @@ fn fingerprint(transmit: &Transmit) -> u64 {
             fold.push(u64::from(placement) << 8 | u64::from(selectivity));
         }
     }
-    if !transmit.headers.extension.is_none() {
-        push_extension(&mut fold, &transmit.headers.extension);
+    if let Some(extension) = &transmit.extension {
+        push_extension(&mut fold, extension);
     }
     match &transmit.payload {
         OutboundPayload::Bytes(length) => fold.push((*length).into()),

@@ -88,6 +88,7 @@ impl Nic {
             events: VecDeque::new(),
             overflowed: Vec::new(),
             counters: Counters::default(),
+            told: None,
             config,
         };
         let (queue_pairs, free, domains, handles) = (Vec::new(), VecDeque::new(), Vec::new(), Vec::new());
@@ -347,6 +348,7 @@ impl Nic {
             deadlines: Deadlines::NONE,
             control: Controller::new(&device.control, device.ports[0].rate, device.ports[0].mtu),
             send_after: Time::ZERO,
+            echo: None,
         }
     }
 

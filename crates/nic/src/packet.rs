@@ -2,7 +2,7 @@
 
 use railnet_core::event::PacketId;
 use railnet_core::{Bytes, GhostRun, Label};
-use railnet_wire::{Headers, Network};
+use railnet_wire::{Extension, Headers, Network};
 
 use crate::memory::{GhostRuns, Memory};
 use crate::region::Place;
@@ -40,6 +40,9 @@ pub struct Transmit {
     pub network: Network,
     /// Transport headers.
     pub headers: Headers,
+    /// What RoCEv2 has no field for; `None` in most packets, which is why it is apart. The NIC uses the box again that
+    /// it finds in the driver's place.
+    pub extension: Option<Box<Extension>>,
     /// What they carry.
     pub payload: OutboundPayload,
     /// The traffic class it goes out with, 0 to 7.
@@ -48,6 +51,14 @@ pub struct Transmit {
     pub packet: PacketId,
     /// What the work request is about.
     pub label: Label,
+}
+
+impl Transmit {
+    /// What RoCEv2 has no field for.
+    #[inline]
+    pub fn extension(&self) -> &Extension {
+        self.extension.as_deref().unwrap_or(&Extension::NONE)
+    }
 }
 
 /// The payload of a packet that came in.
@@ -113,6 +124,8 @@ pub struct Inbound<'a> {
     pub network: &'a Network,
     /// Transport headers.
     pub headers: &'a Headers,
+    /// What RoCEv2 has no field for, where the packet has some of it.
+    pub extension: Option<&'a Extension>,
     /// What they carry.
     pub payload: Payload<'a>,
     /// The ICRC was right. Where packets do not travel as bytes: nothing on the way corrupted it.
@@ -120,6 +133,7 @@ pub struct Inbound<'a> {
 }
 
 /// Bytes that a packet takes on the wire, all framing counted.
-pub(crate) fn wire_bytes(headers: &Headers, payload: u32) -> Bytes {
-    Bytes(FRAMING + headers.length() as u64 + u64::from(payload.next_multiple_of(4)))
+pub(crate) fn wire_bytes(headers: &Headers, extension: Option<&Extension>, payload: u32) -> Bytes {
+    let length = headers.length() + extension.map_or(0, Extension::length);
+    Bytes(FRAMING + length as u64 + u64::from(payload.next_multiple_of(4)))
 }

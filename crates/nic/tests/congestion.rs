@@ -3,10 +3,12 @@
 
 use railnet_core::event::Event;
 use railnet_core::{Component, Rate, Span, Time};
-use railnet_nic::control::{ControlConfig, DcqcnParameters, SwiftParameters, TimelyParameters};
+use railnet_nic::control::{
+    ControlConfig, DcqcnParameters, DctcpParameters, HpccParameters, SwiftParameters, TimelyParameters,
+};
 use railnet_nic::testing::{Faults, Pair, PairOptions};
 use railnet_nic::{Mtu, Operation, ReceiveRequest, SendRequest, Status};
-use railnet_wire::{Frame, Opcode};
+use railnet_wire::{Extension, Frame, Opcode, Telemetry, TelemetryBlock};
 
 type Events = Vec<(Time, Component, Event)>;
 type ChangeNic = fn(usize, &mut railnet_nic::NicConfig);
@@ -132,8 +134,9 @@ fn packets_of_a_write(nic: ChangeNic, bytes: u32, latency: Span) -> Vec<(Time, b
 
 #[test]
 fn an_algorithm_is_answered_as_often_as_it_wants() {
-    let controls: [(ChangeNic, usize); 3] = [
+    let controls: [(ChangeNic, usize); 4] = [
         (dcqcn, 64),
+        (hpcc, 1),
         (|_, config| config.control = ControlConfig::Timely(TimelyParameters::paper(Rate::gbps(100))), 4),
         (|_, config| config.control = ControlConfig::Swift(SwiftParameters::htsim()), 1),
     ];
@@ -144,6 +147,86 @@ fn an_algorithm_is_answered_as_often_as_it_wants() {
             assert_eq!(*asks, (index + 1) % interval == 0, "packet {index} at every {interval}");
         }
     }
+}
+
+fn hpcc(_: usize, config: &mut railnet_nic::NicConfig) {
+    config.control = ControlConfig::Hpcc(HpccParameters::paper(Rate::gbps(100), Span::from_us(5)));
+}
+
+/// The extensions on the wire during a WRITE of 8 packets and a READ of 2: those of requests, and of answers.
+fn extensions(nic: ChangeNic) -> [Vec<(Opcode, Extension)>; 2] {
+    let mut pair = Pair::new(&PairOptions { nic, ..PairOptions::default() }).unwrap();
+    pair.lab.tap = Some(Vec::new());
+    let (write, read) = (Operation::Write(pair.remote(1, 0)), Operation::Read(pair.remote(1, 0)));
+    pair.send(0, SendRequest::new(1, write).with(pair.sge(0, 0, 8192))).unwrap();
+    pair.send(0, SendRequest::new(2, read).with(pair.sge(0, 0, 2048))).unwrap();
+    let [done, _] = pair.finish();
+    assert!(done.len() == 2 && done.iter().all(|done| done.status == Status::Success));
+    let mut found = [Vec::new(), Vec::new()];
+    for tapped in pair.lab.tap.take().unwrap() {
+        let Ok(Frame::Roce(packet)) = Frame::parse(&tapped.frame) else { panic!("all of it is RoCE") };
+        assert!(packet.icrc.is_good());
+        found[tapped.from].push((packet.headers.bth.opcode, packet.extension));
+    }
+    found
+}
+
+#[test]
+fn extensions_are_sent_where_the_algorithm_wants_them_and_nowhere_else() {
+    for plain in [|_: usize, _: &mut railnet_nic::NicConfig| {}, dcqcn as ChangeNic] {
+        assert!(extensions(plain).iter().flatten().all(|(_, extension)| extension.is_none()));
+    }
+    // Only the sender asks for telemetry: the receiver, with whatever control of its own, answers in kind.
+    let only_sender = |side: usize, config: &mut railnet_nic::NicConfig| {
+        if side == 0 {
+            hpcc(side, config);
+        }
+    };
+    for nic in [hpcc as ChangeNic, only_sender] {
+        let [requests, answers] = extensions(nic);
+        let room = TelemetryBlock::Gathered(Telemetry::EMPTY);
+        let expected = |wanted: bool, telemetry| {
+            if wanted { Extension { telemetry, ..Extension::NONE } } else { Extension::NONE }
+        };
+        assert_eq!(requests.len(), 9);
+        for (opcode, extension) in requests {
+            assert_eq!(extension, expected(opcode.is_write(), room), "{opcode}");
+        }
+        // One answer for each packet of the WRITE, which tells that no switch was on the way.
+        let echo = TelemetryBlock::Echoed(Telemetry::EMPTY);
+        assert_eq!(answers.iter().filter(|(opcode, _)| *opcode == Opcode::RcAcknowledge).count(), 8);
+        for (opcode, extension) in answers {
+            assert_eq!(extension, expected(opcode == Opcode::RcAcknowledge, echo), "{opcode}");
+        }
+    }
+}
+
+#[test]
+fn acknowledgements_tell_how_many_packets_came_marked() {
+    let dctcp = |_: usize, config: &mut railnet_nic::NicConfig| {
+        config.control = ControlConfig::Dctcp(DctcpParameters::hardware(Rate::gbps(100), Span::from_us(5)));
+    };
+    let mut pair = Pair::new(&PairOptions { nic: dctcp, ..PairOptions::default() }).unwrap();
+    pair.lab.faults = Faults { mark: 300_000, ..Faults::default() };
+    pair.lab.tap = Some(Vec::new());
+    let write = Operation::Write(pair.remote(1, 0));
+    pair.send(0, SendRequest::new(1, write).with(pair.sge(0, 0, 500 * 1024))).unwrap();
+    let [done, _] = pair.finish();
+    assert_eq!(done[0].status, Status::Success);
+    let (mut marked, mut packets) = (0, 0);
+    for tapped in pair.lab.tap.take().unwrap() {
+        let Ok(Frame::Roce(packet)) = Frame::parse(&tapped.frame) else { panic!("all of it is RoCE") };
+        assert_ne!(packet.headers.bth.opcode, Opcode::Cnp, "the echo says it already");
+        assert_eq!(packet.extension.telemetry, TelemetryBlock::None);
+        if let Some(echo) = packet.extension.congestion {
+            assert_eq!(tapped.from, 1);
+            marked += u64::from(echo.marked);
+            packets += u64::from(echo.packets);
+        }
+    }
+    assert_eq!(packets, 500);
+    // Acknowledgements are marked as well; nobody counts that.
+    assert!((100..200).contains(&marked) && marked < pair.lab.injected.marked, "{marked}");
 }
 
 #[test]

@@ -315,6 +315,7 @@ fn a_message_out_of_order_is_an_invalid_request() {
         let inbound = railnet_nic::Inbound {
             network: &packet.network,
             headers: &packet.headers,
+            extension: None,
             payload: railnet_nic::Payload::Bytes(bytes),
             intact: true,
         };

@@ -38,9 +38,10 @@ fn inject(pair: &mut Pair, side: usize, opcode: Opcode, psn: u32, extended: Exte
         destination: pair.queue_pairs[side],
         psn: Psn::new(psn),
     };
-    let headers = Headers::new(bth, extended);
+    let headers = Headers { bth, extended };
     let (nic, mut cx) = pair.lab.nic(side);
-    let packet = Inbound { network: &network, headers: &headers, payload: Payload::Bytes(&[]), intact: true };
+    let (network, headers, payload) = (&network, &headers, Payload::Bytes(&[]));
+    let packet = Inbound { network, headers, extension: None, payload, intact: true };
     nic.receive(&mut cx, &packet).expect("the packet fits the connection");
 }
 

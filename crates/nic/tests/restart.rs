@@ -214,6 +214,7 @@ fn again(pair: &mut Pair, tapped: &Tapped) -> (Result<(), DropReason>, Vec<Answe
     let inbound = Inbound {
         network: &network,
         headers: &packet.headers,
+        extension: None,
         payload: Payload::Bytes(packet.payload),
         intact: true,
     };
@@ -343,6 +344,7 @@ fn hand(pair: &mut Pair, side: usize, packet: &(railnet_nic::Transmit, Vec<u8>))
     let inbound = railnet_nic::Inbound {
         network: &packet.0.network,
         headers: &packet.0.headers,
+        extension: packet.0.extension.as_deref(),
         payload: railnet_nic::Payload::Bytes(&packet.1),
         intact: true,
     };

@@ -2,6 +2,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod locate;
+mod round_trip;
 mod run;
 mod scenario;
 mod traffic;

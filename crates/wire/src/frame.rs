@@ -16,7 +16,7 @@ use crate::ipv6::Ipv6;
 use crate::malformed::{Layer, Malformed};
 use crate::network::{Ip, Network};
 use crate::pfc::Pause;
-use crate::transport::{Headers, ParsedHeaders, pad_length};
+use crate::transport::{Bth, Extension, Headers, ParsedHeaders, pad_length};
 use crate::udp::{ROCE_PORT, UDP_PROTOCOL, Udp};
 
 /// Where the payload begins in a buffer for [`emit_around`]: room for the largest headers, and a multiple of a cache line.
@@ -54,6 +54,8 @@ pub struct RocePacket<'a> {
     pub udp: Udp,
     /// The transport headers.
     pub headers: Headers,
+    /// What RoCEv2 has no field for.
+    pub extension: Extension,
     /// The payload, less padding.
     pub payload: &'a [u8],
     /// Its ICRC.
@@ -164,6 +166,7 @@ impl<'a> Frame<'a> {
             ip,
             udp,
             headers: parsed.headers,
+            extension: Extension::parse(&bytes[datagram.clone()][extension_of(&parsed)])?,
             payload: &bytes[datagram.clone()][payload],
             icrc,
             trailer: &bytes[datagram.end..],
@@ -174,12 +177,24 @@ impl<'a> Frame<'a> {
 impl<'a> RocePacket<'a> {
     /// The packet that carries this payload.
     pub fn new(ethernet: Option<Ethernet>, network: &Network, headers: Headers, payload: &'a [u8]) -> Self {
-        let datagram_bytes = datagram_length(&headers, payload.len());
+        Self::with_extension(ethernet, network, headers, Extension::NONE, payload)
+    }
+
+    /// The packet that carries this payload and an extension header.
+    pub fn with_extension(
+        ethernet: Option<Ethernet>,
+        network: &Network,
+        headers: Headers,
+        extension: Extension,
+        payload: &'a [u8],
+    ) -> Self {
+        let datagram_bytes = datagram_length(&headers, &extension, payload.len());
         let mut packet = Self {
             ethernet,
             ip: network.ip(datagram_bytes),
             udp: network.udp(datagram_bytes),
             headers,
+            extension,
             payload,
             icrc: Icrc { found: 0, computed: 0 },
             trailer: &[],
@@ -210,7 +225,8 @@ impl<'a> RocePacket<'a> {
         };
         append(self.ip.length(), &|out| self.ip.emit(out));
         append(Udp::LENGTH, &|out| out.copy_from_slice(&self.udp.to_bytes()));
-        append(self.headers.length(), &|out| self.headers.emit(out, pad));
+        let length = self.headers.length() + self.extension.length();
+        append(length, &|out| self.headers.emit_with(&self.extension, out, pad));
         bytes.extend_from_slice(self.payload);
         bytes.resize(bytes.len() + pad, 0);
         let crc = icrc::of_packet(&bytes[ip_start..]).expect("IP, UDP and BTH were just written");
@@ -225,6 +241,8 @@ impl<'a> RocePacket<'a> {
 pub struct Datagram {
     /// The transport headers.
     pub headers: Headers,
+    /// Where the extension header lies, for [`Extension::parse`]; empty where there is none.
+    pub extension: Range<usize>,
     /// Where the payload lies, less padding.
     pub payload: Range<usize>,
     /// The IPv4 ID with which the ICRC is right (over IPv6 as in the addressing); `None` where the ICRC is wrong.
@@ -249,24 +267,31 @@ pub fn parse_datagram(
 ) -> Result<Datagram, Malformed> {
     let (parsed, payload) = parse_transport(datagram)?;
     let identification = icrc::verify(network, datagram, accepted);
-    Ok(Datagram { headers: parsed.headers, payload, identification })
+    Ok(Datagram { headers: parsed.headers, extension: extension_of(&parsed), payload, identification })
 }
 
-/// Reads a RoCEv2 packet from its IP header on. The payload's place counts from the start of `bytes`.
+/// Where in a UDP payload the extension header lies.
+#[inline]
+fn extension_of(parsed: &ParsedHeaders) -> Range<usize> {
+    Bth::LENGTH..Bth::LENGTH + parsed.extension
+}
+
+/// Reads a RoCEv2 packet from its IP header on. The places in it count from the start of `bytes`.
 pub fn parse_packet(bytes: &[u8]) -> Result<(Network, Datagram), Malformed> {
     let (ip, udp, place) = parse_to_udp(bytes)?;
     let network = ip.network(&udp);
     let (parsed, payload) = parse_transport(&bytes[place.clone()])?;
     let covered = place.end - ICRC_LENGTH;
     let is_good = icrc::of_packet(&bytes[..covered])? == found_icrc(&bytes[covered..place.end]);
-    let payload = payload.start + place.start..payload.end + place.start;
+    let moved = |range: Range<usize>| range.start + place.start..range.end + place.start;
+    let (extension, payload) = (moved(extension_of(&parsed)), moved(payload));
     let identification = is_good.then_some(network.identification);
-    Ok((network, Datagram { headers: parsed.headers, payload, identification }))
+    Ok((network, Datagram { headers: parsed.headers, extension, payload, identification }))
 }
 
 /// Bytes of a UDP payload with these headers, a payload of so many bytes, its padding and the ICRC.
-pub const fn datagram_length(headers: &Headers, payload_bytes: usize) -> usize {
-    headers.length() + payload_bytes + pad_length(payload_bytes) + ICRC_LENGTH
+pub const fn datagram_length(headers: &Headers, extension: &Extension, payload_bytes: usize) -> usize {
+    headers.length() + extension.length() + payload_bytes + pad_length(payload_bytes) + ICRC_LENGTH
 }
 
 /// Completes a UDP payload in which the payload already lies right behind the place of the headers: writes the headers,
@@ -275,15 +300,21 @@ pub const fn datagram_length(headers: &Headers, payload_bytes: usize) -> usize {
 /// # Panics
 /// When `datagram` does not have [`datagram_length`] bytes.
 #[inline]
-pub fn seal_datagram(datagram: &mut [u8], network: &Network, headers: &Headers, payload_bytes: usize) {
+pub fn seal_datagram(
+    datagram: &mut [u8],
+    network: &Network,
+    headers: &Headers,
+    extension: &Extension,
+    payload_bytes: usize,
+) {
     assert_eq!(
         datagram.len(),
-        datagram_length(headers, payload_bytes),
+        datagram_length(headers, extension, payload_bytes),
         "room for headers, payload, pad and ICRC"
     );
     let pad = pad_length(payload_bytes);
     let covered = datagram.len() - ICRC_LENGTH;
-    headers.emit(datagram, pad);
+    headers.emit_with(extension, datagram, pad);
     datagram[covered - pad..covered].fill(0);
     let crc = icrc::of_datagram(network, &datagram[..covered]);
     datagram[covered..].copy_from_slice(&crc.to_le_bytes());
@@ -295,11 +326,16 @@ pub fn seal_datagram(datagram: &mut [u8], network: &Network, headers: &Headers, 
 /// # Panics
 /// When `buffer` is shorter than [`HEADROOM`].
 #[inline]
-pub fn emit_datagram_around(buffer: &mut Vec<u8>, network: &Network, headers: &Headers) -> usize {
+pub fn emit_datagram_around(
+    buffer: &mut Vec<u8>,
+    network: &Network,
+    headers: &Headers,
+    extension: &Extension,
+) -> usize {
     let payload_bytes = buffer.len().checked_sub(HEADROOM).expect("the payload begins at HEADROOM");
-    let start = HEADROOM - headers.length();
-    buffer.resize(start + datagram_length(headers, payload_bytes), 0);
-    seal_datagram(&mut buffer[start..], network, headers, payload_bytes);
+    let start = HEADROOM - headers.length() - extension.length();
+    buffer.resize(start + datagram_length(headers, extension, payload_bytes), 0);
+    seal_datagram(&mut buffer[start..], network, headers, extension, payload_bytes);
     start
 }
 
@@ -308,7 +344,9 @@ pub fn emit_datagram_around(buffer: &mut Vec<u8>, network: &Network, headers: &H
 ///
 /// ```
 /// use railnet_core::{Psn, QueuePairNumber};
-/// use railnet_wire::{Bth, Extended, Gid, HEADROOM, Headers, Network, Opcode, emit_around, parse_packet};
+/// use railnet_wire::{
+///     Bth, Extended, Extension, Gid, HEADROOM, Headers, Network, Opcode, emit_around, parse_packet,
+/// };
 ///
 /// let network = Network {
 ///     source: Gid::from_ip("10.0.0.1".parse()?),
@@ -332,7 +370,8 @@ pub fn emit_datagram_around(buffer: &mut Vec<u8>, network: &Network, headers: &H
 /// };
 /// let mut buffer = vec![0; HEADROOM];
 /// buffer.extend_from_slice(b"hello");
-/// let start = emit_around(&mut buffer, None, &network, &Headers::new(bth, Extended::None));
+/// let headers = Headers { bth, extended: Extended::None };
+/// let start = emit_around(&mut buffer, None, &network, &headers, &Extension::NONE);
 ///
 /// let (from, datagram) = parse_packet(&buffer[start..])?;
 /// assert_eq!(from, network);
@@ -345,8 +384,9 @@ pub fn emit_around(
     ethernet: Option<&Ethernet>,
     network: &Network,
     headers: &Headers,
+    extension: &Extension,
 ) -> usize {
-    let mut start = emit_datagram_around(buffer, network, headers);
+    let mut start = emit_datagram_around(buffer, network, headers, extension);
     let datagram_bytes = buffer.len() - start;
     start -= Udp::LENGTH;
     buffer[start..][..Udp::LENGTH].copy_from_slice(&network.udp(datagram_bytes).to_bytes());

@@ -68,6 +68,7 @@ impl Network {
     }
 
     /// The IP header in front of a UDP header and so many bytes.
+    #[inline]
     pub fn ip(&self, udp_payload_bytes: usize) -> Ip {
         let payload_length = length_field(udp_payload_bytes + Udp::LENGTH);
         let (traffic_class, hop_limit) = (self.traffic_class, self.hop_limit);
@@ -97,6 +98,7 @@ impl Network {
     }
 
     /// The UDP header in front of so many bytes; without a checksum, as RoCEv2 senders have it.
+    #[inline]
     pub fn udp(&self, udp_payload_bytes: usize) -> Udp {
         let payload_length = length_field(udp_payload_bytes);
         Udp { source_port: self.source_port, target_port: ROCE_PORT, payload_length, checksum: 0 }
@@ -119,6 +121,7 @@ pub enum Ip {
 
 impl Ip {
     /// Reads the header whose version nibble says which it is.
+    #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Self, crate::Malformed> {
         match bytes.first().map(|byte| byte >> 4) {
             Some(6) => Ipv6::parse(bytes).map(Self::V6),
@@ -152,6 +155,7 @@ impl Ip {
     }
 
     /// Writes the header to the front of `out`.
+    #[inline]
     pub fn emit(&self, out: &mut [u8]) {
         match self {
             Self::V4(header) => out[..Ipv4::LENGTH].copy_from_slice(&header.to_bytes()),
@@ -160,6 +164,7 @@ impl Ip {
     }
 
     /// The addressing of the packet, given its UDP header.
+    #[inline]
     pub fn network(&self, udp: &Udp) -> Network {
         let source_port = udp.source_port;
         match *self {

@@ -1,8 +1,11 @@
 //! What a router does to a frame on its way. The ICRC leaves all of it out, so it stays right from end to end.
 
 use crate::ethernet::{Ethernet, Mac};
+use crate::frame::Frame;
 use crate::malformed::Malformed;
 use crate::network::Ip;
+use crate::transport::{Bth, Hop, TelemetryBlock};
+use crate::udp::Udp;
 
 /// Both ECN bits: congestion was met.
 const CONGESTION: u8 = 3;
@@ -37,6 +40,20 @@ pub fn mark(frame: &mut [u8]) -> Result<bool, Malformed> {
         }
     })?;
     Ok(is_capable)
+}
+
+/// Writes what a link of a switch is up to into a frame that has room for it. Returns whether it has.
+pub fn stamp(frame: &mut [u8], hop: Hop) -> Result<bool, Malformed> {
+    let Frame::Roce(packet) = Frame::parse(frame)? else { return Ok(false) };
+    let (opcode, mut extension) = (packet.headers.bth.opcode, packet.extension);
+    let start = packet.ethernet.map_or(0, |ethernet| ethernet.length())
+        + packet.ip.length()
+        + Udp::LENGTH
+        + Bth::LENGTH;
+    let TelemetryBlock::Gathered(telemetry) = &mut extension.telemetry else { return Ok(false) };
+    telemetry.push(hop);
+    extension.emit(opcode, &mut frame[start..][..extension.length()]);
+    Ok(true)
 }
 
 /// Changes the IP header of a frame; its checksum follows.
@@ -80,7 +97,7 @@ mod tests {
         };
         let ether_type = if network.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
         let ethernet = Ethernet { target: Mac([2; 6]), source: Mac([4; 6]), vlan: None, ether_type };
-        let headers = Headers::new(bth, crate::Extended::None);
+        let headers = Headers { bth, extended: crate::Extended::None };
         RocePacket::new(Some(ethernet), &network, headers, b"payload").to_bytes()
     }
 

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{extended_headers, network};
+use common::{extension, headers, network};
 use proptest::prelude::*;
 use railnet_core::{Bytes, Psn, QueuePairNumber, Rate, Span, Time};
 use railnet_wire::{
@@ -41,28 +41,25 @@ fn hop(queued: u64) -> Hop {
     Hop::new(Rate::gbps(100), Time::ZERO + Span::from_ns(1), Bytes(512), Bytes(queued))
 }
 
-fn write_with_telemetry() -> Headers {
+fn write_with_telemetry() -> (Headers, Extension) {
     let extended = Extended::Reth(Reth { address: 0x1000, key: 3, length: 4 });
     let telemetry = TelemetryBlock::Gathered(Telemetry::EMPTY);
-    Headers {
-        extension: Extension { telemetry, ..Extension::NONE },
-        ..Headers::new(bth(Opcode::RcWriteOnly), extended)
-    }
+    (Headers { bth: bth(Opcode::RcWriteOnly), extended }, Extension { telemetry, ..Extension::NONE })
 }
 
-fn acknowledgement() -> Headers {
+fn acknowledgement() -> (Headers, Extension) {
     let extended = Extended::Aeth(Aeth { syndrome: Syndrome::ACK, msn: 1 });
     let extension = Extension {
         telemetry: TelemetryBlock::Echoed([hop(1024)].into_iter().collect()),
         congestion: Some(CongestionEcho { marked: 3, packets: 4 }),
         selective: Some(SelectiveAck::new(Psn::new(9), 0b101)),
     };
-    Headers { extension, ..Headers::new(bth(Opcode::RcAcknowledge), extended) }
+    (Headers { bth: bth(Opcode::RcAcknowledge), extended }, extension)
 }
 
-fn bytes_of(headers: &Headers) -> Vec<u8> {
-    let mut bytes = vec![0xee; headers.length()];
-    headers.emit(&mut bytes, 0);
+fn bytes_of((headers, extension): &(Headers, Extension)) -> Vec<u8> {
+    let mut bytes = vec![0xee; headers.length() + extension.length()];
+    headers.emit_with(extension, &mut bytes, 0);
     bytes
 }
 
@@ -105,8 +102,8 @@ fn what_makes_no_sense_is_refused_with_the_field() {
 
 #[test]
 fn every_truncation_is_refused() {
-    for headers in [write_with_telemetry(), acknowledgement()] {
-        let bytes = bytes_of(&headers);
+    for packet in [write_with_telemetry(), acknowledgement()] {
+        let bytes = bytes_of(&packet);
         for length in 0..bytes.len() {
             let refused = Headers::parse(&bytes[..length]);
             assert!(matches!(refused, Err(Malformed::Truncated { .. })), "{length}: {refused:?}");
@@ -116,37 +113,36 @@ fn every_truncation_is_refused() {
 
 #[test]
 fn switches_may_write_and_the_icrc_stays_right() {
-    let headers = write_with_telemetry();
-    let packet = RocePacket::new(None, &addressing(), headers, b"data");
-    let mut bytes = packet.to_bytes();
+    let (headers, mut extension) = write_with_telemetry();
+    let mut bytes = RocePacket::with_extension(None, &addressing(), headers, extension, b"data").to_bytes();
     let transport = 20 + 8;
     let mut told = Telemetry::EMPTY;
     for queued in [1024, 2048, 4096] {
         told.push(hop(queued));
-        let mut stamped = headers;
-        stamped.extension.telemetry = TelemetryBlock::Gathered(told);
-        stamped.emit(&mut bytes[transport..], 0);
+        extension.telemetry = TelemetryBlock::Gathered(told);
+        headers.emit_with(&extension, &mut bytes[transport..], 0);
         let (_, datagram) = parse_packet(&bytes).unwrap();
         assert!(datagram.icrc_is_good());
-        assert_eq!(datagram.headers, stamped);
+        assert_eq!(datagram.headers, headers);
+        assert_eq!(Extension::parse(&bytes[datagram.extension]), Ok(extension));
     }
 }
 
 #[test]
 fn a_flipped_bit_is_found_unless_switches_may_write_it() {
-    for headers in [write_with_telemetry(), acknowledgement()] {
-        let bytes = RocePacket::new(None, &addressing(), headers, b"data").to_bytes();
-        let transport = 20 + 8;
-        let varying = (0..headers.length()).filter(|at| headers.varies(*at)).count();
-        assert_eq!(varying, headers.varying_bytes());
+    for (headers, extension) in [write_with_telemetry(), acknowledgement()] {
+        let packet = RocePacket::with_extension(None, &addressing(), headers, extension, b"data");
+        let (bytes, transport) = (packet.to_bytes(), 20 + 8);
+        let length = headers.length() + extension.length();
+        assert_eq!((0..length).filter(|at| extension.varies(*at)).count(), extension.varying_bytes());
         for bit in transport * 8..bytes.len() * 8 {
             let mut damaged = bytes.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
             let passes = matches!(parse_packet(&damaged), Ok((_, datagram)) if datagram.icrc_is_good());
-            let varies = headers.varies(bit / 8 - transport);
+            let varies = extension.varies(bit / 8 - transport);
             // A number of hops that there is no room for is refused before the ICRC is looked at.
-            let hops = headers.varying_bytes() > 1 && bit / 8 == transport + 14;
-            assert!(passes == varies || hops && damaged[bit / 8] > 5, "bit {bit} of {headers:?}");
+            let hops = extension.varying_bytes() > 1 && bit / 8 == transport + 14;
+            assert!(passes == varies || hops && damaged[bit / 8] > 5, "bit {bit} of {packet:?}");
         }
     }
 }
@@ -169,37 +165,43 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn headers_with_extensions_survive(headers in extended_headers(), pad in 0..4usize) {
-        let mut bytes = vec![0xee; headers.length() + 5];
-        headers.emit(&mut bytes, pad);
+    fn headers_with_extensions_survive(headers in headers(), extension in extension(), pad in 0..4usize) {
+        let length = headers.length() + extension.length();
+        let mut bytes = vec![0xee; length + 5];
+        headers.emit_with(&extension, &mut bytes, pad);
         let parsed = Headers::parse(&bytes).unwrap();
-        prop_assert_eq!((parsed.headers, parsed.length, parsed.pad), (headers, headers.length(), pad));
-        prop_assert!(headers.length() <= Headers::MAX_LENGTH);
-        prop_assert_eq!(bytes[0] == 0xc0, !headers.extension.is_none());
+        prop_assert_eq!((parsed.headers, parsed.length, parsed.pad), (headers, length, pad));
+        prop_assert_eq!(Extension::parse(&bytes[Bth::LENGTH..][..parsed.extension]), Ok(extension));
+        prop_assert!(length <= Headers::MAX_LENGTH);
+        prop_assert_eq!(bytes[0] == 0xc0, !extension.is_none());
     }
 
     #[test]
     fn arbitrary_blocks_are_read_or_refused_and_written_back_alike(
-        head in any::<[u8; 4]>(), flags in 0..16u8, hops in 0..7u8,
+        opcode in 0..0x20u8, flags in 0..16u8, hops in 0..7u8,
         body in proptest::collection::vec(any::<u8>(), 0..120),
     ) {
-        let front = [0xc0, 0, 0xff, 0xff, 0, 0, 0, 1, 0, 0, 0, 1, head[0] & 0x1f, flags << 4, hops, 0];
+        let front = [0xc0, 0, 0xff, 0xff, 0, 0, 0, 1, 0, 0, 0, 1, opcode, flags << 4, hops, 0];
         let bytes = [&front[..], &body].concat();
         if let Ok(parsed) = Headers::parse(&bytes) {
-            let mut again = vec![0; parsed.length];
-            parsed.headers.emit(&mut again, parsed.pad);
-            let once_more = Headers::parse(&again).unwrap();
-            prop_assert_eq!(once_more.headers, parsed.headers);
+            let extension = Extension::parse(&bytes[Bth::LENGTH..][..parsed.extension]).unwrap();
+            let again = bytes_of(&(parsed.headers, extension));
+            prop_assert_eq!(again.len(), parsed.length);
+            prop_assert_eq!(Headers::parse(&again).unwrap().headers, parsed.headers);
+            prop_assert_eq!(Extension::parse(&again[Bth::LENGTH..][..parsed.extension]), Ok(extension));
         }
     }
 
     #[test]
-    fn packets_with_extensions_fit_the_headroom(network in network(), headers in extended_headers()) {
+    fn packets_with_extensions_fit_the_headroom(
+        network in network(), headers in headers(), extension in extension(),
+    ) {
         let mut buffer = vec![0xee; HEADROOM];
         buffer.extend_from_slice(b"payload");
-        let start = emit_around(&mut buffer, None, &network, &headers);
+        let start = emit_around(&mut buffer, None, &network, &headers, &extension);
         let (_, datagram) = parse_packet(&buffer[start..]).unwrap();
         prop_assert_eq!(datagram.headers, headers);
+        prop_assert_eq!(Extension::parse(&buffer[start..][datagram.extension.clone()]), Ok(extension));
         prop_assert!(datagram.icrc_is_good());
         prop_assert_eq!(&buffer[start..][datagram.payload], b"payload");
     }

@@ -58,7 +58,13 @@ fn every_packet_is_built_again_byte_for_byte() {
         expected[checksum..checksum + 2].fill(0);
         let mut buffer = vec![0xee; HEADROOM];
         buffer.extend_from_slice(packet.payload);
-        let start = emit_around(&mut buffer, packet.ethernet.as_ref(), &packet.network(), &packet.headers);
+        let start = emit_around(
+            &mut buffer,
+            packet.ethernet.as_ref(),
+            &packet.network(),
+            &packet.headers,
+            &packet.extension,
+        );
         assert_eq!(buffer[start..], expected, "{place}");
     });
 }

@@ -5,7 +5,7 @@ mod common;
 
 use std::panic::catch_unwind;
 
-use common::{ethernet, extended_headers, headers, headers_of, network, representative};
+use common::{ethernet, extension, headers, headers_of, network, representative};
 use proptest::prelude::*;
 use railnet_wire::capture::{LinkType, PcapWriter, PcapngWriter, Precision, Reader, Timestamp};
 use railnet_wire::mad::{CmaHeader, ConnectionMad};
@@ -186,19 +186,19 @@ proptest! {
 
     #[test]
     fn packets_survive(
-        ethernet in ethernet(), network in network(), headers in prop_oneof![headers(), extended_headers()],
+        ethernet in ethernet(), network in network(), headers in headers(), extension in extension(),
         payload in proptest::collection::vec(any::<u8>(), 0..300),
     ) {
         let ether_type = if network.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
         let ethernet = Ethernet { ether_type, ..ethernet };
-        let packet = RocePacket::new(Some(ethernet), &network, headers, &payload);
+        let packet = RocePacket::with_extension(Some(ethernet), &network, headers, extension, &payload);
         let bytes = packet.to_bytes();
         prop_assert_eq!(Frame::parse(&bytes), Ok(Frame::Roce(packet)));
         prop_assert_eq!(packet.network(), network);
 
         let mut buffer = vec![0xee; HEADROOM];
         buffer.extend_from_slice(&payload);
-        let start = emit_around(&mut buffer, Some(&ethernet), &network, &headers);
+        let start = emit_around(&mut buffer, Some(&ethernet), &network, &headers, &extension);
         prop_assert_eq!(&buffer[start..], &bytes[..]);
     }
 }

@@ -14,7 +14,7 @@ use railnet_nic::{
     OutboundPayload, Payload, Priorities, QueuePairConfig, ReceiveRequest, Remote, SendRequest, Service, Sge,
     Status, Transmit,
 };
-use railnet_wire::{HEADROOM, emit_around, icrc, parse_packet};
+use railnet_wire::{Extension, HEADROOM, emit_around, icrc, parse_packet};
 
 use crate::Outcome;
 
@@ -201,21 +201,24 @@ impl Pair {
             (OutboundPayload::Ghost(runs), _) => {
                 let (network, headers, payload) =
                     (&transmit.network, &transmit.headers, Payload::Ghost(runs));
-                let inbound = Inbound { network, headers, payload, intact: true };
+                let inbound = Inbound { network, headers, extension: None, payload, intact: true };
                 let _ = self.nics[1 - from].receive(&mut cx, &inbound);
             }
             (OutboundPayload::Bytes(_), Joint::Ghost) => {
                 let (network, headers) = (&transmit.network, &transmit.headers);
-                let inbound = Inbound { network, headers, payload: Payload::Bytes(&[]), intact: true };
+                let payload = Payload::Bytes(&[]);
+                let inbound = Inbound { network, headers, extension: None, payload, intact: true };
                 let _ = self.nics[1 - from].receive(&mut cx, &inbound);
             }
             (OutboundPayload::Bytes(_), Joint::Bytes) => {
-                let start = emit_around(&mut self.buffer, None, &transmit.network, &transmit.headers);
+                let (network, headers) = (&transmit.network, &transmit.headers);
+                let start = emit_around(&mut self.buffer, None, network, headers, &Extension::NONE);
                 let packet = &self.buffer[start..];
                 let (network, datagram) = parse_packet(packet)?;
                 let payload = Payload::Bytes(&packet[datagram.payload.clone()]);
                 let intact = datagram.icrc_is_good();
-                let inbound = Inbound { network: &network, headers: &datagram.headers, payload, intact };
+                let (network, headers) = (&network, &datagram.headers);
+                let inbound = Inbound { network, headers, extension: None, payload, intact };
                 let _ = self.nics[1 - from].receive(&mut cx, &inbound);
             }
         }

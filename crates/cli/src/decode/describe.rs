@@ -176,7 +176,7 @@ fn describe_roce(fields: &mut Fields, packet: &RocePacket<'_>) {
     fields.flag("fecn", bth.fecn);
     fields.flag("becn", bth.becn);
     fields.unless("pkey", bth.partition, 0xffff, format!("{:#06x}", bth.partition));
-    describe_extension(fields, &packet.headers.extension);
+    describe_extension(fields, &packet.extension);
     describe_extended(fields, &packet.headers.extended);
     let length = packet.payload.len();
     fields.bare("payload_bytes", length, format_args!("{length} B"));

@@ -241,7 +241,7 @@ impl CongestionControl for Dcqcn {
         }
     }
 
-    fn on_ack(&mut self, _parameters: &DcqcnParameters, _now: Time, _acknowledged: &Acknowledged) {}
+    fn on_ack(&mut self, _parameters: &DcqcnParameters, _now: Time, _acknowledged: &Acknowledged<'_>) {}
 
     fn on_notification(&mut self, parameters: &DcqcnParameters, now: Time) {
         if !self.has_alpha {

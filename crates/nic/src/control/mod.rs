@@ -1,13 +1,18 @@
 //! Congestion control: how fast a queue pair may send. One trait, one file each.
 
 mod dcqcn;
+mod dctcp;
+mod hpcc;
 mod samples;
 mod swift;
 mod timely;
 
-use railnet_core::{Bytes, Rate, Span, Time};
+use railnet_core::{Bytes, Psn, Rate, Span, Time};
+use railnet_wire::{CongestionEcho, Telemetry};
 
 pub use dcqcn::{Dcqcn, DcqcnParameters};
+pub use dctcp::{Dctcp, DctcpParameters};
+pub use hpcc::{Hpcc, HpccParameters};
 pub use swift::{Swift, SwiftParameters};
 pub use timely::{Timely, TimelyParameters};
 
@@ -17,7 +22,7 @@ use crate::config::Mtu;
 
 /// What an acknowledgement tells.
 #[derive(Clone, Copy, Debug)]
-pub struct Acknowledged {
+pub struct Acknowledged<'a> {
     /// Bytes that are acknowledged now and were not before, in full packets.
     pub bytes: Bytes,
     /// Time from sending to acknowledgement, where it was measured: on a packet that asked for it and was sent once
@@ -25,6 +30,27 @@ pub struct Acknowledged {
     pub round_trip: Option<Span>,
     /// Routers that the acknowledgement passed, taking the peer to start with the same hop limit.
     pub hops: u8,
+    /// The oldest sequence number that is not acknowledged now.
+    pub unacked: Psn,
+    /// One past the newest sequence number that was sent.
+    pub sent: Psn,
+    /// What the switches wrote into the newest packet that the peer received, where the peer tells it.
+    pub telemetry: Option<&'a Telemetry>,
+    /// How many packets reached the peer with a mark, where the peer tells it.
+    pub congestion: Option<CongestionEcho>,
+}
+
+impl Acknowledged<'_> {
+    /// An acknowledgement that tells nothing.
+    pub const NOTHING: Self = Self {
+        bytes: Bytes::ZERO,
+        round_trip: None,
+        hops: 0,
+        unacked: Psn::new(0),
+        sent: Psn::new(0),
+        telemetry: None,
+        congestion: None,
+    };
 }
 
 /// A congestion control algorithm as the sending side runs it. Parameters are shared by all queue pairs of a NIC and
@@ -41,7 +67,7 @@ pub trait CongestionControl {
     fn on_sent(&mut self, parameters: &Self::Parameters, now: Time, bytes: Bytes);
 
     /// Bytes were acknowledged.
-    fn on_ack(&mut self, parameters: &Self::Parameters, now: Time, acknowledged: &Acknowledged);
+    fn on_ack(&mut self, parameters: &Self::Parameters, now: Time, acknowledged: &Acknowledged<'_>);
 
     /// The receiver notified congestion.
     fn on_notification(&mut self, parameters: &Self::Parameters, now: Time);
@@ -69,6 +95,18 @@ pub trait CongestionControl {
     fn ack_interval(&self) -> Option<u16> {
         None
     }
+
+    /// Whether round trips are worth measuring.
+    #[inline]
+    fn wants_round_trips(&self) -> bool {
+        self.ack_interval().is_some()
+    }
+
+    /// Whether data packets shall have room for what switches write.
+    #[inline]
+    fn wants_telemetry(&self) -> bool {
+        false
+    }
 }
 
 /// Which algorithm, with its parameters.
@@ -83,6 +121,18 @@ pub enum ControlConfig {
     Timely(TimelyParameters),
     /// Swift.
     Swift(SwiftParameters),
+    /// HPCC, for which switches must write telemetry, and both ends must be Railnet's.
+    Hpcc(HpccParameters),
+    /// DCTCP, for which both ends must be Railnet's.
+    Dctcp(DctcpParameters),
+}
+
+impl ControlConfig {
+    /// Whether a receiver counts the marks of what comes, to tell them with its acknowledgements.
+    #[inline]
+    pub(crate) fn counts_marks(&self) -> bool {
+        matches!(self, Self::Dctcp(_))
+    }
 }
 
 /// The state of one queue pair's algorithm: an enum rather than a box, because there are thousands.
@@ -92,6 +142,8 @@ pub(crate) enum Controller {
     Dcqcn(Dcqcn),
     Timely(Timely),
     Swift(Swift),
+    Hpcc(Hpcc),
+    Dctcp(Dctcp),
 }
 
 /// Calls the algorithm with its parameters.
@@ -101,6 +153,8 @@ macro_rules! dispatch {
             (Controller::Dcqcn($state), ControlConfig::Dcqcn($parameters)) => $call,
             (Controller::Timely($state), ControlConfig::Timely($parameters)) => $call,
             (Controller::Swift($state), ControlConfig::Swift($parameters)) => $call,
+            (Controller::Hpcc($state), ControlConfig::Hpcc($parameters)) => $call,
+            (Controller::Dctcp($state), ControlConfig::Dctcp($parameters)) => $call,
             _ => {}
         }
     };
@@ -114,6 +168,8 @@ macro_rules! ask {
             Controller::Dcqcn($state) => $call,
             Controller::Timely($state) => $call,
             Controller::Swift($state) => $call,
+            Controller::Hpcc($state) => $call,
+            Controller::Dctcp($state) => $call,
         }
     };
 }
@@ -126,6 +182,8 @@ impl Controller {
             ControlConfig::Dcqcn(parameters) => Self::Dcqcn(Dcqcn::new(parameters, line, mtu)),
             ControlConfig::Timely(parameters) => Self::Timely(Timely::new(parameters, line, mtu)),
             ControlConfig::Swift(parameters) => Self::Swift(Swift::new(parameters, line, mtu)),
+            ControlConfig::Hpcc(parameters) => Self::Hpcc(Hpcc::new(parameters, line, mtu)),
+            ControlConfig::Dctcp(parameters) => Self::Dctcp(Dctcp::new(parameters, line, mtu)),
         }
     }
 
@@ -140,7 +198,7 @@ impl Controller {
     }
 
     #[inline]
-    pub(crate) fn on_ack(&mut self, config: &ControlConfig, now: Time, acknowledged: &Acknowledged) {
+    pub(crate) fn on_ack(&mut self, config: &ControlConfig, now: Time, acknowledged: &Acknowledged<'_>) {
         dispatch!(self, config, |state, parameters| state.on_ack(parameters, now, acknowledged));
     }
 
@@ -178,5 +236,14 @@ impl Controller {
     #[inline]
     pub(crate) fn ack_interval(&self) -> Option<u16> {
         ask!(self, None, |state| state.ack_interval())
+    }
+    #[inline]
+    pub(crate) fn wants_round_trips(&self) -> bool {
+        ask!(self, false, |state| state.wants_round_trips())
+    }
+
+    #[inline]
+    pub(crate) fn wants_telemetry(&self) -> bool {
+        ask!(self, false, |state| state.wants_telemetry())
     }
 }

@@ -174,7 +174,7 @@ impl CongestionControl for Swift {
 
     fn on_sent(&mut self, _parameters: &SwiftParameters, _now: Time, _bytes: Bytes) {}
 
-    fn on_ack(&mut self, parameters: &SwiftParameters, now: Time, acknowledged: &Acknowledged) {
+    fn on_ack(&mut self, parameters: &SwiftParameters, now: Time, acknowledged: &Acknowledged<'_>) {
         self.acknowledged += acknowledged.bytes.as_u64();
         let Some(delay) = acknowledged.round_trip else { return };
         self.round_trip = delay;
@@ -241,8 +241,12 @@ mod tests {
     }
 
     fn measure(state: &mut Swift, now: Time, packets: u64, round_trip: Span) {
-        let acknowledged =
-            Acknowledged { bytes: Bytes(packets * MTU), round_trip: Some(round_trip), hops: 1 };
+        let acknowledged = Acknowledged {
+            bytes: Bytes(packets * MTU),
+            round_trip: Some(round_trip),
+            hops: 1,
+            ..Acknowledged::NOTHING
+        };
         state.on_ack(&PARAMETERS, now, &acknowledged);
     }
 
@@ -271,7 +275,7 @@ mod tests {
         }
         // What came without a measurement counts with the next one.
         let mut state = at(10 * ONE);
-        let unmeasured = Acknowledged { bytes: Bytes(6 * MTU), round_trip: None, hops: 1 };
+        let unmeasured = Acknowledged { bytes: Bytes(6 * MTU), hops: 1, ..Acknowledged::NOTHING };
         state.on_ack(&PARAMETERS, us(5), &unmeasured);
         assert_eq!(state.window_fixed(), 10 * ONE);
         measure(&mut state, us(10), 4, Span::from_us(10));

@@ -134,7 +134,7 @@ impl CongestionControl for Timely {
 
     fn on_sent(&mut self, _parameters: &TimelyParameters, _now: Time, _bytes: Bytes) {}
 
-    fn on_ack(&mut self, parameters: &TimelyParameters, now: Time, acknowledged: &Acknowledged) {
+    fn on_ack(&mut self, parameters: &TimelyParameters, now: Time, acknowledged: &Acknowledged<'_>) {
         let Some(round_trip) = acknowledged.round_trip else { return };
         if parameters.once_each_round_trip && now.since(self.counted) < round_trip {
             return;
@@ -196,7 +196,8 @@ mod tests {
 
     /// Measures a packet that leaves just after the last one was measured.
     fn measure(state: &mut Timely, parameters: &TimelyParameters, round_trip: Span) -> u64 {
-        let acknowledged = Acknowledged { bytes: Bytes(16_384), round_trip: Some(round_trip), hops: 1 };
+        let acknowledged =
+            Acknowledged { bytes: Bytes(16_384), round_trip: Some(round_trip), ..Acknowledged::NOTHING };
         state.on_ack(parameters, state.counted + round_trip, &acknowledged);
         state.rate().unwrap_or(LINE).as_bps()
     }
@@ -281,7 +282,7 @@ mod tests {
             let mut state = at_half(&parameters, Span::from_us(10));
             for us in [10, 13, 17, 20] {
                 let round_trip = Some(Span::from_us(10));
-                let acknowledged = Acknowledged { bytes: Bytes(16_384), round_trip, hops: 1 };
+                let acknowledged = Acknowledged { bytes: Bytes(16_384), round_trip, ..Acknowledged::NOTHING };
                 state.on_ack(&parameters, Time::ZERO + Span::from_us(us), &acknowledged);
             }
             assert_eq!(state.current, 50_000_000_000 + steps * 100_000_000);

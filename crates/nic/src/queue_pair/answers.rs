@@ -4,13 +4,14 @@ use railnet_core::event::{Event, PacketId, Sink};
 use railnet_core::{Label, Psn, Time};
 use railnet_wire::{Aeth, Bth, Extended, Headers, Opcode, Reth, Syndrome};
 
+use super::echo::boxed;
 use super::responder::{Refusal, Response};
 use super::{QueuePair, Service, State};
 use crate::config::credit_code;
 use crate::context::Context;
 use crate::device::Device;
 use crate::memory::{Backing, GhostRuns, Memory};
-use crate::packet::{OutboundPayload, Transmit};
+use crate::packet::{OutboundPayload, Transmit, wire_bytes};
 use crate::pool::Handle;
 use crate::region::{Access, Key};
 
@@ -168,18 +169,16 @@ impl QueuePair {
         };
         device.responses.pop(&mut self.responder.answers);
         self.mark_answer_ready(device);
-        *slot = Some(self.response_packet(device, opcode, psn, extended, OutboundPayload::Bytes(0)));
+        let headers = self.response_headers(device, opcode, psn, extended);
+        let mut transmit = self.response(headers, OutboundPayload::Bytes(0));
+        if self.echo.is_some() {
+            transmit.extension = self.answer_extension().map(|extension| boxed(slot, extension));
+        }
+        *slot = Some(transmit);
         true
     }
 
-    fn response_packet(
-        &self,
-        device: &Device,
-        opcode: Opcode,
-        psn: Psn,
-        extended: Extended,
-        payload: OutboundPayload,
-    ) -> Transmit {
+    fn response_headers(&self, device: &Device, opcode: Opcode, psn: Psn, extended: Extended) -> Headers {
         let bth = Bth {
             opcode,
             solicited: false,
@@ -191,9 +190,16 @@ impl QueuePair {
             destination: self.peer,
             psn,
         };
+        Headers { bth, extended }
+    }
+
+    #[inline]
+    fn response(&self, headers: Headers, payload: OutboundPayload) -> Transmit {
+        let Bth { psn, opcode, .. } = headers.bth;
         Transmit {
             network: self.route.network,
-            headers: Headers::new(bth, extended),
+            headers,
+            extension: None,
             payload,
             priority: self.route.priority,
             packet: PacketId { queue_pair: self.number, psn, transmission: 0, opcode: opcode as u8 },
@@ -203,9 +209,9 @@ impl QueuePair {
 
     fn congestion_notification(&mut self, device: &mut Device) -> Transmit {
         device.counters.notifications_sent += 1;
-        let empty = OutboundPayload::Bytes(0);
-        let mut transmit = self.response_packet(device, Opcode::Cnp, Psn::new(0), Extended::Cnp, empty);
-        transmit.headers.bth.becn = true;
+        let mut headers = self.response_headers(device, Opcode::Cnp, Psn::new(0), Extended::Cnp);
+        headers.bth.becn = true;
+        let mut transmit = self.response(headers, OutboundPayload::Bytes(0));
         transmit.network.traffic_class = NOTIFICATION_CLASS;
         transmit.priority = notification_priority(device);
         transmit
@@ -273,11 +279,11 @@ impl QueuePair {
             Opcode::RcReadResponseMiddle => Extended::None,
             _ => Extended::Aeth(Aeth { syndrome: self.good_syndrome(device), msn }),
         };
-        let transmit = self.response_packet(device, opcode, psn, extended, payload);
+        let headers = self.response_headers(device, opcode, psn, extended);
         if !self.control.is_none() {
-            self.pace(device, cx, &transmit.headers, length);
+            self.pace(device, cx, wire_bytes(&headers, None, length));
         }
-        *slot = Some(transmit);
+        *slot = Some(self.response(headers, payload));
         if is_last && self.responder.early.is_some() {
             self.take_held(device, cx);
         }

@@ -2,9 +2,9 @@
 
 use railnet_core::event::{Event, RetryReason, Sink};
 use railnet_core::{Bytes, Psn, Span};
-use railnet_wire::{Aeth, Extended, NakCode, Opcode, Position, Syndrome};
+use railnet_wire::{Aeth, Extended, NakCode, Opcode, Position, Syndrome, TelemetryBlock};
 
-use super::{QueuePair, State};
+use super::{QueuePair, Requester, State};
 use crate::completion::Status;
 use crate::config::{CREDITS, rnr_wait};
 use crate::context::Context;
@@ -42,6 +42,7 @@ impl QueuePair {
             return Err(DropReason::UnsentResponse);
         }
         self.requester.hops = self.route.network.hop_limit.saturating_sub(packet.network.hop_limit);
+        device.told = packet.extension.copied();
         match headers.extended {
             Extended::Aeth(aeth) if headers.bth.opcode == Opcode::RcAcknowledge => {
                 self.receive_acknowledge(device, cx, psn, aeth.syndrome)
@@ -214,8 +215,15 @@ impl QueuePair {
             let samples = self.requester.samples.as_mut();
             let round_trip = samples.and_then(|samples| samples.take(unacked, cx.now));
             let bytes = Bytes(u64::from(moved) * u64::from(self.mtu.bytes()));
-            let (rate, hops) = (self.control.rate(), self.requester.hops);
-            let acknowledged = Acknowledged { bytes, round_trip, hops };
+            let told = device.told.take();
+            let telemetry = told.as_ref().and_then(|told| match &told.telemetry {
+                TelemetryBlock::Echoed(telemetry) => Some(telemetry),
+                _ => None,
+            });
+            let congestion = told.as_ref().and_then(|told| told.congestion);
+            let Requester { hops, sent, .. } = self.requester;
+            let acknowledged = Acknowledged { bytes, round_trip, hops, unacked, sent, telemetry, congestion };
+            let rate = self.control.rate();
             self.control.on_ack(&device.config.control, cx.now, &acknowledged);
             self.after_control(device, cx, rate);
         }

@@ -45,7 +45,8 @@ impl Early {
             Kept::Bytes(bytes) => Payload::Bytes(bytes),
             Kept::Ghost(runs) => Payload::Ghost(runs),
         };
-        Inbound { network: &self.network, headers: &self.headers, payload, intact: true }
+        let (network, headers) = (&self.network, &self.headers);
+        Inbound { network, headers, extension: None, payload, intact: true }
     }
 }
 

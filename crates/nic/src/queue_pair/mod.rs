@@ -7,6 +7,7 @@ mod answers;
 mod completer;
 mod connection;
 mod early;
+mod echo;
 mod request;
 mod requester;
 mod responder;
@@ -21,6 +22,7 @@ use railnet_wire::{Gid, Network};
 pub use connection::Connection;
 pub use state::{Attribute, Attributes, State};
 
+pub(crate) use echo::Echo;
 pub(crate) use requester::Requester;
 pub(crate) use responder::{Responder, Response};
 pub(crate) use state::check_transition;
@@ -160,6 +162,8 @@ pub(crate) struct QueuePair {
     pub(crate) control: Controller,
     /// When the rate limiter lets the next packet go.
     pub(crate) send_after: Time,
+    /// What the peer is told about the way of its packets. Made where there is something to tell.
+    pub(crate) echo: Option<Box<Echo>>,
 }
 
 impl QueuePair {
@@ -280,6 +284,7 @@ impl QueuePair {
         self.recovery = Recovery::new(device.config.recovery);
         self.deadlines.clear_all();
         self.send_after = Time::ZERO;
+        self.echo = None;
         let line = device.config.ports[usize::from(self.port)].rate;
         self.control = Controller::new(&device.config.control, line, self.mtu);
     }

@@ -96,7 +96,7 @@ impl QueuePair {
             destination,
             psn,
         };
-        Headers::new(bth, extended)
+        Headers { bth, extended }
     }
 
     /// Whether this packet asks for an acknowledgement. Something must ask before the requester falls silent, and often

@@ -1,9 +1,10 @@
 //! The requester: turns work requests into packets, and goes back to send again.
 
 use railnet_core::event::{Check, Event, PacketId, Sink};
-use railnet_core::{Psn, Rate, Span, Time};
-use railnet_wire::Headers;
+use railnet_core::{Bytes, Psn, Rate, Span, Time};
+use railnet_wire::{Extension, Telemetry, TelemetryBlock};
 
+use super::echo::boxed;
 use super::{QueuePair, Route, Service, State};
 use crate::completion::{Completion, Status};
 use crate::config::{Mtu, ack_timeout};
@@ -478,12 +479,18 @@ impl QueuePair {
         };
         let takes = if ends { packets - packet } else { 1 };
         self.note_sent(device, cx, psn, takes, headers.bth.ack_request);
+        let mut extension = None;
         if !self.control.is_none() {
-            self.pace(device, cx, &headers, carries);
+            if self.control.wants_telemetry() && carries > 0 && self.is_reliable() {
+                let telemetry = TelemetryBlock::Gathered(Telemetry::EMPTY);
+                extension = Some(boxed(slot, Extension { telemetry, ..Extension::NONE }));
+            }
+            self.pace(device, cx, wire_bytes(&headers, extension.as_deref(), carries));
         }
         *slot = Some(Transmit {
             network: route.network,
             headers,
+            extension,
             payload,
             priority: route.priority,
             packet: id,
@@ -535,7 +542,7 @@ impl QueuePair {
         }
         if self.requester.was_sent(psn) {
             device.counters.resent += 1;
-        } else if ack_request && takes == 1 && self.control.ack_interval().is_some() {
+        } else if ack_request && takes == 1 && self.control.wants_round_trips() {
             // Only what is answered at once: waiting for a later packet to ask, or for all of a READ, is not delay.
             let in_flight = psn.value().wrapping_sub(self.requester.unacked.value()) & Psn::MASK;
             let samples = self.requester.samples.get_or_insert_with(|| Box::new(Samples::NONE));
@@ -568,10 +575,8 @@ impl QueuePair {
         &mut self,
         device: &mut Device,
         cx: &mut Context<'_, M, S>,
-        headers: &Headers,
-        payload: u32,
+        bytes: Bytes,
     ) {
-        let bytes = wire_bytes(headers, payload);
         let before = self.control.rate();
         self.control.on_sent(&device.config.control, cx.now, bytes);
         self.after_control(device, cx, before);

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 
 use railnet_core::event::Sink;
 use railnet_core::{Psn, QueuePairNumber, Random, Rate, Span, Time};
-use railnet_wire::{EtherType, Ethernet, Gid, HEADROOM, Headers, Mac, Network, router};
+use railnet_wire::{EtherType, Ethernet, Extension, Gid, HEADROOM, Headers, Mac, Network, router};
 
 use crate::completion::{Completion, CompletionQueue};
 use crate::config::{Mtu, NicConfig};
@@ -98,6 +98,7 @@ enum Carried {
     Values {
         network: Network,
         headers: Headers,
+        extension: Option<Box<Extension>>,
         payload: Cargo,
         intact: bool,
     },
@@ -108,6 +109,7 @@ enum Carried {
         ghost: Option<GhostRuns>,
         network: Network,
         headers: Headers,
+        extension: Option<Box<Extension>>,
         damaged: bool,
     },
 }
@@ -260,7 +262,8 @@ impl<S: Sink> Lab<S> {
 
     fn launch(&mut self, from: usize, transmit: Transmit, buffer: Vec<u8>) {
         let length = transmit.payload.length();
-        let occupied = self.rate.serialize(wire_bytes(&transmit.headers, length));
+        let blocks = transmit.extension.as_deref();
+        let occupied = self.rate.serialize(wire_bytes(&transmit.headers, blocks, length));
         self.port_free[from] = self.now + occupied;
         let judged = self.judge.as_mut().map_or(Fate::Deliver, |judge| judge(self.now, from, &transmit));
         let target = transmit.network.target;
@@ -273,7 +276,7 @@ impl<S: Sink> Lab<S> {
         let lost = !cut && self.dice.chance(self.faults.loss);
         self.injected.cut += u64::from(cut);
         self.injected.lost += u64::from(lost);
-        let covered = frame::covered_bits(&transmit.headers, length);
+        let covered = frame::covered_bits(&transmit.headers, transmit.extension(), length);
         let mut carried = self.load(from, to.unwrap_or(from), transmit, buffer, cut || lost);
         let Some(to) = to.filter(|_| !cut && !lost) else {
             self.recycle(carried);
@@ -315,7 +318,7 @@ impl<S: Sink> Lab<S> {
         lost: bool,
     ) -> Carried {
         let needs_frame = self.form == WireForm::Bytes || self.tap.is_some();
-        let Transmit { network, headers, payload, .. } = transmit;
+        let Transmit { network, headers, extension, payload, .. } = transmit;
         let ghost = match payload {
             OutboundPayload::Bytes(_) => None,
             OutboundPayload::Ghost(runs) => Some(runs),
@@ -328,24 +331,25 @@ impl<S: Sink> Lab<S> {
                 }
                 None => Cargo::Bytes(buffer),
             };
-            return Carried::Values { network, headers, payload, intact: true };
+            return Carried::Values { network, headers, extension, payload, intact: true };
         }
         let ethernet =
             Ethernet { target: mac(to), source: mac(from), vlan: None, ether_type: EtherType::IPV4 };
         let payload = self.form == WireForm::Values;
         let plain = payload.then(|| buffer.clone());
-        let start = frame::emit(&mut buffer, &ethernet, &network, &headers, ghost.as_deref());
+        let blocks = extension.as_deref().unwrap_or(&Extension::NONE);
+        let start = frame::emit(&mut buffer, &ethernet, &network, &headers, blocks, ghost.as_deref());
         if let Some(tap) = &mut self.tap {
             tap.push(Tapped { at: self.now, from, frame: buffer[start..].to_vec(), lost });
         }
         match plain {
             Some(plain) => {
                 let payload = ghost.map_or(Cargo::Bytes(plain), Cargo::Ghost);
-                Carried::Values { network, headers, payload, intact: true }
+                Carried::Values { network, headers, extension, payload, intact: true }
             }
             None => {
                 buffer.drain(..start);
-                Carried::Frame { bytes: buffer, ghost, network, headers, damaged: false }
+                Carried::Frame { bytes: buffer, ghost, network, headers, extension, damaged: false }
             }
         }
     }
@@ -366,14 +370,16 @@ impl<S: Sink> Lab<S> {
         let mut cx = Context::new(self.now, &mut self.memory, &mut self.sink);
         let nic = &mut self.nics[flight.to];
         match &flight.carried {
-            Carried::Values { network, headers, payload, intact } => {
+            Carried::Values { network, headers, extension, payload, intact } => {
+                let extension = extension.as_deref();
                 let payload = match payload {
                     Cargo::Bytes(bytes) => Payload::Bytes(&bytes[HEADROOM..]),
                     Cargo::Ghost(runs) => Payload::Ghost(runs),
                 };
-                let _ = nic.receive(&mut cx, &Inbound { network, headers, payload, intact: *intact });
+                let inbound = Inbound { network, headers, extension, payload, intact: *intact };
+                let _ = nic.receive(&mut cx, &inbound);
             }
-            Carried::Frame { bytes, ghost, network, headers, damaged } => {
+            Carried::Frame { bytes, ghost, network, headers, damaged, .. } => {
                 let sent = Sent { ghost: ghost.as_deref(), network, headers, is_damaged: *damaged };
                 let _ = frame::deliver(nic, &mut cx, bytes, &sent);
             }
@@ -457,8 +463,8 @@ fn mark(carried: &mut Carried) -> bool {
 fn corrupt(carried: &mut Carried, bit: u64) {
     match carried {
         Carried::Values { intact, .. } => *intact = false,
-        Carried::Frame { bytes, headers, damaged, .. } => {
-            frame::flip(bytes, headers, bit);
+        Carried::Frame { bytes, extension, damaged, .. } => {
+            frame::flip(bytes, extension.as_deref().unwrap_or(&Extension::NONE), bit);
             *damaged = true;
         }
     }

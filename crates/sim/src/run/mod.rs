@@ -8,7 +8,7 @@ mod server;
 mod standstill;
 
 use railnet_core::event::Sink;
-use railnet_core::{Component, Span, Time};
+use railnet_core::{Bytes, Component, Span, Time};
 use railnet_fabric::{Fault, Network, Tapped, host_gid};
 use railnet_nic::frame::WireForm;
 use railnet_nic::{Mtu, Nic, NicConfig, PortConfig};
@@ -146,6 +146,11 @@ impl<S: Sink> Run<S> {
     /// Events handled so far.
     pub fn events(&self) -> u64 {
         self.network.events()
+    }
+
+    /// What waits in the longest queue at present.
+    pub fn longest_queue(&self) -> Bytes {
+        self.network.longest_queue()
     }
 
     /// Flows that have not finished, those not yet started included.

@@ -1,4 +1,4 @@
-//! `[nic.dcqcn]`, `[nic.timely]`, `[nic.swift]`: what differs from the published parameters of a congestion control.
+//! `[nic.dcqcn]`, `[nic.timely]`, `[nic.swift]`, `[nic.hpcc]`, `[nic.dctcp]`: what differs from the published parameters of a congestion control.
 //!
 //! One `parameters!` each: a key has the name of the field it changes. Another control needs its list here, a field in
 //! `NicSection`, and a line in `Scenario::control`.
@@ -7,7 +7,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use railnet_core::{Bytes, Rate, Ratio, Span};
-use railnet_nic::control::{DcqcnParameters, SwiftParameters, TimelyParameters};
+use railnet_nic::control::{
+    DcqcnParameters, DctcpParameters, HpccParameters, SwiftParameters, TimelyParameters,
+};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, Visitor};
 
@@ -85,6 +87,28 @@ parameters! {
         window_least: Packets, "The smallest window.";
         window_first: Written<Span>, "The first window, as time at line rate.";
         window_most: Written<Span>, "The largest window, as time at line rate.";
+    }
+}
+
+parameters! {
+    /// `[nic.hpcc]`.
+    HpccTable changes HpccParameters {
+        target: Share, "The load that is aimed at.";
+        stages_most: u8, "Round trips of small steps before a large one.";
+        additive: Written<Step>, "The small step.";
+        round_trip: Written<Interval>, "The round trip of an idle network.";
+        minimum: Written<Step>, "Never slower than this.";
+    }
+}
+
+parameters! {
+    /// `[nic.dctcp]`.
+    DctcpTable changes DctcpParameters {
+        gain: Share, "The weight of a window's marks in alpha.";
+        initial_alpha: Share, "Alpha before the first window.";
+        window_first: Written<Bytes>, "The first window.";
+        window_most: Written<Bytes>, "No window is larger.";
+        slow_start: bool, "The window doubles each round trip at first, and after a timeout.";
     }
 }
 

@@ -1,13 +1,17 @@
 //! `[nic]`: the NICs of the hosts.
 
-use railnet_core::Span;
+use railnet_core::{Bytes, Rate, Span};
+use railnet_fabric::Marking;
 use railnet_nic::Mtu;
-use railnet_nic::control::{ControlConfig, DcqcnParameters, SwiftParameters, TimelyParameters};
+use railnet_nic::control::{
+    ControlConfig, DcqcnParameters, DctcpParameters, HpccParameters, SwiftParameters, TimelyParameters,
+};
 use railnet_nic::recovery::RecoveryKind;
 use serde::Deserialize;
 
-use super::control::{DcqcnTable, SwiftTable, TimelyTable};
-use super::{Scenario, ScenarioError};
+use super::control::{DcqcnTable, DctcpTable, HpccTable, SwiftTable, TimelyTable};
+use super::{Scenario, ScenarioError, TransportName};
+use crate::round_trip::idle_round_trip;
 use crate::written::Written;
 
 /// The largest code of an acknowledgement timeout: five bits.
@@ -29,6 +33,10 @@ pub struct NicSection {
     pub timely: TimelyTable,
     /// Where it is Swift.
     pub swift: SwiftTable,
+    /// Where it is HPCC.
+    pub hpcc: HpccTable,
+    /// Where it is DCTCP.
+    pub dctcp: DctcpTable,
     /// The least time between two congestion notifications to a sender; the control has one by default.
     pub notification_interval: Option<Written<Span>>,
     /// The priority of acknowledgements; that of the data by default.
@@ -50,6 +58,8 @@ impl Default for NicSection {
             dcqcn: DcqcnTable::default(),
             timely: TimelyTable::default(),
             swift: SwiftTable::default(),
+            hpcc: HpccTable::default(),
+            dctcp: DctcpTable::default(),
             notification_interval: None,
             ack_priority: None,
             recovery: None,
@@ -85,6 +95,19 @@ pub enum ControlName {
     Timely,
     /// Swift with the parameters of htsim.
     Swift,
+    /// HPCC with the parameters of its authors' runs.
+    Hpcc,
+    /// DCTCP as in the HPCC runs, which start at line rate; as RFC 8257 has it where the kernel carries the data.
+    Dctcp,
+}
+
+impl ControlName {
+    /// The thresholds of marking that an algorithm needs, where they are not the usual ones.
+    pub(super) fn marking(self, rate: Rate) -> Option<Marking> {
+        // Every packet that finds more than a threshold of 30 KB for each 10 Gb/s, as in the HPCC runs.
+        let step = Bytes(rate.as_bps() / 1_000_000 * 3);
+        matches!(self, Self::Dctcp).then_some(Marking { low: step, high: step, most: 1_000_000 })
+    }
 }
 
 impl NicSection {
@@ -118,7 +141,15 @@ impl Scenario {
 
     /// The congestion control of the NICs, by name.
     pub fn control_name(&self) -> ControlName {
-        self.nic.control.unwrap_or(self.choices().control)
+        let usual = match self.uses_tcp() && self.preset.is_none() {
+            true => ControlName::Dctcp,
+            false => self.choices().control,
+        };
+        self.nic.control.unwrap_or(usual)
+    }
+
+    fn uses_tcp(&self) -> bool {
+        self.cluster.as_ref().is_some_and(|cluster| cluster.transport == TransportName::Tcp)
     }
 
     /// The loss recovery of the NICs.
@@ -136,7 +167,7 @@ impl Scenario {
     /// The congestion control of the NICs.
     pub fn control(&self) -> ControlConfig {
         let rate = self.fabric.link.rate.0;
-        let NicSection { dcqcn, timely, swift, .. } = &self.nic;
+        let NicSection { dcqcn, timely, swift, hpcc, dctcp, .. } = &self.nic;
         match self.control_name() {
             ControlName::None => ControlConfig::None,
             ControlName::Dcqcn => ControlConfig::Dcqcn(dcqcn.on(DcqcnParameters::hpcc(rate))),
@@ -144,6 +175,16 @@ impl Scenario {
             ControlName::DcqcnConnectx => ControlConfig::Dcqcn(dcqcn.on(DcqcnParameters::connectx())),
             ControlName::Timely => ControlConfig::Timely(timely.on(TimelyParameters::hpcc(rate))),
             ControlName::Swift => ControlConfig::Swift(swift.on(SwiftParameters::htsim())),
+            ControlName::Hpcc => {
+                ControlConfig::Hpcc(hpcc.on(HpccParameters::ns3(rate, idle_round_trip(self))))
+            }
+            ControlName::Dctcp => {
+                let (round_trip, mtu) = (idle_round_trip(self), Bytes(u64::from(self.nic.mtu)));
+                ControlConfig::Dctcp(dctcp.on(match self.uses_tcp() {
+                    true => DctcpParameters::tcp(rate, round_trip, mtu),
+                    false => DctcpParameters::hardware(rate, round_trip),
+                }))
+            }
         }
     }
 
@@ -158,6 +199,18 @@ impl Scenario {
             ControlConfig::Swift(SwiftParameters { base, .. }) if base == Span::ZERO => {
                 let message = "a target of 0 is never met: `base` is above the round trip of an idle network";
                 Err(ScenarioError::new(message).at("swift.base"))
+            }
+            ControlConfig::Hpcc(HpccParameters { target: (0, _), .. }) => {
+                let message = "a target of 0 sends nothing: as 0.95";
+                Err(ScenarioError::new(message).at("hpcc.target"))
+            }
+            ControlConfig::Dctcp(DctcpParameters { window_first, window_most, .. })
+                if window_first > window_most || window_first == Bytes::ZERO =>
+            {
+                let message = format!(
+                    "the first window, {window_first}, is more than 0 and not above the largest, {window_most}"
+                );
+                Err(ScenarioError::new(message).at("dctcp.window_first"))
             }
             _ => Ok(()),
         }

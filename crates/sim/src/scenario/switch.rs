@@ -144,9 +144,10 @@ impl Scenario {
         let section = &self.fabric.switch;
         let default = SwitchConfig::default();
         let rate = self.fabric.link.rate.0;
+        let usual = self.control_name().marking(rate);
         let (marks, marking) = match &section.ecn {
-            None => (self.choices().ecn, None),
-            Some(EcnSection::Switch(is_on)) => (*is_on, None),
+            None => (self.choices().ecn, usual),
+            Some(EcnSection::Switch(is_on)) => (*is_on, usual),
             Some(EcnSection::Thresholds(EcnThresholds { kmin, kmax, pmax })) => {
                 (true, Some(Marking { low: kmin.0, high: kmax.0, most: (pmax * 1e6) as u32 }))
             }

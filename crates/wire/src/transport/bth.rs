@@ -3,7 +3,7 @@
 use railnet_core::{Psn, QueuePairNumber};
 
 use super::extension::EXTENSION_OPCODE;
-use crate::bytes::{header, put_u16, put_u24, u16_at, u24_at};
+use crate::bytes::{put_u16, put_u24, u16_at, u24_at};
 use crate::malformed::{Layer, Malformed};
 use crate::opcode::Opcode;
 
@@ -52,15 +52,20 @@ impl Bth {
     /// Bytes of the header.
     pub const LENGTH: usize = 12;
 
-    /// Reads the header at the front of `bytes`, and with it how many bytes of padding end the packet's payload.
-    pub fn parse(bytes: &[u8]) -> Result<(Self, usize), Malformed> {
-        let raw: &[u8; Self::LENGTH] = header(bytes, Layer::BaseTransport)?;
+    /// What the packet is; `None` where an extension header follows, in which the real opcode stands.
+    #[inline]
+    pub(super) fn opcode(raw: &[u8; Self::LENGTH]) -> Result<Option<Opcode>, Malformed> {
         let code = raw[field::OPCODE];
-        Self::read(raw, Opcode::from_byte(code).ok_or(Malformed::UnknownOpcode(code))?)
+        let opcode = Opcode::from_byte(code);
+        if opcode.is_none() && code != EXTENSION_OPCODE {
+            return Err(Malformed::UnknownOpcode(code));
+        }
+        Ok(opcode)
     }
 
-    /// Reads the header of a packet that is known to be of this opcode, whatever its own byte says.
-    pub(super) fn read(raw: &[u8; Self::LENGTH], opcode: Opcode) -> Result<(Self, usize), Malformed> {
+    /// Reads the header of a packet of this opcode, and with it how many bytes of padding end the packet's payload.
+    #[inline]
+    pub(super) fn parse(raw: &[u8; Self::LENGTH], opcode: Opcode) -> Result<(Self, usize), Malformed> {
         let flags = raw[field::FLAGS];
         // IBTA 9.6: a packet of another transport version is dropped. Reserved bits are not looked at.
         if flags & VERSION_MASK != 0 {
@@ -96,24 +101,17 @@ impl Bth {
         raw
     }
 
-    /// Whether an extension header follows, in which the real opcode stands.
-    pub(super) fn announces_extension(raw: &[u8; Self::LENGTH]) -> bool {
-        raw[field::OPCODE] == EXTENSION_OPCODE
-    }
-
     /// Announces an extension header in a header that was written.
     pub(super) fn announce_extension(raw: &mut [u8; Self::LENGTH]) {
         raw[field::OPCODE] = EXTENSION_OPCODE;
     }
 
+    /// The one byte that may change on the way: that of the congestion bits.
+    pub(super) const VARYING: usize = field::CONGESTION;
+
     /// Sets to ones what may change on the way, as the ICRC wants it.
     pub(crate) fn mask(raw: &mut [u8]) {
-        raw[field::CONGESTION] = 0xff;
-    }
-
-    /// Whether the byte at this place may change on the way.
-    pub(super) const fn varies(at: usize) -> bool {
-        at == field::CONGESTION
+        raw[Self::VARYING] = 0xff;
     }
 }
 

@@ -16,6 +16,7 @@
 
 use railnet_core::Psn;
 
+use super::Bth;
 use super::telemetry::{Hop, Telemetry};
 use crate::bytes::{put_u16, put_u24, take, u16_at, u24_at};
 use crate::malformed::{Layer, Malformed};
@@ -160,16 +161,33 @@ impl Extension {
         if flags == 0 { 0 } else { length(flags, self.hop_count()) }
     }
 
-    /// Bytes that change on the way, so that the ICRC leaves them out.
+    /// How many bytes from the BTH on may change on the way, so that the ICRC leaves them out: the one with the
+    /// congestion bits, and what switches write.
     pub const fn varying_bytes(&self) -> usize {
         match self.telemetry {
-            TelemetryBlock::Gathered(_) => 1 + Telemetry::LENGTH,
-            _ => 0,
+            TelemetryBlock::Gathered(_) => 2 + Telemetry::LENGTH,
+            _ => 1,
         }
     }
 
-    /// Reads the extension header at the front of `bytes`, and with it the real opcode.
-    pub(super) fn parse(bytes: &[u8]) -> Result<(Self, Opcode), Malformed> {
+    /// Whether the byte at this place, counted from the BTH on, may change on the way.
+    pub const fn varies(&self, at: usize) -> bool {
+        let is_gathered = matches!(self.telemetry, TelemetryBlock::Gathered(_));
+        at == Bth::VARYING || is_gathered && at >= Bth::LENGTH && varies(at - Bth::LENGTH)
+    }
+
+    /// Reads the extension header at the front of `bytes`; [`Extension::NONE`] of no bytes.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
+        if bytes.is_empty() { Ok(Self::NONE) } else { Self::read(bytes).map(|(extension, _)| extension) }
+    }
+
+    /// The real opcode of a packet whose BTH announced an extension header, and the length of that.
+    #[cold]
+    pub(super) fn announced(bytes: &[u8]) -> Result<(Opcode, usize), Malformed> {
+        Self::read(bytes).map(|(extension, opcode)| (opcode, extension.length()))
+    }
+
+    fn read(bytes: &[u8]) -> Result<(Self, Opcode), Malformed> {
         let short = |needed| Malformed::Truncated { layer: Layer::Extension, needed, found: bytes.len() };
         let wrong =
             |field, value: u8| Malformed::Field { layer: Layer::Extension, field, value: value.into() };
@@ -211,7 +229,7 @@ impl Extension {
     }
 
     /// Writes it to exactly its bytes.
-    pub(super) fn emit(&self, opcode: Opcode, out: &mut [u8]) {
+    pub(crate) fn emit(&self, opcode: Opcode, out: &mut [u8]) {
         out.fill(0);
         out[field::OPCODE] = opcode as u8;
         out[field::FLAGS] = self.flags();
@@ -274,6 +292,6 @@ pub(crate) fn masked(base: &[u8], rest: &[u8]) -> Option<[u8; VARIANT_LENGTH]> {
 }
 
 /// Whether the byte at this place of a header that gathers telemetry changes on the way.
-pub(super) const fn varies(at: usize) -> bool {
+const fn varies(at: usize) -> bool {
     at == field::HOPS || at >= HEADER && at < VARIANT_LENGTH
 }

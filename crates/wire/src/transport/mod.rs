@@ -166,8 +166,6 @@ pub struct Headers {
     pub bth: Bth,
     /// What follows it.
     pub extended: Extended,
-    /// What RoCEv2 has no field for.
-    pub extension: Extension,
 }
 
 impl Extended {
@@ -261,8 +259,10 @@ fn pair<A: Part, B: Part>(first: &A, second: &B, out: &mut [u8]) {
 pub struct ParsedHeaders {
     /// The headers.
     pub headers: Headers,
-    /// Bytes that they took.
+    /// Bytes that they took, with the extension header.
     pub length: usize,
+    /// Bytes of the extension header right behind the BTH, for [`Extension::parse`]; 0 for none.
+    pub extension: usize,
     /// Bytes of padding between payload and ICRC.
     pub pad: usize,
 }
@@ -271,39 +271,25 @@ impl Headers {
     /// The most bytes that transport headers take: those of an atomic request with everything in its extension.
     pub const MAX_LENGTH: usize = Bth::LENGTH + Extension::MAX_LENGTH + AtomicEth::LENGTH;
 
-    /// The headers of a packet of plain RoCEv2.
-    #[inline]
-    pub const fn new(bth: Bth, extended: Extended) -> Self {
-        Self { bth, extended, extension: Extension::NONE }
-    }
-
     /// Reads the transport headers at the front of `bytes`.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<ParsedHeaders, Malformed> {
         let raw: &[u8; Bth::LENGTH] = header(bytes, Layer::BaseTransport)?;
-        if Bth::announces_extension(raw) {
-            return Self::parse_extended(raw, &bytes[Bth::LENGTH..]);
-        }
-        let (bth, pad) = Bth::parse(bytes)?;
-        let layout = bth.opcode.layout();
-        let extended = Extended::parse(layout, &bytes[Bth::LENGTH..])?;
-        let length = Bth::LENGTH + layout.length();
-        Ok(ParsedHeaders { headers: Self::new(bth, extended), length, pad })
-    }
-
-    fn parse_extended(raw: &[u8; Bth::LENGTH], rest: &[u8]) -> Result<ParsedHeaders, Malformed> {
-        let (extension, opcode) = Extension::parse(rest)?;
-        let (bth, pad) = Bth::read(raw, opcode)?;
+        let rest = &bytes[Bth::LENGTH..];
+        let (opcode, extension) = match Bth::opcode(raw)? {
+            Some(opcode) => (opcode, 0),
+            None => Extension::announced(rest)?,
+        };
+        let (bth, pad) = Bth::parse(raw, opcode)?;
         let layout = opcode.layout();
-        let extended = Extended::parse(layout, &rest[extension.length()..])?;
-        let length = Bth::LENGTH + extension.length() + layout.length();
-        Ok(ParsedHeaders { headers: Self { bth, extended, extension }, length, pad })
+        let extended = Extended::parse(layout, &rest[extension..])?;
+        let length = Bth::LENGTH + extension + layout.length();
+        Ok(ParsedHeaders { headers: Self { bth, extended }, length, extension, pad })
     }
 
-    /// Bytes of the headers.
-    #[inline]
+    /// Bytes of the headers, without an extension.
     pub const fn length(&self) -> usize {
-        Bth::LENGTH + self.extension.length() + self.extended.layout().length()
+        Bth::LENGTH + self.extended.layout().length()
     }
 
     /// Whether the extended headers are those that the opcode calls for.
@@ -315,28 +301,25 @@ impl Headers {
     #[inline]
     pub fn emit(&self, out: &mut [u8], pad: usize) {
         debug_assert!(self.are_consistent(), "{:?} does not go with {:?}", self.extended, self.bth.opcode);
-        let (base, mut rest) = out[..self.length()].split_at_mut(Bth::LENGTH);
-        let mut raw = self.bth.to_bytes(pad);
-        if !self.extension.is_none() {
-            Bth::announce_extension(&mut raw);
-            let (front, back) = rest.split_at_mut(self.extension.length());
-            self.extension.emit(self.bth.opcode, front);
-            rest = back;
+        let (base, extended) = out[..self.length()].split_at_mut(Bth::LENGTH);
+        base.copy_from_slice(&self.bth.to_bytes(pad));
+        self.extended.emit(extended);
+    }
+
+    /// As [`Headers::emit`], with an extension header in between where there is something in it.
+    #[inline]
+    pub fn emit_with(&self, extension: &Extension, out: &mut [u8], pad: usize) {
+        if extension.is_none() {
+            return self.emit(out, pad);
         }
+        debug_assert!(self.are_consistent(), "{:?} does not go with {:?}", self.extended, self.bth.opcode);
+        let (base, rest) = out.split_at_mut(Bth::LENGTH);
+        let (front, back) = rest.split_at_mut(extension.length());
+        let mut raw = self.bth.to_bytes(pad);
+        Bth::announce_extension(&mut raw);
         base.copy_from_slice(&raw);
-        self.extended.emit(rest);
-    }
-
-    /// Bytes of the headers that may change on the way, so that the ICRC leaves them out: the one with the congestion
-    /// bits, and what switches write.
-    pub const fn varying_bytes(&self) -> usize {
-        1 + self.extension.varying_bytes()
-    }
-
-    /// Whether the byte at this place may change on the way.
-    pub fn varies(&self, at: usize) -> bool {
-        let is_gathered = self.extension.varying_bytes() > 0;
-        Bth::varies(at) || is_gathered && at >= Bth::LENGTH && extension::varies(at - Bth::LENGTH)
+        extension.emit(self.bth.opcode, front);
+        self.extended.emit(&mut back[..self.extended.layout().length()]);
     }
 }
 

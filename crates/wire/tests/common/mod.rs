@@ -114,7 +114,7 @@ pub(crate) fn headers() -> impl Strategy<Value = Headers> {
 
 /// Transport headers of this opcode.
 pub(crate) fn headers_of(opcode: Opcode) -> impl Strategy<Value = Headers> {
-    (bth(opcode), extended(opcode.layout())).prop_map(|(bth, extended)| Headers::new(bth, extended))
+    (bth(opcode), extended(opcode.layout())).prop_map(|(bth, extended)| Headers { bth, extended })
 }
 
 fn telemetry() -> impl Strategy<Value = Telemetry> {
@@ -139,11 +139,6 @@ prop_compose! {
             selective: selective.map(|(first, bits)| SelectiveAck::new(Psn::new(first), bits)),
         }
     }
-}
-
-/// Transport headers of any opcode with any extension.
-pub(crate) fn extended_headers() -> impl Strategy<Value = Headers> {
-    (headers(), extension()).prop_map(|(headers, extension)| Headers { extension, ..headers })
 }
 
 prop_compose! {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use railnet_wire::{
-    Aeth, Extended, Frame, HEADROOM, Headers, Network, Syndrome, emit_around, fill_udp_checksum,
+    Aeth, Extended, Extension, Frame, HEADROOM, Headers, Network, Syndrome, emit_around, fill_udp_checksum,
 };
 
 use super::freedom::Freedom;
@@ -133,7 +133,8 @@ fn compare_frame(compared: &mut Compared, recorded: &Recorded, ours: &Answer, be
 fn frame(recorded: &Recorded, network: &Network, ours: &Answer, behaviour: &Behaviour) -> Vec<u8> {
     let mut buffer = vec![0; HEADROOM];
     buffer.extend_from_slice(&ours.payload);
-    let start = emit_around(&mut buffer, recorded.ethernet.as_ref(), network, &ours.headers);
+    let start =
+        emit_around(&mut buffer, recorded.ethernet.as_ref(), network, &ours.headers, &Extension::NONE);
     buffer.drain(..start);
     if behaviour.udp_checksum_over_ipv6 && !network.is_ipv4() {
         let ip = recorded.ethernet.map_or(0, |ethernet| ethernet.length());

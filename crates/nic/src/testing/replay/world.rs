@@ -200,6 +200,7 @@ impl<'a> World<'a> {
         let inbound = Inbound {
             network: &request.network,
             headers: &request.headers,
+            extension: None,
             payload: Payload::Bytes(&request.payload),
             intact: request.intact,
         };

@@ -1,12 +1,14 @@
 //! A plan made real: NICs, memory, queue pairs, keys.
 
-use railnet_core::{GhostRun, GhostTag, QueuePairNumber, Random, Rate};
+use railnet_core::{GhostRun, GhostTag, QueuePairNumber, Random, Rate, Span};
 
 use super::generate::{INLINE_MAX, PIECES_MAX};
 use super::plan::{Act, Area, Buffer, End, Job, KeyChoice, POOL, Piece, Plan};
 use super::watch::Watch;
 use crate::completion::CompletionQueue;
-use crate::control::{ControlConfig, DcqcnParameters, SwiftParameters, TimelyParameters};
+use crate::control::{
+    ControlConfig, DcqcnParameters, DctcpParameters, HpccParameters, SwiftParameters, TimelyParameters,
+};
 use crate::error::VerbsError;
 use crate::memory::{Memory, SpaceId};
 use crate::nic::Nic;
@@ -340,10 +342,12 @@ fn make_nic(plan: &Plan, index: usize) -> Nic {
     config.ports[0].rate = plan.rate;
     if described.has_control {
         // By the seed, not by dice: a new algorithm leaves all else of a plan as it was.
-        config.control = match plan.seed % 3 {
+        config.control = match plan.seed % 5 {
             0 => ControlConfig::Dcqcn(DcqcnParameters::paper(Rate::gbps(100))),
             1 => ControlConfig::Timely(TimelyParameters::paper(plan.rate)),
-            _ => ControlConfig::Swift(SwiftParameters::htsim()),
+            2 => ControlConfig::Swift(SwiftParameters::htsim()),
+            3 => ControlConfig::Hpcc(HpccParameters::paper(plan.rate, Span::from_us(5))),
+            _ => ControlConfig::Dctcp(DctcpParameters::hardware(plan.rate, Span::from_us(5))),
         };
     }
     Nic::new(config)
