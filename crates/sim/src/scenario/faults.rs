@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::names::{self, HostName, LinkName};
 use super::priorities::PriorityList;
-use super::{Scenario, ScenarioError};
+use super::{ClusterSection, Scenario, ScenarioError};
 use crate::written::Written;
 
 /// More flaps than a fault has.
@@ -219,7 +219,7 @@ pub(crate) fn slow_gpus(scenario: &Scenario, gpus: u32) -> Result<Vec<SlowGpu>, 
         let has_gpus = scenario
             .cluster
             .as_ref()
-            .and_then(|cluster| cluster.host())
+            .and_then(ClusterSection::host)
             .is_some_and(|host| !host.gpus().is_empty());
         if !has_gpus {
             let message = "there are no GPUs: name a `server` in [cluster] that has some";
