@@ -2,6 +2,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod locate;
+mod rows;
 mod run;
 mod scenario;
 mod traffic;
@@ -10,5 +11,5 @@ mod written;
 pub use run::{
     FlowFailure, FlowResult, Hold, LinkResult, Outcome, Run, RunError, Standstill, Waiting, listed, run,
 };
-pub use scenario::{Preset, Scenario, ScenarioError, Topology, graph};
+pub use scenario::{Preset, Scenario, ScenarioError, SourceFile, Topology, graph};
 pub use traffic::Flow;

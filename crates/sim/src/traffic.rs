@@ -1,8 +1,9 @@
 //! Traffic as a list of flows.
 
 use railnet_core::{Bytes, Random, Time};
+use railnet_topology::FabricGraph;
 
-use crate::scenario::{Scenario, ScenarioError, Traffic};
+use crate::scenario::{HostName, Scenario, ScenarioError, Traffic};
 
 /// Bytes that go from one host to another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,8 +27,8 @@ pub struct Flow {
 /// More flows than a run has: they would take 1 GB.
 const FLOWS_MAX: u64 = 1 << 24;
 
-/// The flows of a scenario on so many hosts.
-pub(crate) fn flows(scenario: &Scenario, hosts: u32) -> Result<Vec<Flow>, ScenarioError> {
+/// The flows of a scenario on this fabric.
+pub(crate) fn flows(scenario: &Scenario, graph: &FabricGraph) -> Result<Vec<Flow>, ScenarioError> {
     let mut flows = Vec::new();
     let priorities = scenario.priorities();
     for (index, traffic) in scenario.traffic.iter().enumerate() {
@@ -38,7 +39,7 @@ pub(crate) fn flows(scenario: &Scenario, hosts: u32) -> Result<Vec<Flow>, Scenar
         let priority = priorities[usize::from(dscp)];
         let start = Time::ZERO + common.start;
         let template = Flow { source: 0, target: 0, bytes: 0, start, dscp, priority, after: None };
-        add(traffic, hosts, template, dice, &mut flows).map_err(within)?;
+        add(traffic, graph, template, dice, &mut flows).map_err(within)?;
     }
     if flows.is_empty() {
         return Err(ScenarioError::new(
@@ -50,26 +51,21 @@ pub(crate) fn flows(scenario: &Scenario, hosts: u32) -> Result<Vec<Flow>, Scenar
 
 fn add(
     traffic: &Traffic,
-    hosts: u32,
+    graph: &FabricGraph,
     template: Flow,
     mut dice: Random,
     flows: &mut Vec<Flow>,
 ) -> Result<(), ScenarioError> {
-    let exists = |host: u32, key: &str| match host < hosts {
-        true => Ok(host),
-        false => Err(ScenarioError::new(format!(
-            "there is no host {host}: the fabric has hosts 0 to {}",
-            hosts - 1
-        ))
-        .at(key)),
-    };
+    let hosts = graph.hosts.len() as u32;
+    let named = |host: &HostName, key: &str| host.find(graph).map_err(|error| error.at(key));
+    let exists = |host: u32, key: &str| named(&HostName::Number(host), key);
     check_count(traffic, hosts, flows.len())?;
     let plain = |source, target, bytes: Bytes| Flow { source, target, bytes: bytes.as_u64(), ..template };
     match traffic {
         Traffic::Incast { from, to, bytes, .. } => {
             exists(from.0.last, "from")?;
-            let senders = (from.0.first..=from.0.last).filter(|source| source != to);
-            let target = exists(*to, "to")?;
+            let target = named(to, "to")?;
+            let senders = (from.0.first..=from.0.last).filter(|source| *source != target);
             flows.extend(senders.map(|source| plain(source, target, bytes.0)));
         }
         Traffic::Permutation { bytes, .. } => {
@@ -103,13 +99,12 @@ fn add(
             }
         }
         Traffic::Flow { from, to, bytes, .. } => {
-            if from == to {
-                return Err(ScenarioError::new(format!(
-                    "a flow from host {from} to itself crosses no network"
-                ))
-                .at("to"));
+            let (source, target) = (named(from, "from")?, named(to, "to")?);
+            if source == target {
+                let message = format!("a flow from host {source} to itself crosses no network");
+                return Err(ScenarioError::new(message).at("to"));
             }
-            flows.push(plain(exists(*from, "from")?, exists(*to, "to")?, bytes.0));
+            flows.push(plain(source, target, bytes.0));
         }
     }
     Ok(())

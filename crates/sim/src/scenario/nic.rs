@@ -1,6 +1,6 @@
 //! `[nic]`: the NICs of the hosts.
 
-use railnet_core::Span;
+use railnet_core::{Rate, Span};
 use railnet_nic::Mtu;
 use railnet_nic::control::{ControlConfig, DcqcnParameters, SwiftParameters, TimelyParameters};
 use railnet_nic::recovery::RecoveryKind;
@@ -135,7 +135,11 @@ impl Scenario {
 
     /// The congestion control of the NICs.
     pub fn control(&self) -> ControlConfig {
-        let rate = self.fabric.link.rate.0;
+        self.control_at(self.edge_rate())
+    }
+
+    /// The congestion control of a NIC with a port of this rate.
+    pub(crate) fn control_at(&self, rate: Rate) -> ControlConfig {
         let NicSection { dcqcn, timely, swift, .. } = &self.nic;
         match self.control_name() {
             ControlName::None => ControlConfig::None,

@@ -3,6 +3,7 @@
 use railnet_core::{Bytes, Span};
 use serde::Deserialize;
 
+use super::names::HostName;
 use crate::written::Written;
 
 /// The kinds of traffic. What every table may say besides its own keys is added to each.
@@ -51,7 +52,7 @@ traffic! {
         /// The senders, such as "0..15": both ends are meant.
         from: Written<Hosts>,
         /// The receiver.
-        to: u32,
+        to: HostName,
         /// Bytes from each sender.
         bytes: Written<Bytes>,
     }
@@ -76,9 +77,9 @@ traffic! {
     /// One flow.
     Flow {
         /// The sender.
-        from: u32,
+        from: HostName,
         /// The receiver.
-        to: u32,
+        to: HostName,
         /// Its bytes.
         bytes: Written<Bytes>,
     }
