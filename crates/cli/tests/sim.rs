@@ -277,6 +277,19 @@ fn files_that_a_scenario_names_are_beside_it_and_their_lines_are_shown() {
 }
 
 #[test]
+fn the_flows_that_a_run_writes_can_be_run_again() {
+    let file = scratch("first.toml", SMALL);
+    let directory = directory("again");
+    assert!(railnet(&["sim", &file, "--csv", directory.to_str().unwrap()]).status.success());
+    let list = SMALL.replace("permutation\"\nbytes = \"100KB\"", "list\"\nfile = \"flows.csv\"");
+    let again = directory.join("again.toml");
+    fs::write(&again, list).unwrap();
+    let (first, second) =
+        (json(&["sim", &file, "--json", "-"]), json(&["sim", again.to_str().unwrap(), "--json", "-"]));
+    assert_eq!(first["digest"], second["digest"]);
+}
+
+#[test]
 fn a_run_that_does_not_end_in_time_fails_and_names_a_flow() {
     let file = scratch("short.toml", &format!("limit = \"10us\"\n{SMALL}"));
     let output = railnet(&["sim", &file]);
@@ -346,6 +359,8 @@ fn every_scenario_of_the_repository_has_a_comment_and_comes_to_its_end() {
     assert!(number("oversubscribed", "completion_us") > 150.0, "without oversubscription it takes 115 us");
     assert!(number("fast-uplinks", "completion_us") < 200.0, "with slow uplinks it takes 996 us");
     assert_eq!(runs["list-file"]["links"][0]["from"], "gpu0");
+    assert_eq!(runs["flows"]["flows"].as_array().unwrap().len(), 6);
+    assert_eq!(runs["expert-groups"]["flows"].as_array().unwrap().len(), 2 * 56 + 14 * 8);
     let storm = &runs["pause-storm"]["error"];
     assert_eq!(storm["hosts"][0], "host15");
     let elsewhere = |flow: &&Value| flow["target"] != 15 && flow["source"] != 15;

@@ -1,6 +1,7 @@
 //! Scenarios: traffic in a simulated fabric, in virtual time.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod flow_list;
 mod locate;
 mod rows;
 mod run;

@@ -4,6 +4,7 @@ mod control;
 mod error;
 mod fabric;
 mod faults;
+mod hosts;
 mod list;
 mod names;
 mod nic;
@@ -21,10 +22,11 @@ use serde::Deserialize;
 
 pub use error::{ScenarioError, SourceFile};
 pub(crate) use faults::faults;
+pub(crate) use hosts::HostSet;
 pub(crate) use names::HostName;
 pub use preset::Preset;
 pub use topology::{Topology, graph};
-pub(crate) use traffic::Traffic;
+pub(crate) use traffic::{Common, Traffic};
 
 use crate::locate;
 use crate::written::Written;
@@ -119,6 +121,11 @@ impl Scenario {
         let mut names = Vec::new();
         if let Topology::List { file: Some(file), .. } = &self.fabric.topology {
             names.push(("fabric.topology.file".to_owned(), file.clone()));
+        }
+        for (index, traffic) in self.traffic.iter().enumerate() {
+            if let Traffic::List { file, .. } = traffic {
+                names.push((format!("traffic.{index}.file"), file.clone()));
+            }
         }
         names
     }
