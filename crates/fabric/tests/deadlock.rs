@@ -20,7 +20,7 @@ fn ring(flow_control: FlowControl) -> (World, Log) {
         links.push(ExplicitLink::new(format!("s{switch} - s{}", (switch + 1) % 5)));
     }
     let switches = (0..5).map(|switch| format!("s{switch}")).collect();
-    let graph = FabricKind::Explicit(Explicit { switches, links })
+    let graph = FabricKind::Explicit(Explicit { hosts: Vec::new(), switches, links })
         .build(&LinkSpec::new(Rate::gbps(100), Span::from_us(1)))
         .unwrap();
     let config = SwitchConfig { flow_control, buffer: Bytes(4_000_000), ..SwitchConfig::default() };

@@ -1,8 +1,10 @@
 //! Scenarios: traffic in a simulated fabric, in virtual time.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod flow_list;
 mod locate;
 mod round_trip;
+mod rows;
 mod run;
 mod scenario;
 mod traffic;
@@ -12,5 +14,5 @@ pub use run::{
     FlowFailure, FlowResult, Hold, LaneResult, LinkResult, Outcome, Run, RunError, Standstill, Waiting,
     listed, run,
 };
-pub use scenario::{Preset, Scenario, ScenarioError, Topology, graph};
+pub use scenario::{Preset, Scenario, ScenarioError, SourceFile, Topology, graph};
 pub use traffic::Flow;

@@ -1,8 +1,10 @@
 //! Traffic as a list of flows.
 
-use railnet_core::{Bytes, Random, Time};
+use railnet_core::{Bytes, Random, Span, Time};
+use railnet_topology::FabricGraph;
 
-use crate::scenario::{Scenario, ScenarioError, Traffic};
+use crate::flow_list;
+use crate::scenario::{Common, HostName, HostSet, Scenario, ScenarioError, Traffic};
 
 /// Bytes that go from one host to another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,21 +26,24 @@ pub struct Flow {
 }
 
 /// More flows than a run has: they would take 1 GB.
-const FLOWS_MAX: u64 = 1 << 24;
+const FLOWS_MAX: usize = 1 << 24;
 
-/// The flows of a scenario on so many hosts.
-pub(crate) fn flows(scenario: &Scenario, hosts: u32) -> Result<Vec<Flow>, ScenarioError> {
+/// The flows of a scenario on this fabric.
+pub(crate) fn flows(scenario: &Scenario, graph: &FabricGraph) -> Result<Vec<Flow>, ScenarioError> {
     let mut flows = Vec::new();
     let priorities = scenario.priorities();
     for (index, traffic) in scenario.traffic.iter().enumerate() {
-        let dice = Random::stream(scenario.seed, "traffic", index as u64);
         let within = |error: ScenarioError| error.within(&format!("traffic.{index}"));
-        let common = traffic.common();
-        let dscp = scenario.traffic_dscp(common.priority, common.dscp).map_err(within)?;
+        let Common { start, jitter, priority, dscp } = traffic.common();
+        let dscp = scenario.traffic_dscp(priority, dscp).map_err(within)?;
         let priority = priorities[usize::from(dscp)];
-        let start = Time::ZERO + common.start;
+        let start = Time::ZERO + start;
         let template = Flow { source: 0, target: 0, bytes: 0, start, dscp, priority, after: None };
-        add(traffic, hosts, template, dice, &mut flows).map_err(within)?;
+        let base = flows.len();
+        let dice = Random::stream(scenario.seed, "traffic", index as u64);
+        add(traffic, scenario, graph, &template, dice, &mut flows).map_err(within)?;
+        let dice = Random::stream(scenario.seed, "jitter", index as u64);
+        delay(&mut flows[base..], jitter, dice);
     }
     if flows.is_empty() {
         return Err(ScenarioError::new(
@@ -48,101 +53,111 @@ pub(crate) fn flows(scenario: &Scenario, hosts: u32) -> Result<Vec<Flow>, Scenar
     Ok(flows)
 }
 
+/// Lets each flow that waits for no other start at random up to `jitter` later.
+fn delay(flows: &mut [Flow], jitter: Span, mut dice: Random) {
+    if jitter > Span::ZERO {
+        for flow in flows.iter_mut().filter(|flow| flow.after.is_none()) {
+            flow.start += Span::from_ps(dice.between(0, jitter.as_ps()));
+        }
+    }
+}
+
 fn add(
     traffic: &Traffic,
-    hosts: u32,
-    template: Flow,
+    scenario: &Scenario,
+    graph: &FabricGraph,
+    template: &Flow,
     mut dice: Random,
     flows: &mut Vec<Flow>,
 ) -> Result<(), ScenarioError> {
-    let exists = |host: u32, key: &str| match host < hosts {
-        true => Ok(host),
-        false => Err(ScenarioError::new(format!(
-            "there is no host {host}: the fabric has hosts 0 to {}",
-            hosts - 1
-        ))
-        .at(key)),
-    };
-    check_count(traffic, hosts, flows.len())?;
-    let plain = |source, target, bytes: Bytes| Flow { source, target, bytes: bytes.as_u64(), ..template };
+    let named = |host: &HostName, key: &str| host.find(graph).map_err(|error| error.at(key));
+    let plain = |source, target, bytes: Bytes| Flow { source, target, bytes: bytes.as_u64(), ..*template };
+    let left = FLOWS_MAX - flows.len();
     match traffic {
         Traffic::Incast { from, to, bytes, .. } => {
-            exists(from.0.last, "from")?;
-            let senders = (from.0.first..=from.0.last).filter(|source| source != to);
-            let target = exists(*to, "to")?;
+            let senders = from.0.numbers(graph).map_err(|error| error.at("from"))?;
+            let target = named(to, "to")?;
+            check_count(senders.len(), left)?;
+            let senders = senders.into_iter().filter(|source| *source != target);
             flows.extend(senders.map(|source| plain(source, target, bytes.0)));
         }
-        Traffic::Permutation { bytes, .. } => {
-            let targets = derangement(hosts, &mut dice)?;
-            let pairs = targets.into_iter().enumerate();
-            flows.extend(pairs.map(|(source, target)| plain(source as u32, target, bytes.0)));
+        Traffic::Permutation { hosts, bytes, .. } => {
+            let members = members(hosts.as_ref(), graph, "a permutation")?;
+            check_count(members.len(), left)?;
+            let targets = derangement(members.len(), &mut dice);
+            let pairs = members.iter().zip(targets);
+            flows.extend(pairs.map(|(source, target)| plain(*source, members[target], bytes.0)));
         }
-        Traffic::AllToAll { bytes, .. } => {
+        Traffic::AllToAll { hosts, bytes, .. } => {
+            let members = members(hosts.as_ref(), graph, "an all-to-all")?;
+            let count = members.len();
+            check_count(count.saturating_mul(count - 1), left)?;
             // Each host begins with its neighbour, so that not all begin with the same receiver.
-            for step in 1..hosts {
-                let pair = |source: u32| (source, (source + step) % hosts);
-                flows.extend((0..hosts).map(pair).map(|(source, target)| plain(source, target, bytes.0)));
+            for step in 1..count {
+                let pair = |place: usize| (members[place], members[(place + step) % count]);
+                flows.extend((0..count).map(pair).map(|(source, target)| plain(source, target, bytes.0)));
             }
         }
-        Traffic::Ring { bytes, hosts: ring, .. } => {
-            let ring = ring.unwrap_or(hosts);
-            if ring < 2 {
-                return Err(ScenarioError::new("a ring needs two hosts at least").at("hosts"));
-            }
-            exists(ring - 1, "hosts")?;
-            let base = flows.len() as u32;
-            let part = Bytes(bytes.0.as_u64().div_ceil(u64::from(ring)));
-            for step in 0..2 * (ring - 1) {
-                for source in 0..ring {
-                    // What it passes on came from its neighbour in the step before.
-                    let before = (source + ring - 1) % ring;
-                    let after = step.checked_sub(1).map(|earlier| base + earlier * ring + before);
-                    let flow = plain(source, (source + 1) % ring, part);
-                    flows.push(Flow { after, ..flow });
-                }
-            }
+        Traffic::Ring { hosts, bytes, .. } => {
+            let members = members(hosts.as_ref(), graph, "a ring")?;
+            check_count(members.len().saturating_mul(2 * (members.len() - 1)), left)?;
+            ring(&members, bytes.0, plain, flows);
         }
         Traffic::Flow { from, to, bytes, .. } => {
-            if from == to {
-                return Err(ScenarioError::new(format!(
-                    "a flow from host {from} to itself crosses no network"
-                ))
-                .at("to"));
+            let (source, target) = (named(from, "from")?, named(to, "to")?);
+            check_count(1, left)?;
+            if source == target {
+                let message = format!("a flow from host {source} to itself crosses no network");
+                return Err(ScenarioError::new(message).at("to"));
             }
-            flows.push(plain(exists(*from, "from")?, exists(*to, "to")?, bytes.0));
+            flows.push(plain(source, target, bytes.0));
+        }
+        Traffic::List { file, .. } => {
+            let dscp_of = |priority| scenario.dscp_of(priority);
+            flows.extend(flow_list::read(&scenario.file(file), graph, template, dscp_of, left)?);
         }
     }
     Ok(())
 }
 
-/// An error where a table would bring more flows than are run.
-fn check_count(traffic: &Traffic, hosts: u32, already: usize) -> Result<(), ScenarioError> {
-    let hosts = u64::from(hosts);
-    let count = match traffic {
-        Traffic::Incast { .. } | Traffic::Permutation { .. } => hosts,
-        Traffic::AllToAll { .. } => hosts * hosts.saturating_sub(1),
-        Traffic::Ring { hosts: ring, .. } => {
-            let ring = ring.map_or(hosts, u64::from).min(hosts);
-            2 * ring * ring.saturating_sub(1)
+/// The hosts of a table, two at least.
+fn members(set: Option<&HostSet>, graph: &FabricGraph, what: &str) -> Result<Vec<u32>, ScenarioError> {
+    let members = HostSet::numbers(set, graph)?;
+    if members.len() < 2 {
+        return Err(ScenarioError::new(format!("{what} needs two hosts at least")).at("hosts"));
+    }
+    Ok(members)
+}
+
+fn ring(members: &[u32], bytes: Bytes, plain: impl Fn(u32, u32, Bytes) -> Flow, flows: &mut Vec<Flow>) {
+    let (base, count) = (flows.len(), members.len());
+    let part = Bytes(bytes.as_u64().div_ceil(count as u64));
+    for step in 0..2 * (count - 1) {
+        for place in 0..count {
+            // What it passes on came from its neighbour in the step before.
+            let before = (place + count - 1) % count;
+            let after = step.checked_sub(1).map(|earlier| (base + earlier * count + before) as u32);
+            let flow = plain(members[place], members[(place + 1) % count], part);
+            flows.push(Flow { after, ..flow });
         }
-        Traffic::Flow { .. } => 1,
-    };
-    if already as u64 + count > FLOWS_MAX {
+    }
+}
+
+/// An error where a table would bring more flows than are run.
+fn check_count(count: usize, left: usize) -> Result<(), ScenarioError> {
+    if count > left {
         let message = format!("{count} flows here are too many: a run has at most {FLOWS_MAX} in all");
         return Err(ScenarioError::new(message).at("kind"));
     }
     Ok(())
 }
 
-/// A random permutation in which nobody sends to itself.
-fn derangement(hosts: u32, dice: &mut Random) -> Result<Vec<u32>, ScenarioError> {
-    if hosts < 2 {
-        return Err(ScenarioError::new("a permutation needs two hosts at least"));
-    }
-    // Sattolo's algorithm: one cycle through all hosts, so nobody keeps its own.
-    let mut targets: Vec<u32> = (0..hosts).collect();
-    for last in (1..hosts as usize).rev() {
+/// A random permutation in which nobody stays in place.
+fn derangement(count: usize, dice: &mut Random) -> Vec<usize> {
+    // Sattolo's algorithm: one cycle through all, so nobody keeps its own.
+    let mut targets: Vec<usize> = (0..count).collect();
+    for last in (1..count).rev() {
         targets.swap(last, dice.below(last as u64) as usize);
     }
-    Ok(targets)
+    targets
 }

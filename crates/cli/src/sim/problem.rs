@@ -23,10 +23,15 @@ impl File {
             return Err(anyhow!("{name} is a directory: name a scenario, a TOML file"));
         }
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
-        match Scenario::parse(&text) {
+        match Scenario::parse_with(&text, reader(path)) {
             Ok(scenario) => Ok(Self { path: name, text, scenario }),
             Err(error) => Err(shown(error, &name, &text)),
         }
+    }
+
+    /// Reads a scenario that was made from this one.
+    pub(crate) fn variant(&self, table: toml::Table) -> Result<Scenario, ScenarioError> {
+        Scenario::from_table(table, reader(Path::new(&self.path)))
     }
 
     /// An error about this file, with its line.
@@ -35,13 +40,23 @@ impl File {
     }
 }
 
+/// Reads the files that a scenario names: they are where it is, unless it says otherwise.
+fn reader(scenario: &Path) -> impl Fn(&str) -> Result<String, String> {
+    let folder = scenario.parent().map(Path::to_owned).unwrap_or_default();
+    move |name| std::fs::read_to_string(folder.join(name)).map_err(|error| error.to_string())
+}
+
 /// An error with the line it is about.
 fn shown(error: ScenarioError, path: &str, text: &str) -> anyhow::Error {
     let error = error.located(text);
+    let (path, text) = match &error.file {
+        Some(file) => (beside(path, &file.path), file.text.as_ref()),
+        None => (path.to_owned(), text),
+    };
     let advice = Advice::of(&error.message);
     let mut message = advice.headline;
     match &error.span {
-        Some(span) => message.push_str(&excerpt(span, path, text, advice.label.as_deref())),
+        Some(span) => message.push_str(&excerpt(span, &path, text, advice.label.as_deref())),
         None => {
             let _ = write!(message, "\n --> {path}");
             if let Some(label) = advice.label {
@@ -53,6 +68,12 @@ fn shown(error: ScenarioError, path: &str, text: &str) -> anyhow::Error {
         let _ = write!(message, "\n  = did you mean \"{meant}\"?");
     }
     anyhow!(message)
+}
+
+/// Where a file that a scenario names is.
+fn beside(scenario: &str, name: &str) -> String {
+    let folder = Path::new(scenario).parent().map(Path::to_owned).unwrap_or_default();
+    folder.join(name).display().to_string()
 }
 
 /// The line of a span with a mark under it.

@@ -62,13 +62,17 @@ type Line = (&'static str, String, String);
 fn ran(scenario: &Scenario, outcome: &Outcome, totals: &Totals) -> Line {
     let (hosts, switches) = outcome.size;
     let number = format!("{}, {}", count(outcome.flows.len() as u64, "flow", "flows"), bytes(totals.bytes));
+    let rates = outcome.links.iter().map(|link| link.rate);
+    let alike = match (rates.clone().min(), rates.max()) {
+        (Some(least), Some(most)) if least < most => format!("{least} to {most}"),
+        (Some(rate), _) => format!("{rate} and {}", scenario.fabric.link.delay.0),
+        _ => "no rate".to_owned(),
+    };
     let reason = format!(
-        "{} and {}, {} of {} and {}",
+        "{} and {}, {} of {alike}",
         count(hosts as u64, "host", "hosts"),
         count(switches as u64, "switch", "switches"),
         count(outcome.links.len() as u64 / 2, "link", "links"),
-        scenario.fabric.link.rate.0,
-        scenario.fabric.link.delay.0,
     );
     ("Ran", number, reason)
 }

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, anyhow, bail, ensure};
-use railnet_sim::Scenario;
+use railnet_sim::{Scenario, ScenarioError};
 use serde::Serialize;
 use toml::{Table, Value};
 
@@ -52,7 +52,7 @@ pub(super) fn run(arguments: &Arguments, file: &File, out: &mut dyn Write) -> an
         let seed = i64::try_from(seed).context("--seed of a sweep is at most 2^63 - 1")?;
         table.insert("seed".to_owned(), Value::Integer(seed));
     }
-    let points = points(&axes, &table)?;
+    let points = points(&axes, &table, |table| file.variant(table))?;
     if let Some(directory) = &arguments.csv {
         report::make_directory(directory)?;
     }
@@ -114,7 +114,11 @@ fn split(text: &str) -> Vec<String> {
 }
 
 /// Every combination, the last axis fastest.
-fn points(axes: &[Axis], table: &Table) -> anyhow::Result<Vec<Point>> {
+fn points(
+    axes: &[Axis],
+    table: &Table,
+    read: impl Fn(Table) -> Result<Scenario, ScenarioError>,
+) -> anyhow::Result<Vec<Point>> {
     let count = axes.iter().try_fold(1_usize, |count, axis| count.checked_mul(axis.values.len()));
     let count = count.filter(|count| *count <= POINTS_MAX);
     let count =
@@ -131,8 +135,7 @@ fn points(axes: &[Axis], table: &Table) -> anyhow::Result<Vec<Point>> {
             for (axis, value) in axes.iter().zip(&values) {
                 set(&mut table, &axis.key, value)?;
             }
-            let scenario =
-                Scenario::from_table(table).map_err(|error| refused(axes, &values, &error.message))?;
+            let scenario = read(table).map_err(|error| refused(axes, &values, &error.message))?;
             Ok(Point { values, scenario })
         })
         .collect()
@@ -386,14 +389,18 @@ mod tests {
         assert_eq!(table["nic"]["control"].as_str(), Some("none"));
         assert_eq!(table["fabric"]["link"]["rate"].as_str(), Some("200Gbps"));
         assert_eq!(table["fabric"]["topology"]["k"].as_integer(), Some(4));
-        assert!(Scenario::from_table(table).is_ok());
+        assert!(read(table).is_ok());
+    }
+
+    fn read(table: Table) -> Result<Scenario, ScenarioError> {
+        Scenario::from_table(table, |path| Err(format!("{path} is not here")))
     }
 
     #[test]
     fn keys_that_lead_nowhere_are_named() {
         let message = |key: &str| {
             let axes = [Axis::parse(&format!("{key}=1")).unwrap()];
-            points(&axes, &table()).err().unwrap().to_string()
+            points(&axes, &table(), read).err().unwrap().to_string()
         };
         assert!(message("seed.low").contains("seed is a single value"), "{}", message("seed.low"));
         assert!(message("traffic.bytes").contains("traffic is a list of 1"), "{}", message("traffic.bytes"));
@@ -405,7 +412,7 @@ mod tests {
     #[test]
     fn combinations_are_in_order_with_the_last_axis_fastest() {
         let axes = [Axis::parse("seed=1,2").unwrap(), Axis::parse("nic.mtu=1024,4096").unwrap()];
-        let points = points(&axes, &table()).unwrap();
+        let points = points(&axes, &table(), read).unwrap();
         let values: Vec<String> = points.iter().map(|point| described(&axes, &point.values)).collect();
         assert_eq!(
             values,

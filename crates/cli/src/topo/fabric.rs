@@ -70,6 +70,7 @@ fn kind(topology: &Topology) -> &'static str {
         Topology::FatTree { .. } => "fat-tree",
         Topology::RailOptimised { .. } => "rail-optimised",
         Topology::Dragonfly { .. } => "dragonfly",
+        Topology::List { .. } => "list",
     }
 }
 
@@ -100,9 +101,11 @@ impl Measures {
         for switch in &graph.switches {
             let tier = &mut tiers[usize::from(switch.tier.max(1)) - 1];
             tier.switches += 1;
-            if tier.name.is_empty() {
-                let name = switch.name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+            let name = switch.name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+            if tier.switches == 1 {
                 name.clone_into(&mut tier.name);
+            } else if tier.name != name {
+                tier.name = format!("tier-{}", switch.tier.max(1));
             }
         }
         let level = |vertex: Vertex| match vertex {

@@ -131,7 +131,8 @@ impl fmt::Display for Standstill {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let groups: Vec<String> =
             self.groups().iter().map(|(what, flows)| format!("{what}: {}", listed(flows))).collect();
-        write!(f, "{}, {}", self.headline(), groups.join("; "))
+        let comma = if matches!(self.hold, Hold::Storm { .. }) { "," } else { "" };
+        write!(f, "{}{comma} {}", self.headline(), groups.join("; "))
     }
 }
 

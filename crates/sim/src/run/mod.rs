@@ -7,12 +7,15 @@ mod runner;
 mod server;
 mod standstill;
 
+use std::collections::BTreeMap;
+
 use railnet_core::event::Sink;
-use railnet_core::{Bytes, Component, Span, Time};
+use railnet_core::{Bytes, Component, Rate, Span, Time};
 use railnet_fabric::{Fault, Network, Tapped, host_gid};
+use railnet_nic::control::ControlConfig;
 use railnet_nic::frame::WireForm;
 use railnet_nic::{Mtu, Nic, NicConfig, PortConfig};
-use railnet_topology::Routes;
+use railnet_topology::{FabricGraph, Routes, Vertex};
 
 pub use error::{FlowFailure, RunError, Standstill};
 pub use inside::LaneResult;
@@ -24,7 +27,7 @@ use crate::traffic::{Flow, flows};
 use inside::Inside;
 use outcome::outcome;
 use runner::Runner;
-use standstill::Watch;
+use standstill::{Watch, hold};
 
 /// When a run is given up that sets no limit itself, in virtual time.
 const LIMIT: Span = Span::from_secs(60);
@@ -70,14 +73,18 @@ impl<S: Sink> Run<S> {
     pub fn new(scenario: &Scenario, sink: S) -> Result<Self, ScenarioError> {
         let graph = graph(scenario)?;
         let hosts = graph.hosts.len() as u32;
-        let endpoints = scenario.endpoints(hosts)?;
-        let mut runner = Runner::new(scenario, hosts, flows(scenario, endpoints)?)?;
+        let ends = scenario.ends(&graph)?;
+        let endpoints = ends.hosts.len() as u32;
+        let mut runner = Runner::new(scenario, hosts, flows(scenario, &ends)?)?;
         let routes = Routes::shortest(&graph);
-        let (rate, control) = (scenario.fabric.link.rate.0, scenario.control());
+        let rates = host_rates(&graph);
+        // Once for each rate: some controls begin with the round trip of the whole fabric.
+        let mut controls: BTreeMap<Rate, ControlConfig> = BTreeMap::new();
         let nic = |host: u32| {
+            let rate = rates[host as usize];
             let mut config = NicConfig::new(Component(host), scenario.seed, host_gid(host));
             config.ports = vec![PortConfig { gids: vec![host_gid(host)], rate, mtu: Mtu::Mtu4096 }];
-            config.control = control.clone();
+            config.control = controls.entry(rate).or_insert_with(|| scenario.control_at(rate)).clone();
             config.recovery = scenario.recovery();
             config.priorities = scenario.priorities();
             config.notification_interval = scenario.notification_interval();
@@ -179,11 +186,25 @@ impl<S: Sink> Run<S> {
     }
 }
 
+/// What the link of each host carries.
+fn host_rates(graph: &FabricGraph) -> Vec<Rate> {
+    let mut rates = vec![Rate::ZERO; graph.hosts.len()];
+    for link in &graph.links {
+        for end in link.ends {
+            if let Vertex::Host(host) = end.vertex {
+                rates[host as usize] = link.rate;
+            }
+        }
+    }
+    rates
+}
+
 /// Why flows are left over, where nothing went wrong that anybody told of.
 fn unfinished<S: Sink>(network: &mut Network<S>, runner: &Runner, limit: Time, is_quiet: bool) -> RunError {
     let waiting = runner.waiting(network);
     if is_quiet && !waiting.is_empty() {
-        return RunError::Stuck(Box::new(Standstill { hold: Hold::Silence, idle: Span::ZERO, waiting }));
+        let hold = Some(hold(network)).filter(Hold::is_firm).unwrap_or(Hold::Silence);
+        return RunError::Stuck(Box::new(Standstill { hold, idle: Span::ZERO, waiting }));
     }
     let first = runner.finished.iter().position(|at| !at.is_set()).unwrap_or(0);
     let Flow { source: from, target: to, .. } = runner.flows[first];

@@ -115,7 +115,7 @@ impl Hold {
     }
 
     /// Whether packets are held back by something that no timer of a NIC ends.
-    fn is_firm(&self) -> bool {
+    pub(super) fn is_firm(&self) -> bool {
         matches!(self, Self::Deadlock { .. } | Self::Storm { .. } | Self::Paused { .. })
     }
 

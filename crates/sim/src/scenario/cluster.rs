@@ -1,8 +1,10 @@
 //! `[cluster]`: what is behind the ports of the fabric.
 
+use std::borrow::Cow;
+
 use railnet_core::{Bytes, Rate, Span};
-use railnet_topology::catalogue;
 use railnet_topology::host::Host;
+use railnet_topology::{FabricGraph, HostNode, catalogue};
 use serde::Deserialize;
 
 use super::{Scenario, ScenarioError};
@@ -123,11 +125,13 @@ impl ClusterSection {
 }
 
 impl Scenario {
-    /// How many senders and receivers there are behind so many ports of the fabric: the GPUs of its servers, or the ports
-    /// themselves where a server has none or none is named.
-    pub fn endpoints(&self, ports: u32) -> Result<u32, ScenarioError> {
-        let Some(host) = self.cluster.as_ref().and_then(ClusterSection::host) else { return Ok(ports) };
-        let (nics, gpus) = (host.compute_nics().len() as u32, host.gpus().len() as u32);
+    /// The senders and receivers behind the ports of a fabric, as hosts: the GPUs of its servers, or the ports themselves
+    /// where a server has none or none is named.
+    pub(crate) fn ends<'a>(&self, graph: &'a FabricGraph) -> Result<Cow<'a, FabricGraph>, ScenarioError> {
+        let Some(host) = self.cluster.as_ref().and_then(ClusterSection::host) else {
+            return Ok(Cow::Borrowed(graph));
+        };
+        let (ports, nics) = (graph.hosts.len() as u32, host.compute_nics().len() as u32);
         if !ports.is_multiple_of(nics) {
             let message = format!(
                 "{} has {nics} NICs and the fabric {ports} hosts, which is no whole number of servers: \
@@ -136,6 +140,16 @@ impl Scenario {
             );
             return Err(ScenarioError::new(message).at("cluster.server"));
         }
-        Ok(if gpus == 0 { ports } else { ports / nics * gpus })
+        let gpus = host.gpus().len() as u32;
+        if gpus == 0 {
+            return Ok(Cow::Borrowed(graph));
+        }
+        let gpu = |number: u32| HostNode {
+            name: format!("server{}.gpu{}", number / gpus, number % gpus),
+            node: number / gpus,
+            rail: number % gpus,
+        };
+        let hosts = (0..ports / nics * gpus).map(gpu).collect();
+        Ok(Cow::Owned(FabricGraph { hosts, switches: Vec::new(), links: Vec::new() }))
     }
 }

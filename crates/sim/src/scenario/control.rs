@@ -222,7 +222,8 @@ fn parts(ratio: Ratio) -> Option<(u32, u32)> {
     Some((u32::try_from(ratio.numerator()).ok()?, u32::try_from(ratio.denominator()).ok()?))
 }
 
-struct RatioVisitor;
+/// Reads `0.8`, `2` and `"1/256"` alike.
+pub(super) struct RatioVisitor;
 
 impl Visitor<'_> for RatioVisitor {
     type Value = Ratio;

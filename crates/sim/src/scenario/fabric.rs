@@ -2,6 +2,7 @@
 
 use railnet_core::{Bytes, Rate, Span};
 use railnet_fabric::{Framing, Routing};
+use railnet_topology::fabric::{LinkOverride, LinkSpec};
 use serde::Deserialize;
 
 use super::priorities::{DscpMap, SchedulingSection};
@@ -59,6 +60,26 @@ pub struct LinkSection {
     pub loss: f64,
     /// How likely each bit is flipped.
     pub bit_error_rate: f64,
+    /// What differs between hosts and switches.
+    pub edge: LinkOverrides,
+    /// What differs between leaves and the tier above.
+    pub up: LinkOverrides,
+    /// What differs between the upper tiers of three.
+    pub core: LinkOverrides,
+    /// What differs inside a group of a dragonfly.
+    pub local: LinkOverrides,
+    /// What differs between groups of a dragonfly.
+    pub global: LinkOverrides,
+}
+
+/// `up = { rate = "400Gbps" }`.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LinkOverrides {
+    /// Their rate.
+    pub rate: Option<Written<Rate>>,
+    /// Their delay.
+    pub delay: Option<Written<Span>>,
 }
 
 impl Default for LinkSection {
@@ -68,25 +89,61 @@ impl Default for LinkSection {
             delay: Written(Span::from_us(1)),
             loss: 0.0,
             bit_error_rate: 0.0,
+            edge: LinkOverrides::default(),
+            up: LinkOverrides::default(),
+            core: LinkOverrides::default(),
+            local: LinkOverrides::default(),
+            global: LinkOverrides::default(),
         }
     }
 }
 
 impl LinkSection {
+    /// The kinds of links that may differ from the rest.
+    fn kinds(&self) -> [(&'static str, LinkOverrides); 5] {
+        let Self { edge, up, core, local, global, .. } = *self;
+        [("edge", edge), ("up", up), ("core", core), ("local", local), ("global", global)]
+    }
+
     pub(super) fn check(&self) -> Result<(), ScenarioError> {
-        if self.rate.0 == Rate::ZERO {
-            let message = "a link rate of 0 moves nothing: give `rate` such as \"100Gbps\"";
-            return Err(ScenarioError::new(message).at("rate"));
-        }
-        if self.rate.0.bytes_in(self.delay.0 * 3) > ON_THE_WAY_MAX {
-            let message = format!(
-                "{} of delay at {} hold more than a switch could: three delays' worth may be {ON_THE_WAY_MAX} at most",
-                self.delay.0, self.rate.0
-            );
-            return Err(ScenarioError::new(message).at("delay"));
+        check_rate(self.rate.0)?;
+        check_amount(self.rate.0, self.delay.0)?;
+        for (kind, LinkOverrides { rate, delay }) in self.kinds() {
+            let within = |error: ScenarioError| error.within(kind);
+            let (rate, delay) = (rate.unwrap_or(self.rate).0, delay.unwrap_or(self.delay).0);
+            check_rate(rate).map_err(within)?;
+            check_amount(rate, delay).map_err(within)?;
         }
         Ok(())
     }
+
+    /// What each kind of link is like.
+    pub(super) fn spec(&self) -> LinkSpec {
+        let [edge, up, core, local, global] = self.kinds().map(|(_, kind)| LinkOverride {
+            rate: kind.rate.map(|rate| rate.0),
+            delay: kind.delay.map(|delay| delay.0),
+        });
+        LinkSpec { edge, up, core, local, global, ..LinkSpec::new(self.rate.0, self.delay.0) }
+    }
+}
+
+fn check_rate(rate: Rate) -> Result<(), ScenarioError> {
+    if rate == Rate::ZERO {
+        let message = "a link rate of 0 moves nothing: give `rate` such as \"100Gbps\"";
+        return Err(ScenarioError::new(message).at("rate"));
+    }
+    Ok(())
+}
+
+/// An error where a link holds more than a switch could take in.
+pub(super) fn check_amount(rate: Rate, delay: Span) -> Result<(), ScenarioError> {
+    if rate.bytes_in(delay * 3) > ON_THE_WAY_MAX {
+        let message = format!(
+            "{delay} of delay at {rate} hold more than a switch could: three delays' worth may be {ON_THE_WAY_MAX} at most"
+        );
+        return Err(ScenarioError::new(message).at("delay"));
+    }
+    Ok(())
 }
 
 /// `routing = "…"`.
@@ -122,6 +179,11 @@ impl RoutingName {
 }
 
 impl Scenario {
+    /// What the links of hosts carry, where a list of links says nothing else.
+    pub fn edge_rate(&self) -> Rate {
+        self.fabric.link.edge.rate.unwrap_or(self.fabric.link.rate).0
+    }
+
     /// How switches choose among equal paths, by name.
     pub fn routing_name(&self) -> RoutingName {
         self.fabric.routing.unwrap_or(self.choices().routing)

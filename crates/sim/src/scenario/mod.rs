@@ -5,6 +5,8 @@ mod control;
 mod error;
 mod fabric;
 mod faults;
+mod hosts;
+mod list;
 mod names;
 mod nic;
 mod preset;
@@ -13,15 +15,20 @@ mod switch;
 mod topology;
 mod traffic;
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use railnet_core::Span;
 use serde::Deserialize;
 
 pub(crate) use cluster::{ClusterSection, TransportName};
-pub use error::ScenarioError;
+pub use error::{ScenarioError, SourceFile};
 pub(crate) use faults::{SlowGpu, faults, slow_gpus};
+pub(crate) use hosts::HostSet;
+pub(crate) use names::HostName;
 pub use preset::Preset;
 pub use topology::{Topology, graph};
-pub(crate) use traffic::Traffic;
+pub(crate) use traffic::{Common, Traffic};
 
 use crate::locate;
 use crate::written::Written;
@@ -62,6 +69,9 @@ pub struct Scenario {
     /// How long nothing may move while links are held back.
     #[serde(default)]
     pub stall: Option<Written<Span>>,
+    /// The files that it names, and what is in them.
+    #[serde(skip)]
+    files: BTreeMap<String, Arc<str>>,
 }
 
 fn default_seed() -> u64 {
@@ -69,23 +79,66 @@ fn default_seed() -> u64 {
 }
 
 impl Scenario {
-    /// Reads a scenario.
+    /// Reads a scenario that names no files.
     pub fn parse(text: &str) -> Result<Self, ScenarioError> {
+        Self::parse_with(text, no_files)
+    }
+
+    /// Reads a scenario; `read` is asked for the files that it names, and says why where it cannot read one.
+    pub fn parse_with(
+        text: &str,
+        read: impl FnMut(&str) -> Result<String, String>,
+    ) -> Result<Self, ScenarioError> {
         let scenario: Self = toml::from_str(text).map_err(|error| {
             let message = error.message().to_owned();
             let span = error.span().map(|span| locate::narrowed(text, span, &message));
             ScenarioError { span, ..ScenarioError::new(message) }
         })?;
-        scenario.check().map_err(|error| error.located(text))?;
-        Ok(scenario)
+        scenario.finish(read).map_err(|error| error.located(text))
     }
 
     /// Reads a scenario from what its text holds: for those who change it before it is run.
-    pub fn from_table(table: toml::Table) -> Result<Self, ScenarioError> {
+    pub fn from_table(
+        table: toml::Table,
+        read: impl FnMut(&str) -> Result<String, String>,
+    ) -> Result<Self, ScenarioError> {
         let scenario: Self =
             table.try_into().map_err(|error: toml::de::Error| ScenarioError::new(error.message()))?;
-        scenario.check()?;
-        Ok(scenario)
+        scenario.finish(read)
+    }
+
+    /// Checks it, and reads the files that it names.
+    fn finish(mut self, mut read: impl FnMut(&str) -> Result<String, String>) -> Result<Self, ScenarioError> {
+        self.check()?;
+        for (key, path) in self.file_names() {
+            if self.files.contains_key(&path) {
+                continue;
+            }
+            let text = read(&path)
+                .map_err(|reason| ScenarioError::new(format!("cannot read {path}: {reason}")).at(&key))?;
+            self.files.insert(path, text.into());
+        }
+        Ok(self)
+    }
+
+    /// The files that it names, each with the key that does.
+    fn file_names(&self) -> Vec<(String, String)> {
+        let mut names = Vec::new();
+        if let Topology::List { file: Some(file), .. } = &self.fabric.topology {
+            names.push(("fabric.topology.file".to_owned(), file.clone()));
+        }
+        for (index, traffic) in self.traffic.iter().enumerate() {
+            if let Traffic::List { file, .. } = traffic {
+                names.push((format!("traffic.{index}.file"), file.clone()));
+            }
+        }
+        names
+    }
+
+    /// A file that it names.
+    pub(crate) fn file(&self, path: &str) -> SourceFile {
+        let text = self.files.get(path).cloned().unwrap_or_default();
+        SourceFile { path: path.to_owned(), text }
     }
 
     fn check(&self) -> Result<(), ScenarioError> {
@@ -102,4 +155,8 @@ impl Scenario {
         self.check_control().map_err(|error| error.within("nic"))?;
         self.ack_dscp().map(|_| ()).map_err(|error| error.within("nic"))
     }
+}
+
+fn no_files(_path: &str) -> Result<String, String> {
+    Err("files are not at hand here".to_owned())
 }

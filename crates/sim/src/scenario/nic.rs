@@ -166,7 +166,11 @@ impl Scenario {
 
     /// The congestion control of the NICs.
     pub fn control(&self) -> ControlConfig {
-        let rate = self.fabric.link.rate.0;
+        self.control_at(self.edge_rate())
+    }
+
+    /// The congestion control of a NIC with a port of this rate.
+    pub(crate) fn control_at(&self, rate: Rate) -> ControlConfig {
         let NicSection { dcqcn, timely, swift, hpcc, dctcp, .. } = &self.nic;
         match self.control_name() {
             ControlName::None => ControlConfig::None,

@@ -1,15 +1,18 @@
 //! `fabric.topology`: the shape.
 
+use railnet_core::Ratio;
 use railnet_topology::FabricGraph;
-use railnet_topology::fabric::{
-    Dragonfly, FabricKind, FatTree, LeafSpine, LinkSpec, RailOptimised, SingleSwitch,
-};
+use railnet_topology::fabric::{Dragonfly, FabricKind, FatTree, LeafSpine, RailOptimised, SingleSwitch};
 use serde::Deserialize;
+use serde::de::Deserializer;
 
+use super::control::RatioVisitor;
+use super::fabric::check_amount;
+use super::list::{self, HostNames, LinkEntry};
 use super::{Scenario, ScenarioError};
 
 /// The shape of a fabric.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Topology {
     /// All hosts on one switch.
@@ -25,6 +28,9 @@ pub enum Topology {
         hosts_per_leaf: u32,
         /// Spines.
         spines: u32,
+        /// Links between a leaf and a spine.
+        #[serde(default = "one")]
+        links_per_spine: u32,
     },
     /// A k-ary fat-tree.
     FatTree {
@@ -33,6 +39,9 @@ pub enum Topology {
         /// Tiers of switches: 2 or 3.
         #[serde(default = "three")]
         tiers: u8,
+        /// What hosts can send over what the top tier carries.
+        #[serde(default)]
+        oversubscription: Oversubscription,
     },
     /// A Clos fabric whose leaves each serve one rail of a group of nodes.
     RailOptimised {
@@ -44,6 +53,9 @@ pub enum Topology {
         nodes_per_group: u32,
         /// Spines.
         spines: u32,
+        /// Links between a leaf and a spine.
+        #[serde(default = "one")]
+        links_per_spine: u32,
     },
     /// Groups of routers, all joined inside a group, and groups joined to each other.
     Dragonfly {
@@ -56,25 +68,60 @@ pub enum Topology {
         /// Links to other groups of a router.
         global_links: u32,
     },
+    /// Link by link.
+    List {
+        /// How many hosts, or their names.
+        #[serde(default)]
+        hosts: Option<HostNames>,
+        /// The names of the switches.
+        #[serde(default)]
+        switches: Vec<String>,
+        /// What is joined to what.
+        #[serde(default)]
+        links: Vec<LinkEntry>,
+        /// A file with the links, instead.
+        #[serde(default)]
+        file: Option<String>,
+    },
 }
 
 fn three() -> u8 {
     3
 }
 
+fn one() -> u32 {
+    1
+}
+
+/// `oversubscription = 2`.
+#[derive(Clone, Copy, Debug)]
+pub struct Oversubscription(Ratio);
+
+impl Default for Oversubscription {
+    fn default() -> Self {
+        Self(Ratio::ONE)
+    }
+}
+
+impl<'de> Deserialize<'de> for Oversubscription {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(RatioVisitor).map(Self)
+    }
+}
+
 impl Topology {
-    fn kind(&self) -> FabricKind {
-        match *self {
+    fn kind(&self, scenario: &Scenario) -> Result<FabricKind, ScenarioError> {
+        Ok(match *self {
             Self::SingleSwitch { hosts } => FabricKind::SingleSwitch(SingleSwitch { hosts }),
-            Self::LeafSpine { leaves, hosts_per_leaf, spines } => {
-                FabricKind::LeafSpine(LeafSpine::new(leaves, hosts_per_leaf, spines))
+            Self::LeafSpine { leaves, hosts_per_leaf, spines, links_per_spine } => {
+                FabricKind::LeafSpine(LeafSpine { leaves, hosts_per_leaf, spines, links_per_spine })
             }
-            Self::FatTree { k, tiers } => FabricKind::FatTree(FatTree { tiers, ..FatTree::new(k) }),
-            Self::RailOptimised { nodes, rails, nodes_per_group, spines } => {
-                FabricKind::RailOptimised(RailOptimised {
-                    nodes_per_group,
-                    ..RailOptimised::new(nodes, rails, spines)
-                })
+            Self::FatTree { k, tiers, oversubscription } => {
+                FabricKind::FatTree(FatTree { k, tiers, oversubscription: oversubscription.0 })
+            }
+            Self::RailOptimised { nodes, rails, nodes_per_group, spines, links_per_spine } => {
+                let shape = RailOptimised { nodes, rails, nodes_per_group, spines, links_per_spine };
+                FabricKind::RailOptimised(shape)
             }
             Self::Dragonfly { groups, routers, hosts, global_links } => FabricKind::Dragonfly(Dragonfly {
                 groups,
@@ -82,13 +129,29 @@ impl Topology {
                 hosts_per_router: hosts,
                 global_links_per_router: global_links,
             }),
-        }
+            Self::List { ref hosts, ref switches, ref links, ref file } => FabricKind::Explicit(match file {
+                None => list::written(hosts.as_ref(), switches, links)?,
+                Some(_) if hosts.is_some() || !switches.is_empty() || !links.is_empty() => {
+                    let message = "the file says what there is: leave out `hosts`, `switches` and `links`";
+                    return Err(ScenarioError::new(message).at("file"));
+                }
+                Some(path) => list::read(&scenario.file(path))?,
+            }),
+        })
     }
 }
 
 /// The fabric of a scenario.
 pub fn graph(scenario: &Scenario) -> Result<FabricGraph, ScenarioError> {
-    let links = LinkSpec::new(scenario.fabric.link.rate.0, scenario.fabric.link.delay.0);
-    let kind = scenario.fabric.topology.kind();
-    kind.build(&links).map_err(|error| ScenarioError::new(error.to_string()).at("fabric.topology"))
+    let within = |error: ScenarioError| error.within("fabric.topology");
+    let kind = scenario.fabric.topology.kind(scenario).map_err(within)?;
+    let links = scenario.fabric.link.spec();
+    let graph = kind.build(&links).map_err(|error| within(ScenarioError::new(error.to_string())))?;
+    for (number, link) in graph.links.iter().enumerate() {
+        check_amount(link.rate, link.delay).map_err(|error| {
+            let message = format!("the link {}: {}", graph.link_name(number as u32), error.message);
+            within(ScenarioError::new(message))
+        })?;
+    }
+    Ok(graph)
 }

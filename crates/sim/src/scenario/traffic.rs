@@ -3,6 +3,8 @@
 use railnet_core::{Bytes, Span};
 use serde::Deserialize;
 
+use super::hosts::{HostSet, Hosts};
+use super::names::HostName;
 use crate::written::Written;
 
 /// The kinds of traffic. What every table may say besides its own keys is added to each.
@@ -17,6 +19,9 @@ macro_rules! traffic {
                 /// When it starts.
                 #[serde(default = "at_once")]
                 start: Written<Span>,
+                /// Each flow starts up to so much later, at random.
+                #[serde(default = "at_once")]
+                jitter: Written<Span>,
                 /// The priority its packets travel in; 0 by default.
                 #[serde(default)]
                 priority: Option<u8>,
@@ -30,7 +35,9 @@ macro_rules! traffic {
             /// What every table may say.
             pub(crate) fn common(&self) -> Common {
                 match *self {
-                    $(Self::$kind { start, priority, dscp, .. } => Common { start: start.0, priority, dscp },)*
+                    $(Self::$kind { start, jitter, priority, dscp, .. } => {
+                        Common { start: start.0, jitter: jitter.0, priority, dscp }
+                    })*
                 }
             }
         }
@@ -41,6 +48,7 @@ macro_rules! traffic {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Common {
     pub(crate) start: Span,
+    pub(crate) jitter: Span,
     pub(crate) priority: Option<u8>,
     pub(crate) dscp: Option<u8>,
 }
@@ -51,17 +59,23 @@ traffic! {
         /// The senders, such as "0..15": both ends are meant.
         from: Written<Hosts>,
         /// The receiver.
-        to: u32,
+        to: HostName,
         /// Bytes from each sender.
         bytes: Written<Bytes>,
     }
     /// Every host sends to one other, and receives from one other, at random.
     Permutation {
+        /// Which hosts; all by default.
+        #[serde(default)]
+        hosts: Option<HostSet>,
         /// Bytes of each flow.
         bytes: Written<Bytes>,
     }
     /// Every host sends to every other.
     AllToAll {
+        /// Which hosts; all by default.
+        #[serde(default)]
+        hosts: Option<HostSet>,
         /// Bytes of each flow.
         bytes: Written<Bytes>,
     }
@@ -69,50 +83,26 @@ traffic! {
     Ring {
         /// Bytes that are reduced: each step moves the part of one host.
         bytes: Written<Bytes>,
-        /// Hosts in the ring, from 0 on; all by default.
+        /// Hosts in the ring, in this order; all by default.
         #[serde(default)]
-        hosts: Option<u32>,
+        hosts: Option<HostSet>,
     }
     /// One flow.
     Flow {
         /// The sender.
-        from: u32,
+        from: HostName,
         /// The receiver.
-        to: u32,
+        to: HostName,
         /// Its bytes.
         bytes: Written<Bytes>,
+    }
+    /// Flows that a file lists.
+    List {
+        /// The file.
+        file: String,
     }
 }
 
 fn at_once() -> Written<Span> {
     Written(Span::ZERO)
-}
-
-/// A range of hosts: "0..15" means 0 to 15, "7" means 7.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Hosts {
-    /// The first.
-    pub first: u32,
-    /// The last.
-    pub last: u32,
-}
-
-impl std::str::FromStr for Hosts {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let number = |part: &str| {
-            part.trim().parse::<u32>().map_err(|_| {
-                format!("\"{text}\" names no hosts: write \"0..15\" for hosts 0 to 15, or \"7\" for one")
-            })
-        };
-        let (first, last) = match text.split_once("..") {
-            Some((first, last)) => (number(first)?, number(last)?),
-            None => (number(text)?, number(text)?),
-        };
-        if first > last {
-            return Err(format!("\"{text}\" runs backwards: write \"{last}..{first}\""));
-        }
-        Ok(Self { first, last })
-    }
 }

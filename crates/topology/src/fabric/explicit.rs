@@ -8,13 +8,14 @@ use super::{BuildError, LinkSpec, Size};
 use crate::graph::{End, FabricGraph, GraphBuilder, Link, LinkKind, Vertex};
 
 /// A list of switches and links. Names that are not switches are hosts, numbered in the order in which they first
-/// appear; `name.nic3` is NIC 3 of the server `name`.
+/// appear, those in `hosts` before all others; `name.nic3` is NIC 3 of the server `name`.
 ///
 /// ```
 /// use railnet_core::{Rate, Span};
 /// use railnet_topology::fabric::{Explicit, ExplicitLink, FabricKind, LinkSpec};
 ///
 /// let list = Explicit {
+///     hosts: Vec::new(),
 ///     switches: vec!["left".into(), "right".into()],
 ///     links: ["a - left", "b - left", "c - right", "left - right"].map(ExplicitLink::new).to_vec(),
 /// };
@@ -24,6 +25,8 @@ use crate::graph::{End, FabricGraph, GraphBuilder, Link, LinkKind, Vertex};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explicit {
+    /// Hosts whose numbers do not depend on the order of the links.
+    pub hosts: Vec<String>,
     /// The names of the switches.
     pub switches: Vec<String>,
     /// What is joined to what.
@@ -59,6 +62,9 @@ impl Explicit {
             // A name that is given twice is found when the graph is checked.
             let vertex = list.graph.switch(name.clone(), 0, 0);
             list.vertices.insert(name.clone(), vertex);
+        }
+        for name in &self.hosts {
+            list.vertex(name);
         }
         let mut parsed = Vec::new();
         for link in &self.links {

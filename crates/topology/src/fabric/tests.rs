@@ -344,6 +344,7 @@ fn too_many_groups_say_what_would_do() {
 
 fn explicit(switches: &[&str], links: &[&str]) -> FabricKind {
     FabricKind::Explicit(Explicit {
+        hosts: Vec::new(),
         switches: switches.iter().map(|name| (*name).to_owned()).collect(),
         links: links.iter().map(|link| ExplicitLink::new(*link)).collect(),
     })
@@ -370,6 +371,16 @@ fn explicit_lists_name_hosts_by_first_use() {
         graph.neighbours(Vertex::Switch(0)).iter().map(|neighbour| neighbour.peer.vertex).collect();
     assert_eq!(ports, [Vertex::Host(2), Vertex::Host(0), Vertex::Switch(2)]);
     assert_eq!(Routes::shortest(&graph).path_length(0, 1), Some(4));
+}
+
+#[test]
+fn hosts_that_are_listed_are_numbered_first() {
+    let links = ["c - s", "b - s", "a - s"].map(ExplicitLink::new).to_vec();
+    let hosts = vec!["a".to_owned(), "b".to_owned()];
+    let graph = build(&FabricKind::Explicit(Explicit { hosts, switches: vec!["s".to_owned()], links }));
+    let names: Vec<_> = graph.hosts.iter().map(|host| host.name.as_str()).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+    assert_eq!(graph.link_name(0), "c - s", "links stay as they are listed");
 }
 
 #[test]
@@ -464,7 +475,8 @@ fn any_kind() -> impl Strategy<Value = FabricKind> {
                 port => format!("{a}:{} - {b}", port - 1),
             });
             let links = links.map(ExplicitLink::new).collect();
-            FabricKind::Explicit(Explicit { switches: vec!["s".into(), "t".into()], links })
+            let switches = vec!["s".into(), "t".into()];
+            FabricKind::Explicit(Explicit { hosts: Vec::new(), switches, links })
         }),
     ]
 }

@@ -141,6 +141,7 @@ fn dragonflies_are_circles_of_groups() {
 #[test]
 fn names_cannot_break_the_picture() {
     let list = Explicit {
+        hosts: Vec::new(),
         switches: vec!["<s> & \"t\"".into(), "b\u{1}'".into()],
         links: ["a<b - <s> & \"t\"", "c - b\u{1}'", "<s> & \"t\" - b\u{1}'"].map(ExplicitLink::new).to_vec(),
     };

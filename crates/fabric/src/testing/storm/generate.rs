@@ -159,7 +159,8 @@ impl Generator {
                 hosts += 1;
             }
         }
-        FabricKind::Explicit(Explicit { switches: (0..count).map(|id| format!("s{id}")).collect(), links })
+        let switches = (0..count).map(|id| format!("s{id}")).collect();
+        FabricKind::Explicit(Explicit { hosts: Vec::new(), switches, links })
     }
 
     /// The switches, and whether their headroom is enough.
