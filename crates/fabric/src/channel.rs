@@ -61,6 +61,8 @@ pub(crate) struct Channel {
     pub(crate) told_to_stop: u8,
     /// Bytes that the sender may still send, by priority, where credits are in use.
     pub(crate) credits: [u32; 8],
+    /// What comes out of it goes on at the next priority.
+    pub(crate) raises_priority: bool,
     pub(crate) is_down: bool,
     /// Packets lost, in parts per million.
     pub(crate) loss: u32,
@@ -91,6 +93,7 @@ impl Channel {
             headroom_max: 0,
             told_to_stop: 0,
             credits: [0; 8],
+            raises_priority: false,
             is_down: false,
             loss: 0,
             corruption: 0,

@@ -24,6 +24,8 @@ pub enum Routing {
     Adaptive,
     /// Any, packet by packet.
     Spray,
+    /// In a dragonfly, by way of a random group that a connection keeps; elsewhere as ECMP.
+    Valiant,
 }
 
 /// When a switch marks packets: random early detection on the queue they join.
@@ -69,6 +71,9 @@ pub struct SwitchConfig {
     pub cut_through: bool,
     /// The choice among equal paths.
     pub routing: Routing,
+    /// Packets that crossed a global link of a dragonfly go on at the next priority. Then none waits for one that has
+    /// not crossed as many, and pauses cannot hold each other up in a circle.
+    pub raises_priority: bool,
     /// Time from arrival to the egress queue.
     pub latency: Span,
 }
@@ -86,6 +91,7 @@ impl Default for SwitchConfig {
             marks: true,
             cut_through: false,
             routing: Routing::Ecmp,
+            raises_priority: true,
             latency: Span::ZERO,
         }
     }

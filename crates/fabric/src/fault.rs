@@ -118,7 +118,7 @@ impl<S: Sink> Network<S> {
 
     /// Switches learn of what is up and down.
     pub(crate) fn reroute(&mut self) {
-        let routes = Routes::without(&self.graph, &self.faults.dead);
+        let routes = Routes::minimal(&self.graph, &self.faults.dead);
         self.set_routes(routes);
         let dead = self.faults.dead.iter().filter(|is_dead| **is_dead).count() as u32;
         self.note_environment(&Event::Rerouted { dead });

@@ -4,6 +4,7 @@
 mod calendar;
 mod channel;
 mod config;
+mod detour;
 mod fault;
 mod frame;
 mod network;

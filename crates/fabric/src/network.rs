@@ -9,12 +9,13 @@ use railnet_nic::memory::Segments;
 use railnet_nic::{
     Completion, CompletionQueue, Context, Inbound, Nic, OutboundPayload, Payload, Priorities, Transmit,
 };
-use railnet_topology::{FabricGraph, Routes, Vertex};
+use railnet_topology::{FabricGraph, LinkKind, Routes, Vertex};
 use railnet_wire::Gid;
 
 use crate::calendar::{Calendar, Sequences};
 use crate::channel::{Channel, ChannelCounters};
-use crate::config::{FlowControl, Framing, Marking, SwitchConfig};
+use crate::config::{FlowControl, Framing, Marking, Routing, SwitchConfig};
+use crate::detour::{Detours, NO_DETOUR};
 use crate::fault::Faults;
 use crate::packet::{Facts, NO_PACKET, PacketIndex, Packets};
 use crate::switch::{Admission, Switch, mix};
@@ -93,6 +94,8 @@ pub struct Network<S> {
     pub(crate) switches: Vec<Switch>,
     pub(crate) hosts: Vec<Host>,
     pub(crate) routes: Routes,
+    /// Where connections make detours, if they do.
+    pub(crate) detours: Option<Detours>,
     /// Marking thresholds of each channel.
     pub(crate) marking: Vec<Marking>,
     /// Hosts with completions that the application has not seen.
@@ -143,6 +146,8 @@ impl<S: Sink> Network<S> {
                 let index = channels.len() as u32;
                 let (from, to) = (link.ends[near], link.ends[far]);
                 channels.push(Channel::new(from.vertex, to.vertex, index ^ 1, link.rate, link.delay));
+                channels[index as usize].raises_priority =
+                    config.raises_priority && link.kind == LinkKind::Global;
                 match from.vertex {
                     Vertex::Host(host) => egress[host as usize] = index,
                     Vertex::Switch(switch) => {
@@ -184,6 +189,8 @@ impl<S: Sink> Network<S> {
                 is_ready: false,
             })
             .collect();
+        let detours = (config.routing == Routing::Valiant)
+            .then(|| Detours::new(graph, Random::stream(seed, "detours", 0).next_u32()));
         Self {
             now: Time::ZERO,
             memory: Segments::new(),
@@ -198,6 +205,7 @@ impl<S: Sink> Network<S> {
             switches,
             hosts,
             routes,
+            detours,
             marking,
             ready: Vec::new(),
             slot: None,
@@ -412,7 +420,9 @@ impl<S: Sink> Network<S> {
             target: host_of(network.target),
             hash: five_tuple,
             ingress: u32::MAX,
+            detour: NO_DETOUR,
             priority: transmit.priority,
+            held_as: transmit.priority,
             hops: 0,
             is_pause: false,
             is_data: payload > 0,
@@ -499,9 +509,16 @@ impl<S: Sink> Network<S> {
         let facts = &mut self.packets.facts[packet as usize];
         facts.hops += 1;
         facts.ingress = ingress;
-        let facts = *facts;
-        let priority = usize::from(facts.priority & 7);
-        let ports = self.routes.next_hops(switch, facts.target);
+        facts.held_as = facts.priority;
+        if self.channels[ingress as usize].raises_priority {
+            facts.priority = (facts.priority + 1).min(7);
+        }
+        let ports = match &self.detours {
+            None => self.routes.next_hops(switch, facts.target),
+            Some(detours) => detours.next_hops(switch, facts),
+        };
+        let Facts { hash, bytes, held_as, priority, .. } = *facts;
+        let (held_as, priority) = (usize::from(held_as & 7), usize::from(priority & 7));
         if ports.is_empty() {
             self.drop_packet(ingress, packet, SwitchDropReason::NoRoute);
             return;
@@ -509,15 +526,15 @@ impl<S: Sink> Network<S> {
         let (channels, now) = (&self.channels, self.now);
         let queued = |channel: u32| channels[channel as usize].queued();
         let state = &mut self.switches[switch as usize];
-        let port = state.choose(self.config.routing, ports, facts.hash, now, queued);
+        let port = state.choose(self.config.routing, ports, hash, now, queued);
         let egress = state.ports[usize::from(port)];
         if self.config.flow_control != FlowControl::Credits {
-            let admission = state.admit(&mut self.channels[ingress as usize], priority, facts.bytes);
+            let admission = state.admit(&mut self.channels[ingress as usize], held_as, bytes);
             if admission == Admission::Dropped {
                 self.drop_packet(ingress, packet, SwitchDropReason::NoMemory);
                 return;
             }
-            self.check_stop(switch, ingress, priority);
+            self.check_stop(switch, ingress, held_as);
         }
         self.enqueue(switch, egress, packet, priority);
     }
@@ -526,8 +543,8 @@ impl<S: Sink> Network<S> {
         self.note_dropped(ingress, packet, reason);
         self.channels[ingress as usize].counters.drops += 1;
         if self.config.flow_control == FlowControl::Credits {
-            let Facts { priority, bytes, .. } = self.packets.facts[packet as usize];
-            self.return_credit(ingress, priority, bytes);
+            let Facts { held_as, bytes, .. } = self.packets.facts[packet as usize];
+            self.return_credit(ingress, held_as, bytes);
         }
         self.packets.release(packet);
     }
@@ -576,7 +593,7 @@ impl<S: Sink> Network<S> {
             channel.occupied &= !(1 << priority);
         }
         let more = channel.occupied != 0;
-        self.leave_memory(egress, packet, priority);
+        self.leave_memory(egress, packet);
         self.start(egress, packet);
         if more {
             self.set_wake(egress);
@@ -595,13 +612,14 @@ impl<S: Sink> Network<S> {
 
     /// A packet leaves a switch: its memory is free, and whoever waited for that is told.
     #[inline]
-    fn leave_memory(&mut self, egress: u32, packet: PacketIndex, priority: usize) {
+    fn leave_memory(&mut self, egress: u32, packet: PacketIndex) {
         let Vertex::Switch(switch) = self.channels[egress as usize].from else { return };
         let facts = self.packets.facts[packet as usize];
         if self.config.flow_control == FlowControl::Credits {
-            self.return_credit(facts.ingress, facts.priority, facts.bytes);
+            self.return_credit(facts.ingress, facts.held_as, facts.bytes);
             return;
         }
+        let priority = usize::from(facts.held_as & 7);
         let ingress = &mut self.channels[facts.ingress as usize];
         let state = &mut self.switches[switch as usize];
         state.release(ingress, priority, facts.bytes);
@@ -643,6 +661,9 @@ impl<S: Sink> Network<S> {
 
     pub(crate) fn set_routes(&mut self, routes: Routes) {
         self.routes = routes;
+        if let Some(detours) = &mut self.detours {
+            detours.avoid(&self.graph, &self.faults.dead);
+        }
     }
 
     pub(crate) fn plan_fault(&mut self, at: Time, index: u32) {

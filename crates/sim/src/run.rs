@@ -393,7 +393,7 @@ impl<S: Sink> Run<S> {
         let graph = graph(scenario)?;
         let hosts = graph.hosts.len() as u32;
         let mut runner = Runner::new(scenario, hosts, flows(scenario, hosts)?)?;
-        let routes = Routes::shortest(&graph);
+        let routes = Routes::minimal(&graph, &[]);
         let (rate, control) = (scenario.fabric.link.rate.0, scenario.control());
         let nic = |host: u32| {
             let mut config = NicConfig::new(Component(host), scenario.seed, host_gid(host));

@@ -270,6 +270,8 @@ pub enum RoutingName {
     Adaptive,
     /// Any, packet by packet.
     Spray,
+    /// In a dragonfly, by way of a random group.
+    Valiant,
 }
 
 /// `framing = "…"`.
@@ -462,6 +464,13 @@ impl Scenario {
             );
             return wrong("fabric.link.delay", message);
         }
+        if matches!(self.fabric.routing, RoutingName::Valiant)
+            && !matches!(self.fabric.topology, Topology::Dragonfly { .. })
+        {
+            let message =
+                "detours by way of another group need groups: \"valiant\" is for the kind \"dragonfly\"";
+            return wrong("fabric.routing", message.to_owned());
+        }
         let Self { nic, fabric: FabricSection { switch, .. }, .. } = self;
         if Mtu::from_bytes(nic.mtu).is_none() {
             let message = format!("no path MTU is {}: one of 256, 512, 1024, 2048, 4096", nic.mtu);
@@ -524,6 +533,7 @@ impl Scenario {
                 RoutingName::Flowlet => Routing::Flowlet(Span::from_us(50)),
                 RoutingName::Adaptive => Routing::Adaptive,
                 RoutingName::Spray => Routing::Spray,
+                RoutingName::Valiant => Routing::Valiant,
             },
             ..default
         }
