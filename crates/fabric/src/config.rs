@@ -72,7 +72,8 @@ pub struct SwitchConfig {
     /// The choice among equal paths.
     pub routing: Routing,
     /// Packets that crossed a global link of a dragonfly go on at the next priority. Then none waits for one that has
-    /// not crossed as many, and pauses cannot hold each other up in a circle.
+    /// not crossed as many, and pauses cannot hold each other up in a circle. A packet that must not be lost goes up only
+    /// where the next priority is lossless too.
     pub raises_priority: bool,
     /// Time from arrival to the egress queue.
     pub latency: Span,

@@ -9,6 +9,14 @@ use railnet_topology::{DragonflyRoutes, FabricGraph};
 use crate::packet::Facts;
 use crate::switch::mix;
 
+/// The priority at which a packet goes on behind a global link: the next one, unless that promises less.
+#[cold]
+pub(crate) fn raised(priority: u8, lossless: u8) -> u8 {
+    let next = (priority + 1).min(7);
+    let is_lossless = |priority: u8| lossless >> priority & 1 != 0;
+    if is_lossless(priority) && !is_lossless(next) { priority } else { next }
+}
+
 /// No detour, or none any more.
 pub(crate) const NO_DETOUR: u16 = u16::MAX;
 
@@ -69,6 +77,12 @@ mod tests {
     use super::*;
     use railnet_core::{Rate, Span};
     use railnet_topology::fabric::{Dragonfly, FabricKind, LinkSpec};
+
+    #[test]
+    fn a_priority_is_raised_as_long_as_no_promise_is_broken() {
+        assert_eq!((raised(0, 0xff), raised(6, 0xff), raised(7, 0xff)), (1, 7, 7));
+        assert_eq!((raised(3, 0b1000), raised(3, 0b1_1000), raised(2, 0b1000)), (3, 4, 3));
+    }
 
     #[test]
     fn detours_avoid_both_ends_and_use_all_other_groups_alike() {

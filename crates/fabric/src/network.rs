@@ -15,7 +15,7 @@ use railnet_wire::Gid;
 use crate::calendar::{Calendar, Sequences};
 use crate::channel::{Channel, ChannelCounters};
 use crate::config::{FlowControl, Framing, Marking, Routing, SwitchConfig};
-use crate::detour::{Detours, NO_DETOUR};
+use crate::detour::{Detours, NO_DETOUR, raised};
 use crate::fault::Faults;
 use crate::packet::{Facts, NO_PACKET, PacketIndex, Packets};
 use crate::switch::{Admission, Switch, mix};
@@ -511,7 +511,7 @@ impl<S: Sink> Network<S> {
         facts.ingress = ingress;
         facts.held_as = facts.priority;
         if self.channels[ingress as usize].raises_priority {
-            facts.priority = (facts.priority + 1).min(7);
+            facts.priority = raised(facts.priority, self.config.lossless);
         }
         let ports = match &self.detours {
             None => self.routes.next_hops(switch, facts.target),

@@ -146,7 +146,9 @@ impl Plan {
     /// Senders that hold each other up can form a circle: paths go up and down in any order.
     pub(super) fn may_lock(&self) -> bool {
         let has_circles = match self.kind {
-            FabricKind::Dragonfly(_) => !self.options.switch.raises_priority,
+            FabricKind::Dragonfly(_) => {
+                !self.options.switch.raises_priority || self.options.switch.lossless != 0xff
+            }
             FabricKind::Explicit(_) => true,
             _ => false,
         };
