@@ -66,6 +66,8 @@ pub(crate) struct Channel {
     pub(crate) credits: [u32; 8],
     /// Priorities for which the port at the receiving end sends pauses, and obeys them in the other direction.
     pub(crate) lossless: u8,
+    /// What comes out of it goes on at the next priority.
+    pub(crate) raises_priority: bool,
     pub(crate) is_down: bool,
     /// Packets may be lost or damaged on it: the faults know how.
     pub(crate) is_troubled: bool,
@@ -96,6 +98,7 @@ impl Channel {
             told_to_stop: 0,
             credits: [0; 8],
             lossless: u8::MAX,
+            raises_priority: false,
             is_down: false,
             is_troubled: false,
             full_rate: rate,

@@ -24,6 +24,8 @@ pub enum Routing {
     Adaptive,
     /// Any, packet by packet.
     Spray,
+    /// In a dragonfly, by way of a random group that a connection keeps; elsewhere as ECMP.
+    Valiant,
 }
 
 /// When a switch marks packets: random early detection on the queue they join.
@@ -100,6 +102,10 @@ pub struct SwitchConfig {
     pub cut_through: bool,
     /// The choice among equal paths.
     pub routing: Routing,
+    /// Packets that crossed a global link of a dragonfly go on at the next priority. Then none waits for one that has
+    /// not crossed as many, and pauses cannot hold each other up in a circle. A packet that must not be lost goes up only
+    /// where the next priority is lossless too.
+    pub raises_priority: bool,
     /// Time from arrival to the egress queue.
     pub latency: Span,
 }
@@ -119,6 +125,7 @@ impl Default for SwitchConfig {
             marks_at: MarksAt::Departure,
             cut_through: false,
             routing: Routing::Ecmp,
+            raises_priority: true,
             latency: Span::ZERO,
         }
     }

@@ -159,7 +159,7 @@ pub(crate) struct Faults {
     /// When the last one did.
     last: Time,
     /// Links that are down, and those that the routes avoid.
-    dead: Vec<bool>,
+    pub(crate) dead: Vec<bool>,
     avoided: Vec<bool>,
     /// Channels on which packets meet trouble, by number.
     troubles: BTreeMap<u32, Trouble>,
@@ -283,7 +283,7 @@ impl<S: Sink> Network<S> {
         if self.faults.dead == self.faults.avoided {
             return;
         }
-        let routes = Routes::without(&self.graph, &self.faults.dead);
+        let routes = Routes::minimal(&self.graph, &self.faults.dead);
         self.faults.avoided.clone_from(&self.faults.dead);
         self.set_routes(routes);
         let dead = self.faults.dead.iter().filter(|is_dead| **is_dead).count() as u32;

@@ -5,6 +5,7 @@ mod calendar;
 mod chance;
 mod channel;
 mod config;
+mod detour;
 mod fault;
 mod frame;
 mod lane;

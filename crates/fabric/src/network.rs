@@ -9,12 +9,13 @@ use railnet_nic::memory::Segments;
 use railnet_nic::{
     Completion, CompletionQueue, Context, Inbound, Nic, OutboundPayload, Payload, Priorities, Transmit,
 };
-use railnet_topology::{FabricGraph, Routes, Vertex};
+use railnet_topology::{FabricGraph, LinkKind, Routes, Vertex};
 use railnet_wire::Gid;
 
 use crate::calendar::{Calendar, Sequences};
 use crate::channel::{Channel, ChannelCounters};
-use crate::config::{FlowControl, Framing, Marking, MarksAt, Scheduling, SwitchConfig};
+use crate::config::{FlowControl, Framing, Marking, MarksAt, Routing, Scheduling, SwitchConfig};
+use crate::detour::{Detours, NO_DETOUR, raised};
 use crate::fault::Faults;
 use crate::lane::Lanes;
 use crate::packet::{Facts, NO_PACKET, PacketIndex, Packets};
@@ -101,6 +102,8 @@ pub struct Network<S> {
     pub(crate) switches: Vec<Switch>,
     pub(crate) hosts: Vec<Host>,
     pub(crate) routes: Routes,
+    /// Where connections make detours, if they do.
+    pub(crate) detours: Option<Detours>,
     /// Marking thresholds of each channel.
     pub(crate) marking: Vec<Marking>,
     /// Hosts with completions that the application has not seen.
@@ -150,6 +153,8 @@ impl<S: Sink> Network<S> {
                 let index = channels.len() as u32;
                 let (from, to) = (link.ends[near], link.ends[far]);
                 channels.push(Channel::new(from.vertex, to.vertex, index ^ 1, link.rate, link.delay));
+                channels[index as usize].raises_priority =
+                    config.raises_priority && link.kind == LinkKind::Global;
                 match from.vertex {
                     Vertex::Host(host) => egress[host as usize] = index,
                     Vertex::Switch(switch) => {
@@ -195,6 +200,8 @@ impl<S: Sink> Network<S> {
                 is_ready: false,
             })
             .collect();
+        let detours = (config.routing == Routing::Valiant)
+            .then(|| Detours::new(graph, Random::stream(seed, "detours", 0).next_u32()));
         Self {
             now: Time::ZERO,
             memory: Segments::new(),
@@ -209,6 +216,7 @@ impl<S: Sink> Network<S> {
             switches,
             hosts,
             routes,
+            detours,
             marking,
             ready: Vec::new(),
             slot: None,
@@ -446,7 +454,9 @@ impl<S: Sink> Network<S> {
             target: host_of(network.target),
             hash: five_tuple,
             ingress: u32::MAX,
+            detour: NO_DETOUR,
             priority: transmit.priority,
+            held_as: transmit.priority,
             hops: 0,
             is_pause: false,
             is_data: payload > 0,
@@ -528,9 +538,16 @@ impl<S: Sink> Network<S> {
         let facts = &mut self.packets.facts[packet as usize];
         facts.hops += 1;
         facts.ingress = ingress;
-        let facts = *facts;
-        let priority = usize::from(facts.priority & 7);
-        let ports = self.routes.next_hops(switch, facts.target);
+        facts.held_as = facts.priority;
+        if self.channels[ingress as usize].raises_priority {
+            facts.priority = raised(facts.priority, self.config.lossless);
+        }
+        let ports = match &self.detours {
+            None => self.routes.next_hops(switch, facts.target),
+            Some(detours) => detours.next_hops(switch, facts),
+        };
+        let Facts { hash, bytes, held_as, priority, .. } = *facts;
+        let (held_as, priority) = (usize::from(held_as & 7), usize::from(priority & 7));
         if ports.is_empty() {
             self.drop_packet(ingress, packet, SwitchDropReason::NoRoute);
             return;
@@ -538,15 +555,15 @@ impl<S: Sink> Network<S> {
         let (channels, now) = (&self.channels, self.now);
         let queued = |channel: u32| channels[channel as usize].queued();
         let state = &mut self.switches[switch as usize];
-        let port = state.choose(self.config.routing, ports, facts.hash, now, queued);
+        let port = state.choose(self.config.routing, ports, hash, now, queued);
         let egress = state.ports[usize::from(port)];
         if self.config.flow_control != FlowControl::Credits {
-            let admission = state.admit(&mut self.channels[ingress as usize], priority, facts.bytes);
+            let admission = state.admit(&mut self.channels[ingress as usize], held_as, bytes);
             if admission == Admission::Dropped {
                 self.drop_packet(ingress, packet, SwitchDropReason::NoMemory);
                 return;
             }
-            self.check_stop(switch, ingress, priority);
+            self.check_stop(switch, ingress, held_as);
         }
         self.enqueue(switch, egress, packet, priority);
     }
@@ -554,22 +571,24 @@ impl<S: Sink> Network<S> {
     fn drop_packet(&mut self, ingress: u32, packet: PacketIndex, reason: SwitchDropReason) {
         self.note_dropped(ingress, packet, reason);
         self.channels[ingress as usize].counters.drops += 1;
-        self.forget(ingress, packet);
+        let held_as = self.packets.facts[packet as usize].held_as;
+        self.forget(ingress, packet, held_as);
     }
 
     /// A packet is lost on a channel.
     fn lose(&mut self, channel: u32, packet: PacketIndex) {
         self.note_lost(channel, packet);
         self.channels[channel as usize].counters.losses += 1;
-        self.forget(channel, packet);
+        let priority = self.packets.facts[packet as usize].priority;
+        self.forget(channel, packet, priority);
     }
 
     /// A packet is gone. Its credit is not: both ends count all that was ever sent (IBTA 7.9), so a loss shows and is
-    /// made up for.
-    fn forget(&mut self, channel: u32, packet: PacketIndex) {
+    /// made up for. It was sent at `priority`.
+    fn forget(&mut self, channel: u32, packet: PacketIndex, priority: u8) {
         let facts = self.packets.facts[packet as usize];
         if self.config.flow_control == FlowControl::Credits && !facts.is_pause {
-            self.return_credit(channel, facts.priority, facts.bytes);
+            self.return_credit(channel, priority, facts.bytes);
         }
         self.packets.release(packet);
     }
@@ -612,7 +631,7 @@ impl<S: Sink> Network<S> {
             channel.occupied &= !(1 << priority);
         }
         let (more, depth) = (channel.occupied != 0, channel.queues[priority].bytes);
-        self.leave_memory(egress, packet, priority, depth);
+        self.leave_memory(egress, packet, depth);
         self.start(egress, packet);
         if more {
             self.set_wake(egress);
@@ -630,16 +649,17 @@ impl<S: Sink> Network<S> {
 
     /// A packet leaves a switch, with `depth` bytes behind it: its memory is free, and whoever waited for that is told.
     #[inline]
-    fn leave_memory(&mut self, egress: u32, packet: PacketIndex, priority: usize, depth: u64) {
+    fn leave_memory(&mut self, egress: u32, packet: PacketIndex, depth: u64) {
         let Vertex::Switch(switch) = self.channels[egress as usize].from else { return };
         if self.config.marks && self.config.marks_at == MarksAt::Departure {
             self.mark(switch, egress, packet, depth);
         }
         let facts = self.packets.facts[packet as usize];
         if self.config.flow_control == FlowControl::Credits {
-            self.return_credit(facts.ingress, facts.priority, facts.bytes);
+            self.return_credit(facts.ingress, facts.held_as, facts.bytes);
             return;
         }
+        let priority = usize::from(facts.held_as & 7);
         let ingress = &mut self.channels[facts.ingress as usize];
         let state = &mut self.switches[switch as usize];
         state.release(ingress, priority, facts.bytes);
@@ -681,6 +701,9 @@ impl<S: Sink> Network<S> {
 
     pub(crate) fn set_routes(&mut self, routes: Routes) {
         self.routes = routes;
+        if let Some(detours) = &mut self.detours {
+            detours.avoid(&self.graph, &self.faults.dead);
+        }
     }
 
     pub(crate) fn plan_fault(&mut self, at: Time, index: u32) {

@@ -26,7 +26,11 @@ pub(crate) struct Facts {
     pub(crate) hash: u32,
     /// The channel it came to this switch by.
     pub(crate) ingress: u32,
+    /// The group by which it makes a detour and where it has not been yet.
+    pub(crate) detour: u16,
     pub(crate) priority: u8,
+    /// The priority it came to this switch with, under which it is counted in.
+    pub(crate) held_as: u8,
     pub(crate) hops: u8,
     /// It is a pause frame.
     pub(crate) is_pause: bool,

@@ -5,6 +5,7 @@ use railnet_core::event::Sink;
 
 use crate::channel::Channel;
 use crate::config::FlowControl;
+use crate::detour::NO_DETOUR;
 use crate::network::{Event, Network, rank};
 use crate::packet::{Facts, NO_PACKET};
 
@@ -35,7 +36,9 @@ impl<S: Sink> Network<S> {
             target: 1 << priority,
             hash: quanta,
             ingress: u32::MAX,
+            detour: NO_DETOUR,
             priority: 7,
+            held_as: 7,
             hops: 0,
             is_pause: true,
             is_data: false,

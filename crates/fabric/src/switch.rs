@@ -129,7 +129,7 @@ impl Switch {
         let spread = mix(hash ^ self.seed);
         let by_hash = ports[((u64::from(spread) * ports.len() as u64) >> 32) as usize];
         match routing {
-            Routing::Ecmp => by_hash,
+            Routing::Ecmp | Routing::Valiant => by_hash,
             Routing::Spray => *self.dice.pick(ports),
             Routing::Adaptive => self.least_loaded(ports, queued),
             Routing::Flowlet(gap) => {

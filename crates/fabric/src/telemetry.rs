@@ -64,6 +64,8 @@ mod tests {
         hash: 0,
         ingress: u32::MAX,
         priority: 0,
+        held_as: 0,
+        detour: crate::detour::NO_DETOUR,
         hops: 0,
         is_pause: false,
         is_data: true,

@@ -53,8 +53,10 @@ impl Routes {
         Self::compute(graph, dead_links, |_| 1)
     }
 
-    /// The paths with the fewest global links, and of those the shortest.
-    pub(crate) fn fewest_globals(graph: &FabricGraph, dead_links: &[bool]) -> Self {
+    /// The paths that switches use: those with the fewest global links, and of those all shortest. In a dragonfly a path
+    /// over a third group may have fewer links, but takes bandwidth that belongs to others; elsewhere there are no global
+    /// links. Links marked in `dead_links` are avoided.
+    pub fn minimal(graph: &FabricGraph, dead_links: &[bool]) -> Self {
         Self::compute(graph, dead_links, |kind| if kind == LinkKind::Global { GLOBAL_COST + 1 } else { 1 })
     }
 
@@ -353,7 +355,7 @@ impl DragonflyRoutes {
 
     /// The routes that avoid the links marked in `dead_links`.
     pub fn without(graph: &FabricGraph, dead_links: &[bool]) -> Self {
-        let minimal = Routes::fewest_globals(graph, dead_links);
+        let minimal = Routes::minimal(graph, dead_links);
         let group_of_switch: Vec<u32> = graph.switches.iter().map(|switch| switch.pod).collect();
         let groups = group_of_switch.iter().max().map_or(0, |group| group + 1);
         let adjacency = graph.adjacency();

@@ -129,7 +129,7 @@ impl Measures {
             }
         }
         let nodes = graph.hosts.iter().map(|host| host.node).collect::<std::collections::BTreeSet<_>>().len();
-        let summary = summary(graph, &Routes::shortest(graph));
+        let summary = summary(graph, &Routes::minimal(graph, &[]));
         Self { summary, nodes: nodes as u64, tiers, edge_links, edge_bps, kinds }
     }
 

@@ -85,7 +85,7 @@ impl<S: Sink> Network<S> {
                 if ingress.to != channel.from || usize::from(facts.priority) != priority {
                     return Err(format!("channel {egress}, priority {priority}: a packet of another queue"));
                 }
-                held[facts.ingress as usize][priority] += u64::from(facts.bytes);
+                held[facts.ingress as usize][usize::from(facts.held_as)] += u64::from(facts.bytes);
             }
             let is_occupied = channel.occupied >> priority & 1 != 0;
             if bytes != queue.bytes || is_occupied != (bytes > 0) {

@@ -89,7 +89,7 @@ impl<S: Sink> World<S> {
             let ports = vec![PortConfig { gids: vec![host_gid(host)], rate, mtu: Mtu::Mtu4096 }];
             Nic::new(NicConfig { component: Component(host), seed: *seed, ports, ..options.nic.clone() })
         };
-        let routes = Routes::shortest(graph);
+        let routes = Routes::minimal(graph, &[]);
         let mut network = Network::new(graph, routes, switch.clone(), *framing, *seed, sink, nic);
         let endpoints = (0..network.host_count())
             .map(|host| {

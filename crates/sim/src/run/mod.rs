@@ -76,7 +76,7 @@ impl<S: Sink> Run<S> {
         let ends = scenario.ends(&graph)?;
         let endpoints = ends.hosts.len() as u32;
         let mut runner = Runner::new(scenario, hosts, flows(scenario, &ends)?)?;
-        let routes = Routes::shortest(&graph);
+        let routes = Routes::minimal(&graph, &[]);
         let rates = host_rates(&graph);
         // Once for each rate: some controls begin with the round trip of the whole fabric.
         let mut controls: BTreeMap<Rate, ControlConfig> = BTreeMap::new();

@@ -41,6 +41,12 @@ pub struct FabricSection {
 
 impl FabricSection {
     pub(super) fn check(&self) -> Result<(), ScenarioError> {
+        if self.routing == Some(RoutingName::Valiant) && !matches!(self.topology, Topology::Dragonfly { .. })
+        {
+            let message =
+                "detours by way of another group need groups: \"valiant\" is for the kind \"dragonfly\"";
+            return Err(ScenarioError::new(message).at("routing"));
+        }
         self.link.check().map_err(|error| error.within("link"))?;
         self.switch.check().map_err(|error| error.within("switch"))?;
         self.dscp.check().map_err(|error| error.within("dscp"))?;
@@ -158,6 +164,8 @@ pub enum RoutingName {
     Adaptive,
     /// Any, packet by packet.
     Spray,
+    /// In a dragonfly, by way of a random group.
+    Valiant,
 }
 
 /// `framing = "…"`.
@@ -174,7 +182,7 @@ pub enum FramingName {
 impl RoutingName {
     /// Whether packets of one connection may overtake each other.
     pub(super) fn spreads(self) -> bool {
-        self != Self::Ecmp
+        !matches!(self, Self::Ecmp | Self::Valiant)
     }
 }
 
@@ -195,6 +203,7 @@ impl Scenario {
             RoutingName::Flowlet => Routing::Flowlet(Span::from_us(50)),
             RoutingName::Adaptive => Routing::Adaptive,
             RoutingName::Spray => Routing::Spray,
+            RoutingName::Valiant => Routing::Valiant,
         }
     }
 

@@ -171,7 +171,8 @@ impl Generator {
             _ => FlowControl::None,
         };
         let routing = match self.dice.below(8) {
-            0..5 => Routing::Ecmp,
+            0..4 => Routing::Ecmp,
+            4 => Routing::Valiant,
             5 => Routing::Flowlet(Span::from_us(self.dice.between(1, 50))),
             6 => Routing::Adaptive,
             _ => Routing::Spray,
@@ -204,6 +205,7 @@ impl Generator {
             },
             cut_through: self.one_in(4),
             routing,
+            raises_priority: !self.one_in(4),
             ..SwitchConfig::default()
         };
         (config, !is_tight)
@@ -219,7 +221,7 @@ impl Generator {
             6 => ControlConfig::Timely(TimelyParameters::hpcc(rate)),
             _ => ControlConfig::Swift(SwiftParameters::htsim()),
         };
-        let spreads = switch.routing != Routing::Ecmp;
+        let spreads = !matches!(switch.routing, Routing::Ecmp | Routing::Valiant);
         config.recovery = match self.dice.below(8) {
             0 => RecoveryKind::Reorder { window: self.dice.between(1, 64) as u16 },
             1..4 => RecoveryKind::Reorder { window: 1 << 14 },

@@ -119,7 +119,7 @@ impl Plan {
 
     /// Packets of a connection may overtake each other.
     pub(super) fn may_overtake(&self) -> bool {
-        self.options.switch.routing != Routing::Ecmp || self.reroutes()
+        !matches!(self.options.switch.routing, Routing::Ecmp | Routing::Valiant) || self.reroutes()
     }
 
     /// Packets that come early are not all kept: answers to READs never are.
@@ -151,14 +151,14 @@ impl Plan {
 
     /// Senders that hold each other up can form a circle: paths go up and down in any order.
     pub(super) fn may_lock(&self) -> bool {
-        let is_tree = matches!(
-            self.kind,
-            FabricKind::SingleSwitch(_)
-                | FabricKind::LeafSpine(_)
-                | FabricKind::FatTree(_)
-                | FabricKind::RailOptimised(_)
-        );
-        self.options.switch.flow_control != FlowControl::None && (!is_tree || self.reroutes())
+        let has_circles = match self.kind {
+            FabricKind::Dragonfly(_) => {
+                !self.options.switch.raises_priority || self.options.switch.lossless != 0xff
+            }
+            FabricKind::Explicit(_) => true,
+            _ => false,
+        };
+        self.options.switch.flow_control != FlowControl::None && (has_circles || self.reroutes())
     }
 
     fn fault_in_words(&self, fault: Fault) -> String {
@@ -203,12 +203,14 @@ impl fmt::Display for Plan {
         let headroom = switch.headroom.map_or("computed".to_owned(), |bytes| bytes.to_string());
         write!(
             f,
-            "; flow control {:?}, lossless {:#04x}, buffer {}, reserve {}, headroom {headroom}, {:?} routing, cut-through {}, ",
+            "; flow control {:?}, lossless {:#04x}, buffer {}, reserve {}, headroom {headroom}, {:?} routing, raises priority {}, \
+             cut-through {}, ",
             switch.flow_control,
             switch.lossless,
             switch.buffer,
             switch.reserve,
             switch.routing,
+            switch.raises_priority,
             switch.cut_through
         )?;
         match (switch.marks, switch.marking) {
