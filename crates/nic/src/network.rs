@@ -75,16 +75,15 @@ impl Nic {
             check: Check::QueuePair,
             passed: true,
         });
-        let counts_marks = device.config.control.counts_marks();
         // What carries data is worth slowing down: requests, and the answers to READs.
-        if packet.network.ecn() == 3 && length > 0 && !counts_marks {
+        if packet.network.ecn() == 3 && length > 0 && !device.config.control.counts_marks() {
             queue_pair.notice_congestion(device, cx.now);
         }
         if bth.opcode.is_response() {
             queue_pair.receive_response(device, cx, packet)
         } else {
-            if packet.extension.is_some() || counts_marks {
-                queue_pair.note_way(packet, counts_marks && length > 0);
+            if packet.extension.is_some() || device.config.control.counts_marks() {
+                queue_pair.note_way(packet, device.config.control.counts_marks() && length > 0);
             }
             queue_pair.receive_request(device, cx, packet)
         }

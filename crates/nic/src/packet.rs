@@ -132,8 +132,8 @@ pub struct Inbound<'a> {
     pub intact: bool,
 }
 
-/// Bytes that a packet takes on the wire, all framing counted.
-pub(crate) fn wire_bytes(headers: &Headers, extension: Option<&Extension>, payload: u32) -> Bytes {
-    let length = headers.length() + extension.map_or(0, Extension::length);
+/// Bytes that a packet takes on the wire, all framing and an extension of so many bytes counted.
+pub(crate) fn wire_bytes(headers: &Headers, extension: usize, payload: u32) -> Bytes {
+    let length = headers.length() + extension;
     Bytes(FRAMING + length as u64 + u64::from(payload.next_multiple_of(4)))
 }

@@ -216,11 +216,6 @@ impl CongestionControl for Hpcc {
     fn wants_round_trips(&self) -> bool {
         false
     }
-
-    #[inline]
-    fn wants_telemetry(&self) -> bool {
-        true
-    }
 }
 
 #[cfg(test)]

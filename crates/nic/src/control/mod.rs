@@ -101,12 +101,6 @@ pub trait CongestionControl {
     fn wants_round_trips(&self) -> bool {
         self.ack_interval().is_some()
     }
-
-    /// Whether data packets shall have room for what switches write.
-    #[inline]
-    fn wants_telemetry(&self) -> bool {
-        false
-    }
 }
 
 /// Which algorithm, with its parameters.
@@ -242,8 +236,9 @@ impl Controller {
         ask!(self, false, |state| state.wants_round_trips())
     }
 
+    /// Whether data packets shall have room for what switches write.
     #[inline]
     pub(crate) fn wants_telemetry(&self) -> bool {
-        ask!(self, false, |state| state.wants_telemetry())
+        matches!(self, Self::Hpcc(_))
     }
 }

@@ -281,7 +281,7 @@ impl QueuePair {
         };
         let headers = self.response_headers(device, opcode, psn, extended);
         if !self.control.is_none() {
-            self.pace(device, cx, wire_bytes(&headers, None, length));
+            self.pace(device, cx, wire_bytes(&headers, 0, length));
         }
         *slot = Some(self.response(headers, payload));
         if is_last && self.responder.early.is_some() {

@@ -42,7 +42,12 @@ impl QueuePair {
     }
 }
 
+/// The extension of a data packet in which switches write.
+pub(super) const TELEMETRY_ROOM: Extension =
+    Extension { telemetry: TelemetryBlock::Gathered(Telemetry::EMPTY), ..Extension::NONE };
+
 /// A place for an extension: that of the packet which lies in the driver's place, where it has one.
+#[cold]
 pub(super) fn boxed(slot: &mut Option<Transmit>, extension: Extension) -> Box<Extension> {
     let mut place = slot.as_mut().and_then(|old| old.extension.take()).unwrap_or_default();
     *place = extension;

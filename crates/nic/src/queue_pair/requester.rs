@@ -2,9 +2,8 @@
 
 use railnet_core::event::{Check, Event, PacketId, Sink};
 use railnet_core::{Bytes, Psn, Rate, Span, Time};
-use railnet_wire::{Extension, Telemetry, TelemetryBlock};
 
-use super::echo::boxed;
+use super::echo::{TELEMETRY_ROOM, boxed};
 use super::{QueuePair, Route, Service, State};
 use crate::completion::{Completion, Status};
 use crate::config::{Mtu, ack_timeout};
@@ -479,14 +478,12 @@ impl QueuePair {
         };
         let takes = if ends { packets - packet } else { 1 };
         self.note_sent(device, cx, psn, takes, headers.bth.ack_request);
-        let mut extension = None;
+        let gathers = self.control.wants_telemetry() && carries > 0 && self.is_reliable();
         if !self.control.is_none() {
-            if self.control.wants_telemetry() && carries > 0 && self.is_reliable() {
-                let telemetry = TelemetryBlock::Gathered(Telemetry::EMPTY);
-                extension = Some(boxed(slot, Extension { telemetry, ..Extension::NONE }));
-            }
-            self.pace(device, cx, wire_bytes(&headers, extension.as_deref(), carries));
+            let added = if gathers { TELEMETRY_ROOM.length() } else { 0 };
+            self.pace(device, cx, wire_bytes(&headers, added, carries));
         }
+        let extension = if gathers { Some(boxed(slot, TELEMETRY_ROOM)) } else { None };
         *slot = Some(Transmit {
             network: route.network,
             headers,

@@ -262,8 +262,8 @@ impl<S: Sink> Lab<S> {
 
     fn launch(&mut self, from: usize, transmit: Transmit, buffer: Vec<u8>) {
         let length = transmit.payload.length();
-        let blocks = transmit.extension.as_deref();
-        let occupied = self.rate.serialize(wire_bytes(&transmit.headers, blocks, length));
+        let added = transmit.extension().length();
+        let occupied = self.rate.serialize(wire_bytes(&transmit.headers, added, length));
         self.port_free[from] = self.now + occupied;
         let judged = self.judge.as_mut().map_or(Fate::Deliver, |judge| judge(self.now, from, &transmit));
         let target = transmit.network.target;
