@@ -10,6 +10,7 @@ use railnet_sim::{FlowResult, LinkResult, Outcome};
 use serde::Serialize;
 
 use super::Finished;
+use super::series::{self, SeriesObject};
 
 /// All of a run. `docs/scenarios.md` says what the fields mean.
 #[derive(Serialize)]
@@ -24,6 +25,8 @@ pub(super) struct Whole<'a> {
     wall_s: f64,
     flows: Vec<FlowRow>,
     links: Vec<LinkRow<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    series: Option<SeriesObject<'a>>,
 }
 
 /// The sums and extremes of a run.
@@ -86,6 +89,7 @@ pub(super) fn whole<'a>(scenario: &'a str, finished: &'a Finished) -> Whole<'a> 
         wall_s: finished.wall_s,
         flows: outcome.flows.iter().map(FlowRow::of).collect(),
         links: outcome.links.iter().map(|link| LinkRow::of(link, outcome)).collect(),
+        series: outcome.series.as_ref().map(|series| series::object(outcome, series)),
     }
 }
 

@@ -6,6 +6,7 @@ use railnet_fabric::{ChannelCounters, Network};
 use railnet_topology::Vertex;
 
 use super::runner::Runner;
+use super::series::Series;
 use crate::traffic::Flow;
 
 /// A flow and when it was under way.
@@ -53,9 +54,11 @@ pub struct Outcome {
     pub notifications: u64,
     /// Hosts and switches.
     pub size: (usize, usize),
+    /// What was seen over time, where that was asked for.
+    pub series: Option<Series>,
 }
 
-pub(super) fn outcome<S: Sink>(network: &mut Network<S>, runner: Runner) -> Outcome {
+pub(super) fn outcome<S: Sink>(network: &mut Network<S>, runner: Runner, series: Option<Series>) -> Outcome {
     let graph = network.graph();
     let name = |vertex: Vertex| graph.name(vertex).to_owned();
     let size = (graph.hosts.len(), graph.switches.len());
@@ -85,5 +88,5 @@ pub(super) fn outcome<S: Sink>(network: &mut Network<S>, runner: Runner) -> Outc
         notifications += counters.notifications_sent;
     }
     let (packet_hops, events) = (network.packet_hops(), network.events());
-    Outcome { flows, links, completion, packet_hops, events, resent, timeouts, notifications, size }
+    Outcome { flows, links, completion, packet_hops, events, resent, timeouts, notifications, size, series }
 }
