@@ -5,6 +5,7 @@ mod failure;
 pub(crate) mod problem;
 mod progress;
 mod report;
+mod series;
 mod summary;
 mod sweep;
 
@@ -12,7 +13,8 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use railnet_core::{Digest, RunDigest};
+use anyhow::ensure;
+use railnet_core::{Digest, RunDigest, Span};
 use railnet_sim::{Outcome as RunOutcome, Run, RunError, Scenario};
 
 use crate::Outcome;
@@ -26,6 +28,7 @@ Examples:
   railnet sim scenarios/incast.toml
   railnet sim scenarios/incast.toml --json - | jq .completion_us
   railnet sim scenarios/permutation.toml --csv out/
+  railnet sim scenarios/incast.toml --csv out/ --sample 10us
   railnet sim scenarios/incast.toml --sweep nic.control=none,dcqcn --sweep seed=1,2,3
   railnet sim scenarios/leaf-spine.toml --pcap run.pcapng --tap host3 --tap leaf0:spine1
   railnet sim scenarios/incast.toml --wire bytes
@@ -43,9 +46,13 @@ pub(crate) struct Arguments {
     /// Write everything as JSON to a file, or to standard output (and nothing else there) with "-"
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write tables into a directory: flows.csv and links.csv, or sweep.csv of a sweep
+    /// Write tables into a directory: flows.csv and links.csv, series over time with --sample, or sweep.csv of a sweep
     #[arg(long, value_name = "DIR")]
     csv: Option<PathBuf>,
+    /// Look at queues, rates and pauses every so often, such as 10us, for series.csv and the JSON; instead of the
+    /// scenario's `sample`
+    #[arg(long, value_name = "SPAN")]
+    sample: Option<Span>,
     /// Run once for each value of a key, such as nic.control=none,dcqcn; several make every combination
     #[arg(long, value_name = "KEY=A,B,…")]
     sweep: Vec<String>,
@@ -77,6 +84,18 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     if let Some(seed) = arguments.seed {
         file.scenario.seed = seed;
     }
+    if let Some(interval) = arguments.sample {
+        ensure!(arguments.sweep.is_empty(), "--sample is for single runs: a sweep writes no series");
+        ensure!(
+            arguments.csv.is_some() || arguments.json.is_some(),
+            "--sample needs --csv DIR or --json FILE"
+        );
+        file.scenario.set_sample(interval)?;
+    }
+    if arguments.csv.is_none() && arguments.json.is_none() {
+        // Nobody would see them.
+        file.scenario.sample = None;
+    }
     if !arguments.sweep.is_empty() {
         return sweep::run(arguments, &file, out);
     }
@@ -93,6 +112,9 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     }
     if let Some(directory) = &arguments.csv {
         report::write_csv(directory, &finished.outcome)?;
+        if let Some(series) = &finished.outcome.series {
+            series::write_csv(directory, &finished.outcome, series)?;
+        }
     }
     if !arguments.is_quiet() {
         summary::print(&file, &finished, out)?;

@@ -290,6 +290,47 @@ fn the_flows_that_a_run_writes_can_be_run_again() {
 }
 
 #[test]
+fn series_over_time_are_written_where_they_are_asked_for() {
+    let file = scratch("series.toml", SMALL);
+    let directory = directory("series");
+    let csv = directory.to_str().unwrap();
+    assert!(railnet(&["sim", &file, "--csv", csv]).status.success());
+    assert!(!directory.join("series.csv").exists());
+    assert!(railnet(&["sim", &file, "--csv", csv, "--sample", "5us"]).status.success());
+    let (header, rows) = table(&directory.join("series.csv"));
+    assert_eq!(header, ["time_us", "from", "to", "queue_bytes", "throughput_bps", "paused"]);
+    assert!(rows.iter().all(|row| row[4].parse::<f64>().unwrap() <= 100e9));
+    assert!(rows.iter().all(|row| (0.0..=1.0).contains(&row[5].parse::<f64>().unwrap())));
+    let (header, connections) = table(&directory.join("connections.csv"));
+    assert_eq!(header, ["time_us", "source", "target", "dscp", "throughput_bps"]);
+    // The same in JSON, and the same run as without.
+    let plain = json(&["sim", &file, "--json", "-"]);
+    let value = json(&["sim", &file, "--json", "-", "--sample", "5us"]);
+    assert_eq!(plain["digest"], value["digest"]);
+    assert!(plain["series"].is_null());
+    assert_eq!(value["series"]["sample_us"], 5.0);
+    let count = |list: &str| -> usize {
+        let columns = value["series"][list].as_array().unwrap().iter();
+        columns.map(|one| one["time_us"].as_array().unwrap().len()).sum()
+    };
+    assert_eq!((count("links"), count("connections")), (rows.len(), connections.len()));
+    let first = &value["series"]["links"][0];
+    for field in ["queue_bytes", "throughput_bps", "paused"] {
+        assert_eq!(first[field].as_array().unwrap().len(), first["time_us"].as_array().unwrap().len());
+    }
+    for (arguments, hint) in [
+        (vec!["sim", &file, "--sample", "5us"], "needs --csv DIR or --json FILE"),
+        (vec!["sim", &file, "--sample", "1ns", "--json", "-"], "at least 100 ns"),
+        (vec!["sim", &file, "--sample", "5us", "--csv", csv, "--sweep", "seed=1,2"], "single runs"),
+    ] {
+        let output = railnet(&arguments);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text(&output.stderr).contains(hint), "{}", text(&output.stderr));
+    }
+    assert_eq!(railnet(&["sim", &file, "--sample", "5"]).status.code(), Some(2));
+}
+
+#[test]
 fn a_run_that_does_not_end_in_time_fails_and_names_a_flow() {
     let file = scratch("short.toml", &format!("limit = \"10us\"\n{SMALL}"));
     let output = railnet(&["sim", &file]);
@@ -361,6 +402,7 @@ fn every_scenario_of_the_repository_has_a_comment_and_comes_to_its_end() {
     assert_eq!(runs["list-file"]["links"][0]["from"], "gpu0");
     assert_eq!(runs["flows"]["flows"].as_array().unwrap().len(), 6);
     assert_eq!(runs["expert-groups"]["flows"].as_array().unwrap().len(), 2 * 56 + 14 * 8);
+    assert!(!runs["series"]["series"]["links"].as_array().unwrap().is_empty());
     let storm = &runs["pause-storm"]["error"];
     assert_eq!(storm["hosts"][0], "host15");
     let elsewhere = |flow: &&Value| flow["target"] != 15 && flow["source"] != 15;

@@ -29,6 +29,7 @@ pub(super) fn object(scenario: &str, seed: u64, error: &RunError) -> Value {
         RunError::Post { flow, from, to, .. } => {
             json!({ "kind": "not-started", "flow": flow, "source": from, "target": to })
         }
+        RunError::Samples { .. } => json!({ "kind": "too-many-samples" }),
         _ => json!({ "kind": "other" }),
     };
     details["message"] = error.to_string().into();

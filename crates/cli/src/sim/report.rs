@@ -10,6 +10,7 @@ use railnet_sim::{FlowResult, LaneResult, LinkResult, Outcome};
 use serde::Serialize;
 
 use super::Finished;
+use super::series::{self, SeriesObject};
 
 /// All of a run. `docs/scenarios.md` says what the fields mean.
 #[derive(Serialize)]
@@ -26,6 +27,8 @@ pub(super) struct Whole<'a> {
     links: Vec<LinkRow<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     lanes: Vec<LaneRow<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    series: Option<SeriesObject<'a>>,
 }
 
 /// The sums and extremes of a run.
@@ -98,6 +101,7 @@ pub(super) fn whole<'a>(scenario: &'a str, finished: &'a Finished) -> Whole<'a> 
         flows: outcome.flows.iter().map(FlowRow::of).collect(),
         links: outcome.links.iter().map(|link| LinkRow::of(link, outcome)).collect(),
         lanes: outcome.lanes.iter().map(|lane| LaneRow::of(lane, outcome)).collect(),
+        series: outcome.series.as_ref().map(|series| series::object(outcome, series)),
     }
 }
 

@@ -135,7 +135,9 @@ fn points(
             for (axis, value) in axes.iter().zip(&values) {
                 set(&mut table, &axis.key, value)?;
             }
-            let scenario = read(table).map_err(|error| refused(axes, &values, &error.message))?;
+            let mut scenario = read(table).map_err(|error| refused(axes, &values, &error.message))?;
+            // A sweep writes no series.
+            scenario.sample = None;
             Ok(Point { values, scenario })
         })
         .collect()

@@ -34,6 +34,14 @@ pub enum RunError {
     /// Flows stand still for good.
     #[error(transparent)]
     Stuck(Box<Standstill>),
+    /// More was to be kept over time than is kept.
+    #[error("more than {rows} samples, every {interval}: give a larger `sample`")]
+    Samples {
+        /// How many are kept.
+        rows: usize,
+        /// How often they were taken.
+        interval: Span,
+    },
     /// Flows did not finish in time.
     #[error(
         "{unfinished} of {flows} flows did not finish within {limit}; the first is flow {first} (host {from} to host \

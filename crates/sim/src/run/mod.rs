@@ -4,6 +4,7 @@ mod error;
 mod inside;
 mod outcome;
 mod runner;
+mod series;
 mod server;
 mod standstill;
 
@@ -20,6 +21,7 @@ use railnet_topology::{FabricGraph, Routes, Vertex};
 pub use error::{FlowFailure, RunError, Standstill};
 pub use inside::LaneResult;
 pub use outcome::{FlowResult, LinkResult, Outcome};
+pub use series::{ConnectionSample, LinkSample, Series};
 pub use standstill::{Hold, Waiting, listed};
 
 use crate::scenario::{Scenario, ScenarioError, SlowGpu, faults, graph, slow_gpus};
@@ -27,6 +29,7 @@ use crate::traffic::{Flow, flows};
 use inside::Inside;
 use outcome::outcome;
 use runner::Runner;
+use series::Sampler;
 use standstill::{Watch, hold};
 
 /// When a run is given up that sets no limit itself, in virtual time.
@@ -62,6 +65,7 @@ pub struct Run<S> {
     network: Network<S>,
     runner: Runner,
     watch: Watch,
+    sampler: Option<Sampler>,
     limit: Time,
     /// Nothing will happen any more.
     is_quiet: bool,
@@ -108,7 +112,8 @@ impl<S: Sink> Run<S> {
         runner.set_up(&mut network, inside);
         let limit = Time::ZERO + scenario.limit.map_or(LIMIT, |limit| limit.0);
         let watch = Watch::new(scenario.stall.map(|stall| stall.0));
-        Ok(Self { network, runner, watch, limit, is_quiet: false, is_over: false })
+        let sampler = scenario.sample.map(|interval| Sampler::new(interval.0, hosts as usize));
+        Ok(Self { network, runner, watch, sampler, limit, is_quiet: false, is_over: false })
     }
 
     /// Goes on for `span` of virtual time; whether the run is over.
@@ -116,8 +121,15 @@ impl<S: Sink> Run<S> {
         let until = (self.network.now + span).min(self.limit);
         // In stages, so that what is looked at does not depend on how far one goes at once.
         while !self.is_over {
-            let stage = until.min(self.watch.next);
+            let sampled = self.sampler.as_ref().map_or(Time::NEVER, |sampler| sampler.next);
+            let stage = until.min(self.watch.next).min(sampled);
             self.is_quiet = self.network.run(&mut self.runner, stage);
+            if let Some(sampler) = &mut self.sampler
+                && stage == sampled
+            {
+                let seen = sampler.look(&mut self.network, &self.runner);
+                self.runner.failure = self.runner.failure.take().or(seen.err());
+            }
             if stage == self.watch.next && self.runner.failure.is_none() {
                 self.runner.failure = self.watch.look(&mut self.network, &self.runner);
             }
@@ -175,14 +187,15 @@ impl<S: Sink> Run<S> {
         while !self.is_over {
             self.advance(STRIDE);
         }
-        let Self { mut network, runner, limit, is_quiet, .. } = self;
+        let Self { mut network, runner, sampler, limit, is_quiet, .. } = self;
         if let Some(failure) = runner.failure {
             return Err(failure);
         }
         if runner.unfinished > 0 {
             return Err(unfinished(&mut network, &runner, limit, is_quiet));
         }
-        Ok((outcome(&mut network, runner), network.sink))
+        let series = sampler.map(Sampler::finish);
+        Ok((outcome(&mut network, runner, series), network.sink))
     }
 }
 

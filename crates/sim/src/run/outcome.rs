@@ -7,6 +7,7 @@ use railnet_topology::Vertex;
 
 use super::inside::LaneResult;
 use super::runner::Runner;
+use super::series::Series;
 use crate::traffic::Flow;
 
 /// A flow and when it was under way.
@@ -56,9 +57,11 @@ pub struct Outcome {
     pub size: (usize, usize),
     /// What moved inside the servers; empty where the scenario has none.
     pub lanes: Vec<LaneResult>,
+    /// What was seen over time, where that was asked for.
+    pub series: Option<Series>,
 }
 
-pub(super) fn outcome<S: Sink>(network: &mut Network<S>, runner: Runner) -> Outcome {
+pub(super) fn outcome<S: Sink>(network: &mut Network<S>, runner: Runner, series: Option<Series>) -> Outcome {
     let graph = network.graph();
     let name = |vertex: Vertex| graph.name(vertex).to_owned();
     let size = (graph.hosts.len(), graph.switches.len());
@@ -89,5 +92,17 @@ pub(super) fn outcome<S: Sink>(network: &mut Network<S>, runner: Runner) -> Outc
         notifications += counters.notifications_sent;
     }
     let (packet_hops, events) = (network.packet_hops(), network.events());
-    Outcome { flows, links, completion, packet_hops, events, resent, timeouts, notifications, size, lanes }
+    Outcome {
+        flows,
+        links,
+        completion,
+        packet_hops,
+        events,
+        resent,
+        timeouts,
+        notifications,
+        size,
+        lanes,
+        series,
+    }
 }

@@ -225,6 +225,12 @@ impl Runner {
         hosts.flat_map(|(host, peers)| peers.values().map(move |own| (host as u32, *own)))
     }
 
+    /// The connections by which a host receives: the peer, the DSCP, and its own queue pair.
+    pub(super) fn peers(&self, host: u32) -> impl Iterator<Item = (u32, u8, QueuePairNumber)> {
+        let peers = self.connections[host as usize].iter().filter(|((_, lane), _)| lane.side != Side::Sends);
+        peers.map(|((peer, lane), own)| (*peer, lane.dscp, *own))
+    }
+
     /// Where a flow that has started is.
     fn place<S: Sink>(&self, network: &mut Network<S>, index: u32) -> Option<Waiting> {
         let flow = &self.flows[index as usize];

@@ -39,6 +39,9 @@ use nic::NicSection;
 /// Nobody looks more often than this whether a run still moves.
 const STALL_LEAST: Span = Span::from_us(100);
 
+/// Nobody looks more often than this at links and connections.
+const SAMPLE_LEAST: Span = Span::from_ns(100);
+
 /// A scenario as written.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -69,6 +72,9 @@ pub struct Scenario {
     /// How long nothing may move while links are held back.
     #[serde(default)]
     pub stall: Option<Written<Span>>,
+    /// How often links and connections are looked at, for series over time; never by default.
+    #[serde(default)]
+    pub sample: Option<Written<Span>>,
     /// The files that it names, and what is in them.
     #[serde(skip)]
     files: BTreeMap<String, Arc<str>>,
@@ -141,11 +147,22 @@ impl Scenario {
         SourceFile { path: path.to_owned(), text }
     }
 
+    /// Looks at links and connections so often.
+    pub fn set_sample(&mut self, interval: Span) -> Result<(), ScenarioError> {
+        self.sample = Some(Written(interval));
+        self.check()
+    }
+
     fn check(&self) -> Result<(), ScenarioError> {
         if self.stall.is_some_and(|stall| stall.0 < STALL_LEAST) {
             let message =
                 format!("links are held back for microseconds all the time: at least {STALL_LEAST}");
             return Err(ScenarioError::new(message).at("stall"));
+        }
+        if self.sample.is_some_and(|sample| sample.0 < SAMPLE_LEAST) {
+            let message =
+                format!("a packet takes longer than that: at least {SAMPLE_LEAST} from sample to sample");
+            return Err(ScenarioError::new(message).at("sample"));
         }
         self.fabric.check().map_err(|error| error.within("fabric"))?;
         self.nic.check().map_err(|error| error.within("nic"))?;
