@@ -53,6 +53,40 @@ impl Samples {
         newest
     }
 
+    /// Those of the measured packets that `has_arrived` names were answered now, ahead of others: the round trip of the
+    /// newest of them.
+    pub(crate) fn take_arrived(&mut self, has_arrived: impl Fn(Psn) -> bool, now: Time) -> Option<Span> {
+        let mut newest = None;
+        self.retain(|psn, sent| {
+            let arrived = has_arrived(psn);
+            if arrived {
+                newest = Some(now.since(sent));
+            }
+            !arrived
+        });
+        newest
+    }
+
+    /// This packet is sent again: an answer might be to either transmission (Karn's rule).
+    pub(crate) fn forget(&mut self, again: Psn) {
+        self.retain(|psn, _| psn != again);
+    }
+
+    fn retain(&mut self, mut keep: impl FnMut(Psn, Time) -> bool) {
+        // Each goes from the front to the back, or away.
+        for _ in 0..self.count {
+            let at = self.place(0);
+            let (psn, sent) = (self.psn[at], self.sent[at]);
+            self.first = self.place(1) as u8;
+            self.count -= 1;
+            if keep(psn, sent) {
+                let place = self.place(self.count);
+                (self.psn[place], self.sent[place]) = (psn, sent);
+                self.count += 1;
+            }
+        }
+    }
+
     /// Nothing in flight can be measured any more: an answer might be to another transmission (Karn's rule).
     pub(crate) fn clear(&mut self) {
         self.count = 0;

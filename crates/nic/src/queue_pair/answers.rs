@@ -2,7 +2,7 @@
 
 use railnet_core::event::{Event, PacketId, Sink};
 use railnet_core::{Label, Psn, Time};
-use railnet_wire::{Aeth, Bth, Extended, Headers, Opcode, Reth, Syndrome};
+use railnet_wire::{Aeth, Bth, Extended, Extension, Headers, Opcode, Reth, Syndrome};
 
 use super::responder::{Refusal, Response};
 use super::{QueuePair, Service, State};
@@ -168,8 +168,28 @@ impl QueuePair {
         };
         device.responses.pop(&mut self.responder.answers);
         self.mark_answer_ready(device);
-        *slot = Some(self.response_packet(device, opcode, psn, extended, OutboundPayload::Bytes(0)));
+        let mut transmit = self.response_packet(device, opcode, psn, extended, OutboundPayload::Bytes(0));
+        transmit.headers.extension = self.answer_extension(psn, extended);
+        *slot = Some(transmit);
         true
+    }
+
+    /// What an answer carries that RoCEv2 has no field for.
+    #[inline]
+    fn answer_extension(&mut self, psn: Psn, extended: Extended) -> Extension {
+        let mut extension = Extension::NONE;
+        if self.recovery.is_selective()
+            && let Some(early) = &mut self.responder.early
+        {
+            let is_ack = |aeth: Aeth| matches!(aeth.syndrome, Syndrome::Ack { .. });
+            let is_nak = matches!(extended, Extended::Aeth(aeth) if !is_ack(aeth));
+            // An answer that waited may be behind: what came in order since then would seem to be missing.
+            let expected = self.responder.expected;
+            if psn.plus(1) == expected || is_nak && psn == expected {
+                extension.selective = early.told(expected);
+            }
+        }
+        extension
     }
 
     fn response_packet(

@@ -27,6 +27,22 @@ impl QueuePair {
         cx: &mut Context<'_, M, S>,
         packet: &Inbound<'_>,
     ) -> Result<(), DropReason> {
+        let result = self.receive_answer(device, cx, packet);
+        let told = packet.headers.extension.selective;
+        if told.is_some() || self.requester.scoreboard.is_some() {
+            self.review(device, cx, told.as_ref());
+            // What it acknowledges in one go may be old news, and what it tells of early packets new.
+            return if told.is_some() { Ok(()) } else { result };
+        }
+        result
+    }
+
+    fn receive_answer<M: Memory, S: Sink>(
+        &mut self,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+        packet: &Inbound<'_>,
+    ) -> Result<(), DropReason> {
         let (headers, payload) = (packet.headers, packet.payload);
         if !matches!(self.state, State::ReadyToSend | State::SendQueueDrain) {
             return Err(DropReason::NotReady);
@@ -128,6 +144,10 @@ impl QueuePair {
             }
             self.requester.rnr_retries -= 1;
         }
+        if let Some(board) = &mut self.requester.scoreboard {
+            // It may have been kept, and been dropped when its turn came.
+            board.forget(psn);
+        }
         let tick = device.config.behaviour.rnr_tick.as_ps();
         let wait = Span::from_ps(rnr_wait(timer).as_ps().next_multiple_of(tick.max(1)));
         device.timers.set(&mut self.deadlines, self.slot, Timer::ReceiverNotReady, cx.now + wait);
@@ -143,9 +163,25 @@ impl QueuePair {
         cx: &mut Context<'_, M, S>,
         psn: Psn,
     ) -> bool {
+        match self.acknowledge_through_work(device, cx, psn) {
+            Some(missing) => {
+                self.infer_loss(device, cx, missing, psn);
+                false
+            }
+            None => self.state != State::Error,
+        }
+    }
+
+    /// Completes all work up to `psn`, up to a READ or atomic whose answer is missing: tells where that is.
+    pub(super) fn acknowledge_through_work<M: Memory, S: Sink>(
+        &mut self,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+        psn: Psn,
+    ) -> Option<Psn> {
         let before = self.requester.unacked;
         if psn.is_before(before) {
-            return true;
+            return None;
         }
         let mut lost = None;
         loop {
@@ -179,13 +215,7 @@ impl QueuePair {
             }
         }
         self.after_progress(device, cx, before);
-        match lost {
-            Some(from) => {
-                self.infer_loss(device, cx, from);
-                false
-            }
-            None => self.state != State::Error,
-        }
+        lost
     }
 
     /// Something moved: retries start afresh, the clock too, and there may be more to send.
@@ -209,11 +239,16 @@ impl QueuePair {
         } else {
             self.deadlines.clear(Timer::Acknowledgement);
         }
+        let unacked = self.requester.unacked;
+        let known = match &mut self.requester.scoreboard {
+            Some(board) => board.advance(unacked),
+            None => 0,
+        };
         if !self.control.is_none() {
-            let unacked = self.requester.unacked;
             let samples = self.requester.samples.as_mut();
             let round_trip = samples.and_then(|samples| samples.take(unacked, cx.now));
-            let bytes = Bytes(u64::from(moved) * u64::from(self.mtu.bytes()));
+            // Those that were known to have arrived have been counted.
+            let bytes = Bytes(u64::from(moved - known) * u64::from(self.mtu.bytes()));
             let (rate, hops) = (self.control.rate(), self.requester.hops);
             let acknowledged = Acknowledged { bytes, round_trip, hops };
             self.control.on_ack(&device.config.control, cx.now, &acknowledged);
@@ -241,9 +276,19 @@ impl QueuePair {
         }
     }
 
-    /// A response is missing: ask again, once.
-    fn infer_loss<M: Memory, S: Sink>(&mut self, device: &mut Device, cx: &mut Context<'_, M, S>, from: Psn) {
+    /// A response is missing, as one to `evidence` shows: ask again, once.
+    fn infer_loss<M: Memory, S: Sink>(
+        &mut self,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+        from: Psn,
+        evidence: Psn,
+    ) {
         if self.requester.recovering || self.deadlines.is_set(Timer::ReceiverNotReady) {
+            return;
+        }
+        if self.recovery.is_selective() {
+            self.miss_response(device, cx, from, evidence);
             return;
         }
         if !self.take_retry(device) {
@@ -255,7 +300,7 @@ impl QueuePair {
         self.go_back(device, cx, from, RetryReason::ResponseLost);
     }
 
-    fn notice_loss<M: Memory, S: Sink>(&mut self, device: &mut Device, cx: &mut Context<'_, M, S>) {
+    pub(super) fn notice_loss<M: Memory, S: Sink>(&mut self, device: &mut Device, cx: &mut Context<'_, M, S>) {
         let before = self.control.rate();
         self.control.on_loss(&device.config.control, cx.now);
         self.after_control(device, cx, before);
@@ -362,6 +407,7 @@ impl QueuePair {
         is_last: bool,
     ) {
         let before = self.requester.unacked;
+        let waits = !is_last && self.is_lost(psn);
         self.requester.unacked = psn.plus(1);
         let work = device.sends.get_mut(front);
         work.received += 1;
@@ -377,6 +423,11 @@ impl QueuePair {
             self.complete_front(device, cx);
         }
         self.after_progress(device, cx, before);
+        if waits {
+            self.lose_rest(psn.plus(1));
+        } else if is_last {
+            self.acknowledge_answered(device, cx);
+        }
     }
 
     /// Learns how many receives the peer has. An answer that was overtaken cannot take a promise back.

@@ -5,6 +5,7 @@ use railnet_core::{Psn, Rate, Span, Time};
 use crate::completion::Status;
 use crate::config::{Behaviour, Mtu};
 use crate::queue_pair::Service;
+use crate::recovery::RecoveryKind;
 use crate::region::Access;
 use crate::testing::{Faults, Outage};
 
@@ -174,8 +175,7 @@ pub(super) struct NicPlan {
     pub(super) behaviour: Behaviour,
     pub(super) has_control: bool,
     pub(super) burst: u16,
-    /// How many packets ahead are kept instead of asked for; 0 for go-back-N.
-    pub(super) early: u16,
+    pub(super) recovery: RecoveryKind,
     pub(super) data_bytes: u64,
     pub(super) control_bytes: u64,
     /// The receives of its shared queue.
