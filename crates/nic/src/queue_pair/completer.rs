@@ -241,12 +241,13 @@ impl QueuePair {
         }
         let unacked = self.requester.unacked;
         let known = match &mut self.requester.scoreboard {
-            Some(board) => board.advance(unacked),
+            Some(board) => board.advance(unacked, cx.now),
             None => 0,
         };
+        let samples = self.requester.samples.as_mut();
+        let round_trip = samples.and_then(|samples| samples.take(unacked, cx.now));
+        self.note_round_trip(round_trip);
         if !self.control.is_none() {
-            let samples = self.requester.samples.as_mut();
-            let round_trip = samples.and_then(|samples| samples.take(unacked, cx.now));
             // Those that were known to have arrived have been counted.
             let bytes = Bytes(u64::from(moved - known) * u64::from(self.mtu.bytes()));
             let (rate, hops) = (self.control.rate(), self.requester.hops);

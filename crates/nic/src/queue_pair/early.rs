@@ -18,7 +18,7 @@ use crate::packet::{Inbound, Payload};
 const HELD_MAX: usize = 1 << 10;
 
 /// Early packets after which an answer tells of them at the latest: each then is in several answers.
-const UNTOLD_MAX: u16 = 16;
+const UNTOLD_MAX: u16 = 32;
 
 /// How often an answer tells of early packets in the time after which missing ones are taken for lost, at least.
 const TOLD_TIMES: u64 = 4;

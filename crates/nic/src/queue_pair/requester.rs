@@ -62,6 +62,8 @@ pub(crate) struct Requester {
     pub(crate) hops: u8,
     /// Packets whose round trip is being measured.
     pub(crate) samples: Option<Box<Samples>>,
+    /// The shortest that was measured; zero when none was.
+    pub(crate) round_trip: Span,
     /// Selective repeat: what is known beyond the oldest packet in doubt, while anything is.
     pub(crate) scoreboard: Option<Box<Scoreboard>>,
 }
@@ -90,6 +92,7 @@ impl Requester {
             recovering: false,
             hops: 0,
             samples: None,
+            round_trip: Span::ZERO,
             scoreboard: None,
         }
     }
@@ -566,7 +569,10 @@ impl QueuePair {
         }
         if self.requester.was_sent(psn) {
             device.counters.resent += 1;
-        } else if ack_request && takes == 1 && self.control.ack_interval().is_some() {
+        } else if ack_request
+            && takes == 1
+            && (self.control.ack_interval().is_some() || self.recovery.is_selective())
+        {
             // Only what is answered at once: waiting for a later packet to ask, or for all of a READ, is not delay.
             let in_flight = psn.value().wrapping_sub(self.requester.unacked.value()) & Psn::MASK;
             let samples = self.requester.samples.get_or_insert_with(|| Box::new(Samples::NONE));

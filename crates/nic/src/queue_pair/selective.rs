@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use railnet_core::event::{Event, RetryReason, Sink};
-use railnet_core::{Bytes, Psn};
+use railnet_core::{Bytes, Psn, Span, Time};
 use railnet_wire::SelectiveAck;
 
 use super::{QueuePair, State};
@@ -47,7 +47,7 @@ impl QueuePair {
         }
         if let Some(told) = told {
             let sent = self.requester.sent;
-            let news = self.scoreboard().note(told, sent);
+            let news = self.scoreboard().note(told, sent, cx.now);
             if news > 0 {
                 self.after_arrivals(device, cx, news);
             }
@@ -65,12 +65,13 @@ impl QueuePair {
         if self.deadlines.is_set(Timer::Acknowledgement) {
             self.arm_acknowledgement(device, cx.now);
         }
+        let requester = &mut self.requester;
+        // Now, and not when the gap before them is filled: that wait is not the network's.
+        let measured = requester.samples.as_mut().zip(requester.scoreboard.as_ref());
+        let round_trip = measured
+            .and_then(|(samples, board)| samples.take_arrived(|psn| board.has_arrived(psn), cx.now));
+        self.note_round_trip(round_trip);
         if !self.control.is_none() {
-            let requester = &mut self.requester;
-            // Now, and not when the gap before them is filled: that wait is not the network's.
-            let round_trip = requester.samples.as_mut().zip(requester.scoreboard.as_ref()).and_then(
-                |(samples, board)| samples.take_arrived(|psn| board.has_arrived(psn), cx.now),
-            );
             let bytes = Bytes(u64::from(news) * u64::from(self.mtu.bytes()));
             let (rate, hops) = (self.control.rate(), self.requester.hops);
             let acknowledged = Acknowledged { bytes, round_trip, hops };
@@ -79,6 +80,14 @@ impl QueuePair {
         }
         if self.requester.cursor.is_some() {
             self.mark_data_ready(device);
+        }
+    }
+
+    /// The shortest round trip tells an answer to a packet that was sent again from one to its first transmission.
+    pub(super) fn note_round_trip(&mut self, measured: Option<Span>) {
+        if let Some(measured) = measured {
+            let known = &mut self.requester.round_trip;
+            *known = if *known == Span::ZERO { measured } else { measured.min(*known) };
         }
     }
 
@@ -196,14 +205,12 @@ impl QueuePair {
         reason: RetryReason,
     ) {
         let sent = self.requester.sent;
-        let board = self.scoreboard();
-        board.begin_episode(sent);
-        let oldest = board.oldest();
-        board.lose(oldest);
-        if reason == RetryReason::SequenceNak
-            && let Some(mut board) = self.requester.scoreboard.take()
-        {
+        self.scoreboard().begin_episode(sent);
+        if reason != RetryReason::SequenceNak {
+            self.scoreboard().lose_oldest();
+        } else if let Some(mut board) = self.requester.scoreboard.take() {
             let all = board.serial(from)..board.serial(sent);
+            board.lose(all.start);
             self.lose_requests(device, &mut board, all, &mut Vec::new());
             self.requester.scoreboard = Some(board);
         }
@@ -327,7 +334,11 @@ impl QueuePair {
     ) {
         device.counters.resent += 1;
         let sent = self.requester.sent;
-        self.scoreboard().note_resent(psn, sent);
+        let answered_after = match self.requester.round_trip {
+            Span::ZERO => Time::NEVER,
+            shortest => cx.now + shortest,
+        };
+        self.scoreboard().note_resent(psn, sent, answered_after);
         let requester = &mut self.requester;
         requester.transmission = requester.transmission.wrapping_add(1).max(1);
         requester.ask_through(psn.plus(takes - 1));

@@ -1,17 +1,22 @@
 //! `[nic]`: the NICs of the hosts.
 
-use railnet_core::Span;
+use railnet_core::{Bytes, Span};
 use railnet_nic::Mtu;
 use railnet_nic::control::{ControlConfig, DcqcnParameters, SwiftParameters, TimelyParameters};
 use railnet_nic::recovery::RecoveryKind;
 use serde::Deserialize;
 
 use super::{Scenario, ScenarioError};
+use crate::written::Written;
 
 /// The largest code of an acknowledgement timeout: five bits.
 const TIMEOUT_MAX: u8 = 31;
 /// The most retries: three bits.
 const RETRIES_MAX: u8 = 7;
+
+/// How much longer the queues of one path may be than those of another where packets are spread over them. Permutations
+/// on a fat-tree come to half of it with adaptive routing, and to a tenth with spraying.
+const REORDERING: Bytes = Bytes::mib(4);
 
 /// `[nic]`.
 #[derive(Clone, Debug, Deserialize)]
@@ -24,6 +29,8 @@ pub struct NicSection {
     /// What happens when packets are missing or come early; by default, early packets are kept where routing spreads a
     /// connection over several paths, and all is sent again from the missing one elsewhere.
     pub recovery: Option<RecoveryName>,
+    /// With selective repeat, how much longer one path may take than another.
+    pub reordering: Option<Written<Span>>,
     /// Code of the acknowledgement timeout: 4.096 µs × 2^code.
     pub timeout: u8,
     /// Retries without an answer.
@@ -32,7 +39,14 @@ pub struct NicSection {
 
 impl Default for NicSection {
     fn default() -> Self {
-        Self { mtu: 4096, control: ControlName::default(), recovery: None, timeout: 14, retry_count: 7 }
+        Self {
+            mtu: 4096,
+            control: ControlName::default(),
+            recovery: None,
+            reordering: None,
+            timeout: 14,
+            retry_count: 7,
+        }
     }
 }
 
@@ -44,6 +58,8 @@ pub enum RecoveryName {
     GoBackN,
     /// Early packets are kept.
     Reorder,
+    /// Early packets are kept and told of; only those that are missing are sent again.
+    SelectiveRepeat,
 }
 
 /// `control = "…"`.
@@ -88,12 +104,18 @@ impl Scenario {
     pub fn recovery(&self) -> RecoveryKind {
         // Deep enough for what the paths of a fabric can differ by: a millisecond at 400 Gb/s is 12,000 packets.
         const WINDOW: u16 = 1 << 14;
-        let keeps = match self.nic.recovery {
-            Some(RecoveryName::Reorder) => true,
-            Some(RecoveryName::GoBackN) => false,
-            None => self.fabric.routing.spreads(),
-        };
-        if keeps { RecoveryKind::Reorder { window: WINDOW } } else { RecoveryKind::GoBackN }
+        let spreads = self.fabric.routing.spreads();
+        match self.nic.recovery {
+            Some(RecoveryName::SelectiveRepeat) => {
+                let queues = if spreads { REORDERING } else { Bytes(0) };
+                let usual = self.fabric.link.rate.0.serialize(queues);
+                let reordering = self.nic.reordering.map_or(usual, |written| written.0);
+                RecoveryKind::SelectiveRepeat { window: WINDOW, reordering }
+            }
+            Some(RecoveryName::Reorder) => RecoveryKind::Reorder { window: WINDOW },
+            None if spreads => RecoveryKind::Reorder { window: WINDOW },
+            _ => RecoveryKind::GoBackN,
+        }
     }
 
     /// The congestion control of the NICs.

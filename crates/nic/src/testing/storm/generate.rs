@@ -6,11 +6,12 @@
 
 use railnet_core::{Psn, Random, Rate, Span, Time};
 
-use super::plan::{Act, Area, Buffer, End, Ending, Job, KeyChoice, NicPlan, POOL, Piece, Plan, Scenario};
+use super::plan::{
+    Act, Area, Buffer, End, Ending, Job, KeyChoice, NicPlan, POOL, Piece, Plan, Scenario, recovery,
+};
 use crate::completion::Status;
 use crate::config::{AckRequests, Behaviour, Mtu, ack_timeout, rnr_wait};
 use crate::queue_pair::Service;
-use crate::recovery::RecoveryKind;
 use crate::region::Access;
 use crate::testing::{Faults, Outage};
 use railnet_wire::{GRH_LENGTH, NakCode};
@@ -77,19 +78,6 @@ pub(super) fn plan(seed: u64) -> Plan {
         victim: 0,
     };
     generator.generate(seed)
-}
-
-/// How a NIC that keeps `early` packets gets over losses: by the seed, not by dice, so that a new way leaves all else of
-/// a plan as it was. In some plans the two ends of a connection differ.
-fn recovery(seed: u64, early: u16) -> RecoveryKind {
-    let reordering = Span::from_us([0, 0, 2, 20][seed as usize / 15 % 4]);
-    let window = if early == 0 { 1000 } else { early };
-    match (seed / 3 % 5, early) {
-        (0 | 1, 0) => RecoveryKind::GoBackN,
-        (0 | 1, _) | (4, 3) => RecoveryKind::Reorder { window: early },
-        (4, 64) => RecoveryKind::GoBackN,
-        _ => RecoveryKind::SelectiveRepeat { window, reordering },
-    }
 }
 
 impl Generator {
