@@ -300,7 +300,8 @@ fn a_receiver_that_is_not_ready_keeps_what_comes_early() {
     assert_eq!(counters.timeouts, 0);
     // Only the first packet of each message: it was dropped, once or more, and the rest was kept.
     assert!(again(&pair, 0).iter().all(|psn| [100, 104, 108].contains(psn)), "{:?}", again(&pair, 0));
-    let naks = sent(&pair, 1).into_iter().filter(|seen| seen.syndrome == Some(Syndrome::RnrNak { timer: 12 }));
+    let naks =
+        sent(&pair, 1).into_iter().filter(|seen| seen.syndrome == Some(Syndrome::RnrNak { timer: 12 }));
     assert_eq!(naks.count() as u64, pair.lab.nics[1].counters().rnr_naks);
 }
 
@@ -338,8 +339,16 @@ fn more_early_packets_than_an_answer_can_tell_of_are_told_of_in_several() {
 fn ends_that_differ_still_get_everything_across() {
     for selective in [0, 1] {
         let nics: [Make; 2] = [
-            |side, config| if side == 0 { SELECTIVE(side, config) },
-            |side, config| if side == 1 { SELECTIVE(side, config) },
+            |side, config| {
+                if side == 0 {
+                    SELECTIVE(side, config)
+                }
+            },
+            |side, config| {
+                if side == 1 {
+                    SELECTIVE(side, config)
+                }
+            },
         ];
         let mut pair = pair(nics[selective]);
         lose(&mut pair, 0, &[120, 125]);

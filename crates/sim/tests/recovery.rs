@@ -35,13 +35,7 @@ struct Flow {
 }
 
 /// Sends `bytes` from host 0 to the last one.
-fn send(
-    graph: &FabricGraph,
-    routing: Routing,
-    recovery: RecoveryKind,
-    bytes: u32,
-    faults: &[Fault],
-) -> Flow {
+fn send(graph: &FabricGraph, routing: Routing, recovery: RecoveryKind, bytes: u32, faults: &[Fault]) -> Flow {
     let switch = SwitchConfig { flow_control: FlowControl::Pfc, routing, ..SwitchConfig::default() };
     let mut options = WorldOptions::new(switch);
     options.nic.recovery = recovery;

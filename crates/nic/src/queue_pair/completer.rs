@@ -246,7 +246,6 @@ impl QueuePair {
         };
         let samples = self.requester.samples.as_mut();
         let round_trip = samples.and_then(|samples| samples.take(unacked, cx.now));
-        self.note_round_trip(round_trip);
         if !self.control.is_none() {
             // Those that were known to have arrived have been counted.
             let bytes = Bytes(u64::from(moved - known) * u64::from(self.mtu.bytes()));
@@ -301,7 +300,11 @@ impl QueuePair {
         self.go_back(device, cx, from, RetryReason::ResponseLost);
     }
 
-    pub(super) fn notice_loss<M: Memory, S: Sink>(&mut self, device: &mut Device, cx: &mut Context<'_, M, S>) {
+    pub(super) fn notice_loss<M: Memory, S: Sink>(
+        &mut self,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+    ) {
         let before = self.control.rate();
         self.control.on_loss(&device.config.control, cx.now);
         self.after_control(device, cx, before);

@@ -62,8 +62,6 @@ pub(crate) struct Requester {
     pub(crate) hops: u8,
     /// Packets whose round trip is being measured.
     pub(crate) samples: Option<Box<Samples>>,
-    /// The shortest that was measured; zero when none was.
-    pub(crate) round_trip: Span,
     /// Selective repeat: what is known beyond the oldest packet in doubt, while anything is.
     pub(crate) scoreboard: Option<Box<Scoreboard>>,
 }
@@ -92,7 +90,6 @@ impl Requester {
             recovering: false,
             hops: 0,
             samples: None,
-            round_trip: Span::ZERO,
             scoreboard: None,
         }
     }
@@ -313,7 +310,8 @@ impl QueuePair {
             if !self.may_send(device, device.sends.get(handle)) {
                 return false;
             }
-            return self.build_request(device, cx, handle, self.requester.packet, false, out, slot);
+            let packet = self.requester.packet;
+            return self.build_request::<false, _, _>(device, cx, handle, packet, out, slot);
         }
     }
 
@@ -450,16 +448,15 @@ impl QueuePair {
         self.complete_front(device, cx);
     }
 
-    /// Builds a packet: the one at the cursor, which moves on, or one that is sent again by itself. `false` when its
+    /// Builds a packet: the one at the cursor, which moves on, or one that is sent `AGAIN` by itself. `false` when its
     /// memory is gone: the work has failed then.
-    #[allow(clippy::too_many_arguments, reason = "a packet is built in place, from what the callers have at hand")]
-    pub(super) fn build_request<M: Memory, S: Sink>(
+    #[inline]
+    pub(super) fn build_request<const AGAIN: bool, M: Memory, S: Sink>(
         &mut self,
         device: &mut Device,
         cx: &mut Context<'_, M, S>,
         handle: Handle,
         packet: u32,
-        again: bool,
         out: &mut Vec<u8>,
         slot: &mut Option<Transmit>,
     ) -> bool {
@@ -485,7 +482,7 @@ impl QueuePair {
             }
         };
         let mut headers = self.request_headers(device, work, psn, packet, offset, ends);
-        headers.bth.ack_request |= again;
+        headers.bth.ack_request |= AGAIN;
         let route = work.datagram.as_ref().map_or(self.route, |datagram| datagram.0);
         let (starts, name, packets) = (!work.started, work.work, work.packets);
         let read_from = if S::DETAIL { work.read_address(offset) } else { None };
@@ -498,7 +495,7 @@ impl QueuePair {
             cx.emit_detail(device.component, || Event::DataGathered { queue_pair, psn, address, length });
         }
         let takes = if ends { packets - packet } else { 1 };
-        if again {
+        if AGAIN {
             self.note_resent(device, cx, psn, takes);
         } else {
             self.advance(device, cx, handle, ends, headers.bth.ack_request);
@@ -509,7 +506,7 @@ impl QueuePair {
             transmission: if self.requester.was_sent(psn) { self.requester.transmission } else { 0 },
             opcode: headers.bth.opcode as u8,
         };
-        if !again {
+        if !AGAIN {
             self.note_sent(device, cx, psn, takes, headers.bth.ack_request);
         }
         if !self.control.is_none() {

@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use railnet_core::event::{Event, RetryReason, Sink};
-use railnet_core::{Bytes, Psn, Span, Time};
+use railnet_core::{Bytes, Psn, Time};
 use railnet_wire::SelectiveAck;
 
 use super::{QueuePair, State};
@@ -28,10 +28,8 @@ impl QueuePair {
     /// How many of the packets between the oldest in doubt and a newer one the network holds.
     #[inline]
     pub(super) fn in_network(&self, in_flight: u32) -> u32 {
-        match &self.requester.scoreboard {
-            None => in_flight,
-            Some(board) => in_flight.saturating_sub(board.absent()),
-        }
+        let absent = self.requester.scoreboard.as_ref().map_or(0, |board| board.absent());
+        in_flight.saturating_sub(absent)
     }
 
     /// An answer was taken in: what it tells of packets that came early, and what that shows to be lost.
@@ -68,9 +66,8 @@ impl QueuePair {
         let requester = &mut self.requester;
         // Now, and not when the gap before them is filled: that wait is not the network's.
         let measured = requester.samples.as_mut().zip(requester.scoreboard.as_ref());
-        let round_trip = measured
-            .and_then(|(samples, board)| samples.take_arrived(|psn| board.has_arrived(psn), cx.now));
-        self.note_round_trip(round_trip);
+        let round_trip =
+            measured.and_then(|(samples, board)| samples.take_arrived(|psn| board.has_arrived(psn), cx.now));
         if !self.control.is_none() {
             let bytes = Bytes(u64::from(news) * u64::from(self.mtu.bytes()));
             let (rate, hops) = (self.control.rate(), self.requester.hops);
@@ -80,14 +77,6 @@ impl QueuePair {
         }
         if self.requester.cursor.is_some() {
             self.mark_data_ready(device);
-        }
-    }
-
-    /// The shortest round trip tells an answer to a packet that was sent again from one to its first transmission.
-    pub(super) fn note_round_trip(&mut self, measured: Option<Span>) {
-        if let Some(measured) = measured {
-            let known = &mut self.requester.round_trip;
-            *known = if *known == Span::ZERO { measured } else { measured.min(*known) };
         }
     }
 
@@ -296,6 +285,7 @@ impl QueuePair {
     }
 
     /// The next packet that is sent again, if there is one.
+    #[cold]
     pub(super) fn resend_lost<M: Memory, S: Sink>(
         &mut self,
         device: &mut Device,
@@ -307,8 +297,11 @@ impl QueuePair {
         let handle = self.work_of(device, psn);
         let work = device.sends.get(handle);
         let packet = psn.value().wrapping_sub(work.first.value()) & Psn::MASK;
-        debug_assert!(!work.operation.reads() || packet == work.received, "a READ is asked for where it stands");
-        Some(self.build_request(device, cx, handle, packet, true, out, slot))
+        debug_assert!(
+            !work.operation.reads() || packet == work.received,
+            "a READ is asked for where it stands"
+        );
+        Some(self.build_request::<true, _, _>(device, cx, handle, packet, out, slot))
     }
 
     /// The work in flight that a sequence number belongs to.
@@ -334,10 +327,9 @@ impl QueuePair {
     ) {
         device.counters.resent += 1;
         let sent = self.requester.sent;
-        let answered_after = match self.requester.round_trip {
-            Span::ZERO => Time::NEVER,
-            shortest => cx.now + shortest,
-        };
+        // An answer that comes sooner than any did is to the first transmission.
+        let shortest = self.requester.samples.as_ref().and_then(|samples| samples.shortest());
+        let answered_after = shortest.map_or(Time::NEVER, |shortest| cx.now + shortest);
         self.scoreboard().note_resent(psn, sent, answered_after);
         let requester = &mut self.requester;
         requester.transmission = requester.transmission.wrapping_add(1).max(1);

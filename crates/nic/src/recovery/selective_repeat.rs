@@ -457,10 +457,7 @@ mod tests {
         let mut board = Scoreboard::new(first);
         let sent = first.plus(8);
         assert_eq!(board.note(&told([first.plus(2), first.plus(5)], first), sent, at(1)), 2);
-        assert_eq!(
-            find(&mut board, at(1), Span::ZERO),
-            [first, first.plus(1), first.plus(3), first.plus(4)]
-        );
+        assert_eq!(find(&mut board, at(1), Span::ZERO), [first, first.plus(1), first.plus(3), first.plus(4)]);
         assert_eq!(board.absent(), 6, "two arrived, four lost, two on their way");
         assert_eq!(board.note(&told([first.plus(2)], first), sent, at(1)), 0, "old news");
         assert!(find(&mut board, at(1), Span::ZERO).is_empty());
@@ -497,7 +494,10 @@ mod tests {
         // They were only late, and come one after the other.
         for index in 1..5 {
             board.note(&told([first.plus(index)], first), first.plus(6), at(2));
-            assert!(find(&mut board, at(2), Span::ZERO).is_empty(), "nothing shows that {first} is lost again");
+            assert!(
+                find(&mut board, at(2), Span::ZERO).is_empty(),
+                "nothing shows that {first} is lost again"
+            );
         }
     }
 

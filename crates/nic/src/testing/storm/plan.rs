@@ -188,9 +188,8 @@ pub(super) fn recovery(seed: u64, early: u16) -> RecoveryKind {
     let reordering = Span::from_us([0, 0, 2, 20][seed as usize / 15 % 4]);
     let window = if early == 0 { 1000 } else { early };
     match (seed / 3 % 5, early) {
-        (0 | 1, 0) => RecoveryKind::GoBackN,
+        (0 | 1, 0) | (4, 64) => RecoveryKind::GoBackN,
         (0 | 1, _) | (4, 3) => RecoveryKind::Reorder { window: early },
-        (4, 64) => RecoveryKind::GoBackN,
         _ => RecoveryKind::SelectiveRepeat { window, reordering },
     }
 }
