@@ -28,7 +28,7 @@ impl QueuePair {
         packet: &Inbound<'_>,
     ) -> Result<(), DropReason> {
         let result = self.receive_answer(device, cx, packet);
-        let told = packet.headers.extension.selective;
+        let told = packet.headers.extension.selective.filter(|_| self.recovery.is_selective());
         if told.is_some() || self.requester.scoreboard.is_some() {
             self.review(device, cx, told.as_ref());
             // What it acknowledges in one go may be old news, and what it tells of early packets new.

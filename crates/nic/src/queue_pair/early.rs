@@ -82,11 +82,6 @@ impl EarlyPackets {
         if self.packets.is_empty() || psn.is_after(self.newest) {
             self.newest = psn;
         }
-        self.untold = Some(match self.untold {
-            Some(untold) if untold.is_before(psn) => untold,
-            _ => psn,
-        });
-        self.untold_count += 1;
         // The same packet twice is one packet.
         self.packets.insert(psn.value(), Early::new(packet));
         opens_gap
@@ -94,6 +89,16 @@ impl EarlyPackets {
 
     fn take(&mut self, psn: Psn) -> Option<Early> {
         self.packets.remove(&psn.value())
+    }
+
+    /// Notes that the peer does not know of a packet that is here. Tells how many those are.
+    fn note_untold(&mut self, psn: Psn) -> u16 {
+        self.untold = Some(match self.untold {
+            Some(untold) if untold.is_before(psn) => untold,
+            _ => psn,
+        });
+        self.untold_count += 1;
+        self.untold_count
     }
 
     /// Notes that an answer tells of what is here.
@@ -137,13 +142,15 @@ impl QueuePair {
         if !self.recovery.is_selective() {
             return;
         }
+        let bth = &packet.headers.bth;
+        let untold = early.note_untold(bth.psn);
         let reordering = device.config.recovery.reordering();
         let is_time = if reordering == Span::ZERO {
             opens_gap
         } else {
             early.told_at.is_none_or(|at| now >= at + Span::from_ps(reordering.as_ps() / TOLD_TIMES))
         };
-        if is_time || packet.headers.bth.ack_request || early.untold_count >= UNTOLD_MAX {
+        if is_time || bth.ack_request || untold >= UNTOLD_MAX {
             early.note_told(now);
             self.acknowledge_through(device, self.responder.expected.minus(1));
         }

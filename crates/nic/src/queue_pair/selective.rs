@@ -39,11 +39,12 @@ impl QueuePair {
         cx: &mut Context<'_, M, S>,
         told: Option<&SelectiveAck>,
     ) {
-        let listens = matches!(self.state, State::ReadyToSend | State::SendQueueDrain);
-        if !self.recovery.is_selective() || !listens || !self.requester.is_waiting() {
+        if !matches!(self.state, State::ReadyToSend | State::SendQueueDrain) {
             return;
         }
-        if let Some(told) = told {
+        if let Some(told) = told
+            && self.requester.is_waiting()
+        {
             let sent = self.requester.sent;
             let news = self.scoreboard().note(told, sent, cx.now);
             if news > 0 {
@@ -91,7 +92,7 @@ impl QueuePair {
         };
         let mut found = Vec::new();
         // While the peer has no receive it drops what it expects: that is missing, and not lost.
-        if !self.deadlines.is_set(Timer::ReceiverNotReady) {
+        if self.requester.is_waiting() && !self.deadlines.is_set(Timer::ReceiverNotReady) {
             board.ripen(cx.now, device.config.recovery.reordering());
             board.lose_resent(&mut found);
             if let Some(range) = board.take_unchecked() {
