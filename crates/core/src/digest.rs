@@ -352,6 +352,7 @@ const fn number_of_reason(reason: RetryReason) -> u8 {
         RetryReason::SequenceNak => 2,
         RetryReason::ResponseLost => 3,
         RetryReason::ReceiverNotReady => 4,
+        RetryReason::Missing => 5,
     }
 }
 

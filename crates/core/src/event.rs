@@ -69,6 +69,8 @@ pub enum RetryReason {
     ResponseLost,
     /// The responder had no receive posted; its wait is over.
     ReceiverNotReady,
+    /// Packets that were sent later have arrived and this one has not: it alone is sent again.
+    Missing,
 }
 
 /// Why a switch threw a packet away.

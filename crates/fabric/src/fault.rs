@@ -391,7 +391,8 @@ impl Trouble {
                     *left = left.saturating_sub(1);
                     *left == 0
                 }
-                WhichPacket::Psn(name) => *name == psn,
+                // Named twice, it is lost again when it is sent again.
+                WhichPacket::Psn(name) => *name == psn && !is_named,
             };
             is_named |= hits;
             !hits

@@ -92,6 +92,8 @@ pub(crate) struct SharedReceives {
 pub(crate) struct Device {
     pub(crate) component: Component,
     pub(crate) config: NicConfig,
+    /// How many packets of a queue pair may be unacknowledged: no more than the peer would keep.
+    pub(crate) unacked_max: u32,
     pub(crate) regions: Regions,
     pub(crate) queues: Vec<Option<Queue>>,
     pub(crate) shared: Vec<Option<SharedReceives>>,

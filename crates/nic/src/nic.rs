@@ -18,7 +18,7 @@ use crate::queue_pair::{
     Attribute, Attributes, Path, QueuePair, QueuePairConfig, Requester, Responder, Route, Service,
     SharedReceiveQueue, State, check_transition,
 };
-use crate::recovery::Recovery;
+use crate::recovery::{Recovery, RecoveryKind};
 use crate::region::{Access, Key, ProtectionDomain, Regions};
 use crate::schedule::Schedule;
 use crate::timer::{Deadlines, TimerQueue};
@@ -75,8 +75,13 @@ impl Nic {
     pub fn new(config: NicConfig) -> Self {
         assert!(!config.ports.is_empty(), "a NIC needs a port");
         let random = Random::stream(config.seed, "nic keys", u64::from(config.component.0));
+        let kept = match config.recovery {
+            RecoveryKind::SelectiveRepeat { window, .. } => u32::from(window.max(1)),
+            _ => u32::MAX,
+        };
         let device = Device {
             component: config.component,
+            unacked_max: config.behaviour.unacked_packets_max.min(kept),
             regions: Regions::new(config.keys.clone(), random),
             queues: Vec::new(),
             shared: Vec::new(),

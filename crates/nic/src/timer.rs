@@ -21,10 +21,12 @@ pub enum Timer {
     Pace,
     /// Congestion control's own clock (decay, recovery, increase).
     CongestionControl,
+    /// Selective repeat: how long a packet may be overtaken before it is taken for lost.
+    Reordering,
 }
 
 impl Timer {
-    pub(crate) const COUNT: usize = 4;
+    pub(crate) const COUNT: usize = 5;
 }
 
 /// The deadlines of one queue pair.

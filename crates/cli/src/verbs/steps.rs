@@ -509,11 +509,16 @@ impl Explainer<'_> {
             RetryReason::SequenceNak => ("because of the NAK".to_owned(), "sequence_nak"),
             RetryReason::ResponseLost => ("part of the answer is missing".to_owned(), "response_lost"),
             RetryReason::ReceiverNotReady => ("the wait is over".to_owned(), "receiver_not_ready"),
+            RetryReason::Missing => ("later ones have arrived".to_owned(), "missing"),
+        };
+        let text = match reason {
+            RetryReason::Missing => format!("{why}, sends PSN {from} again"),
+            _ => format!("{why}, goes back to PSN {from} (go-back-N)"),
         };
         self.push(
             Actor::Nic(host),
             StepKind::Retransmit,
-            vec![format!("{why}, goes back to PSN {from} (go-back-N)")],
+            vec![text],
             json!({ "from_psn": from.value(), "reason": name }),
         );
     }

@@ -114,6 +114,7 @@ fn every_field_of_every_event_counts() {
         RetryReason::SequenceNak,
         RetryReason::ResponseLost,
         RetryReason::ReceiverNotReady,
+        RetryReason::Missing,
     ] {
         see(Event::Retransmitting { queue_pair, from: psn, reason });
     }

@@ -7,18 +7,28 @@ use railnet_core::{Psn, Span, Time};
 /// while the others never do.
 const SAMPLES: usize = 4;
 
+/// More than any round trip.
+const NOT_MEASURED: Span = Span::from_ps(u64::MAX);
+
 /// Some of the packets in flight and when they left, oldest first.
 #[derive(Clone, Debug)]
 pub(crate) struct Samples {
     sent: [Time; SAMPLES],
     psn: [Psn; SAMPLES],
+    /// The shortest round trip so far.
+    shortest: Span,
     first: u8,
     count: u8,
 }
 
 impl Samples {
-    pub(crate) const NONE: Self =
-        Self { sent: [Time::ZERO; SAMPLES], psn: [Psn::new(0); SAMPLES], first: 0, count: 0 };
+    pub(crate) const NONE: Self = Self {
+        sent: [Time::ZERO; SAMPLES],
+        psn: [Psn::new(0); SAMPLES],
+        shortest: NOT_MEASURED,
+        first: 0,
+        count: 0,
+    };
 
     fn place(&self, index: u8) -> usize {
         usize::from(self.first + index) % SAMPLES
@@ -50,7 +60,48 @@ impl Samples {
             self.first = self.place(1) as u8;
             self.count -= 1;
         }
+        self.shortest = newest.map_or(self.shortest, |newest| self.shortest.min(newest));
         newest
+    }
+
+    /// Those of the measured packets that `has_arrived` names were answered now, ahead of others: the round trip of the
+    /// newest of them.
+    pub(crate) fn take_arrived(&mut self, has_arrived: impl Fn(Psn) -> bool, now: Time) -> Option<Span> {
+        let mut newest = None;
+        self.retain(|psn, sent| {
+            let arrived = has_arrived(psn);
+            if arrived {
+                newest = Some(now.since(sent));
+            }
+            !arrived
+        });
+        self.shortest = newest.map_or(self.shortest, |newest| self.shortest.min(newest));
+        newest
+    }
+
+    /// The shortest round trip so far, if any was measured.
+    pub(crate) fn shortest(&self) -> Option<Span> {
+        (self.shortest != NOT_MEASURED).then_some(self.shortest)
+    }
+
+    /// This packet is sent again: an answer might be to either transmission (Karn's rule).
+    pub(crate) fn forget(&mut self, again: Psn) {
+        self.retain(|psn, _| psn != again);
+    }
+
+    fn retain(&mut self, mut keep: impl FnMut(Psn, Time) -> bool) {
+        // Each goes from the front to the back, or away.
+        for _ in 0..self.count {
+            let at = self.place(0);
+            let (psn, sent) = (self.psn[at], self.sent[at]);
+            self.first = self.place(1) as u8;
+            self.count -= 1;
+            if keep(psn, sent) {
+                let place = self.place(self.count);
+                (self.psn[place], self.sent[place]) = (psn, sent);
+                self.count += 1;
+            }
+        }
     }
 
     /// Nothing in flight can be measured any more: an answer might be to another transmission (Karn's rule).
@@ -111,5 +162,27 @@ mod tests {
         samples.note(Psn::new(6), at(60), 0);
         samples.clear();
         assert_eq!(samples.take(Psn::new(100), at(70)), None);
+    }
+
+    #[test]
+    fn one_that_arrives_ahead_of_others_is_measured_then_and_one_sent_again_never() {
+        // However the ring is turned.
+        for turn in 0..SAMPLES as u32 {
+            let mut samples = Samples::NONE;
+            for psn in 0..turn {
+                samples.note(Psn::new(psn), at(0), 0);
+            }
+            samples.take(Psn::new(turn), at(0));
+            for psn in [10, 11, 12, 13] {
+                samples.note(Psn::new(psn), at(psn.into()), 0);
+            }
+            let early = |psn: Psn| psn.value() == 11 || psn.value() == 12;
+            assert_eq!(samples.take_arrived(early, at(20)), Some(Span::from_us(8)));
+            assert_eq!(samples.take_arrived(early, at(30)), None);
+            samples.forget(Psn::new(10));
+            assert_eq!(samples.take(Psn::new(13), at(40)), None, "10 was sent again, 11 and 12 are done");
+            assert_eq!(samples.take(Psn::new(14), at(50)), Some(Span::from_us(37)));
+            assert_eq!(samples.shortest(), Some(Span::from_us(if turn == 0 { 8 } else { 0 })));
+        }
     }
 }

@@ -171,8 +171,8 @@ impl QueuePair {
         self.mark_answer_ready(device);
         let headers = self.response_headers(device, opcode, psn, extended);
         let mut transmit = self.response(headers, OutboundPayload::Bytes(0));
-        if self.echo.is_some() {
-            transmit.extension = self.answer_extension().map(|extension| boxed(slot, extension));
+        if self.echo.is_some() || self.recovery.is_selective() {
+            transmit.extension = self.answer_extension(psn, extended).map(|extension| boxed(slot, extension));
         }
         *slot = Some(transmit);
         true

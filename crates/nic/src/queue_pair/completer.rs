@@ -27,6 +27,23 @@ impl QueuePair {
         cx: &mut Context<'_, M, S>,
         packet: &Inbound<'_>,
     ) -> Result<(), DropReason> {
+        let result = self.receive_answer(device, cx, packet);
+        let selective = packet.extension.and_then(|extension| extension.selective);
+        let told = selective.filter(|_| self.recovery.is_selective());
+        if told.is_some() || self.requester.scoreboard.is_some() {
+            self.review(device, cx, told.as_ref());
+            // What it acknowledges in one go may be old news, and what it tells of early packets new.
+            return if told.is_some() { Ok(()) } else { result };
+        }
+        result
+    }
+
+    fn receive_answer<M: Memory, S: Sink>(
+        &mut self,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+        packet: &Inbound<'_>,
+    ) -> Result<(), DropReason> {
         let (headers, payload) = (packet.headers, packet.payload);
         if !matches!(self.state, State::ReadyToSend | State::SendQueueDrain) {
             return Err(DropReason::NotReady);
@@ -129,6 +146,10 @@ impl QueuePair {
             }
             self.requester.rnr_retries -= 1;
         }
+        if let Some(board) = &mut self.requester.scoreboard {
+            // It may have been kept, and been dropped when its turn came.
+            board.forget(psn);
+        }
         let tick = device.config.behaviour.rnr_tick.as_ps();
         let wait = Span::from_ps(rnr_wait(timer).as_ps().next_multiple_of(tick.max(1)));
         device.timers.set(&mut self.deadlines, self.slot, Timer::ReceiverNotReady, cx.now + wait);
@@ -144,9 +165,25 @@ impl QueuePair {
         cx: &mut Context<'_, M, S>,
         psn: Psn,
     ) -> bool {
+        match self.acknowledge_through_work(device, cx, psn) {
+            Some(missing) => {
+                self.infer_loss(device, cx, missing, psn);
+                false
+            }
+            None => self.state != State::Error,
+        }
+    }
+
+    /// Completes all work up to `psn`, up to a READ or atomic whose answer is missing: tells where that is.
+    pub(super) fn acknowledge_through_work<M: Memory, S: Sink>(
+        &mut self,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+        psn: Psn,
+    ) -> Option<Psn> {
         let before = self.requester.unacked;
         if psn.is_before(before) {
-            return true;
+            return None;
         }
         let mut lost = None;
         loop {
@@ -180,13 +217,7 @@ impl QueuePair {
             }
         }
         self.after_progress(device, cx, before);
-        match lost {
-            Some(from) => {
-                self.infer_loss(device, cx, from);
-                false
-            }
-            None => self.state != State::Error,
-        }
+        lost
     }
 
     /// Something moved: retries start afresh, the clock too, and there may be more to send.
@@ -210,27 +241,43 @@ impl QueuePair {
         } else {
             self.deadlines.clear(Timer::Acknowledgement);
         }
+        let unacked = self.requester.unacked;
+        let known = match &mut self.requester.scoreboard {
+            Some(board) => board.advance(unacked, cx.now),
+            None => 0,
+        };
+        let samples = self.requester.samples.as_mut();
+        let round_trip = samples.and_then(|samples| samples.take(unacked, cx.now));
         if !self.control.is_none() {
-            let unacked = self.requester.unacked;
-            let samples = self.requester.samples.as_mut();
-            let round_trip = samples.and_then(|samples| samples.take(unacked, cx.now));
-            let bytes = Bytes(u64::from(moved) * u64::from(self.mtu.bytes()));
-            let told = device.told.take();
-            let telemetry = told.as_ref().and_then(|told| match &told.telemetry {
-                TelemetryBlock::Echoed(telemetry) => Some(telemetry),
-                _ => None,
-            });
-            let congestion = told.as_ref().and_then(|told| told.congestion);
-            let Requester { hops, sent, .. } = self.requester;
-            let acknowledged = Acknowledged { bytes, round_trip, hops, unacked, sent, telemetry, congestion };
-            let rate = self.control.rate();
-            self.control.on_ack(&device.config.control, cx.now, &acknowledged);
-            self.after_control(device, cx, rate);
+            // Those that were known to have arrived have been counted.
+            let bytes = Bytes(u64::from(moved - known) * u64::from(self.mtu.bytes()));
+            self.tell_control(device, cx, bytes, round_trip);
         }
         if self.requester.cursor.is_some() {
             self.mark_data_ready(device);
         }
         self.check_drained(device);
+    }
+
+    /// Tells congestion control what an answer told.
+    pub(super) fn tell_control<M: Memory, S: Sink>(
+        &mut self,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+        bytes: Bytes,
+        round_trip: Option<Span>,
+    ) {
+        let told = device.told.take();
+        let telemetry = told.as_ref().and_then(|told| match &told.telemetry {
+            TelemetryBlock::Echoed(telemetry) => Some(telemetry),
+            _ => None,
+        });
+        let congestion = told.as_ref().and_then(|told| told.congestion);
+        let Requester { hops, unacked, sent, .. } = self.requester;
+        let acknowledged = Acknowledged { bytes, round_trip, hops, unacked, sent, telemetry, congestion };
+        let rate = self.control.rate();
+        self.control.on_ack(&device.config.control, cx.now, &acknowledged);
+        self.after_control(device, cx, rate);
     }
 
     /// After going back, an acknowledgement of the first transmission may overtake the second: what it covers need not
@@ -249,9 +296,19 @@ impl QueuePair {
         }
     }
 
-    /// A response is missing: ask again, once.
-    fn infer_loss<M: Memory, S: Sink>(&mut self, device: &mut Device, cx: &mut Context<'_, M, S>, from: Psn) {
+    /// A response is missing, as one to `evidence` shows: ask again, once.
+    fn infer_loss<M: Memory, S: Sink>(
+        &mut self,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+        from: Psn,
+        evidence: Psn,
+    ) {
         if self.requester.recovering || self.deadlines.is_set(Timer::ReceiverNotReady) {
+            return;
+        }
+        if self.recovery.is_selective() {
+            self.miss_response(device, cx, from, evidence);
             return;
         }
         if !self.take_retry(device) {
@@ -263,7 +320,11 @@ impl QueuePair {
         self.go_back(device, cx, from, RetryReason::ResponseLost);
     }
 
-    fn notice_loss<M: Memory, S: Sink>(&mut self, device: &mut Device, cx: &mut Context<'_, M, S>) {
+    pub(super) fn notice_loss<M: Memory, S: Sink>(
+        &mut self,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+    ) {
         let before = self.control.rate();
         self.control.on_loss(&device.config.control, cx.now);
         self.after_control(device, cx, before);
@@ -370,6 +431,7 @@ impl QueuePair {
         is_last: bool,
     ) {
         let before = self.requester.unacked;
+        let waits = !is_last && self.is_lost(psn);
         self.requester.unacked = psn.plus(1);
         let work = device.sends.get_mut(front);
         work.received += 1;
@@ -385,6 +447,11 @@ impl QueuePair {
             self.complete_front(device, cx);
         }
         self.after_progress(device, cx, before);
+        if waits {
+            self.lose_rest(psn.plus(1));
+        } else if is_last {
+            self.acknowledge_answered(device, cx);
+        }
     }
 
     /// Learns how many receives the peer has. An answer that was overtaken cannot take a promise back.

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use railnet_core::Psn;
 use railnet_core::event::Sink;
-use railnet_wire::{Headers, Network};
+use railnet_core::{Psn, Span, Time};
+use railnet_wire::{Headers, Network, SelectiveAck};
 
 use super::QueuePair;
 use super::responder::Response;
@@ -16,6 +16,12 @@ use crate::packet::{Inbound, Payload};
 
 /// Requests that may wait behind a READ's answer: more than a peer that keeps to Soft-RoCE's limit has under way.
 const HELD_MAX: usize = 1 << 10;
+
+/// Early packets after which an answer tells of them at the latest: each then is in several answers.
+const UNTOLD_MAX: u16 = 32;
+
+/// How often an answer tells of early packets in the time after which missing ones are taken for lost, at least.
+const TOLD_TIMES: u64 = 4;
 
 #[derive(Debug)]
 enum Kept {
@@ -57,22 +63,108 @@ pub(crate) struct EarlyPackets {
     packets: BTreeMap<u32, Early>,
     /// While a READ was answered, as they came.
     held: VecDeque<Early>,
+    /// The newest of `packets`.
+    newest: Psn,
+    /// The oldest that came since an answer told of early packets.
+    untold: Option<Psn>,
+    /// How many came since then.
+    untold_count: u16,
+    /// When an answer last told of early packets.
+    told_at: Option<Time>,
+    /// The peer knows of a gap.
+    is_told: bool,
 }
 
 impl EarlyPackets {
-    pub(super) fn keep(&mut self, packet: &Inbound<'_>) {
+    /// Keeps a packet. Tells whether there is a gap now that was not there before.
+    fn keep(&mut self, packet: &Inbound<'_>) -> bool {
+        let psn = packet.headers.bth.psn;
+        let opens_gap = self.packets.is_empty() || psn.is_after(self.newest.plus(1));
+        if self.packets.is_empty() || psn.is_after(self.newest) {
+            self.newest = psn;
+        }
         // The same packet twice is one packet.
-        self.packets.insert(packet.headers.bth.psn.value(), Early::new(packet));
+        self.packets.insert(psn.value(), Early::new(packet));
+        opens_gap
     }
 
     fn take(&mut self, psn: Psn) -> Option<Early> {
         self.packets.remove(&psn.value())
     }
+
+    /// Notes that the peer does not know of a packet that is here. Tells how many those are.
+    fn note_untold(&mut self, psn: Psn) -> u16 {
+        self.untold = Some(match self.untold {
+            Some(untold) if untold.is_before(psn) => untold,
+            _ => psn,
+        });
+        self.untold_count += 1;
+        self.untold_count
+    }
+
+    /// Notes that an answer tells of what is here.
+    fn note_told(&mut self, now: Time) {
+        (self.untold_count, self.told_at, self.is_told) = (0, Some(now), true);
+    }
+
+    /// Which packets are here, for an answer to tell: all of them, or those that the peer is least likely to know.
+    pub(super) fn told(&mut self, expected: Psn) -> Option<SelectiveAck> {
+        if self.packets.is_empty() {
+            return None;
+        }
+        let least = expected.plus(1);
+        let last = self.newest.minus(SelectiveAck::PACKETS - 1);
+        let mut first = if last.is_after(least) { last } else { least };
+        if let Some(untold) = self.untold.take()
+            && untold.is_before(first)
+            && !untold.is_before(least)
+        {
+            first = untold;
+        }
+        let mut told = SelectiveAck::new(first, 0);
+        let from = first.value();
+        let to = from + SelectiveAck::PACKETS;
+        // Around the end of the numbers the set has two parts.
+        let wrapped = 0..to.saturating_sub(Psn::MASK + 1);
+        for (&psn, _) in self.packets.range(from..to).chain(self.packets.range(wrapped)) {
+            told.insert(Psn::new(psn));
+        }
+        Some(told)
+    }
 }
 
 impl QueuePair {
+    /// Keeps a packet until its turn comes. Under selective repeat the peer gets to know: at once where order is kept
+    /// and a gap is a loss; else now and then, for there gaps come and go. It can wait no longer than it takes a packet
+    /// for lost, and an answer tells of so many packets only.
+    pub(super) fn keep_early(&mut self, device: &mut Device, now: Time, packet: &Inbound<'_>) {
+        let early = self.responder.early.get_or_insert_default();
+        let opens_gap = early.keep(packet);
+        if !self.recovery.is_selective() {
+            return;
+        }
+        let bth = &packet.headers.bth;
+        let untold = early.note_untold(bth.psn);
+        let reordering = device.config.recovery.reordering();
+        let is_time = if reordering == Span::ZERO {
+            opens_gap
+        } else {
+            early.told_at.is_none_or(|at| now >= at + Span::from_ps(reordering.as_ps() / TOLD_TIMES))
+        };
+        if is_time || bth.ack_request || untold >= UNTOLD_MAX {
+            early.note_told(now);
+            self.acknowledge_through(device, self.responder.expected.minus(1));
+        }
+    }
+
     /// The expected packet was taken: those that waited for it follow, until one is missing.
-    pub(super) fn take_early<M: Memory, S: Sink>(&mut self, device: &mut Device, cx: &mut Context<'_, M, S>) {
+    pub(super) fn take_early<M: Memory, S: Sink>(
+        &mut self,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+        asked: bool,
+    ) {
+        let first = self.responder.expected;
         while let Some(early) = &mut self.responder.early
             && let Some(early) = early.take(self.responder.expected)
         {
@@ -80,7 +172,16 @@ impl QueuePair {
             self.receive_expected(device, cx, &early.inbound());
             if self.responder.expected == before {
                 // Not taken: no receive is posted, or the connection has ended. The peer will send it again.
-                break;
+                return;
+            }
+        }
+        if self.recovery.is_selective()
+            && let Some(early) = &mut self.responder.early
+        {
+            // A peer that was told of a gap must hear that it is filled, before it takes the missing one for lost.
+            let is_filled = early.packets.is_empty() && std::mem::take(&mut early.is_told);
+            if is_filled || asked && self.responder.expected != first {
+                self.acknowledge_through(device, self.responder.expected.minus(1));
             }
         }
     }

@@ -1,6 +1,9 @@
-//! What the receiver tells the sender about the way its packets had: telemetry and marks, in acknowledgements.
+//! What the receiver tells the sender in its answers besides the verdict: telemetry, marks, and what came early.
 
-use railnet_wire::{CongestionEcho, Extension, Telemetry, TelemetryBlock};
+use railnet_core::Psn;
+use railnet_wire::{
+    Aeth, CongestionEcho, Extended, Extension, SelectiveAck, Syndrome, Telemetry, TelemetryBlock,
+};
 
 use super::QueuePair;
 use crate::packet::{Inbound, Transmit};
@@ -30,15 +33,23 @@ impl QueuePair {
         }
     }
 
-    /// What an acknowledgement that leaves now carries besides its verdict.
-    pub(super) fn answer_extension(&mut self) -> Option<Extension> {
-        let echo = self.echo.as_mut()?;
-        let extension = Extension {
-            telemetry: echo.telemetry.map_or(TelemetryBlock::None, TelemetryBlock::Echoed),
-            congestion: echo.congestion.take(),
-            selective: None,
-        };
+    /// What an answer that leaves now carries that RoCEv2 has no field for: the echo, and which packets came early.
+    pub(super) fn answer_extension(&mut self, psn: Psn, extended: Extended) -> Option<Extension> {
+        let mut extension = Extension { selective: self.told_early(psn, extended), ..Extension::NONE };
+        if let Some(echo) = &mut self.echo {
+            extension.telemetry = echo.telemetry.map_or(TelemetryBlock::None, TelemetryBlock::Echoed);
+            extension.congestion = echo.congestion.take();
+        }
         (!extension.is_none()).then_some(extension)
+    }
+
+    fn told_early(&mut self, psn: Psn, extended: Extended) -> Option<SelectiveAck> {
+        let early = self.responder.early.as_mut().filter(|_| self.recovery.is_selective())?;
+        let is_ack = |aeth: Aeth| matches!(aeth.syndrome, Syndrome::Ack { .. });
+        let is_nak = matches!(extended, Extended::Aeth(aeth) if !is_ack(aeth));
+        // An answer that waited may be behind: what came in order since then would seem to be missing.
+        let expected = self.responder.expected;
+        if psn.plus(1) == expected || is_nak && psn == expected { early.told(expected) } else { None }
     }
 }
 

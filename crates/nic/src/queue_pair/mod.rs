@@ -12,6 +12,7 @@ mod request;
 mod requester;
 mod responder;
 mod retry;
+mod selective;
 mod state;
 mod unreliable;
 

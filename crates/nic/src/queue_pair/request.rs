@@ -112,11 +112,10 @@ impl QueuePair {
             return true;
         }
         let in_flight = psn.value().wrapping_sub(self.requester.unacked.value()) & Psn::MASK;
-        let window_closes = in_flight + 1 >= device.config.behaviour.unacked_packets_max
-            || self
-                .control
-                .window()
-                .is_some_and(|window| u64::from(in_flight + 1) * u64::from(self.mtu.bytes()) >= window.0)
+        let window_closes = in_flight + 1 >= device.unacked_max
+            || self.control.window().is_some_and(|window| {
+                u64::from(self.in_network(in_flight) + 1) * u64::from(self.mtu.bytes()) >= window.0
+            })
             || device.config.behaviour.credits && work.operation.consumes_receive()
             || self.state == State::SendQueueDrain;
         let interval = match self.control.ack_interval() {

@@ -14,6 +14,7 @@ use crate::error::PostError;
 use crate::memory::{Backing, GhostRuns, Memory, Segments};
 use crate::packet::{OutboundPayload, Transmit, wire_bytes};
 use crate::pool::{Chain, Handle};
+use crate::recovery::Scoreboard;
 use crate::region::{Access, AccessFault, ProtectionDomain, Regions};
 use crate::timer::Timer;
 use crate::work::{Operation, SendRequest, SendWork, Sge, total};
@@ -61,6 +62,8 @@ pub(crate) struct Requester {
     pub(crate) hops: u8,
     /// Packets whose round trip is being measured.
     pub(crate) samples: Option<Box<Samples>>,
+    /// Selective repeat: what is known beyond the oldest packet in doubt, while anything is.
+    pub(crate) scoreboard: Option<Box<Scoreboard>>,
 }
 
 impl Requester {
@@ -87,6 +90,7 @@ impl Requester {
             recovering: false,
             hops: 0,
             samples: None,
+            scoreboard: None,
         }
     }
 
@@ -106,6 +110,7 @@ impl Requester {
         self.requested = self.next.minus(1);
         self.reads = 0;
         self.samples = None;
+        self.scoreboard = None;
     }
 
     /// Whether a sequence number that is not acknowledged was sent before. A READ may take half of the space, so this
@@ -118,6 +123,14 @@ impl Requester {
     /// Whether the responder owes an answer. Packets that asked for none are covered by a later one that does.
     pub(crate) fn is_owed(&self) -> bool {
         self.was_sent(self.requested)
+    }
+
+    /// A packet that was sent before asks for an answer that covers all up to `psn`.
+    pub(super) fn ask_through(&mut self, psn: Psn) {
+        let from_oldest = |psn: Psn| psn.value().wrapping_sub(self.unacked.value()) & Psn::MASK;
+        if !self.is_owed() || from_oldest(psn) > from_oldest(self.requested) {
+            self.requested = psn;
+        }
     }
 
     /// Whether any packet waits for its acknowledgement.
@@ -265,8 +278,16 @@ impl QueuePair {
             if !matches!(self.state, State::ReadyToSend | State::SendQueueDrain) {
                 return false;
             }
+            if self.deadlines.is_set(Timer::ReceiverNotReady) {
+                return false;
+            }
+            if self.requester.scoreboard.is_some()
+                && let Some(sent) = self.resend_lost(device, cx, out, slot)
+            {
+                return sent;
+            }
             let handle = self.requester.cursor;
-            if !handle.is_some() || self.deadlines.is_set(Timer::ReceiverNotReady) {
+            if !handle.is_some() {
                 return false;
             }
             let work = device.sends.get(handle);
@@ -289,7 +310,8 @@ impl QueuePair {
             if !self.may_send(device, device.sends.get(handle)) {
                 return false;
             }
-            return self.build_request(device, cx, handle, out, slot);
+            let packet = self.requester.packet;
+            return self.build_request::<false, _, _>(device, cx, handle, packet, out, slot);
         }
     }
 
@@ -303,11 +325,11 @@ impl QueuePair {
         // Both are on the same side of each other, so the plain difference is right up to the whole space.
         let psn = work.first.plus(requester.packet);
         let in_flight = psn.value().wrapping_sub(requester.unacked.value()) & Psn::MASK;
-        if in_flight >= device.config.behaviour.unacked_packets_max {
+        if in_flight >= device.unacked_max {
             return false;
         }
         if let Some(window) = self.control.window()
-            && u64::from(in_flight) * u64::from(self.mtu.bytes()) >= window.0
+            && u64::from(self.in_network(in_flight)) * u64::from(self.mtu.bytes()) >= window.0
         {
             return false;
         }
@@ -426,16 +448,18 @@ impl QueuePair {
         self.complete_front(device, cx);
     }
 
-    /// Builds the packet at the cursor and moves on. `false` when its memory is gone: the work has failed then.
-    fn build_request<M: Memory, S: Sink>(
+    /// Builds a packet: the one at the cursor, which moves on, or one that is sent `AGAIN` by itself. `false` when its
+    /// memory is gone: the work has failed then.
+    #[inline]
+    pub(super) fn build_request<const AGAIN: bool, M: Memory, S: Sink>(
         &mut self,
         device: &mut Device,
         cx: &mut Context<'_, M, S>,
         handle: Handle,
+        packet: u32,
         out: &mut Vec<u8>,
         slot: &mut Option<Transmit>,
     ) -> bool {
-        let packet = self.requester.packet;
         let work = device.sends.get(handle);
         let (mtu, psn, label) = (self.mtu, work.first.plus(packet), work.label);
         let offset = packet * mtu.bytes();
@@ -457,7 +481,8 @@ impl QueuePair {
                 }
             }
         };
-        let headers = self.request_headers(device, work, psn, packet, offset, ends);
+        let mut headers = self.request_headers(device, work, psn, packet, offset, ends);
+        headers.bth.ack_request |= AGAIN;
         let route = work.datagram.as_ref().map_or(self.route, |datagram| datagram.0);
         let (starts, name, packets) = (!work.started, work.work, work.packets);
         let read_from = if S::DETAIL { work.read_address(offset) } else { None };
@@ -469,15 +494,21 @@ impl QueuePair {
             let (queue_pair, length) = (self.number, carries);
             cx.emit_detail(device.component, || Event::DataGathered { queue_pair, psn, address, length });
         }
-        self.advance(device, cx, handle, ends, headers.bth.ack_request);
+        let takes = if ends { packets - packet } else { 1 };
+        if AGAIN {
+            self.note_resent(device, cx, psn, takes);
+        } else {
+            self.advance(device, cx, handle, ends, headers.bth.ack_request);
+        }
         let id = PacketId {
             queue_pair: self.number,
             psn,
             transmission: if self.requester.was_sent(psn) { self.requester.transmission } else { 0 },
             opcode: headers.bth.opcode as u8,
         };
-        let takes = if ends { packets - packet } else { 1 };
-        self.note_sent(device, cx, psn, takes, headers.bth.ack_request);
+        if !AGAIN {
+            self.note_sent(device, cx, psn, takes, headers.bth.ack_request);
+        }
         let gathers = self.control.wants_telemetry() && carries > 0 && self.is_reliable();
         if !self.control.is_none() {
             let added = if gathers { TELEMETRY_ROOM.length() } else { 0 };
@@ -539,7 +570,10 @@ impl QueuePair {
         }
         if self.requester.was_sent(psn) {
             device.counters.resent += 1;
-        } else if ack_request && takes == 1 && self.control.wants_round_trips() {
+        } else if ack_request
+            && takes == 1
+            && (self.control.wants_round_trips() || self.recovery.is_selective())
+        {
             // Only what is answered at once: waiting for a later packet to ask, or for all of a READ, is not delay.
             let in_flight = psn.value().wrapping_sub(self.requester.unacked.value()) & Psn::MASK;
             let samples = self.requester.samples.get_or_insert_with(|| Box::new(Samples::NONE));

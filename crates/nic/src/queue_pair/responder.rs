@@ -218,7 +218,7 @@ impl QueuePair {
         if ahead > 0 {
             match self.recovery.on_gap(self.responder.expected, psn) {
                 Gap::Keep => {
-                    self.responder.early.get_or_insert_default().keep(packet);
+                    self.keep_early(device, cx.now, packet);
                     return Ok(());
                 }
                 Gap::Nak => {
@@ -234,7 +234,7 @@ impl QueuePair {
         }
         self.receive_expected(device, cx, packet);
         if self.responder.early.is_some() {
-            self.take_early(device, cx);
+            self.take_early(device, cx, bth.ack_request);
         }
         Ok(())
     }

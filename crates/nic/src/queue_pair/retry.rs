@@ -12,7 +12,7 @@ use crate::recovery::LossRecovery;
 use crate::timer::Timer;
 
 impl QueuePair {
-    /// Starts again from `psn`.
+    /// Starts again from `psn`, in the way of the loss recovery.
     pub(crate) fn go_back<M: Memory, S: Sink>(
         &mut self,
         device: &mut Device,
@@ -20,15 +20,11 @@ impl QueuePair {
         psn: Psn,
         reason: RetryReason,
     ) {
-        let mut at = self.requester.queue.front();
-        while at.is_some() {
-            let work = device.sends.get(at);
-            let into = psn.value().wrapping_sub(work.first.value()) & Psn::MASK;
-            if into < work.packets {
-                break;
-            }
-            at = device.sends.next(at);
+        if self.recovery.is_selective() {
+            self.repeat(device, cx, psn, reason);
+            return;
         }
+        let mut at = self.work_of(device, psn);
         if !at.is_some() {
             return;
         }
@@ -77,6 +73,7 @@ impl QueuePair {
                 self.mark_data_ready(device);
             }
             Timer::Pace => self.mark_data_ready(device),
+            Timer::Reordering => self.find_losses(device, cx),
             Timer::CongestionControl => {
                 let before = self.control.rate();
                 self.control.handle_timer(&device.config.control, cx.now);

@@ -2,11 +2,15 @@
 
 mod go_back_n;
 mod reorder;
+mod selective_repeat;
 
-use railnet_core::Psn;
+use railnet_core::{Psn, Span};
 
 pub use go_back_n::GoBackN;
 pub use reorder::Reorder;
+pub use selective_repeat::SelectiveRepeat;
+
+pub(crate) use selective_repeat::{Scoreboard, Serial};
 
 /// What a responder does with a request that is ahead of the expected one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +53,25 @@ pub enum RecoveryKind {
         /// How many packets ahead.
         window: u16,
     },
+    /// Packets that come early are kept and told of, and only those that are missing are sent again. Both ends must be
+    /// set to it: the answers carry an extension header that only Railnet reads.
+    SelectiveRepeat {
+        /// How many packets ahead are kept; the requester has no more in flight. It should cover what the path holds.
+        window: u16,
+        /// How much longer one way through the network may take than another: a packet is lost when one that was sent
+        /// after it has been acknowledged for so long. Zero where a connection keeps to one path.
+        reordering: Span,
+    },
+}
+
+impl RecoveryKind {
+    /// How much longer one way may take than another, where that matters.
+    pub(crate) fn reordering(self) -> Span {
+        match self {
+            Self::SelectiveRepeat { reordering, .. } => reordering,
+            _ => Span::ZERO,
+        }
+    }
 }
 
 /// The state of one queue pair's scheme.
@@ -56,6 +79,7 @@ pub enum RecoveryKind {
 pub(crate) enum Recovery {
     GoBackN(GoBackN),
     Reorder(Reorder),
+    SelectiveRepeat(SelectiveRepeat),
 }
 
 impl Recovery {
@@ -63,7 +87,16 @@ impl Recovery {
         match kind {
             RecoveryKind::GoBackN => Self::GoBackN(GoBackN::default()),
             RecoveryKind::Reorder { window } => Self::Reorder(Reorder::new(window)),
+            RecoveryKind::SelectiveRepeat { window, .. } => {
+                Self::SelectiveRepeat(SelectiveRepeat::new(window))
+            }
         }
+    }
+
+    /// Whether the answers tell of early packets, and missing ones alone are sent again.
+    #[inline]
+    pub(crate) fn is_selective(&self) -> bool {
+        matches!(self, Self::SelectiveRepeat(_))
     }
 }
 
@@ -72,6 +105,7 @@ impl LossRecovery for Recovery {
         match self {
             Self::GoBackN(state) => state.on_gap(expected, arrived),
             Self::Reorder(state) => state.on_gap(expected, arrived),
+            Self::SelectiveRepeat(state) => state.on_gap(expected, arrived),
         }
     }
 
@@ -80,6 +114,7 @@ impl LossRecovery for Recovery {
         match self {
             Self::GoBackN(state) => state.on_expected(),
             Self::Reorder(state) => state.on_expected(),
+            Self::SelectiveRepeat(state) => state.on_expected(),
         }
     }
 
@@ -87,6 +122,7 @@ impl LossRecovery for Recovery {
         match self {
             Self::GoBackN(state) => state.on_not_ready(),
             Self::Reorder(state) => state.on_not_ready(),
+            Self::SelectiveRepeat(state) => state.on_not_ready(),
         }
     }
 
@@ -94,6 +130,7 @@ impl LossRecovery for Recovery {
         match self {
             Self::GoBackN(state) => state.on_nak(missing),
             Self::Reorder(state) => state.on_nak(missing),
+            Self::SelectiveRepeat(state) => state.on_nak(missing),
         }
     }
 
@@ -101,6 +138,7 @@ impl LossRecovery for Recovery {
         match self {
             Self::GoBackN(state) => state.on_timeout(unacknowledged),
             Self::Reorder(state) => state.on_timeout(unacknowledged),
+            Self::SelectiveRepeat(state) => state.on_timeout(unacknowledged),
         }
     }
 }

@@ -19,6 +19,10 @@ const TIMEOUT_MAX: u8 = 31;
 /// The most retries: three bits.
 const RETRIES_MAX: u8 = 7;
 
+/// How much longer the queues of one path may be than those of another where packets are spread over them. Permutations
+/// on a fat-tree come to half of it with adaptive routing, and to a tenth with spraying.
+const REORDERING: Bytes = Bytes::mib(4);
+
 /// `[nic]`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -44,6 +48,8 @@ pub struct NicSection {
     /// What happens when packets are missing or come early; by default, early packets are kept where routing spreads a
     /// connection over several paths, and all is sent again from the missing one elsewhere.
     pub recovery: Option<RecoveryName>,
+    /// With selective repeat, how much longer one path may take than another.
+    pub reordering: Option<Written<Span>>,
     /// Code of the acknowledgement timeout: 4.096 µs × 2^code.
     pub timeout: Option<u8>,
     /// Retries without an answer.
@@ -63,6 +69,7 @@ impl Default for NicSection {
             notification_interval: None,
             ack_priority: None,
             recovery: None,
+            reordering: None,
             timeout: None,
             retry_count: 7,
         }
@@ -77,6 +84,8 @@ pub enum RecoveryName {
     GoBackN,
     /// Early packets are kept.
     Reorder,
+    /// Early packets are kept and told of; only those that are missing are sent again.
+    SelectiveRepeat,
 }
 
 /// `control = "…"`.
@@ -156,12 +165,18 @@ impl Scenario {
     pub fn recovery(&self) -> RecoveryKind {
         // Deep enough for what the paths of a fabric can differ by: a millisecond at 400 Gb/s is 12,000 packets.
         const WINDOW: u16 = 1 << 14;
-        let keeps = match self.nic.recovery.or(self.choices().recovery) {
-            Some(RecoveryName::Reorder) => true,
-            Some(RecoveryName::GoBackN) => false,
-            None => self.routing_name().spreads(),
-        };
-        if keeps { RecoveryKind::Reorder { window: WINDOW } } else { RecoveryKind::GoBackN }
+        let spreads = self.routing_name().spreads();
+        match self.nic.recovery.or(self.choices().recovery) {
+            Some(RecoveryName::SelectiveRepeat) => {
+                let queues = if spreads { REORDERING } else { Bytes(0) };
+                let usual = self.fabric.link.rate.0.serialize(queues);
+                let reordering = self.nic.reordering.map_or(usual, |written| written.0);
+                RecoveryKind::SelectiveRepeat { window: WINDOW, reordering }
+            }
+            Some(RecoveryName::Reorder) => RecoveryKind::Reorder { window: WINDOW },
+            None if spreads => RecoveryKind::Reorder { window: WINDOW },
+            _ => RecoveryKind::GoBackN,
+        }
     }
 
     /// The congestion control of the NICs.

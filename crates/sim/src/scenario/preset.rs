@@ -66,8 +66,8 @@ impl Preset {
             Self::RoceDcqcn => Choices { recovery: Some(RecoveryName::GoBackN), ..usual },
             Self::RoceLossy => Choices {
                 flow_control: FlowControlName::None,
-                recovery: Some(RecoveryName::Reorder),
-                // Nobody tells of a packet that was lost: the clock does, so it must not be slow.
+                recovery: Some(RecoveryName::SelectiveRepeat),
+                // Nobody tells of a last packet that was lost: the clock does, so it must not be slow.
                 timeout: 8,
                 ..usual
             },

@@ -1,7 +1,9 @@
 //! From a seed to a plan.
 
 use railnet_core::{Bytes, Component, Psn, Random, Rate, Span, Time};
-use railnet_nic::control::{ControlConfig, DcqcnParameters, SwiftParameters, TimelyParameters};
+use railnet_nic::control::{
+    ControlConfig, DcqcnParameters, DctcpParameters, HpccParameters, SwiftParameters, TimelyParameters,
+};
 use railnet_nic::recovery::RecoveryKind;
 use railnet_nic::{AckRequests, Mtu, NicConfig};
 use railnet_topology::FabricGraph;
@@ -213,16 +215,23 @@ impl Generator {
 
     fn nic(&mut self, seed: u64, switch: &SwitchConfig, rate: Rate) -> NicConfig {
         let mut config = NicConfig::new(Component(0), seed, host_gid(0));
-        config.control = match self.dice.below(8) {
+        let round_trip = Span::from_us(self.dice.between(2, 60));
+        config.control = match self.dice.below(10) {
             0..3 => ControlConfig::None,
             3 => ControlConfig::Dcqcn(DcqcnParameters::hpcc(rate)),
             4 => ControlConfig::Dcqcn(DcqcnParameters::paper(rate)),
             5 => ControlConfig::Dcqcn(DcqcnParameters::connectx()),
             6 => ControlConfig::Timely(TimelyParameters::hpcc(rate)),
+            7 => ControlConfig::Hpcc(HpccParameters::ns3(rate, round_trip)),
+            8 => ControlConfig::Dctcp(DctcpParameters::hardware(rate, round_trip)),
             _ => ControlConfig::Swift(SwiftParameters::htsim()),
         };
         let spreads = !matches!(switch.routing, Routing::Ecmp | Routing::Valiant);
-        config.recovery = match self.dice.below(8) {
+        config.recovery = match self.dice.below(10) {
+            8 | 9 => RecoveryKind::SelectiveRepeat {
+                window: *self.dice.pick(&[64, 1 << 10, 1 << 14]),
+                reordering: Span::from_us(if spreads { self.dice.between(0, 200) } else { 0 }),
+            },
             0 => RecoveryKind::Reorder { window: self.dice.between(1, 64) as u16 },
             1..4 => RecoveryKind::Reorder { window: 1 << 14 },
             _ if spreads && !self.one_in(3) => RecoveryKind::Reorder { window: 1 << 14 },

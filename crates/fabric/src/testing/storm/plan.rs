@@ -223,6 +223,8 @@ impl fmt::Display for Plan {
             ControlConfig::Dcqcn(_) => "DCQCN",
             ControlConfig::Timely(_) => "TIMELY",
             ControlConfig::Swift(_) => "Swift",
+            ControlConfig::Hpcc(_) => "HPCC",
+            ControlConfig::Dctcp(_) => "DCTCP",
             _ => "another",
         };
         write!(

@@ -6,7 +6,9 @@
 
 use railnet_core::{Psn, Random, Rate, Span, Time};
 
-use super::plan::{Act, Area, Buffer, End, Ending, Job, KeyChoice, NicPlan, POOL, Piece, Plan, Scenario};
+use super::plan::{
+    Act, Area, Buffer, End, Ending, Job, KeyChoice, NicPlan, POOL, Piece, Plan, Scenario, recovery,
+};
 use crate::completion::Status;
 use crate::config::{AckRequests, Behaviour, Mtu, ack_timeout, rnr_wait};
 use crate::queue_pair::Service;
@@ -95,7 +97,7 @@ impl Generator {
         let credits = self.one_in(6);
         let has_control = self.one_in(5);
         for _ in 0..nics {
-            let nic = self.nic(credits, has_control);
+            let nic = self.nic(seed, credits, has_control);
             self.nics.push(nic);
             self.arenas.push(Arena { data: POOL, control: 64 });
         }
@@ -147,7 +149,7 @@ impl Generator {
         }
     }
 
-    fn nic(&mut self, credits: bool, has_control: bool) -> NicPlan {
+    fn nic(&mut self, seed: u64, credits: bool, has_control: bool) -> NicPlan {
         let mut behaviour = *self.dice.pick(&[Behaviour::SPECIFICATION, Behaviour::RXE]);
         if self.one_in(2) {
             behaviour.ack_requests =
@@ -165,7 +167,7 @@ impl Generator {
             behaviour,
             has_control: has_control && !self.one_in(3),
             burst: *self.dice.pick(&[1, 2, 16, 64]),
-            early: *self.dice.pick(&[0, 0, 0, 3, 64]),
+            recovery: recovery(seed, *self.dice.pick(&[0, 0, 0, 3, 64])),
             data_bytes: 0,
             control_bytes: 0,
             shared: Vec::new(),

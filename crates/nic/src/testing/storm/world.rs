@@ -13,7 +13,6 @@ use crate::error::VerbsError;
 use crate::memory::{Memory, SpaceId};
 use crate::nic::Nic;
 use crate::queue_pair::{Attributes, Path, QueuePairConfig, Service, SharedReceiveQueue, State};
-use crate::recovery::RecoveryKind;
 use crate::region::{Access, Bind, Key};
 use crate::testing::{Lab, WireForm, loopback_gid};
 use crate::work::{
@@ -336,9 +335,7 @@ fn make_nic(plan: &Plan, index: usize) -> Nic {
     let mut config = Lab::<Watch>::nic_config(index, plan.seed);
     config.behaviour = described.behaviour;
     config.burst_packets = described.burst;
-    if described.early > 0 {
-        config.recovery = RecoveryKind::Reorder { window: described.early };
-    }
+    config.recovery = described.recovery;
     config.ports[0].rate = plan.rate;
     if described.has_control {
         // By the seed, not by dice: a new algorithm leaves all else of a plan as it was.
