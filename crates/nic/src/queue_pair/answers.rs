@@ -294,7 +294,7 @@ impl QueuePair {
             _ => Extended::Aeth(Aeth { syndrome: self.good_syndrome(device), msn }),
         };
         let transmit = self.response_packet(device, opcode, psn, extended, payload);
-        if !self.control.is_none() {
+        if !self.control.is_none() && self.control.window().is_none() {
             self.pace(device, cx, &transmit.headers, length);
         }
         *slot = Some(transmit);
