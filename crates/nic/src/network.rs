@@ -208,6 +208,10 @@ impl QueuePair {
         slot: &mut Option<Transmit>,
     ) -> bool {
         if self.control.rate().is_some() && cx.now < self.send_after {
+            if self.control.window().is_some() && self.has_read_response(device) {
+                // Acknowledgements open a window, and answers to READs have none: they would wait for ever.
+                return self.transmit_read_response(device, cx, out, slot);
+            }
             device.timers.set(&mut self.deadlines, self.slot, Timer::Pace, self.send_after);
             return false;
         }

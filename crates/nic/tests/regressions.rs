@@ -2,9 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use railnet_core::{Psn, Span, Time};
+use railnet_nic::control::{ControlConfig, SwiftParameters};
 use railnet_nic::testing::{Fate, Pair, PairOptions, loopback_gid};
 use railnet_nic::{
-    Access, Bind, Completion, Inbound, Key, Operation, Payload, ReceiveRequest, SendRequest, Service, Status,
+    Access, Bind, Completion, Inbound, Key, NicConfig, Operation, Payload, ReceiveRequest, SendRequest,
+    Service, Status,
 };
 use railnet_wire::{Aeth, Bth, Extended, Headers, Network, Opcode, Reth, Syndrome};
 
@@ -203,4 +205,32 @@ fn a_receive_left_by_a_broken_message_outlives_a_refused_write() {
     let [_, received] = pair.finish();
     assert_eq!(statuses(&received), [(10, Status::Success)]);
     assert_eq!(received[0].length, 10);
+}
+
+#[test]
+fn answers_to_a_read_do_not_wait_for_a_window_that_nothing_opens() {
+    // Every round trip is too long, so that the window falls to a hundredth of a packet.
+    let swift: fn(usize, &mut NicConfig) = |_, config| {
+        let (base, hop, scaling_range) = (Span::from_ps(1), Span::ZERO, Span::ZERO);
+        let parameters = SwiftParameters { base, hop, scaling_range, ..SwiftParameters::htsim() };
+        config.control = ControlConfig::Swift(parameters);
+    };
+    let mut pair = Pair::new(&PairOptions { nic: swift, ..PairOptions::default() }).unwrap();
+    for work in 0..20 {
+        let write = Operation::Write(pair.remote(0, 0));
+        pair.send(1, SendRequest::new(work, write).with(pair.sge(1, 0, 64))).unwrap();
+        pair.lab.run();
+    }
+    assert_eq!(pair.done(1).len(), 20);
+    // From here on it only answers, and no acknowledgement will ever open the window again.
+    let began = pair.lab.now;
+    pair.send(0, SendRequest::new(20, Operation::Read(pair.remote(1, 0))).with(pair.sge(0, 0, 50 << 10)))
+        .unwrap();
+    let mut done = Vec::new();
+    while done.is_empty() && pair.lab.step() {
+        done = pair.done(0);
+    }
+    assert_eq!(statuses(&done), [(20, Status::Success)]);
+    let took = pair.lab.now.since(began);
+    assert!(took < Span::from_us(10), "{took} for 50 packets");
 }

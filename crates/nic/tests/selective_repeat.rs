@@ -341,12 +341,12 @@ fn ends_that_differ_still_get_everything_across() {
         let nics: [Make; 2] = [
             |side, config| {
                 if side == 0 {
-                    SELECTIVE(side, config)
+                    SELECTIVE(side, config);
                 }
             },
             |side, config| {
                 if side == 1 {
-                    SELECTIVE(side, config)
+                    SELECTIVE(side, config);
                 }
             },
         ];

@@ -280,7 +280,7 @@ impl QueuePair {
             _ => Extended::Aeth(Aeth { syndrome: self.good_syndrome(device), msn }),
         };
         let headers = self.response_headers(device, opcode, psn, extended);
-        if !self.control.is_none() {
+        if !self.control.is_none() && self.control.window().is_none() {
             self.pace(device, cx, wire_bytes(&headers, 0, length));
         }
         *slot = Some(self.response(headers, payload));
