@@ -383,9 +383,10 @@ fn every_scenario_of_the_repository_has_a_comment_and_comes_to_its_end() {
     assert!(number("spray-go-back-n", "resent") > 0.0);
     assert_eq!(runs["spray-go-back-n"]["drops"], 0);
     assert!(number("spray", "completion_us") < number("spray-go-back-n", "completion_us") / 2.0);
-    for (name, field) in [("link-down", "losses"), ("flap", "losses"), ("bit-errors", "losses")] {
-        assert!(number(name, field) > 0.0 && number(name, "resent") > 0.0, "{name}");
+    for name in ["link-down", "flap", "bit-errors", "loss", "corruption"] {
+        assert!(number(name, "losses") > 0.0 && number(name, "resent") > 0.0, "{name}");
     }
+    assert!(number("slow-link", "completion_us") > 3_000.0, "on fast links alone it takes a third");
     assert_eq!((number("lose-packet", "losses"), number("lose-packet", "timeouts")), (1.0, 0.0));
     assert!(number("slow-nic", "completion_us") > 12_000.0, "without the slow NIC it takes 9.9 ms");
     let dropping: Vec<&str> = (runs["wrong-class"]["links"].as_array().unwrap().iter())

@@ -6,7 +6,7 @@ use railnet_core::event::NoSink;
 use railnet_core::{Digest, Span};
 use railnet_sim::{Run, Scenario};
 
-const WHOLE: [&str; 3] = [
+const WHOLE: [&str; 6] = [
     "seed = 1\nlimit = \"1ms\"\n\n[fabric]\ntopology = { kind = \"single-switch\", hosts = 5 }\n\
      link = { rate = \"100Gbps\", delay = \"1us\" }\n\
      switch = { buffer = \"32MB\", reserve = \"4KB\", headroom = \"50KB\", cut_through = true, \
@@ -21,6 +21,37 @@ const WHOLE: [&str; 3] = [
     "[fabric]\ntopology = { kind = \"dragonfly\", groups = 3, routers = 2, hosts = 2, global_links = 1 }\n\
      switch = { flow_control = \"none\" }\n[nic]\ncontrol = \"none\"\n\
      [[traffic]]\nkind = \"all-to-all\"\nbytes = \"4KiB\"\n[[traffic]]\nkind = \"permutation\"\nbytes = \"0B\"\n",
+    "preset = \"spectrum-x\"\nstall = \"10ms\"\nsample = \"2us\"\n[fabric]\n\
+     topology = { kind = \"leaf-spine\", leaves = 2, hosts_per_leaf = 2, spines = 2, links_per_spine = 2 }\n\
+     link = { rate = \"100Gbps\", delay = \"1us\", loss = 0.001, bit_error_rate = 1e-9, up = { rate = \"200Gbps\" } }\n\
+     [nic.swift]\nbase = \"20us\"\nhop = \"3us\"\nscaling_least = 0.1\nscaling_most = 100\nbeta = 0.8\n\
+     window_least = 0.01\nwindow_first = \"20us\"\nwindow_most = \"40us\"\n\
+     [[traffic]]\nkind = \"all-to-all\"\nhosts = \"0..3\"\nbytes = \"8KB\"\njitter = \"1us\"\n\
+     [[faults]]\nkind = \"flap\"\nlink = 1\nat = \"1us\"\nperiod = \"4us\"\ndown = \"1us\"\ncount = 3\ndetection = \"1us\"\n\
+     [[faults]]\nkind = \"slow-nic\"\nhost = 2\nshare = 0.5\nat = \"1us\"\nuntil = \"9us\"\n\
+     [[faults]]\nkind = \"lose-packet\"\nfrom = 0\nto = 1\nnth = 2\n",
+    "[fabric]\nlink = { rate = \"100Gbps\", delay = \"1us\" }\nswitch = { buffer = \"4MB\", lossless = [3] }\n\
+     dscp = { 26 = 3, 48 = 6 }\nscheduling = { weights = [1, 2, 1, 4, 1, 1, 1, 1], strict = [6] }\n\
+     [fabric.topology]\nkind = \"list\"\nhosts = 3\nswitches = [\"a\", \"b\"]\n\
+     links = [[\"host0\", \"a\"], [\"host1\", \"a\"], [\"host2\", \"b\"], { between = [\"a\", \"b\"], rate = \"25Gbps\" }]\n\
+     [nic]\ncontrol = \"timely\"\nack_priority = 6\nnotification_interval = \"5us\"\n\
+     [nic.timely]\nlow = \"50us\"\nhigh = \"500us\"\nweight = 0.875\nbeta = 0.8\nburst = \"16KB\"\nhyper_after = 5\n\
+     [[traffic]]\nkind = \"incast\"\nfrom = \"0..1\"\nto = \"host2\"\nbytes = \"64KB\"\ndscp = 26\n\
+     [[traffic]]\nkind = \"flow\"\nfrom = \"host2\"\nto = 0\nbytes = \"64KB\"\npriority = 1\n\
+     [[faults]]\nkind = \"link-down\"\nlink = [\"a\", \"b\"]\nat = \"2us\"\nuntil = \"4us\"\ndetection = \"1us\"\n\
+     [[faults]]\nkind = \"pause-storm\"\nhost = 2\nat = \"3us\"\nuntil = \"9us\"\n\
+     [[faults]]\nkind = \"wrong-class\"\nlossless = [4]\nswitch = \"a\"\ntowards = \"b\"\nat = \"5us\"\n",
+    "[fabric]\ntopology = { kind = \"fat-tree\", k = 4, oversubscription = 2 }\n\
+     [nic]\ncontrol = \"dcqcn-paper\"\n\
+     [nic.dcqcn]\ngain = 0.01\ninitial_alpha = 1\nalpha_interval = \"1us\"\nalpha_rises_at_once = true\n\
+     decrease_interval = \"4us\"\nincrease_interval = \"5us\"\nincrease_bytes = \"8KB\"\nfast_recovery = 2\n\
+     additive = \"1Gbps\"\nhyper = \"5Gbps\"\nminimum = \"1Gbps\"\nclamp_target = true\n\
+     [[traffic]]\nkind = \"permutation\"\nhosts = \"0..14/2\"\nbytes = \"64KB\"\n\
+     [[traffic]]\nkind = \"ring\"\nhosts = 4\nbytes = \"64KB\"\npriority = 5\n\
+     [[faults]]\nkind = \"loss\"\nlink = 3\nchance = 0.01\nat = \"1us\"\nuntil = \"5us\"\n\
+     [[faults]]\nkind = \"corruption\"\nlink = \"host5\"\nchance = 0.01\n\
+     [[faults]]\nkind = \"bit-errors\"\nlink = 4\nchance = 1e-7\n\
+     [[faults]]\nkind = \"slow-link\"\nlink = [\"edge0.0\", \"agg0.1\"]\nshare = 0.5\n",
 ];
 
 /// What is put in the place of a number, a text or a word.
@@ -66,7 +97,13 @@ const RATES: [&str; 7] =
     ["\"1bps\"", "\"7bps\"", "\"1Mbps\"", "\"333Gbps\"", "\"800Gbps\"", "\"100Tbps\"", "\"18446744Tbps\""];
 const SPANS: [&str; 7] =
     ["\"0s\"", "\"1ps\"", "\"1ns\"", "\"10us\"", "\"20ms\"", "\"1000s\"", "\"18446744073709551615ps\""];
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 22] = [
+    "\"selective\"",
+    "\"infiniband\"",
+    "\"roce-lossy\"",
+    "\"strict\"",
+    "\"host1\"",
+    "\"a\"",
     "\"none\"",
     "\"pfc\"",
     "\"credits\"",
@@ -171,7 +208,7 @@ fn try_out(text: &str) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_000))]
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
     #[test]
     fn a_damaged_scenario_is_refused_or_run_but_never_panics(
         which in 0..WHOLE.len(),
@@ -211,6 +248,7 @@ fn what_makes_no_sense_is_refused_with_its_place() {
     let base = "[fabric]\ntopology = { kind = \"single-switch\", hosts = 4 }\n";
     for (rest, hint, place) in [
         ("link = { rate = \"0Gbps\" }\n", "rate of 0", "\"0Gbps\""),
+        ("link = { rate = \"101Tbps\" }\n", "no link has 101 Tbps: at most 100 Tbps", "\"101Tbps\""),
         ("link = { delay = \"1s\" }\n", "three delays", "\"1s\""),
         ("switch = { buffer = \"2PB\" }\n", "more than any switch", "\"2PB\""),
         ("switch = { ecn = 7 }\n", "true, false or", "7"),

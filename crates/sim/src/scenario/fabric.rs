@@ -10,6 +10,8 @@ use super::switch::SwitchSection;
 use super::{Scenario, ScenarioError, Topology};
 use crate::written::Written;
 
+/// The fastest link: a hundred times what is built.
+const RATE_MAX: Rate = Rate::gbps(100_000);
 /// The most that may be on the way on a link.
 const ON_THE_WAY_MAX: Bytes = Bytes(1_000_000_000);
 
@@ -133,12 +135,14 @@ impl LinkSection {
     }
 }
 
-fn check_rate(rate: Rate) -> Result<(), ScenarioError> {
-    if rate == Rate::ZERO {
-        let message = "a link rate of 0 moves nothing: give `rate` such as \"100Gbps\"";
-        return Err(ScenarioError::new(message).at("rate"));
-    }
-    Ok(())
+/// An error where no link has such a rate.
+pub(super) fn check_rate(rate: Rate) -> Result<(), ScenarioError> {
+    let message = match rate {
+        Rate::ZERO => "a link rate of 0 moves nothing: give `rate` such as \"100Gbps\"".to_owned(),
+        rate if rate > RATE_MAX => format!("no link has {rate}: at most {RATE_MAX}"),
+        _ => return Ok(()),
+    };
+    Err(ScenarioError::new(message).at("rate"))
 }
 
 /// An error where a link holds more than a switch could take in.

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
+use super::fabric::check_rate;
 use super::{ScenarioError, SourceFile};
 use crate::rows::{Row, rows};
 use crate::written::Written;
@@ -80,9 +81,8 @@ pub(super) fn written(
                 return Err(ScenarioError { meant: nearest(name, &names).map(str::to_owned), ..error });
             }
         }
-        if link.rate == Some(Rate::ZERO) {
-            let message = "a link rate of 0 moves nothing: give `rate` such as \"100Gbps\"";
-            return Err(ScenarioError::new(message).at(&format!("links.{index}.rate")));
+        if let Some(rate) = link.rate {
+            check_rate(rate).map_err(|error| error.within(&format!("links.{index}")))?;
         }
     }
     let links = links.iter().map(|link| explicit(&link.ends, link.rate, link.delay)).collect();
@@ -148,10 +148,11 @@ fn end<'a>(row: &Row<'a>, place: usize) -> Result<&'a str, ScenarioError> {
 }
 
 fn rate(row: &Row<'_>, place: usize) -> Result<Option<Rate>, ScenarioError> {
-    match row.optional(place)? {
-        Some(Rate::ZERO) => Err(row.wrong(place, "a link rate of 0 moves nothing")),
-        rate => Ok(rate),
+    let rate = row.optional(place)?;
+    if let Some(rate) = rate {
+        check_rate(rate).map_err(|error| row.wrong(place, error.message))?;
     }
+    Ok(rate)
 }
 
 /// The topology file of HPCC's ns-3: nodes, switches and links; the numbers of the switches; then for each link its ends,

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::Deserializer;
 
 use super::control::RatioVisitor;
-use super::fabric::check_amount;
+use super::fabric::{check_amount, check_rate};
 use super::list::{self, HostNames, LinkEntry};
 use super::{Scenario, ScenarioError};
 
@@ -148,7 +148,7 @@ pub fn graph(scenario: &Scenario) -> Result<FabricGraph, ScenarioError> {
     let links = scenario.fabric.link.spec();
     let graph = kind.build(&links).map_err(|error| within(ScenarioError::new(error.to_string())))?;
     for (number, link) in graph.links.iter().enumerate() {
-        check_amount(link.rate, link.delay).map_err(|error| {
+        check_rate(link.rate).and_then(|()| check_amount(link.rate, link.delay)).map_err(|error| {
             let message = format!("the link {}: {}", graph.link_name(number as u32), error.message);
             within(ScenarioError::new(message))
         })?;
