@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, anyhow, bail, ensure};
-use railnet_sim::{Scenario, ScenarioError};
+use railnet_sim::{RunError, Scenario, ScenarioError};
 use serde::Serialize;
 use toml::{Table, Value};
 
@@ -230,7 +230,11 @@ fn run_all(points: &[Point], threads: usize, wire: Wire) -> Vec<Verdict> {
 }
 
 fn run_one(scenario: &Scenario, wire: Wire) -> Verdict {
-    let finished = simulate(scenario, wire).map_err(|error| error.to_string())?;
+    let finished = simulate(scenario, wire).map_err(|error| match error {
+        // A line of a table has no room for all who wait.
+        RunError::Stuck(standstill) => standstill.headline(),
+        error => error.to_string(),
+    })?;
     Ok(Done {
         totals: Totals::of(&finished.outcome),
         digest: format!("{:?}", finished.digest),
