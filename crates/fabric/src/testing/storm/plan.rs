@@ -156,7 +156,8 @@ impl Plan {
                 !self.options.switch.raises_priority || self.options.switch.lossless != 0xff
             }
             FabricKind::Explicit(_) => true,
-            _ => false,
+            // A detour comes down and goes up again.
+            _ => self.options.switch.routing == Routing::Valiant,
         };
         self.options.switch.flow_control != FlowControl::None && (has_circles || self.reroutes())
     }
