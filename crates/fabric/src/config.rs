@@ -106,8 +106,6 @@ pub struct SwitchConfig {
     /// not crossed as many, and pauses cannot hold each other up in a circle. A packet that must not be lost goes up only
     /// where the next priority is lossless too.
     pub raises_priority: bool,
-    /// Time from arrival to the egress queue.
-    pub latency: Span,
 }
 
 impl Default for SwitchConfig {
@@ -126,7 +124,6 @@ impl Default for SwitchConfig {
             cut_through: false,
             routing: Routing::Ecmp,
             raises_priority: true,
-            latency: Span::ZERO,
         }
     }
 }

@@ -7,6 +7,7 @@ use railnet_topology::Vertex;
 use crate::channel::Channel;
 use crate::config::FlowControl;
 use crate::network::{CREDIT_PACKET, Network};
+use crate::packet::PacketIndex;
 
 /// Why a network stands still.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -27,8 +28,8 @@ impl<S: Sink> Network<S> {
     /// Looks for pauses, or for want of credit, that hold each other up.
     ///
     /// A channel that is held waits for the switch at its far end to get rid of what came in by it. That is queued in front
-    /// of other channels; where one of those is held too, the first waits for it. A circle of such waits never ends. A
-    /// packet keeps its priority, so a circle lies in one.
+    /// of other channels; where one of those is held too, the first waits for it. A circle of such waits never ends. Each
+    /// priority of a channel waits by itself; a packet that goes up a priority waits for one of the next.
     pub fn stuck(&self) -> Stuck {
         let ends = |channel: u32| {
             let channel = &self.channels[channel as usize];
@@ -46,15 +47,14 @@ impl<S: Sink> Network<S> {
                 stuck.pausing_hosts.push(*host);
             }
         }
-        for priority in 0..8 {
-            let waits: Vec<Vec<u32>> = all.clone().map(|channel| self.waits_for(channel, priority)).collect();
-            let circle = cycle(&waits);
-            if !circle.is_empty() {
-                stuck.cycle = circle.into_iter().map(ends).collect();
-                stuck.priority = priority as u8;
-                break;
-            }
+        let lanes = all.flat_map(|channel| (0..8).map(move |priority| (channel, priority)));
+        let waits: Vec<Vec<u32>> =
+            lanes.map(|(channel, priority)| self.waits_for(channel, priority)).collect();
+        let circle = cycle(&waits);
+        if let Some(first) = circle.first() {
+            stuck.priority = (first % 8) as u8;
         }
+        stuck.cycle = circle.into_iter().map(|lane| ends(lane / 8)).collect();
         stuck
     }
 
@@ -74,20 +74,24 @@ impl<S: Sink> Network<S> {
         has_packets && channel.credits[priority] < CREDIT_PACKET
     }
 
-    /// The held channels behind which packets wait that came in by `ingress`, if that is held itself.
+    /// Where packets wait that came in by `ingress` with this priority, if that is held: the held channels in front of them,
+    /// as eight times the channel and the priority they wait in.
     fn waits_for(&self, ingress: u32, priority: usize) -> Vec<u32> {
         let Vertex::Switch(switch) = self.channels[ingress as usize].to else { return Vec::new() };
         if !self.is_held(ingress, priority) {
             return Vec::new();
         }
-        let holds = |egress: &u32| {
-            let queue = &self.channels[*egress as usize].queues[priority];
-            self.is_held(*egress, priority)
-                && queue
-                    .iter(&self.packets)
-                    .any(|packet| self.packets.facts[packet as usize].ingress == ingress)
+        let came_so = |packet: PacketIndex| {
+            let facts = &self.packets.facts[packet as usize];
+            facts.ingress == ingress && usize::from(facts.held_as) == priority
         };
-        self.switches[switch as usize].ports.iter().copied().filter(holds).collect()
+        let holds = |&(egress, priority): &(u32, usize)| {
+            let queue = &self.channels[egress as usize].queues[priority];
+            self.is_held(egress, priority) && queue.iter(&self.packets).any(came_so)
+        };
+        let ports = self.switches[switch as usize].ports.iter();
+        let lanes = ports.flat_map(|egress| (0..8).map(move |priority| (*egress, priority)));
+        lanes.filter(holds).map(|(egress, priority)| egress * 8 + priority as u32).collect()
     }
 }
 
