@@ -20,7 +20,7 @@ const TIMEOUT_MAX: u8 = 31;
 const RETRIES_MAX: u8 = 7;
 
 /// How much longer the queues of one path may be than those of another where packets are spread over them. Permutations
-/// on a fat-tree come to half of it with adaptive routing, and to a tenth with spraying.
+/// on a fat-tree come to more than half of it with adaptive routing, and to a tenth with spraying.
 const REORDERING: Bytes = Bytes::mib(4);
 
 /// `[nic]`.

@@ -208,7 +208,6 @@ impl Generator {
             cut_through: self.one_in(4),
             routing,
             raises_priority: !self.one_in(4),
-            ..SwitchConfig::default()
         };
         (config, !is_tight)
     }
