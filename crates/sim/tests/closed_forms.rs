@@ -103,6 +103,21 @@ fn a_switch_sends_on_every_byte_it_took_in() {
 }
 
 #[test]
+fn n_flows_that_share_a_link_take_n_times_as_long() {
+    let time = |flows: u32| {
+        let rest = format!(
+            "[nic]\ncontrol = \"none\"\n[[traffic]]\nkind = \"incast\"\nfrom = \"0..{}\"\nto = {flows}\nbytes = \"4MB\"\n",
+            flows - 1
+        );
+        run(&single_switch(flows + 1, &rest)).completion.as_ps() as f64
+    };
+    let alone = time(1);
+    for flows in [2, 3, 8] {
+        close(time(flows), f64::from(flows) * alone, 0.01);
+    }
+}
+
+#[test]
 fn flows_that_share_a_link_share_it_equally_under_credits() {
     let outcome = run(&incast("flow_control = \"credits\"", "none"));
     let times: Vec<f64> =
