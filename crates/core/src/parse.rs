@@ -375,7 +375,7 @@ impl Decimal {
 
 /// The error for a name that is not `known`: the nearest one if only case or punctuation differs, else those to choose
 /// from.
-pub(crate) fn unknown_name(what: &'static str, input: &str, known: &[&str], choice: &[&str]) -> ParseError {
+pub fn unknown_name(what: &'static str, input: &str, known: &[&str], choice: &[&str]) -> ParseError {
     let plain = |name: &str| -> String {
         name.chars().filter(char::is_ascii_alphanumeric).map(|letter| letter.to_ascii_lowercase()).collect()
     };

@@ -1,0 +1,293 @@
+//! What a collective means: who gives what, and who gets what.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use railnet_core::parse::{ParseError, unknown_name};
+use railnet_core::{Bytes, DataType, Rank, ReduceOp};
+
+/// What ranks do together.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Collective {
+    /// Everybody gets the reduction of what everybody has.
+    AllReduce,
+    /// Everybody gets what the root has.
+    Broadcast,
+    /// The root gets the reduction of what everybody has.
+    Reduce,
+    /// Everybody gets what everybody has, one block after the other.
+    AllGather,
+    /// Each gets its block of the reduction.
+    ReduceScatter,
+    /// Each has a block for each, and gets one from each.
+    AllToAll,
+    /// The root gets what everybody has, one block after the other.
+    Gather,
+    /// Each gets its block of what the root has.
+    Scatter,
+    /// One rank, the root, sends to another.
+    SendReceive,
+    /// Nobody goes on before everybody has come.
+    Barrier,
+}
+
+impl Collective {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::AllReduce,
+        Self::Broadcast,
+        Self::Reduce,
+        Self::AllGather,
+        Self::ReduceScatter,
+        Self::AllToAll,
+        Self::Gather,
+        Self::Scatter,
+        Self::SendReceive,
+        Self::Barrier,
+    ];
+
+    /// Its name, as NCCL writes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AllReduce => "AllReduce",
+            Self::Broadcast => "Broadcast",
+            Self::Reduce => "Reduce",
+            Self::AllGather => "AllGather",
+            Self::ReduceScatter => "ReduceScatter",
+            Self::AllToAll => "AlltoAll",
+            Self::Gather => "Gather",
+            Self::Scatter => "Scatter",
+            Self::SendReceive => "SendRecv",
+            Self::Barrier => "Barrier",
+        }
+    }
+
+    /// Its name, as nccl-tests writes it in front of `_perf`.
+    pub const fn test_name(self) -> &'static str {
+        match self {
+            Self::AllReduce => "all_reduce",
+            Self::Broadcast => "broadcast",
+            Self::Reduce => "reduce",
+            Self::AllGather => "all_gather",
+            Self::ReduceScatter => "reduce_scatter",
+            Self::AllToAll => "alltoall",
+            Self::Gather => "gather",
+            Self::Scatter => "scatter",
+            Self::SendReceive => "sendrecv",
+            Self::Barrier => "barrier",
+        }
+    }
+
+    /// Whether contributions are put together, rather than only moved.
+    pub const fn reduces(self) -> bool {
+        matches!(self, Self::AllReduce | Self::Reduce | Self::ReduceScatter)
+    }
+
+    /// Whether one rank is special.
+    pub const fn has_root(self) -> bool {
+        matches!(self, Self::Broadcast | Self::Reduce | Self::Gather | Self::Scatter | Self::SendReceive)
+    }
+}
+
+impl fmt::Display for Collective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Reads `AllReduce`, `allreduce`, `all-reduce` and `all_reduce` alike.
+impl FromStr for Collective {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let plain = |name: &str| name.to_ascii_lowercase().replace(['-', '_'], "");
+        let wanted = plain(text.trim());
+        let found = Self::ALL.into_iter().find(|one| plain(one.name()) == wanted);
+        found.ok_or_else(|| {
+            let names = Self::ALL.map(Self::test_name);
+            unknown_name("collective", text, &names, &names)
+        })
+    }
+}
+
+/// How many elements.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Counts {
+    /// The same number everywhere: of the buffer in AllReduce, Broadcast, Reduce and SendReceive, of a block in the
+    /// others. This is how NCCL counts.
+    Each(u64),
+    /// The block of each rank: AllGatherV and its like.
+    PerRank(Arc<[u64]>),
+    /// What each rank has for each, in rows of the sender: AllToAllV.
+    PerPair(Arc<[u64]>),
+}
+
+/// One call of a collective, as all ranks make it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Call {
+    /// What.
+    pub collective: Collective,
+    /// How many elements.
+    pub counts: Counts,
+    /// Of what type.
+    pub dtype: DataType,
+    /// How contributions are put together, where they are.
+    pub op: ReduceOp,
+    /// The special rank, where there is one; the sender of a [`Collective::SendReceive`].
+    pub root: Rank,
+    /// The receiver of a [`Collective::SendReceive`].
+    pub peer: Rank,
+    /// Whether input and output lie in the same memory, as NCCL's rules for each collective have it.
+    pub in_place: bool,
+}
+
+impl Call {
+    /// A call out of place, of f32, with a sum, and rank 0 as root.
+    pub fn new(collective: Collective, count: u64) -> Self {
+        Self {
+            collective,
+            counts: Counts::Each(count),
+            dtype: DataType::F32,
+            op: ReduceOp::Sum,
+            root: Rank(0),
+            peer: Rank(0),
+            in_place: false,
+        }
+    }
+
+    /// The elements of the block that one rank gives to another.
+    pub fn block(&self, from: Rank, to: Rank, ranks: u32) -> u64 {
+        match &self.counts {
+            Counts::Each(count) => *count,
+            Counts::PerRank(counts) => counts[from.0 as usize],
+            Counts::PerPair(counts) => counts[(from.0 * ranks + to.0) as usize],
+        }
+    }
+
+    /// Elements of the input of a rank.
+    pub fn input_count(&self, rank: Rank, ranks: u32) -> u64 {
+        match self.collective {
+            Collective::Barrier => 0,
+            Collective::AllReduce | Collective::Reduce | Collective::AllGather | Collective::Gather => {
+                self.block_of(rank.0, ranks)
+            }
+            Collective::Broadcast | Collective::SendReceive => {
+                if rank == self.root {
+                    self.block(rank, rank, ranks)
+                } else {
+                    0
+                }
+            }
+            Collective::ReduceScatter => (0..ranks).map(|to| self.block_of(to, ranks)).sum(),
+            Collective::AllToAll => (0..ranks).map(|to| self.block(rank, Rank(to), ranks)).sum(),
+            Collective::Scatter => {
+                if rank == self.root {
+                    (0..ranks).map(|to| self.block_of(to, ranks)).sum()
+                } else {
+                    0
+                }
+            }
+        }
+    }
+
+    /// Elements of the output of a rank.
+    pub fn output_count(&self, rank: Rank, ranks: u32) -> u64 {
+        match self.collective {
+            Collective::Barrier => 0,
+            Collective::AllReduce | Collective::Broadcast => self.block(self.root, rank, ranks),
+            Collective::Reduce => {
+                if rank == self.root {
+                    self.block(rank, rank, ranks)
+                } else {
+                    0
+                }
+            }
+            Collective::SendReceive => {
+                if rank == self.peer {
+                    self.block(self.root, rank, ranks)
+                } else {
+                    0
+                }
+            }
+            Collective::AllGather => (0..ranks).map(|from| self.block_of(from, ranks)).sum(),
+            Collective::Gather => {
+                if rank == self.root {
+                    (0..ranks).map(|from| self.block_of(from, ranks)).sum()
+                } else {
+                    0
+                }
+            }
+            Collective::ReduceScatter | Collective::Scatter => self.block_of(rank.0, ranks),
+            Collective::AllToAll => (0..ranks).map(|from| self.block(Rank(from), rank, ranks)).sum(),
+        }
+    }
+
+    /// The block that belongs to a rank, where blocks belong to ranks.
+    pub fn block_of(&self, rank: u32, ranks: u32) -> u64 {
+        self.block(Rank(rank), Rank(rank), ranks)
+    }
+
+    /// The first element of the block of a rank in a buffer that holds one after the other.
+    pub fn block_start(&self, rank: u32, ranks: u32) -> u64 {
+        match &self.counts {
+            Counts::Each(count) => count * u64::from(rank),
+            _ => (0..rank).map(|before| self.block_of(before, ranks)).sum(),
+        }
+    }
+
+    /// Where the block for `to` begins in the input of `from`, and where it begins in the output of `to`: AllToAll.
+    pub fn pair_starts(&self, from: u32, to: u32, ranks: u32) -> (u64, u64) {
+        match &self.counts {
+            Counts::Each(count) => (count * u64::from(to), count * u64::from(from)),
+            _ => (
+                (0..to).map(|before| self.block(Rank(from), Rank(before), ranks)).sum(),
+                (0..from).map(|before| self.block(Rank(before), Rank(to), ranks)).sum(),
+            ),
+        }
+    }
+
+    /// Where in the output of a rank its input lies when both are in the same memory: the element of the output at
+    /// which the input begins, or the element of the input at which the output begins. `None` where a rank has not both.
+    pub fn overlap(&self, rank: Rank, ranks: u32) -> Option<Overlap> {
+        if !self.in_place || self.input_count(rank, ranks) == 0 || self.output_count(rank, ranks) == 0 {
+            return None;
+        }
+        Some(match self.collective {
+            Collective::AllGather | Collective::Gather => {
+                Overlap::InputInOutput(self.block_start(rank.0, ranks))
+            }
+            Collective::ReduceScatter | Collective::Scatter => {
+                Overlap::OutputInInput(self.block_start(rank.0, ranks))
+            }
+            _ => Overlap::InputInOutput(0),
+        })
+    }
+
+    /// The bytes by which it is measured and its algorithm chosen: those of the largest buffer.
+    pub fn bytes(&self, ranks: u32) -> Bytes {
+        let most = (0..ranks)
+            .map(|rank| self.input_count(Rank(rank), ranks).max(self.output_count(Rank(rank), ranks)));
+        let elements = match &self.counts {
+            Counts::Each(count) => match self.collective {
+                Collective::Barrier => 0,
+                Collective::AllReduce
+                | Collective::Broadcast
+                | Collective::Reduce
+                | Collective::SendReceive => *count,
+                _ => count * u64::from(ranks),
+            },
+            _ => most.max().unwrap_or(0),
+        };
+        self.dtype.bytes(elements)
+    }
+}
+
+/// How input and output of a call in place lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Overlap {
+    /// The input is part of the output, from this element on.
+    InputInOutput(u64),
+    /// The output is part of the input, from this element on.
+    OutputInInput(u64),
+}

@@ -1,0 +1,24 @@
+//! Collectives: what they mean, which algorithm and protocol runs them, their schedules, and the machine that executes
+//! them.
+//!
+//! - [`Call`] says what ranks want. [`Choice`] says how it is done: algorithm, protocol, channels.
+//! - [`Wiring`] says how channels run over the ranks: rings, chains and trees.
+//! - An algorithm makes a [`Schedule`] of the three: a program of [`Step`]s for each worker of each rank, walked lazily.
+//!   One file each, in `algorithm/`.
+//!
+//! Nothing here does input or output, and nothing here has seen a packet.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+pub mod algorithm;
+mod call;
+mod protocol;
+mod schedule;
+mod wiring;
+
+pub use algorithm::{Algorithm, BuildError, Choice, build};
+pub use call::{Call, Collective, Counts, Overlap};
+pub use protocol::{Fifo, Protocol};
+pub use schedule::{
+    After, Buffer, Connection, Peer, Piece, Program, Schedule, Step, SwitchGroup, SwitchKind,
+};
+pub use wiring::{TreePattern, Wiring};

@@ -1,0 +1,2 @@
+//! Files in and out, other than captures.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
