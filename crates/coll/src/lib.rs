@@ -11,6 +11,8 @@
 
 pub mod algorithm;
 mod call;
+pub mod conduit;
+pub mod machine;
 mod protocol;
 mod schedule;
 mod wiring;
