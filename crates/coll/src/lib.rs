@@ -11,12 +11,14 @@
 
 pub mod algorithm;
 mod call;
+mod options;
 mod protocol;
 mod schedule;
 mod wiring;
 
 pub use algorithm::{Algorithm, BuildError, Choice, build};
 pub use call::{Call, Collective, Counts, Overlap};
+pub use options::{CrossNic, NicFilter, TopologyOptions};
 pub use protocol::{Fifo, Protocol};
 pub use schedule::{
     After, Buffer, Connection, Peer, Piece, Program, Schedule, Step, SwitchGroup, SwitchKind,
