@@ -14,6 +14,7 @@ mod call;
 mod options;
 mod protocol;
 mod schedule;
+pub mod search;
 mod wiring;
 
 pub use algorithm::{Algorithm, BuildError, Choice, build};
