@@ -13,6 +13,7 @@ pub mod algorithm;
 mod call;
 mod protocol;
 mod schedule;
+mod traffic;
 mod wiring;
 
 pub use algorithm::{Algorithm, BuildError, Choice, build};
@@ -21,4 +22,5 @@ pub use protocol::{Fifo, Protocol};
 pub use schedule::{
     After, Buffer, Connection, Peer, Piece, Program, Schedule, Step, SwitchGroup, SwitchKind,
 };
+pub use traffic::traffic;
 pub use wiring::{TreePattern, Wiring};
