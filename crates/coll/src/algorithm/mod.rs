@@ -14,7 +14,10 @@
 //!
 //! One rank alone copies its input to its output, whatever the algorithm.
 
+mod barrier;
 mod local;
+mod pairs;
+mod point_to_point;
 mod ring;
 mod split;
 mod tree;
@@ -33,6 +36,7 @@ use crate::protocol::{Fifo, Protocol};
 use crate::schedule::{Buffer, Connection, Peer, Piece, Program, Schedule};
 use crate::wiring::Wiring;
 
+pub use pairs::PairOrder;
 pub use tree::{TreeNode, binary_tree, double_tree};
 
 /// How a collective is carried out.
@@ -259,6 +263,10 @@ pub fn build(call: &Call, choice: &Choice, wiring: &Wiring) -> Result<Schedule, 
     }
     match algorithm {
         Algorithm::Ring => ring::build(call, choice, wiring),
+        Algorithm::PointToPoint if collective == Collective::Barrier => {
+            Ok(barrier::build(call, choice, wiring))
+        }
+        Algorithm::PointToPoint => point_to_point::build(call, choice, wiring),
         Algorithm::Tree => tree::build(call, choice, wiring),
         _ => Err(BuildError::Unsupported { algorithm, collective }),
     }
