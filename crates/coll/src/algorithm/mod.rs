@@ -15,9 +15,15 @@
 //! One rank alone copies its input to its output, whatever the algorithm.
 
 mod barrier;
+mod collnet_chain;
+mod collnet_direct;
+mod heads;
 mod local;
+mod nvls;
+mod nvls_tree;
 mod pairs;
 mod point_to_point;
+mod rails;
 mod ring;
 mod split;
 mod tree;
@@ -267,6 +273,10 @@ pub fn build(call: &Call, choice: &Choice, wiring: &Wiring) -> Result<Schedule, 
             Ok(barrier::build(call, choice, wiring))
         }
         Algorithm::PointToPoint => point_to_point::build(call, choice, wiring),
+        Algorithm::CollNetDirect => collnet_direct::build(call, choice, wiring),
+        Algorithm::CollNetChain => collnet_chain::build(call, choice, wiring),
+        Algorithm::Nvls => nvls::build(call, choice, wiring),
+        Algorithm::NvlsTree => nvls_tree::build(call, choice, wiring),
         Algorithm::Tree => tree::build(call, choice, wiring),
         _ => Err(BuildError::Unsupported { algorithm, collective }),
     }

@@ -191,6 +191,17 @@ pub(super) fn shortened(mut chunk: u64, chunks: u64, bytes: Bytes, rows: &[(u64,
     Bytes(chunk)
 }
 
+/// Sets a chunk to the sizes of rows of `(size, loops)`: where it is longer, and the data makes less than so many loops
+/// of `chunks` of it.
+pub(super) fn stepped(mut chunk: u64, chunks: u64, bytes: Bytes, rows: &[(u64, u64)]) -> Bytes {
+    for (size, loops) in rows {
+        if chunk > *size && bytes.0 < loops * chunks * chunk {
+            chunk = *size;
+        }
+    }
+    Bytes(chunk)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
