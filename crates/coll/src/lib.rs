@@ -5,12 +5,14 @@
 //! - [`Wiring`] says how channels run over the ranks: rings, chains and trees.
 //! - An algorithm makes a [`Schedule`] of the three: a program of [`Step`]s for each worker of each rank, walked lazily.
 //!   One file each, in `algorithm/`.
+//! - [`check::check`] proves that a schedule does what its call asks for.
 //!
 //! Nothing here does input or output, and nothing here has seen a packet.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod algorithm;
 mod call;
+pub mod check;
 mod protocol;
 mod schedule;
 mod traffic;
