@@ -19,6 +19,7 @@ pub mod check;
 mod protocol;
 mod schedule;
 pub mod search;
+mod traffic;
 mod wiring;
 
 pub use algorithm::{Algorithm, BuildError, Choice, build};
@@ -28,4 +29,5 @@ pub use protocol::{Fifo, Protocol};
 pub use schedule::{
     After, Buffer, Connection, Peer, Piece, Program, Schedule, Step, SwitchGroup, SwitchKind,
 };
+pub use traffic::traffic;
 pub use wiring::{TreePattern, Wiring};
