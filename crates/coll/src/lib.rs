@@ -13,6 +13,8 @@ pub mod algorithm;
 mod call;
 mod protocol;
 mod schedule;
+pub mod tuner;
+pub mod variables;
 mod wiring;
 
 pub use algorithm::{Algorithm, BuildError, Choice, build};
