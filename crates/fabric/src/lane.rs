@@ -8,7 +8,8 @@ use railnet_core::event::Sink;
 use railnet_core::{Bytes, Rate, Span, Time};
 use railnet_topology::Vertex;
 
-use crate::network::{Application, Event, Network, rank};
+use crate::application::Application;
+use crate::network::{Event, Network, rank};
 
 /// Something inside a host that serves one slice at a time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
