@@ -45,9 +45,11 @@ impl Decision {
 /// Decides as NCCL does.
 pub fn choose(inputs: &Inputs, request: &Request) -> Result<Decision, NoChoice> {
     match request.collective {
-        Collective::AllToAll | Collective::Gather | Collective::Scatter | Collective::SendReceive => {
-            Ok(peers::decide(inputs, request))
-        }
+        Collective::AllToAll
+        | Collective::Gather
+        | Collective::Scatter
+        | Collective::SendReceive
+        | Collective::Barrier => Ok(peers::decide(inputs, request)),
         _ => Table::new(inputs, request).choose(inputs, request),
     }
 }

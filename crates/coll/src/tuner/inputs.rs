@@ -1,9 +1,11 @@
 //! What the cost model is asked about: the machine, and what the search found in it.
 
 use railnet_core::Bytes;
-use railnet_topology::host::PathType;
+use railnet_topology::Cluster;
+use railnet_topology::host::{Architecture, DeviceKind, Host, PathType, Vendor};
 
 use crate::algorithm::Algorithm;
+use crate::search;
 use crate::variables::Selection;
 use crate::wiring::TreePattern;
 
@@ -23,6 +25,15 @@ pub enum CpuVendor {
 }
 
 impl CpuVendor {
+    fn of(host: &Host) -> Self {
+        match host.processor().map(|processor| (processor.architecture, processor.vendor)) {
+            Some((Architecture::X86, Vendor::Intel)) => Self::Intel,
+            Some((Architecture::X86, Vendor::Amd)) => Self::Amd,
+            Some((Architecture::Power, _)) => Self::Power,
+            _ => Self::Other,
+        }
+    }
+
     pub(super) const fn is_x86(self) -> bool {
         matches!(self, Self::Intel | Self::Amd | Self::Mixed)
     }
@@ -62,6 +73,20 @@ impl GraphFacts {
             same_channels: true,
             latency_inter_us: 0.0,
             pattern: None,
+        }
+    }
+
+    /// What the cost model reads of a graph.
+    fn of(graph: &search::Graph) -> Self {
+        Self {
+            channels: graph.channels.len() as u32,
+            bandwidth_intra: graph.bw_intra,
+            bandwidth_inter: graph.bw_inter,
+            type_intra: graph.type_intra,
+            type_inter: graph.type_inter,
+            same_channels: graph.same_channels,
+            latency_inter_us: graph.latency_inter.as_us_f64() as f32,
+            pattern: graph.pattern.tree(),
         }
     }
 
@@ -140,6 +165,8 @@ pub struct Settings {
     pub net_overhead_us: Option<f32>,
     /// Whether reductions in the NVLink switch may run (`NCCL_NVLS_ENABLE`).
     pub nvls: bool,
+    /// Whether reductions in the network's switches may run (`NCCL_COLLNET_ENABLE`).
+    pub collnet: bool,
 }
 
 impl Default for Settings {
@@ -151,6 +178,7 @@ impl Default for Settings {
             threads: None,
             net_overhead_us: None,
             nvls: true,
+            collnet: false,
         }
     }
 }
@@ -226,8 +254,67 @@ impl Inputs {
         }
     }
 
+    /// The whole of a cluster, with what the search found in it. Whether the network's switches can reduce is not part
+    /// of a cluster's description: `has_sharp` says so.
+    pub fn of(cluster: &Cluster, found: &search::Graphs, settings: Settings, has_sharp: bool) -> Self {
+        let host = &cluster.host;
+        let capabilities: Vec<u32> = host
+            .gpus()
+            .into_iter()
+            .filter_map(|gpu| match host.device(gpu).kind {
+                DeviceKind::Gpu { compute_capability, .. } => Some(u32::from(compute_capability)),
+                _ => None,
+            })
+            .collect();
+        let facts = |graph: &Option<search::Graph>| graph.as_ref().map(GraphFacts::of);
+        let graphs = Graphs {
+            ring: Some(GraphFacts::of(&found.ring)),
+            tree: Some(GraphFacts::of(&found.tree)),
+            collnet_chain: facts(&found.collnet_chain),
+            collnet_direct: facts(&found.collnet_direct),
+            nvls: facts(&found.nvls),
+        };
+        let heads = graphs.collnet_direct.map_or(0, |graph| graph.channels.min(found.gpus));
+        Self {
+            ranks: found.nodes * found.gpus,
+            nodes: found.nodes,
+            local_ranks: found.gpus,
+            capability_min: u32::from(found.compute_capability),
+            capability_max: capabilities.into_iter().max().unwrap_or(0),
+            cpu: CpuVendor::of(host),
+            graphs,
+            channels: found.counts.collective,
+            nvls_channels: found.counts.nvls,
+            has_nvswitch: host.devices.iter().any(|one| matches!(one.kind, DeviceKind::NvSwitch { .. })),
+            switch_reduces: host.has_nvls(),
+            collnet: CollNet {
+                is_enabled: settings.collnet,
+                is_available: has_sharp,
+                gathers: has_sharp,
+                heads,
+            },
+            net_offload: false,
+            peers: PeerFacts {
+                channels: found.counts.p2p,
+                per_peer: found.counts.p2p_per_peer,
+                chunk: peer_chunk(host, found),
+            },
+            settings,
+        }
+    }
+
     /// Ranks on each node, as the model counts.
     pub(super) fn per_node(&self) -> f32 {
         self.ranks as f32 / self.nodes as f32
+    }
+}
+
+/// What sends and receives move at a time (NCCL 2.30 init.cc): more over NVLink than over PCIe and the network.
+fn peer_chunk(host: &Host, found: &search::Graphs) -> Bytes {
+    let is_arm = host.processor().is_some_and(|processor| processor.architecture == Architecture::Arm);
+    match found.nodes {
+        1 if found.ring.type_intra <= PathType::Nvb => Bytes::kib(512),
+        2.. if is_arm && found.compute_capability >= 100 => Bytes::kib(256),
+        _ => Bytes::kib(128),
     }
 }

@@ -1,4 +1,4 @@
-//! Grouped sends and receives: AllToAll, Gather, Scatter, SendReceive (NCCL 2.30.7 src/enqueue.cc).
+//! Grouped sends and receives: AllToAll, Gather, Scatter, SendReceive, and a barrier (NCCL 2.30.7 src/enqueue.cc).
 
 use railnet_core::Bytes;
 

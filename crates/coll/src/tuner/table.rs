@@ -81,13 +81,8 @@ impl Request {
         Self { bytes, ..self }
     }
 
-    /// A barrier is decided as the AllReduce of nothing that frameworks make of it.
     const fn kind(&self) -> Kind {
-        let collective = match self.collective {
-            Collective::Barrier => Collective::AllReduce,
-            collective => collective,
-        };
-        Kind { collective, dtype: self.dtype, op: self.op }
+        Kind { collective: self.collective, dtype: self.dtype, op: self.op }
     }
 }
 

@@ -14,7 +14,6 @@
 //! ```
 
 mod debug;
-mod devices;
 mod selection;
 mod table;
 #[cfg(test)]
@@ -28,10 +27,10 @@ use railnet_topology::host::PathType;
 use thiserror::Error;
 
 pub use debug::{Debug, DebugLevel, Subsystem};
-pub use devices::DeviceList;
 pub use selection::{Selection, TUNED};
 pub use table::{DECLARATIONS, Declaration, Form, Place, declaration, markdown};
 
+use crate::options::{CrossNic, NicFilter, TopologyOptions};
 use crate::tuner::Settings;
 
 /// Where a value comes from; the later one wins.
@@ -99,7 +98,7 @@ enum Value {
     Level(PathType),
     Algorithms(Selection<7>),
     Protocols(Selection<3>),
-    Devices(DeviceList),
+    Devices(NicFilter),
     File(String),
     DebugLevel(DebugLevel),
     Subsystems(u32),
@@ -244,7 +243,7 @@ impl Variables {
     }
 
     /// A list of devices, where one is set.
-    pub fn devices(&self, name: &str) -> Option<&DeviceList> {
+    pub fn devices(&self, name: &str) -> Option<&NicFilter> {
         match self.value(name)? {
             Value::Devices(devices) => Some(devices),
             _ => None,
@@ -291,6 +290,31 @@ impl Variables {
         Debug::default().with(level, subsystems)
     }
 
+    /// What the search takes from here.
+    pub fn topology(&self) -> TopologyOptions {
+        let usual = TopologyOptions::default();
+        let is_on = |name: &str| self.switch(name).unwrap_or(false);
+        TopologyOptions {
+            p2p_disable: is_on("NCCL_P2P_DISABLE"),
+            p2p_level: self.level("NCCL_P2P_LEVEL"),
+            shm_disable: is_on("NCCL_SHM_DISABLE"),
+            net_gdr_level: self.level("NCCL_NET_GDR_LEVEL"),
+            net_gdr_read: self.switch("NCCL_NET_GDR_READ"),
+            pxn_disable: is_on("NCCL_PXN_DISABLE"),
+            cross_nic: match self.number("NCCL_CROSS_NIC") {
+                Some(0) => CrossNic::Never,
+                Some(1) => CrossNic::Always,
+                _ => CrossNic::Auto,
+            },
+            ib_disable: is_on("NCCL_IB_DISABLE"),
+            ib_hca: self.devices("NCCL_IB_HCA").cloned().unwrap_or(usual.ib_hca),
+            collnet_enable: self.collnet(),
+            nvls_enable: self.number("NCCL_NVLS_ENABLE") != Some(0),
+            channels_min: self.channels_min().unwrap_or(usual.channels_min),
+            channels_max: self.channels_max().unwrap_or(usual.channels_max),
+        }
+    }
+
     /// What the cost model takes from here.
     pub fn settings(&self) -> Settings {
         let mut settings = Settings::default();
@@ -307,6 +331,7 @@ impl Variables {
         settings.threads = self.small("NCCL_NTHREADS");
         settings.net_overhead_us =
             self.small("NCCL_NET_OVERHEAD").map(|nanoseconds| nanoseconds as f32 / 1000.0);
+        settings.collnet = self.collnet();
         settings.nvls = self.number("NCCL_NVLS_ENABLE") != Some(0);
         settings
     }
@@ -341,7 +366,7 @@ fn read(declared: &Declaration, text: &str) -> Result<Value, String> {
         Form::Protocols => {
             Selection::parse(text, "protocol", &["LL", "LL128", "Simple"]).map(Value::Protocols)
         }
-        Form::Devices => DeviceList::parse(text).map(Value::Devices),
+        Form::Devices => devices(text).map(Value::Devices),
         Form::File if text.is_empty() => Err("the name of a file is wanted".to_owned()),
         Form::File => Ok(Value::File(text.to_owned())),
         Form::DebugLevel => Debug::level(text).map(Value::DebugLevel),
@@ -360,6 +385,21 @@ fn integer(text: &str) -> Option<i64> {
         _ => return None,
     };
     Some(if is_negative { -number } else { number })
+}
+
+/// Names of devices, each perhaps with its port, rail and plane.
+fn devices(text: &str) -> Result<NicFilter, String> {
+    let list = text.trim_start_matches('^').trim_start_matches('=');
+    for device in list.split(',') {
+        let mut parts = device.trim().split(':');
+        if parts.next().is_none_or(str::is_empty) {
+            return Err("a name is missing: write it like mlx5_0,mlx5_1".to_owned());
+        }
+        if parts.any(|number| number.parse::<u32>().is_err()) {
+            return Err(format!("\"{}\" is not of the form name:port:rail:plane", device.trim()));
+        }
+    }
+    Ok(NicFilter::new(text))
 }
 
 /// A kind of path by name, or by the number it had in NCCL's early days.

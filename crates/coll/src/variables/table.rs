@@ -65,6 +65,8 @@ pub struct Declaration {
 
 const BOTH: &[Place] = &[Place::Tune, Place::Sim];
 const SIM: &[Place] = &[Place::Sim];
+/// Read and checked, and reported as without effect.
+const NOWHERE: &[Place] = &[];
 const CHANNELS_MAX: i64 = 64;
 
 const fn variable(
@@ -208,8 +210,8 @@ pub const DECLARATIONS: &[Declaration] = &[
         Form::Devices,
         "`[^][=]name,…`",
         "all",
-        BOTH,
-        "Interfaces of kernel sockets, in the same grammar.",
+        NOWHERE,
+        "Interfaces of kernel sockets, in the same grammar. A simulated server has one network.",
     ),
     variable(
         "NCCL_CROSS_NIC",
@@ -288,8 +290,8 @@ pub const DECLARATIONS: &[Declaration] = &[
         Form::Number(-1, 255),
         "-1 … 255",
         "-1",
-        SIM,
-        "Which of a NIC's addresses is used; -1 for the one that fits.",
+        NOWHERE,
+        "Which of a NIC's addresses is used; -1 for the one that fits. A simulated NIC has one.",
     ),
     variable(
         "NCCL_IB_TIMEOUT",
@@ -335,8 +337,9 @@ pub fn markdown() -> String {
     );
     for one in DECLARATIONS {
         let places: Vec<_> = one.places.iter().map(|place| place.name()).collect();
+        let places = if places.is_empty() { "nowhere yet".to_owned() } else { places.join(", ") };
         let Declaration { name, values, default, text, .. } = one;
-        let _ = writeln!(page, "| `{name}` | {values} | {default} | {} | {text} |", places.join(", "));
+        let _ = writeln!(page, "| `{name}` | {values} | {default} | {places} | {text} |");
     }
     page
 }
