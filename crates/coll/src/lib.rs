@@ -12,14 +12,16 @@
 
 pub mod algorithm;
 mod call;
+pub mod check;
 pub mod conduit;
 pub mod machine;
 mod options;
-pub mod check;
 mod protocol;
 mod schedule;
 pub mod search;
 mod traffic;
+pub mod tuner;
+pub mod variables;
 mod wiring;
 
 pub use algorithm::{Algorithm, BuildError, Choice, build};
