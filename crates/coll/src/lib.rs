@@ -24,4 +24,4 @@ pub use protocol::{Fifo, Protocol};
 pub use schedule::{
     After, Buffer, Connection, Peer, Piece, Program, Schedule, Step, SwitchGroup, SwitchKind,
 };
-pub use wiring::{TreePattern, Wiring};
+pub use wiring::{ChannelNics, NicPair, TreePattern, Wiring};
