@@ -15,6 +15,7 @@ mod options;
 mod protocol;
 mod schedule;
 pub mod search;
+pub mod transport;
 mod wiring;
 
 pub use algorithm::{Algorithm, BuildError, Choice, build};

@@ -140,7 +140,7 @@ impl System {
         nearest(&self.nic_to_gpu[nic])
     }
 
-    pub(super) fn has_nvlink(&self, gpu: usize) -> bool {
+    pub(crate) fn has_nvlink(&self, gpu: usize) -> bool {
         let others = self.gpu_to_gpu[gpu].iter().enumerate().filter(|(peer, _)| *peer != gpu);
         self.gpus.len() == 1 || others.into_iter().any(|(_, route)| route.kind == PathType::Nvl)
     }
