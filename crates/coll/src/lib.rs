@@ -5,17 +5,24 @@
 //! - [`Wiring`] says how channels run over the ranks: rings, chains and trees.
 //! - An algorithm makes a [`Schedule`] of the three: a program of [`Step`]s for each worker of each rank, walked lazily.
 //!   One file each, in `algorithm/`.
+//! - [`check::check`] proves that a schedule does what its call asks for.
 //!
 //! Nothing here does input or output, and nothing here has seen a packet.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod algorithm;
 mod call;
+pub mod check;
+pub mod conduit;
+pub mod machine;
 mod options;
 mod protocol;
 mod schedule;
 pub mod search;
 pub mod transport;
+mod traffic;
+pub mod tuner;
+pub mod variables;
 mod wiring;
 
 pub use algorithm::{Algorithm, BuildError, Choice, build};
@@ -26,3 +33,5 @@ pub use schedule::{
     After, Buffer, Connection, Peer, Piece, Program, Schedule, Step, SwitchGroup, SwitchKind,
 };
 pub use wiring::{ChannelNics, NicPair, TreePattern, Wiring};
+pub use traffic::traffic;
+pub use wiring::{TreePattern, Wiring};
