@@ -19,6 +19,7 @@ mod options;
 mod protocol;
 mod schedule;
 pub mod search;
+pub mod transport;
 mod traffic;
 pub mod tuner;
 pub mod variables;
@@ -31,5 +32,6 @@ pub use protocol::{Fifo, Protocol};
 pub use schedule::{
     After, Buffer, Connection, Peer, Piece, Program, Schedule, Step, SwitchGroup, SwitchKind,
 };
+pub use wiring::{ChannelNics, NicPair, TreePattern, Wiring};
 pub use traffic::traffic;
 pub use wiring::{TreePattern, Wiring};
