@@ -115,6 +115,16 @@ fn switches_between_nodes_are_right() {
 }
 
 #[test]
+fn direct_exchanges_are_right() {
+    prove_all(Algorithm::Direct);
+}
+
+#[test]
+fn aggregated_trees_are_right() {
+    prove_all(Algorithm::Pat);
+}
+
+#[test]
 fn blocks_of_different_lengths_are_right() {
     for wiring in wirings() {
         let ranks = wiring.ranks();
