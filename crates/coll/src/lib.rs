@@ -13,13 +13,20 @@
 pub mod algorithm;
 mod call;
 pub mod check;
+pub mod conduit;
+pub mod machine;
+mod options;
 mod protocol;
 mod schedule;
+pub mod search;
 mod traffic;
+pub mod tuner;
+pub mod variables;
 mod wiring;
 
 pub use algorithm::{Algorithm, BuildError, Choice, build};
 pub use call::{Call, Collective, Counts, Overlap};
+pub use options::{CrossNic, NicFilter, TopologyOptions};
 pub use protocol::{Fifo, Protocol};
 pub use schedule::{
     After, Buffer, Connection, Peer, Piece, Program, Schedule, Step, SwitchGroup, SwitchKind,
