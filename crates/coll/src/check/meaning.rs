@@ -26,14 +26,23 @@ pub(super) struct Words {
 impl Words {
     /// Random words: equal sums mean equal contributions, but for one in 2^128.
     pub(super) fn random(call: &Call, ranks: u32) -> Self {
+        let is_multiplied = matches!(call.op, ReduceOp::PreMulSum(_));
+        Self::drawn(call, ranks, is_multiplied, call.op == ReduceOp::Average)
+    }
+
+    /// Random words that tell apart whatever any operation tells apart.
+    pub(super) fn distinct(call: &Call, ranks: u32) -> Self {
+        Self::drawn(call, ranks, true, true)
+    }
+
+    fn drawn(call: &Call, ranks: u32, is_multiplied: bool, is_divided: bool) -> Self {
         let mut dice = Random::stream(0, "schedule-check", 0);
         let mut word = || u128::from(dice.next_u64()) << 64 | u128::from(dice.next_u64() | 1);
         let given: Vec<u128> = (0..ranks).map(|_| word()).collect();
-        let is_multiplied = call.collective.reduces() && matches!(call.op, ReduceOp::PreMulSum(_));
-        let raw = if is_multiplied { (0..ranks).map(|_| word()).collect() } else { given.clone() };
+        let reduces = call.collective.reduces();
+        let raw = if reduces && is_multiplied { (0..ranks).map(|_| word()).collect() } else { given.clone() };
         let full = sum(&given);
-        let is_divided = call.collective.reduces() && call.op == ReduceOp::Average;
-        Self { divided: if is_divided { word() } else { full }, full, raw, given }
+        Self { divided: if reduces && is_divided { word() } else { full }, full, raw, given }
     }
 
     /// Words in which the contributions of [`DIGITS`] ranks from `first` on can be counted.
