@@ -12,15 +12,22 @@
 
 pub mod algorithm;
 mod call;
+pub mod conduit;
+pub mod machine;
+mod options;
 pub mod check;
 mod protocol;
 mod schedule;
+pub mod search;
+mod traffic;
 mod wiring;
 
 pub use algorithm::{Algorithm, BuildError, Choice, build};
 pub use call::{Call, Collective, Counts, Overlap};
+pub use options::{CrossNic, NicFilter, TopologyOptions};
 pub use protocol::{Fifo, Protocol};
 pub use schedule::{
     After, Buffer, Connection, Peer, Piece, Program, Schedule, Step, SwitchGroup, SwitchKind,
 };
+pub use traffic::traffic;
 pub use wiring::{TreePattern, Wiring};
