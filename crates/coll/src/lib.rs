@@ -12,10 +12,10 @@
 
 pub mod algorithm;
 mod call;
+pub mod check;
 pub mod conduit;
 pub mod machine;
 mod options;
-pub mod check;
 mod protocol;
 mod schedule;
 pub mod search;

@@ -177,18 +177,16 @@ pub(super) fn sensible(call: &Call, ranks: u32) -> Result<(), CheckError> {
     if given != wanted {
         return refuse(format!("it has {given} counts, and {ranks} ranks need {wanted}"));
     }
-    for rank in [call.root, call.peer] {
-        if rank.0 >= ranks {
+    let is_sent = call.collective == Collective::SendReceive;
+    for (rank, matters) in [(call.root, call.collective.has_root()), (call.peer, is_sent)] {
+        if matters && rank.0 >= ranks {
             return refuse(format!("rank {} does not exist: there are {ranks}", rank.0));
         }
     }
     if matches!(call.collective, Collective::AllReduce | Collective::Reduce) {
-        let count = call.input_count(call.root, ranks);
+        let count = call.input_count(Rank(0), ranks);
         if let Some(other) = (0..ranks).find(|rank| call.input_count(Rank(*rank), ranks) != count) {
-            return refuse(format!(
-                "rank {} and rank {other} do not give the same number of elements",
-                call.root.0
-            ));
+            return refuse(format!("ranks 0 and {other} do not give the same number of elements"));
         }
     }
     Ok(())
