@@ -15,6 +15,8 @@ pub mod conduit;
 pub mod machine;
 mod protocol;
 mod schedule;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod wiring;
 
 pub use algorithm::{Algorithm, BuildError, Choice, build};
