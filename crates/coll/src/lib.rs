@@ -18,6 +18,8 @@ pub mod machine;
 mod options;
 mod protocol;
 mod schedule;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod search;
 pub mod transport;
 mod traffic;
