@@ -18,11 +18,11 @@ pub mod machine;
 mod options;
 mod protocol;
 mod schedule;
+pub mod search;
 #[cfg(feature = "testing")]
 pub mod testing;
-pub mod search;
-pub mod transport;
 mod traffic;
+pub mod transport;
 pub mod tuner;
 pub mod variables;
 mod wiring;
@@ -34,6 +34,5 @@ pub use protocol::{Fifo, Protocol};
 pub use schedule::{
     After, Buffer, Connection, Peer, Piece, Program, Schedule, Step, SwitchGroup, SwitchKind,
 };
-pub use wiring::{ChannelNics, NicPair, TreePattern, Wiring};
 pub use traffic::traffic;
-pub use wiring::{TreePattern, Wiring};
+pub use wiring::{ChannelNics, NicPair, TreePattern, Wiring};
