@@ -19,8 +19,8 @@ mod options;
 mod protocol;
 mod schedule;
 pub mod search;
-pub mod transport;
 mod traffic;
+pub mod transport;
 pub mod tuner;
 pub mod variables;
 mod wiring;
@@ -32,6 +32,5 @@ pub use protocol::{Fifo, Protocol};
 pub use schedule::{
     After, Buffer, Connection, Peer, Piece, Program, Schedule, Step, SwitchGroup, SwitchKind,
 };
-pub use wiring::{ChannelNics, NicPair, TreePattern, Wiring};
 pub use traffic::traffic;
-pub use wiring::{TreePattern, Wiring};
+pub use wiring::{ChannelNics, NicPair, TreePattern, Wiring};
