@@ -19,6 +19,8 @@ mod options;
 mod protocol;
 mod schedule;
 pub mod search;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod traffic;
 pub mod transport;
 pub mod tuner;
