@@ -35,4 +35,4 @@ pub use schedule::{
     After, Buffer, Connection, Peer, Piece, Program, Schedule, Step, SwitchGroup, SwitchKind,
 };
 pub use traffic::traffic;
-pub use wiring::{ChannelNics, NicPair, TreePattern, Wiring};
+pub use wiring::{ChannelNics, NicPair, TreePattern, TreePeers, Wiring};

@@ -28,7 +28,7 @@ mod point_to_point;
 mod rails;
 mod ring;
 mod split;
-mod tree;
+pub(crate) mod tree;
 mod up_down;
 
 use std::fmt;

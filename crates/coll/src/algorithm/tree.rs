@@ -66,7 +66,7 @@ fn attachment(pattern: TreePattern, child: usize, chain: &[u32]) -> u32 {
 }
 
 /// The links of all ranks: `chains` of each node, tied together by one of the two trees.
-fn links(chains: &[Vec<u32>], pattern: TreePattern, tree: usize, ranks: u32) -> Vec<Links> {
+pub(crate) fn links(chains: &[Vec<u32>], pattern: TreePattern, tree: usize, ranks: u32) -> Vec<Links> {
     let mut links = vec![Links::default(); ranks as usize];
     let mut tie = |above: u32, below: u32| {
         links[below as usize].up = Some(Peer::Rank(above));

@@ -11,11 +11,11 @@ use crate::schedule::{Connection, Peer, Step};
 
 /// A rank's place in a tree.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Links {
+pub(crate) struct Links {
     /// Who is above: nobody for the root.
-    pub(super) up: Option<Peer>,
+    pub(crate) up: Option<Peer>,
     /// Who is below: one in the node and two in other nodes at most.
-    pub(super) down: SmallVec<[u32; 3]>,
+    pub(crate) down: SmallVec<[u32; 3]>,
 }
 
 /// One AllReduce.
