@@ -8,13 +8,14 @@ mod table;
 use std::io::{IsTerminal as _, Write};
 use std::path::PathBuf;
 
+use railnet_coll::init_log::Start;
 use railnet_coll::search::search;
 use railnet_coll::tuner::{Inputs, Request, Table, choose};
 use railnet_coll::variables::{Place, TUNED};
 use railnet_coll::{Call, Collective};
 use railnet_core::{Bytes, DataType, ReduceOp};
 
-use crate::{Outcome, environment, words};
+use crate::{Outcome, environment, report, words};
 use cluster::Target;
 
 const EXAMPLES: &str = "\
@@ -89,9 +90,18 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     let bytes = arguments.size.unwrap_or(Bytes::ZERO);
     let request =
         Request { dtype: arguments.dtype, op: arguments.op, ..Request::new(arguments.collective, bytes) };
+    let start = Start::new(&cluster, &graphs, &inputs, &variables);
+    // All ranks would say much the same; a person wants to read one.
+    start.lines(0).iter().for_each(|line| report(line));
+    if arguments.size.is_some()
+        && let Ok(decision) = choose(&inputs, &request)
+        && let Some(line) = start.decision(&request, &decision)
+    {
+        report(&line);
+    }
     let is_plain = std::env::var_os("NO_COLOR").is_some();
     let bold = std::io::stdout().is_terminal() && !is_plain;
-    let question = Question { name: cluster.name.clone(), inputs, request, bold };
+    let question = Question { name: cluster.name.clone(), inputs: inputs.clone(), request, bold };
     question.answer(arguments, out)?;
     Ok(Outcome::Done)
 }

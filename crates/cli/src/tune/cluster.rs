@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context as _, anyhow};
+use railnet_formats::nccl_topology;
 use railnet_topology::{Cluster, catalogue};
 
-use crate::Usage;
 use crate::sim::problem::File;
+use crate::{Usage, report};
 
 /// A cluster by name, or a file that has one.
 #[derive(Clone, Debug)]
@@ -47,6 +49,9 @@ pub(super) fn resolve(
     topology_file: Option<&str>,
     nodes: Option<u32>,
 ) -> anyhow::Result<Cluster> {
+    if target.is_some() && topology_file.is_some() {
+        report("note: NCCL_TOPO_FILE has no effect, because --cluster says what the servers are");
+    }
     let path = match (target, topology_file) {
         (Some(Target::Name(_)), _) if nodes.is_some() => {
             let advice = "--nodes is for topology files: put the number behind the name, as in dgx-h100x8";
@@ -60,6 +65,13 @@ pub(super) fn resolve(
             return Err(Usage(advice.to_owned()).into());
         }
     };
+    if is_xml(&path) || target.is_none() {
+        let name = path.display();
+        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {name}"))?;
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        let host = nccl_topology::read(&stem, &text).map_err(|error| anyhow!("{name}, {error}"))?;
+        return Ok(Cluster::new(host, nodes.unwrap_or(1)));
+    }
     if nodes.is_some() {
         return Err(Usage(
             "--nodes is for topology files: a scenario says how many servers it has".to_owned(),
