@@ -9,11 +9,14 @@
 
 mod bench;
 mod decode;
+mod environment;
 mod files;
+mod knobs;
 mod replay;
 mod sim;
 mod storm;
 mod topo;
+mod tune;
 mod verbs;
 mod wire;
 mod words;
@@ -37,6 +40,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Print the packets of a capture, and check them
     Decode(decode::Arguments),
+    /// List NCCL's variables that mean something here
+    Knobs(knobs::Arguments),
     /// Hold recorded conversations again with this NIC, and compare its answers
     Replay(replay::Arguments),
     /// Run random work on bad wires and networks, seed after seed, and check all of it
@@ -45,6 +50,8 @@ enum Command {
     Sim(sim::Arguments),
     /// Print a fabric or a server: sizes, bandwidths, paths, and a picture
     Topo(topo::Arguments),
+    /// Say which algorithm and protocol NCCL would choose for a collective, and why
+    Tune(tune::Arguments),
     /// Run one RDMA operation between two NICs and explain each step
     Verbs(verbs::Arguments),
 }
@@ -61,10 +68,12 @@ fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     match command {
         Command::Bench(arguments) => bench::run(&arguments, out),
         Command::Decode(arguments) => decode::run(&arguments, out),
+        Command::Knobs(arguments) => knobs::run(&arguments, out),
         Command::Replay(arguments) => replay::run(&arguments, out),
         Command::Storm(arguments) => storm::run(&arguments, out),
         Command::Sim(arguments) => sim::run(&arguments, out),
         Command::Topo(arguments) => topo::run(&arguments, out),
+        Command::Tune(arguments) => tune::run(&arguments, out),
         Command::Verbs(arguments) => verbs::run(&arguments, out),
     }
 }
@@ -94,10 +103,22 @@ fn main() -> ExitCode {
             // What was printed before the failure is worth having, and comes first.
             let _ = out.flush();
             report(&format!("error: {error:#}"));
-            ExitCode::FAILURE
+            if error.downcast_ref::<Usage>().is_some() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }
+
+/// A mistake in how the command was called that shows only after its arguments are read: exit code 2.
+#[derive(Debug)]
+struct Usage(String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
 
 /// Whether the one who reads our output has gone, as `head` does: no failure of ours.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

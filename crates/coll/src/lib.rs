@@ -14,6 +14,7 @@ pub mod algorithm;
 mod call;
 pub mod check;
 pub mod conduit;
+pub mod init_log;
 pub mod machine;
 mod options;
 mod protocol;

@@ -45,7 +45,7 @@ use crate::schedule::{Buffer, Connection, Peer, Piece, Program, Schedule};
 use crate::wiring::Wiring;
 
 pub use pairs::PairOrder;
-pub use tree::{TreeNode, binary_tree, double_tree};
+pub use tree::{TreeNode, binary_tree, double_tree, tree_place};
 
 /// How a collective is carried out.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

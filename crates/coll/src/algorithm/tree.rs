@@ -88,6 +88,20 @@ pub(crate) fn links(chains: &[Vec<u32>], pattern: TreePattern, tree: usize, rank
     links
 }
 
+/// The place of a rank in the tree of a channel: who is above, and who below.
+pub fn tree_place(wiring: &Wiring, channel: u32, rank: u32) -> (Option<u32>, Vec<u32>) {
+    let Some(chains) = wiring.chains.get(channel as usize % wiring.chains.len().max(1)) else {
+        return (None, Vec::new());
+    };
+    let links = links(chains, wiring.pattern, wiring.tree_of(channel) as usize, wiring.ranks());
+    let Links { up, down } = &links[rank as usize];
+    let up = up.and_then(|peer| match peer {
+        Peer::Rank(rank) => Some(rank),
+        Peer::Switch(_) => None,
+    });
+    (up, down.to_vec())
+}
+
 /// Whether the chains of every channel have every rank once.
 pub(super) fn check_chains(choice: &Choice, wiring: &Wiring) -> Result<(), BuildError> {
     let impossible = |reason| Err(BuildError::Impossible { algorithm: choice.algorithm, reason });
