@@ -109,7 +109,7 @@ impl File {
     /// How many steps the file has, of all thread blocks of all GPUs.
     pub fn steps(&self) -> usize {
         let blocks = self.gpus.iter().flat_map(|gpu| &gpu.blocks);
-        blocks.map(|block| block.operations.iter().filter(|one| one.is_last_of_step(block)).count()).sum()
+        blocks.filter_map(|block| block.operations.last()).map(|last| last.step as usize + 1).sum()
     }
 
     /// The schedule of a call. Without a `fifo`, connections are as MSCCL has them.
@@ -164,14 +164,6 @@ impl File {
         let schedule = self.instantiate(call, fifo, Sizes { count, size: 1, slice: 1 }, Facts::default());
         let found: Vec<Inferred> = check::infer(&schedule).map_err(|error| refusal::in_file(self, &error))?;
         Ok(Facts::new(self, &found))
-    }
-}
-
-impl Operation {
-    /// Whether no later chunk of the same step follows.
-    fn is_last_of_step(&self, block: &ThreadBlock) -> bool {
-        let after = block.operations.iter().skip_while(|one| !std::ptr::eq(*one, self)).nth(1);
-        after.is_none_or(|next| next.step != self.step)
     }
 }
 

@@ -140,9 +140,10 @@ pub(super) fn parse(text: &str) -> Result<File, ReadError> {
         if id >= ranks {
             return Err(item.wrong(format!("there are {ranks} GPUs, from 0 to {}", ranks - 1)));
         }
-        if gpus.insert(id, gpu(&item, id, &file, chunks)?).is_some() {
+        if gpus.contains_key(&id) {
             return Err(item.wrong("it is there twice"));
         }
+        gpus.insert(id, gpu(&item, id, &file, chunks)?);
     }
     if let Some(missing) = (0..ranks).find(|rank| !gpus.contains_key(rank)) {
         return Err(algo.wrong(format!("gpu {missing} of {ranks} is missing")));
@@ -171,10 +172,10 @@ fn gpu(item: &Item<'_, '_>, rank: u32, file: &File, per_loop: u32) -> Result<Gpu
     for node in item.children("tb")? {
         let number = Item::new(node, item.place.clone()).number("id")?;
         let one = Item::new(node, format!("gpu {rank}, thread block {number}: "));
-        let read = thread_block(&one, rank, number, file)?;
-        if blocks.insert(number, read).is_some() {
+        if blocks.contains_key(&number) {
             return Err(one.wrong("it is there twice"));
         }
+        blocks.insert(number, thread_block(&one, rank, number, file)?);
     }
     let numbers: Vec<u32> = blocks.keys().copied().collect();
     let lists: Vec<Vec<RawStep>> = blocks.values().map(|(_, steps)| steps.clone()).collect();
