@@ -26,9 +26,10 @@ enum Break {
     Shorter,
     NotFinal,
     Skipped,
+    Hasty,
 }
 
-const BREAKS: [Break; 13] = [
+const BREAKS: [Break; 14] = [
     Break::OtherPeer,
     Break::OtherLane,
     Break::NoSend,
@@ -42,6 +43,7 @@ const BREAKS: [Break; 13] = [
     Break::Shorter,
     Break::NotFinal,
     Break::Skipped,
+    Break::Hasty,
 ];
 
 /// The broken step, where this can be broken.
@@ -70,6 +72,7 @@ fn broken(good: &Step, how: Break, ranks: u32, reduces: bool) -> Option<Step> {
         Break::Longer => (has_data || !step.receives.is_empty()).then(|| step.count += 1),
         Break::Shorter => has_data.then(|| step.count -= 1),
         Break::NotFinal => (step.is_final && has_data).then(|| step.is_final = false),
+        Break::Hasty => step.after.pop().map(drop),
         Break::Skipped => {
             let does_something = has_data || !step.receives.is_empty() || !step.sends.is_empty();
             does_something.then(|| step = Step::default())
