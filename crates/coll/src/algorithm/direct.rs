@@ -47,7 +47,7 @@ pub(super) fn build(call: &Call, choice: &Choice, wiring: &Wiring) -> Schedule {
         ranks,
         root: call.root.0,
         in_place: call.in_place,
-        chunk: chunk(call, choice, &fifo, None),
+        chunk: chunk(call, choice, &fifo),
         blocks: Blocks::new(call, choice, ranks),
     };
     let channels = program.blocks.channels();

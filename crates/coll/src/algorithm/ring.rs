@@ -36,7 +36,7 @@ pub(super) fn build(call: &Call, choice: &Choice, wiring: &Wiring) -> Result<Sch
         ranks: u64::from(ranks),
         root: call.root.0,
         in_place: call.in_place,
-        chunk: chunk(call, choice, &fifo, None),
+        chunk: chunk(call, choice, &fifo),
         blocks,
         orders: orders(choice, wiring)?,
     };

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use railnet_core::Bytes;
-
 use super::Choice;
 use crate::call::{Call, Collective, Counts};
 use crate::protocol::{Fifo, Protocol};
@@ -169,37 +167,13 @@ pub(super) fn starts(counts: &[u64]) -> Arc<[u64]> {
         .collect()
 }
 
-/// The elements of a full chunk: what the slots hold and the choice allows, in whole grains. Where the choice does not
-/// say, at most `usual`.
-pub(super) fn chunk(call: &Call, choice: &Choice, fifo: &Fifo, usual: Option<Bytes>) -> u64 {
-    let longest = choice.chunk.or(usual).map_or(u64::MAX, |bytes| bytes.0);
+/// The elements of a full chunk: what the slots hold and the choice allows, in whole grains.
+pub(super) fn chunk(call: &Call, choice: &Choice, fifo: &Fifo) -> u64 {
+    let longest = choice.chunk.map_or(u64::MAX, |bytes| bytes.0);
     let bytes = fifo.chunk().0.min(longest);
     let grain = choice.protocol.grain();
     let whole = if bytes >= grain { bytes / grain * grain } else { bytes };
     (whole / call.dtype.size() as u64).max(1)
-}
-
-/// Halves a chunk by rows of `(longer_than, loops, of)`: while it is longer than that, and the data makes less than
-/// `loops / of` loops of `chunks` of it (NCCL 2.30 enqueue.cc calcCollChunking). Short chunks fill the pipeline of a small
-/// call.
-pub(super) fn shortened(mut chunk: u64, chunks: u64, bytes: Bytes, rows: &[(u64, u64, u64)]) -> Bytes {
-    for (longer_than, loops, of) in rows {
-        while chunk > *longer_than && bytes.0 / (chunks * chunk) * of < *loops {
-            chunk /= 2;
-        }
-    }
-    Bytes(chunk)
-}
-
-/// Sets a chunk to the sizes of rows of `(size, loops)`: where it is longer, and the data makes less than so many loops
-/// of `chunks` of it.
-pub(super) fn stepped(mut chunk: u64, chunks: u64, bytes: Bytes, rows: &[(u64, u64)]) -> Bytes {
-    for (size, loops) in rows {
-        if chunk > *size && bytes.0 < loops * chunks * chunk {
-            chunk = *size;
-        }
-    }
-    Bytes(chunk)
 }
 
 #[cfg(test)]
