@@ -19,9 +19,8 @@ pub(super) fn build(call: &Call, choice: &Choice, wiring: &Wiring) -> Result<Sch
     });
     let trees = wiring.chains.iter().enumerate().map(|(group, chains)| links(chains, group as u32, ranks));
     let program = UpDown {
-        count: call.block_of(0, ranks),
         chunk: chunk(call, choice, &fifo),
-        cells: Cells::new(call, choice, ranks),
+        shares: Cells::new(call, choice, ranks).shares(call.block_of(0, ranks)),
         trees: trees.collect(),
     };
     let groups = groups.collect();

@@ -14,13 +14,14 @@ pub(super) fn build(call: &Call, choice: &Choice, wiring: &Wiring) -> Result<Sch
     if call.collective != Collective::AllReduce {
         return over_rails(call, choice, layout, Inside::Direct, chunk);
     }
+    let cells = Cells::new(call, choice, ranks);
     let program = Heads {
         layout,
         inside: Inside::Direct,
         between: Between::Network,
-        count: call.block_of(0, ranks),
+        grain: cells.grain(),
         chunk,
-        cells: Cells::new(call, choice, ranks),
+        shares: cells.shares(call.block_of(0, ranks)),
     };
     let groups = program.groups();
     let schedule = choice.schedule(call, ranks, fifo, program.channels(), Arc::new(program));

@@ -20,13 +20,14 @@ pub(super) fn build(call: &Call, choice: &Choice, wiring: &Wiring) -> Result<Sch
     let layout = Layout::new(choice, wiring, heads)?;
     let chunk = chunk(call, choice, &fifo);
     if call.collective == Collective::AllReduce {
+        let cells = Cells::new(call, choice, ranks);
         let program = Heads {
             layout,
             inside: Inside::Switch,
             between: if is_one_node { Between::Nothing } else { Between::Network },
-            count: call.block_of(0, ranks),
+            grain: cells.grain(),
             chunk,
-            cells: Cells::new(call, choice, ranks),
+            shares: cells.shares(call.block_of(0, ranks)),
         };
         let groups = program.groups();
         let schedule = choice.schedule(call, ranks, fifo, program.channels(), Arc::new(program));

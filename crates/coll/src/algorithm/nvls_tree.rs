@@ -14,13 +14,14 @@ pub(super) fn build(call: &Call, choice: &Choice, wiring: &Wiring) -> Result<Sch
     }
     let (ranks, fifo) = (wiring.ranks(), choice.fifo(false));
     let layout = Layout::new(choice, wiring, wiring.heads.clone())?;
+    let cells = Cells::new(call, choice, ranks);
     let program = Heads {
         layout,
         inside: Inside::Switch,
         between: Between::Tree,
-        count: call.block_of(0, ranks),
+        grain: cells.grain(),
         chunk: chunk(call, choice, &fifo),
-        cells: Cells::new(call, choice, ranks),
+        shares: cells.shares(call.block_of(0, ranks)),
     };
     let groups = program.groups();
     let schedule = choice.schedule(call, ranks, fifo, program.channels(), Arc::new(program));

@@ -143,7 +143,7 @@ struct List {
 impl List {
     /// What a worker does, and what the other one does.
     fn of(&self, worker: u32) -> (&[Op], &[Op]) {
-        if worker % 2 == 0 { (&self.sender, &self.receiver) } else { (&self.receiver, &self.sender) }
+        if worker.is_multiple_of(2) { (&self.sender, &self.receiver) } else { (&self.receiver, &self.sender) }
     }
 }
 

@@ -272,7 +272,7 @@ impl Program for Points {
             Role::Receive(from) => self.steps_of(from, rank, worker),
             Role::Nothing => 0,
             Role::All => {
-                let (list, is_send) = (worker as usize / 2, worker % 2 == 0);
+                let (list, is_send) = (worker as usize / 2, worker.is_multiple_of(2));
                 let works = &self.works[list];
                 match &self.ends {
                     Some(ends) => ends[list].last().map_or(0, |end| end - self.left_out(list, is_send)),
@@ -283,7 +283,7 @@ impl Program for Points {
     }
 
     fn step(&self, rank: u32, worker: u32, number: u64) -> Step {
-        let (list, is_send) = (worker as usize / 2, worker % 2 == 0);
+        let (list, is_send) = (worker as usize / 2, worker.is_multiple_of(2));
         let ((round, part), number) = match self.role(rank) {
             Role::Send(to) => return self.part_step(rank, to, worker, number, true),
             Role::Receive(from) => return self.part_step(from, rank, worker, number, false),

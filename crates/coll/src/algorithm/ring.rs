@@ -30,6 +30,11 @@ pub(super) fn build(call: &Call, choice: &Choice, wiring: &Wiring) -> Result<Sch
     let ranks = wiring.ranks();
     let is_pipeline = matches!(call.collective, Collective::Broadcast | Collective::Reduce);
     let fifo = choice.fifo(!is_pipeline);
+    // Everybody takes a chunk and passes one on in the same step: with less room they would all wait for the next.
+    if !is_pipeline && fifo.depth < 2 * fifo.slots_per_chunk() {
+        let reason = "a ring stands still unless connections have room for two chunks".to_owned();
+        return Err(BuildError::Impossible { algorithm: choice.algorithm, reason });
+    }
     let blocks = Blocks::new(call, choice, ranks);
     let program = Ring {
         collective: call.collective,

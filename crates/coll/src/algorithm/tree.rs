@@ -119,9 +119,8 @@ pub(super) fn build(call: &Call, choice: &Choice, wiring: &Wiring) -> Result<Sch
         .into_iter()
         .flat_map(|tree| wiring.chains.iter().map(move |chains| links(chains, wiring.pattern, tree, ranks)));
     let program = UpDown {
-        count: call.block_of(0, ranks),
         chunk: chunk(call, choice, &fifo),
-        cells: Cells::new(call, choice, ranks),
+        shares: Cells::new(call, choice, ranks).shares(call.block_of(0, ranks)),
         trees: trees.collect(),
     };
     Ok(choice.schedule(call, ranks, fifo, program.channels(), Arc::new(program)))
