@@ -19,7 +19,10 @@ mod options;
 mod protocol;
 mod schedule;
 pub mod search;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod traffic;
+pub mod transport;
 pub mod tuner;
 pub mod variables;
 mod wiring;
@@ -32,4 +35,4 @@ pub use schedule::{
     After, Buffer, Connection, Peer, Piece, Program, Schedule, Step, SwitchGroup, SwitchKind,
 };
 pub use traffic::traffic;
-pub use wiring::{TreePattern, Wiring};
+pub use wiring::{ChannelNics, NicPair, TreePattern, Wiring};

@@ -164,7 +164,8 @@ mod tests {
 
     use super::*;
     use crate::call::Collective;
-    use crate::machine::{OperationId, Tag, WorkId};
+    use crate::machine::{Layout, OperationId, Tag, WorkId};
+    use crate::protocol::{Fifo, Protocol};
 
     fn work(count: u64, is_final: bool) -> Work {
         Work {
@@ -177,6 +178,10 @@ mod tests {
             ],
             targets: smallvec![Place::Buffer(Buffer::Output, 0)],
             is_final,
+            layout: Layout {
+                protocol: Protocol::Simple,
+                fifo: Fifo::new(Protocol::Simple, Protocol::Simple.buffer(), false),
+            },
             slice: 0,
             tag: Tag { sequence: 0, chunk: 0, step: 0 },
         }

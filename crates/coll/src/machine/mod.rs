@@ -397,8 +397,8 @@ impl RankMachine {
         let piece = |piece: &crate::schedule::Piece| Place::Buffer(piece.buffer, piece.offset + offset);
         let slot = |id: &ConnectionId| Place::Slot(*id, self.links[id.0 as usize].slot());
         let (receives, sends) = worker.links.split_at(step.receives.len());
-        let operation =
-            self.active.as_ref().expect("workers run in an operation").operation.signature.operation;
+        let active = self.active.as_ref().expect("workers run in an operation");
+        let operation = active.operation.signature.operation;
         Some(Work {
             id: WorkId::new(operation, index),
             operation,
@@ -406,6 +406,7 @@ impl RankMachine {
             sources: step.sources.iter().map(piece).chain(receives.iter().map(slot)).collect(),
             targets: step.stores.iter().map(piece).chain(sends.iter().map(slot)).collect(),
             is_final: step.is_final,
+            layout: active.layout,
             slice: worker.slice,
             tag: Tag { sequence: operation.0, chunk: step.chunk, step: worker.number },
         })
@@ -428,6 +429,7 @@ impl RankMachine {
                     connection,
                     slot,
                     data: Bytes(data),
+                    layout: active.layout,
                     bytes: Bytes(active.layout.protocol.on_the_way(data)),
                     mark: active.operation.mark,
                     tag,

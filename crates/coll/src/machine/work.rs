@@ -79,6 +79,8 @@ pub struct Work {
     pub targets: SmallVec<[Place; 2]>,
     /// Whether every contribution is in the result: an average is divided here.
     pub is_final: bool,
+    /// How slots lie.
+    pub layout: Layout,
     /// Which slice of the step.
     pub slice: u32,
     /// Which operation, chunk and step, for reports.
@@ -101,6 +103,8 @@ pub struct Filled {
     pub slot: u32,
     /// Bytes of data; may be zero, and is carried all the same.
     pub data: Bytes,
+    /// How slots lie.
+    pub layout: Layout,
     /// Bytes on the way: with the flags of LL and LL128, which lie behind the data.
     pub bytes: Bytes,
     /// What the operation is, by which the receiver finds out whether it does the same.
@@ -228,6 +232,6 @@ mod tests {
 
     #[test]
     fn work_stays_small() {
-        assert!(size_of::<Output>() <= 192, "{}", size_of::<Output>());
+        assert!(size_of::<Output>() <= 208, "{}", size_of::<Output>());
     }
 }
