@@ -1,4 +1,5 @@
 //! Files in and out, other than captures.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub mod msccl;
 pub mod nccl_tests;
