@@ -18,9 +18,9 @@ pub mod machine;
 mod options;
 mod protocol;
 mod schedule;
+pub mod search;
 #[cfg(feature = "testing")]
 pub mod testing;
-pub mod search;
 mod traffic;
 pub mod tuner;
 pub mod variables;

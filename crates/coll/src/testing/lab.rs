@@ -233,6 +233,7 @@ impl Lab {
                     let wire = self.wire(rank, expect.connection);
                     if let Peer::Switch(_) = wire.from {
                         self.switches.expect(wire, expect);
+                        self.turn_switches(wire, wire.from);
                     }
                 }
                 Output::Work(work) => self.events.push(Event::Work(rank, work)),
