@@ -247,8 +247,6 @@ impl fmt::Display for StuckError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Signature { operation, call, .. } = &*self.signature;
         write!(f, "all ranks are in {} {operation}, and nothing moved for {}", call.collective, self.since)?;
-        // A screenful: the rest says the same.
-        const SHOWN: usize = 8;
         for (rank, waits) in self.waits.iter().take(SHOWN) {
             if let Some(first) = waits.first() {
                 write!(f, "\n  rank {} waits for {first}", rank.0)?;
@@ -261,9 +259,11 @@ impl fmt::Display for StuckError {
     }
 }
 
+/// Ranks that are named one by one: a screenful, and the rest says the same.
+const SHOWN: usize = 8;
+
 /// `rank 2` or `ranks 0, 1, 3 … 1023 (1021 of them)`.
 fn names(ranks: &[Rank]) -> String {
-    const SHOWN: usize = 8;
     let list = |ranks: &[Rank]| ranks.iter().map(|rank| rank.0.to_string()).collect::<Vec<_>>().join(", ");
     match ranks {
         [one] => format!("rank {}", one.0),

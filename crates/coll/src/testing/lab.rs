@@ -227,7 +227,7 @@ impl Lab {
         while let Some(output) = self.machines[rank as usize].poll_output() {
             match output {
                 Output::Connect { connection, to, direction } => {
-                    self.connect(rank, connection, to, direction)
+                    self.connect(rank, connection, to, direction);
                 }
                 Output::Expect(expect) => {
                     let wire = self.wire(rank, expect.connection);

@@ -178,7 +178,7 @@ impl NetworkLab {
         while let Some(output) = self.machines[rank as usize].poll_output() {
             match output {
                 Output::Connect { connection, to, direction } => {
-                    self.connect(rank, connection, to, direction)
+                    self.connect(rank, connection, to, direction);
                 }
                 Output::Expect(expect) => {
                     let token = self.tokens[rank as usize][&expect.connection];
