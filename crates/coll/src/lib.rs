@@ -24,6 +24,7 @@ pub mod search;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod traffic;
+pub mod transport;
 pub mod tuner;
 pub mod variables;
 pub mod window;
@@ -43,3 +44,4 @@ pub use wiring::{TreePattern, Wiring};
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+pub use wiring::{ChannelNics, NicPair, TreePattern, Wiring};

@@ -17,11 +17,13 @@
 mod barrier;
 mod collnet_chain;
 mod collnet_direct;
+mod direct;
 mod heads;
 mod local;
 mod nvls;
 mod nvls_tree;
 mod pairs;
+mod pat;
 mod point_to_point;
 mod rails;
 mod ring;
@@ -277,8 +279,10 @@ pub fn build(call: &Call, choice: &Choice, wiring: &Wiring) -> Result<Schedule, 
         Algorithm::CollNetChain => collnet_chain::build(call, choice, wiring),
         Algorithm::Nvls => nvls::build(call, choice, wiring),
         Algorithm::NvlsTree => nvls_tree::build(call, choice, wiring),
+        Algorithm::Direct => Ok(direct::build(call, choice, wiring)),
+        Algorithm::Pat => pat::build(call, choice, wiring),
         Algorithm::Tree => tree::build(call, choice, wiring),
-        _ => Err(BuildError::Unsupported { algorithm, collective }),
+        Algorithm::Custom => Err(BuildError::Unsupported { algorithm, collective }),
     }
 }
 

@@ -26,14 +26,23 @@ pub(super) struct Words {
 impl Words {
     /// Random words: equal sums mean equal contributions, but for one in 2^128.
     pub(super) fn random(call: &Call, ranks: u32) -> Self {
+        let is_multiplied = matches!(call.op, ReduceOp::PreMulSum(_));
+        Self::drawn(call, ranks, is_multiplied, call.op == ReduceOp::Average)
+    }
+
+    /// Random words that tell apart whatever any operation tells apart.
+    pub(super) fn distinct(call: &Call, ranks: u32) -> Self {
+        Self::drawn(call, ranks, true, true)
+    }
+
+    fn drawn(call: &Call, ranks: u32, is_multiplied: bool, is_divided: bool) -> Self {
         let mut dice = Random::stream(0, "schedule-check", 0);
         let mut word = || u128::from(dice.next_u64()) << 64 | u128::from(dice.next_u64() | 1);
         let given: Vec<u128> = (0..ranks).map(|_| word()).collect();
-        let is_multiplied = call.collective.reduces() && matches!(call.op, ReduceOp::PreMulSum(_));
-        let raw = if is_multiplied { (0..ranks).map(|_| word()).collect() } else { given.clone() };
+        let reduces = call.collective.reduces();
+        let raw = if reduces && is_multiplied { (0..ranks).map(|_| word()).collect() } else { given.clone() };
         let full = sum(&given);
-        let is_divided = call.collective.reduces() && call.op == ReduceOp::Average;
-        Self { divided: if is_divided { word() } else { full }, full, raw, given }
+        Self { divided: if reduces && is_divided { word() } else { full }, full, raw, given }
     }
 
     /// Words in which the contributions of [`DIGITS`] ranks from `first` on can be counted.
@@ -168,18 +177,16 @@ pub(super) fn sensible(call: &Call, ranks: u32) -> Result<(), CheckError> {
     if given != wanted {
         return refuse(format!("it has {given} counts, and {ranks} ranks need {wanted}"));
     }
-    for rank in [call.root, call.peer] {
-        if rank.0 >= ranks {
+    let is_sent = call.collective == Collective::SendReceive;
+    for (rank, matters) in [(call.root, call.collective.has_root()), (call.peer, is_sent)] {
+        if matters && rank.0 >= ranks {
             return refuse(format!("rank {} does not exist: there are {ranks}", rank.0));
         }
     }
     if matches!(call.collective, Collective::AllReduce | Collective::Reduce) {
-        let count = call.input_count(call.root, ranks);
+        let count = call.input_count(Rank(0), ranks);
         if let Some(other) = (0..ranks).find(|rank| call.input_count(Rank(*rank), ranks) != count) {
-            return refuse(format!(
-                "rank {} and rank {other} do not give the same number of elements",
-                call.root.0
-            ));
+            return refuse(format!("ranks 0 and {other} do not give the same number of elements"));
         }
     }
     Ok(())

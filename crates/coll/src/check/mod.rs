@@ -26,9 +26,10 @@ mod run;
 mod stuck;
 #[cfg(test)]
 mod tests;
+mod traffic;
 
 pub use error::{Awaited, CheckError, Fault, Place, Target, Waiting, Wrong};
-pub use run::Done;
+pub use run::{Done, Inferred};
 
 use crate::call::Collective;
 use crate::schedule::Schedule;
@@ -53,24 +54,41 @@ pub struct Report {
 
 /// Proves that a schedule does what its call asks for.
 pub fn check(schedule: &Schedule) -> Result<Report, CheckError> {
-    prove(schedule, false).map(|(report, _)| report)
+    sensible(schedule)?;
+    let run = Run::new(schedule, Words::random(&schedule.call, schedule.ranks));
+    prove(run.map_err(|error| *error)?).map(|(report, _)| report)
 }
 
 /// Proves a schedule, and tells in which order and round its steps were done.
 pub fn trace(schedule: &Schedule) -> Result<(Report, Vec<Done>), CheckError> {
-    prove(schedule, true)
+    sensible(schedule)?;
+    let run = Run::new(schedule, Words::random(&schedule.call, schedule.ranks));
+    let mut run = run.map_err(|error| *error)?;
+    run.logged();
+    prove(run).map(|(report, run)| (report, run.log))
 }
 
-fn prove(schedule: &Schedule, is_logged: bool) -> Result<(Report, Vec<Done>), CheckError> {
+/// Proves a schedule whose steps do not say which of them are final, and may read their input by way of any buffer; and
+/// tells what is so. Steps come in the order in which they were done.
+pub fn infer(schedule: &Schedule) -> Result<Vec<Inferred>, CheckError> {
+    sensible(schedule)?;
+    let run = Run::new(schedule, Words::distinct(&schedule.call, schedule.ranks));
+    let mut run = run.map_err(|error| *error)?;
+    run.inferred = Some(Vec::new());
+    prove(run).map(|(_, run)| run.inferred.unwrap_or_default())
+}
+
+/// Whether the call makes sense, and can be counted.
+fn sensible(schedule: &Schedule) -> Result<(), CheckError> {
     meaning::sensible(&schedule.call, schedule.ranks)?;
     if run::elements(schedule).is_none() {
         return Err(CheckError::TooLarge { reason: "more elements than can be counted".into() });
     }
-    let words = Words::random(&schedule.call, schedule.ranks);
-    let mut run = Run::new(schedule, words).map_err(|error| *error)?;
-    if is_logged {
-        run.logged();
-    }
+    Ok(())
+}
+
+fn prove(mut run: Run<'_>) -> Result<(Report, Run<'_>), CheckError> {
+    let schedule = run.schedule;
     let is_free_of_races;
     (run.hazards, is_free_of_races) = Hazards::new(&run);
     if let Err(error) = run.go() {
@@ -96,8 +114,8 @@ fn prove(schedule: &Schedule, is_logged: bool) -> Result<(Report, Vec<Done>), Ch
         steps: run.steps,
         chunks: run.chunks,
         connections: run.links.all.len() as u64,
-        sent: run.sent,
+        sent: run.sent.clone(),
         is_free_of_races,
     };
-    Ok((report, run.log))
+    Ok((report, run))
 }

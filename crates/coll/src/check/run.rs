@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::mem;
 
-use railnet_core::{GhostRun, GhostTag, Rank};
+use railnet_core::{GhostTag, Rank};
 use railnet_nic::memory::GhostRuns;
 
 use super::error::{CheckError, Fault, Place, Wrong};
@@ -15,6 +15,7 @@ use super::hazard::Hazards;
 use super::links::{Links, NONE, Name};
 use super::meaning::{Expected, Outputs, Words};
 use super::memory::RankMemory;
+use super::traffic::{combine, tag_in};
 use crate::schedule::{Buffer, Connection, Peer, Piece, Schedule, Step};
 
 /// What went wrong, boxed: a run has millions of results that are fine.
@@ -71,6 +72,23 @@ pub struct Done {
     pub round: u32,
 }
 
+/// What a run found out about a step that does not say everything about itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Inferred {
+    /// Whose.
+    pub rank: u32,
+    /// Which worker.
+    pub worker: u32,
+    /// Which step.
+    pub step: u64,
+    /// The element of the inputs that its first element is made of; none where it moves nothing.
+    pub origin: Option<u64>,
+    /// Whether every contribution comes together here.
+    pub is_final: bool,
+    /// A bit for each of its sources (up to 64): whether that is the rank's own input as it was given.
+    pub own: u64,
+}
+
 /// What to look at when contributions are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Suspect {
@@ -94,6 +112,9 @@ pub(super) struct Run<'a> {
     /// Rounds of all steps so far of each worker, where they are wanted.
     rounds: Option<Vec<Vec<u32>>>,
     pub(super) log: Vec<Done>,
+    /// What was found out about each step, where that is wanted: then steps need not say it themselves.
+    pub(super) inferred: Option<Vec<Inferred>>,
+    own: u64,
     /// What failed and should be looked at with counting words, or what this run looks at.
     pub(super) suspect: Option<Suspect>,
     /// What was seen there: the last step that wrote the element, the contents of the result.
@@ -103,7 +124,7 @@ pub(super) struct Run<'a> {
     pub(super) chunks: u64,
     /// Elements that each rank sent.
     pub(super) sent: Vec<u64>,
-    result: GhostRuns,
+    pub(super) result: GhostRuns,
     other: GhostRuns,
 }
 
@@ -149,6 +170,8 @@ impl<'a> Run<'a> {
             hazards: None,
             rounds: None,
             log: Vec::new(),
+            inferred: None,
+            own: 0,
             suspect: None,
             writer: None,
             seen: None,
@@ -331,7 +354,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn wake(&mut self, worker: u32) {
+    pub(super) fn wake(&mut self, worker: u32) {
         self.workers[worker as usize].waits = Waits::Nothing;
         self.ready.push_back(worker);
     }
@@ -359,7 +382,9 @@ impl<'a> Run<'a> {
         {
             self.seen = Some(tag_in(&self.result, at));
         }
-        if step.is_final && self.schedule.call.collective.reduces() {
+        if self.inferred.is_some() {
+            self.infer(worker);
+        } else if step.is_final && self.schedule.call.collective.reduces() {
             self.finish(worker, step)?;
         }
         for piece in &step.stores {
@@ -414,9 +439,11 @@ impl<'a> Run<'a> {
             }
             is_first = false;
         }
-        for piece in &step.sources {
+        self.own = 0;
+        for (index, piece) in step.sources.iter().enumerate() {
             let into = if is_first { &mut result } else { &mut other };
-            self.load(worker, step, *piece, into)?;
+            let is_own = self.load(worker, step, *piece, into)?;
+            self.own |= u64::from(is_own && index < 64) << (index & 63);
             if !is_first {
                 let loaded = mem::take(&mut other);
                 if let Err((one, other)) = combine(&mut result, &loaded, &mut other) {
@@ -432,16 +459,17 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Reads local data.
-    fn load(&self, worker: u32, step: &Step, piece: Piece, into: &mut GhostRuns) -> Result<(), Failed> {
+    /// Reads local data, and says whether it is the input as it was given.
+    fn load(&self, worker: u32, step: &Step, piece: Piece, into: &mut GhostRuns) -> Result<bool, Failed> {
         into.clear();
         self.inside(worker, step, piece)?;
         if step.count == 0 {
-            return Ok(());
+            return Ok(false);
         }
         let rank = self.workers[worker as usize].rank;
         self.memories[rank as usize].read(piece.buffer, piece.offset, step.count as u32, into);
         let mut element = piece.offset;
+        let mut is_own = true;
         for run in into.iter_mut() {
             if run.tag.sum == 0 {
                 let is_sent = !step.sends.is_empty();
@@ -449,15 +477,17 @@ impl<'a> Run<'a> {
                 return self.fail(worker, step, fault);
             }
             let (raw, given) = (self.words.raw[rank as usize], self.words.given[rank as usize]);
-            if piece.buffer == Buffer::Input && raw != given {
-                if run.tag.sum != raw {
+            is_own &= run.tag.sum == raw;
+            if raw != given && (piece.buffer == Buffer::Input || self.inferred.is_some()) {
+                if run.tag.sum == raw {
+                    run.tag.sum = given;
+                } else if self.inferred.is_none() {
                     return self.fail(worker, step, Fault::NotItsInput);
                 }
-                run.tag.sum = given;
             }
             element += u64::from(run.length);
         }
-        Ok(())
+        Ok(is_own)
     }
 
     fn inside(&self, worker: u32, step: &Step, piece: Piece) -> Result<(), Failed> {
@@ -485,6 +515,25 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// Notes what a step is about and whether it is final, whatever it says itself.
+    fn infer(&mut self, worker: u32) {
+        let one = &self.workers[worker as usize];
+        let reduces = self.schedule.call.collective.reduces();
+        let is_final = reduces && self.result.iter().any(|run| run.tag.sum == self.words.full);
+        let found = Inferred {
+            rank: one.rank,
+            worker: one.number,
+            step: one.done,
+            origin: self.result.first().map(|run| run.tag.origin),
+            is_final,
+            own: self.own,
+        };
+        for run in self.result.iter_mut().filter(|run| is_final && run.tag.sum == self.words.full) {
+            run.tag.sum = self.words.divided;
+        }
+        self.inferred.iter_mut().for_each(|list| list.push(found));
+    }
+
     fn store(&mut self, worker: u32, step: &Step, piece: Piece) -> Result<(), Failed> {
         self.inside(worker, step, piece)?;
         let one = &self.workers[worker as usize];
@@ -507,108 +556,6 @@ impl<'a> Run<'a> {
             }
         }
         Ok(())
-    }
-
-    /// Takes the first chunk out of a link, and tells who waits for room.
-    fn take(&mut self, link: u32) -> Result<(), Failed> {
-        self.links.pop(link);
-        let found = &mut self.links.all[link as usize];
-        if mem::take(&mut found.sender_waits) {
-            let sender = found.sender;
-            self.wake(sender);
-        } else if found.switch != NONE && found.queued + 1 == self.links.room {
-            let switch = found.switch;
-            self.links.switches[switch as usize].full -= 1;
-            self.switch(switch)?;
-        }
-        Ok(())
-    }
-
-    fn send(&mut self, worker: u32, step: &Step, link: u32, round: u32) -> Result<(), Failed> {
-        let one = &self.workers[worker as usize];
-        let slot = self.links.push(link, step.count, &self.result, (worker, one.done), round);
-        if let Some(hazards) = &mut self.hazards {
-            hazards.sent(worker, slot);
-        }
-        self.sent[one.rank as usize] += step.count;
-        self.chunks += 1;
-        let found = &mut self.links.all[link as usize];
-        if found.switch != NONE {
-            if found.queued == 1 {
-                let switch = found.switch;
-                self.links.switches[switch as usize].filled += 1;
-                return self.switch(switch);
-            }
-        } else if mem::take(&mut found.receiver_waits) {
-            let receiver = found.receiver;
-            self.wake(receiver);
-        }
-        Ok(())
-    }
-
-    /// Lets a switch reduce and multicast what all its senders have given, as long as its receivers have room.
-    fn switch(&mut self, switch: u32) -> Result<(), Failed> {
-        loop {
-            let here = &self.links.switches[switch as usize];
-            if here.filled < here.ups.len() as u32 || here.full > 0 {
-                return Ok(());
-            }
-            let (ups, downs) = (here.ups.clone(), here.downs.clone());
-            let mut result = GhostRuns::new();
-            let mut spare = GhostRuns::new();
-            let (mut first, mut round) = (None, 0);
-            for up in &ups {
-                let slot = self.links.front(*up);
-                let chunk = &self.links.chunks[slot as usize];
-                round = chunk.round.max(round);
-                let Some((from, count, first_slot)) = first else {
-                    result.clone_from(&chunk.runs);
-                    first = Some((chunk.from, chunk.count, slot));
-                    continue;
-                };
-                let fault = if chunk.count == count {
-                    combine(&mut result, &chunk.runs, &mut spare)
-                        .err()
-                        .map(|(one, other)| Fault::Unlike { one, other })
-                } else {
-                    let other = self.place(from.0, from.1);
-                    Some(Fault::UnequalParts { other, others: count, sent: chunk.count })
-                };
-                if let Some(fault) = fault {
-                    let place = self.place(chunk.from.0, chunk.from.1);
-                    return Err(Box::new(CheckError::Step { place, fault }));
-                }
-                if let Some(hazards) = &mut self.hazards {
-                    hazards.merged(slot, first_slot);
-                }
-            }
-            let (from, count, slot) = first.expect("a switch has senders");
-            for down in &downs {
-                let to = self.links.push(*down, count, &result, from, round);
-                if let Some(hazards) = &mut self.hazards {
-                    hazards.copied(slot, to);
-                }
-                let found = &mut self.links.all[*down as usize];
-                if found.queued == self.links.room {
-                    self.links.switches[switch as usize].full += 1;
-                }
-                if mem::take(&mut found.receiver_waits) {
-                    let receiver = found.receiver;
-                    self.wake(receiver);
-                }
-            }
-            for up in &ups {
-                self.links.pop(*up);
-                let found = &mut self.links.all[*up as usize];
-                if found.queued == 0 {
-                    self.links.switches[switch as usize].filled -= 1;
-                }
-                if mem::take(&mut found.sender_waits) {
-                    let sender = found.sender;
-                    self.wake(sender);
-                }
-            }
-        }
     }
 
     /// The round of a step, where rounds are wanted.
@@ -675,53 +622,9 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What the element `at` of a result holds.
-fn tag_in(runs: &GhostRuns, at: u64) -> GhostTag {
-    let mut left = at;
-    for run in runs {
-        if left < u64::from(run.length) {
-            return run.tag.advanced(left);
-        }
-        left -= u64::from(run.length);
-    }
-    GhostTag::BLANK
-}
-
 fn place_of(one: &Worker, number: u64, step: &Step) -> Place {
     let channel = step.receives.first().or(step.sends.first()).map(|on| on.channel);
     Place { rank: one.rank, worker: one.number, channel, step: number, chunk: step.chunk }
-}
-
-/// Adds one list of runs to another of the same length; `spare` is for the rare case of many runs. An error names the
-/// elements that do not belong together.
-fn combine(into: &mut GhostRuns, from: &GhostRuns, spare: &mut GhostRuns) -> Result<(), (u64, u64)> {
-    let add = |one: GhostTag, other: GhostTag| {
-        let sum = one.reduced_with(other);
-        if sum.is_poison() { Err((one.origin, other.origin)) } else { Ok(sum) }
-    };
-    if let ([one], [other]) = (into.as_mut_slice(), from.as_slice()) {
-        one.tag = add(one.tag, other.tag)?;
-        return Ok(());
-    }
-    spare.clear();
-    let (mut left, mut right) = (into.iter().copied(), from.iter().copied());
-    let (mut one, mut other) = (left.next(), right.next());
-    while let (Some(a), Some(b)) = (one, other) {
-        let length = a.length.min(b.length);
-        let run = GhostRun { tag: add(a.tag, b.tag)?, length };
-        match spare.last_mut() {
-            Some(last) if last.tag.advanced(u64::from(last.length)) == run.tag => last.length += length,
-            _ => spare.push(run),
-        }
-        let rest = |run: GhostRun| {
-            let tag = run.tag.advanced(u64::from(length));
-            (run.length > length).then(|| GhostRun { tag, length: run.length - length })
-        };
-        one = rest(a).or_else(|| left.next());
-        other = rest(b).or_else(|| right.next());
-    }
-    mem::swap(into, spare);
-    Ok(())
 }
 
 /// Elements of all inputs and outputs, to be refused where they cannot be counted.

@@ -55,6 +55,8 @@ pub(crate) struct System {
     pub(crate) gpus: Vec<DeviceId>,
     /// The NICs, where there are other nodes to reach.
     pub(crate) nics: Vec<Nic>,
+    nics_near_gpu: Vec<Vec<usize>>,
+    gpus_near_nic: Vec<Vec<usize>>,
     /// The NICs each GPU uses by itself, in the order of channels.
     pub(super) own_nics: Vec<Vec<usize>>,
     pub(super) has_switch: bool,
@@ -85,6 +87,8 @@ impl System {
         let gpus = host.gpus();
         let trays = host.trays();
         let mut system = Self {
+            nics_near_gpu: Vec::new(),
+            gpus_near_nic: Vec::new(),
             own_nics: Vec::new(),
             nics: if is_inter { used_nics(host, options) } else { Vec::new() },
             has_switch: host.devices.iter().any(|device| is_switch(&device.kind)),
@@ -114,8 +118,8 @@ impl System {
 
     /// The NIC a GPU uses on a channel: GPUs that are equally near to several share them out.
     pub(crate) fn local_nic(&self, gpu: usize, channel: usize) -> Option<usize> {
-        let nics = nearest(&self.gpu_to_nic[gpu]);
-        let gpus = nearest(&self.nic_to_gpu[*nics.first()?]).len().max(1);
+        let nics = &self.nics_near_gpu[gpu];
+        let gpus = self.gpus_near_nic[*nics.first()?].len().max(1);
         let mut start = gpu % gpus;
         if nics.len().is_power_of_two() {
             start = mirrored(start, nics.len());
@@ -136,11 +140,11 @@ impl System {
     }
 
     /// The GPUs nearest to a NIC; none where it reaches none.
-    pub(super) fn local_gpus(&self, nic: usize) -> Vec<usize> {
-        nearest(&self.nic_to_gpu[nic])
+    pub(super) fn local_gpus(&self, nic: usize) -> &[usize] {
+        &self.gpus_near_nic[nic]
     }
 
-    pub(super) fn has_nvlink(&self, gpu: usize) -> bool {
+    pub(crate) fn has_nvlink(&self, gpu: usize) -> bool {
         let others = self.gpu_to_gpu[gpu].iter().enumerate().filter(|(peer, _)| *peer != gpu);
         self.gpus.len() == 1 || others.into_iter().any(|(_, route)| route.kind == PathType::Nvl)
     }
@@ -243,6 +247,8 @@ impl System {
 
     /// The GPU that is to use each NIC first.
     fn settle_nics(&mut self) {
+        self.nics_near_gpu = self.gpu_to_nic.iter().map(|routes| nearest(routes)).collect();
+        self.gpus_near_nic = self.nic_to_gpu.iter().map(|routes| nearest(routes)).collect();
         for nic in 0..self.nics.len() {
             let gpus = self.local_gpus(nic);
             let uses = |gpu: usize, channel: usize| self.local_nic(gpu, channel) == Some(nic);

@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 
 use railnet_core::Span;
 use railnet_topology::host::PathType;
+use smallvec::{SmallVec, smallvec};
 
 use super::Pattern;
 use super::system::{Megabytes, Route, System};
@@ -91,6 +92,9 @@ pub(super) fn attempt(system: &System, draft: &Draft, best: &mut Draft, steps: i
     walk.next_channel();
     Ended { left: walk.left, is_perfect: walk.left < 0 }
 }
+
+/// GPUs to try next: two at most where there is a switch.
+type Few = SmallVec<[usize; 4]>;
 
 #[derive(Clone, Copy)]
 enum Place {
@@ -224,7 +228,7 @@ impl<'a> Walk<'a> {
             self.left = if self.left < 0 { self.left } else { kept };
         }
         let own = self.system.nics[nic].gpu;
-        let others = self.system.local_gpus(nic).into_iter().filter(|gpu| Some(*gpu) != own);
+        let others = self.system.local_gpus(nic).iter().copied().filter(|gpu| Some(*gpu) != own);
         for gpu in own.into_iter().chain(others) {
             self.try_gpu(from, gpu, 0, goals, Order::Free);
         }
@@ -259,8 +263,9 @@ impl<'a> Walk<'a> {
             self.try_direct(gpu);
         } else if step + 1 < self.system.gpus.len() {
             let next = match order {
-                Order::Pci => vec![step + 1],
-                Order::Replay => vec![self.draft.channels[self.count - 1].gpus[step + 1]],
+                Order::Pci => smallvec![step + 1],
+                Order::Replay => smallvec![self.draft.channels[self.count - 1].gpus[step + 1]],
+                Order::Free if self.system.has_switch => self.neighbours_of(gpu),
                 Order::Free => self.gpus_to_try(gpu, step, goals),
             };
             for peer in next {
@@ -454,15 +459,14 @@ impl<'a> Walk<'a> {
     }
 
     /// The GPUs to try after this one, most promising first.
-    fn gpus_to_try(&self, gpu: usize, step: usize, goals: Goals) -> Vec<usize> {
+    fn gpus_to_try(&self, gpu: usize, step: usize, goals: Goals) -> Few {
         let system = self.system;
-        let (count, flag) = (system.gpus.len(), 1_u64 << self.count);
+        let count = system.gpus.len();
         let nic = goals.nic.map(|_| self.draft.channels[self.count].enter);
         let gigabytes = |bandwidth: Megabytes| bandwidth / 1000;
-        let free = (1..count).map(|turn| (turn, (gpu + turn) % count)).filter(|(_, peer)| {
-            self.used[*peer] & flag == 0 && !system.gpu_to_gpu[gpu][*peer].hops.is_empty()
-        });
-        let mut scores: Vec<_> = free
+        let peers = (1..count).map(|turn| (turn, (gpu + turn) % count));
+        let mut scores: Vec<_> = peers
+            .filter(|(_, peer)| self.is_free(gpu, *peer))
             .map(|(turn, peer)| {
                 let own = &system.gpu_to_gpu[gpu][peer];
                 let to_nic = nic.map(|nic| {
@@ -478,27 +482,29 @@ impl<'a> Walk<'a> {
             let ((_, a, b, _), (_, c, d, _)) = (pair[0].0, pair[1].0);
             (a, b) == (c, d)
         });
-        let mut next: Vec<usize> = scores.into_iter().map(|(_, peer)| peer).collect();
+        let mut next: Few = scores.into_iter().map(|(_, peer)| peer).collect();
         if goals.nic.is_some_and(|goal| goal != step + 1) && is_alike {
             next.reverse();
-        }
-        if system.has_switch {
-            next = self.neighbours_of(gpu, &next);
         }
         next
     }
 
+    /// Whether the channel can go on to `peer` from `gpu`.
+    fn is_free(&self, gpu: usize, peer: usize) -> bool {
+        self.used[peer] & (1 << self.count) == 0 && !self.system.gpu_to_gpu[gpu][peer].hops.is_empty()
+    }
+
     /// NVLink switches work best where few talk to each: only the neighbours of a GPU are tried.
-    fn neighbours_of(&self, gpu: usize, free: &[usize]) -> Vec<usize> {
+    fn neighbours_of(&self, gpu: usize) -> Few {
         let count = self.system.gpus.len();
         let (before, after) = ((gpu + count - 1) % count, (gpu + 1) % count);
-        let wanted = match self.draft.pattern {
-            Pattern::Ring => vec![before, after],
-            Pattern::SplitTree | Pattern::BalancedTree => vec![after, before],
-            _ => vec![after],
+        let mut next: Few = match self.draft.pattern {
+            Pattern::Ring => smallvec![before, after],
+            Pattern::SplitTree | Pattern::BalancedTree => smallvec![after, before],
+            _ => smallvec![after],
         };
-        let mut next: Vec<usize> = wanted.into_iter().filter(|peer| free.contains(peer)).collect();
         next.dedup();
+        next.retain(|peer| self.is_free(gpu, *peer));
         next
     }
 

@@ -28,8 +28,8 @@ pub(super) enum Pending {
         member: u32,
         /// Its end of the connection.
         connection: ConnectionId,
-        /// What the sender says about its operation.
-        mark: Mark,
+        /// What the sender says about its operation, where it says anything.
+        mark: Option<Mark>,
     },
     /// An emptied slot is seen by its sender.
     Free {
@@ -58,15 +58,6 @@ pub(super) enum Pending {
         member: u32,
         /// Its end of the connection.
         connection: ConnectionId,
-        /// What the sender says about its operation.
-        mark: Mark,
-    },
-    /// A slice is on its way to a switch that reduces.
-    Up {
-        /// The switch.
-        group: u32,
-        /// The sender, by its place among the senders.
-        sender: u32,
     },
     /// Nothing: the place is free.
     Nothing,
