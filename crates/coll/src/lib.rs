@@ -38,10 +38,9 @@ pub use schedule::{
     After, Buffer, Connection, Peer, Piece, Program, Schedule, Step, SwitchGroup, SwitchKind,
 };
 pub use traffic::traffic;
-pub use wiring::{TreePattern, Wiring};
+pub use wiring::{ChannelNics, NicPair, TreePattern, Wiring};
 
 /// The example of the crate's README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
-pub use wiring::{ChannelNics, NicPair, TreePattern, Wiring};

@@ -68,6 +68,7 @@ proptest! {
         root in 0u32..64,
         dtype in prop::sample::select(vec![DataType::F32, DataType::U8, DataType::F64]),
         data in prop::sample::select(vec![Data::Bytes, Data::Ghosts]),
+        is_uneven: bool,
         seed: u64,
     ) {
         let wiring = Wiring::uniform(nodes, per_node);
@@ -78,7 +79,15 @@ proptest! {
             call.peer = Rank((root + 1) % ranks);
         }
         if !matches!(collective, Collective::AllReduce | Collective::Broadcast | Collective::Reduce) {
-            call.counts = Counts::Each(count.div_ceil(u64::from(ranks)));
+            let each = count.div_ceil(u64::from(ranks));
+            let uneven = |length: u32| (0..u64::from(length)).map(|index| (each + seed % 97 * index) % 500).collect();
+            call.counts = match collective {
+                Collective::AllGather | Collective::Gather | Collective::Scatter if is_uneven => {
+                    Counts::PerRank(uneven(ranks))
+                }
+                Collective::AllToAll if is_uneven => Counts::PerPair(uneven(ranks * ranks)),
+                _ => Counts::Each(each),
+            };
         }
         for algorithm in ALGORITHMS {
             let Ok(schedule) = build(&call, &choice(algorithm, protocol, channels), &wiring) else { continue };
@@ -86,6 +95,32 @@ proptest! {
             let all = [schedule.clone(), other, schedule];
             prop_assert_eq!(run(&all, data, seed), Ok(()), "{} {} on {}x{}", algorithm, collective, nodes, per_node);
         }
+    }
+}
+
+#[test]
+fn every_algorithm_runs_what_it_does() {
+    let wirings = [Wiring::flat(4), Wiring::uniform(2, 2), Wiring::uniform(5, 1)];
+    for algorithm in ALGORITHMS {
+        for collective in Collective::ALL.into_iter().filter(|one| algorithm.does(*one)) {
+            let call = Call { root: Rank(1), ..Call::new(collective, 3001) };
+            let built = |wiring: &Wiring| build(&call, &choice(algorithm, Protocol::Simple, 2), wiring).ok();
+            let schedules: Vec<_> = wirings.iter().filter_map(built).collect();
+            assert!(!schedules.is_empty(), "{algorithm} {collective} runs nowhere");
+            for schedule in schedules {
+                assert_eq!(run(&[schedule], Data::Bytes, 1), Ok(()), "{algorithm} {collective}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_hundred_ranks_agree() {
+    let call = Call::new(Collective::AllReduce, 1 << 18);
+    for algorithm in [Algorithm::Ring, Algorithm::Tree] {
+        let choice = Choice::new(algorithm, Protocol::Simple).on(4);
+        let schedule = build(&call, &choice, &Wiring::uniform(13, 8)).unwrap();
+        assert_eq!(run(&[schedule], Data::Ghosts, 1), Ok(()), "{algorithm}");
     }
 }
 

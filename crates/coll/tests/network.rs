@@ -12,9 +12,8 @@ use railnet_nic::testing::Faults;
 
 fn schedule(count: u64, protocol: Protocol, wiring: &Wiring) -> Schedule {
     let buffer = match protocol {
-        Protocol::Simple => 8 * 8192,
         Protocol::Ll => 8 * 4096,
-        Protocol::Ll128 => 8 * 8192,
+        Protocol::Simple | Protocol::Ll128 => 8 * 8192,
     };
     let choice = Choice { buffer: Some(Bytes(buffer)), ..Choice::new(Algorithm::Ring, protocol).on(2) };
     build(&Call::new(Collective::AllReduce, count), &choice, wiring).unwrap()
