@@ -81,6 +81,7 @@ fn a_clear_to_send_of_another_operation_takes_no_data() {
     let Err(LabError::Failed(_, failure)) = lab.run() else { panic!("it must fail") };
     assert!(failure.to_string().starts_with("ranks disagree about collective #1 (count)"), "{failure}");
     assert_eq!(lab.failures.len(), 2);
+    assert!(lab.waiting() > 0, "what was filled was not sent");
 }
 
 #[test]
