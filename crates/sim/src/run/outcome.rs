@@ -64,7 +64,7 @@ pub struct Outcome {
 pub(super) fn outcome<S: Sink>(network: &mut Network<S>, runner: Runner, series: Option<Series>) -> Outcome {
     let graph = network.graph();
     let name = |vertex: Vertex| graph.name(vertex).to_owned();
-    let size = (graph.hosts.len(), graph.switches.len());
+    let size = (network.host_count() as usize, graph.switches.len());
     let links = network
         .channels()
         .map(|(from, to, rate, counters)| LinkResult {
