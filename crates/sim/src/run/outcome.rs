@@ -72,7 +72,7 @@ pub(super) fn outcome<S: Sink>(
 ) -> Outcome {
     let graph = network.graph();
     let name = |vertex: Vertex| graph.name(vertex).to_owned();
-    let size = (graph.hosts.len(), graph.switches.len());
+    let size = (network.host_count() as usize, graph.switches.len());
     let links = network
         .channels()
         .map(|(from, to, rate, counters)| LinkResult {
