@@ -1,6 +1,7 @@
 //! Links, switches and routing in virtual time, with the NICs of `railnet-nic` at the edge.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod application;
 mod calendar;
 mod chance;
 mod channel;
@@ -23,14 +24,15 @@ mod telemetry;
 pub mod testing;
 mod turns;
 
+pub use application::Application;
 pub use calendar::{Calendar, Sequences};
 pub use chance::Chance;
 pub use channel::ChannelCounters;
 pub use config::{FlowControl, Framing, Marking, MarksAt, Routing, Scheduling, SwitchConfig, Weights};
 pub use fault::{Fault, Ports, WhichPacket};
 pub use frame::port_mac;
-pub use lane::{Lane, LaneCounters, Stop, Way};
-pub use network::{Application, Network, host_gid};
+pub use lane::{Lane, LaneCounters, PIECE, Stop, Way};
+pub use network::{Network, host_gid};
 pub use sample::ChannelSample;
 pub use stuck::Stuck;
 pub use tap::Tapped;

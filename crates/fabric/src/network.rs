@@ -6,12 +6,11 @@ use railnet_core::event::{Sink, SwitchDropReason};
 use railnet_core::{Psn, Random, Rate, Span, Time};
 use railnet_nic::frame::WireForm;
 use railnet_nic::memory::Segments;
-use railnet_nic::{
-    Completion, CompletionQueue, Context, Inbound, Nic, OutboundPayload, Payload, Priorities, Transmit,
-};
+use railnet_nic::{CompletionQueue, Context, Inbound, Nic, OutboundPayload, Payload, Priorities, Transmit};
 use railnet_topology::{FabricGraph, LinkKind, Routes, Vertex};
 use railnet_wire::Gid;
 
+use crate::application::Application;
 use crate::calendar::{Calendar, Sequences};
 use crate::channel::{Channel, ChannelCounters};
 use crate::config::{FlowControl, Framing, Marking, MarksAt, Routing, Scheduling, SwitchConfig};
@@ -62,26 +61,14 @@ pub(crate) mod rank {
     pub(crate) const TIMER: u8 = 5;
 }
 
-/// What runs on the hosts.
-pub trait Application<S> {
-    /// Work of a host completed.
-    fn completed(&mut self, network: &mut Network<S>, host: u32, completion: &Completion);
-
-    /// A time asked for with [`Network::call_at`] has come.
-    fn called(&mut self, network: &mut Network<S>, token: u32);
-
-    /// A slice handed to [`Network::carry`] is there. Applications that know nothing of the inside of hosts never hear it.
-    fn carried(&mut self, _network: &mut Network<S>, _token: u32) {}
-}
-
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) nic: Nic,
     egress: u32,
-    watched: Option<CompletionQueue>,
+    pub(crate) watched: Option<CompletionQueue>,
     /// When the next timer event of this host is in the calendar.
     timer_at: Time,
-    is_ready: bool,
+    pub(crate) is_ready: bool,
 }
 
 /// Hosts, switches and what is under way between them.
@@ -236,6 +223,11 @@ impl<S: Sink> Network<S> {
         self.hosts.len() as u32
     }
 
+    /// What the port of a host carries without faults.
+    pub fn port_rate(&self, host: u32) -> Rate {
+        self.channels[self.hosts[host as usize].egress as usize].full_rate()
+    }
+
     /// Its shape.
     pub fn graph(&self) -> &FabricGraph {
         &self.graph
@@ -303,24 +295,6 @@ impl<S: Sink> Network<S> {
             self.tell(application);
         }
         true
-    }
-
-    /// Hands completions to the application.
-    fn tell(&mut self, application: &mut impl Application<S>) {
-        while let Some(host) = self.ready.pop() {
-            self.hosts[host as usize].is_ready = false;
-            let Some(queue) = self.hosts[host as usize].watched else { continue };
-            let mut some = [Completion::EMPTY; 8];
-            loop {
-                let count = self.hosts[host as usize].nic.poll_cq(queue, &mut some);
-                for completion in &some[..count] {
-                    application.completed(self, host, completion);
-                }
-                if count < some.len() {
-                    break;
-                }
-            }
-        }
     }
 
     #[inline]

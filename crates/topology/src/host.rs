@@ -16,13 +16,15 @@
 
 mod matrix;
 mod path;
+mod processor;
 #[cfg(test)]
 mod tests;
 
-use railnet_core::{Bytes, Rate};
+use railnet_core::{Bytes, Rate, Span};
 
 pub use matrix::topo_matrix;
 pub use path::{Path, PathType};
+pub use processor::{Architecture, Processor, Vendor};
 
 /// A server: devices and the links between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,6 +59,10 @@ pub enum DeviceKind {
         model: String,
         /// Its memory.
         memory: Bytes,
+        /// How fast that memory is.
+        memory_bandwidth: Rate,
+        /// Its compute capability without the point: 80, 90, 100. NCCL's numbers depend on it.
+        compute_capability: u16,
     },
     /// The NVLink switches of a domain, taken as one as NCCL does.
     NvSwitch {
@@ -75,6 +81,8 @@ pub enum DeviceKind {
     Cpu {
         /// The socket it is part of.
         socket: u8,
+        /// What processor it is.
+        processor: Processor,
     },
     /// A port of a NIC.
     Nic {
@@ -82,6 +90,10 @@ pub enum DeviceKind {
         rate: Rate,
         /// What it is there for.
         role: NicRole,
+        /// Whether it reads and writes the memory of GPUs by itself.
+        gpudirect: bool,
+        /// What a message takes besides its bytes, as far as the NIC's driver tells NCCL. Most tell nothing: zero.
+        latency: Span,
     },
     /// A solid-state drive.
     Nvme,
@@ -243,6 +255,39 @@ impl Host {
     /// The NUMA nodes, in order.
     pub fn cpus(&self) -> Vec<DeviceId> {
         self.of_kind(|kind| matches!(kind, DeviceKind::Cpu { .. }))
+    }
+
+    /// The NVLinks of a device, wherever they lead.
+    pub fn nvlinks(&self, device: DeviceId) -> u32 {
+        let of_device = self.links.iter().filter(|link| link.ends.contains(&device));
+        of_device
+            .map(|link| match link.kind {
+                HostLinkKind::NvLink { links } => u32::from(links),
+                _ => 0,
+            })
+            .sum()
+    }
+
+    /// Compute capability of the oldest GPU, by which NCCL picks its numbers; `None` without GPUs.
+    pub fn compute_capability(&self) -> Option<u16> {
+        let capabilities = self.devices.iter().filter_map(|device| match device.kind {
+            DeviceKind::Gpu { compute_capability, .. } => Some(compute_capability),
+            _ => None,
+        });
+        capabilities.min()
+    }
+
+    /// The processor of the first NUMA node, which NCCL takes for that of the server.
+    pub fn processor(&self) -> Option<Processor> {
+        self.devices.iter().find_map(|device| match device.kind {
+            DeviceKind::Cpu { processor, .. } => Some(processor),
+            _ => None,
+        })
+    }
+
+    /// Whether the GPUs share NVLink switches that multicast and reduce (NVLS).
+    pub fn has_nvls(&self) -> bool {
+        self.devices.iter().any(|device| matches!(device.kind, DeviceKind::NvSwitch { reduces: true, .. }))
     }
 
     /// The drives, in order.

@@ -6,7 +6,7 @@
 //!   [`DragonflyRoutes`] adds what detours over a random group need.
 //! - [`summary`] measures a fabric: bisection, path lengths, path counts. [`draw`] makes a picture of it.
 //! - [`host::Host`] is a server: GPUs, NVLink, PCIe, NUMA nodes, NICs; [`host::Host::path`] classifies the ways
-//!   between them as NCCL does. [`catalogue`] has servers that people have.
+//!   between them as NCCL does. [`Cluster`] is so many of them. [`catalogue`] has servers that people have.
 //!
 //! Nothing here moves, reads a file or asks a clock.
 //!
@@ -33,6 +33,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod catalogue;
+mod cluster;
 pub mod fabric;
 mod flow;
 mod graph;
@@ -45,6 +46,7 @@ mod svg;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+pub use cluster::{Cluster, ClusterError};
 pub use graph::{
     Adjacency, End, FabricGraph, GraphBuilder, GraphError, HostNode, Link, LinkKind, Neighbour, SwitchNode,
     Vertex,

@@ -9,8 +9,9 @@ use railnet_nic::{
 };
 use railnet_topology::{FabricGraph, Routes, Vertex};
 
+use crate::application::Application;
 use crate::config::{Framing, SwitchConfig};
-use crate::network::{Application, Network, host_gid};
+use crate::network::{Network, host_gid};
 
 /// Where the memory of every host begins.
 const BASE: u64 = 1 << 32;
@@ -97,19 +98,25 @@ impl<S: Sink> World<S> {
                     true => network.memory.add_ghost(BASE, options.memory),
                     false => network.memory.add_bytes(BASE, vec![0; options.memory as usize]),
                 };
-                let memory = std::mem::take(&mut network.memory);
-                let (nic, _) = network.nic(host);
+                let (nic, cx) = network.nic(host);
                 let domain = nic.alloc_pd();
                 let queue = nic.create_cq(1 << 16).expect("the depth is within the NIC's limit");
                 let key = nic
-                    .reg_mr(&memory, domain, space, BASE, options.memory, Access::ALL, None)
+                    .reg_mr(cx.memory, domain, space, BASE, options.memory, Access::ALL, None)
                     .expect("the memory was just made");
-                network.memory = memory;
                 network.watch(host, queue);
                 Endpoint { domain, queue, key, space }
             })
             .collect();
         Self { network, options, endpoints }
+    }
+
+    /// Registers more memory with the NIC of a host.
+    pub fn register(&mut self, host: u32, space: SpaceId, address: u64, length: u64, access: Access) -> Key {
+        let Endpoint { domain, .. } = self.endpoints[host as usize];
+        let (nic, cx) = self.network.nic(host);
+        let key = nic.reg_mr(cx.memory, domain, space, address, length, access, None);
+        key.expect("the range lies in the space")
     }
 
     /// The address space of a host's memory, which begins at [`World::address`]`(0)`.

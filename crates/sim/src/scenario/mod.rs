@@ -1,6 +1,7 @@
 //! The scenario file: a fabric, its NICs, and the traffic on it. One file for each section.
 
 mod cluster;
+mod collective;
 mod control;
 mod error;
 mod fabric;
@@ -22,6 +23,7 @@ use railnet_core::Span;
 use serde::Deserialize;
 
 pub(crate) use cluster::{ClusterSection, TransportName};
+pub(crate) use collective::CollectiveSection;
 pub use error::{ScenarioError, SourceFile};
 pub(crate) use faults::{SlowGpu, faults, slow_gpus};
 pub(crate) use hosts::HostSet;
@@ -63,6 +65,9 @@ pub struct Scenario {
     /// What is sent.
     #[serde(default)]
     pub traffic: Vec<Traffic>,
+    /// What ranks do together, one after the other.
+    #[serde(default)]
+    pub collective: Vec<CollectiveSection>,
     /// What goes wrong.
     #[serde(default)]
     pub faults: Vec<FaultSection>,
@@ -169,6 +174,7 @@ impl Scenario {
         if let Some(cluster) = &self.cluster {
             cluster.check().map_err(|error| error.within("cluster"))?;
         }
+        self.check_collectives()?;
         self.check_control().map_err(|error| error.within("nic"))?;
         self.ack_dscp().map(|_| ()).map_err(|error| error.within("nic"))
     }

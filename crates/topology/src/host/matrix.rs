@@ -50,7 +50,7 @@ pub fn topo_matrix(host: &Host) -> String {
         text.push_str("\nNICs\n\n");
         for (id, nic) in nics.iter().enumerate() {
             let device = host.device(*nic);
-            if let DeviceKind::Nic { rate, role } = &device.kind {
+            if let DeviceKind::Nic { rate, role, .. } = &device.kind {
                 let role = match role {
                     super::NicRole::Compute => "compute",
                     super::NicRole::Storage => "storage",

@@ -1,16 +1,28 @@
 //! Paths and tables of the servers of the catalogue, and of some that are not in it.
 
-use railnet_core::{Bytes, Rate};
+use railnet_core::{Bytes, Rate, Span};
 
 use super::*;
 use crate::catalogue;
 
 fn gpu(host: &mut Host, id: u32) -> DeviceId {
-    host.add(format!("GPU{id}"), DeviceKind::Gpu { model: "test".into(), memory: Bytes::gib(80) })
+    let kind = DeviceKind::Gpu {
+        model: "test".into(),
+        memory: Bytes::gib(80),
+        memory_bandwidth: gigabytes(3_350),
+        compute_capability: 90,
+    };
+    host.add(format!("GPU{id}"), kind)
 }
 
 fn nic(host: &mut Host, id: u32) -> DeviceId {
-    host.add(format!("mlx5_{id}"), DeviceKind::Nic { rate: Rate::gbps(400), role: NicRole::Compute })
+    let kind = DeviceKind::Nic {
+        rate: Rate::gbps(400),
+        role: NicRole::Compute,
+        gpudirect: true,
+        latency: Span::ZERO,
+    };
+    host.add(format!("mlx5_{id}"), kind)
 }
 
 fn gigabytes(bytes: u64) -> Rate {
@@ -123,7 +135,7 @@ fn a_server_without_gpus_still_has_a_table() {
 fn nvlink_by_way_of_a_gpu_is_nvb() {
     // A square of GPUs, as in a DGX-1: neighbours are linked, diagonals are not.
     let mut host = Host::new("square");
-    let cpu = host.add("CPU0", DeviceKind::Cpu { socket: 0 });
+    let cpu = host.add("CPU0", DeviceKind::Cpu { socket: 0, processor: Processor::EPYC_ROME });
     let gpus: Vec<_> = (0..4).map(|id| gpu(&mut host, id)).collect();
     for (id, gpu) in gpus.iter().enumerate() {
         host.join_pcie(cpu, *gpu, 3, 16, Some(id as u8));
@@ -140,7 +152,7 @@ fn nvlink_by_way_of_a_gpu_is_nvb() {
 #[test]
 fn switches_below_switches_are_pxb() {
     let mut host = Host::new("tree");
-    let cpu = host.add("CPU0", DeviceKind::Cpu { socket: 0 });
+    let cpu = host.add("CPU0", DeviceKind::Cpu { socket: 0, processor: Processor::EPYC_ROME });
     let switches: Vec<_> =
         (0..3).map(|id| host.add(format!("PCI{id}"), DeviceKind::PciSwitch { two_levels: false })).collect();
     host.join_pcie(cpu, switches[0], 4, 16, Some(0));
@@ -157,7 +169,7 @@ fn switches_below_switches_are_pxb() {
 #[test]
 fn a_gpu_in_one_package_with_its_cpu_reaches_nics_over_it() {
     let mut host = Host::new("superchip");
-    let cpu = host.add("CPU0", DeviceKind::Cpu { socket: 0 });
+    let cpu = host.add("CPU0", DeviceKind::Cpu { socket: 0, processor: Processor::EPYC_ROME });
     let (gpu, nic) = (gpu(&mut host, 0), nic(&mut host, 0));
     host.join(cpu, gpu, HostLinkKind::C2c, gigabytes(400), gigabytes(450));
     host.join_pcie(cpu, nic, 5, 16, Some(0));

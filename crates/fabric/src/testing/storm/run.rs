@@ -9,7 +9,8 @@ use super::Sabotage;
 use super::plan::{Act, Message, POOL, Plan};
 use super::violation::Violation;
 use super::watch::Watch;
-use crate::network::{Application, Network};
+use crate::application::Application;
+use crate::network::Network;
 use crate::testing::World;
 
 /// Marks the work of a receive; the rest is the number of the message.

@@ -1,0 +1,52 @@
+//! What runs on the hosts, and how it hears of what happened.
+
+use railnet_core::event::Sink;
+use railnet_nic::Completion;
+
+use crate::network::Network;
+
+/// What runs on the hosts.
+pub trait Application<S> {
+    /// Work of a host completed.
+    fn completed(&mut self, network: &mut Network<S>, host: u32, completion: &Completion);
+
+    /// A time asked for with [`Network::call_at`] has come.
+    fn called(&mut self, network: &mut Network<S>, token: u32);
+
+    /// A slice handed to [`Network::carry`] is there. Applications that know nothing of the inside of hosts never hear it.
+    fn carried(&mut self, _network: &mut Network<S>, _token: u32) {}
+
+    /// A packet wrote to bytes that are watched ([`railnet_nic::memory::Segments::watch`], on [`Network::memory`]). It is
+    /// told before the completions of the same packet.
+    fn touched(&mut self, _network: &mut Network<S>, _token: u64) {}
+}
+
+impl<S: Sink> Network<S> {
+    /// Tells the application what happened: words that were written, then work that completed.
+    #[inline]
+    pub(crate) fn tell(&mut self, application: &mut impl Application<S>) {
+        while !self.ready.is_empty() || self.memory.is_touched() {
+            while let Some(token) = self.memory.take_touched() {
+                application.touched(self, token);
+            }
+            if let Some(host) = self.ready.pop() {
+                self.tell_completions(application, host);
+            }
+        }
+    }
+
+    fn tell_completions(&mut self, application: &mut impl Application<S>, host: u32) {
+        self.hosts[host as usize].is_ready = false;
+        let Some(queue) = self.hosts[host as usize].watched else { return };
+        let mut some = [Completion::EMPTY; 8];
+        loop {
+            let count = self.hosts[host as usize].nic.poll_cq(queue, &mut some);
+            for completion in &some[..count] {
+                application.completed(self, host, completion);
+            }
+            if count < some.len() {
+                break;
+            }
+        }
+    }
+}

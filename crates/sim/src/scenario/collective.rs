@@ -1,0 +1,356 @@
+//! `[[collective]]`: what ranks do together.
+
+use std::fmt;
+
+use railnet_coll::{Algorithm, Call, Collective, Protocol};
+use railnet_core::parse::ParseError;
+use railnet_core::{Bytes, DataType, Rank, ReduceOp, Scalar};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, SeqAccess, Visitor};
+
+use super::hosts::HostSet;
+use super::{Scenario, ScenarioError};
+use crate::written::Written;
+
+/// The most sizes of one entry.
+const SIZES_MAX: usize = 1 << 10;
+/// The most times that one call is made.
+const ITERATIONS_MAX: u32 = 1 << 16;
+/// The most channels that anybody may ask for: NCCL's limit.
+const CHANNELS_MAX: u32 = 64;
+
+/// `[[collective]]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CollectiveSection {
+    /// What.
+    pub kind: Written<Collective>,
+    /// Bytes of the largest buffer, as nccl-tests counts them; one size, or several.
+    pub size: Sizes,
+    /// The type of the elements.
+    #[serde(default = "float", rename = "type")]
+    pub dtype: Written<DataType>,
+    /// How contributions are put together.
+    #[serde(default)]
+    pub op: OpName,
+    /// The special rank of the group, by its place in it.
+    #[serde(default)]
+    pub root: u32,
+    /// The receiver, where one rank sends to another.
+    #[serde(default)]
+    pub peer: Option<u32>,
+    /// The algorithm; chosen as NCCL chooses it where nothing is said.
+    #[serde(default)]
+    pub algorithm: Option<AlgorithmName>,
+    /// The protocol; chosen as NCCL chooses it where nothing is said.
+    #[serde(default)]
+    pub protocol: Option<ProtocolName>,
+    /// How many channels share the data.
+    #[serde(default)]
+    pub channels: Option<u32>,
+    /// The longest chunk.
+    #[serde(default)]
+    pub chunk: Option<Written<Bytes>>,
+    /// A program in MSCCL's format, instead of an algorithm.
+    #[serde(default)]
+    pub file: Option<String>,
+    /// How often it is called, one right after the other; the time is that of one.
+    #[serde(default = "once")]
+    pub iterations: u32,
+    /// Whether it is run out of place, in place, or both.
+    #[serde(default)]
+    pub placement: Placement,
+    /// The ranks that take part; all by default.
+    #[serde(default)]
+    pub ranks: Option<HostSet>,
+    /// Several groups at the same time.
+    #[serde(default)]
+    pub groups: Option<Groups>,
+}
+
+fn float() -> Written<DataType> {
+    Written(DataType::F32)
+}
+
+fn once() -> u32 {
+    1
+}
+
+/// `placement = "…"`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum Placement {
+    /// Input and output are apart.
+    Out,
+    /// Input and output are the same memory.
+    In,
+    /// First the one, then the other.
+    #[default]
+    Both,
+}
+
+impl Placement {
+    /// Whether input and output share memory, for each time it is run.
+    pub(crate) fn each(self) -> &'static [bool] {
+        match self {
+            Self::Out => &[false],
+            Self::In => &[true],
+            Self::Both => &[false, true],
+        }
+    }
+}
+
+/// `groups = { … }`: how the ranks are divided.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Groups {
+    /// Ranks one after the other, so many in each: those of one server, as in tensor parallelism.
+    Of(u32),
+    /// Every so-manieth rank: those on one rail, as in data parallelism.
+    Every(u32),
+}
+
+impl Groups {
+    /// The groups that these ranks make.
+    fn divide(self, ranks: &[u32]) -> Result<Vec<Vec<u32>>, ScenarioError> {
+        let (Self::Of(size) | Self::Every(size)) = self;
+        if size == 0 || !(ranks.len() as u32).is_multiple_of(size) {
+            let message = format!("{} ranks cannot be divided by {size}", ranks.len());
+            return Err(ScenarioError::new(message).at("groups"));
+        }
+        Ok(match self {
+            Self::Of(size) => ranks.chunks(size as usize).map(<[u32]>::to_vec).collect(),
+            Self::Every(stride) => {
+                let stride = stride as usize;
+                (0..stride).map(|first| ranks[first..].iter().copied().step_by(stride).collect()).collect()
+            }
+        })
+    }
+}
+
+/// `size = "64MiB"`, `size = ["1MiB", "64MiB"]`, or `size = { from = "8B", to = "1GiB", factor = 4 }`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Sizes(pub Vec<Bytes>);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SizeRange {
+    from: Written<Bytes>,
+    to: Written<Bytes>,
+    #[serde(default = "two")]
+    factor: u64,
+}
+
+fn two() -> u64 {
+    2
+}
+
+impl SizeRange {
+    fn sizes(&self) -> Result<Vec<Bytes>, String> {
+        let (from, to) = (self.from.0.as_u64(), self.to.0.as_u64());
+        if self.factor < 2 || from == 0 || from > to {
+            return Err("sizes go from one up to another, by a factor of 2 or more".to_owned());
+        }
+        let sizes = std::iter::successors(Some(from), |size| size.checked_mul(self.factor));
+        Ok(sizes.take_while(|size| *size <= to).map(Bytes).collect())
+    }
+}
+
+impl<'de> Deserialize<'de> for Sizes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(SizesVisitor)
+    }
+}
+
+// By hand, because an untagged enum would answer every mistake with "no variant matches".
+struct SizesVisitor;
+
+impl<'de> Visitor<'de> for SizesVisitor {
+    type Value = Sizes;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "a size such as \"64MiB\", a list of them, or { from = \"8B\", to = \"1GiB\", factor = 4 }",
+        )
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Sizes, E> {
+        text.parse().map(|size| Sizes(vec![size])).map_err(|error: ParseError| E::custom(error))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Sizes, A::Error> {
+        let mut sizes = Vec::new();
+        while let Some(Written(size)) = list.next_element::<Written<Bytes>>()? {
+            sizes.push(size);
+        }
+        Ok(Sizes(sizes))
+    }
+
+    fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<Sizes, A::Error> {
+        let range = SizeRange::deserialize(serde::de::value::MapAccessDeserializer::new(map))?;
+        range.sizes().map(Sizes).map_err(A::Error::custom)
+    }
+}
+
+/// `op = "…"`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum OpName {
+    /// Their sum.
+    #[default]
+    Sum,
+    /// Their product.
+    Prod,
+    /// The smallest.
+    Min,
+    /// The largest.
+    Max,
+    /// Their average.
+    Avg,
+    /// Their sum, each multiplied by a number beforehand.
+    Mulsum,
+}
+
+/// `algorithm = "…"`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AlgorithmName {
+    /// As NCCL chooses it.
+    Auto,
+    /// A ring.
+    Ring,
+    /// A double binary tree between nodes.
+    Tree,
+    /// SHARP, with an exchange inside nodes.
+    CollnetDirect,
+    /// SHARP, with chains inside nodes.
+    CollnetChain,
+    /// The NVLink switch reduces.
+    Nvls,
+    /// The NVLink switch reduces inside nodes, a double binary tree between them.
+    NvlsTree,
+    /// Parallel aggregated trees.
+    Pat,
+    /// Everybody exchanges with everybody at once.
+    Direct,
+}
+
+impl AlgorithmName {
+    /// What it names; nothing where the choice is left open.
+    pub(crate) fn algorithm(self) -> Option<Algorithm> {
+        match self {
+            Self::Auto => None,
+            Self::Ring => Some(Algorithm::Ring),
+            Self::Tree => Some(Algorithm::Tree),
+            Self::CollnetDirect => Some(Algorithm::CollNetDirect),
+            Self::CollnetChain => Some(Algorithm::CollNetChain),
+            Self::Nvls => Some(Algorithm::Nvls),
+            Self::NvlsTree => Some(Algorithm::NvlsTree),
+            Self::Pat => Some(Algorithm::Pat),
+            Self::Direct => Some(Algorithm::Direct),
+        }
+    }
+}
+
+/// `protocol = "…"`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProtocolName {
+    /// As NCCL chooses it.
+    Auto,
+    /// Lines of 16 bytes with flags.
+    Ll,
+    /// Lines of 128 bytes with flags.
+    Ll128,
+    /// Whole slots.
+    Simple,
+}
+
+impl ProtocolName {
+    /// What it names; nothing where the choice is left open.
+    pub(crate) fn protocol(self) -> Option<Protocol> {
+        match self {
+            Self::Auto => None,
+            Self::Ll => Some(Protocol::Ll),
+            Self::Ll128 => Some(Protocol::Ll128),
+            Self::Simple => Some(Protocol::Simple),
+        }
+    }
+}
+
+impl CollectiveSection {
+    pub(super) fn check(&self) -> Result<(), ScenarioError> {
+        let wrong = |key: &str, message: String| Err(ScenarioError::new(message).at(key));
+        let sizes = self.size.0.len();
+        if !(1..=SIZES_MAX).contains(&sizes) {
+            return wrong("size", format!("1 to {SIZES_MAX} sizes, not {sizes}"));
+        }
+        if !(1..=ITERATIONS_MAX).contains(&self.iterations) {
+            let message = format!("a call is made 1 to {ITERATIONS_MAX} times, not {}", self.iterations);
+            return wrong("iterations", message);
+        }
+        if self.channels.is_some_and(|channels| !(1..=CHANNELS_MAX).contains(&channels)) {
+            return wrong("channels", format!("1 to {CHANNELS_MAX} channels"));
+        }
+        if self.chunk.is_some_and(|chunk| chunk.0 == Bytes::ZERO) {
+            return wrong("chunk", "a chunk has a byte at least".to_owned());
+        }
+        if self.file.is_some() && self.algorithm.is_some() {
+            return wrong("file", "a program from a file is its own algorithm: give one of both".to_owned());
+        }
+        Ok(())
+    }
+
+    /// The groups that run it, each with its ranks in order.
+    pub(crate) fn group_list(
+        &self,
+        ends: &railnet_topology::FabricGraph,
+    ) -> Result<Vec<Vec<u32>>, ScenarioError> {
+        let ranks = HostSet::numbers(self.ranks.as_ref(), ends).map_err(|error| error.at("ranks"))?;
+        let groups = match self.groups {
+            Some(groups) => groups.divide(&ranks)?,
+            None => vec![ranks],
+        };
+        let least = groups.iter().map(Vec::len).min().unwrap_or(0) as u32;
+        for (key, rank) in [("root", Some(self.root)), ("peer", self.peer)] {
+            if let Some(rank) = rank
+                && rank >= least
+            {
+                let message = format!("rank {rank} is not there: a group has {least}, counted from 0");
+                return Err(ScenarioError::new(message).at(key));
+            }
+        }
+        Ok(groups)
+    }
+
+    /// The call of a group of `ranks`, with buffers of at most `size`.
+    pub(crate) fn call(&self, size: Bytes, ranks: u32, in_place: bool) -> Call {
+        let dtype = self.dtype.0;
+        let elements = size.as_u64() / dtype.size() as u64;
+        let whole = Call { dtype, ..Call::new(self.kind.0, 1) };
+        // One element of each rank is as many bytes as the call says.
+        let each = whole.bytes(ranks).as_u64() / dtype.size() as u64;
+        let count = if each == 0 { 0 } else { elements / each };
+        let op = match self.op {
+            OpName::Sum => ReduceOp::Sum,
+            OpName::Prod => ReduceOp::Product,
+            OpName::Min => ReduceOp::Min,
+            OpName::Max => ReduceOp::Max,
+            OpName::Avg => ReduceOp::Average,
+            OpName::Mulsum => ReduceOp::PreMulSum(Scalar::from_f32(dtype, 2.0)),
+        };
+        let in_place = in_place && self.kind.0 != Collective::AllToAll;
+        let peer = Rank(self.peer.unwrap_or(1.min(ranks - 1)));
+        Call { root: Rank(self.root), peer, op, dtype, in_place, ..Call::new(self.kind.0, count) }
+    }
+}
+
+impl Scenario {
+    /// Checks every `[[collective]]`.
+    pub(super) fn check_collectives(&self) -> Result<(), ScenarioError> {
+        for (index, collective) in self.collective.iter().enumerate() {
+            collective.check().map_err(|error| error.within(&format!("collective.{index}")))?;
+        }
+        Ok(())
+    }
+}
