@@ -19,7 +19,8 @@
 //! ```
 
 pub mod control;
-
+pub mod hostfile;
+pub mod job;
 pub mod launch;
 pub mod machine;
 pub mod message;
