@@ -1,6 +1,6 @@
 //! The `railnet` command: reads the command line, runs one command, and turns its outcome into an exit code.
 //!
-//! 0: done. 1: it failed, or a check found something. 2: wrong usage.
+//! 0: done. 1: it failed, or a check found something. 2: wrong usage. 127: a program to run is not there.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -13,6 +13,7 @@ mod environment;
 mod files;
 mod knobs;
 mod replay;
+mod run;
 mod sim;
 mod storm;
 mod topo;
@@ -44,6 +45,8 @@ enum Command {
     Knobs(knobs::Arguments),
     /// Hold recorded conversations again with this NIC, and compare its answers
     Replay(replay::Arguments),
+    /// Start ranks on this machine
+    Run(run::Arguments),
     /// Run random work on bad wires and networks, seed after seed, and check all of it
     Storm(storm::Arguments),
     /// Run a scenario in a simulated fabric
@@ -62,6 +65,8 @@ enum Outcome {
     Done,
     /// It ran, and what it checked is not in order.
     CheckFailed,
+    /// It has said what is wrong itself, and ends with this status.
+    Exit(u8),
 }
 
 fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<Outcome> {
@@ -70,6 +75,7 @@ fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<Outcome> {
         Command::Decode(arguments) => decode::run(&arguments, out),
         Command::Knobs(arguments) => knobs::run(&arguments, out),
         Command::Replay(arguments) => replay::run(&arguments, out),
+        Command::Run(arguments) => run::run(&arguments, out),
         Command::Storm(arguments) => storm::run(&arguments, out),
         Command::Sim(arguments) => sim::run(&arguments, out),
         Command::Topo(arguments) => topo::run(&arguments, out),
@@ -98,6 +104,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::CheckFailed) => ExitCode::FAILURE,
+        Ok(Outcome::Exit(status)) => ExitCode::from(status),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // What was printed before the failure is worth having, and comes first.
