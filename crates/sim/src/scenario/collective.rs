@@ -169,7 +169,9 @@ impl<'de> Visitor<'de> for SizesVisitor {
     type Value = Sizes;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a size such as \"64MiB\", a list of them, or { from = \"8B\", to = \"1GiB\", factor = 4 }")
+        f.write_str(
+            "a size such as \"64MiB\", a list of them, or { from = \"8B\", to = \"1GiB\", factor = 4 }",
+        )
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Sizes, E> {
