@@ -5,20 +5,34 @@
 //! - [`Wiring`] says how channels run over the ranks: rings, chains and trees.
 //! - An algorithm makes a [`Schedule`] of the three: a program of [`Step`]s for each worker of each rank, walked lazily.
 //!   One file each, in `algorithm/`.
+//! - [`check::check`] proves that a schedule does what its call asks for.
 //!
 //! Nothing here does input or output, and nothing here has seen a packet.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod algorithm;
 mod call;
+pub mod check;
+pub mod conduit;
+pub mod machine;
+mod options;
 mod protocol;
 mod schedule;
+pub mod search;
+#[cfg(feature = "testing")]
+pub mod testing;
+mod traffic;
+pub mod transport;
+pub mod tuner;
+pub mod variables;
 mod wiring;
 
 pub use algorithm::{Algorithm, BuildError, Choice, build};
 pub use call::{Call, Collective, Counts, Overlap};
+pub use options::{CrossNic, NicFilter, TopologyOptions};
 pub use protocol::{Fifo, Protocol};
 pub use schedule::{
     After, Buffer, Connection, Peer, Piece, Program, Schedule, Step, SwitchGroup, SwitchKind,
 };
-pub use wiring::{TreePattern, Wiring};
+pub use traffic::traffic;
+pub use wiring::{ChannelNics, NicPair, TreePattern, Wiring};

@@ -1,8 +1,10 @@
 //! Protocols: how data lies in the slots of a connection. Sizes are NCCL 2.30's (src/include/device.h).
 
 use std::fmt;
+use std::str::FromStr;
 
 use railnet_core::Bytes;
+use railnet_core::parse::{ParseError, unknown_name};
 
 /// How data lies in the slots of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -72,6 +74,19 @@ impl Protocol {
 impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
+    }
+}
+
+/// Reads NCCL's names, in any case.
+impl FromStr for Protocol {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let found = Self::ALL.into_iter().find(|one| one.name().eq_ignore_ascii_case(text.trim()));
+        found.ok_or_else(|| {
+            let names = Self::ALL.map(Self::name);
+            unknown_name("protocol", text, &names, &names)
+        })
     }
 }
 

@@ -67,8 +67,8 @@ pub struct After {
     pub step: u64,
 }
 
-/// What a worker does at once. All data that comes in (`receives`, `sources`) is reduced to one result, which goes to
-/// all of `stores` and `sends`. Nothing in is allowed too: a step that only waits.
+/// What a worker does at once. All data that comes in (`sources`, then `receives`, in their order) is reduced to one
+/// result, which goes to all of `stores` and `sends`. Nothing in is allowed too: a step that only waits.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Step {
     /// The chunk it is about, for reports and labels: any number that the ranks agree on.

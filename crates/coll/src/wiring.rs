@@ -1,5 +1,8 @@
 //! How channels run over the ranks of a communicator.
 
+use crate::algorithm::Algorithm;
+use crate::search::{Channel, Graph, Graphs};
+
 /// Where the children of a node attach in its chain (NCCL 2.30 graph/connect.cc).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum TreePattern {
@@ -26,6 +29,28 @@ pub struct Wiring {
     pub heads: Vec<Vec<u32>>,
     /// Whether the ranks of a node share a switch that reduces (NVLS).
     pub switch_reduces: bool,
+    /// By which NICs channels reach other nodes, where that is known.
+    pub nics: ChannelNics,
+}
+
+/// By which NICs channels reach other nodes: their places among a server's NICs for traffic between GPUs.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ChannelNics {
+    /// For the ring of each channel in each node, `[channel][node]`.
+    pub rings: Vec<Vec<NicPair>>,
+    /// For the chain of each channel in each node, `[channel][node]`.
+    pub chains: Vec<Vec<NicPair>>,
+    /// For each head in each node, `[head][node]`.
+    pub heads: Vec<Vec<u32>>,
+}
+
+/// The NICs of a channel in a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NicPair {
+    /// That of the first GPU.
+    pub first: u32,
+    /// That of any other GPU that talks to the network.
+    pub other: u32,
 }
 
 impl Wiring {
@@ -45,7 +70,88 @@ impl Wiring {
             pattern: TreePattern::Plain,
             heads: heads.collect(),
             switch_reduces: true,
+            nics: ChannelNics::default(),
             nodes,
+        }
+    }
+
+    /// What the search found in each of so many servers, joined to each other (NCCL 2.30 graph/connect.cc).
+    ///
+    /// There is a ring and a chain for each channel that was found. A communicator has twice as many channels or more,
+    /// [`Graphs::counts`], which use them over again.
+    pub fn new(graphs: &Graphs) -> Self {
+        let (nodes, gpus) = (graphs.nodes as usize, graphs.gpus);
+        let ranks = |node: usize| node as u32 * gpus..(node as u32 + 1) * gpus;
+        let on = |node: usize, channel: &Channel| -> Vec<u32> {
+            channel.gpus.iter().map(|gpu| node as u32 * gpus + gpu).collect()
+        };
+        let (ring, tree) = (&graphs.ring, &graphs.tree);
+        let count = ring.channels.len().min(tree.channels.len());
+        // Channels that exchange NICs in pairs do so the other way round in every second node: a ring that leaves one
+        // node by a NIC so enters the next by the same.
+        let swaps = ring.cross_nic == 2 && count.is_multiple_of(2);
+        let of_ring = |node: usize, channel: usize| {
+            &ring.channels[if swaps && node % 2 == 1 { channel ^ 1 } else { channel }]
+        };
+        let heads = heads(graphs);
+        let mut nics = ChannelNics::default();
+        if nodes > 1 {
+            let pair = |channel: &Channel| NicPair {
+                first: channel.nic_in.unwrap_or(0),
+                other: channel.nic_out.unwrap_or(0),
+            };
+            let all = |of: &dyn Fn(usize, usize) -> NicPair| -> Vec<Vec<NicPair>> {
+                (0..count).map(|channel| (0..nodes).map(|node| of(node, channel)).collect()).collect()
+            };
+            nics.rings = all(&|node, channel| pair(of_ring(node, channel)));
+            nics.chains = all(&|_, channel| pair(&tree.channels[channel]));
+            nics.heads = heads.iter().map(|head| vec![head.nic_in.unwrap_or(0); nodes]).collect();
+        }
+        Self {
+            nodes: (0..nodes).map(|node| ranks(node).collect()).collect(),
+            rings: (0..count)
+                .map(|channel| (0..nodes).flat_map(|node| on(node, of_ring(node, channel))).collect())
+                .collect(),
+            chains: tree.channels[..count]
+                .iter()
+                .map(|channel| (0..nodes).map(|node| on(node, channel)).collect())
+                .collect(),
+            pattern: tree.pattern.tree().unwrap_or(TreePattern::Plain),
+            heads: heads
+                .iter()
+                .map(|head| (0..nodes).map(|node| node as u32 * gpus + head.gpus[0]).collect())
+                .collect(),
+            switch_reduces: graphs.nvls.is_some(),
+            nics,
+        }
+    }
+
+    /// Which of the two trees a channel uses: the first for as many channels as there are chains, then the second, and
+    /// so on.
+    pub fn tree_of(&self, channel: u32) -> u32 {
+        channel / (self.chains.len() as u32).max(1) % 2
+    }
+
+    /// The NIC by which a rank talks to other nodes on a channel, as a place among its server's NICs for traffic between
+    /// GPUs. `None` where that is not known, or the rank has no business with other nodes.
+    pub fn nic(&self, algorithm: Algorithm, channel: u32, rank: u32) -> Option<u32> {
+        let per_node = self.nodes.first()?.len();
+        let node = rank as usize / per_node;
+        let of_channel = |pairs: &[Vec<NicPair>], first: &dyn Fn(usize) -> u32| {
+            let index = channel as usize % pairs.len().max(1);
+            let pair = pairs.get(index)?.get(node)?;
+            Some(if first(index) == rank { pair.first } else { pair.other })
+        };
+        match algorithm {
+            Algorithm::Ring => of_channel(&self.nics.rings, &|channel| self.rings[channel][node * per_node]),
+            Algorithm::Tree | Algorithm::CollNetChain => {
+                of_channel(&self.nics.chains, &|channel| self.chains[channel][node][0])
+            }
+            Algorithm::Nvls | Algorithm::NvlsTree | Algorithm::CollNetDirect => {
+                let head = self.heads.iter().position(|head| head.get(node) == Some(&rank))?;
+                self.nics.heads.get(head)?.get(node).copied()
+            }
+            Algorithm::Pat | Algorithm::Direct | Algorithm::PointToPoint | Algorithm::Custom => None,
         }
     }
 
@@ -63,5 +169,104 @@ impl Wiring {
             }
         }
         node_of
+    }
+}
+
+/// A channel for each head: those around the NVLink switch, else those that exchange with all others, else the GPUs at
+/// which trees begin.
+fn heads(graphs: &Graphs) -> Vec<Channel> {
+    let graph: &Graph = graphs.nvls.as_ref().or(graphs.collnet_direct.as_ref()).unwrap_or(&graphs.tree);
+    let mut heads: Vec<Channel> = Vec::new();
+    for channel in &graph.channels {
+        if heads.iter().all(|head| head.gpus[0] != channel.gpus[0]) {
+            heads.push(channel.clone());
+        }
+    }
+    heads
+}
+
+#[cfg(test)]
+mod tests {
+    use railnet_topology::catalogue;
+
+    use super::*;
+    use crate::options::TopologyOptions;
+    use crate::search::search;
+
+    fn wiring(name: &str, nodes: u32) -> Wiring {
+        let host = catalogue::host(name).unwrap();
+        Wiring::new(&search(&host, nodes, &TopologyOptions::default()).unwrap())
+    }
+
+    #[test]
+    fn every_ring_passes_every_rank_once_and_every_chain_its_node() {
+        let servers =
+            catalogue::hosts().filter(|(name, _)| !catalogue::host(name).unwrap().gpus().is_empty());
+        for (name, _) in servers {
+            for nodes in [1, 2, 3, 4, 64] {
+                let wiring = wiring(name, nodes);
+                let all: Vec<u32> = (0..wiring.ranks()).collect();
+                assert!(!wiring.rings.is_empty() && wiring.rings.len() == wiring.chains.len());
+                for ring in &wiring.rings {
+                    let mut ranks = ring.clone();
+                    ranks.sort_unstable();
+                    assert_eq!(ranks, all, "{name} x{nodes}");
+                }
+                for (chains, node) in wiring.chains.iter().flat_map(|chains| chains.iter().zip(&wiring.nodes))
+                {
+                    let mut ranks = chains.clone();
+                    ranks.sort_unstable();
+                    assert_eq!(&ranks, node, "{name} x{nodes}");
+                }
+                assert!(wiring.heads.iter().all(|head| head.len() == nodes as usize));
+            }
+        }
+    }
+
+    #[test]
+    fn rings_stay_on_their_rails() {
+        let wiring = wiring("dgx-h100", 4);
+        for channel in 0..16 {
+            let ring = &wiring.rings[channel as usize % 8];
+            let edges = ring.iter().zip(ring.iter().cycle().skip(1));
+            let between: Vec<_> = edges.filter(|(from, to)| *from / 8 != *to / 8).collect();
+            assert_eq!(between.len(), 4);
+            for (from, to) in between {
+                let leaves = wiring.nic(Algorithm::Ring, channel, *from).unwrap();
+                let enters = wiring.nic(Algorithm::Ring, channel, *to).unwrap();
+                assert_eq!(leaves, enters, "channel {channel}: {from} to {to} changes rails");
+                assert_eq!(from % 8, to % 8, "channel {channel}: {from} to {to}");
+                assert_eq!(
+                    leaves,
+                    from % 8,
+                    "channel {channel}: NIC {leaves} is not the one beside GPU {from}"
+                );
+            }
+        }
+        let entered: Vec<_> = wiring.nics.rings.iter().map(|nodes| nodes[0].first).collect();
+        assert_eq!(entered, [0, 1, 2, 3, 4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn trees_and_heads_stay_on_their_rails_too() {
+        let wiring = wiring("dgx-h100", 4);
+        assert_eq!((wiring.pattern, wiring.switch_reduces), (TreePattern::Plain, true));
+        for (channel, chains) in wiring.chains.iter().enumerate() {
+            for chain in chains {
+                assert_eq!(chain[0] % 8, channel as u32);
+                assert_eq!(wiring.nic(Algorithm::Tree, channel as u32, chain[0]), Some(channel as u32));
+            }
+        }
+        assert_eq!(wiring.heads[3], [3, 11, 19, 27]);
+        assert_eq!(wiring.nic(Algorithm::NvlsTree, 0, 19), Some(3));
+        assert_eq!((wiring.tree_of(7), wiring.tree_of(8), wiring.tree_of(16)), (0, 1, 0));
+    }
+
+    #[test]
+    fn a_node_alone_has_no_nics() {
+        let wiring = wiring("dgx-a100", 1);
+        assert_eq!(wiring.nics, ChannelNics::default());
+        assert_eq!(wiring.nic(Algorithm::Ring, 0, 0), None);
+        assert_eq!(Wiring::flat(4).nic(Algorithm::Tree, 0, 0), None);
     }
 }

@@ -1,8 +1,10 @@
 //! Inside a host: slices of data over PCIe, NVLink and memory, and the work that processors do on them.
 //!
 //! A NIC's packets are too fine for what happens there, so data moves in slices. A lane is whatever serves one slice at a
-//! time, in the order they come: one direction of a link, a core. A slice visits the lanes of its way one after the
-//! other, each as a whole; several slices under way overlap, as in the real pipeline.
+//! time, in the order they come: one direction of a link, the memory of a GPU, a core. A slice goes over the lanes of its
+//! way as real transfers do, cut through: it takes each lane for all of its bytes, but the next lane begins when the first
+//! piece has passed. So a slice alone takes as long as the slowest lane of its way and a piece on each other one, and many
+//! slices go as fast as the slowest lane.
 
 use railnet_core::event::Sink;
 use railnet_core::{Bytes, Rate, Span, Time};
@@ -19,6 +21,10 @@ pub struct Lane(u32);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Way(u32);
 
+/// What goes on to the next lane while the rest is still under way. A NIC or a bridge passes on no less than a packet, and
+/// no packet is longer; what they keep back in truth (PCIe moves 256 or 512 bytes at a time) is too short to matter.
+pub const PIECE: Bytes = Bytes::kib(4);
+
 /// What a slice does at one lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stop {
@@ -30,21 +36,48 @@ pub struct Stop {
     pub per_packet: Span,
     /// How fast its bytes go, or `None` where they take no time.
     pub rate: Option<Rate>,
+    /// How often each byte goes over the lane: 1 where data moves, more where it is read and written.
+    pub times: u32,
     /// How long it is under way afterwards, while the lane serves the next.
     pub delay: Span,
+    /// It begins when all of the slice is there, not with its first piece: somebody has to be told first.
+    pub waits: bool,
 }
 
 impl Stop {
     /// A stop that moves bytes at this rate.
     pub fn moves(lane: Lane, rate: Rate, delay: Span) -> Self {
-        Self { lane, fixed: Span::ZERO, per_packet: Span::ZERO, rate: Some(rate), delay }
+        let (fixed, per_packet) = (Span::ZERO, Span::ZERO);
+        Self { lane, fixed, per_packet, rate: Some(rate), times: 1, delay, waits: false }
     }
 
-    /// How long the lane is taken.
-    fn takes(&self, bytes: Bytes, packets: u32) -> Span {
-        let moving = self.rate.map_or(Span::ZERO, |rate| rate.serialize(bytes));
-        self.fixed + self.per_packet * u64::from(packets) + moving
+    /// A stop that computes: for each byte of the slice, so many are read or written in a memory of this bandwidth.
+    pub fn computes(lane: Lane, bandwidth: Rate, times: u32) -> Self {
+        Self { times, ..Self::moves(lane, bandwidth, Span::ZERO) }
     }
+
+    /// How long the lane is taken before the first byte, and by all of them.
+    fn takes(&self, bytes: Bytes, packets: u32) -> (Span, Span) {
+        let over = Bytes(bytes.as_u64() * u64::from(self.times));
+        let moving = self.rate.map_or(Span::ZERO, |rate| rate.serialize(over));
+        (self.fixed, self.per_packet * u64::from(packets) + moving)
+    }
+}
+
+/// What a way leads from and to, besides memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ends {
+    Memory,
+    /// It begins at a port, from which bytes came at this rate.
+    FromPort(Rate),
+    /// It ends at a port, where bytes leave at this rate.
+    ToPort(Rate),
+}
+
+#[derive(Debug)]
+struct Course {
+    stops: Vec<Stop>,
+    ends: Ends,
 }
 
 /// What a lane counted.
@@ -70,6 +103,13 @@ struct LaneState {
     counters: LaneCounters,
 }
 
+impl LaneState {
+    /// How long `span` of work takes at its present speed.
+    fn slowed(&self, span: Span) -> Span {
+        if self.speed == WHOLE { span } else { span * u64::from(WHOLE) / u64::from(self.speed) }
+    }
+}
+
 /// A slice under way.
 #[derive(Clone, Copy, Debug)]
 struct Slice {
@@ -79,13 +119,17 @@ struct Slice {
     bytes: Bytes,
     packets: u32,
     token: u32,
+    /// When its first piece came to the stop.
+    head: Time,
+    /// When the last one came, or will.
+    tail: Time,
 }
 
 /// All lanes of all hosts, and what moves over them.
 #[derive(Debug, Default)]
 pub(crate) struct Lanes {
     states: Vec<LaneState>,
-    ways: Vec<Vec<Stop>>,
+    ways: Vec<Course>,
     slices: Vec<Slice>,
     free: Vec<u32>,
 }
@@ -99,19 +143,45 @@ impl<S: Sink> Network<S> {
         Lane(self.lanes.states.len() as u32 - 1)
     }
 
-    /// A way that slices can follow; it has one stop at least.
+    /// A way that slices can follow, from memory to memory; it has one stop at least. A slice is there when all of it is.
     ///
     /// # Panics
     /// When there are no stops.
     pub fn add_way(&mut self, stops: Vec<Stop>) -> Way {
+        self.add_course(stops, Ends::Memory)
+    }
+
+    /// A way to a port that sends at `rate`. A slice is there when sending can begin: from then on its bytes come at least
+    /// as fast as the port can take them.
+    ///
+    /// # Panics
+    /// When there are no stops.
+    pub fn add_way_to_port(&mut self, stops: Vec<Stop>, rate: Rate) -> Way {
+        self.add_course(stops, Ends::ToPort(rate))
+    }
+
+    /// A way from a port that receives at `rate`. A slice sets out when its last byte has come; those before it are on
+    /// their way then, since they came no faster than that.
+    ///
+    /// # Panics
+    /// When there are no stops.
+    pub fn add_way_from_port(&mut self, stops: Vec<Stop>, rate: Rate) -> Way {
+        self.add_course(stops, Ends::FromPort(rate))
+    }
+
+    fn add_course(&mut self, stops: Vec<Stop>, ends: Ends) -> Way {
         assert!(!stops.is_empty(), "a way leads over one lane at least");
-        self.lanes.ways.push(stops);
+        self.lanes.ways.push(Course { stops, ends });
         Way(self.lanes.ways.len() as u32 - 1)
     }
 
     /// Sends a slice on its way now. [`Application::carried`] hears `token` when it is there.
     pub fn carry(&mut self, way: Way, bytes: Bytes, packets: u32, token: u32) {
-        let slice = Slice { way: way.0, stop: 0, bytes, packets, token };
+        let head = match self.lanes.ways[way.0 as usize].ends {
+            Ends::FromPort(rate) => before(self.now, rate.serialize(Bytes(bytes.0.saturating_sub(PIECE.0)))),
+            _ => self.now,
+        };
+        let slice = Slice { way: way.0, stop: 0, bytes, packets, token, head, tail: self.now };
         let index = match self.lanes.free.pop() {
             Some(index) => {
                 self.lanes.slices[index as usize] = slice;
@@ -137,15 +207,30 @@ impl<S: Sink> Network<S> {
 
     /// The lane of its stop takes a slice, when it has done with those before it.
     fn serve_slice(&mut self, index: u32) {
-        let Slice { way, stop, bytes, packets, .. } = self.lanes.slices[index as usize];
-        let stop = self.lanes.ways[way as usize][stop as usize];
-        let lane = &mut self.lanes.states[stop.lane.0 as usize];
-        let takes = stop.takes(bytes, packets) * u64::from(WHOLE) / u64::from(lane.speed);
-        lane.busy_until = lane.busy_until.max(self.now) + takes;
+        let Lanes { states, ways, slices, .. } = &mut self.lanes;
+        let slice = &mut slices[index as usize];
+        let course = &ways[slice.way as usize];
+        let stop = &course.stops[slice.stop as usize];
+        let lane = &mut states[stop.lane.0 as usize];
+        let (fixed, moving) = stop.takes(slice.bytes, slice.packets);
+        let (fixed, moving) = (lane.slowed(fixed), lane.slowed(moving));
+        let piece = part(moving, PIECE.min(slice.bytes), slice.bytes);
+        let begins = lane.busy_until.max(if stop.waits { slice.tail } else { slice.head });
+        // Where bytes come more slowly than they go, the lane serves others between them: it is taken for the bytes only.
+        lane.busy_until = begins + fixed + moving;
         lane.counters.slices += 1;
-        lane.counters.bytes += bytes.as_u64();
-        lane.counters.busy += takes;
-        let (at, host) = (lane.busy_until + stop.delay, lane.host);
+        lane.counters.bytes += slice.bytes.as_u64();
+        lane.counters.busy += fixed + moving;
+        let host = lane.host;
+        let ends = lane.busy_until.max(slice.tail + piece);
+        slice.head = begins + fixed + piece + stop.delay;
+        slice.tail = ends + stop.delay;
+        let at = match (course.stops.get(slice.stop as usize + 1), course.ends) {
+            (Some(next), _) if !next.waits => slice.head,
+            (None, Ends::ToPort(rate)) => slice.head.max(before(slice.tail, rate.serialize(slice.bytes))),
+            _ => slice.tail,
+        };
+        let at = at.max(self.now);
         self.schedule(at, rank::CALL, Vertex::Host(host), Event::Slice { slice: index });
     }
 
@@ -154,11 +239,25 @@ impl<S: Sink> Network<S> {
         let slice = &mut self.lanes.slices[index as usize];
         slice.stop += 1;
         let Slice { way, stop, token, .. } = *slice;
-        if (stop as usize) < self.lanes.ways[way as usize].len() {
+        if (stop as usize) < self.lanes.ways[way as usize].stops.len() {
             self.serve_slice(index);
             return;
         }
         self.lanes.free.push(index);
         application.carried(self, token);
     }
+}
+
+/// The moment so long before another; none is before the start.
+fn before(at: Time, span: Span) -> Time {
+    Time::from_ps(at.as_ps().saturating_sub(span.as_ps()))
+}
+
+/// The part of `span` that `some` of all bytes take, rounded up.
+fn part(span: Span, some: Bytes, all: Bytes) -> Span {
+    if some == all {
+        return span;
+    }
+    let work = u128::from(span.as_ps()) * u128::from(some.as_u64());
+    Span::from_ps(work.div_ceil(u128::from(all.as_u64())) as u64)
 }

@@ -31,7 +31,7 @@ pub use channel::ChannelCounters;
 pub use config::{FlowControl, Framing, Marking, MarksAt, Routing, Scheduling, SwitchConfig, Weights};
 pub use fault::{Fault, Ports, WhichPacket};
 pub use frame::port_mac;
-pub use lane::{Lane, LaneCounters, Stop, Way};
+pub use lane::{Lane, LaneCounters, PIECE, Stop, Way};
 pub use network::{Network, host_gid};
 pub use sample::ChannelSample;
 pub use stuck::Stuck;

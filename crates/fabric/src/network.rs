@@ -223,6 +223,11 @@ impl<S: Sink> Network<S> {
         self.hosts.len() as u32
     }
 
+    /// What the port of a host carries without faults.
+    pub fn port_rate(&self, host: u32) -> Rate {
+        self.channels[self.hosts[host as usize].egress as usize].full_rate()
+    }
+
     /// Its shape.
     pub fn graph(&self) -> &FabricGraph {
         &self.graph

@@ -5,19 +5,24 @@
 //! an H100 or H200, 40.1 of a B200; 12, 24 and 48 GB/s for 16 lanes of PCIe 3, 4 and 5; between sockets 16 GB/s on AMD, 22 on
 //! Sapphire Rapids, 40 on Emerald Rapids.
 
+mod rack;
+
 use railnet_core::{Bytes, Rate, Span};
+
+use rack::{RACKS, RackRow};
 
 pub use crate::cluster::cluster;
 use crate::host::{DeviceId, DeviceKind, Host, HostLinkKind, NicRole, Processor};
 
 /// The names that [`host`] knows, with a line on each.
 pub fn hosts() -> impl Iterator<Item = (&'static str, &'static str)> {
-    HOSTS.iter().map(|row| (row.name, row.title))
+    HOSTS.iter().map(|row| (row.name, row.title)).chain(RACKS.iter().map(|row| (row.name, row.title)))
 }
 
 /// A server of the catalogue.
 pub fn host(name: &str) -> Option<Host> {
-    HOSTS.iter().find(|row| row.name == name).map(HostRow::build)
+    let host = HOSTS.iter().find(|row| row.name == name).map(HostRow::build);
+    host.or_else(|| RACKS.iter().find(|row| row.name == name).map(RackRow::build))
 }
 
 /// A GPU as its data sheet has it.

@@ -1,18 +1,51 @@
 //! Algorithms: pure functions from a call, a choice and a wiring to a schedule. One file each.
+//!
+//! | algorithm | collectives | protocols | where |
+//! | --- | --- | --- | --- |
+//! | Ring | AllReduce, AllGather, ReduceScatter, Broadcast, Reduce | all | anywhere |
+//! | Tree | AllReduce | all | anywhere |
+//! | CollNetDirect | AllReduce; AllGather and ReduceScatter where every rank is a head | Simple | several nodes |
+//! | CollNetChain | AllReduce | Simple | several nodes |
+//! | NVLS | AllReduce; AllGather and ReduceScatter, between nodes where every rank is a head | Simple | switches that reduce |
+//! | NVLSTree | AllReduce | Simple | switches that reduce, several nodes |
+//! | PAT | AllGather, ReduceScatter | Simple | one rank in each node |
+//! | Direct | AllReduce, AllGather, ReduceScatter, Broadcast | all | anywhere; meant for few ranks |
+//! | P2P | AllToAll, Gather, Scatter, SendReceive, Barrier | all but LL128 | anywhere |
+//!
+//! One rank alone copies its input to its output, whatever the algorithm.
 
+mod barrier;
+mod collnet_chain;
+mod collnet_direct;
+mod direct;
+mod heads;
+mod local;
+mod nvls;
+mod nvls_tree;
+mod pairs;
+mod pat;
+mod point_to_point;
+mod rails;
 mod ring;
 mod split;
+mod tree;
+mod up_down;
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
-use railnet_core::Bytes;
+use railnet_core::parse::{ParseError, unknown_name};
+use railnet_core::{Bytes, Rank};
 use thiserror::Error;
 
-use crate::call::{Call, Collective};
+use crate::call::{Call, Collective, Counts};
 use crate::protocol::{Fifo, Protocol};
-use crate::schedule::{Program, Schedule};
+use crate::schedule::{Buffer, Connection, Peer, Piece, Program, Schedule};
 use crate::wiring::Wiring;
+
+pub use pairs::PairOrder;
+pub use tree::{TreeNode, binary_tree, double_tree};
 
 /// How a collective is carried out.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -65,6 +98,61 @@ impl Algorithm {
             Self::PointToPoint => "P2P",
             Self::Custom => "Custom",
         }
+    }
+}
+
+impl Algorithm {
+    /// Those that a schedule can be built of: all but [`Algorithm::Custom`].
+    pub const BUILT: [Self; 9] = [
+        Self::Tree,
+        Self::Ring,
+        Self::CollNetDirect,
+        Self::CollNetChain,
+        Self::Nvls,
+        Self::NvlsTree,
+        Self::Pat,
+        Self::Direct,
+        Self::PointToPoint,
+    ];
+
+    /// Whether it does this collective, somewhere.
+    pub const fn does(self, collective: Collective) -> bool {
+        use Collective::{AllGather, AllReduce, Broadcast, Reduce, ReduceScatter};
+        match self {
+            Self::Tree | Self::CollNetChain | Self::NvlsTree => matches!(collective, AllReduce),
+            Self::Ring => matches!(collective, AllReduce | AllGather | ReduceScatter | Broadcast | Reduce),
+            Self::CollNetDirect | Self::Nvls => {
+                matches!(collective, AllReduce | AllGather | ReduceScatter)
+            }
+            Self::Pat => matches!(collective, AllGather | ReduceScatter),
+            Self::Direct => matches!(collective, AllReduce | AllGather | ReduceScatter | Broadcast),
+            Self::PointToPoint => {
+                !matches!(collective, AllReduce | AllGather | ReduceScatter | Broadcast | Reduce)
+            }
+            Self::Custom => false,
+        }
+    }
+
+    /// Whether its connections can use this protocol.
+    pub const fn speaks(self, protocol: Protocol) -> bool {
+        match self {
+            Self::Tree | Self::Ring | Self::Direct | Self::Custom => true,
+            Self::PointToPoint => !matches!(protocol, Protocol::Ll128),
+            _ => matches!(protocol, Protocol::Simple),
+        }
+    }
+}
+
+/// Reads NCCL's names, in any case.
+impl FromStr for Algorithm {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let found = Self::BUILT.into_iter().find(|one| one.name().eq_ignore_ascii_case(text.trim()));
+        found.ok_or_else(|| {
+            let names = Self::BUILT.map(Self::name);
+            unknown_name("algorithm", text, &names, &names)
+        })
     }
 }
 
@@ -130,6 +218,28 @@ pub enum BuildError {
         /// How many there are.
         ranks: u32,
     },
+    /// The algorithm cannot use the protocol.
+    #[error("{algorithm} does not use {protocol}: choose {}", spoken(*.algorithm))]
+    WrongProtocol {
+        /// The algorithm.
+        algorithm: Algorithm,
+        /// The protocol.
+        protocol: Protocol,
+    },
+    /// The counts do not fit the collective or the ranks.
+    #[error("the counts of {collective} do not fit: {reason}")]
+    WrongCounts {
+        /// The collective.
+        collective: Collective,
+        /// Why.
+        reason: String,
+    },
+    /// Input and output cannot be the same memory.
+    #[error("{collective} cannot be in place: blocks would be overwritten before they are sent")]
+    NotInPlace {
+        /// The collective.
+        collective: Collective,
+    },
     /// The algorithm cannot run on these ranks.
     #[error("{algorithm} cannot run here: {reason}")]
     Impossible {
@@ -140,10 +250,127 @@ pub enum BuildError {
     },
 }
 
+fn spoken(algorithm: Algorithm) -> String {
+    let names = Protocol::ALL.into_iter().filter(|protocol| algorithm.speaks(*protocol)).map(Protocol::name);
+    names.collect::<Vec<_>>().join(" or ")
+}
+
 /// The schedule of a call.
 pub fn build(call: &Call, choice: &Choice, wiring: &Wiring) -> Result<Schedule, BuildError> {
-    match choice.algorithm {
+    let Choice { algorithm, protocol, .. } = *choice;
+    let collective = call.collective;
+    if !algorithm.does(collective) {
+        return Err(BuildError::Unsupported { algorithm, collective });
+    }
+    if !algorithm.speaks(protocol) {
+        return Err(BuildError::WrongProtocol { algorithm, protocol });
+    }
+    check(call, choice, wiring)?;
+    if wiring.ranks() == 1 {
+        return Ok(local::build(call, choice));
+    }
+    match algorithm {
         Algorithm::Ring => ring::build(call, choice, wiring),
-        algorithm => Err(BuildError::Unsupported { algorithm, collective: call.collective }),
+        Algorithm::PointToPoint if collective == Collective::Barrier => {
+            Ok(barrier::build(call, choice, wiring))
+        }
+        Algorithm::PointToPoint => point_to_point::build(call, choice, wiring),
+        Algorithm::CollNetDirect => collnet_direct::build(call, choice, wiring),
+        Algorithm::CollNetChain => collnet_chain::build(call, choice, wiring),
+        Algorithm::Nvls => nvls::build(call, choice, wiring),
+        Algorithm::NvlsTree => nvls_tree::build(call, choice, wiring),
+        Algorithm::Direct => Ok(direct::build(call, choice, wiring)),
+        Algorithm::Pat => pat::build(call, choice, wiring),
+        Algorithm::Tree => tree::build(call, choice, wiring),
+        Algorithm::Custom => Err(BuildError::Unsupported { algorithm, collective }),
+    }
+}
+
+/// Whether the call makes sense among these ranks.
+fn check(call: &Call, choice: &Choice, wiring: &Wiring) -> Result<(), BuildError> {
+    let (ranks, collective) = (wiring.ranks(), call.collective);
+    let impossible = |reason| Err(BuildError::Impossible { algorithm: choice.algorithm, reason });
+    if ranks == 0 {
+        return impossible("there are no ranks".to_owned());
+    }
+    if choice.channels > MOST_CHANNELS {
+        return impossible(format!("{} channels are more than {MOST_CHANNELS}", choice.channels));
+    }
+    let fifo = choice.fifo(false);
+    if fifo.slots_per_chunk() == 0 || fifo.slots_per_chunk() > fifo.depth {
+        let (takes, has) = (fifo.slots_per_chunk(), fifo.depth);
+        return impossible(format!("a chunk takes {takes} slots, and a connection has {has}"));
+    }
+    let special = [call.root, call.peer];
+    let named = match collective {
+        Collective::SendReceive => &special[..],
+        _ if collective.has_root() => &special[..1],
+        _ => &[],
+    };
+    if let Some(Rank(rank)) = named.iter().find(|rank| rank.0 >= ranks) {
+        return Err(BuildError::NoSuchRank { rank: *rank, ranks });
+    }
+    let wrong = |reason| Err(BuildError::WrongCounts { collective, reason });
+    let (many, wanted, takes) = match &call.counts {
+        Counts::Each(_) => return Ok(()),
+        Counts::PerRank(counts) => {
+            let takes = matches!(
+                collective,
+                Collective::AllGather | Collective::ReduceScatter | Collective::Gather | Collective::Scatter
+            );
+            (counts.len(), ranks as usize, takes)
+        }
+        Counts::PerPair(counts) => {
+            (counts.len(), ranks as usize * ranks as usize, collective == Collective::AllToAll)
+        }
+    };
+    if !takes {
+        return wrong("it takes one count for all".to_owned());
+    }
+    if many != wanted {
+        return wrong(format!("{ranks} ranks need {wanted} of them, and there are {many}"));
+    }
+    Ok(())
+}
+
+/// More channels than this have no place in a [`Connection`]. (NCCL has 64 at most.)
+const MOST_CHANNELS: u32 = 1 << 15;
+
+/// A place in the input.
+const fn input(offset: u64) -> Piece {
+    Piece { buffer: Buffer::Input, offset }
+}
+
+/// A place in the output.
+const fn output(offset: u64) -> Piece {
+    Piece { buffer: Buffer::Output, offset }
+}
+
+/// The connection with a rank.
+const fn with(channel: u32, lane: u8, rank: u32) -> Connection {
+    Connection { channel: channel as u16, lane, peer: Peer::Rank(rank) }
+}
+
+impl Choice {
+    /// A schedule without switches and scratch memory.
+    fn schedule(
+        &self,
+        call: &Call,
+        ranks: u32,
+        fifo: Fifo,
+        channels: u32,
+        program: Arc<dyn Program>,
+    ) -> Schedule {
+        Schedule {
+            call: call.clone(),
+            ranks,
+            algorithm: self.algorithm,
+            protocol: self.protocol,
+            channels,
+            fifo,
+            groups: Vec::new(),
+            scratch: 0,
+            program,
+        }
     }
 }

@@ -1,114 +1,199 @@
-//! Ring: every rank sends to the next (NCCL 2.30 device/all_reduce.h and its neighbours).
+//! Ring: every rank sends to the next (NCCL 2.30 device/all_reduce.h and its neighbours). One worker for each channel.
+//!
+//! In AllReduce, AllGather and ReduceScatter every rank begins with a chunk of its own, and all connections are busy all
+//! the time. Broadcast and Reduce are pipelines along the ring, from the root or to it.
 
-use super::split::{Share, cell, chunk, shares};
-use super::{Algorithm, Arc, BuildError, Call, Choice, Collective, Program, Schedule, Wiring};
-use crate::schedule::{Buffer, Connection, Peer, Piece, Step};
+use super::split::{Blocks, chunk};
+use super::{Arc, BuildError, Call, Choice, Collective, Program, Schedule, Wiring, input, output, with};
+use crate::schedule::Step;
 
-/// The steps of a ring, one worker for each channel.
 #[derive(Debug)]
 struct Ring {
+    collective: Collective,
     ranks: u64,
-    /// Elements that 16 bytes hold: chunks of the last loop are whole multiples of it.
-    grain: u64,
+    root: u32,
+    in_place: bool,
     chunk: u64,
-    channels: Vec<Channel>,
+    blocks: Blocks,
+    orders: Vec<Order>,
 }
 
+/// Who comes after whom.
 #[derive(Debug)]
-struct Channel {
-    share: Share,
-    order: Vec<u32>,
-    /// The place of each rank in the order.
+struct Order {
+    ranks: Vec<u32>,
+    /// The place of each rank in it.
     place: Vec<u32>,
 }
 
 pub(super) fn build(call: &Call, choice: &Choice, wiring: &Wiring) -> Result<Schedule, BuildError> {
-    if call.collective != Collective::AllReduce {
-        return Err(BuildError::Unsupported { algorithm: Algorithm::Ring, collective: call.collective });
-    }
     let ranks = wiring.ranks();
-    let fifo = choice.fifo(true);
-    let count = call.block_of(0, ranks);
-    let channels: Vec<_> = shares(count, choice.channels, cell(call, choice.protocol, 2))
-        .into_iter()
-        .zip(wiring.rings.iter().cycle())
-        .map(|(share, order)| {
-            let mut place = vec![0; ranks as usize];
-            for (index, rank) in order.iter().enumerate() {
-                place[*rank as usize] = index as u32;
-            }
-            Channel { share, order: order.clone(), place }
-        })
-        .collect();
+    let is_pipeline = matches!(call.collective, Collective::Broadcast | Collective::Reduce);
+    let fifo = choice.fifo(!is_pipeline);
+    let blocks = Blocks::new(call, choice, ranks);
     let program = Ring {
+        collective: call.collective,
         ranks: u64::from(ranks),
-        grain: (16 / call.dtype.size() as u64).max(1),
-        chunk: chunk(call, choice.protocol, &fifo, choice.chunk),
-        channels,
+        root: call.root.0,
+        in_place: call.in_place,
+        chunk: chunk(call, choice, &fifo, None),
+        blocks,
+        orders: orders(choice, wiring)?,
     };
-    Ok(Schedule {
-        call: call.clone(),
-        ranks,
-        algorithm: Algorithm::Ring,
-        protocol: choice.protocol,
-        channels: program.channels.len() as u32,
-        fifo,
-        groups: Vec::new(),
-        scratch: 0,
-        program: Arc::new(program),
-    })
+    let channels = program.blocks.channels();
+    Ok(choice.schedule(call, ranks, fifo, channels, Arc::new(program)))
+}
+
+fn orders(choice: &Choice, wiring: &Wiring) -> Result<Vec<Order>, BuildError> {
+    let impossible = |reason| BuildError::Impossible { algorithm: choice.algorithm, reason };
+    if wiring.rings.is_empty() {
+        return Err(impossible("the wiring has no ring".to_owned()));
+    }
+    let mut orders = Vec::new();
+    for (index, ring) in wiring.rings.iter().enumerate() {
+        let mut place = vec![u32::MAX; wiring.ranks() as usize];
+        for (at, rank) in ring.iter().enumerate() {
+            match place.get_mut(*rank as usize) {
+                Some(place) if *place == u32::MAX => *place = at as u32,
+                _ => return Err(impossible(format!("ring {index} has rank {rank} once too often"))),
+            }
+        }
+        if let Some(rank) = place.iter().position(|place| *place == u32::MAX) {
+            return Err(impossible(format!("ring {index} leaves out rank {rank}")));
+        }
+        orders.push(Order { ranks: ring.clone(), place });
+    }
+    Ok(orders)
 }
 
 impl Ring {
-    /// The first element of chunk `index` of a loop, and how many it has.
-    fn range(&self, share: Share, looped: u64, index: u64) -> (u64, u64) {
-        let first = looped * self.ranks * self.chunk;
-        let left = share.count - first;
-        let size = left.div_ceil(self.ranks).next_multiple_of(self.grain).min(self.chunk);
-        let start = (first + index * size).min(share.count);
-        (share.start + start, size.min(share.count - start))
+    /// Steps of a loop.
+    fn turns(&self) -> u64 {
+        match self.collective {
+            Collective::AllReduce => 2 * self.ranks - 1,
+            Collective::AllGather | Collective::ReduceScatter => self.ranks,
+            _ => 1,
+        }
     }
+
+    fn all_reduce(&self, here: u64, channel: u32, looped: u64, turn: u64) -> Turn {
+        let n = self.ranks;
+        // Round and round: first the chunk before this rank's, then the ones before that.
+        let index = (here + 2 * n - 1 - turn) % n;
+        let share = self.blocks.share(0, channel);
+        let (offset, count) = share.looped(self.chunk, self.blocks.grain(), n, looped, index);
+        Turn {
+            chunk: looped * n + index,
+            count,
+            receives: turn > 0,
+            source: (turn < n).then_some(offset),
+            store: (turn + 1 >= n).then_some(offset),
+            sends: turn < 2 * n - 2,
+            is_final: turn + 1 == n,
+        }
+    }
+
+    fn all_gather(&self, here: u64, order: &Order, channel: u32, looped: u64, turn: u64) -> Turn {
+        let n = self.ranks;
+        let block = order.ranks[((here + n - turn) % n) as usize];
+        let (offset, count) = self.blocks.share(block, channel).part(looped * self.chunk, self.chunk);
+        let is_own = turn == 0;
+        Turn {
+            chunk: looped * n + u64::from(block),
+            count,
+            receives: !is_own,
+            source: is_own.then_some(offset),
+            store: (!is_own || !self.in_place).then_some(self.blocks.start(block) + offset),
+            sends: turn + 1 < n,
+            is_final: false,
+        }
+    }
+
+    fn reduce_scatter(&self, here: u64, order: &Order, channel: u32, looped: u64, turn: u64) -> Turn {
+        let n = self.ranks;
+        let block = order.ranks[((here + 2 * n - 1 - turn) % n) as usize];
+        let (offset, count) = self.blocks.share(block, channel).part(looped * self.chunk, self.chunk);
+        let is_own = turn + 1 == n;
+        Turn {
+            chunk: looped * n + u64::from(block),
+            count,
+            receives: turn > 0,
+            source: Some(self.blocks.start(block) + offset),
+            store: is_own.then_some(offset),
+            sends: !is_own,
+            is_final: is_own,
+        }
+    }
+
+    /// `distance`: how many places after the root.
+    fn pipeline(&self, distance: u64, channel: u32, looped: u64) -> Turn {
+        let (offset, count) = self.blocks.share(0, channel).part(looped * self.chunk, self.chunk);
+        let (is_root, is_last) = (distance == 0, distance + 1 == self.ranks);
+        if self.collective == Collective::Broadcast {
+            return Turn {
+                chunk: looped,
+                count,
+                receives: !is_root,
+                source: is_root.then_some(offset),
+                store: (!is_root || !self.in_place).then_some(offset),
+                sends: !is_last,
+                is_final: false,
+            };
+        }
+        Turn {
+            chunk: looped,
+            count,
+            receives: distance != 1,
+            source: Some(offset),
+            store: is_root.then_some(offset),
+            sends: !is_root,
+            is_final: is_root,
+        }
+    }
+}
+
+/// What a rank does at one time.
+struct Turn {
+    chunk: u64,
+    count: u64,
+    receives: bool,
+    source: Option<u64>,
+    store: Option<u64>,
+    sends: bool,
+    is_final: bool,
 }
 
 impl Program for Ring {
     fn workers(&self, _rank: u32) -> u32 {
-        self.channels.len() as u32
+        self.blocks.channels()
     }
 
     fn steps(&self, _rank: u32, worker: u32) -> u64 {
-        let loops = self.channels[worker as usize].share.count.div_ceil(self.ranks * self.chunk);
-        loops * if self.ranks == 1 { 1 } else { 2 * self.ranks - 1 }
+        let parts = if self.collective == Collective::AllReduce { self.ranks } else { 1 };
+        self.blocks.loops(worker, parts * self.chunk) * self.turns()
     }
 
     fn step(&self, rank: u32, worker: u32, number: u64) -> Step {
-        let Channel { share, order, place } = &self.channels[worker as usize];
+        let order = &self.orders[worker as usize % self.orders.len()];
         let n = self.ranks;
-        let here = u64::from(place[rank as usize]);
-        let peer = |place: u64| Connection {
-            channel: worker as u16,
-            lane: 0,
-            peer: Peer::Rank(order[(place % n) as usize]),
+        let here = u64::from(order.place[rank as usize]);
+        let (looped, turn) = (number / self.turns(), number % self.turns());
+        let turn = match self.collective {
+            Collective::AllReduce => self.all_reduce(here, worker, looped, turn),
+            Collective::AllGather => self.all_gather(here, order, worker, looped, turn),
+            Collective::ReduceScatter => self.reduce_scatter(here, order, worker, looped, turn),
+            _ => {
+                let root = u64::from(order.place[self.root as usize]);
+                self.pipeline((here + n - root) % n, worker, looped)
+            }
         };
-        let (previous, next) = (peer(here + n - 1), peer(here + 1));
-        let (looped, turn) = (number / (2 * n - 1), number % (2 * n - 1));
-        // Round and round: first the chunk before this rank's, then the ones before that.
-        let index = (here + 2 * n - 1 - turn) % n;
-        let (offset, count) = self.range(*share, looped, index);
-        let mut step = Step { chunk: (looped * n + index) as u32, count, ..Step::default() };
-        let (is_reduction, is_last) = (turn < n, turn == 2 * n - 2);
-        if is_reduction {
-            step.sources.push(Piece { buffer: Buffer::Input, offset });
-        }
-        if turn > 0 {
-            step.receives.push(previous);
-        }
-        if turn + 1 >= n {
-            step.stores.push(Piece { buffer: Buffer::Output, offset });
-        }
-        if !is_last {
-            step.sends.push(next);
-        }
-        step.is_final = turn + 1 == n;
+        let peer = |place: u64| with(worker, 0, order.ranks[(place % n) as usize]);
+        let mut step =
+            Step { chunk: turn.chunk as u32, count: turn.count, is_final: turn.is_final, ..Step::default() };
+        step.receives.extend(turn.receives.then(|| peer(here + n - 1)));
+        step.sources.extend(turn.source.map(input));
+        step.stores.extend(turn.store.map(output));
+        step.sends.extend(turn.sends.then(|| peer(here + 1)));
         step
     }
 }

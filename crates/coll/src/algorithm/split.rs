@@ -1,6 +1,11 @@
 //! How the data of a call is shared out over channels, and over the loops of a channel.
 
-use crate::call::Call;
+use std::sync::Arc;
+
+use railnet_core::Bytes;
+
+use super::Choice;
+use crate::call::{Call, Collective, Counts};
 use crate::protocol::{Fifo, Protocol};
 
 /// The elements that a channel deals with.
@@ -10,38 +15,227 @@ pub(super) struct Share {
     pub(super) count: u64,
 }
 
-/// Shares `count` elements out over at most so many channels, in cells of `cell` elements: as NCCL does, all channels
-/// get the same number of cells but for the last ones, and none gets less than one.
-pub(super) fn shares(count: u64, channels: u32, cell: u64) -> Vec<Share> {
-    let cells = count.div_ceil(cell).max(1);
-    let used = u64::from(channels.max(1)).min(cells);
-    let mut start = 0;
-    (0..used)
-        .map(|channel| {
-            let many = cells / used + u64::from(channel < cells % used);
-            let share = Share { start, count: (many * cell).min(count - start) };
-            start += share.count;
-            share
-        })
+impl Share {
+    /// A part of it: `at` most so many elements from `first` on.
+    pub(super) fn part(self, first: u64, most: u64) -> (u64, u64) {
+        let first = first.min(self.count);
+        (self.start + first, most.min(self.count - first))
+    }
+
+    /// The part of one of `parts` in a loop over all of them, in chunks of at most `chunk`: the last loop is shared out
+    /// evenly, in whole multiples of `grain`.
+    pub(super) fn looped(self, chunk: u64, grain: u64, parts: u64, looped: u64, index: u64) -> (u64, u64) {
+        let first = looped * parts * chunk;
+        let left = self.count - first;
+        let size = left.div_ceil(parts).next_multiple_of(grain).min(chunk);
+        self.part(first + index * size, size)
+    }
+}
+
+/// How elements are shared out over channels: in cells of 32 KiB of traffic, the same number of them for all channels
+/// but the last (NCCL 2.30 enqueue.cc, "continuous byte distribution").
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Cells {
+    /// Elements of a cell.
+    cell: u64,
+    /// Bytes that go through a channel for each element.
+    traffic: u64,
+    /// Bytes of an element.
+    size: u64,
+    channels: u64,
+}
+
+impl Cells {
+    const LEAST: u64 = 32 * 1024;
+
+    pub(super) fn new(call: &Call, choice: &Choice, ranks: u32) -> Self {
+        let size = call.dtype.size() as u64;
+        let per_byte = match call.collective {
+            Collective::AllReduce => 2,
+            Collective::AllGather | Collective::ReduceScatter => u64::from(ranks),
+            _ => 1,
+        };
+        let per_byte = per_byte * if choice.protocol == Protocol::Ll { 4 } else { 1 };
+        let bytes = Self::LEAST.div_ceil(per_byte).next_multiple_of(16);
+        Self {
+            cell: bytes / size,
+            traffic: per_byte * size,
+            size,
+            channels: u64::from(choice.channels.max(1)),
+        }
+    }
+
+    /// Elements that all channels get but the last.
+    fn most(&self, count: u64) -> u64 {
+        let target = (count * self.traffic / self.channels).max(Self::LEAST);
+        let cells = target.div_ceil(self.cell * self.traffic).min(count.div_ceil(self.cell));
+        cells.max(1) * self.cell
+    }
+
+    /// How many channels are used.
+    pub(super) fn used(&self, count: u64) -> u32 {
+        count.div_ceil(self.most(count)).clamp(1, self.channels) as u32
+    }
+
+    /// The share of a channel; an empty one beyond those used.
+    pub(super) fn share(&self, count: u64, channel: u32) -> Share {
+        let (used, most, channel) = (u64::from(self.used(count)), self.most(count), u64::from(channel));
+        let start = (channel * most).min(count);
+        let length = match channel + 1 {
+            next if next < used => most,
+            next if next == used => count - start,
+            _ => 0,
+        };
+        Share { start, count: length }
+    }
+
+    /// Elements that 16 bytes hold.
+    pub(super) fn grain(&self) -> u64 {
+        (16 / self.size).max(1)
+    }
+}
+
+/// Blocks of ranks one after the other in a buffer, and what of each a channel deals with.
+#[derive(Debug)]
+pub(super) struct Blocks {
+    cells: Cells,
+    counts: Counts,
+    /// Where each begins, unless all have the same length.
+    starts: Arc<[u64]>,
+    /// The longest share that a channel has of any block, for each channel used.
+    longest: Vec<u64>,
+}
+
+impl Blocks {
+    pub(super) fn new(call: &Call, choice: &Choice, ranks: u32) -> Self {
+        let cells = Cells::new(call, choice, ranks);
+        let different: &[u64] = match &call.counts {
+            Counts::Each(count) => &[*count],
+            Counts::PerRank(counts) | Counts::PerPair(counts) => counts,
+        };
+        let used = different.iter().map(|count| cells.used(*count)).max().unwrap_or(1);
+        let longest = (0..used)
+            .map(|channel| {
+                different.iter().map(|count| cells.share(*count, channel).count).max().unwrap_or(0)
+            })
+            .collect();
+        let starts = match &call.counts {
+            Counts::Each(_) => Arc::default(),
+            _ => starts(different),
+        };
+        Self { cells, counts: call.counts.clone(), starts, longest }
+    }
+
+    pub(super) fn channels(&self) -> u32 {
+        self.longest.len() as u32
+    }
+
+    /// Elements that 16 bytes hold.
+    pub(super) fn grain(&self) -> u64 {
+        self.cells.grain()
+    }
+
+    /// The loops of a channel in chunks of so many elements.
+    pub(super) fn loops(&self, channel: u32, chunk: u64) -> u64 {
+        self.longest[channel as usize].div_ceil(chunk)
+    }
+
+    /// A channel's share of a block, from the beginning of the block.
+    pub(super) fn share(&self, block: u32, channel: u32) -> Share {
+        let count = match &self.counts {
+            Counts::Each(count) => *count,
+            Counts::PerRank(counts) | Counts::PerPair(counts) => counts[block as usize],
+        };
+        self.cells.share(count, channel)
+    }
+
+    /// Where a block begins in the buffer of all.
+    pub(super) fn start(&self, block: u32) -> u64 {
+        match &self.counts {
+            Counts::Each(count) => count * u64::from(block),
+            _ => self.starts[block as usize],
+        }
+    }
+}
+
+/// Where each of blocks one after the other begins, and where the last ends.
+pub(super) fn starts(counts: &[u64]) -> Arc<[u64]> {
+    let mut end = 0;
+    std::iter::once(0)
+        .chain(counts.iter().map(|count| {
+            end += count;
+            end
+        }))
         .collect()
 }
 
-/// The least elements that a channel gets: 32 KiB of traffic (NCCL 2.30 enqueue.cc), in units of 16 bytes.
-pub(super) fn cell(call: &Call, protocol: Protocol, traffic_per_byte: u64) -> u64 {
-    let traffic = traffic_per_byte * if protocol == Protocol::Ll { 4 } else { 1 };
-    let bytes = (32 * 1024 / traffic).max(1).next_multiple_of(16);
-    (bytes / call.dtype.size() as u64).max(1)
-}
-
-/// The elements of a full chunk: what the slots hold, in whole grains.
-pub(super) fn chunk(
-    call: &Call,
-    protocol: Protocol,
-    fifo: &Fifo,
-    longest: Option<railnet_core::Bytes>,
-) -> u64 {
-    let bytes = fifo.chunk().0.min(longest.map_or(u64::MAX, |bytes| bytes.0));
-    let grain = protocol.grain();
+/// The elements of a full chunk: what the slots hold and the choice allows, in whole grains. Where the choice does not
+/// say, at most `usual`.
+pub(super) fn chunk(call: &Call, choice: &Choice, fifo: &Fifo, usual: Option<Bytes>) -> u64 {
+    let longest = choice.chunk.or(usual).map_or(u64::MAX, |bytes| bytes.0);
+    let bytes = fifo.chunk().0.min(longest);
+    let grain = choice.protocol.grain();
     let whole = if bytes >= grain { bytes / grain * grain } else { bytes };
     (whole / call.dtype.size() as u64).max(1)
+}
+
+/// Halves a chunk by rows of `(longer_than, loops, of)`: while it is longer than that, and the data makes less than
+/// `loops / of` loops of `chunks` of it (NCCL 2.30 enqueue.cc calcCollChunking). Short chunks fill the pipeline of a small
+/// call.
+pub(super) fn shortened(mut chunk: u64, chunks: u64, bytes: Bytes, rows: &[(u64, u64, u64)]) -> Bytes {
+    for (longer_than, loops, of) in rows {
+        while chunk > *longer_than && bytes.0 / (chunks * chunk) * of < *loops {
+            chunk /= 2;
+        }
+    }
+    Bytes(chunk)
+}
+
+/// Sets a chunk to the sizes of rows of `(size, loops)`: where it is longer, and the data makes less than so many loops
+/// of `chunks` of it.
+pub(super) fn stepped(mut chunk: u64, chunks: u64, bytes: Bytes, rows: &[(u64, u64)]) -> Bytes {
+    for (size, loops) in rows {
+        if chunk > *size && bytes.0 < loops * chunks * chunk {
+            chunk = *size;
+        }
+    }
+    Bytes(chunk)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Algorithm;
+
+    fn lengths(call: &Call, channels: u32, count: u64) -> Vec<u64> {
+        let cells = Cells::new(call, &Choice::new(Algorithm::Ring, Protocol::Simple).on(channels), 4);
+        let shares: Vec<_> =
+            (0..cells.used(count)).map(|channel| cells.share(count, channel).count).collect();
+        assert_eq!(shares.iter().sum::<u64>(), count, "{shares:?}");
+        shares
+    }
+
+    #[test]
+    fn channels_are_filled_in_cells_and_the_last_gets_the_rest() {
+        // 16 KiB of f32 make 32 KiB of traffic in an AllReduce.
+        let call = Call::new(Collective::AllReduce, 0);
+        assert_eq!(lengths(&call, 4, 1), [1]);
+        assert_eq!(lengths(&call, 4, 4096), [4096]);
+        assert_eq!(lengths(&call, 4, 4097), [4096, 1]);
+        assert_eq!(lengths(&call, 4, 10 * 4096), [3 * 4096, 3 * 4096, 3 * 4096, 4096]);
+        assert_eq!(lengths(&call, 2, 0), [0]);
+        // Four ranks: 8 KiB of a block of an AllGather.
+        let call = Call::new(Collective::AllGather, 0);
+        assert_eq!(lengths(&call, 8, 5000), [2048, 2048, 904]);
+    }
+
+    #[test]
+    fn every_element_is_in_one_share() {
+        let call = Call::new(Collective::AllReduce, 0);
+        for channels in 1..20 {
+            for count in (0..200_000).step_by(3331) {
+                lengths(&call, channels, count);
+            }
+        }
+    }
 }

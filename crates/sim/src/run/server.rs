@@ -158,13 +158,15 @@ impl Servers {
         out: [Vec<Stop>; 2],
         into: [Vec<Stop>; 2],
     ) -> (Vec<Way>, Vec<Way>) {
+        let rate = network.port_rate(port);
         let mut ways = [Vec::new(), Vec::new()];
         if self.section.transport == TransportName::Rdma {
-            for (parts, ways) in [out, into].into_iter().zip(&mut ways) {
-                let stops = parts.concat();
-                if !stops.is_empty() {
-                    ways.push(network.add_way(stops));
-                }
+            let [out, into] = [out, into].map(|[before, after]| joined(before, after));
+            if !out.is_empty() {
+                ways[0].push(network.add_way_to_port(out, rate));
+            }
+            if !into.is_empty() {
+                ways[1].push(network.add_way_from_port(into, rate));
             }
             let [out, into] = ways;
             return (out, into);
@@ -182,7 +184,9 @@ impl Servers {
                     fixed: tcp.system_call.0,
                     per_packet: tcp.per_packet.0,
                     rate: Some(tcp.copy.0),
+                    times: 1,
                     delay: Span::ZERO,
+                    waits: true,
                 };
                 if side == 1 {
                     // The interrupt comes first. It keeps the core from nothing but this slice: others are dealt with
@@ -193,8 +197,11 @@ impl Servers {
                     }
                 }
                 stops.push(work);
-                stops.extend_from_slice(after);
-                ways.push(network.add_way(stops));
+                let stops = joined(stops, after.clone());
+                ways.push(match side {
+                    0 => network.add_way_to_port(stops, rate),
+                    _ => network.add_way_from_port(stops, rate),
+                });
             }
         }
         let [out, into] = ways;
@@ -255,4 +262,13 @@ impl Servers {
             })
             .collect()
     }
+}
+
+/// One part of a way after the other. Between them somebody has to hear that the slice is in the memory of the host.
+fn joined(mut before: Vec<Stop>, mut after: Vec<Stop>) -> Vec<Stop> {
+    if let Some(first) = after.first_mut() {
+        first.waits = !before.is_empty();
+    }
+    before.append(&mut after);
+    before
 }

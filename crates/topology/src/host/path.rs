@@ -40,6 +40,22 @@ pub enum PathType {
 }
 
 impl PathType {
+    /// All of them, nearest first.
+    pub const ALL: [Self; 12] = [
+        Self::Loc,
+        Self::Nvl,
+        Self::Nvb,
+        Self::C2c,
+        Self::Pix,
+        Self::Pxb,
+        Self::P2c,
+        Self::Pxn,
+        Self::Phb,
+        Self::Sys,
+        Self::Net,
+        Self::Dis,
+    ];
+
     /// NCCL's name for it.
     pub const fn name(self) -> &'static str {
         match self {
@@ -100,6 +116,31 @@ impl Host {
         self.path_over(a, b, |_| true)
     }
 
+    /// How `a` reaches every device, in their order.
+    pub fn paths_from(&self, a: DeviceId) -> Vec<Path> {
+        let reached = self.search(a, |_| true);
+        (0..self.devices.len() as u32).map(|b| self.path_in(&reached, a, DeviceId(b))).collect()
+    }
+
+    /// Groups of devices that are joined by more than NVLink: the trays of a rack. The group of each device, from 0.
+    pub fn trays(&self) -> Vec<u32> {
+        let mut tray = vec![u32::MAX; self.devices.len()];
+        let mut count = 0;
+        for device in 0..self.devices.len() {
+            if tray[device] != u32::MAX || matches!(self.devices[device].kind, DeviceKind::NvSwitch { .. }) {
+                continue;
+            }
+            let reached = self.search(DeviceId(device as u32), |link| !is_nvlink(link));
+            for (other, reached) in reached.iter().enumerate() {
+                if reached.is_some() && tray[other] == u32::MAX {
+                    tray[other] = count;
+                }
+            }
+            count += 1;
+        }
+        tray
+    }
+
     /// How a GPU reaches a NIC when it may hand data to a GPU that is nearer to it (PXN): its own path unless that
     /// crosses a CPU and another GPU, reached over NVLink, has one that does not.
     pub fn path_with_pxn(&self, gpu: DeviceId, nic: DeviceId) -> Path {
@@ -140,7 +181,11 @@ impl Host {
 
     /// How `a` reaches `b` over the links that `usable` allows.
     pub(super) fn path_over(&self, a: DeviceId, b: DeviceId, usable: impl Fn(&HostLink) -> bool) -> Path {
-        let reached = self.search(a, usable);
+        self.path_in(&self.search(a, usable), a, b)
+    }
+
+    /// The path from `a` to `b`, where this is all that `a` reaches.
+    fn path_in(&self, reached: &[Option<Reached>], a: DeviceId, b: DeviceId) -> Path {
         let Some(Some(end)) = reached.get(b.0 as usize) else { return Path::none() };
         let mut devices = vec![b];
         let mut at = b;

@@ -1,0 +1,451 @@
+//! The machine that executes schedules: one for each rank, sans I/O, the same in both worlds.
+//!
+//! A [`RankMachine`] lives as long as its communicator. Operations are submitted and run one after the other, as on one
+//! CUDA stream. The machine never touches data and never looks around: it is told what happened, wakes the one worker
+//! that waited for it, and says what is to be done next.
+//!
+//! ```text
+//!   submit(schedule) ──────────┐                     ┌── Connect, Expect     conduits: be there, ask for data
+//!   arrived(connection) ───────┤                     ├── Work                GPU: reduce and copy this slice
+//!   freed(connection) ─────────┼──▶ RankMachine ──▶──┼── Filled, Emptied     conduits: carry a slot, give it back
+//!   finished(work) ────────────┤    (poll_output)    ├── Notice              to other ranks, outside of connections
+//!   heard, notice, expired ────┘                     └── Finished, Failed    the caller
+//! ```
+//!
+//! After every call, drain [`RankMachine::poll_output`]. A step goes in slices, each of which is received, reduced and
+//! sent by itself, so that these overlap within one step.
+
+mod apply;
+mod ghosts;
+mod link;
+mod plan;
+mod signature;
+mod trouble;
+mod troubled;
+mod work;
+mod worker;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use railnet_core::{Bytes, Rank, Span, Time};
+
+pub use apply::{Applier, ApplyError};
+pub use ghosts::{Source, expected_output, wrong_bytes};
+pub use signature::{Mark, Signature};
+pub use trouble::{
+    Answer, Failure, LastSeen, MismatchError, MissingError, Notice, Standing, StuckError, Wait, WaitingFor,
+};
+pub use work::{
+    ConnectionId, Direction, Expect, Filled, Layout, OperationId, Output, Place, Tag, Work, WorkId,
+};
+
+use crate::schedule::{Connection, Schedule};
+use link::{Link, NOBODY};
+use plan::Plan;
+use signature::Shared;
+use trouble::Asking;
+use worker::{Stage, Worker};
+
+/// Operations whose signatures are remembered after they are over: a rank that is behind asks about them.
+const REMEMBERED: usize = 16;
+/// Plans that are kept for calls that are made again.
+const PLANS: usize = 8;
+
+/// Executes the part of one rank in the schedules of a communicator.
+#[derive(Debug)]
+pub struct RankMachine {
+    rank: u32,
+    ranks: u32,
+    limit: Span,
+    next: u64,
+    queue: VecDeque<Operation>,
+    active: Option<Active>,
+    workers: Vec<Worker>,
+    links: Vec<Link>,
+    names: BTreeMap<(Direction, Connection), ConnectionId>,
+    plans: VecDeque<Arc<Plan>>,
+    /// Workers that can go on.
+    runnable: VecDeque<u32>,
+    outputs: VecDeque<Output>,
+    /// When something last happened here.
+    progress: Time,
+    /// What was done before, the latest last, and when that was over.
+    history: VecDeque<Shared>,
+    finished: Time,
+    /// What peers said about operations that were not submitted here yet.
+    early: Vec<(ConnectionId, Mark)>,
+    asking: Option<Asking>,
+    failure: Option<Arc<Failure>>,
+}
+
+/// An operation that was submitted.
+#[derive(Debug)]
+struct Operation {
+    signature: Shared,
+    mark: Mark,
+    plan: Arc<Plan>,
+    submitted: Time,
+}
+
+/// The operation that runs.
+#[derive(Debug)]
+struct Active {
+    operation: Operation,
+    layout: Layout,
+    element: u64,
+    /// Workers that are not done.
+    running: u32,
+}
+
+impl RankMachine {
+    /// How long nothing may happen before the others are asked why, unless said otherwise.
+    pub const LIMIT: Span = Span::from_secs(30);
+
+    /// The machine of one of so many ranks.
+    pub fn new(rank: Rank, ranks: u32) -> Self {
+        assert!(rank.0 < ranks, "{rank} of {ranks}");
+        Self {
+            rank: rank.0,
+            ranks,
+            limit: Self::LIMIT,
+            next: 0,
+            queue: VecDeque::new(),
+            active: None,
+            workers: Vec::new(),
+            links: Vec::new(),
+            names: BTreeMap::new(),
+            plans: VecDeque::new(),
+            runnable: VecDeque::new(),
+            outputs: VecDeque::new(),
+            progress: Time::ZERO,
+            history: VecDeque::new(),
+            finished: Time::ZERO,
+            early: Vec::new(),
+            asking: None,
+            failure: None,
+        }
+    }
+
+    /// With another limit on the time in which nothing happens.
+    #[must_use]
+    pub fn with_limit(mut self, limit: Span) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Which rank it is.
+    pub fn rank(&self) -> Rank {
+        Rank(self.rank)
+    }
+
+    /// How many ranks there are.
+    pub fn ranks(&self) -> u32 {
+        self.ranks
+    }
+
+    /// Queues an operation: it begins when those before it are over.
+    pub fn submit(&mut self, now: Time, schedule: &Arc<Schedule>) -> Result<OperationId, Arc<Failure>> {
+        if let Some(failure) = &self.failure {
+            return Err(Arc::clone(failure));
+        }
+        assert_eq!(schedule.ranks, self.ranks, "the schedule is for another communicator");
+        let fifo = &schedule.fifo;
+        assert!(
+            fifo.depth.is_multiple_of(fifo.slots_per_slice),
+            "a slice never lies across the end of the slots"
+        );
+        let id = OperationId(self.next);
+        self.next += 1;
+        let signature = Arc::new(Signature::new(id, schedule));
+        let mark = signature.mark();
+        let plan = self.plan(schedule);
+        self.expect(id, mark, &plan);
+        let was_idle = self.active.is_none() && self.queue.is_empty();
+        if was_idle {
+            self.progress = now;
+        }
+        self.queue.push_back(Operation { signature, mark, plan, submitted: now });
+        self.compare_early(now, mark);
+        self.drive(now);
+        Ok(id)
+    }
+
+    /// A slice is in a receive slot of this connection.
+    pub fn arrived(&mut self, now: Time, connection: ConnectionId) {
+        if self.failure.is_none() {
+            self.links[connection.0 as usize].arrived();
+            self.wake(now, connection);
+        }
+    }
+
+    /// The oldest filled slice of this connection is out of its slots: they may be used again.
+    pub fn freed(&mut self, now: Time, connection: ConnectionId) {
+        if self.failure.is_none() {
+            self.links[connection.0 as usize].freed();
+            self.wake(now, connection);
+        }
+    }
+
+    /// Work that was handed out is done.
+    pub fn finished(&mut self, now: Time, work: WorkId) {
+        let Some(active) = &self.active else { return };
+        // Work of a communicator that broke since may still come back.
+        if self.failure.is_some() || active.operation.signature.operation.0 as u32 != work.sequence() {
+            return;
+        }
+        let worker = &mut self.workers[work.worker() as usize];
+        assert_eq!(worker.stage, Stage::Working, "{work:?} was not handed out");
+        self.progress = now;
+        self.complete_slice(work.worker());
+        self.runnable.push_back(work.worker());
+        self.drive(now);
+    }
+
+    /// What to do next.
+    #[must_use = "what is not done stops the collective"]
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// What a connection is, seen from this rank.
+    pub fn connection(&self, connection: ConnectionId) -> (Connection, Direction) {
+        let link = &self.links[connection.0 as usize];
+        (link.to, link.direction)
+    }
+
+    /// The name of a connection that a schedule has used.
+    pub fn find(&self, direction: Direction, to: Connection) -> Option<ConnectionId> {
+        self.names.get(&(direction, to)).copied()
+    }
+
+    /// How many connections there are; their names count up to this.
+    pub fn connections(&self) -> u32 {
+        self.links.len() as u32
+    }
+
+    /// The schedule of an operation that is queued or runs.
+    pub fn schedule(&self, operation: OperationId) -> Option<&Arc<Schedule>> {
+        self.operations().find(|one| one.signature.operation == operation).map(|one| &one.plan.schedule)
+    }
+
+    /// Operations that were submitted and are not over.
+    pub fn unfinished(&self) -> usize {
+        self.queue.len() + usize::from(self.active.is_some())
+    }
+
+    fn operations(&self) -> impl Iterator<Item = &Operation> {
+        self.active.iter().map(|active| &active.operation).chain(&self.queue)
+    }
+
+    fn plan(&mut self, schedule: &Arc<Schedule>) -> Arc<Plan> {
+        if let Some(known) = self.plans.iter().find(|plan| Arc::ptr_eq(&plan.schedule, schedule)) {
+            return Arc::clone(known);
+        }
+        let Self { links, names, outputs, .. } = self;
+        let plan = Arc::new(Plan::new(schedule, self.rank, |direction, to| {
+            *names.entry((direction, to)).or_insert_with(|| {
+                let connection = ConnectionId(links.len() as u32);
+                links.push(Link::new(to, direction));
+                outputs.push_back(Output::Connect { connection, to, direction });
+                connection
+            })
+        }));
+        if self.plans.len() == PLANS {
+            self.plans.pop_front();
+        }
+        self.plans.push_back(Arc::clone(&plan));
+        plan
+    }
+
+    /// Says what an operation will receive.
+    fn expect(&mut self, operation: OperationId, mark: Mark, plan: &Plan) {
+        let Schedule { protocol, fifo, .. } = *plan.schedule;
+        let layout = Layout { protocol, fifo };
+        let receives = plan.workers.iter().flatten().filter(|one| one.key.0 == Direction::Receive);
+        for one in receives {
+            let slices = one.chunks * u64::from(fifo.slices_per_chunk);
+            let slot = self.links[one.id.0 as usize].expect(layout, slices);
+            let expect = Expect { connection: one.id, slices, slot, layout, mark, operation };
+            self.outputs.push_back(Output::Expect(expect));
+        }
+    }
+
+    fn wake(&mut self, now: Time, connection: ConnectionId) {
+        self.progress = now;
+        let waiter = std::mem::replace(&mut self.links[connection.0 as usize].waiter, NOBODY);
+        if waiter != NOBODY {
+            self.runnable.push_back(waiter);
+            self.drive(now);
+        }
+    }
+
+    /// Lets workers run that can, and operations begin and end.
+    fn drive(&mut self, now: Time) {
+        loop {
+            while let Some(worker) = self.runnable.pop_front() {
+                self.run(worker);
+            }
+            match &self.active {
+                Some(active) if active.running == 0 => self.end(now),
+                Some(_) => return,
+                None if self.queue.is_empty() || self.failure.is_some() => return,
+                None => self.begin(),
+            }
+        }
+    }
+
+    fn begin(&mut self) {
+        let Some(operation) = self.queue.pop_front() else { return };
+        let plan = &operation.plan;
+        let schedule = &plan.schedule;
+        let layout = Layout { protocol: schedule.protocol, fifo: schedule.fifo };
+        for one in plan.workers.iter().flatten() {
+            self.links[one.id.0 as usize].begin(layout);
+        }
+        let count = plan.workers.len() as u32;
+        self.workers.clear();
+        for worker in 0..count {
+            self.workers.push(Worker::new(schedule.program.steps(self.rank, worker)));
+        }
+        self.runnable.extend(0..count);
+        let element = schedule.call.dtype.size() as u64;
+        self.active = Some(Active { operation, layout, element, running: count });
+    }
+
+    fn end(&mut self, now: Time) {
+        let Some(Active { operation, .. }) = self.active.take() else { return };
+        self.outputs.push_back(Output::Finished(operation.signature.operation));
+        if self.history.len() == REMEMBERED {
+            self.history.pop_front();
+        }
+        self.history.push_back(operation.signature);
+        self.finished = now;
+    }
+
+    /// Lets a worker go on until it waits for something, has work, or is done.
+    fn run(&mut self, index: u32) {
+        loop {
+            if !self.step(index) || self.must_wait(index) {
+                return;
+            }
+            self.workers[index as usize].stage = Stage::Working;
+            if let Some(work) = self.work(index) {
+                self.outputs.push_back(Output::Work(work));
+                return;
+            }
+            self.complete_slice(index);
+        }
+    }
+
+    /// Makes the step of a worker ready. `false` when there is none left.
+    fn step(&mut self, index: u32) -> bool {
+        let worker = &mut self.workers[index as usize];
+        let active = self.active.as_mut().expect("workers run in an operation");
+        match worker.stage {
+            Stage::Fresh if worker.number == worker.steps => {
+                active.running -= 1;
+                worker.stage = Stage::Done;
+                false
+            }
+            Stage::Fresh => {
+                let plan = &active.operation.plan;
+                worker.load(self.rank, index, plan, &active.layout, active.element);
+                true
+            }
+            _ => true,
+        }
+    }
+
+    /// Whether a worker has to wait before its slice, and if so, where it will be woken. What is there stays there, so
+    /// that each thing is looked at once.
+    fn must_wait(&mut self, index: u32) -> bool {
+        loop {
+            let worker = &mut self.workers[index as usize];
+            let Stage::Waiting(stage) = worker.stage else { return false };
+            let afters = worker.step.after.len();
+            if let Some(after) = worker.step.after.get(stage as usize) {
+                let (other, step) = (after.worker, after.step);
+                if self.workers[other as usize].number <= step {
+                    self.workers[other as usize].add_waiter(step, index);
+                    return true;
+                }
+            } else if let Some(link) = worker.links.get(stage as usize - afters) {
+                let link = &mut self.links[link.0 as usize];
+                if !link.is_ready() {
+                    debug_assert_eq!(link.waiter, NOBODY, "one worker uses a connection");
+                    link.waiter = index;
+                    return true;
+                }
+            } else {
+                return false;
+            }
+            self.workers[index as usize].stage = Stage::Waiting(stage + 1);
+        }
+    }
+
+    /// The work of a worker's slice, unless there is nothing to move.
+    fn work(&self, index: u32) -> Option<Work> {
+        let worker = &self.workers[index as usize];
+        let (offset, count) = worker.slice_range();
+        let step = &worker.step;
+        let has_data = !(step.receives.is_empty() && step.sources.is_empty());
+        let has_target = !(step.sends.is_empty() && step.stores.is_empty());
+        if count == 0 || !has_data || !has_target {
+            return None;
+        }
+        let piece = |piece: &crate::schedule::Piece| Place::Buffer(piece.buffer, piece.offset + offset);
+        let slot = |id: &ConnectionId| Place::Slot(*id, self.links[id.0 as usize].slot());
+        let (receives, sends) = worker.links.split_at(step.receives.len());
+        let active = self.active.as_ref().expect("workers run in an operation");
+        let operation = active.operation.signature.operation;
+        Some(Work {
+            id: WorkId::new(operation, index),
+            operation,
+            count,
+            sources: step.sources.iter().map(piece).chain(receives.iter().map(slot)).collect(),
+            targets: step.stores.iter().map(piece).chain(sends.iter().map(slot)).collect(),
+            is_final: step.is_final,
+            layout: active.layout,
+            slice: worker.slice,
+            tag: Tag { sequence: operation.0, chunk: step.chunk, step: worker.number },
+        })
+    }
+
+    /// A slice is done: its slots change hands, and the worker goes to the next.
+    fn complete_slice(&mut self, index: u32) {
+        let active = self.active.as_ref().expect("workers run in an operation");
+        let worker = &mut self.workers[index as usize];
+        let (_, count) = worker.slice_range();
+        let data = count * active.element;
+        let sequence = active.operation.signature.operation.0;
+        let tag = Tag { sequence, chunk: worker.step.chunk, step: worker.number };
+        for connection in worker.links.iter().copied() {
+            let link = &mut self.links[connection.0 as usize];
+            let slot = link.advance();
+            self.outputs.push_back(match link.direction {
+                Direction::Receive => Output::Emptied { connection, slot },
+                Direction::Send => Output::Filled(Filled {
+                    connection,
+                    slot,
+                    data: Bytes(data),
+                    layout: active.layout,
+                    bytes: Bytes(active.layout.protocol.on_the_way(data)),
+                    mark: active.operation.mark,
+                    tag,
+                }),
+            });
+        }
+        worker.slice += 1;
+        if worker.slice < worker.slices {
+            // What had to be over before the step is over.
+            worker.stage = Stage::Waiting(worker.step.after.len() as u32);
+            return;
+        }
+        worker.number += 1;
+        worker.stage = Stage::Fresh;
+        while let Some(waiter) = worker.next_waiter() {
+            self.runnable.push_back(waiter);
+        }
+    }
+}

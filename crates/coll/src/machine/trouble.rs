@@ -1,0 +1,369 @@
+//! What goes wrong between ranks, and how they tell each other.
+//!
+//! A rank that sees a difference, or waits too long, asks everybody what they say about the operation. From the answers
+//! it makes a verdict that names the ranks, and sends that to all: every rank ends with the same error.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use railnet_core::{Rank, Span, Time};
+use thiserror::Error;
+
+use super::signature::{Means, Shared, Signature};
+use super::work::OperationId;
+use crate::schedule::Peer;
+
+/// What ranks tell each other outside of connections. The driver brings it, in order between any two.
+#[derive(Clone, Debug)]
+pub enum Notice {
+    /// What do you say about this operation?
+    Ask(OperationId),
+    /// This.
+    Answer(OperationId, Answer),
+    /// The communicator is broken, and this is why.
+    Verdict(Arc<Failure>),
+}
+
+/// What a rank says about an operation.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// How it understands it; `None` where it has not entered it, or left it too long ago to remember.
+    pub signature: Option<Arc<Signature>>,
+    /// How far it is.
+    pub standing: Standing,
+}
+
+/// How far a rank is with an operation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// It did not make the call.
+    NotEntered {
+        /// What it finished last.
+        last: Option<Arc<Signature>>,
+        /// How long ago.
+        ago: Span,
+    },
+    /// It is in it.
+    Entered {
+        /// For how long.
+        since: Span,
+        /// What it waits for.
+        waits: Vec<Wait>,
+    },
+    /// It has done it.
+    Finished,
+}
+
+/// What a worker waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wait {
+    /// The worker.
+    pub worker: u32,
+    /// The step it is at.
+    pub step: u64,
+    /// What it waits for.
+    pub what: WaitingFor,
+    /// Since when nothing happened on this rank.
+    pub since: Time,
+}
+
+/// What a worker waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WaitingFor {
+    /// Data from a peer, on a channel.
+    Data(Peer, u16),
+    /// Room at a peer, on a channel.
+    Room(Peer, u16),
+    /// A step of another worker.
+    Worker(u32),
+    /// Work that was handed out and not reported finished.
+    Work,
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let peer = |peer: &Peer| match peer {
+            Peer::Rank(rank) => format!("rank {rank}"),
+            Peer::Switch(group) => format!("switch group {group}"),
+        };
+        match &self.what {
+            WaitingFor::Data(from, channel) => write!(f, "data from {} on channel {channel}", peer(from)),
+            WaitingFor::Room(at, channel) => write!(f, "room at {} on channel {channel}", peer(at)),
+            WaitingFor::Worker(other) => write!(f, "worker {other}"),
+            WaitingFor::Work => write!(f, "its own work"),
+        }?;
+        write!(f, " (worker {}, step {})", self.worker, self.step)
+    }
+}
+
+/// Why a communicator is broken.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// Ranks do not mean the same operation.
+    #[error(transparent)]
+    Mismatch(MismatchError),
+    /// A rank does not come.
+    #[error(transparent)]
+    Missing(MissingError),
+    /// Everybody is there, and nothing moves.
+    #[error(transparent)]
+    Stuck(StuckError),
+    /// A rank was told to stop.
+    #[error("rank {} aborted the communicator", by.0)]
+    Aborted {
+        /// Which.
+        by: Rank,
+    },
+    /// A connection broke.
+    #[error("rank {}: the connection with {with} on channel {channel} broke: {reason}", at.0)]
+    Broken {
+        /// Who saw it.
+        at: Rank,
+        /// The other end, in words.
+        with: String,
+        /// The channel.
+        channel: u16,
+        /// What happened.
+        reason: String,
+    },
+}
+
+/// Ranks do not mean the same operation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MismatchError {
+    /// Which operation of the communicator.
+    pub operation: OperationId,
+    /// Each meaning, with the ranks that have it in ascending order. The most common first.
+    pub sides: Vec<(Arc<Signature>, Vec<Rank>)>,
+    /// The respects in which they differ.
+    pub differences: Vec<&'static str>,
+    /// The rank that came last of those that have entered, and how long after the first.
+    pub last: Option<(Rank, Span)>,
+    /// Ranks that have not entered it.
+    pub absent: Vec<Rank>,
+}
+
+impl std::error::Error for MismatchError {}
+
+impl fmt::Display for MismatchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = self.differences.join(", ");
+        write!(f, "ranks disagree about collective {} ({what}).", self.operation)?;
+        if let Some((rank, after)) = self.last
+            && after > Span::ZERO
+        {
+            write!(f, " Rank {} entered {after} after the first.", rank.0)?;
+        }
+        let in_words = ["algorithm", "protocol", "channels", "slots"];
+        let needs_means = self.differences.iter().any(|name| in_words.contains(name));
+        for (signature, ranks) in &self.sides {
+            write!(f, "\n  {}: {signature}", names(ranks))?;
+            if needs_means {
+                write!(f, " by {}", Means(signature))?;
+            }
+        }
+        if !self.absent.is_empty() {
+            write!(f, "\n  {}: not entered", names(&self.absent))?;
+        }
+        Ok(())
+    }
+}
+
+/// A rank does not come.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MissingError {
+    /// What the others are in.
+    pub signature: Arc<Signature>,
+    /// Who is missing, and what it did last: `None` where it never did anything or does not answer.
+    pub missing: Vec<(Rank, LastSeen)>,
+    /// Who waits.
+    pub waiting: Vec<Rank>,
+    /// For how long, at least.
+    pub since: Span,
+}
+
+/// What is known of a missing rank.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LastSeen {
+    /// It finished this, so long ago, and then made no call.
+    Finished(Arc<Signature>, Span),
+    /// It has made no call yet.
+    Nothing,
+    /// It does not answer.
+    Silent,
+}
+
+impl std::error::Error for MissingError {}
+
+impl fmt::Display for MissingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let missing: Vec<Rank> = self.missing.iter().map(|(rank, _)| *rank).collect();
+        let Signature { operation, call, .. } = &*self.signature;
+        let (have, wait) = (have(&missing), if self.waiting.len() == 1 { "waits" } else { "wait" });
+        write!(
+            f,
+            "{} {have} not entered {} {operation} for {}; {} {wait}.",
+            names(&missing),
+            call.collective,
+            self.since,
+            names(&self.waiting)
+        )?;
+        for (rank, seen) in &self.missing {
+            write!(f, "\n  rank {}, last seen: ", rank.0)?;
+            match seen {
+                LastSeen::Finished(last, ago) => {
+                    write!(
+                        f,
+                        "finished {} {} {ago} ago, then no call",
+                        last.call.collective, last.operation
+                    )?;
+                }
+                LastSeen::Nothing => write!(f, "alive, but made no call yet")?,
+                LastSeen::Silent => write!(f, "it does not answer")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Everybody is there, and nothing moves.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StuckError {
+    /// What everybody is in.
+    pub signature: Arc<Signature>,
+    /// For how long, at least.
+    pub since: Span,
+    /// What each rank waits for.
+    pub waits: Vec<(Rank, Vec<Wait>)>,
+}
+
+impl std::error::Error for StuckError {}
+
+impl fmt::Display for StuckError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Signature { operation, call, .. } = &*self.signature;
+        write!(f, "all ranks are in {} {operation}, and nothing moved for {}", call.collective, self.since)?;
+        // A screenful: the rest says the same.
+        const SHOWN: usize = 8;
+        for (rank, waits) in self.waits.iter().take(SHOWN) {
+            if let Some(first) = waits.first() {
+                write!(f, "\n  rank {} waits for {first}", rank.0)?;
+            }
+        }
+        if self.waits.len() > SHOWN {
+            write!(f, "\n  and {} more", self.waits.len() - SHOWN)?;
+        }
+        Ok(())
+    }
+}
+
+/// `rank 2` or `ranks 0, 1, 3 … 1023 (1021 of them)`.
+fn names(ranks: &[Rank]) -> String {
+    const SHOWN: usize = 8;
+    let list = |ranks: &[Rank]| ranks.iter().map(|rank| rank.0.to_string()).collect::<Vec<_>>().join(", ");
+    match ranks {
+        [one] => format!("rank {}", one.0),
+        few if few.len() <= SHOWN => format!("ranks {}", list(few)),
+        [many @ .., last] => {
+            format!("ranks {} … {} ({} of them)", list(&many[..SHOWN - 1]), last.0, many.len() + 1)
+        }
+        [] => "nobody".to_owned(),
+    }
+}
+
+fn have(ranks: &[Rank]) -> &'static str {
+    if ranks.len() == 1 { "has" } else { "have" }
+}
+
+/// A rank that asks everybody.
+#[derive(Debug)]
+pub(super) struct Asking {
+    pub(super) operation: OperationId,
+    pub(super) since: Time,
+    answers: BTreeMap<u32, Answer>,
+}
+
+impl Asking {
+    pub(super) fn new(operation: OperationId, since: Time) -> Self {
+        Self { operation, since, answers: BTreeMap::new() }
+    }
+
+    pub(super) fn take(&mut self, from: u32, answer: Answer) {
+        self.answers.insert(from, answer);
+    }
+
+    pub(super) fn is_complete(&self, ranks: u32) -> bool {
+        self.answers.len() as u32 == ranks
+    }
+
+    /// What the answers mean. A rank without one is silent.
+    pub(super) fn verdict(self, ranks: u32, waited: Span) -> Failure {
+        let sides = self.sides();
+        if sides.len() > 1 {
+            return Failure::Mismatch(self.mismatch(sides));
+        }
+        let missing: Vec<_> = (0..ranks).filter_map(|rank| Some((Rank(rank), self.missing(rank)?))).collect();
+        let entered = |(rank, answer): (&u32, &Answer)| match &answer.standing {
+            Standing::Entered { waits, .. } => Some((Rank(*rank), waits.clone())),
+            _ => None,
+        };
+        let waits: Vec<_> = self.answers.iter().filter_map(entered).collect();
+        let signature = sides.into_iter().next().expect("who asks has entered it").0;
+        if missing.is_empty() {
+            return Failure::Stuck(StuckError { signature, since: waited, waits });
+        }
+        let waiting = waits.into_iter().map(|(rank, _)| rank).collect();
+        Failure::Missing(MissingError { signature, missing, waiting, since: waited })
+    }
+
+    /// The different signatures, each with its ranks, the most common first.
+    fn sides(&self) -> Vec<(Shared, Vec<Rank>)> {
+        let mut sides: Vec<(Shared, Vec<Rank>)> = Vec::new();
+        for (rank, answer) in &self.answers {
+            let Some(signature) = &answer.signature else { continue };
+            match sides.iter_mut().find(|(known, _)| known == signature) {
+                Some((_, ranks)) => ranks.push(Rank(*rank)),
+                None => sides.push((Arc::clone(signature), vec![Rank(*rank)])),
+            }
+        }
+        sides.sort_by_key(|(_, ranks)| std::cmp::Reverse(ranks.len()));
+        sides
+    }
+
+    fn missing(&self, rank: u32) -> Option<LastSeen> {
+        match self.answers.get(&rank).map(|answer| &answer.standing) {
+            None => Some(LastSeen::Silent),
+            Some(Standing::NotEntered { last: Some(last), ago }) => {
+                Some(LastSeen::Finished(Arc::clone(last), *ago))
+            }
+            Some(Standing::NotEntered { last: None, .. }) => Some(LastSeen::Nothing),
+            Some(_) => None,
+        }
+    }
+
+    fn mismatch(&self, sides: Vec<(Shared, Vec<Rank>)>) -> MismatchError {
+        let mut differences: Vec<&'static str> = Vec::new();
+        for (other, _) in &sides[1..] {
+            for name in sides[0].0.differences(other) {
+                if !differences.contains(&name) {
+                    differences.push(name);
+                }
+            }
+        }
+        let entered = self.answers.iter().filter_map(|(rank, answer)| match &answer.standing {
+            Standing::Entered { since, .. } => Some((Rank(*rank), *since)),
+            _ => None,
+        });
+        let entered: Vec<_> = entered.collect();
+        let first = entered.iter().map(|(_, since)| *since).max();
+        let last = entered.iter().min_by_key(|(rank, since)| (*since, *rank));
+        let last = last
+            .zip(first)
+            .map(|((rank, since), first)| (*rank, Span::from_ps(first.as_ps() - since.as_ps())));
+        let is_absent = |answer: &Answer| matches!(answer.standing, Standing::NotEntered { .. });
+        let absent = self.answers.iter().filter(|(_, answer)| is_absent(answer)).map(|(rank, _)| Rank(*rank));
+        MismatchError { operation: self.operation, differences, last, absent: absent.collect(), sides }
+    }
+}

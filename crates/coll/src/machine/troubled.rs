@@ -1,0 +1,195 @@
+//! The machine in trouble: differences between ranks, limits, and the end of a communicator.
+
+use std::sync::Arc;
+
+use railnet_core::{Rank, Span, Time};
+
+use super::RankMachine;
+use super::signature::{Mark, Shared};
+use super::trouble::{Answer, Asking, Failure, Notice, Standing, Wait, WaitingFor};
+use super::work::{ConnectionId, Direction, OperationId, Output};
+use super::worker::Stage;
+use crate::schedule::Peer;
+
+impl RankMachine {
+    /// What the peer said about its operation, on this connection. It costs nothing to say it again.
+    #[inline]
+    pub fn heard(&mut self, now: Time, connection: ConnectionId, mark: Mark) {
+        if self.links[connection.0 as usize].heard != Some(mark) && self.failure.is_none() {
+            self.compare(now, connection, mark);
+        }
+    }
+
+    fn compare(&mut self, now: Time, connection: ConnectionId, mark: Mark) {
+        let operation = OperationId(mark.near(self.next));
+        if operation.0 >= self.next {
+            self.early.push((connection, mark));
+            return;
+        }
+        match self.signature(operation) {
+            Some(signature) if signature.mark() != mark => self.ask(now, operation),
+            // One that was forgotten was finished long ago: nothing can be compared.
+            _ => self.links[connection.0 as usize].heard = Some(mark),
+        }
+    }
+
+    /// An operation was submitted of which peers have spoken before.
+    pub(super) fn compare_early(&mut self, now: Time, mark: Mark) {
+        let known: Vec<_> =
+            self.early.extract_if(.., |(_, early)| early.sequence() == mark.sequence()).collect();
+        for (connection, early) in known {
+            self.compare(now, connection, early);
+        }
+    }
+
+    fn signature(&self, operation: OperationId) -> Option<&Shared> {
+        let known = self.operations().map(|one| &one.signature).chain(&self.history);
+        known.into_iter().find(|one| one.operation == operation)
+    }
+
+    /// What the workers of this rank wait for.
+    pub fn waiting_for(&self) -> Vec<Wait> {
+        let waits = self.workers.iter().enumerate().filter_map(|(index, worker)| {
+            let what = match worker.stage {
+                Stage::Waiting(stage) => match worker.step.after.get(stage as usize) {
+                    Some(after) => WaitingFor::Worker(after.worker),
+                    None => {
+                        let link = worker.links.get(stage as usize - worker.step.after.len())?;
+                        let link = &self.links[link.0 as usize];
+                        match link.direction {
+                            Direction::Receive => WaitingFor::Data(link.to.peer, link.to.channel),
+                            Direction::Send => WaitingFor::Room(link.to.peer, link.to.channel),
+                        }
+                    }
+                },
+                Stage::Working => WaitingFor::Work,
+                Stage::Fresh | Stage::Done => return None,
+            };
+            Some(Wait { worker: index as u32, step: worker.number, what, since: self.progress })
+        });
+        if self.active.is_some() { waits.collect() } else { Vec::new() }
+    }
+
+    /// When [`RankMachine::handle_timeout`] wants to be called, if nothing happens before.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        match &self.asking {
+            _ if self.failure.is_some() => None,
+            Some(asking) => Some(asking.since + self.limit),
+            None => self.active.as_ref().map(|_| self.progress + self.limit),
+        }
+    }
+
+    /// The time has come that [`RankMachine::poll_timeout`] spoke of.
+    pub fn handle_timeout(&mut self, now: Time) {
+        if self.poll_timeout().is_some_and(|at| at <= now) {
+            self.expired(now);
+        }
+    }
+
+    /// It takes too long: the others are asked what they do. Called again, those that have not answered are taken to be
+    /// dead.
+    pub fn expired(&mut self, now: Time) {
+        if self.failure.is_some() {
+            return;
+        }
+        if self.asking.is_some() {
+            self.conclude(now);
+        } else if let Some(active) = &self.active {
+            let operation = active.operation.signature.operation;
+            self.ask(now, operation);
+        }
+    }
+
+    /// Stops everything, here and everywhere.
+    pub fn abort(&mut self) {
+        self.fail(Arc::new(Failure::Aborted { by: Rank(self.rank) }), true);
+    }
+
+    /// A connection can carry nothing any more.
+    pub fn broken(&mut self, connection: ConnectionId, reason: impl Into<String>) {
+        let to = self.links[connection.0 as usize].to;
+        let with = match to.peer {
+            Peer::Rank(rank) => format!("rank {rank}"),
+            Peer::Switch(group) => format!("switch group {group}"),
+        };
+        let (at, channel, reason) = (Rank(self.rank), to.channel, reason.into());
+        self.fail(Arc::new(Failure::Broken { at, with, channel, reason }), true);
+    }
+
+    /// What another rank says.
+    pub fn notice(&mut self, now: Time, from: Rank, notice: Notice) {
+        match notice {
+            Notice::Verdict(failure) => self.fail(failure, false),
+            Notice::Ask(operation) => {
+                let notice = match &self.failure {
+                    Some(failure) => Notice::Verdict(Arc::clone(failure)),
+                    None => Notice::Answer(operation, self.answer(now, operation)),
+                };
+                self.outputs.push_back(Output::Notice { to: Some(from), notice });
+            }
+            Notice::Answer(operation, answer) => {
+                let Some(asking) = &mut self.asking else { return };
+                if asking.operation != operation || self.failure.is_some() {
+                    return;
+                }
+                asking.take(from.0, answer);
+                if asking.is_complete(self.ranks) {
+                    self.conclude(now);
+                }
+            }
+        }
+    }
+
+    /// Why nothing works any more, if so.
+    pub fn failure(&self) -> Option<&Arc<Failure>> {
+        self.failure.as_ref()
+    }
+
+    fn answer(&self, now: Time, operation: OperationId) -> Answer {
+        let signature = self.signature(operation).cloned();
+        let entered = self.operations().find(|one| one.signature.operation == operation);
+        let standing = match entered {
+            Some(one) => Standing::Entered { since: now.since(one.submitted), waits: self.waiting_for() },
+            None if operation.0 < self.next => Standing::Finished,
+            None => {
+                let last = self.history.back().cloned();
+                Standing::NotEntered { last, ago: now.since(self.finished) }
+            }
+        };
+        Answer { signature, standing }
+    }
+
+    fn ask(&mut self, now: Time, operation: OperationId) {
+        if self.asking.is_some() {
+            return;
+        }
+        let mut asking = Asking::new(operation, now);
+        asking.take(self.rank, self.answer(now, operation));
+        self.asking = Some(asking);
+        self.outputs.push_back(Output::Notice { to: None, notice: Notice::Ask(operation) });
+        if self.ranks == 1 {
+            self.conclude(now);
+        }
+    }
+
+    fn conclude(&mut self, now: Time) {
+        let Some(asking) = self.asking.take() else { return };
+        let waited: Span = now.since(self.progress.min(now));
+        self.fail(Arc::new(asking.verdict(self.ranks, waited)), true);
+    }
+
+    fn fail(&mut self, failure: Arc<Failure>, tell: bool) {
+        if self.failure.is_some() {
+            return;
+        }
+        self.failure = Some(Arc::clone(&failure));
+        self.asking = None;
+        self.queue.clear();
+        self.runnable.clear();
+        if tell && self.ranks > 1 {
+            let notice = Notice::Verdict(Arc::clone(&failure));
+            self.outputs.push_back(Output::Notice { to: None, notice });
+        }
+        self.outputs.push_back(Output::Failed(failure));
+    }
+}

@@ -1,0 +1,132 @@
+//! A worker: the steps that one thread block does, one after the other, slice by slice.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use smallvec::SmallVec;
+
+use super::plan::Plan;
+use super::work::{ConnectionId, Direction, Layout};
+use crate::schedule::Step;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stage {
+    /// Between two steps.
+    Fresh,
+    /// Before a slice: so many of the things it waits for are there. First the steps that had to be over, then its
+    /// connections.
+    Waiting(u32),
+    /// Its slice is being worked on.
+    Working,
+    /// It has no step left.
+    Done,
+}
+
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub(super) stage: Stage,
+    pub(super) steps: u64,
+    /// The step it is at: those before it are over.
+    pub(super) number: u64,
+    pub(super) step: Step,
+    /// The connections of the step: those it receives from, then those it sends on.
+    pub(super) links: SmallVec<[ConnectionId; 4]>,
+    pub(super) slice: u32,
+    pub(super) slices: u32,
+    /// Elements of a full slice.
+    size: u64,
+    /// Workers that wait until this one has done a step.
+    waiters: BinaryHeap<Reverse<(u64, u32)>>,
+}
+
+impl Worker {
+    pub(super) fn new(steps: u64) -> Self {
+        Self {
+            stage: Stage::Fresh,
+            steps,
+            number: 0,
+            step: Step::default(),
+            links: SmallVec::new(),
+            slice: 0,
+            slices: 0,
+            size: 0,
+            waiters: BinaryHeap::new(),
+        }
+    }
+
+    /// Takes the step it is at.
+    pub(super) fn load(&mut self, rank: u32, index: u32, plan: &Plan, layout: &Layout, element: u64) {
+        self.step = plan.schedule.program.step(rank, index, self.number);
+        self.links.clear();
+        for to in &self.step.receives {
+            self.links.push(plan.find(index, Direction::Receive, *to));
+        }
+        for to in &self.step.sends {
+            self.links.push(plan.find(index, Direction::Send, *to));
+        }
+        self.slice = 0;
+        if self.links.is_empty() {
+            // Local memory has no slots.
+            (self.slices, self.size) = (1, self.step.count);
+        } else {
+            self.slices = layout.fifo.slices_per_chunk;
+            self.size = slice_size(self.step.count, layout, element);
+            let most = self.size * u64::from(self.slices);
+            assert!(
+                self.step.count <= most,
+                "a chunk of {} elements does not fit into slots",
+                self.step.count
+            );
+        }
+        self.stage = Stage::Waiting(0);
+    }
+
+    /// The first element of the slice in the step's chunk, and how many it has.
+    pub(super) fn slice_range(&self) -> (u64, u64) {
+        let start = (u64::from(self.slice) * self.size).min(self.step.count);
+        (start, self.size.min(self.step.count - start))
+    }
+
+    pub(super) fn add_waiter(&mut self, step: u64, worker: u32) {
+        self.waiters.push(Reverse((step, worker)));
+    }
+
+    /// A worker that waited for a step that is over now.
+    pub(super) fn next_waiter(&mut self) -> Option<u32> {
+        let Reverse((step, worker)) = *self.waiters.peek()?;
+        (step < self.number).then(|| {
+            self.waiters.pop();
+            worker
+        })
+    }
+}
+
+/// Elements of a full slice of a chunk of `count`: equal parts in units of 16 elements, but no less than a 32nd of the
+/// slots of a slice (NCCL 2.30 device/prims_simple.h), and never more than these hold.
+fn slice_size(count: u64, layout: &Layout, element: u64) -> u64 {
+    let fifo = &layout.fifo;
+    let room = fifo.slot.0 * u64::from(fifo.slots_per_slice) / element;
+    let equal = count.div_ceil(16 * u64::from(fifo.slices_per_chunk)) * 16;
+    equal.max(room / 32).min(room)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{Fifo, Protocol};
+
+    #[test]
+    fn slices_are_as_long_as_nccl_makes_them() {
+        let layout = |fine| Layout {
+            protocol: Protocol::Simple,
+            fifo: Fifo::new(Protocol::Simple, Protocol::Simple.buffer(), fine),
+        };
+        // 2 MiB of f32 in two slices of 1 MiB, of which a 32nd is 8192 elements.
+        assert_eq!(slice_size(524_288, &layout(true), 4), 262_144);
+        assert_eq!(slice_size(100_000, &layout(true), 4), 50_000);
+        assert_eq!(slice_size(100_001, &layout(true), 4), 50_016);
+        assert_eq!(slice_size(1000, &layout(true), 4), 8192);
+        assert_eq!(slice_size(0, &layout(true), 4), 8192);
+        assert_eq!(slice_size(131_072, &layout(false), 4), 131_072);
+    }
+}

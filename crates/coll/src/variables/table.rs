@@ -1,0 +1,345 @@
+//! Every variable, declared once: what it takes, what it is without being set, what it does, and where.
+
+use std::fmt::Write as _;
+
+/// What a variable takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// 0 or 1.
+    Switch,
+    /// A whole number from here to there.
+    Number(i64, i64),
+    /// Bytes, at least and at most.
+    Bytes(u64, u64),
+    /// A kind of path: `LOC`, `NVL`, `PIX`, `PXB`, `PHB`, `SYS`, or NCCL's old numbers for them.
+    Level,
+    /// A selection of algorithms.
+    Algorithms,
+    /// A selection of protocols.
+    Protocols,
+    /// Names of devices, with what NCCL puts around them.
+    Devices,
+    /// The name of a file.
+    File,
+    /// How much is told.
+    DebugLevel,
+    /// What is told of.
+    Subsystems,
+}
+
+/// Where a variable has effect.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Place {
+    /// In `railnet tune`: what is chosen, and what the search finds.
+    Tune,
+    /// In `railnet sim`: how collectives run.
+    Sim,
+}
+
+impl Place {
+    /// The command.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tune => "tune",
+            Self::Sim => "sim",
+        }
+    }
+}
+
+/// A variable of NCCL's that means something to Railnet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Declaration {
+    /// NCCL's name for it.
+    pub name: &'static str,
+    /// What it takes.
+    pub form: Form,
+    /// Those values as people write them.
+    pub values: &'static str,
+    /// What it is without being set.
+    pub default: &'static str,
+    /// What it does.
+    pub text: &'static str,
+    /// Where.
+    pub places: &'static [Place],
+}
+
+const BOTH: &[Place] = &[Place::Tune, Place::Sim];
+const SIM: &[Place] = &[Place::Sim];
+/// Read and checked, and reported as without effect.
+const NOWHERE: &[Place] = &[];
+const CHANNELS_MAX: i64 = 64;
+
+const fn variable(
+    name: &'static str,
+    form: Form,
+    values: &'static str,
+    default: &'static str,
+    places: &'static [Place],
+    text: &'static str,
+) -> Declaration {
+    Declaration { name, form, values, default, text, places }
+}
+
+/// All of them, by topic. Defaults are those of NCCL 2.30.7.
+pub const DECLARATIONS: &[Declaration] = &[
+    variable(
+        "NCCL_ALGO",
+        Form::Algorithms,
+        "`[^]Tree,Ring,CollnetDirect,CollnetChain,NVLS,NVLSTree,PAT`, `;collective:list`",
+        "all",
+        BOTH,
+        "Algorithms that may run; `^` leaves out those listed. `;allreduce:tree,ring` is for one collective.",
+    ),
+    variable(
+        "NCCL_PROTO",
+        Form::Protocols,
+        "`[^]LL,LL128,Simple`, `;collective:list`",
+        "all",
+        BOTH,
+        "Protocols that may run, in the same grammar. A list with LL128 takes it also where NVLink is missing, as NCCL does.",
+    ),
+    variable(
+        "NCCL_NCHANNELS",
+        Form::Number(1, CHANNELS_MAX),
+        "1 … 64",
+        "what the search finds",
+        BOTH,
+        "Channels, neither more nor less: both limits at once.",
+    ),
+    variable("NCCL_MIN_NCHANNELS", Form::Number(1, CHANNELS_MAX), "1 … 64", "1", BOTH, "Channels at least."),
+    variable("NCCL_MAX_NCHANNELS", Form::Number(1, CHANNELS_MAX), "1 … 64", "64", BOTH, "Channels at most."),
+    variable(
+        "NCCL_MIN_CTAS",
+        Form::Number(1, CHANNELS_MAX),
+        "1 … 64",
+        "1",
+        BOTH,
+        "The newer name of `NCCL_MIN_NCHANNELS`; it wins where both are set.",
+    ),
+    variable(
+        "NCCL_MAX_CTAS",
+        Form::Number(1, CHANNELS_MAX),
+        "1 … 64",
+        "64",
+        BOTH,
+        "The newer name of `NCCL_MAX_NCHANNELS`; it wins where both are set.",
+    ),
+    variable(
+        "NCCL_BUFFSIZE",
+        Form::Bytes(4096, 1 << 30),
+        "bytes",
+        "4194304",
+        BOTH,
+        "The buffer of a connection with Simple: 8 slots, and with them the chunks.",
+    ),
+    variable(
+        "NCCL_LL_BUFFSIZE",
+        Form::Bytes(1024, 1 << 30),
+        "bytes",
+        "524288",
+        BOTH,
+        "The same with LL, flags included.",
+    ),
+    variable(
+        "NCCL_LL128_BUFFSIZE",
+        Form::Bytes(15360, 1 << 30),
+        "bytes",
+        "4915200",
+        BOTH,
+        "The same with LL128, flags included.",
+    ),
+    variable(
+        "NCCL_NTHREADS",
+        Form::Number(64, 512),
+        "64 … 512, in steps of 32",
+        "512",
+        BOTH,
+        "Threads of a channel at most, with Simple and LL: fewer need less data to be worth a channel.",
+    ),
+    variable(
+        "NCCL_NET_OVERHEAD",
+        Form::Number(0, 1_000_000),
+        "nanoseconds",
+        "1000, AMD 2000",
+        BOTH,
+        "What the network costs a CPU in each step of a ring, in the cost model.",
+    ),
+    variable(
+        "NCCL_TOPO_FILE",
+        Form::File,
+        "an XML file",
+        "none",
+        BOTH,
+        "The server, as NCCL writes it with `NCCL_TOPO_DUMP_FILE`.",
+    ),
+    variable(
+        "NCCL_P2P_DISABLE",
+        Form::Switch,
+        "0, 1",
+        "0",
+        BOTH,
+        "GPUs do not write into each other's memory.",
+    ),
+    variable(
+        "NCCL_P2P_LEVEL",
+        Form::Level,
+        "LOC, NVL, PIX, PXB, PHB, SYS",
+        "by platform",
+        BOTH,
+        "How far GPUs may be from each other and still do.",
+    ),
+    variable(
+        "NCCL_SHM_DISABLE",
+        Form::Switch,
+        "0, 1",
+        "0",
+        BOTH,
+        "GPUs of a server do not go through the host's memory, but through NICs.",
+    ),
+    variable("NCCL_IB_DISABLE", Form::Switch, "0, 1", "0", BOTH, "No RDMA: kernel sockets instead."),
+    variable(
+        "NCCL_IB_HCA",
+        Form::Devices,
+        "`[^][=]name[:port],…`",
+        "all",
+        BOTH,
+        "NICs that are used: names that begin so; `=` for these names exactly, `^` for all others.",
+    ),
+    variable(
+        "NCCL_SOCKET_IFNAME",
+        Form::Devices,
+        "`[^][=]name,…`",
+        "all",
+        NOWHERE,
+        "Interfaces of kernel sockets, in the same grammar. A simulated server has one network.",
+    ),
+    variable(
+        "NCCL_CROSS_NIC",
+        Form::Number(0, 2),
+        "0, 1, 2",
+        "2",
+        BOTH,
+        "Whether a ring may leave a server by one NIC and enter the next by another: 0 never, 1 yes, 2 where it helps.",
+    ),
+    variable(
+        "NCCL_NET_GDR_LEVEL",
+        Form::Level,
+        "LOC, NVL, PIX, PXB, PHB, SYS",
+        "PXB, since Hopper PXN",
+        BOTH,
+        "How far a NIC may be from a GPU and still reach its memory by itself (GPUDirect).",
+    ),
+    variable(
+        "NCCL_NET_GDR_READ",
+        Form::Switch,
+        "0, 1",
+        "1 with NVLink",
+        BOTH,
+        "Whether NICs read from GPUs by themselves too, not only write.",
+    ),
+    variable(
+        "NCCL_PXN_DISABLE",
+        Form::Switch,
+        "0, 1",
+        "0",
+        BOTH,
+        "GPUs do not hand data to another GPU whose NIC is nearer to the target.",
+    ),
+    variable(
+        "NCCL_NVLS_ENABLE",
+        Form::Number(0, 2),
+        "0, 1, 2",
+        "2",
+        BOTH,
+        "Reductions in NVLink switches: 0 never, 1 and 2 where the hardware has them.",
+    ),
+    variable(
+        "NCCL_COLLNET_ENABLE",
+        Form::Switch,
+        "0, 1",
+        "0",
+        BOTH,
+        "Reductions in the network's switches (SHARP), where it has them.",
+    ),
+    variable(
+        "NCCL_IB_QPS_PER_CONNECTION",
+        Form::Number(1, 128),
+        "1 … 128",
+        "1",
+        SIM,
+        "Queue pairs of a connection between two ranks.",
+    ),
+    variable(
+        "NCCL_IB_SPLIT_DATA_ON_QPS",
+        Form::Switch,
+        "0, 1",
+        "0",
+        SIM,
+        "Each message goes over all of them, in parts; otherwise they take turns.",
+    ),
+    variable(
+        "NCCL_IB_TC",
+        Form::Number(0, 255),
+        "0 … 255",
+        "0",
+        SIM,
+        "The traffic class of data: DSCP and ECN bits of its packets.",
+    ),
+    variable(
+        "NCCL_IB_GID_INDEX",
+        Form::Number(-1, 255),
+        "-1 … 255",
+        "-1",
+        NOWHERE,
+        "Which of a NIC's addresses is used; -1 for the one that fits. A simulated NIC has one.",
+    ),
+    variable(
+        "NCCL_IB_TIMEOUT",
+        Form::Number(1, 31),
+        "1 … 31",
+        "20",
+        SIM,
+        "A NIC sends again after 4.096 µs × 2^this without an acknowledgement.",
+    ),
+    variable("NCCL_IB_RETRY_CNT", Form::Number(0, 7), "0 … 7", "7", SIM, "How often, before it gives up."),
+    variable(
+        "NCCL_DEBUG",
+        Form::DebugLevel,
+        "VERSION, WARN, INFO, TRACE",
+        "none",
+        BOTH,
+        "What is told on standard error: with INFO the lines that NCCL writes while it starts.",
+    ),
+    variable(
+        "NCCL_DEBUG_SUBSYS",
+        Form::Subsystems,
+        "`[^]INIT,COLL,P2P,SHM,NET,GRAPH,TUNING,ENV,…,ALL`",
+        "INIT,BOOTSTRAP,ENV",
+        BOTH,
+        "Which of them: with TUNING also the cost model's table and each decision.",
+    ),
+];
+
+/// The declaration of a name.
+pub fn declaration(name: &str) -> Option<&'static Declaration> {
+    DECLARATIONS.iter().find(|one| one.name == name)
+}
+
+/// The table as a page of documentation: what `docs/knobs.md` holds.
+pub fn markdown() -> String {
+    let mut page = String::from(
+        "# NCCL's variables\n\n\
+         <!-- Written by `railnet knobs --markdown`. Do not edit: change crates/coll/src/variables/table.rs. -->\n\n\
+         Railnet takes these of NCCL's variables by their own names. They come from a scenario's `[env]`, from a file\n\
+         given with `--env-file` (lines of `NAME=VALUE`, as in `/etc/nccl.conf`), and from the environment; a later one\n\
+         of these three wins. A wrong value is an error. A `NCCL_…` name that has no effect is reported once.\n\n\
+         | name | values | default | where | what it does |\n| --- | --- | --- | --- | --- |\n",
+    );
+    for one in DECLARATIONS {
+        let places: Vec<_> = one.places.iter().map(|place| place.name()).collect();
+        let places = if places.is_empty() { "nowhere yet".to_owned() } else { places.join(", ") };
+        let Declaration { name, values, default, text, .. } = one;
+        let _ = writeln!(page, "| `{name}` | {values} | {default} | {places} | {text} |");
+    }
+    page
+}

@@ -1,0 +1,158 @@
+//! Every algorithm, proved on shapes that are easy to get wrong, and its traffic against theory.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+
+use railnet_coll::check::check;
+use railnet_coll::{
+    Algorithm, BuildError, Call, Choice, Collective, Counts, Peer, Protocol, Schedule, TreePattern, Wiring,
+    build, traffic,
+};
+use railnet_core::{Bytes, Rank};
+
+/// Shapes: one node, several, uneven ones, and orders that are not ascending.
+fn wirings() -> Vec<Wiring> {
+    let mut all: Vec<Wiring> = [1, 2, 3, 5, 8].into_iter().map(Wiring::flat).collect();
+    for (nodes, per_node) in [(2, 1), (3, 1), (4, 1), (6, 1), (7, 1), (9, 1), (16, 1), (2, 4), (3, 3), (5, 2)]
+    {
+        all.push(Wiring::uniform(nodes, per_node));
+    }
+    let mut uneven = Wiring::flat(9);
+    uneven.nodes = vec![vec![0, 1, 2, 3], vec![5, 4], vec![8, 6, 7]];
+    uneven.rings = vec![vec![0, 3, 2, 1, 4, 5, 8, 7, 6], (0..9).rev().collect()];
+    uneven.chains = vec![uneven.nodes.clone(), vec![vec![3, 1, 0, 2], vec![4, 5], vec![7, 8, 6]]];
+    uneven.heads = vec![vec![1, 5, 7], vec![0, 4, 6]];
+    uneven.pattern = TreePattern::Balanced;
+    all.push(uneven);
+    let mut split = Wiring::uniform(4, 3);
+    split.pattern = TreePattern::Split;
+    split.heads.truncate(2);
+    all.push(split);
+    all
+}
+
+/// Whether an algorithm is to run there.
+fn fits(algorithm: Algorithm, collective: Collective, wiring: &Wiring) -> bool {
+    let one_node = wiring.nodes.len() == 1;
+    let all_heads = wiring.heads.iter().flatten().count() == wiring.ranks() as usize;
+    let scatters = collective != Collective::AllReduce;
+    match algorithm {
+        _ if wiring.ranks() == 1 => true,
+        Algorithm::Pat => wiring.nodes.iter().all(|node| node.len() == 1),
+        Algorithm::CollNetDirect => !one_node && (all_heads || !scatters),
+        Algorithm::CollNetChain | Algorithm::NvlsTree => !one_node,
+        Algorithm::Nvls => one_node || all_heads || !scatters,
+        _ => true,
+    }
+}
+
+/// Chunks of 64 bytes make many loops of few elements.
+fn choices(algorithm: Algorithm) -> Vec<Choice> {
+    let mut all = Vec::new();
+    for protocol in Protocol::ALL.into_iter().filter(|protocol| algorithm.speaks(*protocol)) {
+        let choice = Choice::new(algorithm, protocol);
+        all.push(choice.on(3));
+        all.push(Choice { chunk: Some(Bytes(64)), ..choice });
+    }
+    all
+}
+
+fn prove(schedule: &Schedule, what: &str) {
+    match check(schedule) {
+        Ok(report) => assert!(report.is_free_of_races, "{what}"),
+        Err(error) => panic!("{what}: {error}"),
+    }
+}
+
+fn prove_all(algorithm: Algorithm) {
+    for wiring in wirings() {
+        let ranks = wiring.ranks();
+        for collective in Collective::ALL.into_iter().filter(|one| algorithm.does(*one)) {
+            for choice in choices(algorithm) {
+                for (count, in_place) in [(0, false), (1, true), (37, true), (1000, false), (30_011, true)] {
+                    let mut call = Call::new(collective, count);
+                    call.in_place = in_place && collective != Collective::AllToAll;
+                    if count == 30_011 && choice.chunk.is_some() {
+                        continue;
+                    }
+                    (call.root, call.peer) = (Rank(ranks / 2), Rank(ranks - 1));
+                    let what = format!("{call:?} by {choice:?} on {:?}", wiring.nodes);
+                    let built = build(&call, &choice, &wiring);
+                    if !fits(algorithm, collective, &wiring) {
+                        assert!(matches!(built, Err(BuildError::Impossible { .. })), "{what}");
+                        continue;
+                    }
+                    prove(&built.unwrap_or_else(|error| panic!("{what}: {error}")), &what);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn rings_are_right() {
+    prove_all(Algorithm::Ring);
+}
+
+#[test]
+fn trees_are_right() {
+    prove_all(Algorithm::Tree);
+}
+
+#[test]
+fn grouped_sends_and_receives_are_right() {
+    prove_all(Algorithm::PointToPoint);
+}
+
+#[test]
+fn switches_inside_nodes_are_right() {
+    prove_all(Algorithm::Nvls);
+    prove_all(Algorithm::NvlsTree);
+}
+
+#[test]
+fn switches_between_nodes_are_right() {
+    prove_all(Algorithm::CollNetDirect);
+    prove_all(Algorithm::CollNetChain);
+}
+
+#[test]
+fn direct_exchanges_are_right() {
+    prove_all(Algorithm::Direct);
+}
+
+#[test]
+fn aggregated_trees_are_right() {
+    prove_all(Algorithm::Pat);
+}
+
+#[test]
+fn blocks_of_different_lengths_are_right() {
+    for wiring in wirings() {
+        let ranks = wiring.ranks();
+        let lengths: Vec<u64> = (0..ranks).map(|rank| [0, 7, 1, 0, 5000, 64][rank as usize % 6]).collect();
+        let pairs: Vec<u64> =
+            (0..ranks * ranks).map(|pair| [3, 0, 0, 12_345, 64, 1, 700][pair as usize % 7]).collect();
+        for algorithm in Algorithm::BUILT {
+            for collective in [
+                Collective::AllGather,
+                Collective::ReduceScatter,
+                Collective::Gather,
+                Collective::Scatter,
+                Collective::AllToAll,
+            ] {
+                if !algorithm.does(collective) || !fits(algorithm, collective, &wiring) {
+                    continue;
+                }
+                let mut call = Call::new(collective, 0);
+                call.root = Rank(ranks / 3);
+                call.in_place = collective != Collective::AllToAll;
+                call.counts = match collective {
+                    Collective::AllToAll => Counts::PerPair(pairs.clone().into()),
+                    _ => Counts::PerRank(lengths.clone().into()),
+                };
+                let choice = Choice { chunk: Some(Bytes(512)), ..Choice::new(algorithm, Protocol::Simple) };
+                let what = format!("{call:?} by {choice:?} on {:?}", wiring.nodes);
+                prove(&build(&call, &choice.on(2), &wiring).unwrap(), &what);
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! What carries the slots of a connection from one rank to another, in the simulated world.
+
+use railnet_coll::conduit::SlotMemory;
+use railnet_coll::conduit::net::{Receiver, Sender};
+use railnet_coll::machine::{ConnectionId, Layout};
+use railnet_core::Span;
+use railnet_fabric::Way;
+use railnet_nic::memory::SpaceId;
+
+use super::timing::Hop;
+
+/// Where the slots of every connection begin.
+pub(super) const SLOTS: u64 = 1 << 40;
+/// How much memory the slots of a connection have. It is ghost memory: only what is used takes any.
+pub(super) const SLOTS_LENGTH: u64 = 1 << 33;
+
+/// A connection between two ranks.
+#[derive(Debug)]
+pub(super) struct Pair {
+    /// The sender's machine, and its end of the connection once it has one.
+    pub(super) sender: (u32, Option<ConnectionId>),
+    /// The receiver's.
+    pub(super) receiver: (u32, Option<ConnectionId>),
+    pub(super) carrier: Carrier,
+}
+
+/// How it gets there.
+#[derive(Debug)]
+pub(super) enum Carrier {
+    /// The sender's kernel writes into the receiver's slots.
+    Local(Local),
+    /// NICs do it.
+    Net(Box<Net>),
+}
+
+#[derive(Debug)]
+pub(super) struct Local {
+    /// The receiver's slots.
+    pub(super) slots: SpaceId,
+    pub(super) hop: Hop,
+    /// From one GPU to the other, by how often the sender's memory is touched for each byte; made when first used.
+    pub(super) ways: [Option<Way>; TOUCHES],
+    /// The stops of those ways after the first one.
+    pub(super) stops: Vec<railnet_fabric::Stop>,
+    /// Time that flags take over it, besides.
+    pub(super) extra: Span,
+}
+
+/// How often memory may be touched for each byte of a piece of work, and one more.
+pub(super) const TOUCHES: usize = 10;
+
+#[derive(Debug)]
+pub(super) struct Net {
+    pub(super) sender: Sender,
+    pub(super) receiver: Receiver,
+    /// The ports of the fabric: the sender's and the receiver's.
+    pub(super) ports: [u32; 2],
+    /// The sender's slots.
+    pub(super) slots: SlotMemory,
+    /// From the sender's memory to its NIC; empty where nothing lies between.
+    pub(super) out: Vec<Way>,
+    /// From the receiver's NIC to its memory.
+    pub(super) into: Vec<Way>,
+}
+
+impl Pair {
+    /// Where a slot of one end is: a sender that writes right into the receiver's slots has none of its own.
+    pub(super) fn slot(&self, is_sender: bool, layout: &Layout, slot: u32) -> (SpaceId, u64) {
+        match &self.carrier {
+            Carrier::Local(local) => (local.slots, SLOTS + layout.stride() * u64::from(slot)),
+            Carrier::Net(net) => {
+                let slots = if is_sender { &net.slots } else { net.receiver.slots() };
+                (slots.space, slots.slot(layout, slot))
+            }
+        }
+    }
+}

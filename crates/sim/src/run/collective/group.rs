@@ -1,0 +1,180 @@
+//! NVLink switches that reduce and multicast: contributions go up to the switch, results come down from it.
+
+use std::collections::VecDeque;
+
+use railnet_coll::machine::{ConnectionId, Filled, Layout, OperationId, Place, Tag, Work, WorkId};
+use railnet_core::event::Sink;
+use railnet_fabric::{Network, Stop, Way};
+use railnet_nic::memory::SpaceId;
+
+use super::Collectives;
+use super::carrier::{SLOTS, TOUCHES};
+use super::pending::Pending;
+use super::timing::Hop;
+
+/// The ranks around a switch.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) senders: Vec<Spoke>,
+    pub(super) receivers: Vec<Spoke>,
+    /// Slices that some sender has filled and not all receivers have taken, the oldest first.
+    slices: VecDeque<Slice>,
+    /// The number of the oldest.
+    first: u64,
+}
+
+/// One rank of a group.
+#[derive(Debug)]
+pub(super) struct Spoke {
+    pub(super) member: u32,
+    pub(super) connection: Option<ConnectionId>,
+    /// Its slots.
+    pub(super) slots: SpaceId,
+    /// Between its GPU and the switch.
+    pub(super) stops: Vec<Stop>,
+    /// The way over them, by how often memory is touched before.
+    pub(super) ways: [Option<Way>; TOUCHES],
+    /// Slices that it has filled or taken.
+    count: u64,
+}
+
+impl Spoke {
+    pub(super) fn new(member: u32, slots: SpaceId, stops: Vec<Stop>) -> Self {
+        Self { member, connection: None, slots, stops, ways: [None; TOUCHES], count: 0 }
+    }
+}
+
+/// A slice that goes through the switch.
+#[derive(Debug, Default)]
+struct Slice {
+    filled: u32,
+    taken: u32,
+}
+
+impl Group {
+    pub(super) fn new(senders: Vec<Spoke>, receivers: Vec<Spoke>) -> Self {
+        Self { senders, receivers, slices: VecDeque::new(), first: 0 }
+    }
+
+    fn spokes(&self, is_sender: bool) -> &[Spoke] {
+        if is_sender { &self.senders } else { &self.receivers }
+    }
+
+    fn find(spokes: &mut [Spoke], member: u32) -> &mut Spoke {
+        spokes.iter_mut().find(|spoke| spoke.member == member).expect("only its ranks use a group")
+    }
+
+    /// Where a slot of a rank is.
+    pub(super) fn slot(&self, is_sender: bool, member: u32, layout: &Layout, slot: u32) -> (SpaceId, u64) {
+        let spoke = self.spokes(is_sender).iter().find(|spoke| spoke.member == member);
+        let spoke = spoke.expect("only its ranks use a group");
+        (spoke.slots, SLOTS + layout.stride() * u64::from(slot))
+    }
+
+    /// The ways of a rank up to the switch, and the stops on them.
+    pub(super) fn up(&mut self, member: u32) -> (&mut [Option<Way>; TOUCHES], &Vec<Stop>) {
+        let spoke = Self::find(&mut self.senders, member);
+        (&mut spoke.ways, &spoke.stops)
+    }
+
+    /// A rank has joined.
+    pub(super) fn join(&mut self, is_sender: bool, member: u32, connection: ConnectionId) {
+        let spokes = if is_sender { &mut self.senders } else { &mut self.receivers };
+        Self::find(spokes, member).connection = Some(connection);
+    }
+}
+
+impl Collectives {
+    /// A rank's slice is at the switch. With the last one, the result goes to all receivers.
+    pub(super) fn contribute<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        index: u32,
+        member: u32,
+        filled: &Filled,
+    ) {
+        let group = &mut self.groups[index as usize];
+        let spoke = Group::find(&mut group.senders, member);
+        let place = (spoke.count - group.first) as usize;
+        spoke.count += 1;
+        while group.slices.len() <= place {
+            group.slices.push_back(Slice::default());
+        }
+        let slice = &mut group.slices[place];
+        slice.filled += 1;
+        if (slice.filled as usize) < group.senders.len() {
+            return;
+        }
+        self.reduce(network, index, member, filled);
+        let group = &mut self.groups[index as usize];
+        for spoke in &mut group.receivers {
+            let connection = spoke.connection.expect("all ranks make the same call");
+            let arrive = Pending::Arrive { member: spoke.member, connection, mark: Some(filled.mark) };
+            let token = self.pending.add(arrive);
+            if spoke.stops.is_empty() {
+                network.call_at(network.now, token);
+            } else {
+                let way = *spoke.ways[0].get_or_insert_with(|| network.add_way(spoke.stops.clone()));
+                network.carry(way, filled.bytes, 1, token);
+            }
+        }
+    }
+
+    /// Puts the contributions to a slice together, in the slots of all receivers.
+    fn reduce<S: Sink>(&mut self, network: &mut Network<S>, index: u32, member: u32, filled: &Filled) {
+        let schedule = std::sync::Arc::clone(self.schedule(member));
+        let layout = Layout { protocol: schedule.protocol, fifo: schedule.fifo };
+        let element = schedule.call.dtype.size() as u64;
+        let group = &self.groups[index as usize];
+        if filled.data.as_u64() == 0 {
+            return;
+        }
+        // Senders count up from 0, receivers after them.
+        let senders = group.senders.len() as u32;
+        let place = |number: u32| Place::Slot(ConnectionId(number), filled.slot);
+        let work = Work {
+            id: WorkId(0),
+            operation: OperationId(filled.tag.sequence),
+            count: filled.data.as_u64() / element,
+            sources: (0..senders).map(place).collect(),
+            targets: (0..group.receivers.len() as u32).map(|number| place(senders + number)).collect(),
+            is_final: false,
+            slice: 0,
+            tag: Tag { ..filled.tag },
+        };
+        let locate = |place: Place| match place {
+            Place::Slot(ConnectionId(number), slot) => {
+                let (is_sender, number) =
+                    if number < senders { (true, number) } else { (false, number - senders) };
+                let spoke = &group.spokes(is_sender)[number as usize];
+                (spoke.slots, SLOTS + layout.stride() * u64::from(slot))
+            }
+            Place::Buffer(..) => unreachable!("a switch has no buffers"),
+        };
+        let applied = self.applier.apply(&mut network.memory, &work, &schedule.call, schedule.ranks, locate);
+        applied.expect("slots are ghost memory that was made large enough");
+    }
+
+    /// A receiver has taken a slice. With the last one, the senders may use its slots again.
+    pub(super) fn taken<S: Sink>(&mut self, network: &mut Network<S>, index: u32, member: u32) {
+        let group = &mut self.groups[index as usize];
+        let spoke = Group::find(&mut group.receivers, member);
+        let place = (spoke.count - group.first) as usize;
+        spoke.count += 1;
+        let slice = &mut group.slices[place];
+        slice.taken += 1;
+        if (slice.taken as usize) < group.receivers.len() {
+            return;
+        }
+        // Receivers take slices in order, so the oldest is the first to have been taken by all.
+        group.slices.pop_front();
+        group.first += 1;
+        let senders: Vec<_> = group.senders.iter().map(|spoke| (spoke.member, spoke.connection)).collect();
+        for (member, connection) in senders {
+            let communicator = self.members[member as usize].communicator;
+            let after = self.communicators[communicator as usize].timing.credit(Hop::NvLink);
+            let connection = connection.expect("all ranks make the same call");
+            self.later(network, after, Pending::Free { member, connection });
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! Collectives in the simulated world: the machines of `coll`, with GPUs, NVLink and NICs under them.
+//!
+//! A communicator has a [`RankMachine`] for each of its ranks. What they ask for is turned into time here: work into
+//! memory traffic of the GPU and slices over NVLink, filled slots into messages of NICs. Memory is made of ghosts, so that
+//! every element of every result is checked.
+
+mod carrier;
+mod communicator;
+mod connect;
+mod group;
+mod pending;
+mod plan;
+mod timing;
+mod work;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use railnet_coll::machine::{Applier, ConnectionId, Failure, Mark, Notice, Output, RankMachine, Work};
+use railnet_coll::Schedule;
+use railnet_core::event::Sink;
+use railnet_core::{Rank, Span, Time};
+use railnet_fabric::{Lane, Network, Way};
+use railnet_nic::Completion;
+use railnet_nic::memory::SpaceId;
+
+use super::runner::Endpoint;
+use super::server::Servers;
+use carrier::{Carrier, Pair, TOUCHES};
+use communicator::Communicator;
+use group::Group;
+use pending::{Pending, PendingTable};
+pub(super) use pending::TOKEN;
+pub use plan::CollectiveResult;
+use plan::Entry;
+
+/// What the machines stand on.
+pub(super) struct Ground<'a> {
+    pub(super) servers: Option<&'a mut Servers>,
+    pub(super) ports: &'a [Endpoint],
+}
+
+/// A rank of a communicator.
+#[derive(Debug)]
+struct Member {
+    machine: RankMachine,
+    communicator: u32,
+    /// The GPU, or the port where there are none.
+    endpoint: u32,
+    /// Input, output and scratch memory.
+    buffers: [SpaceId; 3],
+    /// What each connection leads to.
+    ends: Vec<End>,
+    /// The work of each worker.
+    works: Vec<Option<Work>>,
+    /// The GPU's memory, where there is one, and ways that only touch it.
+    memory: Option<Memory>,
+    /// Calls of the present entry that are over.
+    done: u32,
+    /// Bytes of outputs that were wrong.
+    wrong: u64,
+}
+
+/// The memory of a GPU: touching it takes time.
+#[derive(Clone, Copy, Debug)]
+struct Memory {
+    lane: Lane,
+    bandwidth: railnet_core::Rate,
+    ways: [Option<Way>; TOUCHES],
+}
+
+/// What a connection of a member leads to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    /// It sends on a pair.
+    Sender(u32),
+    /// It receives on a pair.
+    Receiver(u32),
+    /// It sends to a switch that reduces.
+    Contributor(u32),
+    /// It receives from a switch that reduces.
+    Beneficiary(u32),
+}
+
+/// A connection between two members: channel, lane, sender, receiver.
+type PairKey = (u16, u8, u32, u32);
+
+/// Everything that ranks do together in a run.
+pub(super) struct Collectives {
+    seed: u64,
+    entries: Vec<Entry>,
+    /// The entry that runs.
+    at: usize,
+    started: Time,
+    /// Members whose calls of the present entry are not over.
+    running: u32,
+    communicators: Vec<Communicator>,
+    members: Vec<Member>,
+    pairs: Vec<Pair>,
+    pair_names: BTreeMap<PairKey, u32>,
+    groups: Vec<Group>,
+    group_names: BTreeMap<(u32, u16, u8, Vec<u32>, Vec<u32>), u32>,
+    pending: PendingTable,
+    applier: Applier,
+    notices: Vec<(u32, Option<Rank>, Notice)>,
+    settings: connect::NetSettings,
+    pub(super) results: Vec<CollectiveResult>,
+    pub(super) failure: Option<Arc<Failure>>,
+    pub(super) finished: Time,
+}
+
+impl Collectives {
+    /// Whether everything has been done.
+    pub(super) fn is_done(&self) -> bool {
+        self.at == self.entries.len()
+    }
+
+    /// Calls that are not over.
+    pub(super) fn unfinished(&self) -> usize {
+        self.entries.len() - self.at
+    }
+
+    /// Begins with the first entry.
+    pub(super) fn begin<S: Sink>(&mut self, network: &mut Network<S>) {
+        self.start(network);
+    }
+
+    /// Has every rank of the present entry make its first call.
+    fn start<S: Sink>(&mut self, network: &mut Network<S>) {
+        let Some(entry) = self.entries.get(self.at) else {
+            self.finished = network.now;
+            return;
+        };
+        self.started = network.now;
+        self.running = 0;
+        let members: Vec<u32> = entry
+            .parts
+            .iter()
+            .flat_map(|part| self.communicators[part.communicator as usize].members.clone())
+            .collect();
+        for member in members {
+            self.running += 1;
+            let state = &mut self.members[member as usize];
+            (state.done, state.wrong) = (0, 0);
+            self.call_later(network, member);
+        }
+    }
+
+    /// The schedule that a member executes in the present entry.
+    fn schedule(&self, member: u32) -> &Arc<Schedule> {
+        let communicator = self.members[member as usize].communicator;
+        let parts = &self.entries[self.at].parts;
+        let part = parts.iter().find(|part| part.communicator == communicator);
+        &part.expect("only members of the present entry run").schedule
+    }
+
+    fn call_later<S: Sink>(&mut self, network: &mut Network<S>, member: u32) {
+        let communicator = self.members[member as usize].communicator;
+        let launch = self.communicators[communicator as usize].timing.launch(self.schedule(member));
+        self.later(network, launch, Pending::Call { member });
+    }
+
+    /// Has something happen after a while.
+    fn later<S: Sink>(&mut self, network: &mut Network<S>, after: Span, pending: Pending) {
+        let token = self.pending.add(pending);
+        network.call_at(network.now + after, token);
+    }
+
+    /// A rank makes its call.
+    fn call<S: Sink>(&mut self, network: &mut Network<S>, ground: &mut Ground<'_>, member: u32) {
+        let schedule = Arc::clone(self.schedule(member));
+        self.fill_buffers(network, member, &schedule.call);
+        let submitted = self.members[member as usize].machine.submit(network.now, &schedule);
+        if let Err(failure) = submitted {
+            self.failure.get_or_insert(failure);
+            return;
+        }
+        self.pump(network, ground, member);
+    }
+
+    /// Something that was waited for is over.
+    pub(super) fn over<S: Sink>(&mut self, network: &mut Network<S>, ground: &mut Ground<'_>, token: u32) {
+        let Some(pending) = self.pending.over(token) else { return };
+        match pending {
+            Pending::Call { member } => self.call(network, ground, member),
+            Pending::Work { member, work, .. } => {
+                self.complete(network, member, work.worker());
+                self.pump(network, ground, member);
+            }
+            Pending::Arrive { member, connection, mark } => {
+                self.arrived(network, ground, member, connection, mark);
+            }
+            Pending::Free { member, connection } => {
+                self.members[member as usize].machine.freed(network.now, connection);
+                self.pump(network, ground, member);
+            }
+            Pending::Notice { member, filled } => self.to_nic(network, ground, member, filled),
+            Pending::Out { member, filled } => self.send(network, ground, member, filled),
+            Pending::Into { member, connection } => self.delivered(network, member, connection),
+            Pending::Nothing => {}
+        }
+    }
+
+    fn arrived<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        ground: &mut Ground<'_>,
+        member: u32,
+        connection: ConnectionId,
+        mark: Option<Mark>,
+    ) {
+        let machine = &mut self.members[member as usize].machine;
+        if let Some(mark) = mark {
+            machine.heard(network.now, connection, mark);
+        }
+        machine.arrived(network.now, connection);
+        self.pump(network, ground, member);
+    }
+
+    /// Does what a machine asks for.
+    fn pump<S: Sink>(&mut self, network: &mut Network<S>, ground: &mut Ground<'_>, member: u32) {
+        while let Some(output) = self.members[member as usize].machine.poll_output() {
+            match output {
+                Output::Connect { connection, to, direction } => {
+                    self.connect(network, ground, member, connection, to, direction);
+                }
+                Output::Expect(expect) => self.expect(network, member, expect),
+                Output::Work(work) => self.begin_work(network, member, work),
+                Output::Filled(filled) => self.filled(network, ground, member, filled),
+                Output::Emptied { connection, .. } => self.emptied(network, member, connection),
+                Output::Notice { to, notice } => self.notices.push((member, to, notice)),
+                Output::Finished(_) => self.finish_call(network, member),
+                Output::Failed(failure) => {
+                    self.failure.get_or_insert(failure);
+                }
+            }
+        }
+        self.deliver_notices(network, ground);
+    }
+
+    /// Brings what ranks tell each other outside of connections: at once, since nothing is measured any more by then.
+    fn deliver_notices<S: Sink>(&mut self, network: &mut Network<S>, ground: &mut Ground<'_>) {
+        while let Some((from, to, notice)) = self.notices.pop() {
+            let sender = &self.members[from as usize];
+            let rank = sender.machine.rank();
+            let all = self.communicators[sender.communicator as usize].members.clone();
+            for member in all {
+                let machine = &mut self.members[member as usize].machine;
+                if machine.rank() == rank || to.is_some_and(|to| to != machine.rank()) {
+                    continue;
+                }
+                machine.notice(network.now, rank, notice.clone());
+                self.pump(network, ground, member);
+            }
+        }
+    }
+
+    /// A call of a member is over; with the last one of all members, the entry is.
+    fn finish_call<S: Sink>(&mut self, network: &mut Network<S>, member: u32) {
+        let call = self.schedule(member).call.clone();
+        let wrong = self.wrong_bytes(network, member, &call);
+        let iterations = self.entries[self.at].iterations;
+        let state = &mut self.members[member as usize];
+        state.wrong += wrong;
+        state.done += 1;
+        if state.done < iterations {
+            self.call_later(network, member);
+            return;
+        }
+        self.running -= 1;
+        if self.running > 0 {
+            return;
+        }
+        self.note_result(network.now);
+        self.at += 1;
+        self.start(network);
+    }
+
+    /// What came of the present entry.
+    fn note_result(&mut self, now: Time) {
+        let entry = &self.entries[self.at];
+        let element = entry.call().dtype.size() as u64;
+        let members = entry.parts.iter().flat_map(|part| {
+            let members = self.communicators[part.communicator as usize].members.clone();
+            members.map(|member| self.members[member as usize].wrong)
+        });
+        let wrong = members.sum::<u64>().div_ceil(element);
+        let time = now.since(self.started) / u64::from(entry.iterations);
+        self.results.push(CollectiveResult::new(entry, self.started, time, wrong));
+    }
+
+    /// Whether a completion belongs to a collective.
+    pub(super) fn owns(completion: &Completion) -> bool {
+        completion.work >> 32 != 0
+    }
+
+    /// Who waits for what, where a run has come to an end too early.
+    pub(super) fn waits(&self) -> Vec<(u32, String)> {
+        let mut waits = Vec::new();
+        for member in &self.members {
+            for wait in member.machine.waiting_for().into_iter().take(1) {
+                waits.push((member.endpoint, format!("{} at step {}", wait.what, wait.step)));
+            }
+        }
+        waits
+    }
+
+    /// The word of a rank in a call: what its input holds.
+    fn word(&self, member: u32, done: u32) -> u128 {
+        let name = u64::from(member) << 32 | (self.at as u64) << 12 | u64::from(done & 0xfff);
+        let mut random = railnet_core::Random::stream(self.seed, "collective word", name);
+        u128::from(random.next_u64()) << 64 | u128::from(random.next_u64())
+    }
+
+    /// Words of all ranks of the communicator of a member, in the call that it is in.
+    fn words(&self, member: u32) -> Vec<u128> {
+        let state = &self.members[member as usize];
+        let members = self.communicators[state.communicator as usize].members.clone();
+        members.map(|other| self.word(other, state.done)).collect()
+    }
+
+    fn carrier(&self, end: End) -> Option<&Carrier> {
+        match end {
+            End::Sender(pair) | End::Receiver(pair) => Some(&self.pairs[pair as usize].carrier),
+            End::Contributor(_) | End::Beneficiary(_) => None,
+        }
+    }
+}

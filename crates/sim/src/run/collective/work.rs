@@ -1,0 +1,341 @@
+//! From what a machine asks for to what takes time: memory that is touched, links that carry, messages that are posted.
+
+use railnet_coll::machine::{ConnectionId, Expect, Filled, Layout, Place, Work, expected_output, wrong_bytes};
+use railnet_coll::{Buffer, Call, Overlap};
+use railnet_core::event::Sink;
+use railnet_core::{Bytes, GhostRun, GhostTag, Rank};
+use railnet_fabric::{Network, Stop, Way};
+use railnet_nic::Completion;
+use railnet_nic::memory::{Memory as _, SpaceId};
+
+use super::carrier::{Carrier, TOUCHES};
+use super::pending::Pending;
+use super::{Collectives, End, Ground, Member};
+
+/// Where the buffers of every rank begin.
+const BUFFERS: u64 = 1 << 40;
+/// How much memory a buffer of a rank has. It is ghost memory: only what is used takes any.
+pub(super) const BUFFER_LENGTH: u64 = 1 << 44;
+/// The most that one run of ghost memory can say.
+const RUN_MAX: u64 = 1 << 30;
+
+/// Where a buffer of a rank is, in place or not.
+fn buffer(spaces: &[SpaceId; 3], call: &Call, rank: Rank, ranks: u32, which: Buffer) -> (SpaceId, u64) {
+    let size = call.dtype.size() as u64;
+    match (which, call.overlap(rank, ranks)) {
+        (Buffer::Scratch, _) => (spaces[2], BUFFERS),
+        (Buffer::Input, Some(Overlap::InputInOutput(start))) => (spaces[1], BUFFERS + start * size),
+        (Buffer::Output, Some(Overlap::OutputInInput(start))) => (spaces[0], BUFFERS + start * size),
+        (Buffer::Input, _) => (spaces[0], BUFFERS),
+        (Buffer::Output, _) => (spaces[1], BUFFERS),
+    }
+}
+
+impl Collectives {
+    /// Memory for a buffer of a rank.
+    pub(super) fn add_buffer<S: Sink>(network: &mut Network<S>) -> SpaceId {
+        network.memory.add_ghost(BUFFERS, BUFFER_LENGTH)
+    }
+
+    /// Gives a rank its input, and makes sure that nothing is left in its output.
+    pub(super) fn fill_buffers<S: Sink>(&mut self, network: &mut Network<S>, member: u32, call: &Call) {
+        let state = &self.members[member as usize];
+        let (rank, ranks) = (state.machine.rank(), state.machine.ranks());
+        let word = self.word(member, state.done);
+        let counts = [
+            (Buffer::Output, call.output_count(rank, ranks), GhostTag::BLANK),
+            (Buffer::Input, call.input_count(rank, ranks), GhostTag { sum: word, origin: 0 }),
+        ];
+        for (which, count, tag) in counts {
+            let (space, address) = buffer(&state.buffers, call, rank, ranks, which);
+            let length = call.dtype.bytes(count).as_u64();
+            let mut offset = 0;
+            while offset < length {
+                let part = (length - offset).min(RUN_MAX);
+                let run = GhostRun { tag: tag.advanced(offset), length: part as u32 };
+                network.memory.write_ghost(space, address + offset, run);
+                offset += part;
+            }
+        }
+    }
+
+    /// Bytes of a rank's output that do not hold what they should.
+    pub(super) fn wrong_bytes<S: Sink>(&self, network: &Network<S>, member: u32, call: &Call) -> u64 {
+        let state = &self.members[member as usize];
+        let (rank, ranks) = (state.machine.rank(), state.machine.ranks());
+        let expected = expected_output(call, rank, ranks);
+        if expected.is_empty() {
+            return 0;
+        }
+        let (space, address) = buffer(&state.buffers, call, rank, ranks, Buffer::Output);
+        let ghost = network.memory.ghost(space).expect("buffers are ghosts");
+        wrong_bytes(&expected, call.dtype, &self.words(member), ghost, address - BUFFERS)
+    }
+
+    /// Does a piece of work: it takes as long as memory and links do.
+    pub(super) fn begin_work<S: Sink>(&mut self, network: &mut Network<S>, member: u32, work: Work) {
+        let schedule = self.schedule(member);
+        let data = schedule.call.dtype.bytes(work.count).as_u64();
+        let bytes = Bytes(schedule.protocol.on_the_way(data));
+        let (id, worker) = (work.id, work.id.worker() as usize);
+        let ways = self.ways_of(network, member, &work);
+        let works = &mut self.members[member as usize].works;
+        if works.len() <= worker {
+            works.resize(worker + 1, None);
+        }
+        works[worker] = Some(work);
+        if ways.is_empty() {
+            self.complete(network, member, worker as u32);
+            return;
+        }
+        let token = self.pending.add(Pending::Work { member, work: id, parts: ways.len() as u32 });
+        for way in ways {
+            network.carry(way, bytes, 1, token);
+        }
+    }
+
+    /// The ways that a piece of work takes: over the memory of its GPU, and from there to each GPU that it writes to.
+    fn ways_of<S: Sink>(&mut self, network: &mut Network<S>, member: u32, work: &Work) -> smallvec::SmallVec<[Way; 2]> {
+        let mut ways = smallvec::SmallVec::new();
+        let Some(memory) = self.members[member as usize].memory else { return ways };
+        let mut touches = work.sources.len();
+        let mut far = smallvec::SmallVec::<[End; 2]>::new();
+        for place in &work.targets {
+            let end = match place {
+                Place::Slot(connection, _) => self.members[member as usize].ends[connection.0 as usize],
+                Place::Buffer(..) => {
+                    touches += 1;
+                    continue;
+                }
+            };
+            match end {
+                End::Sender(pair) if matches!(self.pairs[pair as usize].carrier, Carrier::Local(_)) => far.push(end),
+                End::Contributor(_) => far.push(end),
+                _ => touches += 1,
+            }
+        }
+        let mut touches = touches.min(TOUCHES - 1);
+        for end in far {
+            // The first one is fused with the work on memory: bytes leave as they are made.
+            ways.push(self.way_to(network, member, end, touches));
+            touches = 0;
+        }
+        if ways.is_empty() {
+            let known = &mut self.members[member as usize].memory.as_mut().expect("it has one").ways[touches];
+            let way = *known.get_or_insert_with(|| {
+                network.add_way(vec![Stop::computes(memory.lane, memory.bandwidth, touches as u32)])
+            });
+            ways.push(way);
+        }
+        ways
+    }
+
+    /// The way to another GPU or to the switch, after so many touches of each byte.
+    fn way_to<S: Sink>(&mut self, network: &mut Network<S>, member: u32, end: End, touches: usize) -> Way {
+        let memory = self.members[member as usize].memory.expect("only GPUs write to others");
+        let (ways, stops) = match end {
+            End::Sender(pair) => match &mut self.pairs[pair as usize].carrier {
+                Carrier::Local(local) => (&mut local.ways, &local.stops),
+                Carrier::Net(_) => unreachable!("NICs are not written to"),
+            },
+            End::Contributor(group) => self.groups[group as usize].up(member),
+            End::Receiver(_) | End::Beneficiary(_) => unreachable!("data goes to those who receive it"),
+        };
+        *ways[touches].get_or_insert_with(|| {
+            let compute = Stop::computes(memory.lane, memory.bandwidth, touches as u32);
+            let first = (touches > 0).then_some(compute);
+            network.add_way(first.into_iter().chain(stops.iter().copied()).collect())
+        })
+    }
+
+    /// A piece of work is done: memory holds what came of it.
+    pub(super) fn complete<S: Sink>(&mut self, network: &mut Network<S>, member: u32, worker: u32) {
+        let schedule = std::sync::Arc::clone(self.schedule(member));
+        let layout = Layout { protocol: schedule.protocol, fifo: schedule.fifo };
+        let Member { works, ends, buffers, machine, .. } = &mut self.members[member as usize];
+        let Some(work) = works.get_mut(worker as usize).and_then(Option::take) else { return };
+        let (pairs, groups) = (&self.pairs, &self.groups);
+        let (rank, ranks) = (machine.rank(), machine.ranks());
+        let size = schedule.call.dtype.size() as u64;
+        let locate = |place: Place| match place {
+            Place::Buffer(which, element) => {
+                let (space, address) = buffer(buffers, &schedule.call, rank, ranks, which);
+                (space, address + element * size)
+            }
+            Place::Slot(ConnectionId(connection), slot) => match ends[connection as usize] {
+                End::Sender(pair) => pairs[pair as usize].slot(true, &layout, slot),
+                End::Receiver(pair) => pairs[pair as usize].slot(false, &layout, slot),
+                End::Contributor(group) => groups[group as usize].slot(true, member, &layout, slot),
+                End::Beneficiary(group) => groups[group as usize].slot(false, member, &layout, slot),
+            },
+        };
+        let applied = self.applier.apply(&mut network.memory, &work, &schedule.call, ranks, locate);
+        applied.expect("all places are ghost memory that was made large enough");
+        self.members[member as usize].machine.finished(network.now, work.id);
+    }
+
+    /// A slot is filled.
+    pub(super) fn filled<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        ground: &mut Ground<'_>,
+        member: u32,
+        filled: Filled,
+    ) {
+        let state = &self.members[member as usize];
+        let timing = &self.communicators[state.communicator as usize].timing;
+        match state.ends[filled.connection.0 as usize] {
+            End::Sender(pair) => match &self.pairs[pair as usize].carrier {
+                Carrier::Local(local) => {
+                    let after = timing.local(self.schedule(member), local.hop) + local.extra;
+                    let (to, connection) = self.pairs[pair as usize].receiver;
+                    let connection = connection.expect("both ends make the same call");
+                    let arrive = Pending::Arrive { member: to, connection, mark: Some(filled.mark) };
+                    self.later(network, after, arrive);
+                }
+                Carrier::Net(_) => {
+                    let after = timing.post();
+                    if after.as_ps() == 0 {
+                        self.to_nic(network, ground, member, filled);
+                    } else {
+                        self.later(network, after, Pending::Notice { member, filled });
+                    }
+                }
+            },
+            End::Contributor(group) => self.contribute(network, group, member, &filled),
+            End::Receiver(_) | End::Beneficiary(_) => unreachable!("slots are filled where they are sent from"),
+        }
+    }
+
+    /// A slot that is to go over the network sets out for the NIC.
+    pub(super) fn to_nic<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        ground: &mut Ground<'_>,
+        member: u32,
+        filled: Filled,
+    ) {
+        let end = self.members[member as usize].ends[filled.connection.0 as usize];
+        let Some(Carrier::Net(net)) = self.carrier(end) else { return };
+        if net.out.is_empty() {
+            self.send(network, ground, member, filled);
+            return;
+        }
+        let way = net.out[filled.connection.0 as usize % net.out.len()];
+        let packets = filled.bytes.as_u64().div_ceil(self.settings.mtu_bytes).max(1) as u32;
+        let token = self.pending.add(Pending::Out { member, filled });
+        network.carry(way, filled.bytes, packets, token);
+    }
+
+    /// A slot is emptied.
+    pub(super) fn emptied<S: Sink>(&mut self, network: &mut Network<S>, member: u32, connection: ConnectionId) {
+        let state = &self.members[member as usize];
+        let timing = &self.communicators[state.communicator as usize].timing;
+        match state.ends[connection.0 as usize] {
+            End::Receiver(pair) => match &mut self.pairs[pair as usize].carrier {
+                Carrier::Local(local) => {
+                    let after = timing.credit(local.hop) + local.extra;
+                    let (from, connection) = self.pairs[pair as usize].sender;
+                    let connection = connection.expect("both ends make the same call");
+                    self.later(network, after, Pending::Free { member: from, connection });
+                }
+                Carrier::Net(net) => {
+                    let port = net.ports[1];
+                    let (nic, mut cx) = network.nic(port);
+                    let result = net.receiver.emptied(nic, &mut cx);
+                    network.kick(port);
+                    self.note(member, connection, result);
+                }
+            },
+            End::Beneficiary(group) => self.taken(network, group, member),
+            End::Sender(_) | End::Contributor(_) => unreachable!("slots are emptied where they were received"),
+        }
+    }
+
+    /// An operation will receive something.
+    pub(super) fn expect<S: Sink>(&mut self, network: &mut Network<S>, member: u32, expect: Expect) {
+        let end = self.members[member as usize].ends[expect.connection.0 as usize];
+        let End::Receiver(pair) = end else { return };
+        if let Carrier::Net(net) = &mut self.pairs[pair as usize].carrier {
+            let port = net.ports[1];
+            let (nic, mut cx) = network.nic(port);
+            let result = net.receiver.expect(nic, &mut cx, expect);
+            network.kick(port);
+            self.note(member, expect.connection, result);
+        }
+    }
+
+    /// A connection does not work.
+    pub(super) fn note(
+        &mut self,
+        member: u32,
+        connection: ConnectionId,
+        result: Result<(), railnet_coll::conduit::net::NetError>,
+    ) {
+        if let Err(error) = result {
+            self.members[member as usize].machine.broken(connection, error.to_string());
+        }
+    }
+
+    /// A NIC has something to say about a message.
+    pub(super) fn completed<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        ground: &mut Ground<'_>,
+        completion: &Completion,
+    ) {
+        let token = (completion.work >> 32) as u32 - 1;
+        let (pair, is_sender) = (token / 2, token % 2 == 0);
+        let Carrier::Net(net) = &mut self.pairs[pair as usize].carrier else { return };
+        let result =
+            if is_sender { net.sender.completed(completion) } else { net.receiver.completed(completion) };
+        let pair = &self.pairs[pair as usize];
+        let (member, connection) = if is_sender { pair.sender } else { pair.receiver };
+        let connection = connection.expect("what completes was begun");
+        let slices = match result {
+            Ok(slices) => slices,
+            Err(error) => {
+                self.note(member, connection, Err(error));
+                self.pump(network, ground, member);
+                return;
+            }
+        };
+        for _ in 0..slices {
+            if is_sender {
+                self.members[member as usize].machine.freed(network.now, connection);
+                self.pump(network, ground, member);
+            } else {
+                self.from_nic(network, member, connection, Bytes(u64::from(completion.immediate.unwrap_or(0))));
+            }
+        }
+    }
+
+    /// A slice has come from the network: it is on its way to memory.
+    fn from_nic<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        member: u32,
+        connection: ConnectionId,
+        bytes: Bytes,
+    ) {
+        let end = self.members[member as usize].ends[connection.0 as usize];
+        let Some(Carrier::Net(net)) = self.carrier(end) else { return };
+        let into = Pending::Into { member, connection };
+        match net.into.get(connection.0 as usize % net.into.len().max(1)) {
+            Some(way) => {
+                let way = *way;
+                let packets = bytes.as_u64().div_ceil(self.settings.mtu_bytes).max(1) as u32;
+                let token = self.pending.add(into);
+                network.carry(way, bytes, packets, token);
+            }
+            None => self.delivered(network, member, connection),
+        }
+    }
+
+    /// A slice from the network is in memory; soon its receiver will see it.
+    pub(super) fn delivered<S: Sink>(&mut self, network: &mut Network<S>, member: u32, connection: ConnectionId) {
+        let communicator = self.members[member as usize].communicator;
+        let after = self.communicators[communicator as usize].timing.deliver(self.schedule(member));
+        self.later(network, after, Pending::Arrive { member, connection, mark: None });
+    }
+}
