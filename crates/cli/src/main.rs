@@ -10,6 +10,7 @@
 mod bench;
 mod decode;
 mod files;
+mod pingpong;
 mod replay;
 mod sim;
 mod storm;
@@ -37,6 +38,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Print the packets of a capture, and check them
     Decode(decode::Arguments),
+    /// Send messages back and forth over RoCEv2, with another machine or process
+    Pingpong(pingpong::Arguments),
     /// Hold recorded conversations again with this NIC, and compare its answers
     Replay(replay::Arguments),
     /// Run random work on bad wires and networks, seed after seed, and check all of it
@@ -61,6 +64,7 @@ fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     match command {
         Command::Bench(arguments) => bench::run(&arguments, out),
         Command::Decode(arguments) => decode::run(&arguments, out),
+        Command::Pingpong(arguments) => pingpong::run(&arguments, out),
         Command::Replay(arguments) => replay::run(&arguments, out),
         Command::Storm(arguments) => storm::run(&arguments, out),
         Command::Sim(arguments) => sim::run(&arguments, out),

@@ -111,6 +111,9 @@ pub struct Config {
     pub spread: bool,
     /// Let the kernel cut sends into datagrams, and merge those that come in.
     pub segment: bool,
+    /// How long [`Driver::wait`] looks again and again before it sleeps: a wake-up costs more than a short wait, and a
+    /// long one would take a core from those who work.
+    pub spin: Duration,
     /// What happens to datagrams on their way out.
     pub faults: Faults,
 }
@@ -130,6 +133,7 @@ impl Config {
             receive_buffer: 4 << 20,
             spread: true,
             segment: true,
+            spin: Duration::from_micros(30),
             faults: Faults::NONE,
         }
     }
@@ -203,6 +207,7 @@ pub struct Driver<M = ProcessMemory> {
     packet: Option<Transmit>,
     inbox: Box<[u8]>,
     started: Instant,
+    spin: Duration,
     injector: Option<Injector>,
     /// Datagrams that the faults let go.
     released: Vec<Datagram>,
@@ -241,6 +246,7 @@ impl<M: Memory> Driver<M> {
             packet: None,
             inbox: vec![0; RECEIVE_BYTES].into(),
             started: Instant::now(),
+            spin: config.spin,
             injector: (!config.faults.is_none()).then(|| Injector::new(config.faults)),
             released: Vec::new(),
             tap: None,
@@ -373,9 +379,15 @@ impl<M: Memory> Driver<M> {
 
     /// Waits until something may have come in, a timer is due, or `limit` is over; then makes progress.
     pub fn wait(&mut self, limit: Duration) -> io::Result<bool> {
-        // What is ready to go must not wait.
-        if self.progress()? {
-            return Ok(true);
+        let began = Instant::now();
+        loop {
+            // What is ready to go must not wait.
+            if self.progress()? {
+                return Ok(true);
+            }
+            if began.elapsed() >= self.spin.min(limit) {
+                break;
+            }
         }
         let due = self.nic.poll_timeout().map(|(due, _)| due);
         let held = self.injector.as_ref().and_then(Injector::next_due);
