@@ -12,6 +12,7 @@ mod decode;
 mod environment;
 mod files;
 mod knobs;
+mod pingpong;
 mod replay;
 mod run;
 mod sim;
@@ -43,6 +44,8 @@ enum Command {
     Decode(decode::Arguments),
     /// List NCCL's variables that mean something here
     Knobs(knobs::Arguments),
+    /// Send messages back and forth over RoCEv2, with another machine or process
+    Pingpong(pingpong::Arguments),
     /// Hold recorded conversations again with this NIC, and compare its answers
     Replay(replay::Arguments),
     /// Start ranks on this machine
@@ -74,6 +77,7 @@ fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<Outcome> {
         Command::Bench(arguments) => bench::run(&arguments, out),
         Command::Decode(arguments) => decode::run(&arguments, out),
         Command::Knobs(arguments) => knobs::run(&arguments, out),
+        Command::Pingpong(arguments) => pingpong::run(&arguments, out),
         Command::Replay(arguments) => replay::run(&arguments, out),
         Command::Run(arguments) => run::run(&arguments, out),
         Command::Storm(arguments) => storm::run(&arguments, out),

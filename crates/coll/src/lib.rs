@@ -40,7 +40,6 @@ pub use schedule::{
 };
 pub use traffic::traffic;
 pub use wiring::{ChannelNics, NicPair, TreePattern, TreePeers, Wiring};
-pub use wiring::{ChannelNics, NicPair, TreePattern, Wiring};
 
 /// The example of the crate's README.
 #[cfg(doctest)]

@@ -31,3 +31,5 @@ mod socket;
 pub use control::Control;
 pub use launch::Launch;
 pub use secret::Secret;
+pub mod memory;
+pub mod roce;
