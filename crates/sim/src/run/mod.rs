@@ -13,6 +13,7 @@ mod world;
 
 use std::collections::BTreeMap;
 
+use railnet_coll::variables::Variables;
 use railnet_core::event::Sink;
 use railnet_core::{Bytes, Component, Rate, Span, Time};
 use railnet_fabric::{Fault, Network, Tapped, host_gid};
@@ -168,6 +169,11 @@ impl<S: Sink> Run<S> {
     /// Hands out the frames that passed the taps since the last call, in the order of time.
     pub fn drain_taps(&mut self, take: impl FnMut(&Tapped<'_>)) {
         self.network.drain_taps(take);
+    }
+
+    /// What NCCL would say while the ranks of this scenario start, as far as `variables` ask for it (`NCCL_DEBUG`).
+    pub fn start_lines(&self, variables: &Variables) -> Vec<String> {
+        self.world.collectives.as_ref().map_or_else(Vec::new, |all| all.start_lines(variables))
     }
 
     /// The present.

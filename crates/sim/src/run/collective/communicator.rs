@@ -2,12 +2,15 @@
 
 use std::ops::Range;
 
+use railnet_coll::Wiring;
 use railnet_coll::search::{Graphs, search};
 use railnet_coll::transport::Transports;
-use railnet_coll::{TopologyOptions, Wiring};
+use railnet_coll::tuner::Inputs;
+use railnet_coll::variables::Variables;
 use railnet_core::event::Sink;
 use railnet_core::{Bytes, Rank, Rate, Span};
 use railnet_fabric::Network;
+use railnet_topology::Cluster;
 use railnet_topology::host::{DeviceId, DeviceKind, Host, NicRole, Processor};
 
 use super::timing::Timing;
@@ -22,13 +25,14 @@ pub(super) struct Communicator {
     pub(super) ranks: Vec<u32>,
     /// Its members, in the order of ranks.
     pub(super) members: Range<u32>,
-    /// The server of each node with just the GPUs that take part.
-    pub(super) host: Host,
+    /// The servers, with just the GPUs that take part.
+    pub(super) cluster: Cluster,
     pub(super) graphs: Graphs,
+    /// What the cost model looks at.
+    pub(super) inputs: Inputs,
     pub(super) wiring: Wiring,
     pub(super) transports: Transports,
     pub(super) timing: Timing,
-    pub(super) options: TopologyOptions,
 }
 
 /// What a CPU spends on a message of the network, in microseconds: NCCL's `netOverhead` (2.30.7, src/graph/tuning.cc).
@@ -87,7 +91,7 @@ impl Collectives {
         network: &mut Network<S>,
         ground: &mut Ground<'_>,
         ranks: &[u32],
-        options: &TopologyOptions,
+        variables: &Variables,
     ) -> Result<u32, ScenarioError> {
         if let Some(known) = self.communicators.iter().position(|one| one.ranks == ranks) {
             return Ok(known as u32);
@@ -109,12 +113,15 @@ impl Collectives {
                         "the ranks of a group are the same GPUs of each of its servers, in order: choose others",
                     ));
                 }
-                let timing = Timing::new(net_overhead_us(full.processor()));
+                let set = variables.settings().net_overhead_us;
+                let timing = Timing::new(set.unwrap_or_else(|| net_overhead_us(full.processor())));
                 (with_gpus(full, &local), nodes.len() as u32, timing)
             }
             _ => (bare(network.port_rate(ranks[0])), ranks.len() as u32, Timing::BARE),
         };
+        let options = &variables.topology();
         let graphs = search(&host, nodes, options).map_err(|error| ScenarioError::new(error.to_string()))?;
+        let cluster = Cluster::new(host.clone(), nodes);
         let first = self.members.len() as u32;
         let index = self.communicators.len() as u32;
         for (rank, endpoint) in ranks.iter().enumerate() {
@@ -126,10 +133,10 @@ impl Collectives {
             members: first..self.members.len() as u32,
             wiring: Wiring::new(&graphs),
             transports: Transports::new(&host, nodes, options),
+            inputs: Inputs::of(&cluster, &graphs, variables.settings(), self.aggregates),
             graphs,
-            host,
+            cluster,
             timing,
-            options: options.clone(),
         });
         Ok(index)
     }

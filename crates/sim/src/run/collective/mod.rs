@@ -88,6 +88,8 @@ type PairKey = (u16, u8, u32, u32);
 /// Everything that ranks do together in a run.
 pub(super) struct Collectives {
     seed: u64,
+    /// Whether switches of the network reduce.
+    aggregates: bool,
     entries: Vec<Entry>,
     /// The entry that runs.
     at: usize,
