@@ -38,7 +38,9 @@ fn shapes() -> impl Strategy<Value = (u32, u32)> {
 
 fn run(schedules: &[Schedule], data: Data, seed: u64) -> Result<(), String> {
     let mut lab = Lab::new(schedules[0].ranks, data, seed);
-    schedules.iter().for_each(|schedule| lab.submit(schedule));
+    for schedule in schedules {
+        lab.submit(schedule);
+    }
     lab.run().map_err(|error| error.to_string())
 }
 
@@ -245,7 +247,9 @@ fn a_rank_that_does_not_come_is_named_with_what_it_did_last() {
     let (first, second) = (all_reduce(100, &wiring), all_reduce(200, &wiring));
     let mut lab = Lab::new(4, Data::Ghosts, 1);
     lab.submit(&first);
-    [0, 1, 2].into_iter().for_each(|rank| lab.submit_on(rank, &second));
+    for rank in 0..3 {
+        lab.submit_on(rank, &second);
+    }
     let failures = lab.run_out().clone();
     assert_eq!(failures.len(), 4, "also the one that never came");
     let text = failures[&0].to_string();
@@ -262,7 +266,9 @@ fn a_dead_rank_is_silent() {
     let schedule = all_reduce(100, &wiring);
     let mut lab = Lab::new(3, Data::Ghosts, 1);
     lab.dead.push(1);
-    [0, 2].into_iter().for_each(|rank| lab.submit_on(rank, &schedule));
+    for rank in [0, 2] {
+        lab.submit_on(rank, &schedule);
+    }
     let failures = lab.run_out();
     assert_eq!(failures.keys().copied().collect::<Vec<_>>(), [0, 2]);
     let text = failures[&0].to_string();
