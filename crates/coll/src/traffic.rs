@@ -44,7 +44,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// What rank 0 sends and receives over NICs, or to and from anybody where `inside` is none.
+    /// What rank 0 sends and receives, to and from anybody.
     fn through_rank_0(algorithm: Algorithm, call: &Call, wiring: &Wiring, channels: u32) -> (u64, u64) {
         let schedule = build(call, &Choice::new(algorithm, Protocol::Simple).on(channels), wiring).unwrap();
         let rank = Peer::Rank(0);

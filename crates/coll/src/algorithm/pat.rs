@@ -195,9 +195,9 @@ fn all_gather(shape: Shape, in_place: bool) -> List {
             }
         }
     }
-    if !in_place {
-        let sources = [Spot::OwnInput].into_iter().collect();
-        list.sender.push(Op { many: 1, sources, store: Some(Spot::Output(0)), ..Op::default() });
+    // The first message is the own block, to the farthest: it is copied on the way.
+    if let Some(first) = list.sender.first_mut().filter(|_| !in_place) {
+        first.store = Some(Spot::Output(0));
     }
     list
 }
