@@ -1,6 +1,7 @@
 //! `railnet sim`: runs a scenario and says what came of it.
 
 mod capture;
+mod collectives;
 mod failure;
 pub(crate) mod problem;
 mod progress;

@@ -23,7 +23,9 @@ pub struct Wiring {
     pub nodes: Vec<Vec<u32>>,
     /// The ring of each channel: every rank once.
     pub rings: Vec<Vec<u32>>,
-    /// The chain of each channel in each node, `[channel][node]`: the first rank talks to the parent node.
+    /// The chain of each channel in each node, `[channel][node]`: the first rank talks to the parent node. There is one
+    /// for each channel that the search found: with k of them, channels 0 to k-1 use the first of the two trees, the next k
+    /// the second one, and so on in turns.
     pub chains: Vec<Vec<Vec<u32>>>,
     /// Where children attach.
     pub pattern: TreePattern,

@@ -3,6 +3,7 @@
 mod cluster;
 mod collective;
 mod control;
+mod env;
 mod error;
 mod fabric;
 mod faults;
@@ -68,6 +69,9 @@ pub struct Scenario {
     /// What ranks do together, one after the other.
     #[serde(default)]
     pub collective: Vec<CollectiveSection>,
+    /// NCCL's variables.
+    #[serde(default, deserialize_with = "env::read")]
+    pub env: BTreeMap<String, String>,
     /// What goes wrong.
     #[serde(default)]
     pub faults: Vec<FaultSection>,
@@ -174,6 +178,7 @@ impl Scenario {
         if let Some(cluster) = &self.cluster {
             cluster.check().map_err(|error| error.within("cluster"))?;
         }
+        self.check_env()?;
         self.check_collectives()?;
         self.check_control().map_err(|error| error.within("nic"))?;
         self.ack_dscp().map(|_| ()).map_err(|error| error.within("nic"))
