@@ -9,11 +9,13 @@
 
 mod bench;
 mod decode;
+mod doctor;
 mod files;
 mod replay;
 mod run;
 mod sim;
 mod storm;
+mod submit;
 mod topo;
 mod verbs;
 mod wire;
@@ -38,6 +40,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Print the packets of a capture, and check them
     Decode(decode::Arguments),
+    /// Look at this machine: launcher, transports, limits, and what to change
+    Doctor(doctor::Arguments),
     /// Hold recorded conversations again with this NIC, and compare its answers
     Replay(replay::Arguments),
     /// Start ranks on this machine
@@ -46,6 +50,8 @@ enum Command {
     Storm(storm::Arguments),
     /// Run a scenario in a simulated fabric
     Sim(sim::Arguments),
+    /// Write the batch script of a job for Slurm, and submit it
+    Submit(submit::Arguments),
     /// Print a fabric or a server: sizes, bandwidths, paths, and a picture
     Topo(topo::Arguments),
     /// Run one RDMA operation between two NICs and explain each step
@@ -66,10 +72,12 @@ fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     match command {
         Command::Bench(arguments) => bench::run(&arguments, out),
         Command::Decode(arguments) => decode::run(&arguments, out),
+        Command::Doctor(arguments) => doctor::run(&arguments, out),
         Command::Replay(arguments) => replay::run(&arguments, out),
         Command::Run(arguments) => run::run(&arguments, out),
         Command::Storm(arguments) => storm::run(&arguments, out),
         Command::Sim(arguments) => sim::run(&arguments, out),
+        Command::Submit(arguments) => submit::run(&arguments, out),
         Command::Topo(arguments) => topo::run(&arguments, out),
         Command::Verbs(arguments) => verbs::run(&arguments, out),
     }

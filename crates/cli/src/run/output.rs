@@ -84,7 +84,8 @@ impl Output for Files {
     fn file(&mut self, rank: u32, stream: Stream) -> io::Result<Option<Stdio>> {
         let (width, kind) = (self.width, if stream == Stream::Out { "out" } else { "err" });
         let path = self.folder.join(format!("rank-{rank:0width$}.{kind}"));
-        let file = files::create(&path, self.force).map_err(|error| io::Error::other(format!("{error:#}")))?;
+        let file =
+            files::create(&path, self.force).map_err(|error| io::Error::other(format!("{error:#}")))?;
         Ok(Some(file.into()))
     }
 }

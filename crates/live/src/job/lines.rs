@@ -25,11 +25,7 @@ impl Lines {
         self.add(bytes, &mut line)
     }
 
-    fn add<E>(
-        &mut self,
-        mut bytes: &[u8],
-        line: &mut impl FnMut(&[u8]) -> Result<(), E>,
-    ) -> Result<(), E> {
+    fn add<E>(&mut self, mut bytes: &[u8], line: &mut impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         while self.partial.len() + bytes.len() > LINE_MAX {
             let (head, rest) = bytes.split_at(LINE_MAX - self.partial.len());
             self.partial.extend_from_slice(head);

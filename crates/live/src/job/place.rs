@@ -78,8 +78,7 @@ fn places(nodes: impl Iterator<Item = (String, u32)>) -> Vec<Place> {
     let sizes: Vec<(String, u32)> = nodes.collect();
     let nodes = sizes.len() as u32;
     let on_node = |(node, (group, local_size)): (u32, (String, u32))| {
-        let place =
-            move |local_rank| Place { node, nodes, local_rank, local_size, group: group.clone() };
+        let place = move |local_rank| Place { node, nodes, local_rank, local_size, group: group.clone() };
         (0..local_size).map(place)
     };
     (0..).zip(sizes).flat_map(on_node).collect()
