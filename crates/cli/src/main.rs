@@ -10,6 +10,7 @@
 mod bench;
 mod decode;
 mod environment;
+mod doctor;
 mod files;
 mod knobs;
 mod pingpong;
@@ -17,6 +18,7 @@ mod replay;
 mod run;
 mod sim;
 mod storm;
+mod submit;
 mod topo;
 mod tune;
 mod verbs;
@@ -46,6 +48,8 @@ enum Command {
     Knobs(knobs::Arguments),
     /// Send messages back and forth over RoCEv2, with another machine or process
     Pingpong(pingpong::Arguments),
+    /// Look at this machine: launcher, transports, limits, and what to change
+    Doctor(doctor::Arguments),
     /// Hold recorded conversations again with this NIC, and compare its answers
     Replay(replay::Arguments),
     /// Start ranks on this machine
@@ -54,6 +58,8 @@ enum Command {
     Storm(storm::Arguments),
     /// Run a scenario in a simulated fabric
     Sim(sim::Arguments),
+    /// Write the batch script of a job for Slurm, and submit it
+    Submit(submit::Arguments),
     /// Print a fabric or a server: sizes, bandwidths, paths, and a picture
     Topo(topo::Arguments),
     /// Say which algorithm and protocol NCCL would choose for a collective, and why
@@ -78,10 +84,12 @@ fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<Outcome> {
         Command::Decode(arguments) => decode::run(&arguments, out),
         Command::Knobs(arguments) => knobs::run(&arguments, out),
         Command::Pingpong(arguments) => pingpong::run(&arguments, out),
+        Command::Doctor(arguments) => doctor::run(&arguments, out),
         Command::Replay(arguments) => replay::run(&arguments, out),
         Command::Run(arguments) => run::run(&arguments, out),
         Command::Storm(arguments) => storm::run(&arguments, out),
         Command::Sim(arguments) => sim::run(&arguments, out),
+        Command::Submit(arguments) => submit::run(&arguments, out),
         Command::Topo(arguments) => topo::run(&arguments, out),
         Command::Tune(arguments) => tune::run(&arguments, out),
         Command::Verbs(arguments) => verbs::run(&arguments, out),

@@ -28,8 +28,7 @@ impl Secret {
 
     /// A fresh one, as hexadecimal digits.
     pub fn fresh() -> std::io::Result<String> {
-        let bytes: [u8; 16] = random()?;
-        Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+        Ok(format!("{:032x}", u128::from_le_bytes(random()?)))
     }
 
     /// Whether there is one at all.

@@ -14,9 +14,9 @@ use crate::message::{Decoder, Malformed, Message, preamble};
 /// Callers that may wait for `accept`; the system may allow fewer.
 const BACKLOG: i32 = 4096;
 /// Bytes read at a time.
-const READ_SIZE: usize = 64 * 1024;
+const READ_SIZE: usize = 16 * 1024;
 /// Reads in a row from one connection, so that one that never stops does not keep out the others.
-const READS_MAX: usize = 16;
+const READS_MAX: usize = 64;
 
 /// A socket bound to a port. With `is_shared`, others of this user may be bound to it too, if they say the same: a
 /// launcher so holds a port for a rank. The port is held, and nobody can connect, until somebody listens.

@@ -18,7 +18,6 @@ const SIGNS: u32 = 4;
 const QUEUE_MAX: usize = 16 * 1024 * 1024;
 
 /// Which end this is.
-#[expect(clippy::large_enum_variant, reason = "there is one")]
 pub(super) enum Role {
     Hub(Hub),
     Leaf(Connection),

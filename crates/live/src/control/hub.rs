@@ -1,6 +1,7 @@
 //! What rank 0 does for all: passes news on, collects exchanges, keeps values, and notices who is gone.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFd;
@@ -101,7 +102,7 @@ impl Hub {
     pub(super) fn handle(&mut self, rank: u32, message: Message, shared: &Shared) {
         match message {
             Message::Gather { sequence, limit_ms, label, blob } => {
-                self.gather(rank, sequence, limit(limit_ms), label, blob, shared);
+                self.gather(rank, sequence, limit(limit_ms), &label, blob, shared);
             }
             Message::Put { key, value } => self.put(rank, key, value, shared),
             Message::Get { ticket, limit_ms, key } => match self.values.get(&key).cloned() {
@@ -171,7 +172,7 @@ impl Hub {
         rank: u32,
         sequence: u32,
         limit: Duration,
-        label: String,
+        label: &str,
         blob: Vec<u8>,
         shared: &Shared,
     ) {
@@ -187,7 +188,7 @@ impl Hub {
         let world_size = self.peers.len() + 1;
         let now = Instant::now();
         let exchange = self.exchanges.entry(sequence).or_insert_with(|| Exchange {
-            label: label.clone(),
+            label: label.to_owned(),
             first: rank,
             blobs: vec![None; world_size],
             began: now,
@@ -262,7 +263,7 @@ impl Hub {
                 now.saturating_duration_since(exchange.began)
             );
             if !silent.is_empty() {
-                text.push_str(&format!("; no sign of life from {}", named(&silent)));
+                let _ = write!(text, "; no sign of life from {}", named(&silent));
             }
             self.fail(sequence, Trouble { kind: TroubleKind::Missing, ranks, text }, shared);
         }

@@ -3,6 +3,7 @@
 //! A rank is bound to the launcher by itself, but what a rank has started is not. The guard is a shell that reads the
 //! groups from a pipe. The pipe's end comes when the launcher ends, in whatever way; then it kills them.
 
+use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -32,7 +33,7 @@ impl Guard {
     pub(super) fn watch(&mut self, groups: impl Iterator<Item = u32>) -> io::Result<()> {
         let mut line = String::new();
         for group in groups {
-            line.push_str(&format!("-{group} "));
+            let _ = write!(line, "-{group} ");
         }
         line.push('\n');
         self.pipe.write_all(line.as_bytes())

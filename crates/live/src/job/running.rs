@@ -22,7 +22,7 @@ use crate::{Secret, socket};
 /// How long output is waited for when all ranks have ended and something still holds it open.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
 /// Without anything happening, a look around at least this often.
-const LOOK_INTERVAL: Duration = Duration::from_secs(3600);
+const LOOK_INTERVAL: Duration = Duration::from_hours(1);
 /// Bytes read at a time.
 const READ_SIZE: usize = 64 * 1024;
 
@@ -222,7 +222,7 @@ impl Job<'_> {
 
     /// Reads what there is. Each rank has its turn before any has a second.
     fn read(&mut self, output: &mut dyn Output) -> io::Result<()> {
-        let mut buffer = [0; READ_SIZE];
+        let mut buffer = vec![0; READ_SIZE];
         let mut failure = Ok(());
         self.sources.retain_mut(|source| {
             let (rank, stream) = (source.rank, source.stream);

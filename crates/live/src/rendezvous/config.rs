@@ -9,7 +9,7 @@ use crate::Secret;
 use crate::launch::{Launch, Launcher, Meeting, Variables, variable};
 
 /// How long ranks wait for each other, unless told otherwise. Programs that load from a shared disk take their time.
-const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT: Duration = Duration::from_mins(5);
 /// After how long without a sign of life a rank is reported as silent, unless told otherwise.
 const SILENCE: Duration = Duration::from_secs(10);
 

@@ -1,5 +1,6 @@
 //! The meeting as rank 0 sees it.
 
+use std::fmt::Write as _;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::linux::net::SocketAddrExt as _;
@@ -365,7 +366,7 @@ impl Hub<'_> {
         );
         if self.strangers > 0 {
             let many = if self.strangers == 1 { "stranger" } else { "strangers" };
-            text.push_str(&format!("; {} {many} called: {}", self.strangers, self.notes.join(", ")));
+            let _ = write!(text, "; {} {many} called: {}", self.strangers, self.notes.join(", "));
         }
         Trouble { kind: TroubleKind::Missing, ranks, text }
     }
@@ -426,7 +427,9 @@ impl Hub<'_> {
         if bytes.len() > ANSWER_MAX {
             let text = format!("{} bytes of contributions are too many for a meeting", bytes.len());
             let trouble = Trouble { kind: TroubleKind::TooMuch, ranks: Vec::new(), text };
-            connections.iter_mut().for_each(|connection| refuse(connection, &trouble));
+            for connection in &mut connections {
+                refuse(connection, &trouble);
+            }
             return Err(MeetError::Trouble(trouble));
         }
         for connection in &mut connections {
