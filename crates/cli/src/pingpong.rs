@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use railnet_core::{Bytes, Psn, Random, Ratio, Span};
 use railnet_live::roce::{Config, Driver, Error, Faults};
-use railnet_nic::{Connection, Mtu, Path};
+use railnet_nic::{Behaviour, Connection, Mtu, Path};
 use railnet_wire::{Gid, Identification, ROCE_PORT};
 
 use crate::Outcome;
@@ -218,8 +218,10 @@ fn open(arguments: &Arguments, meeting: &Meeting) -> anyhow::Result<Driver> {
     if arguments.events {
         config.spin = Duration::ZERO;
     }
-    // Who the peer is cannot be known: others number their packets.
+    // Who the peer is cannot be known: others number their packets, and may not have room for more than Soft-RoCE
+    // itself sends at once.
     config.accepted = Identification::Any;
+    config.nic.behaviour.unacked_packets_max = Behaviour::RXE.unacked_packets_max;
     let driver = match Driver::open(&config, railnet_live::memory::ProcessMemory::default()) {
         Err(Error::Bind { source, .. })
             if source.kind() == std::io::ErrorKind::AddrInUse && arguments.udp_port.is_none() =>

@@ -23,6 +23,9 @@ const END_BYTES: usize = 52;
 /// What the client says last.
 const DONE: &[u8; 5] = b"done\0";
 
+/// How long a client tries again when nobody is there: the two are often started at once.
+const START: Duration = Duration::from_secs(3);
+
 /// One end of the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct End {
@@ -113,16 +116,26 @@ impl Meeting {
     /// Goes to a server.
     pub(super) fn call(host: &str, port: u16, timeout: Duration) -> anyhow::Result<Self> {
         let found = (host, port).to_socket_addrs().with_context(|| format!("cannot find the host {host}"))?;
-        let mut last = anyhow!("the host {host} has no address");
-        for address in found {
-            match TcpStream::connect_timeout(&address, timeout) {
-                Ok(stream) => return Self::new(stream, timeout),
-                Err(error) => {
-                    last = anyhow!(error).context(format!("no server answers at {address}: is it started?"));
+        let found: Vec<_> = found.collect();
+        let limit = Instant::now() + timeout.min(START);
+        loop {
+            let mut last = anyhow!("the host {host} has no address");
+            let mut is_refused = false;
+            for address in &found {
+                match TcpStream::connect_timeout(address, timeout) {
+                    Ok(stream) => return Self::new(stream, timeout),
+                    Err(error) => {
+                        is_refused |= error.kind() == io::ErrorKind::ConnectionRefused;
+                        let context = format!("no server answers at {address}: is it started?");
+                        last = anyhow!(error).context(context);
+                    }
                 }
             }
+            if !is_refused || Instant::now() >= limit {
+                return Err(last);
+            }
+            std::thread::sleep(Duration::from_millis(20));
         }
-        Err(last)
     }
 
     fn new(stream: TcpStream, timeout: Duration) -> anyhow::Result<Self> {

@@ -75,11 +75,11 @@ use railnet_wire::{
 use rustix::event::{PollFd, PollFlags};
 
 pub use faults::{FaultCounters, Faults};
+pub use system::{Arrival, Endpoint, Target};
 
 use batch::Batch;
 use faults::{Datagram, Injector};
 use senders::Senders;
-use system::{Arrival, Endpoint};
 use tap::Tap;
 
 use crate::memory::ProcessMemory;

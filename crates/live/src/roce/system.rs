@@ -16,7 +16,7 @@ struct Control([u8; 128]);
 /// It says "do not fragment" and gives the IPv4 ID 0 to what it sends: Linux does so for sockets that are not connected
 /// and discover the path MTU, and the ICRC covers the ID. Segments of one send get the IDs 0, 1, 2 and so on.
 #[derive(Debug)]
-pub(super) struct Endpoint {
+pub struct Endpoint {
     socket: UdpSocket,
     local: SocketAddr,
     /// The traffic class of what is sent without saying one.
@@ -25,24 +25,27 @@ pub(super) struct Endpoint {
 
 /// What came with the bytes of a receive.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Arrival {
-    pub(super) length: usize,
+pub struct Arrival {
+    /// Bytes of all of it.
+    pub length: usize,
     /// Bytes of each datagram in it but the last, which may be shorter; 0 only where there are none.
-    pub(super) segment: usize,
-    pub(super) from: SocketAddr,
-    pub(super) traffic_class: u8,
+    pub segment: usize,
+    /// Who sent it.
+    pub from: SocketAddr,
+    /// Its DSCP and ECN bits, as the network left them.
+    pub traffic_class: u8,
 }
 
 /// Where to send to, as the kernel wants it.
 #[derive(Clone, Copy)]
-pub(super) struct Target {
+pub struct Target {
     storage: libc::sockaddr_storage,
     length: libc::socklen_t,
 }
 
 impl Endpoint {
     /// A socket at this address; port 0 lets the system choose.
-    pub(super) fn bind(address: SocketAddr) -> io::Result<Self> {
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let socket = UdpSocket::bind(address)?;
         socket.set_nonblocking(true)?;
         let local = socket.local_addr()?;
@@ -58,7 +61,7 @@ impl Endpoint {
 
     /// Makes it ready to receive: traffic classes, segments in one piece, and packets without a UDP checksum over IPv6,
     /// which is what Soft-RoCE sends. Tells the bytes that the kernel will keep.
-    pub(super) fn prepare_receive(&self, buffer_bytes: usize, merge: bool) -> io::Result<usize> {
+    pub fn prepare_receive(&self, buffer_bytes: usize, merge: bool) -> io::Result<usize> {
         // Linux counts twice what is asked for, its own bookkeeping included, and silently takes the limit for more.
         self.set(libc::SOL_SOCKET, libc::SO_RCVBUF, buffer_bytes.min(1 << 30) as c_int)?;
         if self.local.is_ipv4() {
@@ -99,12 +102,12 @@ impl Endpoint {
     }
 
     /// Its address.
-    pub(super) fn local(&self) -> SocketAddr {
+    pub fn local(&self) -> SocketAddr {
         self.local
     }
 
     /// Sends `bytes` in datagrams of `segment` bytes, the last one perhaps shorter.
-    pub(super) fn send(&self, to: &Target, bytes: &[u8], segment: usize, class: u8) -> io::Result<()> {
+    pub fn send(&self, to: &Target, bytes: &[u8], segment: usize, class: u8) -> io::Result<()> {
         let mut control = Control([0; 128]);
         let mut used = 0;
         if segment < bytes.len() {
@@ -143,7 +146,7 @@ impl Endpoint {
     }
 
     /// What has come, if anything has.
-    pub(super) fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<Arrival>> {
+    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<Arrival>> {
         let mut control = Control([0; 128]);
         // SAFETY: an address of zeros is a valid one, of no family.
         let mut name: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
