@@ -9,8 +9,8 @@
 
 mod bench;
 mod decode;
-mod environment;
 mod doctor;
+mod environment;
 mod files;
 mod knobs;
 mod pingpong;
