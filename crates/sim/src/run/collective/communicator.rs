@@ -33,6 +33,8 @@ pub(super) struct Communicator {
     pub(super) wiring: Wiring,
     pub(super) transports: Transports,
     pub(super) timing: Timing,
+    /// Whether the network's switches were asked for by name.
+    pub(super) collnet: bool,
 }
 
 /// What a CPU spends on a message of the network, in microseconds: NCCL's `netOverhead` (2.30.7, src/graph/tuning.cc).
@@ -85,15 +87,19 @@ fn with_gpus(host: &Host, wanted: &[u32]) -> Host {
 }
 
 impl Collectives {
-    /// The communicator of these endpoints, made when it is first used.
+    /// The communicator of these endpoints, made when it is first used; `collnet` where the network's switches are asked
+    /// for by name, whatever variables say.
     pub(super) fn communicator<S: Sink>(
         &mut self,
         network: &mut Network<S>,
         ground: &mut Ground<'_>,
         ranks: &[u32],
         variables: &Variables,
+        collnet: bool,
     ) -> Result<u32, ScenarioError> {
-        if let Some(known) = self.communicators.iter().position(|one| one.ranks == ranks) {
+        if let Some(known) =
+            self.communicators.iter().position(|one| one.ranks == ranks && one.collnet == collnet)
+        {
             return Ok(known as u32);
         }
         let servers = ground.servers.as_deref();
@@ -119,7 +125,11 @@ impl Collectives {
             }
             _ => (bare(network.port_rate(ranks[0])), ranks.len() as u32, Timing::BARE),
         };
-        let options = &variables.topology();
+        let mut options = variables.topology();
+        let mut settings = variables.settings();
+        options.collnet_enable |= collnet;
+        settings.collnet |= collnet;
+        let options = &options;
         let graphs = search(&host, nodes, options).map_err(|error| ScenarioError::new(error.to_string()))?;
         let cluster = Cluster::new(host.clone(), nodes);
         let first = self.members.len() as u32;
@@ -133,10 +143,11 @@ impl Collectives {
             members: first..self.members.len() as u32,
             wiring: Wiring::new(&graphs),
             transports: Transports::new(&host, nodes, options),
-            inputs: Inputs::of(&cluster, &graphs, variables.settings(), self.aggregates),
+            inputs: Inputs::of(&cluster, &graphs, settings, self.aggregates),
             graphs,
             cluster,
             timing,
+            collnet,
         });
         Ok(index)
     }

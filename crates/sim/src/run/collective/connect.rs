@@ -56,6 +56,14 @@ impl Collectives {
                 }
                 End::Receiver(pair)
             }
+            (Peer::Switch(number), _)
+                if self.schedule(member).groups[number as usize].kind == SwitchKind::Network =>
+            {
+                let ranks = self.schedule(member).groups[number as usize].senders.clone();
+                let is_sender = direction == Direction::Send;
+                let (group, head) = self.join_sharp(member, connection, to, &ranks, is_sender);
+                if is_sender { End::Giver(group, head) } else { End::Taker(group, head) }
+            }
             (Peer::Switch(number), _) => {
                 let group = self.group(network, ground, member, to, number);
                 let is_sender = direction == Direction::Send;
@@ -175,7 +183,7 @@ impl Collectives {
     }
 
     /// Lets the NIC of a port use memory.
-    fn register<S: Sink>(
+    pub(super) fn register<S: Sink>(
         &self,
         network: &mut Network<S>,
         ground: &Ground<'_>,
@@ -205,12 +213,11 @@ impl Collectives {
     ) -> u32 {
         let communicator = self.members[member as usize].communicator;
         let first = self.communicators[communicator as usize].members.start;
-        let SwitchGroup { kind, senders, receivers } = self.schedule(member).groups[number as usize].clone();
+        let SwitchGroup { senders, receivers, .. } = self.schedule(member).groups[number as usize].clone();
         let name = (communicator, to.channel, to.lane, senders, receivers);
         if let Some(known) = self.group_names.get(&name) {
             return *known;
         }
-        assert_eq!(kind, SwitchKind::NvLink, "reductions in the network are refused before a run begins");
         let mut spoke = |rank: u32, is_sender: bool| {
             let member = first + rank;
             let endpoint = self.members[member as usize].endpoint;
@@ -238,6 +245,9 @@ impl Collectives {
         let schedule = self.schedule(member);
         let layout = Layout { protocol: schedule.protocol, fifo: schedule.fifo };
         let end = self.members[member as usize].ends[filled.connection.0 as usize];
+        if let End::Giver(group, head) = end {
+            return self.give(network, (group, head), &layout, &filled);
+        }
         let End::Sender(pair) = end else { return };
         let Carrier::Net(net) = &mut self.pairs[pair as usize].carrier else { return };
         let fill = Fill {

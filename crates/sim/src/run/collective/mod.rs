@@ -10,6 +10,7 @@ mod connect;
 mod group;
 mod pending;
 mod plan;
+mod sharp;
 mod timing;
 mod work;
 
@@ -80,6 +81,10 @@ enum End {
     Contributor(u32),
     /// It receives from a switch that reduces.
     Beneficiary(u32),
+    /// It sends to the network's switches, which reduce: the group, and which of its heads it is.
+    Giver(u32, u32),
+    /// It receives from the network's switches.
+    Taker(u32, u32),
 }
 
 /// A connection between two members: channel, lane, sender, receiver.
@@ -102,6 +107,8 @@ pub(super) struct Collectives {
     pair_names: BTreeMap<PairKey, u32>,
     groups: Vec<Group>,
     group_names: BTreeMap<(u32, u16, u8, Vec<u32>, Vec<u32>), u32>,
+    sharps: Vec<sharp::Sharp>,
+    sharp_names: BTreeMap<sharp::SharpName, u32>,
     pending: PendingTable,
     applier: Applier,
     notices: Vec<(u32, Option<Rank>, Notice)>,
@@ -349,7 +356,7 @@ impl Collectives {
     fn carrier(&self, end: End) -> Option<&Carrier> {
         match end {
             End::Sender(pair) | End::Receiver(pair) => Some(&self.pairs[pair as usize].carrier),
-            End::Contributor(_) | End::Beneficiary(_) => None,
+            _ => None,
         }
     }
 }

@@ -30,6 +30,8 @@ pub(super) struct Entry {
     pub(super) predicted: Option<Span>,
     /// What NCCL would say about the choice, where it is asked to.
     pub(super) told: Option<String>,
+    /// Why another algorithm runs than was chosen first.
+    pub(super) fell_back: Option<String>,
 }
 
 /// What one group does in a measurement.
@@ -71,6 +73,8 @@ pub struct CollectiveResult {
     pub wrong: u64,
     /// What NCCL's cost model says it takes, where it has anything to say.
     pub predicted: Option<Span>,
+    /// Why another algorithm ran than was chosen first.
+    pub fell_back: Option<String>,
 }
 
 impl CollectiveResult {
@@ -88,6 +92,7 @@ impl CollectiveResult {
             time,
             wrong,
             predicted: entry.predicted,
+            fell_back: entry.fell_back.clone(),
         }
     }
 }
@@ -118,7 +123,7 @@ impl Collectives {
         let traffic_class = number("NCCL_IB_TC").map_or(0x02, |class| (class as u8 & !3) | 0x02);
         let mut this = Self {
             seed: scenario.seed,
-            aggregates: false,
+            aggregates: scenario.switch_config().aggregation.is_some(),
             entries: Vec::new(),
             at: 0,
             started: Time::ZERO,
@@ -129,6 +134,8 @@ impl Collectives {
             pair_names: std::collections::BTreeMap::new(),
             groups: Vec::new(),
             group_names: std::collections::BTreeMap::new(),
+            sharps: Vec::new(),
+            sharp_names: std::collections::BTreeMap::new(),
             pending: PendingTable::default(),
             applier: railnet_coll::machine::Applier::new(),
             notices: Vec::new(),
@@ -154,22 +161,28 @@ impl Collectives {
         variables: &Variables,
     ) -> Result<(), ScenarioError> {
         let groups = section.group_list(ends)?;
+        let asked = section.algorithm.and_then(|Written(Chosen(name))| name);
+        let collnet = matches!(asked, Some(Algorithm::CollNetDirect | Algorithm::CollNetChain));
         let mut communicators = Vec::new();
         for ranks in &groups {
-            let known = self.communicator(network, ground, ranks, variables);
+            let known = self.communicator(network, ground, ranks, variables, collnet);
             communicators.push(known.map_err(|error| error.at("ranks"))?);
         }
         for size in &section.size.0 {
             for in_place in section.placement.each() {
-                let entry = self.entry(index, section, &communicators, *size, *in_place, variables)?;
+                let entry =
+                    self.entry(network, ground, index, section, &communicators, *size, *in_place, variables)?;
                 self.entries.push(entry);
             }
         }
         Ok(())
     }
 
-    fn entry(
-        &self,
+    #[allow(clippy::too_many_arguments, reason = "a measurement is these facts")]
+    fn entry<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        ground: &mut Ground<'_>,
         index: usize,
         section: &CollectiveSection,
         communicators: &[u32],
@@ -178,7 +191,7 @@ impl Collectives {
         variables: &Variables,
     ) -> Result<Entry, ScenarioError> {
         let mut parts: Vec<Part> = Vec::new();
-        let (mut predicted, mut told) = (None, None);
+        let (mut predicted, mut told, mut fell_back) = (None, None, None);
         for communicator in communicators {
             let state = &self.communicators[*communicator as usize];
             let call = section.call(size, state.wiring.ranks(), in_place);
@@ -190,14 +203,26 @@ impl Collectives {
             let schedule = match same {
                 Some(part) => Arc::clone(&part.schedule),
                 None => {
-                    let planned = self.decide(section, state, &call, variables)?;
+                    let planned = self.decide(section, state, &call, variables, true)?;
+                    let schedule =
+                        build(&call, &planned.choice, &state.wiring).map_err(|error| refused(&error))?;
                     (predicted, told) = (planned.predicted, planned.told);
+                    Arc::new(schedule)
+                }
+            };
+            let schedule = match self.reserve(network, ground, *communicator, &schedule) {
+                Ok(()) => schedule,
+                Err(why) => {
+                    let state = &self.communicators[*communicator as usize];
+                    let planned = self.decide(section, state, &call, variables, false)?;
+                    (predicted, told) = (planned.predicted, planned.told);
+                    fell_back = Some(format!("{} could not run: {why}", schedule.algorithm));
                     Arc::new(build(&call, &planned.choice, &state.wiring).map_err(|error| refused(&error))?)
                 }
             };
             parts.push(Part { communicator: *communicator, schedule });
         }
-        Ok(Entry { section: index, iterations: section.iterations, parts, predicted, told })
+        Ok(Entry { section: index, iterations: section.iterations, parts, predicted, told, fell_back })
     }
 
     /// What NCCL would say while these communicators start; nothing unless `NCCL_DEBUG` asks for it.
@@ -218,11 +243,18 @@ impl Collectives {
         state: &super::Communicator,
         call: &Call,
         variables: &Variables,
+        may_aggregate: bool,
     ) -> Result<Planned, ScenarioError> {
-        let algorithm = section.algorithm.and_then(|Written(Chosen(name))| name);
+        let mut algorithm = section.algorithm.and_then(|Written(Chosen(name))| name);
         let protocol = section.protocol.and_then(|Written(Chosen(name))| name);
         let request = Request::of(call, state.inputs.ranks);
         let mut inputs = state.inputs.clone();
+        if !may_aggregate {
+            algorithm = None;
+            inputs.settings.collnet = false;
+            inputs.collnet.is_enabled = false;
+            inputs.collnet.is_available = false;
+        }
         // What the scenario says of this call goes before what variables say of all.
         let asked =
             [("NCCL_ALGO", algorithm.map(Algorithm::name)), ("NCCL_PROTO", protocol.map(Protocol::name))];

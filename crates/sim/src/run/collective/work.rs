@@ -148,7 +148,7 @@ impl Collectives {
                 Carrier::Net(_) => unreachable!("NICs are not written to"),
             },
             End::Contributor(group) => self.groups[group as usize].up(member),
-            End::Receiver(_) | End::Beneficiary(_) => unreachable!("data goes to those who receive it"),
+            _ => unreachable!("other ends are not written to over NVLink"),
         };
         *ways[touches].get_or_insert_with(|| {
             let compute = Stop::computes(memory.lane, memory.bandwidth, touches as u32);
@@ -163,7 +163,7 @@ impl Collectives {
         let layout = Layout { protocol: schedule.protocol, fifo: schedule.fifo };
         let Member { works, ends, buffers, machine, .. } = &mut self.members[member as usize];
         let Some(work) = works.get_mut(worker as usize).and_then(Option::take) else { return };
-        let (pairs, groups) = (&self.pairs, &self.groups);
+        let (pairs, groups, sharps) = (&self.pairs, &self.groups, &self.sharps);
         let (rank, ranks) = (machine.rank(), machine.ranks());
         let size = schedule.call.dtype.size() as u64;
         let locate = |place: Place| match place {
@@ -176,6 +176,8 @@ impl Collectives {
                 End::Receiver(pair) => pairs[pair as usize].slot(false, &layout, slot),
                 End::Contributor(group) => groups[group as usize].slot(true, member, &layout, slot),
                 End::Beneficiary(group) => groups[group as usize].slot(false, member, &layout, slot),
+                End::Giver(group, head) => Self::sharp_slot(sharps, (group, head), true, &layout, slot),
+                End::Taker(group, head) => Self::sharp_slot(sharps, (group, head), false, &layout, slot),
             },
         };
         let applied = self.applier.apply(&mut network.memory, &work, &schedule.call, ranks, locate);
@@ -208,8 +210,9 @@ impl Collectives {
                     }
                 }
             },
+            End::Giver(..) => self.later(network, timing.post(), Pending::Notice { member, filled }),
             End::Contributor(group) => self.contribute(network, group, member, &filled),
-            End::Receiver(_) | End::Beneficiary(_) => {
+            End::Receiver(_) | End::Beneficiary(_) | End::Taker(..) => {
                 unreachable!("slots are filled where they are sent from")
             }
         }
@@ -224,12 +227,16 @@ impl Collectives {
         filled: Filled,
     ) {
         let end = self.members[member as usize].ends[filled.connection.0 as usize];
-        let Some(Carrier::Net(net)) = self.carrier(end) else { return };
-        if net.out.is_empty() {
+        let out = match (end, self.carrier(end)) {
+            (End::Giver(group, head), _) => self.sharp_out((group, head)),
+            (_, Some(Carrier::Net(net))) => &net.out,
+            _ => return,
+        };
+        if out.is_empty() {
             self.send(network, ground, member, filled);
             return;
         }
-        let way = net.out[filled.connection.0 as usize % net.out.len()];
+        let way = out[filled.connection.0 as usize % out.len()];
         let packets = filled.bytes.as_u64().div_ceil(self.settings.mtu_bytes).max(1) as u32;
         let token = self.pending.add(Pending::Out { member, filled });
         network.carry(way, filled.bytes, packets, token);
@@ -261,7 +268,8 @@ impl Collectives {
                 }
             },
             End::Beneficiary(group) => self.taken(network, group, member),
-            End::Sender(_) | End::Contributor(_) => {
+            End::Taker(group, head) => self.sharp_taken(network, (group, head)),
+            End::Sender(_) | End::Contributor(_) | End::Giver(..) => {
                 unreachable!("slots are emptied where they were received")
             }
         }
