@@ -20,11 +20,12 @@ mod traffic;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use railnet_coll::variables::{Source, Variables};
 use railnet_core::Span;
 use serde::Deserialize;
 
 pub(crate) use cluster::{ClusterSection, TransportName};
-pub(crate) use collective::CollectiveSection;
+pub(crate) use collective::{Chosen, CollectiveSection};
 pub use error::{ScenarioError, SourceFile};
 pub(crate) use faults::{SlowGpu, faults, slow_gpus};
 pub(crate) use hosts::HostSet;
@@ -87,6 +88,9 @@ pub struct Scenario {
     /// The files that it names, and what is in them.
     #[serde(skip)]
     files: BTreeMap<String, Arc<str>>,
+    /// The variables as they are used: those of the scenario, unless somebody put others over them.
+    #[serde(skip)]
+    variables: Variables,
 }
 
 fn default_seed() -> u64 {
@@ -125,6 +129,8 @@ impl Scenario {
     /// Checks it, and reads the files that it names.
     fn finish(mut self, mut read: impl FnMut(&str) -> Result<String, String>) -> Result<Self, ScenarioError> {
         self.check()?;
+        self.variables = Variables::merge([(Source::Scenario, self.variables())])
+            .map_err(|error| ScenarioError::new(error.to_string()).at("env"))?;
         for (key, path) in self.file_names() {
             if self.files.contains_key(&path) {
                 continue;
@@ -154,6 +160,16 @@ impl Scenario {
     pub(crate) fn file(&self, path: &str) -> SourceFile {
         let text = self.files.get(path).cloned().unwrap_or_default();
         SourceFile { path: path.to_owned(), text }
+    }
+
+    /// Uses these variables of NCCL's, which have been put together from `[env]` and from elsewhere.
+    pub fn set_variables(&mut self, variables: Variables) {
+        self.variables = variables;
+    }
+
+    /// NCCL's variables, as they are used.
+    pub(crate) fn nccl(&self) -> &Variables {
+        &self.variables
     }
 
     /// Looks at links and connections so often.
