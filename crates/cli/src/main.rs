@@ -11,6 +11,7 @@ mod bench;
 mod decode;
 mod files;
 mod replay;
+mod schedule;
 mod sim;
 mod storm;
 mod topo;
@@ -39,6 +40,8 @@ enum Command {
     Decode(decode::Arguments),
     /// Hold recorded conversations again with this NIC, and compare its answers
     Replay(replay::Arguments),
+    /// Show who sends what to whom in a collective, and prove it
+    Schedule(schedule::Arguments),
     /// Run random work on bad wires and networks, seed after seed, and check all of it
     Storm(storm::Arguments),
     /// Run a scenario in a simulated fabric
@@ -62,6 +65,7 @@ fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<Outcome> {
         Command::Bench(arguments) => bench::run(&arguments, out),
         Command::Decode(arguments) => decode::run(&arguments, out),
         Command::Replay(arguments) => replay::run(&arguments, out),
+        Command::Schedule(arguments) => schedule::run(&arguments, out),
         Command::Storm(arguments) => storm::run(&arguments, out),
         Command::Sim(arguments) => sim::run(&arguments, out),
         Command::Topo(arguments) => topo::run(&arguments, out),
