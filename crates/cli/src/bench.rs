@@ -2,6 +2,7 @@
 
 mod calendar;
 mod nic;
+mod schedule;
 mod sim;
 
 use std::io::Write;
@@ -25,6 +26,8 @@ enum Layer {
     Nic(nic::Arguments),
     /// The simulator's calendar against a binary heap
     Calendar(calendar::Arguments),
+    /// Building and proving schedules of collectives, on one core
+    Schedule(schedule::Arguments),
     /// Whole simulated runs, on one core
     Sim(sim::Arguments),
 }
@@ -33,6 +36,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     match &arguments.layer {
         Layer::Nic(arguments) => nic::run(arguments, out),
         Layer::Calendar(arguments) => calendar::run(arguments, out),
+        Layer::Schedule(arguments) => schedule::run(arguments, out),
         Layer::Sim(arguments) => sim::run(arguments, out),
     }
 }

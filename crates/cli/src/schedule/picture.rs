@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use anyhow::ensure;
-use railnet_coll::Peer;
+use railnet_coll::{Peer, SwitchKind};
 
 use super::moves::{Move, name};
 use super::summary::Shown;
@@ -26,60 +26,117 @@ const ROW: f64 = 54.0;
 struct Layout {
     ranks: u32,
     lane: f64,
+    /// The lane of each group of a switch, and what each of these lanes is called.
+    switches: Vec<usize>,
+    names: Vec<String>,
 }
 
 impl Layout {
+    /// Groups of one switch share a lane: the switch of a node, or the network.
+    fn new(shown: &Shown<'_>) -> Self {
+        let mut names: Vec<String> = Vec::new();
+        let switches = shown.schedule.groups.iter().map(|group| {
+            let first = group.senders.iter().chain(&group.receivers).min().copied().unwrap_or(0);
+            let name = match group.kind {
+                SwitchKind::Network => "network".to_owned(),
+                SwitchKind::NvLink if shown.nodes == 1 => "switch".to_owned(),
+                SwitchKind::NvLink => format!("switch {}", shown.node(first)),
+            };
+            names.iter().position(|known| *known == name).unwrap_or_else(|| {
+                names.push(name);
+                names.len() - 1
+            })
+        });
+        let switches = switches.collect();
+        let lanes = shown.schedule.ranks as usize + names.len();
+        let lane = if lanes > 20 { 46.0 } else { 84.0 };
+        Self { ranks: shown.schedule.ranks, lane, switches, names }
+    }
+
+    fn lanes(&self) -> usize {
+        self.ranks as usize + self.names.len()
+    }
+
     fn x(&self, peer: Peer) -> f64 {
-        let lane = match peer {
-            Peer::Rank(rank) => f64::from(rank),
-            // Switches stand apart.
-            Peer::Switch(group) => f64::from(self.ranks + group) + 0.5,
-        };
-        LEFT + lane * self.lane
+        match peer {
+            Peer::Rank(rank) => LEFT + f64::from(rank) * self.lane,
+            Peer::Switch(group) => self.switch_x(self.switches[group as usize]),
+        }
+    }
+
+    /// Switches stand apart.
+    fn switch_x(&self, lane: usize) -> f64 {
+        LEFT + (f64::from(self.ranks) + lane as f64 + 0.5) * self.lane
     }
 
     fn y(round: u32) -> f64 {
         TOP + 30.0 + f64::from(round) * ROW
     }
+
+    /// How far to the side a chunk begins, where its sender has several in a round.
+    fn aside(here: &[Move], one: &Move) -> f64 {
+        let mut chunks: Vec<(u16, u32)> = here
+            .iter()
+            .filter(|other| other.from == one.from)
+            .map(|other| (other.channel, other.chunk))
+            .collect();
+        chunks.sort_unstable();
+        chunks.dedup();
+        let at = chunks.iter().position(|chunk| *chunk == (one.channel, one.chunk)).unwrap_or(0);
+        (at as f64 - (chunks.len() as f64 - 1.0) / 2.0) * 20.0
+    }
 }
 
 pub(super) fn draw(shown: &Shown<'_>) -> anyhow::Result<String> {
-    let switches = shown.schedule.groups.len();
-    let lanes = shown.schedule.ranks as usize + switches;
+    let layout = Layout::new(shown);
+    let lanes = layout.lanes();
     ensure!(lanes <= LANES_MAX, "{lanes} ranks and switches are too many for a picture: {LANES_MAX} fit");
     let rounds = shown.moves.rounds.min(ROUNDS_MAX);
-    let layout = Layout { ranks: shown.schedule.ranks, lane: if lanes > 20 { 46.0 } else { 84.0 } };
-    let wide = LEFT + (lanes as f64 + if switches > 0 { 0.5 } else { 0.0 } - 1.0) * layout.lane + 70.0;
-    let width = wide.max(40.0 + text_width(&shown.title(), 16.0)).max(620.0);
+    let wide = LEFT + lanes as f64 * layout.lane + 40.0;
+    let width = wide.max(48.0 + text_width(&shown.title(), 16.0)).max(560.0);
     let height = Layout::y(rounds) + 62.0;
     let mut body = String::new();
     text(&mut body, (24.0, 34.0), 16.0, "start", INK, &shown.title());
-    let key = if shown.reduces() {
-        "An arrow is a chunk on its way, its colour and number tell which; the number in a circle counts the contributions in it."
-    } else {
-        "An arrow is a chunk on its way: its colour and number tell which."
-    };
-    text(&mut body, (24.0, 56.0), 12.0, "start", MUTED, key);
-    let ends = (0..shown.schedule.ranks).map(Peer::Rank).chain((0..switches as u32).map(Peer::Switch));
-    for end in ends {
-        let x = layout.x(end);
+    text(
+        &mut body,
+        (24.0, 54.0),
+        12.0,
+        "start",
+        MUTED,
+        "An arrow is a chunk on its way: colour and number tell which.",
+    );
+    if shown.reduces() {
+        text(
+            &mut body,
+            (24.0, 70.0),
+            12.0,
+            "start",
+            MUTED,
+            "The number in a circle counts the contributions in it.",
+        );
+    }
+    let ranks = (0..shown.schedule.ranks).map(|rank| {
+        let name = if lanes > 20 { rank.to_string() } else { format!("rank {rank}") };
+        (layout.x(Peer::Rank(rank)), name)
+    });
+    let switches = layout.names.iter().enumerate().map(|(lane, name)| (layout.switch_x(lane), name.clone()));
+    for (x, name) in ranks.chain(switches) {
         let _ = writeln!(
             body,
             r#"<line x1="{x:.1}" y1="{:.1}" x2="{x:.1}" y2="{:.1}" stroke="{LANE}" stroke-width="2"/>"#,
             TOP + 8.0,
             height - 40.0
         );
-        let label = if lanes > 20 { super::moves::short(end) } else { name(end) };
-        text(&mut body, (x, TOP), 13.0, "middle", INK, &label);
+        text(&mut body, (x, TOP), 13.0, "middle", INK, &name);
     }
     for round in 0..rounds {
-        let y = Layout::y(round);
-        text(&mut body, (24.0, y + 4.0), 12.0, "start", MUTED, &format!("{}", round + 1));
-        for one in shown.moves.of(round) {
-            arrow(&mut body, one, &layout);
+        let here = shown.moves.of(round);
+        text(&mut body, (24.0, Layout::y(round) + 4.0), 12.0, "start", MUTED, &format!("{}", round + 1));
+        for one in here {
+            arrow(&mut body, one, &layout, Layout::aside(here, one));
         }
-        for one in shown.moves.of(round).iter().filter(|one| matches!(one.from, Peer::Rank(_))) {
-            dot(&mut body, one, &layout, shown.reduces());
+        for one in here.iter().filter(|one| matches!(one.from, Peer::Rank(_))) {
+            dot(&mut body, one, &layout, Layout::aside(here, one), shown.reduces());
         }
     }
     if rounds < shown.moves.rounds {
@@ -95,14 +152,15 @@ fn colour(chunk: u32) -> &'static str {
 
 /// From its sender in its round to its receiver in the next. A switch gets its chunk in the first half of a round, and
 /// passes it on in the second.
-fn arrow(body: &mut String, one: &Move, layout: &Layout) {
+fn arrow(body: &mut String, one: &Move, layout: &Layout, aside: f64) {
     let top = Layout::y(one.round);
     let (from, to) = match (one.from, one.to) {
         (_, Peer::Switch(_)) => (top, top + ROW * 0.5),
         (Peer::Switch(_), _) => (top + ROW * 0.5, top + ROW - 9.0),
         _ => (top, top + ROW - 9.0),
     };
-    let (x1, x2) = (layout.x(one.from), layout.x(one.to));
+    let aside = if matches!(one.from, Peer::Rank(_)) { aside } else { 0.0 };
+    let (x1, x2) = (layout.x(one.from) + aside, layout.x(one.to));
     let colour = colour(one.chunk);
     let number = one.chunk as usize % COLOURS.len();
     let title = format!(
@@ -129,8 +187,8 @@ fn arrow(body: &mut String, one: &Move, layout: &Layout) {
 }
 
 /// What the sender has at this time.
-fn dot(body: &mut String, one: &Move, layout: &Layout, is_counted: bool) {
-    let (x, y) = (layout.x(one.from), Layout::y(one.round));
+fn dot(body: &mut String, one: &Move, layout: &Layout, aside: f64, is_counted: bool) {
+    let (x, y) = (layout.x(one.from) + aside, Layout::y(one.round));
     let colour = colour(one.chunk);
     let radius = if is_counted { 9.0 } else { 5.0 };
     let _ = writeln!(

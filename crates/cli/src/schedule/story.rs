@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use railnet_coll::check::Done;
-use railnet_coll::{Buffer, Connection, Step};
+use railnet_coll::{Buffer, Connection, Peer, Step};
 
 use super::moves::name;
 use super::summary::Shown;
@@ -109,7 +109,9 @@ fn empty(step: &Step) -> String {
 /// `rank 1`, `ranks 1, 2 and 5`, `switch 0 and rank 2`.
 fn all_of(ends: &[Connection]) -> String {
     const LISTED: usize = 6;
-    let mut names: Vec<String> = ends.iter().take(LISTED).map(|end| name(end.peer)).collect();
+    let mut peers: Vec<Peer> = ends.iter().map(|end| end.peer).collect();
+    peers.sort_unstable();
+    let mut names: Vec<String> = peers.iter().take(LISTED).map(|peer| name(*peer)).collect();
     if names.len() > 1 && names.iter().all(|name| name.starts_with("rank ")) {
         for name in &mut names[1..] {
             *name = name.replacen("rank ", "", 1);

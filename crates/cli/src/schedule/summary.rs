@@ -24,7 +24,8 @@ impl Shown<'_> {
         self.schedule.call.collective.reduces()
     }
 
-    fn node(&self, rank: u32) -> u32 {
+    /// The node of a rank.
+    pub(super) fn node(&self, rank: u32) -> u32 {
         rank / (self.schedule.ranks / self.nodes)
     }
 
