@@ -3,13 +3,14 @@
 use std::net::Ipv4Addr;
 
 use railnet_core::event::{Sink, SwitchDropReason};
-use railnet_core::{Psn, Random, Rate, Span, Time};
+use railnet_core::{Component, Psn, Random, Rate, Span, Time};
 use railnet_nic::frame::WireForm;
 use railnet_nic::memory::Segments;
 use railnet_nic::{CompletionQueue, Context, Inbound, Nic, OutboundPayload, Payload, Priorities, Transmit};
 use railnet_topology::{FabricGraph, LinkKind, Routes, Vertex};
 use railnet_wire::Gid;
 
+use crate::aggregation::{Aggregation, extended, reducer};
 use crate::application::Application;
 use crate::calendar::{Calendar, Sequences};
 use crate::channel::{Channel, ChannelCounters};
@@ -66,9 +67,13 @@ pub(crate) struct Host {
     pub(crate) nic: Nic,
     egress: u32,
     pub(crate) watched: Option<CompletionQueue>,
+    /// Where groups hear of messages.
+    pub(crate) reduces: Option<CompletionQueue>,
     /// When the next timer event of this host is in the calendar.
     timer_at: Time,
     pub(crate) is_ready: bool,
+    /// It waits to deal with messages of groups.
+    pub(crate) is_reducing: bool,
 }
 
 /// Hosts, switches and what is under way between them.
@@ -87,7 +92,9 @@ pub struct Network<S> {
     pub(crate) packets: Packets,
     pub(crate) channels: Vec<Channel>,
     pub(crate) switches: Vec<Switch>,
+    /// The hosts, then the NICs of switches that reduce.
     pub(crate) hosts: Vec<Host>,
+    pub(crate) host_count: u32,
     pub(crate) routes: Routes,
     /// Where connections make detours, if they do.
     pub(crate) detours: Option<Detours>,
@@ -95,6 +102,9 @@ pub struct Network<S> {
     pub(crate) marking: Vec<Marking>,
     /// Hosts with completions that the application has not seen.
     pub(crate) ready: Vec<u32>,
+    /// Hosts with messages of groups that nobody has dealt with.
+    pub(crate) reducing: Vec<u32>,
+    pub(crate) aggregation: Option<Box<Aggregation>>,
     pub(crate) slot: Option<Transmit>,
     pub(crate) buffer: Vec<u8>,
     pub(crate) graph: FabricGraph,
@@ -131,9 +141,18 @@ impl<S: Sink> Network<S> {
         sink: S,
         mut nic: impl FnMut(u32) -> Nic,
     ) -> Self {
-        let (host_count, switch_count) = (graph.hosts.len(), graph.switches.len());
+        let host_count = graph.hosts.len() as u32;
+        let (graph, routes) = match &config.aggregation {
+            None => (graph.clone(), routes),
+            Some(aggregation) => {
+                let graph = extended(graph, aggregation);
+                let routes = Routes::minimal(&graph, &[]);
+                (graph, routes)
+            }
+        };
+        let (node_count, switch_count) = (graph.hosts.len(), graph.switches.len());
         let mut channels = Vec::new();
-        let mut egress = vec![u32::MAX; host_count];
+        let mut egress = vec![u32::MAX; node_count];
         let mut ports: Vec<Vec<u32>> = vec![Vec::new(); switch_count];
         for link in &graph.links {
             for (near, far) in [(0, 1), (1, 0)] {
@@ -178,17 +197,31 @@ impl<S: Sink> Network<S> {
             .iter()
             .map(|channel| config.marking.unwrap_or_else(|| Marking::for_rate(channel.rate())))
             .collect();
-        let hosts = (0..host_count as u32)
-            .map(|host| Host {
-                nic: nic(host),
-                egress: egress[host as usize],
-                watched: None,
-                timer_at: Time::NEVER,
-                is_ready: false,
-            })
-            .collect();
+        let host = |nic: Nic, host: u32| Host {
+            nic,
+            egress: egress[host as usize],
+            watched: None,
+            reduces: None,
+            timer_at: Time::NEVER,
+            is_ready: false,
+            is_reducing: false,
+        };
+        let mut hosts: Vec<_> = (0..host_count).map(|index| host(nic(index), index)).collect();
+        for index in host_count..node_count as u32 {
+            let switch = index - host_count;
+            let ports = graph.neighbours(Vertex::Switch(switch));
+            let lines =
+                ports.iter().filter(|port| !matches!(port.peer.vertex, Vertex::Host(h) if h >= host_count));
+            let line =
+                lines.map(|port| graph.links[port.link as usize].rate).max().unwrap_or(Rate::gbps(100));
+            let component = Component(index + switch_count as u32 + 1);
+            hosts.push(host(reducer(hosts[0].nic.config(), component, index, line), index));
+        }
+        let aggregation = config.aggregation.clone();
+        let aggregation =
+            aggregation.map(|config| Box::new(Aggregation::new(config, &mut hosts[host_count as usize..])));
         let detours = (config.routing == Routing::Valiant)
-            .then(|| Detours::new(graph, Random::stream(seed, "detours", 0).next_u32()));
+            .then(|| Detours::new(&graph, Random::stream(seed, "detours", 0).next_u32()));
         Self {
             now: Time::ZERO,
             memory: Segments::new(),
@@ -197,18 +230,21 @@ impl<S: Sink> Network<S> {
             framing,
             calendar: Calendar::new(),
             // One more for the application.
-            sequences: Sequences::new(host_count + switch_count + 1),
+            sequences: Sequences::new(node_count + switch_count + 1),
             packets: Packets::default(),
             channels,
             switches,
             hosts,
+            host_count,
             routes,
             detours,
             marking,
             ready: Vec::new(),
+            reducing: Vec::new(),
+            aggregation,
             slot: None,
             buffer: Vec::new(),
-            graph: graph.clone(),
+            graph,
             faults: Faults::new(seed),
             lanes: Lanes::default(),
             events: 0,
@@ -220,7 +256,7 @@ impl<S: Sink> Network<S> {
 
     /// How many hosts there are.
     pub fn host_count(&self) -> u32 {
-        self.hosts.len() as u32
+        self.host_count
     }
 
     /// What the port of a host carries without faults.
@@ -228,7 +264,7 @@ impl<S: Sink> Network<S> {
         self.channels[self.hosts[host as usize].egress as usize].full_rate()
     }
 
-    /// Its shape.
+    /// Its shape. A switch that reduces has a host of its own in it, after all others, for its NIC.
     pub fn graph(&self) -> &FabricGraph {
         &self.graph
     }
@@ -393,6 +429,13 @@ impl<S: Sink> Network<S> {
         {
             host_state.is_ready = true;
             self.ready.push(host);
+        }
+        if let Some(queue) = host_state.reduces
+            && !host_state.is_reducing
+            && host_state.nic.completions(queue) > 0
+        {
+            host_state.is_reducing = true;
+            self.reducing.push(host);
         }
     }
 

@@ -11,17 +11,20 @@ use crate::network::{Network, host_of};
 use crate::packet::PacketIndex;
 
 impl<S: Sink> Network<S> {
-    /// The component of the digest that a host or switch is: hosts first, then switches.
+    /// The component of the digest that a host or switch is: hosts first, then switches. The NICs of switches that reduce
+    /// come last, so that they change nobody's number.
+    #[inline]
     pub fn component(&self, vertex: Vertex) -> Component {
         match vertex {
-            Vertex::Host(host) => Component(host),
-            Vertex::Switch(switch) => Component(self.hosts.len() as u32 + switch),
+            Vertex::Host(host) if host < self.host_count => Component(host),
+            Vertex::Host(host) => Component(host + self.switches.len() as u32 + 1),
+            Vertex::Switch(switch) => Component(self.host_count + switch),
         }
     }
 
     /// The component that stands for the network as a whole: link failures and changes of routes are its events.
     pub fn environment(&self) -> Component {
-        Component((self.hosts.len() + self.switches.len()) as u32)
+        Component(self.host_count + self.switches.len() as u32)
     }
 
     /// The port that a channel leaves its sender by.
@@ -36,7 +39,10 @@ impl<S: Sink> Network<S> {
             return None;
         }
         let contents = self.packets.contents[packet as usize].as_ref()?;
-        Some(SentPacket { sender: Component(host_of(contents.network.source)), packet: contents.packet })
+        Some(SentPacket {
+            sender: self.component(Vertex::Host(host_of(contents.network.source))),
+            packet: contents.packet,
+        })
     }
 
     #[inline]

@@ -2,4 +2,6 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod msccl;
+pub mod nccl_graph;
 pub mod nccl_tests;
+pub mod nccl_topology;
