@@ -1,5 +1,6 @@
 //! Rounds downward, ranks across: who sends which chunk to whom.
 
+use std::fmt::Write as _;
 use std::io::Write;
 
 use railnet_coll::Peer;
@@ -37,13 +38,13 @@ pub(super) fn print(shown: &Shown<'_>, all: bool, out: &mut dyn Write) -> anyhow
     }
     let mut line = format!("  {:<7}", "round");
     for (rank, width) in widths.iter().enumerate() {
-        line += &format!("{:<width$}", format!("rank {rank}"));
+        let _ = write!(line, "{:<width$}", format!("rank {rank}"));
     }
     writeln!(out, "{}", line.trim_end())?;
     for (round, row) in rows.iter().enumerate() {
         let mut line = format!("  {:<7}", round + 1);
         for (cell, width) in row.iter().zip(&widths) {
-            line += &format!("{cell:<width$}");
+            let _ = write!(line, "{cell:<width$}");
         }
         writeln!(out, "{}", line.trim_end())?;
     }
@@ -58,7 +59,7 @@ pub(super) fn print(shown: &Shown<'_>, all: bool, out: &mut dyn Write) -> anyhow
 fn legend(shown: &Shown<'_>) -> String {
     let mut text = "2→3 sends chunk 2 to rank 3".to_owned();
     if shown.reduces() {
-        text += &format!("; 2=→3 when all {} contributions are in it", shown.schedule.ranks);
+        let _ = write!(text, "; 2=→3 when all {} contributions are in it", shown.schedule.ranks);
     }
     if !shown.schedule.groups.is_empty() {
         text += "; s0 is a switch";

@@ -107,8 +107,11 @@ fn least(collective: Collective, ranks: u32) -> Option<(f64, &'static str)> {
     let n = f64::from(ranks);
     Some(match collective {
         Collective::AllReduce => (2.0 * (n - 1.0), "2 (n - 1)"),
-        Collective::AllGather | Collective::ReduceScatter | Collective::AllToAll => (n - 1.0, "n - 1"),
-        Collective::Broadcast | Collective::Reduce => (n - 1.0, "n - 1"),
+        Collective::AllGather
+        | Collective::ReduceScatter
+        | Collective::AllToAll
+        | Collective::Broadcast
+        | Collective::Reduce => (n - 1.0, "n - 1"),
         Collective::Gather | Collective::Scatter => ((n - 1.0) / n, "(n - 1) / n"),
         Collective::SendReceive | Collective::Barrier => return None,
     })
