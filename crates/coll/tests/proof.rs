@@ -84,7 +84,9 @@ fn shapes(ranks: u32) -> Vec<Wiring> {
             shuffle(&mut ring, &mut dice);
             wiring.rings.push(ring);
             let mut chains = wiring.chains[0].clone();
-            chains.iter_mut().for_each(|chain| shuffle(chain, &mut dice));
+            for chain in &mut chains {
+                shuffle(chain, &mut dice);
+            }
             wiring.chains.push(chains);
             wiring
         })

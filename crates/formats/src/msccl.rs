@@ -2,7 +2,7 @@
 //!
 //! A file speaks of chunks, not bytes: buffers are cut into as many chunks as it says, and the whole program is repeated
 //! until chunks of any size have gone through. [`read`] proves what it read, for all sizes at once: with chunks of one
-//! element. [`File::schedule`] makes it a [`Schedule`] of a size, which runs and is checked like any other. [`write`]
+//! element. [`File::schedule`] makes it a [`Schedule`] of a size, which runs and is checked like any other. [`write()`]
 //! writes any schedule in this way; what MSCCL has no word for (several receives in a step, switches that reduce) becomes
 //! several thread blocks, scratch memory and dependencies.
 //!
