@@ -2,6 +2,7 @@
 
 mod calendar;
 mod nic;
+mod roce;
 mod sim;
 
 use std::io::Write;
@@ -23,6 +24,8 @@ pub(crate) struct Arguments {
 enum Layer {
     /// Two NICs joined in memory, on one core
     Nic(nic::Arguments),
+    /// RoCEv2 over this host's UDP against UDP alone, on two cores
+    Roce(roce::Arguments),
     /// The simulator's calendar against a binary heap
     Calendar(calendar::Arguments),
     /// Whole simulated runs, on one core
@@ -32,6 +35,7 @@ enum Layer {
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     match &arguments.layer {
         Layer::Nic(arguments) => nic::run(arguments, out),
+        Layer::Roce(arguments) => roce::run(arguments, out),
         Layer::Calendar(arguments) => calendar::run(arguments, out),
         Layer::Sim(arguments) => sim::run(arguments, out),
     }

@@ -14,13 +14,15 @@ use Collective::{
 use Protocol::{Ll, Ll128, Simple};
 
 /// What each algorithm does, and over which protocols.
-const DOES: [(Algorithm, &[Collective], &[Protocol]); 7] = [
+const DOES: [(Algorithm, &[Collective], &[Protocol]); 9] = [
     (Algorithm::Ring, &[AllReduce, AllGather, ReduceScatter, Broadcast, Reduce], &[Ll, Ll128, Simple]),
     (Algorithm::Tree, &[AllReduce], &[Ll, Ll128, Simple]),
     (Algorithm::CollNetDirect, &[AllReduce, AllGather, ReduceScatter], &[Simple]),
     (Algorithm::CollNetChain, &[AllReduce], &[Simple]),
     (Algorithm::Nvls, &[AllReduce, AllGather, ReduceScatter], &[Simple]),
     (Algorithm::NvlsTree, &[AllReduce], &[Simple]),
+    (Algorithm::Pat, &[AllGather, ReduceScatter], &[Simple]),
+    (Algorithm::Direct, &[AllReduce, AllGather, ReduceScatter, Broadcast], &[Ll, Ll128, Simple]),
     (Algorithm::PointToPoint, &[AllToAll, Gather, Scatter, SendReceive, Barrier], &[Ll, Simple]),
 ];
 
@@ -50,6 +52,9 @@ fn refusal(call: &Call, algorithm: Algorithm, protocol: Protocol, wiring: &Wirin
         && matches!(algorithm, Algorithm::CollNetDirect | Algorithm::CollNetChain | Algorithm::NvlsTree)
     {
         // No network to reduce in, and no second node for a tree.
+        Some(Refusal::Impossible)
+    } else if algorithm == Algorithm::Pat && wiring.nodes.iter().any(|node| node.len() > 1) {
+        // One rank in each node.
         Some(Refusal::Impossible)
     } else {
         None
@@ -191,6 +196,40 @@ fn switches_of_nodes_are_proved() {
 #[test]
 fn grouped_sends_and_receives_are_proved() {
     prove(Algorithm::PointToPoint, &[AllToAll, Gather, Scatter, SendReceive, Barrier, AllReduce]);
+}
+
+#[test]
+fn direct_exchanges_are_proved() {
+    prove(Algorithm::Direct, &[AllReduce, AllGather, ReduceScatter, Broadcast, Gather]);
+}
+
+#[test]
+fn parallel_aggregated_trees_are_proved() {
+    prove(Algorithm::Pat, &[AllGather, ReduceScatter, AllReduce]);
+}
+
+/// Sizes of every day with NCCL's own buffers: some algorithms go another way there.
+#[test]
+fn large_calls_are_proved() {
+    let mut proved = 0;
+    for (nodes, per_node) in [(1, 3), (1, 8), (2, 4), (4, 1), (5, 2)] {
+        let wiring = Wiring::uniform(nodes, per_node);
+        for (algorithm, collectives, protocols) in DOES {
+            for (collective, protocol) in
+                collectives.iter().flat_map(|one| protocols.iter().map(|protocol| (*one, *protocol)))
+            {
+                let call = Call { in_place: proved % 2 == 1, ..Call::new(collective, 1_500_001) };
+                if refusal(&call, algorithm, protocol, &wiring).is_some() {
+                    continue;
+                }
+                let schedule = build(&call, &Choice::new(algorithm, protocol).on(4), &wiring);
+                let schedule = schedule.unwrap_or_else(|error| panic!("{algorithm} {call:?}: {error}"));
+                check(&schedule).unwrap_or_else(|error| panic!("{algorithm} {protocol} {call:?}: {error}"));
+                proved += 1;
+            }
+        }
+    }
+    assert!(proved > 100, "only {proved} schedules were proved");
 }
 
 /// Blocks of different lengths, among them empty ones.

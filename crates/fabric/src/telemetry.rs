@@ -94,6 +94,7 @@ mod tests {
                 source: host_gid(0),
                 target: host_gid(1),
                 source_port: 0xc000,
+                target_port: railnet_wire::ROCE_PORT,
                 traffic_class: 2,
                 hop_limit: 64,
                 identification: 0,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use railnet_core::event::Sink;
 use railnet_core::{QueuePairNumber, Random, Time};
-use railnet_wire::{Gid, Network, udp_source_port};
+use railnet_wire::{Gid, Network, ROCE_PORT, udp_source_port};
 
 use crate::completion::{Completion, CompletionQueue, Notify, Queue};
 use crate::config::{Mtu, NicConfig};
@@ -655,6 +655,7 @@ fn route(
         source,
         target: path.target,
         source_port: udp_source_port(path.flow_label, local, remote),
+        target_port: ROCE_PORT,
         traffic_class: path.traffic_class,
         hop_limit: path.hop_limit,
         identification: 0,
@@ -669,6 +670,7 @@ fn unaddressed(source: Gid) -> Route {
         source,
         target: Gid::default(),
         source_port: 0,
+        target_port: ROCE_PORT,
         traffic_class: 0,
         hop_limit: 0,
         identification: 0,

@@ -24,6 +24,7 @@ fn inject(pair: &mut Pair, side: usize, opcode: Opcode, psn: u32, extended: Exte
         source: loopback_gid(1 - side),
         target: loopback_gid(side),
         source_port: 0xc000,
+        target_port: railnet_wire::ROCE_PORT,
         traffic_class: 0,
         hop_limit: 64,
         identification: 0,

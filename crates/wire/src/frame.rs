@@ -345,13 +345,14 @@ pub fn emit_datagram_around(
 /// ```
 /// use railnet_core::{Psn, QueuePairNumber};
 /// use railnet_wire::{
-///     Bth, Extended, Extension, Gid, HEADROOM, Headers, Network, Opcode, emit_around, parse_packet,
+///     Bth, Extended, Extension, Gid, HEADROOM, Headers, Network, Opcode, ROCE_PORT, emit_around, parse_packet,
 /// };
 ///
 /// let network = Network {
 ///     source: Gid::from_ip("10.0.0.1".parse()?),
 ///     target: Gid::from_ip("10.0.0.2".parse()?),
 ///     source_port: 0xc000,
+///     target_port: ROCE_PORT,
 ///     traffic_class: 0,
 ///     hop_limit: 64,
 ///     identification: 0,

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::gid::Gid;
 use crate::ipv4::Ipv4;
 use crate::ipv6::Ipv6;
-use crate::udp::{ROCE_PORT, UDP_PROTOCOL, Udp};
+use crate::udp::{UDP_PROTOCOL, Udp};
 
 /// Bytes of the address area in front of every datagram receive.
 pub const GRH_LENGTH: usize = 40;
@@ -21,6 +21,8 @@ pub struct Network {
     pub target: Gid,
     /// UDP source port: which of several paths is taken.
     pub source_port: u16,
+    /// UDP target port: 4791, or the one that a Railnet process has for itself.
+    pub target_port: u16,
     /// DSCP (upper six bits) and ECN (lower two).
     pub traffic_class: u8,
     /// IPv4 time to live, IPv6 hop limit.
@@ -101,7 +103,7 @@ impl Network {
     #[inline]
     pub fn udp(&self, udp_payload_bytes: usize) -> Udp {
         let payload_length = length_field(udp_payload_bytes);
-        Udp { source_port: self.source_port, target_port: ROCE_PORT, payload_length, checksum: 0 }
+        Udp { source_port: self.source_port, target_port: self.target_port, payload_length, checksum: 0 }
     }
 }
 
@@ -166,12 +168,13 @@ impl Ip {
     /// The addressing of the packet, given its UDP header.
     #[inline]
     pub fn network(&self, udp: &Udp) -> Network {
-        let source_port = udp.source_port;
+        let (source_port, target_port) = (udp.source_port, udp.target_port);
         match *self {
             Self::V4(header) => Network {
                 source: Gid::from_ipv4(header.source),
                 target: Gid::from_ipv4(header.target),
                 source_port,
+                target_port,
                 traffic_class: header.traffic_class,
                 hop_limit: header.hop_limit,
                 identification: header.identification,
@@ -181,6 +184,7 @@ impl Ip {
                 source: Gid::from_ipv6(header.source),
                 target: Gid::from_ipv6(header.target),
                 source_port,
+                target_port,
                 traffic_class: header.traffic_class,
                 hop_limit: header.hop_limit,
                 identification: 0,
@@ -193,6 +197,7 @@ impl Ip {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::udp::ROCE_PORT;
     use std::net::{Ipv4Addr, Ipv6Addr};
 
     fn words(text: &str) -> Vec<u8> {
@@ -205,6 +210,7 @@ mod tests {
             source: Gid::from_ipv4(Ipv4Addr::new(10, 77, 0, 3)),
             target: Gid::from_ipv4(Ipv4Addr::new(10, 77, 0, 2)),
             source_port: 0xc000,
+            target_port: ROCE_PORT,
             traffic_class: 0,
             hop_limit: 64,
             identification: 0xa7ee,

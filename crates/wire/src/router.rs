@@ -79,6 +79,7 @@ mod tests {
             source: gid(source),
             target: gid(target),
             source_port: 0xc000,
+            target_port: crate::udp::ROCE_PORT,
             traffic_class,
             hop_limit: 2,
             identification: 0,

@@ -30,6 +30,7 @@ fn addressing() -> Network {
         source: Gid::from_ip([10, 0, 0, 1].into()),
         target: Gid::from_ip([10, 0, 0, 2].into()),
         source_port: 0xc000,
+        target_port: railnet_wire::ROCE_PORT,
         traffic_class: 2,
         hop_limit: 64,
         identification: 0,

@@ -25,6 +25,7 @@ fn parse_everything(bytes: &[u8]) {
         source: railnet_wire::Gid::from_ip([10, 0, 0, 1].into()),
         target: railnet_wire::Gid::from_ip([10, 0, 0, 2].into()),
         source_port: 0xc000,
+        target_port: railnet_wire::ROCE_PORT,
         traffic_class: 0,
         hop_limit: 64,
         identification: 0,

@@ -317,6 +317,7 @@ fn bounds(arguments: &Arguments) -> [Vec<Rates>; 2] {
         source: loopback_gid(0),
         target: loopback_gid(1),
         source_port: 0xc000,
+        target_port: railnet_wire::ROCE_PORT,
         traffic_class: 0,
         hop_limit: 64,
         identification: 0,

@@ -77,7 +77,7 @@ fn beside(scenario: &str, name: &str) -> String {
 }
 
 /// The line of a span with a mark under it.
-fn excerpt(span: &Range<usize>, path: &str, text: &str, label: Option<&str>) -> String {
+pub(crate) fn excerpt(span: &Range<usize>, path: &str, text: &str, label: Option<&str>) -> String {
     let start = (0..=span.start.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     let (before, after) = text.split_at(start);
     let number = before.matches('\n').count() + 1;

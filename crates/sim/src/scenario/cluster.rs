@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use railnet_core::{Bytes, Rate, Span};
 use railnet_topology::host::Host;
-use railnet_topology::{FabricGraph, HostNode, catalogue};
+use railnet_topology::{Cluster, FabricGraph, HostNode, catalogue};
 use serde::Deserialize;
 
 use super::{Scenario, ScenarioError};
@@ -124,22 +124,38 @@ impl ClusterSection {
     }
 }
 
+/// How many servers the ports of a fabric make.
+fn servers(host: &Host, graph: &FabricGraph) -> Result<u32, ScenarioError> {
+    let (ports, nics) = (graph.hosts.len() as u32, host.compute_nics().len() as u32);
+    if !ports.is_multiple_of(nics) {
+        let message = format!(
+            "{} has {nics} NICs and the fabric {ports} hosts, which is no whole number of servers: \
+             give it a multiple of {nics}",
+            host.name
+        );
+        return Err(ScenarioError::new(message).at("cluster.server"));
+    }
+    Ok(ports / nics)
+}
+
 impl Scenario {
+    /// The servers behind the ports, where `[cluster]` says what they are.
+    pub fn servers(&self) -> Result<Cluster, ScenarioError> {
+        let Some(host) = self.cluster.as_ref().and_then(ClusterSection::host) else {
+            let message = "there are no servers: name one in [cluster], such as server = \"dgx-h100\"";
+            return Err(ScenarioError::new(message).at("cluster"));
+        };
+        let nodes = servers(&host, &super::graph(self)?)?;
+        Ok(Cluster::new(host, nodes))
+    }
+
     /// The senders and receivers behind the ports of a fabric, as hosts: the GPUs of its servers, or the ports themselves
     /// where a server has none or none is named.
     pub(crate) fn ends<'a>(&self, graph: &'a FabricGraph) -> Result<Cow<'a, FabricGraph>, ScenarioError> {
         let Some(host) = self.cluster.as_ref().and_then(ClusterSection::host) else {
             return Ok(Cow::Borrowed(graph));
         };
-        let (ports, nics) = (graph.hosts.len() as u32, host.compute_nics().len() as u32);
-        if !ports.is_multiple_of(nics) {
-            let message = format!(
-                "{} has {nics} NICs and the fabric {ports} hosts, which is no whole number of servers: \
-                 give it a multiple of {nics}",
-                host.name
-            );
-            return Err(ScenarioError::new(message).at("cluster.server"));
-        }
+        let servers = servers(&host, graph)?;
         let gpus = host.gpus().len() as u32;
         if gpus == 0 {
             return Ok(Cow::Borrowed(graph));
@@ -149,7 +165,7 @@ impl Scenario {
             node: number / gpus,
             rail: number % gpus,
         };
-        let hosts = (0..ports / nics * gpus).map(gpu).collect();
+        let hosts = (0..servers * gpus).map(gpu).collect();
         Ok(Cow::Owned(FabricGraph { hosts, switches: Vec::new(), links: Vec::new() }))
     }
 }

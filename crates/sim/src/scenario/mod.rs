@@ -3,6 +3,7 @@
 mod cluster;
 mod collective;
 mod control;
+mod env;
 mod error;
 mod fabric;
 mod faults;
@@ -19,11 +20,12 @@ mod traffic;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use railnet_coll::variables::{Source, Variables};
 use railnet_core::Span;
 use serde::Deserialize;
 
 pub(crate) use cluster::{ClusterSection, TransportName};
-pub(crate) use collective::CollectiveSection;
+pub(crate) use collective::{Chosen, CollectiveSection};
 pub use error::{ScenarioError, SourceFile};
 pub(crate) use faults::{SlowGpu, faults, slow_gpus};
 pub(crate) use hosts::HostSet;
@@ -68,6 +70,9 @@ pub struct Scenario {
     /// What ranks do together, one after the other.
     #[serde(default)]
     pub collective: Vec<CollectiveSection>,
+    /// NCCL's variables.
+    #[serde(default, deserialize_with = "env::read")]
+    pub env: BTreeMap<String, String>,
     /// What goes wrong.
     #[serde(default)]
     pub faults: Vec<FaultSection>,
@@ -83,6 +88,9 @@ pub struct Scenario {
     /// The files that it names, and what is in them.
     #[serde(skip)]
     files: BTreeMap<String, Arc<str>>,
+    /// The variables as they are used: those of the scenario, unless somebody put others over them.
+    #[serde(skip)]
+    variables: Variables,
 }
 
 fn default_seed() -> u64 {
@@ -121,6 +129,8 @@ impl Scenario {
     /// Checks it, and reads the files that it names.
     fn finish(mut self, mut read: impl FnMut(&str) -> Result<String, String>) -> Result<Self, ScenarioError> {
         self.check()?;
+        self.variables = Variables::merge([(Source::Scenario, self.variables())])
+            .map_err(|error| ScenarioError::new(error.to_string()).at("env"))?;
         for (key, path) in self.file_names() {
             if self.files.contains_key(&path) {
                 continue;
@@ -152,6 +162,16 @@ impl Scenario {
         SourceFile { path: path.to_owned(), text }
     }
 
+    /// Uses these variables of NCCL's, which have been put together from `[env]` and from elsewhere.
+    pub fn set_variables(&mut self, variables: Variables) {
+        self.variables = variables;
+    }
+
+    /// NCCL's variables, as they are used.
+    pub(crate) fn nccl(&self) -> &Variables {
+        &self.variables
+    }
+
     /// Looks at links and connections so often.
     pub fn set_sample(&mut self, interval: Span) -> Result<(), ScenarioError> {
         self.sample = Some(Written(interval));
@@ -174,6 +194,7 @@ impl Scenario {
         if let Some(cluster) = &self.cluster {
             cluster.check().map_err(|error| error.within("cluster"))?;
         }
+        self.check_env()?;
         self.check_collectives()?;
         self.check_control().map_err(|error| error.within("nic"))?;
         self.ack_dscp().map(|_| ()).map_err(|error| error.within("nic"))

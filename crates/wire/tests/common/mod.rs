@@ -156,6 +156,7 @@ prop_compose! {
             source: gid(source),
             target: gid(target),
             source_port,
+            target_port: railnet_wire::ROCE_PORT,
             traffic_class,
             hop_limit,
             identification: if is_ipv4 { identification } else { 0 },

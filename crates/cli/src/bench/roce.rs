@@ -1,0 +1,292 @@
+//! `railnet bench roce`: the NIC on this host's UDP against UDP alone, by turns, two threads on the loopback interface.
+
+use std::io::Write;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use railnet_core::QueuePairNumber;
+use railnet_live::memory::{Buffer, ProcessMemory};
+use railnet_live::roce::{Config, Driver, Endpoint, Target};
+use railnet_nic::{
+    Access, Completion, CompletionQueue, Connection, Key, Operation, QueuePairConfig, Remote, SendRequest,
+    Service, Sge, Status,
+};
+
+use crate::Outcome;
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// How long each measurement runs, in seconds
+    #[arg(long, default_value_t = 0.3)]
+    seconds: f64,
+    /// How often each is repeated, by turns; the table shows the middle, the least and the most
+    #[arg(long, default_value_t = 7)]
+    repeat: usize,
+    /// The address to use
+    #[arg(long, default_value = "127.0.0.1")]
+    address: std::net::IpAddr,
+}
+
+const MESSAGE: usize = 1 << 20;
+const SEGMENT: usize = 4096;
+const SEGMENTS: usize = 15;
+/// Messages that are posted at once.
+const DEPTH: usize = 4;
+/// Bytes of a receive.
+const RECEIVE: usize = 1 << 16;
+const RECEIVE_BUFFER: usize = 4 << 20;
+/// No measurement waits longer for the other side.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// The four things that are measured, in the order of the table.
+const ROWS: [(&str, &str); 4] = [
+    ("UDP alone, 4 KiB segments, GSO and GRO", "GB/s"),
+    ("RC WRITE 1 MiB, one direction", "GB/s"),
+    ("UDP alone, 8 B back and forth, half a round", "µs"),
+    ("RC WRITE 8 B back and forth, half a round", "µs"),
+];
+
+pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    anyhow::ensure!(
+        arguments.seconds > 0.0 && arguments.seconds <= 60.0,
+        "--seconds {} is not between 0 and 60",
+        arguments.seconds
+    );
+    let time = Duration::from_secs_f64(arguments.seconds);
+    let address = SocketAddr::new(arguments.address, 0);
+    writeln!(
+        out,
+        "RoCEv2 over UDP at {}, MTU 4096, two threads; {} × {} s each, by turns: middle, least – most\n",
+        arguments.address, arguments.repeat, arguments.seconds
+    )?;
+    out.flush()?;
+    let mut values: [Vec<f64>; 4] = Default::default();
+    for _ in 0..arguments.repeat.max(1) {
+        values[0].push(raw_bandwidth(address, time)?);
+        values[1].push(write_bandwidth(address, time)?);
+        values[2].push(raw_latency(address, time)?);
+        values[3].push(write_latency(address, time)?);
+    }
+    for ((name, unit), values) in ROWS.iter().zip(&values) {
+        let [middle, least, most] = spread(values.clone());
+        writeln!(out, "  {name:<46} {middle:>8.2} {unit:<5} {least:>7.2} – {most:<7.2}")?;
+    }
+    writeln!(out)?;
+    for (name, raw, ours, goal) in [
+        ("Bandwidth, of what UDP alone has", 0, 1, "at least 0.75"),
+        ("Latency, times that of UDP alone", 2, 3, "at most 1.50"),
+    ] {
+        let ratios = values[ours].iter().zip(&values[raw]).map(|(ours, raw)| ours / raw).collect();
+        let [middle, least, most] = spread(ratios);
+        writeln!(out, "  {name:<46} {middle:>8.2}       {least:>7.2} – {most:<7.2} goal: {goal}")?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn spread(mut values: Vec<f64>) -> [f64; 3] {
+    values.sort_by(f64::total_cmp);
+    [values[values.len() / 2], values[0], values[values.len() - 1]]
+}
+
+/// What one thread sends as fast as it can and another receives.
+fn raw_bandwidth(address: SocketAddr, time: Duration) -> anyhow::Result<f64> {
+    let (from, to) = (Endpoint::bind(address)?, Endpoint::bind(address)?);
+    to.prepare_receive(RECEIVE_BUFFER, true)?;
+    let target = Target::from(to.local());
+    let stop = AtomicBool::new(false);
+    let payload = vec![0x5a; SEGMENT * SEGMENTS];
+    thread::scope(|scope| {
+        let sender = scope.spawn(|| -> std::io::Result<()> {
+            while !stop.load(Ordering::Relaxed) {
+                match from.send(&target, &payload, SEGMENT, 0) {
+                    Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => return Err(error),
+                    _ => {}
+                }
+            }
+            Ok(())
+        });
+        let mut buffer = vec![0; RECEIVE];
+        let (mut bytes, began) = (0, Instant::now());
+        let outcome = loop {
+            match to.receive(&mut buffer) {
+                Ok(arrival) => bytes += arrival.map_or(0, |arrival| arrival.length),
+                Err(error) => break Err(error),
+            }
+            if began.elapsed() >= time {
+                break Ok(bytes as f64 / began.elapsed().as_secs_f64() / 1e9);
+            }
+        };
+        stop.store(true, Ordering::Relaxed);
+        sender.join().expect("the sender does not panic").context("UDP alone cannot send")?;
+        Ok(outcome?)
+    })
+}
+
+/// Half of the middle round trip of 8 bytes, both sides looking all the time.
+fn raw_latency(address: SocketAddr, time: Duration) -> anyhow::Result<f64> {
+    let (here, there) = (UdpSocket::bind(address)?, UdpSocket::bind(address)?);
+    here.set_nonblocking(true)?;
+    there.set_nonblocking(true)?;
+    let (home, target) = (here.local_addr()?, there.local_addr()?);
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut buffer = [0; 64];
+            while !stop.load(Ordering::Relaxed) {
+                if let Ok((length, _)) = there.recv_from(&mut buffer) {
+                    let _ = there.send_to(&buffer[..length], home);
+                }
+            }
+        });
+        let rounds = rounds(time, |number| {
+            here.send_to(&number.to_ne_bytes(), target)?;
+            let (mut buffer, limit) = ([0; 8], Instant::now() + LIMIT);
+            while !here.recv_from(&mut buffer).is_ok_and(|_| u64::from_ne_bytes(buffer) == number) {
+                anyhow::ensure!(Instant::now() < limit, "a datagram did not come back");
+            }
+            Ok(())
+        });
+        stop.store(true, Ordering::Relaxed);
+        rounds
+    })
+}
+
+/// Half of the middle time that `round` takes, in microseconds.
+fn rounds(time: Duration, mut round: impl FnMut(u64) -> anyhow::Result<()>) -> anyhow::Result<f64> {
+    let mut times = Vec::new();
+    let began = Instant::now();
+    let mut last = began;
+    for number in 1.. {
+        round(number)?;
+        let now = Instant::now();
+        times.push((now - last).as_secs_f64() * 1e6 / 2.0);
+        last = now;
+        if now - began >= time {
+            break;
+        }
+    }
+    Ok(spread(times)[0])
+}
+
+/// One NIC with a buffer and a queue pair.
+struct Side {
+    driver: Driver,
+    buffer: Buffer,
+    key: Key,
+    queue: CompletionQueue,
+    queue_pair: QueuePairNumber,
+}
+
+impl Side {
+    fn new(address: SocketAddr) -> anyhow::Result<Self> {
+        let buffer = Buffer::new(MESSAGE);
+        // The first touch of a page costs more than what is measured.
+        buffer.write(0, &vec![0; MESSAGE]);
+        let mut memory = ProcessMemory::default();
+        let space = memory.add(&buffer);
+        let mut driver = Driver::open(&Config::new(address), memory)?;
+        let domain = driver.nic_mut().alloc_pd();
+        let key = driver.register(domain, space, buffer.address(), MESSAGE as u64, Access::ALL)?;
+        let queue = driver.nic_mut().create_cq(64)?;
+        let config = QueuePairConfig::new(Service::ReliableConnection, queue);
+        let queue_pair = driver.nic_mut().create_qp(domain, &config)?;
+        Ok(Self { driver, buffer, key, queue, queue_pair })
+    }
+
+    fn pair(address: SocketAddr) -> anyhow::Result<[Self; 2]> {
+        let mut sides = [Self::new(address)?, Self::new(address)?];
+        for index in 0..2 {
+            let peer = &sides[1 - index];
+            let (target, connection) =
+                (peer.driver.local(), Connection::to(peer.driver.gid(), peer.queue_pair));
+            let side = &mut sides[index];
+            side.driver.connect(side.queue_pair, target, &connection)?;
+        }
+        Ok(sides)
+    }
+
+    fn remote(&self, offset: usize) -> Remote {
+        Remote { address: self.buffer.address() + offset as u64, key: self.key }
+    }
+
+    fn write(&mut self, target: Remote, length: usize, signaled: bool) -> anyhow::Result<()> {
+        let sge = Sge { address: self.buffer.address(), length: length as u32, key: self.key };
+        let mut request = SendRequest::new(1, Operation::Write(target)).with(sge);
+        request.signaled = signaled;
+        Ok(self.driver.post_send(self.queue_pair, request)?)
+    }
+}
+
+/// What one thread writes to the memory of another.
+fn write_bandwidth(address: SocketAddr, time: Duration) -> anyhow::Result<f64> {
+    let [mut here, mut there] = Side::pair(address)?;
+    let target = there.remote(0);
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let other = scope.spawn(|| -> anyhow::Result<()> {
+            while !stop.load(Ordering::Relaxed) {
+                there.driver.progress()?;
+            }
+            Ok(())
+        });
+        let outcome = write_for(&mut here, target, time);
+        stop.store(true, Ordering::Relaxed);
+        other.join().expect("the target does not panic")?;
+        outcome
+    })
+}
+
+fn write_for(here: &mut Side, target: Remote, time: Duration) -> anyhow::Result<f64> {
+    for _ in 0..DEPTH {
+        here.write(target, MESSAGE, true)?;
+    }
+    let (mut done, mut out, began) = (0_u64, [Completion::EMPTY; DEPTH], Instant::now());
+    while began.elapsed() < time {
+        here.driver.progress()?;
+        let count = here.driver.poll_cq(here.queue, &mut out);
+        for completion in &out[..count] {
+            anyhow::ensure!(completion.status == Status::Success, "a WRITE failed: {}", completion.status);
+            here.write(target, MESSAGE, true)?;
+        }
+        done += count as u64;
+    }
+    Ok(done as f64 * MESSAGE as f64 / began.elapsed().as_secs_f64() / 1e9)
+}
+
+/// Half of the middle round trip of two WRITEs, each seen by the word that it changes.
+fn write_latency(address: SocketAddr, time: Duration) -> anyhow::Result<f64> {
+    let [mut here, mut there] = Side::pair(address)?;
+    let (home, target) = (here.remote(8), there.remote(0));
+    let stop = AtomicBool::new(false);
+    let failed = AtomicU64::new(0);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut seen = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let number = there.buffer.load(0);
+                let answered = number == seen || there.write(home, 8, false).is_ok();
+                seen = number;
+                if !answered || there.driver.progress().is_err() {
+                    failed.fetch_add(1, Ordering::Relaxed);
+                    return;
+                }
+            }
+        });
+        let rounds = rounds(time, |number| {
+            here.buffer.store(0, number);
+            here.write(target, 8, false)?;
+            let limit = Instant::now() + LIMIT;
+            while here.buffer.load(8) != number {
+                here.driver.progress()?;
+                let lost = failed.load(Ordering::Relaxed) > 0 || Instant::now() > limit;
+                anyhow::ensure!(!lost, "a WRITE did not come back");
+            }
+            Ok(())
+        });
+        stop.store(true, Ordering::Relaxed);
+        rounds
+    })
+}

@@ -1,0 +1,149 @@
+//! Faults on real sockets: what goes out is lost, doubled, held up, overtaken or damaged, by rate and seed.
+
+use std::collections::VecDeque;
+
+use railnet_core::{Random, Span, Time};
+
+use super::batch::Lane;
+
+/// How often what happens to a datagram on its way out, in parts per million.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Faults {
+    /// It is lost.
+    pub drop: u32,
+    /// It goes twice.
+    pub duplicate: u32,
+    /// Up to eight of those behind it go first.
+    pub reorder: u32,
+    /// It is held for [`Faults::hold`].
+    pub delay: u32,
+    /// One of its bits is flipped.
+    pub corrupt: u32,
+    /// How long a delayed one is held.
+    pub hold: Span,
+    /// The seed of the dice.
+    pub seed: u64,
+}
+
+impl Faults {
+    /// A perfect wire.
+    pub const NONE: Self =
+        Self { drop: 0, duplicate: 0, reorder: 0, delay: 0, corrupt: 0, hold: Span::from_us(200), seed: 1 };
+
+    /// Whether anything can happen at all.
+    pub const fn is_none(&self) -> bool {
+        self.drop | self.duplicate | self.reorder | self.delay | self.corrupt == 0
+    }
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+/// What was done to datagrams.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FaultCounters {
+    /// Lost.
+    pub dropped: u64,
+    /// Sent twice.
+    pub duplicated: u64,
+    /// Overtaken.
+    pub reordered: u64,
+    /// Held up.
+    pub delayed: u64,
+    /// Damaged.
+    pub corrupted: u64,
+}
+
+/// Datagrams that wait at most this many: what is more goes at once.
+const HELD_MAX: usize = 4096;
+
+/// An overtaken datagram waits for others no longer than this.
+const OVERTAKEN_MAX: Span = Span::from_ms(1);
+
+struct Held {
+    due: Time,
+    /// How many datagrams may go before it.
+    passes: u32,
+    datagram: Datagram,
+}
+
+/// A datagram on its own.
+pub(super) struct Datagram {
+    pub(super) lane: Lane,
+    pub(super) network: railnet_wire::Network,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// Throws the dice.
+pub(super) struct Injector {
+    faults: Faults,
+    random: Random,
+    held: VecDeque<Held>,
+    pub(super) counters: FaultCounters,
+}
+
+impl Injector {
+    pub(super) fn new(faults: Faults) -> Self {
+        let random = Random::stream(faults.seed, "socket faults", 0);
+        Self { faults, random, held: VecDeque::new(), counters: FaultCounters::default() }
+    }
+
+    /// What goes out now that `datagram` is to go.
+    pub(super) fn pass(&mut self, now: Time, mut datagram: Datagram, out: &mut Vec<Datagram>) {
+        let Self { faults, random, counters, .. } = self;
+        // Every die is thrown every time, so that one rate does not change the luck of another.
+        let mut happens = |rate| random.chance(rate);
+        let (drop, duplicate) = (happens(faults.drop), happens(faults.duplicate));
+        let (reorder, delay, corrupt) =
+            (happens(faults.reorder), happens(faults.delay), happens(faults.corrupt));
+        for held in &mut self.held {
+            held.passes = held.passes.saturating_sub(1);
+        }
+        if drop {
+            counters.dropped += 1;
+        } else {
+            if corrupt {
+                counters.corrupted += 1;
+                let bit = random.below(datagram.bytes.len() as u64 * 8);
+                datagram.bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+            }
+            if duplicate {
+                counters.duplicated += 1;
+                let (lane, network, bytes) = (datagram.lane, datagram.network, datagram.bytes.clone());
+                out.push(Datagram { lane, network, bytes });
+            }
+            let has_room = self.held.len() < HELD_MAX;
+            if delay && has_room {
+                counters.delayed += 1;
+                self.held.push_back(Held { due: now + faults.hold, passes: u32::MAX, datagram });
+            } else if reorder && has_room {
+                counters.reordered += 1;
+                let passes = random.between(1, 8) as u32;
+                self.held.push_back(Held { due: now + OVERTAKEN_MAX, passes, datagram });
+            } else {
+                out.push(datagram);
+            }
+        }
+        self.release(now, out);
+    }
+
+    /// What has waited long enough.
+    pub(super) fn release(&mut self, now: Time, out: &mut Vec<Datagram>) {
+        let mut at = 0;
+        while at < self.held.len() {
+            if self.held[at].passes == 0 || self.held[at].due <= now {
+                out.extend(self.held.remove(at).map(|held| held.datagram));
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// When the next one has waited long enough.
+    pub(super) fn next_due(&self) -> Option<Time> {
+        self.held.iter().map(|held| held.due).min()
+    }
+}

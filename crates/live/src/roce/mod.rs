@@ -1,0 +1,603 @@
+//! RoCEv2 over UDP: the NIC of `railnet-nic` on real sockets, with no kernel module and no privilege.
+//!
+//! A [`Driver`] is a short loop around a [`Nic`]: datagrams that come in are parsed and handed to it, packets that it
+//! has are given headers and ICRC and sent, many in one call where they go to one peer. What belongs to the NIC itself
+//! (queue pairs, work, completions) is asked of the NIC; the driver adds sockets, memory and the clock. It never waits
+//! but in [`Driver::wait`], and that has a limit.
+//!
+//! The ICRC covers IP and UDP headers that the kernel writes, so the driver must know them beforehand. Of the fields
+//! that are covered a socket decides all but the IPv4 ID, and that is 0 for a socket that is not connected and may not
+//! fragment, and the index of a segment where one send is cut into several. Packets go out from a pool of sockets, one for each connection's own source port, so that a
+//! network with several paths can spread them; they come in at one port, 4791 or the process's own.
+//!
+//! ```
+//! use std::time::{Duration, Instant};
+//! use railnet_live::memory::{Buffer, ProcessMemory};
+//! use railnet_live::roce::{Config, Driver};
+//! use railnet_nic::{Access, Connection, Operation, QueuePairConfig, Remote, SendRequest, Service, Sge};
+//!
+//! // Two NICs in one process; each could as well be in its own.
+//! let mut sides = Vec::new();
+//! for _ in 0..2 {
+//!     let buffer = Buffer::new(8192);
+//!     let mut memory = ProcessMemory::default();
+//!     let space = memory.add(&buffer);
+//!     let mut driver = Driver::open(&Config::new("127.0.0.1:0".parse()?), memory)?;
+//!     let domain = driver.nic_mut().alloc_pd();
+//!     let key = driver.register(domain, space, buffer.address(), 8192, Access::ALL)?;
+//!     let queue = driver.nic_mut().create_cq(16)?;
+//!     let config = QueuePairConfig::new(Service::ReliableConnection, queue);
+//!     let queue_pair = driver.nic_mut().create_qp(domain, &config)?;
+//!     sides.push((driver, buffer, key, queue_pair));
+//! }
+//! for (mine, theirs) in [(0, 1), (1, 0)] {
+//!     let (address, number) = (sides[theirs].0.local(), sides[theirs].3);
+//!     let connection = Connection::to(sides[theirs].0.gid(), number);
+//!     let own = sides[mine].3;
+//!     sides[mine].0.connect(own, address, &connection)?;
+//! }
+//! let (target, key) = (sides[1].1.address(), sides[1].2);
+//! let (driver, buffer, local, queue_pair) = &mut sides[0];
+//! buffer.store(0, 42);
+//! let write = Operation::Write(Remote { address: target + 4096, key });
+//! let sge = Sge { address: buffer.address(), length: 8, key: *local };
+//! driver.post_send(*queue_pair, SendRequest::new(1, write).with(sge))?;
+//! let limit = Instant::now() + Duration::from_secs(10);
+//! while sides[1].1.load(4096) != 42 && Instant::now() < limit {
+//!     sides[0].0.progress()?;
+//!     sides[1].0.progress()?;
+//! }
+//! assert_eq!(sides[1].1.load(4096), 42);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod batch;
+mod faults;
+mod senders;
+mod system;
+mod tap;
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use railnet_core::event::NoSink;
+use railnet_core::{Component, QueuePairNumber, Time};
+use railnet_nic::memory::{Memory, SpaceId};
+use railnet_nic::{
+    Access, Completion, CompletionQueue, Connection, Context, Inbound, Key, Nic, NicConfig, Payload,
+    PostError, Priorities, ProtectionDomain, ReceiveRequest, SendRequest, Transmit, VerbsError,
+};
+use railnet_wire::capture::CaptureError;
+use railnet_wire::{
+    Aeth, Extended, Extension, Gid, Identification, Network, Opcode, Syndrome, parse_datagram,
+};
+use rustix::event::{PollFd, PollFlags};
+
+pub use faults::{FaultCounters, Faults};
+pub use system::{Arrival, Endpoint, Target};
+
+use batch::Batch;
+use faults::{Datagram, Injector};
+use senders::Senders;
+use tap::Tap;
+
+use crate::memory::ProcessMemory;
+
+/// Sends that one call makes before it looks at what came in.
+const SENDS_MAX: usize = 4;
+
+/// Segments of one send: Linux takes 64 of them on every kernel that can segment.
+const SEGMENTS_MAX: u16 = 64;
+
+/// Bytes of one receive: what the kernel merges at most.
+const RECEIVE_BYTES: usize = 1 << 16;
+
+/// How long a send may wait for room in the kernel before it counts as lost.
+const SEND_WAIT: Duration = Duration::from_millis(1);
+
+/// What a driver is made with.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where to receive. The address is the NIC's own; port 0 lets the system choose, 4791 is what foreign peers need.
+    pub address: SocketAddr,
+    /// The NIC. Its first port has the address above as its only one, whatever stands here.
+    pub nic: NicConfig,
+    /// Which IPv4 IDs a peer may use. [`Identification::SEGMENTS`] is what Railnet sends; others need `Any`.
+    pub accepted: Identification,
+    /// Bytes that the kernel shall keep of what came in. It may allow less.
+    pub receive_buffer: usize,
+    /// Send from a socket for each connection's source port, rather than from the one that receives.
+    pub spread: bool,
+    /// Let the kernel cut sends into datagrams, and merge those that come in.
+    pub segment: bool,
+    /// How long [`Driver::wait`] looks again and again before it sleeps: a wake-up costs more than a short wait, and a
+    /// long one would take a core from those who work.
+    pub spin: Duration,
+    /// What happens to datagrams on their way out.
+    pub faults: Faults,
+}
+
+impl Config {
+    /// A NIC with this address, for Railnet peers, with numbers that a stranger does not guess.
+    pub fn new(address: SocketAddr) -> Self {
+        let seed = random_u64();
+        let mut nic = NicConfig::new(Component(0), seed, Gid::from_ip(address.ip()));
+        // Where in its space a process begins is nobody's business: old packets of another find no queue pair.
+        let first = 0x100 + (seed >> 32) as u32 % 0x00ff_0000;
+        nic.queue_pairs = first..1 << 24;
+        Self {
+            address,
+            nic,
+            accepted: Identification::SEGMENTS,
+            receive_buffer: 4 << 20,
+            spread: true,
+            segment: true,
+            spin: Duration::from_micros(30),
+            faults: Faults::NONE,
+        }
+    }
+}
+
+/// Why a driver cannot be opened, or a queue pair not be connected.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The socket cannot be had.
+    #[error("cannot receive at {address}: {source}")]
+    Bind {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// An address that stands for all of the host's.
+    #[error("{0} is no address of a NIC: the ICRC covers it, so it must be a certain one")]
+    Unspecified(SocketAddr),
+    /// Peers of different versions of IP.
+    #[error("{local} cannot reach {peer}: one is IPv4 and the other IPv6")]
+    Family {
+        /// This side.
+        local: SocketAddr,
+        /// The other.
+        peer: SocketAddr,
+    },
+    /// A socket to send from cannot be had.
+    #[error("cannot make a socket to send from {address}: {source}")]
+    Sender {
+        /// Its address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The NIC refuses.
+    #[error(transparent)]
+    Verbs(#[from] VerbsError),
+}
+
+/// What a driver counted; what the NIC counted is in [`Nic::counters`].
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Datagrams sent.
+    pub sent: u64,
+    /// Calls to send them.
+    pub sends: u64,
+    /// Datagrams received.
+    pub received: u64,
+    /// Calls that received some.
+    pub receives: u64,
+    /// Datagrams that are no RoCEv2 packets.
+    pub malformed: u64,
+    /// Sends that the kernel refused; their packets are lost.
+    pub refused: u64,
+    /// What the faults did that were asked for.
+    pub faults: FaultCounters,
+}
+
+/// A NIC on real sockets.
+pub struct Driver<M = ProcessMemory> {
+    nic: Nic,
+    memory: M,
+    receiver: Endpoint,
+    senders: Senders,
+    gid: Gid,
+    accepted: Identification,
+    batch: Batch,
+    /// The packet that the NIC builds.
+    packet: Option<Transmit>,
+    inbox: Box<[u8]>,
+    started: Instant,
+    spin: Duration,
+    injector: Option<Injector>,
+    /// Datagrams that the faults let go.
+    released: Vec<Datagram>,
+    tap: Option<Tap>,
+    counters: Counters,
+    last_refusal: Option<io::Error>,
+}
+
+impl<M: Memory> Driver<M> {
+    /// Opens the sockets of a NIC.
+    pub fn open(config: &Config, memory: M) -> Result<Self, Error> {
+        let address = config.address;
+        if address.ip().is_unspecified() || address.ip().is_multicast() {
+            return Err(Error::Unspecified(address));
+        }
+        let bind = |source| Error::Bind { address, source };
+        let receiver = Endpoint::bind(address).map_err(bind)?;
+        let kept = receiver.prepare_receive(config.receive_buffer, config.segment).map_err(bind)?;
+        let gid = Gid::from_ip(address.ip());
+        let mut nic = config.nic.clone();
+        nic.ports[0].gids = vec![gid];
+        let behaviour = &mut nic.behaviour;
+        behaviour.unacked_packets_max =
+            behaviour.unacked_packets_max.min(window(kept, nic.ports[0].mtu.bytes()));
+        behaviour.ack_requests.interval =
+            behaviour.ack_requests.interval.min((behaviour.unacked_packets_max / 4).max(1) as u16);
+        let segments = config.segment && config.faults.is_none() && receiver.can_segment();
+        Ok(Self {
+            nic: Nic::new(nic),
+            memory,
+            senders: Senders::new(receiver.local(), config.spread),
+            receiver,
+            gid,
+            accepted: config.accepted,
+            batch: Batch::new(if segments { SEGMENTS_MAX } else { 1 }),
+            packet: None,
+            inbox: vec![0; RECEIVE_BYTES].into(),
+            started: Instant::now(),
+            spin: config.spin,
+            injector: (!config.faults.is_none()).then(|| Injector::new(config.faults)),
+            released: Vec::new(),
+            tap: None,
+            counters: Counters::default(),
+            last_refusal: None,
+        })
+    }
+
+    /// Where it receives.
+    pub fn local(&self) -> SocketAddr {
+        self.receiver.local()
+    }
+
+    /// The NIC's address as peers name it.
+    pub fn gid(&self) -> Gid {
+        self.gid
+    }
+
+    /// The NIC.
+    pub fn nic(&self) -> &Nic {
+        &self.nic
+    }
+
+    /// The NIC, for the verbs that need neither time nor memory.
+    pub fn nic_mut(&mut self) -> &mut Nic {
+        &mut self.nic
+    }
+
+    /// The memory it reaches.
+    pub fn memory(&self) -> &M {
+        &self.memory
+    }
+
+    /// The memory it reaches, to add to it.
+    pub fn memory_mut(&mut self) -> &mut M {
+        &mut self.memory
+    }
+
+    /// What it counted.
+    pub fn counters(&self) -> Counters {
+        let faults = self.injector.as_ref().map_or_else(FaultCounters::default, |injector| injector.counters);
+        Counters { faults, ..self.counters.clone() }
+    }
+
+    /// Why the kernel refused the last send that it refused.
+    pub fn last_refusal(&self) -> Option<&io::Error> {
+        self.last_refusal.as_ref()
+    }
+
+    /// From now on writes every packet that leaves or comes to `write`, as pcapng.
+    pub fn capture(&mut self, write: Box<dyn Write + Send>) -> Result<(), CaptureError> {
+        self.tap = Some(Tap::new(write, &self.local().to_string())?);
+        Ok(())
+    }
+
+    /// Ends the capture, and tells whether all of it could be written.
+    pub fn finish_capture(&mut self) -> Result<(), CaptureError> {
+        self.tap.take().map_or(Ok(()), Tap::finish)
+    }
+
+    /// Registers memory; see [`Nic::reg_mr`].
+    pub fn register(
+        &mut self,
+        domain: ProtectionDomain,
+        space: SpaceId,
+        address: u64,
+        length: u64,
+        access: Access,
+    ) -> Result<Key, VerbsError> {
+        self.nic.reg_mr(&self.memory, domain, space, address, length, access, None)
+    }
+
+    /// Brings a queue pair up to a peer that receives at `peer`.
+    pub fn connect(
+        &mut self,
+        queue_pair: QueuePairNumber,
+        peer: SocketAddr,
+        connection: &Connection,
+    ) -> Result<(), Error> {
+        let local = self.local();
+        if local.is_ipv4() != peer.is_ipv4() {
+            return Err(Error::Family { local, peer });
+        }
+        let mut sink = NoSink;
+        let mut cx = Context::new(self.now(), &mut self.memory, &mut sink);
+        for change in connection.transitions() {
+            self.nic.modify_qp(&mut cx, queue_pair, &change)?;
+        }
+        let own_port =
+            railnet_wire::udp_source_port(connection.path.flow_label, queue_pair, connection.destination);
+        self.senders.connect(queue_pair, peer, own_port, &connection.path)
+    }
+
+    /// Hands work to a send queue; see [`Nic::post_send`].
+    pub fn post_send(&mut self, queue_pair: QueuePairNumber, request: SendRequest) -> Result<(), PostError> {
+        let now = self.now();
+        self.nic.post_send(&mut Context::new(now, &mut self.memory, &mut NoSink), queue_pair, request)
+    }
+
+    /// Hands a buffer to a receive queue; see [`Nic::post_recv`].
+    pub fn post_recv(
+        &mut self,
+        queue_pair: QueuePairNumber,
+        request: ReceiveRequest,
+    ) -> Result<(), PostError> {
+        let now = self.now();
+        self.nic.post_recv(&mut Context::new(now, &mut self.memory, &mut NoSink), queue_pair, request)
+    }
+
+    /// Takes completions off a queue; see [`Nic::poll_cq`].
+    #[must_use = "the number says how many of `out` are filled"]
+    pub fn poll_cq(&mut self, queue: CompletionQueue, out: &mut [Completion]) -> usize {
+        self.nic.poll_cq(queue, out)
+    }
+
+    /// Does what can be done without waiting: sends what is due, takes one receive's worth in. Tells whether anything
+    /// was done.
+    ///
+    /// Sending comes first, so that what the application posted in answer to the last call goes out in one send with
+    /// the acknowledgement that is owed for it.
+    pub fn progress(&mut self) -> io::Result<bool> {
+        let now = self.now();
+        if self.nic.poll_timeout().is_some_and(|(due, _)| due <= now) {
+            self.nic.handle_timeout(&mut Context::new(now, &mut self.memory, &mut NoSink));
+        }
+        let sent = self.transmit(now);
+        let received = self.receive(now)?;
+        Ok(sent || received)
+    }
+
+    /// Waits until something may have come in, a timer is due, or `limit` is over; then makes progress.
+    pub fn wait(&mut self, limit: Duration) -> io::Result<bool> {
+        let began = Instant::now();
+        loop {
+            // What is ready to go must not wait.
+            if self.progress()? {
+                return Ok(true);
+            }
+            if began.elapsed() >= self.spin.min(limit) {
+                break;
+            }
+        }
+        let due = self.nic.poll_timeout().map(|(due, _)| due);
+        let held = self.injector.as_ref().and_then(Injector::next_due);
+        let now = self.now();
+        let until = |due: Time| Duration::from_nanos(due.since(now).as_ps().div_ceil(1000));
+        let limit = [due, held].into_iter().flatten().map(until).fold(limit, Duration::min);
+        wait_for(&self.receiver, PollFlags::IN, limit)?;
+        self.progress()
+    }
+
+    /// The time on this driver's clock.
+    fn now(&self) -> Time {
+        Time::from_ps(self.started.elapsed().as_nanos() as u64 * 1000)
+    }
+
+    fn transmit(&mut self, now: Time) -> bool {
+        let (mut sends, mut sink) = (0, NoSink);
+        while sends < SENDS_MAX {
+            let mut cx = Context::new(now, &mut self.memory, &mut sink);
+            let place = self.batch.open();
+            let before = place.len();
+            if !self.nic.poll_transmit_into(&mut cx, 0, Priorities::ALL, place, &mut self.packet) {
+                self.batch.cancel();
+                break;
+            }
+            let payload = place.len() - before;
+            let packet = self.packet.as_mut().expect("the NIC built a packet");
+            let (lane, network) = self.senders.lane(packet);
+            if payload == 0 && is_plain_acknowledgement(packet) {
+                self.batch.cancel();
+                if self.batch.set_aside(lane, &network, packet) {
+                    continue;
+                }
+                self.batch.open();
+            }
+            self.batch.frame(packet);
+            if !self.batch.takes(lane) {
+                sends += usize::from(self.flush(now));
+            }
+            let packet = self.packet.as_ref().expect("the NIC built a packet");
+            self.batch.seal(lane, &network, packet, payload);
+            if self.batch.is_full() {
+                sends += usize::from(self.flush(now));
+            }
+        }
+        // First what was completed, then an acknowledgement that could not go with it.
+        while self.flush(now) {
+            sends += 1;
+        }
+        if let Some(injector) = &mut self.injector {
+            injector.release(now, &mut self.released);
+            self.send_released();
+        }
+        sends > 0
+    }
+
+    /// Sends what is ready; `false` when nothing is.
+    fn flush(&mut self, now: Time) -> bool {
+        let Some(send) = self.batch.ready() else {
+            return false;
+        };
+        if let Some(injector) = &mut self.injector {
+            let (lane, network, bytes) = (send.lane, send.network, send.bytes.to_vec());
+            injector.pass(now, Datagram { lane, network, bytes }, &mut self.released);
+            self.batch.restart();
+            self.send_released();
+            return true;
+        }
+        if let Some(tap) = &mut self.tap {
+            for (index, datagram) in send.bytes.chunks(send.segment).enumerate() {
+                tap.write(&Network { identification: index as u16, ..send.network }, datagram, None);
+            }
+        }
+        self.counters.sends += 1;
+        self.counters.sent += send.bytes.len().div_ceil(send.segment) as u64;
+        let outcome = self.senders.send(&self.receiver, send.lane, send.bytes, send.segment);
+        self.batch.restart();
+        self.take_refusal(outcome);
+        true
+    }
+
+    fn send_released(&mut self) {
+        for Datagram { lane, network, bytes } in std::mem::take(&mut self.released) {
+            if let Some(tap) = &mut self.tap {
+                tap.write(&network, &bytes, None);
+            }
+            self.counters.sends += 1;
+            self.counters.sent += 1;
+            let outcome = self.senders.send(&self.receiver, lane, &bytes, bytes.len());
+            self.take_refusal(outcome);
+        }
+    }
+
+    /// A send that the kernel refuses is a loss: the NIC sends again, or gives up with words.
+    fn take_refusal(&mut self, outcome: io::Result<()>) {
+        let Err(error) = outcome else {
+            return;
+        };
+        // Some devices cannot segment, and say so only when it comes to it.
+        if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) && self.batch.segments_max() > 1 {
+            self.batch.stop_segmenting();
+        }
+        self.counters.refused += 1;
+        self.last_refusal = Some(error);
+    }
+
+    fn receive(&mut self, now: Time) -> io::Result<bool> {
+        let Some(arrival) = self.receiver.receive(&mut self.inbox)? else {
+            return Ok(false);
+        };
+        self.counters.receives += 1;
+        if arrival.length == 0 {
+            self.counters.received += 1;
+            self.counters.malformed += 1;
+            return Ok(true);
+        }
+        let mut network = self.network_of(&arrival);
+        let mut sink = NoSink;
+        let mut cx = Context::new(now, &mut self.memory, &mut sink);
+        for (index, datagram) in self.inbox[..arrival.length].chunks(arrival.segment).enumerate() {
+            self.counters.received += 1;
+            // Segments that Linux merged were most likely cut from one send, which numbered them.
+            network.identification = index as u16;
+            let Ok(parsed) = parse_datagram(&network, datagram, self.accepted) else {
+                self.counters.malformed += 1;
+                continue;
+            };
+            if let Some(tap) = &mut self.tap {
+                let identification = parsed.identification.unwrap_or_default();
+                let comment = (!parsed.icrc_is_good()).then_some("damaged");
+                tap.write(&Network { identification, ..network }, datagram, comment);
+            }
+            let extension = match parsed.extension.is_empty() {
+                true => None,
+                false => match Extension::parse(&datagram[parsed.extension.clone()]) {
+                    Ok(extension) => Some(extension),
+                    Err(_) => {
+                        self.counters.malformed += 1;
+                        continue;
+                    }
+                },
+            };
+            let inbound = Inbound {
+                network: &network,
+                headers: &parsed.headers,
+                extension: extension.as_ref().filter(|extension| !extension.is_none()),
+                payload: Payload::Bytes(&datagram[parsed.payload.clone()]),
+                intact: parsed.icrc_is_good(),
+            };
+            // What it throws away it has counted; loss is nothing to worry about.
+            let _ = self.nic.receive(&mut cx, &inbound);
+        }
+        Ok(true)
+    }
+
+    /// The addressing of what came in. A socket does not see the hop limit.
+    fn network_of(&self, arrival: &Arrival) -> Network {
+        Network {
+            source: Gid::from_ip(arrival.from.ip()),
+            target: self.gid,
+            source_port: arrival.from.port(),
+            target_port: self.receiver.local().port(),
+            traffic_class: arrival.traffic_class,
+            hop_limit: 64,
+            identification: 0,
+            flow_label: 0,
+        }
+    }
+}
+
+impl<M> std::fmt::Debug for Driver<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Driver({})", self.receiver.local())
+    }
+}
+
+/// Whether a packet only says that all is well so far: it may go a little later.
+fn is_plain_acknowledgement(packet: &Transmit) -> bool {
+    packet.headers.bth.opcode == Opcode::RcAcknowledge
+        && matches!(packet.headers.extended, Extended::Aeth(Aeth { syndrome: Syndrome::Ack { .. }, .. }))
+}
+
+/// How many packets may be on their way to a socket that keeps so many bytes, its peer's being like this one. The kernel
+/// counts the memory that packets take, which is up to twice their bytes.
+fn window(kept: usize, mtu: u32) -> u32 {
+    (kept as u32 / 2 / (mtu + 256)).max(8)
+}
+
+/// Waits until a socket is ready, at most for `limit`.
+fn wait_for(endpoint: &Endpoint, flags: PollFlags, limit: Duration) -> io::Result<bool> {
+    let timeout = rustix::event::Timespec {
+        tv_sec: limit.as_secs().try_into().unwrap_or(i64::MAX),
+        tv_nsec: limit.subsec_nanos().into(),
+    };
+    match rustix::event::poll(&mut [PollFd::new(endpoint, flags)], Some(&timeout)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A number that nobody guesses.
+fn random_u64() -> u64 {
+    let mut bytes = [0; 8];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(8) => u64::from_ne_bytes(bytes),
+        // Without a source of randomness time and process must do.
+        _ => {
+            let time = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64);
+            time ^ u64::from(std::process::id()) << 32
+        }
+    }
+}
