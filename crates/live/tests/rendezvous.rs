@@ -241,6 +241,22 @@ fn strangers_and_garbage_are_counted_and_change_nothing() {
 }
 
 #[test]
+fn all_kinds_of_addresses_will_do() {
+    // By a name, rank 0 listens on all addresses, in both versions of IP.
+    for (here, there) in
+        [("::1", "::1"), ("localhost", "localhost"), ("some-name", "127.0.0.1"), ("some-name", "::1")]
+    {
+        if there == "::1" && TcpListener::bind("[::1]:0").is_err() {
+            continue;
+        }
+        let mut configs = configs(2);
+        configs[0].meeting.as_mut().unwrap().hosts = vec![here.to_owned()];
+        configs[1].meeting.as_mut().unwrap().hosts = vec![there.to_owned()];
+        all(&configs, |control, _| control.unwrap().leave(LONG));
+    }
+}
+
+#[test]
 fn a_rank_finds_rank_0_behind_a_name_that_means_nothing_and_a_late_start() {
     let mut configs = configs(2);
     for config in &mut configs {
