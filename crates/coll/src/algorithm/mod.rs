@@ -148,7 +148,9 @@ impl FromStr for Algorithm {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let found = Self::BUILT.into_iter().find(|one| one.name().eq_ignore_ascii_case(text.trim()));
+        let plain = |name: &str| name.trim().to_ascii_lowercase().replace(['-', '_'], "");
+        let wanted = plain(text);
+        let found = Self::BUILT.into_iter().find(|one| plain(one.name()) == wanted);
         found.ok_or_else(|| {
             let names = Self::BUILT.map(Self::name);
             unknown_name("algorithm", text, &names, &names)
