@@ -164,6 +164,12 @@ impl fmt::Display for Algorithm {
     }
 }
 
+/// An algorithm from elsewhere, such as a file.
+pub trait CustomAlgorithm: fmt::Debug + Send + Sync {
+    /// The schedule of a call among so many ranks, or why there is none.
+    fn schedule(&self, call: &Call, ranks: u32) -> Result<Schedule, String>;
+}
+
 /// How a call is to be carried out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Choice {

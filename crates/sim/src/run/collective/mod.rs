@@ -17,8 +17,8 @@ mod work;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use railnet_coll::Schedule;
 use railnet_coll::machine::{Applier, ConnectionId, Failure, Mark, Notice, Output, RankMachine, Work};
+use railnet_coll::{CustomAlgorithm, Schedule};
 use railnet_core::event::Sink;
 use railnet_core::{Rank, Span, Time};
 use railnet_fabric::{Lane, Network, Way};
@@ -93,6 +93,8 @@ type PairKey = (u16, u8, u32, u32);
 /// Everything that ranks do together in a run.
 pub(super) struct Collectives {
     seed: u64,
+    /// Algorithms from files.
+    algorithms: BTreeMap<String, Arc<dyn CustomAlgorithm>>,
     /// Whether switches of the network reduce.
     aggregates: bool,
     entries: Vec<Entry>,

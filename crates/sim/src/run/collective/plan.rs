@@ -123,6 +123,7 @@ impl Collectives {
         let traffic_class = number("NCCL_IB_TC").map_or(0x02, |class| (class as u8 & !3) | 0x02);
         let mut this = Self {
             seed: scenario.seed,
+            algorithms: scenario.algorithms.clone(),
             aggregates: scenario.switch_config().aggregation.is_some(),
             entries: Vec::new(),
             at: 0,
@@ -202,6 +203,11 @@ impl Collectives {
             });
             let schedule = match same {
                 Some(part) => Arc::clone(&part.schedule),
+                None if let Some(file) = &section.file => {
+                    let algorithm = self.algorithms.get(file).expect("a scenario's files are read with it");
+                    let schedule = algorithm.schedule(&call, state.wiring.ranks());
+                    Arc::new(schedule.map_err(|why| ScenarioError::new(format!("{file}: {why}")).at("file"))?)
+                }
                 None => {
                     let planned = self.decide(section, state, &call, variables, true)?;
                     let schedule =
