@@ -1,12 +1,13 @@
 //! Communicators: ranks, the GPUs behind them, and how channels run over them.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use railnet_coll::Wiring;
 use railnet_coll::search::{Graphs, search};
 use railnet_coll::transport::Transports;
 use railnet_coll::tuner::Inputs;
 use railnet_coll::variables::Variables;
+use railnet_coll::{Schedule, Wiring};
 use railnet_core::event::Sink;
 use railnet_core::{Bytes, Rank, Rate, Span};
 use railnet_fabric::Network;
@@ -35,6 +36,10 @@ pub(super) struct Communicator {
     pub(super) timing: Timing,
     /// Whether the network's switches were asked for by name.
     pub(super) collnet: bool,
+    /// What it executes in the present entry, or did in the last that it had a part in.
+    pub(super) schedule: Option<Arc<Schedule>>,
+    /// The words of its ranks in a call of an entry, the last that were asked for.
+    pub(super) words: Option<((usize, u32), Vec<u128>)>,
 }
 
 /// What a CPU spends on a message of the network, in microseconds: NCCL's `netOverhead` (2.30.7, src/graph/tuning.cc).
@@ -148,6 +153,8 @@ impl Collectives {
             cluster,
             timing,
             collnet,
+            schedule: None,
+            words: None,
         });
         Ok(index)
     }

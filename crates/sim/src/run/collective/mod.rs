@@ -144,11 +144,12 @@ impl Collectives {
         };
         self.started = network.now;
         self.running = 0;
-        let members: Vec<u32> = entry
-            .parts
-            .iter()
-            .flat_map(|part| self.communicators[part.communicator as usize].members.clone())
-            .collect();
+        let mut members: Vec<u32> = Vec::new();
+        for part in &entry.parts {
+            let communicator = &mut self.communicators[part.communicator as usize];
+            communicator.schedule = Some(Arc::clone(&part.schedule));
+            members.extend(communicator.members.clone());
+        }
         for member in members {
             self.running += 1;
             let state = &mut self.members[member as usize];
@@ -159,10 +160,8 @@ impl Collectives {
 
     /// The schedule that a member executes in the present entry.
     fn schedule(&self, member: u32) -> &Arc<Schedule> {
-        let communicator = self.members[member as usize].communicator;
-        let parts = &self.entries[self.at].parts;
-        let part = parts.iter().find(|part| part.communicator == communicator);
-        &part.expect("only members of the present entry run").schedule
+        let communicator = &self.communicators[self.members[member as usize].communicator as usize];
+        communicator.schedule.as_ref().expect("only members of the present entry run")
     }
 
     fn call_later<S: Sink>(&mut self, network: &mut Network<S>, member: u32) {
@@ -348,11 +347,17 @@ impl Collectives {
         u128::from(random.next_u64()) << 64 | u128::from(random.next_u64())
     }
 
-    /// Words of all ranks of the communicator of a member, in the call that it is in.
-    fn words(&self, member: u32) -> Vec<u128> {
-        let state = &self.members[member as usize];
-        let members = self.communicators[state.communicator as usize].members.clone();
-        members.map(|other| self.word(other, state.done)).collect()
+    /// Words of all ranks of the communicator of a member, in the call that it is in. All of them ask, one after the other:
+    /// the answer is kept.
+    fn words(&mut self, member: u32) -> &[u128] {
+        let Member { communicator, done, .. } = self.members[member as usize];
+        let (key, index) = ((self.at, done), communicator as usize);
+        if self.communicators[index].words.as_ref().is_none_or(|known| known.0 != key) {
+            let members = self.communicators[index].members.clone();
+            let words = members.map(|other| self.word(other, done)).collect();
+            self.communicators[index].words = Some((key, words));
+        }
+        self.communicators[index].words.as_ref().map_or(&[], |known| &known.1)
     }
 
     fn carrier(&self, end: End) -> Option<&Carrier> {

@@ -62,7 +62,7 @@ impl Collectives {
     }
 
     /// Bytes of a rank's output that do not hold what they should.
-    pub(super) fn wrong_bytes<S: Sink>(&self, network: &Network<S>, member: u32, call: &Call) -> u64 {
+    pub(super) fn wrong_bytes<S: Sink>(&mut self, network: &Network<S>, member: u32, call: &Call) -> u64 {
         let state = &self.members[member as usize];
         let (rank, ranks) = (state.machine.rank(), state.machine.ranks());
         let expected = expected_output(call, rank, ranks);
@@ -71,7 +71,7 @@ impl Collectives {
         }
         let (space, address) = buffer(&state.buffers, call, rank, ranks, Buffer::Output);
         let ghost = network.memory.ghost(space).expect("buffers are ghosts");
-        wrong_bytes(&expected, call.dtype, &self.words(member), ghost, address - BUFFERS)
+        wrong_bytes(&expected, call.dtype, self.words(member), ghost, address - BUFFERS)
     }
 
     /// Does a piece of work: it takes as long as memory and links do.
