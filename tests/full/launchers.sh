@@ -67,9 +67,8 @@ else
 fi
 
 slurm() {
-    local dir
     dir=$(mktemp -d "${TMPDIR:-/tmp}/railnet-slurm.XXXXXX")
-    trap 'bash tests/slurm/cluster.sh stop "$dir"' RETURN
+    trap 'bash tests/slurm/cluster.sh stop "$dir"' EXIT
     if ! bash tests/slurm/cluster.sh start "$dir" 4; then
         failed=1
         return

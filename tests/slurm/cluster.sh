@@ -84,20 +84,24 @@ start() { # DIR NODES
 }
 
 stop() { # DIR
-    local dir=$1 file pid tries
+    local dir=$1 pids=() pid signal tries
     export SLURM_CONF=$dir/slurm.conf
+    mapfile -t pids < <(cat "$dir"/run/*.pid 2>/dev/null)
     timeout 10 scontrol shutdown >/dev/null 2>&1 || true
-    for tries in $(seq 1 50); do
-        compgen -G "$dir/run/slurm*.pid" >/dev/null || break
-        sleep 0.1
-    done
-    for file in "$dir"/run/*.pid; do
-        [ -s "$file" ] || continue
-        pid=$(cat "$file")
-        # Only what is ours: a number may have found another owner by now.
-        case "$(cat "/proc/$pid/comm" 2>/dev/null || true)" in
-            slurmd | slurmctld | munged) kill "$pid" 2>/dev/null || true ;;
-        esac
+    for signal in 0 TERM KILL; do
+        for tries in $(seq 1 50); do
+            local left=()
+            for pid in ${pids[@]+"${pids[@]}"}; do
+                # Only what is ours: a number may have found another owner by now.
+                grep -qE '^(slurmd|slurmctld|munged)$' "/proc/$pid/comm" 2>/dev/null || continue
+                grep -q '^State:.*Z' "/proc/$pid/status" 2>/dev/null || left+=("$pid")
+            done
+            [ "${#left[@]}" -gt 0 ] || break 2
+            [ "$tries" -gt 1 ] || kill -s "$signal" "${left[@]}" 2>/dev/null || true
+            # munged knows nothing of Slurm's shutdown.
+            [ "$signal" != 0 ] || [ "${#left[@]}" -gt 1 ] || break
+            sleep 0.1
+        done
     done
     rm -rf "$dir"
 }
