@@ -14,10 +14,11 @@ use railnet_fabric::Network;
 use railnet_topology::Cluster;
 use railnet_topology::host::{DeviceId, DeviceKind, Host, NicRole, Processor};
 
+use super::identity::ascending;
 use super::timing::Timing;
 use super::{Collectives, Ground, Member, Memory};
 use crate::run::collective::carrier::TOUCHES;
-use crate::scenario::ScenarioError;
+use crate::scenario::{ConnectionSection, Order, ScenarioError};
 
 /// The ranks of a group, and what is known of how they reach each other.
 #[derive(Debug)]
@@ -38,8 +39,14 @@ pub(super) struct Communicator {
     pub(super) collnet: bool,
     /// What it executes in the present entry, or did in the last that it had a part in.
     pub(super) schedule: Option<Arc<Schedule>>,
+    /// Its ranks that make another call there, or none.
+    pub(super) differs: Vec<(Rank, Option<Arc<Schedule>>)>,
     /// The words of its ranks in a call of an entry, the last that were asked for.
     pub(super) words: Option<((usize, u32), Vec<u128>)>,
+    /// In which order its ranks follow each other.
+    pub(super) order: Order,
+    /// What connections are called, where the scenario says so.
+    pub(super) named: Vec<ConnectionSection>,
 }
 
 /// What a CPU spends on a message of the network, in microseconds: NCCL's `netOverhead` (2.30.7, src/graph/tuning.cc).
@@ -101,10 +108,10 @@ impl Collectives {
         ranks: &[u32],
         variables: &Variables,
         collnet: bool,
+        order: Order,
     ) -> Result<u32, ScenarioError> {
-        if let Some(known) =
-            self.communicators.iter().position(|one| one.ranks == ranks && one.collnet == collnet)
-        {
+        let is_same = |one: &Communicator| one.ranks == ranks && one.collnet == collnet && one.order == order;
+        if let Some(known) = self.communicators.iter().position(is_same) {
             return Ok(known as u32);
         }
         let servers = ground.servers.as_deref();
@@ -143,18 +150,26 @@ impl Collectives {
             let member = self.member(network, ground, index, rank as u32, ranks.len() as u32, *endpoint);
             self.members.push(member);
         }
+        let transports = Transports::new(&host, nodes, options);
+        let wiring = match order {
+            Order::Search => Wiring::new(&graphs),
+            Order::Ascending => ascending(&graphs, &transports),
+        };
         self.communicators.push(Communicator {
             ranks: ranks.to_vec(),
             members: first..self.members.len() as u32,
-            wiring: Wiring::new(&graphs),
-            transports: Transports::new(&host, nodes, options),
+            wiring,
+            transports,
             inputs: Inputs::of(&cluster, &graphs, settings, self.aggregates),
             graphs,
             cluster,
             timing,
             collnet,
             schedule: None,
+            differs: Vec::new(),
             words: None,
+            order,
+            named: Vec::new(),
         });
         Ok(index)
     }

@@ -8,6 +8,7 @@ mod carrier;
 mod communicator;
 mod connect;
 mod group;
+mod identity;
 mod pending;
 mod plan;
 mod sharp;
@@ -148,20 +149,27 @@ impl Collectives {
         for part in &entry.parts {
             let communicator = &mut self.communicators[part.communicator as usize];
             communicator.schedule = Some(Arc::clone(&part.schedule));
+            communicator.differs.clone_from(&part.differs);
             members.extend(communicator.members.clone());
         }
         for member in members {
             self.running += 1;
             let state = &mut self.members[member as usize];
             (state.done, state.wrong) = (0, 0);
-            self.call_later(network, member);
+            if !self.is_absent(member) {
+                self.call_later(network, member);
+            }
         }
     }
 
     /// The schedule that a member executes in the present entry.
     fn schedule(&self, member: u32) -> &Arc<Schedule> {
-        let communicator = &self.communicators[self.members[member as usize].communicator as usize];
-        communicator.schedule.as_ref().expect("only members of the present entry run")
+        let state = &self.members[member as usize];
+        let communicator = &self.communicators[state.communicator as usize];
+        let rank = state.machine.rank();
+        let own = communicator.differs.iter().find(|(other, _)| *other == rank);
+        let common = communicator.schedule.as_ref().expect("only members of the present entry run");
+        own.and_then(|(_, schedule)| schedule.as_ref()).unwrap_or(common)
     }
 
     fn call_later<S: Sink>(&mut self, network: &mut Network<S>, member: u32) {
@@ -322,6 +330,32 @@ impl Collectives {
     /// Whether a completion belongs to a collective.
     pub(super) fn owns(completion: &Completion) -> bool {
         completion.work >> 32 != 0
+    }
+
+    /// Whether a member makes no call in the present entry.
+    fn is_absent(&self, member: u32) -> bool {
+        let Member { communicator, machine, .. } = &self.members[member as usize];
+        let parts = self.entries.get(self.at).map_or(&[][..], |entry| &entry.parts);
+        parts.iter().any(|part| part.communicator == *communicator && part.is_absent(machine.rank()))
+    }
+
+    /// Nothing will happen any more, and not everything is done: a rank that waits asks the others, once it has waited
+    /// as long as it may.
+    pub(super) fn inquire<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        ground: &mut Ground<'_>,
+        limit: Time,
+    ) {
+        if self.is_done() || self.failure.is_some() {
+            return;
+        }
+        let waits = self.members.iter().enumerate();
+        let waits = waits.filter_map(|(member, state)| Some((state.machine.poll_timeout()?, member as u32)));
+        let Some((at, member)) = waits.min() else { return };
+        network.now = network.now.max(at.min(limit));
+        self.members[member as usize].machine.expired(network.now);
+        self.pump(network, ground, member);
     }
 
     /// Who waits for what, where a run has come to an end too early.

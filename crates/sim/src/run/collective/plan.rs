@@ -6,9 +6,9 @@ use railnet_coll::conduit::net::NetConfig;
 use railnet_coll::init_log::Start;
 use railnet_coll::tuner::{Request, choose};
 use railnet_coll::variables::{Source, VariableError, Variables};
-use railnet_coll::{Algorithm, BuildError, Call, Choice, Protocol, Schedule, build};
+use railnet_coll::{Algorithm, BuildError, Call, Choice, Fifo, Protocol, Schedule, build};
 use railnet_core::event::Sink;
-use railnet_core::{Bytes, Span, Time};
+use railnet_core::{Bytes, Rank, Span, Time};
 use railnet_fabric::Network;
 use railnet_nic::Mtu;
 use railnet_topology::FabricGraph;
@@ -39,6 +39,15 @@ pub(super) struct Entry {
 pub(super) struct Part {
     pub(super) communicator: u32,
     pub(super) schedule: Arc<Schedule>,
+    /// Ranks that make another call, or none.
+    pub(super) differs: Vec<(Rank, Option<Arc<Schedule>>)>,
+}
+
+impl Part {
+    /// Whether a rank makes no call.
+    pub(super) fn is_absent(&self, rank: Rank) -> bool {
+        self.differs.iter().any(|(other, schedule)| *other == rank && schedule.is_none())
+    }
 }
 
 impl Entry {
@@ -166,8 +175,10 @@ impl Collectives {
         let collnet = matches!(asked, Some(Algorithm::CollNetDirect | Algorithm::CollNetChain));
         let mut communicators = Vec::new();
         for ranks in &groups {
-            let known = self.communicator(network, ground, ranks, variables, collnet);
-            communicators.push(known.map_err(|error| error.at("ranks"))?);
+            let known = self.communicator(network, ground, ranks, variables, collnet, section.order);
+            let known = known.map_err(|error| error.at("ranks"))?;
+            self.communicators[known as usize].named.extend(&section.connection);
+            communicators.push(known);
         }
         for size in &section.size.0 {
             for in_place in section.placement.each() {
@@ -226,9 +237,40 @@ impl Collectives {
                     Arc::new(build(&call, &planned.choice, &state.wiring).map_err(|error| refused(&error))?)
                 }
             };
-            parts.push(Part { communicator: *communicator, schedule });
+            let differs =
+                self.differing(network, ground, section, *communicator, (size, in_place), variables)?;
+            parts.push(Part { communicator: *communicator, schedule, differs });
         }
         Ok(Entry { section: index, iterations: section.iterations, parts, predicted, told, fell_back })
+    }
+
+    /// What those ranks execute whose calls differ from the others'.
+    fn differing<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        ground: &mut Ground<'_>,
+        section: &CollectiveSection,
+        communicator: u32,
+        (size, in_place): (Bytes, bool),
+        variables: &Variables,
+    ) -> Result<Vec<(Rank, Option<Arc<Schedule>>)>, ScenarioError> {
+        let mut differs = Vec::new();
+        for (index, one) in section.differs.iter().enumerate() {
+            if one.absent {
+                differs.push((Rank(one.rank), None));
+                continue;
+            }
+            let (own, at) = (one.of(section), format!("differs.{index}"));
+            let state = &self.communicators[communicator as usize];
+            let call = own.call(one.size.map_or(size, |size| size.0), state.wiring.ranks(), in_place);
+            let planned = self.decide(&own, state, &call, variables, true).map_err(|error| error.at(&at))?;
+            let schedule = build(&call, &planned.choice, &state.wiring)
+                .map_err(|error| ScenarioError::new(error.to_string()).at(&at))?;
+            self.reserve(network, ground, communicator, &schedule)
+                .map_err(|why| ScenarioError::new(why.to_string()).at(&at))?;
+            differs.push((Rank(one.rank), Some(Arc::new(schedule))));
+        }
+        Ok(differs)
     }
 
     /// What NCCL would say while these communicators start; nothing unless `NCCL_DEBUG` asks for it.
@@ -288,6 +330,11 @@ impl Collectives {
         }
         if let Some(chunk) = section.chunk {
             choice.chunk = Some(chunk.0);
+        }
+        if let Some(Written(slot)) = section.slot {
+            let depth = Protocol::SLOTS;
+            choice.fifo = Some(Fifo { slot, depth, slots_per_slice: 1, slices_per_chunk: 1 });
+            choice.chunk = section.chunk.map(|chunk| chunk.0);
         }
         let predicted = decision.estimate.filter(|_| is_tuned);
         let predicted = predicted.map(|estimate| micros(estimate.time_us));
