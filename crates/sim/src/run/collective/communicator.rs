@@ -15,6 +15,7 @@ use railnet_topology::Cluster;
 use railnet_topology::host::{DeviceId, DeviceKind, Host, NicRole, Processor};
 
 use super::identity::ascending;
+use super::plan::Differences;
 use super::timing::Timing;
 use super::{Collectives, Ground, Member, Memory};
 use crate::run::collective::carrier::TOUCHES;
@@ -40,7 +41,7 @@ pub(super) struct Communicator {
     /// What it executes in the present entry, or did in the last that it had a part in.
     pub(super) schedule: Option<Arc<Schedule>>,
     /// Its ranks that make another call there, or none.
-    pub(super) differs: Vec<(Rank, Option<Arc<Schedule>>)>,
+    pub(super) differs: Differences,
     /// The words of its ranks in a call of an entry, the last that were asked for.
     pub(super) words: Option<((usize, u32), Vec<u128>)>,
     /// In which order its ranks follow each other.
@@ -147,7 +148,7 @@ impl Collectives {
         let first = self.members.len() as u32;
         let index = self.communicators.len() as u32;
         for (rank, endpoint) in ranks.iter().enumerate() {
-            let member = self.member(network, ground, index, rank as u32, ranks.len() as u32, *endpoint);
+            let member = Self::member(network, ground, index, rank as u32, ranks.len() as u32, *endpoint);
             self.members.push(member);
         }
         let transports = Transports::new(&host, nodes, options);
@@ -175,7 +176,6 @@ impl Collectives {
     }
 
     fn member<S: Sink>(
-        &self,
         network: &mut Network<S>,
         ground: &mut Ground<'_>,
         communicator: u32,

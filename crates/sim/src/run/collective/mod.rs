@@ -88,6 +88,9 @@ enum End {
     Taker(u32, u32),
 }
 
+/// What tells groups around a switch apart: communicator, channel, lane, senders, receivers.
+type GroupName = (u32, u16, u8, Vec<u32>, Vec<u32>);
+
 /// A connection between two members: channel, lane, sender, receiver.
 type PairKey = (u16, u8, u32, u32);
 
@@ -109,7 +112,7 @@ pub(super) struct Collectives {
     pairs: Vec<Pair>,
     pair_names: BTreeMap<PairKey, u32>,
     groups: Vec<Group>,
-    group_names: BTreeMap<(u32, u16, u8, Vec<u32>, Vec<u32>), u32>,
+    group_names: BTreeMap<GroupName, u32>,
     sharps: Vec<sharp::Sharp>,
     sharp_names: BTreeMap<sharp::SharpName, u32>,
     pending: PendingTable,
@@ -232,7 +235,7 @@ impl Collectives {
                 self.members[member as usize].machine.freed(network.now, connection);
                 self.pump(network, ground, member);
             }
-            Pending::Notice { member, filled } => self.to_nic(network, ground, member, filled),
+            Pending::Notice { member, filled } => self.set_out(network, ground, member, filled),
             Pending::Out { member, filled } => self.send(network, ground, member, filled),
             Pending::Into { member, connection } => self.delivered(network, member, connection),
             Pending::Nothing => {}
