@@ -1,6 +1,6 @@
 //! The `railnet` command: reads the command line, runs one command, and turns its outcome into an exit code.
 //!
-//! 0: done. 1: it failed, or a check found something. 2: wrong usage.
+//! 0: done. 1: it failed, or a check found something. 2: wrong usage. 127: a program to run is not there.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -9,12 +9,19 @@
 
 mod bench;
 mod decode;
+mod doctor;
+mod environment;
 mod files;
+mod knobs;
 mod pingpong;
 mod replay;
+mod run;
+mod schedule;
 mod sim;
 mod storm;
+mod submit;
 mod topo;
+mod tune;
 mod verbs;
 mod wire;
 mod words;
@@ -38,16 +45,28 @@ enum Command {
     Bench(bench::Arguments),
     /// Print the packets of a capture, and check them
     Decode(decode::Arguments),
+    /// List NCCL's variables that mean something here
+    Knobs(knobs::Arguments),
     /// Send messages back and forth over RoCEv2, with another machine or process
     Pingpong(pingpong::Arguments),
+    /// Look at this machine: launcher, transports, limits, and what to change
+    Doctor(doctor::Arguments),
     /// Hold recorded conversations again with this NIC, and compare its answers
     Replay(replay::Arguments),
+    /// Show who sends what to whom in a collective, and prove it
+    Schedule(schedule::Arguments),
+    /// Start ranks on this machine
+    Run(run::Arguments),
     /// Run random work on bad wires and networks, seed after seed, and check all of it
     Storm(storm::Arguments),
     /// Run a scenario in a simulated fabric
     Sim(sim::Arguments),
+    /// Write the batch script of a job for Slurm, and submit it
+    Submit(submit::Arguments),
     /// Print a fabric or a server: sizes, bandwidths, paths, and a picture
     Topo(topo::Arguments),
+    /// Say which algorithm and protocol NCCL would choose for a collective, and why
+    Tune(tune::Arguments),
     /// Run one RDMA operation between two NICs and explain each step
     Verbs(verbs::Arguments),
 }
@@ -58,17 +77,25 @@ enum Outcome {
     Done,
     /// It ran, and what it checked is not in order.
     CheckFailed,
+    /// It has said what is wrong itself, and ends with this status.
+    Exit(u8),
 }
 
 fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     match command {
         Command::Bench(arguments) => bench::run(&arguments, out),
         Command::Decode(arguments) => decode::run(&arguments, out),
+        Command::Knobs(arguments) => knobs::run(&arguments, out),
         Command::Pingpong(arguments) => pingpong::run(&arguments, out),
+        Command::Doctor(arguments) => doctor::run(&arguments, out),
         Command::Replay(arguments) => replay::run(&arguments, out),
+        Command::Schedule(arguments) => schedule::run(&arguments, out),
+        Command::Run(arguments) => run::run(&arguments, out),
         Command::Storm(arguments) => storm::run(&arguments, out),
         Command::Sim(arguments) => sim::run(&arguments, out),
+        Command::Submit(arguments) => submit::run(&arguments, out),
         Command::Topo(arguments) => topo::run(&arguments, out),
+        Command::Tune(arguments) => tune::run(&arguments, out),
         Command::Verbs(arguments) => verbs::run(&arguments, out),
     }
 }
@@ -93,15 +120,28 @@ fn main() -> ExitCode {
     match outcome {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::CheckFailed) => ExitCode::FAILURE,
+        Ok(Outcome::Exit(status)) => ExitCode::from(status),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // What was printed before the failure is worth having, and comes first.
             let _ = out.flush();
             report(&format!("error: {error:#}"));
-            ExitCode::FAILURE
+            if error.downcast_ref::<Usage>().is_some() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }
+
+/// A mistake in how the command was called that shows only after its arguments are read: exit code 2.
+#[derive(Debug)]
+struct Usage(String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
 
 /// Whether the one who reads our output has gone, as `head` does: no failure of ours.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -1,6 +1,7 @@
 //! `railnet sim`: runs a scenario and says what came of it.
 
 mod capture;
+mod collectives;
 mod failure;
 pub(crate) mod problem;
 mod progress;
@@ -10,15 +11,17 @@ mod summary;
 mod sweep;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use railnet_core::{Digest, RunDigest, Span};
 use railnet_sim::{Outcome as RunOutcome, Run, RunError, Scenario};
 
-use crate::Outcome;
+use railnet_coll::variables::{Place, Variables};
+
 use crate::wire::Wire;
+use crate::{Outcome, environment, report as report_line};
 use capture::{Capture, Written};
 use problem::File;
 use progress::Progress;
@@ -59,6 +62,9 @@ pub(crate) struct Arguments {
     /// How packets travel: the digest is the same either way
     #[arg(long, value_enum, default_value_t = Wire::Values)]
     wire: Wire,
+    /// NCCL's variables, NAME=VALUE in each line; they go before [env] of the scenario, the environment goes before both
+    #[arg(long, value_name = "FILE")]
+    env_file: Option<PathBuf>,
     #[command(flatten)]
     capture: capture::Options,
 }
@@ -84,6 +90,14 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     if let Some(seed) = arguments.seed {
         file.scenario.seed = seed;
     }
+    let from_scenario = file.scenario.variables();
+    let variables =
+        environment::variables(Place::Sim, from_scenario, arguments.env_file.as_deref(), Vec::new())?;
+    file.scenario.set_variables(variables.clone());
+    if let Some(path) = variables.topology_file() {
+        let server = problem::server(Path::new(path)).with_context(|| format!("NCCL_TOPO_FILE={path}"))?;
+        file.scenario.set_server(server);
+    }
     if let Some(interval) = arguments.sample {
         ensure!(arguments.sweep.is_empty(), "--sample is for single runs: a sweep writes no series");
         ensure!(
@@ -103,7 +117,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     if let Some(directory) = &arguments.csv {
         report::make_directory(directory)?;
     }
-    let finished = match watch(arguments, &file)? {
+    let finished = match watch(arguments, &file, &variables)? {
         Ok(finished) => finished,
         Err(error) => return failed(arguments, &file, error, out),
     };
@@ -127,10 +141,17 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
 
 /// Runs a scenario where somebody watches: with a line of progress on a terminal, and with taps where they are asked for.
 /// The inner error is the run's, the outer one that of the files.
-fn watch(arguments: &Arguments, file: &File) -> anyhow::Result<Result<Finished, RunError>> {
+fn watch(
+    arguments: &Arguments,
+    file: &File,
+    variables: &Variables,
+) -> anyhow::Result<Result<Finished, RunError>> {
     let began = Instant::now();
     let mut run = Run::new(&file.scenario, Digest::new()).map_err(|error| file.problem(error))?;
     run.set_wire(arguments.wire.form());
+    for line in run.start_lines(variables) {
+        report_line(&line);
+    }
     let graph = railnet_sim::graph(&file.scenario).map_err(|error| file.problem(error))?;
     let mut capture = Capture::open(&arguments.capture, graph, &mut run)?;
     let progress = Progress::new();

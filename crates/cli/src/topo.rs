@@ -1,5 +1,6 @@
 //! `railnet topo`: what a fabric or a server amounts to.
 
+mod channels;
 mod fabric;
 mod host;
 
@@ -7,33 +8,58 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, anyhow, ensure};
-use railnet_topology::catalogue;
+use anyhow::{Context as _, anyhow, bail, ensure};
+use railnet_coll::search::search;
+use railnet_coll::transport::Transports;
+use railnet_coll::variables::Place;
+use railnet_formats::{nccl_graph, nccl_topology};
+use railnet_topology::{Cluster, ClusterError, catalogue};
 
 use crate::sim::problem::File;
-use crate::{Outcome, words};
+use crate::{Outcome, environment, words};
 
 const EXAMPLES: &str = "\
 Examples:
   railnet topo scenarios/permutation.toml                  the fabric of a scenario
   railnet topo scenarios/permutation.toml --svg fabric.svg   and a picture of it
   railnet topo scenarios/leaf-spine.toml --links             and every link, by number and ends
-  railnet topo dgx-h100                                    the GPUs and NICs of a server";
+  railnet topo dgx-h100                                    the GPUs and NICs of a server
+  railnet topo dgx-h100x4 --channels                       the rings and trees NCCL would run on four of them
+  railnet topo dgx-h100x2 --transports                     how its ranks reach each other, and why
+  railnet topo topology.xml --nodes 2 --channels           the same for a file that NCCL wrote";
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
+#[group(skip)]
+#[command(group = clap::ArgGroup::new("output").args(["svg", "nccl_xml", "nccl_graph"]).multiple(true))]
 pub(crate) struct Arguments {
-    /// A scenario (a TOML file), or a server of the catalogue by name
+    /// A scenario (a TOML file), a server of the catalogue by name, so many of them (dgx-h100x4), or a topology file of
+    /// NCCL (XML)
     #[arg(value_name = "FILE|NAME")]
     what: PathBuf,
+    /// How many such servers there are, where the name does not say it
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    nodes: Option<u32>,
+    /// Print the channels that NCCL would find, with the NIC of each; NCCL's variables are read from the environment
+    #[arg(long)]
+    channels: bool,
+    /// Print how ranks reach each other, and why
+    #[arg(long)]
+    transports: bool,
+    /// Write the server as a topology file of NCCL
+    #[arg(long, value_name = "FILE")]
+    nccl_xml: Option<PathBuf>,
+    /// Write the channels as a graph file of NCCL
+    #[arg(long, value_name = "FILE")]
+    nccl_graph: Option<PathBuf>,
     /// List every link with its number and the names of its ends
     #[arg(long)]
     links: bool,
     /// Draw the fabric into this file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Write over the picture that is there
-    #[arg(long, requires = "svg")]
+    /// Write over the file that is there
+    #[arg(long, requires = "output")]
     force: bool,
     /// Print JSON
     #[arg(long)]
@@ -42,20 +68,28 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let path = arguments.what.as_path();
-    if let Some(server) = path.to_str().and_then(catalogue::host).filter(|_| !path.exists()) {
-        ensure!(arguments.svg.is_none(), "--svg draws fabrics: {} is a server", server.name);
-        ensure!(!arguments.links, "--links lists the links of fabrics: {} is a server", server.name);
-        host::print(&server, arguments.json, out)?;
+    if let Some(cluster) = cluster(arguments)? {
+        let name = &cluster.host.name;
+        ensure!(arguments.svg.is_none(), "--svg draws fabrics: {name} is a server");
+        ensure!(!arguments.links, "--links lists the links of fabrics: {name} is a server");
+        servers(arguments, &cluster, out)?;
         return Ok(Outcome::Done);
     }
-    if !path.exists() {
-        return Err(unknown(path));
+    let of_servers = [
+        (arguments.channels, "--channels"),
+        (arguments.transports, "--transports"),
+        (arguments.nccl_xml.is_some(), "--nccl-xml"),
+        (arguments.nccl_graph.is_some(), "--nccl-graph"),
+        (arguments.nodes.is_some(), "--nodes"),
+    ];
+    if let Some((_, option)) = of_servers.iter().find(|(is_set, _)| *is_set) {
+        bail!("{option} is about servers: give a name such as dgx-h100x4 or an XML file, not a scenario");
     }
     let file = File::read(path)?;
     let graph = railnet_sim::graph(&file.scenario).map_err(|error| file.problem(error))?;
     fabric::print(&file, &graph, arguments.json, arguments.links, out)?;
     if let Some(picture) = &arguments.svg {
-        draw(picture, arguments.force, &railnet_topology::draw(&graph))?;
+        keep(picture, arguments.force, &railnet_topology::draw(&graph))?;
         if !arguments.json {
             writeln!(out, "  Picture      {}", picture.display())?;
         }
@@ -63,11 +97,73 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     Ok(Outcome::Done)
 }
 
-/// Writes a picture, but not over what somebody may want to keep.
-fn draw(path: &Path, is_forced: bool, picture: &str) -> anyhow::Result<()> {
+/// The servers that are meant; none where it is a scenario.
+fn cluster(arguments: &Arguments) -> anyhow::Result<Option<Cluster>> {
+    let path = arguments.what.as_path();
+    let nodes = arguments.nodes.unwrap_or(1);
+    if !path.exists() {
+        let name = path.display().to_string();
+        return match catalogue::cluster(&name) {
+            Ok(found) if arguments.nodes.is_some() && found.nodes > 1 => {
+                bail!("{name} are {} servers already: leave --nodes out", found.nodes)
+            }
+            Ok(found) => Ok(Some(Cluster::new(found.host, found.nodes.max(nodes)))),
+            Err(ClusterError::Unknown { .. }) => Err(unknown(path)),
+            Err(error) => Err(error.into()),
+        };
+    }
+    if path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("xml")) {
+        return Ok(None);
+    }
+    let name = path.display();
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+    let stem = path.file_stem().map_or("server".into(), |stem| stem.to_string_lossy());
+    let host = nccl_topology::read(&stem, &text).map_err(|error| anyhow!("{name}, {error}"))?;
+    Ok(Some(Cluster::new(host, nodes)))
+}
+
+/// Servers: their devices, and what was asked for besides.
+fn servers(arguments: &Arguments, cluster: &Cluster, out: &mut dyn Write) -> anyhow::Result<()> {
+    let (server, nodes) = (&cluster.host, cluster.nodes);
+    let variables = environment::variables(Place::Tune, Vec::new(), None, Vec::new())?;
+    let options = variables.topology();
+    let wants_graphs = arguments.channels || arguments.nccl_graph.is_some();
+    let graphs = if wants_graphs { Some(search(server, nodes, &options)?) } else { None };
+    let told = graphs.as_ref().filter(|_| arguments.channels);
+    let transports = arguments.transports.then(|| Transports::new(server, nodes, &options));
+    let per_node = cluster.gpus_per_node();
+    if arguments.json {
+        let mut value = host::object(server);
+        if let Some(graphs) = told {
+            value["channels"] = channels::object(graphs);
+        }
+        if let Some(transports) = &transports {
+            value["transports"] = channels::transports_object(transports, per_node);
+        }
+        writeln!(out, "{value}")?;
+    } else {
+        host::print(server, out)?;
+        if let Some(graphs) = told {
+            channels::print(graphs, server, out)?;
+        }
+        if let Some(transports) = &transports {
+            channels::print_transports(transports, per_node, out)?;
+        }
+    }
+    if let Some(path) = &arguments.nccl_xml {
+        keep(path, arguments.force, &nccl_topology::write(server))?;
+    }
+    if let (Some(path), Some(graphs)) = (&arguments.nccl_graph, &graphs) {
+        keep(path, arguments.force, &nccl_graph::write(graphs))?;
+    }
+    Ok(())
+}
+
+/// Writes a file, but not over what somebody may want to keep.
+fn keep(path: &Path, is_forced: bool, text: &str) -> anyhow::Result<()> {
     let name = path.display();
     ensure!(is_forced || !path.exists(), "{name} exists: --force writes over it");
-    std::fs::write(path, picture).with_context(|| format!("cannot write {name}"))
+    std::fs::write(path, text).with_context(|| format!("cannot write {name}"))
 }
 
 fn unknown(path: &Path) -> anyhow::Error {
@@ -81,6 +177,7 @@ fn unknown(path: &Path) -> anyhow::Error {
     if let Some(meant) = words::nearest(&name, &known) {
         let _ = write!(text, "\n  = did you mean \"{meant}\"?");
     }
+    text.push_str("\n  = several of them are written as dgx-h100x4");
     text.push_str("\n  = or give a scenario file, such as scenarios/permutation.toml");
     anyhow!(text)
 }

@@ -86,7 +86,7 @@ fn every_server_of_the_catalogue_has_its_table() {
     for part in ["GPU0", "NIC11", "NV18", "PXB", "SYS", "370.8", "GB/s one way", "400 Gbps, compute"] {
         assert!(lines.contains(part), "{part} is missing in\n{lines}");
     }
-    for name in ["dgx-a100", "hgx-h200", "pcie-4gpu", "cpu"] {
+    for name in ["dgx-a100", "hgx-h200", "dgx-b200", "gb200-nvl72", "pcie-4gpu", "cpu"] {
         assert!(railnet(&["topo", name]).status.success(), "{name}");
     }
     let value = json(&["topo", "dgx-h100", "--json"]);
@@ -97,6 +97,61 @@ fn every_server_of_the_catalogue_has_its_table() {
         (&paths[0]["type"], &paths[0]["bandwidth_bps"]),
         (&"NVL".into(), &2_966_400_000_000_u64.into())
     );
+}
+
+#[test]
+fn channels_are_told_in_the_words_of_nccls_log() {
+    let lines = text(&railnet(&["topo", "dgx-h100x2", "--channels"]).stdout);
+    for part in [
+        "Channels of 16 ranks on 2 nodes\n",
+        "ring: Pattern 4, crossNic 2, nChannels 8, bw 48.0/48.0, type NVL/PIX, sameChannels 0\n",
+        "   0 : NET/0(mlx5_0) GPU/0 GPU/7 GPU/6 GPU/5 GPU/4 GPU/3 GPU/2 GPU/1 NET/1(mlx5_3)\n",
+        "\nChannel 00/16 :  0  7  6  5  4  3  2  1  9 10 11 12 13 14 15  8\n",
+        "\nChannel 01/16 :  0  8 15 14 13 12 11 10  9  1  2  3  4  5  6  7\n",
+        "\nTrees [0] 1/8/-1->0->-1 ",
+        "\n16 coll channels, 16 nvls channels, 16 p2p channels, 4 p2p channels per peer\n",
+    ] {
+        assert!(lines.contains(part), "{part} is missing in\n{lines}");
+    }
+    let many = text(&railnet(&["topo", "dgx-a100", "--nodes", "64", "--channels"]).stdout);
+    assert!(many.contains("Channels of 512 ranks on 64 nodes") && many.contains("the other 504 ranks"));
+    let value = json(&["topo", "dgx-h100", "--channels", "--transports", "--json"]);
+    let ring = &value["channels"]["graphs"]["ring"];
+    assert_eq!((&ring["bandwidth_intra"], ring["channels"].as_array().unwrap().len()), (&30.0.into(), 12));
+    assert_eq!(value["transports"][0]["via"], "P2P/CUMEM");
+}
+
+#[test]
+fn transports_are_told_with_their_reasons_and_follow_the_environment() {
+    let arguments = ["topo", "dgx-h100x2", "--transports"];
+    let lines = text(&railnet(&arguments).stdout);
+    assert!(lines.contains("0 -> 1   via P2P/CUMEM           NVLink (NVL), 370.8 GB/s\n"), "{lines}");
+    assert!(lines.contains("0 -> 11  via NET/IB/3(3)/GDRDMA  different nodes; out by mlx5_5"), "{lines}");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_railnet"));
+    let output = command.args(arguments).env("NCCL_P2P_DISABLE", "1").output().unwrap();
+    let lines = text(&output.stdout);
+    assert!(lines.contains("via SHM/direct/direct  NCCL_P2P_DISABLE forbids P2P"), "{lines}");
+}
+
+#[test]
+fn a_server_goes_into_a_file_of_nccl_and_comes_back() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("hgx.xml");
+    let _ = fs::remove_file(&path);
+    let file = path.to_str().unwrap();
+    let output = railnet(&["topo", "hgx-h200", "--nccl-xml", file]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(fs::read_to_string(&path).unwrap().starts_with("<system version=\"1\">"));
+    assert_eq!(railnet(&["topo", "hgx-h200", "--nccl-xml", file]).status.code(), Some(1));
+    let channels = |what: &str| {
+        let lines = text(&railnet(&["topo", what, "--nodes", "4", "--channels"]).stdout);
+        lines[lines.find("\nChannels of").unwrap()..].to_owned()
+    };
+    assert_eq!(channels(file), channels("hgx-h200"));
+    fs::write(&path, "<system version=\"1\">\n<cpu/>\n</system>").unwrap();
+    let message = text(&railnet(&["topo", file]).stderr);
+    assert!(message.contains("hgx.xml, line 2: <cpu> has no numaid"), "{message}");
+    let scenario = railnet(&["topo", &scenario("incast.toml"), "--channels"]);
+    assert!(text(&scenario.stderr).contains("--channels is about servers"));
 }
 
 #[test]

@@ -6,6 +6,8 @@
 //! - An algorithm makes a [`Schedule`] of the three: a program of [`Step`]s for each worker of each rank, walked lazily.
 //!   One file each, in `algorithm/`.
 //! - [`check::check`] proves that a schedule does what its call asks for.
+//! - A [`machine::RankMachine`] for each rank executes schedules, and [`conduit`]s carry what it sends; [`window`] has
+//!   one-sided operations.
 //!
 //! Nothing here does input or output, and nothing here has seen a packet.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -14,6 +16,7 @@ pub mod algorithm;
 mod call;
 pub mod check;
 pub mod conduit;
+pub mod init_log;
 pub mod machine;
 mod options;
 mod protocol;
@@ -25,9 +28,10 @@ mod traffic;
 pub mod transport;
 pub mod tuner;
 pub mod variables;
+pub mod window;
 mod wiring;
 
-pub use algorithm::{Algorithm, BuildError, Choice, build};
+pub use algorithm::{Algorithm, BuildError, Choice, CustomAlgorithm, build};
 pub use call::{Call, Collective, Counts, Overlap};
 pub use options::{CrossNic, NicFilter, TopologyOptions};
 pub use protocol::{Fifo, Protocol};
@@ -35,4 +39,9 @@ pub use schedule::{
     After, Buffer, Connection, Peer, Piece, Program, Schedule, Step, SwitchGroup, SwitchKind,
 };
 pub use traffic::traffic;
-pub use wiring::{ChannelNics, NicPair, TreePattern, Wiring};
+pub use wiring::{ChannelNics, NicPair, TreePattern, TreePeers, Wiring};
+
+/// The example of the crate's README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

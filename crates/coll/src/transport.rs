@@ -7,7 +7,7 @@
 //!
 //! Not followed: NCCL prefers the network inside a node where NICs are faster than the way between two GPUs.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use railnet_topology::host::{Architecture, DeviceKind, Host, PathType, Vendor};
 
@@ -174,9 +174,9 @@ impl Transports {
         let mut reason = format!("{before}; out by {}", name(from_nic));
         if let Some(relay) = relay {
             let rank = from / per_node * per_node + relay as u32;
-            reason.push_str(&format!(", handed to rank {rank} beside it over NVLink (PXN)"));
+            let _ = write!(reason, ", handed to rank {rank} beside it over NVLink (PXN)");
         }
-        reason.push_str(&format!(", {why_send}; in by {}, {why_receive}", name(to_nic)));
+        let _ = write!(reason, ", {why_send}; in by {}, {why_receive}", name(to_nic));
         Reach {
             transport: Transport::Network {
                 from_nic: self.system.nics[from_nic].place,

@@ -1,6 +1,8 @@
 //! How channels run over the ranks of a communicator.
 
 use crate::algorithm::Algorithm;
+use crate::algorithm::tree::links;
+use crate::schedule::Peer;
 use crate::search::{Channel, Graph, Graphs};
 
 /// Where the children of a node attach in its chain (NCCL 2.30 graph/connect.cc).
@@ -21,7 +23,9 @@ pub struct Wiring {
     pub nodes: Vec<Vec<u32>>,
     /// The ring of each channel: every rank once.
     pub rings: Vec<Vec<u32>>,
-    /// The chain of each channel in each node, `[channel][node]`: the first rank talks to the parent node.
+    /// The chain of each channel in each node, `[channel][node]`: the first rank talks to the parent node. There is one
+    /// for each channel that the search found: with k of them, channels 0 to k-1 use the first of the two trees, the next k
+    /// the second one, and so on in turns.
     pub chains: Vec<Vec<Vec<u32>>>,
     /// Where children attach.
     pub pattern: TreePattern,
@@ -42,6 +46,15 @@ pub struct ChannelNics {
     pub chains: Vec<Vec<NicPair>>,
     /// For each head in each node, `[head][node]`.
     pub heads: Vec<Vec<u32>>,
+}
+
+/// Who is above and below a rank in a tree.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TreePeers {
+    /// Who is above: nobody for the root.
+    pub up: Option<u32>,
+    /// Who is below: first the one in the same node.
+    pub down: Vec<u32>,
 }
 
 /// The NICs of a channel in a node.
@@ -130,6 +143,20 @@ impl Wiring {
     /// so on.
     pub fn tree_of(&self, channel: u32) -> u32 {
         channel / (self.chains.len() as u32).max(1) % 2
+    }
+
+    /// Who is above and below each rank in the tree of a channel.
+    pub fn tree(&self, channel: u32) -> Vec<TreePeers> {
+        let chains = &self.chains[channel as usize % self.chains.len()];
+        let links = links(chains, self.pattern, self.tree_of(channel) as usize, self.ranks());
+        let peers = links.into_iter().map(|link| {
+            let up = match link.up {
+                Some(Peer::Rank(rank)) => Some(rank),
+                _ => None,
+            };
+            TreePeers { up, down: link.down.to_vec() }
+        });
+        peers.collect()
     }
 
     /// The NIC by which a rank talks to other nodes on a channel, as a place among its server's NICs for traffic between

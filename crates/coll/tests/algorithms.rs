@@ -3,8 +3,8 @@
 
 use railnet_coll::check::check;
 use railnet_coll::{
-    Algorithm, BuildError, Call, Choice, Collective, Counts, Peer, Protocol, Schedule, TreePattern, Wiring,
-    build, traffic,
+    Algorithm, BuildError, Call, Choice, Collective, Counts, Fifo, Protocol, Schedule, TreePattern, Wiring,
+    build,
 };
 use railnet_core::{Bytes, Rank};
 
@@ -44,7 +44,8 @@ fn fits(algorithm: Algorithm, collective: Collective, wiring: &Wiring) -> bool {
     }
 }
 
-/// Chunks of 64 bytes make many loops of few elements.
+/// Chunks of 64 bytes make many loops of few elements; one slot (a ring needs two) leaves nobody room to run
+/// ahead.
 fn choices(algorithm: Algorithm) -> Vec<Choice> {
     let mut all = Vec::new();
     for protocol in Protocol::ALL.into_iter().filter(|protocol| algorithm.speaks(*protocol)) {
@@ -52,6 +53,9 @@ fn choices(algorithm: Algorithm) -> Vec<Choice> {
         all.push(choice.on(3));
         all.push(Choice { chunk: Some(Bytes(64)), ..choice });
     }
+    let depth = if algorithm == Algorithm::Ring { 2 } else { 1 };
+    let slot = Fifo { slot: Bytes(64), depth, slots_per_slice: 1, slices_per_chunk: 1 };
+    all.push(Choice { fifo: Some(slot), parts: Some(2), ..Choice::new(algorithm, Protocol::Simple).on(2) });
     all
 }
 
@@ -70,7 +74,8 @@ fn prove_all(algorithm: Algorithm) {
                 for (count, in_place) in [(0, false), (1, true), (37, true), (1000, false), (30_011, true)] {
                     let mut call = Call::new(collective, count);
                     call.in_place = in_place && collective != Collective::AllToAll;
-                    if count == 30_011 && choice.chunk.is_some() {
+                    let is_short = choice.chunk.is_some() || choice.fifo.is_some();
+                    if count == 30_011 && is_short {
                         continue;
                     }
                     (call.root, call.peer) = (Rank(ranks / 2), Rank(ranks - 1));
@@ -117,6 +122,17 @@ fn switches_between_nodes_are_right() {
 #[test]
 fn direct_exchanges_are_right() {
     prove_all(Algorithm::Direct);
+    // So much that it takes two shots.
+    for in_place in [false, true] {
+        for wiring in [Wiring::flat(3), Wiring::flat(8)] {
+            let call = Call { in_place, ..Call::new(Collective::AllReduce, 200_003) };
+            let choice =
+                Choice { chunk: Some(Bytes::kib(16)), ..Choice::new(Algorithm::Direct, Protocol::Ll128) };
+            let schedule = build(&call, &choice.on(2), &wiring).unwrap();
+            assert_eq!(schedule.program.workers(0), 6);
+            prove(&schedule, "two shots");
+        }
+    }
 }
 
 #[test]
@@ -152,6 +168,92 @@ fn blocks_of_different_lengths_are_right() {
                 let choice = Choice { chunk: Some(Bytes(512)), ..Choice::new(algorithm, Protocol::Simple) };
                 let what = format!("{call:?} by {choice:?} on {:?}", wiring.nodes);
                 prove(&build(&call, &choice.on(2), &wiring).unwrap(), &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_in_words() {
+    let refusal = |call: &Call, algorithm, protocol, wiring: &Wiring| {
+        build(call, &Choice::new(algorithm, protocol), wiring).unwrap_err().to_string()
+    };
+    let simple = Protocol::Simple;
+    let mut plain = Wiring::uniform(2, 2);
+    plain.switch_reduces = false;
+    let all_reduce = Call::new(Collective::AllReduce, 8);
+    let gather = Call::new(Collective::AllGather, 8);
+    let broadcast = Call { root: Rank(4), ..Call::new(Collective::Broadcast, 8) };
+    let lengths =
+        |lengths: &[u64], call: &Call| Call { counts: Counts::PerRank(lengths.into()), ..call.clone() };
+    let in_place = Call { in_place: true, ..Call::new(Collective::AllToAll, 8) };
+    let mut torn = Wiring::flat(4);
+    torn.rings[0].swap_remove(1);
+    let flat = Wiring::flat(4);
+    let known = [
+        (refusal(&all_reduce, Algorithm::Pat, simple, &flat), "PAT does not do AllReduce"),
+        (refusal(&all_reduce, Algorithm::Nvls, Protocol::Ll, &flat), "NVLS does not use LL: choose Simple"),
+        (
+            refusal(&all_reduce, Algorithm::Nvls, simple, &plain),
+            "NVLS cannot run here: the ranks of a node share no switch that reduces",
+        ),
+        (
+            refusal(&all_reduce, Algorithm::CollNetChain, simple, &flat),
+            "CollNetChain cannot run here: there is one node, and no network that could reduce",
+        ),
+        (
+            refusal(&gather, Algorithm::Pat, simple, &plain),
+            "PAT cannot run here: it needs one rank in each node",
+        ),
+        (
+            refusal(&broadcast, Algorithm::Ring, simple, &flat),
+            "rank 4 does not exist: there are 4, from 0 to 3",
+        ),
+        (
+            refusal(&lengths(&[1, 2], &gather), Algorithm::Ring, simple, &flat),
+            "the counts of AllGather do not fit: 4 ranks need 4 of them, and there are 2",
+        ),
+        (
+            refusal(&lengths(&[1; 4], &all_reduce), Algorithm::Ring, simple, &flat),
+            "the counts of AllReduce do not fit: it takes one count for all",
+        ),
+        (
+            refusal(&in_place, Algorithm::PointToPoint, simple, &flat),
+            "AlltoAll cannot be in place: blocks would be overwritten before they are sent",
+        ),
+        (
+            refusal(&all_reduce, Algorithm::Ring, simple, &torn),
+            "Ring cannot run here: ring 0 leaves out rank 1",
+        ),
+    ];
+    for (said, expected) in known {
+        assert_eq!(said, expected);
+    }
+}
+
+#[test]
+fn names_are_nccls_in_any_case() {
+    for algorithm in Algorithm::BUILT {
+        assert_eq!(algorithm.name().to_lowercase().parse(), Ok(algorithm));
+    }
+    for protocol in Protocol::ALL {
+        assert_eq!(protocol.name().to_uppercase().parse(), Ok(protocol));
+    }
+    assert!("custom".parse::<Algorithm>().is_err());
+    assert!("LL64".parse::<Protocol>().unwrap_err().to_string().contains("LL, LL128 or Simple"));
+}
+
+#[test]
+fn small_messages_take_logarithmically_many_steps_in_aggregated_trees() {
+    for (ranks, messages) in [(2, 1), (13, 4), (16, 4), (100, 7), (1024, 10)] {
+        for collective in [Collective::AllGather, Collective::ReduceScatter] {
+            let choice = Choice::new(Algorithm::Pat, Protocol::Simple);
+            let schedule = build(&Call::new(collective, 4), &choice, &Wiring::uniform(ranks, 1)).unwrap();
+            for worker in 0..2 {
+                let steps =
+                    (0..schedule.program.steps(0, worker)).map(|step| schedule.program.step(0, worker, step));
+                let many = steps.filter(|step| !step.sends.is_empty() || !step.receives.is_empty()).count();
+                assert_eq!(many, messages, "{collective} on {ranks} ranks");
             }
         }
     }

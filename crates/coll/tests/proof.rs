@@ -14,13 +14,15 @@ use Collective::{
 use Protocol::{Ll, Ll128, Simple};
 
 /// What each algorithm does, and over which protocols.
-const DOES: [(Algorithm, &[Collective], &[Protocol]); 7] = [
+const DOES: [(Algorithm, &[Collective], &[Protocol]); 9] = [
     (Algorithm::Ring, &[AllReduce, AllGather, ReduceScatter, Broadcast, Reduce], &[Ll, Ll128, Simple]),
     (Algorithm::Tree, &[AllReduce], &[Ll, Ll128, Simple]),
     (Algorithm::CollNetDirect, &[AllReduce, AllGather, ReduceScatter], &[Simple]),
     (Algorithm::CollNetChain, &[AllReduce], &[Simple]),
     (Algorithm::Nvls, &[AllReduce, AllGather, ReduceScatter], &[Simple]),
     (Algorithm::NvlsTree, &[AllReduce], &[Simple]),
+    (Algorithm::Pat, &[AllGather, ReduceScatter], &[Simple]),
+    (Algorithm::Direct, &[AllReduce, AllGather, ReduceScatter, Broadcast], &[Ll, Ll128, Simple]),
     (Algorithm::PointToPoint, &[AllToAll, Gather, Scatter, SendReceive, Barrier], &[Ll, Simple]),
 ];
 
@@ -51,6 +53,9 @@ fn refusal(call: &Call, algorithm: Algorithm, protocol: Protocol, wiring: &Wirin
     {
         // No network to reduce in, and no second node for a tree.
         Some(Refusal::Impossible)
+    } else if algorithm == Algorithm::Pat && wiring.nodes.iter().any(|node| node.len() > 1) {
+        // One rank in each node.
+        Some(Refusal::Impossible)
     } else {
         None
     }
@@ -70,7 +75,7 @@ fn kind(error: &BuildError) -> Option<Refusal> {
 fn shapes(ranks: u32) -> Vec<Wiring> {
     let few = ranks > 17;
     let nodes = (1..=ranks).filter(|nodes| ranks.is_multiple_of(*nodes));
-    let nodes = nodes.filter(|nodes| !few || [1, 3, 4, ranks / 8, ranks].contains(nodes));
+    let nodes = nodes.filter(|nodes| !few || [1, 3, ranks / 8, ranks].contains(nodes));
     nodes
         .map(|nodes| {
             let mut wiring = Wiring::uniform(nodes, ranks / nodes);
@@ -79,7 +84,9 @@ fn shapes(ranks: u32) -> Vec<Wiring> {
             shuffle(&mut ring, &mut dice);
             wiring.rings.push(ring);
             let mut chains = wiring.chains[0].clone();
-            chains.iter_mut().for_each(|chain| shuffle(chain, &mut dice));
+            for chain in &mut chains {
+                shuffle(chain, &mut dice);
+            }
             wiring.chains.push(chains);
             wiring
         })
@@ -118,7 +125,9 @@ fn prove(algorithm: Algorithm, collectives: &[Collective]) {
     let mut turn = 0u32;
     let scalar = Scalar::from_f32(DataType::F32, 0.5);
     for ranks in RANKS {
-        for wiring in shapes(ranks) {
+        // Direct exchanges take no notice of nodes.
+        let many = if algorithm == Algorithm::Direct { 1 } else { usize::MAX };
+        for wiring in shapes(ranks).into_iter().take(many) {
             for (collective, protocol) in
                 collectives.iter().flat_map(|one| Protocol::ALL.map(|protocol| (*one, protocol)))
             {
@@ -191,6 +200,40 @@ fn switches_of_nodes_are_proved() {
 #[test]
 fn grouped_sends_and_receives_are_proved() {
     prove(Algorithm::PointToPoint, &[AllToAll, Gather, Scatter, SendReceive, Barrier, AllReduce]);
+}
+
+#[test]
+fn direct_exchanges_are_proved() {
+    prove(Algorithm::Direct, &[AllReduce, AllGather, ReduceScatter, Broadcast, Gather]);
+}
+
+#[test]
+fn parallel_aggregated_trees_are_proved() {
+    prove(Algorithm::Pat, &[AllGather, ReduceScatter, AllReduce]);
+}
+
+/// Sizes of every day with NCCL's own buffers: some algorithms go another way there.
+#[test]
+fn large_calls_are_proved() {
+    let mut proved = 0;
+    for (nodes, per_node) in [(1, 3), (1, 8), (2, 4), (4, 1), (5, 2)] {
+        let wiring = Wiring::uniform(nodes, per_node);
+        for (algorithm, collectives, protocols) in DOES {
+            for (collective, protocol) in
+                collectives.iter().flat_map(|one| protocols.iter().map(|protocol| (*one, *protocol)))
+            {
+                let call = Call { in_place: proved % 2 == 1, ..Call::new(collective, 1_500_001) };
+                if refusal(&call, algorithm, protocol, &wiring).is_some() {
+                    continue;
+                }
+                let schedule = build(&call, &Choice::new(algorithm, protocol).on(4), &wiring);
+                let schedule = schedule.unwrap_or_else(|error| panic!("{algorithm} {call:?}: {error}"));
+                check(&schedule).unwrap_or_else(|error| panic!("{algorithm} {protocol} {call:?}: {error}"));
+                proved += 1;
+            }
+        }
+    }
+    assert!(proved > 100, "only {proved} schedules were proved");
 }
 
 /// Blocks of different lengths, among them empty ones.

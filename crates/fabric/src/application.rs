@@ -3,6 +3,7 @@
 use railnet_core::event::Sink;
 use railnet_nic::Completion;
 
+use crate::aggregation::{Group, ReductionFailure, Told};
 use crate::network::Network;
 
 /// What runs on the hosts.
@@ -19,18 +20,45 @@ pub trait Application<S> {
     /// A packet wrote to bytes that are watched ([`railnet_nic::memory::Segments::watch`], on [`Network::memory`]). It is
     /// told before the completions of the same packet.
     fn touched(&mut self, _network: &mut Network<S>, _token: u64) {}
+
+    /// The result of a contribution ([`Network::contribute`]) is with the member; or, where the member gets none, its
+    /// contribution has been used.
+    fn reduced(&mut self, _network: &mut Network<S>, _group: Group, _member: u32, _token: u64) {}
+
+    /// A group will never come to a result. It is told once; only releasing the group is left to do.
+    fn reduction_failed(&mut self, _network: &mut Network<S>, _group: Group, _failure: &ReductionFailure) {}
 }
 
 impl<S: Sink> Network<S> {
     /// Tells the application what happened: words that were written, then work that completed.
     #[inline]
     pub(crate) fn tell(&mut self, application: &mut impl Application<S>) {
-        while !self.ready.is_empty() || self.memory.is_touched() {
+        if self.has_news {
+            self.tell_news(application);
+        }
+    }
+
+    fn tell_news(&mut self, application: &mut impl Application<S>) {
+        self.has_news = false;
+        while !self.ready.is_empty() || self.memory.is_touched() || !self.reducing.is_empty() {
             while let Some(token) = self.memory.take_touched() {
                 application.touched(self, token);
             }
             if let Some(host) = self.ready.pop() {
                 self.tell_completions(application, host);
+            }
+            if let Some(host) = self.reducing.pop() {
+                self.reduce(host);
+                self.tell_results(application);
+            }
+        }
+    }
+
+    fn tell_results(&mut self, application: &mut impl Application<S>) {
+        while let Some(told) = self.aggregation.as_mut().and_then(|groups| groups.told.pop_front()) {
+            match told {
+                Told::Reduced { group, member, token } => application.reduced(self, group, member, token),
+                Told::Failed { group, failure } => application.reduction_failed(self, group, &failure),
             }
         }
     }

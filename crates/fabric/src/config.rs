@@ -2,6 +2,8 @@
 
 use railnet_core::{Bytes, Rate, Span};
 
+use crate::aggregation::AggregationConfig;
+
 /// How a switch keeps from dropping packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlowControl {
@@ -106,6 +108,8 @@ pub struct SwitchConfig {
     /// not crossed as many, and pauses cannot hold each other up in a circle. A packet that must not be lost goes up only
     /// where the next priority is lossless too.
     pub raises_priority: bool,
+    /// Whether and how switches reduce.
+    pub aggregation: Option<AggregationConfig>,
 }
 
 impl Default for SwitchConfig {
@@ -124,6 +128,7 @@ impl Default for SwitchConfig {
             cut_through: false,
             routing: Routing::Ecmp,
             raises_priority: true,
+            aggregation: None,
         }
     }
 }

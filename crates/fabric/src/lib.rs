@@ -1,6 +1,7 @@
 //! Links, switches and routing in virtual time, with the NICs of `railnet-nic` at the edge.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod aggregation;
 mod application;
 mod calendar;
 mod chance;
@@ -24,6 +25,9 @@ mod telemetry;
 pub mod testing;
 mod turns;
 
+pub use aggregation::{
+    AggregationConfig, ContributeError, Contribution, Group, Member, ReductionFailure, Refused, Role,
+};
 pub use application::Application;
 pub use calendar::{Calendar, Sequences};
 pub use chance::Chance;

@@ -3,13 +3,14 @@
 use std::net::Ipv4Addr;
 
 use railnet_core::event::{Sink, SwitchDropReason};
-use railnet_core::{Psn, Random, Rate, Span, Time};
+use railnet_core::{Component, Psn, Random, Rate, Span, Time};
 use railnet_nic::frame::WireForm;
 use railnet_nic::memory::Segments;
 use railnet_nic::{CompletionQueue, Context, Inbound, Nic, OutboundPayload, Payload, Priorities, Transmit};
 use railnet_topology::{FabricGraph, LinkKind, Routes, Vertex};
 use railnet_wire::Gid;
 
+use crate::aggregation::{Aggregation, extended, reducer};
 use crate::application::Application;
 use crate::calendar::{Calendar, Sequences};
 use crate::channel::{Channel, ChannelCounters};
@@ -17,6 +18,7 @@ use crate::config::{FlowControl, Framing, Marking, MarksAt, Routing, Scheduling,
 use crate::detour::{Detours, NO_DETOUR, raised};
 use crate::fault::Faults;
 use crate::lane::Lanes;
+use crate::note::component;
 use crate::packet::{Facts, NO_PACKET, PacketIndex, Packets};
 use crate::switch::{Admission, Switch, mix};
 use crate::tap::Taps;
@@ -66,9 +68,13 @@ pub(crate) struct Host {
     pub(crate) nic: Nic,
     egress: u32,
     pub(crate) watched: Option<CompletionQueue>,
+    /// Where groups hear of messages.
+    pub(crate) reduces: Option<CompletionQueue>,
     /// When the next timer event of this host is in the calendar.
     timer_at: Time,
     pub(crate) is_ready: bool,
+    /// It waits to deal with messages of groups.
+    pub(crate) is_reducing: bool,
 }
 
 /// Hosts, switches and what is under way between them.
@@ -87,7 +93,9 @@ pub struct Network<S> {
     pub(crate) packets: Packets,
     pub(crate) channels: Vec<Channel>,
     pub(crate) switches: Vec<Switch>,
+    /// The hosts, then the NICs of switches that reduce.
     pub(crate) hosts: Vec<Host>,
+    pub(crate) host_count: u32,
     pub(crate) routes: Routes,
     /// Where connections make detours, if they do.
     pub(crate) detours: Option<Detours>,
@@ -95,7 +103,12 @@ pub struct Network<S> {
     pub(crate) marking: Vec<Marking>,
     /// Hosts with completions that the application has not seen.
     pub(crate) ready: Vec<u32>,
-    pub(crate) slot: Option<Transmit>,
+    /// There is something to tell the application.
+    pub(crate) has_news: bool,
+    /// Hosts with messages of groups that nobody has dealt with.
+    pub(crate) reducing: Vec<u32>,
+    pub(crate) aggregation: Option<Box<Aggregation>>,
+    pub(crate) slot: Box<Option<Transmit>>,
     pub(crate) buffer: Vec<u8>,
     pub(crate) graph: FabricGraph,
     pub(crate) faults: Faults,
@@ -131,15 +144,26 @@ impl<S: Sink> Network<S> {
         sink: S,
         mut nic: impl FnMut(u32) -> Nic,
     ) -> Self {
-        let (host_count, switch_count) = (graph.hosts.len(), graph.switches.len());
+        let host_count = graph.hosts.len() as u32;
+        let (graph, routes) = match &config.aggregation {
+            None => (graph.clone(), routes),
+            Some(aggregation) => {
+                let graph = extended(graph, aggregation);
+                let routes = Routes::minimal(&graph, &[]);
+                (graph, routes)
+            }
+        };
+        let (node_count, switch_count) = (graph.hosts.len(), graph.switches.len());
         let mut channels = Vec::new();
-        let mut egress = vec![u32::MAX; host_count];
+        let mut egress = vec![u32::MAX; node_count];
         let mut ports: Vec<Vec<u32>> = vec![Vec::new(); switch_count];
         for link in &graph.links {
             for (near, far) in [(0, 1), (1, 0)] {
                 let index = channels.len() as u32;
                 let (from, to) = (link.ends[near], link.ends[far]);
-                channels.push(Channel::new(from.vertex, to.vertex, index ^ 1, link.rate, link.delay));
+                let sender = component(from.vertex, host_count, switch_count as u32);
+                let near = (from.vertex, sender);
+                channels.push(Channel::new(near, to.vertex, index ^ 1, link.rate, link.delay));
                 channels[index as usize].raises_priority =
                     config.raises_priority && link.kind == LinkKind::Global;
                 match from.vertex {
@@ -178,17 +202,31 @@ impl<S: Sink> Network<S> {
             .iter()
             .map(|channel| config.marking.unwrap_or_else(|| Marking::for_rate(channel.rate())))
             .collect();
-        let hosts = (0..host_count as u32)
-            .map(|host| Host {
-                nic: nic(host),
-                egress: egress[host as usize],
-                watched: None,
-                timer_at: Time::NEVER,
-                is_ready: false,
-            })
-            .collect();
+        let host = |nic: Nic, host: u32| Host {
+            nic,
+            egress: egress[host as usize],
+            watched: None,
+            reduces: None,
+            timer_at: Time::NEVER,
+            is_ready: false,
+            is_reducing: false,
+        };
+        let mut hosts: Vec<_> = (0..host_count).map(|index| host(nic(index), index)).collect();
+        for index in host_count..node_count as u32 {
+            let switch = index - host_count;
+            let ports = graph.neighbours(Vertex::Switch(switch));
+            let lines =
+                ports.iter().filter(|port| !matches!(port.peer.vertex, Vertex::Host(h) if h >= host_count));
+            let line =
+                lines.map(|port| graph.links[port.link as usize].rate).max().unwrap_or(Rate::gbps(100));
+            let component = component(Vertex::Host(index), host_count, switch_count as u32);
+            hosts.push(host(reducer(hosts[0].nic.config(), component, index, line), index));
+        }
+        let aggregation = config.aggregation.clone();
+        let aggregation =
+            aggregation.map(|config| Box::new(Aggregation::new(config, &mut hosts[host_count as usize..])));
         let detours = (config.routing == Routing::Valiant)
-            .then(|| Detours::new(graph, Random::stream(seed, "detours", 0).next_u32()));
+            .then(|| Detours::new(&graph, Random::stream(seed, "detours", 0).next_u32()));
         Self {
             now: Time::ZERO,
             memory: Segments::new(),
@@ -197,18 +235,22 @@ impl<S: Sink> Network<S> {
             framing,
             calendar: Calendar::new(),
             // One more for the application.
-            sequences: Sequences::new(host_count + switch_count + 1),
+            sequences: Sequences::new(node_count + switch_count + 1),
             packets: Packets::default(),
             channels,
             switches,
             hosts,
+            host_count,
             routes,
             detours,
             marking,
             ready: Vec::new(),
-            slot: None,
+            has_news: false,
+            reducing: Vec::new(),
+            aggregation,
+            slot: Box::new(None),
             buffer: Vec::new(),
-            graph: graph.clone(),
+            graph,
             faults: Faults::new(seed),
             lanes: Lanes::default(),
             events: 0,
@@ -220,7 +262,7 @@ impl<S: Sink> Network<S> {
 
     /// How many hosts there are.
     pub fn host_count(&self) -> u32 {
-        self.hosts.len() as u32
+        self.host_count
     }
 
     /// What the port of a host carries without faults.
@@ -228,7 +270,7 @@ impl<S: Sink> Network<S> {
         self.channels[self.hosts[host as usize].egress as usize].full_rate()
     }
 
-    /// Its shape.
+    /// Its shape. A switch that reduces has a host of its own in it, after all others, for its NIC.
     pub fn graph(&self) -> &FabricGraph {
         &self.graph
     }
@@ -298,8 +340,8 @@ impl<S: Sink> Network<S> {
     }
 
     #[inline]
-    pub(crate) fn schedule(&mut self, at: Time, rank: u8, by: Vertex, event: Event) {
-        let order = self.sequences.order(at, rank, self.component(by));
+    pub(crate) fn schedule(&mut self, at: Time, rank: u8, by: Component, event: Event) {
+        let order = self.sequences.order(at, rank, by);
         self.calendar.push(&order, event);
     }
 
@@ -334,7 +376,7 @@ impl<S: Sink> Network<S> {
         let mut cx = Context::new(self.now, &mut self.memory, &mut self.sink);
         if self.form == WireForm::Bytes {
             self.deliver_frame(host, packet);
-        } else if let Some(contents) = &mut self.packets.contents[packet as usize] {
+        } else if let Some(contents) = &mut *self.packets.contents[packet as usize] {
             contents.network.hop_limit = contents.network.hop_limit.saturating_sub(facts.hops);
             if facts.marked {
                 contents.network.traffic_class |= 3;
@@ -350,6 +392,7 @@ impl<S: Sink> Network<S> {
             let _ = self.hosts[host as usize].nic.receive(&mut cx, &inbound);
         }
         self.packets.release(packet);
+        self.has_news |= self.memory.is_touched();
         self.kick(host);
     }
 
@@ -384,7 +427,8 @@ impl<S: Sink> Network<S> {
             && at < host_state.timer_at
         {
             host_state.timer_at = at;
-            self.schedule(at.max(self.now), rank::TIMER, Vertex::Host(host), Event::Timer { host });
+            let by = self.channels[egress as usize].sender;
+            self.schedule(at.max(self.now), rank::TIMER, by, Event::Timer { host });
         }
         let host_state = &mut self.hosts[host as usize];
         if let Some(queue) = host_state.watched
@@ -393,6 +437,15 @@ impl<S: Sink> Network<S> {
         {
             host_state.is_ready = true;
             self.ready.push(host);
+            self.has_news = true;
+        }
+        if let Some(queue) = host_state.reduces
+            && !host_state.is_reducing
+            && host_state.nic.completions(queue) > 0
+        {
+            host_state.is_reducing = true;
+            self.reducing.push(host);
+            self.has_news = true;
         }
     }
 
@@ -438,6 +491,7 @@ impl<S: Sink> Network<S> {
             marked: false,
             corrupt: false,
             gathers: telemetry::gathers(transmit),
+            has_bytes: !buffer.is_empty(),
         };
         let packet = self.packets.take(facts);
         std::mem::swap(&mut self.packets.contents[packet as usize], &mut self.slot);
@@ -473,7 +527,7 @@ impl<S: Sink> Network<S> {
             Vertex::Switch(_) if self.config.cut_through => channel.serialize(bytes.min(HEADER_BYTES)),
             _ => takes,
         };
-        let (at, from) = (self.now + until_there + channel.delay, channel.from);
+        let (at, sender) = (self.now + until_there + channel.delay, channel.sender);
         if gathers {
             self.stamp(egress, packet);
         }
@@ -486,7 +540,7 @@ impl<S: Sink> Network<S> {
             self.lose(egress, packet);
             return;
         }
-        self.schedule(at, rank::ARRIVE, from, Event::Arrive { channel: egress, packet });
+        self.schedule(at, rank::ARRIVE, sender, Event::Arrive { channel: egress, packet });
     }
 
     #[inline]
@@ -494,8 +548,8 @@ impl<S: Sink> Network<S> {
         let channel = &mut self.channels[egress as usize];
         if !channel.wake_set {
             channel.wake_set = true;
-            let (at, from) = (channel.busy_until.max(self.now), channel.from);
-            self.schedule(at, rank::WAKE, from, Event::Wake { channel: egress });
+            let (at, sender) = (channel.busy_until.max(self.now), channel.sender);
+            self.schedule(at, rank::WAKE, sender, Event::Wake { channel: egress });
         }
     }
 
@@ -652,8 +706,8 @@ impl<S: Sink> Network<S> {
 
     fn return_credit(&mut self, ingress: u32, priority: u8, bytes: u32) {
         let channel = &self.channels[ingress as usize];
-        let (at, to) = (self.now + channel.delay, channel.to);
-        self.schedule(at, rank::CREDIT, to, Event::Credit { channel: ingress, priority, bytes });
+        let (at, by) = (self.now + channel.delay, self.channels[channel.reverse as usize].sender);
+        self.schedule(at, rank::CREDIT, by, Event::Credit { channel: ingress, priority, bytes });
     }
 
     fn take_credit(&mut self, egress: u32, priority: u8, bytes: u32) {
@@ -691,7 +745,7 @@ impl<S: Sink> Network<S> {
     }
 
     pub(crate) fn psn_of(&self, packet: PacketIndex) -> Option<Psn> {
-        self.packets.contents[packet as usize].as_ref().map(|contents| contents.headers.bth.psn)
+        self.packets.headers(packet).map(|contents| contents.headers.bth.psn)
     }
 
     fn timer(&mut self, host: u32) {

@@ -1,4 +1,35 @@
-//! The real world: sockets, memory, clocks and processes for the machines of the layers below.
+//! The real world: who this process is among its peers, how they meet, how processes are started and ended, and what
+//! this machine can do.
+//!
+//! Ranks started by torchrun, Slurm, Open MPI, MPICH or `railnet run` find themselves ([`launch`]), meet over TCP
+//! ([`rendezvous`]) and keep a control channel ([`control`]) for what must reach everyone: barriers, small values, and
+//! the news that a rank is gone. Every wait has a limit.
+//!
+//! ```
+//! use std::time::Duration;
+//! use railnet_live::{Launch, rendezvous};
+//!
+//! // Started by hand this is rank 0 of 1; under a launcher, whatever that says.
+//! let launch = Launch::from_env()?;
+//! let control = rendezvous::meet(&rendezvous::Config::from_env(&launch)?, b"my address")?;
+//! let everyone = control.all_gather("greeting", b"hello", Duration::from_secs(10))?;
+//! assert_eq!(everyone.len(), launch.world_size as usize);
+//! control.leave(Duration::from_secs(10));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
+pub mod control;
+pub mod hostfile;
+pub mod job;
+pub mod launch;
+pub mod machine;
+pub mod message;
+pub mod rendezvous;
+mod secret;
+mod socket;
+
+pub use control::Control;
+pub use launch::Launch;
+pub use secret::Secret;
 pub mod memory;
 pub mod roce;

@@ -11,8 +11,8 @@ mod traffic;
 mod written;
 
 pub use run::{
-    ConnectionSample, FlowFailure, FlowResult, Hold, LaneResult, LinkResult, LinkSample, Outcome, Run,
-    RunError, Series, Standstill, Waiting, listed, run,
+    CollectiveResult, ConnectionSample, FlowFailure, FlowResult, Hold, LaneResult, LinkResult, LinkSample,
+    Outcome, Run, RunError, Series, Standstill, Waiting, listed, run,
 };
-pub use scenario::{Preset, Scenario, ScenarioError, SourceFile, Topology, graph};
+pub use scenario::{Files, Preset, Scenario, ScenarioError, SourceFile, Topology, graph};
 pub use traffic::Flow;

@@ -25,6 +25,19 @@ pub fn host(name: &str) -> Option<Host> {
     host.or_else(|| RACKS.iter().find(|row| row.name == name).map(RackRow::build))
 }
 
+/// A GPU of the catalogue by the name of its model.
+pub fn gpu(model: &str) -> Option<DeviceKind> {
+    GPUS.iter().find(|row| row.model == model).map(GpuRow::device)
+}
+
+/// A GPU of the catalogue with this compute capability (90 for 9.0), else the nearest older one, else the oldest.
+pub fn gpu_like(capability: u16) -> DeviceKind {
+    let older = GPUS.iter().filter(|row| row.capability <= capability);
+    // Of several the first: that with the least memory.
+    let best = older.rev().max_by_key(|row| row.capability).unwrap_or(&GPUS[0]);
+    best.device()
+}
+
 /// A GPU as its data sheet has it.
 struct GpuRow {
     model: &'static str,
@@ -86,6 +99,18 @@ const B200: GpuRow = GpuRow {
     nvlink_tenths: 401,
     pcie: 5,
 };
+// NVIDIA GB200 NVL72 data sheet: 13.4 TB at 576 TB/s for 72 of them.
+const GB200: GpuRow = GpuRow { model: "GB200", memory: Bytes(186_000_000_000), ..B200 };
+// NVIDIA V100 data sheet: 32 GB at 900 GB/s, 6 NVLinks of 25 GB/s each way, PCIe 3. NCCL: sm70, 20 GB/s a link.
+const V100: GpuRow = GpuRow {
+    model: "V100 SXM2",
+    memory: Bytes(32_000_000_000),
+    memory_bandwidth: gigabytes_per_second(900),
+    capability: 70,
+    nvlinks: 6,
+    pcie: 3,
+    ..A100
+};
 // NVIDIA L40S data sheet: 48 GB at 864 GB/s, PCIe 4, no NVLink, compute capability 8.9.
 const L40S: GpuRow = GpuRow {
     model: "L40S",
@@ -97,6 +122,9 @@ const L40S: GpuRow = GpuRow {
     nvlink_tenths: 0,
     pcie: 4,
 };
+
+/// All of them, oldest first.
+const GPUS: [GpuRow; 7] = [V100, A100, L40S, H100, H200, B200, GB200];
 
 /// A server.
 struct HostRow {

@@ -10,6 +10,7 @@ use railnet_sim::{FlowResult, LaneResult, LinkResult, Outcome};
 use serde::Serialize;
 
 use super::Finished;
+use super::collectives::CollectiveRow;
 use super::series::{self, SeriesObject};
 
 /// All of a run. `docs/scenarios.md` says what the fields mean.
@@ -23,6 +24,8 @@ pub(super) struct Whole<'a> {
     #[serde(flatten)]
     totals: Totals,
     wall_s: f64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    collectives: Vec<CollectiveRow>,
     flows: Vec<FlowRow>,
     links: Vec<LinkRow<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -98,6 +101,7 @@ pub(super) fn whole<'a>(scenario: &'a str, finished: &'a Finished) -> Whole<'a> 
         switches: outcome.size.1,
         totals: Totals::of(outcome),
         wall_s: finished.wall_s,
+        collectives: outcome.collectives.iter().map(CollectiveRow::of).collect(),
         flows: outcome.flows.iter().map(FlowRow::of).collect(),
         links: outcome.links.iter().map(|link| LinkRow::of(link, outcome)).collect(),
         lanes: outcome.lanes.iter().map(|lane| LaneRow::of(lane, outcome)).collect(),

@@ -5,9 +5,9 @@ use std::io::Write;
 use railnet_core::{Span, Time};
 use railnet_sim::{LinkResult, Outcome, Scenario};
 
-use super::Finished;
 use super::problem::File;
 use super::report::{Times, Totals, taken, utilisation};
+use super::{Finished, collectives};
 use crate::words::{bytes, count, grouped, kebab, micros, rate, tenths};
 
 /// Links that are named for how busy they were, and for how long their queue was.
@@ -24,6 +24,7 @@ pub(super) fn print(file: &File, finished: &Finished, out: &mut dyn Write) -> an
         file.scenario.preset.map(|preset| format!(" · preset {}", kebab(&preset))).unwrap_or_default(),
         finished.seed
     )?;
+    collectives::print(&outcome.collectives, out)?;
     let lines = [
         ran(&file.scenario, outcome, &totals),
         with(&file.scenario),

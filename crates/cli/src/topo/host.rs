@@ -6,16 +6,12 @@ use railnet_core::Rate;
 use railnet_topology::host::{DeviceId, DeviceKind, Host, NicRole, topo_matrix};
 use serde_json::{Value, json};
 
-pub(super) fn print(host: &Host, as_json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
-    if as_json {
-        writeln!(out, "{}", object(host))?;
-    } else {
-        write!(out, "{}", topo_matrix(host))?;
-    }
+pub(super) fn print(host: &Host, out: &mut dyn Write) -> anyhow::Result<()> {
+    write!(out, "{}", topo_matrix(host))?;
     Ok(())
 }
 
-fn object(host: &Host) -> Value {
+pub(super) fn object(host: &Host) -> Value {
     let (gpus, nics) = (host.gpus(), host.nics());
     let paths = gpus.iter().flat_map(|from| {
         let others = gpus.iter().chain(&nics).filter(move |to| *to != from);

@@ -27,7 +27,7 @@ impl Program for Barrier {
     fn step(&self, rank: u32, _worker: u32, number: u64) -> Step {
         let distance = 1 << (number / 2);
         let mut step = Step { chunk: (number / 2) as u32, ..Step::default() };
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             step.sends.push(with(0, 0, (rank + distance) % self.ranks));
         } else {
             step.receives.push(with(0, 0, (rank + self.ranks - distance) % self.ranks));

@@ -3,7 +3,7 @@
 
 use super::collnet_direct::check_nodes;
 use super::heads::sorted;
-use super::split::{Cells, chunk, shortened};
+use super::split::{Cells, chunk};
 use super::tree::check_chains;
 use super::up_down::{Links, UpDown};
 use super::{Arc, BuildError, Call, Choice, Schedule, Wiring};
@@ -17,14 +17,10 @@ pub(super) fn build(call: &Call, choice: &Choice, wiring: &Wiring) -> Result<Sch
         let firsts = sorted(chains.iter().map(|chain| chain[0]));
         SwitchGroup { kind: SwitchKind::Network, senders: firsts.clone(), receivers: firsts }
     });
-    let depth = u64::from(ranks) / wiring.nodes.len() as u64;
-    let rows = [(128 << 10, depth * 64, 1), (64 << 10, depth * 8, 1), (32 << 10, depth, 1)];
-    let usual = shortened(256 << 10, u64::from(choice.channels.max(1)), call.bytes(ranks), &rows);
     let trees = wiring.chains.iter().enumerate().map(|(group, chains)| links(chains, group as u32, ranks));
     let program = UpDown {
-        count: call.block_of(0, ranks),
-        chunk: chunk(call, choice, &fifo, Some(usual)),
-        cells: Cells::new(call, choice, ranks),
+        chunk: chunk(call, choice, &fifo),
+        shares: Cells::new(call, choice, ranks).shares(call.block_of(0, ranks)),
         trees: trees.collect(),
     };
     let groups = groups.collect();

@@ -3,30 +3,25 @@
 
 use super::heads::{Between, Heads, Inside, Layout};
 use super::nvls::over_rails;
-use super::split::{Cells, chunk, shortened};
+use super::split::{Cells, chunk};
 use super::{Arc, BuildError, Call, Choice, Collective, Schedule, Wiring};
-
-/// Hops inside a node, to a head and back.
-const DEPTH: u64 = 2;
 
 pub(super) fn build(call: &Call, choice: &Choice, wiring: &Wiring) -> Result<Schedule, BuildError> {
     check_nodes(choice, wiring)?;
     let (ranks, fifo) = (wiring.ranks(), choice.fifo(false));
     let layout = Layout::new(choice, wiring, wiring.heads.clone())?;
-    let at_once = u64::from(choice.channels.max(1)) * layout.many();
-    let rows = [(128 << 10, DEPTH * 64, 1), (64 << 10, DEPTH * 8, 1), (32 << 10, DEPTH * 8, 1)];
-    let usual = shortened(256 << 10, at_once, call.bytes(ranks), &rows);
-    let chunk = chunk(call, choice, &fifo, Some(usual));
+    let chunk = chunk(call, choice, &fifo);
     if call.collective != Collective::AllReduce {
         return over_rails(call, choice, layout, Inside::Direct, chunk);
     }
+    let cells = Cells::new(call, choice, ranks);
     let program = Heads {
         layout,
         inside: Inside::Direct,
         between: Between::Network,
-        count: call.block_of(0, ranks),
+        grain: cells.grain(),
         chunk,
-        cells: Cells::new(call, choice, ranks),
+        shares: cells.shares(call.block_of(0, ranks)),
     };
     let groups = program.groups();
     let schedule = choice.schedule(call, ranks, fifo, program.channels(), Arc::new(program));

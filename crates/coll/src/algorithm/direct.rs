@@ -47,7 +47,7 @@ pub(super) fn build(call: &Call, choice: &Choice, wiring: &Wiring) -> Schedule {
         ranks,
         root: call.root.0,
         in_place: call.in_place,
-        chunk: chunk(call, choice, &fifo, None),
+        chunk: chunk(call, choice, &fifo),
         blocks: Blocks::new(call, choice, ranks),
     };
     let channels = program.blocks.channels();
@@ -141,7 +141,7 @@ impl Direct {
         let looped = if rank == 0 { number } else { number / 2 };
         let (mut step, offset, _) = self.part(0, channel, looped);
         let scratch = Piece { buffer: Buffer::Scratch, offset: u64::from(channel) * self.chunk };
-        if rank > 0 && number % 2 == 0 {
+        if rank > 0 && number.is_multiple_of(2) {
             step.receives.extend((0..rank).map(|other| with(channel, 0, other)));
             step.stores.push(scratch);
             return step;

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use super::split::Cells;
+use super::split::Share;
 use super::tree::double_tree;
 use super::{BuildError, Choice, Program, Wiring, input, output, with};
 use crate::schedule::{Connection, Peer, Step, SwitchGroup, SwitchKind};
@@ -159,14 +159,16 @@ pub(super) struct Heads {
     pub(super) layout: Layout,
     pub(super) inside: Inside,
     pub(super) between: Between,
-    pub(super) count: u64,
     pub(super) chunk: u64,
-    pub(super) cells: Cells,
+    /// Elements that 16 bytes hold.
+    pub(super) grain: u64,
+    /// What each channel deals with.
+    pub(super) shares: Vec<Share>,
 }
 
 impl Heads {
     pub(super) fn channels(&self) -> u32 {
-        self.cells.used(self.count)
+        self.shares.len() as u32
     }
 
     pub(super) fn groups(&self) -> Vec<SwitchGroup> {
@@ -206,8 +208,8 @@ impl Heads {
 
     /// Where the slice of a head begins in a loop, and how many elements it has.
     fn slice(&self, channel: u32, looped: u64, head: u32) -> (u64, u64) {
-        let share = self.cells.share(self.count, channel);
-        share.looped(self.chunk, self.cells.grain(), self.layout.many(), looped, u64::from(head))
+        let share = self.shares[channel as usize];
+        share.looped(self.chunk, self.grain, self.layout.many(), looped, u64::from(head))
     }
 
     const fn role(worker: u32) -> Role {
@@ -273,7 +275,7 @@ impl Program for Heads {
     fn steps(&self, rank: u32, worker: u32) -> u64 {
         let channel = worker / 4;
         let per_loop = self.layout.many() * self.chunk;
-        let loops = self.cells.share(self.count, channel).count.div_ceil(per_loop);
+        let loops = self.shares[channel as usize].count.div_ceil(per_loop);
         let head = self.layout.head_of[rank as usize];
         let each = match (Self::role(worker), head) {
             (Role::Scatter | Role::Gather, _) => match self.inside {

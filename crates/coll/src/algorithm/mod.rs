@@ -28,7 +28,7 @@ mod point_to_point;
 mod rails;
 mod ring;
 mod split;
-mod tree;
+pub(crate) mod tree;
 mod up_down;
 
 use std::fmt;
@@ -45,7 +45,7 @@ use crate::schedule::{Buffer, Connection, Peer, Piece, Program, Schedule};
 use crate::wiring::Wiring;
 
 pub use pairs::PairOrder;
-pub use tree::{TreeNode, binary_tree, double_tree};
+pub use tree::{TreeNode, binary_tree, double_tree, tree_place};
 
 /// How a collective is carried out.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -148,7 +148,9 @@ impl FromStr for Algorithm {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let found = Self::BUILT.into_iter().find(|one| one.name().eq_ignore_ascii_case(text.trim()));
+        let plain = |name: &str| name.trim().to_ascii_lowercase().replace(['-', '_'], "");
+        let wanted = plain(text);
+        let found = Self::BUILT.into_iter().find(|one| plain(one.name()) == wanted);
         found.ok_or_else(|| {
             let names = Self::BUILT.map(Self::name);
             unknown_name("algorithm", text, &names, &names)
@@ -162,6 +164,12 @@ impl fmt::Display for Algorithm {
     }
 }
 
+/// An algorithm from elsewhere, such as a file.
+pub trait CustomAlgorithm: fmt::Debug + Send + Sync {
+    /// The schedule of a call among so many ranks, or why there is none.
+    fn schedule(&self, call: &Call, ranks: u32) -> Result<Schedule, String>;
+}
+
 /// How a call is to be carried out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Choice {
@@ -171,6 +179,8 @@ pub struct Choice {
     pub protocol: Protocol,
     /// How many channels share the data.
     pub channels: u32,
+    /// Over how many of them grouped sends and receives spread each message; `None` for what there are for each rank.
+    pub parts: Option<u32>,
     /// The buffer of a connection; `None` for the protocol's own.
     pub buffer: Option<Bytes>,
     /// The longest chunk, in bytes of data; `None` for as much as the slots allow.
@@ -182,7 +192,7 @@ pub struct Choice {
 impl Choice {
     /// One channel, and sizes as NCCL has them.
     pub const fn new(algorithm: Algorithm, protocol: Protocol) -> Self {
-        Self { algorithm, protocol, channels: 1, buffer: None, chunk: None, fifo: None }
+        Self { algorithm, protocol, channels: 1, parts: None, buffer: None, chunk: None, fifo: None }
     }
 
     /// On so many channels.

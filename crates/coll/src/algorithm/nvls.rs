@@ -1,15 +1,10 @@
 //! NVLS: the NVLink switch reduces what the ranks of a node have for a head, and multicasts what a head has for them
 //! (NCCL 2.30 device/all_reduce.h, transport/nvls.cc). Between nodes the switches of the network reduce too (SHARP).
 
-use railnet_core::Bytes;
-
 use super::heads::{Between, Heads, Inside, Layout};
 use super::rails::Rails;
-use super::split::{Blocks, Cells, chunk, stepped};
+use super::split::{Blocks, Cells, chunk};
 use super::{Arc, BuildError, Call, Choice, Collective, Schedule, Wiring};
-
-/// NCCL's `NCCL_NVLS_CHUNKSIZE`.
-const CHUNK: u64 = 128 << 10;
 
 pub(super) fn build(call: &Call, choice: &Choice, wiring: &Wiring) -> Result<Schedule, BuildError> {
     check_switch(choice, wiring)?;
@@ -23,16 +18,16 @@ pub(super) fn build(call: &Call, choice: &Choice, wiring: &Wiring) -> Result<Sch
         _ => wiring.heads.clone(),
     };
     let layout = Layout::new(choice, wiring, heads)?;
-    let usual = usual_chunk(call, choice, ranks, layout.many());
-    let chunk = chunk(call, choice, &fifo, Some(usual));
+    let chunk = chunk(call, choice, &fifo);
     if call.collective == Collective::AllReduce {
+        let cells = Cells::new(call, choice, ranks);
         let program = Heads {
             layout,
             inside: Inside::Switch,
             between: if is_one_node { Between::Nothing } else { Between::Network },
-            count: call.block_of(0, ranks),
+            grain: cells.grain(),
             chunk,
-            cells: Cells::new(call, choice, ranks),
+            shares: cells.shares(call.block_of(0, ranks)),
         };
         let groups = program.groups();
         let schedule = choice.schedule(call, ranks, fifo, program.channels(), Arc::new(program));
@@ -73,9 +68,4 @@ pub(super) fn check_switch(choice: &Choice, wiring: &Wiring) -> Result<(), Build
     }
     let reason = "the ranks of a node share no switch that reduces".to_owned();
     Err(BuildError::Impossible { algorithm: choice.algorithm, reason })
-}
-
-fn usual_chunk(call: &Call, choice: &Choice, ranks: u32, heads: u64) -> Bytes {
-    let at_once = u64::from(choice.channels.max(1)) * heads;
-    stepped(CHUNK, at_once, call.bytes(ranks), &[(64 << 10, 64), (32 << 10, 8), (16 << 10, 2)])
 }

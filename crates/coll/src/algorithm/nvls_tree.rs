@@ -3,7 +3,7 @@
 
 use super::heads::{Between, Heads, Inside, Layout};
 use super::nvls::check_switch;
-use super::split::{Cells, chunk, stepped};
+use super::split::{Cells, chunk};
 use super::{Arc, BuildError, Call, Choice, Schedule, Wiring};
 
 pub(super) fn build(call: &Call, choice: &Choice, wiring: &Wiring) -> Result<Schedule, BuildError> {
@@ -14,16 +14,14 @@ pub(super) fn build(call: &Call, choice: &Choice, wiring: &Wiring) -> Result<Sch
     }
     let (ranks, fifo) = (wiring.ranks(), choice.fifo(false));
     let layout = Layout::new(choice, wiring, wiring.heads.clone())?;
-    let at_once = u64::from(choice.channels.max(1)) * layout.many();
-    let longest = if wiring.nodes.len() >= 4 { 64 << 10 } else { 128 << 10 };
-    let usual = stepped(longest, at_once, call.bytes(ranks), &[(64 << 10, 4), (32 << 10, 1)]);
+    let cells = Cells::new(call, choice, ranks);
     let program = Heads {
         layout,
         inside: Inside::Switch,
         between: Between::Tree,
-        count: call.block_of(0, ranks),
-        chunk: chunk(call, choice, &fifo, Some(usual)),
-        cells: Cells::new(call, choice, ranks),
+        grain: cells.grain(),
+        chunk: chunk(call, choice, &fifo),
+        shares: cells.shares(call.block_of(0, ranks)),
     };
     let groups = program.groups();
     let schedule = choice.schedule(call, ranks, fifo, program.channels(), Arc::new(program));

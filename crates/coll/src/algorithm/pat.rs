@@ -15,7 +15,7 @@
 
 use smallvec::SmallVec;
 
-use super::split::{Blocks, chunk, shortened};
+use super::split::{Blocks, chunk};
 use super::{
     Arc, BuildError, Call, Choice, Collective, Counts, Program, Schedule, Wiring, input, output, with,
 };
@@ -29,12 +29,9 @@ pub(super) fn build(call: &Call, choice: &Choice, wiring: &Wiring) -> Result<Sch
     }
     let (ranks, fifo) = (wiring.ranks(), choice.fifo(false));
     let blocks = Blocks::new(call, choice, ranks);
-    let loops = if call.collective == Collective::AllGather { 32 } else { 16 };
-    let channels = u64::from(choice.channels.max(1));
-    let usual = shortened(fifo.chunk().0, channels, call.bytes(ranks), &[(64 << 10, loops, 1)]);
     let shape = Shape::new(call, &fifo, &blocks, ranks);
     let longest = (0..blocks.channels()).map(|channel| blocks.loops(channel, 1)).max().unwrap_or(0);
-    let chunk = chunk(call, choice, &fifo, Some(usual)).min(longest.max(1));
+    let chunk = chunk(call, choice, &fifo).min(longest.max(1));
     let list = match call.collective {
         Collective::AllGather => all_gather(shape, call.in_place),
         _ => reduce_scatter(shape),
@@ -146,7 +143,7 @@ struct List {
 impl List {
     /// What a worker does, and what the other one does.
     fn of(&self, worker: u32) -> (&[Op], &[Op]) {
-        if worker % 2 == 0 { (&self.sender, &self.receiver) } else { (&self.receiver, &self.sender) }
+        if worker.is_multiple_of(2) { (&self.sender, &self.receiver) } else { (&self.receiver, &self.sender) }
     }
 }
 
@@ -198,9 +195,9 @@ fn all_gather(shape: Shape, in_place: bool) -> List {
             }
         }
     }
-    if !in_place {
-        let sources = [Spot::OwnInput].into_iter().collect();
-        list.sender.push(Op { many: 1, sources, store: Some(Spot::Output(0)), ..Op::default() });
+    // The first message is the own block, to the farthest: it is copied on the way.
+    if let Some(first) = list.sender.first_mut().filter(|_| !in_place) {
+        first.store = Some(Spot::Output(0));
     }
     list
 }

@@ -7,24 +7,16 @@
 //! Which NIC a message takes, its own or by NVLink that of a neighbour on the rail of its target (NCCL's PXN), is a
 //! matter of the transport of the connection: the schedule is the same.
 
-use railnet_core::{Bytes, Rank};
+use railnet_core::Rank;
 
 use super::pairs::PairOrder;
 use super::split::{chunk, starts};
-use super::{
-    Arc, BuildError, Call, Choice, Collective, Program, Protocol, Schedule, Wiring, input, output, with,
-};
+use super::{Arc, BuildError, Call, Choice, Collective, Program, Schedule, Wiring, input, output, with};
 use crate::call::Counts;
 use crate::schedule::Step;
 
 /// Works of a channel at once (NCCL's `NCCL_MAX_DEV_WORK_P2P_PER_BATCH`).
 const AT_ONCE: usize = 8;
-/// NCCL's `NCCL_P2P_NET_CHUNKSIZE`.
-const NETWORK_CHUNK: Bytes = Bytes(128 << 10);
-/// NCCL's `NCCL_P2P_NVL_CHUNKSIZE`.
-const NVLINK_CHUNK: Bytes = Bytes(512 << 10);
-/// Channels to a rank in another node: a NIC of 400 Gb/s takes this many at 14 GB/s.
-const CHANNELS_PER_NETWORK_PEER: u32 = 4;
 /// Parts begin at multiples of this.
 const PAGE: u64 = 4096;
 
@@ -54,69 +46,30 @@ enum Starts {
 /// How a message is cut into parts and chunks. In elements.
 #[derive(Debug)]
 struct Cut {
-    is_network: bool,
-    protocol: Protocol,
     chunk: u64,
-    /// Parts are not shorter where there are several.
-    least: u64,
-    /// Parts are not longer where there can be more.
-    most: u64,
     page: u64,
-    parts_least: u32,
-    parts_most: u32,
+    parts: u32,
 }
 
 impl Cut {
-    fn new(call: &Call, choice: &Choice, ranks: u32, channels: u32, is_network: bool) -> Self {
-        let usual = if is_network { NETWORK_CHUNK } else { NVLINK_CHUNK };
-        let whole = choice.chunk.unwrap_or(usual).0.div_ceil(call.dtype.size() as u64);
-        let (least, most, mut per_peer) = if is_network {
-            (whole.div_ceil(2), whole, CHANNELS_PER_NETWORK_PEER.min(channels))
-        } else {
-            (whole.div_ceil(8), whole * 32, channels)
-        };
-        while is_network && per_peer > 1 && per_peer * ranks.div_ceil(8) > channels {
-            per_peer /= 2;
-        }
-        let mut parts_least = per_peer;
-        while parts_least > 1 && parts_least * ranks > channels {
-            parts_least /= 2;
-        }
-        Self {
-            is_network,
-            protocol: choice.protocol,
-            chunk: chunk(call, choice, &choice.fifo(false), Some(usual)),
-            least,
-            most,
-            page: PAGE / call.dtype.size() as u64,
-            parts_least,
-            parts_most: per_peer,
-        }
-    }
-
-    fn parts(&self, count: u64) -> u32 {
-        let mut parts = count.div_ceil(self.least).clamp(1, u64::from(self.parts_least)) as u32;
-        while count.div_ceil(u64::from(parts)) > self.most && parts * 2 <= self.parts_most {
-            parts *= 2;
-        }
-        parts
+    fn new(call: &Call, choice: &Choice, ranks: u32, channels: u32) -> Self {
+        // Without a word about it: as many as there are channels for each rank (NCCL's least).
+        let parts = choice.parts.unwrap_or(channels / ranks).clamp(1, channels);
+        let chunk = chunk(call, choice, &choice.fifo(false));
+        Self { chunk, page: PAGE / call.dtype.size() as u64, parts }
     }
 
     /// Where a part begins, and how many elements it has.
     fn part(&self, count: u64, part: u32) -> (u64, u64) {
-        let size = count.div_ceil(u64::from(self.parts(count))).next_multiple_of(self.page);
+        let size = count.div_ceil(u64::from(self.parts)).next_multiple_of(self.page);
         let start = (size * u64::from(part)).min(count);
-        (start, if part < self.parts(count) { size.min(count - start) } else { 0 })
+        (start, size.min(count - start))
     }
 
-    fn chunk(&self, count: u64) -> u64 {
-        let shorter = match count {
-            _ if !self.is_network || self.protocol != Protocol::Simple => 1,
-            count if count < self.chunk => 4,
-            count if count < 8 * self.chunk => 2,
-            _ => 1,
-        };
-        (self.chunk / shorter).max(1)
+    /// Parts that are not empty, and one at least.
+    fn parts(&self, count: u64) -> u32 {
+        let size = count.div_ceil(u64::from(self.parts)).next_multiple_of(self.page);
+        count.div_ceil(size.max(1)).max(1) as u32
     }
 }
 
@@ -127,7 +80,7 @@ pub(super) fn build(call: &Call, choice: &Choice, wiring: &Wiring) -> Result<Sch
     let (ranks, order) = (wiring.ranks(), PairOrder::new(wiring));
     let channels = choice.channels.max(1).next_power_of_two();
     let mut program = Points {
-        cut: Cut::new(call, choice, ranks, channels, wiring.nodes.len() > 1),
+        cut: Cut::new(call, choice, ranks, channels),
         call: call.clone(),
         ranks,
         channels,
@@ -264,7 +217,7 @@ impl Points {
         }
         // NCCL matches a send of nothing with its receive; in a group both sides know that there is nothing.
         let least = u64::from(self.call.collective == Collective::SendReceive && part == 0);
-        length.div_ceil(self.cut.chunk(count)).max(least)
+        length.div_ceil(self.cut.chunk).max(least)
     }
 
     /// The steps of a worker of a rank that talks to everybody, for one of its works.
@@ -280,7 +233,7 @@ impl Points {
     fn part_step(&self, from: u32, to: u32, part: u32, number: u64, is_send: bool) -> Step {
         let count = self.count(from, to).unwrap_or(0);
         let (start, length) = self.cut.part(count, part);
-        let chunk = if from == to { length } else { self.cut.chunk(count) };
+        let chunk = if from == to { length } else { self.cut.chunk };
         let first = number * chunk;
         let (source, target) = self.places(from, to);
         let channel = self.channel(self.order.round(from, to), part);
@@ -319,7 +272,7 @@ impl Program for Points {
             Role::Receive(from) => self.steps_of(from, rank, worker),
             Role::Nothing => 0,
             Role::All => {
-                let (list, is_send) = (worker as usize / 2, worker % 2 == 0);
+                let (list, is_send) = (worker as usize / 2, worker.is_multiple_of(2));
                 let works = &self.works[list];
                 match &self.ends {
                     Some(ends) => ends[list].last().map_or(0, |end| end - self.left_out(list, is_send)),
@@ -330,7 +283,7 @@ impl Program for Points {
     }
 
     fn step(&self, rank: u32, worker: u32, number: u64) -> Step {
-        let (list, is_send) = (worker as usize / 2, worker % 2 == 0);
+        let (list, is_send) = (worker as usize / 2, worker.is_multiple_of(2));
         let ((round, part), number) = match self.role(rank) {
             Role::Send(to) => return self.part_step(rank, to, worker, number, true),
             Role::Receive(from) => return self.part_step(from, rank, worker, number, false),

@@ -30,13 +30,18 @@ pub(super) fn build(call: &Call, choice: &Choice, wiring: &Wiring) -> Result<Sch
     let ranks = wiring.ranks();
     let is_pipeline = matches!(call.collective, Collective::Broadcast | Collective::Reduce);
     let fifo = choice.fifo(!is_pipeline);
+    // Everybody takes a chunk and passes one on in the same step: with less room they would all wait for the next.
+    if !is_pipeline && fifo.depth < 2 * fifo.slots_per_chunk() {
+        let reason = "a ring stands still unless connections have room for two chunks".to_owned();
+        return Err(BuildError::Impossible { algorithm: choice.algorithm, reason });
+    }
     let blocks = Blocks::new(call, choice, ranks);
     let program = Ring {
         collective: call.collective,
         ranks: u64::from(ranks),
         root: call.root.0,
         in_place: call.in_place,
-        chunk: chunk(call, choice, &fifo, None),
+        chunk: chunk(call, choice, &fifo),
         blocks,
         orders: orders(choice, wiring)?,
     };

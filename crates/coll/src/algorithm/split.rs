@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use railnet_core::Bytes;
-
 use super::Choice;
 use crate::call::{Call, Collective, Counts};
 use crate::protocol::{Fifo, Protocol};
@@ -27,7 +25,8 @@ impl Share {
     pub(super) fn looped(self, chunk: u64, grain: u64, parts: u64, looped: u64, index: u64) -> (u64, u64) {
         let first = looped * parts * chunk;
         let left = self.count - first;
-        let size = left.div_ceil(parts).next_multiple_of(grain).min(chunk);
+        let is_full = left >= parts * chunk;
+        let size = if is_full { chunk } else { left.div_ceil(parts).next_multiple_of(grain).min(chunk) };
         self.part(first + index * size, size)
     }
 }
@@ -89,19 +88,30 @@ impl Cells {
         Share { start, count: length }
     }
 
+    /// The shares of all channels used.
+    pub(super) fn shares(&self, count: u64) -> Vec<Share> {
+        (0..self.used(count)).map(|channel| self.share(count, channel)).collect()
+    }
+
     /// Elements that 16 bytes hold.
     pub(super) fn grain(&self) -> u64 {
         (16 / self.size).max(1)
     }
 }
 
+#[derive(Debug)]
+enum Lengths {
+    /// All the same: so many elements, with these shares.
+    Each(u64, Vec<Share>),
+    /// The count of each, and where it begins.
+    PerRank(Arc<[u64]>, Arc<[u64]>),
+}
+
 /// Blocks of ranks one after the other in a buffer, and what of each a channel deals with.
 #[derive(Debug)]
 pub(super) struct Blocks {
     cells: Cells,
-    counts: Counts,
-    /// Where each begins, unless all have the same length.
-    starts: Arc<[u64]>,
+    lengths: Lengths,
     /// The longest share that a channel has of any block, for each channel used.
     longest: Vec<u64>,
 }
@@ -119,11 +129,13 @@ impl Blocks {
                 different.iter().map(|count| cells.share(*count, channel).count).max().unwrap_or(0)
             })
             .collect();
-        let starts = match &call.counts {
-            Counts::Each(_) => Arc::default(),
-            _ => starts(different),
+        let lengths = match &call.counts {
+            Counts::Each(count) => Lengths::Each(*count, cells.shares(*count)),
+            Counts::PerRank(counts) | Counts::PerPair(counts) => {
+                Lengths::PerRank(Arc::clone(counts), starts(counts))
+            }
         };
-        Self { cells, counts: call.counts.clone(), starts, longest }
+        Self { cells, lengths, longest }
     }
 
     pub(super) fn channels(&self) -> u32 {
@@ -142,18 +154,17 @@ impl Blocks {
 
     /// A channel's share of a block, from the beginning of the block.
     pub(super) fn share(&self, block: u32, channel: u32) -> Share {
-        let count = match &self.counts {
-            Counts::Each(count) => *count,
-            Counts::PerRank(counts) | Counts::PerPair(counts) => counts[block as usize],
-        };
-        self.cells.share(count, channel)
+        match &self.lengths {
+            Lengths::Each(_, shares) => shares[channel as usize],
+            Lengths::PerRank(counts, _) => self.cells.share(counts[block as usize], channel),
+        }
     }
 
     /// Where a block begins in the buffer of all.
     pub(super) fn start(&self, block: u32) -> u64 {
-        match &self.counts {
-            Counts::Each(count) => count * u64::from(block),
-            _ => self.starts[block as usize],
+        match &self.lengths {
+            Lengths::Each(count, _) => count * u64::from(block),
+            Lengths::PerRank(_, starts) => starts[block as usize],
         }
     }
 }
@@ -169,37 +180,13 @@ pub(super) fn starts(counts: &[u64]) -> Arc<[u64]> {
         .collect()
 }
 
-/// The elements of a full chunk: what the slots hold and the choice allows, in whole grains. Where the choice does not
-/// say, at most `usual`.
-pub(super) fn chunk(call: &Call, choice: &Choice, fifo: &Fifo, usual: Option<Bytes>) -> u64 {
-    let longest = choice.chunk.or(usual).map_or(u64::MAX, |bytes| bytes.0);
+/// The elements of a full chunk: what the slots hold and the choice allows, in whole grains.
+pub(super) fn chunk(call: &Call, choice: &Choice, fifo: &Fifo) -> u64 {
+    let longest = choice.chunk.map_or(u64::MAX, |bytes| bytes.0);
     let bytes = fifo.chunk().0.min(longest);
     let grain = choice.protocol.grain();
     let whole = if bytes >= grain { bytes / grain * grain } else { bytes };
     (whole / call.dtype.size() as u64).max(1)
-}
-
-/// Halves a chunk by rows of `(longer_than, loops, of)`: while it is longer than that, and the data makes less than
-/// `loops / of` loops of `chunks` of it (NCCL 2.30 enqueue.cc calcCollChunking). Short chunks fill the pipeline of a small
-/// call.
-pub(super) fn shortened(mut chunk: u64, chunks: u64, bytes: Bytes, rows: &[(u64, u64, u64)]) -> Bytes {
-    for (longer_than, loops, of) in rows {
-        while chunk > *longer_than && bytes.0 / (chunks * chunk) * of < *loops {
-            chunk /= 2;
-        }
-    }
-    Bytes(chunk)
-}
-
-/// Sets a chunk to the sizes of rows of `(size, loops)`: where it is longer, and the data makes less than so many loops
-/// of `chunks` of it.
-pub(super) fn stepped(mut chunk: u64, chunks: u64, bytes: Bytes, rows: &[(u64, u64)]) -> Bytes {
-    for (size, loops) in rows {
-        if chunk > *size && bytes.0 < loops * chunks * chunk {
-            chunk = *size;
-        }
-    }
-    Bytes(chunk)
 }
 
 #[cfg(test)]
@@ -209,8 +196,7 @@ mod tests {
 
     fn lengths(call: &Call, channels: u32, count: u64) -> Vec<u64> {
         let cells = Cells::new(call, &Choice::new(Algorithm::Ring, Protocol::Simple).on(channels), 4);
-        let shares: Vec<_> =
-            (0..cells.used(count)).map(|channel| cells.share(count, channel).count).collect();
+        let shares: Vec<_> = cells.shares(count).into_iter().map(|share| share.count).collect();
         assert_eq!(shares.iter().sum::<u64>(), count, "{shares:?}");
         shares
     }

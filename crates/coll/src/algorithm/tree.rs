@@ -5,10 +5,9 @@
 //! receives the data once in each direction. With k chains in the wiring, channels 0 to k-1 use the first tree, the next
 //! k the second one, and so on in turns.
 
-use super::split::{Cells, chunk, shortened};
+use super::split::{Cells, chunk};
 use super::up_down::{Links, UpDown};
 use super::{Arc, BuildError, Call, Choice, Schedule, Wiring};
-use crate::protocol::Protocol;
 use crate::schedule::Peer;
 use crate::wiring::TreePattern;
 
@@ -66,7 +65,7 @@ fn attachment(pattern: TreePattern, child: usize, chain: &[u32]) -> u32 {
 }
 
 /// The links of all ranks: `chains` of each node, tied together by one of the two trees.
-fn links(chains: &[Vec<u32>], pattern: TreePattern, tree: usize, ranks: u32) -> Vec<Links> {
+pub(crate) fn links(chains: &[Vec<u32>], pattern: TreePattern, tree: usize, ranks: u32) -> Vec<Links> {
     let mut links = vec![Links::default(); ranks as usize];
     let mut tie = |above: u32, below: u32| {
         links[below as usize].up = Some(Peer::Rank(above));
@@ -86,6 +85,20 @@ fn links(chains: &[Vec<u32>], pattern: TreePattern, tree: usize, ranks: u32) -> 
         }
     }
     links
+}
+
+/// The place of a rank in the tree of a channel: who is above, and who below.
+pub fn tree_place(wiring: &Wiring, channel: u32, rank: u32) -> (Option<u32>, Vec<u32>) {
+    let Some(chains) = wiring.chains.get(channel as usize % wiring.chains.len().max(1)) else {
+        return (None, Vec::new());
+    };
+    let links = links(chains, wiring.pattern, wiring.tree_of(channel) as usize, wiring.ranks());
+    let Links { up, down } = &links[rank as usize];
+    let up = up.and_then(|peer| match peer {
+        Peer::Rank(rank) => Some(rank),
+        Peer::Switch(_) => None,
+    });
+    (up, down.to_vec())
 }
 
 /// Whether the chains of every channel have every rank once.
@@ -115,24 +128,13 @@ pub(super) fn build(call: &Call, choice: &Choice, wiring: &Wiring) -> Result<Sch
     check_chains(choice, wiring)?;
     let ranks = wiring.ranks();
     let fifo = choice.fifo(false);
-    let usual = (choice.protocol == Protocol::Ll128).then(|| {
-        // In the bytes of a slot with flags, as NCCL counts; 10 times the steps.
-        let (nodes, per_node) = (wiring.nodes.len() as u64, u64::from(ranks) / wiring.nodes.len() as u64);
-        let steps = 10 + 10 * u64::from(nodes.ilog2()) + per_node;
-        let rows = [(128 << 10, steps * 64, 10 * per_node), (32 << 10, steps * 16, 10 * per_node)];
-        let buffer = choice.buffer.unwrap_or(choice.protocol.buffer());
-        let slot = buffer.0 / u64::from(Protocol::SLOTS);
-        let chunk = shortened(slot, u64::from(choice.channels.max(1)), call.bytes(ranks), &rows);
-        railnet_core::Bytes(choice.protocol.payload(chunk.0))
-    });
     // The first trees of all chains, then the second ones.
     let trees = [0, 1]
         .into_iter()
         .flat_map(|tree| wiring.chains.iter().map(move |chains| links(chains, wiring.pattern, tree, ranks)));
     let program = UpDown {
-        count: call.block_of(0, ranks),
-        chunk: chunk(call, choice, &fifo, usual),
-        cells: Cells::new(call, choice, ranks),
+        chunk: chunk(call, choice, &fifo),
+        shares: Cells::new(call, choice, ranks).shares(call.block_of(0, ranks)),
         trees: trees.collect(),
     };
     Ok(choice.schedule(call, ranks, fifo, program.channels(), Arc::new(program)))

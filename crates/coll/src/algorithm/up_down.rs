@@ -5,32 +5,32 @@
 
 use smallvec::SmallVec;
 
-use super::split::Cells;
+use super::split::Share;
 use super::{Program, input, output, with};
 use crate::schedule::{Connection, Peer, Step};
 
 /// A rank's place in a tree.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Links {
+pub(crate) struct Links {
     /// Who is above: nobody for the root.
-    pub(super) up: Option<Peer>,
+    pub(crate) up: Option<Peer>,
     /// Who is below: one in the node and two in other nodes at most.
-    pub(super) down: SmallVec<[u32; 3]>,
+    pub(crate) down: SmallVec<[u32; 3]>,
 }
 
 /// One AllReduce.
 #[derive(Debug)]
 pub(super) struct UpDown {
-    pub(super) count: u64,
     pub(super) chunk: u64,
-    pub(super) cells: Cells,
+    /// What each channel deals with.
+    pub(super) shares: Vec<Share>,
     /// Trees, with the links of each rank. Channels take theirs modulo how many there are.
     pub(super) trees: Vec<Vec<Links>>,
 }
 
 impl UpDown {
     pub(super) fn channels(&self) -> u32 {
-        self.cells.used(self.count)
+        self.shares.len() as u32
     }
 
     fn links(&self, rank: u32, channel: u32) -> &Links {
@@ -48,13 +48,13 @@ impl Program for UpDown {
         if worker % 2 == 1 && self.links(rank, channel).up.is_none() {
             return 0;
         }
-        self.cells.share(self.count, channel).count.div_ceil(self.chunk)
+        self.shares[channel as usize].count.div_ceil(self.chunk)
     }
 
     fn step(&self, rank: u32, worker: u32, number: u64) -> Step {
         let channel = worker / 2;
         let Links { up, down } = self.links(rank, channel);
-        let share = self.cells.share(self.count, channel);
+        let share = self.shares[channel as usize];
         let (offset, count) = share.part(number * self.chunk, self.chunk);
         let above = up.map(|peer| Connection { channel: channel as u16, lane: 0, peer });
         let below = down.iter().map(|child| with(channel, 0, *child));

@@ -48,6 +48,8 @@ pub enum Standing {
     Entered {
         /// For how long.
         since: Span,
+        /// For how long nothing happened there.
+        idle: Span,
         /// What it waits for.
         waits: Vec<Wait>,
     },
@@ -245,8 +247,6 @@ impl fmt::Display for StuckError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Signature { operation, call, .. } = &*self.signature;
         write!(f, "all ranks are in {} {operation}, and nothing moved for {}", call.collective, self.since)?;
-        // A screenful: the rest says the same.
-        const SHOWN: usize = 8;
         for (rank, waits) in self.waits.iter().take(SHOWN) {
             if let Some(first) = waits.first() {
                 write!(f, "\n  rank {} waits for {first}", rank.0)?;
@@ -259,9 +259,11 @@ impl fmt::Display for StuckError {
     }
 }
 
+/// Ranks that are named one by one: a screenful, and the rest says the same.
+const SHOWN: usize = 8;
+
 /// `rank 2` or `ranks 0, 1, 3 … 1023 (1021 of them)`.
 fn names(ranks: &[Rank]) -> String {
-    const SHOWN: usize = 8;
     let list = |ranks: &[Rank]| ranks.iter().map(|rank| rank.0.to_string()).collect::<Vec<_>>().join(", ");
     match ranks {
         [one] => format!("rank {}", one.0),
@@ -282,12 +284,14 @@ fn have(ranks: &[Rank]) -> &'static str {
 pub(super) struct Asking {
     pub(super) operation: OperationId,
     pub(super) since: Time,
+    /// How long a rank may be idle before it counts as stuck.
+    patience: Span,
     answers: BTreeMap<u32, Answer>,
 }
 
 impl Asking {
-    pub(super) fn new(operation: OperationId, since: Time) -> Self {
-        Self { operation, since, answers: BTreeMap::new() }
+    pub(super) fn new(operation: OperationId, since: Time, patience: Span) -> Self {
+        Self { operation, since, patience, answers: BTreeMap::new() }
     }
 
     pub(super) fn take(&mut self, from: u32, answer: Answer) {
@@ -298,11 +302,11 @@ impl Asking {
         self.answers.len() as u32 == ranks
     }
 
-    /// What the answers mean. A rank without one is silent.
-    pub(super) fn verdict(self, ranks: u32, waited: Span) -> Failure {
+    /// What the answers mean; `None` where it is only slow. A rank without an answer is silent.
+    pub(super) fn verdict(self, ranks: u32, waited: Span) -> Option<Failure> {
         let sides = self.sides();
         if sides.len() > 1 {
-            return Failure::Mismatch(self.mismatch(sides));
+            return Some(Failure::Mismatch(self.mismatch(sides)));
         }
         let missing: Vec<_> = (0..ranks).filter_map(|rank| Some((Rank(rank), self.missing(rank)?))).collect();
         let entered = |(rank, answer): (&u32, &Answer)| match &answer.standing {
@@ -312,10 +316,15 @@ impl Asking {
         let waits: Vec<_> = self.answers.iter().filter_map(entered).collect();
         let signature = sides.into_iter().next().expect("who asks has entered it").0;
         if missing.is_empty() {
-            return Failure::Stuck(StuckError { signature, since: waited, waits });
+            let moves = |answer: &Answer| match &answer.standing {
+                Standing::Entered { idle, .. } => *idle < self.patience,
+                _ => false,
+            };
+            let is_slow = self.answers.values().any(moves);
+            return (!is_slow).then_some(Failure::Stuck(StuckError { signature, since: waited, waits }));
         }
         let waiting = waits.into_iter().map(|(rank, _)| rank).collect();
-        Failure::Missing(MissingError { signature, missing, waiting, since: waited })
+        Some(Failure::Missing(MissingError { signature, missing, waiting, since: waited }))
     }
 
     /// The different signatures, each with its ranks, the most common first.

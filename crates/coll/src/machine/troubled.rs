@@ -27,7 +27,7 @@ impl RankMachine {
             return;
         }
         match self.signature(operation) {
-            Some(signature) if signature.mark() != mark => self.ask(now, operation),
+            Some(signature) if signature.mark() != mark => self.ask(now, operation, self.limit),
             // One that was forgotten was finished long ago: nothing can be compared.
             _ => self.links[connection.0 as usize].heard = Some(mark),
         }
@@ -79,16 +79,21 @@ impl RankMachine {
         }
     }
 
-    /// The time has come that [`RankMachine::poll_timeout`] spoke of.
+    /// The time has come that [`RankMachine::poll_timeout`] spoke of: the others are asked what they do. Where something
+    /// still happens somewhere, it goes on waiting.
     pub fn handle_timeout(&mut self, now: Time) {
         if self.poll_timeout().is_some_and(|at| at <= now) {
-            self.expired(now);
+            self.inquire(now, self.limit);
         }
     }
 
-    /// It takes too long: the others are asked what they do. Called again, those that have not answered are taken to be
-    /// dead.
+    /// It takes too long, whatever the others say: they are asked what they do, and it ends. Called again, those that
+    /// have not answered are taken to be dead.
     pub fn expired(&mut self, now: Time) {
+        self.inquire(now, Span::ZERO);
+    }
+
+    fn inquire(&mut self, now: Time, patience: Span) {
         if self.failure.is_some() {
             return;
         }
@@ -96,7 +101,7 @@ impl RankMachine {
             self.conclude(now);
         } else if let Some(active) = &self.active {
             let operation = active.operation.signature.operation;
-            self.ask(now, operation);
+            self.ask(now, operation, patience);
         }
     }
 
@@ -149,7 +154,11 @@ impl RankMachine {
         let signature = self.signature(operation).cloned();
         let entered = self.operations().find(|one| one.signature.operation == operation);
         let standing = match entered {
-            Some(one) => Standing::Entered { since: now.since(one.submitted), waits: self.waiting_for() },
+            Some(one) => Standing::Entered {
+                since: now.since(one.submitted),
+                idle: now.since(self.progress),
+                waits: self.waiting_for(),
+            },
             None if operation.0 < self.next => Standing::Finished,
             None => {
                 let last = self.history.back().cloned();
@@ -159,11 +168,11 @@ impl RankMachine {
         Answer { signature, standing }
     }
 
-    fn ask(&mut self, now: Time, operation: OperationId) {
+    fn ask(&mut self, now: Time, operation: OperationId, patience: Span) {
         if self.asking.is_some() {
             return;
         }
-        let mut asking = Asking::new(operation, now);
+        let mut asking = Asking::new(operation, now, patience);
         asking.take(self.rank, self.answer(now, operation));
         self.asking = Some(asking);
         self.outputs.push_back(Output::Notice { to: None, notice: Notice::Ask(operation) });
@@ -174,8 +183,11 @@ impl RankMachine {
 
     fn conclude(&mut self, now: Time) {
         let Some(asking) = self.asking.take() else { return };
-        let waited: Span = now.since(self.progress.min(now));
-        self.fail(Arc::new(asking.verdict(self.ranks, waited)), true);
+        match asking.verdict(self.ranks, now.since(self.progress)) {
+            Some(failure) => self.fail(Arc::new(failure), true),
+            // Another period of patience.
+            None => self.progress = now,
+        }
     }
 
     fn fail(&mut self, failure: Arc<Failure>, tell: bool) {

@@ -1,5 +1,7 @@
 //! The search as a whole: which attempts are made, and in which order wishes are given up (NCCL 2.30 graph/search.cc).
 
+use std::collections::BTreeSet;
+
 use railnet_topology::host::PathType;
 
 use super::Pattern;
@@ -13,6 +15,10 @@ const STEPS_IN_ALL: i64 = 1 << 19;
 const STEPS: i32 = 1 << 14;
 /// Steps of an attempt where all channels are alike.
 const STEPS_ALIKE: i32 = 1 << 8;
+
+/// Steps of an attempt when those of all attempts are used up and nothing has been found. NCCL goes on with as many as
+/// before, and takes a second where no answer is easy.
+const STEPS_LATE: i32 = 1 << 10;
 
 /// Speeds of channels to try, in MB/s, for one node and for several, by generation of GPU.
 const INTRA: &[Megabytes] =
@@ -99,6 +105,9 @@ struct Search<'a> {
     min_inter: PathType,
     max_intra: PathType,
     max_inter: PathType,
+    /// The kinds of paths there are.
+    kinds_intra: Vec<PathType>,
+    kinds_inter: Vec<PathType>,
     /// Whether pairs of channels may exchange NICs.
     may_pair: bool,
     base_cross_nic: u8,
@@ -132,6 +141,8 @@ impl<'a> Search<'a> {
                 to_nics().fold(PathType::Sys, PathType::min)
             },
             max_inter: to_nics().fold(PathType::Loc, PathType::max),
+            kinds_intra: kinds(system.gpu_to_gpu.iter().flatten()),
+            kinds_inter: kinds(system.gpu_to_nic.iter().chain(&system.nic_to_gpu).flatten()),
             may_pair: may_cross && pairs && cross_nic == CrossNic::Auto,
             base_cross_nic: draft.cross_nic,
             steps_left: STEPS_IN_ALL,
@@ -162,7 +173,11 @@ impl<'a> Search<'a> {
     }
 
     fn attempt(&mut self) -> Ended {
-        let steps = if self.draft.same_channels { STEPS_ALIKE } else { STEPS };
+        let steps = match self.draft.same_channels {
+            true => STEPS_ALIKE,
+            false if self.steps_left < 0 => STEPS_LATE,
+            false => STEPS,
+        };
         self.steps_left -= i64::from(steps);
         attempt(self.system, &self.draft, &mut self.best, steps)
     }
@@ -205,7 +220,7 @@ impl<'a> Search<'a> {
         let max_intra = if has_nics { draft.type_inter } else { self.max_intra };
         if draft.type_intra < max_intra
             && (none_yet || draft.type_intra < self.best.type_intra)
-            && let Some(next) = farther(draft.type_intra)
+            && let Some(next) = farther(draft.type_intra, &self.kinds_intra).filter(|next| *next <= max_intra)
         {
             draft.type_intra = next;
             return true;
@@ -217,7 +232,7 @@ impl<'a> Search<'a> {
         if has_nics
             && draft.type_inter < self.max_inter
             && is_worth
-            && let Some(next) = farther(draft.type_inter)
+            && let Some(next) = farther(draft.type_inter, &self.kinds_inter)
         {
             draft.type_inter = next;
             return true;
@@ -296,9 +311,14 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The next longer kind of path that is still a path.
-fn farther(kind: PathType) -> Option<PathType> {
-    PathType::ALL.get(kind as usize + 1).copied().filter(|next| *next < PathType::Dis)
+fn kinds<'a>(routes: impl Iterator<Item = &'a Route>) -> Vec<PathType> {
+    let kinds: BTreeSet<PathType> = routes.map(|route| route.kind).collect();
+    kinds.into_iter().collect()
+}
+
+/// The next longer kind of path that there is. NCCL tries the kinds between too, which changes nothing.
+fn farther(kind: PathType, kinds: &[PathType]) -> Option<PathType> {
+    kinds.iter().copied().filter(|next| *next > kind && *next < PathType::Dis).min()
 }
 
 /// Groups of several GPUs that reach each other over NVLink.

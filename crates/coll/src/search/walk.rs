@@ -159,7 +159,7 @@ impl<'a> Walk<'a> {
     fn next_channel(&mut self) {
         let goals = self.goals();
         if !self.system.nics.is_empty() {
-            self.from_nics(goals);
+            self.enter_by_nics(goals);
             return;
         }
         if self.draft.pattern == Pattern::Nvls {
@@ -181,7 +181,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Channels that enter by a NIC.
-    fn from_nics(&mut self, goals: Goals) {
+    fn enter_by_nics(&mut self, goals: Goals) {
         let count = self.ways_in.len();
         let wants_heads = matches!(self.draft.pattern, Pattern::Nvls | Pattern::CollNetDirect);
         for turn in 0..count {

@@ -227,12 +227,13 @@ impl Lab {
         while let Some(output) = self.machines[rank as usize].poll_output() {
             match output {
                 Output::Connect { connection, to, direction } => {
-                    self.connect(rank, connection, to, direction)
+                    self.connect(rank, connection, to, direction);
                 }
                 Output::Expect(expect) => {
                     let wire = self.wire(rank, expect.connection);
                     if let Peer::Switch(_) = wire.from {
                         self.switches.expect(wire, expect);
+                        self.turn_switches(wire, wire.from);
                     }
                 }
                 Output::Work(work) => self.events.push(Event::Work(rank, work)),

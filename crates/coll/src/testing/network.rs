@@ -14,7 +14,7 @@ use super::lab::{LabError, Wire};
 use crate::conduit::SlotMemory;
 use crate::conduit::net::{Fill, NetConfig, Receiver, Sender};
 use crate::machine::{
-    Applier, ConnectionId, Direction, Failure, Filled, OperationId, Output, Place, RankMachine,
+    Applier, ConnectionId, Direction, Failure, Filled, OperationId, Output, Place, RankMachine, Work,
 };
 use crate::schedule::{Connection, Schedule};
 
@@ -64,6 +64,8 @@ pub struct NetworkLab {
     /// The half of each connection of each rank.
     tokens: Vec<BTreeMap<ConnectionId, u32>>,
     buffers: BTreeMap<OperationId, Buffers>,
+    /// Work that is not done: slots are in use until it is.
+    work: Vec<(u32, Work)>,
     dice: Random,
     applier: Applier,
 }
@@ -92,6 +94,7 @@ impl NetworkLab {
             pairs: BTreeMap::new(),
             tokens: vec![BTreeMap::new(); ranks as usize],
             buffers: BTreeMap::new(),
+            work: Vec::new(),
             applier: Applier::new(),
         }
     }
@@ -120,7 +123,7 @@ impl NetworkLab {
         while self.machines.iter().any(|machine| machine.unfinished() > 0)
             && self.failures.is_empty()
             && self.wires.now < limit
-            && self.wires.step()
+            && (self.wires.step() || !self.work.is_empty())
         {
             self.settle();
         }
@@ -141,8 +144,26 @@ impl NetworkLab {
         Ok(())
     }
 
-    /// Hands completions and clear-to-sends to their conduits.
+    /// Slots that are filled and wait for their receiver.
+    pub fn waiting(&self) -> usize {
+        let waiting = |end: &End| match &end.half {
+            Half::Sends(sender, _) => sender.waiting(),
+            Half::Receives(_) => 0,
+        };
+        self.ends.iter().map(waiting).sum()
+    }
+
+    /// Hands completions and clear-to-sends to their conduits, and does some of the work.
     fn settle(&mut self) {
+        for (rank, work) in std::mem::take(&mut self.work) {
+            if self.dice.below(8) == 0 {
+                self.apply(rank, &work);
+                self.machines[rank as usize].finished(self.wires.now, work.id);
+                self.drain(rank);
+            } else {
+                self.work.push((rank, work));
+            }
+        }
         for rank in 0..self.machines.len() {
             for completion in self.wires.completions(rank, self.domains[rank].1) {
                 let End { rank, connection, half } = &mut self.ends[(completion.work >> 32) as usize];
@@ -178,7 +199,7 @@ impl NetworkLab {
         while let Some(output) = self.machines[rank as usize].poll_output() {
             match output {
                 Output::Connect { connection, to, direction } => {
-                    self.connect(rank, connection, to, direction)
+                    self.connect(rank, connection, to, direction);
                 }
                 Output::Expect(expect) => {
                     let token = self.tokens[rank as usize][&expect.connection];
@@ -186,10 +207,7 @@ impl NetworkLab {
                     let (nic, mut cx) = self.wires.nic(rank as usize);
                     receiver.expect(nic, &mut cx, expect).expect("the queues are long enough");
                 }
-                Output::Work(work) => {
-                    self.apply(rank, &work);
-                    self.machines[rank as usize].finished(self.wires.now, work.id);
-                }
+                Output::Work(work) => self.work.push((rank, work)),
                 Output::Filled(filled) => self.fill(rank, &filled),
                 Output::Emptied { connection, .. } => {
                     let token = self.tokens[rank as usize][&connection];
@@ -296,7 +314,7 @@ impl NetworkLab {
         }
     }
 
-    fn apply(&mut self, rank: u32, work: &crate::machine::Work) {
+    fn apply(&mut self, rank: u32, work: &Work) {
         let layout = work.layout;
         let schedule = self.machines[rank as usize].schedule(work.operation).cloned();
         let schedule = schedule.expect("it runs");

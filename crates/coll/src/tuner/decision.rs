@@ -18,6 +18,8 @@ pub struct Decision {
     pub protocol: Protocol,
     /// Channels that share the data.
     pub channels: u32,
+    /// Over how many of them grouped sends and receives spread each message.
+    pub parts: Option<u32>,
     /// Threads of each channel.
     pub threads: u32,
     /// The longest chunk, in bytes of data.
@@ -35,6 +37,7 @@ impl Decision {
             algorithm: self.algorithm,
             protocol: self.protocol,
             channels: self.channels,
+            parts: self.parts,
             buffer: Some(self.buffer),
             chunk: Some(self.chunk),
             fifo: None,
@@ -67,7 +70,17 @@ impl Table {
         );
         let chunk = sizing.chunk(channels, slow_nvls);
         let buffer = inputs.settings.buffers[protocol as usize];
-        Ok(Decision { algorithm, protocol, channels, threads, chunk, buffer, estimate: Some(estimate) })
+        let parts = None;
+        Ok(Decision {
+            algorithm,
+            protocol,
+            channels,
+            parts,
+            threads,
+            chunk,
+            buffer,
+            estimate: Some(estimate),
+        })
     }
 }
 

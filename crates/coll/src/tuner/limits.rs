@@ -201,8 +201,8 @@ fn of_algorithm(inputs: &Inputs, kind: &Kind, algorithm: Algorithm) -> Option<Ou
 
 fn sharp(inputs: &Inputs) -> Option<Out> {
     match inputs.collnet {
-        collnet if !collnet.is_enabled => Some(Out::SharpOff),
         _ if inputs.nodes < 2 => Some(Out::SharpOnOneNode),
+        collnet if !collnet.is_enabled => Some(Out::SharpOff),
         collnet => (!collnet.is_available).then_some(Out::NoSharp),
     }
 }

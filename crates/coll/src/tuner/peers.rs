@@ -21,9 +21,9 @@ pub(super) fn decide(inputs: &Inputs, request: &Request) -> Decision {
         Collective::SendReceive => request.bytes.0,
         _ => request.bytes.0 / ranks,
     };
-    let channels = parts(inputs, bytes);
+    let parts = parts(inputs, bytes);
     // Connections over the network have no buffers for LL.
-    let is_short = bytes <= u64::from(channels) * LL_THRESHOLD && inputs.nodes == 1;
+    let is_short = bytes <= u64::from(parts) * LL_THRESHOLD && inputs.nodes == 1;
     let allows = |protocol: Protocol| inputs.settings.protocols.allows(request.collective, protocol as usize);
     let protocol = if is_short && allows(Protocol::Ll) { Protocol::Ll } else { Protocol::Simple };
     let buffer = inputs.settings.buffers[protocol as usize];
@@ -40,7 +40,8 @@ pub(super) fn decide(inputs: &Inputs, request: &Request) -> Decision {
     Decision {
         algorithm: Algorithm::PointToPoint,
         protocol,
-        channels,
+        channels: inputs.peers.channels.max(1),
+        parts: Some(parts),
         threads: THREADS,
         chunk: Bytes(chunk),
         buffer,

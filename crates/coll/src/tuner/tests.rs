@@ -362,7 +362,7 @@ fn transfers_between_two_ranks_are_spread_over_channels() {
         let decision = choose(inputs, &Request::new(collective, Bytes(bytes))).unwrap();
         assert_eq!(decision.algorithm, Algorithm::PointToPoint);
         assert_eq!(
-            (decision.protocol, decision.channels, decision.chunk.0),
+            (decision.protocol, decision.parts.unwrap(), decision.chunk.0),
             expected,
             "{collective} {bytes}"
         );

@@ -111,6 +111,11 @@ impl<S: Sink> World<S> {
         Self { network, options, endpoints }
     }
 
+    /// The protection domain that a host's memory is registered in.
+    pub fn domain(&self, host: u32) -> ProtectionDomain {
+        self.endpoints[host as usize].domain
+    }
+
     /// Registers more memory with the NIC of a host.
     pub fn register(&mut self, host: u32, space: SpaceId, address: u64, length: u64, access: Access) -> Key {
         let Endpoint { domain, .. } = self.endpoints[host as usize];

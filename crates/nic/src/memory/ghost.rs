@@ -137,6 +137,38 @@ impl GhostMemory {
     }
 }
 
+/// The element-wise reduction of two stretches of ghost data, as long as the shorter.
+///
+/// ```
+/// use railnet_core::{GhostRun, GhostTag};
+/// use railnet_nic::memory::reduce_ghosts;
+///
+/// let run = |sum, origin, length| GhostRun { tag: GhostTag { sum, origin }, length };
+/// let sum = reduce_ghosts(&[run(1, 0, 64)], &[run(2, 0, 32), run(4, 32, 32)]);
+/// assert_eq!(sum[..], [run(3, 0, 32), run(5, 32, 32)]);
+/// ```
+pub fn reduce_ghosts(a: &[GhostRun], b: &[GhostRun]) -> GhostRuns {
+    let mut out = GhostRuns::new();
+    let (mut a, mut b) = (a.iter().copied(), b.iter().copied());
+    let (mut left, mut right) = (a.next(), b.next());
+    while let (Some(one), Some(other)) = (left, right) {
+        let length = one.length.min(other.length);
+        let tag = one.tag.reduced_with(other.tag);
+        match out.last_mut() {
+            Some(last) if last.tag.advanced(u64::from(last.length)) == tag => last.length += length,
+            _ if length > 0 => out.push(GhostRun { tag, length }),
+            _ => {}
+        }
+        let rest = |run: GhostRun| {
+            let tag = run.tag.advanced(u64::from(length));
+            (run.length > length).then_some(GhostRun { tag, length: run.length - length })
+        };
+        left = rest(one).or_else(|| a.next());
+        right = rest(other).or_else(|| b.next());
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

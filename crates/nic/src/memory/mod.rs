@@ -9,7 +9,7 @@ mod segments;
 use railnet_core::GhostRun;
 use smallvec::SmallVec;
 
-pub use ghost::GhostMemory;
+pub use ghost::{GhostMemory, reduce_ghosts};
 pub use segments::Segments;
 
 /// Which of the driver's address spaces a region lies in: a process, a GPU, a host.

@@ -31,6 +31,9 @@ pub enum RunError {
         /// Why not.
         reason: PostError,
     },
+    /// What ranks do together did not come to its end.
+    #[error("{0}")]
+    Collective(String),
     /// Flows stand still for good.
     #[error(transparent)]
     Stuck(Box<Standstill>),

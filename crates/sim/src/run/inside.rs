@@ -50,7 +50,7 @@ enum Leg {
 /// What a run knows of the inside of servers.
 #[derive(Debug)]
 pub(super) struct Inside {
-    servers: Servers,
+    pub(super) servers: Servers,
     progress: Vec<Progress>,
     moves: Vec<Move>,
     free: Vec<u32>,

@@ -1,15 +1,19 @@
 //! Runs a scenario: makes the fabric, starts the flows, and notes what came of them.
 
+mod collective;
 mod error;
 mod inside;
 mod outcome;
 mod runner;
 mod series;
 mod server;
+mod server_ranks;
 mod standstill;
+mod world;
 
 use std::collections::BTreeMap;
 
+use railnet_coll::variables::Variables;
 use railnet_core::event::Sink;
 use railnet_core::{Bytes, Component, Rate, Span, Time};
 use railnet_fabric::{Fault, Network, Tapped, host_gid};
@@ -18,6 +22,7 @@ use railnet_nic::frame::WireForm;
 use railnet_nic::{Mtu, Nic, NicConfig, PortConfig};
 use railnet_topology::{FabricGraph, Routes, Vertex};
 
+pub use collective::CollectiveResult;
 pub use error::{FlowFailure, RunError, Standstill};
 pub use inside::LaneResult;
 pub use outcome::{FlowResult, LinkResult, Outcome};
@@ -26,11 +31,13 @@ pub use standstill::{Hold, Waiting, listed};
 
 use crate::scenario::{Scenario, ScenarioError, SlowGpu, faults, graph, slow_gpus};
 use crate::traffic::{Flow, flows};
+use collective::Collectives;
 use inside::Inside;
 use outcome::outcome;
 use runner::Runner;
 use series::Sampler;
 use standstill::{Watch, hold};
+use world::World;
 
 /// When a run is given up that sets no limit itself, in virtual time.
 const LIMIT: Span = Span::from_secs(60);
@@ -63,7 +70,7 @@ pub fn run<S: Sink>(scenario: &Scenario, sink: S) -> Result<(Outcome, S), RunErr
 /// ```
 pub struct Run<S> {
     network: Network<S>,
-    runner: Runner,
+    world: World,
     watch: Watch,
     sampler: Option<Sampler>,
     limit: Time,
@@ -110,10 +117,17 @@ impl<S: Sink> Run<S> {
             }
         }
         runner.set_up(&mut network, inside);
+        let mut world = World { runner, collectives: None };
+        let (_, mut ground) = world.parts();
+        let mut collectives = Collectives::new(&mut network, &mut ground, scenario, &ends)?;
+        if let Some(collectives) = &mut collectives {
+            collectives.begin(&mut network);
+        }
+        world.collectives = collectives;
         let limit = Time::ZERO + scenario.limit.map_or(LIMIT, |limit| limit.0);
         let watch = Watch::new(scenario.stall.map(|stall| stall.0));
         let sampler = scenario.sample.map(|interval| Sampler::new(interval.0, hosts as usize));
-        Ok(Self { network, runner, watch, sampler, limit, is_quiet: false, is_over: false })
+        Ok(Self { network, world, watch, sampler, limit, is_quiet: false, is_over: false })
     }
 
     /// Goes on for `span` of virtual time; whether the run is over.
@@ -123,17 +137,17 @@ impl<S: Sink> Run<S> {
         while !self.is_over {
             let sampled = self.sampler.as_ref().map_or(Time::NEVER, |sampler| sampler.next);
             let stage = until.min(self.watch.next).min(sampled);
-            self.is_quiet = self.network.run(&mut self.runner, stage);
+            self.is_quiet = self.network.run(&mut self.world, stage);
             if let Some(sampler) = &mut self.sampler
                 && stage == sampled
             {
-                let seen = sampler.look(&mut self.network, &self.runner);
-                self.runner.failure = self.runner.failure.take().or(seen.err());
+                let seen = sampler.look(&mut self.network, &self.world.runner);
+                self.world.runner.failure = self.world.runner.failure.take().or(seen.err());
             }
-            if stage == self.watch.next && self.runner.failure.is_none() {
-                self.runner.failure = self.watch.look(&mut self.network, &self.runner);
+            if stage == self.watch.next && self.world.runner.failure.is_none() {
+                self.world.runner.failure = self.watch.look(&mut self.network, &self.world.runner);
             }
-            self.is_over = self.is_quiet || stage >= self.limit || self.runner.failure.is_some();
+            self.is_over = self.is_quiet || stage >= self.limit || self.world.runner.failure.is_some();
             if stage >= until {
                 break;
             }
@@ -157,6 +171,11 @@ impl<S: Sink> Run<S> {
         self.network.drain_taps(take);
     }
 
+    /// What NCCL would say while the ranks of this scenario start, as far as `variables` ask for it (`NCCL_DEBUG`).
+    pub fn start_lines(&self, variables: &Variables) -> Vec<String> {
+        self.world.collectives.as_ref().map_or_else(Vec::new, |all| all.start_lines(variables))
+    }
+
     /// The present.
     pub fn now(&self) -> Time {
         self.network.now
@@ -174,12 +193,12 @@ impl<S: Sink> Run<S> {
 
     /// Flows that have not finished, those not yet started included.
     pub fn unfinished(&self) -> usize {
-        self.runner.unfinished
+        self.world.unfinished()
     }
 
     /// All flows.
     pub fn flows(&self) -> usize {
-        self.runner.flows.len()
+        self.world.runner.flows.len()
     }
 
     /// Runs what is left, and says what came of it all.
@@ -187,16 +206,30 @@ impl<S: Sink> Run<S> {
         while !self.is_over {
             self.advance(STRIDE);
         }
-        let Self { mut network, runner, sampler, limit, is_quiet, .. } = self;
+        let Self { mut network, world: World { runner, collectives }, sampler, limit, is_quiet, .. } = self;
         if let Some(failure) = runner.failure {
             return Err(failure);
         }
         if runner.unfinished > 0 {
             return Err(unfinished(&mut network, &runner, limit, is_quiet));
         }
+        if let Some(collectives) = &collectives {
+            unfinished_call(collectives)?;
+        }
         let series = sampler.map(Sampler::finish);
-        Ok((outcome(&mut network, runner, series), network.sink))
+        Ok((outcome(&mut network, runner, collectives, series), network.sink))
     }
+}
+
+/// Why calls are left over.
+fn unfinished_call(collectives: &Collectives) -> Result<(), RunError> {
+    if let Some(failure) = &collectives.failure {
+        return Err(RunError::Collective(failure.to_string()));
+    }
+    if collectives.is_done() {
+        return Ok(());
+    }
+    Err(RunError::Collective(collectives.standstill()))
 }
 
 /// What the link of each host carries.

@@ -5,6 +5,7 @@ use railnet_core::{Rate, Time};
 use railnet_fabric::{ChannelCounters, Network};
 use railnet_topology::Vertex;
 
+use super::collective::{CollectiveResult, Collectives};
 use super::inside::LaneResult;
 use super::runner::Runner;
 use super::series::Series;
@@ -55,16 +56,23 @@ pub struct Outcome {
     pub notifications: u64,
     /// Hosts and switches.
     pub size: (usize, usize),
+    /// What ranks did together, in the order of the scenario.
+    pub collectives: Vec<CollectiveResult>,
     /// What moved inside the servers; empty where the scenario has none.
     pub lanes: Vec<LaneResult>,
     /// What was seen over time, where that was asked for.
     pub series: Option<Series>,
 }
 
-pub(super) fn outcome<S: Sink>(network: &mut Network<S>, runner: Runner, series: Option<Series>) -> Outcome {
+pub(super) fn outcome<S: Sink>(
+    network: &mut Network<S>,
+    runner: Runner,
+    collectives: Option<Collectives>,
+    series: Option<Series>,
+) -> Outcome {
     let graph = network.graph();
     let name = |vertex: Vertex| graph.name(vertex).to_owned();
-    let size = (graph.hosts.len(), graph.switches.len());
+    let size = (network.host_count() as usize, graph.switches.len());
     let links = network
         .channels()
         .map(|(from, to, rate, counters)| LinkResult {
@@ -75,7 +83,9 @@ pub(super) fn outcome<S: Sink>(network: &mut Network<S>, runner: Runner, series:
         })
         .collect();
     let lanes = runner.inside.as_ref().map_or_else(Vec::new, |inside| inside.lanes(network));
-    let completion = runner.finished.iter().copied().max().unwrap_or(Time::ZERO);
+    let ended = collectives.as_ref().map_or(Time::ZERO, |collectives| collectives.finished);
+    let completion = runner.finished.iter().copied().max().unwrap_or(Time::ZERO).max(ended);
+    let collectives = collectives.map_or_else(Vec::new, |collectives| collectives.results);
     let times = runner.started.into_iter().zip(runner.finished);
     let flows = runner
         .flows
@@ -102,6 +112,7 @@ pub(super) fn outcome<S: Sink>(network: &mut Network<S>, runner: Runner, series:
         timeouts,
         notifications,
         size,
+        collectives,
         lanes,
         series,
     }

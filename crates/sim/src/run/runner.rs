@@ -24,9 +24,10 @@ const QUEUE_DEPTH: u32 = 1 << 15;
 /// Where the memory of every host begins.
 const BASE: u64 = 1 << 32;
 
-struct Endpoint {
-    domain: ProtectionDomain,
-    queue: CompletionQueue,
+/// What each port has for the messages of flows.
+pub(super) struct Endpoint {
+    pub(super) domain: ProtectionDomain,
+    pub(super) queue: CompletionQueue,
     key: Key,
 }
 
@@ -36,7 +37,7 @@ pub(super) struct Runner {
     mtu: Mtu,
     timeout: u8,
     retry_count: u8,
-    endpoints: Vec<Endpoint>,
+    pub(super) endpoints: Vec<Endpoint>,
     /// The DSCP of acknowledgements, where it is not that of the data.
     ack_dscp: Option<u8>,
     /// The queue pair of each host towards each other one it talks to, by lane.

@@ -26,15 +26,19 @@ pub(super) struct EndpointWays {
 /// All servers, with a lane for each direction of each link in them, and for each core that serves a port.
 #[derive(Debug)]
 pub(super) struct Servers {
-    section: ClusterSection,
-    host: Option<Host>,
+    pub(super) section: ClusterSection,
+    pub(super) host: Option<Host>,
     /// Lanes of the links of each server: `[server][link][direction]`.
-    links: Vec<Vec<[Lane; 2]>>,
+    pub(super) links: Vec<Vec<[Lane; 2]>>,
     /// The ways between the GPUs of one server, made when first used.
     local: BTreeMap<(u32, u32), Way>,
     pub(super) endpoints: Vec<EndpointWays>,
-    endpoints_per_server: u32,
-    ports_per_server: u32,
+    pub(super) endpoints_per_server: u32,
+    pub(super) ports_per_server: u32,
+    /// The memory of GPUs, made when first used.
+    pub(super) memories: BTreeMap<u32, Lane>,
+    /// The ways between an endpoint and a NIC, by the endpoint that helps and whether it goes without a copy.
+    pub(super) to_nics: BTreeMap<(u32, u32, Option<u32>, bool), (Vec<Way>, Vec<Way>)>,
     /// What to call each lane in reports.
     pub(super) names: Vec<(String, Lane)>,
 }
@@ -58,6 +62,8 @@ impl Servers {
             endpoints: Vec::new(),
             endpoints_per_server: endpoints / servers.max(1),
             ports_per_server,
+            memories: BTreeMap::new(),
+            to_nics: BTreeMap::new(),
             names: Vec::new(),
         };
         for server in 0..servers {
@@ -151,7 +157,7 @@ impl Servers {
     }
 
     /// The ways out and in, with the kernel's work between their parts where it carries the data.
-    fn add_ways<S: Sink>(
+    pub(super) fn add_ways<S: Sink>(
         &mut self,
         network: &mut Network<S>,
         port: u32,
@@ -231,7 +237,7 @@ impl Servers {
     }
 
     /// The stops of a copy that someone has to start. That takes time but keeps no link from work.
-    fn copy(&self, server: u32, host: &Host, a: DeviceId, b: DeviceId) -> Vec<Stop> {
+    pub(super) fn copy(&self, server: u32, host: &Host, a: DeviceId, b: DeviceId) -> Vec<Stop> {
         let mut stops = self.stops(server, host, a, b);
         if let Some(first) = stops.first_mut() {
             first.delay += self.section.copy_start.0;
@@ -240,7 +246,7 @@ impl Servers {
     }
 
     /// The links from one device to another, as stops.
-    fn stops(&self, server: u32, host: &Host, a: DeviceId, b: DeviceId) -> Vec<Stop> {
+    pub(super) fn stops(&self, server: u32, host: &Host, a: DeviceId, b: DeviceId) -> Vec<Stop> {
         let path = host.path(a, b);
         if path.kind == PathType::Dis {
             return Vec::new();

@@ -1,6 +1,7 @@
 //! `[[collective]]`: what ranks do together.
 
 use std::fmt;
+use std::str::FromStr;
 
 use railnet_coll::{Algorithm, Call, Collective, Protocol};
 use railnet_core::parse::ParseError;
@@ -41,10 +42,10 @@ pub struct CollectiveSection {
     pub peer: Option<u32>,
     /// The algorithm; chosen as NCCL chooses it where nothing is said.
     #[serde(default)]
-    pub algorithm: Option<AlgorithmName>,
+    pub algorithm: Option<Written<Chosen<Algorithm>>>,
     /// The protocol; chosen as NCCL chooses it where nothing is said.
     #[serde(default)]
-    pub protocol: Option<ProtocolName>,
+    pub protocol: Option<Written<Chosen<Protocol>>>,
     /// How many channels share the data.
     #[serde(default)]
     pub channels: Option<u32>,
@@ -211,70 +212,21 @@ pub enum OpName {
     Mulsum,
 }
 
-/// `algorithm = "…"`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum AlgorithmName {
-    /// As NCCL chooses it.
-    Auto,
-    /// A ring.
-    Ring,
-    /// A double binary tree between nodes.
-    Tree,
-    /// SHARP, with an exchange inside nodes.
-    CollnetDirect,
-    /// SHARP, with chains inside nodes.
-    CollnetChain,
-    /// The NVLink switch reduces.
-    Nvls,
-    /// The NVLink switch reduces inside nodes, a double binary tree between them.
-    NvlsTree,
-    /// Parallel aggregated trees.
-    Pat,
-    /// Everybody exchanges with everybody at once.
-    Direct,
-}
+/// `algorithm = "…"` or `protocol = "…"`: a name, or "auto" for the choice that NCCL would make.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Chosen<T>(pub Option<T>);
 
-impl AlgorithmName {
-    /// What it names; nothing where the choice is left open.
-    pub(crate) fn algorithm(self) -> Option<Algorithm> {
-        match self {
-            Self::Auto => None,
-            Self::Ring => Some(Algorithm::Ring),
-            Self::Tree => Some(Algorithm::Tree),
-            Self::CollnetDirect => Some(Algorithm::CollNetDirect),
-            Self::CollnetChain => Some(Algorithm::CollNetChain),
-            Self::Nvls => Some(Algorithm::Nvls),
-            Self::NvlsTree => Some(Algorithm::NvlsTree),
-            Self::Pat => Some(Algorithm::Pat),
-            Self::Direct => Some(Algorithm::Direct),
-        }
+impl<T> Default for Chosen<T> {
+    fn default() -> Self {
+        Self(None)
     }
 }
 
-/// `protocol = "…"`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ProtocolName {
-    /// As NCCL chooses it.
-    Auto,
-    /// Lines of 16 bytes with flags.
-    Ll,
-    /// Lines of 128 bytes with flags.
-    Ll128,
-    /// Whole slots.
-    Simple,
-}
+impl<T: FromStr> FromStr for Chosen<T> {
+    type Err = T::Err;
 
-impl ProtocolName {
-    /// What it names; nothing where the choice is left open.
-    pub(crate) fn protocol(self) -> Option<Protocol> {
-        match self {
-            Self::Auto => None,
-            Self::Ll => Some(Protocol::Ll),
-            Self::Ll128 => Some(Protocol::Ll128),
-            Self::Simple => Some(Protocol::Simple),
-        }
+    fn from_str(text: &str) -> Result<Self, T::Err> {
+        if text == "auto" { Ok(Self(None)) } else { text.parse().map(|one| Self(Some(one))) }
     }
 }
 

@@ -3,9 +3,11 @@
 mod cluster;
 mod collective;
 mod control;
+mod env;
 mod error;
 mod fabric;
 mod faults;
+mod files;
 mod hosts;
 mod list;
 mod names;
@@ -19,13 +21,16 @@ mod traffic;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use railnet_coll::CustomAlgorithm;
+use railnet_coll::variables::{Source, Variables};
 use railnet_core::Span;
 use serde::Deserialize;
 
 pub(crate) use cluster::{ClusterSection, TransportName};
-pub(crate) use collective::CollectiveSection;
+pub(crate) use collective::{Chosen, CollectiveSection};
 pub use error::{ScenarioError, SourceFile};
 pub(crate) use faults::{SlowGpu, faults, slow_gpus};
+pub use files::Files;
 pub(crate) use hosts::HostSet;
 pub(crate) use names::HostName;
 pub use preset::Preset;
@@ -68,6 +73,9 @@ pub struct Scenario {
     /// What ranks do together, one after the other.
     #[serde(default)]
     pub collective: Vec<CollectiveSection>,
+    /// NCCL's variables.
+    #[serde(default, deserialize_with = "env::read")]
+    pub env: BTreeMap<String, String>,
     /// What goes wrong.
     #[serde(default)]
     pub faults: Vec<FaultSection>,
@@ -83,6 +91,12 @@ pub struct Scenario {
     /// The files that it names, and what is in them.
     #[serde(skip)]
     files: BTreeMap<String, Arc<str>>,
+    /// The algorithms that it names.
+    #[serde(skip)]
+    pub(crate) algorithms: BTreeMap<String, Arc<dyn CustomAlgorithm>>,
+    /// The variables as they are used: those of the scenario, unless somebody put others over them.
+    #[serde(skip)]
+    variables: Variables,
 }
 
 fn default_seed() -> u64 {
@@ -95,39 +109,50 @@ impl Scenario {
         Self::parse_with(text, no_files)
     }
 
-    /// Reads a scenario; `read` is asked for the files that it names, and says why where it cannot read one.
-    pub fn parse_with(
-        text: &str,
-        read: impl FnMut(&str) -> Result<String, String>,
-    ) -> Result<Self, ScenarioError> {
+    /// Reads a scenario; `files` is asked for what it names.
+    pub fn parse_with(text: &str, files: impl Files) -> Result<Self, ScenarioError> {
         let scenario: Self = toml::from_str(text).map_err(|error| {
             let message = error.message().to_owned();
             let span = error.span().map(|span| locate::narrowed(text, span, &message));
             ScenarioError { span, ..ScenarioError::new(message) }
         })?;
-        scenario.finish(read).map_err(|error| error.located(text))
+        scenario.finish(files).map_err(|error| error.located(text))
     }
 
     /// Reads a scenario from what its text holds: for those who change it before it is run.
-    pub fn from_table(
-        table: toml::Table,
-        read: impl FnMut(&str) -> Result<String, String>,
-    ) -> Result<Self, ScenarioError> {
+    pub fn from_table(table: toml::Table, files: impl Files) -> Result<Self, ScenarioError> {
         let scenario: Self =
             table.try_into().map_err(|error: toml::de::Error| ScenarioError::new(error.message()))?;
-        scenario.finish(read)
+        scenario.finish(files)
     }
 
     /// Checks it, and reads the files that it names.
-    fn finish(mut self, mut read: impl FnMut(&str) -> Result<String, String>) -> Result<Self, ScenarioError> {
+    fn finish(mut self, mut files: impl Files) -> Result<Self, ScenarioError> {
         self.check()?;
+        self.variables = Variables::merge([(Source::Scenario, self.variables())])
+            .map_err(|error| ScenarioError::new(error.to_string()).at("env"))?;
         for (key, path) in self.file_names() {
             if self.files.contains_key(&path) {
                 continue;
             }
-            let text = read(&path)
-                .map_err(|reason| ScenarioError::new(format!("cannot read {path}: {reason}")).at(&key))?;
+            let text = files.text(&path).map_err(|reason| unreadable(&path, &reason).at(&key))?;
             self.files.insert(path, text.into());
+        }
+        if let Some(cluster) = &mut self.cluster
+            && let Some(path) = cluster.server_file()
+        {
+            let server = files.server(path);
+            cluster.described =
+                Some(server.map_err(|reason| unreadable(path, &reason).at("cluster.server"))?);
+        }
+        for (index, section) in self.collective.iter().enumerate() {
+            if let Some(path) = &section.file
+                && !self.algorithms.contains_key(path)
+            {
+                let key = format!("collective.{index}.file");
+                let read = files.algorithm(path).map_err(|reason| unreadable(path, &reason).at(&key))?;
+                self.algorithms.insert(path.clone(), read);
+            }
         }
         Ok(self)
     }
@@ -152,6 +177,16 @@ impl Scenario {
         SourceFile { path: path.to_owned(), text }
     }
 
+    /// Uses these variables of NCCL's, which have been put together from `[env]` and from elsewhere.
+    pub fn set_variables(&mut self, variables: Variables) {
+        self.variables = variables;
+    }
+
+    /// NCCL's variables, as they are used.
+    pub(crate) fn nccl(&self) -> &Variables {
+        &self.variables
+    }
+
     /// Looks at links and connections so often.
     pub fn set_sample(&mut self, interval: Span) -> Result<(), ScenarioError> {
         self.sample = Some(Written(interval));
@@ -174,10 +209,15 @@ impl Scenario {
         if let Some(cluster) = &self.cluster {
             cluster.check().map_err(|error| error.within("cluster"))?;
         }
+        self.check_env()?;
         self.check_collectives()?;
         self.check_control().map_err(|error| error.within("nic"))?;
         self.ack_dscp().map(|_| ()).map_err(|error| error.within("nic"))
     }
+}
+
+fn unreadable(path: &str, reason: &str) -> ScenarioError {
+    ScenarioError::new(format!("cannot read {path}: {reason}"))
 }
 
 fn no_files(_path: &str) -> Result<String, String> {

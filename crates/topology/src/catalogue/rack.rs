@@ -2,7 +2,7 @@
 
 use railnet_core::{Rate, Span};
 
-use super::{B200, GpuRow, gigabytes};
+use super::{GB200, GpuRow, gigabytes};
 use crate::host::{DeviceKind, Host, HostLinkKind, NicRole, Processor};
 
 /// A rack.
@@ -30,7 +30,7 @@ pub(super) const RACKS: [RackRow; 1] = [RackRow {
     packages: 2,
     gpus: 2,
     nics: 2,
-    gpu: GpuRow { model: "GB200", memory: railnet_core::Bytes(186_000_000_000), ..B200 },
+    gpu: GB200,
     nvswitches: 18,
 }];
 

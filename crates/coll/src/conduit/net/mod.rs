@@ -17,6 +17,8 @@
 
 mod receiver;
 mod sender;
+#[cfg(test)]
+mod tests;
 
 use railnet_core::event::Sink;
 use railnet_core::{Bytes, Psn, QueuePairNumber};

@@ -208,6 +208,7 @@ impl Generator {
             cut_through: self.one_in(4),
             routing,
             raises_priority: !self.one_in(4),
+            aggregation: None,
         };
         (config, !is_tight)
     }

@@ -2,7 +2,7 @@
 
 use railnet_coll::conduit::SlotMemory;
 use railnet_coll::conduit::net::{Receiver, Sender};
-use railnet_coll::machine::{ConnectionId, Layout};
+use railnet_coll::machine::{ConnectionId, Layout, Mark};
 use railnet_core::Span;
 use railnet_fabric::Way;
 use railnet_nic::memory::SpaceId;
@@ -21,6 +21,8 @@ pub(super) struct Pair {
     pub(super) sender: (u32, Option<ConnectionId>),
     /// The receiver's.
     pub(super) receiver: (u32, Option<ConnectionId>),
+    /// What came before the receiver had made its call.
+    pub(super) early: Vec<Mark>,
     pub(super) carrier: Carrier,
 }
 

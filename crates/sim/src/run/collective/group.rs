@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use railnet_coll::machine::{ConnectionId, Filled, Layout, OperationId, Place, Tag, Work, WorkId};
+use railnet_coll::machine::{ConnectionId, Filled, Layout, Mark, OperationId, Place, Tag, Work, WorkId};
 use railnet_core::event::Sink;
 use railnet_fabric::{Network, Stop, Way};
 use railnet_nic::memory::SpaceId;
@@ -36,11 +36,13 @@ pub(super) struct Spoke {
     pub(super) ways: [Option<Way>; TOUCHES],
     /// Slices that it has filled or taken.
     count: u64,
+    /// What came before it had made its call.
+    pub(super) early: Vec<Mark>,
 }
 
 impl Spoke {
     pub(super) fn new(member: u32, slots: SpaceId, stops: Vec<Stop>) -> Self {
-        Self { member, connection: None, slots, stops, ways: [None; TOUCHES], count: 0 }
+        Self { member, connection: None, slots, stops, ways: [None; TOUCHES], count: 0, early: Vec::new() }
     }
 }
 
@@ -77,10 +79,19 @@ impl Group {
         (&mut spoke.ways, &spoke.stops)
     }
 
-    /// A rank has joined.
-    pub(super) fn join(&mut self, is_sender: bool, member: u32, connection: ConnectionId) {
+    /// A rank has joined. Gives what came for it before: which receiver it is, and what the senders said.
+    pub(super) fn join(
+        &mut self,
+        is_sender: bool,
+        member: u32,
+        connection: ConnectionId,
+    ) -> Vec<(u32, Mark)> {
         let spokes = if is_sender { &mut self.senders } else { &mut self.receivers };
-        Self::find(spokes, member).connection = Some(connection);
+        let place = spokes.iter().position(|spoke| spoke.member == member);
+        let place = place.expect("only its ranks use a group");
+        let spoke = &mut spokes[place];
+        spoke.connection = Some(connection);
+        std::mem::take(&mut spoke.early).into_iter().map(|mark| (place as u32, mark)).collect()
     }
 }
 
@@ -107,10 +118,9 @@ impl Collectives {
         }
         self.reduce(network, index, member, filled);
         let group = &mut self.groups[index as usize];
-        for spoke in &mut group.receivers {
-            let connection = spoke.connection.expect("all ranks make the same call");
-            let arrive = Pending::Arrive { member: spoke.member, connection, mark: Some(filled.mark) };
-            let token = self.pending.add(arrive);
+        for (receiver, spoke) in group.receivers.iter_mut().enumerate() {
+            let see = Pending::SeeResult { group: index, receiver: receiver as u32, mark: filled.mark };
+            let token = self.pending.add(see);
             if spoke.stops.is_empty() {
                 network.call_at(network.now, token);
             } else {
@@ -140,6 +150,7 @@ impl Collectives {
             targets: (0..group.receivers.len() as u32).map(|number| place(senders + number)).collect(),
             is_final: false,
             slice: 0,
+            layout,
             tag: Tag { ..filled.tag },
         };
         let locate = |place: Place| match place {

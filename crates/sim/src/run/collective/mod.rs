@@ -10,6 +10,7 @@ mod connect;
 mod group;
 mod pending;
 mod plan;
+mod sharp;
 mod timing;
 mod work;
 
@@ -17,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use railnet_coll::machine::{Applier, ConnectionId, Failure, Mark, Notice, Output, RankMachine, Work};
-use railnet_coll::Schedule;
+use railnet_coll::{CustomAlgorithm, Schedule};
 use railnet_core::event::Sink;
 use railnet_core::{Rank, Span, Time};
 use railnet_fabric::{Lane, Network, Way};
@@ -29,8 +30,8 @@ use super::server::Servers;
 use carrier::{Carrier, Pair, TOUCHES};
 use communicator::Communicator;
 use group::Group;
-use pending::{Pending, PendingTable};
 pub(super) use pending::TOKEN;
+use pending::{Pending, PendingTable};
 pub use plan::CollectiveResult;
 use plan::Entry;
 
@@ -80,6 +81,10 @@ enum End {
     Contributor(u32),
     /// It receives from a switch that reduces.
     Beneficiary(u32),
+    /// It sends to the network's switches, which reduce: the group, and which of its heads it is.
+    Giver(u32, u32),
+    /// It receives from the network's switches.
+    Taker(u32, u32),
 }
 
 /// A connection between two members: channel, lane, sender, receiver.
@@ -88,6 +93,10 @@ type PairKey = (u16, u8, u32, u32);
 /// Everything that ranks do together in a run.
 pub(super) struct Collectives {
     seed: u64,
+    /// Algorithms from files.
+    algorithms: BTreeMap<String, Arc<dyn CustomAlgorithm>>,
+    /// Whether switches of the network reduce.
+    aggregates: bool,
     entries: Vec<Entry>,
     /// The entry that runs.
     at: usize,
@@ -100,6 +109,8 @@ pub(super) struct Collectives {
     pair_names: BTreeMap<PairKey, u32>,
     groups: Vec<Group>,
     group_names: BTreeMap<(u32, u16, u8, Vec<u32>, Vec<u32>), u32>,
+    sharps: Vec<sharp::Sharp>,
+    sharp_names: BTreeMap<sharp::SharpName, u32>,
     pending: PendingTable,
     applier: Applier,
     notices: Vec<(u32, Option<Rank>, Notice)>,
@@ -187,8 +198,28 @@ impl Collectives {
                 self.complete(network, member, work.worker());
                 self.pump(network, ground, member);
             }
-            Pending::Arrive { member, connection, mark } => {
-                self.arrived(network, ground, member, connection, mark);
+            Pending::See { pair, mark } => {
+                let Pair { receiver: (member, connection), early, .. } = &mut self.pairs[pair as usize];
+                match *connection {
+                    Some(connection) => {
+                        let member = *member;
+                        self.arrived(network, ground, member, connection, Some(mark));
+                    }
+                    None => early.push(mark),
+                }
+            }
+            Pending::SeeResult { group, receiver, mark } => {
+                let spoke = &mut self.groups[group as usize].receivers[receiver as usize];
+                match spoke.connection {
+                    Some(connection) => {
+                        let member = spoke.member;
+                        self.arrived(network, ground, member, connection, Some(mark));
+                    }
+                    None => spoke.early.push(mark),
+                }
+            }
+            Pending::Arrive { member, connection } => {
+                self.arrived(network, ground, member, connection, None);
             }
             Pending::Free { member, connection } => {
                 self.members[member as usize].machine.freed(network.now, connection);
@@ -295,14 +326,19 @@ impl Collectives {
     }
 
     /// Who waits for what, where a run has come to an end too early.
-    pub(super) fn waits(&self) -> Vec<(u32, String)> {
-        let mut waits = Vec::new();
-        for member in &self.members {
-            for wait in member.machine.waiting_for().into_iter().take(1) {
-                waits.push((member.endpoint, format!("{} at step {}", wait.what, wait.step)));
-            }
-        }
-        waits
+    pub(super) fn standstill(&self) -> String {
+        let call = self.entries.get(self.at).map_or("nothing", |entry| entry.call().collective.name());
+        let waits: Vec<String> = self
+            .members
+            .iter()
+            .filter_map(|member| {
+                let wait = member.machine.waiting_for().into_iter().next()?;
+                Some(format!("rank {} waits for {wait}", member.machine.rank().0))
+            })
+            .take(4)
+            .collect();
+        let (done, all) = (self.at, self.entries.len());
+        format!("{call} did not end ({done} of {all} were done): {}", waits.join("; "))
     }
 
     /// The word of a rank in a call: what its input holds.
@@ -322,7 +358,7 @@ impl Collectives {
     fn carrier(&self, end: End) -> Option<&Carrier> {
         match end {
             End::Sender(pair) | End::Receiver(pair) => Some(&self.pairs[pair as usize].carrier),
-            End::Contributor(_) | End::Beneficiary(_) => None,
+            _ => None,
         }
     }
 }

@@ -22,14 +22,28 @@ pub(super) enum Pending {
         /// Parts that are not over.
         parts: u32,
     },
-    /// A filled slot is seen by its receiver.
+    /// A filled slot is seen by its receiver in the same server.
+    See {
+        /// On which pair.
+        pair: u32,
+        /// What the sender says about its operation.
+        mark: Mark,
+    },
+    /// A result of a switch is seen by one of its receivers.
+    SeeResult {
+        /// Of which group.
+        group: u32,
+        /// Which receiver, by its place.
+        receiver: u32,
+        /// What the senders say about their operation.
+        mark: Mark,
+    },
+    /// A slice from the network is seen by its receiver.
     Arrive {
         /// The receiver.
         member: u32,
         /// Its end of the connection.
         connection: ConnectionId,
-        /// What the sender says about its operation, where it says anything.
-        mark: Option<Mark>,
     },
     /// An emptied slot is seen by its sender.
     Free {

@@ -56,7 +56,8 @@ impl Timing {
     /// of all steps takes, a line with its flag.
     pub(super) fn credit(&self, hop: Hop) -> Span {
         let ring = Algorithm::Ring as usize;
-        self.net.map_or(Span::ZERO, |_| micros(Constants::NCCL.step[hop as usize][ring][Protocol::Ll as usize]))
+        self.net
+            .map_or(Span::ZERO, |_| micros(Constants::NCCL.step[hop as usize][ring][Protocol::Ll as usize]))
     }
 
     /// From the moment when a slot is filled to the moment when the CPU posts it.

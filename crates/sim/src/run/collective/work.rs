@@ -1,6 +1,8 @@
 //! From what a machine asks for to what takes time: memory that is touched, links that carry, messages that are posted.
 
-use railnet_coll::machine::{ConnectionId, Expect, Filled, Layout, Place, Work, expected_output, wrong_bytes};
+use railnet_coll::machine::{
+    ConnectionId, Expect, Filled, Layout, Place, Work, expected_output, wrong_bytes,
+};
 use railnet_coll::{Buffer, Call, Overlap};
 use railnet_core::event::Sink;
 use railnet_core::{Bytes, GhostRun, GhostTag, Rank};
@@ -95,7 +97,12 @@ impl Collectives {
     }
 
     /// The ways that a piece of work takes: over the memory of its GPU, and from there to each GPU that it writes to.
-    fn ways_of<S: Sink>(&mut self, network: &mut Network<S>, member: u32, work: &Work) -> smallvec::SmallVec<[Way; 2]> {
+    fn ways_of<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        member: u32,
+        work: &Work,
+    ) -> smallvec::SmallVec<[Way; 2]> {
         let mut ways = smallvec::SmallVec::new();
         let Some(memory) = self.members[member as usize].memory else { return ways };
         let mut touches = work.sources.len();
@@ -109,7 +116,9 @@ impl Collectives {
                 }
             };
             match end {
-                End::Sender(pair) if matches!(self.pairs[pair as usize].carrier, Carrier::Local(_)) => far.push(end),
+                End::Sender(pair) if matches!(self.pairs[pair as usize].carrier, Carrier::Local(_)) => {
+                    far.push(end)
+                }
                 End::Contributor(_) => far.push(end),
                 _ => touches += 1,
             }
@@ -139,7 +148,7 @@ impl Collectives {
                 Carrier::Net(_) => unreachable!("NICs are not written to"),
             },
             End::Contributor(group) => self.groups[group as usize].up(member),
-            End::Receiver(_) | End::Beneficiary(_) => unreachable!("data goes to those who receive it"),
+            _ => unreachable!("other ends are not written to over NVLink"),
         };
         *ways[touches].get_or_insert_with(|| {
             let compute = Stop::computes(memory.lane, memory.bandwidth, touches as u32);
@@ -154,7 +163,7 @@ impl Collectives {
         let layout = Layout { protocol: schedule.protocol, fifo: schedule.fifo };
         let Member { works, ends, buffers, machine, .. } = &mut self.members[member as usize];
         let Some(work) = works.get_mut(worker as usize).and_then(Option::take) else { return };
-        let (pairs, groups) = (&self.pairs, &self.groups);
+        let (pairs, groups, sharps) = (&self.pairs, &self.groups, &self.sharps);
         let (rank, ranks) = (machine.rank(), machine.ranks());
         let size = schedule.call.dtype.size() as u64;
         let locate = |place: Place| match place {
@@ -167,6 +176,8 @@ impl Collectives {
                 End::Receiver(pair) => pairs[pair as usize].slot(false, &layout, slot),
                 End::Contributor(group) => groups[group as usize].slot(true, member, &layout, slot),
                 End::Beneficiary(group) => groups[group as usize].slot(false, member, &layout, slot),
+                End::Giver(group, head) => Self::sharp_slot(sharps, (group, head), true, &layout, slot),
+                End::Taker(group, head) => Self::sharp_slot(sharps, (group, head), false, &layout, slot),
             },
         };
         let applied = self.applier.apply(&mut network.memory, &work, &schedule.call, ranks, locate);
@@ -188,10 +199,7 @@ impl Collectives {
             End::Sender(pair) => match &self.pairs[pair as usize].carrier {
                 Carrier::Local(local) => {
                     let after = timing.local(self.schedule(member), local.hop) + local.extra;
-                    let (to, connection) = self.pairs[pair as usize].receiver;
-                    let connection = connection.expect("both ends make the same call");
-                    let arrive = Pending::Arrive { member: to, connection, mark: Some(filled.mark) };
-                    self.later(network, after, arrive);
+                    self.later(network, after, Pending::See { pair, mark: filled.mark });
                 }
                 Carrier::Net(_) => {
                     let after = timing.post();
@@ -202,8 +210,11 @@ impl Collectives {
                     }
                 }
             },
+            End::Giver(..) => self.later(network, timing.post(), Pending::Notice { member, filled }),
             End::Contributor(group) => self.contribute(network, group, member, &filled),
-            End::Receiver(_) | End::Beneficiary(_) => unreachable!("slots are filled where they are sent from"),
+            End::Receiver(_) | End::Beneficiary(_) | End::Taker(..) => {
+                unreachable!("slots are filled where they are sent from")
+            }
         }
     }
 
@@ -216,19 +227,28 @@ impl Collectives {
         filled: Filled,
     ) {
         let end = self.members[member as usize].ends[filled.connection.0 as usize];
-        let Some(Carrier::Net(net)) = self.carrier(end) else { return };
-        if net.out.is_empty() {
+        let out = match (end, self.carrier(end)) {
+            (End::Giver(group, head), _) => self.sharp_out((group, head)),
+            (_, Some(Carrier::Net(net))) => &net.out,
+            _ => return,
+        };
+        if out.is_empty() {
             self.send(network, ground, member, filled);
             return;
         }
-        let way = net.out[filled.connection.0 as usize % net.out.len()];
+        let way = out[filled.connection.0 as usize % out.len()];
         let packets = filled.bytes.as_u64().div_ceil(self.settings.mtu_bytes).max(1) as u32;
         let token = self.pending.add(Pending::Out { member, filled });
         network.carry(way, filled.bytes, packets, token);
     }
 
     /// A slot is emptied.
-    pub(super) fn emptied<S: Sink>(&mut self, network: &mut Network<S>, member: u32, connection: ConnectionId) {
+    pub(super) fn emptied<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        member: u32,
+        connection: ConnectionId,
+    ) {
         let state = &self.members[member as usize];
         let timing = &self.communicators[state.communicator as usize].timing;
         match state.ends[connection.0 as usize] {
@@ -236,7 +256,7 @@ impl Collectives {
                 Carrier::Local(local) => {
                     let after = timing.credit(local.hop) + local.extra;
                     let (from, connection) = self.pairs[pair as usize].sender;
-                    let connection = connection.expect("both ends make the same call");
+                    let connection = connection.expect("what is emptied was filled");
                     self.later(network, after, Pending::Free { member: from, connection });
                 }
                 Carrier::Net(net) => {
@@ -248,7 +268,10 @@ impl Collectives {
                 }
             },
             End::Beneficiary(group) => self.taken(network, group, member),
-            End::Sender(_) | End::Contributor(_) => unreachable!("slots are emptied where they were received"),
+            End::Taker(group, head) => self.sharp_taken(network, (group, head)),
+            End::Sender(_) | End::Contributor(_) | End::Giver(..) => {
+                unreachable!("slots are emptied where they were received")
+            }
         }
     }
 
@@ -278,7 +301,7 @@ impl Collectives {
     }
 
     /// A NIC has something to say about a message.
-    pub(super) fn completed<S: Sink>(
+    pub(in crate::run) fn completed<S: Sink>(
         &mut self,
         network: &mut Network<S>,
         ground: &mut Ground<'_>,
@@ -305,7 +328,12 @@ impl Collectives {
                 self.members[member as usize].machine.freed(network.now, connection);
                 self.pump(network, ground, member);
             } else {
-                self.from_nic(network, member, connection, Bytes(u64::from(completion.immediate.unwrap_or(0))));
+                self.from_nic(
+                    network,
+                    member,
+                    connection,
+                    Bytes(u64::from(completion.immediate.unwrap_or(0))),
+                );
             }
         }
     }
@@ -333,9 +361,14 @@ impl Collectives {
     }
 
     /// A slice from the network is in memory; soon its receiver will see it.
-    pub(super) fn delivered<S: Sink>(&mut self, network: &mut Network<S>, member: u32, connection: ConnectionId) {
+    pub(super) fn delivered<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        member: u32,
+        connection: ConnectionId,
+    ) {
         let communicator = self.members[member as usize].communicator;
         let after = self.communicators[communicator as usize].timing.deliver(self.schedule(member));
-        self.later(network, after, Pending::Arrive { member, connection, mark: None });
+        self.later(network, after, Pending::Arrive { member, connection });
     }
 }

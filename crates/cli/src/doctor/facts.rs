@@ -1,0 +1,49 @@
+//! What the checks are about, as plain values.
+
+use railnet_live::Launch;
+use railnet_live::launch::LaunchError;
+use railnet_live::machine::{self, Cores, Interface, Limits, Memory};
+
+/// What was found.
+pub(super) struct Facts {
+    pub(super) host: String,
+    pub(super) system: String,
+    pub(super) launch: Result<Launch, LaunchError>,
+    pub(super) memfd: Result<(), String>,
+    /// Free and total bytes of `/dev/shm`.
+    pub(super) shm: Option<(u64, u64)>,
+    pub(super) interfaces: Vec<Interface>,
+    pub(super) roce_port: Result<(), String>,
+    pub(super) segments_sent: usize,
+    pub(super) segments_received: usize,
+    pub(super) limits: Limits,
+    pub(super) cores: Cores,
+    pub(super) memory: Memory,
+}
+
+impl Facts {
+    pub(super) fn gather() -> Self {
+        let shared_memory = machine::shared_memory();
+        let udp = machine::udp();
+        let (roce_port, segments_sent, segments_received) = match udp {
+            Ok(udp) => {
+                (udp.roce_port.map_err(|error| error.to_string()), udp.segments_sent, udp.segments_received)
+            }
+            Err(error) => (Err(error.to_string()), 0, 0),
+        };
+        Self {
+            host: machine::host_name(),
+            system: machine::system(),
+            launch: Launch::from_env(),
+            memfd: shared_memory.memfd.map_err(|error| error.to_string()),
+            shm: shared_memory.folder,
+            interfaces: machine::interfaces().unwrap_or_default(),
+            roce_port,
+            segments_sent,
+            segments_received,
+            limits: machine::limits(),
+            cores: machine::cores(),
+            memory: machine::memory(),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! `railnet run`: starts ranks on this machine.
+
+mod output;
+mod verdict;
+
+use std::ffi::OsString;
+use std::io::{IsTerminal as _, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use railnet_core::Span;
+use railnet_live::job::{self, JobError, Place, Plan};
+
+use crate::{Outcome, report};
+
+const EXAMPLES: &str = "\
+Examples:
+  railnet run -n 4 -- ./train --epochs 3            four ranks
+  railnet run -n 8 --nodes 2 -- python train.py     as if on two hosts: no shared memory between them
+  railnet run --hostfile hosts -- ./train           a host group for each host of the file, its slots as ranks
+  railnet run -n 4 --output logs -- ./train         what each rank prints, in logs/rank-0.out and so on
+
+Each rank finds its place in RAILNET_RANK, RAILNET_WORLD_SIZE and so on, and in what torchrun sets: RANK, WORLD_SIZE,
+LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT. Rank 0 gets standard input, unless that is a terminal.
+When a rank fails, the others get SIGTERM and, after the grace, SIGKILL. SIGINT and SIGTERM are passed on; a second
+SIGINT kills. The exit status is 0 if every rank's was, 2 for wrong usage, 127 if the program is not there, else 1.";
+
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES, override_usage = "railnet run -n N [OPTIONS] -- PROGRAM [ARGUMENTS]...")]
+pub(crate) struct Arguments {
+    /// How many ranks; with a host file, all of its slots unless this says fewer
+    #[arg(short = 'n', long, value_name = "N", required_unless_present = "hostfile")]
+    ranks: Option<u32>,
+    /// Spread the ranks over so many host groups
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "hostfile")]
+    nodes: u32,
+    /// Take host groups from this file (`name`, `name slots=4` or `name:4` in each line); all ranks still run here
+    #[arg(long, value_name = "FILE")]
+    hostfile: Option<PathBuf>,
+    /// Write what each rank prints into files in this folder instead
+    #[arg(long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// Write over files that are there
+    #[arg(long, requires = "output")]
+    force: bool,
+    /// End the run after this time, such as 90s
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    timeout: Option<Duration>,
+    /// Time between SIGTERM and SIGKILL
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
+    grace: Duration,
+    /// Set a variable for all ranks; can be given several times
+    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable)]
+    variables: Vec<(OsString, OsString)>,
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    program: Vec<OsString>,
+}
+
+/// A length of time with its unit.
+fn duration(text: &str) -> Result<Duration, String> {
+    let span: Span = text.parse().map_err(|error| format!("{error}; write 90s or 500ms"))?;
+    match Duration::from_nanos(span.as_ps() / 1000) {
+        Duration::ZERO => Err("it has to be longer than nothing".to_owned()),
+        time => Ok(time),
+    }
+}
+
+fn variable(text: &str) -> Result<(OsString, OsString), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
+        _ => Err("write NAME=VALUE".to_owned()),
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let places = match places(arguments) {
+        Ok(places) => places,
+        Err(error) => {
+            report(&format!("error: {error:#}"));
+            return Ok(Outcome::Exit(2));
+        }
+    };
+    let Some((program, rest)) = arguments.program.split_first() else {
+        return Ok(Outcome::Exit(2));
+    };
+    let plan = Plan {
+        program: program.clone(),
+        arguments: rest.to_vec(),
+        places,
+        variables: arguments.variables.clone(),
+        grace: arguments.grace,
+        limit: arguments.timeout,
+    };
+    let ranks = plan.places.len() as u32;
+    let outcome = match &arguments.output {
+        Some(folder) => job::run(&plan, &mut output::Files::new(folder, ranks, arguments.force)?),
+        None => {
+            let is_coloured = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+            job::run(&plan, &mut output::Prefixed::new(out, ranks, is_coloured))
+        }
+    };
+    match outcome {
+        Ok(outcome) => verdict::judge(&outcome, &plan),
+        Err(JobError::NoProgram { program, cause }) => {
+            report(&format!("error: cannot run {program}: {cause}"));
+            Ok(Outcome::Exit(127))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn places(arguments: &Arguments) -> anyhow::Result<Vec<Place>> {
+    let Some(file) = &arguments.hostfile else {
+        return Ok(job::spread(arguments.ranks.unwrap_or(1), arguments.nodes)?);
+    };
+    let name = file.display();
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
+    let hosts = railnet_live::hostfile::parse(&text).with_context(|| name.to_string())?;
+    job::spread_over(&hosts, arguments.ranks).with_context(|| name.to_string())
+}

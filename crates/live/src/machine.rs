@@ -1,0 +1,27 @@
+//! What this machine is and can do: found out by asking, and by trying where asking does not help.
+
+mod cores;
+mod limits;
+mod network;
+mod shared_memory;
+
+pub use cores::{Cores, Memory, cores, memory};
+pub use limits::{Limits, limits};
+pub use network::{Interface, UdpAbility, interfaces, udp};
+pub use shared_memory::{SharedMemory, shared_memory};
+
+/// The host's name.
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// The system and its version, such as `Linux 6.12.1`.
+pub fn system() -> String {
+    let name = rustix::system::uname();
+    format!("{} {}", name.sysname().to_string_lossy(), name.release().to_string_lossy())
+}
+
+/// A file that holds one line, as the system's settings do.
+fn line(path: &str) -> Option<String> {
+    std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}

@@ -1,0 +1,145 @@
+//! Ranks meet over TCP at rank 0.
+//!
+//! Every rank calls [`meet`] with what the others shall know of it, and gets a [`Control`] that knows everybody. Rank 0
+//! checks version, number of ranks, duplicates and the secret. What is wrong ends in the same error on every rank, and
+//! ranks that do not come are listed in it when the time is up. Strangers on the port are counted and change nothing.
+//! A secret is proved by both sides and never sent.
+
+mod caller;
+mod config;
+mod hub;
+
+use std::time::{Duration, Instant};
+
+use crate::control::Control;
+use crate::launch::Meeting;
+use crate::machine;
+use crate::message::{BLOB_MAX, Hello, Member, NAME_MAX, Trouble};
+
+pub use config::{Config, ConfigError};
+
+/// How much longer than its limit a rank waits for rank 0 to say what is wrong.
+pub(crate) const SLACK: Duration = Duration::from_secs(2);
+
+/// Why ranks did not meet.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MeetError {
+    /// What rank 0 found, the same on every rank.
+    #[error("{}", .0.text)]
+    Trouble(Trouble),
+    /// The launcher does not say where rank 0 is.
+    #[error("{launcher} does not say where rank 0 is: set RAILNET_RENDEZVOUS=host:port on every rank")]
+    Nowhere {
+        /// Which launcher.
+        launcher: String,
+    },
+    /// Nobody answers there.
+    #[error("rank {rank} found nobody at {meeting} in {waited:.1?}: {last}; is rank 0 running there?")]
+    Unreachable {
+        /// Who tried.
+        rank: u32,
+        /// Where.
+        meeting: Meeting,
+        /// How long.
+        waited: Duration,
+        /// What came of the last attempt.
+        last: String,
+    },
+    /// Rank 0 was there, and then it was not.
+    #[error("rank 0 at {meeting} is gone: {cause}")]
+    HubGone {
+        /// Where.
+        meeting: Meeting,
+        /// What was seen of it.
+        cause: String,
+    },
+    /// Rank 0 cannot listen.
+    #[error("rank 0 cannot listen at {address}: {cause}")]
+    Listen {
+        /// Where.
+        address: String,
+        /// Why.
+        cause: String,
+    },
+    /// A blob that is too long.
+    #[error("{0} bytes are too many to meet with: {BLOB_MAX} is the limit")]
+    BlobTooLong(usize),
+    /// The system refuses something.
+    #[error("cannot meet: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+/// Meets all other ranks. Every rank gets everybody's blob; [`Control::members`] has them.
+pub fn meet(config: &Config, blob: &[u8]) -> Result<Control, MeetError> {
+    if blob.len() > BLOB_MAX {
+        return Err(MeetError::BlobTooLong(blob.len()));
+    }
+    let deadline = Instant::now() + config.limit;
+    let hello = introduction(config)?;
+    if config.world_size == 1 {
+        return Ok(Control::alone(member(&hello, blob), config.silence)?);
+    }
+    let Some(meeting) = &config.meeting else {
+        return Err(MeetError::Nowhere { launcher: config.launcher.to_string() });
+    };
+    let control = if config.rank.0 == 0 {
+        let (connections, members) = hub::meet(config, meeting, &hello, blob, deadline)?;
+        Control::hub(connections, members, config.silence)?
+    } else {
+        let (connection, members) = caller::meet(config, meeting, hello, blob, deadline)?;
+        Control::leaf(config.rank, connection, members, config.silence)?
+    };
+    Ok(control)
+}
+
+/// How this rank introduces itself.
+fn introduction(config: &Config) -> Result<Hello, MeetError> {
+    let host = machine::host_name();
+    let group = config.host_group.clone().unwrap_or_else(|| host.clone());
+    let mut job = railnet_core::Fold::new();
+    for byte in config.job.bytes() {
+        job.push(u64::from(byte));
+    }
+    Ok(Hello {
+        rank: config.rank.0,
+        world_size: config.world_size,
+        job: job.finish_wide() as u64,
+        nonce: crate::secret::random()?,
+        limit_ms: millis(config.limit),
+        pid: std::process::id(),
+        host: cut(&host),
+        group: cut(&group),
+    })
+}
+
+fn member(hello: &Hello, blob: &[u8]) -> Member {
+    Member { pid: hello.pid, host: hello.host.clone(), group: hello.group.clone(), blob: blob.to_vec() }
+}
+
+/// As much of a name as fits.
+fn cut(name: &str) -> String {
+    name.chars().take(NAME_MAX / 4).collect()
+}
+
+/// A length of time as messages have it.
+pub(crate) fn millis(span: Duration) -> u32 {
+    u32::try_from(span.as_millis()).unwrap_or(u32::MAX)
+}
+
+/// `rank 3`, `ranks 0, 2 and 5`, `ranks 1, 2, 3, … (40 in all)`.
+pub(crate) fn named(ranks: &[u32]) -> String {
+    const SHOWN: usize = 12;
+    let texts: Vec<String> = ranks.iter().take(SHOWN).map(u32::to_string).collect();
+    match texts.split_last() {
+        None => "no rank".to_owned(),
+        Some((only, [])) => format!("rank {only}"),
+        Some(_) if ranks.len() > SHOWN => format!("ranks {}, … ({} in all)", texts.join(", "), ranks.len()),
+        Some((last, others)) => format!("ranks {} and {last}", others.join(", ")),
+    }
+}
+
+/// `is` or `are`.
+pub(crate) fn verb(ranks: &[u32]) -> &'static str {
+    if ranks.len() == 1 { "is" } else { "are" }
+}

@@ -1,0 +1,108 @@
+//! What a rank knows before it meets the others.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use railnet_core::{Rank, Span};
+
+use crate::Secret;
+use crate::launch::{Launch, Launcher, Meeting, Variables, variable};
+
+/// How long ranks wait for each other, unless told otherwise. Programs that load from a shared disk take their time.
+const LIMIT: Duration = Duration::from_mins(5);
+/// After how long without a sign of life a rank is reported as silent, unless told otherwise.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// What a rank knows before it meets the others.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Its number.
+    pub rank: Rank,
+    /// How many there are.
+    pub world_size: u32,
+    /// Where they meet.
+    pub meeting: Option<Meeting>,
+    /// What tells this job from others.
+    pub job: String,
+    /// What started it, for errors.
+    pub launcher: Launcher,
+    /// The secret they share, if any.
+    pub secret: Secret,
+    /// How long they wait for each other.
+    pub limit: Duration,
+    /// After how long without a sign of life a rank is reported as silent.
+    pub silence: Duration,
+    /// The host group; without one, the host's name.
+    pub host_group: Option<String>,
+    /// The address that rank 0 listens on; without one, that of the meeting where it is this host's own, or all.
+    pub bind: Option<IpAddr>,
+    /// Whether a launcher holds the port for rank 0.
+    pub is_port_held: bool,
+}
+
+/// What is wrong with the variables that say how to meet.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{name} is {text:?}: {need}")]
+pub struct ConfigError {
+    /// The variable.
+    pub name: &'static str,
+    /// What it holds.
+    pub text: String,
+    /// What it should.
+    pub need: &'static str,
+}
+
+impl Config {
+    /// Of a rank that was started so, with the defaults.
+    pub fn new(launch: &Launch) -> Self {
+        Self {
+            rank: launch.rank,
+            world_size: launch.world_size,
+            meeting: launch.meeting.clone(),
+            job: launch.job.clone(),
+            launcher: launch.launcher,
+            secret: Secret::default(),
+            limit: LIMIT,
+            silence: SILENCE,
+            host_group: launch.host_group.clone(),
+            bind: None,
+            is_port_held: launch.launcher == Launcher::Railnet,
+        }
+    }
+
+    /// With what the environment says besides: `RAILNET_SECRET`, `RAILNET_RENDEZVOUS_LIMIT`, `RAILNET_SILENCE`,
+    /// `RAILNET_BIND`.
+    pub fn from_env(launch: &Launch) -> Result<Self, ConfigError> {
+        Self::from_variables(launch, &variable)
+    }
+
+    /// The same from any source of variables.
+    pub fn from_variables(launch: &Launch, variables: Variables<'_>) -> Result<Self, ConfigError> {
+        let mut config = Self::new(launch);
+        let variables = |name: &str| variables(name).filter(|value| !value.is_empty());
+        if let Some(secret) = variables("RAILNET_SECRET") {
+            config.secret = Secret::new(secret.as_bytes());
+        }
+        for (name, place) in
+            [("RAILNET_RENDEZVOUS_LIMIT", &mut config.limit), ("RAILNET_SILENCE", &mut config.silence)]
+        {
+            if let Some(text) = variables(name) {
+                let need = "a time such as 30s or 500ms is needed";
+                *place = duration(&text).ok_or(ConfigError { name, text, need })?;
+            }
+        }
+        if let Some(text) = variables("RAILNET_BIND") {
+            let need = "an address of this host is needed, such as 10.0.0.1";
+            let wrong = |_| ConfigError { name: "RAILNET_BIND", text: text.clone(), need };
+            config.bind = Some(text.parse().map_err(wrong)?);
+        }
+        Ok(config)
+    }
+}
+
+/// A length of time that is not nothing, with its unit: `30s`.
+fn duration(text: &str) -> Option<Duration> {
+    let span: Span = text.parse().ok()?;
+    let nanoseconds = span.as_ps() / 1000;
+    (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds))
+}

@@ -1,0 +1,106 @@
+//! A secret that all ranks of a job know, and proofs of knowing it that do not give it away.
+
+use std::fmt;
+
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Sha256;
+
+use crate::message::{Nonce, Proof};
+
+/// A secret of a job. It is never printed and never sent.
+#[derive(Clone, Default)]
+pub struct Secret(Vec<u8>);
+
+/// Whose proof it is, so that one end's is never good as the other's.
+#[derive(Clone, Copy)]
+pub(crate) enum Side {
+    /// Rank 0, where all meet.
+    Hub,
+    /// A rank that comes.
+    Caller { rank: u32, world_size: u32 },
+}
+
+impl Secret {
+    /// These bytes.
+    pub fn new(bytes: &[u8]) -> Self {
+        Self(bytes.to_vec())
+    }
+
+    /// A fresh one, as hexadecimal digits.
+    pub fn fresh() -> std::io::Result<String> {
+        Ok(format!("{:032x}", u128::from_le_bytes(random()?)))
+    }
+
+    /// Whether there is one at all.
+    pub fn is_given(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    pub(crate) fn prove(&self, side: Side, caller: &Nonce, hub: &Nonce) -> Proof {
+        self.code(side, caller, hub).finalize().into_bytes().into()
+    }
+
+    /// Whether a proof is right. How long this takes says nothing about where it is wrong.
+    pub(crate) fn is_proof(&self, proof: &Proof, side: Side, caller: &Nonce, hub: &Nonce) -> bool {
+        self.code(side, caller, hub).verify_slice(proof).is_ok()
+    }
+
+    fn code(&self, side: Side, caller: &Nonce, hub: &Nonce) -> Hmac<Sha256> {
+        let mut code = Hmac::<Sha256>::new_from_slice(&self.0).expect("a key of any length will do");
+        code.update(b"railnet rendezvous");
+        match side {
+            Side::Hub => code.update(&[0]),
+            Side::Caller { rank, world_size } => {
+                code.update(&[1]);
+                code.update(&rank.to_le_bytes());
+                code.update(&world_size.to_le_bytes());
+            }
+        }
+        code.update(caller);
+        code.update(hub);
+        code
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_given() { "Secret(given)" } else { "Secret(none)" })
+    }
+}
+
+/// Bytes that nobody can guess.
+pub(crate) fn random<const N: usize>() -> std::io::Result<[u8; N]> {
+    let mut bytes = [0_u8; N];
+    let mut done = 0;
+    while done < N {
+        done += rustix::rand::getrandom(&mut bytes[done..], rustix::rand::GetRandomFlags::empty())?;
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proof_is_good_for_its_side_its_rank_and_its_numbers_only() {
+        let secret = Secret::new(b"apple");
+        let (first, second) = ([1; 16], [2; 16]);
+        let side = Side::Caller { rank: 3, world_size: 4 };
+        let proof = secret.prove(side, &first, &second);
+        assert!(secret.is_proof(&proof, side, &first, &second));
+        for other in
+            [Side::Hub, Side::Caller { rank: 2, world_size: 4 }, Side::Caller { rank: 3, world_size: 5 }]
+        {
+            assert!(!secret.is_proof(&proof, other, &first, &second));
+        }
+        assert!(!secret.is_proof(&proof, side, &second, &first));
+        assert!(!Secret::new(b"pear").is_proof(&proof, side, &first, &second));
+        assert!(!Secret::default().is_proof(&proof, side, &first, &second));
+    }
+
+    #[test]
+    fn a_secret_does_not_print() {
+        assert_eq!(format!("{:?}", Secret::new(b"apple")), "Secret(given)");
+    }
+}

@@ -1,0 +1,246 @@
+//! Sockets with deadlines: listening, connecting, waiting, and a connection that carries messages.
+
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+use crate::message::{Decoder, Malformed, Message, preamble};
+
+/// Callers that may wait for `accept`; the system may allow fewer.
+const BACKLOG: i32 = 4096;
+/// Bytes read at a time.
+const READ_SIZE: usize = 16 * 1024;
+/// Reads in a row from one connection, so that one that never stops does not keep out the others.
+const READS_MAX: usize = 64;
+
+/// A socket bound to a port. With `is_shared`, others of this user may be bound to it too, if they say the same: a
+/// launcher so holds a port for a rank. The port is held, and nobody can connect, until somebody listens.
+fn bound(address: SocketAddr, is_shared: bool) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    if address.is_ipv6() {
+        // All addresses of IPv6 are those of IPv4 too.
+        sockopt::set_ipv6_v6only(&socket, !address.ip().is_unspecified())?;
+    }
+    if is_shared {
+        sockopt::set_socket_reuseport(&socket, true)?;
+    }
+    rustix::net::bind(&socket, &address)?;
+    Ok(socket)
+}
+
+/// Holds a free port for a process that will listen on it, as long as what is returned lives.
+pub(crate) fn reserve(address: IpAddr) -> io::Result<(OwnedFd, u16)> {
+    let socket = bound(SocketAddr::new(address, 0), true)?;
+    let name = SocketAddr::try_from(rustix::net::getsockname(&socket)?)?;
+    Ok((socket, name.port()))
+}
+
+/// Listens; `accept` does not block.
+pub(crate) fn listen(address: SocketAddr, is_shared: bool) -> io::Result<TcpListener> {
+    let socket = match bound(address, is_shared) {
+        // A system without IPv6.
+        Err(error) if error.kind() != ErrorKind::AddrInUse && address.ip() == Ipv6Addr::UNSPECIFIED => {
+            bound(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), address.port()), is_shared)?
+        }
+        other => other?,
+    };
+    rustix::net::listen(&socket, BACKLOG)?;
+    let listener = TcpListener::from(socket);
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// The addresses of a host. The system's resolver knows no deadline, so it is asked in a thread of its own.
+pub(crate) fn resolve(host: &str, port: u16, deadline: Instant) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    let (sender, answers) = mpsc::channel();
+    let name = host.to_owned();
+    std::thread::Builder::new().name("railnet-resolve".to_owned()).spawn(move || {
+        let _ = sender.send((name.as_str(), port).to_socket_addrs().map(Vec::from_iter));
+    })?;
+    let late = || io::Error::new(ErrorKind::TimedOut, "no answer from the resolver");
+    answers.recv_timeout(deadline.saturating_duration_since(Instant::now())).map_err(|_| late())?
+}
+
+/// Waits until one of them is ready or the deadline has come.
+pub(crate) fn wait(fds: &mut [PollFd<'_>], deadline: Instant) -> io::Result<()> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let timeout =
+        Timespec { tv_sec: left.as_secs().min(86_400) as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+    match rustix::event::poll(fds, Some(&timeout)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Why a connection is of no more use.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Broken {
+    #[error("its connection was closed")]
+    Closed,
+    #[error("its connection broke: {0}")]
+    Io(#[from] io::Error),
+    #[error("it sent {0}")]
+    Malformed(#[from] Malformed),
+    #[error("it does not read what it is sent")]
+    Stuck,
+}
+
+/// A stream of messages both ways. It never blocks.
+pub(crate) struct Connection {
+    stream: TcpStream,
+    pub(crate) decoder: Decoder,
+    out: Vec<u8>,
+    sent: usize,
+    is_over: bool,
+    pub(crate) last_heard: Instant,
+    pub(crate) last_said: Instant,
+}
+
+impl Connection {
+    pub(crate) fn new(stream: TcpStream, limit: usize) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        let now = Instant::now();
+        let out = preamble().to_vec();
+        Ok(Self {
+            stream,
+            decoder: Decoder::new(limit),
+            out,
+            sent: 0,
+            is_over: false,
+            last_heard: now,
+            last_said: now,
+        })
+    }
+
+    /// Queues a message and sends what can be sent.
+    pub(crate) fn say(&mut self, message: &Message, queue_max: usize) -> Result<(), Broken> {
+        if self.is_over {
+            return Err(Broken::Closed);
+        }
+        message.write(&mut self.out);
+        self.last_said = Instant::now();
+        self.flush()?;
+        if self.out.len() - self.sent > queue_max { Err(Broken::Stuck) } else { Ok(()) }
+    }
+
+    /// Sends what can be sent.
+    pub(crate) fn flush(&mut self) -> Result<(), Broken> {
+        while self.sent < self.out.len() {
+            match self.stream.write(&self.out[self.sent..]) {
+                Ok(0) => return Err(Broken::Closed),
+                Ok(count) => self.sent += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.out.clear();
+        self.sent = 0;
+        Ok(())
+    }
+
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.out.is_empty()
+    }
+
+    /// Takes in what has arrived. An end of the stream shows only when all before it has been read.
+    pub(crate) fn fill(&mut self) -> Result<(), Broken> {
+        let mut buffer = [0; READ_SIZE];
+        for _ in 0..READS_MAX {
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return Err(Broken::Closed),
+                Ok(count) => {
+                    self.last_heard = Instant::now();
+                    self.decoder.push(&buffer[..count]);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends it: nothing more is said or heard.
+    pub(crate) fn end(&mut self) {
+        self.is_over = true;
+        self.out = Vec::new();
+        self.sent = 0;
+        // It may have ended by itself.
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// What to wait for.
+    pub(crate) fn interest(&self) -> PollFlags {
+        if self.is_flushed() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT }
+    }
+
+    pub(crate) fn poll_fd(&self) -> PollFd<'_> {
+        PollFd::from_borrowed_fd(self.as_fd(), self.interest())
+    }
+
+    /// Sends what is queued, at the latest until the deadline.
+    pub(crate) fn drain(&mut self, deadline: Instant) {
+        while !self.is_flushed() && Instant::now() < deadline && self.flush().is_ok() {
+            if wait(&mut [self.poll_fd()], deadline).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// The next message. The deadline passing is `None`.
+    pub(crate) fn hear(&mut self, deadline: Instant) -> Result<Option<Message>, Broken> {
+        loop {
+            if let Some(message) = self.decoder.next()? {
+                return Ok(Some(message));
+            }
+            if Instant::now() >= deadline {
+                return Ok(None);
+            }
+            wait(&mut [self.poll_fd()], deadline)?;
+            self.flush()?;
+            match self.fill() {
+                // What came before the end is worth reading.
+                Err(Broken::Closed) => return self.decoder.next()?.map(Some).ok_or(Broken::Closed),
+                other => other?,
+            }
+        }
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+/// Connects to the first of some addresses that answers.
+pub(crate) fn connect(addresses: &[SocketAddr], each: Duration, deadline: Instant) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
+    for address in addresses {
+        let left = deadline.saturating_duration_since(Instant::now()).min(each);
+        if left.is_zero() {
+            return Err(io::Error::new(ErrorKind::TimedOut, "no answer in time"));
+        }
+        match TcpStream::connect_timeout(address, left) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}

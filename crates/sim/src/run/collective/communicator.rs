@@ -1,0 +1,192 @@
+//! Communicators: ranks, the GPUs behind them, and how channels run over them.
+
+use std::ops::Range;
+
+use railnet_coll::Wiring;
+use railnet_coll::search::{Graphs, search};
+use railnet_coll::transport::Transports;
+use railnet_coll::tuner::Inputs;
+use railnet_coll::variables::Variables;
+use railnet_core::event::Sink;
+use railnet_core::{Bytes, Rank, Rate, Span};
+use railnet_fabric::Network;
+use railnet_topology::Cluster;
+use railnet_topology::host::{DeviceId, DeviceKind, Host, NicRole, Processor};
+
+use super::timing::Timing;
+use super::{Collectives, Ground, Member, Memory};
+use crate::run::collective::carrier::TOUCHES;
+use crate::scenario::ScenarioError;
+
+/// The ranks of a group, and what is known of how they reach each other.
+#[derive(Debug)]
+pub(super) struct Communicator {
+    /// The endpoint of each rank.
+    pub(super) ranks: Vec<u32>,
+    /// Its members, in the order of ranks.
+    pub(super) members: Range<u32>,
+    /// The servers, with just the GPUs that take part.
+    pub(super) cluster: Cluster,
+    pub(super) graphs: Graphs,
+    /// What the cost model looks at.
+    pub(super) inputs: Inputs,
+    pub(super) wiring: Wiring,
+    pub(super) transports: Transports,
+    pub(super) timing: Timing,
+    /// Whether the network's switches were asked for by name.
+    pub(super) collnet: bool,
+}
+
+/// What a CPU spends on a message of the network, in microseconds: NCCL's `netOverhead` (2.30.7, src/graph/tuning.cc).
+fn net_overhead_us(processor: Option<Processor>) -> f32 {
+    use railnet_topology::host::{Architecture, Vendor};
+    match processor {
+        Some(Processor { architecture: Architecture::X86, vendor: Vendor::Amd, .. }) => 2.0,
+        _ => 1.0,
+    }
+}
+
+/// A port with data right behind it, as a server: what chooses algorithms wants to see one.
+fn bare(rate: Rate) -> Host {
+    let mut host = Host::new("host");
+    let cpu = host.add("CPU0", DeviceKind::Cpu { socket: 0, processor: Processor::SAPPHIRE_RAPIDS });
+    let gpu = DeviceKind::Gpu {
+        model: "memory".to_owned(),
+        memory: Bytes(1 << 40),
+        memory_bandwidth: Rate::gbps(8_000),
+        compute_capability: 90,
+    };
+    let switch = host.add("PCI0", DeviceKind::PciSwitch { two_levels: false });
+    let gpu = host.add("GPU0", gpu);
+    let nic = host
+        .add("nic0", DeviceKind::Nic { rate, role: NicRole::Compute, gpudirect: true, latency: Span::ZERO });
+    host.join_pcie(cpu, switch, 6, 16, Some(0));
+    host.join_pcie(switch, gpu, 6, 16, None);
+    host.join_pcie(switch, nic, 6, 16, None);
+    host
+}
+
+/// The server with just these GPUs, by their number in it.
+fn with_gpus(host: &Host, wanted: &[u32]) -> Host {
+    let gpus = host.gpus();
+    let wanted: Vec<DeviceId> = wanted.iter().map(|gpu| gpus[*gpu as usize]).collect();
+    let stays = |device: &DeviceId| !gpus.contains(device) || wanted.contains(device);
+    let mut small = Host::new(host.name.clone());
+    let mut places = vec![None; host.devices.len()];
+    for (place, device) in host.devices.iter().enumerate() {
+        if stays(&DeviceId(place as u32)) {
+            places[place] = Some(small.add(device.name.clone(), device.kind.clone()));
+        }
+    }
+    for link in &host.links {
+        if let [Some(a), Some(b)] = link.ends.map(|end| places[end.0 as usize]) {
+            small.join(a, b, link.kind, link.bandwidth, link.line_rate);
+        }
+    }
+    small
+}
+
+impl Collectives {
+    /// The communicator of these endpoints, made when it is first used; `collnet` where the network's switches are asked
+    /// for by name, whatever variables say.
+    pub(super) fn communicator<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        ground: &mut Ground<'_>,
+        ranks: &[u32],
+        variables: &Variables,
+        collnet: bool,
+    ) -> Result<u32, ScenarioError> {
+        if let Some(known) =
+            self.communicators.iter().position(|one| one.ranks == ranks && one.collnet == collnet)
+        {
+            return Ok(known as u32);
+        }
+        let servers = ground.servers.as_deref();
+        let full = servers.and_then(|servers| servers.host()).filter(|host| !host.gpus().is_empty());
+        let (host, nodes, timing) = match (full, servers) {
+            (Some(full), Some(servers)) => {
+                let nodes = nodes(ranks, |endpoint| servers.server_of(endpoint))?;
+                let local: Vec<u32> =
+                    nodes[0].iter().map(|endpoint| endpoint % servers.endpoints_per_server()).collect();
+                let alike = nodes.iter().all(|node| {
+                    node.iter()
+                        .map(|endpoint| endpoint % servers.endpoints_per_server())
+                        .eq(local.iter().copied())
+                });
+                if !alike {
+                    return Err(ScenarioError::new(
+                        "the ranks of a group are the same GPUs of each of its servers, in order: choose others",
+                    ));
+                }
+                let set = variables.settings().net_overhead_us;
+                let timing = Timing::new(set.unwrap_or_else(|| net_overhead_us(full.processor())));
+                (with_gpus(full, &local), nodes.len() as u32, timing)
+            }
+            _ => (bare(network.port_rate(ranks[0])), ranks.len() as u32, Timing::BARE),
+        };
+        let mut options = variables.topology();
+        let mut settings = variables.settings();
+        options.collnet_enable |= collnet;
+        settings.collnet |= collnet;
+        let options = &options;
+        let graphs = search(&host, nodes, options).map_err(|error| ScenarioError::new(error.to_string()))?;
+        let cluster = Cluster::new(host.clone(), nodes);
+        let first = self.members.len() as u32;
+        let index = self.communicators.len() as u32;
+        for (rank, endpoint) in ranks.iter().enumerate() {
+            let member = self.member(network, ground, index, rank as u32, ranks.len() as u32, *endpoint);
+            self.members.push(member);
+        }
+        self.communicators.push(Communicator {
+            ranks: ranks.to_vec(),
+            members: first..self.members.len() as u32,
+            wiring: Wiring::new(&graphs),
+            transports: Transports::new(&host, nodes, options),
+            inputs: Inputs::of(&cluster, &graphs, settings, self.aggregates),
+            graphs,
+            cluster,
+            timing,
+            collnet,
+        });
+        Ok(index)
+    }
+
+    fn member<S: Sink>(
+        &self,
+        network: &mut Network<S>,
+        ground: &mut Ground<'_>,
+        communicator: u32,
+        rank: u32,
+        ranks: u32,
+        endpoint: u32,
+    ) -> Member {
+        let memory = ground.servers.as_deref_mut().and_then(|servers| servers.memory(network, endpoint));
+        Member {
+            machine: railnet_coll::machine::RankMachine::new(Rank(rank), ranks),
+            communicator,
+            endpoint,
+            buffers: std::array::from_fn(|_| Self::add_buffer(network)),
+            ends: Vec::new(),
+            works: Vec::new(),
+            memory: memory.map(|(lane, bandwidth)| Memory { lane, bandwidth, ways: [None; TOUCHES] }),
+            done: 0,
+            wrong: 0,
+        }
+    }
+}
+
+/// The endpoints of each node. Ranks of one node follow each other, and there are as many of each.
+fn nodes(ranks: &[u32], server_of: impl Fn(u32) -> u32) -> Result<Vec<Vec<u32>>, ScenarioError> {
+    let nodes: Vec<Vec<u32>> =
+        ranks.chunk_by(|a, b| server_of(*a) == server_of(*b)).map(<[u32]>::to_vec).collect();
+    let mut seen: Vec<u32> = nodes.iter().map(|node| server_of(node[0])).collect();
+    seen.sort_unstable();
+    let is_split = seen.windows(2).any(|pair| pair[0] == pair[1]);
+    if is_split || nodes.iter().any(|node| node.len() != nodes[0].len()) {
+        return Err(ScenarioError::new(
+            "a group has as many ranks on each of its servers, and those of one server follow each other",
+        ));
+    }
+    Ok(nodes)
+}

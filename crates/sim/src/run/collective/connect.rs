@@ -1,0 +1,299 @@
+//! Making connections: which way data goes between two ranks, and what is needed for it.
+
+use railnet_coll::conduit::SlotMemory;
+use railnet_coll::conduit::net::{Fill, NetConfig, NetError, Receiver, Sender};
+use railnet_coll::machine::{ConnectionId, Direction, Filled, Layout};
+use railnet_coll::transport::Transport;
+use railnet_coll::{Connection, Peer, SwitchGroup, SwitchKind};
+use railnet_core::Span;
+use railnet_core::event::Sink;
+use railnet_fabric::{Network, host_gid};
+use railnet_nic::memory::Memory as _;
+use railnet_nic::{Access, Path};
+use railnet_topology::host::PathType;
+
+use super::carrier::{Carrier, Local, Net, Pair, SLOTS, SLOTS_LENGTH, TOUCHES};
+use super::group::{Group, Spoke};
+use super::pending::Pending;
+use super::timing::Hop;
+use super::{Collectives, End, Ground};
+
+/// Where control words of a connection lie.
+const RING: u64 = 1 << 20;
+
+/// How collectives use NICs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NetSettings {
+    pub(super) config: NetConfig,
+    /// DSCP and ECN bits of their packets.
+    pub(super) traffic_class: u8,
+    pub(super) mtu_bytes: u64,
+}
+
+impl Collectives {
+    /// A machine uses a connection for the first time.
+    pub(super) fn connect<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        ground: &mut Ground<'_>,
+        member: u32,
+        connection: ConnectionId,
+        to: Connection,
+        direction: Direction,
+    ) {
+        let first = self.communicators[self.members[member as usize].communicator as usize].members.start;
+        let end = match (to.peer, direction) {
+            (Peer::Rank(rank), Direction::Send) => {
+                let pair = self.pair(network, ground, (to.channel, to.lane, member, first + rank));
+                self.pairs[pair as usize].sender.1 = Some(connection);
+                End::Sender(pair)
+            }
+            (Peer::Rank(rank), Direction::Receive) => {
+                let pair = self.pair(network, ground, (to.channel, to.lane, first + rank, member));
+                self.pairs[pair as usize].receiver.1 = Some(connection);
+                for mark in std::mem::take(&mut self.pairs[pair as usize].early) {
+                    self.later(network, Span::ZERO, Pending::See { pair, mark });
+                }
+                End::Receiver(pair)
+            }
+            (Peer::Switch(number), _)
+                if self.schedule(member).groups[number as usize].kind == SwitchKind::Network =>
+            {
+                let ranks = self.schedule(member).groups[number as usize].senders.clone();
+                let is_sender = direction == Direction::Send;
+                let (group, head) = self.join_sharp(member, connection, to, &ranks, is_sender);
+                if is_sender { End::Giver(group, head) } else { End::Taker(group, head) }
+            }
+            (Peer::Switch(number), _) => {
+                let group = self.group(network, ground, member, to, number);
+                let is_sender = direction == Direction::Send;
+                for (receiver, mark) in self.groups[group as usize].join(is_sender, member, connection) {
+                    self.later(network, Span::ZERO, Pending::SeeResult { group, receiver, mark });
+                }
+                if is_sender { End::Contributor(group) } else { End::Beneficiary(group) }
+            }
+        };
+        let ends = &mut self.members[member as usize].ends;
+        debug_assert_eq!(ends.len(), connection.0 as usize, "connections are named in order");
+        ends.push(end);
+    }
+
+    /// The connection between two members.
+    fn pair<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        ground: &mut Ground<'_>,
+        key: super::PairKey,
+    ) -> u32 {
+        if let Some(known) = self.pair_names.get(&key) {
+            return *known;
+        }
+        let index = self.pairs.len() as u32;
+        let (channel, _, sender, receiver) = key;
+        let communicator = &self.communicators[self.members[sender as usize].communicator as usize];
+        let first = communicator.members.start;
+        let reach = communicator.transports.between(sender - first, receiver - first);
+        let ends = [sender, receiver].map(|member| self.members[member as usize].endpoint);
+        let carrier = match (reach.transport, ground.servers.as_deref_mut()) {
+            (Transport::PeerToPeer { path }, Some(servers)) => {
+                let stops = servers.stops_between(ends[0], ends[1]);
+                let hop = if path <= PathType::Nvb { Hop::NvLink } else { Hop::Pcie };
+                self.local(network, stops, hop)
+            }
+            (Transport::SharedMemory, Some(servers)) => {
+                let stops = servers.stops_through_host(ends[0], ends[1]);
+                self.local(network, stops, Hop::Pcie)
+            }
+            _ => {
+                let net = self.net(network, ground, index, channel, key, reach.transport);
+                Carrier::Net(Box::new(net.expect("NICs have room for the connections of a communicator")))
+            }
+        };
+        self.pairs.push(Pair {
+            sender: (sender, None),
+            receiver: (receiver, None),
+            early: Vec::new(),
+            carrier,
+        });
+        self.pair_names.insert(key, index);
+        index
+    }
+
+    fn local<S: Sink>(
+        &self,
+        network: &mut Network<S>,
+        stops: Vec<railnet_fabric::Stop>,
+        hop: Hop,
+    ) -> Carrier {
+        let slots = network.memory.add_ghost(SLOTS, SLOTS_LENGTH);
+        Carrier::Local(Local { slots, hop, ways: [None; TOUCHES], stops, extra: Span::ZERO })
+    }
+
+    /// A connection by NICs: those on which the channel runs, or else those that NCCL takes for sends and receives.
+    fn net<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        ground: &mut Ground<'_>,
+        index: u32,
+        channel: u16,
+        (.., sender, receiver): super::PairKey,
+        transport: Transport,
+    ) -> Result<Net, NetError> {
+        let communicator = &self.communicators[self.members[sender as usize].communicator as usize];
+        let algorithm = self.schedule(sender).algorithm;
+        let first = communicator.members.start;
+        let wired = [sender, receiver]
+            .map(|member| communicator.wiring.nic(algorithm, u32::from(channel), member - first));
+        let (mut nics, mut relay, mut gdr) = ([0, 0], None, [true, true]);
+        if let Transport::Network { from_nic, to_nic, gdr_send, gdr_receive, relay: by, .. } = transport {
+            (nics, relay, gdr) = ([from_nic, to_nic], by, [gdr_send, gdr_receive]);
+        }
+        if let [Some(out), Some(into)] = wired {
+            (nics, relay) = ([out, into], None);
+        }
+        let relay = relay.map(|rank| self.members[(first + rank) as usize].endpoint);
+        let ends = [sender, receiver].map(|member| self.members[member as usize].endpoint);
+        let (mut ports, mut out, mut into) = (ends, Vec::new(), Vec::new());
+        if let Some(servers) = ground.servers.as_deref_mut() {
+            (ports[0], out) = servers.out_ways(network, ends[0], nics[0], relay, gdr[0]);
+            (ports[1], into) = servers.into_ways(network, ends[1], nics[1], gdr[1]);
+        }
+        let slots = [0, 1].map(|side: usize| {
+            let space = network.memory.add_ghost(SLOTS, SLOTS_LENGTH);
+            self.register(network, ground, ports[side], space, SLOTS, SLOTS_LENGTH)
+        });
+        let space = network.memory.add_bytes(RING, vec![0; Sender::RING_BYTES as usize]);
+        network.memory.watch(space, RING..RING + Sender::RING_BYTES, u64::from(index));
+        let ring = self.register(network, ground, ports[0], space, RING, Sender::RING_BYTES);
+        // Tokens count from 1 on: work of plain traffic has none.
+        let token = 2 * index + 1;
+        let config = self.settings.config;
+        let [near, far] = ports.map(|port| &ground.ports[port as usize]);
+        let (nic, _) = network.nic(ports[0]);
+        let mut sender = Sender::new(nic, near.domain, near.queue, config, token, ring)?;
+        let (nic, _) = network.nic(ports[1]);
+        let mut receiver = Receiver::new(nic, far.domain, far.queue, config, token + 1, slots[1])?;
+        let path =
+            |port: u32| Path { traffic_class: self.settings.traffic_class, ..Path::to(host_gid(port)) };
+        let (nic, mut cx) = network.nic(ports[0]);
+        sender.connect(nic, &mut cx, path(ports[1]), &receiver.handle())?;
+        let (nic, mut cx) = network.nic(ports[1]);
+        receiver.connect(nic, &mut cx, path(ports[0]), &sender.handle())?;
+        Ok(Net { sender, receiver, ports, slots: slots[0], out, into })
+    }
+
+    /// Lets the NIC of a port use memory.
+    pub(super) fn register<S: Sink>(
+        &self,
+        network: &mut Network<S>,
+        ground: &Ground<'_>,
+        port: u32,
+        space: railnet_nic::memory::SpaceId,
+        address: u64,
+        length: u64,
+    ) -> SlotMemory {
+        debug_assert!(network.memory.backing(space, address, length).is_some(), "it was just made");
+        let domain = ground.ports[port as usize].domain;
+        // Borrowed apart: registration looks at the memory, the NIC is changed.
+        let memory = std::mem::take(&mut network.memory);
+        let (nic, _) = network.nic(port);
+        let key = nic.reg_mr(&memory, domain, space, address, length, Access::ALL, None);
+        network.memory = memory;
+        SlotMemory { space, address, key: key.expect("the memory was just made") }
+    }
+
+    /// The group around a switch that a connection belongs to.
+    fn group<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        ground: &mut Ground<'_>,
+        member: u32,
+        to: Connection,
+        number: u32,
+    ) -> u32 {
+        let communicator = self.members[member as usize].communicator;
+        let first = self.communicators[communicator as usize].members.start;
+        let SwitchGroup { senders, receivers, .. } = self.schedule(member).groups[number as usize].clone();
+        let name = (communicator, to.channel, to.lane, senders, receivers);
+        if let Some(known) = self.group_names.get(&name) {
+            return *known;
+        }
+        let mut spoke = |rank: u32, is_sender: bool| {
+            let member = first + rank;
+            let endpoint = self.members[member as usize].endpoint;
+            let slots = network.memory.add_ghost(SLOTS, SLOTS_LENGTH);
+            let servers = ground.servers.as_deref_mut();
+            let stops = servers.map_or_else(Vec::new, |servers| servers.stops_at_switch(endpoint, is_sender));
+            Spoke::new(member, slots, stops)
+        };
+        let senders = name.3.iter().map(|rank| spoke(*rank, true)).collect();
+        let receivers = name.4.iter().map(|rank| spoke(*rank, false)).collect();
+        let index = self.groups.len() as u32;
+        self.groups.push(Group::new(senders, receivers));
+        self.group_names.insert(name, index);
+        index
+    }
+
+    /// A slot is at the NIC: it is sent as soon as the receiver has room.
+    pub(super) fn send<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        ground: &mut Ground<'_>,
+        member: u32,
+        filled: Filled,
+    ) {
+        let schedule = self.schedule(member);
+        let layout = Layout { protocol: schedule.protocol, fifo: schedule.fifo };
+        let end = self.members[member as usize].ends[filled.connection.0 as usize];
+        if let End::Giver(group, head) = end {
+            return self.give(network, (group, head), &layout, &filled);
+        }
+        let End::Sender(pair) = end else { return };
+        let Carrier::Net(net) = &mut self.pairs[pair as usize].carrier else { return };
+        let fill = Fill {
+            address: net.slots.slot(&layout, filled.slot),
+            length: filled.bytes.as_u64() as u32,
+            key: net.slots.key,
+            mark: filled.mark,
+            label: filled.tag.into(),
+        };
+        let port = net.ports[0];
+        let (nic, mut cx) = network.nic(port);
+        let result = net.sender.fill(nic, &mut cx, fill);
+        network.kick(port);
+        self.heard(network, ground, member, filled.connection, result);
+    }
+
+    /// Control words of a connection were written.
+    pub(in crate::run) fn touched<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        ground: &mut Ground<'_>,
+        pair: u32,
+    ) {
+        let Pair { sender: (member, connection), carrier, .. } = &mut self.pairs[pair as usize];
+        let (member, Some(connection)) = (*member, *connection) else { return };
+        let Carrier::Net(net) = carrier else { return };
+        let port = net.ports[0];
+        let (nic, mut cx) = network.nic(port);
+        let result = net.sender.poll(nic, &mut cx);
+        network.kick(port);
+        self.heard(network, ground, member, connection, result);
+    }
+
+    fn heard<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        ground: &mut Ground<'_>,
+        member: u32,
+        connection: ConnectionId,
+        result: Result<Option<railnet_coll::machine::Mark>, NetError>,
+    ) {
+        match result {
+            Ok(None) => return,
+            Ok(Some(mark)) => self.members[member as usize].machine.heard(network.now, connection, mark),
+            Err(error) => self.note(member, connection, Err(error)),
+        }
+        self.pump(network, ground, member);
+    }
+}

@@ -1,0 +1,316 @@
+//! What is to be run: one measurement after the other, each of one call in one or more groups at the same time.
+
+use std::sync::Arc;
+
+use railnet_coll::conduit::net::NetConfig;
+use railnet_coll::init_log::Start;
+use railnet_coll::tuner::{Request, choose};
+use railnet_coll::variables::{Source, VariableError, Variables};
+use railnet_coll::{Algorithm, BuildError, Call, Choice, Protocol, Schedule, build};
+use railnet_core::event::Sink;
+use railnet_core::{Bytes, Span, Time};
+use railnet_fabric::Network;
+use railnet_nic::Mtu;
+use railnet_topology::FabricGraph;
+
+use super::connect::NetSettings;
+use super::pending::PendingTable;
+use super::{Collectives, Ground};
+use crate::scenario::{Chosen, CollectiveSection, Scenario, ScenarioError};
+use crate::written::Written;
+
+/// One measurement.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// Which `[[collective]]` of the scenario.
+    pub(super) section: usize,
+    pub(super) iterations: u32,
+    pub(super) parts: Vec<Part>,
+    /// What NCCL's cost model says it takes.
+    pub(super) predicted: Option<Span>,
+    /// What NCCL would say about the choice, where it is asked to.
+    pub(super) told: Option<String>,
+    /// Why another algorithm runs than was chosen first.
+    pub(super) fell_back: Option<String>,
+}
+
+/// What one group does in a measurement.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) communicator: u32,
+    pub(super) schedule: Arc<Schedule>,
+}
+
+impl Entry {
+    /// The call that every group makes.
+    pub(super) fn call(&self) -> &Call {
+        &self.parts[0].schedule.call
+    }
+}
+
+/// What came of a call.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CollectiveResult {
+    /// Which `[[collective]]` of the scenario.
+    pub section: usize,
+    /// What was called.
+    pub call: Call,
+    /// Ranks of each group.
+    pub ranks: u32,
+    /// Groups at the same time.
+    pub groups: usize,
+    /// By which algorithm.
+    pub algorithm: Algorithm,
+    /// By which protocol.
+    pub protocol: Protocol,
+    /// On how many channels.
+    pub channels: u32,
+    /// When it began.
+    pub started: Time,
+    /// How long one call took, until the last rank was done.
+    pub time: Span,
+    /// Elements of outputs that were wrong, of all ranks and calls.
+    pub wrong: u64,
+    /// What NCCL's cost model says it takes, where it has anything to say.
+    pub predicted: Option<Span>,
+    /// Why another algorithm ran than was chosen first.
+    pub fell_back: Option<String>,
+}
+
+impl CollectiveResult {
+    pub(super) fn new(entry: &Entry, started: Time, time: Span, wrong: u64) -> Self {
+        let schedule = &entry.parts[0].schedule;
+        Self {
+            section: entry.section,
+            call: schedule.call.clone(),
+            ranks: schedule.ranks,
+            groups: entry.parts.len(),
+            algorithm: schedule.algorithm,
+            protocol: schedule.protocol,
+            channels: schedule.channels,
+            started,
+            time,
+            wrong,
+            predicted: entry.predicted,
+            fell_back: entry.fell_back.clone(),
+        }
+    }
+}
+
+impl Collectives {
+    /// Everything that a scenario wants ranks to do, or nothing.
+    pub(in crate::run) fn new<S: Sink>(
+        network: &mut Network<S>,
+        ground: &mut Ground<'_>,
+        scenario: &Scenario,
+        ends: &FabricGraph,
+    ) -> Result<Option<Self>, ScenarioError> {
+        if scenario.collective.is_empty() {
+            return Ok(None);
+        }
+        let mtu = Mtu::from_bytes(scenario.nic.mtu).ok_or_else(|| ScenarioError::new("no such MTU"))?;
+        let variables = scenario.nccl();
+        let number = |name: &str| variables.number(name).and_then(|number| u32::try_from(number).ok());
+        let config = NetConfig {
+            mtu,
+            queue_pairs: number("NCCL_IB_QPS_PER_CONNECTION").unwrap_or(1).max(1),
+            split: variables.switch("NCCL_IB_SPLIT_DATA_ON_QPS").unwrap_or(false),
+            timeout: number("NCCL_IB_TIMEOUT").map_or_else(|| scenario.timeout(), |code| code as u8),
+            retry_count: number("NCCL_IB_RETRY_CNT").map_or(scenario.nic.retry_count, |count| count as u8),
+            ..NetConfig::default()
+        };
+        // The lower two bits say that the path understands ECN marks.
+        let traffic_class = number("NCCL_IB_TC").map_or(0x02, |class| (class as u8 & !3) | 0x02);
+        let mut this = Self {
+            seed: scenario.seed,
+            algorithms: scenario.algorithms.clone(),
+            aggregates: scenario.switch_config().aggregation.is_some(),
+            entries: Vec::new(),
+            at: 0,
+            started: Time::ZERO,
+            running: 0,
+            communicators: Vec::new(),
+            members: Vec::new(),
+            pairs: Vec::new(),
+            pair_names: std::collections::BTreeMap::new(),
+            groups: Vec::new(),
+            group_names: std::collections::BTreeMap::new(),
+            sharps: Vec::new(),
+            sharp_names: std::collections::BTreeMap::new(),
+            pending: PendingTable::default(),
+            applier: railnet_coll::machine::Applier::new(),
+            notices: Vec::new(),
+            settings: NetSettings { config, traffic_class, mtu_bytes: u64::from(scenario.nic.mtu) },
+            results: Vec::new(),
+            failure: None,
+            finished: Time::ZERO,
+        };
+        for (index, section) in scenario.collective.iter().enumerate() {
+            this.plan(network, ground, index, section, ends, variables)
+                .map_err(|error| error.within(&format!("collective.{index}")))?;
+        }
+        Ok(Some(this))
+    }
+
+    fn plan<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        ground: &mut Ground<'_>,
+        index: usize,
+        section: &CollectiveSection,
+        ends: &FabricGraph,
+        variables: &Variables,
+    ) -> Result<(), ScenarioError> {
+        let groups = section.group_list(ends)?;
+        let asked = section.algorithm.and_then(|Written(Chosen(name))| name);
+        let collnet = matches!(asked, Some(Algorithm::CollNetDirect | Algorithm::CollNetChain));
+        let mut communicators = Vec::new();
+        for ranks in &groups {
+            let known = self.communicator(network, ground, ranks, variables, collnet);
+            communicators.push(known.map_err(|error| error.at("ranks"))?);
+        }
+        for size in &section.size.0 {
+            for in_place in section.placement.each() {
+                let entry =
+                    self.entry(network, ground, index, section, &communicators, *size, *in_place, variables)?;
+                self.entries.push(entry);
+            }
+        }
+        Ok(())
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "a measurement is these facts")]
+    fn entry<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        ground: &mut Ground<'_>,
+        index: usize,
+        section: &CollectiveSection,
+        communicators: &[u32],
+        size: Bytes,
+        in_place: bool,
+        variables: &Variables,
+    ) -> Result<Entry, ScenarioError> {
+        let mut parts: Vec<Part> = Vec::new();
+        let (mut predicted, mut told, mut fell_back) = (None, None, None);
+        for communicator in communicators {
+            let state = &self.communicators[*communicator as usize];
+            let call = section.call(size, state.wiring.ranks(), in_place);
+            // Groups that look alike run alike.
+            let same = parts.iter().find(|part| {
+                let other = &self.communicators[part.communicator as usize];
+                other.wiring == state.wiring
+            });
+            let schedule = match same {
+                Some(part) => Arc::clone(&part.schedule),
+                None if let Some(file) = &section.file => {
+                    let algorithm = self.algorithms.get(file).expect("a scenario's files are read with it");
+                    let schedule = algorithm.schedule(&call, state.wiring.ranks());
+                    Arc::new(schedule.map_err(|why| ScenarioError::new(format!("{file}: {why}")).at("file"))?)
+                }
+                None => {
+                    let planned = self.decide(section, state, &call, variables, true)?;
+                    let schedule =
+                        build(&call, &planned.choice, &state.wiring).map_err(|error| refused(&error))?;
+                    (predicted, told) = (planned.predicted, planned.told);
+                    Arc::new(schedule)
+                }
+            };
+            let schedule = match self.reserve(network, ground, *communicator, &schedule) {
+                Ok(()) => schedule,
+                Err(why) => {
+                    let state = &self.communicators[*communicator as usize];
+                    let planned = self.decide(section, state, &call, variables, false)?;
+                    (predicted, told) = (planned.predicted, planned.told);
+                    fell_back = Some(format!("{} could not run: {why}", schedule.algorithm));
+                    Arc::new(build(&call, &planned.choice, &state.wiring).map_err(|error| refused(&error))?)
+                }
+            };
+            parts.push(Part { communicator: *communicator, schedule });
+        }
+        Ok(Entry { section: index, iterations: section.iterations, parts, predicted, told, fell_back })
+    }
+
+    /// What NCCL would say while these communicators start; nothing unless `NCCL_DEBUG` asks for it.
+    pub(in crate::run) fn start_lines(&self, variables: &Variables) -> Vec<String> {
+        let mut lines = Vec::new();
+        for one in &self.communicators {
+            let start = Start::new(&one.cluster, &one.graphs, &one.inputs, variables);
+            lines.extend((0..one.inputs.ranks).flat_map(|rank| start.lines(rank)));
+        }
+        lines.extend(self.entries.iter().filter_map(|entry| entry.told.clone()));
+        lines
+    }
+
+    /// How a call is to run: as NCCL would choose, within what the scenario leaves open.
+    fn decide(
+        &self,
+        section: &CollectiveSection,
+        state: &super::Communicator,
+        call: &Call,
+        variables: &Variables,
+        may_aggregate: bool,
+    ) -> Result<Planned, ScenarioError> {
+        let mut algorithm = section.algorithm.and_then(|Written(Chosen(name))| name);
+        let protocol = section.protocol.and_then(|Written(Chosen(name))| name);
+        let request = Request::of(call, state.inputs.ranks);
+        let mut inputs = state.inputs.clone();
+        if !may_aggregate {
+            algorithm = None;
+            inputs.settings.collnet = false;
+            inputs.collnet.is_enabled = false;
+            inputs.collnet.is_available = false;
+        }
+        // What the scenario says of this call goes before what variables say of all.
+        let asked =
+            [("NCCL_ALGO", algorithm.map(Algorithm::name)), ("NCCL_PROTO", protocol.map(Protocol::name))];
+        let is_tuned = algorithm.is_none_or(|one| Algorithm::TUNED.contains(&one));
+        for (name, value) in asked {
+            let Some(value) = value.filter(|_| is_tuned) else { continue };
+            let pair = (name.to_owned(), value.to_owned());
+            let settings = Variables::merge([(Source::Option, vec![pair])]).map_err(unknown)?.settings();
+            match name {
+                "NCCL_ALGO" => inputs.settings.algorithms = settings.algorithms,
+                _ => inputs.settings.protocols = settings.protocols,
+            }
+        }
+        let decision = choose(&inputs, &request).map_err(|none| {
+            ScenarioError::new(none.to_string()).at(if algorithm.is_some() { "algorithm" } else { "kind" })
+        })?;
+        let mut choice = decision.choice();
+        if !is_tuned {
+            let algorithm = algorithm.unwrap_or(choice.algorithm);
+            choice =
+                Choice { algorithm, protocol: protocol.unwrap_or(choice.protocol), chunk: None, ..choice };
+        }
+        if let Some(channels) = section.channels {
+            choice.channels = channels;
+        }
+        if let Some(chunk) = section.chunk {
+            choice.chunk = Some(chunk.0);
+        }
+        let predicted = decision.estimate.filter(|_| is_tuned);
+        let predicted = predicted.map(|estimate| micros(estimate.time_us));
+        let start = Start::new(&state.cluster, &state.graphs, &state.inputs, variables);
+        Ok(Planned { choice, predicted, told: start.decision(&request, &decision) })
+    }
+}
+
+/// How a call is to run.
+struct Planned {
+    choice: Choice,
+    predicted: Option<Span>,
+    told: Option<String>,
+}
+
+fn micros(value: f32) -> Span {
+    Span::from_ps((f64::from(value) * 1e6) as u64)
+}
+
+fn unknown(error: VariableError) -> ScenarioError {
+    ScenarioError::new(error.to_string())
+}
+
+fn refused(error: &BuildError) -> ScenarioError {
+    ScenarioError::new(error.to_string()).at("algorithm")
+}

@@ -1,0 +1,156 @@
+//! What collectives want of servers: memory of GPUs, ways between them, to switches that reduce, and to any NIC.
+
+use railnet_core::Rate;
+use railnet_core::event::Sink;
+use railnet_fabric::{Lane, Network, Stop, Way};
+use railnet_topology::host::{DeviceId, DeviceKind, Host};
+
+use super::server::Servers;
+use crate::scenario::TransportName;
+
+impl Servers {
+    /// The server, where one is described.
+    pub(super) fn host(&self) -> Option<&Host> {
+        self.host.as_ref()
+    }
+
+    /// Endpoints of each server.
+    pub(super) fn endpoints_per_server(&self) -> u32 {
+        self.endpoints_per_server
+    }
+
+    fn gpu(&self, endpoint: u32) -> Option<DeviceId> {
+        let host = self.host.as_ref()?;
+        host.gpus().get((endpoint % self.endpoints_per_server) as usize).copied()
+    }
+
+    /// The memory of a GPU, and how fast it is.
+    pub(super) fn memory<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        endpoint: u32,
+    ) -> Option<(Lane, Rate)> {
+        let gpu = self.gpu(endpoint)?;
+        let DeviceKind::Gpu { memory_bandwidth, .. } = self.host.as_ref()?.device(gpu).kind else {
+            return None;
+        };
+        if let Some(lane) = self.memories.get(&endpoint) {
+            return Some((*lane, memory_bandwidth));
+        }
+        let server = self.server_of(endpoint);
+        let lane = network.add_lane(server * self.ports_per_server);
+        let name = &self.host.as_ref()?.device(gpu).name;
+        self.names.push((format!("server{server} {name} memory"), lane));
+        self.memories.insert(endpoint, lane);
+        Some((lane, memory_bandwidth))
+    }
+
+    /// From one GPU of a server to another.
+    pub(super) fn stops_between(&self, from: u32, to: u32) -> Vec<Stop> {
+        let (Some(host), Some(a), Some(b)) = (&self.host, self.gpu(from), self.gpu(to)) else {
+            return Vec::new();
+        };
+        self.stops(self.server_of(from), host, a, b)
+    }
+
+    /// From one GPU of a server to another, by memory of the host that is nearest to the first.
+    pub(super) fn stops_through_host(&self, from: u32, to: u32) -> Vec<Stop> {
+        let (Some(host), Some(a), Some(b)) = (&self.host, self.gpu(from), self.gpu(to)) else {
+            return Vec::new();
+        };
+        let server = self.server_of(from);
+        let cpus = host.cpus();
+        let Some(cpu) = host.numa_of(a).and_then(|numa| cpus.get(numa as usize).copied()) else {
+            return self.stops(server, host, a, b);
+        };
+        [self.stops(server, host, a, cpu), self.stops(server, host, cpu, b)].concat()
+    }
+
+    /// Between a GPU and the NVLink switch: up to it, or down from it. Reductions in the switch reach a part of what
+    /// NVLink carries; NCCL has figures for it by generation of GPU (2.30.7, src/graph/tuning.cc: `nvlsEfficiency`).
+    pub(super) fn stops_at_switch(&self, endpoint: u32, is_up: bool) -> Vec<Stop> {
+        let (Some(host), Some(gpu)) = (&self.host, self.gpu(endpoint)) else { return Vec::new() };
+        let is_switch = |device: &DeviceId| matches!(host.device(*device).kind, DeviceKind::NvSwitch { .. });
+        let lanes = &self.links[self.server_of(endpoint) as usize];
+        let capability = u32::from(host.compute_capability().unwrap_or_default());
+        let constants = &railnet_coll::tuner::Constants::NCCL;
+        let generation = railnet_coll::tuner::Constants::generation(capability);
+        let percent = (constants.nvls_efficiency[generation] * 100.0) as u64;
+        let found = host.links.iter().zip(lanes).find_map(|(link, lanes)| {
+            let far = link.ends.iter().find(|end| is_switch(end))?;
+            link.ends.contains(&gpu).then(|| {
+                let direction = usize::from((link.ends[1] == *far) != is_up);
+                let rate = Rate::from_bps(link.bandwidth.as_bps() / 100 * percent.max(1));
+                Stop::moves(lanes[direction], rate, railnet_core::Span::ZERO)
+            })
+        });
+        found.into_iter().collect()
+    }
+
+    /// From the memory of a GPU to a NIC of its server, by the GPU that helps where one does: the port, and the ways, one
+    /// for each core where the kernel carries data.
+    pub(super) fn out_ways<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        endpoint: u32,
+        nic: u32,
+        relay: Option<u32>,
+        gdr: bool,
+    ) -> (u32, Vec<Way>) {
+        let (port, ways) = self.ways(network, endpoint, nic, relay, gdr);
+        (port, ways.0)
+    }
+
+    /// From a NIC of a server to the memory of a GPU.
+    pub(super) fn into_ways<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        endpoint: u32,
+        nic: u32,
+        gdr: bool,
+    ) -> (u32, Vec<Way>) {
+        let (port, ways) = self.ways(network, endpoint, nic, None, gdr);
+        (port, ways.1)
+    }
+
+    fn ways<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        endpoint: u32,
+        nic: u32,
+        relay: Option<u32>,
+        gdr: bool,
+    ) -> (u32, (Vec<Way>, Vec<Way>)) {
+        let server = self.server_of(endpoint);
+        let port = server * self.ports_per_server + nic % self.ports_per_server;
+        let (Some(host), Some(gpu)) = (self.host.clone(), self.gpu(endpoint)) else {
+            let ways = &self.endpoints[endpoint as usize];
+            return (ways.port, (ways.out.clone(), ways.into.clone()));
+        };
+        let key = (endpoint, nic, relay, gdr);
+        if let Some(known) = self.to_nics.get(&key) {
+            return (port, known.clone());
+        }
+        let device = host.compute_nics()[nic as usize % host.compute_nics().len()];
+        let cpu = host.numa_of(device).and_then(|numa| host.cpus().get(numa as usize).copied());
+        let direct = gdr && self.section.gpudirect && self.section.transport == TransportName::Rdma;
+        let (out, into) = match (cpu, relay.and_then(|relay| self.gpu(relay))) {
+            (Some(cpu), _) if !direct => (
+                [self.copy(server, &host, gpu, cpu), self.stops(server, &host, cpu, device)],
+                [self.stops(server, &host, device, cpu), self.copy(server, &host, cpu, gpu)],
+            ),
+            (_, Some(helper)) => {
+                let first = self.stops(server, &host, gpu, helper);
+                let second = self.stops(server, &host, helper, device);
+                ([Vec::new(), [first, second].concat()], [Vec::new(), Vec::new()])
+            }
+            _ => (
+                [Vec::new(), self.stops(server, &host, gpu, device)],
+                [Vec::new(), self.stops(server, &host, device, gpu)],
+            ),
+        };
+        let ways = self.add_ways(network, port, out, into);
+        self.to_nics.insert(key, ways.clone());
+        (port, ways)
+    }
+}

@@ -1,0 +1,76 @@
+//! All that runs on the hosts: flows, and what ranks do together.
+
+use railnet_core::event::Sink;
+use railnet_fabric::{Application, Group, Network, ReductionFailure};
+use railnet_nic::Completion;
+
+use super::collective::{Collectives, Ground, TOKEN};
+use super::error::RunError;
+use super::runner::Runner;
+
+/// The application of a scenario.
+pub(super) struct World {
+    pub(super) runner: Runner,
+    pub(super) collectives: Option<Collectives>,
+}
+
+impl World {
+    /// What collectives are about to happen on.
+    pub(super) fn parts(&mut self) -> (Option<&mut Collectives>, Ground<'_>) {
+        let Runner { inside, endpoints, .. } = &mut self.runner;
+        let servers = inside.as_mut().map(|inside| &mut inside.servers);
+        (self.collectives.as_mut(), Ground { servers, ports: endpoints })
+    }
+
+    /// Flows and calls that are not over.
+    pub(super) fn unfinished(&self) -> usize {
+        let calls = self.collectives.as_ref().map_or(0, Collectives::unfinished);
+        self.runner.unfinished + calls
+    }
+}
+
+impl<S: Sink> Application<S> for World {
+    fn completed(&mut self, network: &mut Network<S>, host: u32, completion: &Completion) {
+        if !Collectives::owns(completion) {
+            return self.runner.completed(network, host, completion);
+        }
+        if let (Some(collectives), mut ground) = self.parts() {
+            collectives.completed(network, &mut ground, completion);
+        }
+    }
+
+    fn called(&mut self, network: &mut Network<S>, token: u32) {
+        if token & TOKEN == 0 {
+            return self.runner.called(network, token);
+        }
+        if let (Some(collectives), mut ground) = self.parts() {
+            collectives.over(network, &mut ground, token);
+        }
+    }
+
+    fn carried(&mut self, network: &mut Network<S>, token: u32) {
+        if token & TOKEN == 0 {
+            return self.runner.carried(network, token);
+        }
+        if let (Some(collectives), mut ground) = self.parts() {
+            collectives.over(network, &mut ground, token);
+        }
+    }
+
+    fn reduced(&mut self, network: &mut Network<S>, _group: Group, _member: u32, token: u64) {
+        if let Some(collectives) = &mut self.collectives {
+            collectives.reduced(network, token);
+        }
+    }
+
+    fn reduction_failed(&mut self, _network: &mut Network<S>, _group: Group, failure: &ReductionFailure) {
+        let failure = RunError::Collective(failure.to_string());
+        self.runner.failure.get_or_insert(failure);
+    }
+
+    fn touched(&mut self, network: &mut Network<S>, token: u64) {
+        if let (Some(collectives), mut ground) = self.parts() {
+            collectives.touched(network, &mut ground, token as u32);
+        }
+    }
+}
