@@ -91,7 +91,7 @@ fn a_peer_that_misbehaves_is_an_error_with_words_and_never_a_hang() {
     };
     let error = with_server(wait);
     assert!(error.contains("did not send its end of the connection in 300ms"), "{error}");
-    let error = with_server(|stream| drop(stream));
+    let error = with_server(drop);
     assert!(error.contains("hung up") || error.contains("gone") || error.contains("cannot read"), "{error}");
     let error = with_server(|mut stream| {
         stream.write_all(&[b'x'; 52]).unwrap();
