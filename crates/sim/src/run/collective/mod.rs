@@ -10,6 +10,8 @@ mod connect;
 mod group;
 mod pending;
 mod plan;
+#[cfg(test)]
+mod tests;
 mod timing;
 mod work;
 
