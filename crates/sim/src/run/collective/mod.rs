@@ -12,6 +12,8 @@ mod identity;
 mod pending;
 mod plan;
 mod sharp;
+#[cfg(test)]
+mod tests;
 mod timing;
 mod work;
 
