@@ -130,8 +130,10 @@ fn the_first_step_from_node01_to_node02_is_what_the_story_says() {
     }
 
     // One acknowledgement for all of them.
-    let answers: Vec<&Packet> =
-        packets.iter().filter(|packet| packet.from == LEAF[0] && is_ack(packet) && packet.to() == 42).collect();
+    let answers: Vec<&Packet> = packets
+        .iter()
+        .filter(|packet| packet.from == LEAF[0] && is_ack(packet) && packet.to() == 42)
+        .collect();
     assert_eq!(answers.len(), 1);
     assert_eq!(answers[0].psn(), 11_143);
     let Extended::Aeth(Aeth { syndrome, msn }) = answers[0].headers.extended else { panic!() };

@@ -103,8 +103,7 @@ impl Collectives {
         collnet: bool,
         order: Order,
     ) -> Result<u32, ScenarioError> {
-        let is_same =
-            |one: &Communicator| one.ranks == ranks && one.collnet == collnet && one.order == order;
+        let is_same = |one: &Communicator| one.ranks == ranks && one.collnet == collnet && one.order == order;
         if let Some(known) = self.communicators.iter().position(is_same) {
             return Ok(known as u32);
         }

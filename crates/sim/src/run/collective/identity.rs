@@ -84,7 +84,6 @@ pub(super) fn ascending(graphs: &Graphs, transports: &Transports) -> Wiring {
     let pairs = pairs.map(|node| NicPair { first: beside(node[0]), other: beside(node[node.len() - 1]) });
     let pairs: Vec<NicPair> = pairs.collect();
     let heads = wiring.heads.iter().map(|head| head.iter().map(|rank| beside(*rank)).collect());
-    wiring.nics =
-        ChannelNics { rings: vec![pairs.clone()], chains: vec![pairs], heads: heads.collect() };
+    wiring.nics = ChannelNics { rings: vec![pairs.clone()], chains: vec![pairs], heads: heads.collect() };
     wiring
 }

@@ -243,7 +243,8 @@ impl Collectives {
                     Arc::new(build(&call, &planned.choice, &state.wiring).map_err(|error| refused(&error))?)
                 }
             };
-            let differs = self.differing(network, ground, section, *communicator, (size, in_place), variables)?;
+            let differs =
+                self.differing(network, ground, section, *communicator, (size, in_place), variables)?;
             parts.push(Part { communicator: *communicator, schedule, differs });
         }
         Ok(Entry { section: index, iterations: section.iterations, parts, predicted, told, fell_back })
