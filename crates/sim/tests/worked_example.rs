@@ -199,3 +199,15 @@ fn nccl_sends_the_same_bytes_in_smaller_messages_on_all_rails() {
     let links: BTreeSet<u32> = messages.keys().map(|(link, _)| *link).collect();
     assert_eq!((links.len(), messages.len()), (8, 16));
 }
+
+/// The lesson shows what is said.
+#[test]
+fn a_job_with_a_mistake_ends_with_what_the_lesson_shows() {
+    const LESSON: &str = include_str!("../../../docs/lessons/02-life-of-a-job.md");
+    let small = STORY.replace("768MiB", "512KiB").replace("\"24MiB\"", "\"16KiB\"");
+    for (story, differs) in [(STORY, "size = \"384MiB\""), (&small, "absent = true")] {
+        let text = format!("{story}\n[[collective.differs]]\nrank = 5\n{differs}\n");
+        let error = railnet_sim::run(&Scenario::parse(&text).unwrap(), NoSink).unwrap_err().to_string();
+        assert!(LESSON.contains(&format!("```text\n{error}\n```")), "{error}");
+    }
+}

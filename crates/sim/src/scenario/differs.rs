@@ -19,7 +19,7 @@ pub struct DiffersSection {
     pub absent: bool,
     /// It calls something else.
     #[serde(default)]
-    pub kind: Option<Written<Collective>>,
+    pub call: Option<Written<Collective>>,
     /// It has buffers of another size.
     #[serde(default)]
     pub size: Option<Written<Bytes>>,
@@ -36,10 +36,10 @@ pub struct DiffersSection {
 
 impl DiffersSection {
     pub(super) fn check(&self) -> Result<(), ScenarioError> {
-        let Self { kind, size, dtype, op, root, absent, .. } = self;
-        let calls = kind.is_some() || size.is_some() || dtype.is_some() || op.is_some() || root.is_some();
+        let Self { call, size, dtype, op, root, absent, .. } = self;
+        let calls = call.is_some() || size.is_some() || dtype.is_some() || op.is_some() || root.is_some();
         if *absent == calls {
-            let message = "say in what its call differs (kind, size, type, op, root), or that it is absent";
+            let message = "say in what its call differs (call, size, type, op, root), or that it is absent";
             return Err(ScenarioError::new(message).at(if *absent { "absent" } else { "rank" }));
         }
         Ok(())
@@ -48,7 +48,7 @@ impl DiffersSection {
     /// The section as this rank has it.
     pub(crate) fn of(&self, section: &CollectiveSection) -> CollectiveSection {
         let mut own = section.clone();
-        own.kind = self.kind.unwrap_or(own.kind);
+        own.kind = self.call.unwrap_or(own.kind);
         own.size = self.size.map_or(own.size, |size| Sizes(vec![size.0]));
         own.dtype = self.dtype.unwrap_or(own.dtype);
         own.op = self.op.unwrap_or(own.op);

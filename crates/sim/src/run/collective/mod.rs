@@ -369,9 +369,14 @@ impl Collectives {
         let waits: Vec<String> = self
             .members
             .iter()
-            .filter_map(|member| {
+            .enumerate()
+            .filter_map(|(index, member)| {
+                let rank = member.machine.rank().0;
+                if self.is_absent(index as u32) {
+                    return Some(format!("rank {rank} made no call"));
+                }
                 let wait = member.machine.waiting_for().into_iter().next()?;
-                Some(format!("rank {} waits for {wait}", member.machine.rank().0))
+                Some(format!("rank {rank} waits for {wait}"))
             })
             .take(4)
             .collect();
