@@ -15,7 +15,7 @@ mod refusal;
 mod write;
 
 use railnet_coll::check::{self, Inferred};
-use railnet_coll::{Algorithm, Call, Collective, Fifo, Protocol, Schedule};
+use railnet_coll::{Algorithm, Call, Collective, CustomAlgorithm, Fifo, Protocol, Schedule};
 use railnet_core::{Bytes, Rank};
 
 pub use refusal::{ReadError, WriteError};
@@ -103,6 +103,16 @@ pub fn read(text: &str) -> Result<File, ReadError> {
     let mut file = parse::parse(text)?;
     file.facts = file.prove(file.in_place)?;
     Ok(file)
+}
+
+impl CustomAlgorithm for File {
+    fn schedule(&self, call: &Call, ranks: u32) -> Result<Schedule, String> {
+        let own = self.gpus.len();
+        if own != ranks as usize {
+            return Err(format!("the algorithm is for {own} GPUs, and there are {ranks} ranks"));
+        }
+        File::schedule(self, call, None).map_err(|error| error.to_string())
+    }
 }
 
 impl File {

@@ -62,7 +62,7 @@ impl Collectives {
     }
 
     /// Bytes of a rank's output that do not hold what they should.
-    pub(super) fn wrong_bytes<S: Sink>(&self, network: &Network<S>, member: u32, call: &Call) -> u64 {
+    pub(super) fn wrong_bytes<S: Sink>(&mut self, network: &Network<S>, member: u32, call: &Call) -> u64 {
         let state = &self.members[member as usize];
         let (rank, ranks) = (state.machine.rank(), state.machine.ranks());
         let expected = expected_output(call, rank, ranks);
@@ -71,7 +71,7 @@ impl Collectives {
         }
         let (space, address) = buffer(&state.buffers, call, rank, ranks, Buffer::Output);
         let ghost = network.memory.ghost(space).expect("buffers are ghosts");
-        wrong_bytes(&expected, call.dtype, &self.words(member), ghost, address - BUFFERS)
+        wrong_bytes(&expected, call.dtype, self.words(member), ghost, address - BUFFERS)
     }
 
     /// Does a piece of work: it takes as long as memory and links do.
@@ -117,7 +117,7 @@ impl Collectives {
             };
             match end {
                 End::Sender(pair) if matches!(self.pairs[pair as usize].carrier, Carrier::Local(_)) => {
-                    far.push(end)
+                    far.push(end);
                 }
                 End::Contributor(_) => far.push(end),
                 _ => touches += 1,
@@ -148,7 +148,7 @@ impl Collectives {
                 Carrier::Net(_) => unreachable!("NICs are not written to"),
             },
             End::Contributor(group) => self.groups[group as usize].up(member),
-            End::Receiver(_) | End::Beneficiary(_) => unreachable!("data goes to those who receive it"),
+            _ => unreachable!("other ends are not written to over NVLink"),
         };
         *ways[touches].get_or_insert_with(|| {
             let compute = Stop::computes(memory.lane, memory.bandwidth, touches as u32);
@@ -163,7 +163,7 @@ impl Collectives {
         let layout = Layout { protocol: schedule.protocol, fifo: schedule.fifo };
         let Member { works, ends, buffers, machine, .. } = &mut self.members[member as usize];
         let Some(work) = works.get_mut(worker as usize).and_then(Option::take) else { return };
-        let (pairs, groups) = (&self.pairs, &self.groups);
+        let (pairs, groups, sharps) = (&self.pairs, &self.groups, &self.sharps);
         let (rank, ranks) = (machine.rank(), machine.ranks());
         let size = schedule.call.dtype.size() as u64;
         let locate = |place: Place| match place {
@@ -176,6 +176,8 @@ impl Collectives {
                 End::Receiver(pair) => pairs[pair as usize].slot(false, &layout, slot),
                 End::Contributor(group) => groups[group as usize].slot(true, member, &layout, slot),
                 End::Beneficiary(group) => groups[group as usize].slot(false, member, &layout, slot),
+                End::Giver(group, head) => Self::sharp_slot(sharps, (group, head), true, &layout, slot),
+                End::Taker(group, head) => Self::sharp_slot(sharps, (group, head), false, &layout, slot),
             },
         };
         let applied = self.applier.apply(&mut network.memory, &work, &schedule.call, ranks, locate);
@@ -202,21 +204,22 @@ impl Collectives {
                 Carrier::Net(_) => {
                     let after = timing.post();
                     if after.as_ps() == 0 {
-                        self.to_nic(network, ground, member, filled);
+                        self.set_out(network, ground, member, filled);
                     } else {
                         self.later(network, after, Pending::Notice { member, filled });
                     }
                 }
             },
+            End::Giver(..) => self.later(network, timing.post(), Pending::Notice { member, filled }),
             End::Contributor(group) => self.contribute(network, group, member, &filled),
-            End::Receiver(_) | End::Beneficiary(_) => {
+            End::Receiver(_) | End::Beneficiary(_) | End::Taker(..) => {
                 unreachable!("slots are filled where they are sent from")
             }
         }
     }
 
     /// A slot that is to go over the network sets out for the NIC.
-    pub(super) fn to_nic<S: Sink>(
+    pub(super) fn set_out<S: Sink>(
         &mut self,
         network: &mut Network<S>,
         ground: &mut Ground<'_>,
@@ -224,12 +227,16 @@ impl Collectives {
         filled: Filled,
     ) {
         let end = self.members[member as usize].ends[filled.connection.0 as usize];
-        let Some(Carrier::Net(net)) = self.carrier(end) else { return };
-        if net.out.is_empty() {
+        let out = match (end, self.carrier(end)) {
+            (End::Giver(group, head), _) => self.sharp_out((group, head)),
+            (_, Some(Carrier::Net(net))) => &net.out,
+            _ => return,
+        };
+        if out.is_empty() {
             self.send(network, ground, member, filled);
             return;
         }
-        let way = net.out[filled.connection.0 as usize % net.out.len()];
+        let way = out[filled.connection.0 as usize % out.len()];
         let packets = filled.bytes.as_u64().div_ceil(self.settings.mtu_bytes).max(1) as u32;
         let token = self.pending.add(Pending::Out { member, filled });
         network.carry(way, filled.bytes, packets, token);
@@ -261,7 +268,8 @@ impl Collectives {
                 }
             },
             End::Beneficiary(group) => self.taken(network, group, member),
-            End::Sender(_) | End::Contributor(_) => {
+            End::Taker(group, head) => self.sharp_taken(network, (group, head)),
+            End::Sender(_) | End::Contributor(_) | End::Giver(..) => {
                 unreachable!("slots are emptied where they were received")
             }
         }
@@ -300,7 +308,7 @@ impl Collectives {
         completion: &Completion,
     ) {
         let token = (completion.work >> 32) as u32 - 1;
-        let (pair, is_sender) = (token / 2, token % 2 == 0);
+        let (pair, is_sender) = (token / 2, token.is_multiple_of(2));
         let Carrier::Net(net) = &mut self.pairs[pair as usize].carrier else { return };
         let result =
             if is_sender { net.sender.completed(completion) } else { net.receiver.completed(completion) };
@@ -320,7 +328,7 @@ impl Collectives {
                 self.members[member as usize].machine.freed(network.now, connection);
                 self.pump(network, ground, member);
             } else {
-                self.from_nic(
+                self.come_in(
                     network,
                     member,
                     connection,
@@ -331,7 +339,7 @@ impl Collectives {
     }
 
     /// A slice has come from the network: it is on its way to memory.
-    fn from_nic<S: Sink>(
+    fn come_in<S: Sink>(
         &mut self,
         network: &mut Network<S>,
         member: u32,
