@@ -6,8 +6,9 @@ use railnet_topology::Vertex;
 use crate::packet::Queue;
 use crate::turns::Turns;
 
-/// What a channel counted.
+/// What a channel counted. What every packet changes comes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct ChannelCounters {
     /// Bytes that went over it.
     pub bytes: u64,
@@ -30,40 +31,24 @@ pub struct ChannelCounters {
 }
 
 /// One direction of a link.
+///
+/// A large fabric has thousands, and each hop uses two of them that are in no cache: what every packet looks at lies
+/// together, in order and on lines of its own.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Channel {
     pub(crate) from: Vertex,
     pub(crate) to: Vertex,
     /// The other direction.
     pub(crate) reverse: u32,
-    pub(crate) delay: Span,
-    rate: Rate,
-    /// The rate without faults.
-    full_rate: Rate,
-    /// Picoseconds for a byte, where that is a whole number.
-    ps_per_byte: u64,
-    pub(crate) busy_until: Time,
     /// A wake-up at `busy_until` is in the calendar.
     pub(crate) wake_set: bool,
-    pub(crate) queues: [Queue; 8],
     /// Priorities with something queued.
     pub(crate) occupied: u8,
-    /// Whose turn it is, where priorities have weights.
-    pub(crate) turns: Option<Box<Turns>>,
-    /// Pause frames that wait: they go first.
-    pub(crate) urgent: Queue,
     /// Priorities that the receiver has paused.
     pub(crate) paused: u8,
-    pub(crate) pause_until: [Time; 8],
-    pub(crate) pause_began: Time,
-    /// Receiver's memory: bytes held for each priority, in the shared part and in the headroom.
-    pub(crate) shared: [u32; 8],
-    pub(crate) headroom: [u32; 8],
-    pub(crate) headroom_max: u32,
     /// Priorities that the receiver has told the sender to stop.
     pub(crate) told_to_stop: u8,
-    /// Bytes that the sender may still send, by priority, where credits are in use.
-    pub(crate) credits: [u32; 8],
     /// Priorities for which the port at the receiving end sends pauses, and obeys them in the other direction.
     pub(crate) lossless: u8,
     /// What comes out of it goes on at the next priority.
@@ -71,7 +56,27 @@ pub(crate) struct Channel {
     pub(crate) is_down: bool,
     /// Packets may be lost or damaged on it: the faults know how.
     pub(crate) is_troubled: bool,
+    pub(crate) headroom_max: u32,
+    pub(crate) delay: Span,
+    /// Picoseconds for a byte, where that is a whole number.
+    ps_per_byte: u64,
+    pub(crate) busy_until: Time,
+    /// Whose turn it is, where priorities have weights.
+    pub(crate) turns: Option<Box<Turns>>,
+    /// Receiver's memory: bytes held for each priority, in the shared part and in the headroom.
+    pub(crate) shared: [u32; 8],
+    pub(crate) headroom: [u32; 8],
+    pub(crate) queues: [Queue; 8],
+    /// Pause frames that wait: they go first.
+    pub(crate) urgent: Queue,
     pub(crate) counters: ChannelCounters,
+    rate: Rate,
+    /// The rate without faults.
+    full_rate: Rate,
+    pub(crate) pause_began: Time,
+    pub(crate) pause_until: [Time; 8],
+    /// Bytes that the sender may still send, by priority, where credits are in use.
+    pub(crate) credits: [u32; 8],
 }
 
 impl Channel {
@@ -168,4 +173,22 @@ fn ps_per_byte(rate: Rate) -> u64 {
     const PS_PER_SECOND_AND_BYTE: u64 = 8_000_000_000_000;
     let is_exact = rate.as_bps() > 0 && PS_PER_SECOND_AND_BYTE.is_multiple_of(rate.as_bps());
     if is_exact { PS_PER_SECOND_AND_BYTE / rate.as_bps() } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use super::*;
+
+    #[test]
+    fn what_every_packet_uses_is_on_few_cache_lines() {
+        const LINE: usize = 64;
+        assert_eq!(offset_of!(Channel, turns) / LINE, 0);
+        assert_eq!(offset_of!(Channel, shared) / LINE, 1);
+        assert_eq!((offset_of!(Channel, headroom) + 28) / LINE, 1);
+        assert_eq!(offset_of!(Channel, queues) % LINE, 0);
+        let last = offset_of!(Channel, counters) + offset_of!(ChannelCounters, queue_max);
+        assert_eq!(offset_of!(Channel, urgent) / LINE, last / LINE);
+    }
 }

@@ -66,6 +66,7 @@ impl<S: Sink> Network<S> {
             let mut buffer = Vec::new();
             self.make_frame(egress, packet, &mut buffer);
             self.packets.bytes[packet as usize] = buffer;
+            self.packets.facts[packet as usize].has_bytes = true;
             return;
         }
         let Ethernet { source, target, .. } = self.ethernet(egress);

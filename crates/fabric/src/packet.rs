@@ -42,6 +42,8 @@ pub(crate) struct Facts {
     pub(crate) corrupt: bool,
     /// It has room for what switches write.
     pub(crate) gathers: bool,
+    /// It has something in [`Packets::bytes`], which is not looked at otherwise.
+    pub(crate) has_bytes: bool,
 }
 
 /// All packets.
@@ -71,7 +73,9 @@ impl Packets {
     }
 
     pub(crate) fn release(&mut self, index: PacketIndex) {
-        self.bytes[index as usize].clear();
+        if self.facts[index as usize].has_bytes {
+            self.bytes[index as usize].clear();
+        }
         self.free.push(index);
     }
 

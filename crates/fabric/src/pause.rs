@@ -46,6 +46,7 @@ impl<S: Sink> Network<S> {
             marked: false,
             corrupt: false,
             gathers: false,
+            has_bytes: false,
         };
         let packet = self.packets.take(facts);
         self.packets.contents[packet as usize] = None;

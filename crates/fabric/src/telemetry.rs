@@ -73,6 +73,7 @@ mod tests {
         marked: false,
         corrupt: false,
         gathers: false,
+        has_bytes: false,
     };
 
     fn transmit(telemetry: TelemetryBlock) -> Transmit {

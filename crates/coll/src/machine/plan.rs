@@ -35,8 +35,10 @@ impl Plan {
         let workers = (0..program.workers(rank)).map(|worker| {
             let uses = program.uses(rank, worker).into_iter();
             let mut uses: Vec<Use> = uses
-                .map(|Usage { direction, connection, chunks }| {
-                    Use { key: (direction, connection), id: name(direction, connection), chunks }
+                .map(|Usage { direction, connection, chunks }| Use {
+                    key: (direction, connection),
+                    id: name(direction, connection),
+                    chunks,
                 })
                 .collect();
             uses.sort_unstable_by_key(|one| one.key);

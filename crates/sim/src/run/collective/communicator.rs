@@ -3,11 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use railnet_coll::{Schedule, Wiring};
 use railnet_coll::search::{Graphs, search};
 use railnet_coll::transport::Transports;
 use railnet_coll::tuner::Inputs;
 use railnet_coll::variables::Variables;
+use railnet_coll::{Schedule, Wiring};
 use railnet_core::event::Sink;
 use railnet_core::{Bytes, Rank, Rate, Span};
 use railnet_fabric::Network;
@@ -164,6 +164,7 @@ impl Collectives {
             endpoint,
             buffers: std::array::from_fn(|_| Self::add_buffer(network)),
             ends: Vec::new(),
+            slots: Vec::new(),
             works: Vec::new(),
             memory: memory.map(|(lane, bandwidth)| Memory { lane, bandwidth, ways: [None; TOUCHES] }),
             done: 0,

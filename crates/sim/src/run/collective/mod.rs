@@ -51,6 +51,8 @@ struct Member {
     buffers: [SpaceId; 3],
     /// What each connection leads to.
     ends: Vec<End>,
+    /// Where the first slot of each connection is.
+    slots: Vec<(SpaceId, u64)>,
     /// The work of each worker.
     works: Vec<Option<Work>>,
     /// The GPU's memory, where there is one, and ways that only touch it.
@@ -76,10 +78,10 @@ enum End {
     Sender(u32),
     /// It receives on a pair.
     Receiver(u32),
-    /// It sends to a switch that reduces.
-    Contributor(u32),
-    /// It receives from a switch that reduces.
-    Beneficiary(u32),
+    /// It sends to a switch that reduces: the group, and its place among the senders.
+    Contributor(u32, u32),
+    /// It receives from a switch that reduces: the group, and its place among the receivers.
+    Beneficiary(u32, u32),
 }
 
 /// A connection between two members: channel, lane, sender, receiver.
@@ -354,7 +356,7 @@ impl Collectives {
     fn carrier(&self, end: End) -> Option<&Carrier> {
         match end {
             End::Sender(pair) | End::Receiver(pair) => Some(&self.pairs[pair as usize].carrier),
-            End::Contributor(_) | End::Beneficiary(_) => None,
+            End::Contributor(..) | End::Beneficiary(..) => None,
         }
     }
 }

@@ -119,7 +119,7 @@ impl Collectives {
                 End::Sender(pair) if matches!(self.pairs[pair as usize].carrier, Carrier::Local(_)) => {
                     far.push(end)
                 }
-                End::Contributor(_) => far.push(end),
+                End::Contributor(..) => far.push(end),
                 _ => touches += 1,
             }
         }
@@ -147,8 +147,8 @@ impl Collectives {
                 Carrier::Local(local) => (&mut local.ways, &local.stops),
                 Carrier::Net(_) => unreachable!("NICs are not written to"),
             },
-            End::Contributor(group) => self.groups[group as usize].up(member),
-            End::Receiver(_) | End::Beneficiary(_) => unreachable!("data goes to those who receive it"),
+            End::Contributor(group, place) => self.groups[group as usize].up(place),
+            End::Receiver(_) | End::Beneficiary(..) => unreachable!("data goes to those who receive it"),
         };
         *ways[touches].get_or_insert_with(|| {
             let compute = Stop::computes(memory.lane, memory.bandwidth, touches as u32);
@@ -160,10 +160,9 @@ impl Collectives {
     /// A piece of work is done: memory holds what came of it.
     pub(super) fn complete<S: Sink>(&mut self, network: &mut Network<S>, member: u32, worker: u32) {
         let schedule = std::sync::Arc::clone(self.schedule(member));
-        let layout = Layout { protocol: schedule.protocol, fifo: schedule.fifo };
-        let Member { works, ends, buffers, machine, .. } = &mut self.members[member as usize];
+        let stride = Layout { protocol: schedule.protocol, fifo: schedule.fifo }.stride();
+        let Member { works, slots, buffers, machine, .. } = &mut self.members[member as usize];
         let Some(work) = works.get_mut(worker as usize).and_then(Option::take) else { return };
-        let (pairs, groups) = (&self.pairs, &self.groups);
         let (rank, ranks) = (machine.rank(), machine.ranks());
         let size = schedule.call.dtype.size() as u64;
         let locate = |place: Place| match place {
@@ -171,12 +170,10 @@ impl Collectives {
                 let (space, address) = buffer(buffers, &schedule.call, rank, ranks, which);
                 (space, address + element * size)
             }
-            Place::Slot(ConnectionId(connection), slot) => match ends[connection as usize] {
-                End::Sender(pair) => pairs[pair as usize].slot(true, &layout, slot),
-                End::Receiver(pair) => pairs[pair as usize].slot(false, &layout, slot),
-                End::Contributor(group) => groups[group as usize].slot(true, member, &layout, slot),
-                End::Beneficiary(group) => groups[group as usize].slot(false, member, &layout, slot),
-            },
+            Place::Slot(ConnectionId(connection), slot) => {
+                let (space, first) = slots[connection as usize];
+                (space, first + stride * u64::from(slot))
+            }
         };
         let applied = self.applier.apply(&mut network.memory, &work, &schedule.call, ranks, locate);
         applied.expect("all places are ghost memory that was made large enough");
@@ -208,8 +205,8 @@ impl Collectives {
                     }
                 }
             },
-            End::Contributor(group) => self.contribute(network, group, member, &filled),
-            End::Receiver(_) | End::Beneficiary(_) => {
+            End::Contributor(group, place) => self.contribute(network, group, place, &filled),
+            End::Receiver(_) | End::Beneficiary(..) => {
                 unreachable!("slots are filled where they are sent from")
             }
         }
@@ -260,8 +257,8 @@ impl Collectives {
                     self.note(member, connection, result);
                 }
             },
-            End::Beneficiary(group) => self.taken(network, group, member),
-            End::Sender(_) | End::Contributor(_) => {
+            End::Beneficiary(group, place) => self.taken(network, group, place),
+            End::Sender(_) | End::Contributor(..) => {
                 unreachable!("slots are emptied where they were received")
             }
         }
