@@ -157,8 +157,8 @@ fn messages(packets: &[Packet]) -> BTreeMap<(u32, u32), Vec<u32>> {
     let mut messages: BTreeMap<(u32, u32), Vec<u32>> = BTreeMap::new();
     for packet in packets.iter().filter(|packet| matches!(packet.from, Vertex::Host(_))) {
         let length = match (packet.headers.bth.opcode, packet.headers.extended) {
-            (Opcode::RcWriteFirst, Extended::Reth(reth)) => reth.length,
-            (Opcode::RcWriteOnlyImmediate, Extended::RethImmediate(reth, _)) => reth.length,
+            (Opcode::RcWriteFirst, Extended::Reth(reth))
+            | (Opcode::RcWriteOnlyImmediate, Extended::RethImmediate(reth, _)) => reth.length,
             _ => continue,
         };
         messages.entry((packet.link, packet.to())).or_default().push(length);

@@ -101,7 +101,7 @@ impl Player {
             peer = meeting.exchange_memory(arguments.op.name(), self.size, own)?;
         }
         let started = Instant::now();
-        let checked = arguments.chk && is_client || arguments.op == Op::Atomic && is_client;
+        let checked = is_client && (arguments.chk || arguments.op == Op::Atomic);
         match (arguments.op, is_client) {
             (Op::Send | Op::Write, _) => self.back_and_forth(arguments, peer, meeting)?,
             (Op::Read | Op::Atomic, true) => self.ask(arguments, peer)?,

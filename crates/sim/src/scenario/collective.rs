@@ -314,7 +314,7 @@ impl CollectiveSection {
         let whole = Call { dtype, ..Call::new(self.kind.0, 1) };
         // One element of each rank is as many bytes as the call says.
         let each = whole.bytes(ranks).as_u64() / dtype.size() as u64;
-        let count = if each == 0 { 0 } else { elements / each };
+        let count = elements.checked_div(each).unwrap_or(0);
         let op = match self.op {
             OpName::Sum => ReduceOp::Sum,
             OpName::Prod => ReduceOp::Product,

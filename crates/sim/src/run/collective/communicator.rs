@@ -1,12 +1,13 @@
 //! Communicators: ranks, the GPUs behind them, and how channels run over them.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use railnet_coll::Wiring;
 use railnet_coll::search::{Graphs, search};
 use railnet_coll::transport::Transports;
 use railnet_coll::tuner::Inputs;
 use railnet_coll::variables::Variables;
+use railnet_coll::{Schedule, Wiring};
 use railnet_core::event::Sink;
 use railnet_core::{Bytes, Rank, Rate, Span};
 use railnet_fabric::Network;
@@ -14,6 +15,7 @@ use railnet_topology::Cluster;
 use railnet_topology::host::{DeviceId, DeviceKind, Host, NicRole, Processor};
 
 use super::identity::ascending;
+use super::plan::Differences;
 use super::timing::Timing;
 use super::{Collectives, Ground, Member, Memory};
 use crate::run::collective::carrier::TOUCHES;
@@ -36,6 +38,12 @@ pub(super) struct Communicator {
     pub(super) timing: Timing,
     /// Whether the network's switches were asked for by name.
     pub(super) collnet: bool,
+    /// What it executes in the present entry, or did in the last that it had a part in.
+    pub(super) schedule: Option<Arc<Schedule>>,
+    /// Its ranks that make another call there, or none.
+    pub(super) differs: Differences,
+    /// The words of its ranks in a call of an entry, the last that were asked for.
+    pub(super) words: Option<((usize, u32), Vec<u128>)>,
     /// In which order its ranks follow each other.
     pub(super) order: Order,
     /// What connections are called, where the scenario says so.
@@ -140,7 +148,7 @@ impl Collectives {
         let first = self.members.len() as u32;
         let index = self.communicators.len() as u32;
         for (rank, endpoint) in ranks.iter().enumerate() {
-            let member = self.member(network, ground, index, rank as u32, ranks.len() as u32, *endpoint);
+            let member = Self::member(network, ground, index, rank as u32, ranks.len() as u32, *endpoint);
             self.members.push(member);
         }
         let transports = Transports::new(&host, nodes, options);
@@ -158,6 +166,9 @@ impl Collectives {
             cluster,
             timing,
             collnet,
+            schedule: None,
+            differs: Vec::new(),
+            words: None,
             order,
             named: Vec::new(),
         });
@@ -165,7 +176,6 @@ impl Collectives {
     }
 
     fn member<S: Sink>(
-        &self,
         network: &mut Network<S>,
         ground: &mut Ground<'_>,
         communicator: u32,

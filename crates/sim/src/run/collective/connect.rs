@@ -99,11 +99,11 @@ impl Collectives {
             (Transport::PeerToPeer { path }, Some(servers)) => {
                 let stops = servers.stops_between(ends[0], ends[1]);
                 let hop = if path <= PathType::Nvb { Hop::NvLink } else { Hop::Pcie };
-                self.local(network, stops, hop)
+                Self::local(network, stops, hop)
             }
             (Transport::SharedMemory, Some(servers)) => {
                 let stops = servers.stops_through_host(ends[0], ends[1]);
-                self.local(network, stops, Hop::Pcie)
+                Self::local(network, stops, Hop::Pcie)
             }
             _ => {
                 let identity = communicator.identity(key);
@@ -125,12 +125,7 @@ impl Collectives {
         index
     }
 
-    fn local<S: Sink>(
-        &self,
-        network: &mut Network<S>,
-        stops: Vec<railnet_fabric::Stop>,
-        hop: Hop,
-    ) -> Carrier {
+    fn local<S: Sink>(network: &mut Network<S>, stops: Vec<railnet_fabric::Stop>, hop: Hop) -> Carrier {
         let slots = network.memory.add_ghost(SLOTS, SLOTS_LENGTH);
         Carrier::Local(Local { slots, hop, ways: [None; TOUCHES], stops, extra: Span::ZERO })
     }
@@ -162,19 +157,19 @@ impl Collectives {
         let (mut ports, mut out, mut into) = (ends, Vec::new(), Vec::new());
         if let Some(servers) = ground.servers.as_deref_mut() {
             (ports[0], out) = servers.out_ways(network, ends[0], nics[0], relay, gdr[0]);
-            (ports[1], into) = servers.into_ways(network, ends[1], nics[1], gdr[1]);
+            (ports[1], into) = servers.in_ways(network, ends[1], nics[1], gdr[1]);
         }
         let own = network.memory.add_ghost(SLOTS, SLOTS_LENGTH);
-        let own = self.register(network, ground, ports[0], own, SLOTS, SLOTS_LENGTH);
+        let own = Self::register(network, ground, ports[0], own, SLOTS, SLOTS_LENGTH);
         let far = identity.addresses[1].unwrap_or(SLOTS);
         let space = network.memory.add_ghost(far, SLOTS_LENGTH);
         let theirs =
-            self.register_as(network, ground, ports[1], (space, far, SLOTS_LENGTH), identity.keys[1])?;
+            Self::register_as(network, ground, ports[1], (space, far, SLOTS_LENGTH), identity.keys[1])?;
         let base = identity.addresses[0].unwrap_or(RING);
         let space = network.memory.add_bytes(base, vec![0; Sender::RING_BYTES as usize]);
         network.memory.watch(space, base..base + Sender::RING_BYTES, u64::from(index));
         let place = (space, base, Sender::RING_BYTES);
-        let ring = self.register_as(network, ground, ports[0], place, identity.keys[0])?;
+        let ring = Self::register_as(network, ground, ports[0], place, identity.keys[0])?;
         // Tokens count from 1 on: work of plain traffic has none.
         let token = 2 * index + 1;
         let [config, config_far] = identity.configs(self.settings.config);
@@ -194,7 +189,6 @@ impl Collectives {
 
     /// Lets the NIC of a port use memory.
     pub(super) fn register<S: Sink>(
-        &self,
         network: &mut Network<S>,
         ground: &Ground<'_>,
         port: u32,
@@ -202,13 +196,12 @@ impl Collectives {
         address: u64,
         length: u64,
     ) -> SlotMemory {
-        let registered = self.register_as(network, ground, port, (space, address, length), None);
+        let registered = Self::register_as(network, ground, port, (space, address, length), None);
         registered.expect("the memory was just made")
     }
 
     /// Lets the NIC of a port use memory (its space, first byte and length), by a certain key where one is given.
     fn register_as<S: Sink>(
-        &self,
         network: &mut Network<S>,
         ground: &Ground<'_>,
         port: u32,

@@ -88,6 +88,9 @@ enum End {
     Taker(u32, u32),
 }
 
+/// What tells groups around a switch apart: communicator, channel, lane, senders, receivers.
+type GroupName = (u32, u16, u8, Vec<u32>, Vec<u32>);
+
 /// A connection between two members: channel, lane, sender, receiver.
 type PairKey = (u16, u8, u32, u32);
 
@@ -109,7 +112,7 @@ pub(super) struct Collectives {
     pairs: Vec<Pair>,
     pair_names: BTreeMap<PairKey, u32>,
     groups: Vec<Group>,
-    group_names: BTreeMap<(u32, u16, u8, Vec<u32>, Vec<u32>), u32>,
+    group_names: BTreeMap<GroupName, u32>,
     sharps: Vec<sharp::Sharp>,
     sharp_names: BTreeMap<sharp::SharpName, u32>,
     pending: PendingTable,
@@ -145,11 +148,13 @@ impl Collectives {
         };
         self.started = network.now;
         self.running = 0;
-        let members: Vec<u32> = entry
-            .parts
-            .iter()
-            .flat_map(|part| self.communicators[part.communicator as usize].members.clone())
-            .collect();
+        let mut members: Vec<u32> = Vec::new();
+        for part in &entry.parts {
+            let communicator = &mut self.communicators[part.communicator as usize];
+            communicator.schedule = Some(Arc::clone(&part.schedule));
+            communicator.differs.clone_from(&part.differs);
+            members.extend(communicator.members.clone());
+        }
         for member in members {
             self.running += 1;
             let state = &mut self.members[member as usize];
@@ -162,11 +167,12 @@ impl Collectives {
 
     /// The schedule that a member executes in the present entry.
     fn schedule(&self, member: u32) -> &Arc<Schedule> {
-        let communicator = self.members[member as usize].communicator;
-        let parts = &self.entries[self.at].parts;
-        let part = parts.iter().find(|part| part.communicator == communicator);
-        let part = part.expect("only members of the present entry run");
-        part.of(self.members[member as usize].machine.rank())
+        let state = &self.members[member as usize];
+        let communicator = &self.communicators[state.communicator as usize];
+        let rank = state.machine.rank();
+        let own = communicator.differs.iter().find(|(other, _)| *other == rank);
+        let common = communicator.schedule.as_ref().expect("only members of the present entry run");
+        own.and_then(|(_, schedule)| schedule.as_ref()).unwrap_or(common)
     }
 
     fn call_later<S: Sink>(&mut self, network: &mut Network<S>, member: u32) {
@@ -229,7 +235,7 @@ impl Collectives {
                 self.members[member as usize].machine.freed(network.now, connection);
                 self.pump(network, ground, member);
             }
-            Pending::Notice { member, filled } => self.to_nic(network, ground, member, filled),
+            Pending::Notice { member, filled } => self.set_out(network, ground, member, filled),
             Pending::Out { member, filled } => self.send(network, ground, member, filled),
             Pending::Into { member, connection } => self.delivered(network, member, connection),
             Pending::Nothing => {}
@@ -383,11 +389,17 @@ impl Collectives {
         u128::from(random.next_u64()) << 64 | u128::from(random.next_u64())
     }
 
-    /// Words of all ranks of the communicator of a member, in the call that it is in.
-    fn words(&self, member: u32) -> Vec<u128> {
-        let state = &self.members[member as usize];
-        let members = self.communicators[state.communicator as usize].members.clone();
-        members.map(|other| self.word(other, state.done)).collect()
+    /// Words of all ranks of the communicator of a member, in the call that it is in. All of them ask, one after the other:
+    /// the answer is kept.
+    fn words(&mut self, member: u32) -> &[u128] {
+        let Member { communicator, done, .. } = self.members[member as usize];
+        let (key, index) = ((self.at, done), communicator as usize);
+        if self.communicators[index].words.as_ref().is_none_or(|known| known.0 != key) {
+            let members = self.communicators[index].members.clone();
+            let words = members.map(|other| self.word(other, done)).collect();
+            self.communicators[index].words = Some((key, words));
+        }
+        self.communicators[index].words.as_ref().map_or(&[], |known| &known.1)
     }
 
     fn carrier(&self, end: End) -> Option<&Carrier> {

@@ -34,22 +34,19 @@ pub(super) struct Entry {
     pub(super) fell_back: Option<String>,
 }
 
+/// Ranks that make another call than the others, with what they execute, or none at all.
+pub(super) type Differences = Vec<(Rank, Option<Arc<Schedule>>)>;
+
 /// What one group does in a measurement.
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) communicator: u32,
     pub(super) schedule: Arc<Schedule>,
     /// Ranks that make another call, or none.
-    pub(super) differs: Vec<(Rank, Option<Arc<Schedule>>)>,
+    pub(super) differs: Differences,
 }
 
 impl Part {
-    /// What a rank executes.
-    pub(super) fn of(&self, rank: Rank) -> &Arc<Schedule> {
-        let own = self.differs.iter().find(|(other, _)| *other == rank);
-        own.and_then(|(_, schedule)| schedule.as_ref()).unwrap_or(&self.schedule)
-    }
-
     /// Whether a rank makes no call.
     pub(super) fn is_absent(&self, rank: Rank) -> bool {
         self.differs.iter().any(|(other, schedule)| *other == rank && schedule.is_none())
@@ -226,7 +223,7 @@ impl Collectives {
                     Arc::new(schedule.map_err(|why| ScenarioError::new(format!("{file}: {why}")).at("file"))?)
                 }
                 None => {
-                    let planned = self.decide(section, state, &call, variables, true)?;
+                    let planned = Self::decide(section, state, &call, variables, true)?;
                     let schedule =
                         build(&call, &planned.choice, &state.wiring).map_err(|error| refused(&error))?;
                     (predicted, told) = (planned.predicted, planned.told);
@@ -237,7 +234,7 @@ impl Collectives {
                 Ok(()) => schedule,
                 Err(why) => {
                     let state = &self.communicators[*communicator as usize];
-                    let planned = self.decide(section, state, &call, variables, false)?;
+                    let planned = Self::decide(section, state, &call, variables, false)?;
                     (predicted, told) = (planned.predicted, planned.told);
                     fell_back = Some(format!("{} could not run: {why}", schedule.algorithm));
                     Arc::new(build(&call, &planned.choice, &state.wiring).map_err(|error| refused(&error))?)
@@ -259,7 +256,7 @@ impl Collectives {
         communicator: u32,
         (size, in_place): (Bytes, bool),
         variables: &Variables,
-    ) -> Result<Vec<(Rank, Option<Arc<Schedule>>)>, ScenarioError> {
+    ) -> Result<Differences, ScenarioError> {
         let mut differs = Vec::new();
         for (index, one) in section.differs.iter().enumerate() {
             if one.absent {
@@ -269,11 +266,11 @@ impl Collectives {
             let (own, at) = (one.of(section), format!("differs.{index}"));
             let state = &self.communicators[communicator as usize];
             let call = own.call(one.size.map_or(size, |size| size.0), state.wiring.ranks(), in_place);
-            let planned = self.decide(&own, state, &call, variables, true).map_err(|error| error.at(&at))?;
+            let planned = Self::decide(&own, state, &call, variables, true).map_err(|error| error.at(&at))?;
             let schedule = build(&call, &planned.choice, &state.wiring)
                 .map_err(|error| ScenarioError::new(error.to_string()).at(&at))?;
             self.reserve(network, ground, communicator, &schedule)
-                .map_err(|why| ScenarioError::new(why.to_string()).at(&at))?;
+                .map_err(|why| ScenarioError::new(why).at(&at))?;
             differs.push((Rank(one.rank), Some(Arc::new(schedule))));
         }
         Ok(differs)
@@ -292,7 +289,6 @@ impl Collectives {
 
     /// How a call is to run: as NCCL would choose, within what the scenario leaves open.
     fn decide(
-        &self,
         section: &CollectiveSection,
         state: &super::Communicator,
         call: &Call,
@@ -316,7 +312,8 @@ impl Collectives {
         for (name, value) in asked {
             let Some(value) = value.filter(|_| is_tuned) else { continue };
             let pair = (name.to_owned(), value.to_owned());
-            let settings = Variables::merge([(Source::Option, vec![pair])]).map_err(unknown)?.settings();
+            let settings =
+                Variables::merge([(Source::Option, vec![pair])]).map_err(|error| unknown(&error))?.settings();
             match name {
                 "NCCL_ALGO" => inputs.settings.algorithms = settings.algorithms,
                 _ => inputs.settings.protocols = settings.protocols,
@@ -360,7 +357,7 @@ fn micros(value: f32) -> Span {
     Span::from_ps((f64::from(value) * 1e6) as u64)
 }
 
-fn unknown(error: VariableError) -> ScenarioError {
+fn unknown(error: &VariableError) -> ScenarioError {
     ScenarioError::new(error.to_string())
 }
 

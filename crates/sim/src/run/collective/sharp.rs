@@ -87,11 +87,11 @@ impl Collectives {
             let (mut port, mut out, mut into) = (endpoint, Vec::new(), Vec::new());
             if let Some(servers) = ground.servers.as_deref_mut() {
                 (port, out) = servers.out_ways(network, endpoint, nic, None, true);
-                into = servers.into_ways(network, endpoint, nic, true).1;
+                into = servers.in_ways(network, endpoint, nic, true).1;
             }
             let slots = [0, 1].map(|_| {
                 let space = network.memory.add_ghost(SLOTS, SLOTS_LENGTH);
-                self.register(network, ground, port, space, SLOTS, SLOTS_LENGTH)
+                Self::register(network, ground, port, space, SLOTS, SLOTS_LENGTH)
             });
             let domain = ground.ports[port as usize].domain;
             members.push(TreeMember { host: port, domain, role: Role::Both });

@@ -62,7 +62,7 @@ impl Collectives {
     }
 
     /// Bytes of a rank's output that do not hold what they should.
-    pub(super) fn wrong_bytes<S: Sink>(&self, network: &Network<S>, member: u32, call: &Call) -> u64 {
+    pub(super) fn wrong_bytes<S: Sink>(&mut self, network: &Network<S>, member: u32, call: &Call) -> u64 {
         let state = &self.members[member as usize];
         let (rank, ranks) = (state.machine.rank(), state.machine.ranks());
         let expected = expected_output(call, rank, ranks);
@@ -71,7 +71,7 @@ impl Collectives {
         }
         let (space, address) = buffer(&state.buffers, call, rank, ranks, Buffer::Output);
         let ghost = network.memory.ghost(space).expect("buffers are ghosts");
-        wrong_bytes(&expected, call.dtype, &self.words(member), ghost, address - BUFFERS)
+        wrong_bytes(&expected, call.dtype, self.words(member), ghost, address - BUFFERS)
     }
 
     /// Does a piece of work: it takes as long as memory and links do.
@@ -117,7 +117,7 @@ impl Collectives {
             };
             match end {
                 End::Sender(pair) if matches!(self.pairs[pair as usize].carrier, Carrier::Local(_)) => {
-                    far.push(end)
+                    far.push(end);
                 }
                 End::Contributor(_) => far.push(end),
                 _ => touches += 1,
@@ -204,7 +204,7 @@ impl Collectives {
                 Carrier::Net(_) => {
                     let after = timing.post();
                     if after.as_ps() == 0 {
-                        self.to_nic(network, ground, member, filled);
+                        self.set_out(network, ground, member, filled);
                     } else {
                         self.later(network, after, Pending::Notice { member, filled });
                     }
@@ -219,7 +219,7 @@ impl Collectives {
     }
 
     /// A slot that is to go over the network sets out for the NIC.
-    pub(super) fn to_nic<S: Sink>(
+    pub(super) fn set_out<S: Sink>(
         &mut self,
         network: &mut Network<S>,
         ground: &mut Ground<'_>,
@@ -308,7 +308,7 @@ impl Collectives {
         completion: &Completion,
     ) {
         let token = (completion.work >> 32) as u32 - 1;
-        let (pair, is_sender) = (token / 2, token % 2 == 0);
+        let (pair, is_sender) = (token / 2, token.is_multiple_of(2));
         let Carrier::Net(net) = &mut self.pairs[pair as usize].carrier else { return };
         let result =
             if is_sender { net.sender.completed(completion) } else { net.receiver.completed(completion) };
@@ -328,7 +328,7 @@ impl Collectives {
                 self.members[member as usize].machine.freed(network.now, connection);
                 self.pump(network, ground, member);
             } else {
-                self.from_nic(
+                self.come_in(
                     network,
                     member,
                     connection,
@@ -339,7 +339,7 @@ impl Collectives {
     }
 
     /// A slice has come from the network: it is on its way to memory.
-    fn from_nic<S: Sink>(
+    fn come_in<S: Sink>(
         &mut self,
         network: &mut Network<S>,
         member: u32,
