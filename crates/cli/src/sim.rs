@@ -9,6 +9,7 @@ mod report;
 mod series;
 mod summary;
 mod sweep;
+mod transfers;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -22,7 +22,7 @@ use railnet_nic::frame::WireForm;
 use railnet_nic::{Mtu, Nic, NicConfig, PortConfig};
 use railnet_topology::{FabricGraph, Routes, Vertex};
 
-pub use collective::CollectiveResult;
+pub use collective::{CollectiveResult, TransferResult};
 pub use error::{FlowFailure, RunError, Standstill};
 pub use inside::LaneResult;
 pub use outcome::{FlowResult, LinkResult, Outcome};

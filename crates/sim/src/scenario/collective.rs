@@ -81,6 +81,9 @@ pub struct CollectiveSection {
     /// Several groups at the same time.
     #[serde(default)]
     pub groups: Option<Groups>,
+    /// The groups themselves, where they were worked out already.
+    #[serde(skip)]
+    pub(super) groups_given: Vec<Vec<u32>>,
 }
 
 fn float() -> Written<DataType> {
@@ -245,6 +248,32 @@ impl<T: FromStr> FromStr for Chosen<T> {
 }
 
 impl CollectiveSection {
+    /// A call with everything else left to the defaults.
+    pub(super) fn new(kind: Collective, size: Sizes) -> Self {
+        Self {
+            kind: Written(kind),
+            size,
+            dtype: float(),
+            op: OpName::default(),
+            root: 0,
+            peer: None,
+            algorithm: None,
+            protocol: None,
+            channels: None,
+            chunk: None,
+            slot: None,
+            order: Order::default(),
+            connection: Vec::new(),
+            differs: Vec::new(),
+            file: None,
+            iterations: once(),
+            placement: Placement::default(),
+            ranks: None,
+            groups: None,
+            groups_given: Vec::new(),
+        }
+    }
+
     pub(super) fn check(&self) -> Result<(), ScenarioError> {
         let wrong = |key: &str, message: String| Err(ScenarioError::new(message).at(key));
         let sizes = self.size.0.len();
@@ -281,6 +310,9 @@ impl CollectiveSection {
         &self,
         ends: &railnet_topology::FabricGraph,
     ) -> Result<Vec<Vec<u32>>, ScenarioError> {
+        if !self.groups_given.is_empty() {
+            return Ok(self.groups_given.clone());
+        }
         let ranks = HostSet::numbers(self.ranks.as_ref(), ends).map_err(|error| error.at("ranks"))?;
         let groups = match self.groups {
             Some(groups) => groups.divide(&ranks)?,

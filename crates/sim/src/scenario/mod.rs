@@ -19,6 +19,7 @@ mod priorities;
 mod switch;
 mod topology;
 mod traffic;
+mod transfer;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,6 +40,7 @@ pub(crate) use names::HostName;
 pub use preset::Preset;
 pub use topology::{Topology, graph};
 pub(crate) use traffic::{Common, Traffic};
+pub(crate) use transfer::{TransferSection, TransferWay};
 
 use crate::locate;
 use crate::written::Written;
@@ -76,6 +78,9 @@ pub struct Scenario {
     /// What ranks do together, one after the other.
     #[serde(default)]
     pub collective: Vec<CollectiveSection>,
+    /// KV caches that move from some GPUs to others, after all collectives.
+    #[serde(default)]
+    pub transfer: Vec<TransferSection>,
     /// NCCL's variables.
     #[serde(default, deserialize_with = "env::read")]
     pub env: BTreeMap<String, String>,
@@ -214,6 +219,7 @@ impl Scenario {
         }
         self.check_env()?;
         self.check_collectives()?;
+        self.check_transfers()?;
         self.check_control().map_err(|error| error.within("nic"))?;
         self.ack_dscp().map(|_| ()).map_err(|error| error.within("nic"))
     }

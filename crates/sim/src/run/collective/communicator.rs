@@ -59,6 +59,18 @@ fn net_overhead_us(processor: Option<Processor>) -> f32 {
     }
 }
 
+fn timing_on(host: &Host, variables: &Variables) -> Timing {
+    let set = variables.settings().net_overhead_us;
+    Timing::new(set.unwrap_or_else(|| net_overhead_us(host.processor())))
+}
+
+/// Latencies of what stands here.
+pub(super) fn timing_of(ground: &Ground<'_>, variables: &Variables) -> Timing {
+    let host = ground.servers.as_deref().and_then(|servers| servers.host());
+    let host = host.filter(|host| !host.gpus().is_empty());
+    host.map_or(Timing::BARE, |host| timing_on(host, variables))
+}
+
 /// A port with data right behind it, as a server: what chooses algorithms wants to see one.
 fn bare(rate: Rate) -> Host {
     let mut host = Host::new("host");
@@ -132,8 +144,7 @@ impl Collectives {
                         "the ranks of a group are the same GPUs of each of its servers, in order: choose others",
                     ));
                 }
-                let set = variables.settings().net_overhead_us;
-                let timing = Timing::new(set.unwrap_or_else(|| net_overhead_us(full.processor())));
+                let timing = timing_on(full, variables);
                 (with_gpus(full, &local), nodes.len() as u32, timing)
             }
             _ => (bare(network.port_rate(ranks[0])), ranks.len() as u32, Timing::BARE),

@@ -16,6 +16,7 @@ use super::carrier::{Carrier, Local, Net, Pair, SLOTS, SLOTS_LENGTH, TOUCHES};
 use super::group::{Group, Spoke};
 use super::identity::Identity;
 use super::pending::Pending;
+use super::put::PUT;
 use super::timing::Hop;
 use super::{Collectives, End, Ground};
 
@@ -287,6 +288,8 @@ impl Collectives {
             mark: filled.mark,
             label: filled.tag.into(),
         };
+        // The data, and the note that asked for it.
+        self.transfers.messages += 2;
         let port = net.ports[0];
         let (nic, mut cx) = network.nic(port);
         let result = net.sender.fill(nic, &mut cx, fill);
@@ -301,6 +304,9 @@ impl Collectives {
         ground: &mut Ground<'_>,
         pair: u32,
     ) {
+        if pair & PUT != 0 {
+            return self.put_touched(network, pair & !PUT);
+        }
         let Pair { sender: (member, connection), carrier, .. } = &mut self.pairs[pair as usize];
         let (member, Some(connection)) = (*member, *connection) else { return };
         let Carrier::Net(net) = carrier else { return };

@@ -11,6 +11,7 @@ mod group;
 mod identity;
 mod pending;
 mod plan;
+mod put;
 mod sharp;
 #[cfg(test)]
 mod tests;
@@ -37,6 +38,7 @@ pub(super) use pending::TOKEN;
 use pending::{Pending, PendingTable};
 pub use plan::CollectiveResult;
 use plan::Entry;
+pub use put::TransferResult;
 
 /// What the machines stand on.
 pub(super) struct Ground<'a> {
@@ -123,6 +125,7 @@ pub(super) struct Collectives {
     applier: Applier,
     notices: Vec<(u32, Option<Rank>, Notice)>,
     settings: connect::NetSettings,
+    pub(super) transfers: put::Transfers,
     pub(super) results: Vec<CollectiveResult>,
     pub(super) failure: Option<Arc<Failure>>,
     pub(super) finished: Time,
@@ -131,12 +134,12 @@ pub(super) struct Collectives {
 impl Collectives {
     /// Whether everything has been done.
     pub(super) fn is_done(&self) -> bool {
-        self.at == self.entries.len()
+        self.unfinished() == 0
     }
 
     /// Calls that are not over.
     pub(super) fn unfinished(&self) -> usize {
-        self.entries.len() - self.at
+        self.entries.len() - self.at + self.transfers.unfinished()
     }
 
     /// Begins with the first entry.
@@ -146,10 +149,12 @@ impl Collectives {
 
     /// Has every rank of the present entry make its first call.
     fn start<S: Sink>(&mut self, network: &mut Network<S>) {
-        let Some(entry) = self.entries.get(self.at) else {
-            self.finished = network.now;
+        if self.at == self.entries.len() {
+            self.start_put(network);
             return;
-        };
+        }
+        self.begin_count(network);
+        let entry = &self.entries[self.at];
         self.started = network.now;
         self.running = 0;
         let mut members: Vec<u32> = Vec::new();
@@ -242,6 +247,9 @@ impl Collectives {
             Pending::Notice { member, filled } => self.set_out(network, ground, member, filled),
             Pending::Out { member, filled } => self.send(network, ground, member, filled),
             Pending::Into { member, connection } => self.delivered(network, member, connection),
+            Pending::PutOut { pair, layer } => self.put_out(network, pair, layer),
+            Pending::Put { pair, layer } => self.put_layer(network, pair, layer),
+            Pending::PutInto { pair } => self.put_arrived(network, pair),
             Pending::Nothing => {}
         }
     }
@@ -308,6 +316,9 @@ impl Collectives {
         let state = &mut self.members[member as usize];
         state.wrong += wrong;
         state.done += 1;
+        if state.done == 1 && call.output_count(state.machine.rank(), state.machine.ranks()) > 0 {
+            self.transfers.first.get_or_insert(network.now);
+        }
         if state.done < iterations {
             self.call_later(network, member);
             return;
@@ -317,6 +328,7 @@ impl Collectives {
             return;
         }
         self.note_result(network.now);
+        self.note_sends(network);
         self.at += 1;
         self.start(network);
     }

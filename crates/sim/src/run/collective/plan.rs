@@ -15,8 +15,9 @@ use railnet_topology::FabricGraph;
 
 use super::connect::NetSettings;
 use super::pending::PendingTable;
+use super::put::Transfers;
 use super::{Collectives, Ground};
-use crate::scenario::{Chosen, CollectiveSection, Scenario, ScenarioError};
+use crate::scenario::{Chosen, CollectiveSection, Scenario, ScenarioError, TransferSection};
 use crate::written::Written;
 
 /// One measurement.
@@ -117,7 +118,7 @@ impl Collectives {
         scenario: &Scenario,
         ends: &FabricGraph,
     ) -> Result<Option<Self>, ScenarioError> {
-        if scenario.collective.is_empty() {
+        if scenario.collective.is_empty() && scenario.transfer.is_empty() {
             return Ok(None);
         }
         let mtu = Mtu::from_bytes(scenario.nic.mtu).ok_or_else(|| ScenarioError::new("no such MTU"))?;
@@ -153,6 +154,7 @@ impl Collectives {
             applier: railnet_coll::machine::Applier::new(),
             notices: Vec::new(),
             settings: NetSettings { config, traffic_class, mtu_bytes: u64::from(scenario.nic.mtu) },
+            transfers: Transfers::beside(scenario.collective.len()),
             results: Vec::new(),
             failure: None,
             finished: Time::ZERO,
@@ -161,7 +163,30 @@ impl Collectives {
             this.plan(network, ground, index, section, ends, variables)
                 .map_err(|error| error.within(&format!("collective.{index}")))?;
         }
+        for (index, transfer) in scenario.transfer.iter().enumerate() {
+            this.plan_transfer(network, ground, index, transfer, ends, variables)
+                .map_err(|error| error.within(&format!("transfer.{index}")))?;
+        }
         Ok(Some(this))
+    }
+
+    fn plan_transfer<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        ground: &mut Ground<'_>,
+        index: usize,
+        transfer: &TransferSection,
+        ends: &FabricGraph,
+        variables: &Variables,
+    ) -> Result<(), ScenarioError> {
+        let pairs = transfer.pairs(ends)?;
+        if let Some(section) = transfer.calls(&pairs) {
+            let index = self.transfers.sections + index;
+            self.plan(network, ground, index, &section, ends, variables)
+                .map_err(|error| ScenarioError::new(error.message).at("to"))?;
+        }
+        self.plan_put(network, ground, index, transfer, &pairs, variables)
+            .map_err(|error| ScenarioError::new(error.to_string()).at("to"))
     }
 
     fn plan<S: Sink>(

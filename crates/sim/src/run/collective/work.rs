@@ -12,6 +12,7 @@ use railnet_nic::memory::{Memory as _, SpaceId};
 
 use super::carrier::{Carrier, TOUCHES};
 use super::pending::Pending;
+use super::put::PUT;
 use super::{Collectives, End, Ground, Member};
 
 /// Where the buffers of every rank begin.
@@ -303,6 +304,9 @@ impl Collectives {
         completion: &Completion,
     ) {
         let token = (completion.work >> 32) as u32 - 1;
+        if token & PUT != 0 {
+            return self.put_completed(network, completion);
+        }
         let (pair, is_sender) = (token / 2, token.is_multiple_of(2));
         let Carrier::Net(net) = &mut self.pairs[pair as usize].carrier else { return };
         let result =
