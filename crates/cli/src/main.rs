@@ -22,6 +22,7 @@ mod storm;
 mod submit;
 mod topo;
 mod tune;
+mod validate;
 mod verbs;
 mod wire;
 mod words;
@@ -67,6 +68,8 @@ enum Command {
     Topo(topo::Arguments),
     /// Say which algorithm and protocol NCCL would choose for a collective, and why
     Tune(tune::Arguments),
+    /// Compare simulated collectives with what others measured and published
+    Validate(validate::Arguments),
     /// Run one RDMA operation between two NICs and explain each step
     Verbs(verbs::Arguments),
 }
@@ -96,6 +99,7 @@ fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<Outcome> {
         Command::Submit(arguments) => submit::run(&arguments, out),
         Command::Topo(arguments) => topo::run(&arguments, out),
         Command::Tune(arguments) => tune::run(&arguments, out),
+        Command::Validate(arguments) => validate::run(&arguments, out),
         Command::Verbs(arguments) => verbs::run(&arguments, out),
     }
 }

@@ -201,6 +201,7 @@ impl Collectives {
             endpoint,
             buffers: std::array::from_fn(|_| Self::add_buffer(network)),
             ends: Vec::new(),
+            slots: Vec::new(),
             works: Vec::new(),
             memory: memory.map(|(lane, bandwidth)| Memory { lane, bandwidth, ways: [None; TOUCHES] }),
             done: 0,

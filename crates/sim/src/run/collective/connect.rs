@@ -69,12 +69,26 @@ impl Collectives {
             (Peer::Switch(number), _) => {
                 let group = self.group(network, ground, member, to, number);
                 let is_sender = direction == Direction::Send;
-                for (receiver, mark) in self.groups[group as usize].join(is_sender, member, connection) {
-                    self.later(network, Span::ZERO, Pending::SeeResult { group, receiver, mark });
+                let (place, early) = self.groups[group as usize].join(is_sender, member, connection);
+                for mark in early {
+                    self.later(network, Span::ZERO, Pending::SeeResult { group, receiver: place, mark });
                 }
-                if is_sender { End::Contributor(group) } else { End::Beneficiary(group) }
+                if is_sender { End::Contributor(group, place) } else { End::Beneficiary(group, place) }
             }
         };
+        let slots = match end {
+            End::Sender(pair) => self.pairs[pair as usize].slots(true),
+            End::Receiver(pair) => self.pairs[pair as usize].slots(false),
+            End::Contributor(group, place) => {
+                (self.groups[group as usize].senders[place as usize].slots, SLOTS)
+            }
+            End::Beneficiary(group, place) => {
+                (self.groups[group as usize].receivers[place as usize].slots, SLOTS)
+            }
+            End::Giver(group, head) => self.sharps[group as usize].slots(head, true),
+            End::Taker(group, head) => self.sharps[group as usize].slots(head, false),
+        };
+        self.members[member as usize].slots.push(slots);
         let ends = &mut self.members[member as usize].ends;
         debug_assert_eq!(ends.len(), connection.0 as usize, "connections are named in order");
         ends.push(end);

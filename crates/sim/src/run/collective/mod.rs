@@ -13,6 +13,8 @@ mod pending;
 mod plan;
 mod put;
 mod sharp;
+#[cfg(test)]
+mod tests;
 mod timing;
 mod work;
 
@@ -55,6 +57,8 @@ struct Member {
     buffers: [SpaceId; 3],
     /// What each connection leads to.
     ends: Vec<End>,
+    /// Where the first slot of each connection is.
+    slots: Vec<(SpaceId, u64)>,
     /// The work of each worker.
     works: Vec<Option<Work>>,
     /// The GPU's memory, where there is one, and ways that only touch it.
@@ -80,10 +84,10 @@ enum End {
     Sender(u32),
     /// It receives on a pair.
     Receiver(u32),
-    /// It sends to a switch that reduces.
-    Contributor(u32),
-    /// It receives from a switch that reduces.
-    Beneficiary(u32),
+    /// It sends to a switch that reduces: the group, and its place among the senders.
+    Contributor(u32, u32),
+    /// It receives from a switch that reduces: the group, and its place among the receivers.
+    Beneficiary(u32, u32),
     /// It sends to the network's switches, which reduce: the group, and which of its heads it is.
     Giver(u32, u32),
     /// It receives from the network's switches.

@@ -322,6 +322,11 @@ impl Collectives {
     ) -> Result<Planned, ScenarioError> {
         let mut algorithm = section.algorithm.and_then(|Written(Chosen(name))| name);
         let protocol = section.protocol.and_then(|Written(Chosen(name))| name);
+        if let Some(algorithm) = algorithm
+            && !algorithm.does(call.collective)
+        {
+            return Err(refused(&BuildError::Unsupported { algorithm, collective: call.collective }));
+        }
         let request = Request::of(call, state.inputs.ranks);
         let mut inputs = state.inputs.clone();
         if !may_aggregate {

@@ -37,6 +37,14 @@ pub(super) struct Head {
     lengths: VecDeque<Bytes>,
 }
 
+impl Sharp {
+    /// Where the slots of a head begin: what it gives, or what it gets back.
+    pub(super) fn slots(&self, head: u32, is_sender: bool) -> (SpaceId, u64) {
+        let slots = &self.heads[head as usize].slots[usize::from(!is_sender)];
+        (slots.space, slots.address)
+    }
+}
+
 /// What tells groups of a communicator apart: channel, lane, and ranks.
 pub(super) type SharpName = (u32, u16, u8, Vec<u32>);
 
@@ -130,18 +138,6 @@ impl Collectives {
             heads[place].receives = Some(connection);
         }
         (index, place as u32)
-    }
-
-    /// Where a slot of a head is.
-    pub(super) fn sharp_slot(
-        sharps: &[Sharp],
-        (index, head): (u32, u32),
-        is_sender: bool,
-        layout: &Layout,
-        slot: u32,
-    ) -> (SpaceId, u64) {
-        let slots = &sharps[index as usize].heads[head as usize].slots[usize::from(!is_sender)];
-        (slots.space, slots.slot(layout, slot))
     }
 
     /// The ways by which a head's slices go to its NIC.

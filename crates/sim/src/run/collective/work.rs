@@ -120,7 +120,7 @@ impl Collectives {
                 End::Sender(pair) if matches!(self.pairs[pair as usize].carrier, Carrier::Local(_)) => {
                     far.push(end);
                 }
-                End::Contributor(_) => far.push(end),
+                End::Contributor(..) => far.push(end),
                 _ => touches += 1,
             }
         }
@@ -148,7 +148,7 @@ impl Collectives {
                 Carrier::Local(local) => (&mut local.ways, &local.stops),
                 Carrier::Net(_) => unreachable!("NICs are not written to"),
             },
-            End::Contributor(group) => self.groups[group as usize].up(member),
+            End::Contributor(group, place) => self.groups[group as usize].up(place),
             _ => unreachable!("other ends are not written to over NVLink"),
         };
         *ways[touches].get_or_insert_with(|| {
@@ -161,10 +161,9 @@ impl Collectives {
     /// A piece of work is done: memory holds what came of it.
     pub(super) fn complete<S: Sink>(&mut self, network: &mut Network<S>, member: u32, worker: u32) {
         let schedule = std::sync::Arc::clone(self.schedule(member));
-        let layout = Layout { protocol: schedule.protocol, fifo: schedule.fifo };
-        let Member { works, ends, buffers, machine, .. } = &mut self.members[member as usize];
+        let stride = Layout { protocol: schedule.protocol, fifo: schedule.fifo }.stride();
+        let Member { works, slots, buffers, machine, .. } = &mut self.members[member as usize];
         let Some(work) = works.get_mut(worker as usize).and_then(Option::take) else { return };
-        let (pairs, groups, sharps) = (&self.pairs, &self.groups, &self.sharps);
         let (rank, ranks) = (machine.rank(), machine.ranks());
         let size = schedule.call.dtype.size() as u64;
         let locate = |place: Place| match place {
@@ -172,14 +171,10 @@ impl Collectives {
                 let (space, address) = buffer(buffers, &schedule.call, rank, ranks, which);
                 (space, address + element * size)
             }
-            Place::Slot(ConnectionId(connection), slot) => match ends[connection as usize] {
-                End::Sender(pair) => pairs[pair as usize].slot(true, &layout, slot),
-                End::Receiver(pair) => pairs[pair as usize].slot(false, &layout, slot),
-                End::Contributor(group) => groups[group as usize].slot(true, member, &layout, slot),
-                End::Beneficiary(group) => groups[group as usize].slot(false, member, &layout, slot),
-                End::Giver(group, head) => Self::sharp_slot(sharps, (group, head), true, &layout, slot),
-                End::Taker(group, head) => Self::sharp_slot(sharps, (group, head), false, &layout, slot),
-            },
+            Place::Slot(ConnectionId(connection), slot) => {
+                let (space, first) = slots[connection as usize];
+                (space, first + stride * u64::from(slot))
+            }
         };
         let applied = self.applier.apply(&mut network.memory, &work, &schedule.call, ranks, locate);
         applied.expect("all places are ghost memory that was made large enough");
@@ -212,8 +207,8 @@ impl Collectives {
                 }
             },
             End::Giver(..) => self.later(network, timing.post(), Pending::Notice { member, filled }),
-            End::Contributor(group) => self.contribute(network, group, member, &filled),
-            End::Receiver(_) | End::Beneficiary(_) | End::Taker(..) => {
+            End::Contributor(group, place) => self.contribute(network, group, place, &filled),
+            End::Receiver(_) | End::Beneficiary(..) | End::Taker(..) => {
                 unreachable!("slots are filled where they are sent from")
             }
         }
@@ -268,9 +263,9 @@ impl Collectives {
                     self.note(member, connection, result);
                 }
             },
-            End::Beneficiary(group) => self.taken(network, group, member),
+            End::Beneficiary(group, place) => self.taken(network, group, place),
             End::Taker(group, head) => self.sharp_taken(network, (group, head)),
-            End::Sender(_) | End::Contributor(_) | End::Giver(..) => {
+            End::Sender(_) | End::Contributor(..) | End::Giver(..) => {
                 unreachable!("slots are emptied where they were received")
             }
         }

@@ -1,0 +1,132 @@
+//! `railnet validate`: collectives in the simulator against what others have measured and published.
+//!
+//! Every comparison is data: a cluster, a call, and a figure with its source. There is one set of constants for all of
+//! them (NCCL's own), so a row that is far off stays far off.
+
+mod figures;
+mod measure;
+mod model;
+mod page;
+mod rails;
+mod sizes;
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use serde_json::Value;
+
+use crate::{Outcome, Usage, report};
+
+const EXAMPLES: &str = "\
+Examples:
+  railnet validate
+  railnet validate --only servers
+  railnet validate --json | jq '.parts[].rows[] | select(.difference > 0.1)'
+  railnet validate --write docs/collectives.md";
+
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// Just one part: servers, clusters, latency, rails, sizes or model
+    #[arg(long, value_name = "PART")]
+    only: Option<String>,
+    /// Also what takes many minutes: more servers, longer messages
+    #[arg(long)]
+    full: bool,
+    /// Write the page with all of it to a file, such as docs/collectives.md
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
+    /// Print everything as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A part of the comparison: what it is about, and what came of it.
+struct Part {
+    name: &'static str,
+    title: &'static str,
+    /// What is compared, and how to read it.
+    intro: &'static str,
+    columns: Vec<&'static str>,
+    rows: Vec<Vec<Cell>>,
+    /// What the rows amount to, and where large differences come from.
+    remarks: Vec<String>,
+}
+
+/// A cell of a table: text for people, and the same for programs.
+struct Cell {
+    text: String,
+    value: Value,
+}
+
+impl Cell {
+    fn text(text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { value: text.clone().into(), text }
+    }
+
+    /// A number with so many decimals.
+    fn number(value: f64, decimals: usize) -> Self {
+        Self { text: format!("{value:.decimals$}"), value: value.into() }
+    }
+
+    /// How much more than expected, as a share.
+    fn difference(value: f64) -> Self {
+        Self { text: percent(value), value: value.into() }
+    }
+
+    fn none() -> Self {
+        Self { text: String::new(), value: Value::Null }
+    }
+}
+
+/// `+3.1 %`, with a true minus sign.
+fn percent(share: f64) -> String {
+    let text = format!("{:+.1} %", share * 100.0);
+    text.replace('-', "−")
+}
+
+type Make = fn(bool) -> anyhow::Result<Part>;
+
+/// All parts, in the order of the page.
+const PARTS: [(&str, Make); 6] = [
+    ("servers", figures::servers),
+    ("clusters", figures::clusters),
+    ("latency", figures::latency),
+    ("rails", rails::part),
+    ("sizes", sizes::part),
+    ("model", model::part),
+];
+
+pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let wanted = arguments.only.as_deref();
+    if let Some(name) = wanted
+        && !PARTS.iter().any(|(part, _)| *part == name)
+    {
+        let names: Vec<&str> = PARTS.iter().map(|(name, _)| *name).collect();
+        return Err(Usage(format!("there is no part \"{name}\": one of {}", names.join(", "))).into());
+    }
+    if arguments.write.is_some() && (wanted.is_some() || arguments.full) {
+        let advice = "the page has all parts and nothing more: leave out --only and --full to write it";
+        return Err(Usage(advice.to_owned()).into());
+    }
+    let mut parts = Vec::new();
+    for (name, make) in PARTS.iter().filter(|(name, _)| wanted.is_none_or(|wanted| wanted == *name)) {
+        report(&format!("{name} …"));
+        let part = make(arguments.full).with_context(|| format!("in {name}"))?;
+        if !arguments.json {
+            page::print(&part, out)?;
+            out.flush()?;
+        }
+        parts.push(part);
+    }
+    if arguments.json {
+        writeln!(out, "{:#}", page::object(&parts))?;
+    }
+    if let Some(path) = &arguments.write {
+        let text = page::markdown(&parts);
+        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(Outcome::Done)
+}
