@@ -70,7 +70,7 @@ fn every_key_has_a_row_and_every_row_is_a_key() {
     documented(&sections, "[[collective]]", &fabric("[[collective]]\nnonsense = 1\n"));
     documented(&sections, "[[transfer]]", &fabric("[[transfer]]\nnonsense = 1\n"));
     for table in ["connection", "differs"] {
-        let text = fabric(&format!("[[collective.{table}]]\nnonsense = 1\n"));
+        let text = fabric(&format!("[[collective]]\n[[collective.{table}]]\nnonsense = 1\n"));
         documented(&sections, &format!("collective.{table}"), &text);
     }
     for control in ["dcqcn", "timely", "swift", "hpcc", "dctcp"] {

@@ -21,7 +21,7 @@ fn one_sided_blocks_come_sooner_with_fewer_packets() {
         assert_eq!((one.pairs, one.blocks, one.block, one.wrong), (8, 1024, Bytes::kib(64), 0));
         assert!(one.first > Span::ZERO && one.first < one.time);
         // 64 MiB for each pair, and headers.
-        let payload = (8 * 64) << 20;
+        let payload = 8 * (64 << 20);
         assert!(one.wire.as_u64() > payload && one.wire.as_u64() < payload * 11 / 10, "{}", one.wire);
     }
     // A WRITE and a signal for each block; when sent, a note and a WRITE for each half of it.
