@@ -1,14 +1,13 @@
 //! One direction of a link: the sender's queues in front of it, the receiver's memory behind it.
 
-use railnet_core::{Bytes, Rate, Span, Time};
+use railnet_core::{Bytes, Component, Rate, Span, Time};
 use railnet_topology::Vertex;
 
 use crate::packet::Queue;
 use crate::turns::Turns;
 
-/// What a channel counted. What every packet changes comes first.
+/// What a channel counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
 pub struct ChannelCounters {
     /// Bytes that went over it.
     pub bytes: u64,
@@ -32,8 +31,9 @@ pub struct ChannelCounters {
 
 /// One direction of a link.
 ///
-/// A large fabric has thousands, and each hop uses two of them that are in no cache: what every packet looks at lies
-/// together, in order and on lines of its own.
+/// A run touches many of them in no order, and each line of the cache that a packet needs of one is a miss. So fields lie
+/// in the order of use: what starts a packet in the first line, what is counted in the second, the urgent and the lowest
+/// queue in the third; the receiver's memory of all priorities has a line to itself.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Channel {
@@ -41,6 +41,14 @@ pub(crate) struct Channel {
     pub(crate) to: Vertex,
     /// The other direction.
     pub(crate) reverse: u32,
+    /// Whose events those of the sender are.
+    pub(crate) sender: Component,
+    pub(crate) delay: Span,
+    /// Picoseconds for a byte, where that is a whole number.
+    ps_per_byte: u64,
+    pub(crate) busy_until: Time,
+    /// Whose turn it is, where priorities have weights.
+    pub(crate) turns: Option<Box<Turns>>,
     /// A wake-up at `busy_until` is in the calendar.
     pub(crate) wake_set: bool,
     /// Priorities with something queued.
@@ -56,35 +64,36 @@ pub(crate) struct Channel {
     pub(crate) is_down: bool,
     /// Packets may be lost or damaged on it: the faults know how.
     pub(crate) is_troubled: bool,
+    pub(crate) counters: ChannelCounters,
     pub(crate) headroom_max: u32,
-    pub(crate) delay: Span,
-    /// Picoseconds for a byte, where that is a whole number.
-    ps_per_byte: u64,
-    pub(crate) busy_until: Time,
-    /// Whose turn it is, where priorities have weights.
-    pub(crate) turns: Option<Box<Turns>>,
+    /// Pause frames that wait: they go first.
+    pub(crate) urgent: Queue,
+    pub(crate) queues: [Queue; 8],
+    /// Bytes that the sender may still send, by priority, where credits are in use.
+    pub(crate) credits: [u32; 8],
     /// Receiver's memory: bytes held for each priority, in the shared part and in the headroom.
     pub(crate) shared: [u32; 8],
     pub(crate) headroom: [u32; 8],
-    pub(crate) queues: [Queue; 8],
-    /// Pause frames that wait: they go first.
-    pub(crate) urgent: Queue,
-    pub(crate) counters: ChannelCounters,
     rate: Rate,
     /// The rate without faults.
     full_rate: Rate,
     pub(crate) pause_began: Time,
     pub(crate) pause_until: [Time; 8],
-    /// Bytes that the sender may still send, by priority, where credits are in use.
-    pub(crate) credits: [u32; 8],
 }
 
 impl Channel {
-    pub(crate) fn new(from: Vertex, to: Vertex, reverse: u32, rate: Rate, delay: Span) -> Self {
+    pub(crate) fn new(
+        (from, sender): (Vertex, Component),
+        to: Vertex,
+        reverse: u32,
+        rate: Rate,
+        delay: Span,
+    ) -> Self {
         Self {
             from,
             to,
             reverse,
+            sender,
             delay,
             rate,
             ps_per_byte: ps_per_byte(rate),
@@ -168,27 +177,16 @@ impl Channel {
     }
 }
 
+/// The lines of the cache that [`Channel`] speaks of.
+const _: () = {
+    assert!(std::mem::offset_of!(Channel, counters) == 64);
+    assert!(std::mem::offset_of!(Channel, queues) + size_of::<Queue>() <= 192);
+    assert!(std::mem::offset_of!(Channel, shared) == 320);
+};
+
 /// Picoseconds for a byte, or 0 where that is no whole number.
 fn ps_per_byte(rate: Rate) -> u64 {
     const PS_PER_SECOND_AND_BYTE: u64 = 8_000_000_000_000;
     let is_exact = rate.as_bps() > 0 && PS_PER_SECOND_AND_BYTE.is_multiple_of(rate.as_bps());
     if is_exact { PS_PER_SECOND_AND_BYTE / rate.as_bps() } else { 0 }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::mem::offset_of;
-
-    use super::*;
-
-    #[test]
-    fn what_every_packet_uses_is_on_few_cache_lines() {
-        const LINE: usize = 64;
-        assert_eq!(offset_of!(Channel, turns) / LINE, 0);
-        assert_eq!(offset_of!(Channel, shared) / LINE, 1);
-        assert_eq!((offset_of!(Channel, headroom) + 28) / LINE, 1);
-        assert_eq!(offset_of!(Channel, queues) % LINE, 0);
-        let last = offset_of!(Channel, counters) + offset_of!(ChannelCounters, queue_max);
-        assert_eq!(offset_of!(Channel, urgent) / LINE, last / LINE);
-    }
 }

@@ -14,5 +14,5 @@ pub use run::{
     CollectiveResult, ConnectionSample, FlowFailure, FlowResult, Hold, LaneResult, LinkResult, LinkSample,
     Outcome, Run, RunError, Series, Standstill, Waiting, listed, run,
 };
-pub use scenario::{Preset, Scenario, ScenarioError, SourceFile, Topology, graph};
+pub use scenario::{Files, Preset, Scenario, ScenarioError, SourceFile, Topology, graph};
 pub use traffic::Flow;

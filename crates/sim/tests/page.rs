@@ -42,7 +42,7 @@ fn documented(sections: &BTreeMap<String, String>, heading: &str, text: &str) {
     let section = sections.get(heading).unwrap_or_else(|| panic!("no section {heading:?}"));
     let mut keys = expected(text);
     // The key that tells tables apart is in the heading.
-    keys.retain(|key| key != "kind");
+    keys.retain(|key| key != "kind" || heading == "[[collective]]");
     assert!(!keys.is_empty(), "{heading}");
     let rows: Vec<&str> =
         section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
@@ -67,6 +67,11 @@ fn every_key_has_a_row_and_every_row_is_a_key() {
     documented(&sections, "[nic]", &fabric("[nic]\nnonsense = 1\n"));
     documented(&sections, "[cluster]", &fabric("[cluster]\nnonsense = 1\n"));
     documented(&sections, "cluster.tcp", &fabric("[cluster]\ntcp = { nonsense = 1 }\n"));
+    documented(&sections, "[[collective]]", &fabric("[[collective]]\nnonsense = 1\n"));
+    for table in ["connection", "differs"] {
+        let text = fabric(&format!("[[collective.{table}]]\nnonsense = 1\n"));
+        documented(&sections, &format!("collective.{table}"), &text);
+    }
     for control in ["dcqcn", "timely", "swift", "hpcc", "dctcp"] {
         documented(
             &sections,

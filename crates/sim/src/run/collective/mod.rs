@@ -8,16 +8,20 @@ mod carrier;
 mod communicator;
 mod connect;
 mod group;
+mod identity;
 mod pending;
 mod plan;
+mod sharp;
+#[cfg(test)]
+mod tests;
 mod timing;
 mod work;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use railnet_coll::Schedule;
 use railnet_coll::machine::{Applier, ConnectionId, Failure, Mark, Notice, Output, RankMachine, Work};
+use railnet_coll::{CustomAlgorithm, Schedule};
 use railnet_core::event::Sink;
 use railnet_core::{Rank, Span, Time};
 use railnet_fabric::{Lane, Network, Way};
@@ -82,7 +86,14 @@ enum End {
     Contributor(u32, u32),
     /// It receives from a switch that reduces: the group, and its place among the receivers.
     Beneficiary(u32, u32),
+    /// It sends to the network's switches, which reduce: the group, and which of its heads it is.
+    Giver(u32, u32),
+    /// It receives from the network's switches.
+    Taker(u32, u32),
 }
+
+/// What tells groups around a switch apart: communicator, channel, lane, senders, receivers.
+type GroupName = (u32, u16, u8, Vec<u32>, Vec<u32>);
 
 /// A connection between two members: channel, lane, sender, receiver.
 type PairKey = (u16, u8, u32, u32);
@@ -90,6 +101,8 @@ type PairKey = (u16, u8, u32, u32);
 /// Everything that ranks do together in a run.
 pub(super) struct Collectives {
     seed: u64,
+    /// Algorithms from files.
+    algorithms: BTreeMap<String, Arc<dyn CustomAlgorithm>>,
     /// Whether switches of the network reduce.
     aggregates: bool,
     entries: Vec<Entry>,
@@ -103,7 +116,9 @@ pub(super) struct Collectives {
     pairs: Vec<Pair>,
     pair_names: BTreeMap<PairKey, u32>,
     groups: Vec<Group>,
-    group_names: BTreeMap<(u32, u16, u8, Vec<u32>, Vec<u32>), u32>,
+    group_names: BTreeMap<GroupName, u32>,
+    sharps: Vec<sharp::Sharp>,
+    sharp_names: BTreeMap<sharp::SharpName, u32>,
     pending: PendingTable,
     applier: Applier,
     notices: Vec<(u32, Option<Rank>, Notice)>,
@@ -141,20 +156,27 @@ impl Collectives {
         for part in &entry.parts {
             let communicator = &mut self.communicators[part.communicator as usize];
             communicator.schedule = Some(Arc::clone(&part.schedule));
+            communicator.differs.clone_from(&part.differs);
             members.extend(communicator.members.clone());
         }
         for member in members {
             self.running += 1;
             let state = &mut self.members[member as usize];
             (state.done, state.wrong) = (0, 0);
-            self.call_later(network, member);
+            if !self.is_absent(member) {
+                self.call_later(network, member);
+            }
         }
     }
 
     /// The schedule that a member executes in the present entry.
     fn schedule(&self, member: u32) -> &Arc<Schedule> {
-        let communicator = &self.communicators[self.members[member as usize].communicator as usize];
-        communicator.schedule.as_ref().expect("only members of the present entry run")
+        let state = &self.members[member as usize];
+        let communicator = &self.communicators[state.communicator as usize];
+        let rank = state.machine.rank();
+        let own = communicator.differs.iter().find(|(other, _)| *other == rank);
+        let common = communicator.schedule.as_ref().expect("only members of the present entry run");
+        own.and_then(|(_, schedule)| schedule.as_ref()).unwrap_or(common)
     }
 
     fn call_later<S: Sink>(&mut self, network: &mut Network<S>, member: u32) {
@@ -217,7 +239,7 @@ impl Collectives {
                 self.members[member as usize].machine.freed(network.now, connection);
                 self.pump(network, ground, member);
             }
-            Pending::Notice { member, filled } => self.to_nic(network, ground, member, filled),
+            Pending::Notice { member, filled } => self.set_out(network, ground, member, filled),
             Pending::Out { member, filled } => self.send(network, ground, member, filled),
             Pending::Into { member, connection } => self.delivered(network, member, connection),
             Pending::Nothing => {}
@@ -317,15 +339,46 @@ impl Collectives {
         completion.work >> 32 != 0
     }
 
+    /// Whether a member makes no call in the present entry.
+    fn is_absent(&self, member: u32) -> bool {
+        let Member { communicator, machine, .. } = &self.members[member as usize];
+        let parts = self.entries.get(self.at).map_or(&[][..], |entry| &entry.parts);
+        parts.iter().any(|part| part.communicator == *communicator && part.is_absent(machine.rank()))
+    }
+
+    /// Nothing will happen any more, and not everything is done: a rank that waits asks the others, once it has waited
+    /// as long as it may.
+    pub(super) fn inquire<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        ground: &mut Ground<'_>,
+        limit: Time,
+    ) {
+        if self.is_done() || self.failure.is_some() {
+            return;
+        }
+        let waits = self.members.iter().enumerate();
+        let waits = waits.filter_map(|(member, state)| Some((state.machine.poll_timeout()?, member as u32)));
+        let Some((at, member)) = waits.min() else { return };
+        network.now = network.now.max(at.min(limit));
+        self.members[member as usize].machine.expired(network.now);
+        self.pump(network, ground, member);
+    }
+
     /// Who waits for what, where a run has come to an end too early.
     pub(super) fn standstill(&self) -> String {
         let call = self.entries.get(self.at).map_or("nothing", |entry| entry.call().collective.name());
         let waits: Vec<String> = self
             .members
             .iter()
-            .filter_map(|member| {
+            .enumerate()
+            .filter_map(|(index, member)| {
+                let rank = member.machine.rank().0;
+                if self.is_absent(index as u32) {
+                    return Some(format!("rank {rank} made no call"));
+                }
                 let wait = member.machine.waiting_for().into_iter().next()?;
-                Some(format!("rank {} waits for {wait}", member.machine.rank().0))
+                Some(format!("rank {rank} waits for {wait}"))
             })
             .take(4)
             .collect();
@@ -356,7 +409,7 @@ impl Collectives {
     fn carrier(&self, end: End) -> Option<&Carrier> {
         match end {
             End::Sender(pair) | End::Receiver(pair) => Some(&self.pairs[pair as usize].carrier),
-            End::Contributor(..) | End::Beneficiary(..) => None,
+            _ => None,
         }
     }
 }

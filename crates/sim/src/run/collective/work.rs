@@ -117,7 +117,7 @@ impl Collectives {
             };
             match end {
                 End::Sender(pair) if matches!(self.pairs[pair as usize].carrier, Carrier::Local(_)) => {
-                    far.push(end)
+                    far.push(end);
                 }
                 End::Contributor(..) => far.push(end),
                 _ => touches += 1,
@@ -148,7 +148,7 @@ impl Collectives {
                 Carrier::Net(_) => unreachable!("NICs are not written to"),
             },
             End::Contributor(group, place) => self.groups[group as usize].up(place),
-            End::Receiver(_) | End::Beneficiary(..) => unreachable!("data goes to those who receive it"),
+            _ => unreachable!("other ends are not written to over NVLink"),
         };
         *ways[touches].get_or_insert_with(|| {
             let compute = Stop::computes(memory.lane, memory.bandwidth, touches as u32);
@@ -199,21 +199,22 @@ impl Collectives {
                 Carrier::Net(_) => {
                     let after = timing.post();
                     if after.as_ps() == 0 {
-                        self.to_nic(network, ground, member, filled);
+                        self.set_out(network, ground, member, filled);
                     } else {
                         self.later(network, after, Pending::Notice { member, filled });
                     }
                 }
             },
+            End::Giver(..) => self.later(network, timing.post(), Pending::Notice { member, filled }),
             End::Contributor(group, place) => self.contribute(network, group, place, &filled),
-            End::Receiver(_) | End::Beneficiary(..) => {
+            End::Receiver(_) | End::Beneficiary(..) | End::Taker(..) => {
                 unreachable!("slots are filled where they are sent from")
             }
         }
     }
 
     /// A slot that is to go over the network sets out for the NIC.
-    pub(super) fn to_nic<S: Sink>(
+    pub(super) fn set_out<S: Sink>(
         &mut self,
         network: &mut Network<S>,
         ground: &mut Ground<'_>,
@@ -221,12 +222,16 @@ impl Collectives {
         filled: Filled,
     ) {
         let end = self.members[member as usize].ends[filled.connection.0 as usize];
-        let Some(Carrier::Net(net)) = self.carrier(end) else { return };
-        if net.out.is_empty() {
+        let out = match (end, self.carrier(end)) {
+            (End::Giver(group, head), _) => self.sharp_out((group, head)),
+            (_, Some(Carrier::Net(net))) => &net.out,
+            _ => return,
+        };
+        if out.is_empty() {
             self.send(network, ground, member, filled);
             return;
         }
-        let way = net.out[filled.connection.0 as usize % net.out.len()];
+        let way = out[filled.connection.0 as usize % out.len()];
         let packets = filled.bytes.as_u64().div_ceil(self.settings.mtu_bytes).max(1) as u32;
         let token = self.pending.add(Pending::Out { member, filled });
         network.carry(way, filled.bytes, packets, token);
@@ -258,7 +263,8 @@ impl Collectives {
                 }
             },
             End::Beneficiary(group, place) => self.taken(network, group, place),
-            End::Sender(_) | End::Contributor(..) => {
+            End::Taker(group, head) => self.sharp_taken(network, (group, head)),
+            End::Sender(_) | End::Contributor(..) | End::Giver(..) => {
                 unreachable!("slots are emptied where they were received")
             }
         }
@@ -297,7 +303,7 @@ impl Collectives {
         completion: &Completion,
     ) {
         let token = (completion.work >> 32) as u32 - 1;
-        let (pair, is_sender) = (token / 2, token % 2 == 0);
+        let (pair, is_sender) = (token / 2, token.is_multiple_of(2));
         let Carrier::Net(net) = &mut self.pairs[pair as usize].carrier else { return };
         let result =
             if is_sender { net.sender.completed(completion) } else { net.receiver.completed(completion) };
@@ -317,7 +323,7 @@ impl Collectives {
                 self.members[member as usize].machine.freed(network.now, connection);
                 self.pump(network, ground, member);
             } else {
-                self.from_nic(
+                self.come_in(
                     network,
                     member,
                     connection,
@@ -328,7 +334,7 @@ impl Collectives {
     }
 
     /// A slice has come from the network: it is on its way to memory.
-    fn from_nic<S: Sink>(
+    fn come_in<S: Sink>(
         &mut self,
         network: &mut Network<S>,
         member: u32,
