@@ -495,7 +495,7 @@ impl<S: Sink> Network<S> {
         };
         let packet = self.packets.take(facts);
         std::mem::swap(&mut self.packets.contents[packet as usize], &mut self.slot);
-        if facts.has_bytes {
+        if !self.buffer.is_empty() {
             self.packets.bytes[packet as usize].extend_from_slice(&self.buffer);
         }
         self.start(egress, packet);
