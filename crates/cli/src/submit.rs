@@ -36,7 +36,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The job (a TOML file with a table [launch])
+    /// The job, a TOML file with a `launch` table
     #[arg(value_name = "JOB.toml")]
     job: PathBuf,
     /// Print the script; write and submit nothing

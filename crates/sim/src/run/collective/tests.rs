@@ -40,10 +40,13 @@ fn wrong(who: u32, cluster: &str, hosts: u32) -> u64 {
     );
     let scenario = Scenario::parse(&text).expect("it is right");
     let mut run = Run::new(&scenario, NoSink).expect("it is right");
-    let part = &mut run.world.collectives.as_mut().expect("there is one").entries[0].parts[0];
+    let collectives = run.world.collectives.as_mut().expect("there is one");
+    let part = &mut collectives.entries[0].parts[0];
     let whole = Schedule::clone(&part.schedule);
     part.schedule =
         Arc::new(Schedule { program: Arc::new(Forgetful { whole: whole.program, who }), ..whole });
+    // The first entry has begun already.
+    collectives.communicators[part.communicator as usize].schedule = Some(Arc::clone(&part.schedule));
     run.finish().expect("it ends all the same").0.collectives[0].wrong
 }
 
