@@ -3,6 +3,7 @@
 mod calendar;
 mod nic;
 mod roce;
+mod schedule;
 mod sim;
 
 use std::io::Write;
@@ -28,6 +29,8 @@ enum Layer {
     Roce(roce::Arguments),
     /// The simulator's calendar against a binary heap
     Calendar(calendar::Arguments),
+    /// Building and proving schedules of collectives, on one core
+    Schedule(schedule::Arguments),
     /// Whole simulated runs, on one core
     Sim(sim::Arguments),
 }
@@ -37,6 +40,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         Layer::Nic(arguments) => nic::run(arguments, out),
         Layer::Roce(arguments) => roce::run(arguments, out),
         Layer::Calendar(arguments) => calendar::run(arguments, out),
+        Layer::Schedule(arguments) => schedule::run(arguments, out),
         Layer::Sim(arguments) => sim::run(arguments, out),
     }
 }

@@ -16,6 +16,7 @@ mod knobs;
 mod pingpong;
 mod replay;
 mod run;
+mod schedule;
 mod sim;
 mod storm;
 mod submit;
@@ -53,6 +54,8 @@ enum Command {
     Doctor(doctor::Arguments),
     /// Hold recorded conversations again with this NIC, and compare its answers
     Replay(replay::Arguments),
+    /// Show who sends what to whom in a collective, and prove it
+    Schedule(schedule::Arguments),
     /// Start ranks on this machine
     Run(run::Arguments),
     /// Run random work on bad wires and networks, seed after seed, and check all of it
@@ -89,6 +92,7 @@ fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<Outcome> {
         Command::Pingpong(arguments) => pingpong::run(&arguments, out),
         Command::Doctor(arguments) => doctor::run(&arguments, out),
         Command::Replay(arguments) => replay::run(&arguments, out),
+        Command::Schedule(arguments) => schedule::run(&arguments, out),
         Command::Run(arguments) => run::run(&arguments, out),
         Command::Storm(arguments) => storm::run(&arguments, out),
         Command::Sim(arguments) => sim::run(&arguments, out),

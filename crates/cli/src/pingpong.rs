@@ -222,6 +222,8 @@ fn open(arguments: &Arguments, meeting: &Meeting) -> anyhow::Result<Driver> {
     // itself sends at once.
     config.accepted = Identification::Any;
     config.nic.behaviour.unacked_packets_max = Behaviour::RXE.unacked_packets_max;
+    // A slow peer is not a dead one: --timeout tells them apart.
+    config.nic.behaviour.retry_seven_is_infinite = true;
     let driver = match Driver::open(&config, railnet_live::memory::ProcessMemory::default()) {
         Err(Error::Bind { source, .. })
             if source.kind() == std::io::ErrorKind::AddrInUse && arguments.udp_port.is_none() =>

@@ -9,12 +9,13 @@ mod report;
 mod series;
 mod summary;
 mod sweep;
+mod transfers;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use railnet_core::{Digest, RunDigest, Span};
 use railnet_sim::{Outcome as RunOutcome, Run, RunError, Scenario};
 
@@ -94,6 +95,10 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     let variables =
         environment::variables(Place::Sim, from_scenario, arguments.env_file.as_deref(), Vec::new())?;
     file.scenario.set_variables(variables.clone());
+    if let Some(path) = variables.topology_file() {
+        let server = problem::server(Path::new(path)).with_context(|| format!("NCCL_TOPO_FILE={path}"))?;
+        file.scenario.set_server(server);
+    }
     if let Some(interval) = arguments.sample {
         ensure!(arguments.sweep.is_empty(), "--sample is for single runs: a sweep writes no series");
         ensure!(

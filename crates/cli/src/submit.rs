@@ -29,7 +29,7 @@ Also: name, partition, account, gpus_per_node, cpus_per_rank, output, options (m
 before the ranks start), env (a table). Where there is no sbatch, the script is written and what to do with it is said.";
 
 /// How long `sbatch` may take.
-const SBATCH_MAX: Duration = Duration::from_secs(60);
+const SBATCH_MAX: Duration = Duration::from_mins(1);
 /// How often it is looked for.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -97,7 +97,7 @@ fn finish(sbatch: &mut Child) -> anyhow::Result<String> {
         if Instant::now() >= deadline {
             sbatch.kill()?;
             sbatch.wait()?;
-            bail!("sbatch did not answer in {SBATCH_MAX:?}: is slurmctld running?");
+            bail!("sbatch did not answer within a minute: is slurmctld running?");
         }
         std::thread::sleep(LOOK_INTERVAL);
     };

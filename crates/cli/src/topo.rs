@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow, bail, ensure};
 use railnet_coll::search::search;
 use railnet_coll::transport::Transports;
-use railnet_coll::variables::{Source, Variables};
+use railnet_coll::variables::Place;
 use railnet_formats::{nccl_graph, nccl_topology};
 use railnet_topology::{Cluster, ClusterError, catalogue};
 
 use crate::sim::problem::File;
-use crate::{Outcome, words};
+use crate::{Outcome, environment, words};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -125,10 +125,8 @@ fn cluster(arguments: &Arguments) -> anyhow::Result<Option<Cluster>> {
 /// Servers: their devices, and what was asked for besides.
 fn servers(arguments: &Arguments, cluster: &Cluster, out: &mut dyn Write) -> anyhow::Result<()> {
     let (server, nodes) = (&cluster.host, cluster.nodes);
-    let environment = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .collect();
-    let options = Variables::merge([(Source::Environment, environment)])?.topology();
+    let variables = environment::variables(Place::Tune, Vec::new(), None, Vec::new())?;
+    let options = variables.topology();
     let wants_graphs = arguments.channels || arguments.nccl_graph.is_some();
     let graphs = if wants_graphs { Some(search(server, nodes, &options)?) } else { None };
     let told = graphs.as_ref().filter(|_| arguments.channels);

@@ -84,6 +84,7 @@ fn wrong_arrows(one: &Crate, allowed: &[&str]) -> Vec<String> {
 }
 
 fn wrong_lints(one: &Crate) -> Vec<String> {
+    // `live` has lints of its own: see `live_has_the_workspaces_lints_but_for_unsafe_code`.
     if short(&one.package) == "live" || has_workspace_lints(&one.manifest) {
         return Vec::new();
     }
@@ -153,6 +154,45 @@ fn the_workspace_keeps_to_its_layers() {
     assert!(crates.iter().any(|one| one.package == "railnet-core"), "no crates were found");
     let found = violations(&crates);
     assert!(found.is_empty(), "\n{}\n", found.join("\n"));
+}
+
+/// The tables of lints below a heading, as cargo reads them.
+fn lints(manifest: &str, heading: &[&str]) -> toml::Table {
+    let mut table: toml::Table = manifest.parse().expect("a manifest is TOML");
+    for name in heading {
+        table = table.remove(*name).and_then(|value| value.try_into().ok()).unwrap_or_default();
+    }
+    table
+}
+
+/// `live` talks to the system, which now and then takes unsafe code. Where the workspace forbids it, `live` denies it, so
+/// that a small file may say `expect` with its reason; each is listed here. Cargo cannot change one lint of an inherited
+/// table, so `live` repeats the others.
+#[test]
+fn live_has_the_workspaces_lints_but_for_unsafe_code() {
+    const UNSAFE_FILES: [&str; 2] = ["src/job/leash.rs", "src/roce/system.rs"];
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |path: PathBuf| fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+    let mut workspace = lints(&read(root.join("Cargo.toml")), &["workspace", "lints"]);
+    let own = lints(&read(root.join("crates/live/Cargo.toml")), &["lints"]);
+    assert_eq!(workspace["rust"]["unsafe_code"].as_str(), Some("forbid"));
+    workspace["rust"]["unsafe_code"] = "deny".into();
+    assert_eq!(own, workspace);
+    let mut folders = vec![root.join("crates/live/src")];
+    let mut found = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder of sources") {
+            let path = entry.expect("an entry of it").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if read(path.clone()).contains("unsafe_code") {
+                let inside = path.strip_prefix(root.join("crates/live")).expect("below it").to_owned();
+                found.push(inside.display().to_string());
+            }
+        }
+    }
+    found.sort();
+    assert_eq!(found, UNSAFE_FILES, "a file with unsafe code is a decision, made in this list");
 }
 
 #[test]

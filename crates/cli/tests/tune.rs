@@ -240,3 +240,12 @@ fn the_page_of_variables_is_what_the_table_says() {
     assert!(page == kept, "docs/knobs.md is out of date: railnet knobs --markdown > docs/knobs.md");
     has(&told(&["knobs"], &[]), &["NCCL_ALGO", "NCCL_IB_QPS_PER_CONNECTION", "nowhere yet"]);
 }
+
+#[test]
+fn the_page_on_tuning_shows_what_the_command_prints() {
+    let page = fs::read_to_string(repository("docs/tuning.md")).unwrap();
+    let (_, sample) = page.split_once("```text\n$ railnet ").unwrap();
+    let (command, rest) = sample.split_once('\n').unwrap();
+    let (shown, _) = rest.split_once("```").unwrap();
+    assert_eq!(told(&command.split(' ').collect::<Vec<_>>(), &[]), shown);
+}

@@ -31,12 +31,12 @@ pub mod variables;
 pub mod window;
 mod wiring;
 
-pub use algorithm::{Algorithm, BuildError, Choice, build};
+pub use algorithm::{Algorithm, BuildError, Choice, CustomAlgorithm, build};
 pub use call::{Call, Collective, Counts, Overlap};
 pub use options::{CrossNic, NicFilter, TopologyOptions};
 pub use protocol::{Fifo, Protocol};
 pub use schedule::{
-    After, Buffer, Connection, Peer, Piece, Program, Schedule, Step, SwitchGroup, SwitchKind,
+    After, Buffer, Connection, Peer, Piece, Program, Schedule, Step, SwitchGroup, SwitchKind, Usage,
 };
 pub use traffic::traffic;
 pub use wiring::{ChannelNics, NicPair, TreePattern, TreePeers, Wiring};

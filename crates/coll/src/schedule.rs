@@ -8,6 +8,7 @@
 //! A schedule is not a list. [`Program::step`] computes any step from its number, so that a program for thousands of
 //! ranks takes no memory.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use smallvec::SmallVec;
 
 use crate::algorithm::Algorithm;
 use crate::call::Call;
+use crate::machine::Direction;
 use crate::protocol::{Fifo, Protocol};
 
 /// Which of a rank's buffers. In place, input and output overlap as [`Call::overlap`] says.
@@ -109,6 +111,17 @@ pub struct SwitchGroup {
     pub receivers: Vec<u32>,
 }
 
+/// How often a worker uses a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Usage {
+    /// Which end of it.
+    pub direction: Direction,
+    /// Which connection.
+    pub connection: Connection,
+    /// How many chunks it sends or receives there.
+    pub chunks: u64,
+}
+
 /// A program for all ranks.
 pub trait Program: fmt::Debug + Send + Sync {
     /// How many workers a rank has.
@@ -119,6 +132,38 @@ pub trait Program: fmt::Debug + Send + Sync {
 
     /// A step of a worker; its number is less than [`Program::steps`].
     fn step(&self, rank: u32, worker: u32, number: u64) -> Step;
+
+    /// What a worker uses in all of its steps, in the order in which it first does, what is received before what is sent.
+    /// The answer given here looks at every step: a program that knows it otherwise says so much faster.
+    fn uses(&self, rank: u32, worker: u32) -> Vec<Usage> {
+        uses_of(self, rank, worker, self.steps(rank, worker), 1)
+    }
+}
+
+/// What the first so many steps of a worker use, if they are done so many times.
+pub(crate) fn uses_of<P: Program + ?Sized>(
+    program: &P,
+    rank: u32,
+    worker: u32,
+    steps: u64,
+    times: u64,
+) -> Vec<Usage> {
+    let mut uses: Vec<Usage> = Vec::new();
+    // Where each of them is, in the order of their names: there may be thousands.
+    let mut places: BTreeMap<(Direction, Connection), usize> = BTreeMap::new();
+    for number in 0..if times == 0 { 0 } else { steps } {
+        let step = program.step(rank, worker, number);
+        let receives = step.receives.iter().map(|one| (Direction::Receive, *one));
+        let sends = step.sends.iter().map(|one| (Direction::Send, *one));
+        for (direction, connection) in receives.chain(sends) {
+            let place = *places.entry((direction, connection)).or_insert_with(|| {
+                uses.push(Usage { direction, connection, chunks: 0 });
+                uses.len() - 1
+            });
+            uses[place].chunks += times;
+        }
+    }
+    uses
 }
 
 /// Who does what, to carry out one call.

@@ -1,10 +1,12 @@
 //! Every algorithm, proved on shapes that are easy to get wrong, and its traffic against theory.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
+use std::sync::Arc;
+
 use railnet_coll::check::check;
 use railnet_coll::{
-    Algorithm, BuildError, Call, Choice, Collective, Counts, Fifo, Protocol, Schedule, TreePattern, Wiring,
-    build,
+    Algorithm, BuildError, Call, Choice, Collective, Counts, Fifo, Program, Protocol, Schedule, Step,
+    TreePattern, Wiring, build,
 };
 use railnet_core::{Bytes, Rank};
 
@@ -59,7 +61,32 @@ fn choices(algorithm: Algorithm) -> Vec<Choice> {
     all
 }
 
+/// A program that does not know what it uses but by looking at its steps.
+#[derive(Debug)]
+struct Walked(Arc<dyn Program>);
+
+impl Program for Walked {
+    fn workers(&self, rank: u32) -> u32 {
+        self.0.workers(rank)
+    }
+
+    fn steps(&self, rank: u32, worker: u32) -> u64 {
+        self.0.steps(rank, worker)
+    }
+
+    fn step(&self, rank: u32, worker: u32, number: u64) -> Step {
+        self.0.step(rank, worker, number)
+    }
+}
+
 fn prove(schedule: &Schedule, what: &str) {
+    let walked = Walked(Arc::clone(&schedule.program));
+    for rank in 0..schedule.ranks {
+        for worker in 0..walked.workers(rank) {
+            let (said, seen) = (schedule.program.uses(rank, worker), walked.uses(rank, worker));
+            assert_eq!(said, seen, "worker {worker} of rank {rank} in {what}");
+        }
+    }
     match check(schedule) {
         Ok(report) => assert!(report.is_free_of_races, "{what}"),
         Err(error) => panic!("{what}: {error}"),

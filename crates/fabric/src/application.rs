@@ -33,6 +33,13 @@ impl<S: Sink> Network<S> {
     /// Tells the application what happened: words that were written, then work that completed.
     #[inline]
     pub(crate) fn tell(&mut self, application: &mut impl Application<S>) {
+        if self.has_news {
+            self.tell_news(application);
+        }
+    }
+
+    fn tell_news(&mut self, application: &mut impl Application<S>) {
+        self.has_news = false;
         while !self.ready.is_empty() || self.memory.is_touched() || !self.reducing.is_empty() {
             while let Some(token) = self.memory.take_touched() {
                 application.touched(self, token);

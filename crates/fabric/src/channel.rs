@@ -1,6 +1,6 @@
 //! One direction of a link: the sender's queues in front of it, the receiver's memory behind it.
 
-use railnet_core::{Bytes, Rate, Span, Time};
+use railnet_core::{Bytes, Component, Rate, Span, Time};
 use railnet_topology::Vertex;
 
 use crate::packet::Queue;
@@ -30,40 +30,33 @@ pub struct ChannelCounters {
 }
 
 /// One direction of a link.
+///
+/// A run touches many of them in no order, and each line of the cache that a packet needs of one is a miss. So fields lie
+/// in the order of use: what starts a packet in the first line, what is counted in the second, the urgent and the lowest
+/// queue in the third; the receiver's memory of all priorities has a line to itself.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Channel {
     pub(crate) from: Vertex,
     pub(crate) to: Vertex,
     /// The other direction.
     pub(crate) reverse: u32,
+    /// Whose events those of the sender are.
+    pub(crate) sender: Component,
     pub(crate) delay: Span,
-    rate: Rate,
-    /// The rate without faults.
-    full_rate: Rate,
     /// Picoseconds for a byte, where that is a whole number.
     ps_per_byte: u64,
     pub(crate) busy_until: Time,
-    /// A wake-up at `busy_until` is in the calendar.
-    pub(crate) wake_set: bool,
-    pub(crate) queues: [Queue; 8],
-    /// Priorities with something queued.
-    pub(crate) occupied: u8,
     /// Whose turn it is, where priorities have weights.
     pub(crate) turns: Option<Box<Turns>>,
-    /// Pause frames that wait: they go first.
-    pub(crate) urgent: Queue,
+    /// A wake-up at `busy_until` is in the calendar.
+    pub(crate) wake_set: bool,
+    /// Priorities with something queued.
+    pub(crate) occupied: u8,
     /// Priorities that the receiver has paused.
     pub(crate) paused: u8,
-    pub(crate) pause_until: [Time; 8],
-    pub(crate) pause_began: Time,
-    /// Receiver's memory: bytes held for each priority, in the shared part and in the headroom.
-    pub(crate) shared: [u32; 8],
-    pub(crate) headroom: [u32; 8],
-    pub(crate) headroom_max: u32,
     /// Priorities that the receiver has told the sender to stop.
     pub(crate) told_to_stop: u8,
-    /// Bytes that the sender may still send, by priority, where credits are in use.
-    pub(crate) credits: [u32; 8],
     /// Priorities for which the port at the receiving end sends pauses, and obeys them in the other direction.
     pub(crate) lossless: u8,
     /// What comes out of it goes on at the next priority.
@@ -72,14 +65,35 @@ pub(crate) struct Channel {
     /// Packets may be lost or damaged on it: the faults know how.
     pub(crate) is_troubled: bool,
     pub(crate) counters: ChannelCounters,
+    pub(crate) headroom_max: u32,
+    /// Pause frames that wait: they go first.
+    pub(crate) urgent: Queue,
+    pub(crate) queues: [Queue; 8],
+    /// Bytes that the sender may still send, by priority, where credits are in use.
+    pub(crate) credits: [u32; 8],
+    /// Receiver's memory: bytes held for each priority, in the shared part and in the headroom.
+    pub(crate) shared: [u32; 8],
+    pub(crate) headroom: [u32; 8],
+    rate: Rate,
+    /// The rate without faults.
+    full_rate: Rate,
+    pub(crate) pause_began: Time,
+    pub(crate) pause_until: [Time; 8],
 }
 
 impl Channel {
-    pub(crate) fn new(from: Vertex, to: Vertex, reverse: u32, rate: Rate, delay: Span) -> Self {
+    pub(crate) fn new(
+        (from, sender): (Vertex, Component),
+        to: Vertex,
+        reverse: u32,
+        rate: Rate,
+        delay: Span,
+    ) -> Self {
         Self {
             from,
             to,
             reverse,
+            sender,
             delay,
             rate,
             ps_per_byte: ps_per_byte(rate),
@@ -162,6 +176,13 @@ impl Channel {
         self.paused = paused;
     }
 }
+
+/// The lines of the cache that [`Channel`] speaks of.
+const _: () = {
+    assert!(std::mem::offset_of!(Channel, counters) == 64);
+    assert!(std::mem::offset_of!(Channel, queues) + size_of::<Queue>() <= 192);
+    assert!(std::mem::offset_of!(Channel, shared) == 320);
+};
 
 /// Picoseconds for a byte, or 0 where that is no whole number.
 fn ps_per_byte(rate: Rate) -> u64 {

@@ -66,6 +66,7 @@ impl<S: Sink> Network<S> {
             let mut buffer = Vec::new();
             self.make_frame(egress, packet, &mut buffer);
             self.packets.bytes[packet as usize] = buffer;
+            self.packets.facts[packet as usize].has_bytes = true;
             return;
         }
         let Ethernet { source, target, .. } = self.ethernet(egress);
@@ -80,8 +81,7 @@ impl<S: Sink> Network<S> {
     fn make_frame(&self, egress: u32, packet: PacketIndex, buffer: &mut Vec<u8>) {
         let facts = &self.packets.facts[packet as usize];
         let ethernet = self.ethernet(egress);
-        let Some(contents) = self.packets.contents[packet as usize].as_ref().filter(|_| !facts.is_pause)
-        else {
+        let Some(contents) = self.packets.headers(packet).filter(|_| !facts.is_pause) else {
             let mut pause = Pause::default();
             for (priority, quanta) in pause.quanta.iter_mut().enumerate() {
                 *quanta = (facts.target >> priority & 1 != 0).then_some(facts.hash as u16);
@@ -120,7 +120,7 @@ impl<S: Sink> Network<S> {
         self.channels[egress as usize].counters.losses += 1;
         // A pause frame has no ICRC: its receiver finds the damage by the check sequence of Ethernet.
         if !facts.is_pause
-            && let Some(contents) = &self.packets.contents[packet as usize]
+            && let Some(contents) = &*self.packets.contents[packet as usize]
         {
             // The dice fall the same way in both forms, so that both run the same course.
             let covered =
@@ -142,7 +142,7 @@ impl<S: Sink> Network<S> {
     pub(crate) fn deliver_frame(&mut self, host: u32, packet: PacketIndex) {
         let Self { hosts, memory, sink, packets, .. } = self;
         let mut cx = Context::new(self.now, memory, sink);
-        let Some(Transmit { network, headers, payload, .. }) = &packets.contents[packet as usize] else {
+        let Some(Transmit { network, headers, payload, .. }) = packets.headers(packet) else {
             return;
         };
         let ghost = match payload {

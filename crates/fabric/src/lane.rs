@@ -7,8 +7,7 @@
 //! slices go as fast as the slowest lane.
 
 use railnet_core::event::Sink;
-use railnet_core::{Bytes, Rate, Span, Time};
-use railnet_topology::Vertex;
+use railnet_core::{Bytes, Component, Rate, Span, Time};
 
 use crate::application::Application;
 use crate::network::{Event, Network, rank};
@@ -231,7 +230,7 @@ impl<S: Sink> Network<S> {
             _ => slice.tail,
         };
         let at = at.max(self.now);
-        self.schedule(at, rank::CALL, Vertex::Host(host), Event::Slice { slice: index });
+        self.schedule(at, rank::CALL, Component(host), Event::Slice { slice: index });
     }
 
     /// A slice has passed its stop.

@@ -18,6 +18,7 @@ use crate::config::{FlowControl, Framing, Marking, MarksAt, Routing, Scheduling,
 use crate::detour::{Detours, NO_DETOUR, raised};
 use crate::fault::Faults;
 use crate::lane::Lanes;
+use crate::note::component;
 use crate::packet::{Facts, NO_PACKET, PacketIndex, Packets};
 use crate::switch::{Admission, Switch, mix};
 use crate::tap::Taps;
@@ -102,10 +103,12 @@ pub struct Network<S> {
     pub(crate) marking: Vec<Marking>,
     /// Hosts with completions that the application has not seen.
     pub(crate) ready: Vec<u32>,
+    /// There is something to tell the application.
+    pub(crate) has_news: bool,
     /// Hosts with messages of groups that nobody has dealt with.
     pub(crate) reducing: Vec<u32>,
     pub(crate) aggregation: Option<Box<Aggregation>>,
-    pub(crate) slot: Option<Transmit>,
+    pub(crate) slot: Box<Option<Transmit>>,
     pub(crate) buffer: Vec<u8>,
     pub(crate) graph: FabricGraph,
     pub(crate) faults: Faults,
@@ -158,7 +161,9 @@ impl<S: Sink> Network<S> {
             for (near, far) in [(0, 1), (1, 0)] {
                 let index = channels.len() as u32;
                 let (from, to) = (link.ends[near], link.ends[far]);
-                channels.push(Channel::new(from.vertex, to.vertex, index ^ 1, link.rate, link.delay));
+                let sender = component(from.vertex, host_count, switch_count as u32);
+                let near = (from.vertex, sender);
+                channels.push(Channel::new(near, to.vertex, index ^ 1, link.rate, link.delay));
                 channels[index as usize].raises_priority =
                     config.raises_priority && link.kind == LinkKind::Global;
                 match from.vertex {
@@ -214,7 +219,7 @@ impl<S: Sink> Network<S> {
                 ports.iter().filter(|port| !matches!(port.peer.vertex, Vertex::Host(h) if h >= host_count));
             let line =
                 lines.map(|port| graph.links[port.link as usize].rate).max().unwrap_or(Rate::gbps(100));
-            let component = Component(index + switch_count as u32 + 1);
+            let component = component(Vertex::Host(index), host_count, switch_count as u32);
             hosts.push(host(reducer(hosts[0].nic.config(), component, index, line), index));
         }
         let aggregation = config.aggregation.clone();
@@ -240,9 +245,10 @@ impl<S: Sink> Network<S> {
             detours,
             marking,
             ready: Vec::new(),
+            has_news: false,
             reducing: Vec::new(),
             aggregation,
-            slot: None,
+            slot: Box::new(None),
             buffer: Vec::new(),
             graph,
             faults: Faults::new(seed),
@@ -334,8 +340,8 @@ impl<S: Sink> Network<S> {
     }
 
     #[inline]
-    pub(crate) fn schedule(&mut self, at: Time, rank: u8, by: Vertex, event: Event) {
-        let order = self.sequences.order(at, rank, self.component(by));
+    pub(crate) fn schedule(&mut self, at: Time, rank: u8, by: Component, event: Event) {
+        let order = self.sequences.order(at, rank, by);
         self.calendar.push(&order, event);
     }
 
@@ -370,7 +376,7 @@ impl<S: Sink> Network<S> {
         let mut cx = Context::new(self.now, &mut self.memory, &mut self.sink);
         if self.form == WireForm::Bytes {
             self.deliver_frame(host, packet);
-        } else if let Some(contents) = &mut self.packets.contents[packet as usize] {
+        } else if let Some(contents) = &mut *self.packets.contents[packet as usize] {
             contents.network.hop_limit = contents.network.hop_limit.saturating_sub(facts.hops);
             if facts.marked {
                 contents.network.traffic_class |= 3;
@@ -386,6 +392,7 @@ impl<S: Sink> Network<S> {
             let _ = self.hosts[host as usize].nic.receive(&mut cx, &inbound);
         }
         self.packets.release(packet);
+        self.has_news |= self.memory.is_touched();
         self.kick(host);
     }
 
@@ -420,7 +427,8 @@ impl<S: Sink> Network<S> {
             && at < host_state.timer_at
         {
             host_state.timer_at = at;
-            self.schedule(at.max(self.now), rank::TIMER, Vertex::Host(host), Event::Timer { host });
+            let by = self.channels[egress as usize].sender;
+            self.schedule(at.max(self.now), rank::TIMER, by, Event::Timer { host });
         }
         let host_state = &mut self.hosts[host as usize];
         if let Some(queue) = host_state.watched
@@ -429,6 +437,7 @@ impl<S: Sink> Network<S> {
         {
             host_state.is_ready = true;
             self.ready.push(host);
+            self.has_news = true;
         }
         if let Some(queue) = host_state.reduces
             && !host_state.is_reducing
@@ -436,6 +445,7 @@ impl<S: Sink> Network<S> {
         {
             host_state.is_reducing = true;
             self.reducing.push(host);
+            self.has_news = true;
         }
     }
 
@@ -481,6 +491,7 @@ impl<S: Sink> Network<S> {
             marked: false,
             corrupt: false,
             gathers: telemetry::gathers(transmit),
+            has_bytes: !buffer.is_empty(),
         };
         let packet = self.packets.take(facts);
         std::mem::swap(&mut self.packets.contents[packet as usize], &mut self.slot);
@@ -516,7 +527,7 @@ impl<S: Sink> Network<S> {
             Vertex::Switch(_) if self.config.cut_through => channel.serialize(bytes.min(HEADER_BYTES)),
             _ => takes,
         };
-        let (at, from) = (self.now + until_there + channel.delay, channel.from);
+        let (at, sender) = (self.now + until_there + channel.delay, channel.sender);
         if gathers {
             self.stamp(egress, packet);
         }
@@ -529,7 +540,7 @@ impl<S: Sink> Network<S> {
             self.lose(egress, packet);
             return;
         }
-        self.schedule(at, rank::ARRIVE, from, Event::Arrive { channel: egress, packet });
+        self.schedule(at, rank::ARRIVE, sender, Event::Arrive { channel: egress, packet });
     }
 
     #[inline]
@@ -537,8 +548,8 @@ impl<S: Sink> Network<S> {
         let channel = &mut self.channels[egress as usize];
         if !channel.wake_set {
             channel.wake_set = true;
-            let (at, from) = (channel.busy_until.max(self.now), channel.from);
-            self.schedule(at, rank::WAKE, from, Event::Wake { channel: egress });
+            let (at, sender) = (channel.busy_until.max(self.now), channel.sender);
+            self.schedule(at, rank::WAKE, sender, Event::Wake { channel: egress });
         }
     }
 
@@ -695,8 +706,8 @@ impl<S: Sink> Network<S> {
 
     fn return_credit(&mut self, ingress: u32, priority: u8, bytes: u32) {
         let channel = &self.channels[ingress as usize];
-        let (at, to) = (self.now + channel.delay, channel.to);
-        self.schedule(at, rank::CREDIT, to, Event::Credit { channel: ingress, priority, bytes });
+        let (at, by) = (self.now + channel.delay, self.channels[channel.reverse as usize].sender);
+        self.schedule(at, rank::CREDIT, by, Event::Credit { channel: ingress, priority, bytes });
     }
 
     fn take_credit(&mut self, egress: u32, priority: u8, bytes: u32) {
@@ -734,7 +745,7 @@ impl<S: Sink> Network<S> {
     }
 
     pub(crate) fn psn_of(&self, packet: PacketIndex) -> Option<Psn> {
-        self.packets.contents[packet as usize].as_ref().map(|contents| contents.headers.bth.psn)
+        self.packets.headers(packet).map(|contents| contents.headers.bth.psn)
     }
 
     fn timer(&mut self, host: u32) {

@@ -10,16 +10,21 @@ use railnet_topology::Vertex;
 use crate::network::{Network, host_of};
 use crate::packet::PacketIndex;
 
+/// The component of a host or switch among so many.
+pub(crate) fn component(vertex: Vertex, hosts: u32, switches: u32) -> Component {
+    match vertex {
+        Vertex::Host(host) if host < hosts => Component(host),
+        // The network as a whole is in between.
+        Vertex::Host(host) => Component(host + switches + 1),
+        Vertex::Switch(switch) => Component(hosts + switch),
+    }
+}
+
 impl<S: Sink> Network<S> {
     /// The component of the digest that a host or switch is: hosts first, then switches. The NICs of switches that reduce
     /// come last, so that they change nobody's number.
-    #[inline]
     pub fn component(&self, vertex: Vertex) -> Component {
-        match vertex {
-            Vertex::Host(host) if host < self.host_count => Component(host),
-            Vertex::Host(host) => Component(host + self.switches.len() as u32 + 1),
-            Vertex::Switch(switch) => Component(self.host_count + switch),
-        }
+        component(vertex, self.host_count, self.switches.len() as u32)
     }
 
     /// The component that stands for the network as a whole: link failures and changes of routes are its events.
@@ -38,7 +43,7 @@ impl<S: Sink> Network<S> {
         if self.packets.facts[packet as usize].is_pause {
             return None;
         }
-        let contents = self.packets.contents[packet as usize].as_ref()?;
+        let contents = self.packets.headers(packet)?;
         Some(SentPacket {
             sender: self.component(Vertex::Host(host_of(contents.network.source))),
             packet: contents.packet,
@@ -118,7 +123,7 @@ impl<S: Sink> Network<S> {
     }
 
     fn note_at_sender(&mut self, egress: u32, event: &Event) {
-        let component = self.component(self.channels[egress as usize].from);
+        let component = self.channels[egress as usize].sender;
         self.sink.record(self.now, component, event);
     }
 }

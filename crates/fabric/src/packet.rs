@@ -42,14 +42,20 @@ pub(crate) struct Facts {
     pub(crate) corrupt: bool,
     /// It has room for what switches write.
     pub(crate) gathers: bool,
+    /// It has bytes in [`Packets::bytes`].
+    pub(crate) has_bytes: bool,
 }
+
+/// Two of them are a line of the cache.
+const _: () = assert!(size_of::<Facts>() == 32);
 
 /// All packets.
 #[derive(Debug, Default)]
 pub(crate) struct Packets {
     pub(crate) facts: Vec<Facts>,
-    /// The headers.
-    pub(crate) contents: Vec<Option<Transmit>>,
+    /// The headers. They are long, and change places with the NIC's at both ends: boxes do that without a copy.
+    #[allow(clippy::vec_box, reason = "they are swapped one by one with the place that a NIC fills")]
+    pub(crate) contents: Vec<Box<Option<Transmit>>>,
     /// Payload bytes where there are any; where packets travel as bytes, the whole frame.
     pub(crate) bytes: Vec<Vec<u8>>,
     /// Which bit of a corrupt packet was flipped, where it travels as values.
@@ -65,14 +71,27 @@ impl Packets {
             return index;
         }
         self.facts.push(facts);
-        self.contents.push(None);
+        self.contents.push(Box::new(None));
         self.bytes.push(Vec::new());
         self.facts.len() as PacketIndex - 1
     }
 
     pub(crate) fn release(&mut self, index: PacketIndex) {
-        self.bytes[index as usize].clear();
+        if self.facts[index as usize].has_bytes {
+            self.bytes[index as usize].clear();
+        }
         self.free.push(index);
+    }
+
+    /// The headers of a packet; a pause frame has none.
+    #[inline]
+    pub(crate) fn headers(&self, index: PacketIndex) -> Option<&Transmit> {
+        Option::as_ref(&self.contents[index as usize])
+    }
+
+    #[inline]
+    pub(crate) fn headers_mut(&mut self, index: PacketIndex) -> Option<&mut Transmit> {
+        Option::as_mut(&mut self.contents[index as usize])
     }
 
     /// Packets under way.

@@ -46,16 +46,17 @@ impl<S: Sink> Network<S> {
             marked: false,
             corrupt: false,
             gathers: false,
+            has_bytes: false,
         };
         let packet = self.packets.take(facts);
-        self.packets.contents[packet as usize] = None;
+        *self.packets.contents[packet as usize] = None;
         self.channels[back as usize].urgent.push(&mut self.packets, packet);
         self.send_next(back);
         if quanta > 0 {
-            let (span, from) =
-                (pause_span(&self.channels[ingress as usize], quanta), self.channels[back as usize].from);
+            let span = pause_span(&self.channels[ingress as usize], quanta);
+            let sender = self.channels[back as usize].sender;
             let event = Event::PauseAgain { channel: ingress, priority: priority as u8 };
-            self.schedule(self.now + span / 2, rank::PAUSE, from, event);
+            self.schedule(self.now + span / 2, rank::PAUSE, sender, event);
         }
     }
 
@@ -80,12 +81,12 @@ impl<S: Sink> Network<S> {
         for priority in (0..8).filter(|priority| priorities & 1 << priority != 0) {
             channel.pause_until[priority] = until;
         }
-        let (from, before) = (channel.from, channel.paused);
+        let (sender, before) = (channel.sender, channel.paused);
         let paused = if quanta > 0 { channel.paused | priorities } else { channel.paused & !priorities };
         channel.set_paused(now, paused);
         self.note_pauses(egress, before);
         if quanta > 0 {
-            self.schedule(until, rank::PAUSE, from, Event::PauseEnd { channel: egress });
+            self.schedule(until, rank::PAUSE, sender, Event::PauseEnd { channel: egress });
         } else {
             self.resume(egress);
         }

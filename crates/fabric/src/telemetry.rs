@@ -27,7 +27,7 @@ impl<S> Network<S> {
         }
         let (sent, queued) = (Bytes(channel.counters.bytes), Bytes(channel.queued()));
         let hop = Hop::new(channel.rate(), self.now, sent, queued);
-        let contents = self.packets.contents[packet as usize].as_mut();
+        let contents = self.packets.headers_mut(packet);
         let extension = contents.and_then(|contents| contents.extension.as_mut());
         if let Some(TelemetryBlock::Gathered(telemetry)) = extension.map(|extension| &mut extension.telemetry)
         {
@@ -73,6 +73,7 @@ mod tests {
         marked: false,
         corrupt: false,
         gathers: false,
+        has_bytes: false,
     };
 
     fn transmit(telemetry: TelemetryBlock) -> Transmit {
@@ -120,11 +121,11 @@ mod tests {
     fn stamped(network: &mut Network<NoSink>, telemetry: TelemetryBlock, channels: &[u32]) -> TelemetryBlock {
         let facts = Facts { gathers: true, ..FACTS };
         let packet = network.packets.take(facts);
-        network.packets.contents[packet as usize] = Some(transmit(telemetry));
+        *network.packets.contents[packet as usize] = Some(transmit(telemetry));
         for &channel in channels {
             network.stamp(channel, packet);
         }
-        let contents = network.packets.contents[packet as usize].as_ref().unwrap();
+        let contents = network.packets.headers(packet).unwrap();
         contents.extension.as_ref().unwrap().telemetry
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A file speaks of chunks, not bytes: buffers are cut into as many chunks as it says, and the whole program is repeated
 //! until chunks of any size have gone through. [`read`] proves what it read, for all sizes at once: with chunks of one
-//! element. [`File::schedule`] makes it a [`Schedule`] of a size, which runs and is checked like any other. [`write`]
+//! element. [`File::schedule`] makes it a [`Schedule`] of a size, which runs and is checked like any other. [`write()`]
 //! writes any schedule in this way; what MSCCL has no word for (several receives in a step, switches that reduce) becomes
 //! several thread blocks, scratch memory and dependencies.
 //!
@@ -15,7 +15,7 @@ mod refusal;
 mod write;
 
 use railnet_coll::check::{self, Inferred};
-use railnet_coll::{Algorithm, Call, Collective, Fifo, Protocol, Schedule};
+use railnet_coll::{Algorithm, Call, Collective, CustomAlgorithm, Fifo, Protocol, Schedule};
 use railnet_core::{Bytes, Rank};
 
 pub use refusal::{ReadError, WriteError};
@@ -103,6 +103,16 @@ pub fn read(text: &str) -> Result<File, ReadError> {
     let mut file = parse::parse(text)?;
     file.facts = file.prove(file.in_place)?;
     Ok(file)
+}
+
+impl CustomAlgorithm for File {
+    fn schedule(&self, call: &Call, ranks: u32) -> Result<Schedule, String> {
+        let own = self.gpus.len();
+        if own != ranks as usize {
+            return Err(format!("the algorithm is for {own} GPUs, and there are {ranks} ranks"));
+        }
+        File::schedule(self, call, None).map_err(|error| error.to_string())
+    }
 }
 
 impl File {

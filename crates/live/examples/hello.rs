@@ -29,12 +29,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let groups: std::collections::BTreeSet<_> =
         control.members().iter().map(|member| &member.group).collect();
     println!(
-        "rank {} of {} by {}: {} in {} host groups, this is {}",
+        "rank {} of {} by {}: {} in {} host {}, this is {}",
         launch.rank.0,
         launch.world_size,
         launch.launcher,
         if is_right { "all met" } else { "WRONG" },
         groups.len(),
+        if groups.len() == 1 { "group" } else { "groups" },
         control.members()[launch.rank.0 as usize].group,
     );
     control.leave(LIMIT);

@@ -23,13 +23,13 @@ pub mod hostfile;
 pub mod job;
 pub mod launch;
 pub mod machine;
+pub mod memory;
 pub mod message;
 pub mod rendezvous;
+pub mod roce;
 mod secret;
 mod socket;
 
 pub use control::Control;
 pub use launch::Launch;
 pub use secret::Secret;
-pub mod memory;
-pub mod roce;

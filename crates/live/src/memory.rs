@@ -15,13 +15,10 @@
 //! memory.write(space, buffer.address() + 16, &7_u64.to_ne_bytes());
 //! assert_eq!(buffer.load(16), 7);
 //! ```
-#![allow(unsafe_code, reason = "memory that two threads change at once is reached through pointers")]
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
-use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use railnet_core::{GhostRun, GhostTag};
 use railnet_nic::memory::{Backing, GhostRuns, Memory, Segments, SpaceId};
@@ -29,95 +26,123 @@ use railnet_nic::memory::{Backing, GhostRuns, Memory, Segments, SpaceId};
 /// Bytes of a word: what is read and written in one piece.
 const WORD: usize = size_of::<u64>();
 
-/// Buffers begin at a page.
-const ALIGNMENT: usize = 4096;
-
 /// Bytes that the application and a NIC share. Clones are the same memory.
 #[derive(Clone)]
-pub struct Buffer(Arc<Allocation>);
-
-struct Allocation {
-    pointer: NonNull<u8>,
-    layout: Layout,
+pub struct Buffer {
+    words: Arc<[AtomicU64]>,
     length: usize,
 }
 
-// SAFETY: the memory belongs to the allocation alone, and every access to it is atomic.
-unsafe impl Send for Allocation {}
-// SAFETY: as above.
-unsafe impl Sync for Allocation {}
-
-impl Drop for Allocation {
-    fn drop(&mut self) {
-        // SAFETY: it was allocated with this layout, and nobody holds it any more.
-        unsafe { dealloc(self.pointer.as_ptr(), self.layout) };
-    }
-}
-
 impl Buffer {
-    /// `length` bytes of zeros, from the beginning of a page on.
+    /// `length` bytes of zeros, from a multiple of eight on. They are touched here, so that nobody waits for pages later.
     pub fn new(length: usize) -> Self {
-        let layout = Layout::from_size_align(length.max(WORD).next_multiple_of(WORD), ALIGNMENT)
-            .expect("a length that memory can have");
-        // SAFETY: the size is not zero.
-        let pointer = unsafe { alloc_zeroed(layout) };
-        let Some(pointer) = NonNull::new(pointer) else { handle_alloc_error(layout) };
-        Self(Arc::new(Allocation { pointer, layout, length }))
+        Self { words: (0..length.div_ceil(WORD)).map(|_| AtomicU64::new(0)).collect(), length }
     }
 
     /// The address of its first byte.
     pub fn address(&self) -> u64 {
-        self.0.pointer.as_ptr() as u64
+        self.words.as_ptr() as u64
     }
 
     /// Its bytes.
     pub fn len(&self) -> usize {
-        self.0.length
+        self.length
     }
 
     /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
-        self.0.length == 0
+        self.length == 0
     }
 
     /// The word at `offset`, a multiple of eight. What was placed before the word was is there too.
     pub fn load(&self, offset: usize) -> u64 {
-        // SAFETY: `word` has checked the place.
-        unsafe { AtomicU64::from_ptr(self.word(offset)) }.load(Ordering::Acquire)
+        self.word(offset).load(Ordering::Acquire)
     }
 
     /// Replaces the word at `offset`, a multiple of eight, after all that this thread wrote before.
     pub fn store(&self, offset: usize, value: u64) {
-        // SAFETY: `word` has checked the place.
-        unsafe { AtomicU64::from_ptr(self.word(offset)) }.store(value, Ordering::Release);
+        self.word(offset).store(value, Ordering::Release);
     }
 
-    fn word(&self, offset: usize) -> *mut u64 {
+    fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(WORD), "words lie at multiples of eight, not at {offset}");
-        self.at(offset, WORD).cast()
+        self.check(offset, WORD);
+        &self.words[offset / WORD]
     }
 
     /// Copies bytes from `offset` on to `out`.
+    #[inline]
     pub fn read(&self, offset: usize, out: &mut [u8]) {
-        // SAFETY: `at` has checked the place, and `out` is somewhere else.
-        unsafe { load_ascending(self.at(offset, out.len()), out.as_mut_ptr(), out.len()) };
+        self.check(offset, out.len());
+        let (first, skip) = (offset / WORD, offset % WORD);
+        let head = if skip == 0 { 0 } else { (WORD - skip).min(out.len()) };
+        let (front, rest) = out.split_at_mut(head);
+        if head > 0 {
+            front.copy_from_slice(&self.bytes_of(first)[skip..][..head]);
+        }
+        let first = first + usize::from(head > 0);
+        let (whole, back) = rest.as_chunks_mut::<WORD>();
+        for (bytes, word) in whole.iter_mut().zip(&self.words[first..]) {
+            *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
+        }
+        if !back.is_empty() {
+            back.copy_from_slice(&self.bytes_of(first + whole.len())[..back.len()]);
+        }
     }
 
-    /// Copies `data` to the bytes from `offset` on.
+    fn bytes_of(&self, index: usize) -> [u8; WORD] {
+        self.words[index].load(Ordering::Relaxed).to_ne_bytes()
+    }
+
+    /// Copies `data` to the bytes from `offset` on, in ascending order, the last word after all others.
+    #[inline]
     pub fn write(&self, offset: usize, data: &[u8]) {
-        // SAFETY: `at` has checked the place.
-        unsafe { store_ascending(self.at(offset, data.len()), data) };
+        self.check(offset, data.len());
+        let (first, skip) = (offset / WORD, offset % WORD);
+        let head = if skip == 0 { 0 } else { (WORD - skip).min(data.len()) };
+        let (front, rest) = data.split_at(head);
+        if head > 0 {
+            merge(&self.words[first], skip, front);
+        }
+        let (whole, back) = rest.as_chunks::<WORD>();
+        let words = &self.words[first + usize::from(head > 0)..];
+        let put = |(word, bytes): (&AtomicU64, &[u8; WORD])| {
+            word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
+        };
+        let Some((last, most)) = whole.split_last() else {
+            if !back.is_empty() {
+                merge(&words[0], 0, back);
+            }
+            return;
+        };
+        words.iter().zip(most).for_each(put);
+        fence(Ordering::Release);
+        put((&words[most.len()], last));
+        if !back.is_empty() {
+            merge(&words[whole.len()], 0, back);
+        }
     }
 
-    fn at(&self, offset: usize, length: usize) -> *mut u8 {
+    #[inline]
+    fn check(&self, offset: usize, length: usize) {
         let end = offset.checked_add(length);
         assert!(
-            end.is_some_and(|end| end <= self.len()),
+            end.is_some_and(|end| end <= self.length),
             "{length} bytes from {offset} on are not all there"
         );
-        // SAFETY: inside the allocation, as just checked.
-        unsafe { self.0.pointer.as_ptr().add(offset) }
     }
+}
+
+/// Replaces some bytes of a word, and lets the others be, even where somebody changes them now. It is released after all
+/// that was written before.
+#[cold]
+fn merge(word: &AtomicU64, skip: usize, bytes: &[u8]) {
+    let (mut mask, mut value) = ([0; WORD], [0; WORD]);
+    mask[skip..][..bytes.len()].fill(0xff);
+    value[skip..][..bytes.len()].copy_from_slice(bytes);
+    let (mask, value) = (u64::from_ne_bytes(mask), u64::from_ne_bytes(value));
+    let changed = word.fetch_update(Ordering::Release, Ordering::Relaxed, |old| Some(old & !mask | value));
+    debug_assert!(changed.is_ok(), "there is always a value to replace it by");
 }
 
 impl fmt::Debug for Buffer {
@@ -148,10 +173,11 @@ impl ProcessMemory {
         self.spaces[space.0 as usize] = None;
     }
 
+    /// The buffer of a space, and the place of an address in it.
     #[inline]
-    fn at(&self, space: SpaceId, address: u64, length: usize) -> *mut u8 {
+    fn at(&self, space: SpaceId, address: u64) -> (&Buffer, usize) {
         let buffer = self.spaces[space.0 as usize].as_ref().expect("a region lies in a buffer that is there");
-        buffer.at(address.wrapping_sub(buffer.address()) as usize, length)
+        (buffer, address.wrapping_sub(buffer.address()) as usize)
     }
 }
 
@@ -164,21 +190,16 @@ impl Memory for ProcessMemory {
 
     #[inline]
     fn read(&self, space: SpaceId, address: u64, length: usize, out: &mut Vec<u8>) {
-        let source = self.at(space, address, length);
-        out.reserve(length);
+        let (buffer, offset) = self.at(space, address);
         let end = out.len();
-        // SAFETY: `at` has checked the source; the room behind the end of `out` was just made, and is filled before
-        // it counts.
-        unsafe {
-            load_ascending(source, out.as_mut_ptr().add(end), length);
-            out.set_len(end + length);
-        }
+        out.resize(end + length, 0);
+        buffer.read(offset, &mut out[end..]);
     }
 
     #[inline]
     fn write(&mut self, space: SpaceId, address: u64, data: &[u8]) {
-        // SAFETY: `at` has checked the place.
-        unsafe { store_ascending(self.at(space, address, data.len()), data) };
+        let (buffer, offset) = self.at(space, address);
+        buffer.write(offset, data);
     }
 
     fn read_ghost(&self, _: SpaceId, _: u64, length: u32, out: &mut GhostRuns) {
@@ -192,78 +213,13 @@ impl Memory for ProcessMemory {
     }
 
     fn update(&mut self, space: SpaceId, address: u64, change: impl FnOnce(u64) -> u64) -> u64 {
-        let word: *mut u64 = self.at(space, address, WORD).cast();
-        assert!(word.is_aligned(), "the NIC lets only aligned atomics through");
-        // SAFETY: `at` has checked the place, and it is aligned.
-        let word = unsafe { AtomicU64::from_ptr(word) };
+        let (buffer, offset) = self.at(space, address);
         // Only this NIC changes words by atomics while it has the memory: the application's own stores may come
         // between, as they may on hardware whose atomics are the NIC's alone (IBV_ATOMIC_HCA).
-        let old = word.load(Ordering::Acquire);
-        word.store(change(old), Ordering::Release);
+        let old = buffer.load(offset);
+        buffer.store(offset, change(old));
         old
     }
-}
-
-/// Copies `data` to `target` in ascending order: bytes up to a multiple of eight, then words, then bytes again; the last
-/// store is released after the others.
-///
-/// # Safety
-/// `target` must be good for as many bytes as `data` has, and reached by others through atomics only.
-#[inline]
-unsafe fn store_ascending(target: *mut u8, data: &[u8]) {
-    let head = target.align_offset(WORD).min(data.len());
-    let (front, rest) = data.split_at(head);
-    let (words, back) = rest.as_chunks::<WORD>();
-    let place = |bytes: &[u8], from: usize| {
-        for (index, &byte) in bytes.iter().enumerate() {
-            // SAFETY: inside of `target`.
-            unsafe { AtomicU8::from_ptr(target.add(from + index)) }.store(byte, Ordering::Relaxed);
-        }
-    };
-    place(front, 0);
-    let first_word: *mut u64 = target.wrapping_add(head).cast();
-    let put = |index: usize, word: &[u8; WORD]| {
-        // SAFETY: inside of `target`, and aligned: the head ends at a multiple of eight.
-        unsafe { AtomicU64::from_ptr(first_word.add(index)) }
-            .store(u64::from_ne_bytes(*word), Ordering::Relaxed);
-    };
-    if let ([most @ .., last], []) = (words, back) {
-        most.iter().enumerate().for_each(|(index, word)| put(index, word));
-        fence(Ordering::Release);
-        put(most.len(), last);
-        return;
-    }
-    words.iter().enumerate().for_each(|(index, word)| put(index, word));
-    fence(Ordering::Release);
-    place(back, data.len() - back.len());
-}
-
-/// Copies `length` bytes from `source` to `out`, words where it can.
-///
-/// # Safety
-/// Both must be good for `length` bytes; `source` must be changed by others through atomics only, `out` not at all.
-#[inline]
-unsafe fn load_ascending(source: *mut u8, out: *mut u8, length: usize) {
-    let head = source.align_offset(WORD).min(length);
-    let words = (length - head) / WORD;
-    let take = |from: usize, to: usize| {
-        for index in from..to {
-            // SAFETY: inside of both.
-            unsafe {
-                *out.add(index) = AtomicU8::from_ptr(source.add(index)).load(Ordering::Relaxed);
-            }
-        }
-    };
-    take(0, head);
-    let first_word: *mut u64 = source.wrapping_add(head).cast();
-    for index in 0..words {
-        // SAFETY: inside of both; the source is aligned, the target need not be.
-        unsafe {
-            let word = AtomicU64::from_ptr(first_word.add(index)).load(Ordering::Relaxed);
-            out.add(head + index * WORD).cast::<u64>().write_unaligned(word);
-        }
-    }
-    take(head + words * WORD, length);
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Sockets with deadlines: listening, connecting, waiting, and a connection that carries messages.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -24,6 +24,10 @@ fn bound(address: SocketAddr, is_shared: bool) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
+    if address.is_ipv6() {
+        // All addresses of IPv6 are those of IPv4 too.
+        sockopt::set_ipv6_v6only(&socket, !address.ip().is_unspecified())?;
+    }
     if is_shared {
         sockopt::set_socket_reuseport(&socket, true)?;
     }
@@ -40,7 +44,13 @@ pub(crate) fn reserve(address: IpAddr) -> io::Result<(OwnedFd, u16)> {
 
 /// Listens; `accept` does not block.
 pub(crate) fn listen(address: SocketAddr, is_shared: bool) -> io::Result<TcpListener> {
-    let socket = bound(address, is_shared)?;
+    let socket = match bound(address, is_shared) {
+        // A system without IPv6.
+        Err(error) if error.kind() != ErrorKind::AddrInUse && address.ip() == Ipv6Addr::UNSPECIFIED => {
+            bound(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), address.port()), is_shared)?
+        }
+        other => other?,
+    };
     rustix::net::listen(&socket, BACKLOG)?;
     let listener = TcpListener::from(socket);
     listener.set_nonblocking(true)?;

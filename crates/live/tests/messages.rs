@@ -70,7 +70,9 @@ proptest! {
     #[test]
     fn what_is_written_is_read_again(messages in vec(message(), 0..6), piece in 1_usize..100) {
         let mut bytes = preamble().to_vec();
-        messages.iter().for_each(|message| message.write(&mut bytes));
+        for message in &messages {
+            message.write(&mut bytes);
+        }
         let mut decoder = Decoder::new(REQUEST_MAX);
         let mut read = Vec::new();
         for piece in bytes.chunks(piece) {
@@ -153,9 +155,9 @@ fn no_length_is_believed_beyond_its_limit() {
         (bytes.len() - 4, Message::read(&bytes[4..]).is_ok())
     };
     let put = |size: usize| Message::Put { key: "k".repeat(NAME_MAX), value: vec![0; size] };
-    assert_eq!(size(put(BLOB_MAX)).1, true);
+    assert!(size(put(BLOB_MAX)).1);
     assert!(size(put(BLOB_MAX)).0 <= REQUEST_MAX);
-    assert_eq!(size(put(BLOB_MAX + 1)).1, false);
+    assert!(!size(put(BLOB_MAX + 1)).1);
     // A list that claims more than the frame could hold.
     let mut claim = vec![8, 0, 0, 0, 0];
     claim.extend(u32::MAX.to_le_bytes());

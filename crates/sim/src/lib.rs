@@ -12,7 +12,7 @@ mod written;
 
 pub use run::{
     CollectiveResult, ConnectionSample, FlowFailure, FlowResult, Hold, LaneResult, LinkResult, LinkSample,
-    Outcome, Run, RunError, Series, Standstill, Waiting, listed, run,
+    Outcome, Run, RunError, Series, Standstill, TransferResult, Waiting, listed, run,
 };
-pub use scenario::{Preset, Scenario, ScenarioError, SourceFile, Topology, graph};
+pub use scenario::{Files, Preset, Scenario, ScenarioError, SourceFile, Topology, graph};
 pub use traffic::Flow;

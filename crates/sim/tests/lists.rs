@@ -17,7 +17,7 @@ fn parse(text: &str) -> Scenario {
 
 /// A scenario whose fabric is in a file of this content.
 fn filed(content: &str) -> Result<Scenario, ScenarioError> {
-    Scenario::parse_with(&list("file = \"links.csv\""), |path| {
+    Scenario::parse_with(&list("file = \"links.csv\""), |path: &str| {
         assert_eq!(path, "links.csv");
         Ok(content.to_owned())
     })
@@ -135,7 +135,8 @@ fn bad_lists_are_refused_with_their_place() {
         let found = &text[error.span.clone().unwrap()];
         assert!(place.is_empty() || found == place, "{rest}: {error} at {found}");
     }
-    let both = Scenario::parse_with(&list("file = \"x.csv\"\nhosts = 2"), |_| Ok(String::new())).unwrap();
+    let both =
+        Scenario::parse_with(&list("file = \"x.csv\"\nhosts = 2"), |_: &str| Ok(String::new())).unwrap();
     assert!(graph(&both).unwrap_err().message.contains("leave out `hosts`"));
 }
 

@@ -68,6 +68,11 @@ fn every_key_has_a_row_and_every_row_is_a_key() {
     documented(&sections, "[cluster]", &fabric("[cluster]\nnonsense = 1\n"));
     documented(&sections, "cluster.tcp", &fabric("[cluster]\ntcp = { nonsense = 1 }\n"));
     documented(&sections, "[[collective]]", &fabric("[[collective]]\nnonsense = 1\n"));
+    documented(&sections, "[[transfer]]", &fabric("[[transfer]]\nnonsense = 1\n"));
+    for table in ["connection", "differs"] {
+        let text = fabric(&format!("[[collective]]\n[[collective.{table}]]\nnonsense = 1\n"));
+        documented(&sections, &format!("collective.{table}"), &text);
+    }
     for control in ["dcqcn", "timely", "swift", "hpcc", "dctcp"] {
         documented(
             &sections,

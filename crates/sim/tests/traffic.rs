@@ -60,7 +60,7 @@ fn jitter_spreads_starts_over_its_length_and_no_further() {
 
 fn listed(content: &str, rest: &str) -> Result<Scenario, ScenarioError> {
     let text = format!("{FABRIC}[[traffic]]\nkind = \"list\"\nfile = \"flows.csv\"\n{rest}");
-    Scenario::parse_with(&text, |_| Ok(content.to_owned()))
+    Scenario::parse_with(&text, |_: &str| Ok(content.to_owned()))
 }
 
 /// Source, target, bytes, start in ns and priority of each flow of a file.

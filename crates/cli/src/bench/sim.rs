@@ -17,7 +17,7 @@ pub(crate) struct Arguments {
     /// How often each run is repeated; the table shows the middle, the least and the most
     #[arg(long, default_value_t = 3)]
     repeat: usize,
-    /// Only the rows whose name contains this; the last row takes minutes
+    /// Only the rows whose name contains this; those of 1,024 take minutes
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Print JSON
@@ -28,11 +28,21 @@ pub(crate) struct Arguments {
     row: Option<usize>,
 }
 
+/// What a row runs on.
+#[derive(Clone, Copy)]
+enum On {
+    /// A fat-tree of so many ports a switch.
+    FatTree(u32),
+    /// So many servers of eight GPUs, on rails.
+    Rails(u32),
+}
+
 /// One measured scenario, and what is asked of it.
 struct Row {
     name: &'static str,
-    k: u32,
-    traffic: &'static str,
+    on: On,
+    /// What moves: a table of the scenario.
+    moves: &'static str,
     /// Packet-hops a second.
     goal_hops: f64,
     /// Bytes at the peak.
@@ -41,27 +51,44 @@ struct Row {
     peers: &'static str,
 }
 
-const ROWS: [Row; 3] = [
+const ROWS: [Row; 5] = [
     Row {
         name: "permutation of 8 MB, 128 hosts",
-        k: 8,
-        traffic: "kind = \"permutation\"\nbytes = \"8MB\"",
+        on: On::FatTree(8),
+        moves: "[[traffic]]\nkind = \"permutation\"\nbytes = \"8MB\"",
         goal_hops: 4e6,
         goal_memory: 100_000_000,
         peers: "htsim 0.31 M, ns-3 0.13 M",
     },
     Row {
         name: "ring of 64 MB, 128 hosts",
-        k: 8,
-        traffic: "kind = \"ring\"\nbytes = \"64MB\"",
+        on: On::FatTree(8),
+        moves: "[[traffic]]\nkind = \"ring\"\nbytes = \"64MB\"",
         goal_hops: 5e6,
         goal_memory: 150_000_000,
         peers: "htsim 0.09 M",
     },
     Row {
+        name: "AllReduce of 64 MB, 128 hosts",
+        on: On::FatTree(8),
+        moves: "[[collective]]\nkind = \"all_reduce\"\nsize = \"64MB\"\nalgorithm = \"ring\"\n\
+                protocol = \"simple\"\nplacement = \"out\"\nchannels = 1",
+        goal_hops: 5e6,
+        goal_memory: 200_000_000,
+        peers: "not measured",
+    },
+    Row {
+        name: "AllReduce of 256 MB, 1,024 GPUs",
+        on: On::Rails(128),
+        moves: "[[collective]]\nkind = \"all_reduce\"\nsize = \"256MB\"\nplacement = \"out\"",
+        goal_hops: 2e6,
+        goal_memory: 4_000_000_000,
+        peers: "not measured",
+    },
+    Row {
         name: "all-to-all of 64 KB, 1,024 hosts",
-        k: 16,
-        traffic: "kind = \"all-to-all\"\nbytes = \"64KB\"",
+        on: On::FatTree(16),
+        moves: "[[traffic]]\nkind = \"all-to-all\"\nbytes = \"64KB\"",
         goal_hops: 3e6,
         goal_memory: 2_000_000_000,
         peers: "not measured",
@@ -70,11 +97,16 @@ const ROWS: [Row; 3] = [
 
 impl Row {
     fn scenario(&self) -> String {
-        format!(
-            "seed = 1\n[fabric]\ntopology = {{ kind = \"fat-tree\", k = {} }}\n\
-             link = {{ rate = \"100Gbps\", delay = \"1us\" }}\n[nic]\ncontrol = \"dcqcn\"\n[[traffic]]\n{}\n",
-            self.k, self.traffic
-        )
+        let fabric = match self.on {
+            On::FatTree(k) => format!(
+                "topology = {{ kind = \"fat-tree\", k = {k} }}\nlink = {{ rate = \"100Gbps\", delay = \"1us\" }}"
+            ),
+            On::Rails(nodes) => format!(
+                "topology = {{ kind = \"rail-optimised\", nodes = {nodes}, rails = 8, nodes_per_group = 16, spines = 8 }}\n\
+                 link = {{ rate = \"400Gbps\", delay = \"500ns\" }}\n[cluster]\nserver = \"dgx-h100\""
+            ),
+        };
+        format!("seed = 1\n[fabric]\n{fabric}\n[nic]\ncontrol = \"dcqcn\"\n{}\n", self.moves)
     }
 }
 
@@ -132,8 +164,9 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
 fn headline(repeat: usize, out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(
         out,
-        "Whole runs, set-up and digest included: k-ary fat-trees of 100 Gbps, 1 us, DCQCN; one thread; {repeat} × each in \
-         a\nprocess of its own: middle, least – most. \"processor\" counts the seconds of the processor instead of the wall's.\n"
+        "Whole runs, set-up and digest included, with DCQCN: hosts are on k-ary fat-trees of 100 Gbps and 1 us, GPUs in DGX H100\n\
+         on rails of 400 Gbps and 500 ns; one thread; {repeat} × each in a process of its own: middle, least – most. \"processor\"\n\
+         counts the seconds of the processor instead of the wall's.\n"
     )?;
     writeln!(
         out,

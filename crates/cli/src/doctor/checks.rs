@@ -1,5 +1,7 @@
 //! What the facts mean: a function of them, so that other machines than this one can be tried.
 
+use std::fmt::Write as _;
+
 use railnet_live::launch::{Launch, Launcher};
 use railnet_live::machine::Interface;
 
@@ -84,16 +86,16 @@ fn launch(facts: &Facts) -> Vec<Check> {
 fn rank(launch: &Launch) -> String {
     let mut text = format!("{} of {}", launch.rank.0, launch.world_size);
     if let Some(local) = launch.local_rank {
-        text.push_str(&format!(" · {local} on its node"));
+        let _ = write!(text, " · {local} on its node");
         if let Some(size) = launch.local_size {
-            text.push_str(&format!(" of {size}"));
+            let _ = write!(text, " of {size}");
         }
     }
     if let Some(node) = launch.node {
-        text.push_str(&format!(" · node {node}"));
+        let _ = write!(text, " · node {node}");
     }
     if let Some(group) = &launch.host_group {
-        text.push_str(&format!(" · host group {group}"));
+        let _ = write!(text, " · host group {group}");
     }
     text
 }
@@ -157,7 +159,7 @@ fn interface(one: &Interface) -> String {
     let addresses: Vec<String> = one.addresses.iter().filter(is_shown).map(ToString::to_string).collect();
     let mut text = format!("{} {}", one.name, addresses.join(", "));
     if let Some(mtu) = one.mtu.filter(|_| !one.is_loopback) {
-        text.push_str(&format!(" (MTU {mtu})"));
+        let _ = write!(text, " (MTU {mtu})");
     }
     text
 }
@@ -231,7 +233,7 @@ fn cores(facts: &Facts) -> Check {
     if let Ok(launch) = &facts.launch
         && let Some(local) = launch.local_size.filter(|local| *local as usize > cores.usable)
     {
-        finding.push_str(&format!(", by {local} ranks"));
+        let _ = write!(finding, ", by {local} ranks");
         advice.push("ranks that wait give up their core, but fewer ranks would be faster".to_owned());
     }
     check("Limits", "cores", finding, advice)

@@ -42,8 +42,13 @@ impl End {
     }
 
     fn to_text(self) -> String {
-        let gid: String = self.gid.0.iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("{:04x}:{:06x}:{:06x}:{gid}\0", self.local_id(), self.queue_pair.value(), self.psn.value())
+        let gid = u128::from_be_bytes(self.gid.0);
+        format!(
+            "{:04x}:{:06x}:{:06x}:{gid:032x}\0",
+            self.local_id(),
+            self.queue_pair.value(),
+            self.psn.value()
+        )
     }
 
     fn from_text(text: &[u8; END_BYTES]) -> anyhow::Result<Self> {

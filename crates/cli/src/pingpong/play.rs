@@ -15,7 +15,7 @@ use railnet_nic::{
 use super::exchange::Meeting;
 use super::{Arguments, Op};
 
-/// How long an end whose peer has hung up stays, to acknowledge again what the peer may have missed.
+/// How long an end whose peer has hung up stays when nothing comes, to acknowledge again what the peer may have missed.
 const LINGER: Duration = Duration::from_millis(50);
 
 /// How often a server that only answers looks whether its client has finished.
@@ -44,6 +44,8 @@ pub(super) struct Player {
     key: Key,
     size: u32,
     timeout: Duration,
+    /// How long to stay when the peer cannot be asked whether it has everything.
+    linger: Duration,
 }
 
 impl Player {
@@ -61,7 +63,14 @@ impl Player {
             ..QueuePairConfig::new(Service::ReliableConnection, queue)
         };
         let queue_pair = driver.nic_mut().create_qp(domain, &config).context("--rx-depth")?;
-        Ok(Self { driver, queue, queue_pair, buffer, key, size, timeout })
+        // Where acknowledgements get lost on purpose, the peer's timeout must have time to ask for them again.
+        let ack_timeout =
+            railnet_nic::ack_timeout(arguments.ack_timeout).map_or(0, |span| span.as_ps() / 1000);
+        let linger = match arguments.faults.faults().is_none() {
+            true => LINGER,
+            false => LINGER + Duration::from_nanos(ack_timeout) * 4,
+        };
+        Ok(Self { driver, queue, queue_pair, buffer, key, size, timeout, linger })
     }
 
     pub(super) fn driver(&mut self) -> &mut Driver {
@@ -92,7 +101,7 @@ impl Player {
             peer = meeting.exchange_memory(arguments.op.name(), self.size, own)?;
         }
         let started = Instant::now();
-        let checked = arguments.chk && is_client || arguments.op == Op::Atomic && is_client;
+        let checked = is_client && (arguments.chk || arguments.op == Op::Atomic);
         match (arguments.op, is_client) {
             (Op::Send | Op::Write, _) => self.back_and_forth(arguments, peer, meeting)?,
             (Op::Read | Op::Atomic, true) => self.ask(arguments, peer)?,
@@ -216,10 +225,18 @@ impl Player {
     fn leave(&mut self, meeting: &mut Meeting) -> anyhow::Result<()> {
         let is_there = !meeting.peer_has_left();
         meeting.leave();
-        let limit = Instant::now() + if is_there { self.timeout } else { LINGER };
+        let limit = Instant::now() + self.timeout;
+        let (mut received, mut quiet) = (0, Instant::now());
         self.driver.progress()?;
-        while Instant::now() < limit && !(is_there && meeting.peer_has_left()) {
+        while Instant::now() < limit {
             self.driver.wait(LOOK)?;
+            if self.driver.counters().received != received {
+                (received, quiet) = (self.driver.counters().received, Instant::now());
+            }
+            let may_go = if is_there { meeting.peer_has_left() } else { quiet.elapsed() > self.linger };
+            if may_go {
+                break;
+            }
         }
         Ok(())
     }

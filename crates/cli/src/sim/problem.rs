@@ -2,10 +2,14 @@
 
 use std::fmt::Write as _;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
-use railnet_sim::{Scenario, ScenarioError};
+use railnet_coll::CustomAlgorithm;
+use railnet_formats::{msccl, nccl_topology};
+use railnet_sim::{Files, Scenario, ScenarioError};
+use railnet_topology::host::Host;
 
 use crate::words;
 
@@ -40,10 +44,34 @@ impl File {
     }
 }
 
-/// Reads the files that a scenario names: they are where it is, unless it says otherwise.
-fn reader(scenario: &Path) -> impl Fn(&str) -> Result<String, String> {
-    let folder = scenario.parent().map(Path::to_owned).unwrap_or_default();
-    move |name| std::fs::read_to_string(folder.join(name)).map_err(|error| error.to_string())
+/// The files that a scenario names: they are where it is, unless it says otherwise.
+struct Beside(PathBuf);
+
+impl Files for Beside {
+    fn text(&mut self, name: &str) -> Result<String, String> {
+        std::fs::read_to_string(self.0.join(name)).map_err(|error| error.to_string())
+    }
+
+    fn server(&mut self, name: &str) -> Result<Host, String> {
+        let stem = Path::new(name).file_stem().unwrap_or_default().to_string_lossy();
+        nccl_topology::read(&stem, &self.text(name)?).map_err(|error| error.to_string())
+    }
+
+    fn algorithm(&mut self, name: &str) -> Result<Arc<dyn CustomAlgorithm>, String> {
+        let file = msccl::read(&self.text(name)?).map_err(|error| error.to_string())?;
+        Ok(Arc::new(file))
+    }
+}
+
+/// A server from a topology file of NCCL's.
+pub(super) fn server(path: &Path) -> anyhow::Result<Host> {
+    let folder = path.parent().map(Path::to_owned).unwrap_or_default();
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    Beside(folder).server(&name).map_err(|reason| anyhow!(reason))
+}
+
+fn reader(scenario: &Path) -> Beside {
+    Beside(scenario.parent().map(Path::to_owned).unwrap_or_default())
 }
 
 /// An error with the line it is about.

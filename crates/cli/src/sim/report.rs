@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::Finished;
 use super::collectives::CollectiveRow;
 use super::series::{self, SeriesObject};
+use super::transfers::TransferRow;
 
 /// All of a run. `docs/scenarios.md` says what the fields mean.
 #[derive(Serialize)]
@@ -26,6 +27,8 @@ pub(super) struct Whole<'a> {
     wall_s: f64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     collectives: Vec<CollectiveRow>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    transfers: Vec<TransferRow>,
     flows: Vec<FlowRow>,
     links: Vec<LinkRow<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -102,6 +105,7 @@ pub(super) fn whole<'a>(scenario: &'a str, finished: &'a Finished) -> Whole<'a> 
         totals: Totals::of(outcome),
         wall_s: finished.wall_s,
         collectives: outcome.collectives.iter().map(CollectiveRow::of).collect(),
+        transfers: outcome.transfers.iter().map(TransferRow::of).collect(),
         flows: outcome.flows.iter().map(FlowRow::of).collect(),
         links: outcome.links.iter().map(|link| LinkRow::of(link, outcome)).collect(),
         lanes: outcome.lanes.iter().map(|lane| LaneRow::of(lane, outcome)).collect(),

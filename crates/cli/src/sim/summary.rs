@@ -7,7 +7,7 @@ use railnet_sim::{LinkResult, Outcome, Scenario};
 
 use super::problem::File;
 use super::report::{Times, Totals, taken, utilisation};
-use super::{Finished, collectives};
+use super::{Finished, collectives, transfers};
 use crate::words::{bytes, count, grouped, kebab, micros, rate, tenths};
 
 /// Links that are named for how busy they were, and for how long their queue was.
@@ -25,6 +25,7 @@ pub(super) fn print(file: &File, finished: &Finished, out: &mut dyn Write) -> an
         finished.seed
     )?;
     collectives::print(&outcome.collectives, out)?;
+    transfers::print(&outcome.transfers, out)?;
     let lines = [
         ran(&file.scenario, outcome, &totals),
         with(&file.scenario),

@@ -399,7 +399,7 @@ mod tests {
     }
 
     fn read(table: Table) -> Result<Scenario, ScenarioError> {
-        Scenario::from_table(table, |path| Err(format!("{path} is not here")))
+        Scenario::from_table(table, |path: &str| Err(format!("{path} is not here")))
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A job as it is written: the table `[launch]` of a TOML file. Other tables are for other commands.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
@@ -71,10 +72,10 @@ impl Job {
             let mut message = advice.headline;
             match error.span() {
                 Some(span) => message.push_str(&excerpt(&span, path, text, advice.label.as_deref())),
-                None => message.push_str(&format!("\n --> {path}")),
+                None => _ = write!(message, "\n --> {path}"),
             }
             if let Some(meant) = advice.meant {
-                message.push_str(&format!("\n  = did you mean \"{meant}\"?"));
+                let _ = write!(message, "\n  = did you mean \"{meant}\"?");
             }
             anyhow!(message)
         })?;

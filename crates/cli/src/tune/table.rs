@@ -93,8 +93,12 @@ fn reasons(outs: &[(Protocol, &Out)]) -> String {
     if is_whole_row {
         return first.to_string();
     }
-    let each: Vec<_> = telling.iter().map(|(protocol, out)| format!("{protocol}: {out}")).collect();
-    each.join("; ")
+    let each = telling.iter().map(|(protocol, out)| {
+        let text = out.to_string();
+        // "LL128 needs …" names itself.
+        if text.starts_with(protocol.name()) { text } else { format!("{protocol}: {text}") }
+    });
+    each.collect::<Vec<_>>().join("; ")
 }
 
 /// `45.2 + 6579 = 6624 µs`.

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use super::split::Share;
 use super::tree::double_tree;
 use super::{BuildError, Choice, Program, Wiring, input, output, with};
-use crate::schedule::{Connection, Peer, Step, SwitchGroup, SwitchKind};
+use crate::schedule::{Connection, Peer, Step, SwitchGroup, SwitchKind, Usage, uses_of};
 
 /// How ranks of a node reach a head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -221,6 +221,30 @@ impl Heads {
         }
     }
 
+    /// How often a channel goes over all heads.
+    fn loops(&self, channel: u32) -> u64 {
+        self.shares[channel as usize].count.div_ceil(self.layout.many() * self.chunk)
+    }
+
+    /// Steps of a worker in a loop.
+    fn steps_of_loop(&self, rank: u32, worker: u32) -> u64 {
+        let channel = worker / 4;
+        let head = self.layout.head_of[rank as usize];
+        match (Self::role(worker), head) {
+            (Role::Scatter | Role::Gather, _) => match self.inside {
+                Inside::Switch => self.layout.many(),
+                Inside::Direct => self.layout.others(rank),
+            },
+            (_, None) => 0,
+            (Role::Reduce, _) => 1,
+            (Role::Spread, Some(head)) => match self.between {
+                Between::Nothing => 0,
+                Between::Network => 1,
+                Between::Tree => u64::from(self.tree(rank, head, channel).0.is_some()),
+            },
+        }
+    }
+
     /// What a rank gives to a head, or takes from it.
     fn exchange(&self, rank: u32, channel: u32, number: u64, role: Role) -> Step {
         let node = self.layout.node(rank);
@@ -273,24 +297,11 @@ impl Program for Heads {
     }
 
     fn steps(&self, rank: u32, worker: u32) -> u64 {
-        let channel = worker / 4;
-        let per_loop = self.layout.many() * self.chunk;
-        let loops = self.shares[channel as usize].count.div_ceil(per_loop);
-        let head = self.layout.head_of[rank as usize];
-        let each = match (Self::role(worker), head) {
-            (Role::Scatter | Role::Gather, _) => match self.inside {
-                Inside::Switch => self.layout.many(),
-                Inside::Direct => self.layout.others(rank),
-            },
-            (_, None) => 0,
-            (Role::Reduce, _) => 1,
-            (Role::Spread, Some(head)) => match self.between {
-                Between::Nothing => 0,
-                Between::Network => 1,
-                Between::Tree => u64::from(self.tree(rank, head, channel).0.is_some()),
-            },
-        };
-        loops * each
+        self.loops(worker / 4) * self.steps_of_loop(rank, worker)
+    }
+
+    fn uses(&self, rank: u32, worker: u32) -> Vec<Usage> {
+        uses_of(self, rank, worker, self.steps_of_loop(rank, worker), self.loops(worker / 4))
     }
 
     fn step(&self, rank: u32, worker: u32, number: u64) -> Step {

@@ -148,7 +148,9 @@ impl FromStr for Algorithm {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let found = Self::BUILT.into_iter().find(|one| one.name().eq_ignore_ascii_case(text.trim()));
+        let plain = |name: &str| name.trim().to_ascii_lowercase().replace(['-', '_'], "");
+        let wanted = plain(text);
+        let found = Self::BUILT.into_iter().find(|one| plain(one.name()) == wanted);
         found.ok_or_else(|| {
             let names = Self::BUILT.map(Self::name);
             unknown_name("algorithm", text, &names, &names)
@@ -160,6 +162,12 @@ impl fmt::Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
+}
+
+/// An algorithm from elsewhere, such as a file.
+pub trait CustomAlgorithm: fmt::Debug + Send + Sync {
+    /// The schedule of a call among so many ranks, or why there is none.
+    fn schedule(&self, call: &Call, ranks: u32) -> Result<Schedule, String>;
 }
 
 /// How a call is to be carried out.

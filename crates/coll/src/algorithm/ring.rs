@@ -5,7 +5,8 @@
 
 use super::split::{Blocks, chunk};
 use super::{Arc, BuildError, Call, Choice, Collective, Program, Schedule, Wiring, input, output, with};
-use crate::schedule::Step;
+use crate::machine::Direction;
+use crate::schedule::{Step, Usage, uses_of};
 
 #[derive(Debug)]
 struct Ring {
@@ -176,6 +177,24 @@ impl Program for Ring {
     fn steps(&self, _rank: u32, worker: u32) -> u64 {
         let parts = if self.collective == Collective::AllReduce { self.ranks } else { 1 };
         self.blocks.loops(worker, parts * self.chunk) * self.turns()
+    }
+
+    fn uses(&self, rank: u32, worker: u32) -> Vec<Usage> {
+        let loops = self.steps(rank, worker) / self.turns();
+        let each = match self.collective {
+            Collective::AllReduce => 2 * self.ranks - 2,
+            Collective::AllGather | Collective::ReduceScatter => self.ranks - 1,
+            _ => return uses_of(self, rank, worker, 1, loops),
+        };
+        let order = &self.orders[worker as usize % self.orders.len()];
+        let here = u64::from(order.place[rank as usize]);
+        let usage = |direction, place: u64| {
+            let connection = with(worker, 0, order.ranks[(place % self.ranks) as usize]);
+            Usage { direction, connection, chunks: loops * each }
+        };
+        // Everybody begins with a chunk of its own.
+        let both = [usage(Direction::Send, here + 1), usage(Direction::Receive, here + self.ranks - 1)];
+        both.into_iter().filter(|one| one.chunks > 0).collect()
     }
 
     fn step(&self, rank: u32, worker: u32, number: u64) -> Step {

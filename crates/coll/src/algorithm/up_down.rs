@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::split::Share;
 use super::{Program, input, output, with};
-use crate::schedule::{Connection, Peer, Step};
+use crate::schedule::{Connection, Peer, Step, Usage, uses_of};
 
 /// A rank's place in a tree.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -49,6 +49,10 @@ impl Program for UpDown {
             return 0;
         }
         self.shares[channel as usize].count.div_ceil(self.chunk)
+    }
+
+    fn uses(&self, rank: u32, worker: u32) -> Vec<Usage> {
+        uses_of(self, rank, worker, 1, self.steps(rank, worker))
     }
 
     fn step(&self, rank: u32, worker: u32, number: u64) -> Step {

@@ -57,6 +57,16 @@ impl Words {
         Self { raw: given.clone(), given, full, divided: full }
     }
 
+    /// Words in which contributions are only counted, not told apart.
+    pub(super) fn alike(ranks: u32) -> Self {
+        Self::counting(ranks, ranks)
+    }
+
+    /// How many contributions are in a sum of words that are alike.
+    pub(super) const fn contributions(sum: u128) -> u32 {
+        sum as u32
+    }
+
     /// The ranks that [`Words::counting`] can count, and how often each is in a sum.
     pub(super) fn counted(ranks: u32, first: u32, sum: u128) -> impl Iterator<Item = (u32, u32)> {
         (first..ranks.min(first + DIGITS)).enumerate().map(move |(digit, rank)| {

@@ -70,6 +70,8 @@ pub struct Done {
     pub step: u64,
     /// In which round, if all chunks took the same time: what a step sends in one round, others use in the next.
     pub round: u32,
+    /// How many ranks' contributions are in its result; 0 where it has none.
+    pub contributions: u32,
 }
 
 /// What a run found out about a step that does not say everything about itself.
@@ -571,7 +573,8 @@ impl<'a> Run<'a> {
             round = round.max(rounds[target as usize][after.step as usize]);
         }
         rounds[worker as usize].push(round);
-        self.log.push(Done { rank: one.rank, worker: one.number, step: one.done, round });
+        let contributions = self.result.first().map_or(0, |run| Words::contributions(run.tag.sum));
+        self.log.push(Done { rank: one.rank, worker: one.number, step: one.done, round, contributions });
         round
     }
 

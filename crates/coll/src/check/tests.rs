@@ -108,7 +108,9 @@ fn rounds_of_a_ring_are_those_of_the_theory() {
     let (_, done) = trace(&built).unwrap();
     let sending = done.iter().filter(|one| one.step < 14);
     assert!(sending.clone().all(|one| u64::from(one.round) == one.step));
-    assert_eq!(sending.map(|one| one.round).max(), Some(13));
+    assert_eq!(sending.clone().map(|one| one.round).max(), Some(13));
+    // A chunk gathers one contribution on each hop until it is whole.
+    assert!(sending.into_iter().all(|one| u64::from(one.contributions) == (one.step + 1).min(8)));
 }
 
 #[test]

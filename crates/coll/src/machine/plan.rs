@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::work::{ConnectionId, Direction};
-use crate::schedule::{Connection, Schedule};
+use crate::schedule::{Connection, Schedule, Usage};
 
 /// What one rank does in a schedule. Made once and kept for calls that are made again and again.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) struct Use {
 }
 
 impl Plan {
-    /// Walks through all steps of a rank; `name` gives the name of a connection.
+    /// Asks what a rank uses; `name` gives the name of a connection.
     ///
     /// Receivers have to ask for data before they need it, or a schedule that the slots would carry could stand still:
     /// what they may ask for has to be known when the operation begins.
@@ -33,18 +33,15 @@ impl Plan {
     ) -> Self {
         let program = &schedule.program;
         let workers = (0..program.workers(rank)).map(|worker| {
-            let mut uses: Vec<Use> = Vec::new();
-            for number in 0..program.steps(rank, worker) {
-                let step = program.step(rank, worker, number);
-                let receives = step.receives.iter().map(|to| (Direction::Receive, *to));
-                let sends = step.sends.iter().map(|to| (Direction::Send, *to));
-                for key in receives.chain(sends) {
-                    match uses.binary_search_by_key(&key, |one| one.key) {
-                        Ok(found) => uses[found].chunks += 1,
-                        Err(place) => uses.insert(place, Use { key, id: name(key.0, key.1), chunks: 1 }),
-                    }
-                }
-            }
+            let uses = program.uses(rank, worker).into_iter();
+            let mut uses: Vec<Use> = uses
+                .map(|Usage { direction, connection, chunks }| Use {
+                    key: (direction, connection),
+                    id: name(direction, connection),
+                    chunks,
+                })
+                .collect();
+            uses.sort_unstable_by_key(|one| one.key);
             uses
         });
         let workers: Vec<_> = workers.collect();

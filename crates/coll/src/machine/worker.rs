@@ -56,13 +56,16 @@ impl Worker {
 
     /// Takes the step it is at.
     pub(super) fn load(&mut self, rank: u32, index: u32, plan: &Plan, layout: &Layout, element: u64) {
-        self.step = plan.schedule.program.step(rank, index, self.number);
-        self.links.clear();
-        for to in &self.step.receives {
-            self.links.push(plan.find(index, Direction::Receive, *to));
-        }
-        for to in &self.step.sends {
-            self.links.push(plan.find(index, Direction::Send, *to));
+        let before = std::mem::replace(&mut self.step, plan.schedule.program.step(rank, index, self.number));
+        // Most steps use the connections of the step before.
+        if (&before.receives, &before.sends) != (&self.step.receives, &self.step.sends) {
+            self.links.clear();
+            for to in &self.step.receives {
+                self.links.push(plan.find(index, Direction::Receive, *to));
+            }
+            for to in &self.step.sends {
+                self.links.push(plan.find(index, Direction::Send, *to));
+            }
         }
         self.slice = 0;
         if self.links.is_empty() {

@@ -72,7 +72,7 @@ pub(super) fn meet(
     blob: &[u8],
     deadline: Instant,
 ) -> Result<(Vec<Connection>, Vec<Member>), MeetError> {
-    let (listener, _alone) = listen(config, meeting, deadline)?;
+    let (listener, _alone) = listen(config, meeting)?;
     let joined = (1..config.world_size).map(|_| None).collect();
     let mut hub = Hub {
         config,
@@ -107,12 +107,8 @@ enum Stop {
 }
 
 /// Listens where the others will call, and makes sure that no second rank 0 does on a port that is held for it.
-fn listen(
-    config: &Config,
-    meeting: &Meeting,
-    deadline: Instant,
-) -> Result<(TcpListener, Option<UnixListener>), MeetError> {
-    let address = SocketAddr::new(listening_address(config, meeting, deadline), meeting.port);
+fn listen(config: &Config, meeting: &Meeting) -> Result<(TcpListener, Option<UnixListener>), MeetError> {
+    let address = SocketAddr::new(listening_address(config, meeting), meeting.port);
     let failed = |cause: String| MeetError::Listen { address: address.to_string(), cause };
     let in_use =
         "the port is taken; another rank 0, or another program, has it (RAILNET_PORT chooses a port)";
@@ -133,16 +129,10 @@ fn listen(
 
 /// A name may mean another address here than elsewhere (Debian gives a host's own name 127.0.1.1), so only an address
 /// that was given as one is taken by its word; otherwise all are listened on.
-fn listening_address(config: &Config, meeting: &Meeting, deadline: Instant) -> IpAddr {
+fn listening_address(config: &Config, meeting: &Meeting) -> IpAddr {
     let host = meeting.hosts.first().map_or("", String::as_str);
     let literal = if host == "localhost" { Some(Ipv4Addr::LOCALHOST.into()) } else { host.parse().ok() };
-    if let Some(address) = config.bind.or(literal.filter(is_here)) {
-        return address;
-    }
-    // Where the host has an IPv4 address, all that can call have one too.
-    let addresses = meeting.hosts.iter().find_map(|host| socket::resolve(host, meeting.port, deadline).ok());
-    let is_six = addresses.is_some_and(|found| !found.is_empty() && found.iter().all(SocketAddr::is_ipv6));
-    if is_six { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() }
+    config.bind.or(literal.filter(is_here)).unwrap_or(Ipv6Addr::UNSPECIFIED.into())
 }
 
 /// Whether an address is one of this host.

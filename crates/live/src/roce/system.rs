@@ -1,5 +1,5 @@
 //! The system calls that the standard library has no words for: UDP with segmentation offload and the traffic class.
-#![allow(unsafe_code, reason = "sendmsg, recvmsg and setsockopt take pointers")]
+#![expect(unsafe_code, reason = "sendmsg, recvmsg and setsockopt take pointers")]
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};

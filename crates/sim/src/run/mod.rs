@@ -22,7 +22,7 @@ use railnet_nic::frame::WireForm;
 use railnet_nic::{Mtu, Nic, NicConfig, PortConfig};
 use railnet_topology::{FabricGraph, Routes, Vertex};
 
-pub use collective::CollectiveResult;
+pub use collective::{CollectiveResult, TransferResult};
 pub use error::{FlowFailure, RunError, Standstill};
 pub use inside::LaneResult;
 pub use outcome::{FlowResult, LinkResult, Outcome};
@@ -97,6 +97,7 @@ impl<S: Sink> Run<S> {
             config.ports = vec![PortConfig { gids: vec![host_gid(host)], rate, mtu: Mtu::Mtu4096 }];
             config.control = controls.entry(rate).or_insert_with(|| scenario.control_at(rate)).clone();
             config.recovery = scenario.recovery();
+            config.behaviour.ack_requests.interval = scenario.nic.ack_interval;
             config.priorities = scenario.priorities();
             config.notification_interval = scenario.notification_interval();
             Nic::new(config)
@@ -205,6 +206,11 @@ impl<S: Sink> Run<S> {
     pub fn finish(mut self) -> Result<(Outcome, S), RunError> {
         while !self.is_over {
             self.advance(STRIDE);
+        }
+        if self.is_quiet
+            && let (Some(collectives), mut ground) = self.world.parts()
+        {
+            collectives.inquire(&mut self.network, &mut ground, self.limit);
         }
         let Self { mut network, world: World { runner, collectives }, sampler, limit, is_quiet, .. } = self;
         if let Some(failure) = runner.failure {

@@ -5,7 +5,7 @@ use railnet_core::{Rate, Time};
 use railnet_fabric::{ChannelCounters, Network};
 use railnet_topology::Vertex;
 
-use super::collective::{CollectiveResult, Collectives};
+use super::collective::{CollectiveResult, Collectives, TransferResult};
 use super::inside::LaneResult;
 use super::runner::Runner;
 use super::series::Series;
@@ -58,6 +58,8 @@ pub struct Outcome {
     pub size: (usize, usize),
     /// What ranks did together, in the order of the scenario.
     pub collectives: Vec<CollectiveResult>,
+    /// What came of transfers, by send and receive and by put.
+    pub transfers: Vec<TransferResult>,
     /// What moved inside the servers; empty where the scenario has none.
     pub lanes: Vec<LaneResult>,
     /// What was seen over time, where that was asked for.
@@ -85,7 +87,9 @@ pub(super) fn outcome<S: Sink>(
     let lanes = runner.inside.as_ref().map_or_else(Vec::new, |inside| inside.lanes(network));
     let ended = collectives.as_ref().map_or(Time::ZERO, |collectives| collectives.finished);
     let completion = runner.finished.iter().copied().max().unwrap_or(Time::ZERO).max(ended);
-    let collectives = collectives.map_or_else(Vec::new, |collectives| collectives.results);
+    let (collectives, mut transfers) =
+        collectives.map_or_else(Default::default, |all| (all.results, all.transfers.results));
+    transfers.sort_by_key(|one| (one.section, one.is_put));
     let times = runner.started.into_iter().zip(runner.finished);
     let flows = runner
         .flows
@@ -113,6 +117,7 @@ pub(super) fn outcome<S: Sink>(
         notifications,
         size,
         collectives,
+        transfers,
         lanes,
         series,
     }

@@ -23,6 +23,9 @@ pub(super) struct EndpointWays {
     pub(super) into: Vec<Way>,
 }
 
+/// An endpoint, a NIC, the endpoint that helps, and whether data goes without a copy.
+type NicWays = (u32, u32, Option<u32>, bool);
+
 /// All servers, with a lane for each direction of each link in them, and for each core that serves a port.
 #[derive(Debug)]
 pub(super) struct Servers {
@@ -38,7 +41,7 @@ pub(super) struct Servers {
     /// The memory of GPUs, made when first used.
     pub(super) memories: BTreeMap<u32, Lane>,
     /// The ways between an endpoint and a NIC, by the endpoint that helps and whether it goes without a copy.
-    pub(super) to_nics: BTreeMap<(u32, u32, Option<u32>, bool), (Vec<Way>, Vec<Way>)>,
+    pub(super) to_nics: BTreeMap<NicWays, (Vec<Way>, Vec<Way>)>,
     /// What to call each lane in reports.
     pub(super) names: Vec<(String, Lane)>,
 }

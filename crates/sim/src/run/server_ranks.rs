@@ -102,7 +102,7 @@ impl Servers {
     }
 
     /// From a NIC of a server to the memory of a GPU.
-    pub(super) fn into_ways<S: Sink>(
+    pub(super) fn in_ways<S: Sink>(
         &mut self,
         network: &mut Network<S>,
         endpoint: u32,

@@ -1,10 +1,11 @@
 //! All that runs on the hosts: flows, and what ranks do together.
 
 use railnet_core::event::Sink;
-use railnet_fabric::{Application, Network};
+use railnet_fabric::{Application, Group, Network, ReductionFailure};
 use railnet_nic::Completion;
 
 use super::collective::{Collectives, Ground, TOKEN};
+use super::error::RunError;
 use super::runner::Runner;
 
 /// The application of a scenario.
@@ -54,6 +55,17 @@ impl<S: Sink> Application<S> for World {
         if let (Some(collectives), mut ground) = self.parts() {
             collectives.over(network, &mut ground, token);
         }
+    }
+
+    fn reduced(&mut self, network: &mut Network<S>, _group: Group, _member: u32, token: u64) {
+        if let Some(collectives) = &mut self.collectives {
+            collectives.reduced(network, token);
+        }
+    }
+
+    fn reduction_failed(&mut self, _network: &mut Network<S>, _group: Group, failure: &ReductionFailure) {
+        let failure = RunError::Collective(failure.to_string());
+        self.runner.failure.get_or_insert(failure);
     }
 
     fn touched(&mut self, network: &mut Network<S>, token: u64) {

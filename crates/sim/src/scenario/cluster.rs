@@ -21,7 +21,7 @@ const CORES_MAX: u32 = 1 << 8;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClusterSection {
-    /// A server of the catalogue; without one, data lies right behind the NIC.
+    /// A server of the catalogue, or a topology file of NCCL's; without one, data lies right behind the NIC.
     pub server: Option<String>,
     /// What carries the data.
     pub transport: TransportName,
@@ -35,6 +35,9 @@ pub struct ClusterSection {
     pub copy_start: Written<Span>,
     /// The kernel's part, with `transport = "tcp"`.
     pub tcp: TcpSection,
+    /// The server of the file that `server` names.
+    #[serde(skip)]
+    pub(super) described: Option<Host>,
 }
 
 impl Default for ClusterSection {
@@ -47,6 +50,7 @@ impl Default for ClusterSection {
             slots: 16,
             copy_start: Written(Span::from_us(5)),
             tcp: TcpSection::default(),
+            described: None,
         }
     }
 }
@@ -94,10 +98,14 @@ impl ClusterSection {
     pub(super) fn check(&self) -> Result<(), ScenarioError> {
         let wrong = |key: &str, message: String| Err(ScenarioError::new(message).at(key));
         if let Some(name) = &self.server
+            && self.server_file().is_none()
             && catalogue::host(name).is_none()
         {
             let names: Vec<&str> = catalogue::hosts().map(|(name, _)| name).collect();
-            let message = format!("no server is called \"{name}\": one of {}", names.join(", "));
+            let message = format!(
+                "no server is called \"{name}\": one of {}, or a file of NCCL's that ends in .xml",
+                names.join(", ")
+            );
             return wrong("server", message);
         }
         if self.slice.0 == Bytes::ZERO || self.slice.0 > SLICE_MAX {
@@ -120,7 +128,12 @@ impl ClusterSection {
     }
 
     pub(crate) fn host(&self) -> Option<Host> {
-        self.server.as_deref().and_then(catalogue::host)
+        self.described.clone().or_else(|| self.server.as_deref().and_then(catalogue::host))
+    }
+
+    /// The file that describes the server, where one does.
+    pub(super) fn server_file(&self) -> Option<&str> {
+        self.server.as_deref().filter(|name| name.to_ascii_lowercase().ends_with(".xml"))
     }
 }
 
@@ -139,6 +152,11 @@ fn servers(host: &Host, graph: &FabricGraph) -> Result<u32, ScenarioError> {
 }
 
 impl Scenario {
+    /// Puts this server behind the ports, whatever the scenario says.
+    pub fn set_server(&mut self, server: Host) {
+        self.cluster.get_or_insert_with(ClusterSection::default).described = Some(server);
+    }
+
     /// The servers behind the ports, where `[cluster]` says what they are.
     pub fn servers(&self) -> Result<Cluster, ScenarioError> {
         let Some(host) = self.cluster.as_ref().and_then(ClusterSection::host) else {

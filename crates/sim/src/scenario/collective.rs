@@ -9,7 +9,9 @@ use railnet_core::{Bytes, DataType, Rank, ReduceOp, Scalar};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 
+use super::differs::DiffersSection;
 use super::hosts::HostSet;
+use super::identity::{ConnectionSection, Order, SLOT_MAX};
 use super::{Scenario, ScenarioError};
 use crate::written::Written;
 
@@ -52,6 +54,18 @@ pub struct CollectiveSection {
     /// The longest chunk.
     #[serde(default)]
     pub chunk: Option<Written<Bytes>>,
+    /// Data that one slot holds: each chunk is then one slice in one slot, a message of its own.
+    #[serde(default)]
+    pub slot: Option<Written<Bytes>>,
+    /// In which order ranks follow each other.
+    #[serde(default)]
+    pub order: Order,
+    /// What connections are called, where somebody wants to recognise them.
+    #[serde(default)]
+    pub connection: Vec<ConnectionSection>,
+    /// Ranks that make another call than the others, or none.
+    #[serde(default)]
+    pub differs: Vec<DiffersSection>,
     /// A program in MSCCL's format, instead of an algorithm.
     #[serde(default)]
     pub file: Option<String>,
@@ -67,6 +81,9 @@ pub struct CollectiveSection {
     /// Several groups at the same time.
     #[serde(default)]
     pub groups: Option<Groups>,
+    /// The groups themselves, where they were worked out already.
+    #[serde(skip)]
+    pub(super) groups_given: Vec<Vec<u32>>,
 }
 
 fn float() -> Written<DataType> {
@@ -231,6 +248,32 @@ impl<T: FromStr> FromStr for Chosen<T> {
 }
 
 impl CollectiveSection {
+    /// A call with everything else left to the defaults.
+    pub(super) fn new(kind: Collective, size: Sizes) -> Self {
+        Self {
+            kind: Written(kind),
+            size,
+            dtype: float(),
+            op: OpName::default(),
+            root: 0,
+            peer: None,
+            algorithm: None,
+            protocol: None,
+            channels: None,
+            chunk: None,
+            slot: None,
+            order: Order::default(),
+            connection: Vec::new(),
+            differs: Vec::new(),
+            file: None,
+            iterations: once(),
+            placement: Placement::default(),
+            ranks: None,
+            groups: None,
+            groups_given: Vec::new(),
+        }
+    }
+
     pub(super) fn check(&self) -> Result<(), ScenarioError> {
         let wrong = |key: &str, message: String| Err(ScenarioError::new(message).at(key));
         let sizes = self.size.0.len();
@@ -247,6 +290,15 @@ impl CollectiveSection {
         if self.chunk.is_some_and(|chunk| chunk.0 == Bytes::ZERO) {
             return wrong("chunk", "a chunk has a byte at least".to_owned());
         }
+        if let Some(Written(slot)) = self.slot.filter(|slot| slot.0 == Bytes::ZERO || slot.0 > SLOT_MAX) {
+            return wrong("slot", format!("a slot has 1 B to {SLOT_MAX}, not {slot}"));
+        }
+        for (index, one) in self.connection.iter().enumerate() {
+            one.check().map_err(|error| error.within(&format!("connection.{index}")))?;
+        }
+        for (index, one) in self.differs.iter().enumerate() {
+            one.check().map_err(|error| error.within(&format!("differs.{index}")))?;
+        }
         if self.file.is_some() && self.algorithm.is_some() {
             return wrong("file", "a program from a file is its own algorithm: give one of both".to_owned());
         }
@@ -258,18 +310,30 @@ impl CollectiveSection {
         &self,
         ends: &railnet_topology::FabricGraph,
     ) -> Result<Vec<Vec<u32>>, ScenarioError> {
+        if !self.groups_given.is_empty() {
+            return Ok(self.groups_given.clone());
+        }
         let ranks = HostSet::numbers(self.ranks.as_ref(), ends).map_err(|error| error.at("ranks"))?;
         let groups = match self.groups {
             Some(groups) => groups.divide(&ranks)?,
             None => vec![ranks],
         };
         let least = groups.iter().map(Vec::len).min().unwrap_or(0) as u32;
-        for (key, rank) in [("root", Some(self.root)), ("peer", self.peer)] {
+        let mut named = vec![("root".to_owned(), Some(self.root)), ("peer".to_owned(), self.peer)];
+        for (index, one) in self.connection.iter().enumerate() {
+            named.push((format!("connection.{index}.from"), Some(one.from)));
+            named.push((format!("connection.{index}.to"), Some(one.to)));
+        }
+        for (index, one) in self.differs.iter().enumerate() {
+            named.push((format!("differs.{index}.rank"), Some(one.rank)));
+            named.push((format!("differs.{index}.root"), one.root));
+        }
+        for (key, rank) in named {
             if let Some(rank) = rank
                 && rank >= least
             {
                 let message = format!("rank {rank} is not there: a group has {least}, counted from 0");
-                return Err(ScenarioError::new(message).at(key));
+                return Err(ScenarioError::new(message).at(&key));
             }
         }
         Ok(groups)
@@ -282,7 +346,7 @@ impl CollectiveSection {
         let whole = Call { dtype, ..Call::new(self.kind.0, 1) };
         // One element of each rank is as many bytes as the call says.
         let each = whole.bytes(ranks).as_u64() / dtype.size() as u64;
-        let count = if each == 0 { 0 } else { elements / each };
+        let count = elements.checked_div(each).unwrap_or(0);
         let op = match self.op {
             OpName::Sum => ReduceOp::Sum,
             OpName::Prod => ReduceOp::Product,

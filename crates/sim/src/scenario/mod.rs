@@ -3,11 +3,14 @@
 mod cluster;
 mod collective;
 mod control;
+mod differs;
 mod env;
 mod error;
 mod fabric;
 mod faults;
+mod files;
 mod hosts;
+mod identity;
 mod list;
 mod names;
 mod nic;
@@ -16,10 +19,12 @@ mod priorities;
 mod switch;
 mod topology;
 mod traffic;
+mod transfer;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use railnet_coll::CustomAlgorithm;
 use railnet_coll::variables::{Source, Variables};
 use railnet_core::Span;
 use serde::Deserialize;
@@ -28,11 +33,14 @@ pub(crate) use cluster::{ClusterSection, TransportName};
 pub(crate) use collective::{Chosen, CollectiveSection};
 pub use error::{ScenarioError, SourceFile};
 pub(crate) use faults::{SlowGpu, faults, slow_gpus};
+pub use files::Files;
 pub(crate) use hosts::HostSet;
+pub(crate) use identity::{ConnectionSection, Order};
 pub(crate) use names::HostName;
 pub use preset::Preset;
 pub use topology::{Topology, graph};
 pub(crate) use traffic::{Common, Traffic};
+pub(crate) use transfer::{TransferSection, TransferWay};
 
 use crate::locate;
 use crate::written::Written;
@@ -70,6 +78,9 @@ pub struct Scenario {
     /// What ranks do together, one after the other.
     #[serde(default)]
     pub collective: Vec<CollectiveSection>,
+    /// KV caches that move from some GPUs to others, after all collectives.
+    #[serde(default)]
+    pub transfer: Vec<TransferSection>,
     /// NCCL's variables.
     #[serde(default, deserialize_with = "env::read")]
     pub env: BTreeMap<String, String>,
@@ -88,6 +99,9 @@ pub struct Scenario {
     /// The files that it names, and what is in them.
     #[serde(skip)]
     files: BTreeMap<String, Arc<str>>,
+    /// The algorithms that it names.
+    #[serde(skip)]
+    pub(crate) algorithms: BTreeMap<String, Arc<dyn CustomAlgorithm>>,
     /// The variables as they are used: those of the scenario, unless somebody put others over them.
     #[serde(skip)]
     variables: Variables,
@@ -103,31 +117,25 @@ impl Scenario {
         Self::parse_with(text, no_files)
     }
 
-    /// Reads a scenario; `read` is asked for the files that it names, and says why where it cannot read one.
-    pub fn parse_with(
-        text: &str,
-        read: impl FnMut(&str) -> Result<String, String>,
-    ) -> Result<Self, ScenarioError> {
+    /// Reads a scenario; `files` is asked for what it names.
+    pub fn parse_with(text: &str, files: impl Files) -> Result<Self, ScenarioError> {
         let scenario: Self = toml::from_str(text).map_err(|error| {
             let message = error.message().to_owned();
             let span = error.span().map(|span| locate::narrowed(text, span, &message));
             ScenarioError { span, ..ScenarioError::new(message) }
         })?;
-        scenario.finish(read).map_err(|error| error.located(text))
+        scenario.finish(files).map_err(|error| error.located(text))
     }
 
     /// Reads a scenario from what its text holds: for those who change it before it is run.
-    pub fn from_table(
-        table: toml::Table,
-        read: impl FnMut(&str) -> Result<String, String>,
-    ) -> Result<Self, ScenarioError> {
+    pub fn from_table(table: toml::Table, files: impl Files) -> Result<Self, ScenarioError> {
         let scenario: Self =
             table.try_into().map_err(|error: toml::de::Error| ScenarioError::new(error.message()))?;
-        scenario.finish(read)
+        scenario.finish(files)
     }
 
     /// Checks it, and reads the files that it names.
-    fn finish(mut self, mut read: impl FnMut(&str) -> Result<String, String>) -> Result<Self, ScenarioError> {
+    fn finish(mut self, mut files: impl Files) -> Result<Self, ScenarioError> {
         self.check()?;
         self.variables = Variables::merge([(Source::Scenario, self.variables())])
             .map_err(|error| ScenarioError::new(error.to_string()).at("env"))?;
@@ -135,9 +143,24 @@ impl Scenario {
             if self.files.contains_key(&path) {
                 continue;
             }
-            let text = read(&path)
-                .map_err(|reason| ScenarioError::new(format!("cannot read {path}: {reason}")).at(&key))?;
+            let text = files.text(&path).map_err(|reason| unreadable(&path, &reason).at(&key))?;
             self.files.insert(path, text.into());
+        }
+        if let Some(cluster) = &mut self.cluster
+            && let Some(path) = cluster.server_file()
+        {
+            let server = files.server(path);
+            cluster.described =
+                Some(server.map_err(|reason| unreadable(path, &reason).at("cluster.server"))?);
+        }
+        for (index, section) in self.collective.iter().enumerate() {
+            if let Some(path) = &section.file
+                && !self.algorithms.contains_key(path)
+            {
+                let key = format!("collective.{index}.file");
+                let read = files.algorithm(path).map_err(|reason| unreadable(path, &reason).at(&key))?;
+                self.algorithms.insert(path.clone(), read);
+            }
         }
         Ok(self)
     }
@@ -196,9 +219,14 @@ impl Scenario {
         }
         self.check_env()?;
         self.check_collectives()?;
+        self.check_transfers()?;
         self.check_control().map_err(|error| error.within("nic"))?;
         self.ack_dscp().map(|_| ()).map_err(|error| error.within("nic"))
     }
+}
+
+fn unreadable(path: &str, reason: &str) -> ScenarioError {
+    ScenarioError::new(format!("cannot read {path}: {reason}"))
 }
 
 fn no_files(_path: &str) -> Result<String, String> {

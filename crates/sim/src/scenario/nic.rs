@@ -43,6 +43,8 @@ pub struct NicSection {
     pub dctcp: DctcpTable,
     /// The least time between two congestion notifications to a sender; the control has one by default.
     pub notification_interval: Option<Written<Span>>,
+    /// An acknowledgement is asked for at the end of every message that wants one, and at the latest after so many packets.
+    pub ack_interval: u16,
     /// The priority of acknowledgements; that of the data by default.
     pub ack_priority: Option<u8>,
     /// What happens when packets are missing or come early; by default, early packets are kept where routing spreads a
@@ -67,6 +69,7 @@ impl Default for NicSection {
             hpcc: HpccTable::default(),
             dctcp: DctcpTable::default(),
             notification_interval: None,
+            ack_interval: 64,
             ack_priority: None,
             recovery: None,
             reordering: None,
@@ -127,6 +130,9 @@ impl NicSection {
         }
         if let Some(timeout) = self.timeout.filter(|timeout| *timeout > TIMEOUT_MAX) {
             return wrong("timeout", format!("a timeout code is 0 (never) to {TIMEOUT_MAX}, not {timeout}"));
+        }
+        if self.ack_interval == 0 {
+            return wrong("ack_interval", "somebody must ask some time: 1 to 65535 packets".to_owned());
         }
         if self.retry_count > RETRIES_MAX {
             let message = format!("a retry count is 0 to {RETRIES_MAX}, not {}", self.retry_count);

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use railnet_core::Bytes;
-use railnet_fabric::{FlowControl, Marking, MarksAt, SwitchConfig};
+use railnet_core::{Bytes, Rate};
+use railnet_fabric::{AggregationConfig, FlowControl, Marking, MarksAt, SwitchConfig};
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, Visitor};
@@ -39,6 +39,53 @@ pub struct SwitchSection {
     pub marks_at: MarksAtName,
     /// Forward when the header is there.
     pub cut_through: bool,
+    /// Whether switches reduce what passes them, as SHARP does, and how.
+    pub aggregation: Option<AggregationSection>,
+}
+
+/// `aggregation = { … }`.
+#[derive(Clone, Debug, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct AggregationSection {
+    /// Groups that a switch can serve at once.
+    pub contexts: Option<u32>,
+    /// The pieces in which data is reduced.
+    pub segment: Option<Written<Bytes>>,
+    /// Pieces that a member may have under way.
+    pub slots: Option<u32>,
+    /// What a switch can take in for reduction; as much as all of its ports by default.
+    pub rate: Option<Written<Rate>>,
+}
+
+/// The longest piece in which a switch reduces.
+const SEGMENT_MAX: Bytes = Bytes(1 << 20);
+/// The most pieces of a member under way.
+const SEGMENTS_MAX: u32 = 1 << 12;
+
+impl AggregationSection {
+    fn check(&self) -> Result<(), ScenarioError> {
+        let wrong = |key: &str, message: String| Err(ScenarioError::new(message).at(key));
+        if self.segment.is_some_and(|one| one.0 == Bytes::ZERO || one.0 > SEGMENT_MAX) {
+            return wrong("segment", format!("a switch reduces pieces of 1 B to {SEGMENT_MAX}"));
+        }
+        if self.slots.is_some_and(|slots| !(1..=SEGMENTS_MAX).contains(&slots)) {
+            return wrong("slots", format!("a member has 1 to {SEGMENTS_MAX} pieces under way"));
+        }
+        if self.rate.is_some_and(|rate| rate.0 == Rate::ZERO) {
+            return wrong("rate", "a switch that takes nothing in reduces nothing".to_owned());
+        }
+        Ok(())
+    }
+
+    fn config(&self) -> AggregationConfig {
+        let usual = AggregationConfig::default();
+        AggregationConfig {
+            contexts: self.contexts.unwrap_or(usual.contexts),
+            segment: self.segment.map_or(usual.segment, |bytes| bytes.0),
+            slots: self.slots.unwrap_or(usual.slots),
+            rate: self.rate.map(|rate| rate.0),
+        }
+    }
 }
 
 /// `flow_control = "…"`.
@@ -123,6 +170,9 @@ impl SwitchSection {
                 return Err(ScenarioError::new(message).at(key));
             }
         }
+        if let Some(aggregation) = &self.aggregation {
+            aggregation.check().map_err(|error| error.within("aggregation"))?;
+        }
         if let Some(EcnSection::Thresholds(EcnThresholds { kmin, kmax, pmax })) = &self.ecn
             && (kmin.0 > kmax.0 || kmax.0 > BUFFER_MAX || !(0.0..=1.0).contains(pmax))
         {
@@ -171,6 +221,7 @@ impl Scenario {
                 MarksAtName::Departure => MarksAt::Departure,
             },
             cut_through: section.cut_through,
+            aggregation: section.aggregation.as_ref().map(AggregationSection::config),
             routing: self.routing(),
             ..default
         }

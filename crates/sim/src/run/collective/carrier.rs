@@ -2,7 +2,7 @@
 
 use railnet_coll::conduit::SlotMemory;
 use railnet_coll::conduit::net::{Receiver, Sender};
-use railnet_coll::machine::{ConnectionId, Layout, Mark};
+use railnet_coll::machine::{ConnectionId, Mark};
 use railnet_core::Span;
 use railnet_fabric::Way;
 use railnet_nic::memory::SpaceId;
@@ -66,13 +66,13 @@ pub(super) struct Net {
 }
 
 impl Pair {
-    /// Where a slot of one end is: a sender that writes right into the receiver's slots has none of its own.
-    pub(super) fn slot(&self, is_sender: bool, layout: &Layout, slot: u32) -> (SpaceId, u64) {
+    /// Where the slots of one end begin: a sender that writes right into the receiver's slots has none of its own.
+    pub(super) fn slots(&self, is_sender: bool) -> (SpaceId, u64) {
         match &self.carrier {
-            Carrier::Local(local) => (local.slots, SLOTS + layout.stride() * u64::from(slot)),
+            Carrier::Local(local) => (local.slots, SLOTS),
             Carrier::Net(net) => {
                 let slots = if is_sender { &net.slots } else { net.receiver.slots() };
-                (slots.space, slots.slot(layout, slot))
+                (slots.space, slots.address)
             }
         }
     }

@@ -1,22 +1,25 @@
 //! Communicators: ranks, the GPUs behind them, and how channels run over them.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use railnet_coll::Wiring;
 use railnet_coll::search::{Graphs, search};
 use railnet_coll::transport::Transports;
 use railnet_coll::tuner::Inputs;
 use railnet_coll::variables::Variables;
+use railnet_coll::{Schedule, Wiring};
 use railnet_core::event::Sink;
 use railnet_core::{Bytes, Rank, Rate, Span};
 use railnet_fabric::Network;
 use railnet_topology::Cluster;
 use railnet_topology::host::{DeviceId, DeviceKind, Host, NicRole, Processor};
 
+use super::identity::ascending;
+use super::plan::Differences;
 use super::timing::Timing;
 use super::{Collectives, Ground, Member, Memory};
 use crate::run::collective::carrier::TOUCHES;
-use crate::scenario::ScenarioError;
+use crate::scenario::{ConnectionSection, Order, ScenarioError};
 
 /// The ranks of a group, and what is known of how they reach each other.
 #[derive(Debug)]
@@ -33,6 +36,18 @@ pub(super) struct Communicator {
     pub(super) wiring: Wiring,
     pub(super) transports: Transports,
     pub(super) timing: Timing,
+    /// Whether the network's switches were asked for by name.
+    pub(super) collnet: bool,
+    /// What it executes in the present entry, or did in the last that it had a part in.
+    pub(super) schedule: Option<Arc<Schedule>>,
+    /// Its ranks that make another call there, or none.
+    pub(super) differs: Differences,
+    /// The words of its ranks in a call of an entry, the last that were asked for.
+    pub(super) words: Option<((usize, u32), Vec<u128>)>,
+    /// In which order its ranks follow each other.
+    pub(super) order: Order,
+    /// What connections are called, where the scenario says so.
+    pub(super) named: Vec<ConnectionSection>,
 }
 
 /// What a CPU spends on a message of the network, in microseconds: NCCL's `netOverhead` (2.30.7, src/graph/tuning.cc).
@@ -42,6 +57,18 @@ fn net_overhead_us(processor: Option<Processor>) -> f32 {
         Some(Processor { architecture: Architecture::X86, vendor: Vendor::Amd, .. }) => 2.0,
         _ => 1.0,
     }
+}
+
+fn timing_on(host: &Host, variables: &Variables) -> Timing {
+    let set = variables.settings().net_overhead_us;
+    Timing::new(set.unwrap_or_else(|| net_overhead_us(host.processor())))
+}
+
+/// Latencies of what stands here.
+pub(super) fn timing_of(ground: &Ground<'_>, variables: &Variables) -> Timing {
+    let host = ground.servers.as_deref().and_then(|servers| servers.host());
+    let host = host.filter(|host| !host.gpus().is_empty());
+    host.map_or(Timing::BARE, |host| timing_on(host, variables))
 }
 
 /// A port with data right behind it, as a server: what chooses algorithms wants to see one.
@@ -85,15 +112,19 @@ fn with_gpus(host: &Host, wanted: &[u32]) -> Host {
 }
 
 impl Collectives {
-    /// The communicator of these endpoints, made when it is first used.
+    /// The communicator of these endpoints, made when it is first used; `collnet` where the network's switches are asked
+    /// for by name, whatever variables say.
     pub(super) fn communicator<S: Sink>(
         &mut self,
         network: &mut Network<S>,
         ground: &mut Ground<'_>,
         ranks: &[u32],
         variables: &Variables,
+        collnet: bool,
+        order: Order,
     ) -> Result<u32, ScenarioError> {
-        if let Some(known) = self.communicators.iter().position(|one| one.ranks == ranks) {
+        let is_same = |one: &Communicator| one.ranks == ranks && one.collnet == collnet && one.order == order;
+        if let Some(known) = self.communicators.iter().position(is_same) {
             return Ok(known as u32);
         }
         let servers = ground.servers.as_deref();
@@ -113,36 +144,49 @@ impl Collectives {
                         "the ranks of a group are the same GPUs of each of its servers, in order: choose others",
                     ));
                 }
-                let set = variables.settings().net_overhead_us;
-                let timing = Timing::new(set.unwrap_or_else(|| net_overhead_us(full.processor())));
+                let timing = timing_on(full, variables);
                 (with_gpus(full, &local), nodes.len() as u32, timing)
             }
             _ => (bare(network.port_rate(ranks[0])), ranks.len() as u32, Timing::BARE),
         };
-        let options = &variables.topology();
+        let mut options = variables.topology();
+        let mut settings = variables.settings();
+        options.collnet_enable |= collnet;
+        settings.collnet |= collnet;
+        let options = &options;
         let graphs = search(&host, nodes, options).map_err(|error| ScenarioError::new(error.to_string()))?;
         let cluster = Cluster::new(host.clone(), nodes);
         let first = self.members.len() as u32;
         let index = self.communicators.len() as u32;
         for (rank, endpoint) in ranks.iter().enumerate() {
-            let member = self.member(network, ground, index, rank as u32, ranks.len() as u32, *endpoint);
+            let member = Self::member(network, ground, index, rank as u32, ranks.len() as u32, *endpoint);
             self.members.push(member);
         }
+        let transports = Transports::new(&host, nodes, options);
+        let wiring = match order {
+            Order::Search => Wiring::new(&graphs),
+            Order::Ascending => ascending(&graphs, &transports),
+        };
         self.communicators.push(Communicator {
             ranks: ranks.to_vec(),
             members: first..self.members.len() as u32,
-            wiring: Wiring::new(&graphs),
-            transports: Transports::new(&host, nodes, options),
-            inputs: Inputs::of(&cluster, &graphs, variables.settings(), self.aggregates),
+            wiring,
+            transports,
+            inputs: Inputs::of(&cluster, &graphs, settings, self.aggregates),
             graphs,
             cluster,
             timing,
+            collnet,
+            schedule: None,
+            differs: Vec::new(),
+            words: None,
+            order,
+            named: Vec::new(),
         });
         Ok(index)
     }
 
     fn member<S: Sink>(
-        &self,
         network: &mut Network<S>,
         ground: &mut Ground<'_>,
         communicator: u32,
@@ -157,6 +201,7 @@ impl Collectives {
             endpoint,
             buffers: std::array::from_fn(|_| Self::add_buffer(network)),
             ends: Vec::new(),
+            slots: Vec::new(),
             works: Vec::new(),
             memory: memory.map(|(lane, bandwidth)| Memory { lane, bandwidth, ways: [None; TOUCHES] }),
             done: 0,

@@ -9,12 +9,14 @@ use railnet_core::Span;
 use railnet_core::event::Sink;
 use railnet_fabric::{Network, host_gid};
 use railnet_nic::memory::Memory as _;
-use railnet_nic::{Access, Path};
+use railnet_nic::{Access, Key, Path, VerbsError};
 use railnet_topology::host::PathType;
 
 use super::carrier::{Carrier, Local, Net, Pair, SLOTS, SLOTS_LENGTH, TOUCHES};
 use super::group::{Group, Spoke};
+use super::identity::Identity;
 use super::pending::Pending;
+use super::put::PUT;
 use super::timing::Hop;
 use super::{Collectives, End, Ground};
 
@@ -56,15 +58,37 @@ impl Collectives {
                 }
                 End::Receiver(pair)
             }
+            (Peer::Switch(number), _)
+                if self.schedule(member).groups[number as usize].kind == SwitchKind::Network =>
+            {
+                let ranks = self.schedule(member).groups[number as usize].senders.clone();
+                let is_sender = direction == Direction::Send;
+                let (group, head) = self.join_sharp(member, connection, to, &ranks, is_sender);
+                if is_sender { End::Giver(group, head) } else { End::Taker(group, head) }
+            }
             (Peer::Switch(number), _) => {
                 let group = self.group(network, ground, member, to, number);
                 let is_sender = direction == Direction::Send;
-                for (receiver, mark) in self.groups[group as usize].join(is_sender, member, connection) {
-                    self.later(network, Span::ZERO, Pending::SeeResult { group, receiver, mark });
+                let (place, early) = self.groups[group as usize].join(is_sender, member, connection);
+                for mark in early {
+                    self.later(network, Span::ZERO, Pending::SeeResult { group, receiver: place, mark });
                 }
-                if is_sender { End::Contributor(group) } else { End::Beneficiary(group) }
+                if is_sender { End::Contributor(group, place) } else { End::Beneficiary(group, place) }
             }
         };
+        let slots = match end {
+            End::Sender(pair) => self.pairs[pair as usize].slots(true),
+            End::Receiver(pair) => self.pairs[pair as usize].slots(false),
+            End::Contributor(group, place) => {
+                (self.groups[group as usize].senders[place as usize].slots, SLOTS)
+            }
+            End::Beneficiary(group, place) => {
+                (self.groups[group as usize].receivers[place as usize].slots, SLOTS)
+            }
+            End::Giver(group, head) => self.sharps[group as usize].slots(head, true),
+            End::Taker(group, head) => self.sharps[group as usize].slots(head, false),
+        };
+        self.members[member as usize].slots.push(slots);
         let ends = &mut self.members[member as usize].ends;
         debug_assert_eq!(ends.len(), connection.0 as usize, "connections are named in order");
         ends.push(end);
@@ -81,7 +105,7 @@ impl Collectives {
             return *known;
         }
         let index = self.pairs.len() as u32;
-        let (channel, _, sender, receiver) = key;
+        let (.., sender, receiver) = key;
         let communicator = &self.communicators[self.members[sender as usize].communicator as usize];
         let first = communicator.members.start;
         let reach = communicator.transports.between(sender - first, receiver - first);
@@ -90,14 +114,19 @@ impl Collectives {
             (Transport::PeerToPeer { path }, Some(servers)) => {
                 let stops = servers.stops_between(ends[0], ends[1]);
                 let hop = if path <= PathType::Nvb { Hop::NvLink } else { Hop::Pcie };
-                self.local(network, stops, hop)
+                Self::local(network, stops, hop)
             }
             (Transport::SharedMemory, Some(servers)) => {
                 let stops = servers.stops_through_host(ends[0], ends[1]);
-                self.local(network, stops, Hop::Pcie)
+                Self::local(network, stops, Hop::Pcie)
             }
             _ => {
-                let net = self.net(network, ground, index, channel, key, reach.transport);
+                let identity = communicator.identity(key);
+                let mut net = self.net(network, ground, index, key, reach.transport, identity);
+                if let (Err(error), true) = (&net, identity != Identity::default()) {
+                    self.refuse(key, error);
+                    net = self.net(network, ground, index, key, reach.transport, Identity::default());
+                }
                 Carrier::Net(Box::new(net.expect("NICs have room for the connections of a communicator")))
             }
         };
@@ -111,12 +140,7 @@ impl Collectives {
         index
     }
 
-    fn local<S: Sink>(
-        &self,
-        network: &mut Network<S>,
-        stops: Vec<railnet_fabric::Stop>,
-        hop: Hop,
-    ) -> Carrier {
+    fn local<S: Sink>(network: &mut Network<S>, stops: Vec<railnet_fabric::Stop>, hop: Hop) -> Carrier {
         let slots = network.memory.add_ghost(SLOTS, SLOTS_LENGTH);
         Carrier::Local(Local { slots, hop, ways: [None; TOUCHES], stops, extra: Span::ZERO })
     }
@@ -127,9 +151,9 @@ impl Collectives {
         network: &mut Network<S>,
         ground: &mut Ground<'_>,
         index: u32,
-        channel: u16,
-        (.., sender, receiver): super::PairKey,
+        (channel, _, sender, receiver): super::PairKey,
         transport: Transport,
+        identity: Identity,
     ) -> Result<Net, NetError> {
         let communicator = &self.communicators[self.members[sender as usize].communicator as usize];
         let algorithm = self.schedule(sender).algorithm;
@@ -148,35 +172,38 @@ impl Collectives {
         let (mut ports, mut out, mut into) = (ends, Vec::new(), Vec::new());
         if let Some(servers) = ground.servers.as_deref_mut() {
             (ports[0], out) = servers.out_ways(network, ends[0], nics[0], relay, gdr[0]);
-            (ports[1], into) = servers.into_ways(network, ends[1], nics[1], gdr[1]);
+            (ports[1], into) = servers.in_ways(network, ends[1], nics[1], gdr[1]);
         }
-        let slots = [0, 1].map(|side: usize| {
-            let space = network.memory.add_ghost(SLOTS, SLOTS_LENGTH);
-            self.register(network, ground, ports[side], space, SLOTS, SLOTS_LENGTH)
-        });
-        let space = network.memory.add_bytes(RING, vec![0; Sender::RING_BYTES as usize]);
-        network.memory.watch(space, RING..RING + Sender::RING_BYTES, u64::from(index));
-        let ring = self.register(network, ground, ports[0], space, RING, Sender::RING_BYTES);
+        let own = network.memory.add_ghost(SLOTS, SLOTS_LENGTH);
+        let own = Self::register(network, ground, ports[0], own, SLOTS, SLOTS_LENGTH);
+        let far = identity.addresses[1].unwrap_or(SLOTS);
+        let space = network.memory.add_ghost(far, SLOTS_LENGTH);
+        let theirs =
+            Self::register_as(network, ground, ports[1], (space, far, SLOTS_LENGTH), identity.keys[1])?;
+        let base = identity.addresses[0].unwrap_or(RING);
+        let space = network.memory.add_bytes(base, vec![0; Sender::RING_BYTES as usize]);
+        network.memory.watch(space, base..base + Sender::RING_BYTES, u64::from(index));
+        let place = (space, base, Sender::RING_BYTES);
+        let ring = Self::register_as(network, ground, ports[0], place, identity.keys[0])?;
         // Tokens count from 1 on: work of plain traffic has none.
         let token = 2 * index + 1;
-        let config = self.settings.config;
+        let [config, config_far] = identity.configs(self.settings.config);
         let [near, far] = ports.map(|port| &ground.ports[port as usize]);
         let (nic, _) = network.nic(ports[0]);
         let mut sender = Sender::new(nic, near.domain, near.queue, config, token, ring)?;
         let (nic, _) = network.nic(ports[1]);
-        let mut receiver = Receiver::new(nic, far.domain, far.queue, config, token + 1, slots[1])?;
+        let mut receiver = Receiver::new(nic, far.domain, far.queue, config_far, token + 1, theirs)?;
         let path =
             |port: u32| Path { traffic_class: self.settings.traffic_class, ..Path::to(host_gid(port)) };
         let (nic, mut cx) = network.nic(ports[0]);
         sender.connect(nic, &mut cx, path(ports[1]), &receiver.handle())?;
         let (nic, mut cx) = network.nic(ports[1]);
         receiver.connect(nic, &mut cx, path(ports[0]), &sender.handle())?;
-        Ok(Net { sender, receiver, ports, slots: slots[0], out, into })
+        Ok(Net { sender, receiver, ports, slots: own, out, into })
     }
 
     /// Lets the NIC of a port use memory.
-    fn register<S: Sink>(
-        &self,
+    pub(super) fn register<S: Sink>(
         network: &mut Network<S>,
         ground: &Ground<'_>,
         port: u32,
@@ -184,14 +211,26 @@ impl Collectives {
         address: u64,
         length: u64,
     ) -> SlotMemory {
+        let registered = Self::register_as(network, ground, port, (space, address, length), None);
+        registered.expect("the memory was just made")
+    }
+
+    /// Lets the NIC of a port use memory (its space, first byte and length), by a certain key where one is given.
+    fn register_as<S: Sink>(
+        network: &mut Network<S>,
+        ground: &Ground<'_>,
+        port: u32,
+        (space, address, length): (railnet_nic::memory::SpaceId, u64, u64),
+        key: Option<Key>,
+    ) -> Result<SlotMemory, VerbsError> {
         debug_assert!(network.memory.backing(space, address, length).is_some(), "it was just made");
         let domain = ground.ports[port as usize].domain;
         // Borrowed apart: registration looks at the memory, the NIC is changed.
         let memory = std::mem::take(&mut network.memory);
         let (nic, _) = network.nic(port);
-        let key = nic.reg_mr(&memory, domain, space, address, length, Access::ALL, None);
+        let key = nic.reg_mr(&memory, domain, space, address, length, Access::ALL, key);
         network.memory = memory;
-        SlotMemory { space, address, key: key.expect("the memory was just made") }
+        Ok(SlotMemory { space, address, key: key? })
     }
 
     /// The group around a switch that a connection belongs to.
@@ -205,12 +244,11 @@ impl Collectives {
     ) -> u32 {
         let communicator = self.members[member as usize].communicator;
         let first = self.communicators[communicator as usize].members.start;
-        let SwitchGroup { kind, senders, receivers } = self.schedule(member).groups[number as usize].clone();
+        let SwitchGroup { senders, receivers, .. } = self.schedule(member).groups[number as usize].clone();
         let name = (communicator, to.channel, to.lane, senders, receivers);
         if let Some(known) = self.group_names.get(&name) {
             return *known;
         }
-        assert_eq!(kind, SwitchKind::NvLink, "reductions in the network are refused before a run begins");
         let mut spoke = |rank: u32, is_sender: bool| {
             let member = first + rank;
             let endpoint = self.members[member as usize].endpoint;
@@ -238,6 +276,9 @@ impl Collectives {
         let schedule = self.schedule(member);
         let layout = Layout { protocol: schedule.protocol, fifo: schedule.fifo };
         let end = self.members[member as usize].ends[filled.connection.0 as usize];
+        if let End::Giver(group, head) = end {
+            return self.give(network, (group, head), &layout, &filled);
+        }
         let End::Sender(pair) = end else { return };
         let Carrier::Net(net) = &mut self.pairs[pair as usize].carrier else { return };
         let fill = Fill {
@@ -247,6 +288,8 @@ impl Collectives {
             mark: filled.mark,
             label: filled.tag.into(),
         };
+        // The data, and the note that asked for it.
+        self.transfers.messages += 2;
         let port = net.ports[0];
         let (nic, mut cx) = network.nic(port);
         let result = net.sender.fill(nic, &mut cx, fill);
@@ -261,6 +304,9 @@ impl Collectives {
         ground: &mut Ground<'_>,
         pair: u32,
     ) {
+        if pair & PUT != 0 {
+            return self.put_touched(network, pair & !PUT);
+        }
         let Pair { sender: (member, connection), carrier, .. } = &mut self.pairs[pair as usize];
         let (member, Some(connection)) = (*member, *connection) else { return };
         let Carrier::Net(net) = carrier else { return };

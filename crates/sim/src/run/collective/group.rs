@@ -62,36 +62,25 @@ impl Group {
         if is_sender { &self.senders } else { &self.receivers }
     }
 
-    fn find(spokes: &mut [Spoke], member: u32) -> &mut Spoke {
-        spokes.iter_mut().find(|spoke| spoke.member == member).expect("only its ranks use a group")
-    }
-
-    /// Where a slot of a rank is.
-    pub(super) fn slot(&self, is_sender: bool, member: u32, layout: &Layout, slot: u32) -> (SpaceId, u64) {
-        let spoke = self.spokes(is_sender).iter().find(|spoke| spoke.member == member);
-        let spoke = spoke.expect("only its ranks use a group");
-        (spoke.slots, SLOTS + layout.stride() * u64::from(slot))
-    }
-
-    /// The ways of a rank up to the switch, and the stops on them.
-    pub(super) fn up(&mut self, member: u32) -> (&mut [Option<Way>; TOUCHES], &Vec<Stop>) {
-        let spoke = Self::find(&mut self.senders, member);
+    /// The ways of a sender up to the switch, and the stops on them.
+    pub(super) fn up(&mut self, place: u32) -> (&mut [Option<Way>; TOUCHES], &Vec<Stop>) {
+        let spoke = &mut self.senders[place as usize];
         (&mut spoke.ways, &spoke.stops)
     }
 
-    /// A rank has joined. Gives what came for it before: which receiver it is, and what the senders said.
+    /// A rank has joined. Gives its place among the senders or receivers, and what the senders said before.
     pub(super) fn join(
         &mut self,
         is_sender: bool,
         member: u32,
         connection: ConnectionId,
-    ) -> Vec<(u32, Mark)> {
+    ) -> (u32, Vec<Mark>) {
         let spokes = if is_sender { &mut self.senders } else { &mut self.receivers };
         let place = spokes.iter().position(|spoke| spoke.member == member);
         let place = place.expect("only its ranks use a group");
         let spoke = &mut spokes[place];
         spoke.connection = Some(connection);
-        std::mem::take(&mut spoke.early).into_iter().map(|mark| (place as u32, mark)).collect()
+        (place as u32, std::mem::take(&mut spoke.early))
     }
 }
 
@@ -101,11 +90,12 @@ impl Collectives {
         &mut self,
         network: &mut Network<S>,
         index: u32,
-        member: u32,
+        sender: u32,
         filled: &Filled,
     ) {
         let group = &mut self.groups[index as usize];
-        let spoke = Group::find(&mut group.senders, member);
+        let spoke = &mut group.senders[sender as usize];
+        let member = spoke.member;
         let place = (spoke.count - group.first) as usize;
         spoke.count += 1;
         while group.slices.len() <= place {
@@ -167,10 +157,10 @@ impl Collectives {
     }
 
     /// A receiver has taken a slice. With the last one, the senders may use its slots again.
-    pub(super) fn taken<S: Sink>(&mut self, network: &mut Network<S>, index: u32, member: u32) {
+    pub(super) fn taken<S: Sink>(&mut self, network: &mut Network<S>, index: u32, receiver: u32) {
         let group = &mut self.groups[index as usize];
-        let spoke = Group::find(&mut group.receivers, member);
-        let place = (spoke.count - group.first) as usize;
+        let spoke = &mut group.receivers[receiver as usize];
+        let (place, member) = ((spoke.count - group.first) as usize, spoke.member);
         spoke.count += 1;
         let slice = &mut group.slices[place];
         slice.taken += 1;
@@ -180,12 +170,12 @@ impl Collectives {
         // Receivers take slices in order, so the oldest is the first to have been taken by all.
         group.slices.pop_front();
         group.first += 1;
-        let senders: Vec<_> = group.senders.iter().map(|spoke| (spoke.member, spoke.connection)).collect();
-        for (member, connection) in senders {
-            let communicator = self.members[member as usize].communicator;
-            let after = self.communicators[communicator as usize].timing.credit(Hop::NvLink);
-            let connection = connection.expect("all ranks make the same call");
-            self.later(network, after, Pending::Free { member, connection });
+        let communicator = self.members[member as usize].communicator;
+        let after = self.communicators[communicator as usize].timing.credit(Hop::NvLink);
+        for spoke in &group.senders {
+            let connection = spoke.connection.expect("all ranks make the same call");
+            let token = self.pending.add(Pending::Free { member: spoke.member, connection });
+            network.call_at(network.now + after, token);
         }
     }
 }

@@ -8,8 +8,11 @@ mod carrier;
 mod communicator;
 mod connect;
 mod group;
+mod identity;
 mod pending;
 mod plan;
+mod put;
+mod sharp;
 #[cfg(test)]
 mod tests;
 mod timing;
@@ -18,8 +21,8 @@ mod work;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use railnet_coll::Schedule;
 use railnet_coll::machine::{Applier, ConnectionId, Failure, Mark, Notice, Output, RankMachine, Work};
+use railnet_coll::{CustomAlgorithm, Schedule};
 use railnet_core::event::Sink;
 use railnet_core::{Rank, Span, Time};
 use railnet_fabric::{Lane, Network, Way};
@@ -35,6 +38,7 @@ pub(super) use pending::TOKEN;
 use pending::{Pending, PendingTable};
 pub use plan::CollectiveResult;
 use plan::Entry;
+pub use put::TransferResult;
 
 /// What the machines stand on.
 pub(super) struct Ground<'a> {
@@ -53,6 +57,8 @@ struct Member {
     buffers: [SpaceId; 3],
     /// What each connection leads to.
     ends: Vec<End>,
+    /// Where the first slot of each connection is.
+    slots: Vec<(SpaceId, u64)>,
     /// The work of each worker.
     works: Vec<Option<Work>>,
     /// The GPU's memory, where there is one, and ways that only touch it.
@@ -78,11 +84,18 @@ enum End {
     Sender(u32),
     /// It receives on a pair.
     Receiver(u32),
-    /// It sends to a switch that reduces.
-    Contributor(u32),
-    /// It receives from a switch that reduces.
-    Beneficiary(u32),
+    /// It sends to a switch that reduces: the group, and its place among the senders.
+    Contributor(u32, u32),
+    /// It receives from a switch that reduces: the group, and its place among the receivers.
+    Beneficiary(u32, u32),
+    /// It sends to the network's switches, which reduce: the group, and which of its heads it is.
+    Giver(u32, u32),
+    /// It receives from the network's switches.
+    Taker(u32, u32),
 }
+
+/// What tells groups around a switch apart: communicator, channel, lane, senders, receivers.
+type GroupName = (u32, u16, u8, Vec<u32>, Vec<u32>);
 
 /// A connection between two members: channel, lane, sender, receiver.
 type PairKey = (u16, u8, u32, u32);
@@ -90,6 +103,8 @@ type PairKey = (u16, u8, u32, u32);
 /// Everything that ranks do together in a run.
 pub(super) struct Collectives {
     seed: u64,
+    /// Algorithms from files.
+    algorithms: BTreeMap<String, Arc<dyn CustomAlgorithm>>,
     /// Whether switches of the network reduce.
     aggregates: bool,
     entries: Vec<Entry>,
@@ -103,11 +118,14 @@ pub(super) struct Collectives {
     pairs: Vec<Pair>,
     pair_names: BTreeMap<PairKey, u32>,
     groups: Vec<Group>,
-    group_names: BTreeMap<(u32, u16, u8, Vec<u32>, Vec<u32>), u32>,
+    group_names: BTreeMap<GroupName, u32>,
+    sharps: Vec<sharp::Sharp>,
+    sharp_names: BTreeMap<sharp::SharpName, u32>,
     pending: PendingTable,
     applier: Applier,
     notices: Vec<(u32, Option<Rank>, Notice)>,
     settings: connect::NetSettings,
+    pub(super) transfers: put::Transfers,
     pub(super) results: Vec<CollectiveResult>,
     pub(super) failure: Option<Arc<Failure>>,
     pub(super) finished: Time,
@@ -116,12 +134,12 @@ pub(super) struct Collectives {
 impl Collectives {
     /// Whether everything has been done.
     pub(super) fn is_done(&self) -> bool {
-        self.at == self.entries.len()
+        self.unfinished() == 0
     }
 
     /// Calls that are not over.
     pub(super) fn unfinished(&self) -> usize {
-        self.entries.len() - self.at
+        self.entries.len() - self.at + self.transfers.unfinished()
     }
 
     /// Begins with the first entry.
@@ -131,31 +149,39 @@ impl Collectives {
 
     /// Has every rank of the present entry make its first call.
     fn start<S: Sink>(&mut self, network: &mut Network<S>) {
-        let Some(entry) = self.entries.get(self.at) else {
-            self.finished = network.now;
+        if self.at == self.entries.len() {
+            self.start_put(network);
             return;
-        };
+        }
+        self.begin_count(network);
+        let entry = &self.entries[self.at];
         self.started = network.now;
         self.running = 0;
-        let members: Vec<u32> = entry
-            .parts
-            .iter()
-            .flat_map(|part| self.communicators[part.communicator as usize].members.clone())
-            .collect();
+        let mut members: Vec<u32> = Vec::new();
+        for part in &entry.parts {
+            let communicator = &mut self.communicators[part.communicator as usize];
+            communicator.schedule = Some(Arc::clone(&part.schedule));
+            communicator.differs.clone_from(&part.differs);
+            members.extend(communicator.members.clone());
+        }
         for member in members {
             self.running += 1;
             let state = &mut self.members[member as usize];
             (state.done, state.wrong) = (0, 0);
-            self.call_later(network, member);
+            if !self.is_absent(member) {
+                self.call_later(network, member);
+            }
         }
     }
 
     /// The schedule that a member executes in the present entry.
     fn schedule(&self, member: u32) -> &Arc<Schedule> {
-        let communicator = self.members[member as usize].communicator;
-        let parts = &self.entries[self.at].parts;
-        let part = parts.iter().find(|part| part.communicator == communicator);
-        &part.expect("only members of the present entry run").schedule
+        let state = &self.members[member as usize];
+        let communicator = &self.communicators[state.communicator as usize];
+        let rank = state.machine.rank();
+        let own = communicator.differs.iter().find(|(other, _)| *other == rank);
+        let common = communicator.schedule.as_ref().expect("only members of the present entry run");
+        own.and_then(|(_, schedule)| schedule.as_ref()).unwrap_or(common)
     }
 
     fn call_later<S: Sink>(&mut self, network: &mut Network<S>, member: u32) {
@@ -218,9 +244,12 @@ impl Collectives {
                 self.members[member as usize].machine.freed(network.now, connection);
                 self.pump(network, ground, member);
             }
-            Pending::Notice { member, filled } => self.to_nic(network, ground, member, filled),
+            Pending::Notice { member, filled } => self.set_out(network, ground, member, filled),
             Pending::Out { member, filled } => self.send(network, ground, member, filled),
             Pending::Into { member, connection } => self.delivered(network, member, connection),
+            Pending::PutOut { pair, layer } => self.put_out(network, pair, layer),
+            Pending::Put { pair, layer } => self.put_layer(network, pair, layer),
+            Pending::PutInto { pair } => self.put_arrived(network, pair),
             Pending::Nothing => {}
         }
     }
@@ -287,6 +316,9 @@ impl Collectives {
         let state = &mut self.members[member as usize];
         state.wrong += wrong;
         state.done += 1;
+        if state.done == 1 && call.output_count(state.machine.rank(), state.machine.ranks()) > 0 {
+            self.transfers.first.get_or_insert(network.now);
+        }
         if state.done < iterations {
             self.call_later(network, member);
             return;
@@ -296,6 +328,7 @@ impl Collectives {
             return;
         }
         self.note_result(network.now);
+        self.note_sends(network);
         self.at += 1;
         self.start(network);
     }
@@ -318,15 +351,46 @@ impl Collectives {
         completion.work >> 32 != 0
     }
 
+    /// Whether a member makes no call in the present entry.
+    fn is_absent(&self, member: u32) -> bool {
+        let Member { communicator, machine, .. } = &self.members[member as usize];
+        let parts = self.entries.get(self.at).map_or(&[][..], |entry| &entry.parts);
+        parts.iter().any(|part| part.communicator == *communicator && part.is_absent(machine.rank()))
+    }
+
+    /// Nothing will happen any more, and not everything is done: a rank that waits asks the others, once it has waited
+    /// as long as it may.
+    pub(super) fn inquire<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        ground: &mut Ground<'_>,
+        limit: Time,
+    ) {
+        if self.is_done() || self.failure.is_some() {
+            return;
+        }
+        let waits = self.members.iter().enumerate();
+        let waits = waits.filter_map(|(member, state)| Some((state.machine.poll_timeout()?, member as u32)));
+        let Some((at, member)) = waits.min() else { return };
+        network.now = network.now.max(at.min(limit));
+        self.members[member as usize].machine.expired(network.now);
+        self.pump(network, ground, member);
+    }
+
     /// Who waits for what, where a run has come to an end too early.
     pub(super) fn standstill(&self) -> String {
         let call = self.entries.get(self.at).map_or("nothing", |entry| entry.call().collective.name());
         let waits: Vec<String> = self
             .members
             .iter()
-            .filter_map(|member| {
+            .enumerate()
+            .filter_map(|(index, member)| {
+                let rank = member.machine.rank().0;
+                if self.is_absent(index as u32) {
+                    return Some(format!("rank {rank} made no call"));
+                }
                 let wait = member.machine.waiting_for().into_iter().next()?;
-                Some(format!("rank {} waits for {wait}", member.machine.rank().0))
+                Some(format!("rank {rank} waits for {wait}"))
             })
             .take(4)
             .collect();
@@ -341,17 +405,23 @@ impl Collectives {
         u128::from(random.next_u64()) << 64 | u128::from(random.next_u64())
     }
 
-    /// Words of all ranks of the communicator of a member, in the call that it is in.
-    fn words(&self, member: u32) -> Vec<u128> {
-        let state = &self.members[member as usize];
-        let members = self.communicators[state.communicator as usize].members.clone();
-        members.map(|other| self.word(other, state.done)).collect()
+    /// Words of all ranks of the communicator of a member, in the call that it is in. All of them ask, one after the other:
+    /// the answer is kept.
+    fn words(&mut self, member: u32) -> &[u128] {
+        let Member { communicator, done, .. } = self.members[member as usize];
+        let (key, index) = ((self.at, done), communicator as usize);
+        if self.communicators[index].words.as_ref().is_none_or(|known| known.0 != key) {
+            let members = self.communicators[index].members.clone();
+            let words = members.map(|other| self.word(other, done)).collect();
+            self.communicators[index].words = Some((key, words));
+        }
+        self.communicators[index].words.as_ref().map_or(&[], |known| &known.1)
     }
 
     fn carrier(&self, end: End) -> Option<&Carrier> {
         match end {
             End::Sender(pair) | End::Receiver(pair) => Some(&self.pairs[pair as usize].carrier),
-            End::Contributor(_) | End::Beneficiary(_) => None,
+            _ => None,
         }
     }
 }

@@ -73,6 +73,25 @@ pub(super) enum Pending {
         /// Its end of the connection.
         connection: ConnectionId,
     },
+    /// A layer that is to be put is at the NIC.
+    PutOut {
+        /// Of which pair.
+        pair: u32,
+        /// Which.
+        layer: u32,
+    },
+    /// The blocks of a layer are posted.
+    Put {
+        /// Of which pair.
+        pair: u32,
+        /// Which.
+        layer: u32,
+    },
+    /// A block that was put is on its way from the NIC to memory.
+    PutInto {
+        /// Of which pair.
+        pair: u32,
+    },
     /// Nothing: the place is free.
     Nothing,
 }

@@ -6,17 +6,18 @@ use railnet_coll::conduit::net::NetConfig;
 use railnet_coll::init_log::Start;
 use railnet_coll::tuner::{Request, choose};
 use railnet_coll::variables::{Source, VariableError, Variables};
-use railnet_coll::{Algorithm, BuildError, Call, Choice, Protocol, Schedule, build};
+use railnet_coll::{Algorithm, BuildError, Call, Choice, Fifo, Protocol, Schedule, build};
 use railnet_core::event::Sink;
-use railnet_core::{Bytes, Span, Time};
+use railnet_core::{Bytes, Rank, Span, Time};
 use railnet_fabric::Network;
 use railnet_nic::Mtu;
 use railnet_topology::FabricGraph;
 
 use super::connect::NetSettings;
 use super::pending::PendingTable;
+use super::put::Transfers;
 use super::{Collectives, Ground};
-use crate::scenario::{Chosen, CollectiveSection, Scenario, ScenarioError};
+use crate::scenario::{Chosen, CollectiveSection, Scenario, ScenarioError, TransferSection};
 use crate::written::Written;
 
 /// One measurement.
@@ -30,13 +31,27 @@ pub(super) struct Entry {
     pub(super) predicted: Option<Span>,
     /// What NCCL would say about the choice, where it is asked to.
     pub(super) told: Option<String>,
+    /// Why another algorithm runs than was chosen first.
+    pub(super) fell_back: Option<String>,
 }
+
+/// Ranks that make another call than the others, with what they execute, or none at all.
+pub(super) type Differences = Vec<(Rank, Option<Arc<Schedule>>)>;
 
 /// What one group does in a measurement.
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) communicator: u32,
     pub(super) schedule: Arc<Schedule>,
+    /// Ranks that make another call, or none.
+    pub(super) differs: Differences,
+}
+
+impl Part {
+    /// Whether a rank makes no call.
+    pub(super) fn is_absent(&self, rank: Rank) -> bool {
+        self.differs.iter().any(|(other, schedule)| *other == rank && schedule.is_none())
+    }
 }
 
 impl Entry {
@@ -71,6 +86,8 @@ pub struct CollectiveResult {
     pub wrong: u64,
     /// What NCCL's cost model says it takes, where it has anything to say.
     pub predicted: Option<Span>,
+    /// Why another algorithm ran than was chosen first.
+    pub fell_back: Option<String>,
 }
 
 impl CollectiveResult {
@@ -88,6 +105,7 @@ impl CollectiveResult {
             time,
             wrong,
             predicted: entry.predicted,
+            fell_back: entry.fell_back.clone(),
         }
     }
 }
@@ -100,7 +118,7 @@ impl Collectives {
         scenario: &Scenario,
         ends: &FabricGraph,
     ) -> Result<Option<Self>, ScenarioError> {
-        if scenario.collective.is_empty() {
+        if scenario.collective.is_empty() && scenario.transfer.is_empty() {
             return Ok(None);
         }
         let mtu = Mtu::from_bytes(scenario.nic.mtu).ok_or_else(|| ScenarioError::new("no such MTU"))?;
@@ -118,7 +136,8 @@ impl Collectives {
         let traffic_class = number("NCCL_IB_TC").map_or(0x02, |class| (class as u8 & !3) | 0x02);
         let mut this = Self {
             seed: scenario.seed,
-            aggregates: false,
+            algorithms: scenario.algorithms.clone(),
+            aggregates: scenario.switch_config().aggregation.is_some(),
             entries: Vec::new(),
             at: 0,
             started: Time::ZERO,
@@ -129,10 +148,13 @@ impl Collectives {
             pair_names: std::collections::BTreeMap::new(),
             groups: Vec::new(),
             group_names: std::collections::BTreeMap::new(),
+            sharps: Vec::new(),
+            sharp_names: std::collections::BTreeMap::new(),
             pending: PendingTable::default(),
             applier: railnet_coll::machine::Applier::new(),
             notices: Vec::new(),
             settings: NetSettings { config, traffic_class, mtu_bytes: u64::from(scenario.nic.mtu) },
+            transfers: Transfers::beside(scenario.collective.len()),
             results: Vec::new(),
             failure: None,
             finished: Time::ZERO,
@@ -141,7 +163,30 @@ impl Collectives {
             this.plan(network, ground, index, section, ends, variables)
                 .map_err(|error| error.within(&format!("collective.{index}")))?;
         }
+        for (index, transfer) in scenario.transfer.iter().enumerate() {
+            this.plan_transfer(network, ground, index, transfer, ends, variables)
+                .map_err(|error| error.within(&format!("transfer.{index}")))?;
+        }
         Ok(Some(this))
+    }
+
+    fn plan_transfer<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        ground: &mut Ground<'_>,
+        index: usize,
+        transfer: &TransferSection,
+        ends: &FabricGraph,
+        variables: &Variables,
+    ) -> Result<(), ScenarioError> {
+        let pairs = transfer.pairs(ends)?;
+        if let Some(section) = transfer.calls(&pairs) {
+            let index = self.transfers.sections + index;
+            self.plan(network, ground, index, &section, ends, variables)
+                .map_err(|error| ScenarioError::new(error.message).at("to"))?;
+        }
+        self.plan_put(network, ground, index, transfer, &pairs, variables)
+            .map_err(|error| ScenarioError::new(error.to_string()).at("to"))
     }
 
     fn plan<S: Sink>(
@@ -154,22 +199,30 @@ impl Collectives {
         variables: &Variables,
     ) -> Result<(), ScenarioError> {
         let groups = section.group_list(ends)?;
+        let asked = section.algorithm.and_then(|Written(Chosen(name))| name);
+        let collnet = matches!(asked, Some(Algorithm::CollNetDirect | Algorithm::CollNetChain));
         let mut communicators = Vec::new();
         for ranks in &groups {
-            let known = self.communicator(network, ground, ranks, variables);
-            communicators.push(known.map_err(|error| error.at("ranks"))?);
+            let known = self.communicator(network, ground, ranks, variables, collnet, section.order);
+            let known = known.map_err(|error| error.at("ranks"))?;
+            self.communicators[known as usize].named.extend(&section.connection);
+            communicators.push(known);
         }
         for size in &section.size.0 {
             for in_place in section.placement.each() {
-                let entry = self.entry(index, section, &communicators, *size, *in_place, variables)?;
+                let entry =
+                    self.entry(network, ground, index, section, &communicators, *size, *in_place, variables)?;
                 self.entries.push(entry);
             }
         }
         Ok(())
     }
 
-    fn entry(
-        &self,
+    #[allow(clippy::too_many_arguments, reason = "a measurement is these facts")]
+    fn entry<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        ground: &mut Ground<'_>,
         index: usize,
         section: &CollectiveSection,
         communicators: &[u32],
@@ -178,7 +231,7 @@ impl Collectives {
         variables: &Variables,
     ) -> Result<Entry, ScenarioError> {
         let mut parts: Vec<Part> = Vec::new();
-        let (mut predicted, mut told) = (None, None);
+        let (mut predicted, mut told, mut fell_back) = (None, None, None);
         for communicator in communicators {
             let state = &self.communicators[*communicator as usize];
             let call = section.call(size, state.wiring.ranks(), in_place);
@@ -189,15 +242,63 @@ impl Collectives {
             });
             let schedule = match same {
                 Some(part) => Arc::clone(&part.schedule),
+                None if let Some(file) = &section.file => {
+                    let algorithm = self.algorithms.get(file).expect("a scenario's files are read with it");
+                    let schedule = algorithm.schedule(&call, state.wiring.ranks());
+                    Arc::new(schedule.map_err(|why| ScenarioError::new(format!("{file}: {why}")).at("file"))?)
+                }
                 None => {
-                    let planned = self.decide(section, state, &call, variables)?;
+                    let planned = Self::decide(section, state, &call, variables, true)?;
+                    let schedule =
+                        build(&call, &planned.choice, &state.wiring).map_err(|error| refused(&error))?;
                     (predicted, told) = (planned.predicted, planned.told);
+                    Arc::new(schedule)
+                }
+            };
+            let schedule = match self.reserve(network, ground, *communicator, &schedule) {
+                Ok(()) => schedule,
+                Err(why) => {
+                    let state = &self.communicators[*communicator as usize];
+                    let planned = Self::decide(section, state, &call, variables, false)?;
+                    (predicted, told) = (planned.predicted, planned.told);
+                    fell_back = Some(format!("{} could not run: {why}", schedule.algorithm));
                     Arc::new(build(&call, &planned.choice, &state.wiring).map_err(|error| refused(&error))?)
                 }
             };
-            parts.push(Part { communicator: *communicator, schedule });
+            let differs =
+                self.differing(network, ground, section, *communicator, (size, in_place), variables)?;
+            parts.push(Part { communicator: *communicator, schedule, differs });
         }
-        Ok(Entry { section: index, iterations: section.iterations, parts, predicted, told })
+        Ok(Entry { section: index, iterations: section.iterations, parts, predicted, told, fell_back })
+    }
+
+    /// What those ranks execute whose calls differ from the others'.
+    fn differing<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        ground: &mut Ground<'_>,
+        section: &CollectiveSection,
+        communicator: u32,
+        (size, in_place): (Bytes, bool),
+        variables: &Variables,
+    ) -> Result<Differences, ScenarioError> {
+        let mut differs = Vec::new();
+        for (index, one) in section.differs.iter().enumerate() {
+            if one.absent {
+                differs.push((Rank(one.rank), None));
+                continue;
+            }
+            let (own, at) = (one.of(section), format!("differs.{index}"));
+            let state = &self.communicators[communicator as usize];
+            let call = own.call(one.size.map_or(size, |size| size.0), state.wiring.ranks(), in_place);
+            let planned = Self::decide(&own, state, &call, variables, true).map_err(|error| error.at(&at))?;
+            let schedule = build(&call, &planned.choice, &state.wiring)
+                .map_err(|error| ScenarioError::new(error.to_string()).at(&at))?;
+            self.reserve(network, ground, communicator, &schedule)
+                .map_err(|why| ScenarioError::new(why).at(&at))?;
+            differs.push((Rank(one.rank), Some(Arc::new(schedule))));
+        }
+        Ok(differs)
     }
 
     /// What NCCL would say while these communicators start; nothing unless `NCCL_DEBUG` asks for it.
@@ -213,13 +314,13 @@ impl Collectives {
 
     /// How a call is to run: as NCCL would choose, within what the scenario leaves open.
     fn decide(
-        &self,
         section: &CollectiveSection,
         state: &super::Communicator,
         call: &Call,
         variables: &Variables,
+        may_aggregate: bool,
     ) -> Result<Planned, ScenarioError> {
-        let algorithm = section.algorithm.and_then(|Written(Chosen(name))| name);
+        let mut algorithm = section.algorithm.and_then(|Written(Chosen(name))| name);
         let protocol = section.protocol.and_then(|Written(Chosen(name))| name);
         if let Some(algorithm) = algorithm
             && !algorithm.does(call.collective)
@@ -228,6 +329,12 @@ impl Collectives {
         }
         let request = Request::of(call, state.inputs.ranks);
         let mut inputs = state.inputs.clone();
+        if !may_aggregate {
+            algorithm = None;
+            inputs.settings.collnet = false;
+            inputs.collnet.is_enabled = false;
+            inputs.collnet.is_available = false;
+        }
         // What the scenario says of this call goes before what variables say of all.
         let asked =
             [("NCCL_ALGO", algorithm.map(Algorithm::name)), ("NCCL_PROTO", protocol.map(Protocol::name))];
@@ -235,7 +342,8 @@ impl Collectives {
         for (name, value) in asked {
             let Some(value) = value.filter(|_| is_tuned) else { continue };
             let pair = (name.to_owned(), value.to_owned());
-            let settings = Variables::merge([(Source::Option, vec![pair])]).map_err(unknown)?.settings();
+            let settings =
+                Variables::merge([(Source::Option, vec![pair])]).map_err(|error| unknown(&error))?.settings();
             match name {
                 "NCCL_ALGO" => inputs.settings.algorithms = settings.algorithms,
                 _ => inputs.settings.protocols = settings.protocols,
@@ -256,6 +364,11 @@ impl Collectives {
         if let Some(chunk) = section.chunk {
             choice.chunk = Some(chunk.0);
         }
+        if let Some(Written(slot)) = section.slot {
+            let depth = Protocol::SLOTS;
+            choice.fifo = Some(Fifo { slot, depth, slots_per_slice: 1, slices_per_chunk: 1 });
+            choice.chunk = section.chunk.map(|chunk| chunk.0);
+        }
         let predicted = decision.estimate.filter(|_| is_tuned);
         let predicted = predicted.map(|estimate| micros(estimate.time_us));
         let start = Start::new(&state.cluster, &state.graphs, &state.inputs, variables);
@@ -274,7 +387,7 @@ fn micros(value: f32) -> Span {
     Span::from_ps((f64::from(value) * 1e6) as u64)
 }
 
-fn unknown(error: VariableError) -> ScenarioError {
+fn unknown(error: &VariableError) -> ScenarioError {
     ScenarioError::new(error.to_string())
 }
 

@@ -12,6 +12,7 @@ use railnet_nic::memory::{Memory as _, SpaceId};
 
 use super::carrier::{Carrier, TOUCHES};
 use super::pending::Pending;
+use super::put::PUT;
 use super::{Collectives, End, Ground, Member};
 
 /// Where the buffers of every rank begin.
@@ -62,7 +63,7 @@ impl Collectives {
     }
 
     /// Bytes of a rank's output that do not hold what they should.
-    pub(super) fn wrong_bytes<S: Sink>(&self, network: &Network<S>, member: u32, call: &Call) -> u64 {
+    pub(super) fn wrong_bytes<S: Sink>(&mut self, network: &Network<S>, member: u32, call: &Call) -> u64 {
         let state = &self.members[member as usize];
         let (rank, ranks) = (state.machine.rank(), state.machine.ranks());
         let expected = expected_output(call, rank, ranks);
@@ -71,7 +72,7 @@ impl Collectives {
         }
         let (space, address) = buffer(&state.buffers, call, rank, ranks, Buffer::Output);
         let ghost = network.memory.ghost(space).expect("buffers are ghosts");
-        wrong_bytes(&expected, call.dtype, &self.words(member), ghost, address - BUFFERS)
+        wrong_bytes(&expected, call.dtype, self.words(member), ghost, address - BUFFERS)
     }
 
     /// Does a piece of work: it takes as long as memory and links do.
@@ -117,9 +118,9 @@ impl Collectives {
             };
             match end {
                 End::Sender(pair) if matches!(self.pairs[pair as usize].carrier, Carrier::Local(_)) => {
-                    far.push(end)
+                    far.push(end);
                 }
-                End::Contributor(_) => far.push(end),
+                End::Contributor(..) => far.push(end),
                 _ => touches += 1,
             }
         }
@@ -147,8 +148,8 @@ impl Collectives {
                 Carrier::Local(local) => (&mut local.ways, &local.stops),
                 Carrier::Net(_) => unreachable!("NICs are not written to"),
             },
-            End::Contributor(group) => self.groups[group as usize].up(member),
-            End::Receiver(_) | End::Beneficiary(_) => unreachable!("data goes to those who receive it"),
+            End::Contributor(group, place) => self.groups[group as usize].up(place),
+            _ => unreachable!("other ends are not written to over NVLink"),
         };
         *ways[touches].get_or_insert_with(|| {
             let compute = Stop::computes(memory.lane, memory.bandwidth, touches as u32);
@@ -160,10 +161,9 @@ impl Collectives {
     /// A piece of work is done: memory holds what came of it.
     pub(super) fn complete<S: Sink>(&mut self, network: &mut Network<S>, member: u32, worker: u32) {
         let schedule = std::sync::Arc::clone(self.schedule(member));
-        let layout = Layout { protocol: schedule.protocol, fifo: schedule.fifo };
-        let Member { works, ends, buffers, machine, .. } = &mut self.members[member as usize];
+        let stride = Layout { protocol: schedule.protocol, fifo: schedule.fifo }.stride();
+        let Member { works, slots, buffers, machine, .. } = &mut self.members[member as usize];
         let Some(work) = works.get_mut(worker as usize).and_then(Option::take) else { return };
-        let (pairs, groups) = (&self.pairs, &self.groups);
         let (rank, ranks) = (machine.rank(), machine.ranks());
         let size = schedule.call.dtype.size() as u64;
         let locate = |place: Place| match place {
@@ -171,12 +171,10 @@ impl Collectives {
                 let (space, address) = buffer(buffers, &schedule.call, rank, ranks, which);
                 (space, address + element * size)
             }
-            Place::Slot(ConnectionId(connection), slot) => match ends[connection as usize] {
-                End::Sender(pair) => pairs[pair as usize].slot(true, &layout, slot),
-                End::Receiver(pair) => pairs[pair as usize].slot(false, &layout, slot),
-                End::Contributor(group) => groups[group as usize].slot(true, member, &layout, slot),
-                End::Beneficiary(group) => groups[group as usize].slot(false, member, &layout, slot),
-            },
+            Place::Slot(ConnectionId(connection), slot) => {
+                let (space, first) = slots[connection as usize];
+                (space, first + stride * u64::from(slot))
+            }
         };
         let applied = self.applier.apply(&mut network.memory, &work, &schedule.call, ranks, locate);
         applied.expect("all places are ghost memory that was made large enough");
@@ -202,21 +200,22 @@ impl Collectives {
                 Carrier::Net(_) => {
                     let after = timing.post();
                     if after.as_ps() == 0 {
-                        self.to_nic(network, ground, member, filled);
+                        self.set_out(network, ground, member, filled);
                     } else {
                         self.later(network, after, Pending::Notice { member, filled });
                     }
                 }
             },
-            End::Contributor(group) => self.contribute(network, group, member, &filled),
-            End::Receiver(_) | End::Beneficiary(_) => {
+            End::Giver(..) => self.later(network, timing.post(), Pending::Notice { member, filled }),
+            End::Contributor(group, place) => self.contribute(network, group, place, &filled),
+            End::Receiver(_) | End::Beneficiary(..) | End::Taker(..) => {
                 unreachable!("slots are filled where they are sent from")
             }
         }
     }
 
     /// A slot that is to go over the network sets out for the NIC.
-    pub(super) fn to_nic<S: Sink>(
+    pub(super) fn set_out<S: Sink>(
         &mut self,
         network: &mut Network<S>,
         ground: &mut Ground<'_>,
@@ -224,12 +223,16 @@ impl Collectives {
         filled: Filled,
     ) {
         let end = self.members[member as usize].ends[filled.connection.0 as usize];
-        let Some(Carrier::Net(net)) = self.carrier(end) else { return };
-        if net.out.is_empty() {
+        let out = match (end, self.carrier(end)) {
+            (End::Giver(group, head), _) => self.sharp_out((group, head)),
+            (_, Some(Carrier::Net(net))) => &net.out,
+            _ => return,
+        };
+        if out.is_empty() {
             self.send(network, ground, member, filled);
             return;
         }
-        let way = net.out[filled.connection.0 as usize % net.out.len()];
+        let way = out[filled.connection.0 as usize % out.len()];
         let packets = filled.bytes.as_u64().div_ceil(self.settings.mtu_bytes).max(1) as u32;
         let token = self.pending.add(Pending::Out { member, filled });
         network.carry(way, filled.bytes, packets, token);
@@ -260,8 +263,9 @@ impl Collectives {
                     self.note(member, connection, result);
                 }
             },
-            End::Beneficiary(group) => self.taken(network, group, member),
-            End::Sender(_) | End::Contributor(_) => {
+            End::Beneficiary(group, place) => self.taken(network, group, place),
+            End::Taker(group, head) => self.sharp_taken(network, (group, head)),
+            End::Sender(_) | End::Contributor(..) | End::Giver(..) => {
                 unreachable!("slots are emptied where they were received")
             }
         }
@@ -300,7 +304,10 @@ impl Collectives {
         completion: &Completion,
     ) {
         let token = (completion.work >> 32) as u32 - 1;
-        let (pair, is_sender) = (token / 2, token % 2 == 0);
+        if token & PUT != 0 {
+            return self.put_completed(network, completion);
+        }
+        let (pair, is_sender) = (token / 2, token.is_multiple_of(2));
         let Carrier::Net(net) = &mut self.pairs[pair as usize].carrier else { return };
         let result =
             if is_sender { net.sender.completed(completion) } else { net.receiver.completed(completion) };
@@ -320,7 +327,7 @@ impl Collectives {
                 self.members[member as usize].machine.freed(network.now, connection);
                 self.pump(network, ground, member);
             } else {
-                self.from_nic(
+                self.come_in(
                     network,
                     member,
                     connection,
@@ -331,7 +338,7 @@ impl Collectives {
     }
 
     /// A slice has come from the network: it is on its way to memory.
-    fn from_nic<S: Sink>(
+    fn come_in<S: Sink>(
         &mut self,
         network: &mut Network<S>,
         member: u32,

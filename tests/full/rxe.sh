@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# railnet pingpong against the kernel's own Soft-RoCE (rdma_rxe), as client and as server.
+#
+# Where this machine's kernel has rdma_rxe, and this is root: Soft-RoCE on one end of a virtual link, and Railnet, as
+# nobody, in a network namespace on the other. With a machine that runs Soft-RoCE, say how to reach it instead:
+#   RXE_PEER='ssh root@guest'   runs a command there
+#   RXE_PEER_ADDRESS=10.77.0.2  its address, RXE_PEER_DEVICE its device (rxe0), RXE_PEER_GID the index of that address (1)
+#   RXE_LOCAL_ADDRESS=10.77.0.1 the address of Railnet, RXE_LOCAL='ip netns exec x' what to run it with
+set -u
+
+skip() { echo "left out: $1"; exit 77; }
+
+railnet=${RAILNET:-}
+if [ -z "$railnet" ]; then
+    cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+    cargo build --release --locked --bin railnet || exit 1
+    railnet=$(cargo metadata --format-version 1 --no-deps --locked |
+        sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')/release/railnet
+fi
+
+namespace=railnet-rxe-$$
+work=$(mktemp -d) || exit 1
+peer_address=${RXE_PEER_ADDRESS:-10.214.7.1} local_address=${RXE_LOCAL_ADDRESS:-10.214.7.2}
+device=${RXE_PEER_DEVICE:-rxe0} gid=${RXE_PEER_GID:-}
+read -r -a peer <<<"${RXE_PEER:-bash -c}"
+read -r -a local <<<"${RXE_LOCAL:-}"
+
+clean_up() {
+    rm -rf "$work"
+    [ -n "${RXE_PEER:-}" ] && return
+    rdma link delete "$device" 2>/dev/null
+    ip netns delete "$namespace" 2>/dev/null
+    ip link delete rn-rxe0 2>/dev/null
+}
+trap clean_up EXIT
+
+make_link() {
+    [ "$(id -u)" -eq 0 ] || skip 'a Soft-RoCE device needs root'
+    for tool in ip rdma ibv_rc_pingpong setpriv; do
+        command -v "$tool" >/dev/null || skip "there is no $tool (iproute2, ibverbs-utils, util-linux)"
+    done
+    modprobe rdma_rxe 2>/dev/null || skip 'this kernel has no rdma_rxe'
+    device=rnrxe$$
+    ip netns add "$namespace" &&
+        ip link add rn-rxe0 mtu 4400 type veth peer name rn-rxe1 mtu 4400 netns "$namespace" &&
+        ip address add "$peer_address/24" dev rn-rxe0 && ip link set rn-rxe0 up &&
+        ip netns exec "$namespace" ip address add "$local_address/24" dev rn-rxe1 &&
+        ip netns exec "$namespace" ip link set rn-rxe1 up &&
+        rdma link add "$device" type rxe netdev rn-rxe0 || skip 'the virtual link cannot be made'
+    # No privilege is part of the claim.
+    local=(ip netns exec "$namespace" setpriv --reuid=65534 --regid=65534 --clear-groups --)
+}
+
+# The index of the peer's address in its table of GIDs.
+find_gid() {
+    local wanted index
+    wanted=$(printf '%02x%02x:%02x%02x' ${peer_address//./ })
+    for index in 0 1 2 3 4 5 6 7; do
+        if "${peer[@]}" "cat /sys/class/infiniband/$device/ports/1/gids/$index" 2>/dev/null |
+            grep -qi "ffff:$wanted\$"; then
+            echo "$index"
+            return
+        fi
+    done
+    return 1
+}
+
+failures=0
+verdict() { # NAME STATUS
+    if [ "$2" -eq 0 ]; then echo "ok: $1"; return; fi
+    failures=$((failures + 1))
+    printf 'FAILED: %s\n-- railnet\n%s\n-- peer\n%s\n' "$1" "$(cat "$work/ours")" "$(cat "$work/theirs")"
+}
+
+as_client() { # OPTIONS OF BOTH... -- OPTIONS OF RAILNET...
+    local shared=() status
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do shared+=("$1"); shift; done
+    shift
+    timeout 120 "${peer[@]}" "ibv_rc_pingpong -d $device -g $gid ${shared[*]}" >"$work/theirs" 2>&1 &
+    # Where the peer starts slowly, nobody answers yet: Railnet tries for some seconds, and we for some more.
+    for _ in 1 2 3 4 5; do
+        timeout 120 ${local[@]+"${local[@]}"} "$railnet" pingpong "${shared[@]}" --chk "$@" "$peer_address" \
+            >"$work/ours" 2>&1
+        status=$?
+        grep -q 'is it started' "$work/ours" || break
+    done
+    wait $! || status=$?
+    verdict "Railnet is the client: ${shared[*]} $*" "$status"
+}
+
+as_server() { # OPTIONS OF BOTH... -- OPTIONS OF RAILNET...
+    local shared=() status
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do shared+=("$1"); shift; done
+    shift
+    timeout 120 ${local[@]+"${local[@]}"} "$railnet" pingpong "${shared[@]}" "$@" >"$work/ours" 2>&1 &
+    sleep 1
+    timeout 120 "${peer[@]}" "ibv_rc_pingpong -d $device -g $gid ${shared[*]} $local_address" >"$work/theirs" 2>&1
+    status=$?
+    wait $! || status=$?
+    verdict "Railnet is the server: ${shared[*]} $*" "$status"
+}
+
+[ -n "${RXE_PEER:-}" ] || make_link
+gid=${gid:-$(find_gid)} || skip "the peer has no RoCEv2 address $peer_address on $device"
+for play in as_client as_server; do
+    $play -n 200 --
+    $play -n 20 -s 1 --
+    $play -n 20 -s 100000 -m 512 --
+    $play -n 100 --events --
+    $play -n 100 -- --drop 0.03 --duplicate 0.03 --reorder 0.03 --corrupt 0.03
+done
+echo "$failures of 10 failed"
+[ "$failures" -eq 0 ]
