@@ -87,6 +87,12 @@ pub(super) fn part(_: bool) -> anyhow::Result<Part> {
         format!("No call is faster than its bound; the nearest takes {least:.2} times as long."),
         "NCCL's model adds up latencies and divides bytes by bandwidths; the simulator carries out steps, which overlap."
             .to_owned(),
+        "LL of many bytes: NCCL's model has measured limits for it (`llMaxBw`: 141 GB/s in a server, 39 GB/s between two), the \
+         simulator has not. NCCL does not choose LL for such sizes, so it shows only where LL is asked for."
+            .to_owned(),
+        "Trees between servers: the model multiplies their bandwidth by correction factors of 0.5 to 0.9 for most sizes. The \
+         simulator has none, and the tree in \"Several servers\" suggests that it needs few."
+            .to_owned(),
     ];
     Ok(Part {
         name: "model",
