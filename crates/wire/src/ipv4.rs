@@ -93,6 +93,15 @@ impl Ipv4 {
 
     /// The header as bytes, with its checksum.
     pub fn to_bytes(&self) -> [u8; Self::LENGTH] {
+        let mut raw = self.without_checksum();
+        let sum = checksum(&raw);
+        put_u16(&mut raw, field::CHECKSUM, sum);
+        raw
+    }
+
+    /// The header as bytes, 0 in the place of its checksum.
+    #[inline]
+    pub(crate) fn without_checksum(&self) -> [u8; Self::LENGTH] {
         let mut raw = [0; Self::LENGTH];
         raw[field::VERSION_LENGTH] = VERSION_4_WORDS_5;
         raw[field::TRAFFIC_CLASS] = self.traffic_class;
@@ -106,8 +115,6 @@ impl Ipv4 {
         raw[field::PROTOCOL] = self.protocol;
         put(&mut raw, field::SOURCE, self.source.octets());
         put(&mut raw, field::TARGET, self.target.octets());
-        let sum = checksum(&raw);
-        put_u16(&mut raw, field::CHECKSUM, sum);
         raw
     }
 
