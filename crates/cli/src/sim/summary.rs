@@ -30,13 +30,14 @@ pub(super) fn print(file: &File, finished: &Finished, out: &mut dyn Write) -> an
         ran(&file.scenario, outcome, &totals),
         with(&file.scenario),
         completed(outcome),
-        flows(outcome),
-        throughput(outcome, &totals),
         losses(&totals),
         marks(outcome, &totals),
         pauses(outcome, &totals),
     ];
-    for (what, number, reason) in lines {
+    let of_flows = [flows(outcome), throughput(outcome, &totals)];
+    let of_flows = of_flows.into_iter().filter(|_| !outcome.flows.is_empty());
+    let (first, rest) = lines.split_at(3);
+    for (what, number, reason) in first.iter().cloned().chain(of_flows).chain(rest.iter().cloned()) {
         line(out, what, &number, &reason)?;
     }
     busiest(outcome, out)?;
@@ -63,7 +64,14 @@ type Line = (&'static str, String, String);
 
 fn ran(scenario: &Scenario, outcome: &Outcome, totals: &Totals) -> Line {
     let (hosts, switches) = outcome.size;
-    let number = format!("{}, {}", count(outcome.flows.len() as u64, "flow", "flows"), bytes(totals.bytes));
+    let calls = outcome.collectives.len() + outcome.transfers.len();
+    let number = match (outcome.flows.len(), calls) {
+        (0, calls) if calls > 0 => count(calls as u64, "call", "calls"),
+        (flows, 0) => format!("{}, {}", count(flows as u64, "flow", "flows"), bytes(totals.bytes)),
+        (flows, calls) => {
+            format!("{}, {}", count(flows as u64, "flow", "flows"), count(calls as u64, "call", "calls"))
+        }
+    };
     let rates = outcome.links.iter().map(|link| link.rate);
     let alike = match (rates.clone().min(), rates.max()) {
         (Some(least), Some(most)) if least < most => format!("{least} to {most}"),
