@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use railnet_coll::{Call, Collective, Counts};
+use railnet_coll::{Call, Collective, Counts, Overlap};
 use railnet_core::{Rank, ReduceOp};
 
 use super::{At, Communicator, Element, Error};
@@ -31,6 +31,30 @@ fn needs(what: &'static str, has: usize, needed: usize, why: &str) -> Result<(),
 }
 
 impl Communicator {
+    /// Makes any call, with buffers of bytes: for programs that know types only when they run. A call in place has its
+    /// buffer in `output`, as long as the longer of the two, and no input.
+    pub fn call(&self, call: &Call, input: &[u8], output: &mut [u8]) -> Result<(), Error> {
+        let (rank, ranks) = (self.rank, self.size() as u32);
+        // Counts that do not fit are found before they are used.
+        self.schedule(call)?;
+        let bytes = |count: u64| call.dtype.bytes(count).0 as usize;
+        let (gives, gets) = (bytes(call.input_count(rank, ranks)), bytes(call.output_count(rank, ranks)));
+        if !call.in_place {
+            needs("the input, in bytes,", input.len(), gives, "as the call says")?;
+            needs("the output, in bytes,", output.len(), gets, "as the call says")?;
+            return self.run(call, from(input), into(output));
+        }
+        needs("the buffer, in bytes,", output.len(), gives.max(gets), "as the call says")?;
+        let start = into(output);
+        let at = |first: u64| At(start.0.wrapping_add(bytes(first)));
+        let (input, output) = match call.overlap(rank, ranks) {
+            Some(Overlap::InputInOutput(first)) => (at(first), at(0)),
+            Some(Overlap::OutputInInput(first)) => (at(0), at(first)),
+            None => (at(0), at(0)),
+        };
+        self.run(call, input, output)
+    }
+
     /// Everybody gets the reduction of what everybody has.
     pub fn all_reduce<T: Element>(&self, input: &[T], output: &mut [T], op: ReduceOp) -> Result<(), Error> {
         needs("the output", output.len(), input.len(), "as many as the input")?;
