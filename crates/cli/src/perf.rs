@@ -88,7 +88,8 @@ fn size(text: &str) -> Result<u64, String> {
             return plain.parse::<Bytes>().map(|bytes| bytes.0).map_err(|error| error.to_string());
         }
     };
-    let number: u64 = plain[..plain.len() - 1].trim().parse().map_err(|_| "write 8, 64K, 1M or 1MiB".to_owned())?;
+    let number: u64 =
+        plain[..plain.len() - 1].trim().parse().map_err(|_| "write 8, 64K, 1M or 1MiB".to_owned())?;
     number.checked_mul(1 << shift).ok_or_else(|| "that is too much".to_owned())
 }
 
@@ -113,7 +114,10 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     operation(&arguments.op, arguments.dtype, 0)?;
     if arguments.minimum > arguments.maximum {
         let (least, most) = (arguments.minimum, arguments.maximum);
-        return Err(Usage(format!("the smallest size is {least} B, and the largest {most} B: -b must not be more than -e")).into());
+        return Err(Usage(format!(
+            "the smallest size is {least} B, and the largest {most} B: -b must not be more than -e"
+        ))
+        .into());
     }
     let launch = Launch::from_env()?;
     match arguments.ranks {
@@ -187,7 +191,9 @@ fn measured(arguments: &Arguments, world: &Communicator, out: &mut dyn Write) ->
     let collective = arguments.collective;
     let root = arguments.root;
     if collective.has_root() && root >= ranks {
-        return Err(Usage(format!("rank {root} does not exist: there are {ranks}, from 0 to {}", ranks - 1)).into());
+        return Err(
+            Usage(format!("rank {root} does not exist: there are {ranks}, from 0 to {}", ranks - 1)).into()
+        );
     }
     let base = Call {
         dtype: arguments.dtype,
@@ -237,14 +243,23 @@ fn preamble(arguments: &Arguments, world: &Communicator, out: &mut dyn Write) ->
         Some(step) => format!("step: {step}(bytes)"),
         None => format!("step: {factor}(factor)"),
     };
-    writeln!(out, "# nThread 1 nGpus 0 minBytes {minimum} maxBytes {maximum} {growth} warmup iters: {warmup} iters: {iterations} validation: 1")?;
+    writeln!(
+        out,
+        "# nThread 1 nGpus 0 minBytes {minimum} maxBytes {maximum} {growth} warmup iters: {warmup} iters: {iterations} validation: 1"
+    )?;
     writeln!(out, "#")?;
     let mut kinds: Vec<Conduit> = (1..world.size()).map(|rank| world.conduit(rank)).collect();
     kinds.sort_unstable();
     kinds.dedup();
     let kinds: Vec<String> = kinds.iter().map(ToString::to_string).collect();
     let how = if kinds.is_empty() { "alone".to_owned() } else { kinds.join(" and ") };
-    writeln!(out, "# {} ranks, rank 0 is process {} on {}; conduit: {how}", world.size(), std::process::id(), railnet_live::machine::host_name())?;
+    writeln!(
+        out,
+        "# {} ranks, rank 0 is process {} on {}; conduit: {how}",
+        world.size(),
+        std::process::id(),
+        railnet_live::machine::host_name()
+    )?;
     writeln!(out, "#")?;
     write!(out, "{}", nccl_tests::HEADER)?;
     Ok(())
@@ -257,7 +272,9 @@ fn point(arguments: &Arguments, world: &Communicator, call: &Call) -> anyhow::Re
     let ranks = world.size() as u32;
     let mut row = Row { call: call.clone(), ranks, out_of_place: None, in_place: None };
     for in_place in [false, true] {
-        if in_place && matches!(call.collective, Collective::AllToAll | Collective::SendReceive | Collective::Barrier) {
+        if in_place
+            && matches!(call.collective, Collective::AllToAll | Collective::SendReceive | Collective::Barrier)
+        {
             continue;
         }
         let mut bench = Bench::new(world, Call { in_place, ..call.clone() });
@@ -307,8 +324,10 @@ fn json(arguments: &Arguments, world: &Communicator, rows: &[Row]) -> serde_json
             })
         })
         .collect();
-    let conduits: Vec<String> =
-        (0..world.size()).filter(|rank| *rank != world.rank()).map(|rank| world.conduit(rank).to_string()).collect();
+    let conduits: Vec<String> = (0..world.size())
+        .filter(|rank| *rank != world.rank())
+        .map(|rank| world.conduit(rank).to_string())
+        .collect();
     json!({
         "collective": arguments.collective.test_name(),
         "type": arguments.dtype.to_string(),

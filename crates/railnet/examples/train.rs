@@ -52,7 +52,8 @@ impl Model {
 
 /// What is to be learned: an input, and what the model should make of it.
 fn sample(step: usize, index: usize) -> ([f32; INPUTS], f32) {
-    let input = std::array::from_fn(|place| ((step * BATCH + index) as f32 * 0.37 + place as f32 * 1.7).sin());
+    let input =
+        std::array::from_fn(|place| ((step * BATCH + index) as f32 * 0.37 + place as f32 * 1.7).sin());
     (input, input[0] * input[1] + 0.5 * input[2])
 }
 
@@ -128,7 +129,11 @@ fn train_alone() -> Result<Model, Error> {
 
 fn main() -> Result<(), Error> {
     let world = Communicator::from_env()?;
-    assert!(BATCH.is_multiple_of(world.size()), "{BATCH} samples are not shared out evenly over {} ranks", world.size());
+    assert!(
+        BATCH.is_multiple_of(world.size()),
+        "{BATCH} samples are not shared out evenly over {} ranks",
+        world.size()
+    );
     let model = train(&world)?;
     let alone = train_alone()?;
     let weights = |model: &Model| [&model.first[..], &model.second[..]].concat();

@@ -24,7 +24,11 @@ fn element(call: &Call, rank: u32, index: u64, salt: u64) -> f32 {
     match call.op {
         // Few ranks multiply by anything but one, so that nothing overflows.
         ReduceOp::Product => {
-            if (index + salt) % 64 == u64::from(rank) { 2.0 } else { 1.0 }
+            if (index + salt) % 64 == u64::from(rank) {
+                2.0
+            } else {
+                1.0
+            }
         }
         _ => (mixed % 4) as f32,
     }
@@ -35,7 +39,8 @@ impl Data {
     pub(crate) fn new(call: &Call, rank: u32, ranks: u32, salt: u64) -> anyhow::Result<Self> {
         let size = call.dtype.size();
         let period = |rank: u32| -> Vec<u8> {
-            let elements = (0..PERIOD).map(|index| Scalar::from_f32(call.dtype, element(call, rank, index, salt)));
+            let elements =
+                (0..PERIOD).map(|index| Scalar::from_f32(call.dtype, element(call, rank, index, salt)));
             elements.flat_map(|scalar| scalar.bits().to_le_bytes()[..size].to_vec()).collect()
         };
         let values: Vec<Vec<u8>> = (0..ranks).map(period).collect();
@@ -88,7 +93,11 @@ impl Data {
             pour(pattern, call.dtype, *first, &mut expected);
             let size = call.dtype.size();
             let pairs = part.chunks_exact(size).zip(expected.chunks_exact(size));
-            if part == &expected[..part.len()] { 0 } else { pairs.filter(|(is, should)| is != should).count() as u64 }
+            if part == &expected[..part.len()] {
+                0
+            } else {
+                pairs.filter(|(is, should)| is != should).count() as u64
+            }
         });
         count.sum()
     }
@@ -115,12 +124,17 @@ mod tests {
         let data = Data::new(&call, 1, 2, 5).unwrap();
         let mut output = vec![0; 80_000];
         for rank in 0..2 {
-            Data::new(&call, rank, 2, 5).unwrap().fill(call.dtype, &mut output[rank as usize * 40_000..][..40_000]);
+            Data::new(&call, rank, 2, 5)
+                .unwrap()
+                .fill(call.dtype, &mut output[rank as usize * 40_000..][..40_000]);
         }
         assert_eq!(data.wrong(&call, &output), 0);
         output[0] ^= 1;
         output[79_999] ^= 1;
         assert_eq!(data.wrong(&call, &output), 2);
-        assert!(Data::new(&call, 1, 2, 6).unwrap().wrong(&call, &output) > 1000, "another salt is other data");
+        assert!(
+            Data::new(&call, 1, 2, 6).unwrap().wrong(&call, &output) > 1000,
+            "another salt is other data"
+        );
     }
 }

@@ -15,13 +15,16 @@ pub(crate) struct Bench<'a> {
     call: Call,
     input: Vec<u8>,
     output: Vec<u8>,
+    data: Option<Data>,
 }
 
 /// The call whose largest buffer is about so many bytes, as nccl-tests counts them.
 pub(crate) fn call_of(call: &Call, bytes: u64, ranks: u32) -> Call {
     let size = call.dtype.size() as u64;
     let count = match call.collective {
-        Collective::AllReduce | Collective::Broadcast | Collective::Reduce | Collective::SendReceive => bytes / size,
+        Collective::AllReduce | Collective::Broadcast | Collective::Reduce | Collective::SendReceive => {
+            bytes / size
+        }
         _ => bytes / size / u64::from(ranks),
     };
     Call { counts: railnet_coll::Counts::Each(count), ..call.clone() }
@@ -33,7 +36,7 @@ impl<'a> Bench<'a> {
         let bytes = |count: u64| call.dtype.bytes(count).0 as usize;
         let (gives, gets) = (bytes(call.input_count(rank, ranks)), bytes(call.output_count(rank, ranks)));
         let (input, output) = if call.in_place { (0, gives.max(gets)) } else { (gives, gets) };
-        Self { world, call, input: vec![0; input], output: vec![0; output] }
+        Self { world, call, input: vec![0; input], output: vec![0; output], data: None }
     }
 
     /// Puts new data where the input is.
@@ -44,6 +47,7 @@ impl<'a> Bench<'a> {
             self.output.fill(0xa5);
             return data.fill(self.call.dtype, &mut self.input);
         }
+        self.output.fill(0xa5);
         let first = match self.call.overlap(rank, ranks) {
             Some(railnet_coll::Overlap::InputInOutput(first)) => bytes(first),
             _ => 0,
@@ -78,9 +82,21 @@ impl<'a> Bench<'a> {
 
     /// Makes the call on new data, and counts the elements on this rank that are not what they should be.
     pub(crate) fn check(&mut self, salt: u64) -> anyhow::Result<u64> {
+        self.prepare(salt)?;
+        self.run()?;
+        Ok(self.wrong())
+    }
+
+    /// Puts in the data that a salt stands for. In place, what is there becomes the input of the next call.
+    pub(crate) fn prepare(&mut self, salt: u64) -> anyhow::Result<()> {
         let data = Data::new(&self.call, self.world.rank() as u32, self.world.size() as u32, salt)?;
         self.fill(&data);
-        self.run()?;
-        Ok(data.wrong(&self.call, self.result()))
+        self.data = Some(data);
+        Ok(())
+    }
+
+    /// Elements on this rank that are not what they should be after a call on the data that was put in last.
+    pub(crate) fn wrong(&self) -> u64 {
+        self.data.as_ref().map_or(0, |data| data.wrong(&self.call, self.result()))
     }
 }

@@ -36,7 +36,7 @@ impl Communicator {
     pub fn call(&self, call: &Call, input: &[u8], output: &mut [u8]) -> Result<(), Error> {
         let (rank, ranks) = (self.rank, self.size() as u32);
         // Counts that do not fit are found before they are used.
-        self.schedule(call)?;
+        self.process.with(|engine| self.schedule(engine, call))?;
         let bytes = |count: u64| call.dtype.bytes(count).0 as usize;
         let (gives, gets) = (bytes(call.input_count(rank, ranks)), bytes(call.output_count(rank, ranks)));
         if !call.in_place {

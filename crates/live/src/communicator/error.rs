@@ -38,6 +38,12 @@ pub enum Error {
     /// The call makes no sense.
     #[error(transparent)]
     Call(#[from] BuildError),
+    /// A rank that was left out wants to go on.
+    #[error("rank {rank} was left out of the communicator that is to be made: it cannot be in it")]
+    LeftOut {
+        /// Which.
+        rank: usize,
+    },
     /// A buffer does not fit the call.
     #[error("{what} has {has} elements: {needs} are needed")]
     Length {

@@ -144,10 +144,13 @@ impl Communicator {
             let (input, output) = (send.at, receive.at);
             let done = self.process.with(|engine| {
                 let context = engine.context(name, Rank(0), &members);
-                let operation = engine.submit(context, Submitted { schedule, input, output, keep: None })?;
-                engine.wait(context, operation)
+                let call = Submitted { schedule, input, output, keep: None };
+                let operation =
+                    engine.submit(context, call).map_err(|failure| self.failed(engine, failure))?;
+                let done = engine.wait(context, operation);
+                done.map_err(|failure| self.failed(engine, failure))
             });
-            done.map_err(|failure| self.failed(failure))?;
+            done?;
         }
         Ok(())
     }

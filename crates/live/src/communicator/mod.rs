@@ -24,7 +24,7 @@ mod process;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use railnet_coll::machine::{Failure, OperationId};
@@ -47,8 +47,6 @@ use process::Process;
 
 /// How long a call may stand still before it is an error, unless told otherwise: ranks load data and write checkpoints.
 const LIMIT: Duration = Duration::from_mins(5);
-/// Schedules that are kept for calls that are made again.
-const PLANS: usize = 64;
 
 /// How ranks reach each other, and how patient they are.
 #[derive(Clone, Debug)]
@@ -99,7 +97,6 @@ pub struct Communicator {
     /// The ranks of the world that its ranks are.
     members: Arc<[u32]>,
     place: Place,
-    plans: Mutex<Vec<Arc<Schedule>>>,
     splits: AtomicU64,
     pairs: Mutex<BTreeMap<(u32, u32), ContextId>>,
 }
@@ -119,7 +116,7 @@ impl Communicator {
         let engine = Engine::new(Arc::new(control), conduits, options.limit);
         let rank = config.rank;
         let members: Arc<[u32]> = (0..config.world_size).collect();
-        let process = Process::new(engine, options.limit).map_err(crate::ReachError::from)?;
+        let process = Process::new(engine, config, options).map_err(crate::ReachError::from)?;
         Ok(Self::new(Arc::new(process), 0, rank, members))
     }
 
@@ -140,7 +137,6 @@ impl Communicator {
             rank,
             members,
             place,
-            plans: Mutex::new(Vec::new()),
             splits: AtomicU64::new(0),
             pairs: Mutex::new(BTreeMap::new()),
         }
@@ -194,13 +190,52 @@ impl Communicator {
         self.process.with(|engine| engine.abort(self.context));
     }
 
+    /// Those of its ranks that are not known to be lost, in ascending order.
+    pub fn survivors(&self) -> Vec<usize> {
+        let gone = self.process.with(Engine::gone);
+        (0..self.size()).filter(|rank| !gone.contains(&self.members[*rank])).collect()
+    }
+
+    /// Meets again, without some of its ranks: after a failure, those that are left go on with a communicator of their own.
+    /// Each of them calls this, with the same ranks left out; nothing of the old communicator is used any more.
+    ///
+    /// ```no_run
+    /// # use railnet_live::Communicator;
+    /// # use railnet_core::ReduceOp;
+    /// # let world = Communicator::from_env()?;
+    /// # let mut data = [0.0_f32];
+    /// let world = match world.all_reduce_in_place(&mut data, ReduceOp::Sum) {
+    ///     Ok(()) => world,
+    ///     Err(error) => {
+    ///         let lost: Vec<usize> = error.culprits().iter().map(|rank| rank.0 as usize).collect();
+    ///         world.rebuild_without(&lost)?
+    ///     }
+    /// };
+    /// # Ok::<(), railnet_live::communicator::Error>(())
+    /// ```
+    pub fn rebuild_without(&self, lost: &[usize]) -> Result<Self, Error> {
+        let left: Vec<usize> = (0..self.size()).filter(|rank| !lost.contains(rank)).collect();
+        let Some(rank) = left.iter().position(|rank| *rank == self.rank()) else {
+            return Err(Error::LeftOut { rank: self.rank() });
+        };
+        let worlds: Vec<u32> = left.iter().map(|rank| self.members[*rank]).collect();
+        let meeting = self.process.with(|engine| engine.conduits_mut().next_meeting(&worlds));
+        let (config, options) = self.process.origin();
+        let config = Config {
+            rank: Rank(rank as u32),
+            world_size: left.len() as u32,
+            meeting,
+            job: format!("{} without {lost:?}", config.job),
+            is_port_held: false,
+            ..config.clone()
+        };
+        Self::meet(&config, options)
+    }
+
     /// The schedule of a call, kept for the next.
-    fn schedule(&self, call: &Call) -> Result<Arc<Schedule>, Error> {
-        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = plans.iter().position(|plan| plan.call == *call) {
-            // Those that are used stay in front.
-            plans[..=found].rotate_right(1);
-            return Ok(Arc::clone(&plans[0]));
+    fn schedule(&self, engine: &mut Engine, call: &Call) -> Result<Arc<Schedule>, Error> {
+        if let Some(known) = engine.known(self.context, call) {
+            return Ok(known);
         }
         if let ReduceOp::PreMulSum(scalar) = call.op
             && scalar.dtype() != call.dtype
@@ -208,40 +243,49 @@ impl Communicator {
             return Err(Error::Scalar { scalar: scalar.dtype(), data: call.dtype });
         }
         let schedule = Arc::new(build(call, &self.place.choose(call), &self.place.wiring)?);
-        plans.truncate(PLANS - 1);
-        plans.insert(0, Arc::clone(&schedule));
+        engine.keep(self.context, &schedule);
         Ok(schedule)
     }
 
     /// Makes a call and waits for it. Buffers must be as long as the call says.
     fn run(&self, call: &Call, input: At, output: At) -> Result<(), Error> {
-        let schedule = self.schedule(call)?;
         let context = self.context;
-        let outcome = self.process.with(|engine| {
-            let call = Submitted { schedule, input, output, keep: None };
-            let operation = engine.submit(context, call)?;
-            engine.wait(context, operation)
-        });
-        outcome.map_err(|failure| self.failed(failure))
+        self.process.with(|engine| {
+            let schedule = self.schedule(engine, call)?;
+            let submitted = Submitted { schedule, input, output, keep: None };
+            match engine.submit(context, submitted) {
+                Ok(operation) => {
+                    engine.wait(context, operation).map_err(|failure| self.failed(engine, failure))
+                }
+                Err(failure) => Err(self.refused(engine, call, failure)),
+            }
+        })
     }
 
     /// Makes a call whose buffers are in `keep`, and does not wait for it.
     fn start(&self, call: &Call, input: At, output: At, keep: Keep) -> Result<OperationId, Error> {
-        let schedule = self.schedule(call)?;
         let context = self.context;
-        let outcome = self.process.with(|engine| {
-            let operation =
-                engine.submit(context, Submitted { schedule, input, output, keep: Some(keep) })?;
+        let operation = self.process.with(|engine| {
+            let schedule = self.schedule(engine, call)?;
+            let submitted = Submitted { schedule, input, output, keep: Some(keep) };
+            let submitted = engine.submit(context, submitted);
+            let operation = submitted.map_err(|failure| self.refused(engine, call, failure))?;
             engine.turn();
-            Ok(operation)
-        });
-        let operation = outcome.map_err(|failure| self.failed(failure))?;
+            Ok::<_, Error>(operation)
+        })?;
         self.process.add_started();
         Ok(operation)
     }
 
-    fn failed(&self, failure: Arc<Failure>) -> Error {
-        let notes = self.process.with(|engine| notes(&failure, &self.members, engine.control()));
+    /// A call that was not begun, because of what happened before it.
+    fn refused(&self, engine: &Engine, call: &Call, failure: Arc<Failure>) -> Error {
+        let number = engine.next_operation(self.context);
+        let more = notes(&failure, &self.members, engine.control());
+        Error::Failed { failure, notes: format!("\n  so {} {number} was not begun{more}", call.collective) }
+    }
+
+    fn failed(&self, engine: &Engine, failure: Arc<Failure>) -> Error {
+        let notes = notes(&failure, &self.members, engine.control());
         Error::Failed { failure, notes }
     }
 }

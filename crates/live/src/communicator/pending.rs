@@ -113,15 +113,19 @@ impl Communicator {
 impl<T: Element> Pending<'_, T> {
     /// Whether it is over.
     pub fn is_done(&self) -> Result<bool, Error> {
-        let done = self.process.with(|engine| engine.is_done(self.context, self.operation));
-        done.map_err(|failure| self.communicator.failed(failure))
+        self.process.with(|engine| {
+            let done = engine.is_done(self.context, self.operation);
+            done.map_err(|failure| self.communicator.failed(engine, failure))
+        })
     }
 
     /// Waits until it is over, and gives the buffer back.
     pub fn wait(mut self) -> Result<Vec<T>, Error> {
         self.uncount();
-        let outcome = self.process.with(|engine| engine.wait(self.context, self.operation));
-        outcome.map_err(|failure| self.communicator.failed(failure))?;
+        self.process.with(|engine| {
+            let done = engine.wait(self.context, self.operation);
+            done.map_err(|failure| self.communicator.failed(engine, failure))
+        })?;
         let mut data = self.data.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         Ok(std::mem::take(&mut *data))
     }

@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::Options;
 use crate::Control;
 use crate::engine::Engine;
+use crate::rendezvous::Config;
 
 /// How long the thread waits for news before it looks whether it should end.
 const NEWS: Duration = Duration::from_millis(200);
@@ -18,7 +20,8 @@ const TURNS: usize = 64;
 pub(super) struct Process {
     engine: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-    limit: Duration,
+    config: Config,
+    options: Options,
 }
 
 #[derive(Debug)]
@@ -33,7 +36,7 @@ struct Shared {
 }
 
 impl Process {
-    pub(super) fn new(engine: Engine, limit: Duration) -> std::io::Result<Self> {
+    pub(super) fn new(engine: Engine, config: &Config, options: &Options) -> std::io::Result<Self> {
         let control = Arc::clone(engine.control());
         let shared = Arc::new(Shared {
             engine: Mutex::new(Some(engine)),
@@ -45,14 +48,26 @@ impl Process {
         let own = Arc::clone(&shared);
         let thread =
             std::thread::Builder::new().name("railnet-progress".to_owned()).spawn(move || own.run())?;
-        Ok(Self { engine: shared, thread: Some(thread), limit })
+        Ok(Self { engine: shared, thread: Some(thread), config: config.clone(), options: options.clone() })
+    }
+
+    /// How it was made.
+    pub(super) fn origin(&self) -> (&Config, &Options) {
+        (&self.config, &self.options)
     }
 
     /// Uses the engine.
     pub(super) fn with<T>(&self, action: impl FnOnce(&mut Engine) -> T) -> T {
-        self.engine.wanted.fetch_add(1, Ordering::Relaxed);
-        let mut guard = self.engine.lock();
-        self.engine.wanted.fetch_sub(1, Ordering::Relaxed);
+        let mut guard = match self.engine.engine.try_lock() {
+            Ok(guard) => guard,
+            // Somebody has it: the background thread steps back when it sees that it is wanted.
+            Err(_) => {
+                self.engine.wanted.fetch_add(1, Ordering::Relaxed);
+                let guard = self.engine.lock();
+                self.engine.wanted.fetch_sub(1, Ordering::Relaxed);
+                guard
+            }
+        };
         action(guard.as_mut().expect("the engine is there as long as communicators are"))
     }
 
@@ -122,7 +137,7 @@ impl Drop for Process {
         if let Some(engine) = engine
             && !std::thread::panicking()
         {
-            engine.control().say_goodbye(self.limit);
+            engine.control().say_goodbye(self.options.limit);
         }
     }
 }

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use crate::Control;
 use crate::conduit::{Conduit, ReceiveEnd, SendEnd};
+use crate::launch::Meeting;
 use crate::machine;
 use crate::message::Malformed;
 use crate::message::fields::{Reader, put_blob, put_text};
@@ -30,6 +31,8 @@ struct Card {
     /// Its addresses, and the port where it takes streams.
     addresses: Vec<IpAddr>,
     port: u16,
+    /// Where ranks can meet again, if this one is the first of those that are left.
+    next_port: u16,
 }
 
 impl Card {
@@ -39,6 +42,7 @@ impl Card {
         put_text(&mut out, &self.boot);
         out.push(self.forced.map_or(0, |conduit| 1 + conduit as u8));
         out.extend(self.port.to_le_bytes());
+        out.extend(self.next_port.to_le_bytes());
         out.extend((self.addresses.len() as u32).to_le_bytes());
         for address in &self.addresses {
             put_blob(&mut out, address.to_string().as_bytes());
@@ -55,12 +59,13 @@ impl Card {
             number => Some(*Conduit::ALL.get(usize::from(number) - 1).ok_or(Malformed::Field("conduit"))?),
         };
         let port = u16::from_le_bytes(reader.array("port")?);
+        let next_port = u16::from_le_bytes(reader.array("port")?);
         let addresses = reader.list("addresses", |reader| {
             let text = reader.text("address", 64)?;
             text.parse().map_err(|_| Malformed::Field("address"))
         })?;
         reader.finish()?;
-        Ok(Self { token, boot, forced, addresses, port })
+        Ok(Self { token, boot, forced, addresses, port, next_port })
     }
 }
 
@@ -70,6 +75,7 @@ pub(crate) struct Prepared {
     card: Card,
     counter: Option<Counter>,
     tcp: Tcp,
+    next: TcpListener,
 }
 
 /// Why ranks that have met cannot reach each other.
@@ -133,8 +139,10 @@ impl Prepared {
             None | Some(Conduit::SharedMemory) => Some(Counter::open(token)?),
             Some(_) => None,
         };
-        let card = Card { token, boot: boot(), forced, addresses, port: tcp.port()? };
-        Ok(Self { card, counter, tcp })
+        let next = tcp::listener(bind)?;
+        let next_port = next.local_addr()?.port();
+        let card = Card { token, boot: boot(), forced, addresses, port: tcp.port()?, next_port };
+        Ok(Self { card, counter, tcp, next })
     }
 
     /// What the others have to know.
@@ -144,7 +152,7 @@ impl Prepared {
 
     /// Agrees with all ranks that have met on what leads to whom.
     pub(crate) fn reach(self, control: &Control, limit: Duration) -> Result<Conduits, ReachError> {
-        let Self { card: own, counter, mut tcp } = self;
+        let Self { card: own, counter, mut tcp, next } = self;
         let rank = control.rank().0;
         let members = control.members();
         let mut cards = Vec::with_capacity(members.len());
@@ -202,7 +210,7 @@ impl Prepared {
             (other, tcp::Peer { addresses, token: card.token })
         });
         tcp.set_peers(peers.collect());
-        Ok(Conduits { kinds, shared, tcp, near: near.len() + 1 })
+        Ok(Conduits { kinds, shared, tcp, near: near.len() + 1, cards, next: Some(next) })
     }
 }
 
@@ -214,6 +222,9 @@ pub(crate) struct Conduits {
     tcp: Tcp,
     /// Ranks of this host, this one included.
     near: usize,
+    cards: Vec<Card>,
+    /// Holds the port where ranks can meet again.
+    next: Option<TcpListener>,
 }
 
 impl Conduits {
@@ -225,6 +236,17 @@ impl Conduits {
     /// Ranks of this host, this one included.
     pub(crate) fn near(&self) -> usize {
         self.near
+    }
+
+    /// Where these ranks can meet again: at the first of them. It gives the port up for that.
+    pub(crate) fn next_meeting(&mut self, ranks: &[u32]) -> Option<Meeting> {
+        let cards: Vec<&Card> = ranks.iter().map(|rank| &self.cards[*rank as usize]).collect();
+        let first = cards.first()?;
+        self.next = None;
+        let are_near = cards.iter().all(|card| card.boot == first.boot);
+        let near = (are_near && first.addresses.len() != 1).then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let address = near.or(first.addresses.first().copied()).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        Some(Meeting::new(&address.to_string(), first.next_port))
     }
 
     /// Streams that were closed because they did not belong here.
@@ -313,6 +335,7 @@ mod tests {
             forced: Some(Conduit::Tcp),
             addresses: vec!["10.0.0.1".parse().unwrap(), "2001:db8::1".parse().unwrap()],
             port: 4791,
+            next_port: 29_500,
         };
         let bytes = card.write();
         assert_eq!(Card::read(&bytes).unwrap(), card);

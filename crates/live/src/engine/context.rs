@@ -16,6 +16,9 @@ use super::notices::Letter;
 use super::work::{self, At};
 use crate::conduit::{Arrival, ReceiveEnd, SendEnd};
 
+/// Schedules that are kept for calls that are made again.
+const PLANS: usize = 64;
+
 /// A communicator.
 #[derive(Debug)]
 pub(super) struct Context {
@@ -30,6 +33,8 @@ pub(super) struct Context {
     /// Whether slices are not all with the system that carries them.
     has_unsent: bool,
     spare: Vec<u8>,
+    /// Schedules of calls that may be made again, the latest first.
+    plans: Vec<Arc<Schedule>>,
     /// Memory for schedules that need some, kept from call to call.
     scratch: Vec<u8>,
 }
@@ -39,8 +44,8 @@ pub(super) struct Context {
 struct End {
     to: Connection,
     end: Way,
-    /// Its stream has ended: an error only if something is still expected from it.
-    is_over: bool,
+    /// It can carry nothing any more, and why: an error only if something is still expected of it.
+    over: Option<String>,
 }
 
 #[derive(Debug)]
@@ -89,6 +94,7 @@ impl Context {
             done: 0,
             has_unsent: false,
             spare: Vec::new(),
+            plans: Vec::new(),
             scratch: Vec::new(),
         }
     }
@@ -102,6 +108,20 @@ impl Context {
         }
         self.calls.push_back(call);
         Ok(operation)
+    }
+
+    /// The schedule of a call that was made before.
+    #[inline]
+    pub(super) fn known(&mut self, call: &Call) -> Option<Arc<Schedule>> {
+        let found = self.plans.iter().position(|plan| plan.call == *call)?;
+        // Those that are used stay in front.
+        self.plans[..=found].rotate_right(1);
+        Some(Arc::clone(&self.plans[0]))
+    }
+
+    pub(super) fn keep(&mut self, schedule: &Arc<Schedule>) {
+        self.plans.truncate(PLANS - 1);
+        self.plans.insert(0, Arc::clone(schedule));
     }
 
     /// Whether there is something to do for it.
@@ -160,7 +180,7 @@ impl Context {
             Direction::Send => Way::Send(conduits.sender(self.id, peer, to.channel, to.lane)?),
             Direction::Receive => Way::Receive(conduits.receiver(self.id, peer, to.channel, to.lane)?),
         };
-        self.ends.push(End { to, end, is_over: false });
+        self.ends.push(End { to, end, over: None });
         Ok(())
     }
 
@@ -202,7 +222,10 @@ impl Context {
         let Self { ends, machine, id, members, has_unsent, .. } = self;
         let mut moved = false;
         *has_unsent = false;
-        for (index, End { to, end, is_over }) in ends.iter_mut().enumerate() {
+        for (index, End { to, end, over }) in ends.iter_mut().enumerate() {
+            if over.is_some() {
+                continue;
+            }
             let connection = ConnectionId(index as u32);
             let outcome = match end {
                 Way::Send(end) => end.freed().map(|count| {
@@ -228,7 +251,7 @@ impl Context {
                         }
                         Ok(Arrival::Nothing) => break Ok(()),
                         Ok(Arrival::End) => {
-                            *is_over = true;
+                            *over = Some("it was closed at the other end".to_owned());
                             break Ok(());
                         }
                         Err(error) => break Err(error),
@@ -236,22 +259,27 @@ impl Context {
                 },
             };
             if let Err(error) = outcome {
-                machine.broken(connection, error.to_string());
-                moved = true;
+                *over = Some(error.to_string());
             }
         }
         moved
     }
 
-    /// Whether something is expected from a stream that has ended: nothing moves any more.
+    /// Nothing has moved for a while: is something expected of a connection that can carry nothing any more?
     pub(super) fn check_ends(&mut self) {
         let waits = self.machine.waiting_for();
         let awaited = |end: &End| {
-            let data = |wait: &Wait| wait.what == WaitingFor::Data(end.to.peer, end.to.channel);
-            end.is_over && waits.iter().any(data)
+            let is_it = |wait: &Wait| match wait.what {
+                WaitingFor::Data(peer, channel) | WaitingFor::Room(peer, channel) => {
+                    (peer, channel) == (end.to.peer, end.to.channel)
+                }
+                _ => false,
+            };
+            end.over.is_some() && waits.iter().any(is_it)
         };
         if let Some(index) = self.ends.iter().position(awaited) {
-            self.machine.broken(ConnectionId(index as u32), "it was closed at the other end");
+            let reason = self.ends[index].over.clone().unwrap_or_default();
+            self.machine.broken(ConnectionId(index as u32), reason);
         }
     }
 

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use railnet_coll::machine::{Answer, Failure, Notice, OperationId, RankMachine, Standing};
+use railnet_coll::{Call, Schedule};
 use railnet_core::{Rank, Span, Time};
 use rustix::event::{PollFd, PollFlags};
 
@@ -31,8 +32,9 @@ use crate::socket;
 
 /// How long ranks that were asked may take to answer. Their control threads answer while they compute.
 const ANSWERS: Duration = Duration::from_secs(2);
-/// How long a call may stand still after a rank of it has left.
-const FAREWELL: Duration = Duration::from_millis(200);
+/// How long a call may stand still after a rank of it has left, or a connection broke. A rank that dies is told of on the
+/// control channel, in better words.
+const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Which communicator of this engine.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -50,6 +52,8 @@ pub(crate) struct Engine {
     idle: Idle,
     start: Instant,
     now: Time,
+    /// Whether calls were submitted since the clock was asked.
+    is_clock_old: bool,
     /// Ranks that have left, and when that was heard.
     left: Vec<(u32, Time)>,
     /// Ranks that are lost, and why.
@@ -70,6 +74,7 @@ impl Engine {
             idle,
             start: Instant::now(),
             now: Time::ZERO,
+            is_clock_old: false,
             left: Vec::new(),
             lost: Vec::new(),
         }
@@ -83,8 +88,26 @@ impl Engine {
         &self.conduits
     }
 
+    pub(crate) fn conduits_mut(&mut self) -> &mut Conduits {
+        &mut self.conduits
+    }
+
+    /// Ranks of the world that are lost, and those that have left.
+    pub(crate) fn gone(&mut self) -> Vec<u32> {
+        self.hear();
+        let lost = self.lost.iter().map(|(rank, _)| *rank);
+        lost.chain(self.left.iter().map(|(rank, _)| *rank)).collect()
+    }
+
     fn look_at_clock(&mut self) {
         self.now = Time::from_ps(self.start.elapsed().as_nanos() as u64 * 1000);
+        if std::mem::take(&mut self.is_clock_old) {
+            for context in &mut self.contexts {
+                if context.is_busy() {
+                    context.machine.awake(self.now);
+                }
+            }
+        }
     }
 
     /// The communicator of this name, made if it is new. `members` are ranks of the world.
@@ -106,10 +129,26 @@ impl Engine {
         id
     }
 
+    /// The number that the next call will have.
+    pub(crate) fn next_operation(&self, id: ContextId) -> OperationId {
+        self.contexts[id.0].machine.next_operation()
+    }
+
     /// Submits a call.
     pub(crate) fn submit(&mut self, id: ContextId, call: Submitted) -> Result<OperationId, Arc<Failure>> {
-        self.look_at_clock();
+        // Most calls are over before it matters when they began: the clock is asked when one is not.
+        self.is_clock_old = true;
         self.contexts[id.0].submit(self.now, call)
+    }
+
+    /// The schedule of a call that was made before.
+    pub(crate) fn known(&mut self, id: ContextId, call: &Call) -> Option<Arc<Schedule>> {
+        self.contexts[id.0].known(call)
+    }
+
+    /// Keeps the schedule of a call.
+    pub(crate) fn keep(&mut self, id: ContextId, schedule: &Arc<Schedule>) {
+        self.contexts[id.0].keep(schedule);
     }
 
     /// Whether a call is over; an error once nothing of its communicator works any more.
@@ -201,7 +240,9 @@ impl Engine {
         {
             context.machine.expired(now);
         }
-        context.check_ends();
+        if now.since(context.machine.last_progress()) > span(FAREWELL) {
+            context.check_ends();
+        }
         let gone = self.left.iter().find_map(|(world, heard)| {
             let rank = context.rank_of(*world)?;
             let still = now.since((*heard).max(context.machine.last_progress()));

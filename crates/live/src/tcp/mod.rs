@@ -64,11 +64,7 @@ struct Fresh {
 impl Tcp {
     /// Listens at an address, or at all of them.
     pub(crate) fn listen(rank: u32, token: Token, bind: Option<IpAddr>) -> io::Result<Self> {
-        let listener = match bind {
-            Some(address) => TcpListener::bind((address, 0))?,
-            // A machine without IPv6 has IPv4.
-            None => TcpListener::bind("[::]:0").or_else(|_| TcpListener::bind("0.0.0.0:0"))?,
-        };
+        let listener = listener(bind)?;
         listener.set_nonblocking(true)?;
         Ok(Self {
             rank,
@@ -183,6 +179,15 @@ impl Fresh {
             channel: number(36, 2) as u16,
             lane: number(38, 1) as u8,
         }))
+    }
+}
+
+/// A listener at a port that the system chooses, at an address or at all of them.
+pub(crate) fn listener(bind: Option<IpAddr>) -> io::Result<TcpListener> {
+    match bind {
+        Some(address) => TcpListener::bind((address, 0)),
+        // A machine without IPv6 has IPv4.
+        None => TcpListener::bind("[::]:0").or_else(|_| TcpListener::bind("0.0.0.0:0")),
     }
 }
 
