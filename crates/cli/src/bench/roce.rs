@@ -1,4 +1,7 @@
-//! `railnet bench roce`: the NIC on this host's UDP against UDP alone, by turns, two threads on the loopback interface.
+//! `railnet bench roce`: the NIC on this host's UDP against UDP alone, by turns, two threads on the loopback interface;
+//! and against libfabric's reliable messages over UDP, where they are installed.
+
+mod libfabric;
 
 use std::io::Write;
 use std::net::{SocketAddr, UdpSocket};
@@ -41,12 +44,21 @@ const RECEIVE_BUFFER: usize = 4 << 20;
 /// No measurement waits longer for the other side.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The four things that are measured, in the order of the table.
-const ROWS: [(&str, &str); 4] = [
+/// What is measured, in the order of the table; the last two only where libfabric's own measure is installed.
+const ROWS: [(&str, &str); 6] = [
     ("UDP alone, 4 KiB segments, GSO and GRO", "GB/s"),
     ("RC WRITE 1 MiB, one direction", "GB/s"),
     ("UDP alone, 8 B back and forth, half a round", "µs"),
     ("RC WRITE 8 B back and forth, half a round", "µs"),
+    ("libfabric udp;ofi_rxd, 1 MiB back and forth", "GB/s"),
+    ("RC WRITE 1 MiB back and forth", "GB/s"),
+];
+
+/// Quotients of rows: what of them, the row above, the row below, the goal.
+const QUOTIENTS: [(&str, usize, usize, &str); 3] = [
+    ("Bandwidth, of what UDP alone has", 1, 0, "at least 0.75"),
+    ("Latency, times that of UDP alone", 3, 2, "at most 1.50"),
+    ("Bandwidth back and forth, times udp;ofi_rxd", 5, 4, "at least 5.00"),
 ];
 
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
@@ -63,25 +75,30 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         arguments.address, arguments.repeat, arguments.seconds
     )?;
     out.flush()?;
-    let mut values: [Vec<f64>; 4] = Default::default();
+    let missing = libfabric::is_missing(arguments.address);
+    let mut values: [Vec<f64>; ROWS.len()] = Default::default();
     for _ in 0..arguments.repeat.max(1) {
         values[0].push(raw_bandwidth(address, time)?);
         values[1].push(write_bandwidth(address, time)?);
         values[2].push(raw_latency(address, time)?);
         values[3].push(write_latency(address, time)?);
+        if missing.is_none() {
+            values[4].push(libfabric::bandwidth(arguments.address, MESSAGE)?);
+            values[5].push(back_and_forth_bandwidth(address, time)?);
+        }
     }
-    for ((name, unit), values) in ROWS.iter().zip(&values) {
+    for ((name, unit), values) in ROWS.iter().zip(&values).filter(|(_, values)| !values.is_empty()) {
         let [middle, least, most] = spread(values.clone());
         writeln!(out, "  {name:<46} {middle:>8.2} {unit:<5} {least:>7.2} – {most:<7.2}")?;
     }
     writeln!(out)?;
-    for (name, raw, ours, goal) in [
-        ("Bandwidth, of what UDP alone has", 0, 1, "at least 0.75"),
-        ("Latency, times that of UDP alone", 2, 3, "at most 1.50"),
-    ] {
-        let ratios = values[ours].iter().zip(&values[raw]).map(|(ours, raw)| ours / raw).collect();
-        let [middle, least, most] = spread(ratios);
+    for (name, ours, other, goal) in QUOTIENTS.iter().filter(|(_, ours, ..)| !values[*ours].is_empty()) {
+        let quotients = values[*ours].iter().zip(&values[*other]).map(|(ours, other)| ours / other).collect();
+        let [middle, least, most] = spread(quotients);
         writeln!(out, "  {name:<46} {middle:>8.2}       {least:>7.2} – {most:<7.2} goal: {goal}")?;
+    }
+    if let Some(why) = missing {
+        writeln!(out, "\nlibfabric's udp;ofi_rxd was not measured: {why}")?;
     }
     Ok(Outcome::Done)
 }
@@ -182,14 +199,15 @@ struct Side {
 
 impl Side {
     fn new(address: SocketAddr) -> anyhow::Result<Self> {
-        let buffer = Buffer::new(MESSAGE);
+        // What is sent, and the place for what comes back.
+        let buffer = Buffer::new(2 * MESSAGE);
         // The first touch of a page costs more than what is measured.
-        buffer.write(0, &vec![0; MESSAGE]);
+        buffer.write(0, &vec![0; 2 * MESSAGE]);
         let mut memory = ProcessMemory::default();
         let space = memory.add(&buffer);
         let mut driver = Driver::open(&Config::new(address), memory)?;
         let domain = driver.nic_mut().alloc_pd();
-        let key = driver.register(domain, space, buffer.address(), MESSAGE as u64, Access::ALL)?;
+        let key = driver.register(domain, space, buffer.address(), 2 * MESSAGE as u64, Access::ALL)?;
         let queue = driver.nic_mut().create_cq(64)?;
         let config = QueuePairConfig::new(Service::ReliableConnection, queue);
         let queue_pair = driver.nic_mut().create_qp(domain, &config)?;
@@ -256,18 +274,29 @@ fn write_for(here: &mut Side, target: Remote, time: Duration) -> anyhow::Result<
     Ok(done as f64 * MESSAGE as f64 / began.elapsed().as_secs_f64() / 1e9)
 }
 
-/// Half of the middle round trip of two WRITEs, each seen by the word that it changes.
+/// Half of the middle round trip of two WRITEs of 8 bytes, in microseconds.
 fn write_latency(address: SocketAddr, time: Duration) -> anyhow::Result<f64> {
+    back_and_forth(address, time, 8)
+}
+
+/// Gigabytes a second of WRITEs of 1 MiB that take turns.
+fn back_and_forth_bandwidth(address: SocketAddr, time: Duration) -> anyhow::Result<f64> {
+    Ok(MESSAGE as f64 / back_and_forth(address, time, MESSAGE)? / 1e3)
+}
+
+/// Half of the middle round trip of two WRITEs in microseconds, each seen by the last word that it changes.
+fn back_and_forth(address: SocketAddr, time: Duration, length: usize) -> anyhow::Result<f64> {
     let [mut here, mut there] = Side::pair(address)?;
-    let (home, target) = (here.remote(8), there.remote(0));
+    let (home, target) = (here.remote(length), there.remote(0));
+    let last = length - size_of::<u64>();
     let stop = AtomicBool::new(false);
     let failed = AtomicU64::new(0);
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut seen = 0;
             while !stop.load(Ordering::Relaxed) {
-                let number = there.buffer.load(0);
-                let answered = number == seen || there.write(home, 8, false).is_ok();
+                let number = there.buffer.load(last);
+                let answered = number == seen || there.write(home, length, false).is_ok();
                 seen = number;
                 if !answered || there.driver.progress().is_err() {
                     failed.fetch_add(1, Ordering::Relaxed);
@@ -276,10 +305,10 @@ fn write_latency(address: SocketAddr, time: Duration) -> anyhow::Result<f64> {
             }
         });
         let rounds = rounds(time, |number| {
-            here.buffer.store(0, number);
-            here.write(target, 8, false)?;
+            here.buffer.store(last, number);
+            here.write(target, length, false)?;
             let limit = Instant::now() + LIMIT;
-            while here.buffer.load(8) != number {
+            while here.buffer.load(length + last) != number {
                 here.driver.progress()?;
                 let lost = failed.load(Ordering::Relaxed) > 0 || Instant::now() > limit;
                 anyhow::ensure!(!lost, "a WRITE did not come back");

@@ -236,7 +236,7 @@ impl Player {
             while Instant::now() < look {
                 self.step()?;
             }
-            let now_received = self.driver.counters().received;
+            let now_received = self.heard();
             if now_received != received {
                 (received, limit) = (now_received, Instant::now() + self.timeout);
             }
@@ -259,8 +259,8 @@ impl Player {
         self.driver.progress()?;
         while Instant::now() < limit {
             self.driver.wait(LOOK)?;
-            if self.driver.counters().received != received {
-                (received, quiet) = (self.driver.counters().received, Instant::now());
+            if self.heard() != received {
+                (received, quiet) = (self.heard(), Instant::now());
             }
             let may_go = if is_there { meeting.peer_has_left() } else { quiet.elapsed() > self.linger };
             if may_go {
@@ -355,14 +355,27 @@ impl Player {
         }
     }
 
+    /// Packets that came from the peer: what others send is no sign of life.
+    fn heard(&self) -> u64 {
+        let strange: u64 = self.strange().iter().map(|(count, _)| count).sum();
+        self.driver.counters().received.saturating_sub(strange)
+    }
+
+    /// Packets that no peer sent, or that the network damaged, by the reason to throw them away.
+    fn strange(&self) -> [(u64, &'static str); STRANGE.len() + 1] {
+        let nic = self.driver.nic().counters();
+        let mut found = [(self.driver.counters().malformed, "no RoCEv2"); STRANGE.len() + 1];
+        for (place, reason) in found.iter_mut().zip(STRANGE) {
+            *place = (nic.dropped(reason), reason.text());
+        }
+        found
+    }
+
     /// What came that no peer sent, or that the network damaged; `None` where nothing did.
     pub(super) fn strangers(&self) -> Option<String> {
-        let nic = self.driver.nic().counters();
-        let malformed = (self.driver.counters().malformed, "no RoCEv2");
-        let reasons = STRANGE.map(|reason| (nic.dropped(reason), reason.text()));
-        let found: Vec<_> = reasons.into_iter().chain([malformed]).filter(|(count, _)| *count > 0).collect();
-        let all: u64 = found.iter().map(|(count, _)| count).sum();
-        let words: Vec<_> = found.iter().map(|(count, text)| format!("{count} {text}")).collect();
+        let found = self.strange().into_iter().filter(|(count, _)| *count > 0);
+        let words: Vec<_> = found.clone().map(|(count, text)| format!("{count} {text}")).collect();
+        let all: u64 = found.map(|(count, _)| count).sum();
         (all > 0).then(|| format!("{all} packets: {}", words.join(", ")))
     }
 
