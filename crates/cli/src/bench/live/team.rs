@@ -1,0 +1,212 @@
+//! The ranks of one contestant: started once for a place, asked for one measurement after the other, ended.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::contestant::{Contestant, Ready};
+use super::point::Place;
+use super::protocol::{Answer, Hello, Request, Times, Work};
+
+/// How long ranks may take to meet. Loading PyTorch alone takes minutes on a busy machine.
+const START_LIMIT: Duration = Duration::from_secs(300);
+/// How long a turn may take. Ranks give up a little earlier by themselves.
+const TURN_LIMIT: Duration = Duration::from_secs(190);
+/// How long ranks have to end when they are asked to, and again when they are told to.
+const END_LIMIT: Duration = Duration::from_secs(5);
+/// Between two looks at something that is awaited.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Ranks that wait for their turn.
+pub(crate) struct Team {
+    /// The library and its version, as the ranks tell it.
+    pub(crate) name: String,
+    children: Vec<Child>,
+    ranks: Vec<BufReader<UnixStream>>,
+    log: PathBuf,
+    is_sound: bool,
+}
+
+/// What came of a turn.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Turn {
+    Times(Times),
+    /// The library has no such thing, and says so.
+    Unsupported(String),
+}
+
+impl Team {
+    /// Starts all ranks and waits until each has said who it is.
+    pub(crate) fn start(who: Contestant, ready: &Ready, place: Place, folder: &Path) -> anyhow::Result<Self> {
+        let name = format!("{}-{}-{}", who.id(), place.ranks, place.transport.name());
+        let (socket, log) = (folder.join(format!("{name}.socket")), folder.join(format!("{name}.log")));
+        let listener =
+            UnixListener::bind(&socket).with_context(|| format!("cannot listen at {}", socket.display()))?;
+        listener.set_nonblocking(true)?;
+        let output = File::create(&log)?;
+        let mut team =
+            Self { name: String::new(), children: Vec::new(), ranks: Vec::new(), log, is_sound: false };
+        for mut command in ready.commands(place, &socket, folder) {
+            command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output.try_clone()?);
+            // A group of its own, so that all of it can be ended.
+            let child = command.process_group(0).spawn();
+            let program = command.get_program().display();
+            team.children.push(child.with_context(|| format!("cannot start {program}"))?);
+        }
+        let hellos = team.gather(&listener, place.ranks).map_err(|error| team.explain(&error))?;
+        team.name.clone_from(&hellos[0].name);
+        team.is_sound = true;
+        Ok(team)
+    }
+
+    /// Takes the calls of all ranks and puts them in order.
+    fn gather(&mut self, listener: &UnixListener, ranks: u32) -> anyhow::Result<Vec<Hello>> {
+        let limit = Instant::now() + START_LIMIT;
+        let mut met: Vec<(Hello, BufReader<UnixStream>)> = Vec::new();
+        while met.len() < ranks as usize {
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    stream.set_nonblocking(false)?;
+                    stream.set_read_timeout(Some(TURN_LIMIT))?;
+                    stream.set_write_timeout(Some(TURN_LIMIT))?;
+                    let mut stream = BufReader::new(stream);
+                    let hello: Hello = serde_json::from_str(&line(&mut stream)?)?;
+                    anyhow::ensure!(
+                        hello.ranks == ranks && hello.rank < ranks,
+                        "a rank says that it is {} of {}, where {ranks} were started",
+                        hello.rank,
+                        hello.ranks
+                    );
+                    met.push((hello, stream));
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    for child in &mut self.children {
+                        if let Some(status) = child.try_wait()? {
+                            anyhow::bail!("it ended before its ranks had met: {status}");
+                        }
+                    }
+                    anyhow::ensure!(
+                        Instant::now() < limit,
+                        "{} of {ranks} ranks came within {} s",
+                        met.len(),
+                        START_LIMIT.as_secs()
+                    );
+                    thread::sleep(PAUSE);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        met.sort_by_key(|(hello, _)| hello.rank);
+        let (hellos, streams): (Vec<_>, Vec<_>) = met.into_iter().unzip();
+        anyhow::ensure!(
+            hellos.iter().zip(0..).all(|(hello, rank)| hello.rank == rank),
+            "two ranks say that they are the same"
+        );
+        self.ranks = streams;
+        Ok(hellos)
+    }
+
+    /// One measurement. Afterwards every rank waits again, and takes no processor time; after an error the team is of no
+    /// more use.
+    pub(crate) fn turn(&mut self, work: Work) -> anyhow::Result<Turn> {
+        let outcome = self.ask(work);
+        outcome.map_err(|error| {
+            self.is_sound = false;
+            self.explain(&error)
+        })
+    }
+
+    fn ask(&mut self, work: Work) -> anyhow::Result<Turn> {
+        let request = format!("{}\n", Request::Run(work));
+        for rank in &mut self.ranks {
+            rank.get_mut().write_all(request.as_bytes())?;
+        }
+        let (mut times, mut unsupported) = (Vec::new(), None);
+        for (rank, stream) in self.ranks.iter_mut().enumerate() {
+            let text = line(stream).with_context(|| format!("rank {rank}, {}", request.trim()))?;
+            match serde_json::from_str(&text).with_context(|| format!("rank {rank} says {text:?}"))? {
+                Answer::Times(one) => times.push(one),
+                Answer::Unsupported { unsupported: why } => unsupported = Some(why),
+                Answer::Error { error } => anyhow::bail!("rank {rank}, {}: {error}", request.trim()),
+            }
+        }
+        match unsupported {
+            Some(why) => Ok(Turn::Unsupported(why)),
+            None => Ok(Turn::Times(Times::of_all(&times))),
+        }
+    }
+
+    /// The error with the last of what the ranks printed.
+    fn explain(&self, error: &anyhow::Error) -> anyhow::Error {
+        let said = std::fs::read(&self.log).unwrap_or_default();
+        let said = String::from_utf8_lossy(&said);
+        let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        match lines[lines.len().saturating_sub(3)..].join(" / ") {
+            last if last.is_empty() => anyhow::anyhow!("{error:#}"),
+            last => anyhow::anyhow!("{error:#}; it printed: {last}"),
+        }
+    }
+
+    /// Whether all have ended within the limit.
+    fn ends_within(&mut self, limit: Duration) -> bool {
+        let limit = Instant::now() + limit;
+        loop {
+            if self.children.iter_mut().all(|child| !matches!(child.try_wait(), Ok(None))) {
+                return true;
+            }
+            if Instant::now() >= limit {
+                return false;
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    fn signal(&mut self, signal: Signal) {
+        for child in &mut self.children {
+            // One that has been waited for has no group any more, and its number may be someone else's.
+            if matches!(child.try_wait(), Ok(None)) {
+                let _ = kill_process_group(Pid::from_child(child), signal);
+            }
+        }
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        if self.is_sound {
+            for rank in &mut self.ranks {
+                let _ = writeln!(rank.get_mut(), "{}", Request::Quit);
+            }
+            if self.ends_within(END_LIMIT) {
+                return;
+            }
+        }
+        self.ranks.clear();
+        for signal in [Signal::TERM, Signal::KILL] {
+            self.signal(signal);
+            if self.ends_within(END_LIMIT) {
+                return;
+            }
+        }
+    }
+}
+
+fn line(stream: &mut BufReader<UnixStream>) -> anyhow::Result<String> {
+    let mut text = String::new();
+    let length = stream.read_line(&mut text).map_err(|error| match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            anyhow::anyhow!("no answer within {} s", TURN_LIMIT.as_secs())
+        }
+        _ => error.into(),
+    })?;
+    anyhow::ensure!(length > 0, "the rank has ended");
+    Ok(text)
+}
