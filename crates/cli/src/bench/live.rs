@@ -16,6 +16,7 @@ mod probe;
 mod protocol;
 mod table;
 mod team;
+mod weight;
 
 use std::io::{IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
@@ -37,6 +38,7 @@ Examples:
   railnet bench live --collectives all_reduce --sizes 8B,2KiB,32MiB --ranks 2 --transports shm
   railnet bench live --python ~/torch/bin/python --transports tcp
   railnet bench live --quick --loaded
+  railnet bench live --nice -20                 on a machine where others work too
 
 What is not installed is left out, and the output says how to get it (Debian):
   apt-get install openmpi-bin libopenmpi-dev mpich libmpich-dev; pip install torch
@@ -75,6 +77,9 @@ pub(crate) struct Arguments {
     /// Keep a third process busy beside the ranks
     #[arg(long)]
     loaded: bool,
+    /// How nice the ranks are to other sessions, from -20 to 19; below 0 only as root [default: that of this session]
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
+    nice: Option<i32>,
     /// The Python interpreter that has PyTorch
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     python: PathBuf,
@@ -128,13 +133,20 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
             (who, ready)
         })
         .collect();
-    let load = arguments.loaded.then(Load::start).transpose().context("cannot start a busy process")?;
-    let terms =
-        Terms { repeat: settings.repeat, seconds: settings.seconds, folder: &folder.0, load: load.as_ref() };
+    let nice = arguments.nice.or_else(|| weight::nice(std::process::id())).unwrap_or(0);
+    let load =
+        arguments.loaded.then(|| Load::start(nice)).transpose().context("cannot start a busy process")?;
+    let terms = Terms {
+        repeat: settings.repeat,
+        seconds: settings.seconds,
+        nice,
+        folder: &folder.0,
+        load: load.as_ref(),
+    };
     if !arguments.json {
         writeln!(
             out,
-            "f32, sums; {} passes by turns of about {} s each; {} cores\n",
+            "f32, sums; {} passes by turns of about {} s each; {} cores; sessions of nice {nice}\n",
             terms.repeat,
             terms.seconds,
             railnet_live::machine::cores().usable
@@ -157,7 +169,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         }
     }
     if arguments.json {
-        writeln!(out, "{:#}", json::of(&groups))?;
+        writeln!(out, "{:#}", json::of(&groups, nice))?;
     } else {
         table::verdicts(&groups, out)?;
     }

@@ -36,6 +36,15 @@ pub(crate) struct Member {
     pub(crate) carried: Tally,
     /// Seconds of a processor that the busy process had in its turns, for each second.
     pub(crate) left_over: Tally,
+    /// Seconds of a processor that its ranks took while they should wait, for each second.
+    pub(crate) waiting: Tally,
+}
+
+impl Member {
+    pub(crate) fn new(who: Contestant, name: String, trouble: Option<String>) -> Self {
+        let none = Tally::default();
+        Self { who, name, trouble, carried: none, left_over: none, waiting: none }
+    }
 }
 
 /// So much of one thing for so much of another, over many turns.
@@ -152,7 +161,7 @@ mod tests {
         let members =
             [Contestant::Railnet, Contestant::OpenMpi, Contestant::Mpich, Contestant::Gloo].map(|who| {
                 let name = who.name().to_owned();
-                Member { who, name, trouble: None, carried: Tally::default(), left_over: Tally::default() }
+                Member::new(who, name, None)
             });
         let cells = cells.into_iter().map(|passes| Cell { passes, unsupported: None }).collect();
         let point = Point { collective: Collective::AllReduce, bytes: 1 << 20 };

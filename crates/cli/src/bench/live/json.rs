@@ -5,11 +5,12 @@ use serde_json::{Map, Value, json};
 use super::contestant::Family;
 use super::figures::{Group, Row, Spread};
 
-pub(crate) fn of(groups: &[Group]) -> Value {
+pub(crate) fn of(groups: &[Group], nice: i32) -> Value {
     json!({
         "host": railnet_live::machine::host_name(),
         "system": railnet_live::machine::system(),
         "cores": railnet_live::machine::cores().usable,
+        "session_nice": nice,
         "places": groups.iter().map(place).collect::<Vec<_>>(),
     })
 }
@@ -22,6 +23,7 @@ fn place(group: &Group) -> Value {
             "trouble": member.trouble,
             "loopback_bytes_per_byte": member.carried.ratio(),
             "busy_process_cores": member.left_over.ratio(),
+            "waiting_cores": member.waiting.ratio(),
         })
     });
     json!({

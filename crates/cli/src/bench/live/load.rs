@@ -1,7 +1,10 @@
 //! A third process that never waits, beside the ranks; and what goes over the loopback interface.
 
 use std::fs;
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+use super::weight;
 
 /// Counts until whoever started it is gone, however that came about.
 const COUNT: &str =
@@ -11,17 +14,17 @@ const COUNT: &str =
 pub(crate) struct Load(Child);
 
 impl Load {
-    pub(crate) fn start() -> std::io::Result<Self> {
-        let mut command = Command::new("sh");
+    pub(crate) fn start(nice: i32) -> std::io::Result<Self> {
+        let mut command = weight::command(Path::new("sh"));
         command.args(["-c", COUNT]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        Ok(Self(command.spawn()?))
+        let load = Self(command.spawn()?);
+        weight::share(&[load.0.id()], nice);
+        Ok(load)
     }
 
     /// Seconds of a processor that it has had.
     pub(crate) fn seconds(&self) -> Option<f64> {
-        let text = fs::read_to_string(format!("/proc/{}/schedstat", self.0.id())).ok()?;
-        let nanoseconds: u64 = text.split_whitespace().next()?.parse().ok()?;
-        Some(nanoseconds as f64 / 1e9)
+        weight::seconds(self.0.id())
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::contestant::{Contestant, Ready};
-use super::figures::{Cell, Group, Member, Row, Tally};
+use super::figures::{Cell, Group, Member, Row};
 use super::load::{Load, loopback_bytes};
 use super::point::{Place, Point};
 use super::probe;
@@ -17,6 +17,8 @@ pub(crate) struct Terms<'a> {
     pub(crate) repeat: usize,
     /// How long each turn takes, about.
     pub(crate) seconds: f64,
+    /// How nice the session of each rank is to others.
+    pub(crate) nice: i32,
     /// Where sockets and programs are.
     pub(crate) folder: &'a Path,
     /// The busy process, where one is wanted.
@@ -32,6 +34,8 @@ struct Player {
     team: Option<Team>,
     /// What a call of each point takes, about, once that is known.
     call_us: Vec<Option<f64>>,
+    /// When the last turn ended, and the processor time of the ranks until then.
+    rested: Option<(Instant, f64)>,
 }
 
 /// Measures every point with every contestant that can go that way.
@@ -45,7 +49,7 @@ pub(crate) fn run(
     let mut players: Vec<Player> = Vec::new();
     for (who, ready) in found.iter().filter(|(who, _)| who.has(place.transport)) {
         tell(&format!("{} ranks, {}: starting {}", place.ranks, place.transport.words(), who.name()));
-        players.push(Player::start(*who, ready, place, points.len(), terms.folder));
+        players.push(Player::start(*who, ready, place, points.len(), terms));
     }
     let rows =
         |point: &Point| Row { point: *point, cells: players.iter().map(|_| Cell::default()).collect() };
@@ -83,18 +87,20 @@ impl Player {
         ready: &Result<Ready, String>,
         place: Place,
         points: usize,
-        folder: &Path,
+        terms: &Terms<'_>,
     ) -> Self {
         let team = match ready {
-            Ok(ready) => Team::start(who, ready, place, folder).map_err(|error| error.to_string()),
+            Ok(ready) => {
+                Team::start(who, ready, place, terms.folder, terms.nice).map_err(|error| error.to_string())
+            }
             Err(why) => Err(why.clone()),
         };
         let (name, trouble, team) = match team {
             Ok(team) => (team.name.clone(), None, Some(team)),
             Err(why) => (who.name().to_owned(), Some(why), None),
         };
-        let member = Member { who, name, trouble, carried: Tally::default(), left_over: Tally::default() };
-        Self { member, team, call_us: vec![None; points] }
+        let member = Member::new(who, name, trouble);
+        Self { member, team, call_us: vec![None; points], rested: None }
     }
 
     /// One turn. None when there is nothing to show, and then the cell or the member says why.
@@ -119,6 +125,10 @@ impl Player {
 
     fn turn(&mut self, work: Work, load: Option<&Load>, cell: &mut Cell) -> Option<Times> {
         let team = self.team.as_mut()?;
+        if let Some(((since, before), after)) = self.rested.take().zip(team.seconds()) {
+            self.member.waiting.amount += after - before;
+            self.member.waiting.of += since.elapsed().as_secs_f64();
+        }
         let (carried, had, began) = (loopback_bytes(), load.and_then(Load::seconds), Instant::now());
         let outcome = team.turn(work);
         match outcome {
@@ -133,6 +143,7 @@ impl Player {
                     self.member.left_over.amount += after - before;
                     self.member.left_over.of += began.elapsed().as_secs_f64();
                 }
+                self.rested = team.seconds().map(|seconds| (Instant::now(), seconds));
                 Some(times)
             }
             Ok(Turn::Unsupported(why)) => {

@@ -14,6 +14,8 @@ use crate::words;
 const CELL: usize = 20;
 const RATIO: usize = 24;
 const GOAL: usize = 15;
+/// Of a core: more than this while waiting disturbs the others.
+const RESTLESS: f64 = 0.02;
 
 /// One place: who is there, the rows, and what is worth knowing of them.
 pub(crate) fn print(group: &Group, out: &mut dyn Write) -> std::io::Result<()> {
@@ -129,6 +131,9 @@ fn remarks(group: &Group, member: &Member, out: &mut dyn Write) -> std::io::Resu
     if let Some(share) = member.left_over.ratio() {
         writeln!(out, "  {name}: the busy process had {share:.2} of a core in its turns")?;
     }
+    if let Some(share) = member.waiting.ratio().filter(|share| *share > RESTLESS) {
+        writeln!(out, "  {name}: its ranks took {share:.2} of a core while others were measured")?;
+    }
     if let Some(line) = member.carried.ratio().and_then(|carried| astray(group.place.transport, carried)) {
         writeln!(out, "  {name}: {line}")?;
     }
@@ -205,6 +210,7 @@ mod tests {
             trouble: trouble.map(str::to_owned),
             carried: Tally { amount: carried, of },
             left_over: Tally::default(),
+            waiting: Tally { amount: carried, of: 10.0 },
         };
         let cell = |passes: Vec<Option<Times>>| Cell { passes, unsupported: None };
         let none = || Cell { passes: vec![None], unsupported: Some("no support for it".to_owned()) };
@@ -258,10 +264,12 @@ mod tests {
                     8 MiB        6,000 (1.40)        5,000 (1.68)       12,000 (0.70)      0.83 (0.83 – 0.83)  1.0 not met           2.00 (2.00 – 2.00)  1.2 met        
   ReduceScatter       8 B         0.50 (0.01)                   –                   –                       –  1.0                                    –  3.0            
 
+  Railnet 0.1.0: its ranks took 0.10 of a core while others were measured
   Open MPI 4.1.4: 3 elements were WRONG
   Open MPI 4.1.4: the loopback interface carried 0.00 bytes for each byte of its calls: this was not TCP
   MPICH: not installed
   Gloo (torch 2.15.0): no ReduceScatter: no support for it
+  Gloo (torch 2.15.0): its ranks took 0.10 of a core while others were measured
 Goals: 3 met, 1 not met, 2 without figures on both sides
   not met: AllReduce of 8 MiB, 2 ranks, TCP: 0.83 of 1.0 against best MPI
 ";

@@ -2,19 +2,21 @@
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 
 use super::contestant::{Contestant, Ready};
 use super::point::Place;
 use super::protocol::{Answer, Hello, Request, Times, Work};
+use super::weight;
 
 /// How long ranks may take to meet. Loading PyTorch alone takes minutes on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(300);
@@ -30,9 +32,18 @@ pub(crate) struct Team {
     /// The library and its version, as the ranks tell it.
     pub(crate) name: String,
     children: Vec<Child>,
-    ranks: Vec<BufReader<UnixStream>>,
+    ranks: Vec<Player>,
     log: PathBuf,
     is_sound: bool,
+}
+
+/// A rank, by its connection and as a process.
+struct Player {
+    stream: BufReader<UnixStream>,
+    /// Launchers start ranks as they like: the system says who is at the other end.
+    process: u32,
+    /// Ends it and nobody else, however numbers are used again.
+    handle: Option<OwnedFd>,
 }
 
 /// What came of a turn.
@@ -45,7 +56,13 @@ pub(crate) enum Turn {
 
 impl Team {
     /// Starts all ranks and waits until each has said who it is.
-    pub(crate) fn start(who: Contestant, ready: &Ready, place: Place, folder: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn start(
+        who: Contestant,
+        ready: &Ready,
+        place: Place,
+        folder: &Path,
+        nice: i32,
+    ) -> anyhow::Result<Self> {
         let name = format!("{}-{}-{}", who.id(), place.ranks, place.transport.name());
         let (socket, log) = (folder.join(format!("{name}.socket")), folder.join(format!("{name}.log")));
         let listener =
@@ -56,12 +73,13 @@ impl Team {
             Self { name: String::new(), children: Vec::new(), ranks: Vec::new(), log, is_sound: false };
         for mut command in ready.commands(place, &socket, folder) {
             command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output.try_clone()?);
-            // A group of its own, so that all of it can be ended.
-            let child = command.process_group(0).spawn();
+            let child = command.spawn();
             let program = command.get_program().display();
             team.children.push(child.with_context(|| format!("cannot start {program}"))?);
         }
         let hellos = team.gather(&listener, place.ranks).map_err(|error| team.explain(&error))?;
+        let processes: Vec<u32> = team.ranks.iter().map(|rank| rank.process).collect();
+        weight::share(&processes, nice);
         team.name.clone_from(&hellos[0].name);
         team.is_sound = true;
         Ok(team)
@@ -70,22 +88,19 @@ impl Team {
     /// Takes the calls of all ranks and puts them in order.
     fn gather(&mut self, listener: &UnixListener, ranks: u32) -> anyhow::Result<Vec<Hello>> {
         let limit = Instant::now() + START_LIMIT;
-        let mut met: Vec<(Hello, BufReader<UnixStream>)> = Vec::new();
+        let mut met: Vec<(Hello, Player)> = Vec::new();
         while met.len() < ranks as usize {
             match listener.accept() {
                 Ok((stream, _)) => {
-                    stream.set_nonblocking(false)?;
-                    stream.set_read_timeout(Some(TURN_LIMIT))?;
-                    stream.set_write_timeout(Some(TURN_LIMIT))?;
-                    let mut stream = BufReader::new(stream);
-                    let hello: Hello = serde_json::from_str(&line(&mut stream)?)?;
+                    let mut rank = Player::new(stream)?;
+                    let hello: Hello = serde_json::from_str(&rank.line()?)?;
                     anyhow::ensure!(
                         hello.ranks == ranks && hello.rank < ranks,
                         "a rank says that it is {} of {}, where {ranks} were started",
                         hello.rank,
                         hello.ranks
                     );
-                    met.push((hello, stream));
+                    met.push((hello, rank));
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     for child in &mut self.children {
@@ -105,12 +120,12 @@ impl Team {
             }
         }
         met.sort_by_key(|(hello, _)| hello.rank);
-        let (hellos, streams): (Vec<_>, Vec<_>) = met.into_iter().unzip();
+        let (hellos, players): (Vec<_>, Vec<_>) = met.into_iter().unzip();
         anyhow::ensure!(
             hellos.iter().zip(0..).all(|(hello, rank)| hello.rank == rank),
             "two ranks say that they are the same"
         );
-        self.ranks = streams;
+        self.ranks = players;
         Ok(hellos)
     }
 
@@ -127,11 +142,11 @@ impl Team {
     fn ask(&mut self, work: Work) -> anyhow::Result<Turn> {
         let request = format!("{}\n", Request::Run(work));
         for rank in &mut self.ranks {
-            rank.get_mut().write_all(request.as_bytes())?;
+            rank.stream.get_mut().write_all(request.as_bytes())?;
         }
         let (mut times, mut unsupported) = (Vec::new(), None);
-        for (rank, stream) in self.ranks.iter_mut().enumerate() {
-            let text = line(stream).with_context(|| format!("rank {rank}, {}", request.trim()))?;
+        for (rank, player) in self.ranks.iter_mut().enumerate() {
+            let text = player.line().with_context(|| format!("rank {rank}, {}", request.trim()))?;
             match serde_json::from_str(&text).with_context(|| format!("rank {rank} says {text:?}"))? {
                 Answer::Times(one) => times.push(one),
                 Answer::Unsupported { unsupported: why } => unsupported = Some(why),
@@ -169,7 +184,15 @@ impl Team {
         }
     }
 
+    /// Seconds of a processor that all ranks have had.
+    pub(crate) fn seconds(&self) -> Option<f64> {
+        self.ranks.iter().map(|rank| weight::seconds(rank.process)).sum()
+    }
+
     fn signal(&mut self, signal: Signal) {
+        for handle in self.ranks.iter().filter_map(|rank| rank.handle.as_ref()) {
+            let _ = pidfd_send_signal(handle, signal);
+        }
         for child in &mut self.children {
             // One that has been waited for has no group any more, and its number may be someone else's.
             if matches!(child.try_wait(), Ok(None)) {
@@ -183,13 +206,12 @@ impl Drop for Team {
     fn drop(&mut self) {
         if self.is_sound {
             for rank in &mut self.ranks {
-                let _ = writeln!(rank.get_mut(), "{}", Request::Quit);
+                let _ = writeln!(rank.stream.get_mut(), "{}", Request::Quit);
             }
             if self.ends_within(END_LIMIT) {
                 return;
             }
         }
-        self.ranks.clear();
         for signal in [Signal::TERM, Signal::KILL] {
             self.signal(signal);
             if self.ends_within(END_LIMIT) {
@@ -199,14 +221,27 @@ impl Drop for Team {
     }
 }
 
-fn line(stream: &mut BufReader<UnixStream>) -> anyhow::Result<String> {
-    let mut text = String::new();
-    let length = stream.read_line(&mut text).map_err(|error| match error.kind() {
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-            anyhow::anyhow!("no answer within {} s", TURN_LIMIT.as_secs())
-        }
-        _ => error.into(),
-    })?;
-    anyhow::ensure!(length > 0, "the rank has ended");
-    Ok(text)
+impl Player {
+    fn new(stream: UnixStream) -> anyhow::Result<Self> {
+        stream.set_nonblocking(false)?;
+        stream.set_read_timeout(Some(TURN_LIMIT))?;
+        stream.set_write_timeout(Some(TURN_LIMIT))?;
+        let process = socket_peercred(&stream)?.pid;
+        // Without it a rank still ends, with its connection or at its own limit.
+        let handle = pidfd_open(process, PidfdFlags::empty()).ok();
+        let process = process.as_raw_nonzero().get() as u32;
+        Ok(Self { stream: BufReader::new(stream), process, handle })
+    }
+
+    fn line(&mut self) -> anyhow::Result<String> {
+        let mut text = String::new();
+        let length = self.stream.read_line(&mut text).map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                anyhow::anyhow!("no answer within {} s", TURN_LIMIT.as_secs())
+            }
+            _ => error.into(),
+        })?;
+        anyhow::ensure!(length > 0, "the rank has ended");
+        Ok(text)
+    }
 }

@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use super::Ready;
 use crate::bench::live::point::Place;
+use crate::bench::live::weight;
 
 const SOURCE: &str = include_str!("../../../../../../tests/peers/gloo.py");
 
@@ -33,7 +34,7 @@ pub(super) fn commands(
     let meeting = folder.join(format!("gloo-{}-{}", place.ranks, place.transport.name()));
     (0..place.ranks)
         .map(|rank| {
-            let mut command = Command::new(python);
+            let mut command = weight::command(python);
             command.arg(script).arg(socket);
             command.args([rank.to_string(), place.ranks.to_string()]).arg(&meeting);
             command.env("GLOO_SOCKET_IFNAME", "lo").env("CUDA_VISIBLE_DEVICES", "");

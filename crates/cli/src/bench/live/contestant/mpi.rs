@@ -7,6 +7,7 @@ use anyhow::Context as _;
 
 use super::{Ready, on_path};
 use crate::bench::live::point::{Place, Transport};
+use crate::bench::live::weight;
 
 const SOURCE: &str = include_str!("../../../../../../tests/peers/mpi.c");
 
@@ -55,7 +56,7 @@ impl Library {
 
     /// The launcher with its options, up to the program.
     pub(super) fn command(self, launcher: &Path, place: Place) -> Command {
-        let mut command = Command::new(launcher);
+        let mut command = weight::command(launcher);
         let has_cores = railnet_live::machine::cores().usable >= place.ranks as usize;
         match self {
             Self::OpenMpi => {

@@ -7,6 +7,7 @@ use anyhow::Context as _;
 
 use super::Ready;
 use crate::bench::live::point::Place;
+use crate::bench::live::weight;
 
 pub(super) fn prepare() -> anyhow::Result<Ready> {
     let railnet = std::env::current_exe().context("cannot tell where this command is")?;
@@ -19,7 +20,7 @@ pub(super) fn prepare() -> anyhow::Result<Ready> {
 
 /// The one place that says how Railnet's own ranks are started.
 pub(super) fn command(railnet: &Path, place: Place, socket: &Path) -> Command {
-    let mut command = Command::new(railnet);
+    let mut command = weight::command(railnet);
     command.args(["run", "-n", &place.ranks.to_string(), "--"]);
     command.arg(railnet).args(["perf", "--conduit", place.transport.name(), "--serve"]).arg(socket);
     command
