@@ -91,7 +91,10 @@ impl Player {
     ) -> Self {
         let team = match ready {
             Ok(ready) => {
-                Team::start(who, ready, place, terms.folder, terms.nice).map_err(|error| error.to_string())
+                let name = format!("{}-{}-{}", who.id(), place.ranks, place.transport.name());
+                let commands = |socket: &Path| ready.commands(place, socket, terms.folder);
+                Team::start(&name, place.ranks, terms.nice, terms.folder, commands)
+                    .map_err(|error| error.to_string())
             }
             Err(why) => Err(why.clone()),
         };

@@ -123,7 +123,7 @@ mod tests {
             for call_us in [0.3, 12.0, 900.0, 8_000.0] {
                 let work = point(collective).work(call_us, 0.1, 1);
                 let took = f64::from(work.batches) * f64::from(work.calls) * call_us / 1e6;
-                assert!((0.09..0.12).contains(&took), "{collective} of {call_us} µs takes {took} s");
+                assert!((0.09..0.13).contains(&took), "{collective} of {call_us} µs takes {took} s");
             }
         }
         let slow = point(Collective::AllReduce).work(400_000.0, 0.1, 1);

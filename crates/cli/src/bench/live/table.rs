@@ -12,8 +12,8 @@ use crate::words;
 
 /// Columns of a contestant, a ratio and a verdict.
 const CELL: usize = 20;
-const RATIO: usize = 24;
-const GOAL: usize = 15;
+const RATIO: usize = 23;
+const GOAL: usize = 11;
 /// Of a core: more than this while waiting disturbs the others.
 const RESTLESS: f64 = 0.02;
 
@@ -33,21 +33,21 @@ pub(crate) fn print(group: &Group, out: &mut dyn Write) -> std::io::Result<()> {
         )?;
     }
     writeln!(out, "\n")?;
-    heading(group, out)?;
+    writeln!(out, "{}", heading(group).trim_end())?;
     let mut last = None;
     for row in &group.rows {
         let name = if last == Some(row.point.collective) { "" } else { row.point.collective.name() };
         last = Some(row.point.collective);
-        write!(out, "  {name:<14}{:>9}", Bytes(row.point.bytes).to_string())?;
+        let mut line = format!("  {name:<14}{:>9}", Bytes(row.point.bytes).to_string());
         for (member, cell) in group.members.iter().zip(&row.cells) {
             if is_shown(member) {
-                write!(out, "{:>CELL$}", text(group, row.point, cell))?;
+                line += &format!("{:>CELL$}", text(group, row.point, cell));
             }
         }
         for family in group.rivals() {
-            ratio(group, row, family, out)?;
+            line += &ratio(group, row, family);
         }
-        writeln!(out)?;
+        writeln!(out, "{}", line.trim_end())?;
     }
     writeln!(out)?;
     for member in &group.members {
@@ -61,15 +61,15 @@ fn is_shown(member: &Member) -> bool {
     member.who.family() == Family::Railnet || member.carried.of > 0.0
 }
 
-fn heading(group: &Group, out: &mut dyn Write) -> std::io::Result<()> {
-    write!(out, "  {:<14}{:>9}", "µs (bus GB/s)", "")?;
+fn heading(group: &Group) -> String {
+    let mut line = format!("  {:<14}{:>9}", "µs (bus GB/s)", "");
     for member in group.members.iter().filter(|member| is_shown(member)) {
-        write!(out, "{:>CELL$}", member.name)?;
+        line += &format!("{:>CELL$}", member.name);
     }
     for family in group.rivals() {
-        write!(out, "{:>RATIO$}  {:<GOAL$}", format!("{} / Railnet", family_name(family)), "goal")?;
+        line += &format!("{:>RATIO$}  {:<GOAL$}", format!("{} / Railnet", family_name(family)), "goal");
     }
-    writeln!(out)
+    line
 }
 
 pub(crate) const fn family_name(family: Family) -> &'static str {
@@ -95,7 +95,7 @@ fn three_digits(number: f64) -> String {
     }
 }
 
-fn ratio(group: &Group, row: &Row, family: Family, out: &mut dyn Write) -> std::io::Result<()> {
+fn ratio(group: &Group, row: &Row, family: Family) -> String {
     let verdict = group.verdict(row, family);
     let ratio = verdict.ratio.map_or_else(
         || "–".to_owned(),
@@ -107,7 +107,7 @@ fn ratio(group: &Group, row: &Row, family: Family, out: &mut dyn Write) -> std::
         (Some(goal), Some(true)) => format!("{goal:.1} met"),
         (Some(goal), Some(false)) => format!("{goal:.1} not met"),
     };
-    write!(out, "{ratio:>RATIO$}  {goal:<GOAL$}")
+    format!("{ratio:>RATIO$}  {goal:<GOAL$}")
 }
 
 fn remarks(group: &Group, member: &Member, out: &mut dyn Write) -> std::io::Result<()> {
@@ -259,10 +259,10 @@ mod tests {
         let expected = "\
 2 ranks, TCP; a cache line takes 39 ns to the next core (near; 38 – 240)
 
-  µs (bus GB/s)                Railnet 0.1.0      Open MPI 4.1.4 Gloo (torch 2.15.0)      best MPI / Railnet  goal                     Gloo / Railnet  goal           
-  AllReduce         2 KiB         9.00 (0.23)   12.0 (0.17) WRONG          550 (0.00)      1.35 (1.20 – 1.50)  1.0 met             62.50 (50.00 – 75.00)  3.0 met        
-                    8 MiB        6,000 (1.40)        5,000 (1.68)       12,000 (0.70)      0.83 (0.83 – 0.83)  1.0 not met           2.00 (2.00 – 2.00)  1.2 met        
-  ReduceScatter       8 B         0.50 (0.01)                   –                   –                       –  1.0                                    –  3.0            
+  µs (bus GB/s)                 Railnet 0.1.0      Open MPI 4.1.4 Gloo (torch 2.15.0)     best MPI / Railnet  goal                Gloo / Railnet  goal
+  AllReduce         2 KiB         9.00 (0.23)   12.0 (0.17) WRONG          550 (0.00)     1.35 (1.20 – 1.50)  1.0 met      62.50 (50.00 – 75.00)  3.0 met
+                    8 MiB        6,000 (1.40)        5,000 (1.68)       12,000 (0.70)     0.83 (0.83 – 0.83)  1.0 not met     2.00 (2.00 – 2.00)  1.2 met
+  ReduceScatter       8 B         0.50 (0.01)                   –                   –                      –  1.0                              –  3.0
 
   Railnet 0.1.0: its ranks took 0.10 of a core while others were measured
   Open MPI 4.1.4: 3 elements were WRONG

@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,6 @@ use anyhow::Context as _;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 
-use super::contestant::{Contestant, Ready};
-use super::point::Place;
 use super::protocol::{Answer, Hello, Request, Times, Work};
 use super::weight;
 
@@ -24,6 +22,8 @@ const START_LIMIT: Duration = Duration::from_secs(300);
 const TURN_LIMIT: Duration = Duration::from_secs(190);
 /// How long ranks have to end when they are asked to, and again when they are told to.
 const END_LIMIT: Duration = Duration::from_secs(5);
+/// The last so many lines that a team printed are told when it fails.
+const PRINTED: usize = 6;
 /// Between two looks at something that is awaited.
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -55,15 +55,15 @@ pub(crate) enum Turn {
 }
 
 impl Team {
-    /// Starts all ranks and waits until each has said who it is.
+    /// Starts all ranks and waits until each has said who it is. `commands` is told where they have to call; the name
+    /// tells this team from others in the folder.
     pub(crate) fn start(
-        who: Contestant,
-        ready: &Ready,
-        place: Place,
-        folder: &Path,
+        name: &str,
+        ranks: u32,
         nice: i32,
+        folder: &Path,
+        commands: impl FnOnce(&Path) -> Vec<Command>,
     ) -> anyhow::Result<Self> {
-        let name = format!("{}-{}-{}", who.id(), place.ranks, place.transport.name());
         let (socket, log) = (folder.join(format!("{name}.socket")), folder.join(format!("{name}.log")));
         let listener =
             UnixListener::bind(&socket).with_context(|| format!("cannot listen at {}", socket.display()))?;
@@ -71,13 +71,13 @@ impl Team {
         let output = File::create(&log)?;
         let mut team =
             Self { name: String::new(), children: Vec::new(), ranks: Vec::new(), log, is_sound: false };
-        for mut command in ready.commands(place, &socket, folder) {
+        for mut command in commands(&socket) {
             command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output.try_clone()?);
             let child = command.spawn();
             let program = command.get_program().display();
             team.children.push(child.with_context(|| format!("cannot start {program}"))?);
         }
-        let hellos = team.gather(&listener, place.ranks).map_err(|error| team.explain(&error))?;
+        let hellos = team.gather(&listener, ranks).map_err(|error| team.explain(&error))?;
         let processes: Vec<u32> = team.ranks.iter().map(|rank| rank.process).collect();
         weight::share(&processes, nice);
         team.name.clone_from(&hellos[0].name);
@@ -164,7 +164,7 @@ impl Team {
         let said = std::fs::read(&self.log).unwrap_or_default();
         let said = String::from_utf8_lossy(&said);
         let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        match lines[lines.len().saturating_sub(3)..].join(" / ") {
+        match lines[lines.len().saturating_sub(PRINTED)..].join(" / ") {
             last if last.is_empty() => anyhow::anyhow!("{error:#}"),
             last => anyhow::anyhow!("{error:#}; it printed: {last}"),
         }
@@ -243,5 +243,94 @@ impl Player {
         })?;
         anyhow::ensure!(length > 0, "the rank has ended");
         Ok(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use railnet_coll::Collective;
+
+    const WORK: Work =
+        Work { collective: Collective::AllReduce, bytes: 8, warmup: 0, batches: 1, calls: 1, salt: 5 };
+    /// What makes the test below a rank: its role, its number, and where to call.
+    const ROLE: &str = "RAILNET_TEST_ROLE";
+
+    /// Two processes of this test program, each of them a rank.
+    fn team(name: &str, roles: [&str; 2]) -> anyhow::Result<Team> {
+        let folder = std::env::temp_dir().join(format!("railnet-team-{}-{name}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let program = std::env::current_exe().unwrap();
+        let nice = weight::nice(std::process::id()).unwrap_or(0);
+        let team = Team::start(name, 2, nice, &folder, |socket| {
+            let rank = |(number, role): (usize, &str)| {
+                let mut command = weight::command(&program);
+                command.args([
+                    "--exact",
+                    "bench::live::team::tests::a_rank_in_a_process_of_its_own",
+                    "--nocapture",
+                ]);
+                command.env(ROLE, format!("{role} {number} {}", socket.display()));
+                command
+            };
+            roles.into_iter().enumerate().map(rank).collect()
+        });
+        std::fs::remove_dir_all(&folder).unwrap();
+        team
+    }
+
+    /// Does nothing unless the tests below start it with a role.
+    #[test]
+    fn a_rank_in_a_process_of_its_own() {
+        let Ok(role) = std::env::var(ROLE) else { return };
+        let mut words = role.splitn(3, ' ');
+        let (role, number, socket) = (words.next().unwrap(), words.next().unwrap(), words.next().unwrap());
+        assert!(role != "absent", "I do not want to");
+        let mut stream = UnixStream::connect(socket).unwrap();
+        writeln!(stream, r#"{{"rank": {number}, "ranks": 2, "name": "Test 1.0"}}"#).unwrap();
+        for line in BufReader::new(stream.try_clone().unwrap()).lines() {
+            match line.unwrap().parse().unwrap() {
+                Request::Quit => return,
+                Request::Run(_) if role == "mortal" => return,
+                Request::Run(_) if role == "garbled" => writeln!(stream, "Segmentation fault").unwrap(),
+                Request::Run(_) if role == "poor" => {
+                    writeln!(stream, r#"{{"unsupported": "not here"}}"#).unwrap();
+                }
+                Request::Run(work) => {
+                    let us = f64::from(work.salt) + number.parse::<f64>().unwrap();
+                    let times =
+                        Times { median_us: us, least_us: us, mean_us: us, processor_us: us, wrong: 0 };
+                    writeln!(stream, "{}", serde_json::to_string(&Answer::Times(times)).unwrap()).unwrap();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn ranks_are_asked_again_and_again_and_then_end() {
+        let mut team = team("good", ["good", "good"]).unwrap();
+        assert_eq!(team.name, "Test 1.0");
+        for salt in 1..4 {
+            let Turn::Times(times) = team.turn(Work { salt, ..WORK }).unwrap() else { panic!("no times") };
+            assert_eq!((times.median_us, times.processor_us), (f64::from(salt + 1), f64::from(2 * salt + 1)));
+        }
+        assert!(team.seconds().is_some());
+        for rank in &mut team.ranks {
+            writeln!(rank.stream.get_mut(), "{}", Request::Quit).unwrap();
+        }
+        assert!(team.ends_within(END_LIMIT));
+    }
+
+    #[test]
+    fn a_team_that_fails_says_which_rank_and_how() {
+        let error = team("absent", ["good", "absent"]).err().unwrap().to_string();
+        assert!(error.contains("ended before its ranks had met"), "{error}");
+        assert!(error.contains("it printed: ") && error.contains("test result: FAILED"), "{error}");
+        let error = team("mortal", ["good", "mortal"]).unwrap().turn(WORK).unwrap_err().to_string();
+        assert!(error.contains("rank 1, run all_reduce 8 0 1 1 5: the rank has ended"), "{error}");
+        let error = team("garbled", ["garbled", "good"]).unwrap().turn(WORK).unwrap_err().to_string();
+        assert!(error.contains(r#"rank 0 says "Segmentation fault\n""#), "{error}");
+        let turn = team("poor", ["good", "poor"]).unwrap().turn(WORK).unwrap();
+        assert_eq!(turn, Turn::Unsupported("not here".to_owned()));
     }
 }
