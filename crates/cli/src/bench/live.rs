@@ -133,6 +133,13 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
             (who, ready)
         })
         .collect();
+    if found.iter().all(|(_, ready)| ready.is_err()) {
+        tell("");
+        let why = found
+            .iter()
+            .filter_map(|(who, ready)| Some(format!("  {}: {}", who.name(), ready.as_ref().err()?)));
+        anyhow::bail!("nobody is here to be measured\n{}", why.collect::<Vec<_>>().join("\n"));
+    }
     let nice = arguments.nice.or_else(|| weight::nice(std::process::id())).unwrap_or(0);
     let load =
         arguments.loaded.then(|| Load::start(nice)).transpose().context("cannot start a busy process")?;
@@ -209,6 +216,11 @@ impl Settings {
         }
         if let Some(ranks) = arguments.ranks.iter().find(|ranks| !(2..=MOST_RANKS).contains(*ranks)) {
             return Err(Usage(format!("--ranks {ranks} is not between 2 and {MOST_RANKS}")));
+        }
+        for transport in &arguments.transports {
+            if !arguments.peers.iter().any(|who| who.has(*transport)) {
+                return Err(Usage(format!("none of --peers has the transport {}", transport.name())));
+            }
         }
         if !(1..=1000).contains(&repeat) {
             return Err(Usage(format!("--repeat {repeat} is not between 1 and 1000")));

@@ -153,8 +153,10 @@ mod tests {
     use crate::bench::live::point::Transport;
     use railnet_coll::Collective;
 
+    /// No time where there is none.
     fn times(median_us: f64, mean_us: f64) -> Option<Times> {
-        Some(Times { median_us, least_us: median_us, mean_us, processor_us: 0.0, wrong: 1 })
+        let is_there = median_us > 0.0;
+        is_there.then_some(Times { median_us, least_us: median_us, mean_us, processor_us: 0.0, wrong: 1 })
     }
 
     fn group(cells: [Vec<Option<Times>>; 4]) -> Group {
@@ -180,7 +182,7 @@ mod tests {
         let mut group = group([
             vec![times(10.0, 1.0), times(40.0, 1.0), times(10.0, 1.0)],
             vec![times(30.0, 1.0), times(60.0, 1.0), times(11.0, 1.0)],
-            vec![times(20.0, 5.0), times(80.0, 5.0), None],
+            vec![times(20.0, 5.0), times(80.0, 5.0), times(0.0, 0.0)],
             vec![None, times(4.0, 2.0), times(5.0, 2.0)],
         ]);
         let verdict = group.verdict(&group.rows[0], Family::Mpi);
@@ -193,7 +195,8 @@ mod tests {
         assert_eq!(group.rivals(), [Family::Mpi, Family::Gloo]);
         // With a third process beside, the mean counts.
         group.is_loaded = true;
-        assert_eq!(group.verdict(&group.rows[0], Family::Gloo).ratio.unwrap().middle, 2.0);
+        let verdict = group.verdict(&group.rows[0], Family::Gloo);
+        assert_eq!(verdict.ratio, Some(Spread { middle: 2.0, least: 2.0, most: 2.0 }));
     }
 
     #[test]

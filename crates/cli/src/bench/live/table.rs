@@ -1,5 +1,6 @@
 //! The figures as tables for people.
 
+use std::fmt::Write as _;
 use std::io::Write;
 
 use railnet_core::Bytes;
@@ -41,7 +42,7 @@ pub(crate) fn print(group: &Group, out: &mut dyn Write) -> std::io::Result<()> {
         let mut line = format!("  {name:<14}{:>9}", Bytes(row.point.bytes).to_string());
         for (member, cell) in group.members.iter().zip(&row.cells) {
             if is_shown(member) {
-                line += &format!("{:>CELL$}", text(group, row.point, cell));
+                let _ = write!(line, "{:>CELL$}", text(group, row.point, cell));
             }
         }
         for family in group.rivals() {
@@ -64,10 +65,10 @@ fn is_shown(member: &Member) -> bool {
 fn heading(group: &Group) -> String {
     let mut line = format!("  {:<14}{:>9}", "µs (bus GB/s)", "");
     for member in group.members.iter().filter(|member| is_shown(member)) {
-        line += &format!("{:>CELL$}", member.name);
+        let _ = write!(line, "{:>CELL$}", member.name);
     }
     for family in group.rivals() {
-        line += &format!("{:>RATIO$}  {:<GOAL$}", format!("{} / Railnet", family_name(family)), "goal");
+        let _ = write!(line, "{:>RATIO$}  {:<GOAL$}", format!("{} / Railnet", family_name(family)), "goal");
     }
     line
 }

@@ -17,7 +17,7 @@ use super::protocol::{Answer, Hello, Request, Times, Work};
 use super::weight;
 
 /// How long ranks may take to meet. Loading PyTorch alone takes minutes on a busy machine.
-const START_LIMIT: Duration = Duration::from_secs(300);
+const START_LIMIT: Duration = Duration::from_mins(5);
 /// How long a turn may take. Ranks give up a little earlier by themselves.
 const TURN_LIMIT: Duration = Duration::from_secs(190);
 /// How long ranks have to end when they are asked to, and again when they are told to.
