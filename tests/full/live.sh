@@ -36,8 +36,9 @@ compare() {
     fi
     cat "$work/table"
 }
-compare 'as it is' --ranks 2,4 --transports shm,tcp
-compare 'beside a busy process' --loaded --collectives all_reduce --sizes 8B,128KiB,2MiB
+compare 'a core for each rank' --ranks 2
+compare 'more ranks than cores' --ranks 4 --collectives all_reduce,alltoall --sizes 8B,128KiB,2MiB
+compare 'beside a busy process' --loaded --ranks 2,4 --collectives all_reduce --sizes 8B,2MiB
 if pgrep -f 'railnet-bench-[0-9]*/' >/dev/null; then
     echo 'FAILED: ranks are left over'
     pgrep -fa 'railnet-bench-[0-9]*/'

@@ -120,10 +120,11 @@ impl Player {
         }
         let call_us = match self.call_us[index] {
             Some(call_us) => call_us,
-            None => self.turn(point.trial(salt), None, cell)?.least_us,
+            None => self.turn(point.trial(salt), None, cell)?.median_us,
         };
-        self.call_us[index] = Some(call_us);
-        self.turn(point.work(call_us, terms.seconds, salt), terms.load, cell)
+        let times = self.turn(point.work(call_us, terms.seconds, salt), terms.load, cell)?;
+        self.call_us[index] = Some(times.typical_us());
+        Some(times)
     }
 
     fn turn(&mut self, work: Work, load: Option<&Load>, cell: &mut Cell) -> Option<Times> {

@@ -82,7 +82,7 @@ impl Point {
     /// A first look: how long does a call take?
     pub(crate) fn trial(self, salt: u32) -> Work {
         let Self { collective, bytes } = self;
-        Work { collective, bytes, warmup: 2, batches: 3, calls: 1, salt }
+        Work { collective, bytes, warmup: 2, batches: 5, calls: 1, salt }
     }
 
     /// As many calls as fit into the time, for calls that take about so long.

@@ -104,6 +104,11 @@ pub(crate) struct Times {
 }
 
 impl Times {
+    /// What to expect of the next call: the usual, unless stalls take more of the time than calls do.
+    pub(crate) fn typical_us(&self) -> f64 {
+        if self.mean_us > 3.0 * self.median_us { self.mean_us } else { self.median_us }
+    }
+
     /// What all ranks together took: as long as the slowest, with the processor time and the mistakes of all.
     pub(crate) fn of_all(ranks: &[Self]) -> Self {
         let most = |of: fn(&Self) -> f64| ranks.iter().map(of).fold(0.0, f64::max);
@@ -190,5 +195,6 @@ mod tests {
         let other = Times { median_us: 3.0, least_us: 0.5, mean_us: 3.0, processor_us: 1.0, wrong: 2 };
         let all = Times { median_us: 3.0, least_us: 1.0, mean_us: 9.0, processor_us: 3.0, wrong: 3 };
         assert_eq!(Times::of_all(&[one, other]), all);
+        assert!((one.typical_us() - 9.0).abs() < 1e-9 && (other.typical_us() - 3.0).abs() < 1e-9);
     }
 }
