@@ -1,7 +1,7 @@
 //! `railnet bench`: how fast each layer is on this machine.
 
 mod calendar;
-mod live;
+pub(crate) mod live;
 mod nic;
 mod roce;
 mod schedule;

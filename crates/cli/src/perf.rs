@@ -1,10 +1,12 @@
 //! `railnet perf`: collectives between real processes, measured as nccl-tests does it.
 
 mod data;
-pub(crate) mod measure;
+mod measure;
+mod serve;
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::path::PathBuf;
 
 use anyhow::Context as _;
 use railnet_coll::{Call, Collective, Counts};
@@ -32,7 +34,8 @@ of every result is checked after new data was put in.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// What to measure, such as all_reduce, all_gather, reduce_scatter, broadcast, reduce, alltoall, gather, scatter, sendrecv
-    collective: Collective,
+    #[arg(required_unless_present = "serve")]
+    collective: Option<Collective>,
     /// Start so many ranks on this machine; under a launcher, its ranks are taken
     #[arg(short = 'n', long, value_name = "N")]
     ranks: Option<u32>,
@@ -69,6 +72,9 @@ pub(crate) struct Arguments {
     /// The conduit between all ranks: shm, tcp or roce; without it, the best for each pair
     #[arg(long, value_name = "NAME")]
     conduit: Option<Conduit>,
+    /// Measure what is asked for at this socket
+    #[arg(long, value_name = "SOCKET", hide = true, conflicts_with_all = ["collective", "ranks"])]
+    serve: Option<PathBuf>,
     /// Print JSON in place of the table
     #[arg(long)]
     json: bool,
@@ -114,24 +120,24 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     operation(&arguments.op, arguments.dtype, 0)?;
     if arguments.minimum > arguments.maximum {
         let (least, most) = (arguments.minimum, arguments.maximum);
-        return Err(Usage(format!(
-            "the smallest size is {least} B, and the largest {most} B: -b must not be more than -e"
-        ))
-        .into());
+        let text = format!("the smallest size is {least} B, and the largest {most} B: -b must not be more than -e");
+        return Err(Usage(text).into());
     }
     let launch = Launch::from_env()?;
+    if let Some(socket) = &arguments.serve {
+        serve::serve(&joined(&launch, arguments.conduit)?, socket)?;
+        return Ok(Outcome::Done);
+    }
+    let Some(collective) = arguments.collective else {
+        return Err(Usage("what is to be measured? railnet perf all_reduce -n 2".to_owned()).into());
+    };
     match arguments.ranks {
         Some(ranks) if launch.launcher == Launcher::Alone => start(arguments, ranks, out),
         Some(ranks) if ranks != launch.world_size => {
             let (world, launcher) = (launch.world_size, launch.launcher);
             Err(Usage(format!("-n {ranks}, but {launcher} has started {world} ranks: leave -n out")).into())
         }
-        _ => {
-            if let Some(conduit) = arguments.conduit {
-                return measured(arguments, &joined(&launch, Some(conduit))?, out);
-            }
-            measured(arguments, &joined(&launch, None)?, out)
-        }
+        _ => measured(arguments, collective, &joined(&launch, arguments.conduit)?, out),
     }
 }
 
@@ -181,14 +187,13 @@ fn start(arguments: &Arguments, ranks: u32, out: &mut dyn Write) -> anyhow::Resu
     crate::run::judge(&outcome, &plan)
 }
 
-/// One size, out of place and in place.
-struct Point {
-    row: Row,
-}
-
-fn measured(arguments: &Arguments, world: &Communicator, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+fn measured(
+    arguments: &Arguments,
+    collective: Collective,
+    world: &Communicator,
+    out: &mut dyn Write,
+) -> anyhow::Result<Outcome> {
     let ranks = world.size() as u32;
-    let collective = arguments.collective;
     let root = arguments.root;
     if collective.has_root() && root >= ranks {
         return Err(
@@ -209,7 +214,7 @@ fn measured(arguments: &Arguments, world: &Communicator, out: &mut dyn Write) ->
     let mut rows = Vec::new();
     let mut bytes = arguments.minimum;
     while bytes <= arguments.maximum {
-        let Point { row } = point(arguments, world, &call_of(&base, bytes, ranks))?;
+        let row = point(arguments, world, &call_of(&base, bytes, ranks))?;
         if is_first && !arguments.json {
             writeln!(out, "{row}")?;
             out.flush()?;
@@ -227,7 +232,7 @@ fn measured(arguments: &Arguments, world: &Communicator, out: &mut dyn Write) ->
     }
     if is_first {
         if arguments.json {
-            writeln!(out, "{:#}", json(arguments, world, &rows))?;
+            writeln!(out, "{:#}", json(arguments, collective, world, &rows))?;
         } else {
             writeln!(out, "{}", nccl_tests::footer(&rows, collective))?;
         }
@@ -268,7 +273,8 @@ fn preamble(arguments: &Arguments, world: &Communicator, out: &mut dyn Write) ->
 /// How long all calls of a size may take, about.
 const BUDGET: Span = Span::from_secs(2);
 
-fn point(arguments: &Arguments, world: &Communicator, call: &Call) -> anyhow::Result<Point> {
+/// One size, out of place and in place.
+fn point(arguments: &Arguments, world: &Communicator, call: &Call) -> anyhow::Result<Row> {
     let ranks = world.size() as u32;
     let mut row = Row { call: call.clone(), ranks, out_of_place: None, in_place: None };
     for in_place in [false, true] {
@@ -294,7 +300,7 @@ fn point(arguments: &Arguments, world: &Communicator, call: &Call) -> anyhow::Re
             row.out_of_place = measured;
         }
     }
-    Ok(Point { row })
+    Ok(row)
 }
 
 /// The mean over all ranks.
@@ -304,7 +310,7 @@ fn mean(world: &Communicator, time: Span) -> anyhow::Result<Span> {
     Ok(Span::from_ps(sum[0] / world.size() as u64))
 }
 
-fn json(arguments: &Arguments, world: &Communicator, rows: &[Row]) -> serde_json::Value {
+fn json(arguments: &Arguments, collective: Collective, world: &Communicator, rows: &[Row]) -> serde_json::Value {
     let ranks = world.size() as u32;
     let side = |call: &Call, measured: &Option<Measurement>| {
         measured.map(|Measurement { time, wrong }| {
@@ -329,7 +335,7 @@ fn json(arguments: &Arguments, world: &Communicator, rows: &[Row]) -> serde_json
         .map(|rank| world.conduit(rank).to_string())
         .collect();
     json!({
-        "collective": arguments.collective.test_name(),
+        "collective": collective.test_name(),
         "type": arguments.dtype.to_string(),
         "ranks": ranks,
         "conduits_of_rank_0": conduits,

@@ -13,7 +13,7 @@ mod load;
 mod passes;
 mod point;
 mod probe;
-mod protocol;
+pub(crate) mod protocol;
 mod table;
 mod team;
 mod weight;
