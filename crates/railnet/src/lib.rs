@@ -12,3 +12,8 @@
 pub use railnet_core::{DataType, Rank, ReduceOp, Scalar};
 pub use railnet_live::communicator::{Bf16, Error, F8E4M3, F8E5M2, F16};
 pub use railnet_live::{Communicator, Conduit, Element, Group, Options, Pending};
+
+/// What started this process, as its variables say.
+pub fn launcher() -> Result<railnet_live::launch::Launcher, railnet_live::launch::LaunchError> {
+    railnet_live::Launch::from_env().map(|launch| launch.launcher)
+}

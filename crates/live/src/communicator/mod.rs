@@ -158,6 +158,11 @@ impl Communicator {
         self.process.with(|engine| engine.conduits().kind(world))
     }
 
+    /// Over how many host groups its ranks are spread.
+    pub fn host_groups(&self) -> usize {
+        self.place.wiring.nodes.len()
+    }
+
     /// Streams of strangers that were closed.
     pub fn strangers(&self) -> u64 {
         self.process.with(|engine| engine.conduits().strangers())
