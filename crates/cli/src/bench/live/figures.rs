@@ -102,9 +102,9 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    /// Whether the middle is what it should be.
+    /// Whether the middle is what it should be, to the hundredth that is printed: nothing here is more exact.
     pub(crate) fn is_met(&self) -> Option<bool> {
-        Some(self.ratio?.middle >= self.goal?)
+        Some((self.ratio?.middle * 100.0).round() >= (self.goal? * 100.0).round())
     }
 }
 
@@ -191,6 +191,9 @@ mod tests {
         let verdict = group.verdict(&group.rows[0], Family::Gloo);
         assert_eq!(verdict.ratio, Some(Spread { middle: 0.3, least: 0.1, most: 0.5 }));
         assert_eq!((verdict.goal, verdict.is_met()), (Some(1.2), Some(false)));
+        let even = |middle| Some(Spread { middle, least: 0.9, most: 1.1 });
+        let met = |middle| Verdict { ratio: even(middle), goal: Some(1.0) }.is_met();
+        assert_eq!((met(0.996), met(0.994), met(1.0)), (Some(true), Some(false), Some(true)));
         assert_eq!(group.rows[0].cells[2].wrong(), 2);
         assert_eq!(group.rivals(), [Family::Mpi, Family::Gloo]);
         // With a third process beside, the mean counts.
