@@ -100,7 +100,7 @@ fn size(text: &str) -> Result<u64, String> {
 }
 
 fn operation(name: &str, dtype: DataType, rank: usize) -> Result<ReduceOp, Usage> {
-    let scalar = Scalar::from_f32(dtype, 1.0 + (rank % 2) as f32);
+    let scalar = Scalar::from_f32(dtype, 1.0);
     let all = [
         ReduceOp::Sum,
         ReduceOp::Product,
@@ -110,7 +110,7 @@ fn operation(name: &str, dtype: DataType, rank: usize) -> Result<ReduceOp, Usage
         ReduceOp::PreMulSum(scalar),
     ];
     let found = all.into_iter().find(|op| op.name() == name);
-    found.ok_or_else(|| {
+    found.map(|op| data::of_rank(op, dtype, rank as u32)).ok_or_else(|| {
         let names: Vec<_> = all.iter().map(|op| op.name()).collect();
         Usage(format!("there is no operation {name:?}: one of {}", names.join(", ")))
     })

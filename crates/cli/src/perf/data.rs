@@ -19,6 +19,14 @@ pub(crate) struct Data {
     reduced: Vec<u8>,
 }
 
+/// The operation as a rank calls for it: each has a scalar of its own.
+pub(crate) fn of_rank(op: ReduceOp, dtype: DataType, rank: u32) -> ReduceOp {
+    match op {
+        ReduceOp::PreMulSum(_) => ReduceOp::PreMulSum(Scalar::from_f32(dtype, 1.0 + (rank % 2) as f32)),
+        other => other,
+    }
+}
+
 fn element(call: &Call, rank: u32, index: u64, salt: u64) -> f32 {
     let mixed = (index * 7 + u64::from(rank) * 3 + salt) % 11;
     match call.op {
@@ -46,9 +54,9 @@ impl Data {
         let values: Vec<Vec<u8>> = (0..ranks).map(period).collect();
         let mut reduced = Vec::new();
         if call.collective.reduces() {
-            for value in &values {
+            for (rank, value) in (0..).zip(&values) {
                 let mut value = value.clone();
-                reduce::prepare(call.dtype, call.op, &mut value)?;
+                reduce::prepare(call.dtype, of_rank(call.op, call.dtype, rank), &mut value)?;
                 if reduced.is_empty() {
                     reduced = value;
                 } else {
