@@ -236,17 +236,6 @@ impl Call {
         }
     }
 
-    /// Where the block for `to` begins in the input of `from`, and where it begins in the output of `to`: AllToAll.
-    pub fn pair_starts(&self, from: u32, to: u32, ranks: u32) -> (u64, u64) {
-        match &self.counts {
-            Counts::Each(count) => (count * u64::from(to), count * u64::from(from)),
-            _ => (
-                (0..to).map(|before| self.block(Rank(from), Rank(before), ranks)).sum(),
-                (0..from).map(|before| self.block(Rank(before), Rank(to), ranks)).sum(),
-            ),
-        }
-    }
-
     /// Where in the output of a rank its input lies when both are in the same memory: the element of the output at
     /// which the input begins, or the element of the input at which the output begins. `None` where a rank has not both.
     pub fn overlap(&self, rank: Rank, ranks: u32) -> Option<Overlap> {

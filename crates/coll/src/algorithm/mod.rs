@@ -27,7 +27,7 @@ mod pat;
 mod point_to_point;
 mod rails;
 mod ring;
-mod split;
+pub(crate) mod split;
 pub(crate) mod tree;
 mod up_down;
 

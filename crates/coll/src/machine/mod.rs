@@ -30,8 +30,9 @@ use std::sync::Arc;
 
 use railnet_core::{Bytes, Rank, Span, Time};
 
+pub use crate::outputs::{Source, expected_output};
 pub use apply::{Applier, ApplyError};
-pub use ghosts::{Source, expected_output, wrong_bytes};
+pub use ghosts::wrong_bytes;
 pub use signature::{Mark, Signature};
 pub use trouble::{
     Answer, Failure, LastSeen, MismatchError, MissingError, Notice, Standing, StuckError, Wait, WaitingFor,

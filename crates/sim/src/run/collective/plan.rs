@@ -150,6 +150,7 @@ impl Collectives {
             group_names: std::collections::BTreeMap::new(),
             sharps: Vec::new(),
             sharp_names: std::collections::BTreeMap::new(),
+            sharp_teams: std::collections::BTreeMap::new(),
             pending: PendingTable::default(),
             applier: railnet_coll::machine::Applier::new(),
             notices: Vec::new(),
