@@ -124,7 +124,7 @@ impl FromArgMatches for Arguments {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         Raw::from_arg_matches(matches)?
             .resolve()
-            .map_err(|message| clap::Error::raw(ErrorKind::ValueValidation, format!("{message}\n")))
+            .map_err(|message| clap::Error::raw(ErrorKind::ValueValidation, message))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -190,9 +190,9 @@ fn count(collective: Collective, size: Bytes, ranks: u32) -> Result<u64, String>
         return Ok(size.0 / element / shared);
     }
     Err(match shared {
-        1 => format!("--size {}: a whole number of floats of {element} bytes is needed", size.0),
+        1 => format!("--size {} B: a whole number of floats of {element} bytes is needed", size.0),
         _ => format!(
-            "--size {}: a block for each of {ranks} ranks is needed, of floats of {element} bytes: a multiple of {}",
+            "--size {} B: a block for each of {ranks} ranks is needed, of floats of {element} bytes: a multiple of {}",
             size.0,
             element * shared
         ),

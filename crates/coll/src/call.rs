@@ -84,6 +84,12 @@ impl Collective {
         matches!(self, Self::AllReduce | Self::Reduce | Self::ReduceScatter)
     }
 
+    /// Whether input and output may be the same memory. NCCL has no such AlltoAll and SendRecv, and nccl-tests does not
+    /// check what comes of them.
+    pub const fn has_in_place(self) -> bool {
+        !matches!(self, Self::AllToAll | Self::SendReceive | Self::Barrier)
+    }
+
     /// Whether one rank is special.
     pub const fn has_root(self) -> bool {
         matches!(self, Self::Broadcast | Self::Reduce | Self::Gather | Self::Scatter | Self::SendReceive)
@@ -226,6 +232,14 @@ impl Call {
     /// The block that belongs to a rank, where blocks belong to ranks.
     pub fn block_of(&self, rank: u32, ranks: u32) -> u64 {
         self.block(Rank(rank), Rank(rank), ranks)
+    }
+
+    /// Elements of the longest block.
+    pub fn longest_block(&self) -> u64 {
+        match &self.counts {
+            Counts::Each(count) => *count,
+            Counts::PerRank(counts) | Counts::PerPair(counts) => counts.iter().copied().max().unwrap_or(0),
+        }
     }
 
     /// The first element of the block of a rank in a buffer that holds one after the other.
