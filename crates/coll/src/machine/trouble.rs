@@ -118,6 +118,34 @@ pub enum Failure {
         /// Which.
         by: Rank,
     },
+    /// A rank is gone.
+    #[error("{}", lost(*rank, cause, during.as_deref()))]
+    Lost {
+        /// Which.
+        rank: Rank,
+        /// What is known of it.
+        cause: String,
+        /// What was running.
+        during: Option<Arc<Signature>>,
+    },
+    /// What another rank found out, in its words.
+    #[error("{text}")]
+    Told {
+        /// Who.
+        by: Rank,
+        /// Whose fault it is, where it is known.
+        ranks: Vec<Rank>,
+        /// What.
+        text: String,
+    },
+    /// A connection could not be made.
+    #[error("rank {} cannot connect: {reason}", at.0)]
+    Unconnected {
+        /// Who tried.
+        at: Rank,
+        /// What happened.
+        reason: String,
+    },
     /// A connection broke.
     #[error("rank {}: the connection with {with} on channel {channel} broke: {reason}", at.0)]
     Broken {
@@ -130,6 +158,27 @@ pub enum Failure {
         /// What happened.
         reason: String,
     },
+}
+
+impl Failure {
+    /// The ranks whose fault it is, where that is known: the others can go on without them.
+    pub fn culprits(&self) -> Vec<Rank> {
+        match self {
+            Self::Missing(missing) => missing.missing.iter().map(|(rank, _)| *rank).collect(),
+            Self::Lost { rank, .. } => vec![*rank],
+            Self::Told { ranks, .. } => ranks.clone(),
+            Self::Mismatch(_)
+            | Self::Stuck(_)
+            | Self::Aborted { .. }
+            | Self::Broken { .. }
+            | Self::Unconnected { .. } => Vec::new(),
+        }
+    }
+}
+
+fn lost(rank: Rank, cause: &str, during: Option<&Signature>) -> String {
+    let during = during.map(|one| format!(" during {} {}", one.call.collective, one.operation));
+    format!("rank {} is lost{}: {cause}", rank.0, during.unwrap_or_default())
 }
 
 /// Ranks do not mean the same operation.

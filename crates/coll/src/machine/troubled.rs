@@ -110,6 +110,12 @@ impl RankMachine {
         self.fail(Arc::new(Failure::Aborted { by: Rank(self.rank) }), true);
     }
 
+    /// A rank is gone, and this is what is known of it.
+    pub fn lost(&mut self, rank: Rank, cause: impl Into<String>) {
+        let during = self.operations().next().map(|one| Arc::clone(&one.signature));
+        self.fail(Arc::new(Failure::Lost { rank, cause: cause.into(), during }), false);
+    }
+
     /// A connection can carry nothing any more.
     pub fn broken(&mut self, connection: ConnectionId, reason: impl Into<String>) {
         let to = self.links[connection.0 as usize].to;
@@ -119,6 +125,22 @@ impl RankMachine {
         };
         let (at, channel, reason) = (Rank(self.rank), to.channel, reason.into());
         self.fail(Arc::new(Failure::Broken { at, with, channel, reason }), true);
+    }
+
+    /// A connection could not be made.
+    pub fn cannot_connect(&mut self, reason: impl Into<String>) {
+        let (at, reason) = (Rank(self.rank), reason.into());
+        self.fail(Arc::new(Failure::Unconnected { at, reason }), true);
+    }
+
+    /// Since when the others are being asked, if they are.
+    pub fn asking_since(&self) -> Option<Time> {
+        self.asking.as_ref().map(|asking| asking.since)
+    }
+
+    /// When something last happened here.
+    pub fn last_progress(&self) -> Time {
+        self.progress
     }
 
     /// What another rank says.
