@@ -17,7 +17,7 @@ use railnet_coll::{Algorithm, Call, Choice, Collective, Protocol, Schedule, Wiri
 use railnet_core::{Bytes, Rank};
 use railnet_formats::msccl;
 
-use crate::{Outcome, files};
+use crate::{Outcome, Usage, files};
 use moves::Moves;
 
 const EXAMPLES: &str = "\
@@ -209,7 +209,8 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     };
     let nodes = if schedule.ranks.is_multiple_of(arguments.nodes) { arguments.nodes } else { 1 };
     if arguments.rank >= schedule.ranks {
-        return Err(anyhow!("--rank {}: there are {} ranks", arguments.rank, schedule.ranks));
+        let message = format!("--rank {}: there are {} ranks", arguments.rank, schedule.ranks);
+        return Err(Usage(message).into());
     }
     let (report, done) = match check::trace(&schedule) {
         Ok(traced) => traced,

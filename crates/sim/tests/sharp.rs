@@ -108,6 +108,18 @@ fn gathering_and_scattering_go_through_the_switches_too() {
 }
 
 #[test]
+fn different_collectives_follow_each_other_on_one_communicator() {
+    // Groups of one have the numbers of other groups of another.
+    let order = ["all_reduce", "all_gather", "reduce_scatter", "all_reduce", "all_gather"];
+    for algorithm in ["collnetdirect", "nvls"] {
+        let call = |kind: &&str| format!("kind = \"{kind}\"\nsize = \"1MiB\"\nalgorithm = \"{algorithm}\"");
+        let calls = order.iter().map(call).collect::<Vec<_>>().join("\n[[collective]]\n");
+        let outcome = run(&scenario(Some("dgx-h100"), 2, 500, "{ contexts = 8 }", &calls));
+        assert!(outcome.collectives.iter().all(|one| one.fell_back.is_none()));
+    }
+}
+
+#[test]
 fn where_contexts_run_out_a_call_falls_back_and_says_why() {
     let call = "kind = \"all_reduce\"\nsize = \"1MiB\"\nalgorithm = \"collnetdirect\"\nplacement = \"out\"";
     for (contexts, has_room) in [(8, true), (7, false)] {

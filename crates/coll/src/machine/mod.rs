@@ -41,7 +41,7 @@ pub use work::{
     ConnectionId, Direction, Expect, Filled, Layout, OperationId, Output, Place, Tag, Work, WorkId,
 };
 
-use crate::schedule::{Connection, Schedule};
+use crate::schedule::{Connection, Peer, Schedule, SwitchGroup};
 use link::{Link, NOBODY};
 use plan::Plan;
 use signature::Shared;
@@ -65,6 +65,9 @@ pub struct RankMachine {
     workers: Vec<Worker>,
     links: Vec<Link>,
     names: BTreeMap<(Direction, Connection), ConnectionId>,
+    /// Groups around switches, of all schedules so far. Names have their place here: two schedules may give one number to
+    /// different groups.
+    groups: Vec<SwitchGroup>,
     plans: VecDeque<Arc<Plan>>,
     /// Workers that can go on.
     runnable: VecDeque<u32>,
@@ -116,6 +119,7 @@ impl RankMachine {
             workers: Vec::new(),
             links: Vec::new(),
             names: BTreeMap::new(),
+            groups: Vec::new(),
             plans: VecDeque::new(),
             runnable: VecDeque::new(),
             outputs: VecDeque::new(),
@@ -215,7 +219,7 @@ impl RankMachine {
         (link.to, link.direction)
     }
 
-    /// The name of a connection that a schedule has used.
+    /// The name of a connection with a rank that a schedule has used.
     pub fn find(&self, direction: Direction, to: Connection) -> Option<ConnectionId> {
         self.names.get(&(direction, to)).copied()
     }
@@ -243,9 +247,16 @@ impl RankMachine {
         if let Some(known) = self.plans.iter().find(|plan| Arc::ptr_eq(&plan.schedule, schedule)) {
             return Arc::clone(known);
         }
-        let Self { links, names, outputs, .. } = self;
+        let Self { links, names, outputs, groups, .. } = self;
         let plan = Arc::new(Plan::new(schedule, self.rank, |direction, to| {
-            *names.entry((direction, to)).or_insert_with(|| {
+            let name = match to.peer {
+                Peer::Rank(_) => to,
+                Peer::Switch(number) => {
+                    let peer = Peer::Switch(place(groups, &schedule.groups[number as usize]));
+                    Connection { peer, ..to }
+                }
+            };
+            *names.entry((direction, name)).or_insert_with(|| {
                 let connection = ConnectionId(links.len() as u32);
                 links.push(Link::new(to, direction));
                 outputs.push_back(Output::Connect { connection, to, direction });
@@ -449,4 +460,13 @@ impl RankMachine {
             self.runnable.push_back(waiter);
         }
     }
+}
+
+/// The place of a group among those that are known; a new one is added.
+fn place(groups: &mut Vec<SwitchGroup>, group: &SwitchGroup) -> u32 {
+    let known = groups.iter().position(|known| known == group);
+    known.unwrap_or_else(|| {
+        groups.push(group.clone());
+        groups.len() - 1
+    }) as u32
 }
