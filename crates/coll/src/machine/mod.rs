@@ -65,9 +65,9 @@ pub struct RankMachine {
     workers: Vec<Worker>,
     links: Vec<Link>,
     names: BTreeMap<(Direction, Connection), ConnectionId>,
-    /// Groups around switches, of all schedules so far. Names have their place here: two schedules may give one number to
-    /// different groups.
-    groups: Vec<SwitchGroup>,
+    /// Groups around switches, of all schedules so far, and which of several alike in its schedule each is. Names have
+    /// their place here: two schedules may give one number to different groups.
+    groups: Vec<(SwitchGroup, usize)>,
     plans: VecDeque<Arc<Plan>>,
     /// Workers that can go on.
     runnable: VecDeque<u32>,
@@ -248,12 +248,13 @@ impl RankMachine {
             return Arc::clone(known);
         }
         let Self { links, names, outputs, groups, .. } = self;
+        let mut places: BTreeMap<u32, u32> = BTreeMap::new();
         let plan = Arc::new(Plan::new(schedule, self.rank, |direction, to| {
             let name = match to.peer {
                 Peer::Rank(_) => to,
                 Peer::Switch(number) => {
-                    let peer = Peer::Switch(place(groups, &schedule.groups[number as usize]));
-                    Connection { peer, ..to }
+                    let place = places.entry(number).or_insert_with(|| place(groups, schedule, number));
+                    Connection { peer: Peer::Switch(*place), ..to }
                 }
             };
             *names.entry((direction, name)).or_insert_with(|| {
@@ -462,11 +463,13 @@ impl RankMachine {
     }
 }
 
-/// The place of a group among those that are known; a new one is added.
-fn place(groups: &mut Vec<SwitchGroup>, group: &SwitchGroup) -> u32 {
-    let known = groups.iter().position(|known| known == group);
-    known.unwrap_or_else(|| {
-        groups.push(group.clone());
-        groups.len() - 1
+/// The place of a schedule's group among those that are known; a new one is added.
+fn place(known: &mut Vec<(SwitchGroup, usize)>, schedule: &Schedule, number: u32) -> u32 {
+    let group = &schedule.groups[number as usize];
+    let alike = schedule.groups[..number as usize].iter().filter(|other| *other == group).count();
+    let found = known.iter().position(|(other, which)| *which == alike && other == group);
+    found.unwrap_or_else(|| {
+        known.push((group.clone(), alike));
+        known.len() - 1
     }) as u32
 }
