@@ -30,8 +30,9 @@ use std::sync::Arc;
 
 use railnet_core::{Bytes, Rank, Span, Time};
 
+pub use crate::outputs::{Source, expected_output};
 pub use apply::{Applier, ApplyError};
-pub use ghosts::{Source, expected_output, wrong_bytes};
+pub use ghosts::wrong_bytes;
 pub use signature::{Mark, Signature};
 pub use trouble::{
     Answer, Failure, LastSeen, MismatchError, MissingError, Notice, Standing, StuckError, Wait, WaitingFor,
@@ -40,7 +41,7 @@ pub use work::{
     ConnectionId, Direction, Expect, Filled, Layout, OperationId, Output, Place, Tag, Work, WorkId,
 };
 
-use crate::schedule::{Connection, Schedule};
+use crate::schedule::{Connection, Peer, Schedule, SwitchGroup};
 use link::{Link, NOBODY};
 use plan::Plan;
 use signature::Shared;
@@ -64,6 +65,9 @@ pub struct RankMachine {
     workers: Vec<Worker>,
     links: Vec<Link>,
     names: BTreeMap<(Direction, Connection), ConnectionId>,
+    /// Groups around switches, of all schedules so far, and which of several alike in its schedule each is. Names have
+    /// their place here: two schedules may give one number to different groups.
+    groups: Vec<(SwitchGroup, usize)>,
     plans: VecDeque<Arc<Plan>>,
     /// Workers that can go on.
     runnable: VecDeque<u32>,
@@ -124,6 +128,7 @@ impl RankMachine {
             workers: Vec::new(),
             links: Vec::new(),
             names: BTreeMap::new(),
+            groups: Vec::new(),
             plans: VecDeque::new(),
             runnable: VecDeque::new(),
             outputs: VecDeque::new(),
@@ -223,7 +228,7 @@ impl RankMachine {
         (link.to, link.direction)
     }
 
-    /// The name of a connection that a schedule has used.
+    /// The name of a connection with a rank that a schedule has used.
     pub fn find(&self, direction: Direction, to: Connection) -> Option<ConnectionId> {
         self.names.get(&(direction, to)).copied()
     }
@@ -256,9 +261,17 @@ impl RankMachine {
         if let Some(known) = self.plans.iter().find(|plan| Arc::ptr_eq(&plan.schedule, schedule)) {
             return Arc::clone(known);
         }
-        let Self { links, names, outputs, .. } = self;
+        let Self { links, names, outputs, groups, .. } = self;
+        let mut places: BTreeMap<u32, u32> = BTreeMap::new();
         let plan = Arc::new(Plan::new(schedule, self.rank, |direction, to| {
-            *names.entry((direction, to)).or_insert_with(|| {
+            let name = match to.peer {
+                Peer::Rank(_) => to,
+                Peer::Switch(number) => {
+                    let place = places.entry(number).or_insert_with(|| place(groups, schedule, number));
+                    Connection { peer: Peer::Switch(*place), ..to }
+                }
+            };
+            *names.entry((direction, name)).or_insert_with(|| {
                 let connection = ConnectionId(links.len() as u32);
                 links.push(Link::new(to, direction));
                 outputs.push_back(Output::Connect { connection, to, direction });
@@ -462,4 +475,15 @@ impl RankMachine {
             self.runnable.push_back(waiter);
         }
     }
+}
+
+/// The place of a schedule's group among those that are known; a new one is added.
+fn place(known: &mut Vec<(SwitchGroup, usize)>, schedule: &Schedule, number: u32) -> u32 {
+    let group = &schedule.groups[number as usize];
+    let alike = schedule.groups[..number as usize].iter().filter(|other| *other == group).count();
+    let found = known.iter().position(|(other, which)| *which == alike && other == group);
+    found.unwrap_or_else(|| {
+        known.push((group.clone(), alike));
+        known.len() - 1
+    }) as u32
 }

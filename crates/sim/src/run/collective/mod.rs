@@ -121,6 +121,8 @@ pub(super) struct Collectives {
     group_names: BTreeMap<GroupName, u32>,
     sharps: Vec<sharp::Sharp>,
     sharp_names: BTreeMap<sharp::SharpName, u32>,
+    /// The first group of the same ports of a communicator: all of them share its contexts.
+    sharp_teams: BTreeMap<(u32, Vec<u32>), railnet_fabric::Group>,
     pending: PendingTable,
     applier: Applier,
     notices: Vec<(u32, Option<Rank>, Notice)>,
