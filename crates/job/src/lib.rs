@@ -1,0 +1,14 @@
+//! Training jobs: from a model and a layout of ranks to a step's graph of compute and collectives, and what came of it.
+//!
+//! - [`model::Model`] describes a transformer, [`model::catalogue`] has some; [`training::Training`] says how it is trained.
+//! - [`parallel::Parallel`] spreads it over ranks; [`parallel::Layout`] says who is in a group with whom.
+//! - [`memory::fit`] says what lies in the memory of a GPU, and what to change where that is too much.
+//!
+//! Nothing here does input or output, and nothing here has seen a packet.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+pub mod memory;
+pub mod model;
+pub mod parallel;
+pub mod stage;
+pub mod training;
