@@ -3,14 +3,18 @@
 //! - [`model::Model`] describes a transformer, [`model::catalogue`] has some; [`training::Training`] says how it is trained.
 //! - [`parallel::Parallel`] spreads it over ranks; [`parallel::Layout`] says who is in a group with whom.
 //! - [`compute`] says how long a GPU takes for the parts of a layer.
+//! - [`graph::StepGraph`] is what every rank does in a step, and what waits for what.
+//! - [`run`] runs it, and says how long the step takes and where the time goes.
 //! - [`memory::fit`] says what lies in the memory of a GPU, and what to change where that is too much.
 //!
 //! Nothing here does input or output, and nothing here has seen a packet.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod compute;
+pub mod graph;
 pub mod memory;
 pub mod model;
 pub mod parallel;
+pub mod run;
 pub mod stage;
 pub mod training;

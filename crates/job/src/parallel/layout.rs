@@ -168,6 +168,11 @@ impl Layout {
         self.sizes.iter().product()
     }
 
+    /// How many places an axis has.
+    pub const fn size(&self, axis: Axis) -> u32 {
+        self.sizes[axis as usize]
+    }
+
     /// Where a rank is.
     pub fn coordinates(&self, rank: Rank) -> Coordinates {
         let on = |axis: Axis| rank.0 / self.strides[axis as usize] % self.sizes[axis as usize];
