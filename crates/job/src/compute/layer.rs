@@ -108,6 +108,7 @@ pub fn layer_cost(gpu: &Gpu, model: &Model, shard: &Shard, layer: u32) -> LayerC
 fn projections(counter: &Counter<'_>, model: &Model) -> Part {
     let Shard { tokens, tensor, bytes, .. } = *counter.shard;
     let mut part = counter.normed(model);
+    part += counter.biases(model, tokens * (model.query_width() + 2 * model.kv_width()) / tensor);
     let kv_heads = model.kv_heads.div_ceil(tensor).max(1);
     if let Some(latent) = model.latent {
         let heads = model.heads / tensor;
@@ -170,7 +171,9 @@ fn core(counter: &Counter<'_>, model: &Model) -> Part {
 fn output(counter: &Counter<'_>, model: &Model) -> Part {
     let value = model.latent.map_or(model.head_size, |latent| latent.value);
     let width = model.heads * value / counter.shard.tensor;
-    counter.linear(counter.shard.tokens, model.hidden, width, 1, false)
+    let mut part = counter.linear(counter.shard.tokens, model.hidden, width, 1, false);
+    part += counter.biases(model, counter.shard.between * model.hidden);
+    part
 }
 
 /// What the words at the ends take.
@@ -189,16 +192,18 @@ pub fn words_cost(gpu: &Gpu, model: &Model, shard: &Shard) -> Words {
     let mut head = counter.normed(model);
     let words = model.vocabulary / shard.tensor;
     head += counter.linear(shard.tokens, words, model.hidden, 1, true);
-    // The loss reads the words in f32 twice and writes their gradient.
-    let loss = (shard.tokens * words * 4) as f64;
-    head += counter.streamed(2.0 * loss, loss);
+    // Scores are widened to f32 (read 2, write 4), their logarithms read and written; backward gradients are made of both (read
+    // 8, write 4) and narrowed (read 4, write 2).
+    let scores = (shard.tokens * words) as f64;
+    head += counter.streamed(14.0 * scores, 18.0 * scores);
     Words { embedding: counter.streamed(2.0 * rows, 2.0 * rows), head }
 }
 
-/// What the optimiser takes for so many parameters of a rank: it reads and writes all it knows of each.
+/// What the optimiser takes for so many parameters of a rank: gradients are read for their norm, read and written to be clipped,
+/// and read again; its state is read and written; the parameter is written.
 pub fn optimiser_cost(gpu: &Gpu, training: &Training, parameters: u64) -> Cost {
     let state = 2 * training.optimiser_bytes();
-    let each = state + training.gradient_bytes() + training.precision.bytes();
+    let each = state + 4 * training.gradient_bytes() + training.precision.bytes();
     moved(gpu, (parameters * each) as f64)
 }
 
@@ -229,12 +234,18 @@ impl Counter<'_> {
         Part { forward: moved(self.gpu, forward), backward: moved(self.gpu, backward), tail: Cost::default() }
     }
 
-    /// Residual (with dropout) and norm in one go: reads two, writes two; backward reads three, writes one.
+    /// Residual (with dropout) and norm: read two and write one, read one and write one; backward the norm reads two and
+    /// writes one, and the gradient that goes past it is added: read two and write one.
     fn normed(&self, model: &Model) -> Part {
         let rows = (self.shard.between * model.hidden) as f64;
         let mask = if model.dropout { rows } else { 0.0 };
-        let each = 4.0 * rows * self.shard.bytes as f64 + mask;
-        self.streamed(each, each)
+        let bytes = rows * self.shard.bytes as f64;
+        self.streamed(5.0 * bytes + mask, 6.0 * bytes + mask)
+    }
+
+    /// Biases are added where matrices are multiplied; their gradient is a sum over all tokens, read once more.
+    fn biases(&self, model: &Model, numbers: u64) -> Part {
+        self.streamed(0.0, if model.biases { (numbers * self.shard.bytes) as f64 } else { 0.0 })
     }
 
     fn feed_forward(&self, model: &Model, tokens: u64, width: u64, count: u64) -> Part {
@@ -245,6 +256,7 @@ impl Counter<'_> {
         // The activation reads its inputs and writes one; backward it reads those and a gradient, and writes theirs.
         let rows = (tokens * width * count * self.shard.bytes) as f64;
         part += self.streamed((inputs + 1) as f64 * rows, (2 * inputs + 1) as f64 * rows);
+        part += self.biases(model, tokens * count * (inputs * width + model.hidden));
         part
     }
 }

@@ -1,3 +1,4 @@
+use proptest::prelude::*;
 use railnet_core::{Bytes, Rank, Span, Time};
 use railnet_topology::catalogue::{cluster, host};
 
@@ -6,8 +7,8 @@ use super::{Outcome, Special, Workers, critical_path};
 use crate::compute::Gpu;
 use crate::graph::{Job, StepGraph};
 use crate::model::catalogue;
-use crate::parallel::{Parallel, Schedule, Scope};
-use crate::training::{Precision, Training};
+use crate::parallel::{Axis, Parallel, Schedule, Scope, Sharding};
+use crate::training::{Precision, Recompute, Training};
 
 fn job(model: &str, parallel: Parallel, global_batch: u64) -> Job {
     let model = catalogue::model(model).expect("it is in the catalogue");
@@ -40,9 +41,9 @@ fn bubbles_are_those_of_the_closed_form() {
     for (schedule, microbatches) in cases {
         let parallel = Parallel { pipeline: 4, schedule, ..Parallel::default() };
         let mut job = job("llama-3-8b", parallel, microbatches);
-        // Words that cost nothing make stages alike.
+        // Many layers and no words to speak of make stages alike.
         job.model.vocabulary = 1;
-        job.model.sequence = 4_096;
+        job.model.layers = 128;
         let graph = StepGraph::new(&job);
         let machine = run(&graph, Workers::kinds(&graph, &[]), &mut Fixed(Span::ZERO)).expect("it runs");
         let outcome = Outcome::of(&job, &machine);
@@ -146,4 +147,66 @@ fn sixteen_thousand_gpus_are_a_handful_of_kinds() {
     let machine = run(&graph, workers, &mut ClusterCosts::plain(&cluster)).expect("it runs");
     let outcome = Outcome::of(&job, &machine);
     assert!((0.3..0.5).contains(&outcome.mfu), "{}", outcome.mfu);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever the layout: nobody waits for ever, and every picosecond of every rank is accounted for; one rank of a kind
+    /// stands for all; the critical path is as long as the step.
+    #[test]
+    fn every_layout_runs_to_its_end(
+        tensor in 0u32..2, sequence: bool, context in 0u32..2, pipeline in 1u32..4, blocks in 1u32..3, expert in 0u32..2,
+        chunks in 1u32..3, sharding in 0usize..4, overlap: bool, groups in 1u64..3, recompute in 0usize..3, gpipe: bool,
+        turn in 0usize..4, slow in 0u32..64,
+    ) {
+        let mut order = Axis::ALL;
+        order.rotate_left(turn);
+        let schedule = match (gpipe, chunks) {
+            (true, _) => Schedule::GPipe,
+            (false, 1) => Schedule::OneForwardOneBackward,
+            (false, chunks) => Schedule::Interleaved { chunks },
+        };
+        let parallel = Parallel {
+            tensor: 1 << tensor,
+            context: 1 << context,
+            pipeline,
+            data: blocks << expert,
+            expert: 1 << expert,
+            sequence: sequence && tensor > 0,
+            sharding: Sharding::ALL[sharding],
+            schedule,
+            overlap,
+            order,
+            bucket: Bytes::mib(1),
+            ..Parallel::default()
+        };
+        let batch = u64::from(parallel.data) * u64::from(pipeline) * groups;
+        let mut job = job("tiny", Parallel::default(), 1);
+        job.model.experts = Some(crate::model::Experts { count: 4, top_k: 2, shared: 1, ffn: 512, dense_layers: 1 });
+        job.model.tied = true;
+        job.training.global_batch = batch;
+        job.training.recompute = [Recompute::None, Recompute::Selective, Recompute::Full][recompute];
+        job.hot_expert = 1.5;
+        let job = Job { parallel, ..job };
+        job.parallel.check(job.parallel.ranks(), &job.model, batch, 1).expect("it fits together");
+        let graph = StepGraph::new(&job);
+        let special = [Special { rank: Rank(slow % job.parallel.ranks()), permille: 1_300 }];
+        let mut steps = Vec::new();
+        for workers in [Workers::all(&graph, &special), Workers::kinds(&graph, &special)] {
+            let ranks: u32 = workers.workers.iter().map(|worker| worker.stands_for).sum();
+            prop_assert_eq!(ranks, job.parallel.ranks());
+            let machine = run(&graph, workers, &mut Fixed(Span::from_us(7))).expect("it runs");
+            prop_assert!(machine.is_done());
+            let outcome = Outcome::of(&job, &machine);
+            for worker in &outcome.workers {
+                prop_assert_eq!(worker.total(), outcome.step);
+            }
+            let path = critical_path(&machine);
+            prop_assert!(path.windows(2).all(|pair| pair[0].to == pair[1].from));
+            prop_assert_eq!(path[0].from, Time::ZERO);
+            steps.push(outcome.step);
+        }
+        prop_assert_eq!(steps[0], steps[1]);
+    }
 }

@@ -33,15 +33,15 @@ const fn teraflops_tenths(tenths: u64) -> u64 {
 }
 
 // NVIDIA A100 data sheet: 312 TFLOP/s in bfloat16, 156 in TF32; 108 multiprocessors (A100 whitepaper). 267.9 at best: S.
-// Bekman, "Machine Learning Engineering", table of maximum achievable matmul FLOPS (CUDA 12.1, 6912x16384x2048); for hours
-// no figure is known, and MosaicML's llm-foundry reports 79 % of the peak in whole training steps, so it is taken as the
-// same. FlashAttention 2 (arXiv 2307.08691, abstract and section 1) has 50 to 73 % of the peak, forward up to 73, backward
+// Bekman, "Machine Learning Engineering", table of maximum achievable matmul FLOPS (CUDA 12.1, 6912x16384x2048). For hours: the
+// same at 1,305 of 1,410 MHz, the clock that NVIDIA takes as sustained at the power limit (G. Lockwood, "peak FLOPS").
+// FlashAttention 2 (arXiv 2307.08691, abstract and section 1) has 50 to 73 % of the peak, forward up to 73, backward
 // up to 63; 62 and 52 are these as far below their best as the Hopper figures are. Memory: the Hopper share.
 const A100: Compute = Compute {
     multiprocessors: 108,
     half: teraflops_tenths(3_120),
     half_best: teraflops_tenths(2_679),
-    half_sustained: teraflops_tenths(2_679),
+    half_sustained: teraflops_tenths(2_480),
     eight: None,
     single: teraflops_tenths(1_560),
     attention_forward: teraflops_tenths(1_934),
@@ -87,7 +87,7 @@ const ROWS: [(&str, Compute); 7] = [
             multiprocessors: 80,
             half: teraflops_tenths(1_250),
             half_best: teraflops_tenths(1_073),
-            half_sustained: teraflops_tenths(1_073),
+            half_sustained: teraflops_tenths(993),
             single: teraflops_tenths(157),
             attention_forward: teraflops_tenths(775),
             attention_backward: teraflops_tenths(650),
@@ -103,7 +103,7 @@ const ROWS: [(&str, Compute); 7] = [
             multiprocessors: 142,
             half: teraflops_tenths(3_620),
             half_best: teraflops_tenths(3_108),
-            half_sustained: teraflops_tenths(3_108),
+            half_sustained: teraflops_tenths(2_877),
             eight: Some(teraflops_tenths(7_330)),
             single: teraflops_tenths(1_830),
             attention_forward: teraflops_tenths(2_244),

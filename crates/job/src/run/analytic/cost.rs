@@ -58,6 +58,8 @@ pub struct ClusterCosts<'a> {
     shapes: BTreeMap<(u32, Vec<(u32, u32)>), Shape>,
     known: BTreeMap<Shape, Known>,
     prices: BTreeMap<(Shape, Collective, Bytes, DataType, u64), Price>,
+    /// Bytes per second from each GPU to each other of its server, and through its NIC.
+    paths: BTreeMap<(u32, Option<u32>), f64>,
 }
 
 impl<'a> ClusterCosts<'a> {
@@ -77,6 +79,7 @@ impl<'a> ClusterCosts<'a> {
             shapes: BTreeMap::new(),
             known: BTreeMap::new(),
             prices: BTreeMap::new(),
+            paths: BTreeMap::new(),
         }
     }
 
@@ -171,13 +174,12 @@ impl<'a> ClusterCosts<'a> {
         let ranks = shape.local.len() as f64 * f64::from(shape.nodes);
         let (inside, between) = (shape.local.len() as f64 - 1.0, ranks - shape.local.len() as f64);
         let each = bytes.as_u64() as f64 / ranks * load;
-        let gpus = self.cluster.host.gpus();
         let near = match shape.local[..] {
-            [first, second, ..] => self.inside_rate(gpus[first as usize], gpus[second as usize]),
+            [first, second, ..] => self.rate(first, Some(second)),
             _ => f64::INFINITY,
         };
         let over_nvlink = inside * each / near;
-        let over_nic = if shape.nodes > 1 { between * each / self.nic_rate(shape.local[0]) } else { 0.0 };
+        let over_nic = if shape.nodes > 1 { between * each / self.rate(shape.local[0], None) } else { 0.0 };
         let channels = self.known(shape)?.inputs.peers.channels;
         let time = self.message_latency(shape.nodes > 1) + over_nvlink.max(over_nic);
         Ok(Price { time: span(time), permille: channels * 1_000 / self.multiprocessors })
@@ -191,42 +193,42 @@ impl<'a> ClusterCosts<'a> {
         f64::from(constants.base[ring][simple] + step) / 1e6
     }
 
-    /// Bytes per second between two GPUs of a server.
-    fn inside_rate(&self, a: railnet_topology::host::DeviceId, b: railnet_topology::host::DeviceId) -> f64 {
-        self.cluster.host.path(a, b).bandwidth.as_bps() as f64 / 8.0
-    }
-
-    /// Bytes per second from a GPU through the best NIC for it, when all GPUs of the server send.
-    fn nic_rate(&self, gpu: u32) -> f64 {
+    /// Bytes per second from a GPU to another of its server, or through the best NIC for it, when all GPUs of the server send.
+    fn rate(&mut self, from: u32, to: Option<u32>) -> f64 {
+        if let Some(rate) = self.paths.get(&(from, to)) {
+            return *rate;
+        }
         let host = &self.cluster.host;
-        let gpu = host.gpus()[gpu as usize];
-        let nics = host.compute_nics();
-        let best = nics.iter().map(|nic| host.path_with_pxn(gpu, *nic).bandwidth.as_bps()).max();
-        let shared = (nics.len() as f64 / f64::from(self.cluster.gpus_per_node())).min(1.0);
-        let line = nics.iter().filter_map(|nic| match host.device(*nic).kind {
-            DeviceKind::Nic { rate, .. } => Some(rate.as_bps()),
-            _ => None,
-        });
-        let usable = line.max().unwrap_or(0) * NIC_PERCENT / 100;
-        best.unwrap_or(0).min(usable) as f64 / 8.0 * shared
+        let gpus = host.gpus();
+        let gpu = gpus[from as usize];
+        let rate = if let Some(to) = to {
+            host.path(gpu, gpus[to as usize]).bandwidth.as_bps() as f64 / 8.0
+        } else {
+            let nics = host.compute_nics();
+            let best = nics.iter().map(|nic| host.path_with_pxn(gpu, *nic).bandwidth.as_bps()).max();
+            let shared = (nics.len() as f64 / gpus.len() as f64).min(1.0);
+            let line = nics.iter().filter_map(|nic| match host.device(*nic).kind {
+                DeviceKind::Nic { rate, .. } => Some(rate.as_bps()),
+                _ => None,
+            });
+            let usable = line.max().unwrap_or(0) * NIC_PERCENT / 100;
+            best.unwrap_or(0).min(usable) as f64 / 8.0 * shared
+        };
+        self.paths.insert((from, to), rate);
+        rate
     }
 
     fn message(&mut self, [from, to]: [Rank; 2], bytes: Bytes) -> Result<Price, NoPrice> {
         let ((node, gpu), (other_node, other_gpu)) = (self.place(from)?, self.place(to)?);
         let is_between = node != other_node;
-        let rate = if is_between {
-            self.nic_rate(gpu)
-        } else {
-            let gpus = self.cluster.host.gpus();
-            self.inside_rate(gpus[gpu as usize], gpus[other_gpu as usize])
-        };
+        let rate = self.rate(gpu, (!is_between).then_some(other_gpu));
         let seconds = self.message_latency(is_between) + bytes.as_u64() as f64 / rate;
         Ok(Price { time: span(seconds), permille: 0 })
     }
 
     /// All ranks talk to all servers at once: the narrower side decides.
-    fn servers(&self, bytes: Bytes) -> Price {
-        let each = self.nic_rate(0);
+    fn servers(&mut self, bytes: Bytes) -> Price {
+        let each = self.rate(0, None);
         let server = self.rates.server.map_or(each, |rate| rate.as_bps() as f64 / 8.0);
         let share = server * f64::from(self.rates.servers.max(1)) / f64::from(self.cluster.gpus());
         let seconds = self.message_latency(true) + bytes.as_u64() as f64 / each.min(share);
