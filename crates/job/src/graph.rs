@@ -10,8 +10,8 @@ mod schedule;
 #[cfg(test)]
 mod tests;
 
-use railnet_coll::Collective;
-use railnet_core::{Bytes, DataType, Span};
+use railnet_coll::{Call, Collective, Counts};
+use railnet_core::{Bytes, DataType, Rank, Span};
 use smallvec::SmallVec;
 
 pub use schedule::{Turn, turns};
@@ -275,6 +275,35 @@ impl StepGraph {
             loads: loads(job),
             expert: job.parallel.expert,
         }
+    }
+}
+
+impl StepGraph {
+    /// A communication as a call of so many ranks, for those who carry it with packets; `None` where it is no collective and no
+    /// message between ranks. In an exchange with experts the first rank of the group has the busiest.
+    pub fn call(&self, said: &Communication, ranks: u32) -> Option<Call> {
+        let elements = said.bytes.as_u64().div_ceil(said.dtype.size() as u64);
+        let block = elements.div_ceil(u64::from(ranks).max(1));
+        let collective = match said.what {
+            What::Collective(collective) => collective,
+            What::Send { .. } | What::Receive { .. } => Collective::SendReceive,
+            What::Push | What::Pull | What::Write => return None,
+        };
+        let counts = match collective {
+            Collective::AllToAll if self.loads[0] > self.loads[1] => {
+                let share = |to: u32| self.loads[usize::from(to > 0)];
+                let blocks =
+                    (0..ranks * ranks).map(|pair| (block as f64 * share(pair % ranks)).round() as u64);
+                Counts::PerPair(blocks.collect())
+            }
+            Collective::AllToAll | Collective::AllGather | Collective::ReduceScatter => Counts::Each(block),
+            _ => Counts::Each(elements),
+        };
+        let mut call = Call { counts, dtype: said.dtype, ..Call::new(collective, 0) };
+        if collective == Collective::SendReceive {
+            call.peer = Rank(1);
+        }
+        Some(call)
     }
 }
 

@@ -20,3 +20,8 @@ pub mod parallel;
 pub mod run;
 pub mod stage;
 pub mod training;
+
+/// The example of the crate's README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

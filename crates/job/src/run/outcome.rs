@@ -201,9 +201,9 @@ fn gap(machine: &Machine<'_>, worker: u32, after: &[u32], from: Time, to: Time, 
         let is_pipeline = matches!(said.scope, Scope::Pipeline | Scope::World | Scope::Embedding)
             && machine.graph().programs.len() > 1;
         if is_pipeline {
-            found.bubble += wait
+            found.bubble += wait;
         } else {
-            found.waiting += wait
+            found.waiting += wait;
         }
         to = entered;
         cause = super::path::cause(machine, ticket).map(|before| before.operation);

@@ -181,12 +181,12 @@ impl<'a> ClusterCosts<'a> {
         let over_nvlink = inside * each / near;
         let over_nic = if shape.nodes > 1 { between * each / self.rate(shape.local[0], None) } else { 0.0 };
         let channels = self.known(shape)?.inputs.peers.channels;
-        let time = self.message_latency(shape.nodes > 1) + over_nvlink.max(over_nic);
+        let time = Self::message_latency(shape.nodes > 1) + over_nvlink.max(over_nic);
         Ok(Price { time: span(time), permille: channels * 1_000 / self.multiprocessors })
     }
 
     /// What a message takes besides its bytes: NCCL's figures for one step of a ring with the Simple protocol, in seconds.
-    fn message_latency(&self, is_between: bool) -> f64 {
+    fn message_latency(is_between: bool) -> f64 {
         let (ring, simple) = (Algorithm::Ring as usize, Protocol::Simple as usize);
         let constants = &Constants::NCCL;
         let step = constants.step[if is_between { 2 } else { 0 }][ring][simple];
@@ -222,7 +222,7 @@ impl<'a> ClusterCosts<'a> {
         let ((node, gpu), (other_node, other_gpu)) = (self.place(from)?, self.place(to)?);
         let is_between = node != other_node;
         let rate = self.rate(gpu, (!is_between).then_some(other_gpu));
-        let seconds = self.message_latency(is_between) + bytes.as_u64() as f64 / rate;
+        let seconds = Self::message_latency(is_between) + bytes.as_u64() as f64 / rate;
         Ok(Price { time: span(seconds), permille: 0 })
     }
 
@@ -231,7 +231,7 @@ impl<'a> ClusterCosts<'a> {
         let each = self.rate(0, None);
         let server = self.rates.server.map_or(each, |rate| rate.as_bps() as f64 / 8.0);
         let share = server * f64::from(self.rates.servers.max(1)) / f64::from(self.cluster.gpus());
-        let seconds = self.message_latency(true) + bytes.as_u64() as f64 / each.min(share);
+        let seconds = Self::message_latency(true) + bytes.as_u64() as f64 / each.min(share);
         Price { time: span(seconds), permille: 0 }
     }
 
