@@ -6,7 +6,7 @@
 //! - [`graph::StepGraph`] is what every rank does in a step, and what waits for what.
 //! - [`run`] runs it, and says how long the step takes and where the time goes.
 //! - [`memory::fit`] says what lies in the memory of a GPU, and what to change where that is too much.
-//! - [`file`] has the sections of a job file.
+//! - [`mod@file`] has the sections of a job file.
 //!
 //! Nothing here does input or output, and nothing here has seen a packet.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
