@@ -7,6 +7,7 @@ pub mod analytic;
 mod machine;
 mod outcome;
 mod path;
+mod said;
 mod workers;
 
 #[cfg(test)]
@@ -15,4 +16,5 @@ mod tests;
 pub use machine::{Machine, Record, Ticket};
 pub use outcome::{Breakdown, Outcome, Straggler};
 pub use path::{PathStep, critical_path};
+pub use said::{Said, said};
 pub use workers::{Special, Worker, Workers};

@@ -3,7 +3,7 @@ use railnet_core::{Bytes, Rank, Span, Time};
 use railnet_topology::catalogue::{cluster, host};
 
 use super::analytic::{Asked, ClusterCosts, Network, NoPrice, Price, run};
-use super::{Outcome, Special, Workers, critical_path};
+use super::{Outcome, Special, Workers, critical_path, said};
 use crate::compute::Gpu;
 use crate::graph::{Job, StepGraph};
 use crate::model::catalogue;
@@ -147,6 +147,43 @@ fn sixteen_thousand_gpus_are_a_handful_of_kinds() {
     let machine = run(&graph, workers, &mut ClusterCosts::plain(&cluster)).expect("it runs");
     let outcome = Outcome::of(&job, &machine);
     assert!((0.3..0.5).contains(&outcome.mfu), "{}", outcome.mfu);
+    // As many without a pipeline: one kind.
+    let sharding = Sharding::Optimiser;
+    let parallel = Parallel { tensor: 8, sequence: true, data: 2_048, sharding, ..Parallel::default() };
+    let job = self::job("llama-3-70b", parallel, 4_096);
+    let graph = StepGraph::new(&job);
+    let workers = Workers::kinds(&graph, &[]);
+    assert_eq!(workers.workers.len(), 1);
+    let machine = run(&graph, workers, &mut ClusterCosts::plain(&cluster)).expect("it runs");
+    assert!((0.1..0.5).contains(&Outcome::of(&job, &machine).mfu));
+}
+
+#[test]
+fn what_was_said_is_counted_by_kind() {
+    let parallel = Parallel { bucket: Bytes::mib(24), pipeline: 2, data: 4, ..Parallel::default() };
+    let job = job("gpt-400m", parallel, 16);
+    let graph = StepGraph::new(&job);
+    let mut costs = Vec::new();
+    let cluster = cluster("dgx-h100").expect("it is in the catalogue");
+    for workers in [Workers::all(&graph, &[]), Workers::kinds(&graph, &[])] {
+        let machine = run(&graph, workers, &mut ClusterCosts::plain(&cluster)).expect("it runs");
+        costs.push(said(&machine));
+    }
+    assert_eq!(costs[0], costs[1], "one of a kind stands for all");
+    let of =
+        |scope: Scope| -> Vec<&super::Said> { costs[0].iter().filter(|one| one.scope == scope).collect() };
+    // Each of the two stages has 12 layers of 24 MiB and words of 96 MiB: 16 buckets.
+    let [gradients] = of(Scope::Data)[..] else { panic!("one kind") };
+    assert_eq!((gradients.count, gradients.largest, gradients.bytes), (16, Bytes::mib(24), Bytes::mib(384)));
+    assert_eq!(graph.programs[0].volume(Scope::Data), (16, Bytes::mib(384)));
+    assert!(
+        gradients.median > Span::ZERO
+            && gradients.median <= gradients.late
+            && gradients.late <= gradients.longest
+    );
+    // Four microbatches forward and backward: half of the ranks send each way.
+    let sent: u64 = of(Scope::Pipeline).iter().map(|one| one.count).sum();
+    assert_eq!(sent, 8);
 }
 
 proptest! {
