@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Ranks meet under every launcher that is here: railnet run, the variables of torchrun, real Slurm on virtual nodes (srun,
+# Ranks meet and do an AllReduce under every launcher that is here: railnet run, the variables of torchrun, real Slurm on virtual nodes (srun,
 # sbatch, railnet submit), Open MPI, MPICH. What is not installed and cannot be without a password is left out and said.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 cargo build --locked --bin railnet || exit 1
-cargo build --locked -p railnet-live --example hello || exit 1
+cargo build --locked -p railnet --example hello || exit 1
 target=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)/debug
 railnet=$target/railnet hello=$target/examples/hello
 failed=0 left_out=()

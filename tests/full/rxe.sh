@@ -4,8 +4,10 @@
 # Where this machine's kernel has rdma_rxe, and this is root: Soft-RoCE on one end of a virtual link, and Railnet, as
 # nobody, in a network namespace on the other. With a machine that runs Soft-RoCE, say how to reach it instead:
 #   RXE_PEER='ssh root@guest'   runs a command there
-#   RXE_PEER_ADDRESS=10.77.0.2  its address, RXE_PEER_DEVICE its device (rxe0), RXE_PEER_GID the index of that address (1)
+#   RXE_PEER_ADDRESS=10.77.0.2  its address, RXE_PEER_DEVICE its device (rxe0)
 #   RXE_LOCAL_ADDRESS=10.77.0.1 the address of Railnet, RXE_LOCAL='ip netns exec x' what to run it with
+#   RXE_PEER_ADDRESS6=fd77::2 RXE_LOCAL_ADDRESS6=fd77::1  the same over IPv6, where there is IPv6
+#   RXE_MTU=4096                the largest path MTU of the link (1024)
 set -u
 
 skip() { echo "left out: $1"; exit 77; }
@@ -21,7 +23,8 @@ fi
 namespace=railnet-rxe-$$
 work=$(mktemp -d) || exit 1
 peer_address=${RXE_PEER_ADDRESS:-10.214.7.1} local_address=${RXE_LOCAL_ADDRESS:-10.214.7.2}
-device=${RXE_PEER_DEVICE:-rxe0} gid=${RXE_PEER_GID:-}
+peer_address6=${RXE_PEER_ADDRESS6:-} local_address6=${RXE_LOCAL_ADDRESS6:-}
+device=${RXE_PEER_DEVICE:-rxe0} mtu=${RXE_MTU:-1024}
 read -r -a peer <<<"${RXE_PEER:-bash -c}"
 read -r -a local <<<"${RXE_LOCAL:-}"
 
@@ -40,24 +43,31 @@ make_link() {
         command -v "$tool" >/dev/null || skip "there is no $tool (iproute2, ibverbs-utils, util-linux)"
     done
     modprobe rdma_rxe 2>/dev/null || skip 'this kernel has no rdma_rxe'
-    device=rnrxe$$
+    device=rnrxe$$ mtu=4096 peer_address6=fd14::1 local_address6=fd14::2
     ip netns add "$namespace" &&
         ip link add rn-rxe0 mtu 4400 type veth peer name rn-rxe1 mtu 4400 netns "$namespace" &&
         ip address add "$peer_address/24" dev rn-rxe0 && ip link set rn-rxe0 up &&
         ip netns exec "$namespace" ip address add "$local_address/24" dev rn-rxe1 &&
-        ip netns exec "$namespace" ip link set rn-rxe1 up &&
-        rdma link add "$device" type rxe netdev rn-rxe0 || skip 'the virtual link cannot be made'
+        ip netns exec "$namespace" ip link set rn-rxe1 up ||
+        skip 'the virtual link cannot be made'
+    ip address add "$peer_address6/64" dev rn-rxe0 nodad &&
+        ip netns exec "$namespace" ip address add "$local_address6/64" dev rn-rxe1 nodad ||
+        peer_address6=
+    rdma link add "$device" type rxe netdev rn-rxe0 || skip 'the Soft-RoCE device cannot be made'
     # No privilege is part of the claim.
     local=(ip netns exec "$namespace" setpriv --reuid=65534 --regid=65534 --clear-groups --)
 }
 
-# The index of the peer's address in its table of GIDs.
-find_gid() {
+# The index of an address in the peer's table of GIDs, which lists them in full.
+find_gid() { # ADDRESS
     local wanted index
-    wanted=$(printf '%02x%02x:%02x%02x' ${peer_address//./ })
+    case $1 in
+        *:*) wanted=${1%%::*}:.*:0*${1##*::} ;;
+        *) wanted=ffff:$(printf '%02x%02x:%02x%02x' ${1//./ }) ;;
+    esac
     for index in 0 1 2 3 4 5 6 7; do
         if "${peer[@]}" "cat /sys/class/infiniband/$device/ports/1/gids/$index" 2>/dev/null |
-            grep -qi "ffff:$wanted\$"; then
+            grep -qi "$wanted\$"; then
             echo "$index"
             return
         fi
@@ -66,7 +76,9 @@ find_gid() {
 }
 
 failures=0
+plays=0
 verdict() { # NAME STATUS
+    plays=$((plays + 1))
     if [ "$2" -eq 0 ]; then echo "ok: $1"; return; fi
     failures=$((failures + 1))
     printf 'FAILED: %s\n-- railnet\n%s\n-- peer\n%s\n' "$1" "$(cat "$work/ours")" "$(cat "$work/theirs")"
@@ -78,14 +90,15 @@ as_client() { # OPTIONS OF BOTH... -- OPTIONS OF RAILNET...
     shift
     timeout 120 "${peer[@]}" "ibv_rc_pingpong -d $device -g $gid ${shared[*]}" >"$work/theirs" 2>&1 &
     # Where the peer starts slowly, nobody answers yet: Railnet tries for some seconds, and we for some more.
+    # It waits at its IPv4 address, whatever its GID is.
     for _ in 1 2 3 4 5; do
-        timeout 120 ${local[@]+"${local[@]}"} "$railnet" pingpong "${shared[@]}" --chk "$@" "$peer_address" \
-            >"$work/ours" 2>&1
+        timeout 120 ${local[@]+"${local[@]}"} "$railnet" pingpong "${shared[@]}" --chk "$@" \
+            --address "$own" "$peer_address" >"$work/ours" 2>&1
         status=$?
         grep -q 'is it started' "$work/ours" || break
     done
     wait $! || status=$?
-    verdict "Railnet is the client: ${shared[*]} $*" "$status"
+    verdict "Railnet at $own is the client: ${shared[*]} $*" "$status"
 }
 
 as_server() { # OPTIONS OF BOTH... -- OPTIONS OF RAILNET...
@@ -94,20 +107,28 @@ as_server() { # OPTIONS OF BOTH... -- OPTIONS OF RAILNET...
     shift
     timeout 120 ${local[@]+"${local[@]}"} "$railnet" pingpong "${shared[@]}" "$@" >"$work/ours" 2>&1 &
     sleep 1
-    timeout 120 "${peer[@]}" "ibv_rc_pingpong -d $device -g $gid ${shared[*]} $local_address" >"$work/theirs" 2>&1
+    timeout 120 "${peer[@]}" "ibv_rc_pingpong -d $device -g $gid ${shared[*]} $own" >"$work/theirs" 2>&1
     status=$?
     wait $! || status=$?
-    verdict "Railnet is the server: ${shared[*]} $*" "$status"
+    verdict "Railnet at $own is the server: ${shared[*]} $*" "$status"
 }
 
 [ -n "${RXE_PEER:-}" ] || make_link
-gid=${gid:-$(find_gid)} || skip "the peer has no RoCEv2 address $peer_address on $device"
-for play in as_client as_server; do
-    $play -n 200 --
-    $play -n 20 -s 1 --
-    $play -n 20 -s 100000 -m 512 --
-    $play -n 100 --events --
-    $play -n 100 -- --drop 0.03 --duplicate 0.03 --reorder 0.03 --corrupt 0.03
-done
-echo "$failures of 10 failed"
+play() { # ADDRESS OF RAILNET, ADDRESS OF THE PEER
+    own=$1
+    gid=$(find_gid "$2") || skip "the peer has no RoCEv2 address $2 on $device"
+    for play in as_client as_server; do
+        $play -n 200 --
+        $play -n 20 -s 1 --
+        $play -n 20 -s 100000 -m 512 --
+        $play -n 10 -s 1000000 -m "$mtu" --
+        $play -n 50 -s 3000 -m 256 -r 16 --
+        $play -n 100 --events --
+        $play -n 100 -- --drop 0.03 --duplicate 0.03 --reorder 0.03 --delay 0.03 --corrupt 0.03
+    done
+}
+
+play "$local_address" "$peer_address"
+if [ -n "$peer_address6" ]; then play "$local_address6" "$peer_address6"; fi
+echo "$failures of $plays failed"
 [ "$failures" -eq 0 ]

@@ -1,6 +1,7 @@
 //! `railnet bench`: how fast each layer is on this machine.
 
 mod calendar;
+pub(crate) mod live;
 mod nic;
 mod roce;
 mod schedule;
@@ -27,6 +28,8 @@ enum Layer {
     Nic(nic::Arguments),
     /// RoCEv2 over this host's UDP against UDP alone, on two cores
     Roce(roce::Arguments),
+    /// Railnet's collectives between real processes against MPI and Gloo, by turns
+    Live(live::Arguments),
     /// The simulator's calendar against a binary heap
     Calendar(calendar::Arguments),
     /// Building and proving schedules of collectives, on one core
@@ -39,6 +42,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     match &arguments.layer {
         Layer::Nic(arguments) => nic::run(arguments, out),
         Layer::Roce(arguments) => roce::run(arguments, out),
+        Layer::Live(arguments) => live::run(arguments, out),
         Layer::Calendar(arguments) => calendar::run(arguments, out),
         Layer::Schedule(arguments) => schedule::run(arguments, out),
         Layer::Sim(arguments) => sim::run(arguments, out),

@@ -13,6 +13,7 @@ mod doctor;
 mod environment;
 mod files;
 mod knobs;
+mod perf;
 mod pingpong;
 mod replay;
 mod run;
@@ -48,6 +49,8 @@ enum Command {
     Decode(decode::Arguments),
     /// List NCCL's variables that mean something here
     Knobs(knobs::Arguments),
+    /// Measure collectives between real processes, as nccl-tests does
+    Perf(perf::Arguments),
     /// Send messages back and forth over RoCEv2, with another machine or process
     Pingpong(pingpong::Arguments),
     /// Look at this machine: launcher, transports, limits, and what to change
@@ -89,6 +92,7 @@ fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<Outcome> {
         Command::Bench(arguments) => bench::run(&arguments, out),
         Command::Decode(arguments) => decode::run(&arguments, out),
         Command::Knobs(arguments) => knobs::run(&arguments, out),
+        Command::Perf(arguments) => perf::run(&arguments, out),
         Command::Pingpong(arguments) => pingpong::run(&arguments, out),
         Command::Doctor(arguments) => doctor::run(&arguments, out),
         Command::Replay(arguments) => replay::run(&arguments, out),

@@ -185,8 +185,10 @@ fn connect_and_play(
     };
     let own = End {
         port: local.port(),
+        is_railnet: true,
         queue_pair: player.queue_pair(),
-        psn: Psn::new(Random::from_seed(u64::from(std::process::id())).next_u32()),
+        // The number of the queue pair is one that nobody guesses: so is what is made from it.
+        psn: Psn::new(Random::from_seed(u64::from(player.queue_pair().value())).next_u32()),
         gid: player.driver().gid(),
     };
     writeln!(out, "  local address:  {own}")?;
@@ -203,7 +205,7 @@ fn connect_and_play(
     };
     writeln!(out, "  remote address: {peer}")?;
     out.flush()?;
-    player.play(arguments, meeting)
+    player.play(arguments, meeting, &peer)
 }
 
 /// Opens the NIC at the address by which the peer reaches this host.
@@ -263,7 +265,7 @@ fn print_score(
         writeln!(out, "All that came back was as it should be.")?;
     }
     let (driver, nic) = (player.counters(), player.nic_counters());
-    if !arguments.faults.faults().is_none() || nic.resent > 0 || driver.malformed > 0 {
+    if !arguments.faults.faults().is_none() || nic.resent > 0 {
         let faults = driver.faults;
         writeln!(
             out,
@@ -276,6 +278,9 @@ fn print_score(
             faults.delayed,
             faults.corrupted
         )?;
+    }
+    if let Some(strangers) = player.strangers() {
+        writeln!(out, "Thrown away {strangers}")?;
     }
     Ok(())
 }

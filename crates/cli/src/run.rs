@@ -13,6 +13,7 @@ use railnet_core::Span;
 use railnet_live::job::{self, JobError, Place, Plan};
 
 use crate::{Outcome, report};
+pub(crate) use verdict::judge;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -102,7 +103,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         }
     };
     match outcome {
-        Ok(outcome) => verdict::judge(&outcome, &plan),
+        Ok(outcome) => judge(&outcome, &plan),
         Err(JobError::NoProgram { program, cause }) => {
             report(&format!("error: cannot run {program}: {cause}"));
             Ok(Outcome::Exit(127))

@@ -87,3 +87,31 @@ fn the_benchmark_prints_its_table() {
         assert!(text.contains(row), "no {row} in\n{text}");
     }
 }
+
+#[test]
+fn a_comparison_that_cannot_be_made_is_refused_with_what_to_do() {
+    for (arguments, part) in [
+        (["--ranks", "1"], "--ranks 1 is not between 2 and 64"),
+        (["--sizes", "8"], "8"),
+        (["--sizes", "5GiB"], "more than 4 GiB"),
+        (["--collectives", "barrier"], "one of all_reduce, all_gather"),
+        (["--seconds", "0"], "not between 0 and 10"),
+    ] {
+        let output = railnet(&[&["bench", "live"][..], &arguments[..]].concat());
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{printed}");
+        assert!(printed.contains(part), "no {part} in\n{printed}");
+    }
+    let output = railnet(&["bench", "live", "--peers", "gloo", "--transports", "shm"]);
+    assert_eq!(output.status.code(), Some(2));
+    let nothing = Command::new(env!("CARGO_BIN_EXE_railnet"))
+        .args(["bench", "live", "--peers", "openmpi,mpich,gloo"])
+        .env("PATH", "")
+        .output()
+        .unwrap();
+    assert_eq!(nothing.status.code(), Some(1));
+    let printed = String::from_utf8_lossy(&nothing.stderr).into_owned();
+    for part in ["apt-get install openmpi-bin libopenmpi-dev", "apt-get install mpich", "pip install torch"] {
+        assert!(printed.contains(part), "no {part} in\n{printed}");
+    }
+}

@@ -196,7 +196,26 @@ pub fn reduce(
         return Err(ReduceError::LengthsDiffer { accumulator: accumulator.len(), input: input.len() });
     }
     check(dtype, op, accumulator)?;
-    for_type!(dtype, combine(op, accumulator, input));
+    for_type!(dtype, reduce_into(op, accumulator, input));
+    Ok(())
+}
+
+/// Put `left` and `right` together, element by element, into `result`: what copying `left` there and [`reduce`] with
+/// `right` would give, in one pass.
+pub fn combine(
+    dtype: DataType,
+    op: ReduceOp,
+    result: &mut [u8],
+    left: &[u8],
+    right: &[u8],
+) -> Result<(), ReduceError> {
+    for input in [left, right] {
+        if result.len() != input.len() {
+            return Err(ReduceError::LengthsDiffer { accumulator: result.len(), input: input.len() });
+        }
+    }
+    check(dtype, op, result)?;
+    for_type!(dtype, combine_into(op, result, left, right));
     Ok(())
 }
 
@@ -228,13 +247,22 @@ fn check(dtype: DataType, op: ReduceOp, buffer: &[u8]) -> Result<(), ReduceError
     Ok(())
 }
 
-fn combine<T: Number<N>, const N: usize>(op: ReduceOp, accumulator: &mut [u8], input: &[u8]) {
+fn reduce_into<T: Number<N>, const N: usize>(op: ReduceOp, accumulator: &mut [u8], input: &[u8]) {
     match op {
         // Prepared beforehand and finished afterwards, the other two are sums.
         ReduceOp::Sum | ReduceOp::Average | ReduceOp::PreMulSum(_) => zip(accumulator, input, T::sum),
         ReduceOp::Product => zip(accumulator, input, T::product),
         ReduceOp::Min => zip(accumulator, input, T::smaller),
         ReduceOp::Max => zip(accumulator, input, T::larger),
+    }
+}
+
+fn combine_into<T: Number<N>, const N: usize>(op: ReduceOp, result: &mut [u8], left: &[u8], right: &[u8]) {
+    match op {
+        ReduceOp::Sum | ReduceOp::Average | ReduceOp::PreMulSum(_) => zip_into(result, left, right, T::sum),
+        ReduceOp::Product => zip_into(result, left, right, T::product),
+        ReduceOp::Min => zip_into(result, left, right, T::smaller),
+        ReduceOp::Max => zip_into(result, left, right, T::larger),
     }
 }
 
@@ -254,6 +282,21 @@ fn zip<T: Number<N>, const N: usize>(accumulator: &mut [u8], input: &[u8], opera
     let (input, _) = input.as_chunks::<N>();
     for (left, right) in accumulator.iter_mut().zip(input) {
         *left = operation(T::load(*left), T::load(*right)).store();
+    }
+}
+
+#[inline(always)]
+fn zip_into<T: Number<N>, const N: usize>(
+    result: &mut [u8],
+    left: &[u8],
+    right: &[u8],
+    operation: impl Fn(T, T) -> T,
+) {
+    let (result, _) = result.as_chunks_mut::<N>();
+    let (left, _) = left.as_chunks::<N>();
+    let (right, _) = right.as_chunks::<N>();
+    for ((result, left), right) in result.iter_mut().zip(left).zip(right) {
+        *result = operation(T::load(*left), T::load(*right)).store();
     }
 }
 

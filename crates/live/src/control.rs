@@ -11,8 +11,8 @@ mod shared;
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ pub struct Control {
     rank: Rank,
     members: Arc<Vec<Member>>,
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
     sequence: AtomicU32,
     ticket: AtomicU32,
 }
@@ -188,7 +188,7 @@ impl Control {
             rank,
             members: Arc::new(members),
             shared,
-            thread: Some(thread),
+            thread: Mutex::new(Some(thread)),
             sequence: AtomicU32::new(0),
             ticket: AtomicU32::new(0),
         })
@@ -288,15 +288,31 @@ impl Control {
         self.shared.absent()
     }
 
+    /// Waits until there is news, or somebody pokes, or the limit is over. Whether there is news.
+    pub(crate) fn wait_for_news(&self, limit: Duration) -> bool {
+        self.shared.wait_for_news(Instant::now() + limit);
+        self.has_notice()
+    }
+
+    /// Ends the wait of [`Control::wait_for_news`].
+    pub(crate) fn poke(&self) {
+        self.shared.poke();
+    }
+
     /// Says goodbye. Rank 0 first serves the others until they have left too, or until the limit; all others wait only
     /// until their farewell is on its way.
-    pub fn leave(mut self, limit: Duration) {
+    pub fn leave(self, limit: Duration) {
+        self.say_goodbye(limit);
+    }
+
+    pub(crate) fn say_goodbye(&self, limit: Duration) {
         self.shared.leave(Instant::now() + limit);
         self.join();
     }
 
-    fn join(&mut self) {
-        if let Some(thread) = self.thread.take() {
+    fn join(&self) {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
             // It has nothing to say; a panic of its was printed.
             let _ = thread.join();
         }

@@ -18,7 +18,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod communicator;
+mod conduit;
 pub mod control;
+mod engine;
 pub mod hostfile;
 pub mod job;
 pub mod launch;
@@ -28,8 +31,13 @@ pub mod message;
 pub mod rendezvous;
 pub mod roce;
 mod secret;
+mod shared_memory;
 mod socket;
+mod tcp;
 
+pub use communicator::{Communicator, Element, Group, Options, Pending};
+pub use conduit::Conduit;
 pub use control::Control;
+pub use engine::ReachError;
 pub use launch::Launch;
 pub use secret::Secret;

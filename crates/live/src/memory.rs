@@ -16,6 +16,8 @@
 //! assert_eq!(buffer.load(16), 7);
 //! ```
 
+mod copy;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -87,6 +89,23 @@ impl Buffer {
         }
         if !back.is_empty() {
             back.copy_from_slice(&self.bytes_of(first + whole.len())[..back.len()]);
+        }
+    }
+
+    /// Appends `length` bytes from `offset` on to `out`.
+    #[inline]
+    fn append(&self, offset: usize, length: usize, out: &mut Vec<u8>) {
+        self.check(offset, length);
+        let (first, skip) = (offset / WORD, offset % WORD);
+        let head = if skip == 0 { 0 } else { (WORD - skip).min(length) };
+        if head > 0 {
+            out.extend_from_slice(&self.bytes_of(first)[skip..][..head]);
+        }
+        let first = first + usize::from(head > 0);
+        let (whole, back) = ((length - head) / WORD, (length - head) % WORD);
+        copy::append(&self.words[first..][..whole], out);
+        if back > 0 {
+            out.extend_from_slice(&self.bytes_of(first + whole)[..back]);
         }
     }
 
@@ -191,9 +210,7 @@ impl Memory for ProcessMemory {
     #[inline]
     fn read(&self, space: SpaceId, address: u64, length: usize, out: &mut Vec<u8>) {
         let (buffer, offset) = self.at(space, address);
-        let end = out.len();
-        out.resize(end + length, 0);
-        buffer.read(offset, &mut out[end..]);
+        buffer.append(offset, length, out);
     }
 
     #[inline]
@@ -228,17 +245,17 @@ mod tests {
 
     #[test]
     fn every_offset_and_length_is_copied_whole_and_nothing_beside_it() {
-        let buffer = Buffer::new(64);
+        let buffer = Buffer::new(256);
         let mut memory = ProcessMemory::default();
         let space = memory.add(&buffer);
         for offset in 0..20 {
-            for length in 0..40 {
-                buffer.write(0, &[0xee; 64]);
+            for length in 0..220 {
+                buffer.write(0, &[0xee; 256]);
                 let data: Vec<u8> = (1..=length as u8).collect();
                 memory.write(space, buffer.address() + offset as u64, &data);
-                let mut expected = [0xee; 64];
+                let mut expected = [0xee; 256];
                 expected[offset..offset + length].copy_from_slice(&data);
-                let mut found = [0; 64];
+                let mut found = [0; 256];
                 buffer.read(0, &mut found);
                 assert_eq!(found, expected, "{length} bytes from {offset} on");
                 let mut out = vec![9];

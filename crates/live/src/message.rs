@@ -18,7 +18,7 @@
 //! # Ok::<(), railnet_live::message::Malformed>(())
 //! ```
 
-mod fields;
+pub(crate) mod fields;
 
 use fields::{Reader, put_blob, put_ranks, put_text};
 

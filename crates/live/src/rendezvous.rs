@@ -16,6 +16,7 @@ use crate::launch::Meeting;
 use crate::machine;
 use crate::message::{BLOB_MAX, Hello, Member, NAME_MAX, Trouble};
 
+pub(crate) use config::duration;
 pub use config::{Config, ConfigError};
 
 /// How much longer than its limit a rank waits for rank 0 to say what is wrong.

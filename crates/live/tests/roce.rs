@@ -8,9 +8,13 @@ use std::net::UdpSocket;
 use std::process::Command;
 
 use common::{Pair, Side, config, pattern};
-use railnet_core::Span;
-use railnet_live::roce::{Config, Driver, Error, Faults};
-use railnet_nic::{DropReason, Mtu, Operation, Remote, SendRequest, Status};
+use railnet_core::{QueuePairNumber, Span};
+use railnet_live::roce::{Arrival, Config, Driver, Endpoint, Error, Faults};
+use railnet_nic::control::{ControlConfig, DcqcnParameters};
+use railnet_nic::recovery::RecoveryKind;
+use railnet_nic::{
+    Connection, DropReason, Mtu, Operation, QueuePairConfig, Remote, SendRequest, Service, Status,
+};
 use railnet_wire::capture::Reader;
 use railnet_wire::{Frame, Identification, Opcode};
 
@@ -107,17 +111,25 @@ fn a_bad_wire_loses_nothing() {
         hold: Span::from_us(300),
         seed,
     };
-    let configs = [1, 2].map(|seed| Config { faults: faults(seed), ..config("127.0.0.1") });
-    // A short timeout and retries without end: what is tested is that the data is right.
-    let mut pair = Pair::new(configs, 3 * HALF, |connection| connection.timeout = 8);
-    for length in [0, 5, 1000, 20_000, 100_000, 300_000] {
-        one_of_each(&mut pair, length);
-    }
-    for side in &pair.0 {
-        let faults = side.driver.counters().faults;
-        let all = [faults.dropped, faults.duplicated, faults.reordered, faults.delayed, faults.corrupted];
-        assert!(all.iter().all(|&count| count > 0), "{faults:?}");
-        assert!(side.driver.nic().counters().dropped(DropReason::BadIcrc) > 0);
+    let selective = RecoveryKind::SelectiveRepeat { window: 64, reordering: Span::from_us(100) };
+    for recovery in [RecoveryKind::GoBackN, RecoveryKind::Reorder { window: 64 }, selective] {
+        let configs = [1, 2].map(|seed| {
+            let mut config = Config { faults: faults(seed), ..config("127.0.0.1") };
+            config.nic.recovery = recovery;
+            // A wire this bad uses up seven retries now and then: what is tested is that the data is right.
+            config.nic.behaviour.retry_seven_is_infinite = true;
+            config
+        });
+        let mut pair = Pair::new(configs, 3 * HALF, |connection| connection.timeout = 8);
+        for length in [0, 5, 1000, 20_000, 100_000, 300_000] {
+            one_of_each(&mut pair, length);
+        }
+        for side in &pair.0 {
+            let faults = side.driver.counters().faults;
+            let all = [faults.dropped, faults.duplicated, faults.reordered, faults.delayed, faults.corrupted];
+            assert!(all.iter().all(|&count| count > 0), "{recovery:?}: {faults:?}");
+            assert!(side.driver.nic().counters().dropped(DropReason::BadIcrc) > 0, "{recovery:?}");
+        }
     }
 }
 
@@ -206,14 +218,104 @@ fn a_peer_that_is_gone_is_an_error_after_the_retries() {
 #[test]
 fn marks_of_the_network_are_seen_and_answered() {
     for address in ["127.0.0.1", "::1"].into_iter().filter(|address| has(address)) {
-        let configs = [config(address), config(address)];
+        let configs = [config(address), config(address)].map(|mut config| {
+            config.nic.control = ControlConfig::Dcqcn(DcqcnParameters::connectx());
+            config
+        });
         // What leaves marked arrives marked: the same as a switch that marks.
-        let mut pair = Pair::new(configs, 4096, |connection| connection.path.traffic_class = 0b11);
+        let mut pair = Pair::new(configs, HALF, |connection| connection.path.traffic_class = 0b11);
         let [a, b] = &mut pair.0;
-        a.send(SendRequest::new(1, Operation::Write(b.remote(0))).with(a.sge(0, 64)));
+        let sent = pattern(HALF, 4);
+        a.buffer.write(0, &sent);
+        // A pace that every mark slows down still gets there.
+        a.send(SendRequest::new(1, Operation::Write(b.remote(0))).with(a.sge(0, HALF)));
         pair.drive("a notification", |[a, _]| a.driver.nic().counters().notifications_received > 0);
+        pair.completions([1, 0]);
         assert!(pair.0[1].driver.nic().counters().notifications_sent > 0);
+        assert!(pair.0[1].bytes(0, HALF) == sent);
     }
+}
+
+#[test]
+fn packets_carry_their_class_and_the_source_port_of_their_connection() {
+    for address in ["127.0.0.1", "::1"].into_iter().filter(|address| has(address)) {
+        let mut side = Side::new(&config(address), 4096);
+        // What the network sees: a socket that is no NIC.
+        let network = Endpoint::bind(std::net::SocketAddr::new(address.parse().unwrap(), 0)).unwrap();
+        network.prepare_receive(1 << 16, false).unwrap();
+        let domain = side.driver.nic_mut().alloc_pd();
+        let mut ports = Vec::new();
+        for number in 0..20_u32 {
+            let settings = QueuePairConfig::new(Service::ReliableConnection, side.queue);
+            let queue_pair = side.driver.nic_mut().create_qp(domain, &settings).unwrap();
+            let (destination, class) = (QueuePairNumber::new(0x77 + number), (number as u8) << 2 | 0b10);
+            let mut connection = Connection::to(side.driver.gid(), destination);
+            connection.path.traffic_class = class;
+            // As a conduit does it: through the NIC that it is lent.
+            let (nic, mut cx) = side.driver.lend();
+            for change in connection.transitions() {
+                nic.modify_qp(&mut cx, queue_pair, &change).unwrap();
+            }
+            side.driver.route(queue_pair, network.local(), &connection.path).unwrap();
+            side.driver.post_send(queue_pair, SendRequest::new(1, Operation::Send)).unwrap();
+            side.driver.progress().unwrap();
+            let arrival = arrival(&network);
+            assert_eq!(arrival.traffic_class, class);
+            let expected = railnet_wire::udp_source_port(0, queue_pair, destination);
+            // Somebody else may have that port, and then it is another.
+            ports.push((arrival.from.port(), arrival.from.port() == expected));
+            side.driver.destroy(queue_pair).unwrap();
+        }
+        assert!(ports.iter().filter(|(_, is_expected)| *is_expected).count() >= 15, "{ports:?}");
+        ports.sort_unstable();
+        ports.dedup();
+        assert!(ports.len() >= 15, "{ports:?}");
+    }
+}
+
+/// The next datagram.
+fn arrival(socket: &Endpoint) -> Arrival {
+    let limit = std::time::Instant::now() + common::LIMIT;
+    loop {
+        if let Some(arrival) = socket.receive(&mut [0; 1 << 12]).unwrap() {
+            return arrival;
+        }
+        assert!(std::time::Instant::now() < limit, "nothing came");
+    }
+}
+
+#[test]
+fn a_loop_of_the_callers_own_is_woken_by_packets_and_timers() {
+    let mut pair = Pair::new([config("127.0.0.1"), config("127.0.0.1")], 4096, |connection| {
+        connection.timeout = 10;
+    });
+    let [a, b] = &mut pair.0;
+    assert_eq!(a.driver.next_timeout(), None);
+    a.buffer.store(0, 7);
+    a.send(SendRequest::new(1, Operation::Write(b.remote(8))).with(a.sge(0, 8)));
+    while a.driver.progress().unwrap() {}
+    // The acknowledgement timeout runs, and the peer's descriptor can be read.
+    let until = a.driver.next_timeout().unwrap();
+    assert!(until > std::time::Duration::ZERO && until < common::LIMIT, "{until:?}");
+    let readable = |side: &Side, limit: i64| {
+        let limit = rustix::event::Timespec { tv_sec: limit, tv_nsec: 0 };
+        let mut descriptors = [rustix::event::PollFd::new(&side.driver, rustix::event::PollFlags::IN)];
+        rustix::event::poll(&mut descriptors, Some(&limit)).unwrap() > 0
+    };
+    assert!(readable(b, 30));
+    assert!(!readable(a, 0));
+    while b.driver.progress().unwrap() {}
+    assert_eq!(b.buffer.load(8), 7);
+    assert!(readable(a, 30), "the acknowledgement");
+    while a.driver.progress().unwrap() {}
+    assert_eq!(a.completions().len(), 1);
+    // A timer that is no longer needed may ring once more, and then there is none.
+    let limit = std::time::Instant::now() + common::LIMIT;
+    while let Some(until) = a.driver.next_timeout() {
+        a.driver.wait(until).unwrap();
+        assert!(std::time::Instant::now() < limit);
+    }
+    assert_eq!(a.driver.nic().counters().resent, 0);
 }
 
 /// A buffer that a test can read while the driver writes it.

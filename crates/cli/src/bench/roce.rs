@@ -1,4 +1,7 @@
-//! `railnet bench roce`: the NIC on this host's UDP against UDP alone, by turns, two threads on the loopback interface.
+//! `railnet bench roce`: the NIC on this host's UDP against UDP alone, by turns, two threads on the loopback interface;
+//! and against libfabric's reliable messages over UDP, where they are installed.
+
+mod libfabric;
 
 use std::io::Write;
 use std::net::{SocketAddr, UdpSocket};
@@ -41,12 +44,25 @@ const RECEIVE_BUFFER: usize = 4 << 20;
 /// No measurement waits longer for the other side.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The four things that are measured, in the order of the table.
-const ROWS: [(&str, &str); 4] = [
+/// What is measured, in the order of the table; the last two only where libfabric's own measure is installed.
+const ROWS: [(&str, &str); 8] = [
     ("UDP alone, 4 KiB segments, GSO and GRO", "GB/s"),
+    ("  its middle MiB", "GB/s"),
     ("RC WRITE 1 MiB, one direction", "GB/s"),
+    ("  its middle MiB", "GB/s"),
     ("UDP alone, 8 B back and forth, half a round", "µs"),
     ("RC WRITE 8 B back and forth, half a round", "µs"),
+    ("libfabric udp;ofi_rxd, 1 MiB back and forth", "GB/s"),
+    ("RC WRITE 1 MiB back and forth", "GB/s"),
+];
+
+/// Quotients of rows: what of them, the row above, the row below, the goal.
+const QUOTIENTS: [(&str, usize, usize, &str); 5] = [
+    ("Bandwidth, of what UDP alone has", 2, 0, "goal: at least 0.75"),
+    ("  that of the middle MiB", 3, 1, "without interruptions"),
+    ("Latency, times that of UDP alone", 5, 4, "goal: at most 1.50"),
+    ("Bandwidth one way, times udp;ofi_rxd by turns", 2, 6, "goal: at least 5.00"),
+    ("  both back and forth", 7, 6, ""),
 ];
 
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
@@ -63,25 +79,35 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         arguments.address, arguments.repeat, arguments.seconds
     )?;
     out.flush()?;
-    let mut values: [Vec<f64>; 4] = Default::default();
+    let missing = libfabric::is_missing(arguments.address);
+    let mut values: [Vec<f64>; ROWS.len()] = Default::default();
     for _ in 0..arguments.repeat.max(1) {
-        values[0].push(raw_bandwidth(address, time)?);
-        values[1].push(write_bandwidth(address, time)?);
-        values[2].push(raw_latency(address, time)?);
-        values[3].push(write_latency(address, time)?);
+        let [raw, raw_middle] = raw_bandwidth(address, time)?;
+        let [ours, ours_middle] = write_bandwidth(address, time)?;
+        for (values, value) in values.iter_mut().zip([raw, raw_middle, ours, ours_middle]) {
+            values.push(value);
+        }
+        values[4].push(raw_latency(address, time)?.middle);
+        values[5].push(back_and_forth(address, time, 8)?.middle);
+        if missing.is_none() {
+            values[6].push(libfabric::bandwidth(arguments.address, MESSAGE)?);
+            // As libfabric's own measure counts: all of the time.
+            values[7].push(MESSAGE as f64 / back_and_forth(address, time, MESSAGE)?.mean / 1e3);
+        }
     }
-    for ((name, unit), values) in ROWS.iter().zip(&values) {
+    for ((name, unit), values) in ROWS.iter().zip(&values).filter(|(_, values)| !values.is_empty()) {
         let [middle, least, most] = spread(values.clone());
         writeln!(out, "  {name:<46} {middle:>8.2} {unit:<5} {least:>7.2} – {most:<7.2}")?;
     }
     writeln!(out)?;
-    for (name, raw, ours, goal) in [
-        ("Bandwidth, of what UDP alone has", 0, 1, "at least 0.75"),
-        ("Latency, times that of UDP alone", 2, 3, "at most 1.50"),
-    ] {
-        let ratios = values[ours].iter().zip(&values[raw]).map(|(ours, raw)| ours / raw).collect();
-        let [middle, least, most] = spread(ratios);
-        writeln!(out, "  {name:<46} {middle:>8.2}       {least:>7.2} – {most:<7.2} goal: {goal}")?;
+    for (name, ours, other, goal) in QUOTIENTS.iter().filter(|(_, _, other, _)| !values[*other].is_empty()) {
+        let quotients = values[*ours].iter().zip(&values[*other]).map(|(ours, other)| ours / other).collect();
+        let [middle, least, most] = spread(quotients);
+        let line = format!("  {name:<46} {middle:>8.2}       {least:>7.2} – {most:<7.2} {goal}");
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    if let Some(why) = missing {
+        writeln!(out, "\nlibfabric's udp;ofi_rxd was not measured: {why}")?;
     }
     Ok(Outcome::Done)
 }
@@ -92,7 +118,7 @@ fn spread(mut values: Vec<f64>) -> [f64; 3] {
 }
 
 /// What one thread sends as fast as it can and another receives.
-fn raw_bandwidth(address: SocketAddr, time: Duration) -> anyhow::Result<f64> {
+fn raw_bandwidth(address: SocketAddr, time: Duration) -> anyhow::Result<[f64; 2]> {
     let (from, to) = (Endpoint::bind(address)?, Endpoint::bind(address)?);
     to.prepare_receive(RECEIVE_BUFFER, true)?;
     let target = Target::from(to.local());
@@ -109,24 +135,62 @@ fn raw_bandwidth(address: SocketAddr, time: Duration) -> anyhow::Result<f64> {
             Ok(())
         });
         let mut buffer = vec![0; RECEIVE];
-        let (mut bytes, began) = (0, Instant::now());
+        let (mut bytes, mut laps, began) = (0, Laps::new(), Instant::now());
         let outcome = loop {
             match to.receive(&mut buffer) {
                 Ok(arrival) => bytes += arrival.map_or(0, |arrival| arrival.length),
                 Err(error) => break Err(error),
             }
+            if bytes >= MESSAGE {
+                laps.end(bytes as f64 / MESSAGE as f64);
+                bytes = 0;
+            }
             if began.elapsed() >= time {
-                break Ok(bytes as f64 / began.elapsed().as_secs_f64() / 1e9);
+                break Ok(laps);
             }
         };
         stop.store(true, Ordering::Relaxed);
         sender.join().expect("the sender does not panic").context("UDP alone cannot send")?;
-        Ok(outcome?)
+        outcome?.bandwidth()
     })
 }
 
-/// Half of the middle round trip of 8 bytes, both sides looking all the time.
-fn raw_latency(address: SocketAddr, time: Duration) -> anyhow::Result<f64> {
+/// How long each message took after the one before it. The middle of that says what this code can do; on a machine with
+/// other work, the mean says how often the threads were interrupted too.
+struct Laps {
+    began: Instant,
+    last: Instant,
+    messages: f64,
+    seconds: Vec<f64>,
+}
+
+impl Laps {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self { began: now, last: now, messages: 0.0, seconds: Vec::new() }
+    }
+
+    /// So many messages are there since the last time.
+    fn end(&mut self, messages: f64) {
+        let now = Instant::now();
+        self.seconds.push((now - self.last).as_secs_f64() / messages);
+        self.messages += messages;
+        self.last = now;
+    }
+
+    /// Gigabytes a second of all, and of the middle message.
+    fn bandwidth(self) -> anyhow::Result<[f64; 2]> {
+        anyhow::ensure!(
+            !self.seconds.is_empty(),
+            "no message of 1 MiB came in that time: try more --seconds"
+        );
+        let mean = self.began.elapsed().as_secs_f64() / self.messages;
+        Ok([mean, spread(self.seconds)[0]].map(|seconds| MESSAGE as f64 / seconds / 1e9))
+    }
+}
+
+/// Round trips of 8 bytes, both sides looking all the time.
+fn raw_latency(address: SocketAddr, time: Duration) -> anyhow::Result<Rounds> {
     let (here, there) = (UdpSocket::bind(address)?, UdpSocket::bind(address)?);
     here.set_nonblocking(true)?;
     there.set_nonblocking(true)?;
@@ -154,8 +218,14 @@ fn raw_latency(address: SocketAddr, time: Duration) -> anyhow::Result<f64> {
     })
 }
 
-/// Half of the middle time that `round` takes, in microseconds.
-fn rounds(time: Duration, mut round: impl FnMut(u64) -> anyhow::Result<()>) -> anyhow::Result<f64> {
+/// Half of what a round takes, in microseconds.
+struct Rounds {
+    middle: f64,
+    mean: f64,
+}
+
+/// Plays rounds for some time.
+fn rounds(time: Duration, mut round: impl FnMut(u64) -> anyhow::Result<()>) -> anyhow::Result<Rounds> {
     let mut times = Vec::new();
     let began = Instant::now();
     let mut last = began;
@@ -168,7 +238,8 @@ fn rounds(time: Duration, mut round: impl FnMut(u64) -> anyhow::Result<()>) -> a
             break;
         }
     }
-    Ok(spread(times)[0])
+    let mean = times.iter().sum::<f64>() / times.len() as f64;
+    Ok(Rounds { middle: spread(times)[0], mean })
 }
 
 /// One NIC with a buffer and a queue pair.
@@ -182,14 +253,15 @@ struct Side {
 
 impl Side {
     fn new(address: SocketAddr) -> anyhow::Result<Self> {
-        let buffer = Buffer::new(MESSAGE);
+        // What is sent, and the place for what comes back.
+        let buffer = Buffer::new(2 * MESSAGE);
         // The first touch of a page costs more than what is measured.
-        buffer.write(0, &vec![0; MESSAGE]);
+        buffer.write(0, &vec![0; 2 * MESSAGE]);
         let mut memory = ProcessMemory::default();
         let space = memory.add(&buffer);
         let mut driver = Driver::open(&Config::new(address), memory)?;
         let domain = driver.nic_mut().alloc_pd();
-        let key = driver.register(domain, space, buffer.address(), MESSAGE as u64, Access::ALL)?;
+        let key = driver.register(domain, space, buffer.address(), 2 * MESSAGE as u64, Access::ALL)?;
         let queue = driver.nic_mut().create_cq(64)?;
         let config = QueuePairConfig::new(Service::ReliableConnection, queue);
         let queue_pair = driver.nic_mut().create_qp(domain, &config)?;
@@ -221,7 +293,7 @@ impl Side {
 }
 
 /// What one thread writes to the memory of another.
-fn write_bandwidth(address: SocketAddr, time: Duration) -> anyhow::Result<f64> {
+fn write_bandwidth(address: SocketAddr, time: Duration) -> anyhow::Result<[f64; 2]> {
     let [mut here, mut there] = Side::pair(address)?;
     let target = there.remote(0);
     let stop = AtomicBool::new(false);
@@ -239,11 +311,11 @@ fn write_bandwidth(address: SocketAddr, time: Duration) -> anyhow::Result<f64> {
     })
 }
 
-fn write_for(here: &mut Side, target: Remote, time: Duration) -> anyhow::Result<f64> {
+fn write_for(here: &mut Side, target: Remote, time: Duration) -> anyhow::Result<[f64; 2]> {
     for _ in 0..DEPTH {
         here.write(target, MESSAGE, true)?;
     }
-    let (mut done, mut out, began) = (0_u64, [Completion::EMPTY; DEPTH], Instant::now());
+    let (mut laps, mut out, began) = (Laps::new(), [Completion::EMPTY; DEPTH], Instant::now());
     while began.elapsed() < time {
         here.driver.progress()?;
         let count = here.driver.poll_cq(here.queue, &mut out);
@@ -251,23 +323,26 @@ fn write_for(here: &mut Side, target: Remote, time: Duration) -> anyhow::Result<
             anyhow::ensure!(completion.status == Status::Success, "a WRITE failed: {}", completion.status);
             here.write(target, MESSAGE, true)?;
         }
-        done += count as u64;
+        if count > 0 {
+            laps.end(count as f64);
+        }
     }
-    Ok(done as f64 * MESSAGE as f64 / began.elapsed().as_secs_f64() / 1e9)
+    laps.bandwidth()
 }
 
-/// Half of the middle round trip of two WRITEs, each seen by the word that it changes.
-fn write_latency(address: SocketAddr, time: Duration) -> anyhow::Result<f64> {
+/// Round trips of two WRITEs, each seen by the last word that it changes.
+fn back_and_forth(address: SocketAddr, time: Duration, length: usize) -> anyhow::Result<Rounds> {
     let [mut here, mut there] = Side::pair(address)?;
-    let (home, target) = (here.remote(8), there.remote(0));
+    let (home, target) = (here.remote(length), there.remote(0));
+    let last = length - size_of::<u64>();
     let stop = AtomicBool::new(false);
     let failed = AtomicU64::new(0);
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut seen = 0;
             while !stop.load(Ordering::Relaxed) {
-                let number = there.buffer.load(0);
-                let answered = number == seen || there.write(home, 8, false).is_ok();
+                let number = there.buffer.load(last);
+                let answered = number == seen || there.write(home, length, false).is_ok();
                 seen = number;
                 if !answered || there.driver.progress().is_err() {
                     failed.fetch_add(1, Ordering::Relaxed);
@@ -276,10 +351,10 @@ fn write_latency(address: SocketAddr, time: Duration) -> anyhow::Result<f64> {
             }
         });
         let rounds = rounds(time, |number| {
-            here.buffer.store(0, number);
-            here.write(target, 8, false)?;
+            here.buffer.store(last, number);
+            here.write(target, length, false)?;
             let limit = Instant::now() + LIMIT;
-            while here.buffer.load(8) != number {
+            while here.buffer.load(length + last) != number {
                 here.driver.progress()?;
                 let lost = failed.load(Ordering::Relaxed) > 0 || Instant::now() > limit;
                 anyhow::ensure!(!lost, "a WRITE did not come back");

@@ -2,10 +2,12 @@
 //!
 //! The client connects and sends its end as 52 bytes of text, `LLLL:QQQQQQ:PPPPPP:` and 32 hexadecimal digits of GID, with
 //! a zero behind it; the server answers with its own; the client says `done`, and both may begin (rdma-core,
-//! libibverbs/examples/rc_pingpong.c). On Ethernet the local id (LLLL) means nothing and is 0: a Railnet that does not
-//! receive at port 4791 puts its port there, which only another Railnet looks at.
+//! libibverbs/examples/rc_pingpong.c). On Ethernet the local id (LLLL) means nothing and is 0: a Railnet puts the UDP port
+//! there at which it receives, which only another Railnet looks at.
 //!
-//! Operations that need memory of the peer have no place in that exchange: for them both send a second text.
+//! Operations that need memory of the peer have no place in that exchange: for them both send a second text. Foreign
+//! peers hang up after the exchange; two Railnets keep the connection, and each says `done` when it has everything, so
+//! that a peer that dies is told from one that has finished.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -23,6 +25,9 @@ const END_BYTES: usize = 52;
 /// What the client says last.
 const DONE: &[u8; 5] = b"done\0";
 
+/// The second text begins with it: Railnets of another version know each other by it.
+const VERSION: &str = "railnet1";
+
 /// How long a client tries again when nobody is there: the two are often started at once.
 const START: Duration = Duration::from_secs(3);
 
@@ -31,6 +36,8 @@ const START: Duration = Duration::from_secs(3);
 pub(super) struct End {
     /// The UDP port it receives at.
     pub(super) port: u16,
+    /// It is a Railnet: one that told its port.
+    pub(super) is_railnet: bool,
     pub(super) queue_pair: QueuePairNumber,
     pub(super) psn: Psn,
     pub(super) gid: Gid,
@@ -38,7 +45,7 @@ pub(super) struct End {
 
 impl End {
     fn local_id(&self) -> u16 {
-        if self.port == ROCE_PORT { 0 } else { self.port }
+        if self.is_railnet { self.port } else { 0 }
     }
 
     fn to_text(self) -> String {
@@ -59,13 +66,11 @@ impl End {
             return Err(wrong());
         };
         let number = |field: &str| u32::from_str_radix(field, 16).map_err(|_| wrong());
-        let port = match number(local_id)? {
-            0 => ROCE_PORT,
-            port => u16::try_from(port).map_err(|_| wrong())?,
-        };
+        let local_id = u16::try_from(number(local_id)?).map_err(|_| wrong())?;
+        let (is_railnet, port) = (local_id != 0, if local_id == 0 { ROCE_PORT } else { local_id });
         let gid = u128::from_str_radix(gid, 16).ok().filter(|_| gid.len() == 32).ok_or_else(wrong)?;
         let (queue_pair, psn) = (QueuePairNumber::new(number(queue_pair)?), Psn::new(number(psn)?));
-        Ok(Self { port, queue_pair, psn, gid: Gid(gid.to_be_bytes()) })
+        Ok(Self { port, is_railnet, queue_pair, psn, gid: Gid(gid.to_be_bytes()) })
     }
 
     /// Where it receives, where the GID says so.
@@ -94,7 +99,11 @@ impl fmt::Display for End {
 /// The connection over which the two ends talk before they play.
 pub(super) struct Meeting {
     stream: TcpStream,
+    /// The other end of it.
+    peer: SocketAddr,
     timeout: Duration,
+    /// What the peer said since the exchange; no more than its last word.
+    said: Vec<u8>,
     peer_has_left: bool,
 }
 
@@ -148,46 +157,73 @@ impl Meeting {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(timeout))?;
         stream.set_write_timeout(Some(timeout))?;
-        Ok(Self { stream, timeout, peer_has_left: false })
+        let peer = canonical(stream.peer_addr().context("the peer was gone before a word was said")?);
+        Ok(Self { stream, peer, timeout, said: Vec::new(), peer_has_left: false })
+    }
+
+    /// The peer's address, for those who want to know who it is.
+    pub(super) fn peer(&self) -> SocketAddr {
+        self.peer
     }
 
     /// The address by which the peer reaches this end.
     pub(super) fn local(&self) -> anyhow::Result<SocketAddr> {
-        let address = self.stream.local_addr()?;
-        Ok(match address {
-            // A socket for both versions of IP shows IPv4 in IPv6's clothes.
-            SocketAddr::V6(v6) if v6.ip().to_ipv4_mapped().is_some() => {
-                SocketAddr::new(v6.ip().to_canonical(), v6.port())
-            }
-            other => other,
-        })
+        Ok(canonical(self.stream.local_addr()?))
     }
 
     fn read<const N: usize>(&mut self, what: &str) -> anyhow::Result<[u8; N]> {
-        let mut bytes = [0; N];
-        self.stream.read_exact(&mut bytes).map_err(|error| match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                anyhow!("the peer did not send {what} in {:?}", self.timeout)
+        let (mut bytes, mut read, limit) = ([0; N], 0, Instant::now() + self.timeout);
+        while read < N {
+            let peer = self.peer;
+            let late = || anyhow!("the peer at {peer} did not send {what} in {:?}", self.timeout);
+            // The limit is for all of it: a peer that sends a byte now and then does not get another.
+            let left = limit.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(late());
             }
-            io::ErrorKind::UnexpectedEof => anyhow!("the peer hung up before it sent {what}"),
-            _ => anyhow!(error).context(format!("cannot read {what}")),
-        })?;
+            self.stream.set_read_timeout(Some(left))?;
+            match self.stream.read(&mut bytes[read..]) {
+                Ok(0) => {
+                    self.peer_has_left = true;
+                    bail!("the peer at {peer} hung up before it sent {what}");
+                }
+                Ok(count) => read += count,
+                Err(error) => match error.kind() {
+                    io::ErrorKind::Interrupted => {}
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => return Err(late()),
+                    _ => {
+                        return Err(error)
+                            .with_context(|| format!("cannot read {what} of the peer at {peer}"));
+                    }
+                },
+            }
+        }
         Ok(bytes)
     }
 
     fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
-        self.stream.write_all(bytes).context("the peer is gone")
+        // In words, not as a cause: the command takes a broken pipe for a reader of its output that has gone.
+        self.stream.write_all(bytes).map_err(|error| anyhow!("the peer at {} is gone: {error}", self.peer))
     }
 
     fn read_end(&mut self) -> anyhow::Result<End> {
         let text = self.read::<END_BYTES>("its end of the connection")?;
-        End::from_text(&text).context("what the peer sent is not an end of a connection")
+        let what = || format!("what the peer at {} sent is not an end of a connection", self.peer);
+        End::from_text(&text).with_context(what)
     }
 
     /// The client's side: the ends are exchanged.
     pub(super) fn ask(&mut self, own: End) -> anyhow::Result<End> {
         self.write(own.to_text().as_bytes())?;
-        let peer = self.read_end()?;
+        let peer = self.read_end().map_err(|error| match self.peer_has_left {
+            // What ibv_rc_pingpong does when its NIC does not take the address.
+            true => error.context(format!(
+                "this end told the address {}: that of the peer (its -g) must be of the same version of IP, or --address \
+                 tell another",
+                own.gid.to_ip()
+            )),
+            false => error,
+        })?;
         self.write(DONE)?;
         Ok(peer)
     }
@@ -203,7 +239,7 @@ impl Meeting {
         self.write(own.to_text().as_bytes())?;
         let done = self.read::<5>("the word that it is ready")?;
         if done != *DONE {
-            bail!("the peer said {:?} and not \"done\"", String::from_utf8_lossy(&done));
+            bail!("the peer at {} said {:?} and not \"done\"", self.peer, String::from_utf8_lossy(&done));
         }
         Ok(peer)
     }
@@ -215,28 +251,35 @@ impl Meeting {
         size: u32,
         own: Remote,
     ) -> anyhow::Result<Remote> {
-        const BYTES: usize = 44;
+        const BYTES: usize = 53;
         let text = |remote: Remote| {
-            let text = format!("{operation:>8}:{size:08x}:{:016x}:{:08x}\0", remote.address, remote.key.0);
+            let (address, key) = (remote.address, remote.key.0);
+            let text = format!("{VERSION}:{operation:>8}:{size:08x}:{address:016x}:{key:08x}\0");
             debug_assert_eq!(text.len(), BYTES, "the peer reads that many");
             text
         };
         self.write(text(own).as_bytes())?;
         let bytes = self.read::<BYTES>("what is to be done: is it a Railnet with the same --op?")?;
-        let peer = String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned();
-        let fields: Vec<_> = peer.split(':').collect();
-        let [their_operation, their_size, address, key] = fields[..] else {
-            bail!("what the peer sent is no description of memory: {peer:?}");
+        let text = String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned();
+        let wrong = || anyhow!("what the peer at {} sent is no description of memory: {text:?}", self.peer);
+        let fields: Vec<_> = text.split(':').collect();
+        if fields[0].starts_with("railnet") && fields[0] != VERSION {
+            bail!(
+                "the peer at {} is a Railnet of another version: it speaks {}, this one {VERSION}",
+                self.peer,
+                fields[0]
+            );
+        }
+        let [VERSION, their_operation, their_size, address, key] = fields[..] else {
+            return Err(wrong());
         };
-        let number = |field: &str| {
-            u64::from_str_radix(field, 16)
-                .with_context(|| format!("what the peer sent is no description of memory: {peer:?}"))
-        };
+        let number = |field: &str| u64::from_str_radix(field, 16).map_err(|_| wrong());
         let (their_operation, their_size) = (their_operation.trim(), number(their_size)?);
         if their_operation != operation || their_size != u64::from(size) {
             bail!(
-                "the two ends differ: {operation} of {size} bytes here, {their_operation} of {their_size} there: \
-                 give both the same --op and --size"
+                "the two ends differ: {operation} of {size} bytes here, {their_operation} of {their_size} at {}: \
+                 give both the same --op and --size",
+                self.peer
             );
         }
         Ok(Remote { address: number(address)?, key: Key(number(key)? as u32) })
@@ -244,6 +287,8 @@ impl Meeting {
 
     /// Tells the peer that this end is finished.
     pub(super) fn leave(&mut self) {
+        // Who has hung up already does not want to know.
+        let _ = self.stream.write_all(DONE);
         let _ = self.stream.shutdown(std::net::Shutdown::Write);
         let _ = self.stream.set_nonblocking(true);
     }
@@ -252,12 +297,33 @@ impl Meeting {
     pub(super) fn peer_has_left(&mut self) -> bool {
         if !self.peer_has_left {
             let _ = self.stream.set_nonblocking(true);
-            self.peer_has_left = match self.stream.read(&mut [0; 16]) {
-                Ok(count) => count == 0,
+            let mut words = [0; 16];
+            self.peer_has_left = match self.stream.read(&mut words) {
+                Ok(0) => true,
+                Ok(count) => {
+                    self.said.extend_from_slice(&words[..count]);
+                    // It has nothing more to say, and a stranger's talk is not to be kept.
+                    self.said.len() >= DONE.len()
+                }
                 Err(error) => error.kind() != io::ErrorKind::WouldBlock,
             };
         }
         self.peer_has_left
+    }
+
+    /// Whether the peer has left without a word that it has everything.
+    pub(super) fn peer_is_lost(&mut self) -> bool {
+        self.peer_has_left() && self.said != *DONE
+    }
+}
+
+/// A socket for both versions of IP shows IPv4 in IPv6's clothes.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V6(v6) if v6.ip().to_ipv4_mapped().is_some() => {
+            SocketAddr::new(v6.ip().to_canonical(), v6.port())
+        }
+        other => other,
     }
 }
 
@@ -265,32 +331,32 @@ impl Meeting {
 mod tests {
     use super::*;
 
-    fn end(port: u16) -> End {
+    fn end(port: u16, is_railnet: bool) -> End {
         let gid = Gid::from_ip("10.77.0.2".parse().unwrap());
-        End { port, queue_pair: QueuePairNumber::new(0x45), psn: Psn::new(0xe9_cedf), gid }
+        End { port, is_railnet, queue_pair: QueuePairNumber::new(0x45), psn: Psn::new(0xe9_cedf), gid }
     }
 
     #[test]
     fn an_end_is_written_as_ibv_rc_pingpong_writes_it() {
         let text = "0000:000045:e9cedf:00000000000000000000ffff0a4d0002\0";
-        assert_eq!(end(4791).to_text(), text);
-        assert_eq!(End::from_text(text.as_bytes().try_into().unwrap()).unwrap(), end(4791));
+        assert_eq!(end(4791, false).to_text(), text);
+        assert_eq!(End::from_text(text.as_bytes().try_into().unwrap()).unwrap(), end(4791, false));
         let shown = "LID 0x0000, QPN 0x000045, PSN 0xe9cedf, GID ::ffff:10.77.0.2";
-        assert_eq!(end(4791).to_string(), shown);
+        assert_eq!(end(4791, false).to_string(), shown);
     }
 
     #[test]
     fn a_port_of_its_own_survives_and_nonsense_is_refused() {
-        let text = end(40_000).to_text();
+        let text = end(40_000, true).to_text();
         let bytes: &[u8; END_BYTES] = text.as_bytes().try_into().unwrap();
-        assert_eq!(End::from_text(bytes).unwrap(), end(40_000));
+        assert_eq!(End::from_text(bytes).unwrap(), end(40_000, true));
         for at in [0, 4, 5, 20, 45] {
             let mut broken = *bytes;
             broken[at] = b'x';
             assert!(End::from_text(&broken).is_err(), "byte {at}");
         }
         assert!(End::from_text(&[0xff; END_BYTES]).is_err());
-        let nameless = End { gid: Gid::default(), ..end(1) };
+        let nameless = End { gid: Gid::default(), ..end(1, true) };
         assert!(nameless.address(0).unwrap_err().to_string().contains("-g"));
     }
 }

@@ -8,11 +8,11 @@ use railnet_core::{QueuePairNumber, Random};
 use railnet_live::memory::Buffer;
 use railnet_live::roce::{self, Driver};
 use railnet_nic::{
-    Access, Completion, CompletionQueue, Connection, Counters, Key, Operation, QueuePairConfig,
+    Access, Completion, CompletionQueue, Connection, Counters, DropReason, Key, Operation, QueuePairConfig,
     ReceiveRequest, Remote, SendRequest, Service, Sge, Status,
 };
 
-use super::exchange::Meeting;
+use super::exchange::{End, Meeting};
 use super::{Arguments, Op};
 
 /// How long an end whose peer has hung up stays when nothing comes, to acknowledge again what the peer may have missed.
@@ -20,6 +20,21 @@ const LINGER: Duration = Duration::from_millis(50);
 
 /// How often a server that only answers looks whether its client has finished.
 const LOOK: Duration = Duration::from_millis(1);
+
+/// How long an end that waits for a message lets pass before it looks whether its peer still lives.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// Why packets are thrown away that no peer sent, or that the network damaged.
+const STRANGE: [DropReason; 8] = [
+    DropReason::BadIcrc,
+    DropReason::NoQueuePair,
+    DropReason::WrongTransport,
+    DropReason::Partition,
+    DropReason::Address,
+    DropReason::UnsentResponse,
+    DropReason::QueueKey,
+    DropReason::NotServed,
+];
 
 /// Names of work, as in `ibv_rc_pingpong`.
 const RECEIVE: u64 = 1;
@@ -44,6 +59,8 @@ pub(super) struct Player {
     key: Key,
     size: u32,
     timeout: Duration,
+    /// Where the peer receives, once it is known.
+    peer: Option<SocketAddr>,
     /// How long to stay when the peer cannot be asked whether it has everything.
     linger: Duration,
 }
@@ -70,7 +87,7 @@ impl Player {
             true => LINGER,
             false => LINGER + Duration::from_nanos(ack_timeout) * 4,
         };
-        Ok(Self { driver, queue, queue_pair, buffer, key, size, timeout, linger })
+        Ok(Self { driver, queue, queue_pair, buffer, key, size, timeout, peer: None, linger })
     }
 
     pub(super) fn driver(&mut self) -> &mut Driver {
@@ -90,25 +107,33 @@ impl Player {
     }
 
     pub(super) fn connect(&mut self, peer: SocketAddr, connection: &Connection) -> anyhow::Result<()> {
+        self.peer = Some(peer);
         Ok(self.driver.connect(self.queue_pair, peer, connection)?)
     }
 
-    pub(super) fn play(&mut self, arguments: &Arguments, meeting: &mut Meeting) -> anyhow::Result<Score> {
+    pub(super) fn play(
+        &mut self,
+        arguments: &Arguments,
+        meeting: &mut Meeting,
+        end: &End,
+    ) -> anyhow::Result<Score> {
         let is_client = arguments.host.is_some();
+        // A foreign peer has hung up by now: only of a Railnet does the connection say that it lives.
+        let mut watch = Watch { meeting, is_railnet: end.is_railnet };
         let mut peer = Remote { address: 0, key: Key(0) };
         if arguments.op != Op::Send {
             let own = Remote { address: self.buffer.address() + self.inbox() as u64, key: self.key };
-            peer = meeting.exchange_memory(arguments.op.name(), self.size, own)?;
+            peer = watch.meeting.exchange_memory(arguments.op.name(), self.size, own)?;
         }
         let started = Instant::now();
         let checked = is_client && (arguments.chk || arguments.op == Op::Atomic);
         match (arguments.op, is_client) {
-            (Op::Send | Op::Write, _) => self.back_and_forth(arguments, peer, meeting)?,
-            (Op::Read | Op::Atomic, true) => self.ask(arguments, peer)?,
-            (Op::Read | Op::Atomic, false) => self.answer(arguments, meeting)?,
+            (Op::Send | Op::Write, _) => self.back_and_forth(arguments, peer, &mut watch)?,
+            (Op::Read | Op::Atomic, true) => self.ask(arguments, peer, &mut watch)?,
+            (Op::Read | Op::Atomic, false) => self.answer(arguments, watch.meeting)?,
         }
         let elapsed = started.elapsed();
-        self.leave(meeting)?;
+        self.leave(watch.meeting)?;
         let ways = if matches!(arguments.op, Op::Send | Op::Write) { 2 } else { 1 };
         let bytes = u64::from(self.size) * u64::from(arguments.iters) * ways;
         Ok(Score { bytes, elapsed, checked })
@@ -124,7 +149,7 @@ impl Player {
         &mut self,
         arguments: &Arguments,
         peer: Remote,
-        meeting: &mut Meeting,
+        watch: &mut Watch<'_>,
     ) -> anyhow::Result<()> {
         let is_client = arguments.host.is_some();
         // A server sends back what it has received, as ibv_rc_pingpong does, which has one buffer.
@@ -144,7 +169,9 @@ impl Player {
         }
         while received < arguments.iters || sent < arguments.iters {
             let what = || format!("message {} of {}", received + 1, arguments.iters);
-            for done in self.completions(&what)? {
+            // Who has received everything waits for the last acknowledgement: its peer may have left by then.
+            watch.is_railnet &= received < arguments.iters;
+            for done in self.completions(&what, watch)? {
                 if done.work == SEND {
                     sent += 1;
                     pending[1] = false;
@@ -168,12 +195,11 @@ impl Player {
                 pending = [true; 2];
             }
         }
-        let _ = meeting.peer_has_left();
         Ok(())
     }
 
     /// READ and atomics: the client asks, one after the other.
-    fn ask(&mut self, arguments: &Arguments, peer: Remote) -> anyhow::Result<()> {
+    fn ask(&mut self, arguments: &Arguments, peer: Remote, watch: &mut Watch<'_>) -> anyhow::Result<()> {
         let expected = Pattern::new(self.size);
         for iteration in 0..arguments.iters {
             let operation = match arguments.op {
@@ -182,7 +208,7 @@ impl Player {
             };
             self.send(operation, self.inbox())?;
             let what = || format!("answer {} of {}", iteration + 1, arguments.iters);
-            self.completions(&what)?;
+            self.completions(&what, watch)?;
             if arguments.op == Op::Atomic {
                 let old = self.buffer.load(self.inbox());
                 if old != u64::from(iteration) {
@@ -210,13 +236,16 @@ impl Player {
             while Instant::now() < look {
                 self.step()?;
             }
-            let now_received = self.driver.counters().received;
+            let now_received = self.heard();
             if now_received != received {
                 (received, limit) = (now_received, Instant::now() + self.timeout);
             }
             if Instant::now() > limit {
-                bail!("nothing came from the client for {:?}", self.timeout);
+                bail!("nothing came from the client at {} for {:?}", meeting.peer(), self.timeout);
             }
+        }
+        if meeting.peer_is_lost() {
+            bail!("the client at {} hung up before it had all of its answers", meeting.peer());
         }
         Ok(())
     }
@@ -230,8 +259,8 @@ impl Player {
         self.driver.progress()?;
         while Instant::now() < limit {
             self.driver.wait(LOOK)?;
-            if self.driver.counters().received != received {
-                (received, quiet) = (self.driver.counters().received, Instant::now());
+            if self.heard() != received {
+                (received, quiet) = (self.heard(), Instant::now());
             }
             let may_go = if is_there { meeting.peer_has_left() } else { quiet.elapsed() > self.linger };
             if may_go {
@@ -267,39 +296,87 @@ impl Player {
     }
 
     /// Waits for completions, which must be good.
-    fn completions(&mut self, what: &dyn Fn() -> String) -> anyhow::Result<Vec<Completion>> {
+    fn completions(
+        &mut self,
+        what: &dyn Fn() -> String,
+        watch: &mut Watch<'_>,
+    ) -> anyhow::Result<Vec<Completion>> {
         let mut out = [Completion::EMPTY; 16];
-        let limit = Instant::now() + self.timeout;
+        let now = Instant::now();
+        let (limit, mut look, mut is_lost) = (now + self.timeout, now + PATIENCE, false);
         loop {
             let count = self.driver.poll_cq(self.queue, &mut out);
             if let Some(bad) = out[..count].iter().find(|done| done.status != Status::Success) {
-                bail!("{} failed: {} ({}){}", what(), bad.status, bad.status.verbs_name(), self.advice());
+                let (status, name) = (bad.status, bad.status.verbs_name());
+                bail!("{} with {} failed: {status} ({name}){}", what(), self.peer_name(), self.advice());
             }
             if count > 0 {
                 return Ok(out[..count].to_vec());
             }
+            if is_lost {
+                bail!("{} did not come: the peer at {} hung up", what(), watch.meeting.peer());
+            }
             self.step()?;
-            if Instant::now() > limit {
-                bail!("{} did not come in {:?}{}", what(), self.timeout, self.advice());
+            let now = Instant::now();
+            if now > limit {
+                let (peer, advice) = (self.peer_name(), self.advice());
+                bail!("{} did not come from {peer} in {:?}{advice}", what(), self.timeout);
+            }
+            if now > look && watch.is_railnet {
+                look = now + PATIENCE;
+                // What it sent before it left has come: that is looked at once more.
+                is_lost = watch.meeting.peer_is_lost();
             }
         }
+    }
+
+    fn peer_name(&self) -> String {
+        self.peer.map_or_else(|| "the peer".to_owned(), |peer| peer.to_string())
     }
 
     /// What may be the reason that nothing comes.
     fn advice(&self) -> String {
         let (driver, nic) = (self.driver.counters(), self.driver.nic().counters());
-        let bad = nic.dropped(railnet_nic::DropReason::BadIcrc);
+        let strangers = self.strangers();
         match self.driver.last_refusal() {
             Some(error) if error.raw_os_error() == Some(EMSGSIZE) => {
                 "; the network refuses packets of this size: try a smaller --mtu".to_owned()
             }
             Some(error) => format!("; the kernel refused {} sends, the last with: {error}", driver.refused),
             None if driver.received == 0 => {
-                "; nothing came from the peer at all: is UDP port 4791 open between the two?".to_owned()
+                let port = self.driver.local().port();
+                format!("; nothing came from the peer at all: is UDP port {port} open between the two?")
             }
-            None if bad > 0 => format!("; {bad} packets came with a wrong ICRC"),
-            None => format!("; {} packets came, {} were sent again", driver.received, nic.resent),
+            None => {
+                let thrown =
+                    strangers.map_or_else(String::new, |strangers| format!(", thrown away {strangers}"));
+                format!("; {} packets came, {} were sent again{thrown}", driver.received, nic.resent)
+            }
         }
+    }
+
+    /// Packets that came from the peer: what others send is no sign of life.
+    fn heard(&self) -> u64 {
+        let strange: u64 = self.strange().iter().map(|(count, _)| count).sum();
+        self.driver.counters().received.saturating_sub(strange)
+    }
+
+    /// Packets that no peer sent, or that the network damaged, by the reason to throw them away.
+    fn strange(&self) -> [(u64, &'static str); STRANGE.len() + 1] {
+        let nic = self.driver.nic().counters();
+        let mut found = [(self.driver.counters().malformed, "no RoCEv2"); STRANGE.len() + 1];
+        for (place, reason) in found.iter_mut().zip(STRANGE) {
+            *place = (nic.dropped(reason), reason.text());
+        }
+        found
+    }
+
+    /// What came that no peer sent, or that the network damaged; `None` where nothing did.
+    pub(super) fn strangers(&self) -> Option<String> {
+        let found = self.strange().into_iter().filter(|(count, _)| *count > 0);
+        let words: Vec<_> = found.clone().map(|(count, text)| format!("{count} {text}")).collect();
+        let all: u64 = found.map(|(count, _)| count).sum();
+        (all > 0).then(|| format!("{all} packets: {}", words.join(", ")))
     }
 
     /// Whether what was received is what was sent.
@@ -323,6 +400,12 @@ impl Player {
             ),
         }
     }
+}
+
+/// The connection to the peer, and whether it says anything about it.
+struct Watch<'a> {
+    meeting: &'a mut Meeting,
+    is_railnet: bool,
 }
 
 /// "Message too long", the same number on every Linux that Rust has.

@@ -10,7 +10,7 @@ use crate::Outcome;
 /// Ranks that are described one by one; more are only counted.
 const SHOWN: usize = 8;
 
-pub(super) fn judge(outcome: &job::Outcome, plan: &Plan) -> anyhow::Result<Outcome> {
+pub(crate) fn judge(outcome: &job::Outcome, plan: &Plan) -> anyhow::Result<Outcome> {
     match outcome {
         job::Outcome::Well => Ok(Outcome::Done),
         job::Outcome::Failed { first, others } => {

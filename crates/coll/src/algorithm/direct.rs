@@ -5,7 +5,8 @@
 //! hops, and 2 (n - 1) / n of the data. One shot is taken between two ranks, where it costs the same, and where all
 //! ranks together have at most 2 MiB: so do vLLM's kernels for 4 and 8 GPUs (csrc/custom_all_reduce.cuh).
 //!
-//! In one shot every rank adds contributions up in the order of ranks, so that all get the same bits.
+//! In one shot every rank adds contributions up in the order of ranks, so that all get the same bits. Ranks 0 and 1 take
+//! their own first: two things may be added in any order.
 
 use super::split::{Blocks, chunk};
 use super::{Arc, Call, Choice, Collective, Program, Schedule, Wiring, input, output, with};
@@ -51,7 +52,7 @@ pub(super) fn build(call: &Call, choice: &Choice, wiring: &Wiring) -> Schedule {
         blocks: Blocks::new(call, choice, ranks),
     };
     let channels = program.blocks.channels();
-    let scratch = if kind == Kind::OneShot { u64::from(channels) * program.chunk } else { 0 };
+    let scratch = if kind == Kind::OneShot && ranks > 2 { u64::from(channels) * program.chunk } else { 0 };
     let schedule = choice.schedule(call, ranks, fifo, channels, Arc::new(program));
     Schedule { scratch, ..schedule }
 }
@@ -138,17 +139,18 @@ impl Direct {
 
     /// One shot: what comes from the ranks before this one, then its own, then what comes from those after it.
     fn reduce_in_order(&self, rank: u32, channel: u32, number: u64) -> Step {
-        let looped = if rank == 0 { number } else { number / 2 };
+        let looped = if rank <= 1 { number } else { number / 2 };
         let (mut step, offset, _) = self.part(0, channel, looped);
         let scratch = Piece { buffer: Buffer::Scratch, offset: u64::from(channel) * self.chunk };
-        if rank > 0 && number.is_multiple_of(2) {
+        if rank > 1 && number.is_multiple_of(2) {
             step.receives.extend((0..rank).map(|other| with(channel, 0, other)));
             step.stores.push(scratch);
             return step;
         }
-        step.sources.extend((rank > 0).then_some(scratch));
+        step.sources.extend((rank > 1).then_some(scratch));
         step.sources.push(input(offset));
-        step.receives.extend((rank + 1..self.ranks).map(|other| with(channel, 0, other)));
+        let before = if rank == 1 { 0..1 } else { 0..0 };
+        step.receives.extend(before.chain(rank + 1..self.ranks).map(|other| with(channel, 0, other)));
         step.stores.push(output(offset));
         step.is_final = true;
         if self.in_place {
@@ -168,7 +170,7 @@ impl Program for Direct {
         let parts = if self.kind == Kind::TwoShot { u64::from(self.ranks) } else { 1 };
         let each = match role {
             Role::Scatter | Role::Gather => u64::from(self.ranks) - 1,
-            Role::Reduce if self.kind == Kind::OneShot && rank > 0 => 2,
+            Role::Reduce if self.kind == Kind::OneShot && rank > 1 => 2,
             Role::Cast | Role::Reduce => 1,
         };
         self.blocks.loops(channel, parts * self.chunk) * each

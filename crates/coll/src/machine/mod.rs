@@ -50,7 +50,7 @@ use worker::{Stage, Worker};
 /// Operations whose signatures are remembered after they are over: a rank that is behind asks about them.
 const REMEMBERED: usize = 16;
 /// Plans that are kept for calls that are made again.
-const PLANS: usize = 8;
+const PLANS: usize = 16;
 
 /// Executes the part of one rank in the schedules of a communicator.
 #[derive(Debug)]
@@ -71,21 +71,30 @@ pub struct RankMachine {
     /// When something last happened here.
     progress: Time,
     /// What was done before, the latest last, and when that was over.
-    history: VecDeque<Shared>,
+    history: VecDeque<Operation>,
     finished: Time,
     /// What peers said about operations that were not submitted here yet.
     early: Vec<(ConnectionId, Mark)>,
     asking: Option<Asking>,
+    /// Whether a peer means something else.
+    is_disputed: bool,
     failure: Option<Arc<Failure>>,
 }
 
 /// An operation that was submitted.
 #[derive(Debug)]
 struct Operation {
-    signature: Shared,
+    id: OperationId,
     mark: Mark,
     plan: Arc<Plan>,
     submitted: Time,
+}
+
+impl Operation {
+    /// How this rank understands it.
+    fn signature(&self) -> Shared {
+        Arc::new(Signature::new(self.id, &self.plan.schedule))
+    }
 }
 
 /// The operation that runs.
@@ -123,6 +132,7 @@ impl RankMachine {
             finished: Time::ZERO,
             early: Vec::new(),
             asking: None,
+            is_disputed: false,
             failure: None,
         }
     }
@@ -157,15 +167,14 @@ impl RankMachine {
         );
         let id = OperationId(self.next);
         self.next += 1;
-        let signature = Arc::new(Signature::new(id, schedule));
-        let mark = signature.mark();
         let plan = self.plan(schedule);
+        let mark = plan.mark(id);
         self.expect(id, mark, &plan);
         let was_idle = self.active.is_none() && self.queue.is_empty();
         if was_idle {
             self.progress = now;
         }
-        self.queue.push_back(Operation { signature, mark, plan, submitted: now });
+        self.queue.push_back(Operation { id, mark, plan, submitted: now });
         self.compare_early(now, mark);
         self.drive(now);
         Ok(id)
@@ -191,7 +200,7 @@ impl RankMachine {
     pub fn finished(&mut self, now: Time, work: WorkId) {
         let Some(active) = &self.active else { return };
         // Work of a communicator that broke since may still come back.
-        if self.failure.is_some() || active.operation.signature.operation.0 as u32 != work.sequence() {
+        if self.failure.is_some() || active.operation.id.0 as u32 != work.sequence() {
             return;
         }
         let worker = &mut self.workers[work.worker() as usize];
@@ -224,9 +233,14 @@ impl RankMachine {
         self.links.len() as u32
     }
 
+    /// The number that the next operation will have.
+    pub fn next_operation(&self) -> OperationId {
+        OperationId(self.next)
+    }
+
     /// The schedule of an operation that is queued or runs.
     pub fn schedule(&self, operation: OperationId) -> Option<&Arc<Schedule>> {
-        self.operations().find(|one| one.signature.operation == operation).map(|one| &one.plan.schedule)
+        self.operations().find(|one| one.id == operation).map(|one| &one.plan.schedule)
     }
 
     /// Operations that were submitted and are not over.
@@ -262,7 +276,7 @@ impl RankMachine {
     fn expect(&mut self, operation: OperationId, mark: Mark, plan: &Plan) {
         let Schedule { protocol, fifo, .. } = *plan.schedule;
         let layout = Layout { protocol, fifo };
-        let receives = plan.workers.iter().flatten().filter(|one| one.key.0 == Direction::Receive);
+        let receives = plan.uses.0.iter().flatten().filter(|one| one.key.0 == Direction::Receive);
         for one in receives {
             let slices = one.chunks * u64::from(fifo.slices_per_chunk);
             let slot = self.links[one.id.0 as usize].expect(layout, slices);
@@ -282,7 +296,7 @@ impl RankMachine {
 
     /// Lets workers run that can, and operations begin and end.
     fn drive(&mut self, now: Time) {
-        loop {
+        while !self.is_disputed {
             while let Some(worker) = self.runnable.pop_front() {
                 self.run(worker);
             }
@@ -300,13 +314,13 @@ impl RankMachine {
         let plan = &operation.plan;
         let schedule = &plan.schedule;
         let layout = Layout { protocol: schedule.protocol, fifo: schedule.fifo };
-        for one in plan.workers.iter().flatten() {
+        for one in plan.uses.0.iter().flatten() {
             self.links[one.id.0 as usize].begin(layout);
         }
-        let count = plan.workers.len() as u32;
-        self.workers.clear();
-        for worker in 0..count {
-            self.workers.push(Worker::new(schedule.program.steps(self.rank, worker)));
+        let count = plan.uses.0.len() as u32;
+        self.workers.resize_with(count as usize, Worker::new);
+        for (index, worker) in (0..count).zip(&mut self.workers) {
+            worker.begin(plan.steps(self.rank, index));
         }
         self.runnable.extend(0..count);
         let element = schedule.call.dtype.size() as u64;
@@ -315,11 +329,11 @@ impl RankMachine {
 
     fn end(&mut self, now: Time) {
         let Some(Active { operation, .. }) = self.active.take() else { return };
-        self.outputs.push_back(Output::Finished(operation.signature.operation));
+        self.outputs.push_back(Output::Finished(operation.id));
         if self.history.len() == REMEMBERED {
             self.history.pop_front();
         }
-        self.history.push_back(operation.signature);
+        self.history.push_back(operation);
         self.finished = now;
     }
 
@@ -363,14 +377,14 @@ impl RankMachine {
         loop {
             let worker = &mut self.workers[index as usize];
             let Stage::Waiting(stage) = worker.stage else { return false };
-            let afters = worker.step.after.len();
-            if let Some(after) = worker.step.after.get(stage as usize) {
+            let afters = worker.loaded.step.after.len();
+            if let Some(after) = worker.loaded.step.after.get(stage as usize) {
                 let (other, step) = (after.worker, after.step);
                 if self.workers[other as usize].number <= step {
                     self.workers[other as usize].add_waiter(step, index);
                     return true;
                 }
-            } else if let Some(link) = worker.links.get(stage as usize - afters) {
+            } else if let Some(link) = worker.loaded.links.get(stage as usize - afters) {
                 let link = &mut self.links[link.0 as usize];
                 if !link.is_ready() {
                     debug_assert_eq!(link.waiter, NOBODY, "one worker uses a connection");
@@ -388,7 +402,7 @@ impl RankMachine {
     fn work(&self, index: u32) -> Option<Work> {
         let worker = &self.workers[index as usize];
         let (offset, count) = worker.slice_range();
-        let step = &worker.step;
+        let step = &worker.loaded.step;
         let has_data = !(step.receives.is_empty() && step.sources.is_empty());
         let has_target = !(step.sends.is_empty() && step.stores.is_empty());
         if count == 0 || !has_data || !has_target {
@@ -396,9 +410,9 @@ impl RankMachine {
         }
         let piece = |piece: &crate::schedule::Piece| Place::Buffer(piece.buffer, piece.offset + offset);
         let slot = |id: &ConnectionId| Place::Slot(*id, self.links[id.0 as usize].slot());
-        let (receives, sends) = worker.links.split_at(step.receives.len());
+        let (receives, sends) = worker.loaded.links.split_at(step.receives.len());
         let active = self.active.as_ref().expect("workers run in an operation");
-        let operation = active.operation.signature.operation;
+        let operation = active.operation.id;
         Some(Work {
             id: WorkId::new(operation, index),
             operation,
@@ -418,9 +432,9 @@ impl RankMachine {
         let worker = &mut self.workers[index as usize];
         let (_, count) = worker.slice_range();
         let data = count * active.element;
-        let sequence = active.operation.signature.operation.0;
-        let tag = Tag { sequence, chunk: worker.step.chunk, step: worker.number };
-        for connection in worker.links.iter().copied() {
+        let sequence = active.operation.id.0;
+        let tag = Tag { sequence, chunk: worker.loaded.step.chunk, step: worker.number };
+        for connection in worker.loaded.links.iter().copied() {
             let link = &mut self.links[connection.0 as usize];
             let slot = link.advance();
             self.outputs.push_back(match link.direction {
@@ -437,9 +451,9 @@ impl RankMachine {
             });
         }
         worker.slice += 1;
-        if worker.slice < worker.slices {
+        if worker.slice < worker.loaded.slices {
             // What had to be over before the step is over.
-            worker.stage = Stage::Waiting(worker.step.after.len() as u32);
+            worker.stage = Stage::Waiting(worker.loaded.step.after.len() as u32);
             return;
         }
         worker.number += 1;

@@ -2,16 +2,30 @@
 
 use std::sync::Arc;
 
-use super::work::{ConnectionId, Direction};
+use railnet_core::Fold;
+
+use super::signature::{Mark, Signature};
+use super::work::{ConnectionId, Direction, Layout, OperationId};
+use super::worker::Loaded;
 use crate::schedule::{Connection, Schedule, Usage};
+
+/// Steps up to which they are kept ready: those of small calls, which are made most often and take least time.
+const FEW: u64 = 8;
 
 /// What one rank does in a schedule. Made once and kept for calls that are made again and again.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) schedule: Arc<Schedule>,
-    /// The connections of each worker, in ascending order.
-    pub(super) workers: Vec<Vec<Use>>,
+    pub(super) uses: Uses,
+    /// What of signatures is the same for all operations by this plan.
+    meaning: Fold,
+    /// The steps of each worker, where they are few.
+    ready: Vec<Vec<Arc<Loaded>>>,
 }
+
+/// The connections of each worker, in ascending order.
+#[derive(Debug)]
+pub(super) struct Uses(pub(super) Vec<Vec<Use>>);
 
 /// A connection that a worker uses.
 #[derive(Clone, Copy, Debug)]
@@ -44,13 +58,54 @@ impl Plan {
             uses.sort_unstable_by_key(|one| one.key);
             uses
         });
-        let workers: Vec<_> = workers.collect();
-        Self { schedule: Arc::clone(schedule), workers }
+        let uses = Uses(workers.collect());
+        let layout = Layout { protocol: schedule.protocol, fifo: schedule.fifo };
+        let element = schedule.call.dtype.size() as u64;
+        let steps: Vec<u64> = (0..program.workers(rank)).map(|worker| program.steps(rank, worker)).collect();
+        let mut ready = Vec::new();
+        if steps.iter().sum::<u64>() <= FEW {
+            ready = (0..)
+                .zip(steps)
+                .map(|(worker, steps)| {
+                    let step = |number| {
+                        let mut loaded = Loaded::default();
+                        loaded.set(program.step(rank, worker, number), worker, &uses, &layout, element);
+                        Arc::new(loaded)
+                    };
+                    (0..steps).map(step).collect()
+                })
+                .collect();
+        }
+        let meaning = Signature::new(OperationId(0), schedule).meaning();
+        Self { schedule: Arc::clone(schedule), uses, meaning, ready }
     }
 
+    /// A step that is ready.
+    #[inline]
+    pub(super) fn ready(&self, worker: u32, step: u64) -> Option<&Arc<Loaded>> {
+        self.ready.get(worker as usize)?.get(step as usize)
+    }
+
+    /// How many steps a worker has.
+    #[inline]
+    pub(super) fn steps(&self, rank: u32, worker: u32) -> u64 {
+        match self.ready.get(worker as usize) {
+            Some(steps) => steps.len() as u64,
+            None => self.schedule.program.steps(rank, worker),
+        }
+    }
+
+    /// What travels of an operation's signature.
+    #[inline]
+    pub(super) fn mark(&self, operation: OperationId) -> Mark {
+        Mark::new(operation, self.meaning)
+    }
+}
+
+impl Uses {
     /// The name of a connection of a worker.
     pub(super) fn find(&self, worker: u32, direction: Direction, to: Connection) -> ConnectionId {
-        let uses = &self.workers[worker as usize];
+        let uses = &self.0[worker as usize];
         let key = (direction, to);
         let found = uses.binary_search_by_key(&key, |one| one.key);
         uses[found.expect("the plan has seen every step")].id

@@ -31,6 +31,12 @@ pub struct Signature {
 pub struct Mark(pub u64);
 
 impl Mark {
+    /// Of an operation that means this.
+    pub(super) fn new(operation: OperationId, mut meaning: Fold) -> Self {
+        meaning.push(operation.0);
+        Self(operation.0 << 40 | meaning.finish() & ((1 << 40) - 1))
+    }
+
     /// The sequence number, modulo 2^24.
     pub const fn sequence(self) -> u32 {
         (self.0 >> 40) as u32
@@ -61,13 +67,12 @@ impl Signature {
         }
     }
 
-    /// What travels of it.
-    pub fn mark(&self) -> Mark {
+    /// The hash of all of it but which operation it is.
+    pub(super) fn meaning(&self) -> Fold {
         let mut fold = Fold::new();
         let call = &self.call;
         let fifo = &self.layout.fifo;
         for word in [
-            self.operation.0,
             call.collective as u64,
             call.dtype as u64,
             u64::from(call.root.0) << 32 | u64::from(call.peer.0),
@@ -87,7 +92,7 @@ impl Signature {
                 counts.iter().for_each(|count| fold.push(*count));
             }
         }
-        Mark(self.operation.0 << 40 | fold.finish() & ((1 << 40) - 1))
+        fold
     }
 
     /// In which respects two ranks' ideas of the same operation differ.

@@ -118,18 +118,82 @@ pub enum Failure {
         /// Which.
         by: Rank,
     },
+    /// A rank is gone.
+    #[error("{}", lost(*rank, cause, during.as_deref()))]
+    Lost {
+        /// Which.
+        rank: Rank,
+        /// What is known of it.
+        cause: String,
+        /// What was running.
+        during: Option<Arc<Signature>>,
+    },
+    /// What another rank found out, in its words.
+    #[error("{text}")]
+    Told {
+        /// Who.
+        by: Rank,
+        /// Whose fault it is, where it is known.
+        ranks: Vec<Rank>,
+        /// What.
+        text: String,
+    },
+    /// A connection could not be made.
+    #[error("rank {} cannot connect: {reason}", at.0)]
+    Unconnected {
+        /// Who tried.
+        at: Rank,
+        /// What happened.
+        reason: String,
+    },
     /// A connection broke.
-    #[error("rank {}: the connection with {with} on channel {channel} broke: {reason}", at.0)]
+    #[error("{}", broken(*at, *with, *channel, reason, during.as_deref()))]
     Broken {
         /// Who saw it.
         at: Rank,
-        /// The other end, in words.
-        with: String,
+        /// The other end.
+        with: Peer,
         /// The channel.
         channel: u16,
         /// What happened.
         reason: String,
+        /// What was running.
+        during: Option<Arc<Signature>>,
     },
+}
+
+impl Failure {
+    /// The ranks whose fault it is, where that is known: the others can go on without them.
+    pub fn culprits(&self) -> Vec<Rank> {
+        match self {
+            Self::Missing(missing) => missing.missing.iter().map(|(rank, _)| *rank).collect(),
+            Self::Lost { rank, .. } => vec![*rank],
+            Self::Told { ranks, .. } => ranks.clone(),
+            Self::Broken { with: Peer::Rank(rank), .. } => vec![Rank(*rank)],
+            Self::Mismatch(_)
+            | Self::Stuck(_)
+            | Self::Aborted { .. }
+            | Self::Broken { .. }
+            | Self::Unconnected { .. } => Vec::new(),
+        }
+    }
+}
+
+fn during(signature: Option<&Signature>) -> String {
+    signature.map(|one| format!(" during {} {}", one.call.collective, one.operation)).unwrap_or_default()
+}
+
+fn lost(rank: Rank, cause: &str, signature: Option<&Signature>) -> String {
+    format!("rank {} is lost{}: {cause}", rank.0, during(signature))
+}
+
+fn broken(at: Rank, with: Peer, channel: u16, reason: &str, signature: Option<&Signature>) -> String {
+    let (at, during) = (at.0, during(signature));
+    let with = match with {
+        Peer::Rank(rank) => format!("rank {rank}"),
+        Peer::Switch(group) => format!("switch group {group}"),
+    };
+    format!("rank {at}: the connection with {with} on channel {channel} broke{during}: {reason}")
 }
 
 /// Ranks do not mean the same operation.
@@ -203,15 +267,16 @@ impl fmt::Display for MissingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let missing: Vec<Rank> = self.missing.iter().map(|(rank, _)| *rank).collect();
         let Signature { operation, call, .. } = &*self.signature;
-        let (have, wait) = (have(&missing), if self.waiting.len() == 1 { "waits" } else { "wait" });
-        write!(
-            f,
-            "{} {have} not entered {} {operation} for {}; {} {wait}.",
-            names(&missing),
-            call.collective,
-            self.since,
-            names(&self.waiting)
-        )?;
+        let wait = if self.waiting.len() == 1 { "waits" } else { "wait" };
+        let is_silent = self.missing.iter().all(|(_, seen)| *seen == LastSeen::Silent);
+        let (have, does) = if missing.len() == 1 { ("has", "does") } else { ("have", "do") };
+        let verb = if is_silent { format!("{does} not answer in") } else { format!("{have} not entered") };
+        let (collective, since) = (call.collective, self.since);
+        write!(f, "{} {verb} {collective} {operation} for {since}", names(&missing))?;
+        write!(f, "; {} {wait}.", names(&self.waiting))?;
+        if is_silent {
+            return Ok(());
+        }
         for (rank, seen) in &self.missing {
             write!(f, "\n  rank {}, last seen: ", rank.0)?;
             match seen {
@@ -273,10 +338,6 @@ fn names(ranks: &[Rank]) -> String {
         }
         [] => "nobody".to_owned(),
     }
-}
-
-fn have(ranks: &[Rank]) -> &'static str {
-    if ranks.len() == 1 { "has" } else { "have" }
 }
 
 /// A rank that asks everybody.

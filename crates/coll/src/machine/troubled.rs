@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use railnet_core::{Rank, Span, Time};
 
-use super::RankMachine;
-use super::signature::{Mark, Shared};
+use super::signature::Mark;
 use super::trouble::{Answer, Asking, Failure, Notice, Standing, Wait, WaitingFor};
 use super::work::{ConnectionId, Direction, OperationId, Output};
 use super::worker::Stage;
-use crate::schedule::Peer;
+use super::{Operation, RankMachine};
+use crate::schedule::Connection;
 
 impl RankMachine {
     /// What the peer said about its operation, on this connection. It costs nothing to say it again.
@@ -26,8 +26,12 @@ impl RankMachine {
             self.early.push((connection, mark));
             return;
         }
-        match self.signature(operation) {
-            Some(signature) if signature.mark() != mark => self.ask(now, operation, self.limit),
+        match self.known(operation) {
+            Some(known) if known.mark != mark => {
+                // What comes of different calls must not pass for a result: nothing goes on until it is settled.
+                self.is_disputed = true;
+                self.ask(now, operation, self.limit);
+            }
             // One that was forgotten was finished long ago: nothing can be compared.
             _ => self.links[connection.0 as usize].heard = Some(mark),
         }
@@ -42,19 +46,19 @@ impl RankMachine {
         }
     }
 
-    fn signature(&self, operation: OperationId) -> Option<&Shared> {
-        let known = self.operations().map(|one| &one.signature).chain(&self.history);
-        known.into_iter().find(|one| one.operation == operation)
+    fn known(&self, operation: OperationId) -> Option<&Operation> {
+        self.operations().chain(&self.history).find(|one| one.id == operation)
     }
 
     /// What the workers of this rank wait for.
     pub fn waiting_for(&self) -> Vec<Wait> {
         let waits = self.workers.iter().enumerate().filter_map(|(index, worker)| {
             let what = match worker.stage {
-                Stage::Waiting(stage) => match worker.step.after.get(stage as usize) {
+                Stage::Waiting(stage) => match worker.loaded.step.after.get(stage as usize) {
                     Some(after) => WaitingFor::Worker(after.worker),
                     None => {
-                        let link = worker.links.get(stage as usize - worker.step.after.len())?;
+                        let link =
+                            worker.loaded.links.get(stage as usize - worker.loaded.step.after.len())?;
                         let link = &self.links[link.0 as usize];
                         match link.direction {
                             Direction::Receive => WaitingFor::Data(link.to.peer, link.to.channel),
@@ -100,7 +104,7 @@ impl RankMachine {
         if self.asking.is_some() {
             self.conclude(now);
         } else if let Some(active) = &self.active {
-            let operation = active.operation.signature.operation;
+            let operation = active.operation.id;
             self.ask(now, operation, patience);
         }
     }
@@ -110,15 +114,45 @@ impl RankMachine {
         self.fail(Arc::new(Failure::Aborted { by: Rank(self.rank) }), true);
     }
 
+    /// A rank is gone, and this is what is known of it.
+    pub fn lost(&mut self, rank: Rank, cause: impl Into<String>) {
+        let during = self.operations().next().map(Operation::signature);
+        self.fail(Arc::new(Failure::Lost { rank, cause: cause.into(), during }), false);
+    }
+
     /// A connection can carry nothing any more.
     pub fn broken(&mut self, connection: ConnectionId, reason: impl Into<String>) {
-        let to = self.links[connection.0 as usize].to;
-        let with = match to.peer {
-            Peer::Rank(rank) => format!("rank {rank}"),
-            Peer::Switch(group) => format!("switch group {group}"),
-        };
-        let (at, channel, reason) = (Rank(self.rank), to.channel, reason.into());
-        self.fail(Arc::new(Failure::Broken { at, with, channel, reason }), true);
+        let Connection { peer: with, channel, .. } = self.links[connection.0 as usize].to;
+        let (at, reason) = (Rank(self.rank), reason.into());
+        let during = self.operations().next().map(Operation::signature);
+        self.fail(Arc::new(Failure::Broken { at, with, channel, reason, during }), true);
+    }
+
+    /// A connection could not be made.
+    pub fn cannot_connect(&mut self, reason: impl Into<String>) {
+        let (at, reason) = (Rank(self.rank), reason.into());
+        self.fail(Arc::new(Failure::Unconnected { at, reason }), true);
+    }
+
+    /// The clock was not looked at for a while, and it is this late: what was submitted since then was submitted now.
+    pub fn awake(&mut self, now: Time) {
+        let asleep = self.progress;
+        self.progress = now;
+        for operation in self.active.iter_mut().map(|active| &mut active.operation).chain(&mut self.queue) {
+            if operation.submitted >= asleep {
+                operation.submitted = now;
+            }
+        }
+    }
+
+    /// Since when the others are being asked, if they are.
+    pub fn asking_since(&self) -> Option<Time> {
+        self.asking.as_ref().map(|asking| asking.since)
+    }
+
+    /// When something last happened here.
+    pub fn last_progress(&self) -> Time {
+        self.progress
     }
 
     /// What another rank says.
@@ -151,8 +185,8 @@ impl RankMachine {
     }
 
     fn answer(&self, now: Time, operation: OperationId) -> Answer {
-        let signature = self.signature(operation).cloned();
-        let entered = self.operations().find(|one| one.signature.operation == operation);
+        let signature = self.known(operation).map(Operation::signature);
+        let entered = self.operations().find(|one| one.id == operation);
         let standing = match entered {
             Some(one) => Standing::Entered {
                 since: now.since(one.submitted),
@@ -161,7 +195,7 @@ impl RankMachine {
             },
             None if operation.0 < self.next => Standing::Finished,
             None => {
-                let last = self.history.back().cloned();
+                let last = self.history.back().map(Operation::signature);
                 Standing::NotEntered { last, ago: now.since(self.finished) }
             }
         };
@@ -183,10 +217,14 @@ impl RankMachine {
 
     fn conclude(&mut self, now: Time) {
         let Some(asking) = self.asking.take() else { return };
+        self.is_disputed = false;
         match asking.verdict(self.ranks, now.since(self.progress)) {
             Some(failure) => self.fail(Arc::new(failure), true),
             // Another period of patience.
-            None => self.progress = now,
+            None => {
+                self.progress = now;
+                self.drive(now);
+            }
         }
     }
 

@@ -2,10 +2,11 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::plan::Plan;
+use super::plan::{Plan, Uses};
 use super::work::{ConnectionId, Direction, Layout};
 use crate::schedule::Step;
 
@@ -22,41 +23,21 @@ pub(super) enum Stage {
     Done,
 }
 
-#[derive(Debug)]
-pub(super) struct Worker {
-    pub(super) stage: Stage,
-    pub(super) steps: u64,
-    /// The step it is at: those before it are over.
-    pub(super) number: u64,
+/// A step that is ready to be done.
+#[derive(Debug, Default)]
+pub(super) struct Loaded {
     pub(super) step: Step,
     /// The connections of the step: those it receives from, then those it sends on.
     pub(super) links: SmallVec<[ConnectionId; 4]>,
-    pub(super) slice: u32,
     pub(super) slices: u32,
     /// Elements of a full slice.
     size: u64,
-    /// Workers that wait until this one has done a step.
-    waiters: BinaryHeap<Reverse<(u64, u32)>>,
 }
 
-impl Worker {
-    pub(super) fn new(steps: u64) -> Self {
-        Self {
-            stage: Stage::Fresh,
-            steps,
-            number: 0,
-            step: Step::default(),
-            links: SmallVec::new(),
-            slice: 0,
-            slices: 0,
-            size: 0,
-            waiters: BinaryHeap::new(),
-        }
-    }
-
-    /// Takes the step it is at.
-    pub(super) fn load(&mut self, rank: u32, index: u32, plan: &Plan, layout: &Layout, element: u64) {
-        let before = std::mem::replace(&mut self.step, plan.schedule.program.step(rank, index, self.number));
+impl Loaded {
+    /// Becomes this step of a worker.
+    pub(super) fn set(&mut self, step: Step, index: u32, plan: &Uses, layout: &Layout, element: u64) {
+        let before = std::mem::replace(&mut self.step, step);
         // Most steps use the connections of the step before.
         if (&before.receives, &before.sends) != (&self.step.receives, &self.step.sends) {
             self.links.clear();
@@ -67,7 +48,6 @@ impl Worker {
                 self.links.push(plan.find(index, Direction::Send, *to));
             }
         }
-        self.slice = 0;
         if self.links.is_empty() {
             // Local memory has no slots.
             (self.slices, self.size) = (1, self.step.count);
@@ -81,13 +61,62 @@ impl Worker {
                 self.step.count
             );
         }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub(super) stage: Stage,
+    pub(super) steps: u64,
+    /// The step it is at: those before it are over.
+    pub(super) number: u64,
+    /// That step. Plans of few steps have them ready; others are loaded one after the other into the same place.
+    pub(super) loaded: Arc<Loaded>,
+    pub(super) slice: u32,
+    /// Workers that wait until this one has done a step.
+    waiters: BinaryHeap<Reverse<(u64, u32)>>,
+}
+
+impl Worker {
+    pub(super) fn new() -> Self {
+        Self {
+            stage: Stage::Done,
+            steps: 0,
+            number: 0,
+            loaded: Arc::default(),
+            slice: 0,
+            waiters: BinaryHeap::new(),
+        }
+    }
+
+    /// Begins with the first of so many steps.
+    pub(super) fn begin(&mut self, steps: u64) {
+        self.stage = Stage::Fresh;
+        self.steps = steps;
+        self.number = 0;
+        debug_assert!(self.waiters.is_empty(), "nobody waits for what is over");
+    }
+
+    /// Takes the step it is at.
+    pub(super) fn load(&mut self, rank: u32, index: u32, plan: &Plan, layout: &Layout, element: u64) {
+        if let Some(ready) = plan.ready(index, self.number) {
+            self.loaded = Arc::clone(ready);
+        } else {
+            if Arc::get_mut(&mut self.loaded).is_none() {
+                self.loaded = Arc::default();
+            }
+            let own = Arc::get_mut(&mut self.loaded).expect("nobody else has it");
+            own.set(plan.schedule.program.step(rank, index, self.number), index, &plan.uses, layout, element);
+        }
+        self.slice = 0;
         self.stage = Stage::Waiting(0);
     }
 
     /// The first element of the slice in the step's chunk, and how many it has.
     pub(super) fn slice_range(&self) -> (u64, u64) {
-        let start = (u64::from(self.slice) * self.size).min(self.step.count);
-        (start, self.size.min(self.step.count - start))
+        let Loaded { step, size, .. } = &*self.loaded;
+        let start = (u64::from(self.slice) * size).min(step.count);
+        (start, (*size).min(step.count - start))
     }
 
     pub(super) fn add_waiter(&mut self, step: u64, worker: u32) {

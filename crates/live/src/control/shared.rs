@@ -37,6 +37,7 @@ pub(super) struct Inbox {
     /// Why nothing more will arrive.
     closed: Option<String>,
     ending: Ending,
+    is_poked: bool,
 }
 
 pub(super) struct Shared {
@@ -56,6 +57,7 @@ impl Shared {
             absent: BTreeMap::new(),
             closed: None,
             ending: Ending::No,
+            is_poked: false,
         };
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { inbox: Mutex::new(inbox), changed: Condvar::new(), notices: AtomicUsize::new(0), wake })
@@ -188,6 +190,24 @@ impl Shared {
 
     pub(super) fn wait_notice(&self, deadline: Instant) -> Option<Notice> {
         self.wait_for(deadline, |inbox| self.pop(inbox)).ok().flatten()
+    }
+
+    pub(super) fn wait_for_news(&self, deadline: Instant) {
+        let seen = self.wait_for(deadline, |inbox| {
+            let is_over = inbox.is_poked || !inbox.notices.is_empty();
+            inbox.is_poked = false;
+            is_over.then_some(())
+        });
+        if seen.is_err() {
+            // Nothing will ever arrive. Who asks again and again shall not do so without a pause.
+            let left = deadline.saturating_duration_since(Instant::now());
+            std::thread::sleep(left.min(std::time::Duration::from_millis(5)));
+        }
+    }
+
+    pub(super) fn poke(&self) {
+        self.lock().is_poked = true;
+        self.changed.notify_all();
     }
 
     pub(super) fn absent(&self) -> Vec<(Rank, Absence)> {

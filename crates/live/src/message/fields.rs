@@ -3,17 +3,17 @@
 use super::Malformed;
 
 /// Reads fields one after the other and never past the end.
-pub(super) struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
     /// Nothing may be left over.
-    pub(super) fn finish(&self) -> Result<(), Malformed> {
+    pub(crate) fn finish(&self) -> Result<(), Malformed> {
         if self.rest.is_empty() { Ok(()) } else { Err(Malformed::Field("message")) }
     }
 
@@ -23,24 +23,24 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    pub(super) fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], Malformed> {
+    pub(crate) fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], Malformed> {
         let bytes = self.take(N, what)?;
         Ok(bytes.try_into().expect("as many as were taken"))
     }
 
-    pub(super) fn byte(&mut self, what: &'static str) -> Result<u8, Malformed> {
+    pub(crate) fn byte(&mut self, what: &'static str) -> Result<u8, Malformed> {
         Ok(self.array::<1>(what)?[0])
     }
 
-    pub(super) fn number(&mut self, what: &'static str) -> Result<u32, Malformed> {
+    pub(crate) fn number(&mut self, what: &'static str) -> Result<u32, Malformed> {
         Ok(u32::from_le_bytes(self.array(what)?))
     }
 
-    pub(super) fn long(&mut self, what: &'static str) -> Result<u64, Malformed> {
+    pub(crate) fn long(&mut self, what: &'static str) -> Result<u64, Malformed> {
         Ok(u64::from_le_bytes(self.array(what)?))
     }
 
-    pub(super) fn blob(&mut self, what: &'static str, limit: usize) -> Result<Vec<u8>, Malformed> {
+    pub(crate) fn blob(&mut self, what: &'static str, limit: usize) -> Result<Vec<u8>, Malformed> {
         let length = self.number(what)? as usize;
         if length > limit {
             return Err(Malformed::Field(what));
@@ -48,13 +48,13 @@ impl<'a> Reader<'a> {
         Ok(self.take(length, what)?.to_vec())
     }
 
-    pub(super) fn text(&mut self, what: &'static str, limit: usize) -> Result<String, Malformed> {
+    pub(crate) fn text(&mut self, what: &'static str, limit: usize) -> Result<String, Malformed> {
         let bytes = self.blob(what, limit)?;
         String::from_utf8(bytes).map_err(|_| Malformed::Field(what))
     }
 
     /// A list with its length before it. The length is believed only as far as there are bytes: no item takes none.
-    pub(super) fn list<T>(
+    pub(crate) fn list<T>(
         &mut self,
         what: &'static str,
         item: impl Fn(&mut Self) -> Result<T, Malformed>,
@@ -67,16 +67,16 @@ impl<'a> Reader<'a> {
     }
 }
 
-pub(super) fn put_blob(out: &mut Vec<u8>, blob: &[u8]) {
+pub(crate) fn put_blob(out: &mut Vec<u8>, blob: &[u8]) {
     out.extend((blob.len() as u32).to_le_bytes());
     out.extend(blob);
 }
 
-pub(super) fn put_text(out: &mut Vec<u8>, text: &str) {
+pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
     put_blob(out, text.as_bytes());
 }
 
-pub(super) fn put_ranks(out: &mut Vec<u8>, ranks: &[u32]) {
+pub(crate) fn put_ranks(out: &mut Vec<u8>, ranks: &[u32]) {
     out.extend((ranks.len() as u32).to_le_bytes());
     for rank in ranks {
         out.extend(rank.to_le_bytes());

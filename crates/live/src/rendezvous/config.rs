@@ -101,7 +101,7 @@ impl Config {
 }
 
 /// A length of time that is not nothing, with its unit: `30s`.
-fn duration(text: &str) -> Option<Duration> {
+pub(crate) fn duration(text: &str) -> Option<Duration> {
     let span: Span = text.parse().ok()?;
     let nanoseconds = span.as_ps() / 1000;
     (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds))

@@ -7,8 +7,14 @@
 //!
 //! The ICRC covers IP and UDP headers that the kernel writes, so the driver must know them beforehand. Of the fields
 //! that are covered a socket decides all but the IPv4 ID, and that is 0 for a socket that is not connected and may not
-//! fragment, and the index of a segment where one send is cut into several. Packets go out from a pool of sockets, one for each connection's own source port, so that a
-//! network with several paths can spread them; they come in at one port, 4791 or the process's own.
+//! fragment, and the index of a segment where one send is cut into several. Packets go out from a pool of sockets, one
+//! for each connection's own source port, so that a network with several paths can spread them; they come in at one
+//! port, 4791 or the process's own.
+//!
+//! Who has a loop of its own calls [`Driver::progress`] in it, which never waits. When that had nothing to do, it may
+//! sleep until the driver's descriptor ([`AsFd`]) can be read or [`Driver::next_timeout`] is over. Code that speaks to a
+//! NIC (the conduits of `railnet-coll`) is lent it by [`Driver::lend`]; the queue pairs that it connects are then told
+//! their way by [`Driver::route`].
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -59,13 +65,14 @@ mod tap;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use railnet_core::event::NoSink;
 use railnet_core::{Component, QueuePairNumber, Time};
 use railnet_nic::memory::{Memory, SpaceId};
 use railnet_nic::{
-    Access, Completion, CompletionQueue, Connection, Context, Inbound, Key, Nic, NicConfig, Payload,
+    Access, Completion, CompletionQueue, Connection, Context, Inbound, Key, Nic, NicConfig, Path, Payload,
     PostError, Priorities, ProtectionDomain, ReceiveRequest, SendRequest, Transmit, VerbsError,
 };
 use railnet_wire::capture::CaptureError;
@@ -107,6 +114,9 @@ pub struct Config {
     pub accepted: Identification,
     /// Bytes that the kernel shall keep of what came in. It may allow less.
     pub receive_buffer: usize,
+    /// Queue pairs that may send to one receiver at once. They share its buffer, so each has that part of the window;
+    /// what is beyond it is lost and sent again. All peers should be made with the same number.
+    pub senders: u32,
     /// Send from a socket for each connection's source port, rather than from the one that receives.
     pub spread: bool,
     /// Let the kernel cut sends into datagrams, and merge those that come in.
@@ -131,6 +141,7 @@ impl Config {
             nic,
             accepted: Identification::SEGMENTS,
             receive_buffer: 4 << 20,
+            senders: 1,
             spread: true,
             segment: true,
             spin: Duration::from_micros(30),
@@ -212,6 +223,7 @@ pub struct Driver<M = ProcessMemory> {
     /// Datagrams that the faults let go.
     released: Vec<Datagram>,
     tap: Option<Tap>,
+    sink: NoSink,
     counters: Counters,
     last_refusal: Option<io::Error>,
 }
@@ -231,7 +243,7 @@ impl<M: Memory> Driver<M> {
         nic.ports[0].gids = vec![gid];
         let behaviour = &mut nic.behaviour;
         behaviour.unacked_packets_max =
-            behaviour.unacked_packets_max.min(window(kept, nic.ports[0].mtu.bytes()));
+            behaviour.unacked_packets_max.min(window(kept, nic.ports[0].mtu.bytes(), config.senders));
         behaviour.ack_requests.interval =
             behaviour.ack_requests.interval.min((behaviour.unacked_packets_max / 4).max(1) as u16);
         let segments = config.segment && config.faults.is_none() && receiver.can_segment();
@@ -250,6 +262,7 @@ impl<M: Memory> Driver<M> {
             injector: (!config.faults.is_none()).then(|| Injector::new(config.faults)),
             released: Vec::new(),
             tap: None,
+            sink: NoSink,
             counters: Counters::default(),
             last_refusal: None,
         })
@@ -326,18 +339,42 @@ impl<M: Memory> Driver<M> {
         peer: SocketAddr,
         connection: &Connection,
     ) -> Result<(), Error> {
-        let local = self.local();
-        if local.is_ipv4() != peer.is_ipv4() {
-            return Err(Error::Family { local, peer });
-        }
+        self.check_family(peer)?;
         let mut sink = NoSink;
         let mut cx = Context::new(self.now(), &mut self.memory, &mut sink);
         for change in connection.transitions() {
             self.nic.modify_qp(&mut cx, queue_pair, &change)?;
         }
-        let own_port =
-            railnet_wire::udp_source_port(connection.path.flow_label, queue_pair, connection.destination);
-        self.senders.connect(queue_pair, peer, own_port, &connection.path)
+        self.route(queue_pair, peer, &connection.path)
+    }
+
+    /// Tells the way of a queue pair that was connected through [`Driver::lend`]: to a peer that receives at `peer`.
+    pub fn route(&mut self, queue_pair: QueuePairNumber, peer: SocketAddr, path: &Path) -> Result<(), Error> {
+        self.check_family(peer)?;
+        let destination = self.nic.query_qp(queue_pair)?.destination;
+        let own_port = railnet_wire::udp_source_port(path.flow_label, queue_pair, destination);
+        self.senders.connect(queue_pair, peer, own_port, path)
+    }
+
+    fn check_family(&self, peer: SocketAddr) -> Result<(), Error> {
+        let local = self.local();
+        match local.is_ipv4() == peer.is_ipv4() {
+            true => Ok(()),
+            false => Err(Error::Family { local, peer }),
+        }
+    }
+
+    /// Destroys a queue pair, and forgets its way.
+    pub fn destroy(&mut self, queue_pair: QueuePairNumber) -> Result<(), VerbsError> {
+        self.nic.destroy_qp(queue_pair)?;
+        self.senders.disconnect(queue_pair);
+        Ok(())
+    }
+
+    /// The NIC, and what it needs with each call: the time now, and the memory.
+    pub fn lend(&mut self) -> (&mut Nic, Context<'_, M, NoSink>) {
+        let now = self.now();
+        (&mut self.nic, Context::new(now, &mut self.memory, &mut self.sink))
     }
 
     /// Hands work to a send queue; see [`Nic::post_send`].
@@ -389,13 +426,19 @@ impl<M: Memory> Driver<M> {
                 break;
             }
         }
-        let due = self.nic.poll_timeout().map(|(due, _)| due);
-        let held = self.injector.as_ref().and_then(Injector::next_due);
-        let now = self.now();
-        let until = |due: Time| Duration::from_nanos(due.since(now).as_ps().div_ceil(1000));
-        let limit = [due, held].into_iter().flatten().map(until).fold(limit, Duration::min);
+        let limit = self.next_timeout().map_or(limit, |next| next.min(limit));
         wait_for(&self.receiver, PollFlags::IN, limit)?;
         self.progress()
+    }
+
+    /// How long a caller may sleep before the next call of [`Driver::progress`], when nothing comes in until then and
+    /// the last call had nothing to do. `None`: for ever.
+    #[must_use = "a timer that is not kept loses packets"]
+    pub fn next_timeout(&self) -> Option<Duration> {
+        let due = self.nic.poll_timeout().map(|(due, _)| due);
+        let held = self.injector.as_ref().and_then(Injector::next_due);
+        let next = due.into_iter().chain(held).min()?;
+        Some(Duration::from_nanos(next.since(self.now()).as_ps().div_ceil(1000)))
     }
 
     /// The time on this driver's clock.
@@ -558,6 +601,13 @@ impl<M: Memory> Driver<M> {
     }
 }
 
+/// Can be read when something came in.
+impl<M> AsFd for Driver<M> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.receiver.as_fd()
+    }
+}
+
 impl<M> std::fmt::Debug for Driver<M> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Driver({})", self.receiver.local())
@@ -570,10 +620,10 @@ fn is_plain_acknowledgement(packet: &Transmit) -> bool {
         && matches!(packet.headers.extended, Extended::Aeth(Aeth { syndrome: Syndrome::Ack { .. }, .. }))
 }
 
-/// How many packets may be on their way to a socket that keeps so many bytes, its peer's being like this one. The kernel
-/// counts the memory that packets take, which is up to twice their bytes.
-fn window(kept: usize, mtu: u32) -> u32 {
-    (kept as u32 / 2 / (mtu + 256)).max(8)
+/// How many packets each of several queue pairs may have on their way to a socket that keeps so many bytes, its peer's
+/// being like this one. The kernel counts the memory that packets take, which is up to twice their bytes.
+fn window(kept: usize, mtu: u32, senders: u32) -> u32 {
+    (kept as u32 / 2 / (mtu + 256) / senders.max(1)).max(8)
 }
 
 /// Waits until a socket is ready, at most for `limit`.

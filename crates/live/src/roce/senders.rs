@@ -74,6 +74,12 @@ impl Senders {
         Ok(())
     }
 
+    /// A queue pair is gone. Its socket stays for others.
+    pub(super) fn disconnect(&mut self, queue_pair: QueuePairNumber) {
+        self.routes.remove(&queue_pair);
+        self.last = None;
+    }
+
     fn target(&mut self, peer: SocketAddr) -> usize {
         let known = self.targets.iter().position(|(address, _)| *address == peer);
         known.unwrap_or_else(|| {

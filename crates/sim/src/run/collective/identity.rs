@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use railnet_coll::Peer;
 use railnet_coll::Wiring;
 use railnet_coll::conduit::net::{NetConfig, NetError};
 use railnet_coll::machine::Failure;
@@ -60,9 +61,9 @@ impl Collectives {
     /// A connection cannot have the names that the scenario gives it.
     pub(super) fn refuse(&mut self, (channel, _, sender, receiver): PairKey, error: &NetError) {
         let first = self.communicators[self.members[sender as usize].communicator as usize].members.start;
-        let (at, with) = (Rank(sender - first), format!("rank {}", receiver - first));
+        let (at, with) = (Rank(sender - first), Peer::Rank(receiver - first));
         let reason = format!("it cannot have the names of [[collective.connection]]: {error}");
-        self.failure.get_or_insert(Arc::new(Failure::Broken { at, with, channel, reason }));
+        self.failure.get_or_insert(Arc::new(Failure::Broken { at, with, channel, reason, during: None }));
     }
 }
 

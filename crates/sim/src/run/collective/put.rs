@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use railnet_coll::Peer;
 use railnet_coll::conduit::SlotMemory;
 use railnet_coll::machine::{Failure, expected_output, wrong_bytes};
 use railnet_coll::variables::Variables;
@@ -357,8 +358,9 @@ impl Collectives {
                     }
                 }
                 RmaOutput::Failed(error) => {
-                    let (at, with) = (Rank(side as u32), format!("rank {}", 1 - side));
-                    let failure = Failure::Broken { at, with, channel: 0, reason: error.to_string() };
+                    let (at, with) = (Rank(side as u32), Peer::Rank(1 - side as u32));
+                    let reason = error.to_string();
+                    let failure = Failure::Broken { at, with, channel: 0, reason, during: None };
                     self.failure.get_or_insert(Arc::new(failure));
                 }
             }

@@ -1,0 +1,356 @@
+//! `railnet perf`: collectives between real processes, measured as nccl-tests does it.
+
+mod data;
+mod measure;
+mod serve;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use railnet_coll::{Call, Collective, Counts};
+use railnet_core::{Bytes, DataType, Rank, ReduceOp, Scalar, Span};
+use railnet_formats::nccl_tests::{self, Bandwidth, Measurement, Row};
+use railnet_live::job::{self, Output, Plan, Stream};
+use railnet_live::launch::{Launch, Launcher};
+use railnet_live::{Communicator, Conduit};
+use serde_json::json;
+
+use crate::{Outcome, Usage};
+use measure::{Bench, call_of};
+
+const EXAMPLES: &str = "\
+Examples:
+  railnet perf all_reduce -n 2 -b 8 -e 256M -f 8           two ranks here, from 8 B to 256 MiB
+  railnet perf all_gather -n 4 --conduit tcp -e 1M         over TCP
+  railnet perf alltoall -n 4 --nodes 2                     as if on two hosts
+  srun -n 16 railnet perf all_reduce                       under a launcher: its ranks
+
+The table is that of nccl-tests. Times are those of one call, averaged over the iterations and over ranks; every element
+of every result is checked after new data was put in.";
+
+#[derive(clap::Args, Clone)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// What to measure, such as all_reduce, all_gather, reduce_scatter, broadcast, reduce, alltoall, gather, scatter, sendrecv
+    #[arg(required_unless_present = "serve")]
+    collective: Option<Collective>,
+    /// Start so many ranks on this machine; under a launcher, its ranks are taken
+    #[arg(short = 'n', long, value_name = "N")]
+    ranks: Option<u32>,
+    /// Spread them over so many host groups: no shared memory between these
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    nodes: u32,
+    /// The smallest size
+    #[arg(short = 'b', long, value_name = "SIZE", default_value = "8", value_parser = size)]
+    minimum: u64,
+    /// The largest size
+    #[arg(short = 'e', long, value_name = "SIZE", default_value = "128M", value_parser = size)]
+    maximum: u64,
+    /// Each size is so many times the one before
+    #[arg(short = 'f', long, value_name = "FACTOR", default_value_t = 2, value_parser = clap::value_parser!(u64).range(2..))]
+    factor: u64,
+    /// Each size is so much more than the one before, in place of a factor
+    #[arg(short = 'i', long, value_name = "SIZE", value_parser = size, conflicts_with = "factor")]
+    step: Option<u64>,
+    /// The type of the elements
+    #[arg(short = 'd', long = "type", value_name = "TYPE", default_value = "f32")]
+    dtype: DataType,
+    /// How they are put together: sum, prod, min, max, avg, mulsum
+    #[arg(short = 'o', long, value_name = "OP", default_value = "sum")]
+    op: String,
+    /// The root, where there is one; sendrecv goes from it to the next rank
+    #[arg(short = 'r', long, value_name = "RANK", default_value_t = 0)]
+    root: u32,
+    /// Calls that are timed, for each size; fewer where a call takes long
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    iterations: u32,
+    /// Calls before those
+    #[arg(short = 'w', long, value_name = "N", default_value_t = 5)]
+    warmup: u32,
+    /// The conduit between all ranks: shm, tcp or roce; without it, the best for each pair
+    #[arg(long, value_name = "NAME")]
+    conduit: Option<Conduit>,
+    /// Measure what is asked for at this socket
+    #[arg(long, value_name = "SOCKET", hide = true, conflicts_with_all = ["collective", "ranks"])]
+    serve: Option<PathBuf>,
+    /// Print JSON in place of the table
+    #[arg(long)]
+    json: bool,
+}
+
+/// `8`, `64K`, `1MiB` and so on: as nccl-tests reads sizes, in powers of 1024, or with a unit.
+fn size(text: &str) -> Result<u64, String> {
+    let plain = text.trim();
+    let shift = match plain.chars().last().map(|unit| unit.to_ascii_uppercase()) {
+        Some('K') => 10,
+        Some('M') => 20,
+        Some('G') => 30,
+        _ => {
+            if let Ok(number) = plain.parse::<u64>() {
+                return Ok(number);
+            }
+            return plain.parse::<Bytes>().map(|bytes| bytes.0).map_err(|error| error.to_string());
+        }
+    };
+    let number: u64 =
+        plain[..plain.len() - 1].trim().parse().map_err(|_| "write 8, 64K, 1M or 1MiB".to_owned())?;
+    number.checked_mul(1 << shift).ok_or_else(|| "that is too much".to_owned())
+}
+
+fn operation(name: &str, dtype: DataType, rank: usize) -> Result<ReduceOp, Usage> {
+    let scalar = Scalar::from_f32(dtype, 1.0 + (rank % 2) as f32);
+    let all = [
+        ReduceOp::Sum,
+        ReduceOp::Product,
+        ReduceOp::Min,
+        ReduceOp::Max,
+        ReduceOp::Average,
+        ReduceOp::PreMulSum(scalar),
+    ];
+    let found = all.into_iter().find(|op| op.name() == name);
+    found.ok_or_else(|| {
+        let names: Vec<_> = all.iter().map(|op| op.name()).collect();
+        Usage(format!("there is no operation {name:?}: one of {}", names.join(", ")))
+    })
+}
+
+pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    operation(&arguments.op, arguments.dtype, 0)?;
+    if arguments.minimum > arguments.maximum {
+        let (least, most) = (arguments.minimum, arguments.maximum);
+        let text = format!("the smallest size is {least} B, and the largest {most} B: -b must not be more than -e");
+        return Err(Usage(text).into());
+    }
+    let launch = Launch::from_env()?;
+    if let Some(socket) = &arguments.serve {
+        serve::serve(&joined(&launch, arguments.conduit)?, socket)?;
+        return Ok(Outcome::Done);
+    }
+    let Some(collective) = arguments.collective else {
+        return Err(Usage("what is to be measured? railnet perf all_reduce -n 2".to_owned()).into());
+    };
+    match arguments.ranks {
+        Some(ranks) if launch.launcher == Launcher::Alone => start(arguments, ranks, out),
+        Some(ranks) if ranks != launch.world_size => {
+            let (world, launcher) = (launch.world_size, launch.launcher);
+            Err(Usage(format!("-n {ranks}, but {launcher} has started {world} ranks: leave -n out")).into())
+        }
+        _ => measured(arguments, collective, &joined(&launch, arguments.conduit)?, out),
+    }
+}
+
+fn joined(launch: &Launch, conduit: Option<Conduit>) -> anyhow::Result<Communicator> {
+    let mut options = railnet_live::Options::from_env()?;
+    options.conduit = conduit.or(options.conduit);
+    Ok(Communicator::meet(&railnet_live::rendezvous::Config::from_env(launch)?, &options)?)
+}
+
+/// Prints what ranks print, as it is.
+struct Plain<'a>(&'a mut dyn Write);
+
+impl Output for Plain<'_> {
+    fn line(&mut self, _rank: u32, stream: Stream, line: &[u8]) -> std::io::Result<()> {
+        match stream {
+            Stream::Out => {
+                self.0.write_all(line)?;
+                self.0.write_all(b"\n")
+            }
+            Stream::Error => {
+                self.0.flush()?;
+                let mut line = line.to_vec();
+                line.push(b'\n');
+                std::io::stderr().write_all(&line)
+            }
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Starts ranks that do the same again.
+fn start(arguments: &Arguments, ranks: u32, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let places = job::spread(ranks, arguments.nodes).map_err(|error| Usage(error.to_string()))?;
+    let program = std::env::current_exe().context("cannot find this program itself")?;
+    let plan = Plan {
+        program: program.into_os_string(),
+        arguments: std::env::args_os().skip(1).collect::<Vec<OsString>>(),
+        places,
+        variables: Vec::new(),
+        grace: std::time::Duration::from_secs(2),
+        limit: None,
+    };
+    let outcome = job::run(&plan, &mut Plain(out))?;
+    crate::run::judge(&outcome, &plan)
+}
+
+fn measured(
+    arguments: &Arguments,
+    collective: Collective,
+    world: &Communicator,
+    out: &mut dyn Write,
+) -> anyhow::Result<Outcome> {
+    let ranks = world.size() as u32;
+    let root = arguments.root;
+    if collective.has_root() && root >= ranks {
+        return Err(
+            Usage(format!("rank {root} does not exist: there are {ranks}, from 0 to {}", ranks - 1)).into()
+        );
+    }
+    let base = Call {
+        dtype: arguments.dtype,
+        op: operation(&arguments.op, arguments.dtype, world.rank())?,
+        root: Rank(root),
+        peer: Rank((root + 1) % ranks),
+        ..Call::new(collective, 0)
+    };
+    let is_first = world.rank() == 0;
+    if is_first && !arguments.json {
+        preamble(arguments, world, out)?;
+    }
+    let mut rows = Vec::new();
+    let mut bytes = arguments.minimum;
+    while bytes <= arguments.maximum {
+        let row = point(arguments, world, &call_of(&base, bytes, ranks))?;
+        if is_first && !arguments.json {
+            writeln!(out, "{row}")?;
+            out.flush()?;
+        }
+        rows.push(row);
+        let next = match arguments.step {
+            Some(step) => bytes.checked_add(step.max(1)),
+            None => bytes.max(1).checked_mul(arguments.factor),
+        };
+        let Some(next) = next else { break };
+        bytes = next;
+        if collective == Collective::Barrier {
+            break;
+        }
+    }
+    if is_first {
+        if arguments.json {
+            writeln!(out, "{:#}", json(arguments, collective, world, &rows))?;
+        } else {
+            writeln!(out, "{}", nccl_tests::footer(&rows, collective))?;
+        }
+    }
+    let wrong = rows.iter().flat_map(|row| [row.out_of_place, row.in_place]).flatten();
+    let wrong: u64 = wrong.filter_map(|one| one.wrong).sum();
+    Ok(if wrong == 0 { Outcome::Done } else { Outcome::CheckFailed })
+}
+
+fn preamble(arguments: &Arguments, world: &Communicator, out: &mut dyn Write) -> anyhow::Result<()> {
+    let Arguments { minimum, maximum, factor, step, warmup, iterations, .. } = arguments;
+    let growth = match step {
+        Some(step) => format!("step: {step}(bytes)"),
+        None => format!("step: {factor}(factor)"),
+    };
+    writeln!(
+        out,
+        "# nThread 1 nGpus 0 minBytes {minimum} maxBytes {maximum} {growth} warmup iters: {warmup} iters: {iterations} validation: 1"
+    )?;
+    writeln!(out, "#")?;
+    let mut kinds: Vec<Conduit> = (1..world.size()).map(|rank| world.conduit(rank)).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let kinds: Vec<String> = kinds.iter().map(ToString::to_string).collect();
+    let how = if kinds.is_empty() { "alone".to_owned() } else { kinds.join(" and ") };
+    writeln!(
+        out,
+        "# {} ranks, rank 0 is process {} on {}; conduit: {how}",
+        world.size(),
+        std::process::id(),
+        railnet_live::machine::host_name()
+    )?;
+    writeln!(out, "#")?;
+    write!(out, "{}", nccl_tests::HEADER)?;
+    Ok(())
+}
+
+/// How long all calls of a size may take, about.
+const BUDGET: Span = Span::from_secs(2);
+
+/// One size, out of place and in place.
+fn point(arguments: &Arguments, world: &Communicator, call: &Call) -> anyhow::Result<Row> {
+    let ranks = world.size() as u32;
+    let mut row = Row { call: call.clone(), ranks, out_of_place: None, in_place: None };
+    for in_place in [false, true] {
+        if in_place
+            && matches!(call.collective, Collective::AllToAll | Collective::SendReceive | Collective::Barrier)
+        {
+            continue;
+        }
+        let mut bench = Bench::new(world, Call { in_place, ..call.clone() });
+        let wrong = bench.check(u64::from(in_place) + 1)?;
+        let first = mean(world, bench.time(arguments.warmup.max(1))?)?;
+        let fits = BUDGET.as_ps() / first.as_ps().max(1);
+        let calls = u64::from(arguments.iterations).min(fits.max(2)) as u32;
+        world.barrier()?;
+        let time = mean(world, bench.time(calls)?)?;
+        let wrong = wrong + bench.check(u64::from(in_place) + 5)?;
+        let mut all = [wrong];
+        world.all_reduce_in_place(&mut all, ReduceOp::Sum)?;
+        let measured = Some(Measurement { time, wrong: Some(all[0]) });
+        if in_place {
+            row.in_place = measured;
+        } else {
+            row.out_of_place = measured;
+        }
+    }
+    Ok(row)
+}
+
+/// The mean over all ranks.
+fn mean(world: &Communicator, time: Span) -> anyhow::Result<Span> {
+    let mut sum = [time.as_ps()];
+    world.all_reduce_in_place(&mut sum, ReduceOp::Sum)?;
+    Ok(Span::from_ps(sum[0] / world.size() as u64))
+}
+
+fn json(arguments: &Arguments, collective: Collective, world: &Communicator, rows: &[Row]) -> serde_json::Value {
+    let ranks = world.size() as u32;
+    let side = |call: &Call, measured: &Option<Measurement>| {
+        measured.map(|Measurement { time, wrong }| {
+            let Bandwidth { algorithm, bus } = Bandwidth::of(call, ranks, time);
+            json!({"time_us": time.as_us_f64(), "algbw_gbps": algorithm, "busbw_gbps": bus, "wrong": wrong})
+        })
+    };
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            let Counts::Each(count) = row.call.counts else { unreachable!("all blocks are alike") };
+            json!({
+                "bytes": row.call.bytes(ranks).0,
+                "count": count,
+                "out_of_place": side(&row.call, &row.out_of_place),
+                "in_place": side(&row.call, &row.in_place),
+            })
+        })
+        .collect();
+    let conduits: Vec<String> = (0..world.size())
+        .filter(|rank| *rank != world.rank())
+        .map(|rank| world.conduit(rank).to_string())
+        .collect();
+    json!({
+        "collective": collective.test_name(),
+        "type": arguments.dtype.to_string(),
+        "ranks": ranks,
+        "conduits_of_rank_0": conduits,
+        "rows": rows,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_nccl_tests_and_people_write_them() {
+        let read = ["8", "64K", "1M", "2g", "1MiB", "3KB"].map(|text| size(text).unwrap());
+        assert_eq!(read, [8, 65_536, 1 << 20, 2 << 30, 1 << 20, 3000]);
+        assert!(size("many").is_err() && size("99999999999G").is_err());
+    }
+}

@@ -1,0 +1,77 @@
+//! `railnet perf` from outside: real ranks, checked results, the table that people paste.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+use std::process::{Command, Output, Stdio};
+
+fn perf(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_railnet"));
+    for name in ["RANK", "WORLD_SIZE", "RAILNET_LAUNCHER", "RAILNET_CONDUIT"] {
+        command.env_remove(name);
+    }
+    command.arg("perf").args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn every_collective_is_measured_and_right_over_every_conduit() {
+    let names = [
+        "all_reduce",
+        "broadcast",
+        "reduce",
+        "all_gather",
+        "reduce_scatter",
+        "alltoall",
+        "gather",
+        "scatter",
+        "sendrecv",
+    ];
+    for conduit in ["shm", "tcp"] {
+        for name in names {
+            let output = perf(&[name, "-n", "3", "--conduit", conduit, "-b", "24", "-e", "300K", "-f", "100", "--json"]);
+            assert!(output.status.success(), "{name} over {conduit}: {}", text(&output.stderr));
+            let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert_eq!(found["conduits_of_rank_0"], serde_json::json!([conduit, conduit]));
+            let rows = found["rows"].as_array().unwrap();
+            assert_eq!(rows.len(), 3);
+            for row in rows {
+                assert_eq!(row["out_of_place"]["wrong"], 0, "{name} over {conduit}: {row}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_type_and_operation_is_right() {
+    for (dtype, op) in [("f64", "sum"), ("bf16", "avg"), ("f16", "max"), ("u8", "min"), ("i32", "prod"), ("f32", "mulsum")] {
+        let output = perf(&["all_reduce", "-n", "2", "-d", dtype, "-o", op, "-b", "64", "-e", "64K", "-f", "32"]);
+        let printed = text(&output.stdout);
+        assert!(output.status.success(), "{dtype} {op}: {printed}{}", text(&output.stderr));
+        assert!(printed.contains("# Out of bounds values : 0 OK"), "{dtype} {op}: {printed}");
+    }
+}
+
+#[test]
+fn groups_of_hosts_share_no_memory() {
+    let output = perf(&["all_reduce", "-n", "4", "--nodes", "2", "-b", "1K", "-e", "1K"]);
+    let printed = text(&output.stdout);
+    assert!(printed.contains("# 4 ranks") && printed.contains("conduit: shm and tcp"), "{printed}");
+}
+
+#[test]
+fn wrong_usage_says_what_is_wrong() {
+    for (arguments, wanted) in [
+        (&["all_reduce", "-n", "2", "-b", "1M", "-e", "8"][..], "-b must not be more than -e"),
+        (&["all_reduce", "-n", "2", "-o", "average"], "one of sum, prod, min, max, avg, mulsum"),
+        (&["broadcast", "-r", "5"], "rank 5 does not exist"),
+        (&["all_reduces"], "collective"),
+        (&["all_reduce", "--conduit", "smh"], "shm"),
+        (&["all_reduce", "-n", "0"], "rank"),
+    ] {
+        let output = perf(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(wanted), "{arguments:?}: {}", text(&output.stderr));
+    }
+}

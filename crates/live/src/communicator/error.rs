@@ -1,0 +1,77 @@
+//! What can go wrong with a communicator.
+
+use std::sync::Arc;
+
+use railnet_coll::BuildError;
+use railnet_coll::machine::Failure;
+use railnet_core::Rank;
+
+use crate::engine::ReachError;
+use crate::launch::LaunchError;
+use crate::rendezvous::{ConfigError, MeetError};
+
+/// Why a call failed, or a communicator was not made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The launcher's variables make no sense.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// A variable of Railnet's makes no sense.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The ranks did not meet.
+    #[error(transparent)]
+    Meet(#[from] MeetError),
+    /// The ranks have met, and cannot reach each other.
+    #[error(transparent)]
+    Reach(#[from] ReachError),
+    /// The communicator is broken: this call failed, and so will every other. Make another communicator, without those
+    /// whose fault it is.
+    #[error("{failure}{notes}")]
+    Failed {
+        /// What happened.
+        failure: Arc<Failure>,
+        /// What else is known of the ranks whose fault it is.
+        notes: String,
+    },
+    /// The call makes no sense.
+    #[error(transparent)]
+    Call(#[from] BuildError),
+    /// A rank that was left out wants to go on.
+    #[error("rank {rank} was left out of the communicator that is to be made: it cannot be in it")]
+    LeftOut {
+        /// Which.
+        rank: usize,
+    },
+    /// A buffer does not fit the call.
+    #[error("{what} has {has} elements: {needs} are needed")]
+    Length {
+        /// Which buffer.
+        what: &'static str,
+        /// Its elements.
+        has: usize,
+        /// How many it should have.
+        needs: String,
+    },
+    /// A scalar of another type than the data.
+    #[error(
+        "the scalar of a pre-multiplied sum is of type {scalar}, and the data of type {data}: they must be equal"
+    )]
+    Scalar {
+        /// The type of the scalar.
+        scalar: railnet_core::DataType,
+        /// That of the data.
+        data: railnet_core::DataType,
+    },
+}
+
+impl Error {
+    /// The ranks of the communicator whose fault it is, where that is known.
+    pub fn culprits(&self) -> Vec<Rank> {
+        match self {
+            Self::Failed { failure, .. } => failure.culprits(),
+            _ => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Sends and receives between two ranks, alone or several at once.
+
+use std::sync::{Arc, PoisonError};
+
+use railnet_coll::machine::OperationId;
+use railnet_coll::{Algorithm, Call, Choice, Collective, Wiring, build};
+use railnet_core::Rank;
+
+use super::{At, Communicator, Element, Error, derived};
+use crate::conduit::{FIFO, PROTOCOL};
+use crate::engine::{ContextId, Submitted};
+
+/// Sends and receives that are done at once, so that no two ranks wait for each other: made by [`Communicator::group`].
+#[derive(Debug)]
+pub struct Group<'a> {
+    communicator: &'a Communicator,
+    calls: Vec<Part<'a>>,
+}
+
+#[derive(Debug)]
+struct Part<'a> {
+    from: u32,
+    to: u32,
+    call: Call,
+    at: At,
+    is_send: bool,
+    /// The buffer is borrowed until the group is done.
+    _buffer: std::marker::PhantomData<&'a mut ()>,
+}
+
+impl<'a> Group<'a> {
+    /// Sends to a rank.
+    pub fn send<T: Element>(&mut self, data: &'a [T], to: usize) -> Result<&mut Self, Error> {
+        let Rank(to) = self.communicator.named(to)?;
+        let at = At(data.as_ptr().cast_mut().cast());
+        self.add::<T>(self.communicator.rank.0, to, data.len(), at, true);
+        Ok(self)
+    }
+
+    /// Receives from a rank, which must send as much.
+    pub fn receive<T: Element>(&mut self, data: &'a mut [T], from: usize) -> Result<&mut Self, Error> {
+        let Rank(from) = self.communicator.named(from)?;
+        let (length, at) = (data.len(), At(data.as_mut_ptr().cast()));
+        self.add::<T>(from, self.communicator.rank.0, length, at, false);
+        Ok(self)
+    }
+
+    fn add<T: Element>(&mut self, from: u32, to: u32, count: usize, at: At, is_send: bool) {
+        // A pair has communicators of its own, one for each direction: rank 0 sends, rank 1 receives.
+        let call = Call { dtype: T::TYPE, peer: Rank(1), ..Call::new(Collective::SendReceive, count as u64) };
+        self.calls.push(Part { from, to, call, at, is_send, _buffer: std::marker::PhantomData });
+    }
+
+    /// Does all of it.
+    pub fn run(self) -> Result<(), Error> {
+        let Self { communicator, calls } = self;
+        let (own, calls): (Vec<_>, Vec<_>) = calls.into_iter().partition(|part| part.from == part.to);
+        communicator.run_own(&own)?;
+        let mut started: Vec<(ContextId, OperationId, u32, u32)> = Vec::with_capacity(calls.len());
+        let mut outcome = Ok(());
+        for Part { from, to, call, at, .. } in calls {
+            match communicator.start_pair(from, to, &call, at) {
+                Ok((context, operation)) => started.push((context, operation, from, to)),
+                Err(error) => {
+                    outcome = Err(error);
+                    break;
+                }
+            }
+        }
+        // Buffers are in use until all that was started is over, or has failed.
+        for (context, operation, from, to) in started {
+            let done = communicator.process.with(|engine| {
+                if outcome.is_err() {
+                    engine.abort(context);
+                }
+                engine.wait(context, operation)
+            });
+            if let Err(failure) = done
+                && outcome.is_ok()
+            {
+                outcome = Err(communicator.pair_failed(failure, from, to));
+            }
+        }
+        outcome
+    }
+}
+
+impl Communicator {
+    /// Sends and receives that are done at once.
+    ///
+    /// ```
+    /// # use railnet_live::Communicator;
+    /// # let world = Communicator::from_env()?;
+    /// // Everybody passes something on to the next rank.
+    /// let (rank, size) = (world.rank(), world.size());
+    /// let (gives, mut gets) = ([rank as u64], [0_u64]);
+    /// let mut group = world.group();
+    /// group.send(&gives, (rank + 1) % size)?;
+    /// group.receive(&mut gets, (rank + size - 1) % size)?;
+    /// group.run()?;
+    /// assert_eq!(gets[0] as usize, (rank + size - 1) % size);
+    /// # Ok::<(), railnet_live::communicator::Error>(())
+    /// ```
+    pub fn group(&self) -> Group<'_> {
+        Group { communicator: self, calls: Vec::new() }
+    }
+
+    /// Sends to a rank, and returns when the data may be changed again.
+    pub fn send<T: Element>(&self, data: &[T], to: usize) -> Result<(), Error> {
+        let mut group = Group { communicator: self, calls: Vec::new() };
+        group.send(data, to)?;
+        group.run()
+    }
+
+    /// Receives from a rank, which must send as much.
+    pub fn receive<T: Element>(&self, data: &mut [T], from: usize) -> Result<(), Error> {
+        let mut group = Group { communicator: self, calls: Vec::new() };
+        group.receive(data, from)?;
+        group.run()
+    }
+
+    /// What a rank sends to itself: each send goes with a receive, in their order.
+    fn run_own(&self, parts: &[Part<'_>]) -> Result<(), Error> {
+        let (sends, receives): (Vec<_>, Vec<_>) = parts.iter().partition(|part| part.is_send);
+        if sends.len() != receives.len() {
+            let needs = format!("{} (one for each that this rank sends to itself)", sends.len());
+            return Err(Error::Length { what: "the list of receives", has: receives.len(), needs });
+        }
+        for (send, receive) in sends.into_iter().zip(receives) {
+            let (gives, gets) = (send.call.bytes(2), receive.call.bytes(2));
+            if gives != gets {
+                let needs = format!("{} (as many as are sent)", gives.0);
+                return Err(Error::Length {
+                    what: "what is received, in bytes,",
+                    has: gets.0 as usize,
+                    needs,
+                });
+            }
+            let call = Call { peer: Rank(0), ..send.call.clone() };
+            let choice = Choice::new(Algorithm::PointToPoint, PROTOCOL);
+            let schedule = Arc::new(build(&call, &choice, &Wiring::flat(1))?);
+            let name = derived(self.name, [u64::MAX, u64::from(self.rank.0) << 32 | u64::from(self.rank.0)]);
+            let members: Arc<[u32]> = Arc::new([self.members[self.rank()]]);
+            let (input, output) = (send.at, receive.at);
+            let done = self.process.with(|engine| {
+                let context = engine.context(name, Rank(0), &members);
+                let call = Submitted { schedule, input, output, keep: None };
+                let operation =
+                    engine.submit(context, call).map_err(|failure| self.failed(engine, failure))?;
+                let done = engine.wait(context, operation);
+                done.map_err(|failure| self.failed(engine, failure))
+            });
+            done?;
+        }
+        Ok(())
+    }
+
+    fn start_pair(&self, from: u32, to: u32, call: &Call, at: At) -> Result<(ContextId, OperationId), Error> {
+        let context = self.pair(from, to);
+        let choice = Choice { fifo: Some(FIFO), ..Choice::new(Algorithm::PointToPoint, PROTOCOL) };
+        let schedule = Arc::new(build(call, &choice, &Wiring::flat(2))?);
+        let outcome = self.process.with(|engine| {
+            let operation =
+                engine.submit(context, Submitted { schedule, input: at, output: at, keep: None })?;
+            engine.turn();
+            Ok(operation)
+        });
+        outcome.map(|operation| (context, operation)).map_err(|failure| self.pair_failed(failure, from, to))
+    }
+
+    /// The communicator of what one rank sends to another.
+    fn pair(&self, from: u32, to: u32) -> ContextId {
+        let mut pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
+        *pairs.entry((from, to)).or_insert_with(|| {
+            let world = |rank: u32| self.members[rank as usize];
+            let members: Arc<[u32]> = Arc::new([world(from), world(to)]);
+            let rank = Rank(u32::from(self.rank.0 == to));
+            let name = derived(self.name, [u64::MAX, u64::from(from) << 32 | u64::from(to)]);
+            self.process.with(|engine| engine.context(name, rank, &members))
+        })
+    }
+
+    fn pair_failed(&self, failure: Arc<railnet_coll::machine::Failure>, from: u32, to: u32) -> Error {
+        let members = [self.members[from as usize], self.members[to as usize]];
+        let more = self.process.with(|engine| super::notes(&failure, &members, engine.control()));
+        let notes =
+            format!("\n  (rank 0 of this pair is rank {from}, which sends, and rank 1 is rank {to}){more}");
+        Error::Failed { failure, notes }
+    }
+}

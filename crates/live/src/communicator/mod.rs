@@ -1,0 +1,333 @@
+//! Communicators: ranks that do collectives with each other.
+//!
+//! Every rank makes the same calls in the same order. A call returns when this rank's part is done: its buffers are its
+//! own again. Whatever goes wrong is an error on every rank, which says who and what; no call waits for ever.
+//!
+//! ```
+//! use railnet_live::Communicator;
+//! use railnet_core::ReduceOp;
+//!
+//! // Started by hand this is one rank alone; under `railnet run`, torchrun, Slurm or MPI, one of many.
+//! let world = Communicator::from_env()?;
+//! let mut gradients = vec![world.rank() as f32; 1000];
+//! world.all_reduce_in_place(&mut gradients, ReduceOp::Average)?;
+//! # Ok::<(), railnet_live::communicator::Error>(())
+//! ```
+
+mod choice;
+mod collectives;
+mod element;
+mod error;
+mod group;
+mod pending;
+mod process;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use railnet_coll::machine::{Failure, OperationId};
+use railnet_coll::{Call, Schedule, build};
+use railnet_core::{Fold, Rank, ReduceOp};
+
+pub use element::{Bf16, Element, F8E4M3, F8E5M2, F16};
+pub use error::Error;
+pub use group::Group;
+pub use pending::Pending;
+
+use crate::Control;
+use crate::conduit::Conduit;
+use crate::engine::{At, ContextId, Engine, Keep, Prepared, Submitted};
+use crate::launch::{Launch, Variables, variable};
+use crate::message::Member;
+use crate::rendezvous::{self, Config, ConfigError};
+use choice::Place;
+use process::Process;
+
+/// How long a call may stand still before it is an error, unless told otherwise: ranks load data and write checkpoints.
+const LIMIT: Duration = Duration::from_mins(5);
+
+/// How ranks reach each other, and how patient they are.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How long a call may stand still before it is an error that says who is missing.
+    pub limit: Duration,
+    /// The conduit between all ranks; without one, shared memory inside a host and TCP between hosts.
+    pub conduit: Option<Conduit>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { limit: LIMIT, conduit: None }
+    }
+}
+
+impl Options {
+    /// What the environment says: `RAILNET_TIMEOUT`, `RAILNET_CONDUIT`.
+    pub fn from_env() -> Result<Self, ConfigError> {
+        Self::from_variables(&variable)
+    }
+
+    /// The same from any source of variables.
+    pub fn from_variables(variables: Variables<'_>) -> Result<Self, ConfigError> {
+        let mut options = Self::default();
+        let variables = |name: &str| variables(name).filter(|value| !value.is_empty());
+        if let Some(text) = variables("RAILNET_TIMEOUT") {
+            let need = "a time such as 30s or 5min is needed";
+            let wrong = ConfigError { name: "RAILNET_TIMEOUT", text: text.clone(), need };
+            options.limit = rendezvous::duration(&text).ok_or(wrong)?;
+        }
+        if let Some(text) = variables("RAILNET_CONDUIT") {
+            let need = "shm, tcp or roce is needed";
+            let wrong = |_| ConfigError { name: "RAILNET_CONDUIT", text: text.clone(), need };
+            options.conduit = Some(text.parse().map_err(wrong)?);
+        }
+        Ok(options)
+    }
+}
+
+/// Ranks that do collectives with each other.
+#[derive(Debug)]
+pub struct Communicator {
+    process: Arc<Process>,
+    name: u64,
+    context: ContextId,
+    rank: Rank,
+    /// The ranks of the world that its ranks are.
+    members: Arc<[u32]>,
+    place: Place,
+    splits: AtomicU64,
+    pairs: Mutex<BTreeMap<(u32, u32), ContextId>>,
+}
+
+impl Communicator {
+    /// All ranks that were started together, as the launcher's variables say.
+    pub fn from_env() -> Result<Self, Error> {
+        let launch = Launch::from_env()?;
+        Self::meet(&Config::from_env(&launch)?, &Options::from_env()?)
+    }
+
+    /// Meets all other ranks.
+    pub fn meet(config: &Config, options: &Options) -> Result<Self, Error> {
+        let prepared = Prepared::new(config.rank.0, options.conduit, config.bind)?;
+        let control = rendezvous::meet(config, &prepared.blob())?;
+        let conduits = prepared.reach(&control, config.limit)?;
+        let engine = Engine::new(Arc::new(control), conduits, options.limit);
+        let rank = config.rank;
+        let members: Arc<[u32]> = (0..config.world_size).collect();
+        let process = Process::new(engine, config, options).map_err(crate::ReachError::from)?;
+        Ok(Self::new(Arc::new(process), 0, rank, members))
+    }
+
+    fn new(process: Arc<Process>, name: u64, rank: Rank, members: Arc<[u32]>) -> Self {
+        let (context, place) = process.with(|engine| {
+            let context = engine.context(name, rank, &members);
+            let people = engine.control().members();
+            let hosts: Vec<&str> = members.iter().map(|world| &*people[*world as usize].group).collect();
+            let own = members[rank.0 as usize];
+            let others = members.iter().filter(|world| **world != own);
+            let conduit = others.map(|world| engine.conduits().kind(*world)).max();
+            (context, Place::new(&hosts, conduit.unwrap_or(Conduit::SharedMemory)))
+        });
+        Self {
+            process,
+            name,
+            context,
+            rank,
+            members,
+            place,
+            splits: AtomicU64::new(0),
+            pairs: Mutex::new(BTreeMap::new()),
+        }
+    }
+
+    /// Which of its ranks this is, from 0 on.
+    pub fn rank(&self) -> usize {
+        self.rank.0 as usize
+    }
+
+    /// How many ranks it has.
+    pub fn size(&self) -> usize {
+        self.members.len()
+    }
+
+    /// What leads from this rank to another.
+    pub fn conduit(&self, rank: usize) -> Conduit {
+        let world = self.members[rank];
+        self.process.with(|engine| engine.conduits().kind(world))
+    }
+
+    /// Over how many host groups its ranks are spread.
+    pub fn host_groups(&self) -> usize {
+        self.place.wiring.nodes.len()
+    }
+
+    /// Streams of strangers that were closed.
+    pub fn strangers(&self) -> u64 {
+        self.process.with(|engine| engine.conduits().strangers())
+    }
+
+    /// Parts it: ranks that give the same `color` are together in a new communicator, in the order of `key` and, where
+    /// that is the same, of their ranks. Every rank calls it; one that gives no color gets no communicator.
+    pub fn split(&self, color: Option<u32>, key: i64) -> Result<Option<Self>, Error> {
+        let number = self.splits.fetch_add(1, Ordering::Relaxed);
+        let own = [color.map_or(-1, i64::from), key];
+        let mut all = vec![0; 2 * self.size()];
+        self.all_gather(&own, &mut all)?;
+        let Some(color) = color else { return Ok(None) };
+        let mut chosen: Vec<(i64, usize)> = all
+            .chunks_exact(2)
+            .enumerate()
+            .filter(|(_, pair)| pair[0] == i64::from(color))
+            .map(|(rank, pair)| (pair[1], rank))
+            .collect();
+        chosen.sort_unstable();
+        let members: Arc<[u32]> = chosen.iter().map(|(_, rank)| self.members[*rank]).collect();
+        let rank = chosen.iter().position(|(_, rank)| *rank == self.rank());
+        let rank = Rank(rank.expect("it has chosen itself") as u32);
+        let name = derived(self.name, [number, u64::from(color)]);
+        Ok(Some(Self::new(Arc::clone(&self.process), name, rank, members)))
+    }
+
+    /// Ends it on every rank: calls that are under way fail, and so do all later ones.
+    pub fn abort(&self) {
+        self.process.with(|engine| engine.abort(self.context));
+    }
+
+    /// Those of its ranks that are not known to be lost, in ascending order.
+    pub fn survivors(&self) -> Vec<usize> {
+        let gone = self.process.with(Engine::gone);
+        (0..self.size()).filter(|rank| !gone.contains(&self.members[*rank])).collect()
+    }
+
+    /// Meets again, without some of its ranks: after a failure, those that are left go on with a communicator of their own.
+    /// Each of them calls this, with the same ranks left out; nothing of the old communicator is used any more.
+    ///
+    /// ```no_run
+    /// # use railnet_live::Communicator;
+    /// # use railnet_core::ReduceOp;
+    /// # let world = Communicator::from_env()?;
+    /// # let mut data = [0.0_f32];
+    /// let world = match world.all_reduce_in_place(&mut data, ReduceOp::Sum) {
+    ///     Ok(()) => world,
+    ///     Err(error) => {
+    ///         let lost: Vec<usize> = error.culprits().iter().map(|rank| rank.0 as usize).collect();
+    ///         world.rebuild_without(&lost)?
+    ///     }
+    /// };
+    /// # Ok::<(), railnet_live::communicator::Error>(())
+    /// ```
+    pub fn rebuild_without(&self, lost: &[usize]) -> Result<Self, Error> {
+        let left: Vec<usize> = (0..self.size()).filter(|rank| !lost.contains(rank)).collect();
+        let Some(rank) = left.iter().position(|rank| *rank == self.rank()) else {
+            return Err(Error::LeftOut { rank: self.rank() });
+        };
+        let worlds: Vec<u32> = left.iter().map(|rank| self.members[*rank]).collect();
+        let meeting = self.process.with(|engine| engine.conduits_mut().next_meeting(&worlds));
+        let (config, options) = self.process.origin();
+        let config = Config {
+            rank: Rank(rank as u32),
+            world_size: left.len() as u32,
+            meeting,
+            job: format!("{} without {lost:?}", config.job),
+            is_port_held: false,
+            ..config.clone()
+        };
+        Self::meet(&config, options)
+    }
+
+    /// The schedule of a call, kept for the next.
+    fn schedule(&self, engine: &mut Engine, call: &Call) -> Result<Arc<Schedule>, Error> {
+        if let Some(known) = engine.known(self.context, call) {
+            return Ok(known);
+        }
+        if let ReduceOp::PreMulSum(scalar) = call.op
+            && scalar.dtype() != call.dtype
+        {
+            return Err(Error::Scalar { scalar: scalar.dtype(), data: call.dtype });
+        }
+        let schedule = Arc::new(build(call, &self.place.choose(call), &self.place.wiring)?);
+        engine.keep(self.context, &schedule);
+        Ok(schedule)
+    }
+
+    /// Makes a call and waits for it. Buffers must be as long as the call says.
+    fn run(&self, call: &Call, input: At, output: At) -> Result<(), Error> {
+        let context = self.context;
+        self.process.with(|engine| {
+            let schedule = self.schedule(engine, call)?;
+            let submitted = Submitted { schedule, input, output, keep: None };
+            match engine.submit(context, submitted) {
+                Ok(operation) => {
+                    engine.wait(context, operation).map_err(|failure| self.failed(engine, failure))
+                }
+                Err(failure) => Err(self.refused(engine, call, failure)),
+            }
+        })
+    }
+
+    /// Makes a call whose buffers are in `keep`, and does not wait for it.
+    fn start(&self, call: &Call, input: At, output: At, keep: Keep) -> Result<OperationId, Error> {
+        let context = self.context;
+        let operation = self.process.with(|engine| {
+            let schedule = self.schedule(engine, call)?;
+            let submitted = Submitted { schedule, input, output, keep: Some(keep) };
+            let submitted = engine.submit(context, submitted);
+            let operation = submitted.map_err(|failure| self.refused(engine, call, failure))?;
+            engine.turn();
+            Ok::<_, Error>(operation)
+        })?;
+        self.process.add_started();
+        Ok(operation)
+    }
+
+    /// A call that was not begun, because of what happened before it.
+    fn refused(&self, engine: &Engine, call: &Call, failure: Arc<Failure>) -> Error {
+        let number = engine.next_operation(self.context);
+        let more = notes(&failure, &self.members, engine.control());
+        Error::Failed { failure, notes: format!("\n  so {} {number} was not begun{more}", call.collective) }
+    }
+
+    fn failed(&self, engine: &Engine, failure: Arc<Failure>) -> Error {
+        let notes = notes(&failure, &self.members, engine.control());
+        Error::Failed { failure, notes }
+    }
+}
+
+/// What else is known of ranks whose fault it is: where their processes are, and in which state.
+fn notes(failure: &Failure, members: &[u32], control: &Control) -> String {
+    let mut text = String::new();
+    let here = crate::machine::host_name();
+    for rank in failure.culprits() {
+        let Some(world) = members.get(rank.0 as usize) else { continue };
+        let Member { pid, host, .. } = &control.members()[*world as usize];
+        text += &format!("\n  rank {} is process {pid} on {host}", rank.0);
+        if *host == here {
+            text += state(*pid);
+        }
+    }
+    text
+}
+
+/// What the system says of a process of this host.
+fn state(pid: u32) -> &'static str {
+    let Ok(line) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
+        return ": it is gone";
+    };
+    // The state comes after the name, which is in brackets and may hold anything.
+    match line.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()) {
+        Some('T' | 't') => ": it is stopped (state T)",
+        Some('Z' | 'X') => ": it has ended",
+        Some('D') => ": it waits for a device (state D)",
+        _ => "",
+    }
+}
+
+/// The name of a communicator that comes of another.
+fn derived(name: u64, numbers: [u64; 2]) -> u64 {
+    let mut fold = Fold::new();
+    fold.push(name);
+    numbers.into_iter().for_each(|number| fold.push(number));
+    fold.finish()
+}

@@ -1,0 +1,140 @@
+//! Calls that were started and not waited for: the program computes while a thread of the engine carries them on.
+
+use std::sync::Arc;
+
+use railnet_coll::machine::OperationId;
+use railnet_coll::{Call, Collective};
+use railnet_core::ReduceOp;
+
+use super::process::Process;
+use super::{At, Communicator, Element, Error, Keep};
+use crate::engine::ContextId;
+
+/// A call under way. It holds its buffers until it is over, and gives them back.
+#[must_use = "a call that nobody waits for may not be over when the program ends"]
+#[derive(Debug)]
+pub struct Pending<'a, T> {
+    communicator: &'a Communicator,
+    process: Arc<Process>,
+    context: ContextId,
+    operation: OperationId,
+    /// The buffers, which the engine holds as well.
+    data: Arc<Shared<T>>,
+    is_counted: bool,
+}
+
+/// A buffer that the engine works on while the program holds it. Nobody looks at it before the call is over.
+#[derive(Debug)]
+struct Shared<T>(std::sync::Mutex<Vec<T>>);
+
+impl Communicator {
+    /// Starts to reduce `data` in place, and gives it back when that is over.
+    ///
+    /// ```
+    /// # use railnet_live::Communicator;
+    /// # use railnet_core::ReduceOp;
+    /// # let world = Communicator::from_env()?;
+    /// let pending = world.start_all_reduce(vec![1.0_f32; 1 << 20], ReduceOp::Sum)?;
+    /// // Compute something else meanwhile.
+    /// let sums = pending.wait()?;
+    /// assert_eq!(sums[0], world.size() as f32);
+    /// # Ok::<(), railnet_live::communicator::Error>(())
+    /// ```
+    pub fn start_all_reduce<T: Element>(&self, data: Vec<T>, op: ReduceOp) -> Result<Pending<'_, T>, Error> {
+        let count = data.len() as u64;
+        let call = Call { op, dtype: T::TYPE, in_place: true, ..Call::new(Collective::AllReduce, count) };
+        self.start_in_place(&call, data)
+    }
+
+    /// Starts to bring what the root has to everybody.
+    pub fn start_broadcast<T: Element>(&self, data: Vec<T>, root: usize) -> Result<Pending<'_, T>, Error> {
+        let root = self.named(root)?;
+        let count = data.len() as u64;
+        let call = Call { root, dtype: T::TYPE, in_place: true, ..Call::new(Collective::Broadcast, count) };
+        self.start_in_place(&call, data)
+    }
+
+    /// Starts to gather: `data` has a block for each rank, of which the own one is filled in.
+    pub fn start_all_gather<T: Element>(&self, data: Vec<T>) -> Result<Pending<'_, T>, Error> {
+        let count = self.block(data.len())?;
+        let call = Call { dtype: T::TYPE, in_place: true, ..Call::new(Collective::AllGather, count as u64) };
+        self.start_at(&call, data, self.rank() * count, 0)
+    }
+
+    /// Starts to reduce and scatter: `data` has a block for each rank, of which the own one will hold the result.
+    pub fn start_reduce_scatter<T: Element>(
+        &self,
+        data: Vec<T>,
+        op: ReduceOp,
+    ) -> Result<Pending<'_, T>, Error> {
+        let count = self.block(data.len())?;
+        let call =
+            Call { op, dtype: T::TYPE, in_place: true, ..Call::new(Collective::ReduceScatter, count as u64) };
+        self.start_at(&call, data, 0, self.rank() * count)
+    }
+
+    fn block(&self, length: usize) -> Result<usize, Error> {
+        if length.is_multiple_of(self.size()) {
+            return Ok(length / self.size());
+        }
+        let needs = format!("a multiple of {} (a block for each rank)", self.size());
+        Err(Error::Length { what: "the buffer", has: length, needs })
+    }
+
+    fn start_in_place<T: Element>(&self, call: &Call, data: Vec<T>) -> Result<Pending<'_, T>, Error> {
+        self.start_at(call, data, 0, 0)
+    }
+
+    /// Starts a call with input and output in `data`, from these elements on.
+    fn start_at<T: Element>(
+        &self,
+        call: &Call,
+        mut data: Vec<T>,
+        input: usize,
+        output: usize,
+    ) -> Result<Pending<'_, T>, Error> {
+        let at = |first: usize, data: &mut Vec<T>| At(data.as_mut_ptr().wrapping_add(first).cast());
+        let (input, output) = (at(input, &mut data), at(output, &mut data));
+        // Moving the vector does not move its elements.
+        let data = Arc::new(Shared(std::sync::Mutex::new(data)));
+        let keep = Keep::new(Arc::clone(&data));
+        let operation = self.start(call, input, output, keep)?;
+        Ok(Pending {
+            communicator: self,
+            process: Arc::clone(&self.process),
+            context: self.context,
+            operation,
+            data,
+            is_counted: true,
+        })
+    }
+}
+
+impl<T: Element> Pending<'_, T> {
+    /// Whether it is over.
+    pub fn is_done(&self) -> Result<bool, Error> {
+        self.process.with(|engine| {
+            let done = engine.is_done(self.context, self.operation);
+            done.map_err(|failure| self.communicator.failed(engine, failure))
+        })
+    }
+
+    /// Waits until it is over, and gives the buffer back.
+    pub fn wait(mut self) -> Result<Vec<T>, Error> {
+        self.uncount();
+        self.process.with(|engine| {
+            let done = engine.wait(self.context, self.operation);
+            done.map_err(|failure| self.communicator.failed(engine, failure))
+        })?;
+        let mut data = self.data.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        Ok(std::mem::take(&mut *data))
+    }
+}
+
+impl<T> Pending<'_, T> {
+    fn uncount(&mut self) {
+        if std::mem::take(&mut self.is_counted) {
+            self.process.remove_started();
+        }
+    }
+}

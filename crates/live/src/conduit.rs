@@ -1,0 +1,166 @@
+//! Conduits between two ranks of this world: what carries the slots of a connection.
+
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+
+use railnet_coll::machine::{Filled, Mark};
+use railnet_coll::{Fifo, Protocol};
+use railnet_core::Bytes;
+use railnet_core::parse::{ParseError, unknown_name};
+
+use crate::shared_memory;
+use crate::shared_memory::mailbox;
+use crate::tcp;
+
+/// What carries data between two ranks.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Conduit {
+    /// Memory that both processes see: ranks of one host.
+    SharedMemory,
+    /// TCP.
+    Tcp,
+    /// RoCEv2 over UDP, by the NIC of `railnet_nic`.
+    Roce,
+}
+
+impl Conduit {
+    /// All of them, the best first.
+    pub const ALL: [Self; 3] = [Self::SharedMemory, Self::Tcp, Self::Roce];
+
+    /// The name that `RAILNET_CONDUIT` takes.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SharedMemory => "shm",
+            Self::Tcp => "tcp",
+            Self::Roce => "roce",
+        }
+    }
+}
+
+impl fmt::Display for Conduit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Conduit {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let found = Self::ALL.into_iter().find(|one| one.name().eq_ignore_ascii_case(text.trim()));
+        found.ok_or_else(|| {
+            let names = Self::ALL.map(Self::name);
+            unknown_name("conduit", text, &names, &names)
+        })
+    }
+}
+
+/// How slices lie in the slots of all connections: one way for all of them, so that no call waits for the slots of the one
+/// before it to be empty.
+pub(crate) const FIFO: Fifo = Fifo {
+    slot: Bytes(mailbox::SLOT as u64),
+    depth: mailbox::DEPTH,
+    slots_per_slice: 1,
+    slices_per_chunk: 1,
+};
+/// The protocol of all connections: flags among the data are of use to GPUs.
+pub(crate) const PROTOCOL: Protocol = Protocol::Simple;
+
+/// What a look at a connection brings.
+pub(crate) enum Arrival {
+    /// A slice.
+    Slice(Mark),
+    /// Nothing yet.
+    Nothing,
+    /// Nothing ever again.
+    End,
+}
+
+/// The end of a connection from which slices are sent.
+#[derive(Debug)]
+pub(crate) enum SendEnd {
+    Shared(shared_memory::Sender),
+    Tcp(tcp::Sender),
+}
+
+/// The end of a connection at which slices arrive.
+#[derive(Debug)]
+pub(crate) enum ReceiveEnd {
+    Shared(shared_memory::Receiver),
+    Tcp(tcp::Receiver),
+    /// The sender has not connected yet.
+    Awaited,
+}
+
+impl SendEnd {
+    /// Where the data of a slice goes.
+    #[inline]
+    pub(crate) fn data(&mut self, slot: u32, length: usize) -> *mut u8 {
+        match self {
+            Self::Shared(end) => end.data(slot, length),
+            Self::Tcp(end) => end.data(slot, length),
+        }
+    }
+
+    /// Hands over the next slice.
+    #[inline]
+    pub(crate) fn publish(&mut self, filled: &Filled) {
+        match self {
+            Self::Shared(end) => end.publish(filled.slot, filled.mark),
+            Self::Tcp(end) => end.publish(filled.slot, filled.bytes.0 as usize, filled.mark),
+        }
+    }
+
+    /// Whether it holds slices that wait for this process to send them.
+    #[inline]
+    pub(crate) fn has_unsent(&self) -> bool {
+        match self {
+            Self::Shared(_) => false,
+            Self::Tcp(end) => end.is_waiting(),
+        }
+    }
+
+    /// How many slices are out of their slots since the last look.
+    #[inline]
+    pub(crate) fn freed(&mut self) -> io::Result<u64> {
+        match self {
+            Self::Shared(end) if end.is_short() => Ok(end.freed()),
+            Self::Shared(_) => Ok(0),
+            Self::Tcp(end) if end.is_waiting() => end.flush(),
+            Self::Tcp(_) => Ok(0),
+        }
+    }
+}
+
+impl ReceiveEnd {
+    /// Where the data of a slice is.
+    #[inline]
+    pub(crate) fn data(&mut self, slot: u32, length: usize) -> *mut u8 {
+        match self {
+            Self::Shared(end) => end.data(slot, length),
+            Self::Tcp(end) => end.data(slot, length),
+            Self::Awaited => unreachable!("nothing has arrived"),
+        }
+    }
+
+    /// The next slice, if it is there.
+    #[inline]
+    pub(crate) fn arrived(&mut self) -> io::Result<Arrival> {
+        match self {
+            Self::Shared(end) => Ok(end.arrived().map_or(Arrival::Nothing, Arrival::Slice)),
+            Self::Tcp(end) => end.arrived(),
+            Self::Awaited => Ok(Arrival::Nothing),
+        }
+    }
+
+    /// Gives the slot of the oldest slice back.
+    #[inline]
+    pub(crate) fn release(&mut self) {
+        match self {
+            Self::Shared(end) => end.release(),
+            Self::Tcp(end) => end.release(),
+            Self::Awaited => unreachable!("nothing has arrived"),
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! Which conduit leads to which rank, and how they are made.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use crate::Control;
+use crate::conduit::{Conduit, ReceiveEnd, SendEnd};
+use crate::launch::Meeting;
+use crate::machine;
+use crate::message::Malformed;
+use crate::message::fields::{Reader, put_blob, put_text};
+use crate::shared_memory::SharedMemory;
+use crate::shared_memory::handover::Counter;
+use crate::tcp::{self, Tcp};
+
+/// The most addresses that a rank tells of itself.
+const ADDRESSES: usize = 16;
+
+/// What a rank tells the others of how it can be reached.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Card {
+    /// What has to be known to reach it.
+    token: [u8; 16],
+    /// Which start of which machine it runs on.
+    boot: String,
+    /// The conduit it was told to use.
+    forced: Option<Conduit>,
+    /// Its addresses, and the port where it takes streams.
+    addresses: Vec<IpAddr>,
+    port: u16,
+    /// Where ranks can meet again, if this one is the first of those that are left.
+    next_port: u16,
+}
+
+impl Card {
+    fn write(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.extend(self.token);
+        put_text(&mut out, &self.boot);
+        out.push(self.forced.map_or(0, |conduit| 1 + conduit as u8));
+        out.extend(self.port.to_le_bytes());
+        out.extend(self.next_port.to_le_bytes());
+        out.extend((self.addresses.len() as u32).to_le_bytes());
+        for address in &self.addresses {
+            put_blob(&mut out, address.to_string().as_bytes());
+        }
+        out
+    }
+
+    fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let token = reader.array("token")?;
+        let boot = reader.text("machine", 128)?;
+        let forced = match reader.byte("conduit")? {
+            0 => None,
+            number => Some(*Conduit::ALL.get(usize::from(number) - 1).ok_or(Malformed::Field("conduit"))?),
+        };
+        let port = u16::from_le_bytes(reader.array("port")?);
+        let next_port = u16::from_le_bytes(reader.array("port")?);
+        let addresses = reader.list("addresses", |reader| {
+            let text = reader.text("address", 64)?;
+            text.parse().map_err(|_| Malformed::Field("address"))
+        })?;
+        reader.finish()?;
+        Ok(Self { token, boot, forced, addresses, port, next_port })
+    }
+}
+
+/// What a rank prepares before it meets the others.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    card: Card,
+    counter: Option<Counter>,
+    tcp: Tcp,
+    next: TcpListener,
+}
+
+/// Why ranks that have met cannot reach each other.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReachError {
+    /// The system refuses something.
+    #[error("cannot prepare conduits: {0}")]
+    Io(#[from] io::Error),
+    /// Exchanging what is needed failed.
+    #[error(transparent)]
+    Control(#[from] crate::control::ControlError),
+    /// A rank told nonsense of itself.
+    #[error("rank {rank} told nonsense of how it is reached ({error}): do all ranks run the same version?")]
+    Nonsense {
+        /// Which.
+        rank: u32,
+        /// What.
+        error: Malformed,
+    },
+    /// Ranks were told to use different conduits.
+    #[error(
+        "rank 0 was told to use {first}, rank {rank} {other}: set RAILNET_CONDUIT the same on every rank"
+    )]
+    Disagree {
+        /// The other rank.
+        rank: u32,
+        /// What rank 0 was told.
+        first: String,
+        /// What that was told.
+        other: String,
+    },
+    /// Shared memory was asked for, and does not reach everybody.
+    #[error("RAILNET_CONDUIT=shm, but rank {rank} shares no memory with rank {other}: {why}")]
+    NotShared {
+        /// Who says so.
+        rank: u32,
+        /// Whom it does not reach.
+        other: u32,
+        /// Why not.
+        why: &'static str,
+    },
+    /// A conduit that is not there.
+    #[error("RAILNET_CONDUIT={0} is not there for collectives yet: use shm or tcp")]
+    Missing(Conduit),
+}
+
+impl Prepared {
+    /// Opens what others will need to reach this rank.
+    pub(crate) fn new(rank: u32, forced: Option<Conduit>, bind: Option<IpAddr>) -> Result<Self, ReachError> {
+        if let Some(conduit @ Conduit::Roce) = forced {
+            return Err(ReachError::Missing(conduit));
+        }
+        let token = crate::secret::random()?;
+        let tcp = Tcp::listen(rank, token, bind)?;
+        let addresses = match bind {
+            Some(address) => vec![address],
+            None => addresses(),
+        };
+        let counter = match forced {
+            None | Some(Conduit::SharedMemory) => Some(Counter::open(token)?),
+            Some(_) => None,
+        };
+        let next = tcp::listener(bind)?;
+        let next_port = next.local_addr()?.port();
+        let card = Card { token, boot: boot(), forced, addresses, port: tcp.port()?, next_port };
+        Ok(Self { card, counter, tcp, next })
+    }
+
+    /// What the others have to know.
+    pub(crate) fn blob(&self) -> Vec<u8> {
+        self.card.write()
+    }
+
+    /// Agrees with all ranks that have met on what leads to whom.
+    pub(crate) fn reach(self, control: &Control, limit: Duration) -> Result<Conduits, ReachError> {
+        let Self { card: own, counter, mut tcp, next } = self;
+        let rank = control.rank().0;
+        let members = control.members();
+        let mut cards = Vec::with_capacity(members.len());
+        for (rank, member) in (0..).zip(members) {
+            let card = Card::read(&member.blob).map_err(|error| ReachError::Nonsense { rank, error })?;
+            cards.push(card);
+        }
+        let name = |forced: Option<Conduit>| forced.map_or("what fits".to_owned(), |one| one.to_string());
+        let first = cards[0].forced;
+        if let Some((rank, card)) = (0..).zip(&cards).find(|(_, card)| card.forced != first) {
+            return Err(ReachError::Disagree { rank, first: name(first), other: name(card.forced) });
+        }
+        let group = &members[rank as usize].group;
+        let is_near = |other: u32| {
+            let (card, member) = (&cards[other as usize], &members[other as usize]);
+            other != rank && card.boot == own.boot && member.group == *group
+        };
+        let near: BTreeMap<u32, _> = (0..cards.len() as u32)
+            .filter(|other| is_near(*other))
+            .map(|other| (other, cards[other as usize].token))
+            .collect();
+        let shared = match &counter {
+            Some(counter) => {
+                let deadline = Instant::now() + limit;
+                Some(SharedMemory::exchange(rank, counter, &near, deadline)?)
+            }
+            None => None,
+        };
+        // A pair shares memory if both say so: containers may hide one of them from the other.
+        let mut reached = Vec::new();
+        for other in shared.iter().flat_map(SharedMemory::reached) {
+            reached.extend(other.to_le_bytes());
+        }
+        let told = control.all_gather("shared memory", &reached, limit)?;
+        let says =
+            |one: u32, other: u32| told[one as usize].chunks_exact(4).any(|rank| rank == other.to_le_bytes());
+        let kinds: Vec<Conduit> =
+            (0..cards.len() as u32)
+                .map(|other| {
+                    if says(rank, other) && says(other, rank) { Conduit::SharedMemory } else { Conduit::Tcp }
+                })
+                .collect();
+        if first == Some(Conduit::SharedMemory)
+            && let Some(other) = (0..cards.len() as u32)
+                .find(|other| *other != rank && kinds[*other as usize] != Conduit::SharedMemory)
+        {
+            let why =
+                if near.contains_key(&other) { "it could not be reached" } else { "it is on another host" };
+            return Err(ReachError::NotShared { rank, other, why });
+        }
+        let peers = (0..).zip(&cards).map(|(other, card): (u32, _)| {
+            let near = (card.boot == own.boot).then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
+            let all = near.into_iter().chain(card.addresses.iter().copied());
+            let addresses = all.map(|address| SocketAddr::new(address, card.port)).collect();
+            (other, tcp::Peer { addresses, token: card.token })
+        });
+        tcp.set_peers(peers.collect());
+        Ok(Conduits { kinds, shared, tcp, near: near.len() + 1, cards, next: Some(next) })
+    }
+}
+
+/// Everything that leads to other ranks.
+#[derive(Debug)]
+pub(crate) struct Conduits {
+    kinds: Vec<Conduit>,
+    shared: Option<SharedMemory>,
+    tcp: Tcp,
+    /// Ranks of this host, this one included.
+    near: usize,
+    cards: Vec<Card>,
+    /// Holds the port where ranks can meet again.
+    next: Option<TcpListener>,
+}
+
+impl Conduits {
+    /// What leads to a rank.
+    pub(crate) fn kind(&self, rank: u32) -> Conduit {
+        self.kinds[rank as usize]
+    }
+
+    /// Ranks of this host, this one included.
+    pub(crate) fn near(&self) -> usize {
+        self.near
+    }
+
+    /// Where these ranks can meet again: at the first of them. It gives the port up for that.
+    pub(crate) fn next_meeting(&mut self, ranks: &[u32]) -> Option<Meeting> {
+        let cards: Vec<&Card> = ranks.iter().map(|rank| &self.cards[*rank as usize]).collect();
+        let first = cards.first()?;
+        self.next = None;
+        let are_near = cards.iter().all(|card| card.boot == first.boot);
+        let near = (are_near && first.addresses.len() != 1).then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let address = near.or(first.addresses.first().copied()).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        Some(Meeting::new(&address.to_string(), first.next_port))
+    }
+
+    /// Streams that were closed because they did not belong here.
+    pub(crate) fn strangers(&self) -> u64 {
+        self.tcp.strangers()
+    }
+
+    pub(super) fn sender(&mut self, context: u64, to: u32, channel: u16, lane: u8) -> io::Result<SendEnd> {
+        match (self.kind(to), &self.shared) {
+            (Conduit::SharedMemory, Some(shared)) => {
+                Ok(SendEnd::Shared(shared.sender(context, to, channel, lane)?))
+            }
+            _ => Ok(SendEnd::Tcp(self.tcp.sender(context, to, channel, lane)?)),
+        }
+    }
+
+    pub(super) fn receiver(
+        &mut self,
+        context: u64,
+        from: u32,
+        channel: u16,
+        lane: u8,
+    ) -> io::Result<ReceiveEnd> {
+        match (self.kind(from), &self.shared) {
+            (Conduit::SharedMemory, Some(shared)) => {
+                Ok(ReceiveEnd::Shared(shared.receiver(context, from, channel, lane)?))
+            }
+            _ => {
+                let found = self.tcp.receiver(context, from, channel, lane)?;
+                Ok(found.map_or(ReceiveEnd::Awaited, ReceiveEnd::Tcp))
+            }
+        }
+    }
+
+    /// Says that this rank sleeps, or no longer.
+    pub(super) fn set_sleeping(&self, sleeps: bool) {
+        if let Some(shared) = &self.shared {
+            shared.set_sleeping(sleeps);
+        }
+    }
+
+    /// What wakes a rank that sleeps.
+    pub(super) fn bells(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.shared.iter().map(SharedMemory::bell).chain([self.tcp.listener()])
+    }
+}
+
+/// Which start of which machine this is, and which network inside it: containers have their own, and with it their own
+/// loopback and their own unix sockets.
+fn boot() -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let network = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
+    format!("{} {}", boot.trim(), network.display())
+}
+
+/// This host's addresses that others may reach, IPv4 first: where both work, it is set up with more care.
+fn addresses() -> Vec<IpAddr> {
+    let mut addresses: Vec<IpAddr> = machine::interfaces()
+        .into_iter()
+        .flatten()
+        .flat_map(|interface| interface.addresses)
+        .filter(|address| !address.is_loopback() && !is_link_local(address))
+        .collect();
+    addresses.sort_by_key(IpAddr::is_ipv6);
+    addresses.truncate(ADDRESSES);
+    addresses
+}
+
+/// Such addresses mean something else on each interface.
+fn is_link_local(address: &IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_is_read_as_it_was_written() {
+        let card = Card {
+            token: [7; 16],
+            boot: "3b1c".to_owned(),
+            forced: Some(Conduit::Tcp),
+            addresses: vec!["10.0.0.1".parse().unwrap(), "2001:db8::1".parse().unwrap()],
+            port: 4791,
+            next_port: 29_500,
+        };
+        let bytes = card.write();
+        assert_eq!(Card::read(&bytes).unwrap(), card);
+        assert!((0..bytes.len()).all(|length| Card::read(&bytes[..length]).is_err()));
+    }
+}

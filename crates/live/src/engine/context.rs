@@ -1,0 +1,290 @@
+//! A communicator inside the engine: its machine, the ends of its connections, and the buffers of its calls.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use railnet_coll::machine::{
+    ConnectionId, Direction, Failure, Filled, OperationId, Output, Place, RankMachine, Wait, WaitingFor, Work,
+};
+use railnet_coll::{Buffer, Call, Connection, Peer, Schedule};
+use railnet_core::{Rank, Time};
+
+use super::conduits::Conduits;
+use super::notices::Letter;
+use super::work::{self, At};
+use crate::conduit::{Arrival, ReceiveEnd, SendEnd};
+
+/// Schedules that are kept for calls that are made again.
+const PLANS: usize = 64;
+
+/// A communicator.
+#[derive(Debug)]
+pub(super) struct Context {
+    pub(super) id: u64,
+    /// The ranks of the world that its ranks are.
+    pub(super) members: Arc<[u32]>,
+    pub(super) machine: RankMachine,
+    ends: Vec<End>,
+    calls: VecDeque<Submitted>,
+    /// Calls that are over: the number of the first that is not.
+    done: u64,
+    /// Whether slices are not all with the system that carries them.
+    has_unsent: bool,
+    spare: Vec<u8>,
+    /// Schedules of calls that may be made again, the latest first.
+    plans: Vec<Arc<Schedule>>,
+    /// Memory for schedules that need some, kept from call to call.
+    scratch: Vec<u8>,
+}
+
+/// One end of a connection.
+#[derive(Debug)]
+struct End {
+    to: Connection,
+    end: Way,
+    /// It can carry nothing any more, and why: an error only if something is still expected of it.
+    over: Option<String>,
+}
+
+#[derive(Debug)]
+enum Way {
+    Send(SendEnd),
+    Receive(ReceiveEnd),
+}
+
+/// A call that was submitted.
+#[derive(Debug)]
+pub(crate) struct Submitted {
+    /// What is done.
+    pub(crate) schedule: Arc<Schedule>,
+    /// Where the input begins.
+    pub(crate) input: At,
+    /// Where the output begins.
+    pub(crate) output: At,
+    /// What keeps the buffers alive, where the caller does not wait.
+    #[expect(dead_code, reason = "it is held, and not looked at")]
+    pub(crate) keep: Option<Keep>,
+}
+
+/// Buffers that the engine holds while a call is under way.
+pub(crate) struct Keep(#[expect(dead_code, reason = "it is held, and not looked at")] Box<dyn Any + Send>);
+
+impl Keep {
+    pub(crate) fn new(buffers: impl Any + Send) -> Self {
+        Self(Box::new(buffers))
+    }
+}
+
+impl std::fmt::Debug for Keep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Keep")
+    }
+}
+
+impl Context {
+    pub(super) fn new(id: u64, members: Arc<[u32]>, machine: RankMachine) -> Self {
+        Self {
+            id,
+            members,
+            machine,
+            ends: Vec::new(),
+            calls: VecDeque::new(),
+            done: 0,
+            has_unsent: false,
+            spare: Vec::new(),
+            plans: Vec::new(),
+            scratch: Vec::new(),
+        }
+    }
+
+    pub(super) fn submit(&mut self, now: Time, call: Submitted) -> Result<OperationId, Arc<Failure>> {
+        let operation = self.machine.submit(now, &call.schedule)?;
+        let Schedule { scratch, call: Call { dtype, .. }, .. } = &*call.schedule;
+        let scratch = dtype.bytes(*scratch).0 as usize;
+        if self.scratch.len() < scratch {
+            self.scratch.resize(scratch, 0);
+        }
+        self.calls.push_back(call);
+        Ok(operation)
+    }
+
+    /// The schedule of a call that was made before.
+    #[inline]
+    pub(super) fn known(&mut self, call: &Call) -> Option<Arc<Schedule>> {
+        let found = self.plans.iter().position(|plan| plan.call == *call)?;
+        // Those that are used stay in front.
+        self.plans[..=found].rotate_right(1);
+        Some(Arc::clone(&self.plans[0]))
+    }
+
+    pub(super) fn keep(&mut self, schedule: &Arc<Schedule>) {
+        self.plans.truncate(PLANS - 1);
+        self.plans.insert(0, Arc::clone(schedule));
+    }
+
+    /// Whether there is something to do for it.
+    pub(super) fn is_busy(&self) -> bool {
+        !self.calls.is_empty() || self.has_unsent
+    }
+
+    /// Whether a call is over, and what it sends needs this process no more.
+    pub(super) fn is_done(&self, operation: OperationId) -> bool {
+        self.done > operation.0 && !self.has_unsent
+    }
+
+    /// Does what the machine asks for. Letters to other ranks go to `post`.
+    pub(super) fn drain(
+        &mut self,
+        now: Time,
+        conduits: &mut Conduits,
+        post: &mut dyn FnMut(Letter),
+    ) -> io::Result<()> {
+        while let Some(output) = self.machine.poll_output() {
+            match output {
+                Output::Work(work) => self.execute(now, &work),
+                Output::Filled(filled) => self.filled(&filled),
+                Output::Emptied { connection, .. } => {
+                    if let Way::Receive(end) = &mut self.ends[connection.0 as usize].end {
+                        end.release();
+                    }
+                }
+                Output::Finished(_) => {
+                    self.calls.pop_front();
+                    self.done += 1;
+                }
+                Output::Expect(_) => {}
+                Output::Connect { to, direction, .. } => self.connect(to, direction, conduits)?,
+                Output::Notice { to, notice } => {
+                    let members = self.members.to_vec();
+                    post(Letter { context: self.id, to, from: self.machine.rank(), members, notice });
+                }
+                // Nothing of these will be touched again.
+                Output::Failed(_) => {
+                    self.calls.clear();
+                    self.ends.clear();
+                    self.has_unsent = false;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn connect(&mut self, to: Connection, direction: Direction, conduits: &mut Conduits) -> io::Result<()> {
+        let Peer::Rank(rank) = to.peer else {
+            return Err(io::Error::other("there is no switch between real ranks"));
+        };
+        let peer = self.members[rank as usize];
+        let end = match direction {
+            Direction::Send => Way::Send(conduits.sender(self.id, peer, to.channel, to.lane)?),
+            Direction::Receive => Way::Receive(conduits.receiver(self.id, peer, to.channel, to.lane)?),
+        };
+        self.ends.push(End { to, end, over: None });
+        Ok(())
+    }
+
+    #[expect(unsafe_code, reason = "work on the caller's buffers and on slots is done through pointers")]
+    fn execute(&mut self, now: Time, work: &Work) {
+        let Self { ends, calls, spare, scratch, done, machine, .. } = self;
+        let index = (work.operation.0 - *done) as usize;
+        let Submitted { schedule, input, output, .. } = &calls[index];
+        let call = &schedule.call;
+        let bytes = |count: u64| call.dtype.bytes(count).0 as usize;
+        let length = bytes(work.count);
+        let scratch = At(scratch.as_mut_ptr());
+        let mut locate = |place: Place| match place {
+            Place::Buffer(Buffer::Input, first) => At(input.0.wrapping_add(bytes(first))),
+            Place::Buffer(Buffer::Output, first) => At(output.0.wrapping_add(bytes(first))),
+            Place::Buffer(Buffer::Scratch, first) => At(scratch.0.wrapping_add(bytes(first))),
+            Place::Slot(connection, slot) => match &mut ends[connection.0 as usize].end {
+                Way::Send(end) => At(end.data(slot, length)),
+                Way::Receive(end) => At(end.data(slot, length)),
+            },
+        };
+        // SAFETY: buffers hold what their call says, which was checked when it was submitted, and live until it is over;
+        // slots are this rank's until the machine says otherwise. The machine hands out no other work on them meanwhile:
+        // that is what its checker proves of schedules.
+        let done = unsafe { work::execute(work, call, machine.ranks(), spare, &mut locate) };
+        done.expect("types were checked when the call was submitted");
+        machine.finished(now, work.id);
+    }
+
+    fn filled(&mut self, filled: &Filled) {
+        if let Way::Send(end) = &mut self.ends[filled.connection.0 as usize].end {
+            end.publish(filled);
+            self.has_unsent |= end.has_unsent();
+        }
+    }
+
+    /// Looks at all connections. Whether anything happened.
+    pub(super) fn poll(&mut self, now: Time, conduits: &mut Conduits) -> bool {
+        let Self { ends, machine, id, members, has_unsent, .. } = self;
+        let mut moved = false;
+        *has_unsent = false;
+        for (index, End { to, end, over }) in ends.iter_mut().enumerate() {
+            if over.is_some() {
+                continue;
+            }
+            let connection = ConnectionId(index as u32);
+            let outcome = match end {
+                Way::Send(end) => end.freed().map(|count| {
+                    for _ in 0..count {
+                        machine.freed(now, connection);
+                    }
+                    moved |= count > 0;
+                    *has_unsent |= end.has_unsent();
+                }),
+                Way::Receive(end) => loop {
+                    if matches!(end, ReceiveEnd::Awaited) {
+                        let Peer::Rank(rank) = to.peer else { break Ok(()) };
+                        match conduits.receiver(*id, members[rank as usize], to.channel, to.lane) {
+                            Ok(found) => *end = found,
+                            Err(error) => break Err(error),
+                        }
+                    }
+                    match end.arrived() {
+                        Ok(Arrival::Slice(mark)) => {
+                            machine.heard(now, connection, mark);
+                            machine.arrived(now, connection);
+                            moved = true;
+                        }
+                        Ok(Arrival::Nothing) => break Ok(()),
+                        Ok(Arrival::End) => {
+                            *over = Some("it was closed at the other end".to_owned());
+                            break Ok(());
+                        }
+                        Err(error) => break Err(error),
+                    }
+                },
+            };
+            if let Err(error) = outcome {
+                *over = Some(error.to_string());
+            }
+        }
+        moved
+    }
+
+    /// Nothing has moved for a while: is something expected of a connection that can carry nothing any more?
+    pub(super) fn check_ends(&mut self) {
+        let waits = self.machine.waiting_for();
+        let awaited = |end: &End| {
+            let is_it = |wait: &Wait| match wait.what {
+                WaitingFor::Data(peer, channel) | WaitingFor::Room(peer, channel) => {
+                    (peer, channel) == (end.to.peer, end.to.channel)
+                }
+                _ => false,
+            };
+            end.over.is_some() && waits.iter().any(is_it)
+        };
+        if let Some(index) = self.ends.iter().position(awaited) {
+            let reason = self.ends[index].over.clone().unwrap_or_default();
+            self.machine.broken(ConnectionId(index as u32), reason);
+        }
+    }
+
+    /// The rank of this communicator that a rank of the world is.
+    pub(super) fn rank_of(&self, world: u32) -> Option<Rank> {
+        self.members.iter().position(|member| *member == world).map(|rank| Rank(rank as u32))
+    }
+}

@@ -1,0 +1,66 @@
+//! Waiting: first by looking again and again, then by letting others run, at last by sleeping.
+//!
+//! On a machine with a core for each rank, the peer is about to answer: looking again is fastest. With fewer cores the
+//! peer may need this one, so it is given away at once. After a while there is no hurry any more, and a rank that sleeps
+//! costs the others nothing.
+
+use std::time::Duration;
+
+/// Looks before the core is offered to others, where each rank has one.
+const LOOKS: u32 = 20_000;
+/// The same, where ranks share cores.
+const LOOKS_SHARED: u32 = 4;
+/// Offers before sleeping.
+const OFFERS: u32 = 1_000;
+/// How long a sleep is at most: some news comes without a bell.
+pub(crate) const SLEEP: Duration = Duration::from_millis(1);
+
+/// What to do after a look that brought nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Next {
+    /// Look again.
+    Look,
+    /// Look again; other ranks have run, so time has passed.
+    LookAround,
+    /// Sleep.
+    Sleep,
+}
+
+/// How long somebody waits already.
+#[derive(Debug)]
+pub(crate) struct Idle {
+    patience: u32,
+    looks: u32,
+    offers: u32,
+}
+
+impl Idle {
+    /// For so many ranks on this host with so many cores.
+    pub(crate) const fn new(ranks: usize, cores: usize) -> Self {
+        let patience = if ranks <= cores { LOOKS } else { LOOKS_SHARED };
+        Self { patience, looks: 0, offers: 0 }
+    }
+
+    /// Something happened.
+    #[inline]
+    pub(crate) const fn reset(&mut self) {
+        self.looks = 0;
+        self.offers = 0;
+    }
+
+    /// Waits a moment.
+    #[inline]
+    pub(crate) fn wait(&mut self) -> Next {
+        if self.looks < self.patience {
+            self.looks += 1;
+            std::hint::spin_loop();
+            return if self.looks.is_multiple_of(1024) { Next::LookAround } else { Next::Look };
+        }
+        if self.offers < OFFERS {
+            self.offers += 1;
+            std::thread::yield_now();
+            return Next::LookAround;
+        }
+        Next::Sleep
+    }
+}

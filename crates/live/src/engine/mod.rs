@@ -1,0 +1,334 @@
+//! The engine of a process: machines of communicators, conduits, and the loop that joins them.
+//!
+//! A thread that waits for a call drives everything; nothing happens behind the back of a process that is not waiting,
+//! unless calls were started and not waited for. Then a thread of the engine's own takes over.
+
+mod conduits;
+mod context;
+mod idle;
+mod notices;
+mod work;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use railnet_coll::machine::{Answer, Failure, Notice, OperationId, RankMachine, Standing};
+use railnet_coll::{Call, Schedule};
+use railnet_core::{Rank, Span, Time};
+use rustix::event::{PollFd, PollFlags};
+
+pub use conduits::ReachError;
+pub(crate) use conduits::{Conduits, Prepared};
+use context::Context;
+pub(crate) use context::{Keep, Submitted};
+use idle::{Idle, Next};
+use notices::Letter;
+pub(crate) use work::At;
+
+use crate::Control;
+use crate::control::{Notice as News, NoticeKind};
+use crate::socket;
+
+/// How long ranks that were asked may take to answer. Their control threads answer while they compute.
+const ANSWERS: Duration = Duration::from_secs(2);
+/// How long a call may stand still after a rank of it has left, or a connection broke. A rank that dies is told of on the
+/// control channel, in better words.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// Which communicator of this engine.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct ContextId(usize);
+
+/// Everything a process needs to do collectives.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    control: Arc<Control>,
+    conduits: Conduits,
+    contexts: Vec<Context>,
+    names: BTreeMap<u64, ContextId>,
+    /// How long nothing may move.
+    limit: Duration,
+    idle: Idle,
+    start: Instant,
+    now: Time,
+    /// Whether calls were submitted since the clock was asked.
+    is_clock_old: bool,
+    /// Ranks that have left, and when that was heard.
+    left: Vec<(u32, Time)>,
+    /// Ranks that are lost, and why.
+    lost: Vec<(u32, String)>,
+}
+
+impl Engine {
+    /// Of a rank that has met the others.
+    pub(crate) fn new(control: Arc<Control>, conduits: Conduits, limit: Duration) -> Self {
+        let cores = crate::machine::cores().usable;
+        let idle = Idle::new(conduits.near(), cores);
+        Self {
+            control,
+            conduits,
+            contexts: Vec::new(),
+            names: BTreeMap::new(),
+            limit,
+            idle,
+            start: Instant::now(),
+            now: Time::ZERO,
+            is_clock_old: false,
+            left: Vec::new(),
+            lost: Vec::new(),
+        }
+    }
+
+    pub(crate) fn control(&self) -> &Arc<Control> {
+        &self.control
+    }
+
+    pub(crate) fn conduits(&self) -> &Conduits {
+        &self.conduits
+    }
+
+    pub(crate) fn conduits_mut(&mut self) -> &mut Conduits {
+        &mut self.conduits
+    }
+
+    /// Ranks of the world that are lost, and those that have left.
+    pub(crate) fn gone(&mut self) -> Vec<u32> {
+        self.hear();
+        let lost = self.lost.iter().map(|(rank, _)| *rank);
+        lost.chain(self.left.iter().map(|(rank, _)| *rank)).collect()
+    }
+
+    fn look_at_clock(&mut self) {
+        self.now = Time::from_ps(self.start.elapsed().as_nanos() as u64 * 1000);
+        if std::mem::take(&mut self.is_clock_old) {
+            for context in &mut self.contexts {
+                if context.is_busy() {
+                    context.machine.awake(self.now);
+                }
+            }
+        }
+    }
+
+    /// The communicator of this name, made if it is new. `members` are ranks of the world.
+    pub(crate) fn context(&mut self, name: u64, rank: Rank, members: &Arc<[u32]>) -> ContextId {
+        if let Some(known) = self.names.get(&name) {
+            return *known;
+        }
+        let limit = Span::from_ps(self.limit.as_nanos() as u64 * 1000);
+        let machine = RankMachine::new(rank, members.len() as u32).with_limit(limit);
+        let id = ContextId(self.contexts.len());
+        let mut context = Context::new(name, Arc::clone(members), machine);
+        for (lost, cause) in &self.lost {
+            if let Some(rank) = context.rank_of(*lost) {
+                context.machine.lost(rank, cause.clone());
+            }
+        }
+        self.contexts.push(context);
+        self.names.insert(name, id);
+        id
+    }
+
+    /// The number that the next call will have.
+    pub(crate) fn next_operation(&self, id: ContextId) -> OperationId {
+        self.contexts[id.0].machine.next_operation()
+    }
+
+    /// Submits a call.
+    pub(crate) fn submit(&mut self, id: ContextId, call: Submitted) -> Result<OperationId, Arc<Failure>> {
+        // Most calls are over before it matters when they began: the clock is asked when one is not.
+        self.is_clock_old = true;
+        self.contexts[id.0].submit(self.now, call)
+    }
+
+    /// The schedule of a call that was made before.
+    pub(crate) fn known(&mut self, id: ContextId, call: &Call) -> Option<Arc<Schedule>> {
+        self.contexts[id.0].known(call)
+    }
+
+    /// Keeps the schedule of a call.
+    pub(crate) fn keep(&mut self, id: ContextId, schedule: &Arc<Schedule>) {
+        self.contexts[id.0].keep(schedule);
+    }
+
+    /// Whether a call is over; an error once nothing of its communicator works any more.
+    pub(crate) fn is_done(&self, id: ContextId, operation: OperationId) -> Result<bool, Arc<Failure>> {
+        let context = &self.contexts[id.0];
+        if context.is_done(operation) {
+            return Ok(true);
+        }
+        context.machine.failure().map_or(Ok(false), |failure| Err(Arc::clone(failure)))
+    }
+
+    /// Drives everything until a call is over.
+    pub(crate) fn wait(&mut self, id: ContextId, operation: OperationId) -> Result<(), Arc<Failure>> {
+        self.idle.reset();
+        loop {
+            let moved = self.turn();
+            match self.is_done(id, operation) {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(failure) => {
+                    // Buffers are the caller's again when this returns.
+                    self.drain(id.0);
+                    return Err(failure);
+                }
+            }
+            if moved {
+                self.idle.reset();
+            } else {
+                self.pause();
+            }
+        }
+    }
+
+    /// Does what can be done now. Whether anything happened.
+    pub(crate) fn turn(&mut self) -> bool {
+        let mut moved = false;
+        for index in 0..self.contexts.len() {
+            if !self.contexts[index].is_busy() {
+                continue;
+            }
+            self.drain(index);
+            moved |= self.contexts[index].poll(self.now, &mut self.conduits);
+            self.drain(index);
+        }
+        if self.control.has_notice() {
+            self.hear();
+            moved = true;
+        }
+        moved
+    }
+
+    fn drain(&mut self, index: usize) {
+        let Self { contexts, conduits, control, now, .. } = self;
+        let mut post = |letter: Letter| control.notify(NoticeKind::Mismatch, &letter.write());
+        let context = &mut contexts[index];
+        if let Err(error) = context.drain(*now, conduits, &mut post) {
+            context.machine.cannot_connect(error.to_string());
+            // Nothing is left to be refused.
+            let _ = context.drain(*now, conduits, &mut post);
+        }
+    }
+
+    /// Nothing happened: waits a moment, and looks whether that goes on for too long.
+    fn pause(&mut self) {
+        match self.idle.wait() {
+            Next::Look => return,
+            Next::LookAround => {}
+            Next::Sleep => self.sleep(),
+        }
+        self.watch_clock();
+    }
+
+    /// Looks at the clock, and whether anything stands still for too long.
+    pub(crate) fn watch_clock(&mut self) {
+        self.look_at_clock();
+        for index in 0..self.contexts.len() {
+            if self.contexts[index].is_busy() {
+                self.watch(index);
+            }
+        }
+    }
+
+    /// Looks whether a call stands still for too long.
+    fn watch(&mut self, index: usize) {
+        let (now, context) = (self.now, &mut self.contexts[index]);
+        context.machine.handle_timeout(now);
+        if let Some(since) = context.machine.asking_since()
+            && now.since(since) > span(ANSWERS)
+        {
+            context.machine.expired(now);
+        }
+        if now.since(context.machine.last_progress()) > span(FAREWELL) {
+            context.check_ends();
+        }
+        let gone = self.left.iter().find_map(|(world, heard)| {
+            let rank = context.rank_of(*world)?;
+            let still = now.since((*heard).max(context.machine.last_progress()));
+            (still > span(FAREWELL)).then_some(rank)
+        });
+        if let Some(rank) = gone {
+            context.machine.lost(rank, "it has finished, and its program left");
+        }
+        self.drain(index);
+    }
+
+    fn sleep(&mut self) {
+        self.conduits.set_sleeping(true);
+        if !self.turn() {
+            let bells = self.conduits.bells();
+            let mut fds: Vec<PollFd<'_>> =
+                bells.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+            // That it cannot sleep is no reason to stop: it looks again.
+            let _ = socket::wait(&mut fds, Instant::now() + idle::SLEEP);
+        }
+        self.conduits.set_sleeping(false);
+    }
+
+    /// Takes news from the control channel.
+    pub(crate) fn hear(&mut self) {
+        self.look_at_clock();
+        while let Some(News { rank, kind, body }) = self.control.try_notice() {
+            match kind {
+                NoticeKind::Mismatch => {
+                    // Nonsense from a rank that has proved who it is: there is nobody else to tell.
+                    if let Ok(letter) = Letter::read(&body) {
+                        self.deliver(letter);
+                    }
+                }
+                NoticeKind::Lost | NoticeKind::Abort => {
+                    let cause = String::from_utf8_lossy(&body).into_owned();
+                    self.lost.push((rank.0, cause.clone()));
+                    for context in &mut self.contexts {
+                        if let Some(rank) = context.rank_of(rank.0) {
+                            context.machine.lost(rank, cause.clone());
+                        }
+                    }
+                }
+                NoticeKind::Left => self.left.push((rank.0, self.now)),
+                // A rank that is silent is asked when a call has waited for it long enough.
+                NoticeKind::Silent | NoticeKind::Heard => {}
+            }
+        }
+        for index in 0..self.contexts.len() {
+            self.drain(index);
+        }
+    }
+
+    fn deliver(&mut self, letter: Letter) {
+        let Letter { context, to, from, members, notice } = letter;
+        let Some(id) = self.names.get(&context) else {
+            // It was never used here: that is an answer too.
+            let own = members.iter().position(|world| *world == self.control.rank().0);
+            if let (Notice::Ask(operation), Some(own)) = (notice, own) {
+                let standing = Standing::NotEntered { last: None, ago: Span::ZERO };
+                let notice = Notice::Answer(operation, Answer { signature: None, standing });
+                let own = Rank(own as u32);
+                let letter = Letter { context, to: Some(from), from: own, members, notice };
+                self.control.notify(NoticeKind::Mismatch, &letter.write());
+            }
+            return;
+        };
+        let machine = &mut self.contexts[id.0].machine;
+        let is_ours = to.is_none_or(|to| to == machine.rank());
+        if is_ours && from != machine.rank() && from.0 < machine.ranks() {
+            machine.notice(self.now, from, notice);
+        }
+    }
+
+    /// Stops a communicator, here and everywhere.
+    pub(crate) fn abort(&mut self, id: ContextId) {
+        self.contexts[id.0].machine.abort();
+        self.drain(id.0);
+    }
+
+    /// Whether calls are under way.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.contexts.iter().any(Context::is_busy)
+    }
+}
+
+fn span(duration: Duration) -> Span {
+    Span::from_ps(duration.as_nanos() as u64 * 1000)
+}

@@ -1,0 +1,178 @@
+//! Shared memory between the ranks of one host: each has a segment in which the others leave slices for it.
+
+pub(crate) mod handover;
+pub(crate) mod mailbox;
+mod segment;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use railnet_coll::machine::Mark;
+use rustix::event::EventfdFlags;
+
+use handover::{Counter, Token};
+use mailbox::{DEPTH, Mailbox, Name};
+use segment::Segment;
+
+/// What this rank needs to share memory with others.
+#[derive(Debug)]
+pub(crate) struct SharedMemory {
+    rank: u32,
+    own: Arc<Segment>,
+    bell: OwnedFd,
+    peers: BTreeMap<u32, Peer>,
+}
+
+/// Another rank of this host.
+#[derive(Clone, Debug)]
+struct Peer {
+    segment: Arc<Segment>,
+    bell: Arc<OwnedFd>,
+}
+
+impl SharedMemory {
+    /// Exchanges segments with other ranks of this host. Some may turn out to be out of reach.
+    pub(crate) fn exchange(
+        rank: u32,
+        counter: &Counter,
+        others: &BTreeMap<u32, Token>,
+        deadline: Instant,
+    ) -> io::Result<Self> {
+        let own = Segment::create(mailbox::SEGMENT)?;
+        mailbox::prepare(&own);
+        let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let reached = handover::exchange(counter, others, &[own.as_fd(), bell.as_fd()], deadline)?;
+        let peers = reached.into_iter().map(|(rank, (file, bell))| {
+            let segment = Arc::new(Segment::open(file)?);
+            Ok((rank, Peer { segment, bell: Arc::new(bell) }))
+        });
+        Ok(Self { rank, own: Arc::new(own), bell, peers: peers.collect::<io::Result<_>>()? })
+    }
+
+    /// The ranks whose memory it has.
+    pub(crate) fn reached(&self) -> impl Iterator<Item = u32> + '_ {
+        self.peers.keys().copied()
+    }
+
+    /// What becomes readable when another rank rings.
+    pub(crate) fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    /// Says that this rank will look at its bell alone, or no longer.
+    pub(crate) fn set_sleeping(&self, sleeps: bool) {
+        mailbox::set_sleeping(&self.own, sleeps);
+        if !sleeps {
+            let mut count = [0; 8];
+            // Nothing to read means that nobody rang.
+            let _ = rustix::io::read(&self.bell, &mut count);
+        }
+    }
+
+    /// The end from which slices are sent to a rank.
+    pub(crate) fn sender(&self, context: u64, to: u32, channel: u16, lane: u8) -> io::Result<Sender> {
+        let peer = self.peers.get(&to).ok_or(io::ErrorKind::NotFound)?.clone();
+        let mailbox = Mailbox::open(&peer.segment, Name { context, from: self.rank, channel, lane })?;
+        Ok(Sender { mailbox, peer, sent: 0, freed: 0 })
+    }
+
+    /// The end at which slices of a rank arrive.
+    pub(crate) fn receiver(&self, context: u64, from: u32, channel: u16, lane: u8) -> io::Result<Receiver> {
+        let peer = self.peers.get(&from).ok_or(io::ErrorKind::NotFound)?.clone();
+        let mailbox = Mailbox::open(&self.own, Name { context, from, channel, lane })?;
+        Ok(Receiver { mailbox, peer, arrived: 0, taken: 0 })
+    }
+}
+
+impl Peer {
+    /// Wakes it if it sleeps.
+    #[inline]
+    fn ring(&self) {
+        if mailbox::sleeps(&self.segment) {
+            // A counter that is full wakes as well.
+            let _ = rustix::io::write(&*self.bell, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+/// The sending end of a connection.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    mailbox: Mailbox,
+    peer: Peer,
+    sent: u64,
+    freed: u64,
+}
+
+impl Sender {
+    /// Where the data of a slice goes.
+    #[inline]
+    pub(crate) fn data(&self, slot: u32, length: usize) -> *mut u8 {
+        self.mailbox.data(slot, length)
+    }
+
+    /// Hands over the next slice.
+    #[inline]
+    pub(crate) fn publish(&mut self, slot: u32, mark: Mark) {
+        debug_assert_eq!(u64::from(slot), self.sent % u64::from(DEPTH), "slots are used in turns");
+        self.sent += 1;
+        self.mailbox.publish(slot, self.sent, mark);
+        self.peer.ring();
+    }
+
+    /// Whether slots may be short: only then it is worth a look at what was taken.
+    #[inline]
+    pub(crate) fn is_short(&self) -> bool {
+        self.sent - self.freed >= u64::from(DEPTH)
+    }
+
+    /// How many slices were taken since the last look.
+    #[inline]
+    pub(crate) fn freed(&mut self) -> u64 {
+        // Whatever a peer writes there, it cannot have taken more than there was.
+        let taken = self.mailbox.taken().clamp(self.freed, self.sent);
+        let new = taken - self.freed;
+        self.freed = taken;
+        new
+    }
+}
+
+/// The receiving end of a connection.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    mailbox: Mailbox,
+    peer: Peer,
+    arrived: u64,
+    taken: u64,
+}
+
+impl Receiver {
+    /// Where the data of a slice is.
+    #[inline]
+    pub(crate) fn data(&self, slot: u32, length: usize) -> *mut u8 {
+        self.mailbox.data(slot, length)
+    }
+
+    /// The next slice, if it is there.
+    #[inline]
+    pub(crate) fn arrived(&mut self) -> Option<Mark> {
+        if self.arrived - self.taken == u64::from(DEPTH) {
+            return None;
+        }
+        let slot = (self.arrived % u64::from(DEPTH)) as u32;
+        let mark = self.mailbox.arrived(slot, self.arrived + 1)?;
+        self.arrived += 1;
+        Some(mark)
+    }
+
+    /// Gives the slot of the oldest slice back.
+    #[inline]
+    pub(crate) fn release(&mut self) {
+        self.taken += 1;
+        self.mailbox.set_taken(self.taken);
+        self.peer.ring();
+    }
+}

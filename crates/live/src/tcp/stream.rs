@@ -1,0 +1,248 @@
+//! The two ends of a stream: slots in memory, each with room for its header in front, so that a slice goes to the kernel
+//! and comes from it in one piece.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use railnet_coll::machine::Mark;
+
+use crate::conduit::Arrival;
+use crate::shared_memory::mailbox::{DEPTH, SLOT};
+
+/// Bytes before the data of a slice: its length, and its mark.
+const HEADER: usize = 16;
+/// Bytes from slot to slot. Data begins at a multiple of 64.
+const STRIDE: usize = 64 + SLOT;
+/// Where the header of a slot begins.
+const BEFORE: usize = 64 - HEADER;
+
+fn memory() -> Box<[u8]> {
+    vec![0; DEPTH as usize * STRIDE].into_boxed_slice()
+}
+
+fn data(memory: &mut [u8], slot: u32, length: usize) -> *mut u8 {
+    memory[slot as usize * STRIDE + 64..][..length].as_mut_ptr()
+}
+
+/// The sending end of a connection.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    stream: TcpStream,
+    memory: Box<[u8]>,
+    /// Slices that are not all with the kernel: their slots and lengths.
+    waiting: VecDeque<(u32, usize)>,
+    /// Bytes of the first of them that are, header included.
+    written: usize,
+}
+
+impl Sender {
+    pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        Ok(Self { stream, memory: memory(), waiting: VecDeque::with_capacity(DEPTH as usize), written: 0 })
+    }
+
+    pub(crate) fn data(&mut self, slot: u32, length: usize) -> *mut u8 {
+        data(&mut self.memory, slot, length)
+    }
+
+    /// Hands over the next slice: it goes with the next [`Sender::flush`].
+    pub(crate) fn publish(&mut self, slot: u32, length: usize, mark: Mark) {
+        let header = &mut self.memory[slot as usize * STRIDE + BEFORE..][..HEADER];
+        header[..8].copy_from_slice(&(length as u64).to_le_bytes());
+        header[8..].copy_from_slice(&mark.0.to_le_bytes());
+        self.waiting.push_back((slot, length));
+    }
+
+    /// Whether the kernel has not taken everything yet.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Gives the kernel what it takes. Tells how many slices are all with it now.
+    pub(crate) fn flush(&mut self) -> io::Result<u64> {
+        let mut done = 0;
+        while !self.waiting.is_empty() {
+            let Self { stream, memory, waiting, written } = self;
+            let mut pieces = [IoSlice::new(&[]); DEPTH as usize];
+            for ((slot, length), piece) in waiting.iter().zip(&mut pieces) {
+                let whole = &memory[*slot as usize * STRIDE + BEFORE..][..HEADER + length];
+                *piece = IoSlice::new(whole);
+            }
+            let mut pieces = &mut pieces[..waiting.len()];
+            IoSlice::advance_slices(&mut pieces, *written);
+            match stream.write_vectored(pieces) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(length) => *written += length,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            while let Some((_, length)) = waiting.front()
+                && *written >= HEADER + length
+            {
+                *written -= HEADER + length;
+                waiting.pop_front();
+                done += 1;
+            }
+        }
+        Ok(done)
+    }
+}
+
+impl AsFd for Sender {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+/// The receiving end of a connection.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    stream: TcpStream,
+    memory: Box<[u8]>,
+    arrived: u64,
+    taken: u64,
+    /// Bytes of the slice that arrives now, header included.
+    filled: usize,
+    /// Bytes that were read after the end of a slice, when there was no slot for them.
+    ahead: Vec<u8>,
+}
+
+impl Receiver {
+    pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        Ok(Self { stream, memory: memory(), arrived: 0, taken: 0, filled: 0, ahead: Vec::new() })
+    }
+
+    pub(crate) fn data(&mut self, slot: u32, length: usize) -> *mut u8 {
+        data(&mut self.memory, slot, length)
+    }
+
+    /// Gives the slot of the oldest slice back.
+    pub(crate) fn release(&mut self) {
+        self.taken += 1;
+    }
+
+    /// The next slice, if it is there.
+    pub(crate) fn arrived(&mut self) -> io::Result<Arrival> {
+        if self.arrived - self.taken == u64::from(DEPTH) {
+            return Ok(Arrival::Nothing);
+        }
+        let start = (self.arrived % u64::from(DEPTH)) as usize * STRIDE + BEFORE;
+        let whole = &mut self.memory[start..][..HEADER + SLOT];
+        if !self.ahead.is_empty() {
+            let length = self.ahead.len().min(whole.len() - self.filled);
+            whole[self.filled..][..length].copy_from_slice(&self.ahead[..length]);
+            self.ahead.drain(..length);
+            self.filled += length;
+        }
+        loop {
+            if let Some(mark) = complete(whole, &mut self.filled, &mut self.ahead)? {
+                self.arrived += 1;
+                return Ok(Arrival::Slice(mark));
+            }
+            match self.stream.read(&mut whole[self.filled..]) {
+                Ok(0) => return Ok(Arrival::End),
+                Ok(length) => self.filled += length,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Arrival::Nothing),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// The mark of a slice that is all there. What was read beyond its end is kept for the next.
+fn complete(whole: &[u8], filled: &mut usize, ahead: &mut Vec<u8>) -> io::Result<Option<Mark>> {
+    let Some((header, _)) = whole[..*filled].split_at_checked(HEADER) else { return Ok(None) };
+    let word =
+        |at: usize| header[at..at + 8].iter().rev().fold(0, |value: u64, byte| value << 8 | u64::from(*byte));
+    let length = word(0);
+    if length > SLOT as u64 {
+        let text = format!("a slice of {length} bytes was announced, and {SLOT} is the most");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+    }
+    let end = HEADER + length as usize;
+    if *filled < end {
+        return Ok(None);
+    }
+    if *filled > end {
+        let mut rest = whole[end..*filled].to_vec();
+        rest.append(ahead);
+        *ahead = rest;
+    }
+    *filled = 0;
+    Ok(Some(Mark(word(8))))
+}
+
+impl AsFd for Receiver {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn pair() -> (Sender, Receiver) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (Sender::new(stream).unwrap(), Receiver::new(listener.accept().unwrap().0).unwrap())
+    }
+
+    fn slot(memory: &[u8], number: u64, length: usize) -> &[u8] {
+        &memory[(number % 8) as usize * STRIDE + 64..][..length]
+    }
+
+    /// Slices of all lengths, sent in bursts: they come one by one, whole, in order, and never more than there are slots.
+    #[test]
+    fn slices_arrive_whole_and_in_order() {
+        let (mut sender, mut receiver) = pair();
+        let mut dice = railnet_core::Random::from_seed(3);
+        let lengths: Vec<usize> =
+            (0..400).map(|_| *dice.pick(&[0, 1, 8, 100, 4000, SLOT - 1, SLOT])).collect();
+        let (mut sent, mut freed, mut taken) = (0, 0, 0);
+        while taken < lengths.len() as u64 {
+            while sent < lengths.len() as u64 && sent - freed < 8 {
+                let (at, length) = ((sent % 8) as usize * STRIDE + 64, lengths[sent as usize]);
+                sender.memory[at..at + length].fill(sent as u8);
+                sender.publish((sent % 8) as u32, length, Mark(sent));
+                sent += 1;
+            }
+            freed += sender.flush().unwrap();
+            for _ in 0..dice.below(12) {
+                let Arrival::Slice(mark) = receiver.arrived().unwrap() else { break };
+                let number = receiver.arrived - 1;
+                assert_eq!(mark, Mark(number));
+                let length = lengths[number as usize];
+                assert!(slot(&receiver.memory, number, length).iter().all(|byte| *byte == number as u8));
+            }
+            while taken < receiver.arrived {
+                receiver.release();
+                taken += 1;
+            }
+        }
+        drop(sender);
+        assert!(matches!(receiver.arrived().unwrap(), Arrival::End));
+    }
+
+    #[test]
+    fn a_length_that_cannot_be_is_an_error() {
+        let (sender, mut receiver) = pair();
+        let mut header = (SLOT as u64 + 1).to_le_bytes().to_vec();
+        header.extend([0; 8]);
+        (&sender.stream).write_all(&header).unwrap();
+        let refused = (0..10_000).any(|_| {
+            std::thread::yield_now();
+            receiver.arrived().is_err()
+        });
+        assert!(refused);
+    }
+}

@@ -1,0 +1,262 @@
+//! Ranks that die, stop, do something else or nothing: every other rank gets an error that says who and what.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+#![allow(clippy::print_stdout, reason = "ranks tell the test what they see")]
+
+mod world;
+
+use std::io::{BufRead, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use railnet_core::{Random, ReduceOp};
+use railnet_live::{Communicator, Conduit};
+use rustix::process::{Pid, Signal, kill_process};
+use world::{LONG, world};
+
+const CONDUITS: [Conduit; 2] = [Conduit::SharedMemory, Conduit::Tcp];
+const SHORT: Duration = Duration::from_millis(300);
+
+#[test]
+fn ranks_that_call_for_something_else_are_named_with_what_they_call_for() {
+    for conduit in CONDUITS {
+        let errors = world(3, conduit, SHORT, |world| {
+            world.barrier().unwrap();
+            let mut data = vec![1.0_f32; if world.rank() == 2 { 1004 } else { 1000 }];
+            world.all_reduce_in_place(&mut data, ReduceOp::Sum).unwrap_err().to_string()
+        });
+        for error in errors {
+            assert!(error.contains("ranks disagree about collective #1 (count)"), "{error}");
+            assert!(error.contains("ranks 0, 1: AllReduce #1 float × 1,000 sum"), "{error}");
+            assert!(error.contains("rank 2: AllReduce #1 float × 1,004 sum"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_does_not_come_is_named_with_what_it_did_last() {
+    for conduit in CONDUITS {
+        let errors = world(3, conduit, SHORT, |world| {
+            world.barrier().unwrap();
+            if world.rank() == 1 {
+                std::thread::sleep(4 * SHORT);
+                return world.barrier().unwrap_err().to_string();
+            }
+            world.all_reduce_in_place(&mut [1_u8; 3], ReduceOp::Sum).unwrap_err().to_string()
+        });
+        for error in [&errors[0], &errors[2]] {
+            assert!(error.contains("rank 1 has not entered AllReduce #1"), "{error}");
+            assert!(error.contains("finished Barrier #0"), "{error}");
+            assert!(error.contains("rank 1 is process"), "{error}");
+        }
+        assert!(errors[1].contains("AllReduce #1"), "{}", errors[1]);
+    }
+}
+
+#[test]
+fn an_abort_ends_the_calls_of_all() {
+    let errors = world(3, Conduit::SharedMemory, LONG, |world| {
+        if world.rank() == 0 {
+            world.abort();
+        }
+        world.barrier().unwrap_err().to_string()
+    });
+    assert!(errors.iter().all(|error| error.contains("rank 0 aborted the communicator")), "{errors:?}");
+}
+
+#[test]
+fn a_rank_that_leaves_early_is_named() {
+    let errors = world(2, Conduit::Tcp, LONG, |world| {
+        world.barrier().unwrap();
+        (world.rank() == 0).then(|| world.barrier().unwrap_err().to_string())
+    });
+    let error = errors[0].as_ref().unwrap();
+    assert!(error.contains("rank 1") && error.contains("Barrier #1"), "{error}");
+}
+
+#[test]
+fn strangers_change_nothing_and_are_counted() {
+    world(2, Conduit::Tcp, LONG, |world| {
+        world.barrier().unwrap();
+        // Every port of this process that listens gets nonsense.
+        if world.rank() == 0 {
+            for port in listening() {
+                for nonsense in
+                    [&b"GET / HTTP/1.1\r\n\r\n and a good deal more than a greeting"[..], &[0; 40], b"x"]
+                {
+                    if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) {
+                        // A port that does not want it may say so at once.
+                        let _ = stream.write_all(nonsense);
+                    }
+                }
+            }
+        }
+        for count in 1..50 {
+            let mut data = vec![1_u32; count];
+            world.all_reduce_in_place(&mut data, ReduceOp::Sum).unwrap();
+            assert!(data.iter().all(|one| *one == 2));
+        }
+        // Another connection makes them look at who called.
+        let parts = world.split(Some(0), 0).unwrap().unwrap();
+        parts.barrier().unwrap();
+        if world.rank() == 0 {
+            assert!(world.strangers() >= 2, "{}", world.strangers());
+        }
+        world.barrier().unwrap();
+    });
+}
+
+/// The ports at which this process listens.
+fn listening() -> Vec<u16> {
+    let tables =
+        ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| std::fs::read_to_string(path).unwrap_or_default());
+    let own: Vec<String> = std::fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .filter_map(|entry| Some(std::fs::read_link(entry.ok()?.path()).ok()?.to_string_lossy().into_owned()))
+        .collect();
+    let rows = tables.iter().flat_map(|table| table.lines().skip(1));
+    let ports = rows.filter_map(|row| {
+        let words: Vec<&str> = row.split_whitespace().collect();
+        let is_ours = words[3] == "0A" && own.contains(&format!("socket:[{}]", words[9]));
+        let port = u16::from_str_radix(words[1].rsplit(':').next()?, 16).ok()?;
+        is_ours.then_some(port)
+    });
+    ports.collect()
+}
+
+/// What a rank does: random collectives without an end, and what is left of the world once more after a failure.
+#[test]
+#[ignore = "a rank of the tests below, which start it as a process of its own"]
+fn rank() {
+    let world = Communicator::from_env().unwrap();
+    println!("\nready");
+    let mut dice = Random::from_seed(7);
+    let error = loop {
+        let count = *dice.pick(&[1, 10, 1000, 30_000, 1_000_000]);
+        if let Err(error) = collective(&world, dice.below(5), count) {
+            break error;
+        }
+    };
+    println!("{}", error.to_string().replace('\n', " | "));
+    let lost: Vec<usize> = error.culprits().iter().map(|rank| rank.0 as usize).collect();
+    let rest = world.rebuild_without(&lost).unwrap();
+    let mut data = [1_u64];
+    rest.all_reduce_in_place(&mut data, ReduceOp::Sum).unwrap();
+    println!("{} are left", data[0]);
+}
+
+fn collective(
+    world: &Communicator,
+    kind: u64,
+    count: usize,
+) -> Result<(), railnet_live::communicator::Error> {
+    let size = world.size();
+    let mut data = vec![1.0_f32; count * size];
+    match kind {
+        0 => world.all_reduce_in_place(&mut data, ReduceOp::Max),
+        1 => world.all_gather(&vec![1.0; count], &mut data),
+        2 => world.reduce_scatter(&vec![1.0; count * size], &mut data[..count], ReduceOp::Min),
+        3 => world.broadcast(&mut data, 1),
+        _ => world.all_to_all(&vec![1.0; count * size], &mut data),
+    }
+}
+
+struct Ranks(Vec<(Child, BufReader<ChildStdout>)>);
+
+impl Ranks {
+    fn start(count: usize, conduit: Conduit) -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let start = |rank: usize| {
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.args(["--ignored", "--exact", "rank", "--nocapture"]);
+            command.env("RAILNET_RANK", rank.to_string()).env("RAILNET_WORLD_SIZE", count.to_string());
+            command.env("RAILNET_RENDEZVOUS", format!("127.0.0.1:{port}"));
+            command.env("RAILNET_CONDUIT", conduit.name()).env("RAILNET_TIMEOUT", "1s");
+            let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+            let lines = BufReader::new(child.stdout.take().unwrap());
+            (child, lines)
+        };
+        let mut ranks = Self((0..count).map(start).collect());
+        for rank in 0..count {
+            ranks.expect(rank, |line| line == "ready");
+        }
+        ranks
+    }
+
+    fn signal(&self, rank: usize, signal: Signal) {
+        kill_process(Pid::from_child(&self.0[rank].0), signal).unwrap();
+    }
+
+    /// Waits for a line of a rank.
+    fn expect(&mut self, rank: usize, is_it: impl Fn(&str) -> bool) {
+        let mut seen = String::new();
+        while self.0[rank].1.read_line(&mut seen).unwrap() > 0 {
+            if seen.lines().last().is_some_and(&is_it) {
+                return;
+            }
+        }
+        panic!("rank {rank} said something else:\n{seen}");
+    }
+}
+
+impl Drop for Ranks {
+    fn drop(&mut self) {
+        for (child, _) in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Memory files and processes that are left of ranks would be found here.
+fn segments() -> usize {
+    let maps = std::fs::read_dir("/dev/shm").map_or(0, Iterator::count);
+    let sockets = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    maps + sockets.lines().filter(|line| line.contains("@railnet-") && !line.contains("rendezvous")).count()
+}
+
+#[test]
+fn a_killed_rank_is_named_at_any_moment_and_the_others_go_on_without_it() {
+    let mut dice = Random::from_seed(11);
+    for conduit in CONDUITS {
+        for killed in [2, 1, 0] {
+            let mut ranks = Ranks::start(3, conduit);
+            std::thread::sleep(Duration::from_micros(dice.below(30_000)));
+            let began = Instant::now();
+            ranks.signal(killed, Signal::KILL);
+            for rank in (0..3).filter(|rank| *rank != killed) {
+                let lost = format!("rank {killed} is lost");
+                ranks.expect(rank, |line| line.contains(&lost) && line.contains('#'));
+                ranks.expect(rank, |line| line == "2 are left");
+            }
+            assert!(began.elapsed() < LONG);
+        }
+    }
+}
+
+#[test]
+fn a_stopped_rank_is_named_with_its_state() {
+    for conduit in CONDUITS {
+        let mut ranks = Ranks::start(3, conduit);
+        std::thread::sleep(Duration::from_millis(5));
+        ranks.signal(2, Signal::STOP);
+        for rank in [0, 1] {
+            ranks.expect(rank, |line| {
+                line.contains("rank 2 does not answer in") && line.contains("it is stopped (state T)")
+            });
+            ranks.expect(rank, |line| line == "2 are left");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_left_after_all_ranks_are_killed() {
+    let before = segments();
+    let ranks = Ranks::start(3, Conduit::SharedMemory);
+    std::thread::sleep(Duration::from_millis(5));
+    for rank in 0..3 {
+        ranks.signal(rank, Signal::KILL);
+    }
+    drop(ranks);
+    assert!(segments() <= before, "{} more than before", segments() - before);
+}

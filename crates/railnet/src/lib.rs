@@ -1,0 +1,19 @@
+#![doc = include_str!("../README.md")]
+//!
+//! | what | where |
+//! | --- | --- |
+//! | collectives, blocking | [`Communicator::all_reduce`] and its like |
+//! | collectives that go on while the program computes | [`Communicator::start_all_reduce`] and its like, [`Pending`] |
+//! | point to point | [`Communicator::send`], [`Communicator::receive`], [`Communicator::group`] |
+//! | parts of a communicator | [`Communicator::split`] |
+//! | how long to wait, and by which conduit | [`Options`], `RAILNET_TIMEOUT`, `RAILNET_CONDUIT` |
+//! | what went wrong, and whose fault it is | [`Error`], [`Error::culprits`] |
+
+pub use railnet_core::{DataType, Rank, ReduceOp, Scalar};
+pub use railnet_live::communicator::{Bf16, Error, F8E4M3, F8E5M2, F16};
+pub use railnet_live::{Communicator, Conduit, Element, Group, Options, Pending};
+
+/// What started this process, as its variables say.
+pub fn launcher() -> Result<railnet_live::launch::Launcher, railnet_live::launch::LaunchError> {
+    railnet_live::Launch::from_env().map(|launch| launch.launcher)
+}
