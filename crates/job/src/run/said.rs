@@ -41,10 +41,50 @@ fn kind(said: &Communication) -> (Scope, u8, u8) {
     }
 }
 
+/// What is known of a kind so far.
+struct Tally {
+    first: Communication,
+    /// How long each took, and how many ranks it counts for.
+    times: Vec<(Span, u64)>,
+    bytes: u128,
+    largest: Bytes,
+}
+
+impl Tally {
+    fn new(first: Communication) -> Self {
+        Self { first, times: Vec::new(), bytes: 0, largest: Bytes::ZERO }
+    }
+
+    /// The time in which so many of 1,000 were done; times are sorted.
+    fn within(&self, permille: u64) -> Span {
+        let all: u64 = self.times.iter().map(|(_, weight)| weight).sum();
+        let wanted = (all * permille).div_ceil(1_000);
+        let mut seen = 0;
+        let found = self.times.iter().find(|(_, weight)| {
+            seen += weight;
+            seen >= wanted
+        });
+        found.map_or(Span::ZERO, |(time, _)| *time)
+    }
+
+    fn said(mut self, ranks: u64) -> Said {
+        self.times.sort_unstable();
+        Said {
+            what: self.first.what,
+            scope: self.first.scope,
+            count: self.times.iter().map(|(_, weight)| weight).sum::<u64>() / ranks.max(1),
+            largest: self.largest,
+            bytes: Bytes((self.bytes / u128::from(ranks.max(1))) as u64),
+            median: self.within(500),
+            late: self.within(990),
+            longest: self.within(1_000),
+        }
+    }
+}
+
 /// One of each kind of communication in a step that has been run, scope by scope.
 pub fn said(machine: &Machine<'_>) -> Vec<Said> {
-    let mut kinds: BTreeMap<(Scope, u8, u8), (Communication, Vec<(Span, u64)>, u128, Bytes)> =
-        BTreeMap::new();
+    let mut kinds: BTreeMap<(Scope, u8, u8), Tally> = BTreeMap::new();
     let mut ranks = 0;
     for (worker, of) in machine.workers().iter().enumerate() {
         let weight = u64::from(of.stands_for);
@@ -52,36 +92,13 @@ pub fn said(machine: &Machine<'_>) -> Vec<Said> {
         for (number, record) in machine.records(worker as u32).iter().enumerate() {
             let ticket = Ticket { worker: worker as u32, operation: number as u32 };
             let Work::Communicate(said) = &machine.operation(ticket).work else { continue };
-            let entry = kinds.entry(kind(said)).or_insert_with(|| (*said, Vec::new(), 0, Bytes::ZERO));
-            entry.1.push((record.ended.since(record.begun), weight));
-            entry.2 += u128::from(said.bytes.as_u64()) * u128::from(weight);
-            entry.3 = entry.3.max(said.bytes);
+            let tally = kinds.entry(kind(said)).or_insert_with(|| Tally::new(*said));
+            tally.times.push((record.ended.since(record.begun), weight));
+            tally.bytes += u128::from(said.bytes.as_u64()) * u128::from(weight);
+            tally.largest = tally.largest.max(said.bytes);
         }
     }
-    let of_kind = |(said, mut times, bytes, largest): (Communication, Vec<(Span, u64)>, u128, Bytes)| {
-        times.sort_unstable();
-        let all: u64 = times.iter().map(|(_, weight)| weight).sum();
-        let within = |permille: u64| {
-            let wanted = (all * permille).div_ceil(1_000);
-            let mut seen = 0;
-            let found = times.iter().find(|(_, weight)| {
-                seen += weight;
-                seen >= wanted
-            });
-            found.map_or(Span::ZERO, |(time, _)| *time)
-        };
-        Said {
-            what: said.what,
-            scope: said.scope,
-            count: all / u64::max(ranks, 1),
-            largest,
-            bytes: Bytes((bytes / u128::from(ranks.max(1))) as u64),
-            median: within(500),
-            late: within(990),
-            longest: within(1_000),
-        }
-    };
-    kinds.into_values().map(of_kind).collect()
+    kinds.into_values().map(|tally| tally.said(ranks)).collect()
 }
 
 impl Program {
