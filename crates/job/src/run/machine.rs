@@ -121,6 +121,19 @@ impl<'a> Machine<'a> {
         &self.states[worker as usize].records
     }
 
+    /// What ran on a stream of a worker, in order, and when: a row of a trace.
+    pub fn timeline(
+        &self,
+        worker: u32,
+        stream: Stream,
+    ) -> impl Iterator<Item = (&'a Operation, Record)> + '_ {
+        let stage = self.workers[worker as usize].place.pipeline;
+        let program = &self.graph.programs[stage as usize];
+        let records = self.records(worker);
+        let numbers = program.streams[stream as usize].iter();
+        numbers.map(move |number| (&program.operations[*number as usize], records[*number as usize]))
+    }
+
     /// An operation of a worker.
     pub fn operation(&self, ticket: Ticket) -> &'a Operation {
         let stage = self.workers[ticket.worker as usize].place.pipeline;

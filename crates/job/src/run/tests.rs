@@ -5,7 +5,7 @@ use railnet_topology::catalogue::{cluster, host};
 use super::analytic::{Asked, ClusterCosts, Network, NoPrice, Price, run};
 use super::{Outcome, Special, Workers, critical_path, said};
 use crate::compute::Gpu;
-use crate::graph::{Job, StepGraph};
+use crate::graph::{Job, StepGraph, Stream};
 use crate::model::catalogue;
 use crate::parallel::{Axis, Parallel, Schedule, Scope, Sharding};
 use crate::training::{Precision, Recompute, Training};
@@ -104,6 +104,13 @@ fn the_critical_path_has_no_holes() {
     let job = job("llama-3-8b", parallel, 8);
     let graph = StepGraph::new(&job);
     let machine = run(&graph, Workers::all(&graph, &[]), &mut Fixed(Span::from_us(50))).expect("it runs");
+    let mut ran = 0;
+    for stream in Stream::ALL {
+        let row: Vec<_> = machine.timeline(0, stream).map(|(_, record)| record).collect();
+        assert!(row.windows(2).all(|pair| pair[0].ended <= pair[1].entered), "one after the other");
+        ran += row.len();
+    }
+    assert_eq!(ran, machine.records(0).len());
     let path = critical_path(&machine);
     assert_eq!(path[0].from, Time::ZERO);
     for pair in path.windows(2) {
