@@ -210,12 +210,22 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// These gradients are ready: they are reduced in buckets as soon as those are full.
+    /// These gradients are ready: they are reduced in buckets as soon as those are full; those of parameters that are shared
+    /// out at once, as they were gathered.
     pub(super) fn gradients(&mut self, held: Held) {
         let bytes = self.job.training.gradient_bytes();
         self.ready[0] += held.dense * bytes;
         self.ready[1] += held.experts * bytes;
         if !self.job.parallel.overlap {
+            return;
+        }
+        if self.job.parallel.sharding == Sharding::Parameters {
+            for kind in 0..2 {
+                let whole = std::mem::take(&mut self.ready[kind]);
+                if whole > 0 {
+                    self.reduce(kind, Bytes(whole));
+                }
+            }
             return;
         }
         let bucket = self.job.parallel.bucket.as_u64();

@@ -91,6 +91,11 @@ fn sharding_moves_what_the_zero_paper_says() {
     // The words are gathered once: between their use forward and backward there is no time to forget them.
     let words = model.embedding_parameters() + model.head_parameters();
     assert_eq!(count(Sharding::Parameters), (0, 2 * parameters, 4 * parameters - 2 * words));
+    // Layer by layer: each is gathered twice and reduced once, the words at both ends once.
+    let parallel = Parallel { sharding: Sharding::Parameters, ..Parallel::data(64) };
+    let graph = StepGraph::new(&job("llama-3-8b", parallel, 64));
+    let of = |what| total(&graph.programs[0], Scope::Data, what).0;
+    assert_eq!((of(Collective::AllGather), of(Collective::ReduceScatter)), (2 * 32 + 2, 32 + 2));
 }
 
 #[test]
