@@ -22,7 +22,7 @@ use crate::parallel::{Layout, Parallel, Scope};
 use crate::training::Training;
 
 /// GPUs of the same kind differ by 8 % on average over five clusters (P. Sinha et al., SC '22, arXiv 2208.11035), and a step waits
-/// for the slowest: published rates are those of a good one.
+/// for the slowest. That the slowest is just so much slower than the one whose rates are known is a reading of that figure.
 const SLOWEST: f64 = 1.08;
 
 /// A job: all that the graph of its steps depends on.

@@ -1,4 +1,5 @@
-//! Steps against what others measured and published: one set of efficiencies for all rows, nothing fitted to any of them.
+//! Steps against what others measured and published: one set of efficiencies for all rows, no number fitted to any of them. But
+//! what the model counts was extended with these rows in sight (docs/validation.md): they guard it, they do not prove it.
 //!
 //! `cargo nextest run -p railnet-job published --no-capture` prints the table.
 #![allow(clippy::expect_used, reason = "a table that cannot be read is a failed test")]
@@ -39,7 +40,8 @@ impl Row {
 }
 
 /// Korthikanti et al. 2022 (arXiv 2205.05198), table 5: seconds of an iteration on DGX A100, with everything computed again
-/// and no sequence parallelism, and with sequence parallelism and selective recomputation. Configurations: its table 3.
+/// and no sequence parallelism, and with sequence parallelism and selective recomputation. Configurations: its table 3. Both from
+/// memory, not copied from the paper.
 fn korthikanti() -> Vec<Row> {
     let configurations = [
         ("22B", 48, 6_144, 64, 1, 1, 8, 4, 4, 1.42, 1.10),
@@ -78,7 +80,8 @@ fn korthikanti() -> Vec<Row> {
 }
 
 /// Llama 3 (arXiv 2407.21783), table 4: model TFLOP/s of each H100 in pre-training of 405B. A layer is a chunk of the pipeline,
-/// as section 3.3.2 has it (the first and the last chunk have only the words); optimiser and gradients are shared out.
+/// as section 3.3.2 has it (the first and the last chunk have only the words); the optimiser is shared
+/// out. The rates are quoted elsewhere too; how many ranks are data parallel follows from the others.
 fn llama() -> Vec<Row> {
     let rows = [(8_192_u32, 64, 430.0), (16_384, 128, 400.0)];
     let row = |(gpus, data, teraflops): (u32, u32, f64)| {

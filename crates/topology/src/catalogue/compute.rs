@@ -34,9 +34,9 @@ const fn teraflops_tenths(tenths: u64) -> u64 {
 
 // NVIDIA A100 data sheet: 312 TFLOP/s in bfloat16, 156 in TF32; 108 multiprocessors (A100 whitepaper). 267.9 at best: S.
 // Bekman, "Machine Learning Engineering", table of maximum achievable matmul FLOPS (CUDA 12.1, 6912x16384x2048). For hours: the
-// same at 1,305 of 1,410 MHz, the clock that NVIDIA takes as sustained at the power limit (G. Lockwood, "peak FLOPS").
-// FlashAttention 2 (arXiv 2307.08691, abstract and section 1) has 50 to 73 % of the peak, forward up to 73, backward
-// up to 63; 62 and 52 are these as far below their best as the Hopper figures are. Memory: the Hopper share.
+// same at 1,305 of 1,410 MHz, the clock that NVIDIA took as sustained at the power limit in HPL, which is no training
+// (G. Lockwood, "peak FLOPS"). FlashAttention 2 (arXiv 2307.08691) has 50 to 73 % of the peak; 62 forward and 52 backward
+// are a choice within that. Memory: the Hopper share.
 const A100: Compute = Compute {
     multiprocessors: 108,
     half: teraflops_tenths(3_120),
@@ -65,7 +65,7 @@ const H100: Compute = Compute {
     memory_percent: 88,
 };
 
-// NVIDIA DGX B200 data sheet: 8 of them 18 PFLOP/s in bfloat16 (dense), 36 in FP8; 148 multiprocessors (CUDA device query).
+// NVIDIA DGX B200 data sheet: 8 of them 18 PFLOP/s in bfloat16 (dense), 36 in FP8; 148 multiprocessors; TF32 from memory.
 // 1,745 at best: Bekman's table. For hours and attention no figures are known: Hopper's shares of the best.
 const B200: Compute = Compute {
     multiprocessors: 148,
