@@ -29,6 +29,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use railnet_core::{Bytes, Rank, Span, Time};
+use smallvec::SmallVec;
 
 pub use crate::outputs::{Source, expected_output};
 pub use apply::{Applier, ApplyError};
@@ -41,7 +42,7 @@ pub use work::{
     ConnectionId, Direction, Expect, Filled, Layout, OperationId, Output, Place, Tag, Work, WorkId,
 };
 
-use crate::schedule::{Connection, Peer, Schedule, SwitchGroup};
+use crate::schedule::{Connection, Peer, Piece, Schedule, SwitchGroup};
 use link::{Link, NOBODY};
 use plan::Plan;
 use signature::Shared;
@@ -357,8 +358,9 @@ impl RankMachine {
                 return;
             }
             self.workers[index as usize].stage = Stage::Working;
-            if let Some(work) = self.work(index) {
-                self.outputs.push_back(Output::Work(work));
+            let active = self.active.as_ref().expect("workers run in an operation");
+            if self.workers[index as usize].has_work() {
+                self.outputs.push_back(Output::Work(WorkId::new(active.operation.id, index)));
                 return;
             }
             self.complete_slice(index);
@@ -411,32 +413,37 @@ impl RankMachine {
         }
     }
 
-    /// The work of a worker's slice, unless there is nothing to move.
-    fn work(&self, index: u32) -> Option<Work> {
+    /// What there is to do for a piece of work that was handed out and is not finished.
+    pub fn work(&self, id: WorkId) -> Work {
+        let index = id.worker();
         let worker = &self.workers[index as usize];
+        assert_eq!(worker.stage, Stage::Working, "{id:?} was not handed out");
         let (offset, count) = worker.slice_range();
         let step = &worker.loaded.step;
-        let has_data = !(step.receives.is_empty() && step.sources.is_empty());
-        let has_target = !(step.sends.is_empty() && step.stores.is_empty());
-        if count == 0 || !has_data || !has_target {
-            return None;
-        }
-        let piece = |piece: &crate::schedule::Piece| Place::Buffer(piece.buffer, piece.offset + offset);
-        let slot = |id: &ConnectionId| Place::Slot(*id, self.links[id.0 as usize].slot());
         let (receives, sends) = worker.loaded.links.split_at(step.receives.len());
+        let places = |pieces: &[Piece], links: &[ConnectionId]| {
+            let mut places = SmallVec::new();
+            for piece in pieces {
+                places.push(Place::Buffer(piece.buffer, piece.offset + offset));
+            }
+            for link in links {
+                places.push(Place::Slot(*link, self.links[link.0 as usize].slot()));
+            }
+            places
+        };
         let active = self.active.as_ref().expect("workers run in an operation");
         let operation = active.operation.id;
-        Some(Work {
-            id: WorkId::new(operation, index),
+        Work {
+            id,
             operation,
             count,
-            sources: step.sources.iter().map(piece).chain(receives.iter().map(slot)).collect(),
-            targets: step.stores.iter().map(piece).chain(sends.iter().map(slot)).collect(),
+            sources: places(&step.sources, receives),
+            targets: places(&step.stores, sends),
             is_final: step.is_final,
             layout: active.layout,
             slice: worker.slice,
             tag: Tag { sequence: operation.0, chunk: step.chunk, step: worker.number },
-        })
+        }
     }
 
     /// A slice is done: its slots change hands, and the worker goes to the next.

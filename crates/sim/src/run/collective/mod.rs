@@ -280,10 +280,13 @@ impl Collectives {
                     self.connect(network, ground, member, connection, to, direction);
                 }
                 Output::Expect(expect) => self.expect(network, member, expect),
-                Output::Work(work) => self.begin_work(network, member, work),
+                Output::Work(id) => {
+                    let work = self.members[member as usize].machine.work(id);
+                    self.begin_work(network, member, work);
+                }
                 Output::Filled(filled) => self.filled(network, ground, member, filled),
                 Output::Emptied { connection, .. } => self.emptied(network, member, connection),
-                Output::Notice { to, notice } => self.notices.push((member, to, notice)),
+                Output::Notice { to, notice } => self.notices.push((member, to, *notice)),
                 Output::Finished(_) => self.finish_call(network, member),
                 Output::Failed(failure) => {
                     self.failure.get_or_insert(failure);
