@@ -40,6 +40,7 @@ use crate::Control;
 use crate::conduit::Conduit;
 use crate::engine::{At, ContextId, Engine, Keep, Prepared, Submitted};
 use crate::launch::{Launch, Variables, variable};
+use crate::log::{Level, Log};
 use crate::message::Member;
 use crate::rendezvous::{self, Config, ConfigError};
 use choice::Place;
@@ -55,23 +56,25 @@ pub struct Options {
     pub limit: Duration,
     /// The conduit between all ranks; without one, shared memory inside a host and TCP between hosts.
     pub conduit: Option<Conduit>,
+    /// How much is said on standard error.
+    pub log: Level,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { limit: LIMIT, conduit: None }
+        Self { limit: LIMIT, conduit: None, log: Level::Off }
     }
 }
 
 impl Options {
-    /// What the environment says: `RAILNET_TIMEOUT`, `RAILNET_CONDUIT`.
+    /// What the environment says: `RAILNET_TIMEOUT`, `RAILNET_CONDUIT`, `RAILNET_DEBUG` or `NCCL_DEBUG`.
     pub fn from_env() -> Result<Self, ConfigError> {
         Self::from_variables(&variable)
     }
 
     /// The same from any source of variables.
     pub fn from_variables(variables: Variables<'_>) -> Result<Self, ConfigError> {
-        let mut options = Self::default();
+        let mut options = Self { log: Level::from_variables(variables), ..Self::default() };
         let variables = |name: &str| variables(name).filter(|value| !value.is_empty());
         if let Some(text) = variables("RAILNET_TIMEOUT") {
             let need = "a time such as 30s or 5min is needed";
@@ -97,6 +100,7 @@ pub struct Communicator {
     /// The ranks of the world that its ranks are.
     members: Arc<[u32]>,
     place: Place,
+    log: Log,
     splits: AtomicU64,
     pairs: Mutex<BTreeMap<(u32, u32), ContextId>>,
 }
@@ -116,11 +120,13 @@ impl Communicator {
         let engine = Engine::new(Arc::new(control), conduits, options.limit);
         let rank = config.rank;
         let members: Arc<[u32]> = (0..config.world_size).collect();
+        let log = Log::new(options.log, rank.0);
+        log.info(|| introduction(config, options, &engine));
         let process = Process::new(engine, config, options).map_err(crate::ReachError::from)?;
-        Ok(Self::new(Arc::new(process), 0, rank, members))
+        Ok(Self::new(Arc::new(process), 0, rank, members, log))
     }
 
-    fn new(process: Arc<Process>, name: u64, rank: Rank, members: Arc<[u32]>) -> Self {
+    fn new(process: Arc<Process>, name: u64, rank: Rank, members: Arc<[u32]>, log: Log) -> Self {
         let (context, place) = process.with(|engine| {
             let context = engine.context(name, rank, &members);
             let people = engine.control().members();
@@ -137,6 +143,7 @@ impl Communicator {
             rank,
             members,
             place,
+            log,
             splits: AtomicU64::new(0),
             pairs: Mutex::new(BTreeMap::new()),
         }
@@ -187,7 +194,7 @@ impl Communicator {
         let rank = chosen.iter().position(|(_, rank)| *rank == self.rank());
         let rank = Rank(rank.expect("it has chosen itself") as u32);
         let name = derived(self.name, [number, u64::from(color)]);
-        Ok(Some(Self::new(Arc::clone(&self.process), name, rank, members)))
+        Ok(Some(Self::new(Arc::clone(&self.process), name, rank, members, self.log.clone())))
     }
 
     /// Ends it on every rank: calls that are under way fail, and so do all later ones.
@@ -248,6 +255,12 @@ impl Communicator {
             return Err(Error::Scalar { scalar: scalar.dtype(), data: call.dtype });
         }
         let schedule = Arc::new(build(call, &self.place.choose(call), &self.place.wiring)?);
+        self.log.info(|| {
+            let Schedule { algorithm, protocol, channels, fifo, .. } = &*schedule;
+            let (bytes, dtype, slot) = (call.bytes(self.members.len() as u32), call.dtype, fifo.slot);
+            let how = format!("{algorithm}/{protocol}, {channels} channel, slots of {slot}");
+            format!("{} of {bytes} ({dtype}) among {} ranks: {how}", call.collective, self.members.len())
+        });
         engine.keep(self.context, &schedule);
         Ok(schedule)
     }
@@ -286,13 +299,37 @@ impl Communicator {
     fn refused(&self, engine: &Engine, call: &Call, failure: Arc<Failure>) -> Error {
         let number = engine.next_operation(self.context);
         let more = notes(&failure, &self.members, engine.control());
+        self.log.warn(|| format!("{} {number} was not begun: {failure}", call.collective));
         Error::Failed { failure, notes: format!("\n  so {} {number} was not begun{more}", call.collective) }
     }
 
     fn failed(&self, engine: &Engine, failure: Arc<Failure>) -> Error {
         let notes = notes(&failure, &self.members, engine.control());
+        self.log.warn(|| failure.to_string());
         Error::Failed { failure, notes }
     }
+}
+
+/// What a rank says of itself when all have met.
+fn introduction(config: &Config, options: &Options, engine: &Engine) -> String {
+    let ranks = config.world_size;
+    let mut text = format!(
+        "Railnet {} started by {}, rank {} of {ranks}; a call may stand still for {:?}\n",
+        env!("CARGO_PKG_VERSION"),
+        config.launcher,
+        config.rank.0,
+        options.limit,
+    );
+    let people = engine.control().members();
+    for (rank, member) in (0..).zip(people).filter(|(rank, _)| *rank != config.rank.0) {
+        let Member { pid, host, group, .. } = member;
+        let kind = engine.conduits().kind(rank);
+        text +=
+            &format!("{} -> {rank} via {kind}: process {pid} on {host}, host group {group}\n", config.rank.0);
+    }
+    let cores = crate::machine::cores().usable;
+    text += &format!("{} of the ranks share this host and its {cores} cores", engine.conduits().near());
+    text
 }
 
 /// What else is known of ranks whose fault it is: where their processes are, and in which state.
