@@ -38,6 +38,20 @@ impl Conduit {
     }
 }
 
+impl Conduit {
+    /// How slices lie in the slots of the connections of a communicator whose slowest conduit this is: one way for all
+    /// calls, so that none waits for the slots of the one before it to be empty.
+    ///
+    /// Slots in shared memory are small enough to stay in the cache of a core; a system call is worth more bytes.
+    pub(crate) const fn fifo(self) -> Fifo {
+        let slot = match self {
+            Self::SharedMemory => 32 << 10,
+            Self::Tcp | Self::Roce => mailbox::SLOT as u64,
+        };
+        Fifo { slot: Bytes(slot), depth: mailbox::DEPTH, slots_per_slice: 1, slices_per_chunk: 1 }
+    }
+}
+
 impl fmt::Display for Conduit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
@@ -56,14 +70,6 @@ impl FromStr for Conduit {
     }
 }
 
-/// How slices lie in the slots of all connections: one way for all of them, so that no call waits for the slots of the one
-/// before it to be empty.
-pub(crate) const FIFO: Fifo = Fifo {
-    slot: Bytes(mailbox::SLOT as u64),
-    depth: mailbox::DEPTH,
-    slots_per_slice: 1,
-    slices_per_chunk: 1,
-};
 /// The protocol of all connections: flags among the data are of use to GPUs.
 pub(crate) const PROTOCOL: Protocol = Protocol::Simple;
 

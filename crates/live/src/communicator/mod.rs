@@ -131,10 +131,7 @@ impl Communicator {
             let context = engine.context(name, rank, &members);
             let people = engine.control().members();
             let hosts: Vec<&str> = members.iter().map(|world| &*people[*world as usize].group).collect();
-            let own = members[rank.0 as usize];
-            let others = members.iter().filter(|world| **world != own);
-            let conduit = others.map(|world| engine.conduits().kind(*world)).max();
-            (context, Place::new(&hosts, conduit.unwrap_or(Conduit::SharedMemory)))
+            (context, Place::new(&hosts, engine.conduits().slowest(&members)))
         });
         Self {
             process,

@@ -189,12 +189,14 @@ impl Prepared {
         let told = control.all_gather("shared memory", &reached, limit)?;
         let says =
             |one: u32, other: u32| told[one as usize].chunks_exact(4).any(|rank| rank == other.to_le_bytes());
-        let kinds: Vec<Conduit> =
-            (0..cards.len() as u32)
-                .map(|other| {
-                    if says(rank, other) && says(other, rank) { Conduit::SharedMemory } else { Conduit::Tcp }
-                })
-                .collect();
+        let between = |one: u32, other: u32| {
+            let is_shared = one == other || says(one, other) && says(other, one);
+            if is_shared { Conduit::SharedMemory } else { Conduit::Tcp }
+        };
+        let ranks = cards.len() as u32;
+        let pairs: Vec<Vec<Conduit>> =
+            (0..ranks).map(|one| (0..ranks).map(|other| between(one, other)).collect()).collect();
+        let kinds = &pairs[rank as usize];
         if first == Some(Conduit::SharedMemory)
             && let Some(other) = (0..cards.len() as u32)
                 .find(|other| *other != rank && kinds[*other as usize] != Conduit::SharedMemory)
@@ -210,14 +212,16 @@ impl Prepared {
             (other, tcp::Peer { addresses, token: card.token })
         });
         tcp.set_peers(peers.collect());
-        Ok(Conduits { kinds, shared, tcp, near: near.len() + 1, cards, next: Some(next) })
+        Ok(Conduits { rank, pairs, shared, tcp, near: near.len() + 1, cards, next: Some(next) })
     }
 }
 
 /// Everything that leads to other ranks.
 #[derive(Debug)]
 pub(crate) struct Conduits {
-    kinds: Vec<Conduit>,
+    rank: u32,
+    /// What joins any two ranks.
+    pairs: Vec<Vec<Conduit>>,
     shared: Option<SharedMemory>,
     tcp: Tcp,
     /// Ranks of this host, this one included.
@@ -230,7 +234,14 @@ pub(crate) struct Conduits {
 impl Conduits {
     /// What leads to a rank.
     pub(crate) fn kind(&self, rank: u32) -> Conduit {
-        self.kinds[rank as usize]
+        self.pairs[self.rank as usize][rank as usize]
+    }
+
+    /// The slowest that joins two of these ranks.
+    pub(crate) fn slowest(&self, ranks: &[u32]) -> Conduit {
+        let row = |one: &u32| &self.pairs[*one as usize];
+        let kinds = ranks.iter().flat_map(|one| ranks.iter().map(|other| row(one)[*other as usize]));
+        kinds.max().unwrap_or(Conduit::SharedMemory)
     }
 
     /// Ranks of this host, this one included.

@@ -202,17 +202,20 @@ impl Context {
         let bytes = |count: u64| call.dtype.bytes(count).0 as usize;
         let length = bytes(work.count);
         let scratch = At(scratch.as_mut_ptr());
-        let own =
-            |start: At, first: u64| Spot { at: At(start.0.wrapping_add(bytes(first))), is_shared: false };
+        let is_large = work::is_large(call, machine.ranks());
+        let own = |start: At, first: u64, is_streamed: bool| Spot {
+            at: At(start.0.wrapping_add(bytes(first))),
+            is_streamed,
+        };
         let mut locate = |place: Place| match place {
-            Place::Buffer(Buffer::Input, first) => own(*input, first),
-            Place::Buffer(Buffer::Output, first) => own(*output, first),
-            Place::Buffer(Buffer::Scratch, first) => own(scratch, first),
+            Place::Buffer(Buffer::Input, first) => own(*input, first, false),
+            Place::Buffer(Buffer::Output, first) => own(*output, first, is_large),
+            Place::Buffer(Buffer::Scratch, first) => own(scratch, first, false),
             Place::Slot(connection, slot) => match &mut ends[connection.0 as usize].end {
                 Way::Send(end) => {
-                    Spot { at: At(end.data(slot, length)), is_shared: matches!(end, SendEnd::Shared(_)) }
+                    Spot { at: At(end.data(slot, length)), is_streamed: matches!(end, SendEnd::Shared(_)) }
                 }
-                Way::Receive(end) => Spot { at: At(end.data(slot, length)), is_shared: false },
+                Way::Receive(end) => Spot { at: At(end.data(slot, length)), is_streamed: false },
             },
         };
         // SAFETY: buffers hold what their call says, which was checked when it was submitted, and live until it is over;
