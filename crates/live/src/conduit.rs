@@ -132,9 +132,8 @@ impl SendEnd {
     pub(crate) fn freed(&mut self) -> io::Result<u64> {
         match self {
             Self::Shared(end) if end.is_short() => Ok(end.freed()),
-            Self::Shared(_) => Ok(0),
             Self::Tcp(end) if end.is_waiting() => end.flush(),
-            Self::Tcp(_) => Ok(0),
+            Self::Shared(_) | Self::Tcp(_) => Ok(0),
         }
     }
 }

@@ -48,8 +48,9 @@ impl Place {
                 Algorithm::Direct
             }
             Collective::AllReduce if !is_few && bytes <= 16 << 10 => Algorithm::Tree,
-            Collective::AllGather | Collective::ReduceScatter if is_few => Algorithm::Direct,
-            Collective::Broadcast if is_few => Algorithm::Direct,
+            Collective::AllGather | Collective::ReduceScatter | Collective::Broadcast if is_few => {
+                Algorithm::Direct
+            }
             Collective::AllReduce
             | Collective::AllGather
             | Collective::ReduceScatter

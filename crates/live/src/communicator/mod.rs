@@ -23,6 +23,7 @@ mod pending;
 mod process;
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -321,11 +322,14 @@ fn introduction(config: &Config, options: &Options, engine: &Engine) -> String {
     for (rank, member) in (0..).zip(people).filter(|(rank, _)| *rank != config.rank.0) {
         let Member { pid, host, group, .. } = member;
         let kind = engine.conduits().kind(rank);
-        text +=
-            &format!("{} -> {rank} via {kind}: process {pid} on {host}, host group {group}\n", config.rank.0);
+        let _ = writeln!(
+            text,
+            "{} -> {rank} via {kind}: process {pid} on {host}, host group {group}",
+            config.rank.0
+        );
     }
     let cores = crate::machine::cores().usable;
-    text += &format!("{} of the ranks share this host and its {cores} cores", engine.conduits().near());
+    let _ = write!(text, "{} of the ranks share this host and its {cores} cores", engine.conduits().near());
     text
 }
 
@@ -336,7 +340,7 @@ fn notes(failure: &Failure, members: &[u32], control: &Control) -> String {
     for rank in failure.culprits() {
         let Some(world) = members.get(rank.0 as usize) else { continue };
         let Member { pid, host, .. } = &control.members()[*world as usize];
-        text += &format!("\n  rank {} is process {pid} on {host}", rank.0);
+        let _ = write!(text, "\n  rank {} is process {pid} on {host}", rank.0);
         if *host == here {
             text += state(*pid);
         }
@@ -362,6 +366,8 @@ fn state(pid: u32) -> &'static str {
 fn derived(name: u64, numbers: [u64; 2]) -> u64 {
     let mut fold = Fold::new();
     fold.push(name);
-    numbers.into_iter().for_each(|number| fold.push(number));
+    for number in numbers {
+        fold.push(number);
+    }
     fold.finish()
 }

@@ -43,7 +43,7 @@ pub(super) struct Context {
 #[derive(Debug)]
 struct End {
     to: Connection,
-    end: Way,
+    way: Way,
     /// It can carry nothing any more, and why: an error only if something is still expected of it.
     over: Option<String>,
 }
@@ -149,7 +149,7 @@ impl Context {
                 }
                 Output::Filled(filled) => self.filled(&filled),
                 Output::Emptied { connection, .. } => {
-                    if let Way::Receive(end) = &mut self.ends[connection.0 as usize].end {
+                    if let Way::Receive(end) = &mut self.ends[connection.0 as usize].way {
                         end.release();
                     }
                 }
@@ -185,11 +185,11 @@ impl Context {
             return Err(io::Error::other("there is no switch between real ranks"));
         };
         let peer = self.members[rank as usize];
-        let end = match direction {
+        let way = match direction {
             Direction::Send => Way::Send(conduits.sender(self.id, peer, to.channel, to.lane)?),
             Direction::Receive => Way::Receive(conduits.receiver(self.id, peer, to.channel, to.lane)?),
         };
-        self.ends.push(End { to, end, over: None });
+        self.ends.push(End { to, way, over: None });
         Ok(())
     }
 
@@ -211,7 +211,7 @@ impl Context {
             Place::Buffer(Buffer::Input, first) => own(*input, first, false),
             Place::Buffer(Buffer::Output, first) => own(*output, first, is_large),
             Place::Buffer(Buffer::Scratch, first) => own(scratch, first, false),
-            Place::Slot(connection, slot) => match &mut ends[connection.0 as usize].end {
+            Place::Slot(connection, slot) => match &mut ends[connection.0 as usize].way {
                 Way::Send(end) => {
                     Spot { at: At(end.data(slot, length)), is_streamed: matches!(end, SendEnd::Shared(_)) }
                 }
@@ -227,7 +227,7 @@ impl Context {
     }
 
     fn filled(&mut self, filled: &Filled) {
-        if let Way::Send(end) = &mut self.ends[filled.connection.0 as usize].end {
+        if let Way::Send(end) = &mut self.ends[filled.connection.0 as usize].way {
             end.publish(filled);
             self.has_unsent |= end.has_unsent();
         }
@@ -238,12 +238,12 @@ impl Context {
         let Self { ends, machine, id, members, has_unsent, .. } = self;
         let mut moved = false;
         *has_unsent = false;
-        for (index, End { to, end, over }) in ends.iter_mut().enumerate() {
+        for (index, End { to, way, over }) in ends.iter_mut().enumerate() {
             if over.is_some() {
                 continue;
             }
             let connection = ConnectionId(index as u32);
-            let outcome = match end {
+            let outcome = match way {
                 Way::Send(end) => end.freed().map(|count| {
                     for _ in 0..count {
                         machine.freed(now, connection);
