@@ -66,9 +66,9 @@ impl<'a> Subject<'a> {
                 *told = salt;
                 let fill = |(index, value): (usize, &mut f32)| *value = thrown(index, salt);
                 if world.rank() == 0 {
-                    data.iter_mut().enumerate().for_each(fill)
+                    data.iter_mut().enumerate().for_each(fill);
                 } else {
-                    data.fill(-1.0)
+                    data.fill(-1.0);
                 }
                 Ok(())
             }
@@ -91,7 +91,7 @@ impl<'a> Subject<'a> {
             Self::Call(bench) => bench.wrong(),
             Self::Pair(world, ..) if world.rank() > 1 => 0,
             Self::Pair(_, data, salt) => {
-                let wrong = |(index, value): &(usize, &f32)| **value != thrown(*index, *salt);
+                let wrong = |(index, value): &(usize, &f32)| value.to_bits() != thrown(*index, *salt).to_bits();
                 data.iter().enumerate().filter(wrong).count() as u64
             }
         }

@@ -21,8 +21,9 @@ pub(super) const CSV: &str = "bytes,count,type,op,root,out_us,out_algbw_gbps,out
 
 /// The lines above the rows: those of nccl-tests, and one column more.
 pub(super) fn header() -> String {
-    let more = ["", "cpu", "(ns/B)"].into_iter();
-    nccl_tests::HEADER.lines().zip(more).map(|(line, more)| format!("{line} {more:>8}\n")).collect()
+    let lines = nccl_tests::HEADER.lines().zip(["", "cpu", "(ns/B)"]);
+    let lines: Vec<String> = lines.map(|(line, more)| format!("{line} {more:>8}\n")).collect();
+    lines.concat()
 }
 
 impl fmt::Display for Point {
