@@ -14,7 +14,7 @@ const BLOCK: usize = 16 << 10;
 /// Bytes from which a copy goes past the caches, where it should.
 const STREAMED: usize = 1 << 10;
 /// Bytes of a call from which its output is more than a core's share of the caches.
-const LARGE: u64 = 8 << 20;
+const LARGE: u64 = 32 << 20;
 
 /// Whether the output of a call should go past the caches.
 pub(super) fn is_large(call: &Call, ranks: u32) -> bool {
