@@ -91,7 +91,8 @@ impl<'a> Subject<'a> {
             Self::Call(bench) => bench.wrong(),
             Self::Pair(world, ..) if world.rank() > 1 => 0,
             Self::Pair(_, data, salt) => {
-                let wrong = |(index, value): &(usize, &f32)| value.to_bits() != thrown(*index, *salt).to_bits();
+                let wrong =
+                    |(index, value): &(usize, &f32)| value.to_bits() != thrown(*index, *salt).to_bits();
                 data.iter().enumerate().filter(wrong).count() as u64
             }
         }
