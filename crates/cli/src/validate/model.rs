@@ -1,34 +1,92 @@
 //! Every algorithm with every protocol: the simulator against NCCL's cost model, and against what no schedule can beat.
 
+use anyhow::ensure;
 use railnet_coll::tuner::Constants;
-use railnet_coll::{Algorithm, Protocol};
+use railnet_coll::{Algorithm, Collective, Protocol};
 use railnet_core::Span;
 
 use super::measure::{Ask, Measured, Setup, each};
 use super::sizes::geometric_mean;
 use super::{Cell, Part};
 
-/// Protocols of each algorithm, and the numbers of servers that it is run on.
-const WAYS: [(&str, &[&str], &[u32]); 4] = [
-    ("ring", &["ll", "ll128", "simple"], &[1, 2]),
-    ("tree", &["ll", "ll128", "simple"], &[1, 2]),
-    ("nvls", &["simple"], &[1]),
-    ("nvlstree", &["simple"], &[2]),
+/// An algorithm, and where it is run.
+struct Way {
+    kind: &'static str,
+    algorithm: &'static str,
+    protocols: &'static [&'static str],
+    servers: &'static [u32],
+    /// GPUs of each server that take part.
+    gpus: u32,
+    /// Whether switches of the network reduce.
+    sharp: bool,
+}
+
+const ALL: &[&str] = &["ll", "ll128", "simple"];
+const SIMPLE: &[&str] = &["simple"];
+
+const WAYS: [Way; 8] = [
+    Way { kind: "all_reduce", algorithm: "ring", protocols: ALL, servers: &[1, 2], gpus: 8, sharp: false },
+    Way { kind: "all_reduce", algorithm: "tree", protocols: ALL, servers: &[1, 2], gpus: 8, sharp: false },
+    Way { kind: "all_reduce", algorithm: "nvls", protocols: SIMPLE, servers: &[1], gpus: 8, sharp: false },
+    Way {
+        kind: "all_reduce",
+        algorithm: "nvlstree",
+        protocols: SIMPLE,
+        servers: &[2],
+        gpus: 8,
+        sharp: false,
+    },
+    Way {
+        kind: "all_reduce",
+        algorithm: "collnetdirect",
+        protocols: SIMPLE,
+        servers: &[2],
+        gpus: 8,
+        sharp: true,
+    },
+    Way {
+        kind: "all_reduce",
+        algorithm: "collnetchain",
+        protocols: SIMPLE,
+        servers: &[2],
+        gpus: 8,
+        sharp: true,
+    },
+    Way { kind: "all_gather", algorithm: "pat", protocols: SIMPLE, servers: &[4], gpus: 1, sharp: false },
+    Way { kind: "reduce_scatter", algorithm: "pat", protocols: SIMPLE, servers: &[4], gpus: 1, sharp: false },
 ];
 const SIZES: [&str; 4] = ["1KiB", "1MiB", "32MiB", "256MiB"];
 
-/// What NVLink carries for a GPU of a DGX H100 as NCCL calculates, and its eight NICs at line rate, in bytes per µs.
+/// What NVLink carries for a GPU of a DGX H100 as NCCL calculates, and one of its NICs at line rate, in bytes per µs.
 const NVLINK: f64 = 18.0 * 20_600.0;
-const NICS: f64 = 8.0 * 50_000.0;
+const NIC: f64 = 50_000.0;
 
 struct Job {
     servers: u32,
     ask: Ask,
+    way: &'static Way,
+}
+
+impl Job {
+    fn measure(&self) -> anyhow::Result<Measured> {
+        let mut setup = Setup::new("dgx-h100", self.servers);
+        if self.way.gpus < 8 {
+            setup = setup.gpus(self.way.gpus);
+        }
+        if self.way.sharp {
+            setup = setup.env("NCCL_COLLNET_ENABLE = 1");
+            setup.more = "switch = { aggregation = {} }";
+        }
+        let measured = setup.measure(&[self.ask])?.remove(0);
+        ensure!(measured.result.fell_back.is_none(), "{} fell back", self.way.algorithm);
+        Ok(measured)
+    }
 }
 
 /// The least time of a call: what starting it costs, and the bytes of its busiest port. In a ring or a tree a GPU sends
 /// 2 (n - 1) / n of the data, in a switch that adds up all of it once and a share of the result; a server sends
-/// 2 (N - 1) / N of it over its NICs, all rails together. Flags of the protocol count.
+/// 2 (N - 1) / N of it over its NICs, all rails together, and all of it once where the network's switches add up. Who
+/// gathers or scatters sends (n - 1) / n. Flags of the protocol count.
 fn bound_us(measured: &Measured, servers: u32) -> f64 {
     let result = &measured.result;
     let (n, nodes) = (f64::from(result.ranks), f64::from(servers));
@@ -37,10 +95,13 @@ fn bound_us(measured: &Measured, servers: u32) -> f64 {
     let local = n / nodes;
     let is_switch = matches!(result.algorithm, Algorithm::Nvls | Algorithm::NvlsTree);
     let in_server = if is_switch { (local + 1.0) / local } else { 2.0 * (local - 1.0) / local };
-    let between = 2.0 * (nodes - 1.0) / nodes;
+    let is_sharp = matches!(result.algorithm, Algorithm::CollNetDirect | Algorithm::CollNetChain);
+    let both_ways = if result.call.collective == Collective::AllReduce { 2.0 } else { 1.0 };
+    let between = if is_sharp { 1.0 } else { both_ways * (nodes - 1.0) / nodes };
+    let nics = NIC * local.min(8.0);
     let row = Algorithm::TUNED.iter().position(|one| *one == result.algorithm).unwrap_or(0);
     let start = Constants::NCCL.base[row][protocol_index(result.protocol)];
-    f64::from(start) + (in_server * on_the_way / NVLINK).max(between * on_the_way / NICS)
+    f64::from(start) + (in_server * on_the_way / NVLINK).max(between * on_the_way / nics)
 }
 
 fn protocol_index(protocol: Protocol) -> usize {
@@ -49,17 +110,17 @@ fn protocol_index(protocol: Protocol) -> usize {
 
 pub(super) fn part(_: bool) -> anyhow::Result<Part> {
     let mut jobs = Vec::new();
-    for (algorithm, protocols, servers) in WAYS {
-        for servers in servers {
-            for protocol in protocols {
+    for way in &WAYS {
+        for servers in way.servers {
+            for protocol in way.protocols {
                 // What carries flags is for short messages: long ones tell nothing new.
                 let sizes = SIZES.iter().filter(|size| *protocol == "simple" || **size != "256MiB");
-                let asks = sizes.map(|size| Ask::all_reduce(size, algorithm).by(protocol));
-                jobs.extend(asks.map(|ask| Job { servers: *servers, ask }));
+                let asks = sizes.map(|size| Ask { kind: way.kind, ..Ask::all_reduce(size, way.algorithm) });
+                jobs.extend(asks.map(|ask| Job { servers: *servers, ask: ask.by(protocol), way }));
             }
         }
     }
-    let measured = each(&jobs, |job| Ok(Setup::new("dgx-h100", job.servers).measure(&[job.ask])?.remove(0)))?;
+    let measured = each(&jobs, Job::measure)?;
     let (mut rows, mut ratios, mut least) = (Vec::new(), Vec::new(), f64::MAX);
     for (job, measured) in jobs.iter().zip(&measured) {
         let bound = bound_us(measured, job.servers);
@@ -68,8 +129,11 @@ pub(super) fn part(_: bool) -> anyhow::Result<Part> {
         let ratio = predicted.map(|predicted| measured.us / predicted);
         ratios.extend(ratio.map(|ratio| ratio.max(1.0 / ratio)));
         rows.push(vec![
-            Cell::text(format!("{}/{}", measured.result.algorithm, measured.result.protocol)),
-            Cell::number(f64::from(job.servers), 0),
+            Cell::text(format!(
+                "{} {}/{}",
+                measured.result.call.collective, measured.result.algorithm, measured.result.protocol
+            )),
+            Cell::text(format!("{} × {}", job.servers, job.way.gpus)),
             Cell::text(job.ask.size),
             Cell::number(f64::from(measured.result.channels), 0),
             Cell::number(bound, 1),
@@ -97,11 +161,11 @@ pub(super) fn part(_: bool) -> anyhow::Result<Part> {
     Ok(Part {
         name: "model",
         title: "Every algorithm and protocol",
-        intro: "All-reduce in one and in two DGX H100, in microseconds: the least that any schedule takes (starting, and the bytes of\n\
+        intro: "DGX H100, in microseconds: the least that any schedule takes (starting, and the bytes of\n\
                 the busiest port), what NCCL's cost model says (`railnet tune`), and the simulator.",
         columns: vec![
             "by",
-            "servers",
+            "servers × GPUs",
             "size",
             "channels",
             "bound",
