@@ -30,7 +30,20 @@ fn every_collective_is_measured_and_right_over_every_conduit() {
     ];
     for conduit in ["shm", "tcp"] {
         for name in names {
-            let output = perf(&[name, "-n", "3", "--conduit", conduit, "-b", "24", "-e", "300K", "-f", "100", "--json"]);
+            let output = perf(&[
+                name,
+                "-n",
+                "3",
+                "--conduit",
+                conduit,
+                "-b",
+                "24",
+                "-e",
+                "300K",
+                "-f",
+                "100",
+                "--json",
+            ]);
             assert!(output.status.success(), "{name} over {conduit}: {}", text(&output.stderr));
             let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
             assert_eq!(found["conduits_of_rank_0"], serde_json::json!([conduit, conduit]));
@@ -45,8 +58,11 @@ fn every_collective_is_measured_and_right_over_every_conduit() {
 
 #[test]
 fn every_type_and_operation_is_right() {
-    for (dtype, op) in [("f64", "sum"), ("bf16", "avg"), ("f16", "max"), ("u8", "min"), ("i32", "prod"), ("f32", "mulsum")] {
-        let output = perf(&["all_reduce", "-n", "2", "-d", dtype, "-o", op, "-b", "64", "-e", "64K", "-f", "32"]);
+    for (dtype, op) in
+        [("f64", "sum"), ("bf16", "avg"), ("f16", "max"), ("u8", "min"), ("i32", "prod"), ("f32", "mulsum")]
+    {
+        let output =
+            perf(&["all_reduce", "-n", "2", "-d", dtype, "-o", op, "-b", "64", "-e", "64K", "-f", "32"]);
         let printed = text(&output.stdout);
         assert!(output.status.success(), "{dtype} {op}: {printed}{}", text(&output.stderr));
         assert!(printed.contains("# Out of bounds values : 0 OK"), "{dtype} {op}: {printed}");

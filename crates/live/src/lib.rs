@@ -28,6 +28,7 @@ pub mod launch;
 pub mod machine;
 pub mod memory;
 pub mod message;
+mod rdma;
 pub mod rendezvous;
 pub mod roce;
 mod secret;

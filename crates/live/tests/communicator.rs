@@ -8,7 +8,7 @@ use railnet_live::{Communicator, Conduit};
 use world::{LONG, world};
 
 /// Those that carry collectives.
-const CONDUITS: [Conduit; 2] = [Conduit::SharedMemory, Conduit::Tcp];
+const CONDUITS: [Conduit; 3] = Conduit::ALL;
 
 /// What a rank has: different for each, and exact in sums.
 fn data(rank: usize, count: usize) -> Vec<f32> {

@@ -64,7 +64,11 @@ impl<'a> Subject<'a> {
                 // What comes back from rank 1 was sent by rank 0.
                 *told = salt;
                 let fill = |(index, value): (usize, &mut f32)| *value = thrown(index, salt);
-                if world.rank() == 0 { data.iter_mut().enumerate().for_each(fill) } else { data.fill(-1.0) }
+                if world.rank() == 0 {
+                    data.iter_mut().enumerate().for_each(fill)
+                } else {
+                    data.fill(-1.0)
+                }
                 Ok(())
             }
         }

@@ -144,17 +144,21 @@ impl Context {
         while let Some(output) = self.machine.poll_output() {
             match output {
                 Output::Work(work) => self.execute(now, &work),
-                Output::Filled(filled) => self.filled(&filled),
+                Output::Filled(filled) => self.filled(&filled, conduits),
                 Output::Emptied { connection, .. } => {
                     if let Way::Receive(end) = &mut self.ends[connection.0 as usize].end {
-                        end.release();
+                        end.release(conduits.nic());
                     }
                 }
                 Output::Finished(_) => {
                     self.calls.pop_front();
                     self.done += 1;
                 }
-                Output::Expect(_) => {}
+                Output::Expect(expect) => {
+                    if let Way::Receive(end) = &mut self.ends[expect.connection.0 as usize].end {
+                        end.expect(expect, conduits.nic());
+                    }
+                }
                 Output::Connect { to, direction, .. } => self.connect(to, direction, conduits)?,
                 Output::Notice { to, notice } => {
                     let members = self.members.to_vec();
@@ -163,7 +167,12 @@ impl Context {
                 // Nothing of these will be touched again.
                 Output::Failed(_) => {
                     self.calls.clear();
-                    self.ends.clear();
+                    for End { end, .. } in self.ends.drain(..) {
+                        match end {
+                            Way::Send(end) => end.close(conduits.nic()),
+                            Way::Receive(end) => end.close(conduits.nic()),
+                        }
+                    }
                     self.has_unsent = false;
                 }
             }
@@ -204,15 +213,16 @@ impl Context {
         };
         // SAFETY: buffers hold what their call says, which was checked when it was submitted, and live until it is over;
         // slots are this rank's until the machine says otherwise. The machine hands out no other work on them meanwhile:
-        // that is what its checker proves of schedules.
+        // that is what its checker proves of schedules. A NIC may reach slots too, but it is driven by whoever has the
+        // engine, which is this thread now, and has no use for a slot before it was handed over or after it arrived.
         let done = unsafe { work::execute(work, call, machine.ranks(), spare, &mut locate) };
         done.expect("types were checked when the call was submitted");
         machine.finished(now, work.id);
     }
 
-    fn filled(&mut self, filled: &Filled) {
+    fn filled(&mut self, filled: &Filled, conduits: &mut Conduits) {
         if let Way::Send(end) = &mut self.ends[filled.connection.0 as usize].end {
-            end.publish(filled);
+            end.publish(filled, conduits.nic());
             self.has_unsent |= end.has_unsent();
         }
     }
@@ -228,7 +238,10 @@ impl Context {
             }
             let connection = ConnectionId(index as u32);
             let outcome = match end {
-                Way::Send(end) => end.freed().map(|count| {
+                Way::Send(end) => end.freed(conduits.nic()).map(|(count, heard)| {
+                    if let Some(mark) = heard {
+                        machine.heard(now, connection, mark);
+                    }
                     for _ in 0..count {
                         machine.freed(now, connection);
                     }
@@ -243,7 +256,11 @@ impl Context {
                             Err(error) => break Err(error),
                         }
                     }
-                    match end.arrived() {
+                    match end.arrived(conduits.nic()) {
+                        Ok(Arrival::Asked) => {
+                            machine.arrived(now, connection);
+                            moved = true;
+                        }
                         Ok(Arrival::Slice(mark)) => {
                             machine.heard(now, connection, mark);
                             machine.arrived(now, connection);

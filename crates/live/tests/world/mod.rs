@@ -38,7 +38,7 @@ pub(crate) fn world<T: Send>(
     work: impl Fn(Communicator) -> T + Sync,
 ) -> Vec<T> {
     let configs = configs(ranks);
-    let options = Options { limit, conduit: Some(conduit) };
+    let options = Options { limit, conduit: Some(conduit), ..Options::default() };
     thread::scope(|scope| {
         let start = |config: &Config| {
             let (config, options, work) = (config.clone(), options.clone(), &work);
