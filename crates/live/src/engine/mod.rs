@@ -66,6 +66,8 @@ pub(crate) struct Engine {
     left: Vec<(u32, Time)>,
     /// Ranks that are lost, and why.
     lost: Vec<(u32, String)>,
+    /// The ends of communicators that were not made here yet, and who told of them.
+    early: Vec<(u64, Rank, Notice)>,
 }
 
 impl Engine {
@@ -85,6 +87,7 @@ impl Engine {
             is_clock_old: false,
             left: Vec::new(),
             lost: Vec::new(),
+            early: Vec::new(),
         }
     }
 
@@ -131,6 +134,9 @@ impl Engine {
             if let Some(rank) = context.rank_of(*lost) {
                 context.machine.lost(rank, cause.clone());
             }
+        }
+        for (_, from, notice) in self.early.extract_if(.., |(early, ..)| *early == name) {
+            context.machine.notice(self.now, from, notice);
         }
         self.contexts.push(context);
         self.names.insert(name, id);
@@ -309,14 +315,18 @@ impl Engine {
     fn deliver(&mut self, letter: Letter) {
         let Letter { context, to, from, members, notice } = letter;
         let Some(id) = self.names.get(&context) else {
-            // It was never used here: that is an answer too.
             let own = members.iter().position(|world| *world == self.control.rank().0);
-            if let (Notice::Ask(operation), Some(own)) = (notice, own) {
-                let standing = Standing::NotEntered { last: None, ago: Span::ZERO };
-                let notice = Notice::Answer(operation, Answer { signature: None, standing });
-                let own = Rank(own as u32);
-                let letter = Letter { context, to: Some(from), from: own, members, notice };
-                self.control.notify(NoticeKind::Mismatch, &letter.write());
+            match (notice, own) {
+                // It was never used here: that is an answer too.
+                (Notice::Ask(operation), Some(own)) => {
+                    let standing = Standing::NotEntered { last: None, ago: Span::ZERO };
+                    let notice = Notice::Answer(operation, Answer { signature: None, standing });
+                    let own = Rank(own as u32);
+                    let letter = Letter { context, to: Some(from), from: own, members, notice };
+                    self.control.notify(NoticeKind::Mismatch, &letter.write());
+                }
+                (notice @ Notice::Verdict(_), Some(_)) => self.early.push((context, from, notice)),
+                _ => {}
             }
             return;
         };

@@ -209,7 +209,7 @@ mod tests {
         for (text, error) in [
             ("drop", "has no value"),
             ("drop=2", "a share is 1 at most"),
-            ("dorp=0.1", "did you mean"),
+            ("loss=0.1", "unknown fault"),
             ("seed=x", "is no number"),
         ] {
             let found = text.parse::<Faults>().unwrap_err();
