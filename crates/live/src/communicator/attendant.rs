@@ -13,8 +13,10 @@ use crate::engine::Engine;
 use crate::socket;
 
 /// How long the thread leaves the NIC to a thread that drives it anyway. Were it to wait for packets meanwhile, each would
-/// wake it.
+/// wake it, and were it to take the engine between two calls, the second would wait for it.
 const STEP_BACK: Duration = Duration::from_millis(1);
+/// How long after a call it waits for another one.
+const GAP: Duration = Duration::from_micros(100);
 /// The longest sleep.
 const SLEEP: Duration = Duration::from_millis(200);
 
@@ -28,6 +30,8 @@ pub(super) struct Attendant {
     start: Instant,
     /// When the thread looks again at the latest, in nanoseconds since the start.
     looks_at: AtomicU64,
+    /// How often others began and ended to use the engine: odd while one does.
+    uses: AtomicU64,
     ends: AtomicBool,
 }
 
@@ -40,14 +44,21 @@ impl Attendant {
             bell: rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             start: Instant::now(),
             looks_at: AtomicU64::new(0),
+            uses: AtomicU64::new(0),
             ends: AtomicBool::new(false),
         }))
     }
 
-    /// A thread has done with the engine for now: what it left to the NIC goes on, and the attendant is woken if it would
-    /// sleep past a timer.
+    /// A thread begins to use the engine: it drives the NIC as well.
+    pub(super) fn hand_over(&self) {
+        self.uses.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It has done with the engine for now: what it left to the NIC goes on, and the attendant is woken if it would sleep
+    /// past a timer.
     pub(super) fn take_over(&self, engine: &mut Engine) {
         engine.attend_nic();
+        self.uses.fetch_add(1, Ordering::Relaxed);
         let Some(timer) = engine.nic_timeout() else { return };
         let due = self.start.elapsed() + timer;
         // The step back is left to it: timers are longer, and who calls again and again would wake it each time.
@@ -69,7 +80,13 @@ impl Attendant {
 
     /// What the thread does.
     pub(super) fn run(&self, shared: &Shared) {
+        let mut seen = 0;
         while !self.ends.load(Ordering::Relaxed) {
+            let uses = self.uses.load(Ordering::Relaxed);
+            if uses % 2 == 1 || std::mem::replace(&mut seen, uses) != uses {
+                self.sleep(if uses % 2 == 1 { STEP_BACK } else { GAP }, false);
+                continue;
+            }
             match shared.with_if_free(|engine| (engine.attend_nic(), engine.nic_timeout())) {
                 Some((true, _)) => std::thread::yield_now(),
                 Some((false, timer)) => self.sleep(timer.map_or(SLEEP, |timer| timer.min(SLEEP)), true),

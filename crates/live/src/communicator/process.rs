@@ -89,10 +89,10 @@ impl Process {
             }
         };
         let engine = guard.as_mut().expect("the engine is there as long as communicators are");
+        let Some(attendant) = &self.engine.attendant else { return action(engine) };
+        attendant.hand_over();
         let outcome = action(engine);
-        if let Some(attendant) = &self.engine.attendant {
-            attendant.take_over(engine);
-        }
+        attendant.take_over(engine);
         outcome
     }
 
