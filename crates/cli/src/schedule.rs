@@ -17,7 +17,7 @@ use railnet_coll::{Algorithm, Call, Choice, Collective, Protocol, Schedule, Wiri
 use railnet_core::{Bytes, Rank};
 use railnet_formats::msccl;
 
-use crate::{Outcome, files};
+use crate::{Outcome, Usage, files};
 use moves::Moves;
 
 const EXAMPLES: &str = "\
@@ -124,7 +124,7 @@ impl FromArgMatches for Arguments {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         Raw::from_arg_matches(matches)?
             .resolve()
-            .map_err(|message| clap::Error::raw(ErrorKind::ValueValidation, format!("{message}\n")))
+            .map_err(|message| clap::Error::raw(ErrorKind::ValueValidation, message))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -190,9 +190,9 @@ fn count(collective: Collective, size: Bytes, ranks: u32) -> Result<u64, String>
         return Ok(size.0 / element / shared);
     }
     Err(match shared {
-        1 => format!("--size {}: a whole number of floats of {element} bytes is needed", size.0),
+        1 => format!("--size {} B: a whole number of floats of {element} bytes is needed", size.0),
         _ => format!(
-            "--size {}: a block for each of {ranks} ranks is needed, of floats of {element} bytes: a multiple of {}",
+            "--size {} B: a block for each of {ranks} ranks is needed, of floats of {element} bytes: a multiple of {}",
             size.0,
             element * shared
         ),
@@ -209,7 +209,8 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     };
     let nodes = if schedule.ranks.is_multiple_of(arguments.nodes) { arguments.nodes } else { 1 };
     if arguments.rank >= schedule.ranks {
-        return Err(anyhow!("--rank {}: there are {} ranks", arguments.rank, schedule.ranks));
+        let message = format!("--rank {}: there are {} ranks", arguments.rank, schedule.ranks);
+        return Err(Usage(message).into());
     }
     let (report, done) = match check::trace(&schedule) {
         Ok(traced) => traced,

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, anyhow, bail, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 use railnet_coll::search::search;
 use railnet_coll::transport::Transports;
 use railnet_coll::variables::Place;
@@ -16,7 +16,7 @@ use railnet_formats::{nccl_graph, nccl_topology};
 use railnet_topology::{Cluster, ClusterError, catalogue};
 
 use crate::sim::problem::File;
-use crate::{Outcome, environment, words};
+use crate::{Outcome, Usage, environment, words};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -70,8 +70,13 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     let path = arguments.what.as_path();
     if let Some(cluster) = cluster(arguments)? {
         let name = &cluster.host.name;
-        ensure!(arguments.svg.is_none(), "--svg draws fabrics: {name} is a server");
-        ensure!(!arguments.links, "--links lists the links of fabrics: {name} is a server");
+        let of_fabrics = [
+            (arguments.svg.is_some(), "--svg draws fabrics"),
+            (arguments.links, "--links lists the links of fabrics"),
+        ];
+        if let Some((_, what)) = of_fabrics.iter().find(|(is_set, _)| *is_set) {
+            return Err(Usage(format!("{what}: {name} is a server")).into());
+        }
         servers(arguments, &cluster, out)?;
         return Ok(Outcome::Done);
     }
@@ -83,7 +88,8 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         (arguments.nodes.is_some(), "--nodes"),
     ];
     if let Some((_, option)) = of_servers.iter().find(|(is_set, _)| *is_set) {
-        bail!("{option} is about servers: give a name such as dgx-h100x4 or an XML file, not a scenario");
+        let advice = "give a name such as dgx-h100x4 or an XML file, not a scenario";
+        return Err(Usage(format!("{option} is about servers: {advice}")).into());
     }
     let file = File::read(path)?;
     let graph = railnet_sim::graph(&file.scenario).map_err(|error| file.problem(error))?;
@@ -105,11 +111,11 @@ fn cluster(arguments: &Arguments) -> anyhow::Result<Option<Cluster>> {
         let name = path.display().to_string();
         return match catalogue::cluster(&name) {
             Ok(found) if arguments.nodes.is_some() && found.nodes > 1 => {
-                bail!("{name} are {} servers already: leave --nodes out", found.nodes)
+                Err(Usage(format!("{name} are {} servers already: leave --nodes out", found.nodes)).into())
             }
             Ok(found) => Ok(Some(Cluster::new(found.host, found.nodes.max(nodes)))),
-            Err(ClusterError::Unknown { .. }) => Err(unknown(path)),
-            Err(error) => Err(error.into()),
+            Err(ClusterError::Unknown { .. }) => Err(unknown(path).into()),
+            Err(error) => Err(Usage(error.to_string()).into()),
         };
     }
     if path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("xml")) {
@@ -166,7 +172,7 @@ fn keep(path: &Path, is_forced: bool, text: &str) -> anyhow::Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {name}"))
 }
 
-fn unknown(path: &Path) -> anyhow::Error {
+fn unknown(path: &Path) -> Usage {
     let name = path.display().to_string();
     let known: Vec<&str> = catalogue::hosts().map(|(name, _)| name).collect();
     let width = known.iter().map(|name| name.len()).max().unwrap_or(0);
@@ -179,5 +185,5 @@ fn unknown(path: &Path) -> anyhow::Error {
     }
     text.push_str("\n  = several of them are written as dgx-h100x4");
     text.push_str("\n  = or give a scenario file, such as scenarios/permutation.toml");
-    anyhow!(text)
+    Usage(text)
 }

@@ -8,6 +8,7 @@ mod measure;
 mod model;
 mod page;
 mod rails;
+mod sharp;
 mod sizes;
 
 use std::io::Write;
@@ -28,7 +29,7 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// Just one part: servers, clusters, latency, rails, sizes or model
+    /// Just one part: servers, clusters, latency, rails, sharp, sizes or model
     #[arg(long, value_name = "PART")]
     only: Option<String>,
     /// Also what takes many minutes: more servers, longer messages
@@ -90,11 +91,12 @@ fn percent(share: f64) -> String {
 type Make = fn(bool) -> anyhow::Result<Part>;
 
 /// All parts, in the order of the page.
-const PARTS: [(&str, Make); 6] = [
+const PARTS: [(&str, Make); 7] = [
     ("servers", figures::servers),
     ("clusters", figures::clusters),
     ("latency", figures::latency),
     ("rails", rails::part),
+    ("sharp", sharp::part),
     ("sizes", sizes::part),
     ("model", model::part),
 ];

@@ -434,3 +434,24 @@ fn the_benchmark_measures_a_run_in_a_process_of_its_own() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/permutation.toml");
     assert_eq!(row["digest"], json(&["sim", file.to_str().unwrap(), "--json", "-"])["digest"]);
 }
+
+#[test]
+fn a_collective_that_falls_back_says_why_and_one_without_in_place_has_no_figures_for_it() {
+    let file = scratch(
+        "fallback.toml",
+        "[fabric]\ntopology = { kind = \"single-switch\", hosts = 16 }\nswitch = { aggregation = { contexts = 4 } }\n\
+         [cluster]\nserver = \"dgx-h100\"\n\
+         [[collective]]\nkind = \"all_reduce\"\nsize = \"64KiB\"\nalgorithm = \"collnetdirect\"\n\
+         [[collective]]\nkind = \"alltoall\"\nsize = \"64KiB\"\nskew = 2\n",
+    );
+    let output = railnet(&["sim", &file]);
+    let printed = text(&output.stdout);
+    let why = "CollNetDirect could not run, Tree ran instead: switch0 has no reduction context left: all 4 are in use";
+    assert_eq!(printed.matches(why).count(), 1, "{printed}");
+    assert!(printed.contains("# AlltoAllV over 16 ranks, simulated"), "{printed}");
+    assert!(printed.contains("  N/A     N/A     N/A     N/A  P2P/"), "{printed}");
+    let value = json(&["sim", &file, "--json", "-"]);
+    let calls = value["collectives"].as_array().unwrap();
+    assert_eq!(calls.len(), 3);
+    assert!(calls[0]["fell_back"].as_str().unwrap().starts_with(why) && calls[2]["fell_back"].is_null());
+}

@@ -75,7 +75,7 @@ fn every_link_is_listed_with_its_number_and_the_names_of_its_ends() {
     assert_eq!(links.len(), 48);
     assert_eq!((&links[32]["from"], &links[32]["to"]), (&"leaf0".into(), &"spine0".into()));
     assert!(json(&["topo", &file, "--json"])["link_list"].is_null());
-    assert_eq!(railnet(&["topo", "cpu", "--links"]).status.code(), Some(1));
+    assert_eq!(railnet(&["topo", "cpu", "--links"]).status.code(), Some(2));
 }
 
 #[test]
@@ -152,6 +152,7 @@ fn a_server_goes_into_a_file_of_nccl_and_comes_back() {
     assert!(message.contains("hgx.xml, line 2: <cpu> has no numaid"), "{message}");
     let scenario = railnet(&["topo", &scenario("incast.toml"), "--channels"]);
     assert!(text(&scenario.stderr).contains("--channels is about servers"));
+    assert_eq!(scenario.status.code(), Some(2));
 }
 
 #[test]
@@ -178,12 +179,12 @@ fn a_picture_is_written_but_not_over_another() {
 fn an_unknown_name_lists_the_known_ones_and_says_that_a_file_will_do() {
     let output = railnet(&["topo", "dgx-h10"]);
     let message = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     for part in ["called dgx-h10", "dgx-a100", "pcie-4gpu", "did you mean \"dgx-h100\"?", "scenario file"] {
         assert!(message.contains(part), "{part} is missing in\n{message}");
     }
     let server = railnet(&["topo", "cpu", "--svg", "x.svg"]);
-    assert_eq!(server.status.code(), Some(1));
+    assert_eq!(server.status.code(), Some(2));
     assert!(text(&server.stderr).contains("draws fabrics"), "{}", text(&server.stderr));
     assert_eq!(railnet(&["topo"]).status.code(), Some(2));
     assert_eq!(railnet(&["topo", "cpu", "--force"]).status.code(), Some(2));

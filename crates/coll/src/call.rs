@@ -84,6 +84,12 @@ impl Collective {
         matches!(self, Self::AllReduce | Self::Reduce | Self::ReduceScatter)
     }
 
+    /// Whether input and output may be the same memory. NCCL has no such AlltoAll and SendRecv, and nccl-tests does not
+    /// check what comes of them.
+    pub const fn has_in_place(self) -> bool {
+        !matches!(self, Self::AllToAll | Self::SendReceive | Self::Barrier)
+    }
+
     /// Whether one rank is special.
     pub const fn has_root(self) -> bool {
         matches!(self, Self::Broadcast | Self::Reduce | Self::Gather | Self::Scatter | Self::SendReceive)
@@ -228,22 +234,19 @@ impl Call {
         self.block(Rank(rank), Rank(rank), ranks)
     }
 
+    /// Elements of the longest block.
+    pub fn longest_block(&self) -> u64 {
+        match &self.counts {
+            Counts::Each(count) => *count,
+            Counts::PerRank(counts) | Counts::PerPair(counts) => counts.iter().copied().max().unwrap_or(0),
+        }
+    }
+
     /// The first element of the block of a rank in a buffer that holds one after the other.
     pub fn block_start(&self, rank: u32, ranks: u32) -> u64 {
         match &self.counts {
             Counts::Each(count) => count * u64::from(rank),
             _ => (0..rank).map(|before| self.block_of(before, ranks)).sum(),
-        }
-    }
-
-    /// Where the block for `to` begins in the input of `from`, and where it begins in the output of `to`: AllToAll.
-    pub fn pair_starts(&self, from: u32, to: u32, ranks: u32) -> (u64, u64) {
-        match &self.counts {
-            Counts::Each(count) => (count * u64::from(to), count * u64::from(from)),
-            _ => (
-                (0..to).map(|before| self.block(Rank(from), Rank(before), ranks)).sum(),
-                (0..from).map(|before| self.block(Rank(before), Rank(to), ranks)).sum(),
-            ),
         }
     }
 

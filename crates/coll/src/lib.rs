@@ -19,6 +19,7 @@ pub mod conduit;
 pub mod init_log;
 pub mod machine;
 mod options;
+mod outputs;
 mod protocol;
 mod schedule;
 pub mod search;

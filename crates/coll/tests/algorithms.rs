@@ -218,7 +218,10 @@ fn what_cannot_be_is_refused_in_words() {
     torn.rings[0].swap_remove(1);
     let flat = Wiring::flat(4);
     let known = [
-        (refusal(&all_reduce, Algorithm::Pat, simple, &flat), "PAT does not do AllReduce"),
+        (
+            refusal(&all_reduce, Algorithm::Pat, simple, &flat),
+            "PAT does not do AllReduce: choose Tree, Ring, CollNetDirect, CollNetChain, NVLS, NVLSTree, Direct",
+        ),
         (refusal(&all_reduce, Algorithm::Nvls, Protocol::Ll, &flat), "NVLS does not use LL: choose Simple"),
         (
             refusal(&all_reduce, Algorithm::Nvls, simple, &plain),
@@ -226,7 +229,7 @@ fn what_cannot_be_is_refused_in_words() {
         ),
         (
             refusal(&all_reduce, Algorithm::CollNetChain, simple, &flat),
-            "CollNetChain cannot run here: there is one node, and no network that could reduce",
+            "CollNetChain cannot run here: there is one node, and so no network that could reduce: it takes two or more",
         ),
         (
             refusal(&gather, Algorithm::Pat, simple, &plain),

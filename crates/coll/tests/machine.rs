@@ -298,9 +298,9 @@ fn where_nothing_moves_everybody_says_what_it_waits_for() {
             for rank in 0..2 {
                 while let Some(output) = machines[rank].poll_output() {
                     match output {
-                        Output::Work(work) => machines[rank].finished(now, work.id),
+                        Output::Work(id) => machines[rank].finished(now, id),
                         Output::Notice { notice, .. } => {
-                            machines[1 - rank].notice(now, Rank(rank as u32), notice);
+                            machines[1 - rank].notice(now, Rank(rank as u32), *notice);
                         }
                         Output::Failed(failure) => failures.push(failure.to_string()),
                         _ => {}

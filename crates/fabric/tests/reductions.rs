@@ -286,6 +286,38 @@ fn loss_pauses_and_credits_change_no_result() {
 }
 
 #[test]
+fn groups_of_the_same_members_share_contexts_and_give_them_back_with_the_last() {
+    let config = AggregationConfig { contexts: 1, ..AggregationConfig::default() };
+    let mut world = world(&leaf_spine(4, 4, 3), switches(config), NoSink);
+    let across = members(&world, &[0, 4, 8]);
+    let first = world.network.aggregate(&across, &like()).unwrap();
+    // One gives, the others get: a multicast.
+    let mut multicast = across.clone();
+    for (member, role) in multicast.iter_mut().zip([Role::Receives, Role::Contributes, Role::Receives]) {
+        member.role = role;
+    }
+    let second = world.network.aggregate_beside(first, &multicast, &like()).unwrap();
+    assert_eq!(world.network.contexts_in_use()[..], [1, 1, 1, 0, 1, 0, 0]);
+    let others = members(&world, &[0, 4, 12]);
+    assert_eq!(world.network.aggregate_beside(first, &others, &like()), Err(Refused::Others));
+    for (group, members) in [(first, &across), (second, &multicast)] {
+        contribute(&mut world, group, members, &[50_000]);
+        let seen = run(&mut world);
+        assert_eq!((seen.failures, seen.reduced.len()), (vec![], 3));
+    }
+    let memory = |host| world.network.memory.ghost(world.space(host)).unwrap();
+    for (host, sum) in [(0, word(1)), (8, word(1)), (4, word(0).wrapping_add(word(1)).wrapping_add(word(2)))]
+    {
+        assert_eq!(memory(host).tag_at(RESULT + 777), GhostTag { sum, origin: 777 }, "host {host}");
+    }
+    world.network.release(first);
+    assert_eq!(world.network.contexts_in_use()[..], [1, 1, 1, 0, 1, 0, 0]);
+    assert_eq!(world.network.aggregate_beside(first, &across, &like()), Err(Refused::Others));
+    world.network.release(second);
+    assert!(world.network.contexts_in_use().iter().all(|used| *used == 0));
+}
+
+#[test]
 fn a_switch_without_contexts_refuses_and_a_released_group_gives_them_back() {
     let config = AggregationConfig { contexts: 2, ..AggregationConfig::default() };
     let mut world = world(&leaf_spine(4, 4, 3), switches(config), NoSink);

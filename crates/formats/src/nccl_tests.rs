@@ -63,11 +63,11 @@ pub fn bus_factor(collective: Collective, ranks: u32) -> f64 {
 }
 
 impl Row {
-    /// Elements as nccl-tests counts them: of the block where each rank has one.
+    /// Elements as nccl-tests counts them: of the block where each rank has one, and of the longest where they differ.
     fn count(&self) -> u64 {
         match self.call.collective {
             Collective::Barrier => 0,
-            _ => self.call.block_of(0, self.ranks),
+            _ => self.call.longest_block(),
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Values that a person writes with their unit.
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::str::FromStr;
 
-use serde::de::{Deserialize, Deserializer, Visitor};
+use serde::de::{Deserialize, Deserializer};
 
-/// A value in its written form: "400Gbps", "64KiB", "2us".
+/// A value in its written form: "400Gbps", "64KiB", "2us". It is read as in the sections of a job; this crate's own type,
+/// because it turns into the parameters of congestion controls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Written<T>(pub T);
 
@@ -16,24 +16,6 @@ where
     T::Err: fmt::Display,
 {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(FromText(PhantomData)).map(Self)
-    }
-}
-
-struct FromText<T>(PhantomData<T>);
-
-impl<T> Visitor<'_> for FromText<T>
-where
-    T: FromStr,
-    T::Err: fmt::Display,
-{
-    type Value = T;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text with its unit, such as \"100Gbps\", \"64KiB\" or \"2us\"")
-    }
-
-    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
-        text.parse().map_err(E::custom)
+        railnet_job::file::Written::deserialize(deserializer).map(|read| Self(read.0))
     }
 }

@@ -84,7 +84,8 @@ fn every_algorithm_gives_every_rank_what_it_should_have() {
                          protocol = \"{protocol}\"\nranks = \"{ranks}\"\nroot = 1\npeer = 2\nchannels = 2\n",
                         collective.test_name()
                     );
-                    count += 1;
+                    // Two sizes, out of place and in place.
+                    count += if collective.has_in_place() { 4 } else { 2 };
                 }
             }
         }
@@ -93,11 +94,43 @@ fn every_algorithm_gives_every_rank_what_it_should_have() {
             None => ports(nodes, &calls),
         };
         let results = results(&text);
-        // Two sizes, out of place and in place.
-        assert_eq!(results.len(), 4 * count, "{server:?} × {nodes}");
+        assert_eq!(results.len(), count, "{server:?} × {nodes}");
         assert!(results.iter().all(|result| result.time > Span::ZERO));
         assert!(results.iter().any(|result| result.call.in_place));
     }
+}
+
+#[test]
+fn ranks_may_have_different_amounts() {
+    let calls = "[[collective]]\nkind = \"all_gather\"\ncounts = [1000, 0, 70_001, 1]\n\
+                 [[collective]]\nkind = \"reduce_scatter\"\ncounts = [0, 5, 123_456, 0]\ntype = \"bfloat16\"\n\
+                 [[collective]]\nkind = \"gather\"\ncounts = [7, 100_000, 0, 9]\nroot = 2\n\
+                 [[collective]]\nkind = \"alltoall\"\n\
+                 counts = [[1, 2, 3, 4], [50_000, 0, 0, 0], [0, 0, 0, 0], [9, 80_000, 7, 6]]\n\
+                 [[collective]]\nkind = \"alltoall\"\nsize = [\"1MiB\", \"4KiB\"]\nskew = 5\n\
+                 [[collective]]\nkind = \"scatter\"\nsize = \"1MiB\"\nskew = 3\nalgorithm = \"p2p\"\n";
+    for text in [ports(4, calls), servers("dgx-h100", 2, &calls.replace("kind", "ranks = \"0,1,8,9\"\nkind"))]
+    {
+        let results = results(&text);
+        // Out of place and in place, but for all-to-all.
+        let bytes: Vec<u64> = results.iter().map(|one| one.call.bytes(one.ranks).as_u64()).collect();
+        let (gathered, scattered, collected) = (4 * 71_002, 2 * 123_461, 4 * 100_016);
+        let to_all = 4 * 80_022;
+        assert_eq!(
+            bytes[..9],
+            [gathered, gathered, scattered, scattered, collected, collected, to_all, 1 << 20, 4096],
+            "{text}"
+        );
+        assert!((1 << 20) - bytes[9] < 16 && bytes.len() == 11, "{bytes:?}");
+    }
+    // What a popular rank gets takes longer than the same bytes shared out evenly.
+    let time = |skew| {
+        let text = format!("[[collective]]\nkind = \"alltoall\"\nsize = \"8MiB\"\nskew = {skew}\n");
+        let result = results(&ports(8, &text)).remove(0);
+        let all: u64 = (0..8).map(|rank| result.call.output_count(railnet_core::Rank(rank), 8)).sum();
+        result.time.as_us_f64() / all as f64
+    };
+    assert!(time(8) > 1.5 * time(1), "{} and {}", time(8), time(1));
 }
 
 /// Bytes that the NICs of each node send, headers and all.
@@ -254,6 +287,24 @@ fn what_makes_no_sense_is_refused_with_its_line_and_advice() {
         ),
         ("kind = \"all_reduce\"\nsize = \"1MiB\"\niterations = 0", "0", "a call is made 1 to"),
         ("kind = \"all_reduce\"\nsize = \"1MiB\"\nchannels = 65", "65", "1 to 64 channels"),
+        ("kind = \"all_gather\"", "all_gather", "say how much there is: `size`, or `counts`"),
+        ("kind = \"all_gather\"\ncounts = [1, 2]", "[1, 2]", "16 ranks need 16 counts, and there are 2"),
+        ("kind = \"all_gather\"\ncounts = [1, -2]", "[1, -2]", "whole numbers of elements"),
+        ("kind = \"all_gather\"\ncounts = [1, [2]]", "[1, [2]]", "whole numbers of elements"),
+        ("kind = \"all_gather\"\ncounts = \"1\"", "1", "a list of elements for each rank"),
+        ("kind = \"all_gather\"\ncounts = [1]\nsize = \"1B\"", "[1]", "leave `size` and `skew` out"),
+        ("kind = \"all_reduce\"\ncounts = [1]", "[1]", "AllReduce takes no counts"),
+        ("kind = \"alltoall\"\ncounts = [1]", "[1]", "AlltoAll takes a row for each rank that sends"),
+        ("kind = \"gather\"\ncounts = [[1]]", "[[1]]", "Gather takes one number for each rank"),
+        ("kind = \"alltoall\"\ncounts = [[1]]", "[[1]]", "16 ranks need 16 rows of counts, and there are 1"),
+        (
+            "kind = \"alltoall\"\ncounts = [[1, 2], [3]]\nranks = \"0..1\"",
+            "[[1, 2], [3]]",
+            "2 ranks need 2 counts in each row, and that of rank 1 has 1",
+        ),
+        ("kind = \"all_gather\"\nsize = \"1MiB\"\nskew = 0", "0", "the last rank has 1 to 65536 times"),
+        ("kind = \"broadcast\"\nsize = \"1MiB\"\nskew = 2", "2", "no blocks that could differ"),
+        ("kind = \"alltoall\"\nsize = \"1MiB\"\nplacement = \"in\"", "in", "AlltoAll is always out of place"),
     ];
     for (lines, place, advice) in cases {
         let text = servers("dgx-a100", 2, &format!("[[collective]]\n{lines}\n"));

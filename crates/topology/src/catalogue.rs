@@ -5,12 +5,14 @@
 //! an H100 or H200, 40.1 of a B200; 12, 24 and 48 GB/s for 16 lanes of PCIe 3, 4 and 5; between sockets 16 GB/s on AMD, 22 on
 //! Sapphire Rapids, 40 on Emerald Rapids.
 
+mod compute;
 mod rack;
 
 use railnet_core::{Bytes, Rate, Span};
 
 use rack::{RACKS, RackRow};
 
+pub use self::compute::{Compute, compute};
 pub use crate::cluster::cluster;
 use crate::host::{DeviceId, DeviceKind, Host, HostLinkKind, NicRole, Processor};
 

@@ -290,6 +290,27 @@ impl Host {
         self.devices.iter().any(|device| matches!(device.kind, DeviceKind::NvSwitch { reduces: true, .. }))
     }
 
+    /// The same with just these GPUs, by their number in it.
+    #[must_use]
+    pub fn with_gpus(&self, wanted: &[u32]) -> Self {
+        let gpus = self.gpus();
+        let wanted: Vec<DeviceId> = wanted.iter().map(|gpu| gpus[*gpu as usize]).collect();
+        let stays = |device: &DeviceId| !gpus.contains(device) || wanted.contains(device);
+        let mut small = Self::new(self.name.clone());
+        let mut places = vec![None; self.devices.len()];
+        for (place, device) in self.devices.iter().enumerate() {
+            if stays(&DeviceId(place as u32)) {
+                places[place] = Some(small.add(device.name.clone(), device.kind.clone()));
+            }
+        }
+        for link in &self.links {
+            if let [Some(a), Some(b)] = link.ends.map(|end| places[end.0 as usize]) {
+                small.join(a, b, link.kind, link.bandwidth, link.line_rate);
+            }
+        }
+        small
+    }
+
     /// The drives, in order.
     pub fn drives(&self) -> Vec<DeviceId> {
         self.of_kind(|kind| matches!(kind, DeviceKind::Nvme))

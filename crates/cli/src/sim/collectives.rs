@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use railnet_coll::Counts;
 use railnet_formats::nccl_tests::{self, Bandwidth, Measurement, Row};
 use railnet_sim::CollectiveResult;
 use serde::Serialize;
@@ -28,6 +29,9 @@ pub(super) struct CollectiveRow {
     algbw: f64,
     busbw: f64,
     wrong: u64,
+    /// Why another algorithm ran than was chosen first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fell_back: Option<String>,
 }
 
 impl CollectiveRow {
@@ -37,7 +41,7 @@ impl CollectiveRow {
         Self {
             kind: call.collective.name(),
             bytes: call.bytes(*ranks).as_u64(),
-            count: call.block_of(0, *ranks),
+            count: call.longest_block(),
             dtype: call.dtype.nccl_name(),
             op: if call.collective.reduces() { call.op.name() } else { "none" },
             ranks: *ranks,
@@ -52,6 +56,7 @@ impl CollectiveRow {
             algbw: bandwidth.algorithm,
             busbw: bandwidth.bus,
             wrong: result.wrong,
+            fell_back: result.fell_back.clone(),
         }
     }
 }
@@ -86,12 +91,18 @@ pub(super) fn print(results: &[CollectiveResult], out: &mut dyn Write) -> std::i
         let first = &alike[0];
         let groups =
             if first.groups > 1 { format!(", {} groups at once", first.groups) } else { String::new() };
-        writeln!(out, "# {} over {} ranks{groups}, simulated", first.call.collective, first.ranks)?;
+        let uneven = if matches!(first.call.counts, Counts::Each(_)) { "" } else { "V" };
+        writeln!(out, "# {}{uneven} over {} ranks{groups}, simulated", first.call.collective, first.ranks)?;
         write!(out, "{}", nccl_tests::HEADER)?;
         let rows = rows(alike);
         for (row, result) in &rows {
             let how = format!("{}/{} on {} ch", result.algorithm, result.protocol, result.channels);
             writeln!(out, "{row}  {how}")?;
+        }
+        let mut reasons: Vec<&str> = alike.iter().filter_map(|one| one.fell_back.as_deref()).collect();
+        reasons.dedup();
+        for why in reasons {
+            writeln!(out, "# {why}")?;
         }
         let rows: Vec<Row> = rows.into_iter().map(|(row, _)| row).collect();
         writeln!(out, "{}", nccl_tests::footer(&rows, first.call.collective))?;

@@ -60,6 +60,7 @@ pub(super) fn print(results: &[TransferResult], out: &mut dyn Write) -> std::io:
         let heads = ["by", "first block", "all", "messages", "packets", "on the wire", "wrong"];
         let [by, first, all, messages, packets, wire, wrong] = heads;
         writeln!(out, "# {by:<6}{first:>14}{all:>14}{messages:>12}{packets:>12}{wire:>14}{wrong:>8}")?;
+        writeln!(out, "# {:<6}{:>14}{:>14}{:>38}{:>8}", "", "(us)", "(us)", "", "(B)")?;
         for one in alike {
             writeln!(
                 out,

@@ -32,6 +32,6 @@ pub(super) fn check_nodes(choice: &Choice, wiring: &Wiring) -> Result<(), BuildE
     if wiring.nodes.len() > 1 {
         return Ok(());
     }
-    let reason = "there is one node, and no network that could reduce".to_owned();
+    let reason = "there is one node, and so no network that could reduce: it takes two or more".to_owned();
     Err(BuildError::Impossible { algorithm: choice.algorithm, reason })
 }

@@ -27,7 +27,7 @@ mod pat;
 mod point_to_point;
 mod rails;
 mod ring;
-mod split;
+pub(crate) mod split;
 pub(crate) mod tree;
 mod up_down;
 
@@ -213,7 +213,7 @@ impl Choice {
 #[non_exhaustive]
 pub enum BuildError {
     /// The algorithm does not do this collective.
-    #[error("{algorithm} does not do {collective}")]
+    #[error("{algorithm} does not do {collective}: choose {}", doers(*.collective))]
     Unsupported {
         /// The algorithm.
         algorithm: Algorithm,
@@ -258,6 +258,11 @@ pub enum BuildError {
         /// Why.
         reason: String,
     },
+}
+
+fn doers(collective: Collective) -> String {
+    let names = Algorithm::BUILT.into_iter().filter(|one| one.does(collective)).map(Algorithm::name);
+    names.collect::<Vec<_>>().join(", ")
 }
 
 fn spoken(algorithm: Algorithm) -> String {

@@ -7,7 +7,7 @@
 use super::heads::{Inside, Layout, sorted, with_switch};
 use super::split::Blocks;
 use super::{Collective, Program, input, output, with};
-use crate::schedule::{Step, SwitchGroup, SwitchKind};
+use crate::schedule::{Step, SwitchGroup, SwitchKind, Usage, uses_of};
 
 /// One AllGather or ReduceScatter.
 #[derive(Debug)]
@@ -186,6 +186,14 @@ impl Rails {
         }
     }
 
+    fn steps_of_loop(&self, rank: u32, role: Role) -> u64 {
+        match role {
+            Role::Relay | Role::Forward => self.nodes(),
+            Role::Gather | Role::Scatter => self.nodes() * self.partners(rank),
+            Role::Take => u64::from(self.nodes() > 1),
+        }
+    }
+
     fn own_head(&self, rank: u32) -> u32 {
         self.layout.head_of[rank as usize].expect("every rank is a head: the builder has looked")
     }
@@ -206,12 +214,12 @@ impl Program for Rails {
 
     fn steps(&self, rank: u32, worker: u32) -> u64 {
         let (channel, role) = self.role(worker);
-        let each = match role {
-            Role::Relay | Role::Forward => self.nodes(),
-            Role::Gather | Role::Scatter => self.nodes() * self.partners(rank),
-            Role::Take => u64::from(self.nodes() > 1),
-        };
-        self.blocks.loops(channel, self.chunk) * each
+        self.blocks.loops(channel, self.chunk) * self.steps_of_loop(rank, role)
+    }
+
+    fn uses(&self, rank: u32, worker: u32) -> Vec<Usage> {
+        let (channel, role) = self.role(worker);
+        uses_of(self, rank, worker, self.steps_of_loop(rank, role), self.blocks.loops(channel, self.chunk))
     }
 
     fn step(&self, rank: u32, worker: u32, number: u64) -> Step {

@@ -44,18 +44,23 @@ pub(super) struct Cells {
     channels: u64,
 }
 
+/// Bytes of data in a cell, and the bytes that go through a channel for each byte of them.
+pub(crate) fn cell(collective: Collective, protocol: Protocol, ranks: u32) -> (u64, u64) {
+    let per_byte = match collective {
+        Collective::AllReduce => 2,
+        Collective::AllGather | Collective::ReduceScatter => u64::from(ranks),
+        _ => 1,
+    };
+    let per_byte = per_byte * if protocol == Protocol::Ll { 4 } else { 1 };
+    (Cells::LEAST.div_ceil(per_byte).next_multiple_of(16), per_byte)
+}
+
 impl Cells {
     const LEAST: u64 = 32 * 1024;
 
     pub(super) fn new(call: &Call, choice: &Choice, ranks: u32) -> Self {
         let size = call.dtype.size() as u64;
-        let per_byte = match call.collective {
-            Collective::AllReduce => 2,
-            Collective::AllGather | Collective::ReduceScatter => u64::from(ranks),
-            _ => 1,
-        };
-        let per_byte = per_byte * if choice.protocol == Protocol::Ll { 4 } else { 1 };
-        let bytes = Self::LEAST.div_ceil(per_byte).next_multiple_of(16);
+        let (bytes, per_byte) = cell(call.collective, choice.protocol, ranks);
         Self {
             cell: bytes / size,
             traffic: per_byte * size,

@@ -1,8 +1,9 @@
 //! Which contributions are missing, foreign or there too often: the run again, with words that can be counted.
 
 use super::error::{CheckError, Fault, Place, Wrong};
-use super::meaning::{Expected, Words};
+use super::meaning::Words;
 use super::run::{Run, Suspect};
+use crate::outputs::Source;
 use crate::schedule::Schedule;
 use railnet_core::{GhostTag, ReduceOp};
 
@@ -13,7 +14,7 @@ const RANKS_MAX: u32 = 256;
 pub(super) fn explain(
     schedule: &Schedule,
     suspect: Suspect,
-    wanted: Option<Expected>,
+    wanted: Option<Source>,
     error: CheckError,
 ) -> CheckError {
     let found = count(schedule, suspect, wanted);
@@ -34,7 +35,7 @@ struct Found {
     writer: Option<Place>,
 }
 
-fn count(schedule: &Schedule, suspect: Suspect, wanted: Option<Expected>) -> Found {
+fn count(schedule: &Schedule, suspect: Suspect, wanted: Option<Source>) -> Found {
     let ranks = schedule.ranks;
     let (mut missing, mut foreign, mut repeated) = (Vec::new(), Vec::new(), Vec::new());
     let mut writer = None;
@@ -47,7 +48,7 @@ fn count(schedule: &Schedule, suspect: Suspect, wanted: Option<Expected>) -> Fou
             return Found { wrong: Wrong::Blank, writer };
         }
         if let (Some(wanted), Suspect::Output { element, .. }) = (&wanted, suspect) {
-            let origin = wanted.origin + (element - wanted.offset);
+            let origin = wanted.origin + (element - wanted.start);
             if tag.origin != origin && is_alike(tag, wanted, ranks, first) {
                 return Found { wrong: Wrong::Elsewhere { found: tag.origin, wanted: origin }, writer };
             }
@@ -56,7 +57,7 @@ fn count(schedule: &Schedule, suspect: Suspect, wanted: Option<Expected>) -> Fou
             return Found { wrong: Wrong::Unknown, writer };
         }
         for (rank, times) in Words::counted(ranks, first, tag.sum) {
-            let is_wanted = wanted.is_none_or(|wanted| wanted.of.is_none_or(|of| of == rank));
+            let is_wanted = wanted.is_none_or(|wanted| wanted.from.is_none_or(|from| from.0 == rank));
             match (is_wanted, times) {
                 (true, 0) => missing.push(rank),
                 (true, 1) | (false, 0) => {}
@@ -79,9 +80,9 @@ fn count(schedule: &Schedule, suspect: Suspect, wanted: Option<Expected>) -> Fou
 }
 
 /// Whether the contributions that this pass can count are those that should be there.
-fn is_alike(tag: GhostTag, wanted: &Expected, ranks: u32, first: u32) -> bool {
+fn is_alike(tag: GhostTag, wanted: &Source, ranks: u32, first: u32) -> bool {
     Words::counted(ranks, first, tag.sum)
-        .all(|(rank, times)| times == u32::from(wanted.of.is_none_or(|of| of == rank)))
+        .all(|(rank, times)| times == u32::from(wanted.from.is_none_or(|from| from.0 == rank)))
 }
 
 /// What the suspect holds in a run with words that can be counted, and who wrote it. `None` where the run does not get

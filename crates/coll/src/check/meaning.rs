@@ -1,9 +1,10 @@
-//! What contents mean: the words of contributions, what inputs hold, and what outputs should hold.
+//! What contents mean: the words of contributions, and which calls make sense.
 
 use railnet_core::{GhostTag, Random, Rank, ReduceOp};
 
 use super::error::CheckError;
 use crate::call::{Call, Collective, Counts};
+use crate::outputs::Source;
 
 /// Ranks that get a digit of their own when contributions are counted one by one.
 const DIGITS: u32 = 14;
@@ -85,92 +86,10 @@ fn sum(words: &[u128]) -> u128 {
     words.iter().fold(0, |sum, word| sum.wrapping_add(*word))
 }
 
-/// A stretch of an output, and what it should hold.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Expected {
-    pub(super) offset: u64,
-    pub(super) count: u64,
-    /// Whose contribution it is; `None` for everybody's.
-    pub(super) of: Option<u32>,
-    /// Where in the input it comes from.
-    pub(super) origin: u64,
-}
-
-impl Expected {
-    /// What the stretch should hold.
-    pub(super) fn tag(&self, words: &Words) -> GhostTag {
-        let sum = self.of.map_or(words.divided, |rank| words.given[rank as usize]);
-        GhostTag { sum, origin: self.origin }
-    }
-}
-
-/// What outputs should hold, with everything that is worth computing once.
-pub(super) struct Outputs<'a> {
-    call: &'a Call,
-    ranks: u32,
-    /// AllToAllV: where the block for each begins in the input of each, in rows of the sender.
-    starts: Vec<u64>,
-}
-
-impl<'a> Outputs<'a> {
-    pub(super) fn new(call: &'a Call, ranks: u32) -> Self {
-        let starts = match (&call.collective, &call.counts) {
-            (Collective::AllToAll, Counts::PerPair(counts)) => {
-                let rows = counts.chunks(ranks as usize).flat_map(|row| {
-                    row.iter().scan(0, |next, count| {
-                        let start = *next;
-                        *next += count;
-                        Some(start)
-                    })
-                });
-                rows.collect()
-            }
-            _ => Vec::new(),
-        };
-        Self { call, ranks, starts }
-    }
-
-    /// The stretches of the output of a rank, in ascending order.
-    pub(super) fn of(&self, rank: u32, out: &mut Vec<Expected>) {
-        out.clear();
-        let Self { call, ranks, .. } = *self;
-        let count = call.output_count(Rank(rank), ranks);
-        let whole = |of, origin| Expected { offset: 0, count, of, origin };
-        match call.collective {
-            Collective::Barrier => {}
-            Collective::AllReduce | Collective::Reduce => out.push(whole(None, 0)),
-            Collective::Broadcast | Collective::SendReceive => out.push(whole(Some(call.root.0), 0)),
-            Collective::ReduceScatter => out.push(whole(None, call.block_start(rank, ranks))),
-            Collective::Scatter => out.push(whole(Some(call.root.0), call.block_start(rank, ranks))),
-            Collective::AllGather | Collective::Gather => {
-                if count > 0 {
-                    self.blocks(|from| call.block_of(from, ranks), |_| 0, out);
-                }
-            }
-            Collective::AllToAll => self.blocks(
-                |from| call.block(Rank(from), Rank(rank), ranks),
-                |from| {
-                    let in_row = (from * ranks + rank) as usize;
-                    self.starts
-                        .get(in_row)
-                        .copied()
-                        .unwrap_or_else(|| call.block_of(from, ranks) * u64::from(rank))
-                },
-                out,
-            ),
-        }
-        out.retain(|stretch| stretch.count > 0);
-    }
-
-    /// A block from each rank, one after the other.
-    fn blocks(&self, count: impl Fn(u32) -> u64, origin: impl Fn(u32) -> u64, out: &mut Vec<Expected>) {
-        let mut offset = 0;
-        for from in 0..self.ranks {
-            let count = count(from);
-            out.push(Expected { offset, count, of: Some(from), origin: origin(from) });
-            offset += count;
-        }
-    }
+/// What a stretch of an output should hold.
+pub(super) fn tag(stretch: &Source, words: &Words) -> GhostTag {
+    let sum = stretch.from.map_or(words.divided, |rank| words.given[rank.0 as usize]);
+    GhostTag { sum, origin: stretch.origin }
 }
 
 /// Whether the call makes sense at all.

@@ -13,9 +13,10 @@ use railnet_nic::memory::GhostRuns;
 use super::error::{CheckError, Fault, Place, Wrong};
 use super::hazard::Hazards;
 use super::links::{Links, NONE, Name};
-use super::meaning::{Expected, Outputs, Words};
+use super::meaning::{Words, tag};
 use super::memory::RankMemory;
 use super::traffic::{combine, tag_in};
+use crate::outputs::{Outputs, Source};
 use crate::schedule::{Buffer, Connection, Peer, Piece, Schedule, Step};
 
 /// What went wrong, boxed: a run has millions of results that are fine.
@@ -208,15 +209,15 @@ impl<'a> Run<'a> {
     }
 
     /// The first output element that is not what it should be.
-    pub(super) fn wrong_output(&self) -> Option<(u32, u64, Expected)> {
+    pub(super) fn wrong_output(&self) -> Option<(u32, u64, Source)> {
         let outputs = Outputs::new(&self.schedule.call, self.schedule.ranks);
         let mut stretches = Vec::new();
         for rank in 0..self.schedule.ranks {
-            outputs.of(rank, &mut stretches);
+            outputs.of(Rank(rank), &mut stretches);
             for stretch in &stretches {
-                let tag = stretch.tag(&self.words);
+                let tag = tag(stretch, &self.words);
                 let memory = &self.memories[rank as usize];
-                if let Some(element) = memory.differs(stretch.offset, stretch.count, tag) {
+                if let Some(element) = memory.differs(stretch.start, stretch.count, tag) {
                     return Some((rank, element, *stretch));
                 }
             }

@@ -29,9 +29,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use railnet_core::{Bytes, Rank, Span, Time};
+use smallvec::SmallVec;
 
+pub use crate::outputs::{Source, expected_output};
 pub use apply::{Applier, ApplyError};
-pub use ghosts::{Source, expected_output, wrong_bytes};
+pub use ghosts::wrong_bytes;
 pub use signature::{Mark, Signature};
 pub use trouble::{
     Answer, Failure, LastSeen, MismatchError, MissingError, Notice, Standing, StuckError, Wait, WaitingFor,
@@ -40,7 +42,7 @@ pub use work::{
     ConnectionId, Direction, Expect, Filled, Layout, OperationId, Output, Place, Tag, Work, WorkId,
 };
 
-use crate::schedule::{Connection, Schedule};
+use crate::schedule::{Connection, Peer, Piece, Schedule, SwitchGroup};
 use link::{Link, NOBODY};
 use plan::Plan;
 use signature::Shared;
@@ -64,6 +66,9 @@ pub struct RankMachine {
     workers: Vec<Worker>,
     links: Vec<Link>,
     names: BTreeMap<(Direction, Connection), ConnectionId>,
+    /// Groups around switches, of all schedules so far, and which of several alike in its schedule each is. Names have
+    /// their place here: two schedules may give one number to different groups.
+    groups: Vec<(SwitchGroup, usize)>,
     plans: VecDeque<Arc<Plan>>,
     /// Workers that can go on.
     runnable: VecDeque<u32>,
@@ -124,6 +129,7 @@ impl RankMachine {
             workers: Vec::new(),
             links: Vec::new(),
             names: BTreeMap::new(),
+            groups: Vec::new(),
             plans: VecDeque::new(),
             runnable: VecDeque::new(),
             outputs: VecDeque::new(),
@@ -223,7 +229,7 @@ impl RankMachine {
         (link.to, link.direction)
     }
 
-    /// The name of a connection that a schedule has used.
+    /// The name of a connection with a rank that a schedule has used.
     pub fn find(&self, direction: Direction, to: Connection) -> Option<ConnectionId> {
         self.names.get(&(direction, to)).copied()
     }
@@ -256,9 +262,17 @@ impl RankMachine {
         if let Some(known) = self.plans.iter().find(|plan| Arc::ptr_eq(&plan.schedule, schedule)) {
             return Arc::clone(known);
         }
-        let Self { links, names, outputs, .. } = self;
+        let Self { links, names, outputs, groups, .. } = self;
+        let mut places: BTreeMap<u32, u32> = BTreeMap::new();
         let plan = Arc::new(Plan::new(schedule, self.rank, |direction, to| {
-            *names.entry((direction, to)).or_insert_with(|| {
+            let name = match to.peer {
+                Peer::Rank(_) => to,
+                Peer::Switch(number) => {
+                    let place = places.entry(number).or_insert_with(|| place(groups, schedule, number));
+                    Connection { peer: Peer::Switch(*place), ..to }
+                }
+            };
+            *names.entry((direction, name)).or_insert_with(|| {
                 let connection = ConnectionId(links.len() as u32);
                 links.push(Link::new(to, direction));
                 outputs.push_back(Output::Connect { connection, to, direction });
@@ -344,8 +358,9 @@ impl RankMachine {
                 return;
             }
             self.workers[index as usize].stage = Stage::Working;
-            if let Some(work) = self.work(index) {
-                self.outputs.push_back(Output::Work(work));
+            let active = self.active.as_ref().expect("workers run in an operation");
+            if self.workers[index as usize].has_work() {
+                self.outputs.push_back(Output::Work(WorkId::new(active.operation.id, index)));
                 return;
             }
             self.complete_slice(index);
@@ -398,32 +413,37 @@ impl RankMachine {
         }
     }
 
-    /// The work of a worker's slice, unless there is nothing to move.
-    fn work(&self, index: u32) -> Option<Work> {
+    /// What there is to do for a piece of work that was handed out and is not finished.
+    pub fn work(&self, id: WorkId) -> Work {
+        let index = id.worker();
         let worker = &self.workers[index as usize];
+        assert_eq!(worker.stage, Stage::Working, "{id:?} was not handed out");
         let (offset, count) = worker.slice_range();
         let step = &worker.loaded.step;
-        let has_data = !(step.receives.is_empty() && step.sources.is_empty());
-        let has_target = !(step.sends.is_empty() && step.stores.is_empty());
-        if count == 0 || !has_data || !has_target {
-            return None;
-        }
-        let piece = |piece: &crate::schedule::Piece| Place::Buffer(piece.buffer, piece.offset + offset);
-        let slot = |id: &ConnectionId| Place::Slot(*id, self.links[id.0 as usize].slot());
         let (receives, sends) = worker.loaded.links.split_at(step.receives.len());
+        let places = |pieces: &[Piece], links: &[ConnectionId]| {
+            let mut places = SmallVec::new();
+            for piece in pieces {
+                places.push(Place::Buffer(piece.buffer, piece.offset + offset));
+            }
+            for link in links {
+                places.push(Place::Slot(*link, self.links[link.0 as usize].slot()));
+            }
+            places
+        };
         let active = self.active.as_ref().expect("workers run in an operation");
         let operation = active.operation.id;
-        Some(Work {
-            id: WorkId::new(operation, index),
+        Work {
+            id,
             operation,
             count,
-            sources: step.sources.iter().map(piece).chain(receives.iter().map(slot)).collect(),
-            targets: step.stores.iter().map(piece).chain(sends.iter().map(slot)).collect(),
+            sources: places(&step.sources, receives),
+            targets: places(&step.stores, sends),
             is_final: step.is_final,
             layout: active.layout,
             slice: worker.slice,
             tag: Tag { sequence: operation.0, chunk: step.chunk, step: worker.number },
-        })
+        }
     }
 
     /// A slice is done: its slots change hands, and the worker goes to the next.
@@ -462,4 +482,15 @@ impl RankMachine {
             self.runnable.push_back(waiter);
         }
     }
+}
+
+/// The place of a schedule's group among those that are known; a new one is added.
+fn place(known: &mut Vec<(SwitchGroup, usize)>, schedule: &Schedule, number: u32) -> u32 {
+    let group = &schedule.groups[number as usize];
+    let alike = schedule.groups[..number as usize].iter().filter(|other| *other == group).count();
+    let found = known.iter().position(|(other, which)| *which == alike && other == group);
+    found.unwrap_or_else(|| {
+        known.push((group.clone(), alike));
+        known.len() - 1
+    }) as u32
 }

@@ -15,7 +15,14 @@ impl RankMachine {
     /// What the peer said about its operation, on this connection. It costs nothing to say it again.
     #[inline]
     pub fn heard(&mut self, now: Time, connection: ConnectionId, mark: Mark) {
-        if self.links[connection.0 as usize].heard != Some(mark) && self.failure.is_none() {
+        let heard = &mut self.links[connection.0 as usize].heard;
+        if *heard == Some(mark) {
+            return;
+        }
+        // Mostly a peer speaks of what is done now.
+        if self.active.as_ref().is_some_and(|active| active.operation.mark == mark) {
+            *heard = Some(mark);
+        } else if self.failure.is_none() {
             self.compare(now, connection, mark);
         }
     }
@@ -164,7 +171,7 @@ impl RankMachine {
                     Some(failure) => Notice::Verdict(Arc::clone(failure)),
                     None => Notice::Answer(operation, self.answer(now, operation)),
                 };
-                self.outputs.push_back(Output::Notice { to: Some(from), notice });
+                self.outputs.push_back(Output::Notice { to: Some(from), notice: Box::new(notice) });
             }
             Notice::Answer(operation, answer) => {
                 let Some(asking) = &mut self.asking else { return };
@@ -209,7 +216,7 @@ impl RankMachine {
         let mut asking = Asking::new(operation, now, patience);
         asking.take(self.rank, self.answer(now, operation));
         self.asking = Some(asking);
-        self.outputs.push_back(Output::Notice { to: None, notice: Notice::Ask(operation) });
+        self.outputs.push_back(Output::Notice { to: None, notice: Box::new(Notice::Ask(operation)) });
         if self.ranks == 1 {
             self.conclude(now);
         }
@@ -238,7 +245,7 @@ impl RankMachine {
         self.runnable.clear();
         if tell && self.ranks > 1 {
             let notice = Notice::Verdict(Arc::clone(&failure));
-            self.outputs.push_back(Output::Notice { to: None, notice });
+            self.outputs.push_back(Output::Notice { to: None, notice: Box::new(notice) });
         }
         self.outputs.push_back(Output::Failed(failure));
     }

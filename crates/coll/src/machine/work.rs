@@ -172,8 +172,8 @@ pub enum Output {
     },
     /// An operation will receive this.
     Expect(Expect),
-    /// Do this work, then call [`super::RankMachine::finished`].
-    Work(Work),
+    /// Do this work, which [`super::RankMachine::work`] describes, then call [`super::RankMachine::finished`].
+    Work(WorkId),
     /// Carry a slot.
     Filled(Filled),
     /// Tell the sender that the next slice of this connection was taken out of its slots.
@@ -188,7 +188,7 @@ pub enum Output {
         /// To whom; `None` is everybody else.
         to: Option<Rank>,
         /// What.
-        notice: Notice,
+        notice: Box<Notice>,
     },
     /// An operation is over on this rank.
     Finished(OperationId),
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn work_stays_small() {
-        assert!(size_of::<Output>() <= 208, "{}", size_of::<Output>());
+    fn what_is_asked_for_stays_small() {
+        assert!(size_of::<Output>() <= 96, "{}", size_of::<Output>());
     }
 }

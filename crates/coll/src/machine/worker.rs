@@ -112,6 +112,15 @@ impl Worker {
         self.stage = Stage::Waiting(0);
     }
 
+    /// Whether there is something to move in its slice.
+    pub(super) fn has_work(&self) -> bool {
+        let (_, count) = self.slice_range();
+        let step = &self.loaded.step;
+        let has_data = !(step.receives.is_empty() && step.sources.is_empty());
+        let has_target = !(step.sends.is_empty() && step.stores.is_empty());
+        count > 0 && has_data && has_target
+    }
+
     /// The first element of the slice in the step's chunk, and how many it has.
     pub(super) fn slice_range(&self) -> (u64, u64) {
         let Loaded { step, size, .. } = &*self.loaded;

@@ -236,7 +236,10 @@ impl Lab {
                         self.turn_switches(wire, wire.from);
                     }
                 }
-                Output::Work(work) => self.events.push(Event::Work(rank, work)),
+                Output::Work(id) => {
+                    let work = self.machines[rank as usize].work(id);
+                    self.events.push(Event::Work(rank, work));
+                }
                 Output::Filled(filled) => self.carry(rank, &filled),
                 Output::Emptied { connection, .. } => {
                     let wire = self.wire(rank, connection);
@@ -251,7 +254,7 @@ impl Lab {
                 Output::Notice { to, notice } => {
                     let everybody = 0..self.machines.len() as u32;
                     let to = everybody.filter(|one| to.map_or(*one != rank, |to| to.0 == *one));
-                    self.events.extend(to.map(|to| Event::Notice(rank, to, notice.clone())));
+                    self.events.extend(to.map(|to| Event::Notice(rank, to, (*notice).clone())));
                 }
                 Output::Finished(id) => self.finished[rank as usize].push(id),
                 Output::Failed(failure) => {

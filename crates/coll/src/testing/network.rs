@@ -207,7 +207,7 @@ impl NetworkLab {
                     let (nic, mut cx) = self.wires.nic(rank as usize);
                     receiver.expect(nic, &mut cx, expect).expect("the queues are long enough");
                 }
-                Output::Work(work) => self.work.push((rank, work)),
+                Output::Work(id) => self.work.push((rank, self.machines[rank as usize].work(id))),
                 Output::Filled(filled) => self.fill(rank, &filled),
                 Output::Emptied { connection, .. } => {
                     let token = self.tokens[rank as usize][&connection];
@@ -219,7 +219,7 @@ impl NetworkLab {
                     for other in 0..self.machines.len() as u32 {
                         if to.map_or(other != rank, |to| to.0 == other) {
                             let machine = &mut self.machines[other as usize];
-                            machine.notice(self.wires.now, Rank(rank), notice.clone());
+                            machine.notice(self.wires.now, Rank(rank), (*notice).clone());
                             self.drain(other);
                         }
                     }

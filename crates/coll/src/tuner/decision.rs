@@ -5,6 +5,7 @@ use railnet_core::Bytes;
 use super::inputs::Inputs;
 use super::peers;
 use super::table::{Estimate, Model, NoChoice, Request, Table};
+use crate::algorithm::split::cell;
 use crate::algorithm::{Algorithm, Choice};
 use crate::call::Collective;
 use crate::protocol::{Fifo, Protocol};
@@ -165,16 +166,15 @@ impl Sizing<'_> {
         (self.busy(channels), threads)
     }
 
-    /// Channels that get something: at least 32 KiB of traffic for each (`algorithm::split` shares data out so).
+    /// Channels that get something: a cell of the data, or of the block of each rank.
     fn busy(&self, channels: u32) -> u32 {
-        let ranks = u64::from(self.inputs.ranks);
-        let (traffic, bytes) = match self.request.collective {
-            Collective::AllReduce => (2, self.request.bytes.0),
-            Collective::AllGather | Collective::ReduceScatter => (ranks, self.request.bytes.0 / ranks),
-            _ => (1, self.request.bytes.0),
+        let Inputs { ranks, .. } = *self.inputs;
+        let Request { collective, bytes, .. } = *self.request;
+        let blocks = match collective {
+            Collective::AllGather | Collective::ReduceScatter => u64::from(ranks),
+            _ => 1,
         };
-        let traffic = traffic * if self.protocol == Protocol::Ll { 4 } else { 1 };
-        let cell = (32 * 1024_u64).div_ceil(traffic).next_multiple_of(16);
+        let (bytes, (cell, _)) = (bytes.0 / blocks, cell(collective, self.protocol, ranks));
         channels.min(bytes.div_ceil(cell).clamp(1, u64::from(u32::MAX)) as u32)
     }
 

@@ -135,7 +135,7 @@ pub struct Kind {
 
 /// Why the cell is out, whatever its size; the first reason that a person would want to hear.
 pub(super) fn reason(inputs: &Inputs, kind: &Kind, algorithm: Algorithm, protocol: Protocol) -> Option<Out> {
-    if !does(algorithm, kind.collective) {
+    if !algorithm.does(kind.collective) {
         return Some(Out::Collective(algorithm, kind.collective));
     }
     if inputs.ranks == 1 {
@@ -152,21 +152,6 @@ pub(super) fn reason(inputs: &Inputs, kind: &Kind, algorithm: Algorithm, protoco
         return Some(Out::Variable("NCCL_PROTO", variables.protocols.text().to_owned()));
     }
     of_algorithm(inputs, kind, algorithm).or_else(|| of_graph(inputs, kind, algorithm, protocol))
-}
-
-/// Which algorithms the model has for which collective.
-pub(super) fn does(algorithm: Algorithm, collective: Collective) -> bool {
-    use Algorithm::{CollNetChain, CollNetDirect, Nvls, NvlsTree, Pat, Ring, Tree};
-    match collective {
-        Collective::Broadcast | Collective::Reduce => algorithm == Ring,
-        Collective::AllGather | Collective::ReduceScatter => {
-            matches!(algorithm, Ring | Pat | Nvls | CollNetDirect)
-        }
-        Collective::AllReduce => {
-            matches!(algorithm, Tree | Ring | CollNetDirect | CollNetChain | Nvls | NvlsTree)
-        }
-        _ => false,
-    }
 }
 
 fn of_algorithm(inputs: &Inputs, kind: &Kind, algorithm: Algorithm) -> Option<Out> {

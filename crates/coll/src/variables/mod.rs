@@ -46,6 +46,12 @@ pub enum Source {
     Option,
 }
 
+/// A value without the quotes around it.
+fn unquoted(value: &str) -> &str {
+    let inside = |quote| value.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote));
+    inside('"').or_else(|| inside('\'')).unwrap_or(value)
+}
+
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -152,16 +158,22 @@ impl Variables {
         Ok(variables)
     }
 
-    /// Reads lines of `NAME=VALUE`; empty lines and those that begin with `#` are skipped, as in `nccl.conf`.
+    /// Reads lines of `NAME=VALUE`; empty lines and those that begin with `#` are skipped, as in `nccl.conf`, and so are
+    /// `export` and quotes, as a shell script has them.
     pub fn parse_file(text: &str) -> Result<Vec<(String, String)>, VariableError> {
         let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
         lines
             .filter(|(_, text)| !text.is_empty() && !text.starts_with('#'))
-            .map(|(line, text)| match text.split_once('=') {
-                Some((name, value)) if !name.trim().is_empty() => {
-                    Ok((name.trim().to_owned(), value.trim().to_owned()))
+            .map(|(line, text)| {
+                let wrong = || VariableError::Line { line, text: text.to_owned() };
+                let (name, value) = text.split_once('=').ok_or_else(wrong)?;
+                // Lines of a shell script are as good.
+                let name = name.trim();
+                let name = name.strip_prefix("export ").map_or(name, str::trim);
+                if name.is_empty() || name.contains(char::is_whitespace) {
+                    return Err(wrong());
                 }
-                _ => Err(VariableError::Line { line, text: text.to_owned() }),
+                Ok((name.to_owned(), unquoted(value.trim()).to_owned()))
             })
             .collect()
     }

@@ -331,7 +331,8 @@ pub fn markdown() -> String {
         "# NCCL's variables\n\n\
          <!-- Written by `railnet knobs --markdown`. Do not edit: change crates/coll/src/variables/table.rs. -->\n\n\
          Railnet takes these of NCCL's variables by their own names. They come from a scenario's `[env]`, from a file\n\
-         given with `--env-file` (lines of `NAME=VALUE`, as in `/etc/nccl.conf`), and from the environment; a later one\n\
+         given with `--env-file` (lines of `NAME=VALUE`, as in `/etc/nccl.conf`; `export` and quotes of a shell\n\
+         script do no harm), and from the environment; a later one\n\
          of these three wins. A wrong value is an error. A `NCCL_…` name that has no effect is reported once.\n\n\
          | name | values | default | where | what it does |\n| --- | --- | --- | --- | --- |\n",
     );

@@ -136,6 +136,12 @@ fn files_are_read_as_nccl_conf_is() {
         Variables::parse_file(text).unwrap(),
         pairs(&[("NCCL_ALGO", "ring"), ("NCCL_IB_HCA", "=mlx5_0")])
     );
+    // Or as a shell script has them.
+    assert_eq!(
+        Variables::parse_file("export NCCL_ALGO=\"^ring\"\nNCCL_PROTO='LL'\n").unwrap(),
+        pairs(&[("NCCL_ALGO", "^ring"), ("NCCL_PROTO", "LL")])
+    );
+    assert!(Variables::parse_file("set NCCL_ALGO=ring").is_err());
     let wrong = Variables::parse_file("NCCL_ALGO=ring\nexport\n").unwrap_err().to_string();
     assert_eq!(wrong, "line 2: \"export\" is not of the form NAME=VALUE");
     assert!(Variables::parse_file("=ring").is_err());

@@ -55,6 +55,7 @@ impl Aggregation {
             reducers: reducers.iter_mut().map(set_up).collect(),
             groups: Vec::new(),
             free: Vec::new(),
+            teams: Vec::new(),
             queues: std::collections::BTreeMap::new(),
             told: std::collections::VecDeque::new(),
         }

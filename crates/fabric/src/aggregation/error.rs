@@ -12,6 +12,9 @@ pub enum Refused {
     /// There is nothing to reduce.
     #[error("a group needs a member that contributes")]
     NoContributor,
+    /// A group beside another has other members, or the other is gone.
+    #[error("a group that shares the contexts of another has the same members, and the other is still there")]
+    Others,
     /// A member is not behind a switch.
     #[error("{host} cannot be reached: its link is down, or leads to no switch")]
     Unreachable {

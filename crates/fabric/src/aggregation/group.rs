@@ -110,11 +110,21 @@ pub(super) struct GroupState {
     /// Children before their parents.
     pub(super) nodes: Vec<Node>,
     pub(super) failure: Option<ReductionFailure>,
-    /// Switches on which it has a context.
-    switches: Vec<u32>,
+    /// Whose contexts it uses.
+    team: u32,
     /// What was made for it, to be given back.
     queue_pairs: Vec<(u32, QueuePairNumber)>,
     regions: Vec<(u32, Key, SpaceId)>,
+}
+
+/// Groups of the same members, which share the contexts of one tree.
+#[derive(Debug)]
+pub(super) struct Team {
+    tree: Vec<PlanNode>,
+    /// Where the members are.
+    hosts: Vec<u32>,
+    /// Groups that use it.
+    groups: u32,
 }
 
 /// Where a message belongs: the name of all work of a group.
@@ -155,7 +165,30 @@ impl<S: Sink> Network<S> {
     /// tree until it is released. `like` says what its connections are like; their ends are set for each.
     pub fn aggregate(&mut self, members: &[Member], like: &Connection) -> Result<Group, Refused> {
         let Some(mut aggregation) = self.aggregation.take() else { return Err(Refused::Off) };
-        let made = self.make_group(&mut aggregation, members, like);
+        let made = somebody_contributes(members).and_then(|()| {
+            let tree = self.plan_tree(&aggregation, members)?;
+            let hosts = members.iter().map(|member| member.host).collect();
+            let team = aggregation.add_team(Team { tree, hosts, groups: 0 });
+            self.make_group(&mut aggregation, team, members, like)
+        });
+        self.aggregation = Some(aggregation);
+        made
+    }
+
+    /// Makes one more group of the members of another, in the same order; roles may differ. It shares the contexts of the
+    /// other, as what a communicator does at once shares those of its communicator: they are given back with the last of
+    /// such groups.
+    pub fn aggregate_beside(
+        &mut self,
+        other: Group,
+        members: &[Member],
+        like: &Connection,
+    ) -> Result<Group, Refused> {
+        let Some(mut aggregation) = self.aggregation.take() else { return Err(Refused::Off) };
+        let made = somebody_contributes(members).and_then(|()| {
+            let team = aggregation.team_of(other, members).ok_or(Refused::Others)?;
+            self.make_group(&mut aggregation, team, members, like)
+        });
         self.aggregation = Some(aggregation);
         made
     }
@@ -204,18 +237,17 @@ impl<S: Sink> Network<S> {
     fn make_group(
         &mut self,
         aggregation: &mut Aggregation,
+        team: u32,
         members: &[Member],
         like: &Connection,
     ) -> Result<Group, Refused> {
-        if !members.iter().any(|member| member.role.contributes()) {
-            return Err(Refused::NoContributor);
-        }
-        let plan = self.plan_tree(aggregation, members)?;
+        aggregation.join(team);
         let index = aggregation.free.pop().unwrap_or(aggregation.groups.len() as u32);
         if index as usize == aggregation.groups.len() {
             aggregation.groups.push(None);
         }
-        let mut state = GroupState::default();
+        let mut state = GroupState { team, ..GroupState::default() };
+        let plan = aggregation.team(team).map_or_else(Vec::new, |team| team.tree.clone());
         match self.build(aggregation, &mut state, index, &plan, members, like) {
             Ok(()) => {
                 aggregation.groups[index as usize] = Some(state);
@@ -268,8 +300,6 @@ impl<S: Sink> Network<S> {
         let mut children: Vec<Vec<Child>> = plan.iter().map(|_| Vec::new()).collect();
         let mut own: Vec<Option<MemberState>> = members.iter().map(|_| None).collect();
         for (place, node) in plan.iter().enumerate() {
-            aggregation.reducers[node.switch as usize].used += 1;
-            state.switches.push(node.switch);
             let above = self.end_of(aggregation, node.switch);
             for &index in &node.members {
                 let Member { host, domain, role } = members[index as usize];
@@ -445,9 +475,7 @@ impl<S: Sink> Network<S> {
     }
 
     fn give_back(&mut self, aggregation: &mut Aggregation, state: &GroupState) {
-        for switch in &state.switches {
-            aggregation.reducers[*switch as usize].used -= 1;
-        }
+        aggregation.leave(state.team);
         for (host, queue_pair) in &state.queue_pairs {
             let (nic, _) = self.nic(*host);
             nic.destroy_qp(*queue_pair).expect("a queue pair of the group is there until it ends");
@@ -458,6 +486,11 @@ impl<S: Sink> Network<S> {
             self.memory.remove(*space);
         }
     }
+}
+
+fn somebody_contributes(members: &[Member]) -> Result<(), Refused> {
+    let is_so = members.iter().any(|member| member.role.contributes());
+    if is_so { Ok(()) } else { Err(Refused::NoContributor) }
 }
 
 impl MemberState {
@@ -487,6 +520,50 @@ impl MemberState {
 }
 
 impl Aggregation {
+    fn add_team(&mut self, team: Team) -> u32 {
+        let free = self.teams.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.teams.len());
+        if index == self.teams.len() {
+            self.teams.push(None);
+        }
+        self.teams[index] = Some(team);
+        index as u32
+    }
+
+    fn team(&mut self, team: u32) -> Option<&mut Team> {
+        self.teams.get_mut(team as usize).and_then(Option::as_mut)
+    }
+
+    /// The team of a group, where it has these members.
+    fn team_of(&mut self, group: Group, members: &[Member]) -> Option<u32> {
+        let index = self.group(group)?.team;
+        let hosts = &self.team(index)?.hosts;
+        hosts.iter().eq(members.iter().map(|member| &member.host)).then_some(index)
+    }
+
+    /// One more group uses a team; with the first, its tree takes contexts.
+    fn join(&mut self, team: u32) {
+        let Some(team) = &mut self.teams[team as usize] else { return };
+        team.groups += 1;
+        if team.groups == 1 {
+            for node in &team.tree {
+                self.reducers[node.switch as usize].used += 1;
+            }
+        }
+    }
+
+    /// A group uses a team no longer; with the last, its tree gives the contexts back.
+    fn leave(&mut self, index: u32) {
+        let Some(team) = &mut self.teams[index as usize] else { return };
+        team.groups -= 1;
+        if team.groups == 0 {
+            for node in &team.tree {
+                self.reducers[node.switch as usize].used -= 1;
+            }
+            self.teams[index as usize] = None;
+        }
+    }
+
     pub(super) fn segment(&self) -> u32 {
         self.config.segment.as_u64().clamp(1, 1 << 30) as u32
     }

@@ -31,12 +31,13 @@ use railnet_nic::{CompletionQueue, ProtectionDomain, Sge};
 
 pub(crate) use attach::{extended, reducer};
 pub use error::{ContributeError, ReductionFailure, Refused};
-use group::GroupState;
+use group::{GroupState, Team};
 
 /// How switches reduce.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AggregationConfig {
-    /// Groups that a switch can serve at once.
+    /// Groups that a switch can serve at once; those of the same members count as one where they are made so
+    /// ([`crate::Network::aggregate_beside`]).
     pub contexts: u32,
     /// The pieces in which data is reduced.
     pub segment: Bytes,
@@ -127,6 +128,7 @@ pub(crate) struct Aggregation {
     reducers: Vec<Reducer>,
     groups: Vec<Option<GroupState>>,
     free: Vec<u32>,
+    teams: Vec<Option<Team>>,
     /// Where the members on a host hear of results.
     queues: BTreeMap<u32, CompletionQueue>,
     pub(crate) told: VecDeque<Told>,

@@ -13,7 +13,7 @@ use railnet_core::{Rank, Time};
 
 use super::conduits::Conduits;
 use super::notices::Letter;
-use super::work::{self, At};
+use super::work::{self, At, Spot};
 use crate::conduit::{Arrival, ReceiveEnd, SendEnd};
 
 /// Schedules that are kept for calls that are made again.
@@ -143,7 +143,10 @@ impl Context {
     ) -> io::Result<()> {
         while let Some(output) = self.machine.poll_output() {
             match output {
-                Output::Work(work) => self.execute(now, &work),
+                Output::Work(id) => {
+                    let work = self.machine.work(id);
+                    self.execute(now, &work);
+                }
                 Output::Filled(filled) => self.filled(&filled, conduits),
                 Output::Emptied { connection, .. } => {
                     if let Way::Receive(end) = &mut self.ends[connection.0 as usize].end {
@@ -155,14 +158,22 @@ impl Context {
                     self.done += 1;
                 }
                 Output::Expect(expect) => {
-                    if let Way::Receive(end) = &mut self.ends[expect.connection.0 as usize].end {
+                    // Where a connection could not be made, nothing will come of it.
+                    let end = self.ends.get_mut(expect.connection.0 as usize);
+                    if let Some(End { end: Way::Receive(end), .. }) = end {
                         end.expect(expect, conduits.nic());
                     }
                 }
                 Output::Connect { to, direction, .. } => self.connect(to, direction, conduits)?,
                 Output::Notice { to, notice } => {
                     let members = self.members.to_vec();
-                    post(Letter { context: self.id, to, from: self.machine.rank(), members, notice });
+                    post(Letter {
+                        context: self.id,
+                        to,
+                        from: self.machine.rank(),
+                        members,
+                        notice: *notice,
+                    });
                 }
                 // Nothing of these will be touched again.
                 Output::Failed(_) => {
@@ -202,13 +213,17 @@ impl Context {
         let bytes = |count: u64| call.dtype.bytes(count).0 as usize;
         let length = bytes(work.count);
         let scratch = At(scratch.as_mut_ptr());
+        let own =
+            |start: At, first: u64| Spot { at: At(start.0.wrapping_add(bytes(first))), is_shared: false };
         let mut locate = |place: Place| match place {
-            Place::Buffer(Buffer::Input, first) => At(input.0.wrapping_add(bytes(first))),
-            Place::Buffer(Buffer::Output, first) => At(output.0.wrapping_add(bytes(first))),
-            Place::Buffer(Buffer::Scratch, first) => At(scratch.0.wrapping_add(bytes(first))),
+            Place::Buffer(Buffer::Input, first) => own(*input, first),
+            Place::Buffer(Buffer::Output, first) => own(*output, first),
+            Place::Buffer(Buffer::Scratch, first) => own(scratch, first),
             Place::Slot(connection, slot) => match &mut ends[connection.0 as usize].end {
-                Way::Send(end) => At(end.data(slot, length)),
-                Way::Receive(end) => At(end.data(slot, length)),
+                Way::Send(end) => {
+                    Spot { at: At(end.data(slot, length)), is_shared: matches!(end, SendEnd::Shared(_)) }
+                }
+                Way::Receive(end) => Spot { at: At(end.data(slot, length)), is_shared: false },
             },
         };
         // SAFETY: buffers hold what their call says, which was checked when it was submitted, and live until it is over;

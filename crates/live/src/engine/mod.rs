@@ -7,6 +7,7 @@ mod conduits;
 mod context;
 mod idle;
 mod notices;
+mod stream;
 mod work;
 
 use std::collections::BTreeMap;

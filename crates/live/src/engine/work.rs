@@ -5,9 +5,14 @@ use railnet_coll::machine::{Place, Work};
 use railnet_coll::{Buffer, Call};
 use railnet_core::ReduceOp;
 use railnet_core::reduce::{self, ReduceError};
+use smallvec::SmallVec;
+
+use super::stream;
 
 /// Bytes that are worked on at once where they are looked at more than once: they stay in the first cache.
 const BLOCK: usize = 16 << 10;
+/// Bytes from which a copy into memory that another core will read goes past the caches.
+const STREAMED: usize = 1 << 10;
 
 /// Memory that a piece of work uses, from here on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,6 +23,14 @@ unsafe impl Send for At {}
 // SAFETY: as above.
 unsafe impl Sync for At {}
 
+/// Where a place is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spot {
+    pub(super) at: At,
+    /// Whether another core will read what is written there.
+    pub(super) is_shared: bool,
+}
+
 impl At {
     fn plus(self, offset: usize) -> Self {
         Self(self.0.wrapping_add(offset))
@@ -26,11 +39,11 @@ impl At {
     /// Copies bytes to another place, which may be the same one.
     ///
     /// # Safety
-    /// Both must be so many bytes of memory that nobody else uses now.
+    /// Both must be so many bytes of memory that nobody else uses now. They are either the same or do not overlap.
     unsafe fn copy_to(self, to: Self, length: usize) {
         if self != to {
-            // SAFETY: the caller says so; they may overlap.
-            unsafe { std::ptr::copy(self.0, to.0, length) }
+            // SAFETY: the caller says so.
+            unsafe { std::ptr::copy_nonoverlapping(self.0, to.0, length) }
         }
     }
 
@@ -49,17 +62,35 @@ impl At {
     }
 }
 
+impl Spot {
+    /// Copies bytes here from `offset` on.
+    ///
+    /// # Safety
+    /// As for [`At::copy_to`].
+    unsafe fn take(self, from: At, offset: usize, length: usize) {
+        let at = self.at.plus(offset);
+        // SAFETY: the caller says so.
+        unsafe {
+            if self.is_shared && length >= STREAMED && from != at {
+                stream::copy(from.0, at.0, length);
+            } else {
+                from.copy_to(at, length);
+            }
+        }
+    }
+}
+
 /// Does a piece of work of a call among so many ranks. `locate` says where places are; `spare` is memory to work in.
 ///
 /// # Safety
 /// Every place must be memory for all of the work, which nobody else uses until this returns. Places are either the same
 /// or do not overlap.
-pub(crate) unsafe fn execute(
+pub(super) unsafe fn execute(
     work: &Work,
     call: &Call,
     ranks: u32,
     spare: &mut Vec<u8>,
-    mut locate: impl FnMut(Place) -> At,
+    mut locate: impl FnMut(Place) -> Spot,
 ) -> Result<(), ReduceError> {
     let length = call.dtype.bytes(work.count).0 as usize;
     let reduces = call.collective.reduces();
@@ -69,52 +100,58 @@ pub(crate) unsafe fn execute(
         && !divides
         && !multiplies
     {
+        let source = locate(*source).at;
         // SAFETY: the caller says so.
-        unsafe { locate(*source).copy_to(locate(*target), length) };
+        unsafe { locate(*target).take(source, 0, length) };
         return Ok(());
     }
-    let first = locate(work.targets[0]);
-    // The result is made in its first target, unless that is where later data still lies.
-    let late = multiplies || work.sources.iter().skip(2).any(|place| locate(*place) == first);
+    let mut sources: SmallVec<[At; 4]> = SmallVec::new();
+    for place in &work.sources {
+        sources.push(locate(*place).at);
+    }
+    let mut targets: SmallVec<[Spot; 4]> = SmallVec::new();
+    for place in &work.targets {
+        targets.push(locate(*place));
+    }
+    // The result is made in its first target, unless later data still lies there, or it is not this core that reads it.
+    let first = targets[0];
+    let apart = multiplies
+        || first.is_shared && length >= STREAMED
+        || sources.iter().skip(2).any(|source| *source == first.at);
+    if apart {
+        spare.resize(2 * BLOCK, 0);
+    }
+    let (made, scaled) = (At(spare.as_mut_ptr()), At(spare.as_mut_ptr()).plus(BLOCK));
     let mut offset = 0;
     while offset < length {
         let part = BLOCK.min(length - offset);
-        if late {
-            spare.resize(2 * BLOCK, 0);
-        }
-        let (result, scaled) = (At(spare.as_mut_ptr()), At(spare.as_mut_ptr().wrapping_add(BLOCK)));
-        let target = if late { result } else { first.plus(offset) };
-        for (index, place) in work.sources.iter().enumerate() {
-            let mut source = locate(*place).plus(offset);
+        let result = if apart { made } else { first.at.plus(offset) };
+        for (index, source) in sources.iter().enumerate() {
+            let mut source = source.plus(offset);
             // SAFETY: all of these are `part` bytes that are ours: of places, as the caller says, or of `spare`, which
             // has two blocks where they are used. Slices are made of different memory, as `combine` below sees to.
             unsafe {
-                if multiplies && matches!(place, Place::Buffer(Buffer::Input, _)) {
+                if multiplies && matches!(work.sources[index], Place::Buffer(Buffer::Input, _)) {
                     source.copy_to(scaled, part);
                     source = scaled;
                     reduce::prepare(call.dtype, call.op, source.bytes_mut(part))?;
                 }
                 match index {
-                    0 if work.sources.len() == 1 || multiplies => source.copy_to(target, part),
+                    0 if sources.len() == 1 || multiplies => source.copy_to(result, part),
                     // Together with the next.
                     0 => {}
-                    1 if !multiplies => {
-                        combine(call, target, locate(work.sources[0]).plus(offset), source, part)?
-                    }
-                    _ => reduce::reduce(call.dtype, call.op, target.bytes_mut(part), source.bytes(part))?,
+                    1 if !multiplies => combine(call, result, sources[0].plus(offset), source, part)?,
+                    _ => reduce::reduce(call.dtype, call.op, result.bytes_mut(part), source.bytes(part))?,
                 }
             }
         }
         // SAFETY: as above.
         unsafe {
             if divides {
-                reduce::finish(call.dtype, call.op, ranks, target.bytes_mut(part))?;
+                reduce::finish(call.dtype, call.op, ranks, result.bytes_mut(part))?;
             }
-            if late {
-                target.copy_to(first.plus(offset), part);
-            }
-            for other in &work.targets[1..] {
-                target.copy_to(locate(*other).plus(offset), part);
+            for target in &targets[usize::from(!apart)..] {
+                target.take(result, offset, part);
             }
         }
         offset += part;
@@ -134,13 +171,8 @@ unsafe fn combine(call: &Call, target: At, left: At, right: At, length: usize) -
         } else if target == right {
             reduce::reduce(call.dtype, call.op, target.bytes_mut(length), left.bytes(length))
         } else {
-            reduce::combine(
-                call.dtype,
-                call.op,
-                target.bytes_mut(length),
-                left.bytes(length),
-                right.bytes(length),
-            )
+            let (left, right) = (left.bytes(length), right.bytes(length));
+            reduce::combine(call.dtype, call.op, target.bytes_mut(length), left, right)
         }
     }
 }

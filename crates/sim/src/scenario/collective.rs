@@ -3,12 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
-use railnet_coll::{Algorithm, Call, Collective, Protocol};
+use railnet_coll::{Algorithm, Call, Collective, Counts, Protocol};
 use railnet_core::parse::ParseError;
 use railnet_core::{Bytes, DataType, Rank, ReduceOp, Scalar};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 
+use super::counts::{CountList, check_skew, skewed};
 use super::differs::DiffersSection;
 use super::hosts::HostSet;
 use super::identity::{ConnectionSection, Order, SLOT_MAX};
@@ -29,7 +30,14 @@ pub struct CollectiveSection {
     /// What.
     pub kind: Written<Collective>,
     /// Bytes of the largest buffer, as nccl-tests counts them; one size, or several.
+    #[serde(default)]
     pub size: Sizes,
+    /// Elements of each rank, or of each pair of ranks, where they are not the same; instead of a size.
+    #[serde(default)]
+    pub counts: Option<CountList>,
+    /// How many times as much the last rank has as the first.
+    #[serde(default)]
+    pub skew: Option<u32>,
     /// The type of the elements.
     #[serde(default = "float", rename = "type")]
     pub dtype: Written<DataType>,
@@ -108,12 +116,12 @@ pub enum Placement {
 }
 
 impl Placement {
-    /// Whether input and output share memory, for each time it is run.
-    pub(crate) fn each(self) -> &'static [bool] {
+    /// Whether input and output share memory, for each time it is run; not where a collective has no such thing.
+    pub(crate) fn each(self, collective: Collective) -> &'static [bool] {
         match self {
-            Self::Out => &[false],
             Self::In => &[true],
-            Self::Both => &[false, true],
+            Self::Both if collective.has_in_place() => &[false, true],
+            Self::Out | Self::Both => &[false],
         }
     }
 }
@@ -147,7 +155,7 @@ impl Groups {
 }
 
 /// `size = "64MiB"`, `size = ["1MiB", "64MiB"]`, or `size = { from = "8B", to = "1GiB", factor = 4 }`.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Sizes(pub Vec<Bytes>);
 
 #[derive(Deserialize)]
@@ -253,6 +261,8 @@ impl CollectiveSection {
         Self {
             kind: Written(kind),
             size,
+            counts: None,
+            skew: None,
             dtype: float(),
             op: OpName::default(),
             root: 0,
@@ -276,10 +286,7 @@ impl CollectiveSection {
 
     pub(super) fn check(&self) -> Result<(), ScenarioError> {
         let wrong = |key: &str, message: String| Err(ScenarioError::new(message).at(key));
-        let sizes = self.size.0.len();
-        if !(1..=SIZES_MAX).contains(&sizes) {
-            return wrong("size", format!("1 to {SIZES_MAX} sizes, not {sizes}"));
-        }
+        self.check_amount()?;
         if !(1..=ITERATIONS_MAX).contains(&self.iterations) {
             let message = format!("a call is made 1 to {ITERATIONS_MAX} times, not {}", self.iterations);
             return wrong("iterations", message);
@@ -299,10 +306,44 @@ impl CollectiveSection {
         for (index, one) in self.differs.iter().enumerate() {
             one.check().map_err(|error| error.within(&format!("differs.{index}")))?;
         }
+        if self.placement == Placement::In && !self.kind.0.has_in_place() {
+            let message = format!("{} is always out of place: leave `placement` out", self.kind.0);
+            return wrong("placement", message);
+        }
         if self.file.is_some() && self.algorithm.is_some() {
             return wrong("file", "a program from a file is its own algorithm: give one of both".to_owned());
         }
         Ok(())
+    }
+
+    /// Whether it is said how much there is, once and so that it can be.
+    fn check_amount(&self) -> Result<(), ScenarioError> {
+        let wrong = |key: &str, message: &str| Err(ScenarioError::new(message).at(key));
+        let (sizes, collective) = (self.size.0.len(), self.kind.0);
+        if self.file.is_some() && (self.counts.is_some() || self.skew.is_some()) {
+            return wrong(
+                "file",
+                "a program from a file has as much for every rank: leave `counts` and `skew` out",
+            );
+        }
+        if let Some(counts) = &self.counts {
+            if sizes > 0 || self.skew.is_some() {
+                return wrong("counts", "counts say how much each rank has: leave `size` and `skew` out");
+            }
+            return counts.check(collective);
+        }
+        if sizes == 0 && collective != Collective::Barrier {
+            return wrong("kind", "say how much there is: `size`, or `counts` where ranks differ");
+        }
+        if sizes > SIZES_MAX {
+            return wrong("size", &format!("1 to {SIZES_MAX} sizes, not {sizes}"));
+        }
+        self.skew.map_or(Ok(()), |skew| check_skew(skew, collective))
+    }
+
+    /// The sizes that it is run with: one where counts say how much there is.
+    pub(crate) fn sizes(&self) -> &[Bytes] {
+        if self.size.0.is_empty() { &[Bytes::ZERO] } else { &self.size.0 }
     }
 
     /// The groups that run it, each with its ranks in order.
@@ -319,6 +360,9 @@ impl CollectiveSection {
             None => vec![ranks],
         };
         let least = groups.iter().map(Vec::len).min().unwrap_or(0) as u32;
+        if let Some(counts) = &self.counts {
+            counts.counts(least)?;
+        }
         let mut named = vec![("root".to_owned(), Some(self.root)), ("peer".to_owned(), self.peer)];
         for (index, one) in self.connection.iter().enumerate() {
             named.push((format!("connection.{index}.from"), Some(one.from)));
@@ -355,9 +399,12 @@ impl CollectiveSection {
             OpName::Avg => ReduceOp::Average,
             OpName::Mulsum => ReduceOp::PreMulSum(Scalar::from_f32(dtype, 2.0)),
         };
-        let in_place = in_place && self.kind.0 != Collective::AllToAll;
+        let given = self.counts.as_ref().and_then(|counts| counts.counts(ranks).ok());
+        let skewed = self.skew.map(|skew| skewed(skew, self.kind.0, elements, ranks));
+        let counts = given.or(skewed).unwrap_or(Counts::Each(count));
         let peer = Rank(self.peer.unwrap_or(1.min(ranks - 1)));
-        Call { root: Rank(self.root), peer, op, dtype, in_place, ..Call::new(self.kind.0, count) }
+        let collective = self.kind.0;
+        Call { collective, counts, dtype, op, root: Rank(self.root), peer, in_place }
     }
 }
 

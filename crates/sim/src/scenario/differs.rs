@@ -49,7 +49,9 @@ impl DiffersSection {
     pub(crate) fn of(&self, section: &CollectiveSection) -> CollectiveSection {
         let mut own = section.clone();
         own.kind = self.call.unwrap_or(own.kind);
-        own.size = self.size.map_or(own.size, |size| Sizes(vec![size.0]));
+        if let Some(size) = self.size {
+            (own.size, own.counts) = (Sizes(vec![size.0]), None);
+        }
         own.dtype = self.dtype.unwrap_or(own.dtype);
         own.op = self.op.unwrap_or(own.op);
         own.root = self.root.unwrap_or(own.root);

@@ -3,6 +3,7 @@
 mod cluster;
 mod collective;
 mod control;
+mod counts;
 mod differs;
 mod env;
 mod error;

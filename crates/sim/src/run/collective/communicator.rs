@@ -12,7 +12,7 @@ use railnet_core::event::Sink;
 use railnet_core::{Bytes, Rank, Rate, Span};
 use railnet_fabric::Network;
 use railnet_topology::Cluster;
-use railnet_topology::host::{DeviceId, DeviceKind, Host, NicRole, Processor};
+use railnet_topology::host::{DeviceKind, Host, NicRole, Processor};
 
 use super::identity::ascending;
 use super::plan::Differences;
@@ -91,26 +91,6 @@ fn bare(rate: Rate) -> Host {
     host
 }
 
-/// The server with just these GPUs, by their number in it.
-fn with_gpus(host: &Host, wanted: &[u32]) -> Host {
-    let gpus = host.gpus();
-    let wanted: Vec<DeviceId> = wanted.iter().map(|gpu| gpus[*gpu as usize]).collect();
-    let stays = |device: &DeviceId| !gpus.contains(device) || wanted.contains(device);
-    let mut small = Host::new(host.name.clone());
-    let mut places = vec![None; host.devices.len()];
-    for (place, device) in host.devices.iter().enumerate() {
-        if stays(&DeviceId(place as u32)) {
-            places[place] = Some(small.add(device.name.clone(), device.kind.clone()));
-        }
-    }
-    for link in &host.links {
-        if let [Some(a), Some(b)] = link.ends.map(|end| places[end.0 as usize]) {
-            small.join(a, b, link.kind, link.bandwidth, link.line_rate);
-        }
-    }
-    small
-}
-
 impl Collectives {
     /// The communicator of these endpoints, made when it is first used; `collnet` where the network's switches are asked
     /// for by name, whatever variables say.
@@ -145,7 +125,7 @@ impl Collectives {
                     ));
                 }
                 let timing = timing_on(full, variables);
-                (with_gpus(full, &local), nodes.len() as u32, timing)
+                (full.with_gpus(&local), nodes.len() as u32, timing)
             }
             _ => (bare(network.port_rate(ranks[0])), ranks.len() as u32, Timing::BARE),
         };

@@ -61,9 +61,9 @@ impl Collectives {
             (Peer::Switch(number), _)
                 if self.schedule(member).groups[number as usize].kind == SwitchKind::Network =>
             {
-                let ranks = self.schedule(member).groups[number as usize].senders.clone();
+                let group = self.schedule(member).groups[number as usize].clone();
                 let is_sender = direction == Direction::Send;
-                let (group, head) = self.join_sharp(member, connection, to, &ranks, is_sender);
+                let (group, head) = self.join_sharp(member, connection, to, &group, is_sender);
                 if is_sender { End::Giver(group, head) } else { End::Taker(group, head) }
             }
             (Peer::Switch(number), _) => {
@@ -277,7 +277,7 @@ impl Collectives {
         let layout = Layout { protocol: schedule.protocol, fifo: schedule.fifo };
         let end = self.members[member as usize].ends[filled.connection.0 as usize];
         if let End::Giver(group, head) = end {
-            return self.give(network, (group, head), &layout, &filled);
+            return self.give(network, (group, head), &filled);
         }
         let End::Sender(pair) = end else { return };
         let Carrier::Net(net) = &mut self.pairs[pair as usize].carrier else { return };

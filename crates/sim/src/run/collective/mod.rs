@@ -121,6 +121,8 @@ pub(super) struct Collectives {
     group_names: BTreeMap<GroupName, u32>,
     sharps: Vec<sharp::Sharp>,
     sharp_names: BTreeMap<sharp::SharpName, u32>,
+    /// The first group of the same ports of a communicator: all of them share its contexts.
+    sharp_teams: BTreeMap<(u32, Vec<u32>), railnet_fabric::Group>,
     pending: PendingTable,
     applier: Applier,
     notices: Vec<(u32, Option<Rank>, Notice)>,
@@ -278,10 +280,13 @@ impl Collectives {
                     self.connect(network, ground, member, connection, to, direction);
                 }
                 Output::Expect(expect) => self.expect(network, member, expect),
-                Output::Work(work) => self.begin_work(network, member, work),
+                Output::Work(id) => {
+                    let work = self.members[member as usize].machine.work(id);
+                    self.begin_work(network, member, work);
+                }
                 Output::Filled(filled) => self.filled(network, ground, member, filled),
                 Output::Emptied { connection, .. } => self.emptied(network, member, connection),
-                Output::Notice { to, notice } => self.notices.push((member, to, notice)),
+                Output::Notice { to, notice } => self.notices.push((member, to, *notice)),
                 Output::Finished(_) => self.finish_call(network, member),
                 Output::Failed(failure) => {
                     self.failure.get_or_insert(failure);

@@ -150,6 +150,7 @@ impl Collectives {
             group_names: std::collections::BTreeMap::new(),
             sharps: Vec::new(),
             sharp_names: std::collections::BTreeMap::new(),
+            sharp_teams: std::collections::BTreeMap::new(),
             pending: PendingTable::default(),
             applier: railnet_coll::machine::Applier::new(),
             notices: Vec::new(),
@@ -208,8 +209,8 @@ impl Collectives {
             self.communicators[known as usize].named.extend(&section.connection);
             communicators.push(known);
         }
-        for size in &section.size.0 {
-            for in_place in section.placement.each() {
+        for size in section.sizes() {
+            for in_place in section.placement.each(section.kind.0) {
                 let entry =
                     self.entry(network, ground, index, section, &communicators, *size, *in_place, variables)?;
                 self.entries.push(entry);
@@ -261,8 +262,11 @@ impl Collectives {
                     let state = &self.communicators[*communicator as usize];
                     let planned = Self::decide(section, state, &call, variables, false)?;
                     (predicted, told) = (planned.predicted, planned.told);
-                    fell_back = Some(format!("{} could not run: {why}", schedule.algorithm));
-                    Arc::new(build(&call, &planned.choice, &state.wiring).map_err(|error| refused(&error))?)
+                    let other =
+                        build(&call, &planned.choice, &state.wiring).map_err(|error| refused(&error))?;
+                    let (wanted, instead) = (schedule.algorithm, other.algorithm);
+                    fell_back = Some(format!("{wanted} could not run, {instead} ran instead: {why}"));
+                    Arc::new(other)
                 }
             };
             let differs =

@@ -274,6 +274,9 @@ impl Collectives {
     /// An operation will receive something.
     pub(super) fn expect<S: Sink>(&mut self, network: &mut Network<S>, member: u32, expect: Expect) {
         let end = self.members[member as usize].ends[expect.connection.0 as usize];
+        if let End::Taker(group, head) = end {
+            self.sharp_expect(network, (group, head), expect.slices);
+        }
         let End::Receiver(pair) = end else { return };
         if let Carrier::Net(net) = &mut self.pairs[pair as usize].carrier {
             let port = net.ports[1];

@@ -1,0 +1,84 @@
+//! The sections of a job file: what a person writes, with defaults, and what is made of it.
+//!
+//! `[model]`, `[training]`, `[parallel]`, `[launch]`, `[storage]` and `parameters` are fields of a [`JobSection`]; a file has
+//! several as `[[job]]`. What is wrong is told with the key it is about, so that whoever has the text can point at it.
+
+mod error;
+mod model;
+mod parallel;
+mod resolve;
+mod training;
+mod written;
+
+#[cfg(test)]
+mod tests;
+
+use railnet_core::{Bytes, Rate};
+use serde::Deserialize;
+
+pub use error::FileError;
+pub use model::{ExpertsSection, ModelSection};
+pub use parallel::{AxisName, ParallelSection, ScheduleName};
+pub use resolve::Resolved;
+pub use training::{
+    AttentionName, GradientName, OptimiserName, PrecisionName, RecomputeName, TrainingSection,
+};
+pub use written::Written;
+
+/// `[[job]]`, or the same sections at the top of a file with one job.
+#[derive(Clone, Debug, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct JobSection {
+    /// What it is called in reports.
+    pub name: Option<String>,
+    /// What is trained.
+    pub model: ModelSection,
+    /// How.
+    pub training: TrainingSection,
+    /// Spread how.
+    pub parallel: ParallelSection,
+    /// On what part of the cluster.
+    pub launch: LaunchSection,
+    /// Where checkpoints go.
+    pub storage: Option<StorageSection>,
+    /// Parameters that live away from the GPUs.
+    pub parameters: Option<ParametersSection>,
+}
+
+/// `[launch]`: what Slurm is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct LaunchSection {
+    /// Nodes; all of the cluster by default.
+    pub nodes: Option<u32>,
+    /// Ranks on each of them; one for each GPU by default.
+    pub ranks_per_node: Option<u32>,
+}
+
+/// `[storage]`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StorageSection {
+    /// What a node writes to it: all its drives together, or its way to a file system.
+    pub rate: Written<Rate>,
+    /// Whether GPUs write to it themselves (GPUDirect Storage), or data goes through the memory of the host.
+    #[serde(default)]
+    pub gpudirect: bool,
+    /// Bytes of a checkpoint, of all ranks together; by default parameters and the optimiser's state.
+    #[serde(default)]
+    pub checkpoint: Option<Written<Bytes>>,
+    /// Steps from one checkpoint to the next; none by default.
+    #[serde(default)]
+    pub interval: Option<u32>,
+}
+
+/// `parameters = { … }`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ParametersSection {
+    /// How many servers have them.
+    pub servers: u32,
+    /// What each takes and gives; that of a GPU's NIC by default.
+    #[serde(default)]
+    pub rate: Option<Written<Rate>>,
+}

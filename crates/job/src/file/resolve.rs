@@ -1,0 +1,123 @@
+//! From sections to a job that can run.
+
+use railnet_core::{Bytes, Rate};
+use railnet_topology::Cluster;
+
+use super::JobSection;
+use super::error::FileError;
+use crate::compute::Gpu;
+use crate::graph::Job;
+use crate::memory::{Memory, fit};
+use crate::run::analytic::Rates;
+
+/// A job that fits its cluster.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Resolved {
+    /// What it is called.
+    pub name: String,
+    /// The job. Its steps write no checkpoint: those that do have `checkpoint` in its place.
+    pub job: Job,
+    /// What lies in the memory of a GPU.
+    pub memory: Memory,
+    /// How many steps it has.
+    pub steps: u32,
+    /// After how many steps a checkpoint is written, and what each rank writes then.
+    pub checkpoint: Option<(u32, Bytes)>,
+    /// Rates of servers and storage.
+    pub rates: Rates,
+}
+
+impl JobSection {
+    /// The job that is meant, on a cluster.
+    pub fn resolve(&self, cluster: &Cluster) -> Result<Resolved, FileError> {
+        let ranks = self.ranks(cluster)?;
+        let model = self.model.resolve()?;
+        let parallel = self.parallel.resolve(ranks)?;
+        let batch = u64::from(parallel.data) * u64::from(parallel.pipeline) * self.training.micro_batch;
+        let training = self.training.resolve(batch);
+        parallel
+            .check(ranks, &model, training.global_batch, training.micro_batch)
+            .map_err(|error| FileError::new("parallel", error.to_string()))?;
+        if self.training.steps == 0 {
+            return Err(FileError::new("training.steps", "a job has at least one step"));
+        }
+        let gpu = Gpu::of(&cluster.host, training.precision)
+            .map_err(|error| FileError::new("cluster.server", error.to_string()))?;
+        let memory = fit(&model, &parallel, &training, &gpu.name, gpu.memory).map_err(|refusal| {
+            FileError { memory: Some(refusal.clone()), ..FileError::new("model", refusal.to_string()) }
+        })?;
+        let state = model.parameters() * (training.precision.bytes() + training.optimiser_bytes());
+        let name = self.name.clone().unwrap_or_else(|| model.name.clone());
+        let mut job = Job::new(model, parallel, training, gpu);
+        job.hot_expert = self.parallel.hot_expert;
+        job.servers = self.servers()?;
+        Ok(Resolved {
+            name,
+            memory,
+            steps: self.training.steps,
+            checkpoint: self.checkpoint(state, ranks)?,
+            rates: self.rates(cluster),
+            job,
+        })
+    }
+
+    /// GPUs that it runs on.
+    fn ranks(&self, cluster: &Cluster) -> Result<u32, FileError> {
+        let (nodes, each) = (cluster.nodes, cluster.gpus_per_node());
+        let wanted = self.launch.nodes.unwrap_or(nodes);
+        if wanted == 0 || wanted > nodes {
+            let message =
+                format!("the cluster has {nodes} nodes, and 1 to {nodes} can be asked for, not {wanted}");
+            return Err(FileError::new("launch.nodes", message));
+        }
+        let ranks = self.launch.ranks_per_node.unwrap_or(each);
+        if ranks != each {
+            let message =
+                format!("a node has {each} GPUs, and a job has a rank for each: leave `ranks_per_node` out");
+            return Err(FileError::new("launch.ranks_per_node", message));
+        }
+        Ok(wanted * ranks)
+    }
+
+    fn servers(&self) -> Result<Option<u32>, FileError> {
+        match self.parameters {
+            Some(parameters) if parameters.servers == 0 => {
+                Err(FileError::new("parameters.servers", "at least one server has the parameters"))
+            }
+            Some(_) if self.parallel.zero > 0 || self.parallel.fsdp => {
+                let message = "parameters that live on servers are not shared out among GPUs: leave `zero` and `fsdp` out";
+                Err(FileError::new("parameters", message))
+            }
+            parameters => Ok(parameters.map(|parameters| parameters.servers)),
+        }
+    }
+
+    fn checkpoint(&self, state: u64, ranks: u32) -> Result<Option<(u32, Bytes)>, FileError> {
+        let Some(storage) = self.storage else { return Ok(None) };
+        let bytes = storage.checkpoint.map_or(state, |checkpoint| checkpoint.0.as_u64());
+        match storage.interval {
+            Some(0) => Err(FileError::new("storage.interval", "a checkpoint comes after one step or more")),
+            interval => Ok(interval.map(|interval| (interval, Bytes(bytes.div_ceil(u64::from(ranks)))))),
+        }
+    }
+
+    fn rates(&self, cluster: &Cluster) -> Rates {
+        let storage = self.storage.map(|storage| {
+            if storage.gpudirect {
+                return storage.rate.0;
+            }
+            // Through the memory of the host, data passes the GPUs' PCIe once and that of the drives once more.
+            let host = &cluster.host;
+            let halves = host.gpus().into_iter().map(|gpu| {
+                let best = host.cpus().into_iter().map(|cpu| host.path(gpu, cpu).bandwidth.as_bps()).max();
+                best.unwrap_or(0) / 2
+            });
+            storage.rate.0.min(Rate::from_bps(halves.sum()))
+        });
+        Rates {
+            server: self.parameters.and_then(|parameters| parameters.rate).map(|rate| rate.0),
+            servers: self.parameters.map_or(0, |parameters| parameters.servers),
+            storage,
+        }
+    }
+}

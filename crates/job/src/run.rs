@@ -1,0 +1,20 @@
+//! Runs the graph of a step: the same machine whoever carries its communication.
+//!
+//! [`Machine`] knows no network. It computes, says which rank enters which communication, and is told when that is done.
+//! [`analytic::run`] drives it with the cost model of NCCL over a cluster; a simulator with packets drives it the same way.
+
+pub mod analytic;
+mod machine;
+mod outcome;
+mod path;
+mod said;
+mod workers;
+
+#[cfg(test)]
+mod tests;
+
+pub use machine::{Machine, Record, Ticket};
+pub use outcome::{Breakdown, Outcome, Straggler};
+pub use path::{PathStep, critical_path};
+pub use said::{Said, said};
+pub use workers::{Special, Worker, Workers};

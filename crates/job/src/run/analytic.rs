@@ -1,0 +1,243 @@
+//! Drives the machine with formulas instead of packets: NCCL's cost model for collectives, bytes over the narrowest link for
+//! the rest. Milliseconds for thousands of GPUs.
+
+mod cost;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use railnet_core::{Rank, Span, Time};
+use thiserror::Error;
+
+pub use cost::{ClusterCosts, Rates};
+
+use super::machine::{Machine, Ticket};
+use super::workers::Workers;
+use crate::graph::{Communication, StepGraph, Stream, What};
+use crate::parallel::{Axis, Group, Scope};
+
+/// What a communication takes once all have come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Price {
+    /// How long.
+    pub time: Span,
+    /// Multiprocessors of each GPU that it runs on, in parts of 1,000.
+    pub permille: u32,
+}
+
+/// What is asked of a network.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// What is said.
+    pub said: &'a Communication,
+    /// Who says it.
+    pub group: &'a Group,
+    /// The sender and the receiver of a message between two.
+    pub pair: Option<[Rank; 2]>,
+    /// How many times its even share the busiest rank gets.
+    pub load: f64,
+}
+
+/// Knows what communication takes.
+pub trait Network {
+    /// What this takes.
+    fn price(&mut self, asked: &Asked<'_>) -> Result<Price, NoPrice>;
+}
+
+/// A communication cannot run.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum NoPrice {
+    /// There are no channels.
+    #[error(transparent)]
+    Search(#[from] railnet_coll::search::SearchError),
+    /// No algorithm can run it.
+    #[error(transparent)]
+    Choice(#[from] railnet_coll::tuner::NoChoice),
+    /// Nothing writes there.
+    #[error(
+        "a checkpoint is written, but {server} has no drives and no storage is named: give [storage] a rate"
+    )]
+    NoStorage {
+        /// The server.
+        server: String,
+    },
+    /// A rank is on no node.
+    #[error("rank {rank} is beyond the {gpus} GPUs of the cluster")]
+    NoSuchGpu {
+        /// The rank.
+        rank: u32,
+        /// GPUs there are.
+        gpus: u32,
+    },
+    /// Nothing moves, and not everybody is through: a mistake in the graph.
+    #[error("the step stands still: rank {rank} waits in {what}")]
+    Standstill {
+        /// Who.
+        rank: u32,
+        /// For what.
+        what: String,
+    },
+}
+
+/// Which communication of which ranks: the number of calls that they made before on that stream tells it from others.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Key {
+    Group { stream: Stream, scope: Scope, first: u32, number: u32 },
+    Pair { stream: Stream, from: u32, to: u32, number: u32 },
+}
+
+/// Those who have come so far.
+#[derive(Debug, Default)]
+struct Meeting {
+    tickets: Vec<Ticket>,
+}
+
+/// A communication under way.
+#[derive(Debug)]
+struct UnderWay {
+    begun: Time,
+    last: Ticket,
+    tickets: Vec<Ticket>,
+}
+
+/// Runs a step, from time zero to its end.
+pub fn run<'a>(
+    graph: &'a StepGraph,
+    workers: Workers,
+    network: &mut impl Network,
+) -> Result<Machine<'a>, NoPrice> {
+    let mut driver = Driver::new(Machine::new(graph, workers, Time::ZERO));
+    driver.enter(Time::ZERO, network)?;
+    loop {
+        let computed = driver.machine.poll_timeout();
+        let said = driver.ends.peek().map(|Reverse((time, _))| *time);
+        let Some(now) = computed.into_iter().chain(said).min() else { break };
+        driver.machine.handle_timeout(now);
+        while driver.ends.peek().is_some_and(|Reverse((time, _))| *time == now) {
+            let Some(Reverse((_, number))) = driver.ends.pop() else { break };
+            let done = driver.under_way.remove(&number).expect("every end has its communication");
+            for ticket in done.tickets {
+                driver.machine.finished(ticket, done.begun, done.last, now);
+            }
+        }
+        driver.enter(now, network)?;
+    }
+    if let Some(stuck) = driver.machine.waiting().next() {
+        let (rank, said) = driver.machine.communication(stuck);
+        return Err(NoPrice::Standstill { rank: rank.0, what: format!("{:?}", said.what) });
+    }
+    Ok(driver.machine)
+}
+
+struct Driver<'a> {
+    machine: Machine<'a>,
+    meetings: BTreeMap<Key, Meeting>,
+    /// Calls that each worker made on each stream of each scope.
+    numbers: Vec<[[u32; Scope::ALL.len()]; Stream::ALL.len()]>,
+    /// How many workers each group has.
+    sizes: BTreeMap<(Scope, u32), usize>,
+    groups: Vec<[Option<Group>; Scope::ALL.len()]>,
+    ends: BinaryHeap<Reverse<(Time, u64)>>,
+    under_way: BTreeMap<u64, UnderWay>,
+    started: u64,
+}
+
+impl<'a> Driver<'a> {
+    fn new(machine: Machine<'a>) -> Self {
+        let layout = &machine.graph().layout;
+        let mut sizes = BTreeMap::new();
+        let mut groups = Vec::new();
+        for worker in machine.workers() {
+            let mut of_worker = [const { None }; Scope::ALL.len()];
+            for scope in Scope::ALL {
+                // The stages between the ends have no part in what the ends say.
+                let is_end =
+                    worker.place.pipeline == 0 || worker.place.pipeline + 1 == layout.size(Axis::Pipeline);
+                if scope == Scope::Embedding && !is_end {
+                    continue;
+                }
+                let group = layout.group(worker.rank, scope);
+                *sizes.entry((scope, group.first.0)).or_insert(0) += 1;
+                of_worker[scope as usize] = Some(group);
+            }
+            groups.push(of_worker);
+        }
+        let numbers = vec![[[0; Scope::ALL.len()]; Stream::ALL.len()]; machine.workers().len()];
+        Self {
+            machine,
+            meetings: BTreeMap::new(),
+            numbers,
+            sizes,
+            groups,
+            ends: BinaryHeap::new(),
+            under_way: BTreeMap::new(),
+            started: 0,
+        }
+    }
+
+    /// Takes in all who have come to something, and starts what is complete.
+    fn enter(&mut self, now: Time, network: &mut impl Network) -> Result<(), NoPrice> {
+        while let Some(ticket) = self.machine.poll_entry() {
+            let stream = self.machine.operation(ticket).stream;
+            let (rank, said) = self.machine.communication(ticket);
+            let count = &mut self.numbers[ticket.worker as usize][stream as usize][said.scope as usize];
+            let number = *count;
+            *count += 1;
+            let (key, needed) = self.key(ticket, rank, said, stream, number);
+            let meeting = self.meetings.entry(key).or_default();
+            meeting.tickets.push(ticket);
+            let is_complete = meeting.tickets.len() == needed;
+            let group = self.groups[ticket.worker as usize][said.scope as usize].as_ref();
+            let group = group.expect("a rank says things only in its groups");
+            let pair = match key {
+                Key::Pair { from, to, .. } => Some([Rank(from), Rank(to)]),
+                Key::Group { .. } => None,
+            };
+            let load = if said.scope == Scope::Expert { self.machine.graph().loads[0] } else { 1.0 };
+            let price = network.price(&Asked { said, group, pair, load })?;
+            // A collective has its multiprocessors from the moment a rank enters it; messages between two are started when
+            // both sides are there.
+            if pair.is_none() {
+                self.machine.occupy(ticket, price.permille, now);
+            }
+            if is_complete {
+                let tickets = self.meetings.remove(&key).expect("it was just there").tickets;
+                self.ends.push(Reverse((now + price.time, self.started)));
+                self.under_way.insert(self.started, UnderWay { begun: now, last: ticket, tickets });
+                self.started += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn key(
+        &self,
+        ticket: Ticket,
+        rank: Rank,
+        said: &Communication,
+        stream: Stream,
+        number: u32,
+    ) -> (Key, usize) {
+        let elsewhere = |stage: u32| {
+            let place = self.machine.workers()[ticket.worker as usize].place.at(Axis::Pipeline, stage);
+            self.machine.graph().layout.rank(place).0
+        };
+        match said.what {
+            What::Send { stage } => (Key::Pair { stream, from: rank.0, to: elsewhere(stage), number }, 2),
+            What::Receive { stage } => {
+                let stream = match stream {
+                    Stream::ReceiveForward => Stream::SendForward,
+                    _ => Stream::SendBackward,
+                };
+                (Key::Pair { stream, from: elsewhere(stage), to: rank.0, number }, 2)
+            }
+            What::Collective(_) | What::Push | What::Pull | What::Write => {
+                let group = self.groups[ticket.worker as usize][said.scope as usize].as_ref();
+                let first = group.map_or(rank.0, |group| group.first.0);
+                let needed = self.sizes.get(&(said.scope, first)).copied().unwrap_or(1);
+                (Key::Group { stream, scope: said.scope, first, number }, needed)
+            }
+        }
+    }
+}

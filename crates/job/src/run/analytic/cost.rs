@@ -1,0 +1,260 @@
+//! What communication takes on a cluster whose network is in nobody's way.
+//!
+//! Collectives are NCCL's: the search finds the channels of the group's GPUs, the tuner chooses, its estimate counts. Groups
+//! of the same kind run at the same time, one for each set of GPUs of a server: where their channels would need more than the
+//! NICs carry together, all get their share. Switches are taken to carry whatever NICs send.
+
+use std::collections::BTreeMap;
+
+use railnet_coll::search::search;
+use railnet_coll::tuner::{Constants, Inputs, Request, Settings, choose};
+use railnet_coll::{Algorithm, Collective, Protocol, TopologyOptions};
+use railnet_core::{Bytes, DataType, Rank, Rate, Span};
+use railnet_topology::Cluster;
+use railnet_topology::host::DeviceKind;
+
+use super::{Asked, Network, NoPrice, Price};
+use crate::graph::What;
+
+/// What NICs carry of messages at most: headers of 4 KiB packets, and what NCCL's users see of 400 Gb/s (46 to 49 of 50 GB/s:
+/// nccl-tests#119, #267, #290).
+const NIC_PERCENT: u64 = 97;
+
+/// Rates of what is not between GPUs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Rates {
+    /// What each parameter server takes and gives.
+    pub server: Option<Rate>,
+    /// How many parameter servers there are.
+    pub servers: u32,
+    /// What each node writes to storage.
+    pub storage: Option<Rate>,
+}
+
+/// Where the ranks of a group are.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Shape {
+    /// GPUs of each node, by their number in it.
+    local: Vec<u32>,
+    nodes: u32,
+}
+
+/// What is known of a shape.
+#[derive(Clone, Debug)]
+struct Known {
+    inputs: Inputs,
+    /// How many times as long transfers between nodes take because other groups use the same NICs.
+    crowd: f64,
+}
+
+/// NCCL's cost model over a cluster.
+#[derive(Debug)]
+pub struct ClusterCosts<'a> {
+    cluster: &'a Cluster,
+    settings: Settings,
+    options: TopologyOptions,
+    rates: Rates,
+    multiprocessors: u32,
+    shapes: BTreeMap<(u32, Vec<(u32, u32)>), Shape>,
+    known: BTreeMap<Shape, Known>,
+    prices: BTreeMap<(Shape, Collective, Bytes, DataType, u64), Price>,
+    /// Bytes per second from each GPU to each other of its server, and through its NIC.
+    paths: BTreeMap<(u32, Option<u32>), f64>,
+}
+
+impl<'a> ClusterCosts<'a> {
+    /// The cost model over a cluster, with what the user said of NCCL.
+    pub fn new(cluster: &'a Cluster, settings: Settings, options: TopologyOptions, rates: Rates) -> Self {
+        let gpus = cluster.host.gpus();
+        let compute = gpus.first().and_then(|gpu| match &cluster.host.device(*gpu).kind {
+            DeviceKind::Gpu { model, .. } => railnet_topology::catalogue::compute(model),
+            _ => None,
+        });
+        Self {
+            cluster,
+            settings,
+            options,
+            rates,
+            multiprocessors: compute.map_or(128, |compute| compute.multiprocessors),
+            shapes: BTreeMap::new(),
+            known: BTreeMap::new(),
+            prices: BTreeMap::new(),
+            paths: BTreeMap::new(),
+        }
+    }
+
+    /// The cost model with NCCL's defaults.
+    pub fn plain(cluster: &'a Cluster) -> Self {
+        Self::new(cluster, Settings::default(), TopologyOptions::default(), Rates::default())
+    }
+
+    fn place(&self, rank: Rank) -> Result<(u32, u32), NoPrice> {
+        let gpus = self.cluster.gpus();
+        if rank.0 >= gpus {
+            return Err(NoPrice::NoSuchGpu { rank: rank.0, gpus });
+        }
+        let each = self.cluster.gpus_per_node();
+        Ok((rank.0 / each, rank.0 % each))
+    }
+
+    fn shape(&mut self, asked: &Asked<'_>) -> Result<Shape, NoPrice> {
+        let key = (asked.group.first.0, asked.group.levels.to_vec());
+        if let Some(shape) = self.shapes.get(&key) {
+            return Ok(shape.clone());
+        }
+        let mut nodes: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for rank in asked.group.ranks() {
+            let (node, gpu) = self.place(rank)?;
+            nodes.entry(node).or_default().push(gpu);
+        }
+        // The node with most of them counts, as for NCCL.
+        let count = nodes.len() as u32;
+        let mut local = nodes.into_values().max_by_key(Vec::len).unwrap_or_default();
+        local.sort_unstable();
+        let shape = Shape { local, nodes: count };
+        self.shapes.insert(key, shape.clone());
+        Ok(shape)
+    }
+
+    fn known(&mut self, shape: &Shape) -> Result<&Known, NoPrice> {
+        if !self.known.contains_key(shape) {
+            let host = self.cluster.host.with_gpus(&shape.local);
+            let graphs = search(&host, shape.nodes, &self.options)?;
+            let ring = f64::from(graphs.ring.bw_inter) * graphs.ring.channels.len() as f64;
+            let beside = f64::from(self.cluster.gpus_per_node()) / shape.local.len() as f64;
+            let crowd = if shape.nodes > 1 { (beside * ring / self.nics_gigabytes()).max(1.0) } else { 1.0 };
+            let small = Cluster::new(host, shape.nodes);
+            let inputs = Inputs::of(&small, &graphs, self.settings.clone(), false);
+            self.known.insert(shape.clone(), Known { inputs, crowd });
+        }
+        Ok(&self.known[shape])
+    }
+
+    /// GB/s of all NICs of a node together, as NCCL counts.
+    fn nics_gigabytes(&self) -> f64 {
+        let host = &self.cluster.host;
+        let rates = host.compute_nics().into_iter().map(|nic| match host.device(nic).kind {
+            DeviceKind::Nic { rate, .. } => rate.as_bps() as f64 / 8e9,
+            _ => 0.0,
+        });
+        rates.sum()
+    }
+
+    fn collective(&mut self, asked: &Asked<'_>, collective: Collective) -> Result<Price, NoPrice> {
+        let shape = self.shape(asked)?;
+        if asked.group.is_alone() {
+            return Ok(Price::default());
+        }
+        let said = asked.said;
+        let load = (asked.load * 1_000.0).round() as u64;
+        let key = (shape.clone(), collective, said.bytes, said.dtype, load);
+        if let Some(price) = self.prices.get(&key) {
+            return Ok(*price);
+        }
+        let price = if collective == Collective::AllToAll {
+            self.all_to_all(&shape, said.bytes, asked.load)?
+        } else {
+            let multiprocessors = self.multiprocessors;
+            let known = self.known(&shape)?;
+            let mut request = Request::new(collective, said.bytes);
+            request.dtype = said.dtype;
+            let decision = choose(&known.inputs, &request)?;
+            let estimate = decision.estimate;
+            let seconds = estimate.map_or(0.0, |estimate| {
+                f64::from(estimate.latency_us) + f64::from(estimate.transfer_us) * known.crowd
+            }) / 1e6;
+            Price { time: span(seconds), permille: decision.channels * 1_000 / multiprocessors }
+        };
+        self.prices.insert(key, price);
+        Ok(price)
+    }
+
+    /// Every GPU has a part for every other: those of its node go over NVLink, the others through its NIC.
+    fn all_to_all(&mut self, shape: &Shape, bytes: Bytes, load: f64) -> Result<Price, NoPrice> {
+        let ranks = shape.local.len() as f64 * f64::from(shape.nodes);
+        let (inside, between) = (shape.local.len() as f64 - 1.0, ranks - shape.local.len() as f64);
+        let each = bytes.as_u64() as f64 / ranks * load;
+        let near = match shape.local[..] {
+            [first, second, ..] => self.rate(first, Some(second)),
+            _ => f64::INFINITY,
+        };
+        let over_nvlink = inside * each / near;
+        let over_nic = if shape.nodes > 1 { between * each / self.rate(shape.local[0], None) } else { 0.0 };
+        let channels = self.known(shape)?.inputs.peers.channels;
+        let time = Self::message_latency(shape.nodes > 1) + over_nvlink.max(over_nic);
+        Ok(Price { time: span(time), permille: channels * 1_000 / self.multiprocessors })
+    }
+
+    /// What a message takes besides its bytes: NCCL's figures for one step of a ring with the Simple protocol, in seconds.
+    fn message_latency(is_between: bool) -> f64 {
+        let (ring, simple) = (Algorithm::Ring as usize, Protocol::Simple as usize);
+        let constants = &Constants::NCCL;
+        let step = constants.step[if is_between { 2 } else { 0 }][ring][simple];
+        f64::from(constants.base[ring][simple] + step) / 1e6
+    }
+
+    /// Bytes per second from a GPU to another of its server, or through the best NIC for it, when all GPUs of the server send.
+    fn rate(&mut self, from: u32, to: Option<u32>) -> f64 {
+        if let Some(rate) = self.paths.get(&(from, to)) {
+            return *rate;
+        }
+        let host = &self.cluster.host;
+        let gpus = host.gpus();
+        let gpu = gpus[from as usize];
+        let rate = if let Some(to) = to {
+            host.path(gpu, gpus[to as usize]).bandwidth.as_bps() as f64 / 8.0
+        } else {
+            let nics = host.compute_nics();
+            let best = nics.iter().map(|nic| host.path_with_pxn(gpu, *nic).bandwidth.as_bps()).max();
+            let shared = (nics.len() as f64 / gpus.len() as f64).min(1.0);
+            let line = nics.iter().filter_map(|nic| match host.device(*nic).kind {
+                DeviceKind::Nic { rate, .. } => Some(rate.as_bps()),
+                _ => None,
+            });
+            let usable = line.max().unwrap_or(0) * NIC_PERCENT / 100;
+            best.unwrap_or(0).min(usable) as f64 / 8.0 * shared
+        };
+        self.paths.insert((from, to), rate);
+        rate
+    }
+
+    fn message(&mut self, [from, to]: [Rank; 2], bytes: Bytes) -> Result<Price, NoPrice> {
+        let ((node, gpu), (other_node, other_gpu)) = (self.place(from)?, self.place(to)?);
+        let is_between = node != other_node;
+        let rate = self.rate(gpu, (!is_between).then_some(other_gpu));
+        let seconds = Self::message_latency(is_between) + bytes.as_u64() as f64 / rate;
+        Ok(Price { time: span(seconds), permille: 0 })
+    }
+
+    /// All ranks talk to all servers at once: the narrower side decides.
+    fn servers(&mut self, bytes: Bytes) -> Price {
+        let each = self.rate(0, None);
+        let server = self.rates.server.map_or(each, |rate| rate.as_bps() as f64 / 8.0);
+        let share = server * f64::from(self.rates.servers.max(1)) / f64::from(self.cluster.gpus());
+        let seconds = Self::message_latency(true) + bytes.as_u64() as f64 / each.min(share);
+        Price { time: span(seconds), permille: 0 }
+    }
+
+    fn storage(&self, bytes: Bytes) -> Result<Price, NoPrice> {
+        let Some(rate) = self.rates.storage else {
+            return Err(NoPrice::NoStorage { server: self.cluster.host.name.clone() });
+        };
+        let of_node = bytes * u64::from(self.cluster.gpus_per_node());
+        Ok(Price { time: rate.serialize(of_node), permille: 0 })
+    }
+}
+
+fn span(seconds: f64) -> Span {
+    Span::from_ps((seconds * 1e12).round() as u64)
+}
+
+impl Network for ClusterCosts<'_> {
+    fn price(&mut self, asked: &Asked<'_>) -> Result<Price, NoPrice> {
+        match (asked.said.what, asked.pair) {
+            (_, Some(pair)) => self.message(pair, asked.said.bytes),
+            (What::Collective(collective), None) => self.collective(asked, collective),
+            (What::Push | What::Pull, None) => Ok(self.servers(asked.said.bytes)),
+            (What::Write | What::Send { .. } | What::Receive { .. }, None) => self.storage(asked.said.bytes),
+        }
+    }
+}
