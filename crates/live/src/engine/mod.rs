@@ -366,7 +366,7 @@ impl Engine {
         let deadline = Instant::now() + limit;
         let (mut received, mut since) = (0, Instant::now());
         loop {
-            while self.conduits.progress() {}
+            self.attend_nic();
             let gone = self.gone();
             let (now, Some(nic)) = (Instant::now(), self.conduits.nic_ref()) else { return };
             if nic.received() != received {
