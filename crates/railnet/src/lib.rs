@@ -10,7 +10,7 @@
 //! | what went wrong, and whose fault it is | [`Error`], [`Error::culprits`] |
 
 pub use railnet_core::{DataType, Rank, ReduceOp, Scalar};
-pub use railnet_live::communicator::{Bf16, Error, F8E4M3, F8E5M2, F16};
+pub use railnet_live::communicator::{Bf16, Error, F8E4M3, F8E5M2, F16, RoceOptions};
 pub use railnet_live::{Communicator, Conduit, Element, Group, Options, Pending};
 
 /// What started this process, as its variables say.

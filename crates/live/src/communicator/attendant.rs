@@ -101,7 +101,7 @@ impl Attendant {
         let (bell, watch) = (self.bell.as_fd(), self.watch.as_fd());
         let mut fds = [bell, watch].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         // That it cannot sleep is no reason to stop: it looks again.
-        let _ = socket::wait(&mut fds[..1 + usize::from(watches)], Instant::now() + limit);
+        let _ = socket::wait(&mut fds[..=usize::from(watches)], Instant::now() + limit);
         let mut count = [0; 8];
         // Nothing to read means that nobody rang.
         let _ = rustix::io::read(&self.bell, &mut count);

@@ -42,6 +42,8 @@ const WINDOW: u16 = 64;
 const TIMEOUT: u8 = 9;
 /// Entries of the completion queue. Each connection has eight slices under way at most.
 const COMPLETIONS: u32 = 1 << 16;
+/// Bytes of a packet besides its payload: IPv6, UDP, BTH, RETH, immediate data and ICRC, and some for an extension header.
+const HEADERS: u32 = 40 + 8 + 12 + 16 + 4 + 4 + 44;
 /// Completions that are taken at once.
 const BATCH: usize = 32;
 
@@ -141,8 +143,6 @@ impl Slots {
 /// The largest payload of a packet on the interface of an address.
 fn mtu_of(address: IpAddr) -> u32 {
     let found = machine::interfaces().into_iter().flatten().find(|one| one.addresses.contains(&address));
-    // IPv6, UDP, BTH, RETH, immediate data and ICRC, and an extension header of Railnet's.
-    const HEADERS: u32 = 40 + 8 + 12 + 16 + 4 + 4 + 44;
     let room = found.and_then(|one| one.mtu).unwrap_or(1500).saturating_sub(HEADERS);
     [4096, 2048, 1024, 512].into_iter().find(|mtu| *mtu <= room).unwrap_or(256)
 }
