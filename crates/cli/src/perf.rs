@@ -3,22 +3,23 @@
 pub(crate) mod data;
 pub(crate) mod measure;
 mod serve;
+mod table;
 
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use railnet_coll::{Call, Collective, Counts};
+use railnet_coll::{Call, Collective};
 use railnet_core::{Bytes, DataType, Rank, ReduceOp, Scalar, Span};
-use railnet_formats::nccl_tests::{self, Bandwidth, Measurement, Row};
+use railnet_formats::nccl_tests::{self, Measurement, Row};
 use railnet_live::job::{self, Output, Plan, Stream};
 use railnet_live::launch::{Launch, Launcher};
 use railnet_live::{Communicator, Conduit};
-use serde_json::json;
 
 use crate::{Outcome, Usage};
 use measure::{Bench, call_of};
+use table::Point;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -75,9 +76,16 @@ pub(crate) struct Arguments {
     /// Measure what is asked for at this socket
     #[arg(long, value_name = "SOCKET", hide = true, conflicts_with_all = ["collective", "ranks"])]
     serve: Option<PathBuf>,
+    /// Check every element of every result: 1, or 0 to leave it out
+    #[arg(short = 'c', long, value_name = "0|1", default_value_t = 1, num_args = 0..=1, default_missing_value = "1")]
+    #[arg(value_parser = clap::value_parser!(u8).range(0..=1))]
+    check: u8,
     /// Print JSON in place of the table
     #[arg(long)]
     json: bool,
+    /// Print a table with commas in place of the other
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
 }
 
 /// `8`, `64K`, `1MiB` and so on: as nccl-tests reads sizes, in powers of 1024, or with a unit.
@@ -209,18 +217,22 @@ fn measured(
         ..Call::new(collective, 0)
     };
     let is_first = world.rank() == 0;
-    if is_first && !arguments.json {
+    if is_first && arguments.csv {
+        writeln!(out, "{}", table::CSV)?;
+    } else if is_first && !arguments.json {
         preamble(arguments, world, out)?;
     }
     let mut rows = Vec::new();
     let mut bytes = arguments.minimum;
     while bytes <= arguments.maximum {
-        let row = point(arguments, world, &call_of(&base, bytes, ranks))?;
-        if is_first && !arguments.json {
-            writeln!(out, "{row}")?;
+        let point = point(arguments, world, &call_of(&base, bytes, ranks))?;
+        if is_first && arguments.csv {
+            point.write_csv(out)?;
+        } else if is_first && !arguments.json {
+            writeln!(out, "{point}")?;
             out.flush()?;
         }
-        rows.push(row);
+        rows.push(point);
         let next = match arguments.step {
             Some(step) => bytes.checked_add(step.max(1)),
             None => bytes.max(1).checked_mul(arguments.factor),
@@ -233,25 +245,26 @@ fn measured(
     }
     if is_first {
         if arguments.json {
-            writeln!(out, "{:#}", json(arguments, collective, world, &rows))?;
-        } else {
+            writeln!(out, "{:#}", table::json(&base, world, &rows))?;
+        } else if !arguments.csv {
+            let rows: Vec<Row> = rows.iter().map(|point| point.row.clone()).collect();
             writeln!(out, "{}", nccl_tests::footer(&rows, collective))?;
         }
     }
-    let wrong = rows.iter().flat_map(|row| [row.out_of_place, row.in_place]).flatten();
+    let wrong = rows.iter().flat_map(|point| [point.row.out_of_place, point.row.in_place]).flatten();
     let wrong: u64 = wrong.filter_map(|one| one.wrong).sum();
     Ok(if wrong == 0 { Outcome::Done } else { Outcome::CheckFailed })
 }
 
 fn preamble(arguments: &Arguments, world: &Communicator, out: &mut dyn Write) -> anyhow::Result<()> {
-    let Arguments { minimum, maximum, factor, step, warmup, iterations, .. } = arguments;
+    let Arguments { minimum, maximum, factor, step, warmup, iterations, check, .. } = arguments;
     let growth = match step {
         Some(step) => format!("step: {step}(bytes)"),
         None => format!("step: {factor}(factor)"),
     };
     writeln!(
         out,
-        "# nThread 1 nGpus 0 minBytes {minimum} maxBytes {maximum} {growth} warmup iters: {warmup} iters: {iterations} validation: 1"
+        "# nThread 1 nGpus 0 minBytes {minimum} maxBytes {maximum} {growth} warmup iters: {warmup} iters: {iterations} validation: {check}"
     )?;
     writeln!(out, "#")?;
     let mut kinds: Vec<Conduit> = (1..world.size()).map(|rank| world.conduit(rank)).collect();
@@ -267,7 +280,7 @@ fn preamble(arguments: &Arguments, world: &Communicator, out: &mut dyn Write) ->
         railnet_live::machine::host_name()
     )?;
     writeln!(out, "#")?;
-    write!(out, "{}", nccl_tests::HEADER)?;
+    write!(out, "{}", table::header())?;
     Ok(())
 }
 
@@ -275,8 +288,10 @@ fn preamble(arguments: &Arguments, world: &Communicator, out: &mut dyn Write) ->
 const BUDGET: Span = Span::from_secs(2);
 
 /// One size, out of place and in place.
-fn point(arguments: &Arguments, world: &Communicator, call: &Call) -> anyhow::Result<Row> {
+fn point(arguments: &Arguments, world: &Communicator, call: &Call) -> anyhow::Result<Point> {
     let ranks = world.size() as u32;
+    let is_checked = arguments.check == 1;
+    let (mut processor, mut moved) = (0.0, 0.0);
     let mut row = Row { call: call.clone(), ranks, out_of_place: None, in_place: None };
     for in_place in [false, true] {
         if in_place
@@ -285,23 +300,38 @@ fn point(arguments: &Arguments, world: &Communicator, call: &Call) -> anyhow::Re
             continue;
         }
         let mut bench = Bench::new(world, Call { in_place, ..call.clone() });
-        let wrong = bench.check(u64::from(in_place) + 1)?;
+        let mut wrong = if is_checked { bench.check(u64::from(in_place) + 1)? } else { 0 };
         let first = mean(world, bench.time(arguments.warmup.max(1))?)?;
         let fits = BUDGET.as_ps() / first.as_ps().max(1);
         let calls = u64::from(arguments.iterations).min(fits.max(2)) as u32;
         world.barrier()?;
-        let time = mean(world, bench.time(calls)?)?;
-        let wrong = wrong + bench.check(u64::from(in_place) + 5)?;
+        let used = processor_us();
+        let time = bench.time(calls)?;
+        let mut used = [processor_us() - used];
+        let time = mean(world, time)?;
+        world.all_reduce_in_place(&mut used, ReduceOp::Sum)?;
+        processor += used[0];
+        moved += f64::from(calls) * f64::from(ranks) * call.bytes(ranks).0 as f64;
+        if is_checked {
+            wrong += bench.check(u64::from(in_place) + 5)?;
+        }
         let mut all = [wrong];
         world.all_reduce_in_place(&mut all, ReduceOp::Sum)?;
-        let measured = Some(Measurement { time, wrong: Some(all[0]) });
+        let measured = Some(Measurement { time, wrong: is_checked.then_some(all[0]) });
         if in_place {
             row.in_place = measured;
         } else {
             row.out_of_place = measured;
         }
     }
-    Ok(row)
+    let processor_ns = if moved > 0.0 { processor * 1e3 / moved } else { 0.0 };
+    Ok(Point { row, processor_ns })
+}
+
+/// Processor time of this process, all its threads, in microseconds.
+fn processor_us() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
 }
 
 /// The mean over all ranks.
@@ -309,44 +339,6 @@ fn mean(world: &Communicator, time: Span) -> anyhow::Result<Span> {
     let mut sum = [time.as_ps()];
     world.all_reduce_in_place(&mut sum, ReduceOp::Sum)?;
     Ok(Span::from_ps(sum[0] / world.size() as u64))
-}
-
-fn json(
-    arguments: &Arguments,
-    collective: Collective,
-    world: &Communicator,
-    rows: &[Row],
-) -> serde_json::Value {
-    let ranks = world.size() as u32;
-    let side = |call: &Call, measured: &Option<Measurement>| {
-        measured.map(|Measurement { time, wrong }| {
-            let Bandwidth { algorithm, bus } = Bandwidth::of(call, ranks, time);
-            json!({"time_us": time.as_us_f64(), "algbw_gbps": algorithm, "busbw_gbps": bus, "wrong": wrong})
-        })
-    };
-    let rows: Vec<_> = rows
-        .iter()
-        .map(|row| {
-            let Counts::Each(count) = row.call.counts else { unreachable!("all blocks are alike") };
-            json!({
-                "bytes": row.call.bytes(ranks).0,
-                "count": count,
-                "out_of_place": side(&row.call, &row.out_of_place),
-                "in_place": side(&row.call, &row.in_place),
-            })
-        })
-        .collect();
-    let conduits: Vec<String> = (0..world.size())
-        .filter(|rank| *rank != world.rank())
-        .map(|rank| world.conduit(rank).to_string())
-        .collect();
-    json!({
-        "collective": collective.test_name(),
-        "type": arguments.dtype.to_string(),
-        "ranks": ranks,
-        "conduits_of_rank_0": conduits,
-        "rows": rows,
-    })
 }
 
 #[cfg(test)]

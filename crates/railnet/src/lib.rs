@@ -8,6 +8,7 @@
 //! | parts of a communicator | [`Communicator::split`] |
 //! | how long to wait, and by which conduit | [`Options`], `RAILNET_TIMEOUT`, `RAILNET_CONDUIT` |
 //! | what went wrong, and whose fault it is | [`Error`], [`Error::culprits`] |
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub use railnet_core::{DataType, Rank, ReduceOp, Scalar};
 pub use railnet_live::communicator::{Bf16, Error, F8E4M3, F8E5M2, F16, RoceOptions};

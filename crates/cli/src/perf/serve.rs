@@ -11,6 +11,7 @@ use railnet_live::Communicator;
 use railnet_live::communicator::Error;
 
 use super::measure::{Bench, call_of};
+use super::processor_us;
 use crate::bench::live::protocol::{Answer, Hello, Request, Times, Work};
 
 /// Serves until it is told to end, or the runner is gone.
@@ -144,10 +145,4 @@ fn measure(world: &Communicator, work: Work) -> anyhow::Result<Times> {
         processor_us: processor,
         wrong,
     })
-}
-
-/// Processor time of this process, all its threads.
-fn processor_us() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
 }

@@ -2,13 +2,13 @@
 
 use railnet_coll::{Algorithm, Call, ChannelNics, Choice, Collective, TreePattern, Wiring};
 
-use crate::conduit::{Conduit, FIFO, PROTOCOL};
+use crate::conduit::{Conduit, PROTOCOL};
 
 /// How a communicator lies on hosts, and what joins its ranks.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) wiring: Wiring,
-    /// The slowest conduit between two of its ranks.
+    /// The slowest conduit between any two of its ranks: the same on all of them.
     pub(super) conduit: Conduit,
 }
 
@@ -48,8 +48,9 @@ impl Place {
                 Algorithm::Direct
             }
             Collective::AllReduce if !is_few && bytes <= 16 << 10 => Algorithm::Tree,
-            Collective::AllGather | Collective::ReduceScatter if is_few => Algorithm::Direct,
-            Collective::Broadcast if is_few => Algorithm::Direct,
+            Collective::AllGather | Collective::ReduceScatter | Collective::Broadcast if is_few => {
+                Algorithm::Direct
+            }
             Collective::AllReduce
             | Collective::AllGather
             | Collective::ReduceScatter
@@ -61,7 +62,7 @@ impl Place {
             | Collective::SendReceive
             | Collective::Barrier => Algorithm::PointToPoint,
         };
-        Choice { fifo: Some(FIFO), ..Choice::new(algorithm, PROTOCOL) }
+        Choice { fifo: Some(self.conduit.fifo()), ..Choice::new(algorithm, PROTOCOL) }
     }
 
     /// Bytes that a rank may send in one shot of an AllReduce.

@@ -7,7 +7,7 @@ use railnet_coll::{Algorithm, Call, Choice, Collective, Wiring, build};
 use railnet_core::Rank;
 
 use super::{At, Communicator, Element, Error, derived};
-use crate::conduit::{FIFO, PROTOCOL};
+use crate::conduit::PROTOCOL;
 use crate::engine::{ContextId, Submitted};
 
 /// Sends and receives that are done at once, so that no two ranks wait for each other: made by [`Communicator::group`].
@@ -157,7 +157,9 @@ impl Communicator {
 
     fn start_pair(&self, from: u32, to: u32, call: &Call, at: At) -> Result<(ContextId, OperationId), Error> {
         let context = self.pair(from, to);
-        let choice = Choice { fifo: Some(FIFO), ..Choice::new(Algorithm::PointToPoint, PROTOCOL) };
+        let other = if from == self.rank.0 { to } else { from };
+        let fifo = Some(self.conduit(other as usize).fifo());
+        let choice = Choice { fifo, ..Choice::new(Algorithm::PointToPoint, PROTOCOL) };
         let schedule = Arc::new(build(call, &choice, &Wiring::flat(2))?);
         let outcome = self.process.with(|engine| {
             let operation =

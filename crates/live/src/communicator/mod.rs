@@ -24,6 +24,7 @@ mod pending;
 mod process;
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -43,6 +44,7 @@ use crate::Control;
 use crate::conduit::Conduit;
 use crate::engine::{At, ContextId, Engine, Keep, Prepared, Submitted};
 use crate::launch::{Launch, Variables, variable};
+use crate::log::{Level, Log};
 use crate::message::Member;
 use crate::rendezvous::{self, Config, ConfigError};
 use choice::Place;
@@ -60,24 +62,26 @@ pub struct Options {
     pub conduit: Option<Conduit>,
     /// How the NIC of this rank is made, where the conduit is RoCE.
     pub roce: RoceOptions,
+    /// How much is said on standard error.
+    pub log: Level,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { limit: LIMIT, conduit: None, roce: RoceOptions::default() }
+        Self { limit: LIMIT, conduit: None, roce: RoceOptions::default(), log: Level::Off }
     }
 }
 
 impl Options {
     /// What the environment says: `RAILNET_TIMEOUT`, `RAILNET_CONDUIT`, `RAILNET_FAULTS`, `RAILNET_PCAP`,
-    /// `RAILNET_ROCE_PORT`.
+    /// `RAILNET_ROCE_PORT`, `RAILNET_DEBUG` or `NCCL_DEBUG`.
     pub fn from_env() -> Result<Self, ConfigError> {
         Self::from_variables(&variable)
     }
 
     /// The same from any source of variables.
     pub fn from_variables(variables: Variables<'_>) -> Result<Self, ConfigError> {
-        let mut options = Self::default();
+        let mut options = Self { log: Level::from_variables(variables), ..Self::default() };
         let variables = |name: &str| variables(name).filter(|value| !value.is_empty());
         if let Some(text) = variables("RAILNET_TIMEOUT") {
             let need = "a time such as 30s or 5min is needed";
@@ -104,6 +108,7 @@ pub struct Communicator {
     /// The ranks of the world that its ranks are.
     members: Arc<[u32]>,
     place: Place,
+    log: Log,
     splits: AtomicU64,
     pairs: Mutex<BTreeMap<(u32, u32), ContextId>>,
 }
@@ -123,19 +128,18 @@ impl Communicator {
         let engine = Engine::new(Arc::new(control), conduits, options.limit);
         let rank = config.rank;
         let members: Arc<[u32]> = (0..config.world_size).collect();
+        let log = Log::new(options.log, rank.0);
+        log.info(|| introduction(config, options, &engine));
         let process = Process::new(engine, config, options).map_err(crate::ReachError::from)?;
-        Ok(Self::new(Arc::new(process), 0, rank, members))
+        Ok(Self::new(Arc::new(process), 0, rank, members, log))
     }
 
-    fn new(process: Arc<Process>, name: u64, rank: Rank, members: Arc<[u32]>) -> Self {
+    fn new(process: Arc<Process>, name: u64, rank: Rank, members: Arc<[u32]>, log: Log) -> Self {
         let (context, place) = process.with(|engine| {
             let context = engine.context(name, rank, &members);
             let people = engine.control().members();
             let hosts: Vec<&str> = members.iter().map(|world| &*people[*world as usize].group).collect();
-            let own = members[rank.0 as usize];
-            let others = members.iter().filter(|world| **world != own);
-            let conduit = others.map(|world| engine.conduits().kind(*world)).max();
-            (context, Place::new(&hosts, conduit.unwrap_or(Conduit::SharedMemory)))
+            (context, Place::new(&hosts, engine.conduits().slowest(&members)))
         });
         Self {
             process,
@@ -144,6 +148,7 @@ impl Communicator {
             rank,
             members,
             place,
+            log,
             splits: AtomicU64::new(0),
             pairs: Mutex::new(BTreeMap::new()),
         }
@@ -194,7 +199,7 @@ impl Communicator {
         let rank = chosen.iter().position(|(_, rank)| *rank == self.rank());
         let rank = Rank(rank.expect("it has chosen itself") as u32);
         let name = derived(self.name, [number, u64::from(color)]);
-        Ok(Some(Self::new(Arc::clone(&self.process), name, rank, members)))
+        Ok(Some(Self::new(Arc::clone(&self.process), name, rank, members, self.log.clone())))
     }
 
     /// Ends it on every rank: calls that are under way fail, and so do all later ones.
@@ -255,6 +260,12 @@ impl Communicator {
             return Err(Error::Scalar { scalar: scalar.dtype(), data: call.dtype });
         }
         let schedule = Arc::new(build(call, &self.place.choose(call), &self.place.wiring)?);
+        self.log.info(|| {
+            let Schedule { algorithm, protocol, channels, fifo, .. } = &*schedule;
+            let (bytes, dtype, slot) = (call.bytes(self.members.len() as u32), call.dtype, fifo.slot);
+            let how = format!("{algorithm}/{protocol}, {channels} channel, slots of {slot}");
+            format!("{} of {bytes} ({dtype}) among {} ranks: {how}", call.collective, self.members.len())
+        });
         engine.keep(self.context, &schedule);
         Ok(schedule)
     }
@@ -293,13 +304,40 @@ impl Communicator {
     fn refused(&self, engine: &Engine, call: &Call, failure: Arc<Failure>) -> Error {
         let number = engine.next_operation(self.context);
         let more = notes(&failure, &self.members, engine.control());
+        self.log.warn(|| format!("{} {number} was not begun: {failure}", call.collective));
         Error::Failed { failure, notes: format!("\n  so {} {number} was not begun{more}", call.collective) }
     }
 
     fn failed(&self, engine: &Engine, failure: Arc<Failure>) -> Error {
         let notes = notes(&failure, &self.members, engine.control());
+        self.log.warn(|| failure.to_string());
         Error::Failed { failure, notes }
     }
+}
+
+/// What a rank says of itself when all have met.
+fn introduction(config: &Config, options: &Options, engine: &Engine) -> String {
+    let ranks = config.world_size;
+    let mut text = format!(
+        "Railnet {} started by {}, rank {} of {ranks}; a call may stand still for {:?}\n",
+        env!("CARGO_PKG_VERSION"),
+        config.launcher,
+        config.rank.0,
+        options.limit,
+    );
+    let people = engine.control().members();
+    for (rank, member) in (0..).zip(people).filter(|(rank, _)| *rank != config.rank.0) {
+        let Member { pid, host, group, .. } = member;
+        let kind = engine.conduits().kind(rank);
+        let _ = writeln!(
+            text,
+            "{} -> {rank} via {kind}: process {pid} on {host}, host group {group}",
+            config.rank.0
+        );
+    }
+    let cores = crate::machine::cores().usable;
+    let _ = write!(text, "{} of the ranks share this host and its {cores} cores", engine.conduits().near());
+    text
 }
 
 /// What else is known of ranks whose fault it is: where their processes are, and in which state.
@@ -309,7 +347,7 @@ fn notes(failure: &Failure, members: &[u32], control: &Control) -> String {
     for rank in failure.culprits() {
         let Some(world) = members.get(rank.0 as usize) else { continue };
         let Member { pid, host, .. } = &control.members()[*world as usize];
-        text += &format!("\n  rank {} is process {pid} on {host}", rank.0);
+        let _ = write!(text, "\n  rank {} is process {pid} on {host}", rank.0);
         if *host == here {
             text += state(*pid);
         }
@@ -335,6 +373,8 @@ fn state(pid: u32) -> &'static str {
 fn derived(name: u64, numbers: [u64; 2]) -> u64 {
     let mut fold = Fold::new();
     fold.push(name);
-    numbers.into_iter().for_each(|number| fold.push(number));
+    for number in numbers {
+        fold.push(number);
+    }
     fold.finish()
 }

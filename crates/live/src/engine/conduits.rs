@@ -210,13 +210,15 @@ impl Prepared {
         let told = control.all_gather("shared memory", &reached, limit)?;
         let says =
             |one: u32, other: u32| told[one as usize].chunks_exact(4).any(|rank| rank == other.to_le_bytes());
-        let kinds: Vec<Conduit> = (0..cards.len() as u32)
-            .map(|other| match first {
-                Some(Conduit::Roce) => Conduit::Roce,
-                _ if says(rank, other) && says(other, rank) => Conduit::SharedMemory,
-                _ => Conduit::Tcp,
-            })
-            .collect();
+        let between = |one: u32, other: u32| match first {
+            Some(Conduit::Roce) if one != other => Conduit::Roce,
+            _ if one == other || says(one, other) && says(other, one) => Conduit::SharedMemory,
+            _ => Conduit::Tcp,
+        };
+        let ranks = cards.len() as u32;
+        let pairs: Vec<Vec<Conduit>> =
+            (0..ranks).map(|one| (0..ranks).map(|other| between(one, other)).collect()).collect();
+        let kinds = &pairs[rank as usize];
         if first == Some(Conduit::SharedMemory)
             && let Some(other) = (0..cards.len() as u32)
                 .find(|other| *other != rank && kinds[*other as usize] != Conduit::SharedMemory)
@@ -236,7 +238,7 @@ impl Prepared {
             Some(Conduit::Roce) => Some(open_nic(control, &cards, limit, options)?),
             _ => None,
         };
-        Ok(Conduits { kinds, shared, tcp, nic, near: near.len() + 1, cards, next: Some(next) })
+        Ok(Conduits { rank, pairs, shared, tcp, nic, near: near.len() + 1, cards, next: Some(next) })
     }
 }
 
@@ -287,7 +289,9 @@ fn nic_address(own: &Card, cards: &[Card]) -> Result<IpAddr, ReachError> {
 /// Everything that leads to other ranks.
 #[derive(Debug)]
 pub(crate) struct Conduits {
-    kinds: Vec<Conduit>,
+    rank: u32,
+    /// What joins any two ranks.
+    pairs: Vec<Vec<Conduit>>,
     shared: Option<SharedMemory>,
     tcp: Tcp,
     nic: Option<Rdma>,
@@ -301,7 +305,14 @@ pub(crate) struct Conduits {
 impl Conduits {
     /// What leads to a rank.
     pub(crate) fn kind(&self, rank: u32) -> Conduit {
-        self.kinds[rank as usize]
+        self.pairs[self.rank as usize][rank as usize]
+    }
+
+    /// The slowest that joins two of these ranks.
+    pub(crate) fn slowest(&self, ranks: &[u32]) -> Conduit {
+        let row = |one: &u32| &self.pairs[*one as usize];
+        let kinds = ranks.iter().flat_map(|one| ranks.iter().map(|other| row(one)[*other as usize]));
+        kinds.max().unwrap_or(Conduit::SharedMemory)
     }
 
     /// Ranks of this host, this one included.

@@ -43,7 +43,7 @@ pub(super) struct Context {
 #[derive(Debug)]
 struct End {
     to: Connection,
-    end: Way,
+    way: Way,
     /// It can carry nothing any more, and why: an error only if something is still expected of it.
     over: Option<String>,
 }
@@ -149,7 +149,7 @@ impl Context {
                 }
                 Output::Filled(filled) => self.filled(&filled, conduits),
                 Output::Emptied { connection, .. } => {
-                    if let Way::Receive(end) = &mut self.ends[connection.0 as usize].end {
+                    if let Way::Receive(end) = &mut self.ends[connection.0 as usize].way {
                         end.release(conduits.nic());
                     }
                 }
@@ -160,7 +160,7 @@ impl Context {
                 Output::Expect(expect) => {
                     // Where a connection could not be made, nothing will come of it.
                     let end = self.ends.get_mut(expect.connection.0 as usize);
-                    if let Some(End { end: Way::Receive(end), .. }) = end {
+                    if let Some(End { way: Way::Receive(end), .. }) = end {
                         end.expect(expect, conduits.nic());
                     }
                 }
@@ -178,8 +178,8 @@ impl Context {
                 // Nothing of these will be touched again.
                 Output::Failed(_) => {
                     self.calls.clear();
-                    for End { end, .. } in self.ends.drain(..) {
-                        match end {
+                    for End { way, .. } in self.ends.drain(..) {
+                        match way {
                             Way::Send(end) => end.close(conduits.nic()),
                             Way::Receive(end) => end.close(conduits.nic()),
                         }
@@ -196,11 +196,11 @@ impl Context {
             return Err(io::Error::other("there is no switch between real ranks"));
         };
         let peer = self.members[rank as usize];
-        let end = match direction {
+        let way = match direction {
             Direction::Send => Way::Send(conduits.sender(self.id, peer, to.channel, to.lane)?),
             Direction::Receive => Way::Receive(conduits.receiver(self.id, peer, to.channel, to.lane)?),
         };
-        self.ends.push(End { to, end, over: None });
+        self.ends.push(End { to, way, over: None });
         Ok(())
     }
 
@@ -213,17 +213,20 @@ impl Context {
         let bytes = |count: u64| call.dtype.bytes(count).0 as usize;
         let length = bytes(work.count);
         let scratch = At(scratch.as_mut_ptr());
-        let own =
-            |start: At, first: u64| Spot { at: At(start.0.wrapping_add(bytes(first))), is_shared: false };
+        let is_large = work::is_large(call, machine.ranks());
+        let own = |start: At, first: u64, is_streamed: bool| Spot {
+            at: At(start.0.wrapping_add(bytes(first))),
+            is_streamed,
+        };
         let mut locate = |place: Place| match place {
-            Place::Buffer(Buffer::Input, first) => own(*input, first),
-            Place::Buffer(Buffer::Output, first) => own(*output, first),
-            Place::Buffer(Buffer::Scratch, first) => own(scratch, first),
-            Place::Slot(connection, slot) => match &mut ends[connection.0 as usize].end {
+            Place::Buffer(Buffer::Input, first) => own(*input, first, false),
+            Place::Buffer(Buffer::Output, first) => own(*output, first, is_large),
+            Place::Buffer(Buffer::Scratch, first) => own(scratch, first, false),
+            Place::Slot(connection, slot) => match &mut ends[connection.0 as usize].way {
                 Way::Send(end) => {
-                    Spot { at: At(end.data(slot, length)), is_shared: matches!(end, SendEnd::Shared(_)) }
+                    Spot { at: At(end.data(slot, length)), is_streamed: matches!(end, SendEnd::Shared(_)) }
                 }
-                Way::Receive(end) => Spot { at: At(end.data(slot, length)), is_shared: false },
+                Way::Receive(end) => Spot { at: At(end.data(slot, length)), is_streamed: false },
             },
         };
         // SAFETY: buffers hold what their call says, which was checked when it was submitted, and live until it is over;
@@ -236,7 +239,7 @@ impl Context {
     }
 
     fn filled(&mut self, filled: &Filled, conduits: &mut Conduits) {
-        if let Way::Send(end) = &mut self.ends[filled.connection.0 as usize].end {
+        if let Way::Send(end) = &mut self.ends[filled.connection.0 as usize].way {
             end.publish(filled, conduits.nic());
             self.has_unsent |= end.has_unsent();
         }
@@ -247,12 +250,12 @@ impl Context {
         let Self { ends, machine, id, members, has_unsent, .. } = self;
         let mut moved = false;
         *has_unsent = false;
-        for (index, End { to, end, over }) in ends.iter_mut().enumerate() {
+        for (index, End { to, way, over }) in ends.iter_mut().enumerate() {
             if over.is_some() {
                 continue;
             }
             let connection = ConnectionId(index as u32);
-            let outcome = match end {
+            let outcome = match way {
                 Way::Send(end) => end.freed(conduits.nic()).map(|(count, heard)| {
                     if let Some(mark) = heard {
                         machine.heard(now, connection, mark);

@@ -13,6 +13,10 @@ const LINE: usize = 64;
 /// # Safety
 /// Both must be so many bytes of memory that nobody else uses now, and not overlap.
 #[cfg(target_arch = "x86_64")]
+#[expect(
+    clippy::cast_ptr_alignment,
+    reason = "loads take any alignment, and stores are at multiples of a line"
+)]
 pub(super) unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
 

@@ -11,8 +11,15 @@ use super::stream;
 
 /// Bytes that are worked on at once where they are looked at more than once: they stay in the first cache.
 const BLOCK: usize = 16 << 10;
-/// Bytes from which a copy into memory that another core will read goes past the caches.
+/// Bytes from which a copy goes past the caches, where it should.
 const STREAMED: usize = 1 << 10;
+/// Bytes of a call from which its output is more than a core's share of the caches.
+const LARGE: u64 = 8 << 20;
+
+/// Whether the output of a call should go past the caches.
+pub(super) fn is_large(call: &Call, ranks: u32) -> bool {
+    call.bytes(ranks).0 >= LARGE
+}
 
 /// Memory that a piece of work uses, from here on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,8 +34,9 @@ unsafe impl Sync for At {}
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spot {
     pub(super) at: At,
-    /// Whether another core will read what is written there.
-    pub(super) is_shared: bool,
+    /// Whether what is written there is of no use in the caches of this core: another will read it, or it is more than
+    /// they hold.
+    pub(super) is_streamed: bool,
 }
 
 impl At {
@@ -71,7 +79,7 @@ impl Spot {
         let at = self.at.plus(offset);
         // SAFETY: the caller says so.
         unsafe {
-            if self.is_shared && length >= STREAMED && from != at {
+            if self.is_streamed && length >= STREAMED && from != at {
                 stream::copy(from.0, at.0, length);
             } else {
                 from.copy_to(at, length);
@@ -113,10 +121,10 @@ pub(super) unsafe fn execute(
     for place in &work.targets {
         targets.push(locate(*place));
     }
-    // The result is made in its first target, unless later data still lies there, or it is not this core that reads it.
+    // The result is made in its first target, unless later data still lies there, or it shall not be in the caches.
     let first = targets[0];
     let apart = multiplies
-        || first.is_shared && length >= STREAMED
+        || first.is_streamed && length >= STREAMED
         || sources.iter().skip(2).any(|source| *source == first.at);
     if apart {
         spare.resize(2 * BLOCK, 0);

@@ -29,10 +29,12 @@ pub use options::RoceOptions;
 use crate::machine;
 use crate::memory::{Buffer, ProcessMemory};
 use crate::roce::{self, Config, Driver};
-use crate::shared_memory::mailbox::{DEPTH, SLOT};
+use crate::shared_memory::mailbox::DEPTH;
 use crate::tcp::{Name, Tcp};
 use handshake::{Handshake, Step};
 
+/// Bytes of a slot.
+pub(crate) const SLOT: usize = 32 << 10;
 /// Bytes of the slots of a connection.
 const SLOTS: usize = DEPTH as usize * SLOT;
 /// Packets of a connection under way: what its slots hold. Only those that are lost are sent again.
@@ -319,6 +321,7 @@ impl Rdma {
         else {
             return;
         };
+        debug_assert_eq!(filled.layout.stride(), SLOT as u64, "slots lie where the work put its data");
         let fill = Fill {
             address: memory.slot(&filled.layout, filled.slot),
             length: filled.bytes.0 as u32,

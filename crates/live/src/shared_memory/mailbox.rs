@@ -22,8 +22,8 @@ use super::segment::Segment;
 
 /// Slots of a connection.
 pub(crate) const DEPTH: u32 = 8;
-/// Bytes of a slot: the slots of a connection fit into the cache of a core.
-pub(crate) const SLOT: usize = 32 << 10;
+/// The most bytes of a slot. Communicators of one host use less: see [`crate::conduit::Conduit::fifo`].
+pub(crate) const SLOT: usize = 128 << 10;
 /// Bytes of a slice that travels in its line.
 const INLINE: usize = 48;
 const LINE: usize = 64;

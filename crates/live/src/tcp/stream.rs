@@ -18,6 +18,9 @@ const STRIDE: usize = 64 + SLOT;
 /// Where the header of a slot begins.
 const BEFORE: usize = 64 - HEADER;
 
+/// Bytes that the system shall keep of what is sent.
+const SEND_BUFFER: usize = 4 << 20;
+
 fn memory() -> Box<[u8]> {
     vec![0; DEPTH as usize * STRIDE].into_boxed_slice()
 }
@@ -41,6 +44,9 @@ impl Sender {
     pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
+        // A buffer that holds less than a slice makes every slice wait for an acknowledgement, which is sent late. The
+        // system takes its limit for more than that.
+        rustix::net::sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER)?;
         Ok(Self { stream, memory: memory(), waiting: VecDeque::with_capacity(DEPTH as usize), written: 0 })
     }
 
@@ -73,7 +79,11 @@ impl Sender {
             }
             let mut pieces = &mut pieces[..waiting.len()];
             IoSlice::advance_slices(&mut pieces, *written);
-            match stream.write_vectored(pieces) {
+            let outcome = match &*pieces {
+                [one] => stream.write(one),
+                several => stream.write_vectored(several),
+            };
+            match outcome {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(length) => *written += length,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,

@@ -11,7 +11,7 @@ use railnet_live::rendezvous::Config;
 use railnet_live::{Communicator, Conduit};
 
 /// Longer than anything takes that goes well.
-pub(crate) const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_mins(1);
 
 /// How each of so many ranks meets the others, at a port that was free a moment ago.
 pub(crate) fn configs(world_size: u32) -> Vec<Config> {
