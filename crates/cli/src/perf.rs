@@ -1,7 +1,7 @@
 //! `railnet perf`: collectives between real processes, measured as nccl-tests does it.
 
-mod data;
-mod measure;
+pub(crate) mod data;
+pub(crate) mod measure;
 mod serve;
 mod table;
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use railnet_core::{Bytes, Psn, Random, Ratio, Span};
-use railnet_live::roce::{Config, Driver, Error, Faults};
+use railnet_core::{Bytes, Psn, Random, Span};
+use railnet_live::roce::{Config, Driver, Error, Faults, share};
 use railnet_nic::{Behaviour, Connection, Mtu, Path};
 use railnet_wire::{Gid, Identification, ROCE_PORT};
 
@@ -301,16 +301,6 @@ impl FaultArguments {
             seed: self.seed,
         }
     }
-}
-
-/// A share as parts of a million.
-fn share(text: &str) -> Result<u32, String> {
-    let ratio: Ratio = text.parse().map_err(|error: railnet_core::parse::ParseError| error.to_string())?;
-    let parts = ratio.of(1_000_000);
-    if parts > 1_000_000 {
-        return Err("a share is 1 at most".to_owned());
-    }
-    Ok(parts as u32)
 }
 
 /// Bytes as a bare number, as `ibv_rc_pingpong` has it, or with a unit.

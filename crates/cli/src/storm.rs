@@ -1,6 +1,7 @@
 //! `railnet storm`: random runs, seed after seed, with everything about them checked.
 
 mod fabric;
+mod live;
 mod nic;
 
 use std::io::{IsTerminal, Write};
@@ -18,8 +19,9 @@ const EXAMPLES: &str = "\
 Examples:
   railnet storm nic --seeds 10000      NICs on a bad wire
   railnet storm fabric --seeds 1000    networks of switches with faults
+  railnet storm live --seeds 100       collectives between real ranks
 
-railnet storm nic --help and railnet storm fabric --help say more.";
+railnet storm nic --help, railnet storm fabric --help and railnet storm live --help say more.";
 
 /// Threads that run seeds.
 const THREADS: usize = 2;
@@ -44,6 +46,8 @@ enum Layer {
     Nic(nic::Arguments),
     /// Random networks with random traffic and faults, with everything about them checked
     Fabric(fabric::Arguments),
+    /// Random collectives between real ranks, over sockets that lose and damage packets
+    Live(live::Arguments),
 }
 
 /// Which seeds, and how much is said of them.
@@ -72,6 +76,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     match &arguments.layer {
         Layer::Nic(arguments) => nic::run(arguments, out),
         Layer::Fabric(arguments) => fabric::run(arguments, out),
+        Layer::Live(arguments) => live::run(arguments, out),
     }
 }
 

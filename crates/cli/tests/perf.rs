@@ -28,7 +28,7 @@ fn every_collective_is_measured_and_right_over_every_conduit() {
         "scatter",
         "sendrecv",
     ];
-    for conduit in ["shm", "tcp"] {
+    for conduit in ["shm", "tcp", "roce"] {
         for name in names {
             let output = perf(&[
                 name,

@@ -55,6 +55,31 @@ fn the_fabric_has_a_storm_of_the_same_kind() {
     assert!(all.contains(line), "{line}\nis not in\n{all}");
 }
 
+/// Over RoCEv2 with a twentieth lost, a twentieth overtaken and a twentieth damaged.
+#[test]
+fn random_collectives_between_real_ranks_are_right() {
+    let roce = railnet(&["storm", "live", "--conduit", "roce", "--seeds", "3", "--seed", "0x51"]);
+    let printed = text(&roce);
+    assert!(roce.status.success(), "{printed}");
+    let thrown = printed.lines().find_map(|line| line.strip_prefix("thrown away     ")).unwrap();
+    assert!(printed.contains("collectives     300 over roce") && !thrown.starts_with("0 "), "{printed}");
+    let all = railnet(&["storm", "live", "--seeds", "3", "--seed", "3", "--calls", "40"]);
+    let printed = text(&all);
+    assert!(all.status.success(), "{printed}");
+    assert!(printed.contains("collectives     40 over shm, 40 over tcp, 40 over roce"), "{printed}");
+    // The calls follow from the seed, whatever the way they take.
+    let same = railnet(&["storm", "live", "--conduit", "shm", "--seeds", "3", "--seed", "0x51"]);
+    assert_eq!(digest(&roce), digest(&same));
+}
+
+#[test]
+fn faults_that_do_not_exist_are_refused() {
+    let refused = railnet(&["storm", "live", "--faults", "loss=0.1"]);
+    assert_eq!(refused.status.code(), Some(2));
+    let error = String::from_utf8_lossy(&refused.stderr);
+    assert!(error.contains("unknown fault \"loss\": write drop, duplicate"), "{error}");
+}
+
 #[test]
 fn the_scenario_of_a_seed_is_told_in_words() {
     let told = railnet(&["storm", "fabric", "--describe", "--seeds", "2", "--seed", "0x51"]);

@@ -4,11 +4,12 @@ use std::fmt;
 use std::io;
 use std::str::FromStr;
 
-use railnet_coll::machine::{Filled, Mark};
+use railnet_coll::machine::{Expect, Filled, Mark};
 use railnet_coll::{Fifo, Protocol};
 use railnet_core::Bytes;
 use railnet_core::parse::{ParseError, unknown_name};
 
+use crate::rdma::{self, Rdma};
 use crate::shared_memory;
 use crate::shared_memory::mailbox;
 use crate::tcp;
@@ -42,11 +43,13 @@ impl Conduit {
     /// How slices lie in the slots of the connections of a communicator whose slowest conduit this is: one way for all
     /// calls, so that none waits for the slots of the one before it to be empty.
     ///
-    /// Slots in shared memory are small enough to stay in the cache of a core; a system call is worth more bytes.
+    /// Slots in shared memory are small enough to stay in the cache of a core; a system call is worth more bytes. A NIC sends
+    /// packet by packet, and has as many under way as all slots hold.
     pub(crate) const fn fifo(self) -> Fifo {
         let slot = match self {
             Self::SharedMemory => 32 << 10,
-            Self::Tcp | Self::Roce => mailbox::SLOT as u64,
+            Self::Tcp => mailbox::SLOT as u64,
+            Self::Roce => rdma::SLOT as u64,
         };
         Fifo { slot: Bytes(slot), depth: mailbox::DEPTH, slots_per_slice: 1, slices_per_chunk: 1 }
     }
@@ -77,6 +80,8 @@ pub(crate) const PROTOCOL: Protocol = Protocol::Simple;
 pub(crate) enum Arrival {
     /// A slice.
     Slice(Mark),
+    /// A slice that was asked for, so that nothing has to be compared.
+    Asked,
     /// Nothing yet.
     Nothing,
     /// Nothing ever again.
@@ -88,6 +93,7 @@ pub(crate) enum Arrival {
 pub(crate) enum SendEnd {
     Shared(shared_memory::Sender),
     Tcp(tcp::Sender),
+    Roce(rdma::Slots),
 }
 
 /// The end of a connection at which slices arrive.
@@ -95,6 +101,7 @@ pub(crate) enum SendEnd {
 pub(crate) enum ReceiveEnd {
     Shared(shared_memory::Receiver),
     Tcp(tcp::Receiver),
+    Roce(rdma::Slots),
     /// The sender has not connected yet.
     Awaited,
 }
@@ -106,37 +113,53 @@ impl SendEnd {
         match self {
             Self::Shared(end) => end.data(slot, length),
             Self::Tcp(end) => end.data(slot, length),
+            Self::Roce(slots) => slots.data(slot, length),
         }
     }
 
     /// Hands over the next slice.
     #[inline]
-    pub(crate) fn publish(&mut self, filled: &Filled) {
+    pub(crate) fn publish(&mut self, filled: &Filled, nic: Option<&mut Rdma>) {
         match self {
             Self::Shared(end) => end.publish(filled.slot, filled.mark),
             Self::Tcp(end) => end.publish(filled.slot, filled.bytes.0 as usize, filled.mark),
+            Self::Roce(slots) => nic.expect(NIC).fill(slots, filled),
         }
     }
 
-    /// Whether it holds slices that wait for this process to send them.
+    /// Whether it holds slices that wait for this process to send them. What a NIC has is carried on behind calls.
     #[inline]
     pub(crate) fn has_unsent(&self) -> bool {
         match self {
-            Self::Shared(_) => false,
+            Self::Shared(_) | Self::Roce(_) => false,
             Self::Tcp(end) => end.is_waiting(),
         }
     }
 
-    /// How many slices are out of their slots since the last look.
+    /// How many slices are out of their slots since the last look, and what the receiver does where that is new.
     #[inline]
-    pub(crate) fn freed(&mut self) -> io::Result<u64> {
+    pub(crate) fn freed(&mut self, nic: Option<&mut Rdma>) -> io::Result<(u64, Option<Mark>)> {
         match self {
-            Self::Shared(end) if end.is_short() => Ok(end.freed()),
-            Self::Tcp(end) if end.is_waiting() => end.flush(),
-            Self::Shared(_) | Self::Tcp(_) => Ok(0),
+            Self::Shared(end) if end.is_short() => Ok((end.freed(), None)),
+            Self::Tcp(end) if end.is_waiting() => Ok((end.flush()?, None)),
+            Self::Shared(_) | Self::Tcp(_) => Ok((0, None)),
+            Self::Roce(slots) => {
+                let (count, heard) = nic.expect(NIC).news(slots)?;
+                Ok((u64::from(count), heard))
+            }
+        }
+    }
+
+    /// Nothing will be sent any more.
+    pub(crate) fn close(&self, nic: Option<&mut Rdma>) {
+        if let Self::Roce(slots) = self {
+            nic.expect(NIC).close(slots);
         }
     }
 }
+
+/// An end at a NIC is there only where a NIC is.
+const NIC: &str = "the end was made by the NIC";
 
 impl ReceiveEnd {
     /// Where the data of a slice is.
@@ -145,27 +168,47 @@ impl ReceiveEnd {
         match self {
             Self::Shared(end) => end.data(slot, length),
             Self::Tcp(end) => end.data(slot, length),
+            Self::Roce(slots) => slots.data(slot, length),
             Self::Awaited => unreachable!("nothing has arrived"),
+        }
+    }
+
+    /// A call will receive something.
+    pub(crate) fn expect(&mut self, expect: Expect, nic: Option<&mut Rdma>) {
+        if let Self::Roce(slots) = self {
+            nic.expect(NIC).expect(slots, expect);
         }
     }
 
     /// The next slice, if it is there.
     #[inline]
-    pub(crate) fn arrived(&mut self) -> io::Result<Arrival> {
+    pub(crate) fn arrived(&mut self, nic: Option<&mut Rdma>) -> io::Result<Arrival> {
         match self {
             Self::Shared(end) => Ok(end.arrived().map_or(Arrival::Nothing, Arrival::Slice)),
             Self::Tcp(end) => end.arrived(),
+            Self::Roce(slots) => {
+                let arrived = nic.expect(NIC).arrived(slots)?;
+                Ok(if arrived { Arrival::Asked } else { Arrival::Nothing })
+            }
             Self::Awaited => Ok(Arrival::Nothing),
         }
     }
 
     /// Gives the slot of the oldest slice back.
     #[inline]
-    pub(crate) fn release(&mut self) {
+    pub(crate) fn release(&mut self, nic: Option<&mut Rdma>) {
         match self {
             Self::Shared(end) => end.release(),
             Self::Tcp(end) => end.release(),
+            Self::Roce(slots) => nic.expect(NIC).release(slots),
             Self::Awaited => unreachable!("nothing has arrived"),
+        }
+    }
+
+    /// Nothing will be received any more.
+    pub(crate) fn close(&self, nic: Option<&mut Rdma>) {
+        if let Self::Roce(slots) = self {
+            nic.expect(NIC).close(slots);
         }
     }
 }

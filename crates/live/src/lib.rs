@@ -29,6 +29,7 @@ mod log;
 pub mod machine;
 pub mod memory;
 pub mod message;
+mod rdma;
 pub mod rendezvous;
 pub mod roce;
 mod secret;

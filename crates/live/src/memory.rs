@@ -46,6 +46,11 @@ impl Buffer {
         self.words.as_ptr() as u64
     }
 
+    /// Where its first byte is. Who reads or writes there without the methods of this says why nobody else does.
+    pub(crate) fn pointer(&self) -> *mut u8 {
+        self.words.as_ptr().cast_mut().cast()
+    }
+
     /// Its bytes.
     pub fn len(&self) -> usize {
         self.length

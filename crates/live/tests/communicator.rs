@@ -4,12 +4,14 @@
 
 mod world;
 
-use railnet_core::{DataType, ReduceOp, Scalar};
-use railnet_live::{Communicator, Conduit};
-use world::{LONG, world};
+use std::time::Duration;
 
-/// Those that carry collectives.
-const CONDUITS: [Conduit; 2] = [Conduit::SharedMemory, Conduit::Tcp];
+use railnet_core::{DataType, ReduceOp, Scalar};
+use railnet_live::communicator::{Options, RoceOptions};
+use railnet_live::{Communicator, Conduit};
+use world::{LONG, world, world_with};
+
+const CONDUITS: [Conduit; 3] = Conduit::ALL;
 
 /// What a rank has: different for each, and exact in sums.
 fn data(rank: usize, count: usize) -> Vec<f32> {
@@ -76,6 +78,80 @@ fn every_collective_gives_what_it_should() {
             });
         }
     }
+}
+
+/// 5 % lost, 5 % overtaken, 5 % damaged, and some twice.
+#[test]
+fn a_bad_wire_changes_no_result() {
+    let faults = "drop=0.05,reorder=0.05,corrupt=0.05,duplicate=0.02,seed=7".parse().unwrap();
+    let roce = RoceOptions { faults, ..RoceOptions::default() };
+    let options = Options { limit: LONG, conduit: Some(Conduit::Roce), roce, ..Options::default() };
+    for ranks in [2, 4] {
+        let damaged = world_with(ranks, &options, |world| {
+            for count in [0, 1, 13, 1000, 8193, 50_000] {
+                every_collective(&world, count);
+            }
+            world.strangers()
+        });
+        assert!(damaged.iter().sum::<u64>() > 0, "nothing was damaged");
+    }
+}
+
+/// What a rank has sent arrives while it makes no call: a NIC is kept going behind its back.
+#[test]
+fn data_arrives_while_the_sender_does_something_else() {
+    for conduit in CONDUITS {
+        let (told, arrived) = std::sync::mpsc::channel();
+        let arrived = std::sync::Mutex::new(arrived);
+        world(2, conduit, LONG, |world| {
+            world.barrier().unwrap();
+            if world.rank() == 0 {
+                world.send(&data(0, 10_000), 1).unwrap();
+                arrived.lock().unwrap().recv_timeout(LONG).unwrap();
+            } else {
+                let mut got = vec![0.0; 10_000];
+                world.receive(&mut got, 0).unwrap();
+                assert!(got == data(0, 10_000));
+                told.send(()).unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn a_rank_that_leaves_has_delivered_what_it_sent() {
+    let faults = "drop=0.2,seed=3".parse().unwrap();
+    for conduit in CONDUITS {
+        let roce = RoceOptions { faults, ..RoceOptions::default() };
+        let options = Options { limit: LONG, conduit: Some(conduit), roce, ..Options::default() };
+        world_with(2, &options, |world| {
+            world.barrier().unwrap();
+            if world.rank() == 1 {
+                return world.send(&data(1, 10_000), 0).unwrap();
+            }
+            // It may be on its way out by now.
+            std::thread::sleep(Duration::from_millis(50));
+            let mut got = vec![0.0; 10_000];
+            world.receive(&mut got, 1).unwrap();
+            assert!(got == data(1, 10_000));
+        });
+    }
+}
+
+#[test]
+fn what_goes_over_the_wire_can_be_captured() {
+    let folder = std::env::temp_dir().join(format!("railnet-capture-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let capture = Some(folder.join("run.pcapng"));
+    let roce = RoceOptions { capture, ..RoceOptions::default() };
+    let options = Options { limit: LONG, conduit: Some(Conduit::Roce), roce, ..Options::default() };
+    world_with(2, &options, |world| world.barrier().unwrap());
+    for rank in 0..2 {
+        let file = std::fs::File::open(folder.join(format!("run.pcapng.rank{rank}"))).unwrap();
+        let mut packets = railnet_wire::capture::Reader::new(file).unwrap();
+        assert!(packets.next_packet().unwrap().unwrap().frame().is_ok());
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]

@@ -5,16 +5,17 @@
 mod world;
 
 use std::io::{BufRead, BufReader, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use railnet_core::{Random, ReduceOp};
+use railnet_live::communicator::{Options, RoceOptions};
 use railnet_live::{Communicator, Conduit};
 use rustix::process::{Pid, Signal, kill_process};
-use world::{LONG, world};
+use world::{LONG, world, world_with};
 
-const CONDUITS: [Conduit; 2] = [Conduit::SharedMemory, Conduit::Tcp];
+const CONDUITS: [Conduit; 3] = Conduit::ALL;
 const SHORT: Duration = Duration::from_millis(300);
 
 #[test]
@@ -104,6 +105,37 @@ fn strangers_change_nothing_and_are_counted() {
             assert!(world.strangers() >= 2, "{}", world.strangers());
         }
         world.barrier().unwrap();
+    });
+}
+
+#[test]
+fn packets_of_strangers_change_nothing_and_are_counted() {
+    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let roce = RoceOptions { port: Some(port), ..RoceOptions::default() };
+    let options = Options { limit: LONG, conduit: Some(Conduit::Roce), roce, ..Options::default() };
+    world_with(2, &options, |world| {
+        world.barrier().unwrap();
+        if world.rank() == 0 {
+            let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let mut dice = Random::from_seed(5);
+            for length in [0, 1, 12, 16, 40, 64, 1000, 4000] {
+                let mut nonsense: Vec<u8> = (0..length).map(|_| dice.next_u32() as u8).collect();
+                stranger.send_to(&nonsense, ("127.0.0.1", port)).unwrap();
+                // A header that could be one of RoCEv2: WRITE, only, to some queue pair.
+                if length >= 12 {
+                    nonsense[..4].copy_from_slice(&[0x0a, 0x40, 0xff, 0xff]);
+                    stranger.send_to(&nonsense, ("127.0.0.1", port)).unwrap();
+                }
+            }
+        }
+        for count in 1..50 {
+            let mut data = vec![1_u32; count];
+            world.all_reduce_in_place(&mut data, ReduceOp::Sum).unwrap();
+            assert!(data.iter().all(|one| *one == 2));
+        }
+        if world.rank() == 0 {
+            assert!(world.strangers() >= 14, "{}", world.strangers());
+        }
     });
 }
 

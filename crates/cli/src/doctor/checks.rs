@@ -185,7 +185,7 @@ fn roce(facts: &Facts) -> Check {
         );
     }
     let finding = format!(
-        "{port}; {}, {}",
+        "ranks use it with RAILNET_CONDUIT=roce; {port}; {}, {}",
         ability("GSO", facts.segments_sent),
         ability("GRO", facts.segments_received)
     );

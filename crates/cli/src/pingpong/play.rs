@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use railnet_core::{QueuePairNumber, Random};
 use railnet_live::memory::Buffer;
-use railnet_live::roce::{self, Driver};
+use railnet_live::roce::{self, Driver, STRANGE};
 use railnet_nic::{
-    Access, Completion, CompletionQueue, Connection, Counters, DropReason, Key, Operation, QueuePairConfig,
+    Access, Completion, CompletionQueue, Connection, Counters, Key, Operation, QueuePairConfig,
     ReceiveRequest, Remote, SendRequest, Service, Sge, Status,
 };
 
@@ -23,18 +23,6 @@ const LOOK: Duration = Duration::from_millis(1);
 
 /// How long an end that waits for a message lets pass before it looks whether its peer still lives.
 const PATIENCE: Duration = Duration::from_millis(20);
-
-/// Why packets are thrown away that no peer sent, or that the network damaged.
-const STRANGE: [DropReason; 8] = [
-    DropReason::BadIcrc,
-    DropReason::NoQueuePair,
-    DropReason::WrongTransport,
-    DropReason::Partition,
-    DropReason::Address,
-    DropReason::UnsentResponse,
-    DropReason::QueueKey,
-    DropReason::NotServed,
-];
 
 /// Names of work, as in `ibv_rc_pingpong`.
 const RECEIVE: u64 = 1;

@@ -14,6 +14,7 @@
 //! # Ok::<(), railnet_live::communicator::Error>(())
 //! ```
 
+mod attendant;
 mod choice;
 mod collectives;
 mod element;
@@ -37,6 +38,8 @@ pub use error::Error;
 pub use group::Group;
 pub use pending::Pending;
 
+pub use crate::rdma::RoceOptions;
+
 use crate::Control;
 use crate::conduit::Conduit;
 use crate::engine::{At, ContextId, Engine, Keep, Prepared, Submitted};
@@ -57,18 +60,21 @@ pub struct Options {
     pub limit: Duration,
     /// The conduit between all ranks; without one, shared memory inside a host and TCP between hosts.
     pub conduit: Option<Conduit>,
+    /// How the NIC of this rank is made, where the conduit is RoCE.
+    pub roce: RoceOptions,
     /// How much is said on standard error.
     pub log: Level,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { limit: LIMIT, conduit: None, log: Level::Off }
+        Self { limit: LIMIT, conduit: None, roce: RoceOptions::default(), log: Level::Off }
     }
 }
 
 impl Options {
-    /// What the environment says: `RAILNET_TIMEOUT`, `RAILNET_CONDUIT`, `RAILNET_DEBUG` or `NCCL_DEBUG`.
+    /// What the environment says: `RAILNET_TIMEOUT`, `RAILNET_CONDUIT`, `RAILNET_FAULTS`, `RAILNET_PCAP`,
+    /// `RAILNET_ROCE_PORT`, `RAILNET_DEBUG` or `NCCL_DEBUG`.
     pub fn from_env() -> Result<Self, ConfigError> {
         Self::from_variables(&variable)
     }
@@ -87,6 +93,7 @@ impl Options {
             let wrong = |_| ConfigError { name: "RAILNET_CONDUIT", text: text.clone(), need };
             options.conduit = Some(text.parse().map_err(wrong)?);
         }
+        options.roce = RoceOptions::from_variables(&variables)?;
         Ok(options)
     }
 }
@@ -117,7 +124,7 @@ impl Communicator {
     pub fn meet(config: &Config, options: &Options) -> Result<Self, Error> {
         let prepared = Prepared::new(config.rank.0, options.conduit, config.bind)?;
         let control = rendezvous::meet(config, &prepared.blob())?;
-        let conduits = prepared.reach(&control, config.limit)?;
+        let conduits = prepared.reach(&control, config.limit, &options.roce)?;
         let engine = Engine::new(Arc::new(control), conduits, options.limit);
         let rank = config.rank;
         let members: Arc<[u32]> = (0..config.world_size).collect();
@@ -168,7 +175,7 @@ impl Communicator {
         self.place.wiring.nodes.len()
     }
 
-    /// Streams of strangers that were closed.
+    /// Streams of strangers that were closed, and packets of strangers or damaged ones that were thrown away.
     pub fn strangers(&self) -> u64 {
         self.process.with(|engine| engine.conduits().strangers())
     }

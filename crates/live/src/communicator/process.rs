@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::Options;
+use super::attendant::Attendant;
 use crate::Control;
 use crate::engine::Engine;
 use crate::rendezvous::Config;
@@ -20,13 +21,17 @@ const TURNS: usize = 64;
 pub(super) struct Process {
     engine: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    /// The thread that keeps the NIC going.
+    attendant: Option<JoinHandle<()>>,
     config: Config,
     options: Options,
 }
 
 #[derive(Debug)]
-struct Shared {
+pub(super) struct Shared {
     engine: Mutex<Option<Engine>>,
+    /// Who keeps the NIC going, where there is one.
+    attendant: Option<Attendant>,
     control: Arc<Control>,
     /// Threads that want the engine: the background thread steps back.
     wanted: AtomicUsize,
@@ -38,8 +43,10 @@ struct Shared {
 impl Process {
     pub(super) fn new(engine: Engine, config: &Config, options: &Options) -> std::io::Result<Self> {
         let control = Arc::clone(engine.control());
+        let attendant = Attendant::new(&engine)?;
         let shared = Arc::new(Shared {
             engine: Mutex::new(Some(engine)),
+            attendant,
             control,
             wanted: AtomicUsize::new(0),
             started: AtomicUsize::new(0),
@@ -48,7 +55,20 @@ impl Process {
         let own = Arc::clone(&shared);
         let thread =
             std::thread::Builder::new().name("railnet-progress".to_owned()).spawn(move || own.run())?;
-        Ok(Self { engine: shared, thread: Some(thread), config: config.clone(), options: options.clone() })
+        let mut process = Self {
+            engine: shared,
+            thread: Some(thread),
+            attendant: None,
+            config: config.clone(),
+            options: options.clone(),
+        };
+        if process.engine.attendant.is_some() {
+            let own = Arc::clone(&process.engine);
+            let run = move || own.attendant.as_ref().map_or((), |attendant| attendant.run(&own));
+            let thread = std::thread::Builder::new().name("railnet-nic".to_owned()).spawn(run)?;
+            process.attendant = Some(thread);
+        }
+        Ok(process)
     }
 
     /// How it was made.
@@ -68,7 +88,12 @@ impl Process {
                 guard
             }
         };
-        action(guard.as_mut().expect("the engine is there as long as communicators are"))
+        let engine = guard.as_mut().expect("the engine is there as long as communicators are");
+        let Some(attendant) = &self.engine.attendant else { return action(engine) };
+        attendant.hand_over();
+        let outcome = action(engine);
+        attendant.take_over(engine);
+        outcome
     }
 
     /// A call was started that nobody waits for yet.
@@ -91,6 +116,14 @@ impl Shared {
             *guard = None;
         }
         guard
+    }
+
+    /// Uses the engine, if it is there and nobody else has it or wants it.
+    pub(super) fn with_if_free<T>(&self, action: impl FnOnce(&mut Engine) -> T) -> Option<T> {
+        if self.wanted.load(Ordering::Relaxed) > 0 {
+            return None;
+        }
+        self.engine.try_lock().ok()?.as_mut().map(action)
     }
 
     fn run(&self) {
@@ -129,15 +162,18 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.engine.ends.store(true, Ordering::Relaxed);
         self.engine.control.poke();
-        if let Some(thread) = self.thread.take() {
-            // It has nothing to say; a panic of its was printed.
-            let _ = thread.join();
+        // They have nothing to say; a panic of theirs was printed.
+        self.thread.take().map(JoinHandle::join);
+        let panics = std::thread::panicking();
+        let drain = |engine: &mut Engine| engine.drain_nic(self.options.limit);
+        if !panics && self.engine.lock().as_mut().map(drain).is_some() {
+            // Rank 0 waits for the others here, and its NIC is there for them.
+            self.engine.control.say_goodbye(self.options.limit);
         }
-        let engine = self.engine.lock().take();
-        if let Some(engine) = engine
-            && !std::thread::panicking()
-        {
-            engine.control().say_goodbye(self.options.limit);
+        if let Some(attendant) = &self.engine.attendant {
+            attendant.end();
         }
+        self.attendant.take().map(JoinHandle::join);
+        drop(self.engine.lock().take());
     }
 }

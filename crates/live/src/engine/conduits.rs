@@ -12,9 +12,11 @@ use crate::launch::Meeting;
 use crate::machine;
 use crate::message::Malformed;
 use crate::message::fields::{Reader, put_blob, put_text};
+use crate::rdma::{NicCard, Rdma, RoceOptions};
+use crate::roce;
 use crate::shared_memory::SharedMemory;
 use crate::shared_memory::handover::Counter;
-use crate::tcp::{self, Tcp};
+use crate::tcp::{self, Name, Tcp};
 
 /// The most addresses that a rank tells of itself.
 const ADDRESSES: usize = 16;
@@ -28,6 +30,8 @@ struct Card {
     boot: String,
     /// The conduit it was told to use.
     forced: Option<Conduit>,
+    /// Whether it was told which address to use.
+    is_bound: bool,
     /// Its addresses, and the port where it takes streams.
     addresses: Vec<IpAddr>,
     port: u16,
@@ -41,6 +45,7 @@ impl Card {
         out.extend(self.token);
         put_text(&mut out, &self.boot);
         out.push(self.forced.map_or(0, |conduit| 1 + conduit as u8));
+        out.push(u8::from(self.is_bound));
         out.extend(self.port.to_le_bytes());
         out.extend(self.next_port.to_le_bytes());
         out.extend((self.addresses.len() as u32).to_le_bytes());
@@ -58,6 +63,7 @@ impl Card {
             0 => None,
             number => Some(*Conduit::ALL.get(usize::from(number) - 1).ok_or(Malformed::Field("conduit"))?),
         };
+        let is_bound = reader.byte("address")? != 0;
         let port = u16::from_le_bytes(reader.array("port")?);
         let next_port = u16::from_le_bytes(reader.array("port")?);
         let addresses = reader.list("addresses", |reader| {
@@ -65,7 +71,7 @@ impl Card {
             text.parse().map_err(|_| Malformed::Field("address"))
         })?;
         reader.finish()?;
-        Ok(Self { token, boot, forced, addresses, port, next_port })
+        Ok(Self { token, boot, forced, is_bound, addresses, port, next_port })
     }
 }
 
@@ -118,20 +124,29 @@ pub enum ReachError {
         /// Why not.
         why: &'static str,
     },
-    /// A conduit that is not there.
-    #[error("RAILNET_CONDUIT={0} is not there for collectives yet: use shm or tcp")]
-    Missing(Conduit),
+    /// The NIC cannot be had.
+    #[error("cannot open the NIC of this rank: {0}")]
+    Nic(#[from] roce::Error),
+    /// Ranks have no address by which all of them can be reached.
+    #[error(
+        "RAILNET_CONDUIT=roce, but no version of IP is there on every rank: rank {rank} has {has}. \
+         Set RAILNET_BIND to an address of each host"
+    )]
+    NoAddress {
+        /// A rank that has none that the others have too.
+        rank: u32,
+        /// What it has.
+        has: String,
+    },
 }
 
 impl Prepared {
     /// Opens what others will need to reach this rank.
     pub(crate) fn new(rank: u32, forced: Option<Conduit>, bind: Option<IpAddr>) -> Result<Self, ReachError> {
-        if let Some(conduit @ Conduit::Roce) = forced {
-            return Err(ReachError::Missing(conduit));
-        }
         let token = crate::secret::random()?;
         let tcp = Tcp::listen(rank, token, bind)?;
-        let addresses = match bind {
+        let chosen = bind.filter(|address| !address.is_unspecified());
+        let addresses = match chosen {
             Some(address) => vec![address],
             None => addresses(),
         };
@@ -141,7 +156,8 @@ impl Prepared {
         };
         let next = tcp::listener(bind)?;
         let next_port = next.local_addr()?.port();
-        let card = Card { token, boot: boot(), forced, addresses, port: tcp.port()?, next_port };
+        let (port, is_bound) = (tcp.port()?, chosen.is_some());
+        let card = Card { token, boot: boot(), forced, is_bound, addresses, port, next_port };
         Ok(Self { card, counter, tcp, next })
     }
 
@@ -151,7 +167,12 @@ impl Prepared {
     }
 
     /// Agrees with all ranks that have met on what leads to whom.
-    pub(crate) fn reach(self, control: &Control, limit: Duration) -> Result<Conduits, ReachError> {
+    pub(crate) fn reach(
+        self,
+        control: &Control,
+        limit: Duration,
+        options: &RoceOptions,
+    ) -> Result<Conduits, ReachError> {
         let Self { card: own, counter, mut tcp, next } = self;
         let rank = control.rank().0;
         let members = control.members();
@@ -189,9 +210,10 @@ impl Prepared {
         let told = control.all_gather("shared memory", &reached, limit)?;
         let says =
             |one: u32, other: u32| told[one as usize].chunks_exact(4).any(|rank| rank == other.to_le_bytes());
-        let between = |one: u32, other: u32| {
-            let is_shared = one == other || says(one, other) && says(other, one);
-            if is_shared { Conduit::SharedMemory } else { Conduit::Tcp }
+        let between = |one: u32, other: u32| match first {
+            Some(Conduit::Roce) if one != other => Conduit::Roce,
+            _ if one == other || says(one, other) && says(other, one) => Conduit::SharedMemory,
+            _ => Conduit::Tcp,
         };
         let ranks = cards.len() as u32;
         let pairs: Vec<Vec<Conduit>> =
@@ -212,8 +234,56 @@ impl Prepared {
             (other, tcp::Peer { addresses, token: card.token })
         });
         tcp.set_peers(peers.collect());
-        Ok(Conduits { rank, pairs, shared, tcp, near: near.len() + 1, cards, next: Some(next) })
+        let nic = match first {
+            Some(Conduit::Roce) => Some(open_nic(control, &cards, limit, options)?),
+            _ => None,
+        };
+        Ok(Conduits { rank, pairs, shared, tcp, nic, near: near.len() + 1, cards, next: Some(next) })
     }
+}
+
+/// Opens the NIC of this rank, and learns where those of the others are.
+fn open_nic(
+    control: &Control,
+    cards: &[Card],
+    limit: Duration,
+    options: &RoceOptions,
+) -> Result<Rdma, ReachError> {
+    let rank = control.rank().0;
+    let own = &cards[rank as usize];
+    let before = cards[..rank as usize].iter().filter(|card| card.boot == own.boot).count();
+    let mut nic = Rdma::open(rank, cards.len() as u32, nic_address(own, cards)?, before as u16, options)?;
+    if let Some(file) = options.create_capture(rank)? {
+        nic.capture(Box::new(io::BufWriter::new(file)))?;
+    }
+    let told = control.all_gather("NICs", &nic.card().write(), limit)?;
+    let mut peers = Vec::with_capacity(told.len());
+    for (rank, bytes) in (0..).zip(&told) {
+        let error = Malformed::Field("NIC");
+        peers.push(NicCard::read(bytes).ok_or(ReachError::Nonsense { rank, error })?);
+    }
+    nic.set_peers(&peers);
+    Ok(nic)
+}
+
+/// The address of this rank's NIC: a certain one, that all others reach. On one host that is the loopback interface's,
+/// unless another was asked for.
+fn nic_address(own: &Card, cards: &[Card]) -> Result<IpAddr, ReachError> {
+    let of = |card: &Card, is_it: fn(&IpAddr) -> bool| card.addresses.iter().copied().find(is_it);
+    if cards.iter().all(|card| card.boot == own.boot && !card.is_bound) {
+        return Ok(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    }
+    for version in [IpAddr::is_ipv4 as fn(&IpAddr) -> bool, IpAddr::is_ipv6] {
+        if let (true, Some(address)) =
+            (cards.iter().all(|card| of(card, version).is_some()), of(own, version))
+        {
+            return Ok(address);
+        }
+    }
+    let lacks = cards.iter().position(|card| of(card, IpAddr::is_ipv4).is_none()).unwrap_or(0);
+    let has: Vec<String> = cards[lacks].addresses.iter().map(ToString::to_string).collect();
+    let has = if has.is_empty() { "no address".to_owned() } else { has.join(", ") };
+    Err(ReachError::NoAddress { rank: lacks as u32, has })
 }
 
 /// Everything that leads to other ranks.
@@ -224,6 +294,7 @@ pub(crate) struct Conduits {
     pairs: Vec<Vec<Conduit>>,
     shared: Option<SharedMemory>,
     tcp: Tcp,
+    nic: Option<Rdma>,
     /// Ranks of this host, this one included.
     near: usize,
     cards: Vec<Card>,
@@ -260,12 +331,35 @@ impl Conduits {
         Some(Meeting::new(&address.to_string(), first.next_port))
     }
 
-    /// Streams that were closed because they did not belong here.
+    /// Streams that were closed because they did not belong here, and packets that were thrown away for that or because
+    /// they were damaged.
     pub(crate) fn strangers(&self) -> u64 {
-        self.tcp.strangers()
+        self.tcp.strangers() + self.nic.as_ref().map_or(0, Rdma::strangers)
+    }
+
+    /// The NIC, where there is one.
+    #[inline]
+    pub(super) fn nic(&mut self) -> Option<&mut Rdma> {
+        self.nic.as_mut()
+    }
+
+    /// The same, to look at.
+    pub(super) fn nic_ref(&self) -> Option<&Rdma> {
+        self.nic.as_ref()
+    }
+
+    /// Does what can be done now for those that need to be driven. Whether anything was.
+    #[inline]
+    pub(super) fn progress(&mut self) -> bool {
+        let Self { nic, tcp, .. } = self;
+        nic.as_mut().is_some_and(|nic| nic.progress(tcp))
     }
 
     pub(super) fn sender(&mut self, context: u64, to: u32, channel: u16, lane: u8) -> io::Result<SendEnd> {
+        if let Some(nic) = &mut self.nic {
+            let name = Name { context, from: self.tcp.rank(), channel, lane };
+            return Ok(SendEnd::Roce(nic.sender(&self.tcp, to, name)?));
+        }
         match (self.kind(to), &self.shared) {
             (Conduit::SharedMemory, Some(shared)) => {
                 Ok(SendEnd::Shared(shared.sender(context, to, channel, lane)?))
@@ -281,6 +375,9 @@ impl Conduits {
         channel: u16,
         lane: u8,
     ) -> io::Result<ReceiveEnd> {
+        if let Some(nic) = &mut self.nic {
+            return Ok(ReceiveEnd::Roce(nic.receiver(from, Name { context, from, channel, lane })?));
+        }
         match (self.kind(from), &self.shared) {
             (Conduit::SharedMemory, Some(shared)) => {
                 Ok(ReceiveEnd::Shared(shared.receiver(context, from, channel, lane)?))
@@ -301,7 +398,8 @@ impl Conduits {
 
     /// What wakes a rank that sleeps.
     pub(super) fn bells(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.shared.iter().map(SharedMemory::bell).chain([self.tcp.listener()])
+        let nic = self.nic.iter().map(Rdma::watch);
+        self.shared.iter().map(SharedMemory::bell).chain([self.tcp.listener()]).chain(nic)
     }
 }
 
@@ -344,6 +442,7 @@ mod tests {
             token: [7; 16],
             boot: "3b1c".to_owned(),
             forced: Some(Conduit::Tcp),
+            is_bound: true,
             addresses: vec!["10.0.0.1".parse().unwrap(), "2001:db8::1".parse().unwrap()],
             port: 4791,
             next_port: 29_500,

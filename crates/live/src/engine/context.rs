@@ -147,17 +147,23 @@ impl Context {
                     let work = self.machine.work(id);
                     self.execute(now, &work);
                 }
-                Output::Filled(filled) => self.filled(&filled),
+                Output::Filled(filled) => self.filled(&filled, conduits),
                 Output::Emptied { connection, .. } => {
                     if let Way::Receive(end) = &mut self.ends[connection.0 as usize].way {
-                        end.release();
+                        end.release(conduits.nic());
                     }
                 }
                 Output::Finished(_) => {
                     self.calls.pop_front();
                     self.done += 1;
                 }
-                Output::Expect(_) => {}
+                Output::Expect(expect) => {
+                    // Where a connection could not be made, nothing will come of it.
+                    let end = self.ends.get_mut(expect.connection.0 as usize);
+                    if let Some(End { way: Way::Receive(end), .. }) = end {
+                        end.expect(expect, conduits.nic());
+                    }
+                }
                 Output::Connect { to, direction, .. } => self.connect(to, direction, conduits)?,
                 Output::Notice { to, notice } => {
                     let members = self.members.to_vec();
@@ -172,7 +178,12 @@ impl Context {
                 // Nothing of these will be touched again.
                 Output::Failed(_) => {
                     self.calls.clear();
-                    self.ends.clear();
+                    for End { way, .. } in self.ends.drain(..) {
+                        match way {
+                            Way::Send(end) => end.close(conduits.nic()),
+                            Way::Receive(end) => end.close(conduits.nic()),
+                        }
+                    }
                     self.has_unsent = false;
                 }
             }
@@ -220,15 +231,16 @@ impl Context {
         };
         // SAFETY: buffers hold what their call says, which was checked when it was submitted, and live until it is over;
         // slots are this rank's until the machine says otherwise. The machine hands out no other work on them meanwhile:
-        // that is what its checker proves of schedules.
+        // that is what its checker proves of schedules. A NIC may reach slots too, but it is driven by whoever has the
+        // engine, which is this thread now, and has no use for a slot before it was handed over or after it arrived.
         let done = unsafe { work::execute(work, call, machine.ranks(), spare, &mut locate) };
         done.expect("types were checked when the call was submitted");
         machine.finished(now, work.id);
     }
 
-    fn filled(&mut self, filled: &Filled) {
+    fn filled(&mut self, filled: &Filled, conduits: &mut Conduits) {
         if let Way::Send(end) = &mut self.ends[filled.connection.0 as usize].way {
-            end.publish(filled);
+            end.publish(filled, conduits.nic());
             self.has_unsent |= end.has_unsent();
         }
     }
@@ -244,7 +256,10 @@ impl Context {
             }
             let connection = ConnectionId(index as u32);
             let outcome = match way {
-                Way::Send(end) => end.freed().map(|count| {
+                Way::Send(end) => end.freed(conduits.nic()).map(|(count, heard)| {
+                    if let Some(mark) = heard {
+                        machine.heard(now, connection, mark);
+                    }
                     for _ in 0..count {
                         machine.freed(now, connection);
                     }
@@ -259,7 +274,11 @@ impl Context {
                             Err(error) => break Err(error),
                         }
                     }
-                    match end.arrived() {
+                    match end.arrived(conduits.nic()) {
+                        Ok(Arrival::Asked) => {
+                            machine.arrived(now, connection);
+                            moved = true;
+                        }
                         Ok(Arrival::Slice(mark)) => {
                             machine.heard(now, connection, mark);
                             machine.arrived(now, connection);

@@ -11,6 +11,7 @@ mod stream;
 mod work;
 
 use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,7 @@ pub(crate) use work::At;
 
 use crate::Control;
 use crate::control::{Notice as News, NoticeKind};
+use crate::rdma::Rdma;
 use crate::socket;
 
 /// How long ranks that were asked may take to answer. Their control threads answer while they compute.
@@ -36,6 +38,12 @@ const ANSWERS: Duration = Duration::from_secs(2);
 /// How long a call may stand still after a rank of it has left, or a connection broke. A rank that dies is told of on the
 /// control channel, in better words.
 const FAREWELL: Duration = Duration::from_millis(500);
+
+/// How often the NIC is looked after before others have the engine.
+const ATTENTION: usize = 16;
+/// How long a rank that leaves listens to those that may not know that it has all they sent: several times as long as
+/// they wait before they ask.
+const QUIET: Duration = Duration::from_millis(20);
 
 /// Which communicator of this engine.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -59,6 +67,8 @@ pub(crate) struct Engine {
     left: Vec<(u32, Time)>,
     /// Ranks that are lost, and why.
     lost: Vec<(u32, String)>,
+    /// The ends of communicators that were not made here yet, and who told of them.
+    early: Vec<(u64, Rank, Notice)>,
 }
 
 impl Engine {
@@ -78,6 +88,7 @@ impl Engine {
             is_clock_old: false,
             left: Vec::new(),
             lost: Vec::new(),
+            early: Vec::new(),
         }
     }
 
@@ -124,6 +135,9 @@ impl Engine {
             if let Some(rank) = context.rank_of(*lost) {
                 context.machine.lost(rank, cause.clone());
             }
+        }
+        for (_, from, notice) in self.early.extract_if(.., |(early, ..)| *early == name) {
+            context.machine.notice(self.now, from, notice);
         }
         self.contexts.push(context);
         self.names.insert(name, id);
@@ -194,6 +208,7 @@ impl Engine {
             moved |= self.contexts[index].poll(self.now, &mut self.conduits);
             self.drain(index);
         }
+        moved |= self.conduits.progress();
         if self.control.has_notice() {
             self.hear();
             moved = true;
@@ -261,8 +276,9 @@ impl Engine {
             let bells = self.conduits.bells();
             let mut fds: Vec<PollFd<'_>> =
                 bells.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+            let limit = self.nic_timeout().map_or(idle::SLEEP, |timer| timer.min(idle::SLEEP));
             // That it cannot sleep is no reason to stop: it looks again.
-            let _ = socket::wait(&mut fds, Instant::now() + idle::SLEEP);
+            let _ = socket::wait(&mut fds, Instant::now() + limit);
         }
         self.conduits.set_sleeping(false);
     }
@@ -300,14 +316,18 @@ impl Engine {
     fn deliver(&mut self, letter: Letter) {
         let Letter { context, to, from, members, notice } = letter;
         let Some(id) = self.names.get(&context) else {
-            // It was never used here: that is an answer too.
             let own = members.iter().position(|world| *world == self.control.rank().0);
-            if let (Notice::Ask(operation), Some(own)) = (notice, own) {
-                let standing = Standing::NotEntered { last: None, ago: Span::ZERO };
-                let notice = Notice::Answer(operation, Answer { signature: None, standing });
-                let own = Rank(own as u32);
-                let letter = Letter { context, to: Some(from), from: own, members, notice };
-                self.control.notify(NoticeKind::Mismatch, &letter.write());
+            match (notice, own) {
+                // It was never used here: that is an answer too.
+                (Notice::Ask(operation), Some(own)) => {
+                    let standing = Standing::NotEntered { last: None, ago: Span::ZERO };
+                    let notice = Notice::Answer(operation, Answer { signature: None, standing });
+                    let own = Rank(own as u32);
+                    let letter = Letter { context, to: Some(from), from: own, members, notice };
+                    self.control.notify(NoticeKind::Mismatch, &letter.write());
+                }
+                (notice @ Notice::Verdict(_), Some(_)) => self.early.push((context, from, notice)),
+                _ => {}
             }
             return;
         };
@@ -322,6 +342,46 @@ impl Engine {
     pub(crate) fn abort(&mut self, id: ContextId) {
         self.contexts[id.0].machine.abort();
         self.drain(id.0);
+    }
+
+    /// What becomes readable when the NIC has something to do, where there is a NIC.
+    pub(crate) fn nic_watch(&self) -> Option<BorrowedFd<'_>> {
+        self.conduits.nic_ref().map(Rdma::watch)
+    }
+
+    /// How long the NIC may be left alone if nothing comes in: `None` is for ever.
+    pub(crate) fn nic_timeout(&self) -> Option<Duration> {
+        self.conduits.nic_ref().and_then(Rdma::next_timeout)
+    }
+
+    /// Does what the NIC can do now, but not without an end. Whether it had something to do.
+    pub(crate) fn attend_nic(&mut self) -> bool {
+        let rounds = (0..ATTENTION).take_while(|_| self.conduits.progress()).count();
+        rounds > 0
+    }
+
+    /// Keeps the NIC going until this process may leave: all that was sent is acknowledged, and the others have what
+    /// they need to know that. For so long at most.
+    pub(crate) fn drain_nic(&mut self, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        let (mut received, mut since) = (0, Instant::now());
+        loop {
+            self.attend_nic();
+            let gone = self.gone();
+            let (now, Some(nic)) = (Instant::now(), self.conduits.nic_ref()) else { return };
+            if nic.received() != received {
+                (received, since) = (nic.received(), now);
+            }
+            // An acknowledgement may have been lost: who misses it asks again.
+            let quiet = since + QUIET;
+            if now >= deadline || nic.is_drained(&gone) && (now >= quiet || !nic.has_senders(&gone)) {
+                return;
+            }
+            let timer = nic.next_timeout().map_or(quiet, |timer| now + timer);
+            let mut fds = [PollFd::from_borrowed_fd(nic.watch(), PollFlags::IN)];
+            // That it cannot sleep is no reason to stop: it looks again.
+            let _ = socket::wait(&mut fds, timer.min(now + idle::SLEEP).min(deadline));
+        }
     }
 
     /// Whether calls are under way.

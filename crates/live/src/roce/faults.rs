@@ -1,8 +1,10 @@
 //! Faults on real sockets: what goes out is lost, doubled, held up, overtaken or damaged, by rate and seed.
 
 use std::collections::VecDeque;
+use std::str::FromStr;
 
-use railnet_core::{Random, Span, Time};
+use railnet_core::parse::{ParseError, unknown_name};
+use railnet_core::{Random, Ratio, Span, Time};
 
 use super::batch::Lane;
 
@@ -33,6 +35,45 @@ impl Faults {
     /// Whether anything can happen at all.
     pub const fn is_none(&self) -> bool {
         self.drop | self.duplicate | self.reorder | self.delay | self.corrupt == 0
+    }
+}
+
+/// A share of what is sent (`0.05`, `1/20`) as parts of a million.
+pub fn share(text: &str) -> Result<u32, String> {
+    let ratio: Ratio = text.parse().map_err(|error: ParseError| error.to_string())?;
+    let parts = ratio.of(1_000_000);
+    if parts > 1_000_000 {
+        return Err("a share is 1 at most".to_owned());
+    }
+    Ok(parts as u32)
+}
+
+impl FromStr for Faults {
+    type Err = String;
+
+    /// Settings after each other: `drop=0.05,reorder=0.05,corrupt=1/20,delay=0.01,hold=1ms,seed=7`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut faults = Self::NONE;
+        for setting in text.split(',').map(str::trim).filter(|setting| !setting.is_empty()) {
+            let (name, value) = setting
+                .split_once('=')
+                .ok_or_else(|| format!("{setting:?} has no value: write drop=0.05"))?;
+            let (name, value) = (name.trim(), value.trim());
+            match name {
+                "drop" => faults.drop = share(value)?,
+                "duplicate" => faults.duplicate = share(value)?,
+                "reorder" => faults.reorder = share(value)?,
+                "delay" => faults.delay = share(value)?,
+                "corrupt" => faults.corrupt = share(value)?,
+                "hold" => faults.hold = value.parse().map_err(|error: ParseError| error.to_string())?,
+                "seed" => faults.seed = value.parse().map_err(|_| format!("seed {value:?} is no number"))?,
+                _ => {
+                    let names = ["drop", "duplicate", "reorder", "delay", "corrupt", "hold", "seed"];
+                    return Err(unknown_name("fault", name, &names, &names).to_string());
+                }
+            }
+        }
+        Ok(faults)
     }
 }
 
@@ -145,5 +186,34 @@ impl Injector {
     /// When the next one has waited long enough.
     pub(super) fn next_due(&self) -> Option<Time> {
         self.held.iter().map(|held| held.due).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_read_as_people_write_them() {
+        let faults: Faults = "drop=0.05, reorder=1/20,corrupt=0.01,hold=1ms,seed=7".parse().unwrap();
+        let expected = Faults {
+            drop: 50_000,
+            reorder: 50_000,
+            corrupt: 10_000,
+            hold: Span::from_ms(1),
+            seed: 7,
+            ..Faults::NONE
+        };
+        assert_eq!(faults, expected);
+        assert_eq!("".parse(), Ok(Faults::NONE));
+        for (text, error) in [
+            ("drop", "has no value"),
+            ("drop=2", "a share is 1 at most"),
+            ("loss=0.1", "unknown fault"),
+            ("seed=x", "is no number"),
+        ] {
+            let found = text.parse::<Faults>().unwrap_err();
+            assert!(found.contains(error), "{text}: {found}");
+        }
     }
 }

@@ -72,8 +72,8 @@ use railnet_core::event::NoSink;
 use railnet_core::{Component, QueuePairNumber, Time};
 use railnet_nic::memory::{Memory, SpaceId};
 use railnet_nic::{
-    Access, Completion, CompletionQueue, Connection, Context, Inbound, Key, Nic, NicConfig, Path, Payload,
-    PostError, Priorities, ProtectionDomain, ReceiveRequest, SendRequest, Transmit, VerbsError,
+    Access, Completion, CompletionQueue, Connection, Context, DropReason, Inbound, Key, Nic, NicConfig, Path,
+    Payload, PostError, Priorities, ProtectionDomain, ReceiveRequest, SendRequest, Transmit, VerbsError,
 };
 use railnet_wire::capture::CaptureError;
 use railnet_wire::{
@@ -81,7 +81,7 @@ use railnet_wire::{
 };
 use rustix::event::{PollFd, PollFlags};
 
-pub use faults::{FaultCounters, Faults};
+pub use faults::{FaultCounters, Faults, share};
 pub use system::{Arrival, Endpoint, Target};
 
 use batch::Batch;
@@ -102,6 +102,18 @@ const RECEIVE_BYTES: usize = 1 << 16;
 
 /// How long a send may wait for room in the kernel before it counts as lost.
 const SEND_WAIT: Duration = Duration::from_millis(1);
+
+/// Why packets are thrown away that no peer sent, or that the network damaged.
+pub const STRANGE: [DropReason; 8] = [
+    DropReason::BadIcrc,
+    DropReason::NoQueuePair,
+    DropReason::WrongTransport,
+    DropReason::Partition,
+    DropReason::Address,
+    DropReason::UnsentResponse,
+    DropReason::QueueKey,
+    DropReason::NotServed,
+];
 
 /// What a driver is made with.
 #[derive(Clone, Debug)]

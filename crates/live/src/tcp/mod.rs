@@ -26,11 +26,11 @@ const ATTEMPT: Duration = Duration::from_secs(5);
 
 /// The name of a stream at its receiver.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Name {
-    context: u64,
-    from: u32,
-    channel: u16,
-    lane: u8,
+pub(crate) struct Name {
+    pub(crate) context: u64,
+    pub(crate) from: u32,
+    pub(crate) channel: u16,
+    pub(crate) lane: u8,
 }
 
 /// Where a rank takes streams.
@@ -97,17 +97,22 @@ impl Tcp {
 
     /// Connects to a rank. It need not be ready: its system takes the stream for it.
     pub(crate) fn sender(&self, context: u64, to: u32, channel: u16, lane: u8) -> io::Result<Sender> {
+        Sender::new(self.dial(to, Name { context, from: self.rank, channel, lane })?)
+    }
+
+    /// A stream to a rank, at the beginning of which stands this name.
+    pub(crate) fn dial(&self, to: u32, name: Name) -> io::Result<TcpStream> {
         let peer = self.peers.get(&to).ok_or(io::ErrorKind::NotFound)?;
         let mut stream = connect(&peer.addresses)?;
         let mut greeting = Vec::with_capacity(GREETING);
         greeting.extend(MAGIC);
         greeting.extend(peer.token);
-        greeting.extend(context.to_le_bytes());
-        greeting.extend(self.rank.to_le_bytes());
-        greeting.extend(channel.to_le_bytes());
-        greeting.extend([lane, 0]);
+        greeting.extend(name.context.to_le_bytes());
+        greeting.extend(name.from.to_le_bytes());
+        greeting.extend(name.channel.to_le_bytes());
+        greeting.extend([name.lane, 0]);
         stream.write_all(&greeting)?;
-        Sender::new(stream)
+        Ok(stream)
     }
 
     /// The end at which slices of a rank arrive, once that rank has connected.
@@ -118,9 +123,18 @@ impl Tcp {
         channel: u16,
         lane: u8,
     ) -> io::Result<Option<Receiver>> {
-        let name = Name { context, from, channel, lane };
+        self.take(Name { context, from, channel, lane })?.map(Receiver::new).transpose()
+    }
+
+    /// The stream of this name, once it has come.
+    pub(crate) fn take(&mut self, name: Name) -> io::Result<Option<TcpStream>> {
         self.accept()?;
-        self.known.remove(&name).map(Receiver::new).transpose()
+        Ok(self.known.remove(&name))
+    }
+
+    /// The rank that it is.
+    pub(crate) fn rank(&self) -> u32 {
+        self.rank
     }
 
     /// Takes streams that wait.

@@ -37,8 +37,16 @@ pub(crate) fn world<T: Send>(
     limit: Duration,
     work: impl Fn(Communicator) -> T + Sync,
 ) -> Vec<T> {
+    world_with(ranks, &Options { limit, conduit: Some(conduit), ..Options::default() }, work)
+}
+
+/// The same with these options.
+pub(crate) fn world_with<T: Send>(
+    ranks: u32,
+    options: &Options,
+    work: impl Fn(Communicator) -> T + Sync,
+) -> Vec<T> {
     let configs = configs(ranks);
-    let options = Options { limit, conduit: Some(conduit), ..Options::default() };
     thread::scope(|scope| {
         let start = |config: &Config| {
             let (config, options, work) = (config.clone(), options.clone(), &work);

@@ -174,6 +174,11 @@ impl Sender {
         Ok(self.parts.done(completion.work as u32, self.next))
     }
 
+    /// Slices that are sent, and not known to have arrived.
+    pub fn under_way(&self) -> u64 {
+        self.next - self.parts.first
+    }
+
     /// Slots that wait for the receiver.
     pub fn waiting(&self) -> usize {
         self.filled.len()
