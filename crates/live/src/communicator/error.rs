@@ -1,5 +1,6 @@
 //! What can go wrong with a communicator.
 
+use std::fmt;
 use std::sync::Arc;
 
 use railnet_coll::BuildError;
@@ -10,8 +11,9 @@ use crate::engine::ReachError;
 use crate::launch::LaunchError;
 use crate::rendezvous::{ConfigError, MeetError};
 
-/// Why a call failed, or a communicator was not made.
-#[derive(Debug, thiserror::Error)]
+/// Why a call failed, or a communicator was not made. It is written in words also where a program prints it for its
+/// authors, as one does whose `main` returns it.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The launcher's variables make no sense.
@@ -64,6 +66,12 @@ pub enum Error {
         /// That of the data.
         data: railnet_core::DataType,
     },
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl Error {
