@@ -1,0 +1,51 @@
+//! The examples, as people run them: several processes that find each other by their variables.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+/// Beside the tests, cargo builds the examples.
+fn example(name: &str) -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    tests.ancestors().nth(2).unwrap().join("examples").join(name)
+}
+
+fn run(name: &str, ranks: usize, conduit: &str) -> Vec<Output> {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let start = |rank: usize| {
+        let mut command = Command::new(example(name));
+        command.env("RAILNET_RANK", rank.to_string()).env("RAILNET_WORLD_SIZE", ranks.to_string());
+        command.env("RAILNET_RENDEZVOUS", format!("127.0.0.1:{port}")).env("RAILNET_CONDUIT", conduit);
+        command.env("RAILNET_TIMEOUT", "30s");
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let children: Vec<_> = (0..ranks).map(start).collect();
+    children.into_iter().map(|child| child.wait_with_output().unwrap()).collect()
+}
+
+fn printed(outputs: &[Output]) -> String {
+    let mut text = String::new();
+    for output in outputs {
+        text += &String::from_utf8_lossy(&output.stdout);
+        text += &String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{text}");
+    }
+    text
+}
+
+#[test]
+fn ranks_train_to_the_weights_that_one_process_reaches() {
+    for conduit in ["shm", "tcp", "roce"] {
+        let text = printed(&run("train", 3, conduit));
+        assert!(text.contains("3 ranks reached the weights that one process reaches"), "{conduit}: {text}");
+    }
+}
+
+#[test]
+fn everybody_says_hello_and_something_goes_around() {
+    let text = printed(&run("hello", 4, "shm"));
+    assert_eq!(text.matches("all met in 1 host group, the ranks add up to 6").count(), 4, "{text}");
+    let text = printed(&run("ring", 4, "tcp"));
+    assert!(text.contains("4 ranks have seen it"), "{text}");
+}
