@@ -185,7 +185,7 @@ fn roce(facts: &Facts) -> Check {
         );
     }
     let finding = format!(
-        "ranks use it with RAILNET_CONDUIT=roce; {port}; {}, {}",
+        "{port}; {}, {}; ranks use it with RAILNET_CONDUIT=roce",
         ability("GSO", facts.segments_sent),
         ability("GRO", facts.segments_received)
     );
