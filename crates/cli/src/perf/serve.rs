@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use railnet_coll::{Call, Collective};
 use railnet_live::Communicator;
 use railnet_live::communicator::Error;
+use rustix::thread::CpuSet;
 
 use super::measure::{Bench, call_of};
 use super::processor_us;
@@ -16,6 +17,7 @@ use crate::bench::live::protocol::{Answer, Hello, Request, Times, Work};
 
 /// Serves until it is told to end, or the runner is gone.
 pub(super) fn serve(world: &Communicator, socket: &Path) -> anyhow::Result<()> {
+    bind(world);
     let stream = UnixStream::connect(socket).with_context(|| format!("cannot reach {}", socket.display()))?;
     let mut reader = BufReader::new(stream.try_clone()?);
     let mut writer = stream;
@@ -36,6 +38,21 @@ pub(super) fn serve(world: &Communicator, socket: &Path) -> anyhow::Result<()> {
             },
         };
         writeln!(writer, "{}", serde_json::to_string(&answer)?)?;
+    }
+}
+
+/// Where there is a core for each rank, each gets its own, as `mpirun` does it for the others.
+fn bind(world: &Communicator) {
+    let thread = None;
+    let Ok(usable) = rustix::thread::sched_getaffinity(thread) else { return };
+    let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|core| usable.is_set(*core)).collect();
+    if let Some(core) = cores.get(world.rank())
+        && cores.len() >= world.size()
+    {
+        let mut own = CpuSet::new();
+        own.set(*core);
+        // Where it is not allowed, the system places ranks as it likes.
+        let _ = rustix::thread::sched_setaffinity(thread, &own);
     }
 }
 

@@ -157,17 +157,24 @@ impl Communicator {
 
     fn start_pair(&self, from: u32, to: u32, call: &Call, at: At) -> Result<(ContextId, OperationId), Error> {
         let context = self.pair(from, to);
-        let other = if from == self.rank.0 { to } else { from };
-        let fifo = Some(self.conduit(other as usize).fifo());
-        let choice = Choice { fifo, ..Choice::new(Algorithm::PointToPoint, PROTOCOL) };
-        let schedule = Arc::new(build(call, &choice, &Wiring::flat(2))?);
-        let outcome = self.process.with(|engine| {
-            let operation =
-                engine.submit(context, Submitted { schedule, input: at, output: at, keep: None })?;
+        let other = self.members[if from == self.rank.0 { to } else { from } as usize];
+        let submitted = self.process.with(|engine| {
+            let schedule = match engine.known(context, call) {
+                Some(known) => known,
+                None => {
+                    let fifo = Some(engine.conduits().kind(other).fifo());
+                    let choice = Choice { fifo, ..Choice::new(Algorithm::PointToPoint, PROTOCOL) };
+                    let schedule = Arc::new(build(call, &choice, &Wiring::flat(2))?);
+                    engine.keep(context, &schedule);
+                    schedule
+                }
+            };
+            let call = Submitted { schedule, input: at, output: at, keep: None };
+            let submitted = engine.submit(context, call);
             engine.turn();
-            Ok(operation)
-        });
-        outcome.map(|operation| (context, operation)).map_err(|failure| self.pair_failed(failure, from, to))
+            Ok::<_, Error>(submitted)
+        })?;
+        submitted.map(|operation| (context, operation)).map_err(|failure| self.pair_failed(failure, from, to))
     }
 
     /// The communicator of what one rank sends to another.
