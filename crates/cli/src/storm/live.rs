@@ -30,7 +30,7 @@ Examples:
 /// What happens to packets unless told otherwise.
 const FAULTS: &str = "drop=0.05,reorder=0.05,corrupt=0.05";
 /// How long a call may stand still: far longer than anything takes that goes well.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -49,10 +49,9 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
-    let mut replay = format!("railnet storm live --calls {}", arguments.calls);
-    if let Some(conduit) = arguments.conduit {
-        replay += &format!(" --conduit {conduit}");
-    }
+    let conduit = arguments.conduit.map_or_else(String::new, |conduit| format!(" --conduit {conduit}"));
+    let replay =
+        format!("railnet storm live --calls {}{conduit} --faults {}", arguments.calls, arguments.faults);
     let one = |seed| {
         let conduit = arguments.conduit.unwrap_or(Conduit::ALL[(seed % 3) as usize]);
         let faults = Faults { seed, ..arguments.faults };

@@ -1,6 +1,7 @@
 //! Faults on real sockets: what goes out is lost, doubled, held up, overtaken or damaged, by rate and seed.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::str::FromStr;
 
 use railnet_core::parse::{ParseError, unknown_name};
@@ -74,6 +75,27 @@ impl FromStr for Faults {
             }
         }
         Ok(faults)
+    }
+}
+
+impl fmt::Display for Faults {
+    /// As it is read again.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { drop, duplicate, reorder, delay, corrupt, hold, seed } = self;
+        let shares = [
+            ("drop", drop),
+            ("duplicate", duplicate),
+            ("reorder", reorder),
+            ("delay", delay),
+            ("corrupt", corrupt),
+        ];
+        for (name, share) in shares.into_iter().filter(|(_, share)| **share > 0) {
+            write!(f, "{name}={},", Ratio::new(u64::from(*share), 1_000_000))?;
+        }
+        if *hold != Self::NONE.hold {
+            write!(f, "hold={hold},")?;
+        }
+        write!(f, "seed={seed}")
     }
 }
 
@@ -205,6 +227,10 @@ mod tests {
             ..Faults::NONE
         };
         assert_eq!(faults, expected);
+        let delayed = Faults { delay: 333, ..faults };
+        for faults in [faults, delayed, Faults::NONE] {
+            assert_eq!(faults.to_string().parse().as_ref(), Ok(&faults), "{faults}");
+        }
         assert_eq!("".parse(), Ok(Faults::NONE));
         for (text, error) in [
             ("drop", "has no value"),
