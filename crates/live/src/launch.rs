@@ -27,7 +27,7 @@ use std::fmt;
 use railnet_core::Rank;
 
 pub use hostlist::{HostlistError, expand};
-pub use meeting::Meeting;
+pub use meeting::{Meeting, free_port};
 
 /// The most ranks of a world.
 pub const WORLD_SIZE_MAX: u32 = 65_536;

@@ -5,7 +5,7 @@
 mod world;
 
 use std::io::{BufRead, BufReader, Write as _};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{TcpStream, UdpSocket};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -197,14 +197,15 @@ fn collective(
 struct Ranks(Vec<(Child, BufReader<ChildStdout>)>);
 
 impl Ranks {
-    fn start(count: usize, conduit: Conduit) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    fn start(count: usize, conduit: Conduit, limit: &str) -> Self {
+        let port = railnet_live::launch::free_port().unwrap();
         let start = |rank: usize| {
             let mut command = Command::new(std::env::current_exe().unwrap());
             command.args(["--ignored", "--exact", "rank", "--nocapture"]);
             command.env("RAILNET_RANK", rank.to_string()).env("RAILNET_WORLD_SIZE", count.to_string());
             command.env("RAILNET_RENDEZVOUS", format!("127.0.0.1:{port}"));
-            command.env("RAILNET_CONDUIT", conduit.name()).env("RAILNET_TIMEOUT", "1s");
+            command.env("RAILNET_CONDUIT", conduit.name()).env("RAILNET_TIMEOUT", limit);
+            command.env("RAILNET_RENDEZVOUS_LIMIT", "40s");
             let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
             let lines = BufReader::new(child.stdout.take().unwrap());
             (child, lines)
@@ -253,7 +254,7 @@ fn a_killed_rank_is_named_at_any_moment_and_the_others_go_on_without_it() {
     let mut dice = Random::from_seed(11);
     for conduit in CONDUITS {
         for killed in [2, 1, 0] {
-            let mut ranks = Ranks::start(3, conduit);
+            let mut ranks = Ranks::start(3, conduit, "30s");
             std::thread::sleep(Duration::from_micros(dice.below(30_000)));
             let began = Instant::now();
             ranks.signal(killed, Signal::KILL);
@@ -270,7 +271,7 @@ fn a_killed_rank_is_named_at_any_moment_and_the_others_go_on_without_it() {
 #[test]
 fn a_stopped_rank_is_named_with_its_state() {
     for conduit in CONDUITS {
-        let mut ranks = Ranks::start(3, conduit);
+        let mut ranks = Ranks::start(3, conduit, "2s");
         std::thread::sleep(Duration::from_millis(5));
         ranks.signal(2, Signal::STOP);
         for rank in [0, 1] {
@@ -285,7 +286,7 @@ fn a_stopped_rank_is_named_with_its_state() {
 #[test]
 fn nothing_is_left_after_all_ranks_are_killed() {
     let before = segments();
-    let ranks = Ranks::start(3, Conduit::SharedMemory);
+    let ranks = Ranks::start(3, Conduit::SharedMemory, "30s");
     std::thread::sleep(Duration::from_millis(5));
     for rank in 0..3 {
         ranks.signal(rank, Signal::KILL);

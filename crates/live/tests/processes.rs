@@ -3,7 +3,6 @@
 #![allow(clippy::print_stdout, reason = "ranks tell the test what they see")]
 
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -45,7 +44,7 @@ struct Ranks(Vec<(Child, BufReader<ChildStdout>)>);
 impl Ranks {
     /// Starts ranks and waits until all have met. Something will happen to the target; a silence is noticed after a time.
     fn start(count: usize, target: usize, silence: &str) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = railnet_live::launch::free_port().unwrap();
         let start = |rank: usize| {
             let mut command = Command::new(std::env::current_exe().unwrap());
             command.args(["--ignored", "--exact", "rank", "--nocapture"]);

@@ -21,7 +21,7 @@ const SHORT: Duration = Duration::from_millis(300);
 
 /// A port that was free a moment ago.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    railnet_live::launch::free_port().unwrap()
 }
 
 fn config(rank: u32, world_size: u32, port: u16) -> Config {

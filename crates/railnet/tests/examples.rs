@@ -1,7 +1,6 @@
 //! The examples, as people run them: several processes that find each other by their variables.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
@@ -12,7 +11,7 @@ fn example(name: &str) -> PathBuf {
 }
 
 fn run(name: &str, ranks: usize, conduit: &str) -> Vec<Output> {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = railnet_live::launch::free_port().unwrap();
     let start = |rank: usize| {
         let mut command = Command::new(example(name));
         command.env("RAILNET_RANK", rank.to_string()).env("RAILNET_WORLD_SIZE", ranks.to_string());

@@ -2,7 +2,6 @@
 //! result compared with a reference.
 
 use std::io::Write;
-use std::net::TcpListener;
 use std::panic::resume_unwind;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use anyhow::Context as _;
 use railnet_coll::{Call, Collective};
 use railnet_core::{DataType, Fold, Random, Rank, ReduceOp, RunDigest, Scalar};
 use railnet_live::communicator::{Options, RoceOptions};
-use railnet_live::launch::{Launch, Launcher, Meeting};
+use railnet_live::launch::{Launch, Launcher, Meeting, free_port};
 use railnet_live::rendezvous::Config;
 use railnet_live::roce::Faults;
 use railnet_live::{Communicator, Conduit};
@@ -80,8 +79,7 @@ struct Report {
 /// Ranks in threads meet, make random calls, and leave.
 fn storm(seed: u64, conduit: Conduit, calls: u32, faults: Faults) -> anyhow::Result<Summary> {
     let ranks = Random::stream(seed, "live ranks", 0).between(2, 4) as u32;
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    let port = port.context("cannot find a free port")?.port();
+    let port = free_port().context("cannot find a free port")?;
     let options = Options {
         limit: LIMIT,
         conduit: Some(conduit),

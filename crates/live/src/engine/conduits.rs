@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::BorrowedFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::Control;
 use crate::conduit::{Conduit, ReceiveEnd, SendEnd};
@@ -195,19 +195,21 @@ impl Prepared {
             .filter(|other| is_near(*other))
             .map(|other| (other, cards[other as usize].token))
             .collect();
-        let shared = match &counter {
-            Some(counter) => {
-                let deadline = Instant::now() + limit;
-                Some(SharedMemory::exchange(rank, counter, &near, deadline)?)
-            }
-            None => None,
-        };
         // A pair shares memory if both say so: containers may hide one of them from the other.
-        let mut reached = Vec::new();
-        for other in shared.iter().flat_map(SharedMemory::reached) {
-            reached.extend(other.to_le_bytes());
-        }
-        let told = control.all_gather("shared memory", &reached, limit)?;
+        let agree = |reached: &[u32]| {
+            let blob: Vec<u8> = reached.iter().flat_map(|rank| rank.to_le_bytes()).collect();
+            control.all_gather("shared memory", &blob, limit)
+        };
+        let (shared, told) = match &counter {
+            Some(counter) => {
+                let mut shared = SharedMemory::new(rank)?;
+                let told = shared.exchange(counter, &near, limit, |shared| {
+                    agree(&shared.reached().collect::<Vec<u32>>())
+                })??;
+                (Some(shared), told)
+            }
+            None => (None, agree(&[])?),
+        };
         let says =
             |one: u32, other: u32| told[one as usize].chunks_exact(4).any(|rank| rank == other.to_le_bytes());
         let between = |one: u32, other: u32| match first {

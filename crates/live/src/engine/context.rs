@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 
 use railnet_coll::machine::{
@@ -10,6 +11,7 @@ use railnet_coll::machine::{
 };
 use railnet_coll::{Buffer, Call, Connection, Peer, Schedule};
 use railnet_core::{Rank, Time};
+use rustix::event::PollFlags;
 
 use super::conduits::Conduits;
 use super::notices::Letter;
@@ -316,6 +318,15 @@ impl Context {
             let reason = self.ends[index].over.clone().unwrap_or_default();
             self.machine.broken(ConnectionId(index as u32), reason);
         }
+    }
+
+    /// The streams that may bring it on, and what it waits for there.
+    pub(super) fn streams(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
+        self.ends.iter().filter(|end| end.over.is_none()).filter_map(|end| match &end.way {
+            Way::Send(SendEnd::Tcp(stream)) if stream.is_waiting() => Some((stream.as_fd(), PollFlags::OUT)),
+            Way::Receive(ReceiveEnd::Tcp(stream)) => Some((stream.as_fd(), PollFlags::IN)),
+            _ => None,
+        })
     }
 
     /// The rank of this communicator that a rank of the world is.

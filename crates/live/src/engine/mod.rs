@@ -273,9 +273,10 @@ impl Engine {
     fn sleep(&mut self) {
         self.conduits.set_sleeping(true);
         if !self.turn() {
-            let bells = self.conduits.bells();
+            let bells = self.conduits.bells().map(|fd| (fd, PollFlags::IN));
+            let streams = self.contexts.iter().filter(|context| context.is_busy()).flat_map(Context::streams);
             let mut fds: Vec<PollFd<'_>> =
-                bells.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+                bells.chain(streams).map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)).collect();
             let limit = self.nic_timeout().map_or(idle::SLEEP, |timer| timer.min(idle::SLEEP));
             // That it cannot sleep is no reason to stop: it looks again.
             let _ = socket::wait(&mut fds, Instant::now() + limit);

@@ -7,6 +7,20 @@ use super::{LaunchError, Launcher, Variables, expand};
 /// The ports that are chosen from, where a launcher names none: below the range from which Linux takes ports by itself.
 const PORTS: std::ops::Range<u32> = 15_000..31_000;
 
+/// A port where ranks can meet on this host: free now, and none that the system gives away by itself before rank 0
+/// listens there.
+pub fn free_port() -> std::io::Result<u16> {
+    let range = PORTS.end - PORTS.start;
+    loop {
+        let port = (PORTS.start + u32::from_le_bytes(crate::secret::random()?) % range) as u16;
+        match std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, port)) {
+            Ok(_) => return Ok(port),
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// A place where ranks meet: rank 0 listens there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Meeting {

@@ -1,13 +1,13 @@
 //! Ranks of one host hand each other their segments, and the descriptors that wake them, over unix sockets without a name
 //! in the file system. Who asks has to know the token of the rank it asks, which only the ranks of the job have heard.
 
-use std::collections::BTreeMap;
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -19,6 +19,8 @@ pub(crate) type Token = [u8; 16];
 
 /// How long one conversation may take: a stranger that says nothing must not hold up the others for long.
 const CONVERSATION: Duration = Duration::from_secs(2);
+/// How often a rank that is there is asked again, if something went wrong.
+const ATTEMPTS: usize = 5;
 /// Between two looks for callers.
 const PAUSE: Duration = Duration::from_micros(200);
 
@@ -45,23 +47,18 @@ impl Counter {
         Ok(Self { listener, token })
     }
 
-    /// Hands the descriptors to so many callers, until the deadline. Gives how many came. Strangers change nothing.
-    pub(crate) fn serve(
-        &self,
-        callers: usize,
-        give: &[BorrowedFd<'_>],
-        deadline: Instant,
-    ) -> io::Result<usize> {
+    /// Hands the descriptors to callers until it is told to stop. Gives how many got them. Strangers change nothing.
+    pub(crate) fn serve(&self, give: &[BorrowedFd<'_>], stop: &AtomicBool) -> usize {
         let mut served = 0;
-        while served < callers && Instant::now() < deadline {
+        while !stop.load(Ordering::Acquire) {
             match self.listener.accept() {
                 Ok((stream, _)) => served += usize::from(self.talk(&stream, give).is_ok()),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(PAUSE),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                // Nobody is there, or somebody has hung up, or the process has no descriptors left: who calls in vain tries
+                // another way.
+                Err(_) => std::thread::sleep(PAUSE),
             }
         }
-        Ok(served)
+        served
     }
 
     fn talk(&self, stream: &UnixStream, give: &[BorrowedFd<'_>]) -> io::Result<()> {
@@ -83,6 +80,19 @@ impl Counter {
 
 /// Fetches the two descriptors of a rank of this host. Fails at once where there is no such rank here.
 pub(crate) fn fetch(token: &Token, limit: Duration) -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut outcome = fetch_once(token, limit);
+    for _ in 1..ATTEMPTS {
+        match &outcome {
+            Ok(_) => break,
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => break,
+            // On a busy machine a conversation may have taken too long.
+            Err(_) => outcome = fetch_once(token, limit),
+        }
+    }
+    outcome
+}
+
+fn fetch_once(token: &Token, limit: Duration) -> io::Result<(OwnedFd, OwnedFd)> {
     let mut stream = UnixStream::connect_addr(&address(token)?)?;
     stream.set_read_timeout(Some(limit))?;
     stream.write_all(token)?;
@@ -101,28 +111,6 @@ pub(crate) fn fetch(token: &Token, limit: Duration) -> io::Result<(OwnedFd, Owne
     fds.next().zip(fds.next()).ok_or_else(missing)
 }
 
-/// The ranks of this host exchange descriptors: each serves the others while it asks them. Gives those that it reached.
-pub(crate) fn exchange(
-    counter: &Counter,
-    others: &BTreeMap<u32, Token>,
-    give: &[BorrowedFd<'_>],
-    deadline: Instant,
-) -> io::Result<BTreeMap<u32, (OwnedFd, OwnedFd)>> {
-    std::thread::scope(|scope| {
-        let served = scope.spawn(|| counter.serve(others.len(), give, deadline));
-        let mut reached = BTreeMap::new();
-        for (rank, token) in others {
-            let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-            // One that cannot be reached is in another container: another conduit will do.
-            if let Ok(fds) = fetch(token, left) {
-                reached.insert(*rank, fds);
-            }
-        }
-        served.join().map_err(|_| io::Error::other("handing over shared memory failed"))??;
-        Ok(reached)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,13 +120,14 @@ mod tests {
         let token: Token = std::array::from_fn(|index| index as u8 ^ std::process::id() as u8);
         let counter = Counter::open(token).unwrap();
         let null = std::fs::File::open("/dev/null").unwrap();
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let served = scope.spawn(|| counter.serve(1, &[null.as_fd(), null.as_fd()], deadline).unwrap());
+            let served = scope.spawn(|| counter.serve(&[null.as_fd(), null.as_fd()], &stop));
             let mut wrong = token;
             wrong[15] ^= 1;
             assert!(fetch(&wrong, Duration::from_secs(5)).is_err());
             fetch(&token, Duration::from_secs(5)).unwrap();
+            stop.store(true, Ordering::Release);
             assert_eq!(served.join().unwrap(), 1);
         });
     }

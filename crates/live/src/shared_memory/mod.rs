@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use railnet_coll::machine::Mark;
 use rustix::event::EventfdFlags;
@@ -16,6 +17,9 @@ use rustix::event::EventfdFlags;
 use handover::{Counter, Token};
 use mailbox::{DEPTH, Mailbox, Name};
 use segment::Segment;
+
+/// How long another rank may take to hand over its memory.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What this rank needs to share memory with others.
 #[derive(Debug)]
@@ -34,22 +38,39 @@ struct Peer {
 }
 
 impl SharedMemory {
-    /// Exchanges segments with other ranks of this host. Some may turn out to be out of reach.
-    pub(crate) fn exchange(
-        rank: u32,
-        counter: &Counter,
-        others: &BTreeMap<u32, Token>,
-        deadline: Instant,
-    ) -> io::Result<Self> {
+    /// With memory of its own, and nobody else's yet.
+    pub(crate) fn new(rank: u32) -> io::Result<Self> {
         let own = Segment::create(mailbox::SEGMENT)?;
         mailbox::prepare(&own);
         let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let reached = handover::exchange(counter, others, &[own.as_fd(), bell.as_fd()], deadline)?;
-        let peers = reached.into_iter().map(|(rank, (file, bell))| {
-            let segment = Arc::new(Segment::open(file)?);
-            Ok((rank, Peer { segment, bell: Arc::new(bell) }))
-        });
-        Ok(Self { rank, own: Arc::new(own), bell, peers: peers.collect::<io::Result<_>>()? })
+        Ok(Self { rank, own: Arc::new(own), bell, peers: BTreeMap::new() })
+    }
+
+    /// Gets the memory of other ranks of this host, and hands out its own meanwhile, until `agree` has heard from all which
+    /// ranks they have reached. Some may turn out to be out of reach: they are in another container.
+    pub(crate) fn exchange<T>(
+        &mut self,
+        counter: &Counter,
+        others: &BTreeMap<u32, Token>,
+        limit: Duration,
+        agree: impl FnOnce(&Self) -> T,
+    ) -> io::Result<T> {
+        let stop = AtomicBool::new(false);
+        let (own, bell) = (Arc::clone(&self.own), self.bell.try_clone()?);
+        std::thread::scope(|scope| {
+            let server = scope.spawn(|| counter.serve(&[own.as_fd(), bell.as_fd()], &stop));
+            for (rank, token) in others {
+                if let Ok((file, bell)) = handover::fetch(token, limit.min(PATIENCE))
+                    && let Ok(segment) = Segment::open(file)
+                {
+                    self.peers.insert(*rank, Peer { segment: Arc::new(segment), bell: Arc::new(bell) });
+                }
+            }
+            let agreed = agree(self);
+            stop.store(true, Ordering::Release);
+            server.join().map_err(|_| io::Error::other("handing over shared memory failed"))?;
+            Ok(agreed)
+        })
     }
 
     /// The ranks whose memory it has.

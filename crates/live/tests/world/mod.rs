@@ -1,12 +1,11 @@
 //! Ranks in threads of one process, which meet over real sockets and share memory as processes do.
 
-use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
 use railnet_core::Rank;
 use railnet_live::communicator::Options;
-use railnet_live::launch::{Launch, Launcher, Meeting};
+use railnet_live::launch::{Launch, Launcher, Meeting, free_port};
 use railnet_live::rendezvous::Config;
 use railnet_live::{Communicator, Conduit};
 
@@ -15,7 +14,7 @@ pub(crate) const LONG: Duration = Duration::from_mins(1);
 
 /// How each of so many ranks meets the others, at a port that was free a moment ago.
 pub(crate) fn configs(world_size: u32) -> Vec<Config> {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port().unwrap();
     let config = |rank| {
         let launch = Launch {
             launcher: Launcher::Torchrun,
