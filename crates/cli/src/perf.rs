@@ -120,7 +120,8 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     operation(&arguments.op, arguments.dtype, 0)?;
     if arguments.minimum > arguments.maximum {
         let (least, most) = (arguments.minimum, arguments.maximum);
-        let text = format!("the smallest size is {least} B, and the largest {most} B: -b must not be more than -e");
+        let text =
+            format!("the smallest size is {least} B, and the largest {most} B: -b must not be more than -e");
         return Err(Usage(text).into());
     }
     let launch = Launch::from_env()?;
@@ -310,7 +311,12 @@ fn mean(world: &Communicator, time: Span) -> anyhow::Result<Span> {
     Ok(Span::from_ps(sum[0] / world.size() as u64))
 }
 
-fn json(arguments: &Arguments, collective: Collective, world: &Communicator, rows: &[Row]) -> serde_json::Value {
+fn json(
+    arguments: &Arguments,
+    collective: Collective,
+    world: &Communicator,
+    rows: &[Row],
+) -> serde_json::Value {
     let ranks = world.size() as u32;
     let side = |call: &Call, measured: &Option<Measurement>| {
         measured.map(|Measurement { time, wrong }| {

@@ -81,6 +81,10 @@ fn shown(error: ScenarioError, path: &str, text: &str) -> anyhow::Error {
         Some(file) => (beside(path, &file.path), file.text.as_ref()),
         None => (path.to_owned(), text),
     };
+    if error.message.contains('\n') {
+        // It has a layout of its own, and is about more than one line of the file.
+        return anyhow!(error.message);
+    }
     let advice = Advice::of(&error.message);
     let mut message = advice.headline;
     match &error.span {
