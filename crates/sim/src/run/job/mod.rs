@@ -1,6 +1,8 @@
 //! Jobs: the graph of a step, with its communication by formulas or as packets in the fabric.
 
 mod analytic;
+mod driver;
+mod packet;
 mod report;
 
 pub use report::{Connections, FaultPrice, How, JobResult, JobsOutcome, SaidResult, StepResult};
@@ -12,6 +14,6 @@ use crate::scenario::{Fidelity, Scenario};
 pub fn run_jobs(scenario: &Scenario) -> Result<JobsOutcome, RunError> {
     match scenario.fidelity {
         Fidelity::Analytic => analytic::run(scenario),
-        Fidelity::Packet => analytic::run(scenario),
+        Fidelity::Packet => packet::run(scenario),
     }
 }
