@@ -148,6 +148,18 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     Ok(Outcome::Done)
 }
 
+/// Runs the built-in job, and says what to try next.
+pub(crate) fn built_in(out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let file = File::built_in("built-in job \"life-of-a-job\"", job::BUILT_IN)?;
+    job::tell(&file, out)?;
+    writeln!(
+        out,
+        "\n  Try   railnet sim scenarios/life-of-a-job-rails.toml · railnet check FILE · railnet tune allreduce 64MiB --cluster \
+         dgx-h100x4 · railnet --help"
+    )?;
+    Ok(Outcome::Done)
+}
+
 /// Runs a scenario where somebody watches: with a line of progress on a terminal, and with taps where they are asked for.
 /// The inner error is the run's, the outer one that of the files.
 fn watch(

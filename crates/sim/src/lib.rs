@@ -16,6 +16,6 @@ pub use run::{
     Standstill, StepResult, TransferResult, Waiting, listed, run, run_jobs,
 };
 pub use scenario::{
-    Fidelity, Files, PlacedJob, Preset, Scenario, ScenarioError, SourceFile, Topology, graph,
+    Fidelity, Files, Filled, PlacedJob, Preset, Scenario, ScenarioError, SourceFile, Topology, graph,
 };
 pub use traffic::Flow;

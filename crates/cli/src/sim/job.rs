@@ -12,6 +12,16 @@ use super::problem::File;
 use super::{Arguments, failed, report};
 use crate::{Outcome, Usage};
 
+/// The job that runs where nothing else is said.
+pub(super) const BUILT_IN: &str = include_str!("../../../../scenarios/life-of-a-job-racks.toml");
+
+/// Runs a job and prints its screen.
+pub(super) fn tell(file: &File, out: &mut dyn Write) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let outcome = run_jobs(&file.scenario)?;
+    screen::print(file, &outcome, began.elapsed().as_secs_f64(), false, out)
+}
+
 pub(super) fn run(arguments: &Arguments, file: &File, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     refuse(arguments)?;
     let began = Instant::now();

@@ -33,6 +33,12 @@ impl File {
         }
     }
 
+    /// A scenario that comes with the command.
+    pub(crate) fn built_in(name: &str, text: &str) -> anyhow::Result<Self> {
+        let scenario = Scenario::parse(text).map_err(|error| shown(error, name, text))?;
+        Ok(Self { path: name.to_owned(), text: text.to_owned(), scenario })
+    }
+
     /// Reads a scenario that was made from this one.
     pub(crate) fn variant(&self, table: toml::Table) -> Result<Scenario, ScenarioError> {
         Scenario::from_table(table, reader(Path::new(&self.path)))

@@ -9,7 +9,7 @@ use railnet_job::run::Breakdown;
 use railnet_sim::{JobResult, JobsOutcome, LinkResult, Outcome, SaidResult};
 
 use crate::sim::problem::File;
-use crate::sim::report::utilisation;
+use crate::sim::report::{taken, utilisation};
 use crate::words::{bytes, count, grouped};
 
 /// Blocks for a whole step.
@@ -155,7 +155,7 @@ fn answer(job: &JobResult, verbose: bool, out: &mut dyn Write) -> std::io::Resul
     let (placed, result) = (&job.placed, &job.first.outcome);
     for (index, (name, span)) in parts(&result.average).into_iter().enumerate() {
         let bar = "▇".repeat((part(span, result.step) * BAR).round() as usize);
-        let text = format!("{name:<34} {:>10}  {:>4}  {bar}", time(span), percent(part(span, result.step)));
+        let text = format!("{name:<40} {:>8} {:>5}  {bar}", time(span), percent(part(span, result.step)));
         line(out, if index == 0 { "Where the time goes" } else { "" }, text.trim_end())?;
     }
     let model = format!(
@@ -223,20 +223,18 @@ fn spoken(row: &SaidResult) -> String {
         What::Pull => "parameters from servers".to_owned(),
         What::Write => "checkpoint".to_owned(),
     };
-    let how = row.how.map_or(String::new(), |how| {
-        format!(" {}/{}, {} channels", how.algorithm, how.protocol, how.channels)
-    });
+    let how = row
+        .how
+        .map_or(String::new(), |how| format!("  {}/{} × {}", how.algorithm, how.protocol, how.channels));
     let name = format!("{} {what}", said.scope.name());
     format!(
-        "{name:<28} {:>5} × {:<10} half {}, p99 {}, max {};{how}",
+        "{name:<35} {:>5} × {:<9} {:>8} (p99 {}, max {}){how}",
         grouped(said.count),
         bytes(said.largest.as_u64()),
         time(said.median),
         time(said.late),
         time(said.longest)
     )
-    .trim_end_matches(';')
-    .to_owned()
 }
 
 fn slowest(job: &JobResult) -> String {
@@ -281,13 +279,15 @@ fn fabric(network: &Outcome, out: &mut dyn Write) -> std::io::Result<()> {
     line(out, "The network", &text)?;
     let end = network.completion;
     let busiest = network.links.iter().max_by_key(|link| (utilisation(link, end) * 1e6) as u64);
-    match busiest {
-        Some(link) => {
-            let text = format!("{} → {}, {}", link.from, link.to, percent(utilisation(link, end)));
-            line(out, "Busiest link", &text)
-        }
-        None => Ok(()),
+    if let Some(link) = busiest {
+        let text = format!("{} → {}, {}", link.from, link.to, percent(utilisation(link, end)));
+        line(out, "Busiest link", &text)?;
     }
+    let inside = network.lanes.iter().max_by_key(|lane| (taken(lane, end) * 1e6) as u64);
+    if let Some(lane) = inside {
+        line(out, "Busiest in a server", &format!("{}, {}", lane.name, percent(taken(lane, end))))?;
+    }
+    Ok(())
 }
 
 fn part(span: Span, whole: Span) -> f64 {

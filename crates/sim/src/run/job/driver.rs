@@ -196,7 +196,8 @@ impl<'g> Driver<'g> {
             }
         }
         let job = &mut self.jobs[index];
-        if has_moved && job.machine.is_done() {
+        if job.machine.is_done() {
+            has_moved = true;
             report::fold(&job.machine, &mut self.digest);
             job.end_step(now);
             if job.is_done {
