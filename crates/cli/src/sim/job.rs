@@ -6,7 +6,7 @@ mod screen;
 use std::io::Write;
 use std::time::Instant;
 
-use railnet_sim::{RunError, run_jobs};
+use railnet_sim::{Fidelity, RunError, run_jobs};
 
 use super::problem::File;
 use super::{Arguments, failed, report};
@@ -24,6 +24,7 @@ pub(super) fn tell(file: &File, out: &mut dyn Write) -> anyhow::Result<()> {
 
 pub(super) fn run(arguments: &Arguments, file: &File, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     refuse(arguments)?;
+    warn(file)?;
     let began = Instant::now();
     let outcome = match run_jobs(&file.scenario) {
         Ok(outcome) => outcome,
@@ -38,6 +39,35 @@ pub(super) fn run(arguments: &Arguments, file: &File, out: &mut dyn Write) -> an
         screen::print(file, &outcome, wall_s, arguments.verbose, out)?;
     }
     Ok(Outcome::Done)
+}
+
+/// Bytes of calls that a second of wall time is enough for: four to twelve gigabytes on the machines of docs/performance.md,
+/// more where they stay inside servers.
+const BYTES_PER_SECOND: f64 = 8e9;
+/// What one waits for without being told.
+const PATIENCE_S: f64 = 15.0;
+
+/// Says how long a run with packets will take, where that is long.
+fn warn(file: &File) -> anyhow::Result<()> {
+    if file.scenario.fidelity == Fidelity::Analytic {
+        return Ok(());
+    }
+    let bytes = file.scenario.job_bytes().map_err(|error| file.problem(error))?;
+    let runs = if file.scenario.faults.is_empty() { 1.0 } else { 2.0 };
+    let seconds = bytes as f64 * runs / BYTES_PER_SECOND;
+    if seconds > PATIENCE_S {
+        let about = if seconds < 90.0 {
+            format!("{seconds:.0} s")
+        } else if seconds < 5_400.0 {
+            format!("{:.0} minutes", seconds / 60.0)
+        } else {
+            format!("{:.0} hours", seconds / 3_600.0)
+        };
+        crate::report(&format!(
+            "packet by packet this takes about {about} of wall time; `fidelity = \"analytic\"` takes seconds"
+        ));
+    }
+    Ok(())
 }
 
 /// What is for traffic and collectives only.

@@ -1,6 +1,8 @@
 //! Training jobs of a scenario: which there are, where they run, and whether they fit.
 
 use railnet_job::file::{FileError, JobSection, Resolved};
+use railnet_job::graph::StepGraph;
+use railnet_job::parallel::Scope;
 use railnet_topology::Cluster;
 use serde::Deserialize;
 
@@ -109,6 +111,21 @@ impl Scenario {
             first_node += nodes;
         }
         Ok(placed)
+    }
+
+    /// Bytes of all calls of all ranks in all steps: what the time that packets take goes by.
+    pub fn job_bytes(&self) -> Result<u128, ScenarioError> {
+        let mut sum = 0;
+        for placed in self.jobs()? {
+            let graph = StepGraph::new(&placed.resolved.job);
+            let stages = graph.programs.len() as u128;
+            let each = u128::from(placed.ranks()) / stages.max(1) * u128::from(placed.resolved.steps);
+            let volumes = graph.programs.iter().flat_map(|program| {
+                Scope::ALL.into_iter().map(|scope| u128::from(program.volume(scope).1.as_u64()))
+            });
+            sum += volumes.sum::<u128>() * each;
+        }
+        Ok(sum)
     }
 
     pub(super) fn check_jobs(&self) -> Result<(), ScenarioError> {
