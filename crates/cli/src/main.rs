@@ -8,6 +8,7 @@
 )]
 
 mod bench;
+mod check;
 mod decode;
 mod doctor;
 mod environment;
@@ -31,20 +32,24 @@ mod words;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 /// The AI training network in software: one RDMA stack, live and simulated.
+///
+/// Without a command, a training job runs from its submission to its last step, in seconds.
 #[derive(Parser)]
 #[command(name = "railnet", version)]
 struct Arguments {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(Subcommand)]
 enum Command {
     /// Measure how fast a layer is on this machine
     Bench(bench::Arguments),
+    /// Read a scenario, and print it with every default filled in
+    Check(check::Arguments),
     /// Print the packets of a capture, and check them
     Decode(decode::Arguments),
     /// List NCCL's variables that mean something here
@@ -87,9 +92,11 @@ enum Outcome {
     Exit(u8),
 }
 
-fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+fn run(command: Option<Command>, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let Some(command) = command else { return sim::built_in(out) };
     match command {
         Command::Bench(arguments) => bench::run(&arguments, out),
+        Command::Check(arguments) => check::run(&arguments, out),
         Command::Decode(arguments) => decode::run(&arguments, out),
         Command::Knobs(arguments) => knobs::run(&arguments, out),
         Command::Perf(arguments) => perf::run(&arguments, out),
@@ -109,10 +116,6 @@ fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<Outcome> {
 }
 
 fn main() -> ExitCode {
-    if std::env::args_os().len() <= 1 {
-        let _ = Arguments::command().print_help();
-        return ExitCode::SUCCESS;
-    }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {

@@ -3,6 +3,7 @@
 mod capture;
 mod collectives;
 mod failure;
+mod job;
 pub(crate) mod problem;
 mod progress;
 mod report;
@@ -36,8 +37,9 @@ Examples:
   railnet sim scenarios/incast.toml --sweep nic.control=none,dcqcn --sweep seed=1,2,3
   railnet sim scenarios/leaf-spine.toml --pcap run.pcapng --tap host3 --tap leaf0:spine1
   railnet sim scenarios/incast.toml --wire bytes
+  railnet sim scenarios/llama-70b.toml
 
-The file's format is explained in docs/scenarios.md.";
+The file's format is explained in docs/scenarios.md, that of jobs in docs/jobs.md.";
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -66,6 +68,9 @@ pub(crate) struct Arguments {
     /// NCCL's variables, NAME=VALUE in each line; they go before [env] of the scenario, the environment goes before both
     #[arg(long, value_name = "FILE")]
     env_file: Option<PathBuf>,
+    /// Print all there is to say of a job, not one screen of it
+    #[arg(long)]
+    verbose: bool,
     #[command(flatten)]
     capture: capture::Options,
 }
@@ -98,6 +103,9 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     if let Some(path) = variables.topology_file() {
         let server = problem::server(Path::new(path)).with_context(|| format!("NCCL_TOPO_FILE={path}"))?;
         file.scenario.set_server(server);
+    }
+    if file.scenario.has_jobs() {
+        return job::run(arguments, &file, out);
     }
     if let Some(interval) = arguments.sample {
         ensure!(arguments.sweep.is_empty(), "--sample is for single runs: a sweep writes no series");
@@ -137,6 +145,18 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
             written.print(out)?;
         }
     }
+    Ok(Outcome::Done)
+}
+
+/// Runs the built-in job, and says what to try next.
+pub(crate) fn built_in(out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let file = File::built_in("built-in job \"life-of-a-job\"", job::BUILT_IN)?;
+    job::tell(&file, out)?;
+    writeln!(
+        out,
+        "\n  Try   railnet sim scenarios/life-of-a-job-rails.toml · railnet check FILE · railnet tune allreduce 64MiB --cluster \
+         dgx-h100x4 · railnet --help"
+    )?;
     Ok(Outcome::Done)
 }
 

@@ -193,7 +193,7 @@ fn sweeps_that_cannot_be_run_say_why() {
     let cases = [
         ("nic.contrl=none", "unknown key \"contrl\"", "did you mean \"control\"?"),
         ("nic.control=dcqnc", "unknown value \"dcqnc\"", "did you mean \"dcqcn\"?"),
-        ("colour=red", "unknown key \"colour\"", "one of: seed, preset, fabric"),
+        ("colour=red", "unknown key \"colour\"", "one of: seed, preset, fidelity"),
         ("preset=infinband", "unknown value \"infinband\"", "did you mean \"infiniband\"?"),
         ("fabric.link.rate=0Gbps", "fabric.link.rate=0Gbps: a link rate of 0", ""),
         ("fabric.link.rate=fast", "cannot read \"fast\" as a rate", ""),
@@ -368,11 +368,17 @@ fn every_scenario_of_the_repository_has_a_comment_and_comes_to_its_end() {
             assert!(text(&output.stderr).starts_with("error: "), "{name}");
         } else {
             assert!(output.status.success(), "{name}: {}", text(&output.stderr));
-            assert!(value["completion_us"].as_f64().unwrap() > 0.0, "{name}");
+            let took = value["completion_us"].as_f64().or(value["jobs"][0]["total_us"].as_f64());
+            assert!(took.unwrap() > 0.0, "{name}");
         }
         runs.insert(name, value);
     }
     let number = |name: &str, field: &str| runs[name][field].as_f64().unwrap();
+    for name in ["job-slow-gpu", "job-slow-nic"] {
+        let fault = &runs[name]["jobs"][0]["faults"][0];
+        let step = |key: &str| fault[key].as_f64().unwrap();
+        assert!(step("step_with_us") > 1.01 * step("step_without_us"), "{name}: {fault}");
+    }
     assert_eq!(runs["incast"]["drops"], 0);
     assert!(number("incast", "pauses") > 0.0);
     assert!(number("incast-lossy", "drops") > 0.0 && number("incast-lossy", "resent") > 0.0);

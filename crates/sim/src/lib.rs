@@ -11,8 +11,11 @@ mod traffic;
 mod written;
 
 pub use run::{
-    CollectiveResult, ConnectionSample, FlowFailure, FlowResult, Hold, LaneResult, LinkResult, LinkSample,
-    Outcome, Run, RunError, Series, Standstill, TransferResult, Waiting, listed, run,
+    CollectiveResult, ConnectionSample, Connections, FaultPrice, FlowFailure, FlowResult, Hold, How,
+    JobResult, JobsOutcome, LaneResult, LinkResult, LinkSample, Outcome, Run, RunError, SaidResult, Series,
+    Standstill, StepResult, TransferResult, Waiting, listed, run, run_jobs,
 };
-pub use scenario::{Files, Preset, Scenario, ScenarioError, SourceFile, Topology, graph};
+pub use scenario::{
+    Fidelity, Files, Filled, PlacedJob, Preset, Scenario, ScenarioError, SourceFile, Topology, graph,
+};
 pub use traffic::Flow;

@@ -45,7 +45,8 @@ pub(crate) fn flows(scenario: &Scenario, graph: &FabricGraph) -> Result<Vec<Flow
         let dice = Random::stream(scenario.seed, "jitter", index as u64);
         delay(&mut flows[base..], jitter, dice);
     }
-    if flows.is_empty() && scenario.collective.is_empty() && scenario.transfer.is_empty() {
+    let calls = !scenario.collective.is_empty() || !scenario.transfer.is_empty() || scenario.has_jobs();
+    if flows.is_empty() && !calls {
         return Err(ScenarioError::new(
             "nothing is sent: add a [[traffic]] table with a kind, such as \"incast\", or a [[collective]] one",
         ));

@@ -69,6 +69,11 @@ fn every_key_has_a_row_and_every_row_is_a_key() {
     documented(&sections, "cluster.tcp", &fabric("[cluster]\ntcp = { nonsense = 1 }\n"));
     documented(&sections, "[[collective]]", &fabric("[[collective]]\nnonsense = 1\n"));
     documented(&sections, "[[transfer]]", &fabric("[[transfer]]\nnonsense = 1\n"));
+    for table in ["model", "training", "parallel", "launch", "storage", "parameters"] {
+        documented(&sections, &format!("[{table}]"), &fabric(&format!("[{table}]\nnonsense = 1\n")));
+    }
+    documented(&sections, "model.experts", &fabric("[model]\nexperts = { nonsense = 1 }\n"));
+    documented(&sections, "[[job]]", &fabric("[[job]]\nnonsense = 1\n"));
     for table in ["connection", "differs"] {
         let text = fabric(&format!("[[collective]]\n[[collective.{table}]]\nnonsense = 1\n"));
         documented(&sections, &format!("collective.{table}"), &text);
@@ -103,6 +108,11 @@ fn every_name_of_a_choice_is_on_the_page() {
         ("[fabric]", "framing = \"nonsense\"\n"),
         ("fabric.switch", "switch = { flow_control = \"nonsense\" }\n"),
         ("[nic]", "[nic]\ncontrol = \"nonsense\"\n"),
+        ("[training]", "[training]\nprecision = \"nonsense\"\n"),
+        ("[training]", "[training]\nrecompute = \"nonsense\"\n"),
+        ("[training]", "[training]\nattention = \"nonsense\"\n"),
+        ("[training]", "[training]\noptimiser = \"nonsense\"\n"),
+        ("[parallel]", "[parallel]\nschedule = \"nonsense\"\n"),
         ("[nic]", "[nic]\nrecovery = \"nonsense\"\n"),
     ] {
         for name in expected(&format!("[fabric]\n{SHAPE}{rest}")) {

@@ -34,6 +34,13 @@ pub(super) struct Options {
     force: bool,
 }
 
+impl Options {
+    /// Whether packets are asked for.
+    pub(super) fn is_on(&self) -> bool {
+        self.pcap.is_some()
+    }
+}
+
 /// A capture that is being written.
 pub(super) struct Capture {
     path: PathBuf,

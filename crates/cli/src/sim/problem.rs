@@ -33,6 +33,12 @@ impl File {
         }
     }
 
+    /// A scenario that comes with the command.
+    pub(crate) fn built_in(name: &str, text: &str) -> anyhow::Result<Self> {
+        let scenario = Scenario::parse(text).map_err(|error| shown(error, name, text))?;
+        Ok(Self { path: name.to_owned(), text: text.to_owned(), scenario })
+    }
+
     /// Reads a scenario that was made from this one.
     pub(crate) fn variant(&self, table: toml::Table) -> Result<Scenario, ScenarioError> {
         Scenario::from_table(table, reader(Path::new(&self.path)))
@@ -81,6 +87,10 @@ fn shown(error: ScenarioError, path: &str, text: &str) -> anyhow::Error {
         Some(file) => (beside(path, &file.path), file.text.as_ref()),
         None => (path.to_owned(), text),
     };
+    if error.message.contains('\n') {
+        // It has a layout of its own, and is about more than one line of the file.
+        return anyhow!(error.message);
+    }
     let advice = Advice::of(&error.message);
     let mut message = advice.headline;
     match &error.span {

@@ -113,6 +113,19 @@ pub(super) fn whole<'a>(scenario: &'a str, finished: &'a Finished) -> Whole<'a> 
     }
 }
 
+/// What the fabric saw of a job.
+#[derive(Serialize)]
+pub(super) struct Fabric<'a> {
+    #[serde(flatten)]
+    totals: Totals,
+    links: Vec<LinkRow<'a>>,
+}
+
+pub(super) fn fabric(outcome: &Outcome) -> Fabric<'_> {
+    let links = outcome.links.iter().map(|link| LinkRow::of(link, outcome)).collect();
+    Fabric { totals: Totals::of(outcome), links }
+}
+
 impl<'a> LaneRow<'a> {
     fn of(lane: &'a LaneResult, outcome: &Outcome) -> Self {
         let LaneResult { name, counters } = lane;

@@ -65,6 +65,8 @@ fn link_list(graph: &FabricGraph) -> Value {
 /// What scenarios call a shape.
 fn kind(topology: &Topology) -> &'static str {
     match topology {
+        // A scenario that was read has rails where it said nothing.
+        Topology::Unsaid => "none",
         Topology::SingleSwitch { .. } => "single-switch",
         Topology::LeafSpine { .. } => "leaf-spine",
         Topology::FatTree { .. } => "fat-tree",

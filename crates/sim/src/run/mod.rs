@@ -3,6 +3,7 @@
 mod collective;
 mod error;
 mod inside;
+mod job;
 mod outcome;
 mod runner;
 mod series;
@@ -25,6 +26,7 @@ use railnet_topology::{FabricGraph, Routes, Vertex};
 pub use collective::{CollectiveResult, TransferResult};
 pub use error::{FlowFailure, RunError, Standstill};
 pub use inside::LaneResult;
+pub use job::{Connections, FaultPrice, How, JobResult, JobsOutcome, SaidResult, StepResult, run_jobs};
 pub use outcome::{FlowResult, LinkResult, Outcome};
 pub use series::{ConnectionSample, LinkSample, Series};
 pub use standstill::{Hold, Waiting, listed};

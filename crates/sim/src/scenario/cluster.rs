@@ -10,6 +10,8 @@ use serde::Deserialize;
 use super::{Scenario, ScenarioError};
 use crate::written::Written;
 
+/// The most servers.
+const NODES_MAX: u32 = 1 << 16;
 /// The longest slice.
 const SLICE_MAX: Bytes = Bytes(1 << 30);
 /// The most slices of a flow under way.
@@ -23,6 +25,8 @@ const CORES_MAX: u32 = 1 << 8;
 pub struct ClusterSection {
     /// A server of the catalogue, or a topology file of NCCL's; without one, data lies right behind the NIC.
     pub server: Option<String>,
+    /// How many servers; as many as the fabric has ports for by default.
+    pub nodes: Option<u32>,
     /// What carries the data.
     pub transport: TransportName,
     /// Whether NICs read and write the memory of GPUs, or data is copied through the memory of the host.
@@ -44,6 +48,7 @@ impl Default for ClusterSection {
     fn default() -> Self {
         Self {
             server: None,
+            nodes: None,
             transport: TransportName::default(),
             gpudirect: true,
             slice: Written(Bytes::kib(128)),
@@ -108,6 +113,9 @@ impl ClusterSection {
             );
             return wrong("server", message);
         }
+        if self.nodes.is_some_and(|nodes| !(1..=NODES_MAX).contains(&nodes)) {
+            return wrong("nodes", format!("a cluster has 1 to {NODES_MAX} servers"));
+        }
         if self.slice.0 == Bytes::ZERO || self.slice.0 > SLICE_MAX {
             return wrong("slice", format!("a slice has 1 B to {SLICE_MAX}, not {}", self.slice.0));
         }
@@ -152,6 +160,22 @@ fn servers(host: &Host, graph: &FabricGraph) -> Result<u32, ScenarioError> {
 }
 
 impl Scenario {
+    /// Whether the fabric has ports for as many servers as it is said to have.
+    pub(super) fn check_nodes(&self) -> Result<(), ScenarioError> {
+        let section = self.cluster.as_ref();
+        let Some((host, nodes)) = section.and_then(|section| Some((section.host()?, section.nodes?))) else {
+            return Ok(());
+        };
+        let found = servers(&host, &super::graph(self)?)?;
+        if nodes != found {
+            let message = format!(
+                "the fabric has ports for {found} servers, not {nodes}: leave `nodes` out, or [fabric]"
+            );
+            return Err(ScenarioError::new(message).at("cluster.nodes"));
+        }
+        Ok(())
+    }
+
     /// Puts this server behind the ports, whatever the scenario says.
     pub fn set_server(&mut self, server: Host) {
         self.cluster.get_or_insert_with(ClusterSection::default).described = Some(server);
@@ -163,7 +187,10 @@ impl Scenario {
             let message = "there are no servers: name one in [cluster], such as server = \"dgx-h100\"";
             return Err(ScenarioError::new(message).at("cluster"));
         };
-        let nodes = servers(&host, &super::graph(self)?)?;
+        let nodes = match self.cluster.as_ref().and_then(|section| section.nodes) {
+            Some(nodes) => nodes,
+            None => servers(&host, &super::graph(self)?)?,
+        };
         Ok(Cluster::new(host, nodes))
     }
 

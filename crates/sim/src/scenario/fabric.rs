@@ -16,10 +16,11 @@ const RATE_MAX: Rate = Rate::gbps(100_000);
 const ON_THE_WAY_MAX: Bytes = Bytes(1_000_000_000);
 
 /// `[fabric]`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 pub struct FabricSection {
     /// Its shape.
+    #[serde(default)]
     pub topology: Topology,
     /// Its links.
     #[serde(default)]

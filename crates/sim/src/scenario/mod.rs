@@ -10,13 +10,16 @@ mod error;
 mod fabric;
 mod faults;
 mod files;
+mod filled;
 mod hosts;
 mod identity;
+mod job;
 mod list;
 mod names;
 mod nic;
 mod preset;
 mod priorities;
+mod slowed;
 mod switch;
 mod topology;
 mod traffic;
@@ -28,6 +31,10 @@ use std::sync::Arc;
 use railnet_coll::CustomAlgorithm;
 use railnet_coll::variables::{Source, Variables};
 use railnet_core::Span;
+use railnet_job::file::{
+    JobSection, LaunchSection, ModelSection, ParallelSection, ParametersSection, StorageSection,
+    TrainingSection,
+};
 use serde::Deserialize;
 
 pub(crate) use cluster::{ClusterSection, TransportName};
@@ -35,10 +42,13 @@ pub(crate) use collective::{Chosen, CollectiveSection};
 pub use error::{ScenarioError, SourceFile};
 pub(crate) use faults::{SlowGpu, faults, slow_gpus};
 pub use files::Files;
+pub use filled::Filled;
 pub(crate) use hosts::HostSet;
 pub(crate) use identity::{ConnectionSection, Order};
+pub use job::{Fidelity, PlacedJob};
 pub(crate) use names::HostName;
 pub use preset::Preset;
+pub(crate) use slowed::Slowed;
 pub use topology::{Topology, graph};
 pub(crate) use traffic::{Common, Traffic};
 pub(crate) use transfer::{TransferSection, TransferWay};
@@ -65,7 +75,14 @@ pub struct Scenario {
     /// The kind of network: what is chosen where nothing else is said.
     #[serde(default)]
     pub preset: Option<Preset>,
-    /// The network between the hosts.
+    /// How jobs are run: packet by packet, or by formulas.
+    #[serde(default)]
+    pub fidelity: Fidelity,
+    /// Steps of every job; as `[training]` says by default.
+    #[serde(default)]
+    pub steps: Option<u32>,
+    /// The network between the hosts; rails between the servers of `[cluster]` by default.
+    #[serde(default)]
     pub fabric: FabricSection,
     /// The NICs of the hosts.
     #[serde(default)]
@@ -82,6 +99,27 @@ pub struct Scenario {
     /// KV caches that move from some GPUs to others, after all collectives.
     #[serde(default)]
     pub transfer: Vec<TransferSection>,
+    /// Training jobs, where there are several.
+    #[serde(default)]
+    pub job: Vec<JobSection>,
+    /// What the one job trains.
+    #[serde(default)]
+    pub model: Option<ModelSection>,
+    /// How it trains that.
+    #[serde(default)]
+    pub training: Option<TrainingSection>,
+    /// How it is spread.
+    #[serde(default)]
+    pub parallel: Option<ParallelSection>,
+    /// What part of the cluster it has.
+    #[serde(default)]
+    pub launch: Option<LaunchSection>,
+    /// Where its checkpoints go.
+    #[serde(default)]
+    pub storage: Option<StorageSection>,
+    /// Parameters that live away from its GPUs.
+    #[serde(default)]
+    pub parameters: Option<ParametersSection>,
     /// NCCL's variables.
     #[serde(default, deserialize_with = "env::read")]
     pub env: BTreeMap<String, String>,
@@ -125,18 +163,20 @@ impl Scenario {
             let span = error.span().map(|span| locate::narrowed(text, span, &message));
             ScenarioError { span, ..ScenarioError::new(message) }
         })?;
-        scenario.finish(files).map_err(|error| error.located(text))
+        let has_fabric = locate::key(text, "fabric").is_some();
+        scenario.finish(files, has_fabric).map_err(|error| error.located(text))
     }
 
     /// Reads a scenario from what its text holds: for those who change it before it is run.
     pub fn from_table(table: toml::Table, files: impl Files) -> Result<Self, ScenarioError> {
+        let has_fabric = table.contains_key("fabric");
         let scenario: Self =
             table.try_into().map_err(|error: toml::de::Error| ScenarioError::new(error.message()))?;
-        scenario.finish(files)
+        scenario.finish(files, has_fabric)
     }
 
     /// Checks it, and reads the files that it names.
-    fn finish(mut self, mut files: impl Files) -> Result<Self, ScenarioError> {
+    fn finish(mut self, mut files: impl Files, has_fabric: bool) -> Result<Self, ScenarioError> {
         self.check()?;
         self.variables = Variables::merge([(Source::Scenario, self.variables())])
             .map_err(|error| ScenarioError::new(error.to_string()).at("env"))?;
@@ -154,6 +194,8 @@ impl Scenario {
             cluster.described =
                 Some(server.map_err(|reason| unreadable(path, &reason).at("cluster.server"))?);
         }
+        self.lay_rails(has_fabric)?;
+        self.check_jobs()?;
         for (index, section) in self.collective.iter().enumerate() {
             if let Some(path) = &section.file
                 && !self.algorithms.contains_key(path)

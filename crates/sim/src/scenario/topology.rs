@@ -12,9 +12,13 @@ use super::list::{self, HostNames, LinkEntry};
 use super::{Scenario, ScenarioError};
 
 /// The shape of a fabric.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Default)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Topology {
+    /// Nothing is said: it follows from the servers, before anybody asks.
+    #[default]
+    #[serde(skip)]
+    Unsaid,
     /// All hosts on one switch.
     SingleSwitch {
         /// How many.
@@ -112,6 +116,7 @@ impl<'de> Deserialize<'de> for Oversubscription {
 impl Topology {
     fn kind(&self, scenario: &Scenario) -> Result<FabricKind, ScenarioError> {
         Ok(match *self {
+            Self::Unsaid => return Err(ScenarioError::new("there is no fabric")),
             Self::SingleSwitch { hosts } => FabricKind::SingleSwitch(SingleSwitch { hosts }),
             Self::LeafSpine { leaves, hosts_per_leaf, spines, links_per_spine } => {
                 FabricKind::LeafSpine(LeafSpine { leaves, hosts_per_leaf, spines, links_per_spine })

@@ -7,14 +7,14 @@
 use std::collections::BTreeMap;
 
 use railnet_coll::search::search;
-use railnet_coll::tuner::{Constants, Inputs, Request, Settings, choose};
+use railnet_coll::tuner::{Constants, Decision, Inputs, Request, Settings, choose};
 use railnet_coll::{Algorithm, Collective, Protocol, TopologyOptions};
 use railnet_core::{Bytes, DataType, Rank, Rate, Span};
 use railnet_topology::Cluster;
 use railnet_topology::host::DeviceKind;
 
 use super::{Asked, Network, NoPrice, Price};
-use crate::graph::What;
+use crate::graph::{Communication, What};
 
 /// What NICs carry of messages at most: headers of 4 KiB packets, and what NCCL's users see of 400 Gb/s (46 to 49 of 50 GB/s:
 /// nccl-tests#119, #267, #290).
@@ -154,19 +154,37 @@ impl<'a> ClusterCosts<'a> {
         let price = if collective == Collective::AllToAll {
             self.all_to_all(&shape, said.bytes, asked.load)?
         } else {
-            let multiprocessors = self.multiprocessors;
-            let known = self.known(&shape)?;
-            let mut request = Request::new(collective, said.bytes);
-            request.dtype = said.dtype;
-            let decision = choose(&known.inputs, &request)?;
-            let estimate = decision.estimate;
-            let seconds = estimate.map_or(0.0, |estimate| {
-                f64::from(estimate.latency_us) + f64::from(estimate.transfer_us) * known.crowd
+            let decision = self.choose(&shape, collective, said)?;
+            let crowd = self.known(&shape)?.crowd;
+            let seconds = decision.estimate.map_or(0.0, |estimate| {
+                f64::from(estimate.latency_us) + f64::from(estimate.transfer_us) * crowd
             }) / 1e6;
-            Price { time: span(seconds), permille: decision.channels * 1_000 / multiprocessors }
+            Price { time: span(seconds), permille: decision.channels * 1_000 / self.multiprocessors }
         };
         self.prices.insert(key, price);
         Ok(price)
+    }
+
+    fn choose(
+        &mut self,
+        shape: &Shape,
+        collective: Collective,
+        said: &Communication,
+    ) -> Result<Decision, NoPrice> {
+        let mut request = Request::new(collective, said.bytes);
+        request.dtype = said.dtype;
+        Ok(choose(&self.known(shape)?.inputs, &request)?)
+    }
+
+    /// How NCCL would run a collective; nothing of what is none, and of one of a rank alone.
+    pub fn decision(&mut self, asked: &Asked<'_>) -> Result<Option<Decision>, NoPrice> {
+        match asked.said.what {
+            What::Collective(collective) if !asked.group.is_alone() => {
+                let shape = self.shape(asked)?;
+                self.choose(&shape, collective, asked.said).map(Some)
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Every GPU has a part for every other: those of its node go over NVLink, the others through its NIC.

@@ -28,6 +28,8 @@ pub(super) struct Communicator {
     pub(super) ranks: Vec<u32>,
     /// Its members, in the order of ranks.
     pub(super) members: Range<u32>,
+    /// The first communicator that looks the same.
+    pub(super) kind: u32,
     /// The servers, with just the GPUs that take part.
     pub(super) cluster: Cluster,
     pub(super) graphs: Graphs,
@@ -104,9 +106,22 @@ impl Collectives {
         order: Order,
     ) -> Result<u32, ScenarioError> {
         let is_same = |one: &Communicator| one.ranks == ranks && one.collnet == collnet && one.order == order;
-        if let Some(known) = self.communicators.iter().position(is_same) {
-            return Ok(known as u32);
+        match self.communicators.iter().position(is_same) {
+            Some(known) => Ok(known as u32),
+            None => self.add_communicator(network, ground, ranks, variables, collnet, order),
         }
+    }
+
+    /// One more communicator of these endpoints, whoever else has them.
+    pub(super) fn add_communicator<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        ground: &mut Ground<'_>,
+        ranks: &[u32],
+        variables: &Variables,
+        collnet: bool,
+        order: Order,
+    ) -> Result<u32, ScenarioError> {
         let servers = ground.servers.as_deref();
         let full = servers.and_then(|servers| servers.host()).filter(|host| !host.gpus().is_empty());
         let (host, nodes, timing) = match (full, servers) {
@@ -134,15 +149,28 @@ impl Collectives {
         options.collnet_enable |= collnet;
         settings.collnet |= collnet;
         let options = &options;
-        let graphs = search(&host, nodes, options).map_err(|error| ScenarioError::new(error.to_string()))?;
         let cluster = Cluster::new(host.clone(), nodes);
+        // Groups that look alike are searched once: a job has many.
+        let alike = self.communicators.iter().find(|one| {
+            one.cluster.nodes == nodes
+                && one.collnet == collnet
+                && one.order == order
+                && one.cluster == cluster
+        });
+        let (kind, graphs, transports) = match alike {
+            Some(one) => (one.kind, one.graphs.clone(), one.transports.clone()),
+            None => {
+                let graphs =
+                    search(&host, nodes, options).map_err(|error| ScenarioError::new(error.to_string()))?;
+                (self.communicators.len() as u32, graphs, Transports::new(&host, nodes, options))
+            }
+        };
         let first = self.members.len() as u32;
         let index = self.communicators.len() as u32;
         for (rank, endpoint) in ranks.iter().enumerate() {
             let member = Self::member(network, ground, index, rank as u32, ranks.len() as u32, *endpoint);
             self.members.push(member);
         }
-        let transports = Transports::new(&host, nodes, options);
         let wiring = match order {
             Order::Search => Wiring::new(&graphs),
             Order::Ascending => ascending(&graphs, &transports),
@@ -150,6 +178,7 @@ impl Collectives {
         self.communicators.push(Communicator {
             ranks: ranks.to_vec(),
             members: first..self.members.len() as u32,
+            kind,
             wiring,
             transports,
             inputs: Inputs::of(&cluster, &graphs, settings, self.aggregates),
@@ -184,6 +213,7 @@ impl Collectives {
             slots: Vec::new(),
             works: Vec::new(),
             memory: memory.map(|(lane, bandwidth)| Memory { lane, bandwidth, ways: [None; TOUCHES] }),
+            own: None,
             done: 0,
             wrong: 0,
         }

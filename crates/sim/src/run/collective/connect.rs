@@ -2,9 +2,9 @@
 
 use railnet_coll::conduit::SlotMemory;
 use railnet_coll::conduit::net::{Fill, NetConfig, NetError, Receiver, Sender};
-use railnet_coll::machine::{ConnectionId, Direction, Filled, Layout};
+use railnet_coll::machine::{ConnectionId, Direction, Filled};
 use railnet_coll::transport::Transport;
-use railnet_coll::{Connection, Peer, SwitchGroup, SwitchKind};
+use railnet_coll::{Algorithm, Connection, Peer, SwitchGroup, SwitchKind};
 use railnet_core::Span;
 use railnet_core::event::Sink;
 use railnet_fabric::{Network, host_gid};
@@ -46,12 +46,12 @@ impl Collectives {
         let first = self.communicators[self.members[member as usize].communicator as usize].members.start;
         let end = match (to.peer, direction) {
             (Peer::Rank(rank), Direction::Send) => {
-                let pair = self.pair(network, ground, (to.channel, to.lane, member, first + rank));
+                let pair = self.pair(network, ground, member, (to.channel, to.lane, member, first + rank));
                 self.pairs[pair as usize].sender.1 = Some(connection);
                 End::Sender(pair)
             }
             (Peer::Rank(rank), Direction::Receive) => {
-                let pair = self.pair(network, ground, (to.channel, to.lane, first + rank, member));
+                let pair = self.pair(network, ground, member, (to.channel, to.lane, first + rank, member));
                 self.pairs[pair as usize].receiver.1 = Some(connection);
                 for mark in std::mem::take(&mut self.pairs[pair as usize].early) {
                     self.later(network, Span::ZERO, Pending::See { pair, mark });
@@ -94,17 +94,19 @@ impl Collectives {
         ends.push(end);
     }
 
-    /// The connection between two members.
+    /// The connection between two members, for what one of them executes.
     fn pair<S: Sink>(
         &mut self,
         network: &mut Network<S>,
         ground: &mut Ground<'_>,
+        by: u32,
         key: super::PairKey,
     ) -> u32 {
         if let Some(known) = self.pair_names.get(&key) {
             return *known;
         }
         let index = self.pairs.len() as u32;
+        let on = (index, self.schedule(by).algorithm);
         let (.., sender, receiver) = key;
         let communicator = &self.communicators[self.members[sender as usize].communicator as usize];
         let first = communicator.members.start;
@@ -122,10 +124,10 @@ impl Collectives {
             }
             _ => {
                 let identity = communicator.identity(key);
-                let mut net = self.net(network, ground, index, key, reach.transport, identity);
+                let mut net = self.net(network, ground, on, key, reach.transport, identity);
                 if let (Err(error), true) = (&net, identity != Identity::default()) {
                     self.refuse(key, error);
-                    net = self.net(network, ground, index, key, reach.transport, Identity::default());
+                    net = self.net(network, ground, on, key, reach.transport, Identity::default());
                 }
                 Carrier::Net(Box::new(net.expect("NICs have room for the connections of a communicator")))
             }
@@ -150,13 +152,12 @@ impl Collectives {
         &mut self,
         network: &mut Network<S>,
         ground: &mut Ground<'_>,
-        index: u32,
+        (index, algorithm): (u32, Algorithm),
         (channel, _, sender, receiver): super::PairKey,
         transport: Transport,
         identity: Identity,
     ) -> Result<Net, NetError> {
         let communicator = &self.communicators[self.members[sender as usize].communicator as usize];
-        let algorithm = self.schedule(sender).algorithm;
         let first = communicator.members.start;
         let wired = [sender, receiver]
             .map(|member| communicator.wiring.nic(algorithm, u32::from(channel), member - first));
@@ -273,8 +274,6 @@ impl Collectives {
         member: u32,
         filled: Filled,
     ) {
-        let schedule = self.schedule(member);
-        let layout = Layout { protocol: schedule.protocol, fifo: schedule.fifo };
         let end = self.members[member as usize].ends[filled.connection.0 as usize];
         if let End::Giver(group, head) = end {
             return self.give(network, (group, head), &filled);
@@ -282,7 +281,7 @@ impl Collectives {
         let End::Sender(pair) = end else { return };
         let Carrier::Net(net) = &mut self.pairs[pair as usize].carrier else { return };
         let fill = Fill {
-            address: net.slots.slot(&layout, filled.slot),
+            address: net.slots.slot(&filled.layout, filled.slot),
             length: filled.bytes.as_u64() as u32,
             key: net.slots.key,
             mark: filled.mark,

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use railnet_coll::machine::{ConnectionId, Filled, Layout, Mark, OperationId, Place, Tag, Work, WorkId};
+use railnet_coll::machine::{ConnectionId, Filled, Mark, OperationId, Place, Tag, Work, WorkId};
 use railnet_core::event::Sink;
 use railnet_fabric::{Network, Stop, Way};
 use railnet_nic::memory::SpaceId;
@@ -123,7 +123,7 @@ impl Collectives {
     /// Puts the contributions to a slice together, in the slots of all receivers.
     fn reduce<S: Sink>(&mut self, network: &mut Network<S>, index: u32, member: u32, filled: &Filled) {
         let schedule = std::sync::Arc::clone(self.schedule(member));
-        let layout = Layout { protocol: schedule.protocol, fifo: schedule.fifo };
+        let layout = filled.layout;
         let element = schedule.call.dtype.size() as u64;
         let group = &self.groups[index as usize];
         if filled.data.as_u64() == 0 {

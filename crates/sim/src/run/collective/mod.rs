@@ -7,6 +7,7 @@
 mod carrier;
 mod communicator;
 mod connect;
+mod driven;
 mod group;
 mod identity;
 mod pending;
@@ -63,6 +64,8 @@ struct Member {
     works: Vec<Option<Work>>,
     /// The GPU's memory, where there is one, and ways that only touch it.
     memory: Option<Memory>,
+    /// What it executes, where a job calls and not an entry.
+    own: Option<Arc<Schedule>>,
     /// Calls of the present entry that are over.
     done: u32,
     /// Bytes of outputs that were wrong.
@@ -128,6 +131,7 @@ pub(super) struct Collectives {
     notices: Vec<(u32, Option<Rank>, Notice)>,
     settings: connect::NetSettings,
     pub(super) transfers: put::Transfers,
+    driven: driven::Driven,
     pub(super) results: Vec<CollectiveResult>,
     pub(super) failure: Option<Arc<Failure>>,
     pub(super) finished: Time,
@@ -179,6 +183,9 @@ impl Collectives {
     /// The schedule that a member executes in the present entry.
     fn schedule(&self, member: u32) -> &Arc<Schedule> {
         let state = &self.members[member as usize];
+        if let Some(own) = &state.own {
+            return own;
+        }
         let communicator = &self.communicators[state.communicator as usize];
         let rank = state.machine.rank();
         let own = communicator.differs.iter().find(|(other, _)| *other == rank);
@@ -317,6 +324,10 @@ impl Collectives {
     fn finish_call<S: Sink>(&mut self, network: &mut Network<S>, member: u32) {
         let call = self.schedule(member).call.clone();
         let wrong = self.wrong_bytes(network, member, &call);
+        if self.driven.is_on {
+            self.end_driven(member, wrong);
+            return;
+        }
         let iterations = self.entries[self.at].iterations;
         let state = &mut self.members[member as usize];
         state.wrong += wrong;

@@ -118,7 +118,7 @@ impl Collectives {
         scenario: &Scenario,
         ends: &FabricGraph,
     ) -> Result<Option<Self>, ScenarioError> {
-        if scenario.collective.is_empty() && scenario.transfer.is_empty() {
+        if scenario.collective.is_empty() && scenario.transfer.is_empty() && !scenario.has_jobs() {
             return Ok(None);
         }
         let mtu = Mtu::from_bytes(scenario.nic.mtu).ok_or_else(|| ScenarioError::new("no such MTU"))?;
@@ -156,6 +156,7 @@ impl Collectives {
             notices: Vec::new(),
             settings: NetSettings { config, traffic_class, mtu_bytes: u64::from(scenario.nic.mtu) },
             transfers: Transfers::beside(scenario.collective.len()),
+            driven: super::driven::Driven::new(scenario.has_jobs()),
             results: Vec::new(),
             failure: None,
             finished: Time::ZERO,

@@ -1,0 +1,204 @@
+//! Jobs by NCCL's cost model: no packets, milliseconds for thousands of GPUs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use railnet_coll::Protocol;
+use railnet_coll::search::search;
+use railnet_core::digest::Fold;
+use railnet_core::{Bytes, Rank, RunDigest, Span};
+use railnet_job::graph::StepGraph;
+use railnet_job::parallel::{Group, Scope};
+use railnet_job::run::analytic::{self, Asked, ClusterCosts, Network, NoPrice, Price};
+use railnet_job::run::{Special, Workers};
+
+use super::report::{self, Connections, FaultPrice, How, JobResult, JobsOutcome, StepResult};
+use crate::run::RunError;
+use crate::scenario::{Fidelity, PlacedJob, Scenario, ScenarioError, Slowed};
+
+/// Runs the jobs of a scenario by formulas.
+pub(super) fn run(scenario: &Scenario) -> Result<JobsOutcome, RunError> {
+    let slowed = scenario.slowed(true)?;
+    let mut digest = Fold::new();
+    let mut jobs = Vec::new();
+    for placed in scenario.jobs()? {
+        jobs.push(job(scenario, placed, &slowed, &mut digest)?);
+    }
+    let digest = RunDigest::from_u128(digest.finish_wide());
+    Ok(JobsOutcome { fidelity: Fidelity::Analytic, jobs, network: None, digest })
+}
+
+fn job(
+    scenario: &Scenario,
+    placed: PlacedJob,
+    slowed: &[Slowed],
+    digest: &mut Fold,
+) -> Result<JobResult, RunError> {
+    let mine: Vec<Slowed> = slowed.iter().filter(|one| one.is_in(&placed)).copied().collect();
+    let first = step(scenario, &placed, &mine, false, Some(digest))?;
+    let mut steps = Vec::new();
+    let interval = placed.resolved.checkpoint.map(|(interval, _)| interval);
+    let mut written = None;
+    for number in 1..=placed.resolved.steps {
+        let is_written = interval.is_some_and(|interval| number.is_multiple_of(interval));
+        if is_written && written.is_none() {
+            written = Some(step(scenario, &placed, &mine, true, Some(digest))?.outcome.step);
+        }
+        let time = written.filter(|_| is_written).unwrap_or(first.outcome.step);
+        steps.push(time);
+    }
+    let mut faults = Vec::new();
+    if !mine.is_empty() {
+        let without = step(scenario, &placed, &[], false, None)?.outcome.step;
+        for one in &mine {
+            let with = step(scenario, &placed, &[*one], false, None)?.outcome.step;
+            faults.push(FaultPrice { what: one.words(), with, without });
+        }
+    }
+    let connections = connections(scenario, &placed)?;
+    Ok(JobResult { connections, steps, first, faults, placed })
+}
+
+fn step(
+    scenario: &Scenario,
+    placed: &PlacedJob,
+    slowed: &[Slowed],
+    is_written: bool,
+    digest: Option<&mut Fold>,
+) -> Result<StepResult, RunError> {
+    let mut job = placed.resolved.job.clone();
+    if is_written {
+        job.checkpoint = placed.resolved.checkpoint.map(|(_, bytes)| bytes);
+    }
+    let graph = StepGraph::new(&job);
+    let variables = scenario.nccl();
+    let costs =
+        ClusterCosts::new(&placed.cluster, variables.settings(), variables.topology(), placed.resolved.rates);
+    let mut network = SlowedCosts { costs, placed, slowed, hit: BTreeMap::new() };
+    let machine = analytic::run(&graph, Workers::kinds(&graph, &specials(placed, slowed)), &mut network)
+        .map_err(refused)?;
+    if let Some(digest) = digest {
+        report::fold(&machine, digest);
+    }
+    let how = |said: &railnet_job::graph::Communication| {
+        let group = graph.layout.group(Rank(0), said.scope);
+        let asked = Asked { said, group: &group, pair: None, load: 1.0 };
+        let decision = network.costs.decision(&asked).ok().flatten()?;
+        let (algorithm, protocol) = (decision.algorithm, decision.protocol);
+        Some(How { algorithm, protocol, channels: decision.channels })
+    };
+    Ok(report::step(placed, &machine, how))
+}
+
+fn refused(error: NoPrice) -> RunError {
+    RunError::Scenario(ScenarioError::new(error.to_string()))
+}
+
+/// Ranks that are unlike the others: those on slow GPUs, and those that send through slow NICs.
+pub(super) fn specials(placed: &PlacedJob, slowed: &[Slowed]) -> Vec<Special> {
+    let first = placed.first_gpu();
+    let mut found: BTreeMap<u32, u32> = BTreeMap::new();
+    for one in slowed {
+        match one {
+            Slowed::Gpu { gpu, share } => {
+                let takes = found.entry(gpu - first).or_insert(1_000);
+                *takes = (f64::from(*takes) / share).round() as u32;
+            }
+            Slowed::Nic { .. } => {
+                for rank in (0..placed.ranks()).filter(|rank| one.carries(placed, *rank)) {
+                    found.entry(rank).or_insert(1_000);
+                }
+            }
+        }
+    }
+    found.into_iter().map(|(rank, permille)| Special { rank: Rank(rank), permille }).collect()
+}
+
+/// The cost model with slow NICs: whoever's data goes through one takes as much longer as that carries less.
+struct SlowedCosts<'a> {
+    costs: ClusterCosts<'a>,
+    placed: &'a PlacedJob,
+    slowed: &'a [Slowed],
+    /// What is left of the rate of each group.
+    hit: BTreeMap<(u32, Vec<(u32, u32)>), f64>,
+}
+
+impl SlowedCosts<'_> {
+    fn share(&mut self, group: &Group, pair: Option<[Rank; 2]>) -> f64 {
+        let of = |ranks: &mut dyn Iterator<Item = Rank>| -> f64 {
+            let ranks: Vec<Rank> = ranks.collect();
+            let each = self.placed.cluster.gpus_per_node();
+            let nodes: BTreeSet<u32> = ranks.iter().map(|rank| rank.0 / each).collect();
+            if nodes.len() < 2 {
+                return 1.0;
+            }
+            let slow = self.slowed.iter().filter_map(|one| match one {
+                Slowed::Nic { share, .. } => {
+                    ranks.iter().any(|rank| one.carries(self.placed, rank.0)).then_some(*share)
+                }
+                Slowed::Gpu { .. } => None,
+            });
+            slow.fold(1.0, f64::min)
+        };
+        if let Some(pair) = pair {
+            return of(&mut pair.into_iter());
+        }
+        let key = (group.first.0, group.levels.to_vec());
+        if let Some(share) = self.hit.get(&key) {
+            return *share;
+        }
+        let share = of(&mut group.ranks());
+        self.hit.insert(key, share);
+        share
+    }
+}
+
+impl Network for SlowedCosts<'_> {
+    fn price(&mut self, asked: &Asked<'_>) -> Result<Price, NoPrice> {
+        let mut price = self.costs.price(asked)?;
+        if self.slowed.iter().any(|one| matches!(one, Slowed::Nic { .. })) {
+            let share = self.share(asked.group, asked.pair);
+            price.time = Span::from_ps((price.time.as_ps() as f64 / share).round() as u64);
+        }
+        Ok(price)
+    }
+}
+
+/// Connections that rings across servers need: one for each channel from each server to the next, with a queue pair and a
+/// buffer at both ends.
+fn connections(scenario: &Scenario, placed: &PlacedJob) -> Result<Connections, RunError> {
+    let graph = StepGraph::new(&placed.resolved.job);
+    let variables = scenario.nccl();
+    let each = placed.cluster.gpus_per_node();
+    let mut found = Connections::default();
+    let mut seen: BTreeMap<Vec<u32>, u32> = BTreeMap::new();
+    for scope in report::scopes(&graph) {
+        if matches!(scope, Scope::Pipeline | Scope::Servers | Scope::Storage) {
+            continue;
+        }
+        let group = graph.layout.group(Rank(0), scope);
+        let nodes: BTreeSet<u32> = group.ranks().map(|rank| rank.0 / each).collect();
+        if nodes.len() < 2 {
+            continue;
+        }
+        let local: Vec<u32> = group.ranks().filter(|rank| rank.0 < each).map(|rank| rank.0).collect();
+        let channels = match seen.get(&local) {
+            Some(channels) => *channels,
+            None => {
+                let host = placed.cluster.host.with_gpus(&local);
+                let graphs = search(&host, nodes.len() as u32, &variables.topology())
+                    .map_err(|error| refused(error.into()))?;
+                graphs.counts.collective
+            }
+        };
+        seen.insert(local, channels);
+        let groups = u64::from(placed.ranks() / group.size().max(1));
+        let joined = groups * nodes.len() as u64 * u64::from(channels);
+        found.communicators += groups;
+        found.queue_pairs += 2 * joined;
+        found.buffers += Bytes(2 * joined * Protocol::Simple.buffer().as_u64());
+        if group.size() > found.ranks {
+            (found.ranks, found.channels) = (group.size(), channels);
+        }
+    }
+    Ok(found)
+}

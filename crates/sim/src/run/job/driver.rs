@@ -1,0 +1,406 @@
+//! Between the machines of jobs and the collectives that carry what they say.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use railnet_coll::variables::Variables;
+use railnet_core::digest::Fold;
+use railnet_core::event::Sink;
+use railnet_core::{Rank, Span, Time};
+use railnet_fabric::Network;
+use railnet_job::graph::{Communication, StepGraph, Stream, What};
+use railnet_job::parallel::{Axis, Scope};
+use railnet_job::run::analytic::{Asked, ClusterCosts, Network as _};
+use railnet_job::run::{Machine, Special, Ticket, Workers};
+
+use super::report::{self, How, JobResult, StepResult};
+use crate::run::RunError;
+use crate::run::collective::{Collectives, Ground};
+use crate::scenario::{PlacedJob, Scenario, ScenarioError};
+
+/// The token by which the driver is woken; pending work of collectives never has so many places.
+pub(super) const TICK: u32 = u32::MAX;
+
+/// Which communicator of a job.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Key {
+    Group { stream: Stream, scope: Scope, first: u32 },
+    Pair { stream: Stream, from: u32, to: u32 },
+}
+
+/// A communicator of a job.
+#[derive(Debug)]
+struct Channel {
+    communicator: u32,
+    first_member: u32,
+    /// Its endpoints, in order.
+    endpoints: Vec<u32>,
+    /// Who makes each call: all of them, or the two of a message.
+    callers: u32,
+}
+
+/// A call that some have made.
+#[derive(Debug)]
+struct Meeting {
+    entered: u32,
+    ended: u32,
+    /// When the last one came, and who it was.
+    begun: Time,
+    last: Ticket,
+}
+
+/// What a member is in.
+#[derive(Clone, Copy, Debug)]
+struct Called {
+    job: usize,
+    ticket: Ticket,
+    key: Key,
+    number: u32,
+}
+
+/// A job under way.
+struct Active<'g> {
+    placed: &'g PlacedJob,
+    graphs: (&'g StepGraph, Option<&'g StepGraph>),
+    special: Vec<Special>,
+    machine: Machine<'g>,
+    /// When its present step began.
+    origin: Time,
+    channels: BTreeMap<Key, Channel>,
+    /// Calls of each rank in each communicator.
+    numbers: BTreeMap<(Key, u32), u32>,
+    meetings: BTreeMap<(Key, u32), Meeting>,
+    costs: ClusterCosts<'g>,
+    how: BTreeMap<Communication, How>,
+    steps: Vec<Span>,
+    first: Option<StepResult>,
+    is_done: bool,
+}
+
+/// Drives all jobs of a scenario.
+pub(super) struct Driver<'g> {
+    variables: Variables,
+    jobs: Vec<Active<'g>>,
+    called: BTreeMap<u32, Called>,
+    /// What ends at a time that is known: storage, parameter servers.
+    timed: BinaryHeap<Reverse<(Time, usize, Ticket)>>,
+    /// When the driver is to be woken next.
+    armed: Time,
+    pub(super) digest: Fold,
+    pub(super) failure: Option<RunError>,
+}
+
+impl<'g> Driver<'g> {
+    pub(super) fn new(scenario: &Scenario) -> Self {
+        Self {
+            variables: scenario.nccl().clone(),
+            jobs: Vec::new(),
+            called: BTreeMap::new(),
+            timed: BinaryHeap::new(),
+            armed: Time::NEVER,
+            digest: Fold::new(),
+            failure: None,
+        }
+    }
+
+    /// One more job, with its graphs (of a step without and with a checkpoint) and its ranks that are unlike the others.
+    pub(super) fn add(
+        &mut self,
+        placed: &'g PlacedJob,
+        graphs: (&'g StepGraph, Option<&'g StepGraph>),
+        special: Vec<Special>,
+    ) {
+        let (settings, options) = (self.variables.settings(), self.variables.topology());
+        let mut job = Active {
+            placed,
+            graphs,
+            machine: Machine::new(graphs.0, Workers::all(graphs.0, &special), Time::ZERO),
+            special,
+            origin: Time::ZERO,
+            channels: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+            meetings: BTreeMap::new(),
+            costs: ClusterCosts::new(&placed.cluster, settings, options, placed.resolved.rates),
+            how: BTreeMap::new(),
+            steps: Vec::new(),
+            first: None,
+            is_done: false,
+        };
+        job.machine = job.next_machine();
+        self.jobs.push(job);
+    }
+
+    /// Whether all jobs are through.
+    pub(super) fn is_done(&self) -> bool {
+        self.jobs.iter().all(|job| job.is_done)
+    }
+
+    /// What ends ends, what can begin begins, until all wait.
+    pub(super) fn settle<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        collectives: &mut Collectives,
+        ground: &mut Ground<'_>,
+    ) {
+        let now = network.now;
+        if self.armed <= now {
+            self.armed = Time::NEVER;
+        }
+        loop {
+            let mut is_still = true;
+            for member in collectives.take_ended() {
+                is_still = false;
+                self.ended(member, now);
+            }
+            while self.timed.peek().is_some_and(|Reverse((time, ..))| *time <= now) {
+                let Some(Reverse((_, job, ticket))) = self.timed.pop() else { break };
+                let job = &mut self.jobs[job];
+                let record = job.machine.records(ticket.worker)[ticket.operation as usize];
+                job.machine.finished(ticket, record.entered, ticket, job.local(now));
+                is_still = false;
+            }
+            for index in 0..self.jobs.len() {
+                is_still &= !self.go_on(index, network, collectives, ground);
+            }
+            if is_still || self.failure.is_some() {
+                break;
+            }
+        }
+        self.arm(network);
+    }
+
+    /// Goes on with a job; whether anything happened.
+    fn go_on<S: Sink>(
+        &mut self,
+        index: usize,
+        network: &mut Network<S>,
+        collectives: &mut Collectives,
+        ground: &mut Ground<'_>,
+    ) -> bool {
+        let now = network.now;
+        let job = &mut self.jobs[index];
+        if job.is_done {
+            return false;
+        }
+        let mut has_moved = false;
+        let local = job.local(now);
+        if job.machine.poll_timeout().is_some_and(|time| time <= local) {
+            job.machine.handle_timeout(local);
+            has_moved = true;
+        }
+        while let Some(ticket) = self.jobs[index].machine.poll_entry() {
+            has_moved = true;
+            if let Err(error) = self.enter(index, ticket, network, collectives, ground) {
+                self.failure.get_or_insert(RunError::Scenario(error));
+                return false;
+            }
+        }
+        let job = &mut self.jobs[index];
+        if job.machine.is_done() {
+            has_moved = true;
+            report::fold(&job.machine, &mut self.digest);
+            job.end_step(now);
+            if job.is_done {
+                collectives.note_end(now);
+            }
+        }
+        has_moved
+    }
+
+    /// A rank comes to something.
+    fn enter<S: Sink>(
+        &mut self,
+        index: usize,
+        ticket: Ticket,
+        network: &mut Network<S>,
+        collectives: &mut Collectives,
+        ground: &mut Ground<'_>,
+    ) -> Result<(), ScenarioError> {
+        let now = network.now;
+        let job = &mut self.jobs[index];
+        let (rank, said) = job.machine.communication(ticket);
+        let stream = job.machine.operation(ticket).stream;
+        let local = job.local(now);
+        let group = job.machine.graph().layout.group(rank, said.scope);
+        if matches!(said.what, What::Push | What::Pull | What::Write) {
+            let price = job.costs.price(&Asked { said, group: &group, pair: None, load: 1.0 });
+            let price = price.map_err(|error| ScenarioError::new(error.to_string()))?;
+            self.timed.push(Reverse((now + price.time, index, ticket)));
+            return Ok(());
+        }
+        let (key, message) = job.key(ticket, rank, said, stream);
+        if message.is_none() && group.is_alone() {
+            job.machine.finished(ticket, local, ticket, local);
+            return Ok(());
+        }
+        if !job.channels.contains_key(&key) {
+            let endpoints = match message {
+                Some(pair) => job.pair_endpoints(pair),
+                None => group.ranks().map(|rank| job.placed.first_gpu() + rank.0).collect(),
+            };
+            let (communicator, first_member) =
+                collectives.add_group(network, ground, &endpoints, &self.variables)?;
+            let callers = if message.is_some() { 2 } else { endpoints.len() as u32 };
+            job.channels.insert(key, Channel { communicator, first_member, endpoints, callers });
+        }
+        let channel = &job.channels[&key];
+        let place = |rank: Rank| -> u32 {
+            let endpoint = job.placed.first_gpu() + rank.0;
+            let place = channel.endpoints.iter().position(|one| *one == endpoint);
+            place.expect("a rank is in its own groups") as u32
+        };
+        let mut call = job
+            .machine
+            .graph()
+            .call(said, channel.endpoints.len() as u32)
+            .expect("what is no call was dealt with");
+        if let Some([from, to]) = message {
+            (call.root, call.peer) = (Rank(place(from)), Rank(place(to)));
+        }
+        let member = channel.first_member + place(rank);
+        let number = *job.numbers.entry((key, rank.0)).and_modify(|number| *number += 1).or_insert(0);
+        let meeting = job.meetings.entry((key, number)).or_insert(Meeting {
+            entered: 0,
+            ended: 0,
+            begun: local,
+            last: ticket,
+        });
+        meeting.entered += 1;
+        (meeting.begun, meeting.last) = (local, ticket);
+        self.called.insert(member, Called { job: index, ticket, key, number });
+        let how = collectives.make_call(network, member, &call)?;
+        job.how.entry(*said).or_insert(how);
+        if message.is_none() {
+            let multiprocessors = job.placed.resolved.job.gpu.multiprocessors.max(1);
+            job.machine.occupy(ticket, how.channels * 1_000 / multiprocessors, local);
+        }
+        Ok(())
+    }
+
+    /// The call of a member is over.
+    fn ended(&mut self, member: u32, now: Time) {
+        let Some(Called { job, ticket, key, number }) = self.called.remove(&member) else { return };
+        let job = &mut self.jobs[job];
+        let local = job.local(now);
+        let callers = job.channels[&key].callers;
+        let Some(meeting) = job.meetings.get_mut(&(key, number)) else { return };
+        meeting.ended += 1;
+        let (begun, last) = (meeting.begun, meeting.last);
+        if meeting.ended == callers {
+            job.meetings.remove(&(key, number));
+        }
+        job.machine.finished(ticket, begun, last, local);
+    }
+
+    /// Has the driver woken when something is computed or timed.
+    fn arm<S: Sink>(&mut self, network: &mut Network<S>) {
+        let computed = self.jobs.iter_mut().filter(|job| !job.is_done).filter_map(|job| {
+            let at = job.machine.poll_timeout()?;
+            Some(job.origin + at.since(Time::ZERO))
+        });
+        let timed = self.timed.peek().map(|Reverse((time, ..))| *time);
+        let Some(next) = computed.chain(timed).min() else { return };
+        if next < self.armed {
+            self.armed = next;
+            network.call_at(next.max(network.now), TICK);
+        }
+    }
+
+    /// Who waits for what, where jobs are not through.
+    pub(super) fn standstill(&self) -> Option<String> {
+        let job = self.jobs.iter().find(|job| !job.is_done)?;
+        let stuck = job.machine.waiting().next();
+        let who = stuck.map_or_else(String::new, |ticket| {
+            let (rank, said) = job.machine.communication(ticket);
+            format!(": rank {} waits in {} ({:?})", rank.0, said.scope.name(), said.what)
+        });
+        let step = job.steps.len() + 1;
+        Some(format!("step {step} of {} did not end{who}", job.placed.resolved.name))
+    }
+
+    /// What came of the jobs.
+    pub(super) fn finish(self, collectives: Option<&Collectives>) -> Vec<JobResult> {
+        let results = self.jobs.into_iter().filter_map(|job| {
+            let numbers = job.channels.values().map(|channel| channel.communicator);
+            let connections = collectives.map(|all| all.connections(numbers)).unwrap_or_default();
+            let (placed, steps) = (job.placed.clone(), job.steps);
+            Some(JobResult { placed, connections, steps, first: job.first?, faults: Vec::new() })
+        });
+        results.collect()
+    }
+}
+
+impl<'g> Active<'g> {
+    /// The time of its machine, which begins at zero with each step.
+    fn local(&self, now: Time) -> Time {
+        Time::ZERO + now.since(self.origin)
+    }
+
+    fn next_machine(&self) -> Machine<'g> {
+        let number = self.steps.len() as u32 + 1;
+        let interval = self.placed.resolved.checkpoint.map(|(interval, _)| interval);
+        let is_written = interval.is_some_and(|interval| number.is_multiple_of(interval));
+        let graph = self.graphs.1.filter(|_| is_written).unwrap_or(self.graphs.0);
+        Machine::new(graph, Workers::all(graph, &self.special), Time::ZERO)
+    }
+
+    /// All ranks are through with a step.
+    fn end_step(&mut self, now: Time) {
+        if self.first.is_none() {
+            let how = &self.how;
+            self.first = Some(report::step(self.placed, &self.machine, |said| how.get(said).copied()));
+        }
+        self.steps.push(now.since(self.origin));
+        self.origin = now;
+        if self.steps.len() as u32 == self.placed.resolved.steps {
+            self.is_done = true;
+        } else {
+            self.machine = self.next_machine();
+        }
+    }
+
+    /// Which communicator it is about; of a message, its two ends too.
+    fn key(
+        &self,
+        ticket: Ticket,
+        rank: Rank,
+        said: &Communication,
+        stream: Stream,
+    ) -> (Key, Option<[Rank; 2]>) {
+        let elsewhere = |stage: u32| {
+            let place = self.machine.workers()[ticket.worker as usize].place.at(Axis::Pipeline, stage);
+            self.machine.graph().layout.rank(place)
+        };
+        let pair = match said.what {
+            What::Send { stage } => [rank, elsewhere(stage)],
+            What::Receive { stage } => [elsewhere(stage), rank],
+            _ => {
+                let first = self.machine.graph().layout.group(rank, said.scope).first.0;
+                return (Key::Group { stream, scope: said.scope, first }, None);
+            }
+        };
+        // Both sides by the name of the sender's stream.
+        let stream = match stream {
+            Stream::ReceiveForward => Stream::SendForward,
+            Stream::ReceiveBackward => Stream::SendBackward,
+            other => other,
+        };
+        (Key::Pair { stream, from: pair[0].0, to: pair[1].0 }, Some(pair))
+    }
+
+    /// The endpoints of a communicator for messages between two: the same GPUs of both servers, as NCCL's search wants them.
+    fn pair_endpoints(&self, pair: [Rank; 2]) -> Vec<u32> {
+        let each = self.placed.cluster.gpus_per_node();
+        let mut nodes = pair.map(|rank| rank.0 / each);
+        let mut gpus = pair.map(|rank| rank.0 % each);
+        nodes.sort_unstable();
+        gpus.sort_unstable();
+        let mut found: Vec<u32> = nodes
+            .into_iter()
+            .flat_map(|node| gpus.map(|gpu| self.placed.first_gpu() + node * each + gpu))
+            .collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+}

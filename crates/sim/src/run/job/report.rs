@@ -1,0 +1,178 @@
+//! What came of jobs, whoever carried their communication.
+
+use std::collections::BTreeMap;
+
+use railnet_coll::{Algorithm, Protocol};
+use railnet_core::digest::Fold;
+use railnet_core::{Bytes, RunDigest, Span};
+use railnet_job::graph::{Communication, Pass, StepGraph, What, Work};
+use railnet_job::parallel::Scope;
+use railnet_job::run::{Machine, Outcome as StepOutcome, Said, critical_path, said};
+
+use super::super::Outcome;
+use crate::scenario::{Fidelity, PlacedJob};
+
+/// What came of the jobs of a scenario.
+#[derive(Clone, Debug)]
+pub struct JobsOutcome {
+    /// How they were run.
+    pub fidelity: Fidelity,
+    /// The jobs, as the scenario lists them.
+    pub jobs: Vec<JobResult>,
+    /// What the fabric saw, where packets were sent.
+    pub network: Option<Outcome>,
+    /// The same scenario and seed give the same.
+    pub digest: RunDigest,
+}
+
+/// What came of a job.
+#[derive(Clone, Debug)]
+pub struct JobResult {
+    /// The job, and where it ran.
+    pub placed: PlacedJob,
+    /// Who is joined with whom across servers.
+    pub connections: Connections,
+    /// How long each step took.
+    pub steps: Vec<Span>,
+    /// The first of them in full.
+    pub first: StepResult,
+    /// What each fault costs.
+    pub faults: Vec<FaultPrice>,
+}
+
+impl JobResult {
+    /// All steps.
+    pub fn total(&self) -> Span {
+        self.steps.iter().fold(Span::ZERO, |sum, step| sum + *step)
+    }
+}
+
+/// What a step was like.
+#[derive(Clone, Debug)]
+pub struct StepResult {
+    /// How long it took, and where the time went.
+    pub outcome: StepOutcome,
+    /// What was said in it, one row for each kind.
+    pub said: Vec<SaidResult>,
+    /// What decided how long it took, and for how long, the longest first.
+    pub path: Vec<(&'static str, Span)>,
+}
+
+/// One kind of communication in a step.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct SaidResult {
+    /// What, how often, and how long it took.
+    pub said: Said,
+    /// Ranks of a group.
+    pub ranks: u32,
+    /// How the largest was run, where it is a collective.
+    pub how: Option<How>,
+}
+
+/// How a collective is run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct How {
+    /// The algorithm.
+    pub algorithm: Algorithm,
+    /// The protocol.
+    pub protocol: Protocol,
+    /// Channels that share the data.
+    pub channels: u32,
+}
+
+/// Who is joined with whom across servers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Connections {
+    /// Communicators that reach across servers.
+    pub communicators: u64,
+    /// Ranks of the largest of them.
+    pub ranks: u32,
+    /// Channels of that.
+    pub channels: u32,
+    /// Queue pairs of all NICs.
+    pub queue_pairs: u64,
+    /// Their buffers, at both ends.
+    pub buffers: Bytes,
+}
+
+/// What a fault costs: the run without it is the measure.
+#[derive(Clone, PartialEq, Debug)]
+pub struct FaultPrice {
+    /// Which, in words.
+    pub what: String,
+    /// A step with it.
+    pub with: Span,
+    /// A step without it.
+    pub without: Span,
+}
+
+/// What came of a step that has been run. `how` says how the largest of each kind was run.
+pub(super) fn step(
+    placed: &PlacedJob,
+    machine: &Machine<'_>,
+    mut how: impl FnMut(&Communication) -> Option<How>,
+) -> StepResult {
+    let graph = machine.graph();
+    let job = &placed.resolved.job;
+    let rows = said(machine).into_iter().map(|said| {
+        let example = example(graph, &said);
+        let group = graph.layout.group(railnet_core::Rank(0), said.scope).size();
+        let ranks = if matches!(said.what, What::Collective(_)) { group } else { 2 };
+        SaidResult { said, ranks, how: example.as_ref().and_then(&mut how) }
+    });
+    StepResult { said: rows.collect(), path: path(machine), outcome: StepOutcome::of(job, machine) }
+}
+
+/// The largest of a kind.
+fn example(graph: &StepGraph, wanted: &Said) -> Option<Communication> {
+    let operations = graph.programs.iter().flat_map(|program| &program.operations);
+    let mut said = operations.filter_map(|operation| match &operation.work {
+        Work::Communicate(said) => Some(*said),
+        Work::Compute { .. } => None,
+    });
+    said.find(|said| said.scope == wanted.scope && said.what == wanted.what && said.bytes == wanted.largest)
+}
+
+fn path(machine: &Machine<'_>) -> Vec<(&'static str, Span)> {
+    let mut parts: BTreeMap<&'static str, Span> = BTreeMap::new();
+    for step in critical_path(machine) {
+        let operation = machine.operation(step.ticket);
+        let name = match &operation.work {
+            Work::Communicate(said) => said.scope.name(),
+            Work::Compute { .. } => pass_name(operation.pass),
+        };
+        *parts.entry(name).or_insert(Span::ZERO) += step.to.since(step.from);
+    }
+    let mut parts: Vec<_> = parts.into_iter().collect();
+    parts.sort_by_key(|(name, span)| (std::cmp::Reverse(*span), *name));
+    parts
+}
+
+/// What reports call a part of a step.
+const fn pass_name(pass: Pass) -> &'static str {
+    match pass {
+        Pass::Forward => "forward",
+        Pass::Recompute => "recompute",
+        Pass::Backward => "backward",
+        Pass::Optimiser => "optimiser",
+        Pass::Checkpoint => "checkpoint",
+    }
+}
+
+/// Takes all that a step did, and when, into a digest.
+pub(super) fn fold(machine: &Machine<'_>, fold: &mut Fold) {
+    for worker in 0..machine.workers().len() as u32 {
+        fold.push(u64::from(machine.workers()[worker as usize].rank.0));
+        for record in machine.records(worker) {
+            for time in [record.entered, record.begun, record.ended] {
+                fold.push(time.as_ps());
+            }
+        }
+    }
+}
+
+/// The scopes in which ranks of a job say anything to others.
+pub(super) fn scopes(graph: &StepGraph) -> Vec<Scope> {
+    let has = |scope: &Scope| graph.programs.iter().any(|program| program.volume(*scope).0 > 0);
+    Scope::ALL.into_iter().filter(has).collect()
+}

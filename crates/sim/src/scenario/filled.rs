@@ -1,0 +1,254 @@
+//! A scenario as it was written, with what it left open filled in.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+
+use railnet_core::{Bytes, Rate, Span};
+use railnet_job::graph::Job;
+use railnet_job::parallel::{Axis, Schedule};
+use toml::{Table, Value};
+
+use super::{Fidelity, PlacedJob, Scenario, ScenarioError, Topology};
+
+/// A scenario with every default.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Filled {
+    /// All keys.
+    pub table: Table,
+    /// Those that were not written, such as `nic.mtu`.
+    pub defaults: BTreeSet<String>,
+}
+
+impl Filled {
+    /// Fills a key in, unless it is there.
+    fn put(&mut self, path: &str, value: impl Into<Value>) {
+        let mut parts: Vec<&str> = path.split('.').collect();
+        let Some(last) = parts.pop() else { return };
+        let mut table = &mut self.table;
+        for part in parts {
+            let next = table.entry(part).or_insert_with(|| Value::Table(Table::new()));
+            // What is written in another form than a table, such as `ecn = false`, has nothing left open.
+            let Value::Table(next) = next else { return };
+            table = next;
+        }
+        if !table.contains_key(last) {
+            table.insert(last.to_owned(), value.into());
+            self.defaults.insert(path.to_owned());
+        }
+    }
+
+    fn whole(&mut self, path: &str, number: u64) {
+        self.put(path, i64::try_from(number).unwrap_or(i64::MAX));
+    }
+}
+
+fn bytes(amount: Bytes) -> String {
+    amount.to_string().replace(' ', "")
+}
+
+fn rate(rate: Rate) -> String {
+    rate.to_string().replace(' ', "")
+}
+
+fn span(span: Span) -> String {
+    format!("{span:#}").replace(' ', "")
+}
+
+/// The name of a value as scenarios write it: `GoBackN` is `go-back-n`.
+fn name(value: &impl Debug) -> String {
+    let text = format!("{value:?}");
+    let word = text.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default();
+    let mut name = String::new();
+    for letter in word.chars() {
+        if letter.is_uppercase() && !name.is_empty() {
+            name.push('-');
+        }
+        name.extend(letter.to_lowercase());
+    }
+    name
+}
+
+impl Scenario {
+    /// The scenario as it was written, with every default of the file and of its sections; tables of lists, such as
+    /// `[[traffic]]`, stay as they are.
+    pub fn filled(&self, written: Table) -> Result<Filled, ScenarioError> {
+        let mut filled = Filled { table: written, defaults: BTreeSet::new() };
+        filled.whole("seed", self.seed);
+        self.fill_fabric(&mut filled);
+        self.fill_nic(&mut filled);
+        self.fill_cluster(&mut filled);
+        if self.has_jobs() {
+            filled.put("fidelity", self.fidelity.name());
+            if let ([placed], true) = (&self.jobs()?[..], self.job.is_empty()) {
+                fill_job(placed, &mut filled);
+            }
+        }
+        if self.fidelity == Fidelity::Packet {
+            let usual = if self.has_jobs() { Span::from_secs(3_600) } else { Span::from_secs(60) };
+            filled.put("limit", span(self.limit.map_or(usual, |limit| limit.0)));
+        }
+        Ok(filled)
+    }
+
+    fn fill_fabric(&self, filled: &mut Filled) {
+        if let Topology::RailOptimised { nodes, rails, nodes_per_group, spines, links_per_spine } =
+            self.fabric.topology
+        {
+            filled.put("fabric.topology.kind", "rail-optimised");
+            let numbers = [
+                ("nodes", nodes),
+                ("rails", rails),
+                ("nodes_per_group", nodes_per_group),
+                ("spines", spines),
+                ("links_per_spine", links_per_spine),
+            ];
+            for (key, number) in numbers {
+                filled.whole(&format!("fabric.topology.{key}"), u64::from(number));
+            }
+        }
+        let link = &self.fabric.link;
+        filled.put("fabric.link.rate", rate(link.rate.0));
+        filled.put("fabric.link.delay", span(link.delay.0));
+        filled.put("fabric.link.loss", link.loss);
+        filled.put("fabric.link.bit_error_rate", link.bit_error_rate);
+        filled.put("fabric.routing", name(&self.routing_name()));
+        filled.put("fabric.framing", name(&self.fabric.framing));
+        let switch = self.switch_config();
+        filled.put("fabric.switch.buffer", bytes(switch.buffer));
+        filled.put("fabric.switch.reserve", bytes(switch.reserve));
+        filled.put("fabric.switch.flow_control", name(&self.flow_control_name()));
+        filled.put("fabric.switch.marks_at", name(&self.fabric.switch.marks_at));
+        filled.put("fabric.switch.cut_through", switch.cut_through);
+        match switch.marking.filter(|_| switch.marks) {
+            Some(marking) => {
+                filled.put("fabric.switch.ecn.kmin", bytes(marking.low));
+                filled.put("fabric.switch.ecn.kmax", bytes(marking.high));
+                filled.put("fabric.switch.ecn.pmax", f64::from(marking.most) / 1e6);
+            }
+            None => filled.put("fabric.switch.ecn", switch.marks),
+        }
+    }
+
+    fn fill_nic(&self, filled: &mut Filled) {
+        filled.whole("nic.mtu", u64::from(self.nic.mtu));
+        filled.put("nic.control", name(&self.control_name()));
+        filled.put("nic.recovery", name(&self.recovery()));
+        filled.whole("nic.ack_interval", u64::from(self.nic.ack_interval));
+        filled.whole("nic.timeout", u64::from(self.timeout()));
+        filled.whole("nic.retry_count", u64::from(self.nic.retry_count));
+    }
+
+    fn fill_cluster(&self, filled: &mut Filled) {
+        let Some(section) = &self.cluster else { return };
+        if let Ok(cluster) = self.servers() {
+            filled.whole("cluster.nodes", u64::from(cluster.nodes));
+        }
+        filled.put("cluster.transport", name(&section.transport));
+        filled.put("cluster.gpudirect", section.gpudirect);
+        filled.put("cluster.slice", bytes(section.slice.0));
+        filled.whole("cluster.slots", u64::from(section.slots));
+        filled.put("cluster.copy_start", span(section.copy_start.0));
+        filled.whole("cluster.tcp.cores", u64::from(section.tcp.cores));
+        filled.put("cluster.tcp.system_call", span(section.tcp.system_call.0));
+        filled.put("cluster.tcp.interrupt", span(section.tcp.interrupt.0));
+        filled.put("cluster.tcp.per_packet", span(section.tcp.per_packet.0));
+        filled.put("cluster.tcp.copy", rate(section.tcp.copy.0));
+    }
+}
+
+fn fill_job(placed: &PlacedJob, filled: &mut Filled) {
+    let resolved = &placed.resolved;
+    fill_model(&resolved.job, filled);
+    fill_training(&resolved.job, filled);
+    fill_parallel(&resolved.job, filled);
+    if !filled.table.contains_key("steps") {
+        filled.whole("training.steps", u64::from(resolved.steps));
+    }
+    filled.whole("launch.nodes", u64::from(placed.cluster.nodes));
+    filled.whole("launch.ranks_per_node", u64::from(placed.cluster.gpus_per_node()));
+    if filled.table.contains_key("storage") {
+        filled.put("storage.gpudirect", false);
+        if let Some((_, each)) = resolved.checkpoint {
+            filled.put("storage.checkpoint", bytes(each * u64::from(placed.ranks())));
+        }
+    }
+}
+
+fn fill_model(job: &Job, filled: &mut Filled) {
+    let model = &job.model;
+    filled.put("model.name", model.name.clone());
+    let numbers = [
+        ("layers", u64::from(model.layers)),
+        ("hidden", model.hidden),
+        ("heads", model.heads),
+        ("kv_heads", model.kv_heads),
+        ("head_size", model.head_size),
+        ("ffn", model.ffn),
+        ("vocabulary", model.vocabulary),
+        ("sequence", model.sequence),
+    ];
+    for (key, number) in numbers {
+        filled.whole(&format!("model.{key}"), number);
+    }
+    filled.put("model.gated", model.gated);
+    filled.put("model.tied", model.tied);
+    if let Some(experts) = model.experts {
+        let numbers = [
+            ("count", experts.count),
+            ("top_k", experts.top_k),
+            ("shared", experts.shared),
+            ("ffn", experts.ffn),
+            ("dense_layers", u64::from(experts.dense_layers)),
+        ];
+        for (key, number) in numbers {
+            filled.whole(&format!("model.experts.{key}"), number);
+        }
+    }
+}
+
+fn fill_training(job: &Job, filled: &mut Filled) {
+    let training = &job.training;
+    filled.whole("training.micro_batch", training.micro_batch);
+    filled.whole("training.global_batch", training.global_batch);
+    filled.put("training.precision", "bf16");
+    filled.put("training.gradients", if training.gradients_f32 { "fp32" } else { "same" });
+    filled.put("training.recompute", name(&training.recompute));
+    filled.put("training.attention", name(&training.attention));
+    filled.put("training.optimiser", name(&training.optimiser));
+}
+
+fn fill_parallel(job: &Job, filled: &mut Filled) {
+    let parallel = &job.parallel;
+    let numbers = [
+        ("tp", parallel.tensor),
+        ("pp", parallel.pipeline),
+        ("cp", parallel.context),
+        ("dp", parallel.data),
+        ("ep", parallel.expert),
+        ("prefetch", parallel.prefetch),
+    ];
+    for (key, number) in numbers {
+        filled.whole(&format!("parallel.{key}"), u64::from(number));
+    }
+    filled.whole("parallel.zero", parallel.sharding as u64);
+    filled.put("parallel.sp", parallel.sequence);
+    filled.put("parallel.overlap", parallel.overlap);
+    filled.put("parallel.bucket", bytes(parallel.bucket));
+    filled.put("parallel.hot_expert", job.hot_expert);
+    let schedule = match parallel.schedule {
+        Schedule::GPipe => "gpipe",
+        Schedule::OneForwardOneBackward => "1f1b",
+        Schedule::Interleaved { chunks } => {
+            filled.whole("parallel.chunks", u64::from(chunks));
+            "interleaved"
+        }
+    };
+    filled.put("parallel.schedule", schedule);
+    let order = parallel.order.map(|axis| match axis {
+        Axis::Tensor => "tp",
+        Axis::Context => "cp",
+        Axis::Data => "dp",
+        Axis::Pipeline => "pp",
+    });
+    filled.put("parallel.order", order.map(Value::from).to_vec());
+}

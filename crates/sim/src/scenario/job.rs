@@ -1,0 +1,201 @@
+//! Training jobs of a scenario: which there are, where they run, and whether they fit.
+
+use railnet_job::file::{FileError, JobSection, Resolved};
+use railnet_job::graph::StepGraph;
+use railnet_job::parallel::Scope;
+use railnet_topology::Cluster;
+use serde::Deserialize;
+
+use super::{Scenario, ScenarioError, Topology};
+
+/// Servers of a group, with rails that nobody described: the ports of a leaf that go down.
+const GROUP: u32 = 32;
+
+/// `fidelity = "…"`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fidelity {
+    /// Every packet of every collective in the fabric.
+    #[default]
+    Packet,
+    /// NCCL's cost model, on a network that is in nobody's way.
+    Analytic,
+}
+
+impl Fidelity {
+    /// As a scenario writes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Packet => "packet",
+            Self::Analytic => "analytic",
+        }
+    }
+}
+
+/// A job and where it runs.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PlacedJob {
+    /// The job.
+    pub resolved: Resolved,
+    /// The servers that it has.
+    pub cluster: Cluster,
+    /// The first of them in the whole cluster.
+    pub first_node: u32,
+}
+
+impl PlacedJob {
+    /// The GPU of the whole cluster on which its rank 0 runs.
+    pub fn first_gpu(&self) -> u32 {
+        self.first_node * self.cluster.gpus_per_node()
+    }
+
+    /// Ranks, one for each GPU.
+    pub fn ranks(&self) -> u32 {
+        self.cluster.gpus()
+    }
+}
+
+impl Scenario {
+    /// Whether it has jobs.
+    pub fn has_jobs(&self) -> bool {
+        !self.job.is_empty() || self.model.is_some()
+    }
+
+    /// The sections of each job, and where they are written.
+    fn job_sections(&self) -> Vec<(String, JobSection)> {
+        let Some(model) = &self.model else {
+            let listed = self.job.iter().enumerate();
+            return listed.map(|(index, section)| (format!("job.{index}"), section.clone())).collect();
+        };
+        let section = JobSection {
+            name: None,
+            model: model.clone(),
+            training: self.training.unwrap_or_default(),
+            parallel: self.parallel.clone().unwrap_or_default(),
+            launch: self.launch.unwrap_or_default(),
+            storage: self.storage,
+            parameters: self.parameters,
+        };
+        vec![(String::new(), section)]
+    }
+
+    /// The jobs, one after the other on the servers of the cluster.
+    pub fn jobs(&self) -> Result<Vec<PlacedJob>, ScenarioError> {
+        if !self.has_jobs() {
+            return Ok(Vec::new());
+        }
+        let all = self.servers()?;
+        let mut first_node = 0;
+        let mut placed = Vec::new();
+        for (path, mut section) in self.job_sections() {
+            let within = |error: ScenarioError| match error.key.starts_with("cluster") || path.is_empty() {
+                true => error,
+                false => error.within(&path),
+            };
+            let left = Cluster::new(all.host.clone(), all.nodes - first_node);
+            if left.nodes + first_node > all.nodes {
+                let message = format!("the jobs before it have all {} servers of the cluster", all.nodes);
+                return Err(within(ScenarioError::new(message).at("launch.nodes")));
+            }
+            if let Some(steps) = self.steps {
+                if section.training.steps != 1 {
+                    let message = "`steps` is said for all jobs: leave it out here, or there";
+                    return Err(within(ScenarioError::new(message).at("training.steps")));
+                }
+                section.training.steps = steps;
+            }
+            let resolved = section.resolve(&left).map_err(|error| within(told(error)))?;
+            let nodes = section.launch.nodes.unwrap_or(left.nodes);
+            let cluster = Cluster::new(all.host.clone(), nodes);
+            placed.push(PlacedJob { resolved, cluster, first_node });
+            first_node += nodes;
+        }
+        Ok(placed)
+    }
+
+    /// Bytes of all calls of all ranks in all steps: what the time that packets take goes by.
+    pub fn job_bytes(&self) -> Result<u128, ScenarioError> {
+        let mut sum = 0;
+        for placed in self.jobs()? {
+            let graph = StepGraph::new(&placed.resolved.job);
+            let stages = graph.programs.len() as u128;
+            let each = u128::from(placed.ranks()) / stages.max(1) * u128::from(placed.resolved.steps);
+            let volumes = graph.programs.iter().flat_map(|program| {
+                Scope::ALL.into_iter().map(|scope| u128::from(program.volume(scope).1.as_u64()))
+            });
+            sum += volumes.sum::<u128>() * each;
+        }
+        Ok(sum)
+    }
+
+    pub(super) fn check_jobs(&self) -> Result<(), ScenarioError> {
+        if self.model.is_none() {
+            let alone = [
+                ("training", self.training.is_some()),
+                ("parallel", self.parallel.is_some()),
+                ("launch", self.launch.is_some()),
+                ("storage", self.storage.is_some()),
+                ("parameters", self.parameters.is_some()),
+            ];
+            if let Some((key, _)) = alone.into_iter().find(|(_, is_there)| *is_there) {
+                let message = format!("[{key}] belongs to a job: name what it trains in [model]");
+                return Err(ScenarioError::new(message).at(key));
+            }
+        } else if !self.job.is_empty() {
+            let message = "one job has [model], several are [[job]] with a [job.model] each: not both";
+            return Err(ScenarioError::new(message).at("model"));
+        }
+        if self.steps == Some(0) {
+            return Err(ScenarioError::new("a job has at least one step").at("steps"));
+        }
+        if !self.has_jobs() {
+            let unused = [("steps", self.steps.is_some()), ("fidelity", self.fidelity == Fidelity::Analytic)];
+            if let Some((key, _)) = unused.into_iter().find(|(_, is_there)| *is_there) {
+                let message = format!("`{key}` is about jobs, and there is none: describe one in [model]");
+                return Err(ScenarioError::new(message).at(key));
+            }
+            return Ok(());
+        }
+        let beside = [("collective", self.collective.is_empty()), ("transfer", self.transfer.is_empty())];
+        if let Some((key, _)) = beside.into_iter().find(|(_, is_empty)| !is_empty) {
+            let message = format!("a job makes its own calls: [[{key}]] goes into a file of its own");
+            return Err(ScenarioError::new(message).at(key));
+        }
+        if self.fidelity == Fidelity::Analytic && !self.traffic.is_empty() {
+            let message = "traffic beside a job takes packets: `fidelity = \"packet\"`";
+            return Err(ScenarioError::new(message).at("fidelity"));
+        }
+        self.jobs().map(|_| ())
+    }
+
+    /// Without a `[fabric]`, every NIC of the servers of `[cluster]` is on its own rail, and nothing is oversubscribed.
+    pub(super) fn lay_rails(&mut self, has_fabric: bool) -> Result<(), ScenarioError> {
+        if !matches!(self.fabric.topology, Topology::Unsaid) {
+            return self.check_nodes();
+        }
+        let section = self.cluster.as_ref();
+        let known = section.and_then(|section| Some((section.host()?, section.nodes?)));
+        let Some((host, nodes)) = known else {
+            return Err(match has_fabric {
+                true => ScenarioError::new("missing field `topology`").at("fabric"),
+                false => ScenarioError::new(
+                    "there is no network: describe it in [fabric], or give [cluster] a `server` and how many `nodes`",
+                ),
+            });
+        };
+        let rails = host.compute_nics().len() as u32;
+        let nodes_per_group = (1..=GROUP.min(nodes)).rev().find(|group| nodes.is_multiple_of(*group));
+        let nodes_per_group = nodes_per_group.unwrap_or(1);
+        let spines = nodes_per_group;
+        self.fabric.topology =
+            Topology::RailOptimised { nodes, rails, nodes_per_group, spines, links_per_spine: 1 };
+        Ok(())
+    }
+}
+
+/// What is wrong with the section of a job. What a job would need of memory is laid out by itself, and about no key.
+fn told(error: FileError) -> ScenarioError {
+    let FileError { message, key, meant, memory } = error;
+    let key = if memory.is_some() { String::new() } else { key };
+    ScenarioError { meant, key, ..ScenarioError::new(message) }
+}
