@@ -88,7 +88,7 @@ fn quoted(text: &str) -> String {
     for letter in text.chars() {
         match letter {
             '"' | '\\' => quoted.extend(['\\', letter]),
-            letter if letter.is_control() => quoted.push_str(&format!("\\u{:04x}", letter as u32)),
+            letter if letter.is_control() => quoted.extend(format!("\\u{:04x}", letter as u32).chars()),
             letter => quoted.push(letter),
         }
     }

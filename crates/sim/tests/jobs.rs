@@ -120,6 +120,15 @@ fn a_fault_that_formulas_do_not_know_is_refused() {
 }
 
 #[test]
+fn packets_know_every_fault_and_name_it() {
+    let text = format!("{SMALL}[[faults]]\nkind = \"slow-nic\"\nhost = 3\nshare = 0.1\nat = \"3ms\"\n");
+    let found = run(&text);
+    let [fault] = &found.jobs[0].faults[..] else { panic!("one price for all faults") };
+    assert_eq!(fault.what, "slow-nic");
+    assert!(fault.with > fault.without, "{fault:?}");
+}
+
+#[test]
 fn jobs_share_a_cluster_and_stay_on_their_own_servers() {
     let text = "
         [cluster]

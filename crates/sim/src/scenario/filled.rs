@@ -55,7 +55,7 @@ fn span(span: Span) -> String {
 }
 
 /// The name of a value as scenarios write it: `GoBackN` is `go-back-n`.
-fn name(value: &impl Debug) -> String {
+pub(super) fn name(value: &impl Debug) -> String {
     let text = format!("{value:?}");
     let word = text.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default();
     let mut name = String::new();

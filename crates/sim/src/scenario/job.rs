@@ -197,5 +197,5 @@ impl Scenario {
 fn told(error: FileError) -> ScenarioError {
     let FileError { message, key, meant, memory } = error;
     let key = if memory.is_some() { String::new() } else { key };
-    ScenarioError { meant, key, ..ScenarioError::new(message) }
+    ScenarioError { key, meant, ..ScenarioError::new(message) }
 }

@@ -3,6 +3,7 @@
 use railnet_core::Span;
 
 use super::faults::FaultSection;
+use super::filled::name;
 use super::{PlacedJob, Scenario, ScenarioError};
 
 /// Something that is slow for as long as a job runs.
@@ -83,6 +84,22 @@ impl Scenario {
             }
         }
         Ok(slowed)
+    }
+}
+
+impl Scenario {
+    /// All faults in words, for a report.
+    pub(crate) fn fault_words(&self) -> Result<String, ScenarioError> {
+        let slow = self.slowed(false)?;
+        let mut words: Vec<String> = slow.iter().map(Slowed::words).collect();
+        let is_other = |fault: &&FaultSection| match fault {
+            FaultSection::SlowGpu { at, until, .. } | FaultSection::SlowNic { at, until, .. } => {
+                at.0 > Span::ZERO || until.is_some()
+            }
+            _ => true,
+        };
+        words.extend(self.faults.iter().filter(is_other).map(name));
+        Ok(words.join(" and "))
     }
 }
 

@@ -55,7 +55,7 @@ fn job(
         }
     }
     let connections = connections(scenario, &placed)?;
-    Ok(JobResult { connections, steps, first, faults, placed })
+    Ok(JobResult { placed, connections, steps, first, faults })
 }
 
 fn step(
@@ -75,7 +75,7 @@ fn step(
         ClusterCosts::new(&placed.cluster, variables.settings(), variables.topology(), placed.resolved.rates);
     let mut network = SlowedCosts { costs, placed, slowed, hit: BTreeMap::new() };
     let machine = analytic::run(&graph, Workers::kinds(&graph, &specials(placed, slowed)), &mut network)
-        .map_err(refused)?;
+        .map_err(|error| refused(&error))?;
     if let Some(digest) = digest {
         report::fold(&machine, digest);
     }
@@ -89,7 +89,7 @@ fn step(
     Ok(report::step(placed, &machine, how))
 }
 
-fn refused(error: NoPrice) -> RunError {
+fn refused(error: &NoPrice) -> RunError {
     RunError::Scenario(ScenarioError::new(error.to_string()))
 }
 
@@ -186,7 +186,7 @@ fn connections(scenario: &Scenario, placed: &PlacedJob) -> Result<Connections, R
             None => {
                 let host = placed.cluster.host.with_gpus(&local);
                 let graphs = search(&host, nodes.len() as u32, &variables.topology())
-                    .map_err(|error| refused(error.into()))?;
+                    .map_err(|error| refused(&error.into()))?;
                 graphs.counts.collective
             }
         };

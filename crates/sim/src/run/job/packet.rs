@@ -25,15 +25,7 @@ pub(super) fn run(scenario: &Scenario) -> Result<JobsOutcome, RunError> {
         let mut sound = scenario.clone();
         sound.faults.clear();
         let sound = once(&sound)?;
-        let words: Vec<String> = scenario.slowed(false)?.iter().map(Slowed::words).collect();
-        let others = scenario.faults.len() - words.len();
-        let mut words = words;
-        match others {
-            0 => {}
-            1 => words.push("the other fault".to_owned()),
-            _ => words.push(format!("{others} other faults")),
-        }
-        let what = words.join(" and ");
+        let what = scenario.fault_words()?;
         for (job, sound) in found.jobs.iter_mut().zip(&sound.jobs) {
             let (with, without) = (job.first.outcome.step, sound.first.outcome.step);
             job.faults.push(FaultPrice { what: what.clone(), with, without });
