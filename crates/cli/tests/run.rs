@@ -153,8 +153,12 @@ fn a_rank_that_fails_is_named_and_the_others_are_ended() {
 
 #[test]
 fn those_who_do_not_listen_are_killed_after_the_grace() {
-    let script = "trap '' TERM; [ $RANK = 0 ] || while :; do sleep 0.05; done; exit 1";
-    let output = shell(&["-n", "2", "--grace", "200ms"], script);
+    // Rank 0 fails once rank 1 does not listen any more.
+    let mark = folder("deaf").join("mark");
+    let script = "trap '' TERM; if [ $RANK = 1 ]; then : > $MARK; while :; do sleep 0.05; done; fi; \
+                  while [ ! -e $MARK ]; do sleep 0.02; done; exit 1";
+    let variable = format!("MARK={}", mark.display());
+    let output = shell(&["-n", "2", "--grace", "200ms", "--env", &variable], script);
     assert!(text(&output.stderr).contains("rank 1 then ended by SIGKILL"), "{}", text(&output.stderr));
 }
 
