@@ -16,6 +16,7 @@ mod files;
 mod knobs;
 mod perf;
 mod pingpong;
+mod processor;
 mod replay;
 mod run;
 mod schedule;

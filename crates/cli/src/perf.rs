@@ -17,7 +17,7 @@ use railnet_live::job::{self, Output, Plan, Stream};
 use railnet_live::launch::{Launch, Launcher};
 use railnet_live::{Communicator, Conduit};
 
-use crate::{Outcome, Usage};
+use crate::{Outcome, Usage, processor};
 use measure::{Bench, call_of};
 use table::Point;
 
@@ -294,9 +294,7 @@ fn point(arguments: &Arguments, world: &Communicator, call: &Call) -> anyhow::Re
     let (mut processor, mut moved) = (0.0, 0.0);
     let mut row = Row { call: call.clone(), ranks, out_of_place: None, in_place: None };
     for in_place in [false, true] {
-        if in_place
-            && matches!(call.collective, Collective::AllToAll | Collective::SendReceive | Collective::Barrier)
-        {
+        if in_place && !call.collective.has_in_place() {
             continue;
         }
         let mut bench = Bench::new(world, Call { in_place, ..call.clone() });
@@ -305,9 +303,9 @@ fn point(arguments: &Arguments, world: &Communicator, call: &Call) -> anyhow::Re
         let fits = BUDGET.as_ps() / first.as_ps().max(1);
         let calls = u64::from(arguments.iterations).min(fits.max(2)) as u32;
         world.barrier()?;
-        let used = processor_us();
+        let used = processor::seconds();
         let time = bench.time(calls)?;
-        let mut used = [processor_us() - used];
+        let mut used = [processor::seconds() - used];
         let time = mean(world, time)?;
         world.all_reduce_in_place(&mut used, ReduceOp::Sum)?;
         processor += used[0];
@@ -324,14 +322,8 @@ fn point(arguments: &Arguments, world: &Communicator, call: &Call) -> anyhow::Re
             row.out_of_place = measured;
         }
     }
-    let processor_ns = if moved > 0.0 { processor * 1e3 / moved } else { 0.0 };
+    let processor_ns = if moved > 0.0 { processor * 1e9 / moved } else { 0.0 };
     Ok(Point { row, processor_ns })
-}
-
-/// Processor time of this process, all its threads, in microseconds.
-fn processor_us() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
 }
 
 /// The mean over all ranks.

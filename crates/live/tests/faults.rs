@@ -2,17 +2,18 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 #![allow(clippy::print_stdout, reason = "ranks tell the test what they see")]
 
+mod ranks;
 mod world;
 
-use std::io::{BufRead, BufReader, Write as _};
+use std::io::Write as _;
 use std::net::{TcpStream, UdpSocket};
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use railnet_core::{Random, ReduceOp};
 use railnet_live::communicator::{Options, RoceOptions};
 use railnet_live::{Communicator, Conduit};
-use rustix::process::{Pid, Signal, kill_process};
+use ranks::Ranks;
+use rustix::process::Signal;
 use world::{LONG, world, world_with};
 
 const CONDUITS: [Conduit; 3] = Conduit::ALL;
@@ -194,54 +195,6 @@ fn collective(
     }
 }
 
-struct Ranks(Vec<(Child, BufReader<ChildStdout>)>);
-
-impl Ranks {
-    fn start(count: usize, conduit: Conduit, limit: &str) -> Self {
-        let port = railnet_live::launch::free_port().unwrap();
-        let start = |rank: usize| {
-            let mut command = Command::new(std::env::current_exe().unwrap());
-            command.args(["--ignored", "--exact", "rank", "--nocapture"]);
-            command.env("RAILNET_RANK", rank.to_string()).env("RAILNET_WORLD_SIZE", count.to_string());
-            command.env("RAILNET_RENDEZVOUS", format!("127.0.0.1:{port}"));
-            command.env("RAILNET_CONDUIT", conduit.name()).env("RAILNET_TIMEOUT", limit);
-            command.env("RAILNET_RENDEZVOUS_LIMIT", "40s");
-            let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-            let lines = BufReader::new(child.stdout.take().unwrap());
-            (child, lines)
-        };
-        let mut ranks = Self((0..count).map(start).collect());
-        for rank in 0..count {
-            ranks.expect(rank, |line| line == "ready");
-        }
-        ranks
-    }
-
-    fn signal(&self, rank: usize, signal: Signal) {
-        kill_process(Pid::from_child(&self.0[rank].0), signal).unwrap();
-    }
-
-    /// Waits for a line of a rank.
-    fn expect(&mut self, rank: usize, is_it: impl Fn(&str) -> bool) {
-        let mut seen = String::new();
-        while self.0[rank].1.read_line(&mut seen).unwrap() > 0 {
-            if seen.lines().last().is_some_and(&is_it) {
-                return;
-            }
-        }
-        panic!("rank {rank} said something else:\n{seen}");
-    }
-}
-
-impl Drop for Ranks {
-    fn drop(&mut self) {
-        for (child, _) in &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
 /// Memory files and processes that are left of ranks would be found here.
 fn segments() -> usize {
     let maps = std::fs::read_dir("/dev/shm").map_or(0, Iterator::count);
@@ -254,7 +207,8 @@ fn a_killed_rank_is_named_at_any_moment_and_the_others_go_on_without_it() {
     let mut dice = Random::from_seed(11);
     for conduit in CONDUITS {
         for killed in [2, 1, 0] {
-            let mut ranks = Ranks::start(3, conduit, "30s");
+            let mut ranks =
+                Ranks::start(3, &[("RAILNET_CONDUIT", conduit.name()), ("RAILNET_TIMEOUT", "30s")]);
             std::thread::sleep(Duration::from_micros(dice.below(30_000)));
             let began = Instant::now();
             ranks.signal(killed, Signal::KILL);
@@ -271,7 +225,7 @@ fn a_killed_rank_is_named_at_any_moment_and_the_others_go_on_without_it() {
 #[test]
 fn a_stopped_rank_is_named_with_its_state() {
     for conduit in CONDUITS {
-        let mut ranks = Ranks::start(3, conduit, "2s");
+        let mut ranks = Ranks::start(3, &[("RAILNET_CONDUIT", conduit.name()), ("RAILNET_TIMEOUT", "2s")]);
         std::thread::sleep(Duration::from_millis(5));
         ranks.signal(2, Signal::STOP);
         for rank in [0, 1] {
@@ -286,7 +240,7 @@ fn a_stopped_rank_is_named_with_its_state() {
 #[test]
 fn nothing_is_left_after_all_ranks_are_killed() {
     let before = segments();
-    let ranks = Ranks::start(3, Conduit::SharedMemory, "30s");
+    let ranks = Ranks::start(3, &[("RAILNET_CONDUIT", "shm"), ("RAILNET_TIMEOUT", "30s")]);
     std::thread::sleep(Duration::from_millis(5));
     for rank in 0..3 {
         ranks.signal(rank, Signal::KILL);

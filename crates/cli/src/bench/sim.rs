@@ -269,23 +269,11 @@ fn measure_here(row: &Row) -> anyhow::Result<Value> {
     Ok(json!({
         "packet_hops": outcome.packet_hops,
         "wall_s": wall_s,
-        "processor_s": processor_seconds(),
+        "processor_s": crate::processor::seconds(),
         "peak_memory_bytes": peak_memory(),
         "completion_us": outcome.completion.since(Time::ZERO).as_us_f64(),
         "digest": format!("{:?}", digest.finish()),
     }))
-}
-
-/// The processor's seconds that this process has had, in user and system mode, where the system tells.
-fn processor_seconds() -> Option<f64> {
-    // Linux counts in hundredths of a second here, whatever its own tick (proc_pid_stat(5), sysconf(_SC_CLK_TCK)).
-    const TICKS_PER_SECOND: f64 = 100.0;
-    let text = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The name of the program is in parentheses and may hold anything: user and system time are the 12th and 13th after it.
-    let (_, rest) = text.rsplit_once(')')?;
-    let mut fields = rest.split_whitespace().skip(11).map(str::parse::<u64>);
-    let (user, system) = (fields.next()?.ok()?, fields.next()?.ok()?);
-    Some((user + system) as f64 / TICKS_PER_SECOND)
 }
 
 /// The most memory this process has had, in bytes, where the system tells.

@@ -12,8 +12,8 @@ use railnet_live::communicator::Error;
 use rustix::thread::CpuSet;
 
 use super::measure::{Bench, call_of};
-use super::processor_us;
 use crate::bench::live::protocol::{Answer, Hello, Request, Times, Work};
+use crate::processor;
 
 /// Serves until it is told to end, or the runner is gone.
 pub(super) fn serve(world: &Communicator, socket: &Path) -> anyhow::Result<()> {
@@ -138,7 +138,7 @@ fn measure(world: &Communicator, work: Work) -> anyhow::Result<Times> {
     }
     let share = f64::from(calls) * if is_pair { 2.0 } else { 1.0 };
     let mut times = Vec::with_capacity(batches as usize);
-    let (processor, began) = (processor_us(), Instant::now());
+    let (processor, began) = (processor::seconds(), Instant::now());
     let mut last = began;
     for _ in 0..batches {
         for _ in 0..calls {
@@ -149,7 +149,7 @@ fn measure(world: &Communicator, work: Work) -> anyhow::Result<Times> {
         last = now;
     }
     let all = share * f64::from(batches.max(1));
-    let processor = (processor_us() - processor) / all;
+    let processor = (processor::seconds() - processor) * 1e6 / all;
     let mut wrong = subject.wrong();
     // The next answer must not pass for the last one.
     subject.prepare(salt + 1)?;

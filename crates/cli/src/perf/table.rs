@@ -37,7 +37,8 @@ impl Point {
     pub(super) fn write_csv(&self, out: &mut dyn Write) -> std::io::Result<()> {
         let Row { call, ranks, out_of_place, in_place } = &self.row;
         let (bytes, count) = (call.bytes(*ranks).0, call.block_of(0, *ranks));
-        write!(out, "{bytes},{count},{},{},{}", call.dtype, call.op, call.root.0)?;
+        let root = if call.collective.has_root() { i64::from(call.root.0) } else { -1 };
+        write!(out, "{bytes},{count},{},{},{root}", call.dtype, call.op)?;
         for measured in [out_of_place, in_place] {
             match measured {
                 Some(Measurement { time, wrong }) => {

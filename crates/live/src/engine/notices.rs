@@ -86,18 +86,10 @@ impl Letter {
     }
 }
 
-const ALGORITHMS: [Algorithm; 10] = [
-    Algorithm::Tree,
-    Algorithm::Ring,
-    Algorithm::CollNetDirect,
-    Algorithm::CollNetChain,
-    Algorithm::Nvls,
-    Algorithm::NvlsTree,
-    Algorithm::Pat,
-    Algorithm::Direct,
-    Algorithm::PointToPoint,
-    Algorithm::Custom,
-];
+/// Every algorithm there is, those of files last.
+fn algorithms() -> Vec<Algorithm> {
+    Algorithm::BUILT.into_iter().chain([Algorithm::Custom]).collect()
+}
 
 fn place<T: PartialEq>(all: &[T], one: &T) -> u8 {
     all.iter().position(|other| other == one).unwrap_or(usize::from(u8::MAX)) as u8
@@ -143,7 +135,7 @@ fn put_signature(out: &mut Vec<u8>, signature: Option<&Signature>) {
     for number in [call.root.0, call.peer.0, *channels, layout.fifo.depth] {
         out.extend(number.to_le_bytes());
     }
-    out.push(place(&ALGORITHMS, algorithm));
+    out.push(place(&algorithms(), algorithm));
     out.push(place(&Protocol::ALL, &layout.protocol));
     out.extend(layout.fifo.slot.0.to_le_bytes());
     out.extend(layout.fifo.slots_per_slice.to_le_bytes());
@@ -168,7 +160,7 @@ fn signature(reader: &mut Reader<'_>) -> Result<Option<Arc<Signature>>, Malforme
     };
     let (root, peer) = (Rank(reader.number("root")?), Rank(reader.number("peer")?));
     let (channels, depth) = (reader.number("channels")?, reader.number("slots")?);
-    let algorithm = pick(&ALGORITHMS, reader.byte("algorithm")?, "algorithm")?;
+    let algorithm = pick(&algorithms(), reader.byte("algorithm")?, "algorithm")?;
     let protocol = pick(&Protocol::ALL, reader.byte("protocol")?, "protocol")?;
     let fifo = Fifo {
         slot: Bytes(reader.long("slot")?),
