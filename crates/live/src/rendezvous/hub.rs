@@ -21,6 +21,8 @@ use crate::socket::{self, Broken, Connection};
 const INTRODUCTION_MAX: Duration = Duration::from_secs(10);
 /// How long a failed meeting tries to tell its ranks.
 const FAREWELL_MAX: Duration = Duration::from_secs(2);
+/// How long callers have to hang up after that.
+const HANG_UP_MAX: Duration = Duration::from_millis(300);
 /// Callers beyond the ranks that are still expected: more, and the one that has said nothing for longest has to go.
 const STRANGERS_AT_ONCE: usize = 256;
 /// Strangers that are described; more are only counted.
@@ -400,6 +402,11 @@ impl Hub<'_> {
         let last = Instant::now() + FAREWELL_MAX;
         for joined in self.joined.iter_mut().flatten() {
             joined.connection.drain(last);
+        }
+        // Who is told hangs up. What it said meanwhile is read first: a close with something unread takes back what it was told.
+        let last = Instant::now() + HANG_UP_MAX;
+        for caller in &mut self.callers {
+            while let Ok(Some(_)) = caller.connection.hear(last) {}
         }
     }
 
