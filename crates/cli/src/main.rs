@@ -16,6 +16,7 @@ mod files;
 mod knobs;
 mod perf;
 mod pingpong;
+mod plan;
 mod processor;
 mod replay;
 mod run;
@@ -59,6 +60,8 @@ enum Command {
     Perf(perf::Arguments),
     /// Send messages back and forth over RoCEv2, with another machine or process
     Pingpong(pingpong::Arguments),
+    /// Say what a job needs of its network, what there is, and which layout is best
+    Plan(plan::Arguments),
     /// Look at this machine: launcher, transports, limits, and what to change
     Doctor(doctor::Arguments),
     /// Hold recorded conversations again with this NIC, and compare its answers
@@ -102,6 +105,7 @@ fn run(command: Option<Command>, out: &mut dyn Write) -> anyhow::Result<Outcome>
         Command::Knobs(arguments) => knobs::run(&arguments, out),
         Command::Perf(arguments) => perf::run(&arguments, out),
         Command::Pingpong(arguments) => pingpong::run(&arguments, out),
+        Command::Plan(arguments) => plan::run(&arguments, out),
         Command::Doctor(arguments) => doctor::run(&arguments, out),
         Command::Replay(arguments) => replay::run(&arguments, out),
         Command::Schedule(arguments) => schedule::run(&arguments, out),

@@ -7,10 +7,10 @@ use super::JobSection;
 use super::error::FileError;
 use crate::compute::Gpu;
 use crate::graph::Job;
-use crate::memory::{Memory, fit};
+use crate::memory::{Memory, fit, memory};
 use crate::run::analytic::Rates;
 
-/// A job that fits its cluster.
+/// A job on its cluster.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Resolved {
     /// What it is called.
@@ -28,8 +28,19 @@ pub struct Resolved {
 }
 
 impl JobSection {
-    /// The job that is meant, on a cluster.
+    /// The job that is meant, on a cluster whose GPUs have memory for it.
     pub fn resolve(&self, cluster: &Cluster) -> Result<Resolved, FileError> {
+        let resolved = self.lay_out(cluster)?;
+        let Job { model, parallel, training, gpu, .. } = &resolved.job;
+        fit(model, parallel, training, &gpu.name, gpu.memory).map_err(|refusal| FileError {
+            memory: Some(refusal.clone()),
+            ..FileError::new("model", refusal.to_string())
+        })?;
+        Ok(resolved)
+    }
+
+    /// The job that is meant, on a cluster, whether or not its GPUs have memory for it.
+    pub fn lay_out(&self, cluster: &Cluster) -> Result<Resolved, FileError> {
         let ranks = self.ranks(cluster)?;
         let model = self.model.resolve()?;
         let parallel = self.parallel.resolve(ranks)?;
@@ -43,9 +54,7 @@ impl JobSection {
         }
         let gpu = Gpu::of(&cluster.host, training.precision)
             .map_err(|error| FileError::new("cluster.server", error.to_string()))?;
-        let memory = fit(&model, &parallel, &training, &gpu.name, gpu.memory).map_err(|refusal| {
-            FileError { memory: Some(refusal.clone()), ..FileError::new("model", refusal.to_string()) }
-        })?;
+        let memory = memory(&model, &parallel, &training);
         let state = model.parameters() * (training.precision.bytes() + training.optimiser_bytes());
         let name = self.name.clone().unwrap_or_else(|| model.name.clone());
         let mut job = Job::new(model, parallel, training, gpu);

@@ -104,7 +104,8 @@ impl Scenario {
                 }
                 section.training.steps = steps;
             }
-            let resolved = section.resolve(&left).map_err(|error| within(told(error)))?;
+            let resolved = if self.is_planned { section.lay_out(&left) } else { section.resolve(&left) };
+            let resolved = resolved.map_err(|error| within(told(error)))?;
             let nodes = section.launch.nodes.unwrap_or(left.nodes);
             let cluster = Cluster::new(all.host.clone(), nodes);
             placed.push(PlacedJob { resolved, cluster, first_node });

@@ -15,6 +15,7 @@ use railnet_topology::host::DeviceKind;
 
 use super::{Asked, Network, NoPrice, Price};
 use crate::graph::{Communication, What};
+use crate::parallel::Group;
 
 /// What NICs carry of messages at most: headers of 4 KiB packets, and what NCCL's users see of 400 Gb/s (46 to 49 of 50 GB/s:
 /// nccl-tests#119, #267, #290).
@@ -31,6 +32,28 @@ pub struct Rates {
     pub storage: Option<Rate>,
 }
 
+/// What GPUs and NICs of a node carry, in bytes per second.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Carries {
+    /// A GPU to others of its node.
+    pub gpu: f64,
+    /// A NIC, of messages.
+    pub nic: f64,
+    /// A NIC, where data goes through the memory of the host instead of straight from and to the GPU.
+    pub bounced: f64,
+    /// What is written on a NIC.
+    pub line: Rate,
+    /// NICs of a node.
+    pub nics: u32,
+}
+
+impl Carries {
+    /// All NICs of a node.
+    pub fn node(&self) -> f64 {
+        self.nic * f64::from(self.nics)
+    }
+}
+
 /// Where the ranks of a group are.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Shape {
@@ -45,6 +68,8 @@ struct Known {
     inputs: Inputs,
     /// How many times as long transfers between nodes take because other groups use the same NICs.
     crowd: f64,
+    /// The part of the rings that stays on one rail.
+    on_rails: f64,
 }
 
 /// NCCL's cost model over a cluster.
@@ -97,13 +122,13 @@ impl<'a> ClusterCosts<'a> {
         Ok((rank.0 / each, rank.0 % each))
     }
 
-    fn shape(&mut self, asked: &Asked<'_>) -> Result<Shape, NoPrice> {
-        let key = (asked.group.first.0, asked.group.levels.to_vec());
+    fn shape(&mut self, group: &Group) -> Result<Shape, NoPrice> {
+        let key = (group.first.0, group.levels.to_vec());
         if let Some(shape) = self.shapes.get(&key) {
             return Ok(shape.clone());
         }
         let mut nodes: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        for rank in asked.group.ranks() {
+        for rank in group.ranks() {
             let (node, gpu) = self.place(rank)?;
             nodes.entry(node).or_default().push(gpu);
         }
@@ -125,7 +150,10 @@ impl<'a> ClusterCosts<'a> {
             let crowd = if shape.nodes > 1 { (beside * ring / self.nics_gigabytes()).max(1.0) } else { 1.0 };
             let small = Cluster::new(host, shape.nodes);
             let inputs = Inputs::of(&small, &graphs, self.settings.clone(), false);
-            self.known.insert(shape.clone(), Known { inputs, crowd });
+            let rings = &graphs.ring.channels;
+            let straight = rings.iter().filter(|ring| ring.nic_in == ring.nic_out).count();
+            let on_rails = straight as f64 / rings.len().max(1) as f64;
+            self.known.insert(shape.clone(), Known { inputs, crowd, on_rails });
         }
         Ok(&self.known[shape])
     }
@@ -141,7 +169,7 @@ impl<'a> ClusterCosts<'a> {
     }
 
     fn collective(&mut self, asked: &Asked<'_>, collective: Collective) -> Result<Price, NoPrice> {
-        let shape = self.shape(asked)?;
+        let shape = self.shape(asked.group)?;
         if asked.group.is_alone() {
             return Ok(Price::default());
         }
@@ -180,7 +208,7 @@ impl<'a> ClusterCosts<'a> {
     pub fn decision(&mut self, asked: &Asked<'_>) -> Result<Option<Decision>, NoPrice> {
         match asked.said.what {
             What::Collective(collective) if !asked.group.is_alone() => {
-                let shape = self.shape(asked)?;
+                let shape = self.shape(asked.group)?;
                 self.choose(&shape, collective, asked.said).map(Some)
             }
             _ => Ok(None),
@@ -211,6 +239,61 @@ impl<'a> ClusterCosts<'a> {
         f64::from(constants.base[ring][simple] + step) / 1e6
     }
 
+    /// What GPUs and NICs carry, when all of them send.
+    pub fn carries(&mut self) -> Carries {
+        let host = &self.cluster.host;
+        let (gpus, nics) = (host.gpus(), host.compute_nics());
+        let gpu = if gpus.len() > 1 { self.rate(0, Some(1)) } else { 0.0 };
+        if nics.is_empty() {
+            return Carries { gpu, nic: 0.0, bounced: 0.0, line: Rate::ZERO, nics: 0 };
+        }
+        let nic = self.rate(0, None) * (gpus.len() as f64 / nics.len() as f64).max(1.0);
+        let (bounced, line) = (self.bounced(), self.line());
+        Carries { gpu, nic, bounced: bounced.min(nic), line, nics: nics.len() as u32 }
+    }
+
+    /// Bytes per second that pass the memory of the host on their way to the NIC, while as many come: where a GPU and its NIC
+    /// are behind one PCIe link, that carries what is sent and what is received both ways.
+    fn bounced(&self) -> f64 {
+        let host = &self.cluster.host;
+        let gpu = host.gpus()[0];
+        let Some(nic) = host.nearest_nics(gpu).first().copied() else { return 0.0 };
+        let cpu = host.numa_of(nic).and_then(|numa| host.cpus().get(numa as usize).copied());
+        let Some(cpu) = cpu else { return 0.0 };
+        let (copied, read) = (host.path(gpu, cpu), host.path(nic, cpu));
+        let is_shared =
+            copied.devices.windows(2).any(|hop| read.devices.windows(2).any(|other| other == hop));
+        let slowest = copied.bandwidth.min(read.bandwidth).as_bps() as f64 / 8.0;
+        if is_shared { slowest / 2.0 } else { slowest }
+    }
+
+    /// The rate of the fastest NIC.
+    fn line(&self) -> Rate {
+        let host = &self.cluster.host;
+        let rates = host.compute_nics().into_iter().filter_map(|nic| match host.device(nic).kind {
+            DeviceKind::Nic { rate, .. } => Some(rate),
+            _ => None,
+        });
+        rates.max().unwrap_or(Rate::ZERO)
+    }
+
+    /// GPUs of each node.
+    pub fn gpus_per_node(&self) -> u32 {
+        self.cluster.gpus_per_node()
+    }
+
+    /// How many nodes a group is on, and how many of its ranks are on the one with most.
+    pub fn spread(&mut self, group: &Group) -> Result<(u32, u32), NoPrice> {
+        let shape = self.shape(group)?;
+        Ok((shape.nodes, shape.local.len() as u32))
+    }
+
+    /// The part of what a group's rings send between nodes that arrives at the NIC of the same number as it left from.
+    pub fn on_rails(&mut self, group: &Group) -> Result<f64, NoPrice> {
+        let shape = self.shape(group)?;
+        Ok(self.known(&shape)?.on_rails)
+    }
+
     /// Bytes per second from a GPU to another of its server, or through the best NIC for it, when all GPUs of the server send.
     fn rate(&mut self, from: u32, to: Option<u32>) -> f64 {
         if let Some(rate) = self.paths.get(&(from, to)) {
@@ -225,11 +308,7 @@ impl<'a> ClusterCosts<'a> {
             let nics = host.compute_nics();
             let best = nics.iter().map(|nic| host.path_with_pxn(gpu, *nic).bandwidth.as_bps()).max();
             let shared = (nics.len() as f64 / gpus.len() as f64).min(1.0);
-            let line = nics.iter().filter_map(|nic| match host.device(*nic).kind {
-                DeviceKind::Nic { rate, .. } => Some(rate.as_bps()),
-                _ => None,
-            });
-            let usable = line.max().unwrap_or(0) * NIC_PERCENT / 100;
+            let usable = self.line().as_bps() * NIC_PERCENT / 100;
             best.unwrap_or(0).min(usable) as f64 / 8.0 * shared
         };
         self.paths.insert((from, to), rate);

@@ -1,0 +1,308 @@
+//! One screen of plain words: what is needed, what there is, what to do.
+
+use std::io::Write;
+
+use railnet_core::Span;
+use railnet_job::graph::{Job, What};
+use railnet_job::parallel::Scope;
+use railnet_job::plan::{Bounce, Demand, Home, Plan};
+
+use super::{Answer, layouts};
+use crate::words::{self, count, grouped, magnitude, percent, time};
+
+/// Dimensions with less than this part of all bytes are in the long form only.
+const SMALL: f64 = 1e-4;
+/// What is waited for less than this part of a step counts as hidden.
+const HIDDEN: f64 = 0.01;
+
+pub(super) fn print(answer: &Answer, verbose: bool, best: usize, out: &mut dyn Write) -> anyhow::Result<()> {
+    let plan = &answer.plan;
+    headline(answer, out)?;
+    line(out, "Step", &step(answer))?;
+    line(out, "Memory", &memory(answer))?;
+    for note in &answer.subject.notes {
+        line(out, "Note", note)?;
+    }
+    writeln!(out)?;
+    let shown = shown(plan, verbose);
+    table(plan, &shown, out)?;
+    writeln!(out)?;
+    verdicts(plan, &shown, out)?;
+    if let Some(bounce) = &plan.bounce {
+        line(out, "GPUDirect", &gpudirect(bounce, plan, answer.subject.gpudirect))?;
+        line(out, "Rails", &rails(answer))?;
+    }
+    for (number, home) in plan.homes.iter().enumerate() {
+        line(out, if number == 0 { "Belongs" } else { "" }, &belongs(home))?;
+    }
+    writeln!(out)?;
+    layouts::print(answer, verbose, best, out)?;
+    Ok(())
+}
+
+fn line(out: &mut dyn Write, what: &str, text: &str) -> std::io::Result<()> {
+    writeln!(out, "  {what:<11}{text}")
+}
+
+fn headline(answer: &Answer, out: &mut dyn Write) -> std::io::Result<()> {
+    let (subject, job) = (&answer.subject, &answer.subject.resolved.job);
+    let cluster = &subject.cluster;
+    writeln!(out, "Railnet {} · plan · {}\n", env!("CARGO_PKG_VERSION"), subject.title)?;
+    let nodes = count(u64::from(cluster.nodes), "node", "nodes");
+    line(
+        out,
+        "On",
+        &format!("{nodes} × {} {} ({})", cluster.gpus_per_node(), job.gpu.name, cluster.host.name),
+    )?;
+    let parameters = magnitude(job.model.parameters() as f64);
+    let batch = count(job.training.global_batch, "sequence", "sequences");
+    line(
+        out,
+        "Job",
+        &format!(
+            "{}, {parameters} parameters in {}, {}; {batch} of {} tokens a step",
+            subject.resolved.name,
+            words::kebab(&job.training.precision),
+            words::spread(&job.parallel),
+            grouped(job.model.sequence)
+        ),
+    )
+}
+
+fn step(answer: &Answer) -> String {
+    let outcome = &answer.plan.outcome;
+    let (compute, exposed) = (outcome.average.compute(), outcome.average.exposed_total());
+    let told = match answer.by_itself {
+        Some(itself) => format!(" as you say (this GPU would take {})", time(itself)),
+        None => String::new(),
+    };
+    let mut text = format!(
+        "{} by NCCL's cost model: compute {}{told}, waiting for communication {} ({})",
+        time(outcome.step),
+        time(compute),
+        time(exposed),
+        percent(part(exposed, outcome.step))
+    );
+    if outcome.average.bubble > Span::ZERO {
+        text.push_str(&format!(", pipeline bubble {}", time(outcome.average.bubble)));
+    }
+    if answer.by_itself.is_none() {
+        text.push_str(&format!("; MFU {}", percent(outcome.mfu)));
+    }
+    text
+}
+
+fn memory(answer: &Answer) -> String {
+    let (memory, job) = (&answer.plan.memory, &answer.subject.resolved.job);
+    let parts = format!(
+        "parameters {}, gradients {}, optimiser {}, activations {}",
+        words::bytes(memory.parameters.as_u64()),
+        words::bytes(memory.gradients.as_u64()),
+        words::bytes(memory.optimiser.as_u64()),
+        words::bytes(memory.activations.as_u64())
+    );
+    let (total, has) = (words::bytes(memory.total().as_u64()), words::bytes(job.gpu.memory.as_u64()));
+    if memory.total() <= job.gpu.memory {
+        format!("{total} of {has} a GPU: {parts}")
+    } else {
+        format!("does not fit: {total} a GPU needed, {has} there; {parts}")
+    }
+}
+
+/// Dimensions that matter.
+fn shown(plan: &Plan, verbose: bool) -> Vec<&Demand> {
+    let most = plan.demands.iter().map(|demand| demand.through_gpu).fold(0.0, f64::max);
+    let matters = |demand: &&Demand| verbose || demand.through_gpu >= most * SMALL;
+    plan.demands.iter().filter(matters).collect()
+}
+
+/// What is needed and what there is, dimension by dimension.
+fn table(plan: &Plan, shown: &[&Demand], out: &mut dyn Write) -> std::io::Result<()> {
+    let window = plan.outcome.average.compute();
+    let head = [
+        "Said in a step",
+        "calls × largest",
+        "bytes",
+        "GPU sends",
+        "node sends",
+        &format!("to hide in {}", time(window)),
+        "there is",
+        "waited for",
+    ];
+    let mut rows = vec![head.map(str::to_owned)];
+    for demand in shown {
+        let seconds = window.as_secs_f64().max(f64::MIN_POSITIVE);
+        let leaves = demand.out_of_node > 0.0;
+        let (needed, there) = if leaves {
+            let node = demand.out_of_node / seconds;
+            let nics = f64::from(plan.carries.nics.max(1));
+            let needed = format!("{} a node, {} a NIC", speed(node), speed(node / nics));
+            (needed, format!("{}, {}", speed(plan.carries.node()), speed(plan.carries.nic)))
+        } else {
+            (format!("{} a GPU", speed(demand.through_gpu / seconds)), speed(plan.carries.gpu))
+        };
+        rows.push([
+            demand.scope.name().to_owned(),
+            format!("{} × {}", grouped(demand.calls), words::bytes(demand.largest.as_u64())),
+            words::bytes(demand.bytes.as_u64()),
+            words::bytes(demand.through_gpu as u64),
+            if leaves { words::bytes(demand.out_of_node as u64) } else { "–".to_owned() },
+            needed,
+            there,
+            time(demand.exposed),
+        ]);
+    }
+    words::columns(&rows, "  ", out)
+}
+
+/// For each dimension whether it is hidden, and if not, why.
+fn verdicts(plan: &Plan, shown: &[&Demand], out: &mut dyn Write) -> std::io::Result<()> {
+    let worth = |demand: &&&Demand| demand.scope != Scope::World || demand.exposed > Span::ZERO;
+    if shown.is_empty() {
+        return line(out, "Verdict", "nothing is said: one GPU needs no network");
+    }
+    for (number, demand) in shown.iter().filter(worth).enumerate() {
+        line(out, if number == 0 { "Verdict" } else { "" }, &verdict(plan, demand))?;
+    }
+    Ok(())
+}
+
+fn verdict(plan: &Plan, demand: &Demand) -> String {
+    let step = plan.outcome.step;
+    let window = plan.outcome.average.compute();
+    let name = demand.scope.name();
+    let waits = part(demand.exposed, step);
+    if waits < HIDDEN {
+        let calls = format!("{} of calls", time(demand.time));
+        return format!("{name}: hidden; {calls} beside {} of computing", time(window));
+    }
+    let waited = format!("{} of a step are waited for ({})", time(demand.exposed), percent(waits));
+    let seconds = demand.time.as_secs_f64().max(f64::MIN_POSITIVE);
+    if demand.out_of_node == 0.0 {
+        let reached = speed(demand.through_gpu / seconds);
+        return format!(
+            "{name}: {waited}; inside the server, {reached} reached of {}: every layer waits for it",
+            speed(plan.carries.gpu)
+        );
+    }
+    let (needed, there) =
+        (demand.out_of_node / window.as_secs_f64().max(f64::MIN_POSITIVE), plan.carries.node());
+    let reached = demand.out_of_node / seconds;
+    let short = if needed > there {
+        format!(
+            "{} out of each node would hide it, {} × {} carry {} ({:.1} times too little)",
+            speed(needed),
+            plan.carries.nics,
+            plan.carries.line,
+            speed(there),
+            needed / there
+        )
+    } else if demand.time > window {
+        format!(
+            "{} NICs carry {}, enough for the {} it takes, but calls of {} reach {}",
+            plan.carries.nics,
+            speed(there),
+            speed(needed),
+            words::bytes(demand.largest.as_u64()),
+            speed(reached)
+        )
+    } else {
+        "there is bandwidth for it, but nothing to compute meanwhile".to_owned()
+    };
+    let calls = if needed > there {
+        format!("; calls of {} reach {}", words::bytes(demand.largest.as_u64()), speed(reached))
+    } else {
+        String::new()
+    };
+    format!("{name}: {waited}; {short}{calls}")
+}
+
+fn gpudirect(bounce: &Bounce, plan: &Plan, is_on: bool) -> String {
+    let slower = part(bounce.step_bounced - bounce.step_direct, bounce.step_direct);
+    let moved = format!(
+        "{} copied and {} through the memory of each host in a step, {} instead of {} a NIC",
+        words::bytes(bounce.copied as u64),
+        words::bytes(bounce.through_memory as u64),
+        speed(plan.carries.bounced),
+        speed(plan.carries.nic)
+    );
+    let steps = format!(
+        "a step {} instead of {} (+{})",
+        time(bounce.step_bounced),
+        time(bounce.step_direct),
+        percent(slower)
+    );
+    if is_on { format!("saves this: {moved}; {steps}") } else { format!("is off: {moved}; {steps}") }
+}
+
+fn rails(answer: &Answer) -> String {
+    let plan = &answer.plan;
+    let all = plan.out_of_node();
+    let cross: f64 = plan.demands.iter().map(|demand| demand.out_of_node * (1.0 - demand.on_rails)).sum();
+    let kept = format!(
+        "{} of what leaves a node arrives at the NIC of the same number, {} changes rails",
+        percent(1.0 - cross / all),
+        words::bytes(cross as u64)
+    );
+    let most = plan.demands.iter().map(|demand| (demand.out_of_node * (1.0 - demand.on_rails), demand));
+    let why = match most.max_by(|a, b| a.0.total_cmp(&b.0)) {
+        Some((bytes, demand)) if bytes > 0.0 => format!(" ({})", demand.scope.name()),
+        _ => String::new(),
+    };
+    if answer.subject.has_rails {
+        format!("{kept}{why}: with rails only that has to cross a spine")
+    } else {
+        format!("{kept}{why}; but this fabric has no rails, so all of it may cross a spine")
+    }
+}
+
+fn belongs(home: &Home) -> String {
+    let name = format!("{} ({})", home.scope.name(), count(u64::from(home.ranks), "rank", "ranks"));
+    let costs = match (home.inside, home.across) {
+        (Some(inside), Some(across)) => {
+            format!("its calls take {} over NVLink, {} between servers", time(inside), time(across))
+        }
+        (None, Some(across)) => {
+            format!("more ranks than a server has GPUs; its calls take {} between servers", time(across))
+        }
+        (Some(inside), None) => format!("its calls take {} inside", time(inside)),
+        (None, None) => "more ranks than fit anywhere else".to_owned(),
+    };
+    let place = if home.belongs_inside { "inside a server" } else { "between servers" };
+    let now = match (home.belongs_inside, home.is_inside) {
+        (true, true) | (false, false) => "as it is",
+        (true, false) => "it is not: put it first in `order`",
+        (false, true) => "it is inside: others lose more by leaving",
+    };
+    format!("{name} {place}, {now}; {costs}")
+}
+
+/// Bytes per second.
+fn speed(bytes_per_second: f64) -> String {
+    format!("{}/s", words::bytes(bytes_per_second as u64))
+}
+
+fn part(span: Span, whole: Span) -> f64 {
+    span.as_secs_f64() / whole.as_secs_f64().max(f64::MIN_POSITIVE)
+}
+
+/// What is mostly said.
+pub(super) fn what(what: What) -> &'static str {
+    match what {
+        What::Collective(collective) => collective.name(),
+        What::Send { .. } | What::Receive { .. } => "SendRecv",
+        What::Push => "Push",
+        What::Pull => "Pull",
+        What::Write => "Write",
+    }
+}
+
+/// Whether a dimension is hidden behind computing.
+pub(super) fn is_hidden(plan: &Plan, demand: &Demand) -> bool {
+    part(demand.exposed, plan.outcome.step) < HIDDEN
+}
+
+/// Sequences that a step has time for in a second.
+pub(super) fn tokens(job: &Job, step: Span) -> f64 {
+    job.tokens() as f64 / step.as_secs_f64().max(f64::MIN_POSITIVE)
+}
