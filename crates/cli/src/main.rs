@@ -9,6 +9,7 @@
 
 mod bench;
 mod check;
+mod compare;
 mod decode;
 mod doctor;
 mod environment;
@@ -52,6 +53,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Read a scenario, and print it with every default filled in
     Check(check::Arguments),
+    /// Run scenarios side by side: what differs in them, and what that does
+    Compare(compare::Arguments),
     /// Print the packets of a capture, and check them
     Decode(decode::Arguments),
     /// List NCCL's variables that mean something here
@@ -101,6 +104,7 @@ fn run(command: Option<Command>, out: &mut dyn Write) -> anyhow::Result<Outcome>
     match command {
         Command::Bench(arguments) => bench::run(&arguments, out),
         Command::Check(arguments) => check::run(&arguments, out),
+        Command::Compare(arguments) => compare::run(&arguments, out),
         Command::Decode(arguments) => decode::run(&arguments, out),
         Command::Knobs(arguments) => knobs::run(&arguments, out),
         Command::Perf(arguments) => perf::run(&arguments, out),

@@ -30,7 +30,7 @@ What the lines mean is in docs/planning.md. NCCL's variables count as in railnet
 pub(crate) struct Arguments {
     /// The job, a scenario with a [model]; or say it with options
     #[arg(conflicts_with_all = ["model", "params", "gpus", "cluster", "tp", "pp", "cp", "ep", "zero", "sp", "batch", "micro_batch",
-        "sequence", "recompute"])]
+        "sequence", "recompute", "bucket"])]
     file: Option<PathBuf>,
     #[command(flatten)]
     flags: question::Flags,

@@ -6,7 +6,7 @@ mod failure;
 mod job;
 pub(crate) mod problem;
 mod progress;
-mod report;
+pub(crate) mod report;
 mod series;
 mod summary;
 mod sweep;
@@ -27,6 +27,7 @@ use crate::{Outcome, environment, report as report_line};
 use capture::{Capture, Written};
 use problem::File;
 use progress::Progress;
+pub(crate) use sweep::set as set_key;
 
 const EXAMPLES: &str = "\
 Examples:

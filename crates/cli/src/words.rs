@@ -98,10 +98,11 @@ pub(crate) fn spread(parallel: &Parallel) -> String {
     words.join(", ")
 }
 
-/// Rows with their columns under each other: the first and the last begin at the left, numbers between them end at the right.
+/// Rows with their columns under each other: words begin at the left, in the first column and in those named; numbers end at the
+/// right.
 pub(crate) fn columns<R: AsRef<[String]>>(
     rows: &[R],
-    indent: &str,
+    words: &[usize],
     out: &mut dyn Write,
 ) -> std::io::Result<()> {
     let count = rows.iter().map(|row| row.as_ref().len()).max().unwrap_or(0);
@@ -113,10 +114,11 @@ pub(crate) fn columns<R: AsRef<[String]>>(
     for row in rows {
         let cells = row.as_ref().iter().enumerate().map(|(column, cell)| {
             let pad = " ".repeat(widths[column] - cell.chars().count());
-            if column == 0 || column + 1 == count { format!("{cell}{pad}") } else { format!("{pad}{cell}") }
+            let is_word = column == 0 || words.contains(&column);
+            if is_word { format!("{cell}{pad}") } else { format!("{pad}{cell}") }
         });
         let line = cells.collect::<Vec<_>>().join("  ");
-        writeln!(out, "{indent}{}", line.trim_end())?;
+        writeln!(out, "  {}", line.trim_end())?;
     }
     Ok(())
 }

@@ -31,7 +31,7 @@ mod tests;
 
 use railnet_coll::TopologyOptions;
 use railnet_coll::tuner::Settings;
-use railnet_core::Span;
+use railnet_core::{Bytes, Span};
 use railnet_topology::Cluster;
 
 pub use bounce::Bounce;
@@ -42,7 +42,7 @@ pub use sweep::{Bound, Candidate, Judged, Part, Sweep, candidates, why};
 
 use crate::graph::{Job, StepGraph, Work};
 use crate::memory::{Memory, memory};
-use crate::parallel::Scope;
+use crate::parallel::{Parallel, Scope, Sharding};
 use crate::run::analytic::{self, Carries, ClusterCosts, NoPrice, Rates};
 use crate::run::{Outcome, Workers};
 
@@ -110,6 +110,8 @@ pub struct Plan {
     pub bounce: Option<Bounce>,
     /// Where each dimension belongs.
     pub homes: Vec<Home>,
+    /// Larger buckets of gradients that make the step shorter, and how long it takes with them.
+    pub larger_buckets: Option<(Bytes, Span)>,
 }
 
 impl Plan {
@@ -121,11 +123,13 @@ impl Plan {
         let demands = demand::demands(&graph, &outcome, &mut costs, ground)?;
         let other = step(job, &graph, &mut costs, !ground.gpudirect)?.step;
         let carries = costs.carries();
+        let larger_buckets = larger_buckets(job, &outcome, &mut costs, ground.gpudirect)?;
         let steps = if ground.gpudirect { [outcome.step, other] } else { [other, outcome.step] };
         Ok(Self {
             memory: memory(&job.model, &job.parallel, &job.training),
             bounce: bounce::saving(&demands, carries, steps),
             homes: home::homes(&graph, &mut costs, ground.cluster)?,
+            larger_buckets,
             carries,
             demands,
             outcome,
@@ -141,6 +145,35 @@ impl Plan {
     pub fn out_of_node(&self) -> f64 {
         self.demands.iter().map(|demand| demand.out_of_node).sum()
     }
+}
+
+/// Looks for buckets that are worth changing: those of a step that is shorter by more than this part.
+const WORTH: f64 = 0.03;
+
+fn larger_buckets(
+    job: &Job,
+    outcome: &Outcome,
+    costs: &mut ClusterCosts<'_>,
+    gpudirect: bool,
+) -> Result<Option<(Bytes, Span)>, NoPrice> {
+    let exposed = outcome.average.exposed[Scope::Data as usize].as_secs_f64();
+    // With parameters shared out, each layer is a bucket.
+    if exposed < WORTH * outcome.step.as_secs_f64() || job.parallel.sharding == Sharding::Parameters {
+        return Ok(None);
+    }
+    let mut found = None;
+    let mut best = outcome.step.as_secs_f64() * (1.0 - WORTH);
+    for times in [4, 16] {
+        let bucket = job.parallel.bucket * times;
+        let parallel = Parallel { bucket, ..job.parallel.clone() };
+        let with = Job { parallel, ..job.clone() };
+        let step = step(&with, &StepGraph::new(&with), costs, gpudirect)?.step;
+        if step.as_secs_f64() < best {
+            best = step.as_secs_f64() * (1.0 - WORTH);
+            found = Some((bucket, step));
+        }
+    }
+    Ok(found)
 }
 
 /// How long a GPU of a job computes in a step if it does nothing else, on average over the stages of its pipeline.

@@ -69,6 +69,10 @@ pub(super) fn object(answer: &Answer) -> Value {
             "step_us": bounce.step_direct.as_us_f64(),
             "step_without_us": bounce.step_bounced.as_us_f64(),
         })),
+        "larger_buckets": plan.larger_buckets.map(|(size, step)| json!({
+            "bucket_bytes": size.as_u64(),
+            "step_us": step.as_us_f64(),
+        })),
         "belongs": plan.homes.iter().map(home).collect::<Vec<_>>(),
         "layouts": judged.collect::<Vec<_>>(),
         "layouts_beaten": beaten.collect::<Vec<_>>(),

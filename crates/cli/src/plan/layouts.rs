@@ -17,8 +17,9 @@ pub(super) fn print(answer: &Answer, verbose: bool, best: usize, out: &mut dyn W
     let fits = sweep.judged.len() + sweep.beaten.len();
     writeln!(
         out,
-        "  Layouts of {}: {} fit, {} do not",
+        "  Layouts of {}{}: {} fit, {} do not",
         count(ranks, "GPU", "GPUs"),
+        if answer.by_itself.is_some() { ", at the pace of computing that you gave" } else { "" },
         grouped(fits as u64),
         grouped(sweep.misfits.len() as u64)
     )?;
@@ -34,7 +35,7 @@ pub(super) fn print(answer: &Answer, verbose: bool, best: usize, out: &mut dyn W
     for (number, one) in sweep.judged.iter().take(shown).enumerate() {
         rows.push(row(number, one, first, &names));
     }
-    words::columns(&rows, "  ", out)?;
+    words::columns(&rows, &[rows[0].len() - 1], out)?;
     others(answer, shown, out)
 }
 
@@ -128,8 +129,12 @@ fn others(answer: &Answer, shown: usize, out: &mut dyn Write) -> std::io::Result
             (Part::Bubble, bound.bubble - bound.bubble.min(average.bubble)),
             (Part::Compute, bound.compute - bound.compute.min(plain)),
         ];
-        if let Some((part, _)) = parts.into_iter().max_by_key(|(_, span)| *span) {
-            *causes.entry(name(part)).or_insert(0) += 1;
+        let exposed = average.exposed_total();
+        let said =
+            (bound.said > exposed).then(|| ("waiting for communication".to_owned(), bound.said - exposed));
+        let parts = parts.into_iter().map(|(part, span)| (name(part), span)).chain(said);
+        if let Some((cause, _)) = parts.max_by_key(|(_, span)| *span) {
+            *causes.entry(cause).or_insert(0) += 1;
         }
     }
     let mut causes: Vec<(String, u64)> = causes.into_iter().collect();

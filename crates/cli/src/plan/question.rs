@@ -4,8 +4,9 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use railnet_coll::variables::{Place, Variables};
+use railnet_core::Bytes;
 use railnet_job::file::{
-    FileError, JobSection, ModelSection, ParallelSection, RecomputeName, Resolved, TrainingSection,
+    FileError, JobSection, ModelSection, ParallelSection, RecomputeName, Resolved, TrainingSection, Written,
 };
 use railnet_job::plan::model_of;
 use railnet_sim::{Scenario, Topology};
@@ -57,6 +58,9 @@ pub(super) struct Flags {
     /// Tokens of a sequence, instead of the model's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
     sequence: Option<u64>,
+    /// Bytes of gradients that are reduced together, such as 200MiB
+    #[arg(long, value_name = "SIZE")]
+    bucket: Option<Bytes>,
     /// What is computed again at least: none, selective or full
     #[arg(long, value_name = "WHAT", value_parser = recompute)]
     recompute: Option<RecomputeName>,
@@ -130,8 +134,6 @@ fn from_flags(arguments: &Arguments) -> anyhow::Result<Subject> {
     let mut resolved = section.lay_out(&cluster).map_err(told)?;
     if let Some(parameters) = flags.params {
         let like = model_of(parameters).name;
-        resolved.job.model.name =
-            format!("{} model", crate::words::magnitude(parameters as f64).replace(' ', ""));
         resolved.name = format!("{} ({like})", resolved.job.model.name);
     }
     Ok(Subject {
@@ -187,6 +189,7 @@ impl Flags {
                 ep: self.ep.unwrap_or(1),
                 zero: self.zero.unwrap_or(0),
                 sp: self.sp,
+                bucket: self.bucket.map_or(usual.1.bucket, Written),
                 ..usual.1
             },
             ..JobSection::default()

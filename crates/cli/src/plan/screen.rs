@@ -32,6 +32,9 @@ pub(super) fn print(answer: &Answer, verbose: bool, best: usize, out: &mut dyn W
         line(out, "GPUDirect", &gpudirect(bounce, plan, answer.subject.gpudirect))?;
         line(out, "Rails", &rails(answer))?;
     }
+    if let Some(text) = buckets(answer) {
+        line(out, "Buckets", &text)?;
+    }
     for (number, home) in plan.homes.iter().enumerate() {
         line(out, if number == 0 { "Belongs" } else { "" }, &belongs(home))?;
     }
@@ -118,41 +121,54 @@ fn shown(plan: &Plan, verbose: bool) -> Vec<&Demand> {
 
 /// What is needed and what there is, dimension by dimension.
 fn table(plan: &Plan, shown: &[&Demand], out: &mut dyn Write) -> std::io::Result<()> {
+    if shown.is_empty() {
+        return Ok(());
+    }
     let window = plan.outcome.average.compute();
+    let seconds = window.as_secs_f64().max(f64::MIN_POSITIVE);
+    let nics = f64::from(plan.carries.nics.max(1));
+    let hide = format!("to hide in {}: a GPU", time(window));
     let head = [
         "Said in a step",
         "calls × largest",
         "bytes",
-        "GPU sends",
-        "node sends",
-        &format!("to hide in {}", time(window)),
-        "there is",
+        "a GPU sends",
+        "a node",
+        &hide,
+        "a node",
+        "a NIC",
         "waited for",
     ];
     let mut rows = vec![head.map(str::to_owned)];
+    let or_none = |is_some: bool, text: String| if is_some { text } else { "–".to_owned() };
     for demand in shown {
-        let seconds = window.as_secs_f64().max(f64::MIN_POSITIVE);
         let leaves = demand.out_of_node > 0.0;
-        let (needed, there) = if leaves {
-            let node = demand.out_of_node / seconds;
-            let nics = f64::from(plan.carries.nics.max(1));
-            let needed = format!("{} a node, {} a NIC", speed(node), speed(node / nics));
-            (needed, format!("{}, {}", speed(plan.carries.node()), speed(plan.carries.nic)))
-        } else {
-            (format!("{} a GPU", speed(demand.through_gpu / seconds)), speed(plan.carries.gpu))
-        };
         rows.push([
             demand.scope.name().to_owned(),
             format!("{} × {}", grouped(demand.calls), words::bytes(demand.largest.as_u64())),
             words::bytes(demand.bytes.as_u64()),
             words::bytes(demand.through_gpu as u64),
-            if leaves { words::bytes(demand.out_of_node as u64) } else { "–".to_owned() },
-            needed,
-            there,
+            or_none(leaves, words::bytes(demand.out_of_node as u64)),
+            speed(demand.through_gpu / seconds),
+            or_none(leaves, speed(demand.out_of_node / seconds)),
+            or_none(leaves, speed(demand.out_of_node / seconds / nics)),
             time(demand.exposed),
         ]);
     }
-    words::columns(&rows, "  ", out)
+    let has_network = plan.demands.iter().any(|demand| demand.out_of_node > 0.0);
+    let empty = String::new;
+    rows.push([
+        "there is".to_owned(),
+        empty(),
+        empty(),
+        empty(),
+        empty(),
+        or_none(plan.carries.gpu > 0.0, speed(plan.carries.gpu)),
+        or_none(has_network, speed(plan.carries.node())),
+        or_none(has_network, speed(plan.carries.nic)),
+        empty(),
+    ]);
+    words::columns(&rows, &[], out)
 }
 
 /// For each dimension whether it is hidden, and if not, why.
@@ -168,92 +184,97 @@ fn verdicts(plan: &Plan, shown: &[&Demand], out: &mut dyn Write) -> std::io::Res
 }
 
 fn verdict(plan: &Plan, demand: &Demand) -> String {
-    let step = plan.outcome.step;
     let window = plan.outcome.average.compute();
     let name = demand.scope.name();
-    let waits = part(demand.exposed, step);
-    if waits < HIDDEN {
-        let calls = format!("{} of calls", time(demand.time));
-        return format!("{name}: hidden; {calls} beside {} of computing", time(window));
+    if is_hidden(plan, demand) {
+        return format!(
+            "{name}: hidden; {} of calls beside {} of computing",
+            time(demand.time),
+            time(window)
+        );
     }
-    let waited = format!("{} of a step are waited for ({})", time(demand.exposed), percent(waits));
+    let share = percent(part(demand.exposed, plan.outcome.step));
+    let waited = format!("{name}: {} of a step waited for ({share})", time(demand.exposed));
     let seconds = demand.time.as_secs_f64().max(f64::MIN_POSITIVE);
+    let size = words::bytes(demand.largest.as_u64());
     if demand.out_of_node == 0.0 {
         let reached = speed(demand.through_gpu / seconds);
         return format!(
-            "{name}: {waited}; inside the server, {reached} reached of {}: every layer waits for it",
-            speed(plan.carries.gpu)
+            "{waited}; inside servers, where calls of {size} reach {reached}; every layer waits for it"
         );
     }
     let (needed, there) =
         (demand.out_of_node / window.as_secs_f64().max(f64::MIN_POSITIVE), plan.carries.node());
-    let reached = demand.out_of_node / seconds;
-    let short = if needed > there {
-        format!(
-            "{} out of each node would hide it, {} × {} carry {} ({:.1} times too little)",
-            speed(needed),
-            plan.carries.nics,
-            plan.carries.line,
-            speed(there),
-            needed / there
-        )
-    } else if demand.time > window {
-        format!(
-            "{} NICs carry {}, enough for the {} it takes, but calls of {} reach {}",
-            plan.carries.nics,
-            speed(there),
-            speed(needed),
-            words::bytes(demand.largest.as_u64()),
-            speed(reached)
-        )
-    } else {
-        "there is bandwidth for it, but nothing to compute meanwhile".to_owned()
-    };
-    let calls = if needed > there {
-        format!("; calls of {} reach {}", words::bytes(demand.largest.as_u64()), speed(reached))
-    } else {
-        String::new()
-    };
-    format!("{name}: {waited}; {short}{calls}")
+    let nics = format!("{} × {}", plan.carries.nics, plan.carries.line);
+    let reached = format!("calls of {size} reach {}", speed(demand.out_of_node / seconds));
+    if needed > there {
+        let best = Span::from_ps((demand.out_of_node / there * 1e12) as u64);
+        return format!(
+            "{waited}; {nics} carry {:.0} % of what would hide it: {} at best, and {reached}",
+            there / needed * 100.0,
+            time(best)
+        );
+    }
+    if demand.time > window {
+        return format!("{waited}; {nics} would carry it in time, but {reached}");
+    }
+    format!("{waited}; {nics} carry it in time ({reached}), but there is nothing to compute meanwhile")
+}
+
+/// What larger buckets of gradients would do.
+fn buckets(answer: &Answer) -> Option<String> {
+    let (size, step) = answer.plan.larger_buckets?;
+    let now = answer.subject.resolved.job.parallel.bucket;
+    Some(format!(
+        "of {size} instead of {now} (`bucket`): fewer, larger calls come nearer to what NICs carry; a step takes {} instead of {}",
+        time(step),
+        time(answer.plan.outcome.step)
+    ))
 }
 
 fn gpudirect(bounce: &Bounce, plan: &Plan, is_on: bool) -> String {
     let slower = part(bounce.step_bounced - bounce.step_direct, bounce.step_direct);
-    let moved = format!(
-        "{} copied and {} through the memory of each host in a step, {} instead of {} a NIC",
+    let copies = format!(
+        "{} of copies a node and step, {} through its memory",
         words::bytes(bounce.copied as u64),
-        words::bytes(bounce.through_memory as u64),
-        speed(plan.carries.bounced),
-        speed(plan.carries.nic)
+        words::bytes(bounce.through_memory as u64)
     );
     let steps = format!(
-        "a step {} instead of {} (+{})",
+        "a NIC carries {} instead of {}, a step takes {} instead of {} (+{})",
+        speed(plan.carries.bounced),
+        speed(plan.carries.nic),
         time(bounce.step_bounced),
         time(bounce.step_direct),
         percent(slower)
     );
-    if is_on { format!("saves this: {moved}; {steps}") } else { format!("is off: {moved}; {steps}") }
+    if is_on { format!("saves {copies}; without it {steps}") } else { format!("is off: {copies}; {steps}") }
 }
 
 fn rails(answer: &Answer) -> String {
     let plan = &answer.plan;
     let all = plan.out_of_node();
-    let cross: f64 = plan.demands.iter().map(|demand| demand.out_of_node * (1.0 - demand.on_rails)).sum();
-    let kept = format!(
-        "{} of what leaves a node arrives at the NIC of the same number, {} changes rails",
-        percent(1.0 - cross / all),
-        words::bytes(cross as u64)
-    );
-    let most = plan.demands.iter().map(|demand| (demand.out_of_node * (1.0 - demand.on_rails), demand));
-    let why = match most.max_by(|a, b| a.0.total_cmp(&b.0)) {
-        Some((bytes, demand)) if bytes > 0.0 => format!(" ({})", demand.scope.name()),
-        _ => String::new(),
-    };
-    if answer.subject.has_rails {
-        format!("{kept}{why}: with rails only that has to cross a spine")
+    let crosses = |demand: &Demand| demand.out_of_node * (1.0 - demand.on_rails);
+    let cross: f64 = plan.demands.iter().map(crosses).sum();
+    let most = plan.demands.iter().max_by(|a, b| crosses(a).total_cmp(&crosses(b)));
+    let kept = if cross < all * SMALL {
+        format!("all {} that leave a node arrive at the NIC of the same number", words::bytes(all as u64))
     } else {
-        format!("{kept}{why}; but this fabric has no rails, so all of it may cross a spine")
-    }
+        let why = most.map_or("", |demand| demand.scope.name());
+        format!(
+            "{} of the {} that leave a node change rails ({why})",
+            words::bytes(cross as u64),
+            words::bytes(all as u64)
+        )
+    };
+    let fabric = match (answer.subject.has_rails, cross < all * SMALL) {
+        (true, true) => {
+            "so a fabric with rails keeps them off its spines, but for groups of servers beyond a leaf"
+        }
+        (true, false) => "and have to cross a spine",
+        (false, true) => "but this fabric has no rails: they may cross a spine all the same",
+        (false, false) => "but this fabric has no rails: all may cross a spine",
+    };
+    format!("{kept}, {fabric}")
 }
 
 fn belongs(home: &Home) -> String {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use railnet_coll::{Algorithm, Collective};
+use railnet_coll::{Algorithm, Collective, CrossNic};
 use railnet_core::{Bytes, Rank, Span};
 
 use super::Ground;
@@ -196,17 +196,25 @@ pub(super) fn crossing(
 
 /// The part of what leaves a node that stays on its rail.
 fn on_rails(asked: &Asked<'_>, costs: &mut ClusterCosts<'_>, ground: &Ground<'_>) -> Result<f64, NoPrice> {
+    let (host, options) = (&ground.cluster.host, &ground.options);
     let each = ground.cluster.gpus_per_node();
     // With PXN a GPU that is on the receiver's rail sends for the others of its node, which hand it data over NVLink.
-    let relays =
-        !ground.options.pxn_disable && ground.cluster.host.nvlinks(ground.cluster.host.gpus()[0]) > 0;
+    let has_relays = !options.pxn_disable && host.nvlinks(host.gpus()[0]) > 0;
+    let keeps = has_relays || options.cross_nic == CrossNic::Never;
     Ok(match (asked.said.what, asked.pair) {
-        (_, Some([from, to])) => f64::from(u8::from(relays || from.0 % each == to.0 % each)),
+        (_, Some([from, to])) => f64::from(u8::from(keeps || from.0 % each == to.0 % each)),
         (What::Collective(Collective::AllToAll), None) => {
             let (_, local) = costs.spread(asked.group)?;
-            if relays { 1.0 } else { 1.0 / f64::from(local) }
+            if keeps { 1.0 } else { 1.0 / f64::from(local) }
         }
+        // Those who talk to other nodes in a tree are those of the same number, with the NIC beside them.
+        (What::Collective(_), None) if !is_ring(asked, costs)? => 1.0,
         (What::Collective(_), None) => costs.on_rails(asked.group)?,
         _ => 0.0,
     })
+}
+
+fn is_ring(asked: &Asked<'_>, costs: &mut ClusterCosts<'_>) -> Result<bool, NoPrice> {
+    let decision = costs.decision(asked)?;
+    Ok(decision.is_none_or(|decision| decision.algorithm == Algorithm::Ring))
 }

@@ -1,13 +1,13 @@
 //! All layouts of a job on its GPUs, and why most of them are not the best.
 
-use railnet_core::{Bytes, Span};
+use railnet_core::{Bytes, Rank, Span};
 
 use super::Ground;
-use crate::graph::{Job, Pass, Program, StepGraph, Work};
+use crate::graph::{Job, Pass, StepGraph, Work};
 use crate::memory::{Memory, memory};
 use crate::model::Model;
-use crate::parallel::{Parallel, Schedule, Scope, Sharding};
-use crate::run::analytic::{ClusterCosts, NoPrice};
+use crate::parallel::{Axis, Parallel, Schedule, Scope, Sharding};
+use crate::run::analytic::{Asked, ClusterCosts, Network, NoPrice};
 use crate::run::{Breakdown, Outcome};
 use crate::training::{Recompute, Training};
 
@@ -50,17 +50,15 @@ impl Sweep {
         let (fits, mut misfits): (Vec<Candidate>, Vec<Candidate>) =
             all.into_iter().partition(Candidate::fits);
         misfits.sort_by_key(|one| one.memory.total());
-        let mut fits: Vec<(Candidate, Bound)> = fits
-            .into_iter()
-            .map(|one| {
-                let bound = bound(&one.job);
-                (one, bound)
-            })
-            .collect();
-        fits.sort_by_key(|(_, bound)| bound.at_least());
         let mut costs = ground.costs();
+        let mut bounded = Vec::new();
+        for one in fits {
+            let bound = bound(&one.job, &mut costs)?;
+            bounded.push((one, bound));
+        }
+        bounded.sort_by_key(|(_, bound)| bound.at_least());
         let (mut judged, mut beaten): (Vec<Judged>, Vec<(Candidate, Bound)>) = (Vec::new(), Vec::new());
-        for (candidate, bound) in fits {
+        for (candidate, bound) in bounded {
             let last = judged.get(wanted.max(1) - 1);
             if last.is_some_and(|last| bound.at_least() > last.outcome.step) {
                 beaten.push((candidate, bound));
@@ -77,10 +75,12 @@ impl Sweep {
 /// What a step takes at least: what is known of it without running it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Bound {
-    /// Computing of the stage that begins last, but for what is computed again.
+    /// Computing of the last stage, but for what is computed again.
     pub compute: Span,
     /// Computing again.
     pub recompute: Span,
+    /// What it says on the way forward among those who share matrices, sequences or experts: nobody computes meanwhile.
+    pub said: Span,
     /// Waiting of that stage for the first microbatch, and of the others for the last one.
     pub bubble: Span,
 }
@@ -88,13 +88,13 @@ pub struct Bound {
 impl Bound {
     /// All of it.
     pub fn at_least(&self) -> Span {
-        self.compute + self.recompute + self.bubble
+        self.compute + self.recompute + self.said + self.bubble
     }
 }
 
 /// The least that a step can take: the last stage computes its part of all microbatches, and each of the others its part of one
 /// before or after that.
-pub(super) fn bound(job: &Job) -> Bound {
+pub(super) fn bound(job: &Job, costs: &mut ClusterCosts<'_>) -> Result<Bound, NoPrice> {
     let microbatches = job.training.microbatches(job.parallel.data);
     // One microbatch, which costs as much as the others.
     let chunks = u64::from(job.parallel.schedule.chunks());
@@ -102,31 +102,50 @@ pub(super) fn bound(job: &Job) -> Bound {
     let global_batch = u64::from(parallel.data) * job.training.micro_batch;
     let training = Training { global_batch, ..job.training };
     let graph = StepGraph::new(&Job { parallel, training, ..job.clone() });
-    let stages: Vec<Bound> = graph.programs.iter().map(|program| passes(program, microbatches)).collect();
-    let (last, others) = stages.split_last().expect("a job has stages");
-    let bubble: u64 = others.iter().map(|one| one.bubble.as_ps()).sum();
-    Bound { bubble: Span::from_ps(bubble / chunks), ..*last }
+    let mut last = Bound::default();
+    let mut before = Span::ZERO;
+    for stage in 0..graph.programs.len() as u32 {
+        before += last.bubble;
+        last = of_stage(&graph, stage, microbatches, costs)?;
+    }
+    Ok(Bound { bubble: Span::from_ps(before.as_ps() / chunks), ..last })
 }
 
-/// What a stage computes in so many microbatches, and in one of them.
-fn passes(program: &Program, microbatches: u64) -> Bound {
+/// What a stage does in so many microbatches, and in one of them.
+fn of_stage(
+    graph: &StepGraph,
+    stage: u32,
+    microbatches: u64,
+    costs: &mut ClusterCosts<'_>,
+) -> Result<Bound, NoPrice> {
+    let rank = graph.layout.rank(graph.layout.coordinates(Rank(0)).at(Axis::Pipeline, stage));
     let mut found = Bound::default();
-    for operation in &program.operations {
-        let Work::Compute { time, experts } = operation.work else { continue };
-        let one = time + experts;
+    for operation in &graph.programs[stage as usize].operations {
+        let one = match &operation.work {
+            Work::Compute { time, experts } => *time + *experts,
+            Work::Communicate(said) => {
+                let is_forward = matches!(operation.pass, Pass::Forward | Pass::Recompute);
+                if is_forward && matches!(said.scope, Scope::Tensor | Scope::Context | Scope::Expert) {
+                    let group = graph.layout.group(rank, said.scope);
+                    let load = if said.scope == Scope::Expert { graph.loads[0] } else { 1.0 };
+                    let time = costs.price(&Asked { said, group: &group, pair: None, load })?.time;
+                    found.said += time * microbatches;
+                    found.bubble += time;
+                }
+                continue;
+            }
+        };
         match operation.pass {
-            Pass::Forward | Pass::Backward => {
-                found.compute += one * microbatches;
-                found.bubble += one;
+            Pass::Forward | Pass::Backward => found.compute += one * microbatches,
+            Pass::Recompute => found.recompute += one * microbatches,
+            Pass::Optimiser | Pass::Checkpoint => {
+                found.compute += one;
+                continue;
             }
-            Pass::Recompute => {
-                found.recompute += one * microbatches;
-                found.bubble += one;
-            }
-            Pass::Optimiser | Pass::Checkpoint => found.compute += one,
         }
+        found.bubble += one;
     }
-    found
+    Ok(found)
 }
 
 /// A layout that has been tried.
@@ -203,7 +222,10 @@ fn variants(job: &Job, parallel: &Parallel) -> Vec<Candidate> {
     let is_alone = parallel.data * parallel.context == 1;
     let ways = match is_alone || job.servers.is_some() {
         true => vec![Sharding::None],
-        false => vec![job.parallel.sharding, Sharding::Optimiser, Sharding::Parameters],
+        // To share out the optimiser costs no more bytes than to add up gradients everywhere.
+        false => {
+            vec![job.parallel.sharding.max(Sharding::Optimiser), Sharding::Optimiser, Sharding::Parameters]
+        }
     };
     let again = [Recompute::None, Recompute::Selective, Recompute::Full];
     let again = again.into_iter().filter(|recompute| *recompute >= job.training.recompute);

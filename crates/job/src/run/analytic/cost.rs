@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use railnet_coll::search::search;
+use railnet_coll::search::{Graphs, search};
 use railnet_coll::tuner::{Constants, Decision, Inputs, Request, Settings, choose};
-use railnet_coll::{Algorithm, Collective, Protocol, TopologyOptions};
+use railnet_coll::{Algorithm, Collective, Protocol, TopologyOptions, Wiring};
 use railnet_core::{Bytes, DataType, Rank, Rate, Span};
 use railnet_topology::Cluster;
 use railnet_topology::host::DeviceKind;
@@ -20,6 +20,9 @@ use crate::parallel::Group;
 /// What NICs carry of messages at most: headers of 4 KiB packets, and what NCCL's users see of 400 Gb/s (46 to 49 of 50 GB/s:
 /// nccl-tests#119, #267, #290).
 const NIC_PERCENT: u64 = 97;
+
+/// Nodes of a ring that are looked at for whether it keeps to its rails.
+const NODES_LOOKED_AT: u32 = 16;
 
 /// Rates of what is not between GPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -150,9 +153,7 @@ impl<'a> ClusterCosts<'a> {
             let crowd = if shape.nodes > 1 { (beside * ring / self.nics_gigabytes()).max(1.0) } else { 1.0 };
             let small = Cluster::new(host, shape.nodes);
             let inputs = Inputs::of(&small, &graphs, self.settings.clone(), false);
-            let rings = &graphs.ring.channels;
-            let straight = rings.iter().filter(|ring| ring.nic_in == ring.nic_out).count();
-            let on_rails = straight as f64 / rings.len().max(1) as f64;
+            let on_rails = on_rails(&graphs);
             self.known.insert(shape.clone(), Known { inputs, crowd, on_rails });
         }
         Ok(&self.known[shape])
@@ -339,6 +340,20 @@ impl<'a> ClusterCosts<'a> {
         let of_node = bytes * u64::from(self.cluster.gpus_per_node());
         Ok(Price { time: rate.serialize(of_node), permille: 0 })
     }
+}
+
+/// The part of the hops of rings between nodes that enter a node by the NIC of the number by which they left the one before.
+fn on_rails(graphs: &Graphs) -> f64 {
+    // All nodes are alike, but that every second one may exchange NICs.
+    let nodes = graphs.nodes.min(NODES_LOOKED_AT + graphs.nodes % 2);
+    let wiring = Wiring::new(&Graphs { nodes, ..graphs.clone() });
+    let hops = wiring.nics.rings.iter().flat_map(|ring| ring.iter().zip(ring.iter().cycle().skip(1)));
+    let (mut all, mut straight) = (0_u32, 0_u32);
+    for (leaves, enters) in hops {
+        all += 1;
+        straight += u32::from(leaves.other == enters.first);
+    }
+    f64::from(straight) / f64::from(all.max(1))
 }
 
 fn span(seconds: f64) -> Span {
