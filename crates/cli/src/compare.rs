@@ -90,7 +90,8 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     } else {
         screen::print(&differences, &titles, &ran, arguments.verbose, out)?;
         if let Some(lesson) = lesson {
-            writeln!(out, "\n{lesson}")?;
+            writeln!(out)?;
+            words::paragraph(&lesson, out)?;
         }
     }
     Ok(Outcome::Done)

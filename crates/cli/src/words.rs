@@ -123,6 +123,23 @@ pub(crate) fn columns<R: AsRef<[String]>>(
     Ok(())
 }
 
+/// The width of text that people read.
+const WIDTH: usize = 118;
+
+/// A text in lines that can be read, each two letters in.
+pub(crate) fn paragraph(text: &str, out: &mut dyn Write) -> std::io::Result<()> {
+    let mut line = String::from(" ");
+    for word in text.split_whitespace() {
+        if line.chars().count() + 1 + word.chars().count() > WIDTH && line.len() > 1 {
+            writeln!(out, "{line}")?;
+            line = String::from(" ");
+        }
+        line.push(' ');
+        line.push_str(word);
+    }
+    writeln!(out, "{line}")
+}
+
 /// `1 host`, `17 hosts`.
 pub(crate) fn count(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", grouped(number), if number == 1 { one } else { many })

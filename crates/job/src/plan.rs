@@ -42,7 +42,7 @@ pub use sweep::{Bound, Candidate, Judged, Part, Sweep, candidates, why};
 
 use crate::graph::{Job, StepGraph, Work};
 use crate::memory::{Memory, memory};
-use crate::parallel::{Parallel, Scope, Sharding};
+use crate::parallel::{Axis, Parallel, Scope, Sharding};
 use crate::run::analytic::{self, Carries, ClusterCosts, NoPrice, Rates};
 use crate::run::{Outcome, Workers};
 
@@ -110,6 +110,8 @@ pub struct Plan {
     pub bounce: Option<Bounce>,
     /// Where each dimension belongs.
     pub homes: Vec<Home>,
+    /// An order of axes that makes the step shorter, and how long it takes with that.
+    pub better_order: Option<([Axis; 4], Span)>,
     /// Larger buckets of gradients that make the step shorter, and how long it takes with them.
     pub larger_buckets: Option<(Bytes, Span)>,
 }
@@ -123,12 +125,18 @@ impl Plan {
         let demands = demand::demands(&graph, &outcome, &mut costs, ground)?;
         let other = step(job, &graph, &mut costs, !ground.gpudirect)?.step;
         let carries = costs.carries();
+        let mut homes = home::homes(&graph, &mut costs, ground.cluster)?;
+        let better_order = better_order(job, &outcome, &homes, &mut costs, ground.gpudirect)?;
+        if better_order.is_none() {
+            homes.iter_mut().for_each(|home| home.belongs_inside = home.is_inside);
+        }
         let larger_buckets = larger_buckets(job, &outcome, &mut costs, ground.gpudirect)?;
         let steps = if ground.gpudirect { [outcome.step, other] } else { [other, outcome.step] };
         Ok(Self {
             memory: memory(&job.model, &job.parallel, &job.training),
             bounce: bounce::saving(&demands, carries, steps),
-            homes: home::homes(&graph, &mut costs, ground.cluster)?,
+            homes,
+            better_order,
             larger_buckets,
             carries,
             demands,
@@ -147,8 +155,24 @@ impl Plan {
     }
 }
 
-/// Looks for buckets that are worth changing: those of a step that is shorter by more than this part.
+/// A change is worth telling that makes a step shorter by more than this part.
 const WORTH: f64 = 0.03;
+
+/// Another order of axes, where dimensions belong elsewhere and a step is really shorter with them there.
+fn better_order(
+    job: &Job,
+    outcome: &Outcome,
+    homes: &[Home],
+    costs: &mut ClusterCosts<'_>,
+    gpudirect: bool,
+) -> Result<Option<([Axis; 4], Span)>, NoPrice> {
+    let Some(order) = home::order(job.parallel.order, homes) else { return Ok(None) };
+    let parallel = Parallel { order, ..job.parallel.clone() };
+    let with = Job { parallel, ..job.clone() };
+    let step = step(&with, &StepGraph::new(&with), costs, gpudirect)?.step;
+    let is_better = step.as_secs_f64() < outcome.step.as_secs_f64() * (1.0 - WORTH);
+    Ok(is_better.then_some((order, step)))
+}
 
 fn larger_buckets(
     job: &Job,

@@ -140,13 +140,16 @@ fn add_flows(figures: &mut Figures, outcome: &Outcome) {
     if outcome.flows.is_empty() {
         return;
     }
+    let bytes: u64 = outcome.flows.iter().map(|flow| flow.flow.bytes).sum();
+    let seconds = outcome.completion.since(Time::ZERO).as_secs_f64().max(f64::MIN_POSITIVE);
+    figures.put("gigabytes_per_s", "all flows together", Kind::Bandwidth, bytes as f64 / seconds / 1e9);
+    if outcome.flows.len() == 1 {
+        return;
+    }
     let times = Times::of(outcome);
     figures.time("flow_us_median", "flows, median", times.at(50, 100));
     figures.time("flow_us_p99", "flows, p99", times.at(99, 100));
     figures.time("flow_us_max", "flows, longest", times.at(100, 100));
-    let bytes: u64 = outcome.flows.iter().map(|flow| flow.flow.bytes).sum();
-    let seconds = outcome.completion.since(Time::ZERO).as_secs_f64().max(f64::MIN_POSITIVE);
-    figures.put("gigabytes_per_s", "all flows together", Kind::Bandwidth, bytes as f64 / seconds / 1e9);
 }
 
 fn add_collectives(figures: &mut Figures, outcome: &Outcome) {

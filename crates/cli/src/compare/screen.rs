@@ -76,7 +76,8 @@ fn outcome(part: usize, title: &str, ran: &[Ran], verbose: bool, out: &mut dyn W
     for figure in keys(part, ran) {
         let values: Vec<Option<&Value>> =
             ran.iter().map(|one| one.parts[part].get(&figure.key).map(|row| &row.value)).collect();
-        if is_nothing(&values) {
+        let is_name = values.iter().any(|value| matches!(value, Some(Value::Name(_))));
+        if is_nothing(&values) || (is_name && !verbose) {
             continue;
         }
         if is_same(&values) && !verbose {
@@ -134,6 +135,9 @@ fn shown(value: &Value) -> String {
         Value::Name(name) => return name.clone(),
         Value::Number(kind, number) => (kind, *number),
     };
+    if number == 0.0 {
+        return "0".to_owned();
+    }
     match kind {
         Kind::Time => words::time(Span::from_ps((number * 1e6).round() as u64)),
         Kind::Bytes => words::bytes(number as u64),

@@ -77,8 +77,11 @@ const PATHS: &[Base] = &[Base {
     text: SPRAY,
     changes: &[("fabric.topology.k", Some("8"))],
 }];
-const ON_RACKS: &[Base] = &[Base { title: "", text: RACKS, changes: &[] }];
-const ON_RAILS: &[Base] = &[Base { title: "", text: RAILS, changes: &[] }];
+// A third of the layers say as much as all of them.
+const ON_RACKS: &[Base] =
+    &[Base { title: "A training step", text: RACKS, changes: &[("model.layers", Some("8"))] }];
+const ON_RAILS: &[Base] =
+    &[Base { title: "A training step", text: RAILS, changes: &[("model.layers", Some("8"))] }];
 
 const ADAPTIVE: &[Change] = &[
     ("preset", Some("\"infiniband\"")),
@@ -219,26 +222,25 @@ fn transports(ran: &[Ran]) -> String {
 
 fn rails(ran: &[Ran]) -> String {
     let of = |key: &str| [0, 1, 2, 3].map(|place| ran[place].number(0, key));
-    let (step, hops, busiest, exposed) =
-        (of("step_us"), of("packet_hops"), of("busiest_link"), of("exposed_us"));
+    let (step, hops, exposed) = (of("step_us"), of("packet_hops"), of("exposed_us"));
     let fewer = (1.0 - hops[1] / hops[0].max(1.0)) * 100.0;
-    let near = (step[0] / step[1] - 1.0).abs() < 0.02;
-    let full = if near {
+    let alike = (step[0] / step[1] - 1.0).abs() < 0.02;
+    let full = if alike {
         format!(
-            "With as many spine links as anybody could use, the step is much the same ({} and {})",
+            "With as many spine links as anybody could use, a step is much the same ({} and {})",
             time(step[0]),
             time(step[1])
         )
     } else {
         format!("A step takes {} in racks and {} on rails", time(step[0]), time(step[1]))
     };
+    let needs = if exposed[3] < exposed[1] * 1.02 { "they do not need it" } else { "they need some of it" };
     format!(
-        "{full}, but on rails packets cross {fewer:.0} % fewer links: rings go from NIC to NIC of the same number, under one switch. \
-         With a quarter of the spine racks wait {} for communication instead of {}, with the busiest link at {:.0} %; rails {} instead \
-         of {}: they do not need it.",
+        "{full}, but on rails packets cross {fewer:.0} % fewer links: data goes between NICs of the same number, under one switch. With \
+         a quarter of the spine racks wait {} for communication instead of {} and a step takes {}; rails wait {} instead of {}: {needs}.",
         time(exposed[2]),
         time(exposed[0]),
-        busiest[2] * 100.0,
+        time(step[2]),
         time(exposed[3]),
         time(exposed[1])
     )
@@ -249,11 +251,20 @@ fn infiniband_roce(ran: &[Ran]) -> String {
     let (all, p99) = (of(0, "completion_us"), of(0, "flow_us_p99"));
     let (incast, queue) = (of(1, "completion_us"), of(1, "max_queue_bytes"));
     let (marks, pauses) = (of(1, "marks"), of(1, "pauses"));
+    let ends = match incast[2] / incast[0] {
+        ratio if ratio > 1.02 => format!(
+            "and ends {:.0} % later ({} instead of {}), since senders slow down more than they would have to",
+            (ratio - 1.0) * 100.0,
+            time(incast[2]),
+            time(incast[0])
+        ),
+        _ => format!("and ends at the same time ({})", time(incast[2])),
+    };
     format!(
         "Static routes put flows on the same links whoever carries them: the permutation takes {} with credits and {} with RoCE (p99 {} \
-         and {}). Adaptive routing is what changes that: {}. In the incast nobody loses a packet: credits hold senders back at once and \
-         keep the longest queue at {}, without a mark or a pause; RoCE lets it grow to {} and needs {} marks and {} pauses. All end \
-         within the time of the receiver's link ({}, {} and {}).",
+         and {}). Packets that go around what is full change that: {} with adaptive routing. In the incast nobody drops a packet: \
+         credits hold senders back at once and keep the longest queue at {}, without a mark or a pause; RoCE lets it grow to {}, needs {} \
+         marks and {} pauses, {ends}.",
         time(all[0]),
         time(all[2]),
         time(p99[0]),
@@ -263,33 +274,27 @@ fn infiniband_roce(ran: &[Ran]) -> String {
         words::bytes(queue[2] as u64),
         words::grouped(marks[2] as u64),
         words::grouped(pauses[2] as u64),
-        time(incast[0]),
-        time(incast[1]),
-        time(incast[2])
     )
 }
 
 fn routing(ran: &[Ran]) -> String {
     let of = |key: &str| [0, 1, 2].map(|place| ran[place].number(0, key));
-    let (all, median, p99) = (of("completion_us"), of("flow_us_median"), of("flow_us_p99"));
-    let (paused, busiest) = (of("pauses"), of("max_queue_bytes"));
+    let (all, median) = (of("completion_us"), of("flow_us_median"));
+    let (marks, queue) = (of("marks"), of("max_queue_bytes"));
     format!(
-        "ECMP gives each flow one path by a hash, and some share one while others are free: the median flow takes {}, the last {}. \
-         Spraying gives each packet any of them: median {}, last {}, {} sooner for all; adaptive routing {}. Pauses fall from {} to {} \
-         and the longest queue from {} to {}; receivers have to put packets in order again (`recovery`), which plain RoCE cannot. \
-         p99: {}, {} and {}.",
+        "ECMP gives each flow one path by a hash, so some share one while others are free: the median flow takes {}, the last {}. \
+         Spraying gives each packet any of them: {} and {}, all done {} sooner; adaptive routing is done after {}. The longest queue is \
+         {} instead of {}, with {} marks instead of {}. The price: receivers have to put packets in order again (`recovery`), which \
+         plain RoCE does not.",
         time(median[0]),
         time(all[0]),
         time(median[2]),
         time(all[2]),
         times(all[0], all[2]),
         time(all[1]),
-        words::grouped(paused[0] as u64),
-        words::grouped(paused[2] as u64),
-        words::bytes(busiest[0] as u64),
-        words::bytes(busiest[2] as u64),
-        time(p99[0]),
-        time(p99[1]),
-        time(p99[2])
+        words::bytes(queue[2] as u64),
+        words::bytes(queue[0] as u64),
+        words::grouped(marks[2] as u64),
+        words::grouped(marks[0] as u64),
     )
 }

@@ -74,6 +74,10 @@ pub(super) fn object(answer: &Answer) -> Value {
             "step_us": step.as_us_f64(),
         })),
         "belongs": plan.homes.iter().map(home).collect::<Vec<_>>(),
+        "better_order": plan.better_order.map(|(order, step)| json!({
+            "order": order.map(railnet_job::parallel::Axis::name),
+            "step_us": step.as_us_f64(),
+        })),
         "layouts": judged.collect::<Vec<_>>(),
         "layouts_beaten": beaten.collect::<Vec<_>>(),
         "layouts_that_do_not_fit": sweep.misfits.iter().map(layout).collect::<Vec<_>>(),

@@ -133,8 +133,7 @@ fn from_flags(arguments: &Arguments) -> anyhow::Result<Subject> {
     let section = flags.section(cluster.gpus())?;
     let mut resolved = section.lay_out(&cluster).map_err(told)?;
     if let Some(parameters) = flags.params {
-        let like = model_of(parameters).name;
-        resolved.name = format!("{} ({like})", resolved.job.model.name);
+        resolved.name = format!("a model {}", model_of(parameters).name);
     }
     Ok(Subject {
         title: "options".to_owned(),

@@ -22,7 +22,8 @@ pub struct Home {
     pub inside: Option<Span>,
     /// The same with its ranks on as many servers as there are.
     pub across: Option<Span>,
-    /// Whether it should be inside: what costs most between servers goes first, until a server is full.
+    /// Whether it should be inside: what costs most between servers goes first, until a server is full. As it is, where no other
+    /// order makes the step shorter.
     pub belongs_inside: bool,
 }
 
@@ -114,4 +115,22 @@ fn settle(homes: &mut [Home], each: u32) {
             room /= home.ranks;
         }
     }
+}
+
+/// The order of axes with those inside that belong there; nothing where all are where they belong.
+pub(super) fn order(now: [Axis; 4], homes: &[Home]) -> Option<[Axis; 4]> {
+    if homes.iter().all(|home| home.is_inside == home.belongs_inside) {
+        return None;
+    }
+    let axis = |scope: Scope| match scope {
+        Scope::Tensor => Axis::Tensor,
+        Scope::Context => Axis::Context,
+        Scope::Pipeline => Axis::Pipeline,
+        _ => Axis::Data,
+    };
+    let is_inside = |one: Axis| homes.iter().any(|home| home.belongs_inside && axis(home.scope) == one);
+    let mut order = now;
+    // Stable: those that stay where they are keep their order.
+    order.sort_by_key(|one| !is_inside(*one));
+    (order != now).then_some(order)
 }

@@ -118,7 +118,9 @@ fn what_every_layer_waits_for_belongs_inside_a_server() {
     let outside = Job { parallel: Parallel { order, ..parallel }, ..inside };
     let turned = Plan::new(&outside, &Ground::plain(&cluster)).expect("it runs");
     assert!(turned.homes.iter().all(|home| home.is_inside != home.belongs_inside));
-    assert!(turned.outcome.step > plan.outcome.step);
+    let (order, step) = turned.better_order.expect("it is worth changing");
+    assert_eq!((order[0], step), (Axis::Tensor, plan.outcome.step));
+    assert_eq!(plan.better_order, None);
 }
 
 #[test]
