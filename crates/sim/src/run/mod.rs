@@ -26,7 +26,9 @@ use railnet_topology::{FabricGraph, Routes, Vertex};
 pub use collective::{CollectiveResult, TransferResult};
 pub use error::{FlowFailure, RunError, Standstill};
 pub use inside::LaneResult;
-pub use job::{Connections, FaultPrice, How, JobResult, JobsOutcome, SaidResult, StepResult, run_jobs};
+pub use job::{
+    Connections, FaultPrice, How, JobResult, JobsOutcome, SaidResult, StepResult, run_jobs, run_jobs_watched,
+};
 pub use outcome::{FlowResult, LinkResult, Outcome};
 pub use series::{ConnectionSample, LinkSample, Series};
 pub use standstill::{Hold, Waiting, listed};

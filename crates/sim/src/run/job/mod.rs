@@ -7,13 +7,26 @@ mod report;
 
 pub use report::{Connections, FaultPrice, How, JobResult, JobsOutcome, SaidResult, StepResult};
 
+use railnet_core::event::{NoSink, Sink};
+
 use super::RunError;
 use crate::scenario::{Fidelity, Scenario};
 
 /// Runs the jobs of a scenario.
 pub fn run_jobs(scenario: &Scenario) -> Result<JobsOutcome, RunError> {
+    run_jobs_watched(scenario, NoSink).map(|(outcome, _)| outcome)
+}
+
+/// The same, where somebody watches: events of packets go to `sink`, which comes back with the outcome. A sink that wants
+/// details gets all that ranks did, too ([`JobResult::timeline`]). Without packets there are no events.
+pub fn run_jobs_watched<S: Sink>(scenario: &Scenario, sink: S) -> Result<(JobsOutcome, S), RunError> {
     match scenario.fidelity {
-        Fidelity::Analytic => analytic::run(scenario),
-        Fidelity::Packet => packet::run(scenario),
+        Fidelity::Analytic => Ok((analytic::run(scenario, keeps_timeline::<S>())?, sink)),
+        Fidelity::Packet => packet::run(scenario, sink),
     }
+}
+
+/// Whether a watcher wants to know what each rank did.
+const fn keeps_timeline<S: Sink>() -> bool {
+    S::ENABLED && S::DETAIL
 }
