@@ -5,3 +5,4 @@ pub mod msccl;
 pub mod nccl_graph;
 pub mod nccl_tests;
 pub mod nccl_topology;
+pub mod run_file;

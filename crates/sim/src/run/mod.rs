@@ -27,7 +27,8 @@ pub use collective::{CollectiveResult, TransferResult};
 pub use error::{FlowFailure, RunError, Standstill};
 pub use inside::LaneResult;
 pub use job::{
-    Connections, FaultPrice, How, JobResult, JobsOutcome, SaidResult, StepResult, run_jobs, run_jobs_watched,
+    Connections, FaultPrice, How, JobResult, JobsOutcome, Look, SaidResult, StepResult, run_jobs,
+    run_jobs_watched,
 };
 pub use outcome::{FlowResult, LinkResult, Outcome};
 pub use series::{ConnectionSample, LinkSample, Series};
@@ -174,6 +175,11 @@ impl<S: Sink> Run<S> {
     /// Hands out the frames that passed the taps since the last call, in the order of time.
     pub fn drain_taps(&mut self, take: impl FnMut(&Tapped<'_>)) {
         self.network.drain_taps(take);
+    }
+
+    /// Whoever watches this run.
+    pub fn sink_mut(&mut self) -> &mut S {
+        &mut self.network.sink
     }
 
     /// What NCCL would say while the ranks of this scenario start, as far as `variables` ask for it (`NCCL_DEBUG`).

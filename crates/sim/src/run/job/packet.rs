@@ -9,8 +9,8 @@ use railnet_nic::Completion;
 
 use super::analytic::specials;
 use super::driver::{Driver, TICK};
-use super::keeps_timeline;
 use super::report::{FaultPrice, JobResult, JobsOutcome};
+use super::{Look, keeps_timeline};
 use crate::run::outcome::outcome;
 use crate::run::world::World;
 use crate::run::{Run, RunError};
@@ -18,14 +18,20 @@ use crate::scenario::{Fidelity, PlacedJob, Scenario, Slowed};
 
 /// When a job is given up that sets no limit itself, in virtual time.
 const LIMIT: Span = Span::from_secs(3_600);
+/// How far a run goes before somebody looks at it.
+const LOOK: Span = Span::from_us(100);
 
 /// Runs the jobs of a scenario, and once more without its faults where it has any.
-pub(super) fn run<S: Sink>(scenario: &Scenario, sink: S) -> Result<(JobsOutcome, S), RunError> {
-    let (mut found, sink) = once(scenario, sink)?;
+pub(super) fn run<S: Sink>(
+    scenario: &Scenario,
+    sink: S,
+    look: &mut Look<'_, S>,
+) -> Result<(JobsOutcome, S), RunError> {
+    let (mut found, sink) = once(scenario, sink, look)?;
     if !scenario.faults.is_empty() {
         let mut sound = scenario.clone();
         sound.faults.clear();
-        let (sound, _) = once(&sound, NoSink)?;
+        let (sound, _) = once(&sound, NoSink, &mut |_| {})?;
         let what = scenario.fault_words()?;
         for (job, sound) in found.jobs.iter_mut().zip(&sound.jobs) {
             let (with, without) = (job.first.outcome.step, sound.first.outcome.step);
@@ -53,7 +59,7 @@ impl Graphs {
     }
 }
 
-fn once<S: Sink>(scenario: &Scenario, sink: S) -> Result<(JobsOutcome, S), RunError> {
+fn once<S: Sink>(scenario: &Scenario, sink: S, look: &mut Look<'_, S>) -> Result<(JobsOutcome, S), RunError> {
     let placed = scenario.jobs()?;
     let graphs: Vec<Graphs> = placed.iter().map(Graphs::new).collect();
     let slowed = scenario.slowed(false)?;
@@ -64,7 +70,7 @@ fn once<S: Sink>(scenario: &Scenario, sink: S) -> Result<(JobsOutcome, S), RunEr
         let mine: Vec<Slowed> = slowed.iter().filter(|one| one.is_in(placed)).copied().collect();
         driver.add(placed, (&graphs.plain, graphs.written.as_ref()), specials(placed, &mine));
     }
-    let digest = advance(&mut run, &mut driver)?;
+    let digest = advance(&mut run, &mut driver, look)?;
     let Run { mut network, world: World { runner, collectives }, .. } = run;
     let results: Vec<JobResult> = driver.finish(collectives.as_ref());
     let mut sum = Fold::new();
@@ -85,15 +91,21 @@ fn once<S: Sink>(scenario: &Scenario, sink: S) -> Result<(JobsOutcome, S), RunEr
 }
 
 /// Runs until nothing happens any more, and says what the steps amount to.
-fn advance<S: Sink>(run: &mut Run<S>, driver: &mut Driver<'_>) -> Result<u64, RunError> {
+fn advance<S: Sink>(
+    run: &mut Run<(Digest, S)>,
+    driver: &mut Driver<'_>,
+    look: &mut Look<'_, S>,
+) -> Result<u64, RunError> {
+    look(run);
     JobWorld { world: &mut run.world, driver }.settle(&mut run.network);
     let mut is_quiet = false;
     while !is_quiet && run.network.now < run.limit {
-        let stage = run.limit.min(run.watch.next);
+        let stage = run.limit.min(run.watch.next).min(run.network.now + LOOK);
         is_quiet = run.network.run(&mut JobWorld { world: &mut run.world, driver }, stage);
         if stage == run.watch.next && run.world.runner.failure.is_none() {
             run.world.runner.failure = run.watch.look(&mut run.network, &run.world.runner);
         }
+        look(run);
         if driver.failure.is_some() || run.world.runner.failure.is_some() {
             break;
         }
