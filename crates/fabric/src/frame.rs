@@ -4,6 +4,7 @@
 //! limit, and the mark of a queue that was long. In a run of bytes the frame itself travels and each switch changes it; in
 //! a run of values a tap makes it up from the facts of the packet. Both must be the same frame.
 
+use railnet_core::PsnSample;
 use railnet_core::event::Sink;
 use railnet_nic::frame::{self, Sent, WireForm};
 use railnet_nic::{Context, OutboundPayload, Transmit};
@@ -44,7 +45,7 @@ impl<S: Sink> Network<S> {
     /// A packet starts on a channel: its frame becomes what it is on this link, and a tap takes it in.
     #[cold]
     pub(crate) fn show_frame(&mut self, egress: u32, packet: PacketIndex) {
-        let is_tapped = self.taps.is_tapped(egress);
+        let is_tapped = self.taps.is_tapped(egress) && self.is_in_sample(packet);
         let is_corrupt = self.packets.facts[packet as usize].corrupt;
         if self.form == WireForm::Bytes {
             self.update_frame(egress, packet);
@@ -56,6 +57,13 @@ impl<S: Sink> Network<S> {
             self.make_frame(egress, packet, &mut buffer);
             self.taps.take(self.now, egress, is_corrupt, &buffer);
         }
+    }
+
+    /// Whether whoever listens wants to see this packet: every pause frame, and packets of the sample.
+    fn is_in_sample(&self, packet: PacketIndex) -> bool {
+        let sample = self.taps.sample;
+        sample == PsnSample::ALL
+            || self.packets.headers(packet).is_none_or(|contents| sample.has(contents.packet.psn))
     }
 
     /// Brings the frame that travels up to date.

@@ -1,7 +1,7 @@
 //! Taps: copies of the frames that pass chosen links, for whoever writes them down.
 
-use railnet_core::Time;
 use railnet_core::event::Sink;
+use railnet_core::{PsnSample, Time};
 use railnet_topology::Vertex;
 
 use crate::network::Network;
@@ -40,6 +40,8 @@ struct Entry {
 pub(crate) struct Taps {
     /// By channel.
     is_tapped: Vec<bool>,
+    /// Packets that are looked at.
+    pub(crate) sample: PsnSample,
     bytes: Vec<u8>,
     entries: Vec<Entry>,
 }
@@ -71,6 +73,11 @@ impl<S: Sink> Network<S> {
             self.taps.is_tapped[channel as usize] = true;
         }
         self.shows_frames = true;
+    }
+
+    /// Packets that taps look at from now on, besides pause frames; all of them unless said otherwise.
+    pub fn tap_sample(&mut self, sample: PsnSample) {
+        self.taps.sample = sample;
     }
 
     /// Hands out the frames that passed the taps since the last call, in the order of time.

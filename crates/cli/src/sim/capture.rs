@@ -29,9 +29,6 @@ pub(super) struct Options {
     /// directions; may be given several times. Without it, to all hosts' links where there are at most 16
     #[arg(long, value_name = "WHERE", requires = "pcap")]
     tap: Vec<String>,
-    /// Write over the capture that is there
-    #[arg(long, requires = "pcap")]
-    force: bool,
 }
 
 impl Options {
@@ -57,11 +54,12 @@ impl Capture {
     pub(super) fn open<S: Sink>(
         options: &Options,
         graph: FabricGraph,
+        force: bool,
         run: &mut Run<S>,
     ) -> anyhow::Result<Option<Self>> {
         let Some(path) = &options.pcap else { return Ok(None) };
         let links = taps(options, &graph)?;
-        let file = crate::files::create(path, options.force)?;
+        let file = crate::files::create(path, force)?;
         let capture = Self::new(path, file, graph, &links)
             .with_context(|| format!("cannot write {}", path.display()))?;
         for link in links {

@@ -1,24 +1,20 @@
 //! Packets of a run, and their way through the fabric: all of a short run, a sample of a long one.
 //!
-//! The sample is of runs of consecutive sequence numbers, the same in every connection, so that a packet, those around it and
-//! its acknowledgement are kept together or not at all.
+//! The sample is of runs of consecutive sequence numbers ([`PsnSample`]).
 
 use std::collections::BTreeMap;
 
-use railnet_core::digest::Fold;
 use railnet_core::event::{PacketId, SentPacket};
-use railnet_core::{Label, QueuePairNumber};
+use railnet_core::{Label, Psn, PsnSample, QueuePairNumber};
 use smallvec::SmallVec;
 
 use super::schema::{self, NOBODY};
 use super::table::{MISSING, Table};
 
-/// Consecutive sequence numbers that are kept together.
-const RUN: u32 = 32;
-/// The rarest sample: one run in so many, as a power of two.
-const THINNEST: u32 = 10;
-/// Bytes of each frame that are kept: all headers that a packet can have.
-const FRAME_BYTES: usize = 128;
+/// The rarest sample: one run in so many.
+const THINNEST: u32 = 1 << 10;
+/// Bytes of each frame that are kept: the headers of all but the longest.
+const FRAME_BYTES: usize = 96;
 
 /// Who sent it, on which queue pair, its sequence number, opcode and transmission.
 type Key = (u32, u32, u32, u8, u16);
@@ -32,8 +28,8 @@ const MARKED: usize = 10;
 pub(super) struct Packets {
     /// The most packets that are kept.
     most: usize,
-    /// One run in two to this power is kept.
-    thinned: u32,
+    /// What is kept.
+    pub(super) sample: PsnSample,
     /// From when on nothing is kept any more.
     pub(super) full: Option<u64>,
     pub(super) packets: Table,
@@ -51,7 +47,7 @@ impl Packets {
     pub(super) fn new(most: usize) -> Self {
         Self {
             most,
-            thinned: 0,
+            sample: PsnSample::ALL,
             full: None,
             packets: Table::new("packets", schema::PACKETS),
             hops: Table::new("hops", schema::HOPS),
@@ -63,18 +59,6 @@ impl Packets {
         }
     }
 
-    /// One in so many is kept.
-    pub(super) fn one_in(&self) -> u32 {
-        1 << self.thinned
-    }
-
-    fn is_wanted(&self, psn: u32) -> bool {
-        let run = psn / RUN;
-        let mut dice = Fold::new();
-        dice.push(u64::from(run));
-        run == 0 || dice.finish() & ((1 << self.thinned) - 1) == 0
-    }
-
     pub(super) fn sent(
         &mut self,
         at: u64,
@@ -82,17 +66,17 @@ impl Packets {
         packet: PacketId,
         (target, length, label): (QueuePairNumber, u32, Label),
     ) {
-        if self.full.is_some() || !self.is_wanted(packet.psn.value()) {
+        if self.full.is_some() || !self.sample.has(packet.psn) {
             return;
         }
         if self.packets.rows >= self.most {
-            if self.thinned == THINNEST {
+            if self.sample.one_in() == THINNEST {
                 self.full = Some(at);
                 return;
             }
-            self.thinned += 1;
+            self.sample = self.sample.halved();
             self.thin_out();
-            if !self.is_wanted(packet.psn.value()) {
+            if !self.sample.has(packet.psn) {
                 return;
             }
         }
@@ -168,11 +152,14 @@ impl Packets {
     /// A frame as it passed a link.
     pub(super) fn frame(&mut self, at: u64, channel: u32, bytes: &[u8]) {
         let Some(row) = self.passing.remove(&(channel, at)) else { return };
-        let kept = &bytes[..bytes.len().min(FRAME_BYTES)];
         let offset = self.heap.len() as u64;
-        self.heap.extend_from_slice(kept);
+        self.heap.extend_from_slice(&bytes[..bytes.len().min(FRAME_BYTES)]);
+        // Of a long one its last bytes too: the check sequence.
+        self.heap
+            .extend_from_slice(&bytes[FRAME_BYTES.max(bytes.len().saturating_sub(4)).min(bytes.len())..]);
+        let kept = self.heap.len() as u64 - offset;
         let (row, channel) = (u64::from(row), u64::from(channel));
-        self.frames.push([row, at, channel, offset, kept.len() as u64, bytes.len() as u64]);
+        self.frames.push([row, at, channel, offset, kept, bytes.len() as u64]);
     }
 
     /// All frames that have passed so far were shown.
@@ -183,7 +170,7 @@ impl Packets {
     /// Leaves out what the sample does not have any more.
     fn thin_out(&mut self) {
         let rows: Vec<u32> = (0..self.packets.rows as u32)
-            .filter(|row| self.is_wanted(self.packets.get(*row as usize, 5) as u32))
+            .filter(|row| self.sample.has(Psn::new(self.packets.get(*row as usize, 5) as u32)))
             .collect();
         let mut places = vec![u32::MAX; self.packets.rows];
         for (place, row) in rows.iter().enumerate() {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use railnet_coll::machine::Tag;
 use railnet_core::event::{CallId, Event, RetryReason, Sink, SliceWay};
-use railnet_core::{Component, Label, Time};
+use railnet_core::{Component, Label, PsnSample, Time};
 use railnet_topology::{FabricGraph, Vertex};
 
 use super::load::Load;
@@ -24,7 +24,7 @@ pub struct Budget {
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { packets: 200_000, rows: 400_000 }
+        Self { packets: 50_000, rows: 200_000 }
     }
 }
 
@@ -163,6 +163,11 @@ impl Recorder {
         self.packets.frame(at.as_ps(), 2 * link + u32::from(is_back), bytes);
     }
 
+    /// Packets that are kept: frames of others need not be shown.
+    pub fn sample(&self) -> PsnSample {
+        self.packets.sample
+    }
+
     /// All frames that have passed so far were shown.
     pub fn frames_shown(&mut self) {
         self.packets.forget_passing();
@@ -281,7 +286,7 @@ impl Recorder {
     pub fn finish(mut self, end: Time) -> Recorded {
         let end = self.end.max(end.as_ps());
         let mut notes = Vec::new();
-        let one_in = self.packets.one_in();
+        let one_in = self.packets.sample.one_in();
         if one_in > 1 {
             notes.push(format!("packets: runs of 32 sequence numbers, one in {one_in} of them"));
         }

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use railnet_coll::variables::Variables;
 use railnet_core::event::Sink;
-use railnet_core::{Bytes, Component, Rate, Span, Time};
+use railnet_core::{Bytes, Component, PsnSample, Rate, Span, Time};
 use railnet_fabric::{Fault, Network, Tapped, host_gid};
 use railnet_nic::control::ControlConfig;
 use railnet_nic::frame::WireForm;
@@ -170,6 +170,11 @@ impl<S: Sink> Run<S> {
     /// [`Run::drain_taps`] hands them out.
     pub fn tap(&mut self, link: u32) {
         self.network.tap(link);
+    }
+
+    /// Packets that taps look at from now on, besides pause frames; all of them unless said otherwise.
+    pub fn tap_sample(&mut self, sample: PsnSample) {
+        self.network.tap_sample(sample);
     }
 
     /// Hands out the frames that passed the taps since the last call, in the order of time.
