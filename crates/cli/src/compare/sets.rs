@@ -7,7 +7,7 @@ use toml::Table;
 use super::{Contestant, Part, Ran};
 use crate::check::shown;
 use crate::sim::problem::File;
-use crate::sim::set_key;
+use crate::sim::sweep::set;
 use crate::words;
 
 const RDMA_OR_TCP: &str = include_str!("../../../../scenarios/rdma-or-tcp.toml");
@@ -164,7 +164,7 @@ impl Entry {
             let mut table: Table = base.text.parse().context("a shipped scenario is TOML")?;
             for (key, value) in base.changes.iter().chain(self.changes) {
                 match value {
-                    Some(value) => set_key(&mut table, key, value)?,
+                    Some(value) => set(&mut table, key, value)?,
                     None => take_out(&mut table, key),
                 }
             }
