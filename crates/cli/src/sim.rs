@@ -10,7 +10,7 @@ pub(crate) mod record;
 mod report;
 mod series;
 mod summary;
-pub(crate) mod sweep;
+mod sweep;
 mod transfers;
 
 use std::io::Write;
@@ -156,7 +156,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         }
     }
     if let Some(run) = recorded {
-        arguments.record.deliver(run, out, arguments.is_quiet())?;
+        arguments.record.deliver(&file, run, out, arguments.is_quiet())?;
     }
     Ok(Outcome::Done)
 }
