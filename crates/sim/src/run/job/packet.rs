@@ -19,7 +19,7 @@ use crate::scenario::{Fidelity, PlacedJob, Scenario, Slowed};
 /// When a job is given up that sets no limit itself, in virtual time.
 const LIMIT: Span = Span::from_secs(3_600);
 /// How far a run goes before somebody looks at it.
-const LOOK: Span = Span::from_us(100);
+const LOOK: Span = Span::from_us(10);
 
 /// Runs the jobs of a scenario, and once more without its faults where it has any.
 pub(super) fn run<S: Sink>(
