@@ -125,16 +125,17 @@ export class Timebar {
     const table = this.load.want(run, { most: 60000 });
     if (!table || !run.meta.bins || table.rows === 0) return null;
     if (this.profile && this.profile.table === table && this.profile.width === width && this.profile.run === run) return this.profile;
-    const bytes = new Float64Array(width);
+    const { width: binWidth, count } = run.meta.bins;
+    const byBin = new Float64Array(count + 1);
     const trouble = new Uint8Array(width);
     const [bin, carried, marks, paused, drops] = ['bin', 'bytes', 'marks', 'paused', 'drops'].map((name) => column(table, name));
     const perPixel = run.duration / width;
     for (let row = 0; row < table.rows; row++) {
-      const x = Math.min(width - 1, Math.floor((bin![row]! * run.meta.bins.width) / perPixel));
-      bytes[x]! += carried![row]!;
+      const x = Math.min(width - 1, Math.floor((bin![row]! * binWidth) / perPixel));
+      byBin[Math.min(count, bin![row]!)]! += carried![row]!;
       trouble[x]! |= (marks![row]! ? 1 : 0) | (paused![row]! ? 2 : 0) | (drops![row]! ? 4 : 0);
     }
-    this.profile = { run, table, width, bytes: spread(bytes, (run.meta.bins.width / run.duration) * width), trouble };
+    this.profile = { run, table, width, bytes: byPixel(byBin, perPixel / binWidth, width), trouble };
     return this.profile;
   }
 
@@ -176,13 +177,13 @@ export class Timebar {
   }
 }
 
-// A bin wider than a pixel fills all of its pixels.
-function spread(values: Float64Array, width: number): Float64Array {
-  if (width <= 1) return values;
-  const made = new Float64Array(values.length);
-  for (let x = 0; x < values.length; x++) {
-    if (!values[x]) continue;
-    for (let at = x; at < Math.min(values.length, x + Math.ceil(width)); at++) made[at] = Math.max(made[at]!, values[x]!);
+/** The busiest bin under each pixel: neither gaps nor stripes, whichever of the two is wider. */
+function byPixel(bins: Float64Array, binsPerPixel: number, width: number): Float64Array {
+  const made = new Float64Array(width);
+  for (let x = 0; x < width; x++) {
+    const first = Math.floor(x * binsPerPixel);
+    const end = Math.max(first, Math.ceil((x + 1) * binsPerPixel) - 1);
+    for (let bin = first; bin <= end && bin < bins.length; bin++) made[x] = Math.max(made[x]!, bins[bin]!);
   }
   return made;
 }

@@ -12,6 +12,8 @@ export interface Item {
   w: number;
   h: number;
   hosts: number[];
+  /** Servers and the leaves they are plugged into belong together. */
+  pod: number;
 }
 
 export interface Bundle {
@@ -33,6 +35,8 @@ export interface Layout {
 const NEAR = 30;
 const CELL = 11;
 const NODE_CELL = 15;
+/** Narrower columns for a pod than this cannot be told apart. */
+const POD_COLUMN = 16;
 
 /** Lays out the whole fabric, or one switch with its neighbours, on a surface of this size. */
 export function layout(run: Run, centre: number | null, width: number, height: number, left: number): Layout {
@@ -41,12 +45,12 @@ export function layout(run: Run, centre: number | null, width: number, height: n
   const tiers = Math.max(1, ...run.meta.fabric.switches.map((each) => each.tier));
   const bands: Layout['bands'] = [];
   const used = [...new Set(items.map((item) => item.band))].sort((a, b) => b - a);
-  const heights = used.map((band) => bandHeight(items.filter((item) => item.band === band).length, width - left, band === 0));
+  const heights = used.map((band) => bandHeight(items.filter((item) => item.band === band), width - left, band));
   const free = Math.max(24, (height - heights.reduce((sum, each) => sum + each, 0)) / Math.max(1, used.length - 1));
   let y = 0;
   used.forEach((band, index) => {
     const of = items.filter((item) => item.band === band);
-    const cells = place(of, left, width - left, y, heights[index]!, band === 0);
+    const cells = place(of, left, width - left, y, heights[index]!, band);
     bands.push({ name: bandName(band, tiers, of), y, h: heights[index]!, cells });
     y += heights[index]! + free;
   });
@@ -57,7 +61,7 @@ export function layout(run: Run, centre: number | null, width: number, height: n
 export function wantedHeight(run: Run, centre: number | null, width: number, left: number): number {
   const { items } = collect(run, centre);
   const bands = [...new Set(items.map((item) => item.band))];
-  const boxes = bands.reduce((sum, band) => sum + bandHeight(items.filter((item) => item.band === band).length, width - left, band === 0), 0);
+  const boxes = bands.reduce((sum, band) => sum + bandHeight(items.filter((item) => item.band === band), width - left, band), 0);
   return boxes + (bands.length - 1) * (width < 500 ? 90 : 120);
 }
 
@@ -72,7 +76,7 @@ function collect(run: Run, centre: number | null): { items: Item[]; byVertex: Ma
   const near = centre === null ? null : neighbours(run, centre);
   const items: Item[] = [];
   const byVertex = new Map<number, Item>();
-  const blank = { x: 0, y: 0, w: 0, h: 0 };
+  const blank = { x: 0, y: 0, w: 0, h: 0, pod: 0 };
   meta.fabric.switches.forEach(({ name, tier }, index) => {
     const id = run.hosts + index;
     if (near && !near.has(id)) return;
@@ -94,7 +98,49 @@ function collect(run: Run, centre: number | null): { items: Item[]; byVertex: Ma
     items.push(item);
     byVertex.set(id, item);
   });
+  findPods(run, byVertex);
   return { items, byVertex };
+}
+
+/** Servers and leaves that hang together without the tiers above are a pod. */
+function findPods(run: Run, byVertex: Map<number, Item>): void {
+  const above = new Map<Item, Item>();
+  const root = (item: Item): Item => {
+    let at = item;
+    for (let next = above.get(at); next; next = above.get(at)) at = next;
+    if (at !== item) above.set(item, at);
+    return at;
+  };
+  for (const { a, b } of run.meta.fabric.links) {
+    const [one, two] = [byVertex.get(a), byVertex.get(b)];
+    if (!one || !two || one.band + two.band !== 1) continue;
+    const [first, second] = [root(one), root(two)];
+    if (first !== second) above.set(first, second);
+  }
+  const numbers = new Map<Item, number>();
+  for (const item of byVertex.values()) {
+    const top = root(item);
+    if (!numbers.has(top)) numbers.set(top, numbers.size);
+    item.pod = numbers.get(top)!;
+  }
+}
+
+/** The members of each pod, where there are several and each has room for a column. */
+function podsOf(items: Item[], width: number, band: number): Item[][] | null {
+  if (band > 1) return null;
+  const found = new Map<number, Item[]>();
+  for (const item of items) {
+    const list = found.get(item.pod);
+    if (list) list.push(item);
+    else found.set(item.pod, [item]);
+  }
+  return found.size > 1 && width / found.size >= POD_COLUMN ? [...found.values()] : null;
+}
+
+function podGrid(pods: Item[][], width: number, cell: number): { column: number; across: number; rows: number } {
+  const column = width / pods.length;
+  const across = Math.max(1, Math.floor((column - 6) / cell));
+  return { column, across, rows: Math.ceil(Math.max(...pods.map((pod) => pod.length)) / across) };
 }
 
 function neighbours(run: Run, centre: number): Set<number> {
@@ -125,15 +171,17 @@ function bundle(run: Run, items: Item[], byVertex: Map<number, Item>): Bundle[] 
   return [...found.values()];
 }
 
-function bandHeight(count: number, width: number, servers: boolean): number {
-  if (width / count >= NEAR) return servers ? 52 : 30;
-  const cell = servers ? NODE_CELL : CELL;
-  const rows = Math.ceil(count / Math.max(1, Math.floor(width / cell)));
-  return rows * cell + 2;
+function bandHeight(items: Item[], width: number, band: number): number {
+  if (width / items.length >= NEAR) return band === 0 ? 52 : 30;
+  const cell = band === 0 ? NODE_CELL : CELL;
+  const pods = podsOf(items, width, band);
+  if (pods) return podGrid(pods, width, cell).rows * cell + 2;
+  return Math.ceil(items.length / Math.max(1, Math.floor(width / cell))) * cell + 2;
 }
 
 /** Gives each item of a band its box; many become cells of a heat map. True where they did. */
-function place(items: Item[], left: number, width: number, y: number, height: number, servers: boolean): boolean {
+function place(items: Item[], left: number, width: number, y: number, height: number, band: number): boolean {
+  const servers = band === 0;
   const room = width / items.length;
   if (room >= NEAR) {
     const w = Math.min(room - 8, servers ? 150 : 96);
@@ -141,6 +189,22 @@ function place(items: Item[], left: number, width: number, y: number, height: nu
     return false;
   }
   const cell = servers ? NODE_CELL : CELL;
+  const pods = podsOf(items, width, band);
+  if (pods) {
+    const { column, across } = podGrid(pods, width, cell);
+    const w = Math.min((column - 6) / across, cell * 1.6);
+    pods.forEach((pod, number) =>
+      pod.forEach((item, index) =>
+        Object.assign(item, {
+          x: left + number * column + (column - w * Math.min(across, pod.length)) / 2 + (index % across) * w + 0.75,
+          y: y + Math.floor(index / across) * cell + 1,
+          w: w - 1.5,
+          h: cell - 2,
+        }),
+      ),
+    );
+    return true;
+  }
   const columns = Math.max(1, Math.floor(width / cell));
   const rows = Math.ceil(items.length / columns);
   // Even rows look like a map, not like a text that broke off.

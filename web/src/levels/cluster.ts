@@ -13,13 +13,14 @@ import type { Level, Scene } from './level';
 
 const LEFT = 78;
 const MOST_ROWS = 200_000;
-/** More bundles than these are a hairball: only the busiest are drawn. */
-const MOST_BUNDLES = 1500;
+/** More bundles than the first are a hairball: only the busiest are drawn, as many as the second says. */
+const MOST_BUNDLES = 600;
+const BUSIEST_BUNDLES = 150;
 
 export const cluster: Level = {
   id: 'cluster',
   title: 'The cluster',
-  lead: '[[spine|spine]] switches on top, [[leaf|leaf]] switches, servers with their GPUs below. A line is a bundle of links: wider is more capacity, stronger colour is more load. Click a switch to come closer, a server to see its step, a line to see it over time.',
+  lead: 'Spine switches on top ([[spine]]), [[leaf]] switches, servers with their GPUs below. A line is a bundle of links: wider is more capacity, stronger colour is more load. Click a switch to come closer, a server to see its step, a line to see it over time.',
   make: (app) => new ClusterScene(app),
 };
 
@@ -175,13 +176,14 @@ class ClusterScene implements Scene {
     if (width >= 500) for (const band of bands) context.fillText(band.name, 0, band.y + band.h / 2);
     const shares = bundles.map((each) => this.shareOf(each));
     let order = [...bundles.keys()].sort((a, b) => shares[a]! - shares[b]!);
-    if (order.length > MOST_BUNDLES) order = order.slice(order.length - MOST_BUNDLES);
-    const dense = order.length > 200;
+    const far = order.length > MOST_BUNDLES;
+    if (far) order = order.slice(order.length - BUSIEST_BUNDLES);
+    const dense = far || order.length > 200;
     for (const index of order) {
       const each = bundles[index]!;
       const load = shares[index]!;
       context.strokeStyle = loadColour(load);
-      const wide = Math.max(dense ? 0.8 : 1.5, Math.min(9, (each.capacity / capacity) * (dense ? 3 : 9), each.a.w * 0.5, each.b.w * 0.8));
+      const wide = Math.max(dense ? 0.8 : 1.5, Math.min(7, (each.capacity / capacity) * (dense ? 3 : order.length > 60 ? 5 : 7), each.a.w * 0.5, each.b.w * 0.8));
       context.lineWidth = wide;
       context.globalAlpha = dense && load < 0.02 ? 0.35 : 1;
       const middle = draw(context, each);

@@ -24,6 +24,7 @@ export const collective: Level = {
 class CollectiveScene implements Scene {
   readonly root: HTMLElement;
   private calls: Feed;
+  private sample: Feed;
   private feed: Feed;
   private choice = make('select', { 'aria-label': 'Collective' });
   private chips = make('div', { class: 'row' });
@@ -35,6 +36,7 @@ class CollectiveScene implements Scene {
 
   constructor(private app: App) {
     this.calls = new Feed('calls', () => app.redraw());
+    this.sample = new Feed('slices', () => app.redraw());
     this.feed = new Feed('slices', () => app.redraw());
     this.map = new Plane(app, {
       title: 'On the way',
@@ -72,7 +74,10 @@ class CollectiveScene implements Scene {
     const calls = this.calls.want(app.run, { most: MOST_CALLS });
     if (calls && calls.rows > 0) this.list(calls);
     const { communicator, sequence } = app.view;
-    if (calls && calls.rows > 0 && sequence === null) return this.choose(largest(calls));
+    if (calls && calls.rows > 0 && sequence === null) {
+      const sample = this.sample.want(app.run, { most: 4000 });
+      return sample ? this.choose(richest(calls, sample)) : undefined;
+    }
     const table = communicator === null || sequence === null ? null : this.feed.want(app.run, { communicator, sequence, most: MOST_SLICES });
     if (table && sequence !== null) this.tell(table);
     this.map.paint();
@@ -155,6 +160,10 @@ class CollectiveScene implements Scene {
       );
     }
     const { story } = this.story;
+    if (story.rows.length === 0) {
+      this.now.textContent = 'No slice of this collective was recorded; choose another.';
+      return;
+    }
     const moving = story.rows.filter((row) => slices.sent[row]! <= app.view.at && !(slices.arrived[row]! <= app.view.at));
     const done = story.rows.filter((row) => slices.arrived[row]! <= app.view.at).length;
     const first = moving[0];
@@ -336,10 +345,18 @@ function treePlaces(story: Story, { width, height }: Plane): Map<number, { x: nu
   );
 }
 
-function largest(calls: Table): number {
-  const size = column(calls, 'bytes');
+/** The call of which most slices were recorded; without any the one with most bytes. */
+function richest(calls: Table, sample: Table): number {
+  const seen = new Map<string, number>();
+  const [groups, numbers] = [column(sample, 'communicator'), column(sample, 'sequence')];
+  for (let row = 0; row < sample.rows; row++) {
+    const key = `${groups[row]} ${numbers[row]}`;
+    seen.set(key, (seen.get(key) ?? 0) + 1);
+  }
+  const [communicator, sequence, size] = [column(calls, 'communicator'), column(calls, 'sequence'), column(calls, 'bytes')];
+  const worth = (row: number) => (seen.get(`${communicator[row]} ${sequence[row]}`) ?? 0) + size[row]! / 1e18;
   let best = 0;
-  for (let row = 1; row < calls.rows; row++) if (size[row]! > size[best]!) best = row;
+  for (let row = 1; row < calls.rows; row++) if (worth(row) > worth(best)) best = row;
   return best;
 }
 

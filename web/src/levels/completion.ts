@@ -67,7 +67,7 @@ class CompletionScene implements Scene {
       {},
       app.run.has('messages') ? null : absent('This run has no [[work request]]s: it was calculated, or recorded without packets. One with them:', 'railnet sim scenarios/allreduce-2-nodes.toml --record run.rail && railnet view run.rail'),
       this.chart.root,
-      make('div', { class: 'panel' }, this.title, this.list),
+      make('div', { class: 'panel' }, make('div', { class: 'row' }, this.title, make('button', { click: () => this.comeCloser() }, 'Zoom to it')), this.list),
     );
   }
 
@@ -103,17 +103,28 @@ class CompletionScene implements Scene {
   private pick(table: Table): Message {
     const { message } = this.app.view;
     const rows = table.columns['row'];
-    let best = 0;
-    if (message !== null) {
-      for (let row = 0; row < table.rows; row++) if ((rows ? rows[row]! : row) === message) return at(table, row);
+    const wanted = message ?? this.message?.row;
+    if (wanted !== undefined) {
+      for (let row = 0; row < table.rows; row++) if ((rows ? rows[row]! : row) === wanted) return at(table, row);
     }
+    // The largest, and of these the one closest to the moment.
     const [length, posted] = [column(table, 'length'), column(table, 'posted')];
+    let best = 0;
     for (let row = 1; row < table.rows; row++) {
-      // The largest, and of these the one closest to the moment.
       const closer = Math.abs(posted[row]! - this.app.view.at) < Math.abs(posted[best]! - this.app.view.at);
-      if (length[row]! > length[best]! || (length[row] === length[best] && closer && this.app.view.message === null && this.asked === '')) best = row;
+      if (length[row]! > length[best]! || (length[row] === length[best] && closer)) best = row;
     }
     return at(table, best);
+  }
+
+  /** Makes the life of this message fill the window, so that it can be played. */
+  private comeCloser(): void {
+    if (!this.message) return;
+    const { posted, completed, row } = this.message;
+    const until = Number.isFinite(completed) ? completed : posted + 1e9;
+    const margin = (until - posted) * 0.1;
+    this.app.go({ message: row, at: posted });
+    this.app.window(posted - margin, until + margin);
   }
 
   private async tell(message: Message): Promise<void> {

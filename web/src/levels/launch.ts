@@ -26,6 +26,7 @@ class LaunchScene implements Scene {
   private told = make('div', { class: 'panel' });
   private connections: Feed;
   private shown = '';
+  private halfHeight = 0;
 
   constructor(private app: App) {
     this.connections = new Feed('connections', () => app.redraw());
@@ -40,7 +41,7 @@ class LaunchScene implements Scene {
       'div',
       {},
       has ? null : absent('This run is plain traffic between hosts: nobody launched a job. One with a job:', 'railnet sim scenarios/life-of-a-job-racks.toml --record run.rail && railnet view run.rail'),
-      make('div', { class: 'sided' }, this.map.root, make('div', { class: 'stack' }, make('div', { class: 'panel' }, this.list), this.told)),
+      make('div', { class: 'stack' }, this.map.root, make('div', { class: 'columns' }, make('div', { class: 'panel' }, this.list), this.told)),
     );
     if (!has) this.root.lastElementChild!.setAttribute('hidden', '');
   }
@@ -118,13 +119,13 @@ class LaunchScene implements Scene {
   private place(width: number): { columns: number; w: number; h: number; gpu: number; rows: number; height: number } {
     const nodes = Math.max(1, this.app.run.meta.nodes.length);
     const gpus = Math.max(1, this.app.run.meta.nodes[0]?.ranks.length ?? 1);
-    const gpu = nodes <= 16 ? GPU : nodes <= 64 ? 16 : 6;
-    const across = Math.min(gpus, nodes <= 16 ? 4 : 4);
+    const gpu = nodes <= 8 && width > 700 ? 38 : nodes <= 16 ? GPU : nodes <= 64 ? 16 : 6;
+    const across = Math.min(gpus, 4);
     const w = across * gpu + 20;
     const h = Math.ceil(gpus / across) * gpu + (nodes <= 64 ? 30 : 10);
     const columns = Math.max(1, Math.min(nodes, Math.floor((width + 16) / (w + (nodes <= 64 ? 28 : 6)))));
     const rows = Math.ceil(nodes / columns);
-    return { columns, w, h, gpu, rows, height: rows * (h + (nodes <= 64 ? 44 : 6)) + 30 };
+    return { columns, w, h, gpu, rows, height: rows * (h + (nodes <= 64 ? 64 : 6)) + 26 };
   }
 
   private draw(plane: Plane): void {
@@ -133,9 +134,10 @@ class LaunchScene implements Scene {
     const { context, width } = plane;
     const colours = palette();
     const { columns, w, h, gpu } = this.place(width);
+    this.halfHeight = h / 2;
     const few = meta.nodes.length <= 64;
     const stepX = width / columns;
-    const stepY = h + (few ? 44 : 6);
+    const stepY = h + (few ? 64 : 6);
     const centre = (node: number) => ({ x: (node % columns) * stepX + stepX / 2, y: 26 + Math.floor(node / columns) * stepY + h / 2 });
     if (this.phase >= 3 && few) this.drawPairs(plane, centre);
     if (this.phase === 2) this.drawMeeting(plane, centre);
@@ -213,8 +215,9 @@ class LaunchScene implements Scene {
       context.lineWidth = 1 + 3 * (many / most);
       context.beginPath();
       context.moveTo(from.x, from.y);
-      const lift = Math.abs(to.x - from.x) > 10 ? Math.min(46, 14 + Math.abs(to.x - from.x) / 14) : 0;
-      context.bezierCurveTo(from.x, from.y - lift * 2.4, to.x, to.y - lift * 2.4, to.x, to.y);
+      // Below the boxes, deeper the further apart they are.
+      const fall = Math.abs(to.x - from.x) > 10 ? this.halfHeight + Math.min(54, 12 + Math.abs(to.x - from.x) / 18) : 0;
+      context.bezierCurveTo(from.x, from.y + fall * 1.33, to.x, to.y + fall * 1.33, to.x, to.y);
       context.stroke();
       context.globalAlpha = 1;
     }

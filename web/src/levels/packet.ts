@@ -6,6 +6,7 @@ import { clipped, Plane, SMALL } from '../draw/plane';
 import { TimePlane } from '../draw/time-plane';
 import { Feed } from '../model/feed';
 import type { PacketStory } from '../model/meta';
+import type { View } from '../model/view';
 import { column, type Table } from '../source/block';
 import { isData, opcodeName } from '../words/opcodes';
 import { bytes, count, time } from '../words/units';
@@ -44,7 +45,7 @@ class PacketScene implements Scene {
     this.way = new Plane(app, {
       title: 'Its way, to scale',
       note: 'time; good: no orange, which is waiting in a queue',
-      height: 118,
+      height: 84,
       draw: (plane) => this.drawWay(plane),
     });
     const has = app.run.has('packets');
@@ -64,7 +65,7 @@ class PacketScene implements Scene {
   show(): void {
     const { app } = this;
     const table = this.rows();
-    if (table && app.view.packet === null && table.rows > 0) return app.go({ packet: this.suited(table) });
+    if (table && app.view.packet === null && table.rows > 0) return app.go(this.suited(table));
     if (app.view.packet !== null) this.ask(app.view.packet);
     this.way.paint();
     this.strip.paint();
@@ -88,7 +89,7 @@ class PacketScene implements Scene {
   }
 
   /** A packet with data near the moment, rather one that was marked. */
-  private suited(table: Table): number {
+  private suited(table: Table): Partial<View> {
     const [sent, opcode, marked] = [column(table, 'sent'), column(table, 'opcode'), column(table, 'marked')];
     let best = 0;
     let score = -Infinity;
@@ -96,7 +97,7 @@ class PacketScene implements Scene {
       const worth = (isData(opcode[row]!) ? 2 : 0) + (marked[row] ? 1 : 0) - Math.abs(sent[row]! - this.app.view.at) / this.app.run.duration;
       if (worth > score) [score, best] = [worth, row];
     }
-    return rowNames(table)[best]!;
+    return { packet: rowNames(table)[best]!, host: column(table, 'host')[best]!, queuePair: column(table, 'queue_pair')[best]! };
   }
 
   private ask(row: number): void {
@@ -176,12 +177,8 @@ class PacketScene implements Scene {
       context.stroke();
     });
     this.nameHops(plane, story, x, top);
-    context.fillStyle = colours.ink;
-    context.fillText(
-      story.received === null ? 'never arrived' : `${time(end - start)} from ${story.hops[0]!.name} to its receiver, ${time(story.hops.reduce((sum, hop) => sum + hop.left - hop.arrived, 0))} of it waiting`,
-      4,
-      plane.height - 10,
-    );
+    const waited = story.hops.reduce((sum, hop) => sum + hop.left - hop.arrived, 0);
+    plane.title = story.received === null ? 'Its way, to scale: it never arrived' : `Its way, to scale: ${time(end - start)}, ${time(waited)} of it waiting`;
   }
 
   private nameHops(plane: Plane, story: PacketStory, x: (at: number) => number, top: number): void {
@@ -293,5 +290,5 @@ function hexOf(story: PacketStory): HTMLElement {
     }
     grid.append(byte);
   }
-  return make('div', {}, make('h2', {}, 'Bytes'), make('div', { class: 'panel' }, grid, make('p', { class: 'note' }, `The first ${count(total)} of ${count(story.length)} bytes, as they left the sender.`)));
+  return make('div', { class: 'beside' }, make('h2', {}, 'Bytes'), make('div', { class: 'panel' }, grid, make('p', { class: 'note' }, `The first ${count(total)} of ${count(story.length)} bytes, as they left the sender.`)));
 }
