@@ -109,7 +109,9 @@ function crumbList(app: App, view: View): [LevelId, string][] {
 
 function aboutRun({ run }: App): string {
   const { meta } = run;
-  const words = [meta.title || meta.name, meta.name, `${meta.fidelity} fidelity`, `seed ${meta.seed}`];
+  // The first comment line of a scenario often breaks off in its second sentence.
+  const title = meta.title.split('. ')[0] ?? '';
+  const words = [title || meta.name, meta.name, `${meta.fidelity} fidelity`, `seed ${meta.seed}`];
   if (meta.digest) words.push(`digest ${meta.digest.slice(0, 8)}`);
   return [...new Set(words)].join(' · ');
 }

@@ -137,10 +137,13 @@ function podsOf(items: Item[], width: number, band: number): Item[][] | null {
   return found.size > 1 && width / found.size >= POD_COLUMN ? [...found.values()] : null;
 }
 
-function podGrid(pods: Item[][], width: number, cell: number): { column: number; across: number; rows: number } {
+function podGrid(pods: Item[][], width: number, cell: number): { column: number; across: number; rows: number; size: number } {
   const column = width / pods.length;
-  const across = Math.max(1, Math.floor((column - 6) / cell));
-  return { column, across, rows: Math.ceil(Math.max(...pods.map((pod) => pod.length)) / across) };
+  const most = Math.max(...pods.map((pod) => pod.length));
+  // Cells shrink so that a pod is about twice as tall as wide.
+  const size = Math.min(cell, Math.max(6, (column - 6) / Math.ceil(Math.sqrt(most / 2))));
+  const across = Math.max(1, Math.min(most, Math.floor((column - 6) / size)));
+  return { column, across, rows: Math.ceil(most / across), size };
 }
 
 function neighbours(run: Run, centre: number): Set<number> {
@@ -175,7 +178,10 @@ function bandHeight(items: Item[], width: number, band: number): number {
   if (width / items.length >= NEAR) return band === 0 ? 52 : 30;
   const cell = band === 0 ? NODE_CELL : CELL;
   const pods = podsOf(items, width, band);
-  if (pods) return podGrid(pods, width, cell).rows * cell + 2;
+  if (pods) {
+    const { rows, size } = podGrid(pods, width, cell);
+    return rows * size + 2;
+  }
   return Math.ceil(items.length / Math.max(1, Math.floor(width / cell))) * cell + 2;
 }
 
@@ -191,15 +197,15 @@ function place(items: Item[], left: number, width: number, y: number, height: nu
   const cell = servers ? NODE_CELL : CELL;
   const pods = podsOf(items, width, band);
   if (pods) {
-    const { column, across } = podGrid(pods, width, cell);
+    const { column, across, size } = podGrid(pods, width, cell);
     const w = Math.min((column - 6) / across, cell * 1.6);
     pods.forEach((pod, number) =>
       pod.forEach((item, index) =>
         Object.assign(item, {
           x: left + number * column + (column - w * Math.min(across, pod.length)) / 2 + (index % across) * w + 0.75,
-          y: y + Math.floor(index / across) * cell + 1,
+          y: y + Math.floor(index / across) * size + 1,
           w: w - 1.5,
-          h: cell - 2,
+          h: size - 1.5,
         }),
       ),
     );

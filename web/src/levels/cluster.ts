@@ -282,7 +282,7 @@ class ClusterScene implements Scene {
     const { run } = this.app;
     if (item.kind === 'switch') return `${item.name}\n${count(this.hostLinks(item.id).length / 2)} ports, the busiest ${share(load)}\nClick to come closer`;
     const gpus = item.kind === 'node' ? run.meta.nodes[item.id]! : null;
-    const what = gpus ? `${gpus.ranks.length} × ${gpus.gpu}, ranks ${gpus.ranks[0]} to ${gpus.ranks[gpus.ranks.length - 1]}\n` : '';
+    const what = gpus ? `${gpus.ranks.length} × ${gpus.gpu ?? 'GPU'}, ranks ${gpus.ranks[0]} to ${gpus.ranks[gpus.ranks.length - 1]}\n` : '';
     return `${item.name}\n${what}busiest port ${share(load)}\nClick for its part of the step`;
   }
 

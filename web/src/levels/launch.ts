@@ -79,7 +79,7 @@ class LaunchScene implements Scene {
     this.shown = key;
     const first = meta.nodes[0];
     const steps: [string, string][] = [
-      ['Nodes allocated', `${many(meta.nodes.length, 'server')}${first ? `, each with ${first.ranks.length} × ${first.gpu}` : ''}`],
+      ['Nodes allocated', `${many(meta.nodes.length, 'server')}${first ? `, each with ${first.ranks.length} × ${first.gpu ?? 'GPU'}` : ''}`],
       ['Ranks placed', `${many(meta.ranks.length, 'process', 'processes')}, one for each GPU, numbered through`],
       ['Rendezvous', `all ${count(meta.ranks.length)} meet over TCP at ${first?.name ?? 'the first'}:${PORT} and exchange addresses`],
       [

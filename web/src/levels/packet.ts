@@ -5,7 +5,7 @@ import { CATEGORY, palette } from '../draw/palette';
 import { clipped, Plane, SMALL } from '../draw/plane';
 import { TimePlane } from '../draw/time-plane';
 import { Feed } from '../model/feed';
-import type { PacketStory } from '../model/meta';
+import type { Hop, PacketStory } from '../model/meta';
 import type { View } from '../model/view';
 import { column, type Table } from '../source/block';
 import { isData, opcodeName } from '../words/opcodes';
@@ -134,14 +134,14 @@ class PacketScene implements Scene {
     app.redraw();
   }
 
-  private hop(story: PacketStory, hop: PacketStory['hops'][number], index: number): HTMLElement {
-    const start = story.hops[0]!.arrived;
-    const wait = hop.left - hop.arrived;
+  private hop(story: PacketStory, hop: Hop, index: number): HTMLElement {
+    const start = came(story.hops[0]!);
+    const wait = hop.left - came(hop);
     return make(
       'div',
       { class: 'number' },
       make('h3', {}, hop.name),
-      make('span', { class: 'what' }, index === 0 ? `left after ${time(wait)}` : `came at +${time(hop.arrived - start)}`),
+      make('span', { class: 'what' }, index === 0 ? `left after ${time(wait)}` : `came at +${time(came(hop) - start)}`),
       index === 0 ? null : make('span', { class: 'what' }, wait > 0 ? `waited ${time(wait)}` : 'did not wait'),
       make('span', { class: 'why' }, `${bytes(hop.waiting)} behind it`),
       ...hop.changes.map((change) => make('span', { class: 'why mono' }, change)),
@@ -153,17 +153,17 @@ class PacketScene implements Scene {
     if (!story || story.hops.length === 0) return;
     const { context, width } = plane;
     const colours = palette();
-    const start = story.hops[0]!.arrived;
+    const start = came(story.hops[0]!);
     const end = Math.max(start + 1, story.received ?? story.hops[story.hops.length - 1]!.left);
     const x = (at: number) => 4 + ((at - start) / (end - start)) * (width - 8);
     const top = 44;
     story.hops.forEach((hop, index) => {
-      const next = story.hops[index + 1]?.arrived ?? story.received;
-      const wait: [number, number] = [x(hop.arrived), x(hop.left)];
+      const next = story.hops[index + 1] ? came(story.hops[index + 1]!) : story.received;
+      const wait: [number, number] = [x(came(hop)), x(hop.left)];
       context.fillStyle = CATEGORY.orange;
-      if (hop.left > hop.arrived) context.fillRect(wait[0], top, Math.max(1, wait[1] - wait[0]), 26);
-      plane.hits.push({ x: wait[0] - 2, y: top, w: Math.max(4, wait[1] - wait[0]), h: 26, tip: `${hop.name}: waited ${time(hop.left - hop.arrived)}, ${bytes(hop.waiting)} behind it` });
-      if (next !== null && next !== undefined) {
+      if (hop.left > came(hop)) context.fillRect(wait[0], top, Math.max(1, wait[1] - wait[0]), 26);
+      plane.hits.push({ x: wait[0] - 2, y: top, w: Math.max(4, wait[1] - wait[0]), h: 26, tip: `${hop.name}: waited ${time(hop.left - came(hop))}, ${bytes(hop.waiting)} behind it` });
+      if (next !== null) {
         context.fillStyle = CATEGORY.sky;
         context.fillRect(wait[1], top + 9, Math.max(1, x(next) - wait[1] - 1), 8);
         plane.hits.push({ x: wait[1], y: top, w: x(next) - wait[1], h: 26, tip: `on the wire to ${story.hops[index + 1]?.name ?? 'its receiver'}: ${time(next - hop.left)}` });
@@ -177,7 +177,7 @@ class PacketScene implements Scene {
       context.stroke();
     });
     this.nameHops(plane, story, x, top);
-    const waited = story.hops.reduce((sum, hop) => sum + hop.left - hop.arrived, 0);
+    const waited = story.hops.reduce((sum, hop) => sum + hop.left - came(hop), 0);
     plane.title = story.received === null ? 'Its way, to scale: it never arrived' : `Its way, to scale: ${time(end - start)}, ${time(waited)} of it waiting`;
   }
 
@@ -189,7 +189,7 @@ class PacketScene implements Scene {
     story.hops.forEach((hop) => {
       const text = clipped(context, hop.name, 160);
       const wide = context.measureText(text).width;
-      const at = Math.min(Math.max(0, x(hop.arrived) - 4), width - wide);
+      const at = Math.min(Math.max(0, x(came(hop)) - 4), width - wide);
       // Names that would lie on each other take the second line, then none.
       const line = at >= free[0]! ? 0 : at >= free[1]! ? 1 : -1;
       if (line < 0) return;
@@ -230,6 +230,11 @@ class PacketScene implements Scene {
       context.fillText('No packet of this connection was kept in this window.', 10, 30);
     }
   }
+}
+
+/** When it was at a hop: the first one made it when it sent it. */
+function came(hop: Hop): number {
+  return hop.arrived ?? hop.left;
 }
 
 function rowNames(table: Table): number[] {
@@ -273,12 +278,13 @@ function layersOf(story: PacketStory): HTMLElement {
 
 function hexOf(story: PacketStory): HTMLElement {
   const grid = make('div', { class: 'hex', 'aria-label': 'Bytes' });
-  const total = story.bytes.length / 2;
+  const hex = story.bytes ?? '';
+  const total = hex.length / 2;
   const fields = story.layers.flatMap((layer) => layer.fields.map((field) => ({ layer: layer.name, ...field })));
   for (let at = 0; at < total; at++) {
     if (at % 16 === 0) grid.append(make('i', {}, at.toString(16).padStart(4, '0')));
     const owner = fields.find((field) => at >= field.from && at < field.to);
-    const byte = make('span', owner ? { 'data-tip': `${owner.layer}, ${owner.name}: ${owner.value}` } : {}, story.bytes.slice(2 * at, 2 * at + 2));
+    const byte = make('span', owner ? { 'data-tip': `${owner.layer}, ${owner.name}: ${owner.value}` } : {}, hex.slice(2 * at, 2 * at + 2));
     if (owner) {
       const mark = (on: boolean) => () => {
         document.querySelectorAll<HTMLElement>('.field').forEach((row) => {
@@ -290,5 +296,5 @@ function hexOf(story: PacketStory): HTMLElement {
     }
     grid.append(byte);
   }
-  return make('div', { class: 'beside' }, make('h2', {}, 'Bytes'), make('div', { class: 'panel' }, grid, make('p', { class: 'note' }, `The first ${count(total)} of ${count(story.length)} bytes, as they left the sender.`)));
+  return make('div', { class: 'beside' }, make('h2', {}, 'Bytes'), make('div', { class: 'panel' }, grid, make('p', { class: 'note' }, `The first ${count(total)} of ${count(story.length ?? total)} bytes, as they left the sender.`)));
 }

@@ -24,6 +24,8 @@ class StepScene implements Scene {
   readonly root: HTMLElement;
   private feed: Feed;
   private calls: Feed;
+  private sample: Feed;
+  private streams: number[] = [];
   private chart: TimePlane;
   private pager = make('div', { class: 'row' });
   private start = 0;
@@ -34,6 +36,7 @@ class StepScene implements Scene {
   constructor(private app: App) {
     this.feed = new Feed('operations', () => app.redraw());
     this.calls = new Feed('calls', () => app.redraw());
+    this.sample = new Feed('operations', () => app.redraw());
     this.chart = new TimePlane(app, {
       title: app.run.meta.kind === 'traffic' ? 'Flows by sender' : 'Ranks over time',
       note: app.run.meta.kind === 'traffic' ? 'a bar is a flow; good: all end together' : 'good: no red, and rows that end together',
@@ -64,7 +67,7 @@ class StepScene implements Scene {
   }
 
   private get lanes(): number {
-    return Math.max(1, this.app.run.meta.streams.length);
+    return Math.max(1, this.streams.length);
   }
 
   private get rowHeight(): number {
@@ -75,6 +78,7 @@ class StepScene implements Scene {
   show(): void {
     const { app } = this;
     const { meta } = app.run;
+    this.findStreams();
     const everyone = meta.ranks.length > 0 ? meta.ranks.map((_, rank) => rank) : meta.fabric.hosts.map((_, host) => host);
     const node = app.view.node === null ? null : meta.nodes[app.view.node];
     const ranks = node ? node.ranks : everyone;
@@ -94,6 +98,13 @@ class StepScene implements Scene {
       );
     }
     this.chart.paint();
+  }
+
+  /** Streams in which something happens in this run, whatever the window: lanes do not come and go. */
+  private findStreams(): void {
+    const table = this.sample.want(this.app.run, { most: 4000 });
+    if (!table || this.streams.length > 0) return;
+    this.streams = [...new Set(column(table, 'stream') as Uint8Array)].sort((a, b) => a - b);
   }
 
   /** The run's own numbers, as the report has them. */
@@ -187,7 +198,7 @@ class StepScene implements Scene {
       const top = place.get(rows.rank[row]!);
       if (top === undefined || rows.entered[row]! > view.to || rows.ended[row]! < view.from) continue;
       const kind = rows.kind[row]!;
-      const y = top + 2 + rows.stream[row]! * lane;
+      const y = top + 2 + Math.max(0, this.streams.indexOf(rows.stream[row]!)) * lane;
       const from = scale.x(rows.begun[row]!);
       const wide = Math.max(0.75, scale.x(rows.ended[row]!) - from);
       if (rows.entered[row]! < rows.begun[row]!) {

@@ -14,7 +14,7 @@ export interface Meta {
   events: number;
   report: Report;
   fabric: Fabric;
-  nodes: { name: string; gpu: string; ranks: number[]; hosts: number[] }[];
+  nodes: { name: string; gpu: string | null; ranks: number[]; hosts: number[] }[];
   ranks: { node: number; gpu: number; host: number | null }[];
   streams: string[];
   strings: string[];
@@ -22,7 +22,7 @@ export interface Meta {
   bins: { width: number; count: number } | null;
   kept: { packets_one_in?: number; notes?: string[] } | null;
   steps: { begun: number; ended: number }[];
-  critical: { rank: number; begun: number; ended: number; name: number }[];
+  critical: { rank: number; begun: number; ended: number }[];
   other: { name: string; report: Report } | null;
   tables: Record<string, number>;
 }
@@ -140,7 +140,8 @@ export interface Job {
 export interface Hop {
   vertex: number;
   name: string;
-  arrived: number;
+  /** None where the packet was made. */
+  arrived: number | null;
   left: number;
   waiting: number;
   changes: string[];
@@ -158,8 +159,9 @@ export interface PacketStory {
   row: number;
   hops: Hop[];
   received: number | null;
-  bytes: string;
-  length: number;
+  /** None where the run kept no frame of it. */
+  bytes: string | null;
+  length: number | null;
   layers: { name: string; from: number; to: number; fields: Field[] }[];
   answer: { row: number } | null;
   message: Record<string, number> | null;

@@ -85,7 +85,9 @@ function select(table: Table, query: Query, binWidth: number): Table {
     }
     kept.push(row);
   }
-  return take(table, thin(kept, begins, ends, query.most));
+  const { rows, total } = thin(kept, begins, ends, query.most);
+  // What the report itself left out counts as left out.
+  return take(table, { rows, total: total + table.total - table.rows });
 }
 
 // Of rows that fall together the longest stays, so that nothing large disappears from a picture.
@@ -116,6 +118,6 @@ function take(table: Table, { rows, total }: { rows: number[]; total: number }):
     columns[name] = made;
   }
   // Where rows were left out, a packet is still known by its row in the whole table.
-  if (table.name === 'packets') columns['row'] = Uint32Array.from(rows);
+  if (!columns['row']) columns['row'] = Uint32Array.from(rows);
   return { name: table.name, rows: rows.length, total, columns };
 }
