@@ -1,5 +1,5 @@
 // What each rank holds at each moment of a collective, replayed from the slices that really moved.
-import { column, type Column, type Table } from '../source/block';
+import { column, NONE, type Column, type Table } from '../source/block';
 
 export interface Slices {
   count: number;
@@ -48,7 +48,17 @@ export interface Story {
   /** Depth in a tree; the root has none. */
   depth: Map<number, number>;
   parent: Map<number, number>;
+  /** Who sends to whom; a switch inside a server has the number that `hub` gives it. */
   edges: Map<string, { from: number; to: number; via: number; bytes: number }>;
+  /** Servers whose switch (NVLS) takes part. */
+  hubs: number[];
+  /** When a slice is at its end; what goes into a switch has no record of that, so it is shown for a short while. */
+  arrival(row: number): number;
+}
+
+/** The switch inside a server, as if it were a rank. */
+export function hub(node: number): number {
+  return -1 - node;
 }
 
 export function channelsOf(slices: Slices): number[] {
@@ -56,24 +66,30 @@ export function channelsOf(slices: Slices): number[] {
 }
 
 /** The story of one channel. `reduces`: each rank starts with its own part of every chunk. */
-export function storyOf(slices: Slices, channel: number, members: number[], reduces: boolean): Story {
+export function storyOf(slices: Slices, channel: number, members: number[], reduces: boolean, nodeOf: (rank: number) => number): Story {
   const rows: number[] = [];
   for (let row = 0; row < slices.count; row++) if (slices.channel[row] === channel) rows.push(row);
   rows.sort((a, b) => slices.sent[a]! - slices.sent[b]!);
   const chunks = [...new Set(rows.map((row) => slices.chunk[row]!))].sort((a, b) => a - b);
   const seen = new Set(rows.flatMap((row) => [slices.from[row]!, slices.to[row]!]));
   const ranks = members.filter((rank) => seen.has(rank));
-  const moments = [...new Set(rows.map((row) => slices.arrived[row]!))].filter(Number.isFinite).sort((a, b) => a - b);
+  const first = rows.length > 0 ? slices.sent[rows[0]!]! : 0;
+  const last = rows.reduce((end, row) => Math.max(end, Number.isFinite(slices.arrived[row]!) ? slices.arrived[row]! : slices.sent[row]!), first);
+  const glimpse = (last - first) / 50;
+  const arrival = (row: number) => (Number.isFinite(slices.arrived[row]!) ? slices.arrived[row]! : slices.to[row] === NONE ? slices.sent[row]! + glimpse : NaN);
+  const moments = [...new Set(rows.map((row) => (slices.to[row] === NONE ? slices.sent[row]! : slices.arrived[row]!)))].filter(Number.isFinite).sort((a, b) => a - b);
+  const hubs = [...new Set(rows.filter((row) => slices.to[row] === NONE).map((row) => nodeOf(slices.from[row]!)))];
   const edges: Story['edges'] = new Map();
   for (const row of rows) {
-    const [from, to] = [slices.from[row]!, slices.to[row]!];
+    const from = slices.from[row]!;
+    const to = slices.to[row] === NONE ? hub(nodeOf(from)) : slices.to[row]!;
     const key = `${from} ${to}`;
     const edge = edges.get(key);
     if (edge) edge.bytes += slices.bytes[row]!;
     else edges.set(key, { from, to, via: slices.via[row]!, bytes: slices.bytes[row]! });
   }
-  const { shape, order, depth, parent } = shapeOf(ranks, edges);
-  const history = replay(slices, rows, reduces);
+  const { shape, order, depth, parent } = hubs.length > 0 ? { shape: 'other' as const, order: ranks, depth: new Map<number, number>(), parent: new Map<number, number>() } : shapeOf(ranks, edges);
+  const history = replay(slices, rows, reduces, ranks, nodeOf);
   return {
     channel,
     ranks,
@@ -87,6 +103,8 @@ export function storyOf(slices: Slices, channel: number, members: number[], redu
     depth,
     parent,
     edges,
+    hubs,
+    arrival,
   };
 }
 
@@ -94,7 +112,10 @@ type History = Map<number, { time: number[]; count: number[] }>;
 
 // A slice carries what its sender held when it left. Arriving, it joins what the receiver holds: in the first half that
 // is adding up, in the second the whole sum takes the place of a part of it, and joining gives the same.
-function replay(slices: Slices, rows: number[], reduces: boolean): History {
+//
+// A switch inside a server (NVLS) adds up what its ranks push into it. Whoever then sends on by NIC has read that sum; who
+// pushes the same chunk a second time has the result, and the switch gives it to all of them.
+function replay(slices: Slices, rows: number[], reduces: boolean, ranks: number[], nodeOf: (rank: number) => number): History {
   const events: { time: number; row: number; arrives: boolean }[] = [];
   for (const row of rows) {
     events.push({ time: slices.sent[row]!, row, arrives: false });
@@ -111,10 +132,30 @@ function replay(slices: Slices, rows: number[], reduces: boolean): History {
     log.time.push(time);
     log.count.push(reduces ? ones(set) : 1);
   };
+  const inSwitch = new Map<string, bigint>();
+  const pushed = new Set<number>();
+  const cellOf = (rank: number, chunk: number) => rank * 65536 + chunk;
+  const heldBy = (rank: number, chunk: number) => held.get(cellOf(rank, chunk)) ?? (reduces ? 1n << BigInt(rank) : 0n);
   for (const { time, row, arrives } of events) {
+    const chunk = slices.chunk[row]!;
+    const from = slices.from[row]!;
+    const place = `${nodeOf(from)} ${chunk}`;
+    if (slices.to[row] === NONE) {
+      const sum = (inSwitch.get(place) ?? 0n) | heldBy(from, chunk) | (reduces ? 0n : 1n << BigInt(from));
+      inSwitch.set(place, sum);
+      if (pushed.has(cellOf(from, chunk)) || !reduces) {
+        for (const rank of ranks) if (nodeOf(rank) === nodeOf(from) && heldBy(rank, chunk) !== sum) note(cellOf(rank, chunk), time, sum);
+      }
+      pushed.add(cellOf(from, chunk));
+      continue;
+    }
+    if (!arrives && reduces && inSwitch.has(place)) {
+      const sum = heldBy(from, chunk) | inSwitch.get(place)!;
+      if (sum !== heldBy(from, chunk)) note(cellOf(from, chunk), time, sum);
+    }
     const rank = arrives ? slices.to[row]! : slices.from[row]!;
-    const cell = rank * 65536 + slices.chunk[row]!;
-    let own = held.get(cell) ?? (reduces ? 1n << BigInt(rank) : 0n);
+    const cell = cellOf(rank, chunk);
+    let own = heldBy(rank, chunk);
     if (!arrives) {
       // Whoever sends what it never received had it from the start.
       if (own === 0n) note(cell, 0, (own = 1n << BigInt(rank)));

@@ -4,9 +4,9 @@ import { absent, fill, make } from '../draw/dom';
 import { CATEGORY, LINES, loadColour, palette } from '../draw/palette';
 import { Plane, SMALL } from '../draw/plane';
 import { Feed } from '../model/feed';
-import { column, type Table } from '../source/block';
+import { column, NONE, type Table } from '../source/block';
 import { bytes, count, time } from '../words/units';
-import { channelsOf, slicesOf, storyOf, type Slices, type Story } from './collective-holds';
+import { channelsOf, hub, slicesOf, storyOf, type Slices, type Story } from './collective-holds';
 import type { Level, Scene } from './level';
 
 const MOST_SLICES = 60_000;
@@ -150,7 +150,7 @@ class CollectiveScene implements Scene {
       const name = calls && call >= 0 ? app.run.string(column(calls, 'name')[call]!) : '';
       const reduces = !/gather|broadcast|scatter(?<!reduce.?scatter)|all.?to.?all|send|recv/i.test(name);
       const members = app.run.meta.communicators[app.view.communicator ?? 0]?.ranks ?? app.run.meta.ranks.map((_, rank) => rank);
-      this.story = { table, slices, reduces, story: storyOf(slices, channel, members, reduces) };
+      this.story = { table, slices, reduces, story: storyOf(slices, channel, members, reduces, (rank) => app.run.meta.ranks[rank]?.node ?? 0) };
       fill(
         this.chips,
         channels.length > 1 ? make('span', { class: 'quiet' }, 'channel') : null,
@@ -164,13 +164,13 @@ class CollectiveScene implements Scene {
       this.now.textContent = 'No slice of this collective was recorded; choose another.';
       return;
     }
-    const moving = story.rows.filter((row) => slices.sent[row]! <= app.view.at && !(slices.arrived[row]! <= app.view.at));
-    const done = story.rows.filter((row) => slices.arrived[row]! <= app.view.at).length;
+    const moving = story.rows.filter((row) => slices.sent[row]! <= app.view.at && !(story.arrival(row) <= app.view.at));
+    const done = story.rows.filter((row) => story.arrival(row) <= app.view.at).length;
     const first = moving[0];
-    const shape = story.shape === 'other' ? 'links between ranks' : `a ${story.shape}`;
+    const shape = story.hubs.length > 0 ? 'switches inside the servers (NVLS), joined by NICs,' : story.shape === 'other' ? 'links between ranks' : `a ${story.shape}`;
     const parts = [`Channel ${story.channel}, ${shape} over ${count(story.ranks.length)} ranks: ${count(done)} of ${count(story.rows.length)} slices arrived, ${count(moving.length)} on the way`];
     if (first !== undefined) {
-      parts.push(`; rank ${slices.from[first]} → rank ${slices.to[first]}: chunk ${slices.chunk[first]}, step ${slices.step[first]}, ${bytes(slices.bytes[first]!)}`);
+      parts.push(`; rank ${slices.from[first]} → ${target(slices.to[first]!)}: chunk ${slices.chunk[first]}, step ${slices.step[first]}, ${bytes(slices.bytes[first]!)}`);
     }
     if (table.total > table.rows) parts.push(`. ${count(table.rows)} of ${count(table.total)} slices are shown`);
     this.now.textContent = `${parts.join('')}.`;
@@ -182,6 +182,7 @@ class CollectiveScene implements Scene {
     const { context } = plane;
     const { story, slices } = this.story;
     const places = story.shape === 'tree' ? treePlaces(story, plane) : ringPlaces(story, plane);
+    this.placeHubs(story, places, plane);
     const size = Math.max(3, Math.min(17, (story.shape === 'tree' ? plane.width : Math.PI * plane.width * 0.8) / story.ranks.length / 2.6));
     const colours = palette();
     for (const edge of story.edges.values()) {
@@ -201,9 +202,25 @@ class CollectiveScene implements Scene {
         y: (from.y + to.y) / 2 - 7,
         w: 14,
         h: 14,
-        tip: `${app.run.rankName(edge.from)} → ${app.run.rankName(edge.to)}\n${edge.via === 1 ? 'by NIC' : 'inside the server'}, ${bytes(edge.bytes)} in this channel`,
+        tip: `${app.run.rankName(edge.from)} → ${edge.to < 0 ? 'NVSwitch' : app.run.rankName(edge.to)}\n${edge.via === 1 ? 'by NIC' : 'inside the server'}, ${bytes(edge.bytes)} in this channel`,
         ...open,
       });
+    }
+    for (const node of story.hubs) {
+      const place = places.get(hub(node))!;
+      context.fillStyle = colours.faint;
+      context.strokeStyle = LINES[node % LINES.length]!;
+      context.lineWidth = 2;
+      context.beginPath();
+      context.roundRect(place.x - 20, place.y - 12, 40, 24, 5);
+      context.fill();
+      context.stroke();
+      context.fillStyle = colours.ink;
+      context.font = SMALL;
+      context.textAlign = 'center';
+      context.fillText('NVS', place.x, place.y);
+      context.textAlign = 'left';
+      plane.hits.push({ x: place.x - 20, y: place.y - 12, w: 40, h: 24, tip: `NVSwitch of ${app.run.nodeName(node)}: adds up what its ranks push into it, and gives all of them the result` });
     }
     for (const rank of story.ranks) {
       const place = places.get(rank)!;
@@ -227,6 +244,15 @@ class CollectiveScene implements Scene {
     this.drawMoving(plane, slices, story, places);
   }
 
+  /** Switches inside servers are drawn between the middle and their ranks. */
+  private placeHubs(story: Story, places: Map<number, { x: number; y: number }>, plane: Plane): void {
+    for (const node of story.hubs) {
+      const own = story.ranks.filter((rank) => this.app.run.meta.ranks[rank]?.node === node).map((rank) => places.get(rank)!);
+      const mean = (pick: (place: { x: number; y: number }) => number, middle: number) => middle + (own.reduce((sum, place) => sum + pick(place) - middle, 0) / Math.max(1, own.length)) * 0.62;
+      places.set(hub(node), { x: mean((place) => place.x, plane.width / 2), y: mean((place) => place.y, plane.height / 2) });
+    }
+  }
+
   private drawMoving(plane: Plane, slices: Slices, story: Story, places: Map<number, { x: number; y: number }>): void {
     const { context } = plane;
     const { at } = this.app.view;
@@ -234,10 +260,12 @@ class CollectiveScene implements Scene {
     let drawn = 0;
     for (const row of story.rows) {
       if (slices.sent[row]! > at) break;
-      if (slices.arrived[row]! <= at || drawn >= MOST_DOTS) continue;
-      const [from, to] = [places.get(slices.from[row]!), places.get(slices.to[row]!)];
+      const until = story.arrival(row);
+      if (until <= at || drawn >= MOST_DOTS) continue;
+      const node = this.app.run.meta.ranks[slices.from[row]!]?.node ?? 0;
+      const [from, to] = [places.get(slices.from[row]!), places.get(slices.to[row] === NONE ? hub(node) : slices.to[row]!)];
       if (!from || !to) continue;
-      const part = (at - slices.sent[row]!) / Math.max(1, slices.arrived[row]! - slices.sent[row]!);
+      const part = (at - slices.sent[row]!) / Math.max(1, until - slices.sent[row]!);
       const x = from.x + (to.x - from.x) * part;
       const y = from.y + (to.y - from.y) * part;
       const radius = 4 + 6 * Math.sqrt(slices.bytes[row]! / most);
@@ -257,7 +285,7 @@ class CollectiveScene implements Scene {
         y: y - radius,
         w: 2 * radius,
         h: 2 * radius,
-        tip: `chunk ${slices.chunk[row]}, step ${slices.step[row]}, ${bytes(slices.bytes[row]!)}\nrank ${slices.from[row]} → rank ${slices.to[row]}\nsent ${time(slices.sent[row]!)}, takes ${time(slices.arrived[row]! - slices.sent[row]!)}`,
+        tip: `chunk ${slices.chunk[row]}, step ${slices.step[row]}, ${bytes(slices.bytes[row]!)}\nrank ${slices.from[row]} → ${target(slices.to[row]!)}\nsent ${time(slices.sent[row]!)}${Number.isFinite(slices.arrived[row]!) ? `, takes ${time(slices.arrived[row]! - slices.sent[row]!)}` : ''}`,
         ...(slices.via[row] === 1 ? { open: () => this.enter(slices.from[row]!, slices.to[row]!) } : {}),
       });
       drawn++;
@@ -310,6 +338,10 @@ class CollectiveScene implements Scene {
     const host = ranks[from]?.host ?? null;
     this.app.open('connection', { host, queuePair: null, rank: to });
   }
+}
+
+function target(rank: number): string {
+  return rank === NONE ? 'NVSwitch' : `rank ${rank}`;
 }
 
 function ringPlaces(story: Story, { width, height }: Plane): Map<number, { x: number; y: number }> {

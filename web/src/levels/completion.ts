@@ -46,6 +46,7 @@ interface Event {
 class CompletionScene implements Scene {
   readonly root: HTMLElement;
   private feed: Feed;
+  private kept: Feed;
   private chart: TimePlane;
   private title = make('h2', {});
   private list = make('ol', { class: 'steps' });
@@ -55,6 +56,7 @@ class CompletionScene implements Scene {
 
   constructor(private app: App) {
     this.feed = new Feed('messages', () => app.redraw());
+    this.kept = new Feed('packets', () => app.redraw());
     this.chart = new TimePlane(app, {
       title: 'Work requests of this connection',
       note: 'from post to completion; a click chooses one. Good: short, and never red',
@@ -73,8 +75,9 @@ class CompletionScene implements Scene {
 
   show(): void {
     const table = this.rows();
-    if (table && table.rows > 0) {
-      this.message = this.pick(table);
+    const kept = this.packets();
+    if (table && table.rows > 0 && kept) {
+      this.message = this.pick(table, kept);
       void this.tell(this.message);
     }
     const { at } = this.app.view;
@@ -100,19 +103,34 @@ class CompletionScene implements Scene {
     return this.feed.window(run, view.from, view.to, { ...mine, most: MOST });
   }
 
-  private pick(table: Table): Message {
+  private packets(): Table | null {
+    const { run, view } = this.app;
+    const mine = view.host !== null && view.queuePair !== null ? { host: view.host, queue_pair: view.queuePair } : {};
+    return this.kept.window(run, view.from, view.to, { ...mine, most: 5 * MOST });
+  }
+
+  private pick(table: Table, kept: Table): Message {
     const { message } = this.app.view;
     const rows = table.columns['row'];
     const wanted = message ?? this.message?.row;
     if (wanted !== undefined) {
       for (let row = 0; row < table.rows; row++) if ((rows ? rows[row]! : row) === wanted) return at(table, row);
     }
-    // The largest, and of these the one closest to the moment.
-    const [length, posted] = [column(table, 'length'), column(table, 'posted')];
+    // One whose last packet was kept, of these the largest, of these the one closest to the moment.
+    const [hosts, pairs, psns] = [column(kept, 'host'), column(kept, 'queue_pair'), column(kept, 'psn')];
+    const known = new Set<string>();
+    for (let row = 0; row < kept.rows; row++) known.add(`${hosts[row]} ${pairs[row]} ${psns[row]}`);
+    const worth = (row: number): [number, number, number] => {
+      const each = at(table, row);
+      const whole = known.has(`${each.host} ${each.queuePair} ${(each.first + each.packets - 1) % PSN_WRAP}`);
+      return [whole ? 1 : 0, each.length, -Math.abs(each.posted - this.app.view.at)];
+    };
     let best = 0;
+    let most = worth(0);
     for (let row = 1; row < table.rows; row++) {
-      const closer = Math.abs(posted[row]! - this.app.view.at) < Math.abs(posted[best]! - this.app.view.at);
-      if (length[row]! > length[best]! || (length[row] === length[best] && closer)) best = row;
+      const other = worth(row);
+      const differs = other.findIndex((each, index) => each !== most[index]);
+      if (differs >= 0 && other[differs]! > most[differs]!) [best, most] = [row, other];
     }
     return at(table, best);
   }

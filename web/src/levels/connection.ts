@@ -191,7 +191,7 @@ class ConnectionScene implements Scene {
     if (messages) {
       const [started, completed, first, packets] = ['started', 'completed', 'first', 'packets'].map((name) => column(messages, name));
       context.fillStyle = colours.quiet;
-      context.globalAlpha = 0.16;
+      context.globalAlpha = 0.1;
       for (let row = 0; row < messages.rows; row++) {
         const until = Number.isFinite(completed![row]!) ? completed![row]! : view.to;
         const low = offset(first![row]!);

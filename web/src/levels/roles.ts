@@ -49,7 +49,7 @@ class RolesScene implements Scene {
         'div',
         { class: 'panel' },
         make('h2', {}, 'The run'),
-        make('p', {}, words(`${meta.name}, seed ${meta.seed}, ${meta.fidelity} fidelity, ${count(meta.events)} events in ${time(run.duration)} of virtual time. [[digest|digest]] ${meta.digest}: the same commit, scenario and seed give it again.`)),
+        make('p', {}, words(`${meta.name}, seed ${meta.seed}, ${meta.fidelity} fidelity, ${count(meta.events ?? run.network?.events ?? NaN)} events in ${time(run.duration)} of virtual time. [[digest|digest]] ${meta.digest}: the same commit, scenario and seed give it again.`)),
         ...(meta.kept?.notes ?? []).map((line) => make('p', { class: 'note' }, `Kept: ${line}`)),
         make('details', {}, make('summary', {}, 'The scenario'), make('pre', { class: 'mono' }, meta.scenario)),
       ),

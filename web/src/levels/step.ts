@@ -39,7 +39,7 @@ class StepScene implements Scene {
     this.sample = new Feed('operations', () => app.redraw());
     this.chart = new TimePlane(app, {
       title: app.run.meta.kind === 'traffic' ? 'Flows by sender' : 'Ranks over time',
-      note: app.run.meta.kind === 'traffic' ? 'a bar is a flow; good: all end together' : 'good: no red, and rows that end together',
+      note: { traffic: 'a bar is a flow; good: all end together', collectives: 'a bar is a collective; good: all begin and end together', job: 'good: no red, and rows that end together' }[app.run.meta.kind],
       height: () => Math.max(2, this.shown.length) * this.rowHeight + 34,
       left: (width) => (width < 500 ? 46 : 92),
       draw: (plane) => this.draw(plane),
@@ -50,7 +50,7 @@ class StepScene implements Scene {
       box.style.background = colour;
       legend.append(make('span', {}, box, words(text)));
     };
-    if (app.run.meta.kind !== 'traffic') {
+    if (app.run.meta.kind === 'job') {
       KIND_NAMES.forEach((name, kind) => (kind === 1 || kind === 4 ? null : key(KINDS[kind]!, name)));
       key(EXPOSED, '[[exposed communication]]');
       key(palette().accent, '[[critical path]]');
@@ -169,7 +169,7 @@ class StepScene implements Scene {
     if (this.known?.table !== table) {
       const rows = rowsOf(table);
       // With rows left out there are gaps that mean nothing.
-      const whole = table.total <= table.rows && this.app.run.meta.kind !== 'traffic';
+      const whole = table.total <= table.rows && this.app.run.meta.kind === 'job';
       this.known = { table, rows, exposed: whole ? exposedSpans(rows) : null, waits: waitedFor(rows) };
     }
     return this.known;

@@ -11,7 +11,7 @@ export interface Meta {
   kind: 'job' | 'collectives' | 'traffic';
   fidelity: 'packet' | 'analytic';
   duration: number;
-  events: number;
+  events?: number;
   report: Report;
   fabric: Fabric;
   nodes: { name: string; gpu: string | null; ranks: number[]; hosts: number[] }[];
