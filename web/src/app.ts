@@ -45,6 +45,8 @@ export class App {
     const level = this.view.level;
     this.view = { ...this.view, ...change };
     const { view } = this;
+    view.from = Math.max(0, view.from);
+    view.to = Math.min(this.run.duration, view.to);
     view.at = Math.min(this.run.duration, Math.max(0, view.at));
     if (change.level && change.level !== level) {
       hideTip();

@@ -5,8 +5,9 @@ import { CATEGORY, palette } from '../draw/palette';
 import { TimePlane } from '../draw/time-plane';
 import { Feed } from '../model/feed';
 import { column, type Table } from '../source/block';
-import { ACKNOWLEDGE } from '../words/opcodes';
-import { bytes, count, time } from '../words/units';
+import type { View } from '../model/view';
+import { ACKNOWLEDGE, opcodeName } from '../words/opcodes';
+import { bytes, count, many, time } from '../words/units';
 import { connectionsOf, type Connection } from './connection';
 import type { Level, Scene } from './level';
 
@@ -21,7 +22,6 @@ export const completion: Level = {
 };
 
 interface Message {
-  row: number;
   posted: number;
   started: number;
   completed: number;
@@ -76,6 +76,8 @@ class CompletionScene implements Scene {
   show(): void {
     const table = this.rows();
     const kept = this.packets();
+    const { view } = this.app;
+    if (kept && kept.rows > 0 && view.queuePair === null) return this.app.go(suited(kept, view.at));
     if (table && table.rows > 0 && kept) {
       this.message = this.pick(table, kept);
       void this.tell(this.message);
@@ -111,10 +113,11 @@ class CompletionScene implements Scene {
 
   private pick(table: Table, kept: Table): Message {
     const { message } = this.app.view;
-    const rows = table.columns['row'];
-    const wanted = message ?? this.message?.row;
+    // A message is known by the first sequence number that it has on its connection.
+    const wanted = message ?? (this.message?.queuePair === this.app.view.queuePair ? this.message?.first : undefined);
+    const first = column(table, 'first');
     if (wanted !== undefined) {
-      for (let row = 0; row < table.rows; row++) if ((rows ? rows[row]! : row) === wanted) return at(table, row);
+      for (let row = 0; row < table.rows; row++) if (first[row] === wanted) return at(table, row);
     }
     // One whose last packet was kept, of these the largest, of these the one closest to the moment.
     const [hosts, pairs, psns] = [column(kept, 'host'), column(kept, 'queue_pair'), column(kept, 'psn')];
@@ -138,10 +141,10 @@ class CompletionScene implements Scene {
   /** Makes the life of this message fill the window, so that it can be played. */
   private comeCloser(): void {
     if (!this.message) return;
-    const { posted, completed, row } = this.message;
+    const { posted, completed, first } = this.message;
     const until = Number.isFinite(completed) ? completed : posted + 1e9;
     const margin = (until - posted) * 0.1;
-    this.app.go({ message: row, at: posted });
+    this.app.go({ message: first, at: posted });
     this.app.window(posted - margin, until + margin);
   }
 
@@ -153,7 +156,7 @@ class CompletionScene implements Scene {
     const events = await eventsOf(app, message);
     if (key !== this.asked) return;
     this.events = events;
-    this.title.textContent = `${bytes(message.length)} from ${app.run.vertexName(message.host)}, QP ${message.queuePair}: ${count(message.packets)} packets, PSN ${message.first} to ${(message.first + message.packets - 1) % PSN_WRAP}`;
+    this.title.textContent = `${bytes(message.length)} from ${app.run.vertexName(message.host)}, QP ${message.queuePair}: ${many(message.packets, 'packet')}, PSN ${message.first}${message.packets > 1 ? ` to ${(message.first + message.packets - 1) % PSN_WRAP}` : ''}`;
     fill(
       this.list,
       ...events.map((event) =>
@@ -176,14 +179,14 @@ class CompletionScene implements Scene {
     const { app } = this;
     const [posted, started, completed, length, status] = ['posted', 'started', 'completed', 'length', 'status'].map((name) => column(table, name));
     const lanes = Math.max(1, Math.floor(bottom / 9));
-    const rows = table.columns['row'];
+    const first = column(table, 'first');
     for (let row = 0; row < table.rows; row++) {
       const until = Number.isFinite(completed![row]!) ? completed![row]! : app.view.to;
       const x = scale.x(posted![row]!);
       const wide = Math.max(2, scale.x(until) - x);
       if (x + wide < 0 || x > plane.width) continue;
       const y = (row % lanes) * 9 + 1;
-      const chosen = this.message !== null && this.message.posted === posted![row] && this.message.row === (rows ? rows[row]! : row);
+      const chosen = this.message !== null && this.message.posted === posted![row] && this.message.first === first[row];
       context.fillStyle = status![row] ? CATEGORY.vermilion : chosen ? colours.accent : CATEGORY.sky;
       context.globalAlpha = chosen ? 1 : 0.45;
       context.fillRect(x, y, wide, 7);
@@ -195,17 +198,28 @@ class CompletionScene implements Scene {
         w: wide,
         h: 7,
         tip: `${bytes(length![row]!)}, posted ${time(posted![row]!)}\nstarted after ${time(started![row]! - posted![row]!)}, done after ${time(until - posted![row]!)}`,
-        open: () => app.go({ message: rows ? rows[row]! : row, at: posted![row]! }),
+        open: () => app.go({ message: first[row]!, at: posted![row]! }),
       });
     }
   }
 }
 
+/** The connection of a packet that ends a message, rather of several packets, near the moment. */
+function suited(packets: Table, moment: number): Partial<View> {
+  const [sent, opcode, length] = [column(packets, 'sent'), column(packets, 'opcode'), column(packets, 'length')];
+  const worth = (row: number) => {
+    const name = opcodeName(opcode[row]!);
+    const ends = / Last/.test(name) ? 2 : / Only/.test(name) ? 1 : 0;
+    return ends * 1e6 + length[row]! - Math.abs(sent[row]! - moment) / 1e12;
+  };
+  let best = 0;
+  for (let row = 1; row < packets.rows; row++) if (worth(row) > worth(best)) best = row;
+  return { host: column(packets, 'host')[best]!, queuePair: column(packets, 'queue_pair')[best]! };
+}
+
 function at(table: Table, row: number): Message {
   const get = (name: string) => column(table, name)[row]!;
-  const rows = table.columns['row'];
   return {
-    row: rows ? rows[row]! : row,
     posted: get('posted'),
     started: get('started'),
     completed: get('completed'),
@@ -240,7 +254,7 @@ async function eventsOf(app: App, message: Message): Promise<Event[]> {
     { name: 'Posted', who: `program at ${a}`, text: `a [[work request]]: ${bytes(message.length)} into ${b}’s memory`, time: message.posted },
     { name: 'First packet', who: `NIC of ${a}`, text: `leaves with [[PSN]] ${message.first}; the data is read from GPU memory by [[DMA]]`, time: message.started },
     { name: 'Last packet', who: `NIC of ${a}`, text: lastRow === null ? `PSN ${last}; ${sample}` : `leaves with PSN ${last}`, time: lastRow === null ? null : column(sent, 'sent')[lastRow]! },
-    { name: 'Arrives', who: `NIC of ${b}`, text: received === null ? sample : `PSN ${last} is the one expected: all ${count(message.packets)} are in`, time: received },
+    { name: 'Arrives', who: `NIC of ${b}`, text: received === null ? sample : `PSN ${last} is the one expected: ${message.packets === 1 ? 'the only one is in' : `all ${count(message.packets)} are in`}`, time: received },
     { name: 'Checks', who: `NIC of ${b}`, text: '[[queue pair]], sequence, [[rkey]], permission, range, [[ICRC]]; any failure would end the connection', time: received },
     { name: 'Into memory', who: `NIC of ${b}`, text: 'written to GPU memory by [[DMA]]; no processor took part', time: received },
     { name: 'Answer', who: `NIC of ${b}`, text: `[[ACK]] of PSN ${last}: one answer for everything before it, too`, time: answer },

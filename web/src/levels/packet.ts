@@ -129,7 +129,7 @@ class PacketScene implements Scene {
       make('button', { click: () => this.step(-1) }, '‹ before'),
       make('button', { click: () => this.step(1) }, 'after ›'),
       story?.answer ? make('button', { click: () => app.go({ packet: story.answer!.row }) }, 'its answer') : null,
-      make('button', { click: () => app.open('completion', { message: null }) }, 'its completion'),
+      story?.message ? make('button', { click: () => app.open('completion', ended(story.message!)) }, 'its completion') : null,
     );
     app.redraw();
   }
@@ -230,6 +230,21 @@ class PacketScene implements Scene {
       context.fillText('No packet of this connection was kept in this window.', 10, 30);
     }
   }
+}
+
+/** The message that a packet was part of, in a window of its own. */
+function ended(message: Record<string, number | null>): Partial<View> {
+  const posted = message['posted'] ?? 0;
+  const until = message['completed'] ?? posted + 1e9;
+  const margin = (until - posted) * 0.1;
+  return {
+    host: message['host'] ?? 0,
+    queuePair: message['queue_pair'] ?? 0,
+    message: message['first'] ?? 0,
+    from: Math.max(0, posted - margin),
+    to: until + margin,
+    at: posted,
+  };
 }
 
 /** When it was at a hop: the first one made it when it sent it. */

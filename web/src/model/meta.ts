@@ -164,6 +164,6 @@ export interface PacketStory {
   length: number | null;
   layers: { name: string; from: number; to: number; fields: Field[] }[];
   answer: { row: number } | null;
-  message: Record<string, number> | null;
+  message: Record<string, number | null> | null;
   words: string;
 }
