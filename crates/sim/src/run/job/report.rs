@@ -7,7 +7,7 @@ use railnet_core::digest::Fold;
 use railnet_core::{Bytes, RunDigest, Span};
 use railnet_job::graph::{Communication, Pass, StepGraph, What, Work};
 use railnet_job::parallel::Scope;
-use railnet_job::run::{Machine, Outcome as StepOutcome, Said, critical_path, said};
+use railnet_job::run::{Machine, Outcome as StepOutcome, RankSpan, Said, critical_path, said};
 
 use super::super::Outcome;
 use crate::scenario::{Fidelity, PlacedJob};
@@ -38,6 +38,8 @@ pub struct JobResult {
     pub first: StepResult,
     /// What each fault costs.
     pub faults: Vec<FaultPrice>,
+    /// What ranks did and when, where a watcher asked for it: of all of them, or of one of each kind without packets.
+    pub timeline: Vec<RankSpan>,
 }
 
 impl JobResult {
