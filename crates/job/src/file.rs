@@ -19,7 +19,7 @@ use serde::Deserialize;
 pub use error::FileError;
 pub use model::{ExpertsSection, ModelSection};
 pub use parallel::{AxisName, ParallelSection, ScheduleName};
-pub use resolve::Resolved;
+pub use resolve::{Resolved, others};
 pub use training::{
     AttentionName, GradientName, OptimiserName, PrecisionName, RecomputeName, TrainingSection,
 };

@@ -5,10 +5,11 @@ use railnet_topology::Cluster;
 
 use super::JobSection;
 use super::error::FileError;
-use crate::compute::Gpu;
-use crate::graph::Job;
+use crate::compute::{Gpu, NoGpu};
+use crate::graph::{Job, Other};
 use crate::memory::{Memory, fit};
 use crate::run::analytic::Rates;
+use crate::training::Precision;
 
 /// A job that fits its cluster.
 #[derive(Clone, PartialEq, Debug)]
@@ -27,6 +28,22 @@ pub struct Resolved {
     pub rates: Rates,
 }
 
+/// Ranks on the servers of a cluster that are unlike its first kind.
+pub fn others(cluster: &Cluster, precision: Precision) -> Result<Vec<Other>, NoGpu> {
+    let each = cluster.gpus_per_node();
+    let kinds = cluster.kinds();
+    let mut found: Vec<Other> = Vec::new();
+    for (node, host) in &cluster.unlike {
+        let ranks = node * each..(node + 1) * each;
+        let kind = kinds.iter().position(|kind| **kind == **host).unwrap_or_default() as u32;
+        match found.last_mut() {
+            Some(last) if last.kind == kind && last.ranks.end == ranks.start => last.ranks.end = ranks.end,
+            _ => found.push(Other { ranks, gpu: Gpu::of(host, precision)?, kind }),
+        }
+    }
+    Ok(found)
+}
+
 impl JobSection {
     /// The job that is meant, on a cluster.
     pub fn resolve(&self, cluster: &Cluster) -> Result<Resolved, FileError> {
@@ -41,14 +58,20 @@ impl JobSection {
         if self.training.steps == 0 {
             return Err(FileError::new("training.steps", "a job has at least one step"));
         }
-        let gpu = Gpu::of(&cluster.host, training.precision)
-            .map_err(|error| FileError::new("cluster.server", error.to_string()))?;
-        let memory = fit(&model, &parallel, &training, &gpu.name, gpu.memory).map_err(|refusal| {
-            FileError { memory: Some(refusal.clone()), ..FileError::new("model", refusal.to_string()) }
-        })?;
+        let no_gpu = |error: NoGpu| FileError::new("cluster.server", error.to_string());
+        let gpu = Gpu::of(&cluster.host, training.precision).map_err(no_gpu)?;
+        let others = others(&cluster.part(0, ranks / cluster.gpus_per_node()), training.precision);
+        let others = others.map_err(no_gpu)?;
+        let all = std::iter::once(&gpu).chain(others.iter().map(|other| &other.gpu));
+        let smallest = all.min_by_key(|gpu| gpu.memory).unwrap_or(&gpu);
+        let memory =
+            fit(&model, &parallel, &training, &smallest.name, smallest.memory).map_err(|refusal| {
+                FileError { memory: Some(refusal.clone()), ..FileError::new("model", refusal.to_string()) }
+            })?;
         let state = model.parameters() * (training.precision.bytes() + training.optimiser_bytes());
         let name = self.name.clone().unwrap_or_else(|| model.name.clone());
         let mut job = Job::new(model, parallel, training, gpu);
+        job.others = others;
         job.hot_expert = self.parallel.hot_expert;
         job.servers = self.servers()?;
         Ok(Resolved {
