@@ -91,6 +91,8 @@ pub struct Other {
     pub gpu: Gpu,
     /// What kind of server it is, from 1 on: those of a kind are alike.
     pub kind: u32,
+    /// GPUs of a server, which may each be different from the others in it.
+    pub per_node: u32,
 }
 
 /// In what order operations of a rank run.
@@ -306,8 +308,10 @@ pub struct StepGraph {
 pub struct OtherRanks {
     /// Which.
     pub ranks: Range<u32>,
-    /// Those of a kind are alike.
+    /// The kind of their server: the same GPUs of those of a kind are alike.
     pub kind: u32,
+    /// GPUs of a server.
+    pub per_node: u32,
     /// Where the programs for their GPU begin.
     first_program: u32,
 }
@@ -328,7 +332,8 @@ impl StepGraph {
         });
         let others = job.others.iter().map(|other| {
             let gpu = gpus.iter().position(|gpu| **gpu == other.gpu).unwrap_or_default() as u32;
-            OtherRanks { ranks: other.ranks.clone(), kind: other.kind, first_program: gpu * stages }
+            let Other { ranks, kind, per_node, .. } = other.clone();
+            OtherRanks { ranks, kind, per_node, first_program: gpu * stages }
         });
         Self {
             programs: programs.collect(),

@@ -12,8 +12,8 @@ mod written;
 
 pub use run::{
     CollectiveResult, ConnectionSample, Connections, FaultPrice, FlowFailure, FlowResult, Hold, How,
-    JobResult, JobsOutcome, LaneResult, LinkResult, LinkSample, Outcome, Run, RunError, SaidResult, Series,
-    Standstill, StepResult, TransferResult, Waiting, listed, run, run_jobs,
+    JobResult, JobsOutcome, LaneResult, LinkResult, LinkSample, Outcome, RecoveryStory, Run, RunError,
+    SaidResult, Series, Standstill, StepResult, TransferResult, Waiting, listed, run, run_jobs,
 };
 pub use scenario::{
     Fidelity, Files, Filled, PlacedJob, Preset, Scenario, ScenarioError, SourceFile, Topology, graph,

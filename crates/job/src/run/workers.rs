@@ -101,9 +101,10 @@ type Profile = Vec<(Rank, u32)>;
 fn marks(graph: &StepGraph, special: &[Special]) -> BTreeMap<Rank, u32> {
     let mut marks = BTreeMap::new();
     for other in &graph.others {
-        marks.extend(other.ranks.clone().map(|rank| (Rank(rank), other.kind)));
+        let mark = |rank: u32| other.kind * other.per_node + rank % other.per_node;
+        marks.extend(other.ranks.clone().map(|rank| (Rank(rank), mark(rank))));
     }
-    let first = graph.others.iter().map(|other| other.kind).max().unwrap_or(0) + 1;
+    let first = marks.values().max().map_or(0, |mark| mark + 1);
     marks.extend(special.iter().zip(first..).map(|(one, mark)| (one.rank, mark)));
     marks
 }

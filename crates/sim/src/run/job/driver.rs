@@ -324,7 +324,7 @@ impl<'g> Driver<'g> {
             let numbers = job.channels.values().map(|channel| channel.communicator);
             let connections = collectives.map(|all| all.connections(numbers)).unwrap_or_default();
             let (placed, steps) = (job.placed.clone(), job.steps);
-            Some(JobResult { placed, connections, steps, first: job.first?, faults: Vec::new() })
+            Some(JobResult { placed, connections, steps, first: job.first?, faults: Vec::new(), life: None })
         });
         results.collect()
     }

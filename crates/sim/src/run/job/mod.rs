@@ -3,17 +3,22 @@
 mod analytic;
 mod driver;
 mod packet;
+mod recovery;
 mod report;
 
-pub use report::{Connections, FaultPrice, How, JobResult, JobsOutcome, SaidResult, StepResult};
+pub use report::{
+    Connections, FaultPrice, How, JobResult, JobsOutcome, RecoveryStory, SaidResult, StepResult,
+};
 
 use super::RunError;
 use crate::scenario::{Fidelity, Scenario};
 
 /// Runs the jobs of a scenario.
 pub fn run_jobs(scenario: &Scenario) -> Result<JobsOutcome, RunError> {
-    match scenario.fidelity {
+    let mut outcome = match scenario.fidelity {
         Fidelity::Analytic => analytic::run(scenario),
         Fidelity::Packet => packet::run(scenario),
-    }
+    }?;
+    recovery::relive(scenario, &mut outcome)?;
+    Ok(outcome)
 }

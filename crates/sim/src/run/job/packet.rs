@@ -9,7 +9,7 @@ use railnet_nic::Completion;
 
 use super::analytic::specials;
 use super::driver::{Driver, TICK};
-use super::report::{FaultPrice, JobResult, JobsOutcome};
+use super::report::{FaultPrice, JobResult, JobsOutcome, sum};
 use crate::run::outcome::outcome;
 use crate::run::world::World;
 use crate::run::{Run, RunError};
@@ -20,18 +20,35 @@ const LIMIT: Span = Span::from_secs(3_600);
 
 /// Runs the jobs of a scenario, and once more without its faults where it has any.
 pub(super) fn run(scenario: &Scenario) -> Result<JobsOutcome, RunError> {
-    let mut found = once(scenario)?;
-    if !scenario.faults.is_empty() {
+    let mut found = once(scenario, scenario.jobs()?)?;
+    if scenario.has_slowing_faults() {
         let mut sound = scenario.clone();
         sound.faults.clear();
-        let sound = once(&sound)?;
+        let sound = once(&sound, sound.jobs()?)?;
         let what = scenario.fault_words()?;
         for (job, sound) in found.jobs.iter_mut().zip(&sound.jobs) {
-            let (with, without) = (job.first.outcome.step, sound.first.outcome.step);
-            job.faults.push(FaultPrice { what: what.clone(), with, without });
+            job.faults.push(FaultPrice {
+                what: what.clone(),
+                with: job.first.outcome.step,
+                without: sound.first.outcome.step,
+                total_with: sum(&job.steps),
+                total_without: sum(&sound.steps),
+                recovery: None,
+            });
         }
     }
     Ok(found)
+}
+
+/// How long each step of a job takes that is put somewhere else, beside the others.
+pub(super) fn elsewhere(
+    scenario: &Scenario,
+    jobs: &[PlacedJob],
+    (index, placed): (usize, PlacedJob),
+) -> Result<Vec<Span>, RunError> {
+    let mut jobs = jobs.to_vec();
+    jobs[index] = placed;
+    Ok(once(scenario, jobs)?.jobs.swap_remove(index).steps)
 }
 
 /// The graphs of a job's steps: without a checkpoint, and with one where some step writes it.
@@ -52,10 +69,10 @@ impl Graphs {
     }
 }
 
-fn once(scenario: &Scenario) -> Result<JobsOutcome, RunError> {
-    let placed = scenario.jobs()?;
-    let graphs: Vec<Graphs> = placed.iter().map(Graphs::new).collect();
+fn once(scenario: &Scenario, jobs: Vec<PlacedJob>) -> Result<JobsOutcome, RunError> {
     let slowed = scenario.slowed(false)?;
+    let placed: Vec<PlacedJob> = jobs.iter().map(|job| job.with(&slowed)).collect::<Result<_, _>>()?;
+    let graphs: Vec<Graphs> = placed.iter().map(Graphs::new).collect();
     let mut run = Run::new(scenario, Digest::new())?;
     run.limit = Time::ZERO + scenario.limit.map_or(LIMIT, |limit| limit.0);
     let mut driver = Driver::new(scenario);
@@ -66,19 +83,19 @@ fn once(scenario: &Scenario) -> Result<JobsOutcome, RunError> {
     let digest = advance(&mut run, &mut driver)?;
     let Run { mut network, world: World { runner, collectives }, .. } = run;
     let results: Vec<JobResult> = driver.finish(collectives.as_ref());
-    let mut sum = Fold::new();
+    let mut all = Fold::new();
     let of_packets = {
         let outcome = outcome(&mut network, runner, collectives, None);
         (outcome, network.sink.finish())
     };
-    sum.push((of_packets.1.as_u128() >> 64) as u64);
-    sum.push(of_packets.1.as_u128() as u64);
-    sum.push(digest);
+    all.push((of_packets.1.as_u128() >> 64) as u64);
+    all.push(of_packets.1.as_u128() as u64);
+    all.push(digest);
     Ok(JobsOutcome {
         fidelity: Fidelity::Packet,
         jobs: results,
         network: Some(of_packets.0),
-        digest: RunDigest::from_u128(sum.finish_wide()),
+        digest: RunDigest::from_u128(all.finish_wide()),
     })
 }
 
