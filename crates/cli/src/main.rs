@@ -27,6 +27,7 @@ mod topo;
 mod tune;
 mod validate;
 mod verbs;
+mod view;
 mod wire;
 mod words;
 
@@ -81,6 +82,8 @@ enum Command {
     Validate(validate::Arguments),
     /// Run one RDMA operation between two NICs and explain each step
     Verbs(verbs::Arguments),
+    /// Show a run that was recorded in a browser
+    View(view::Arguments),
 }
 
 /// What a command has to say about itself when it did not fail.
@@ -113,6 +116,7 @@ fn run(command: Option<Command>, out: &mut dyn Write) -> anyhow::Result<Outcome>
         Command::Tune(arguments) => tune::run(&arguments, out),
         Command::Validate(arguments) => validate::run(&arguments, out),
         Command::Verbs(arguments) => verbs::run(&arguments, out),
+        Command::View(arguments) => view::run(&arguments, out),
     }
 }
 

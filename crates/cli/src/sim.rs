@@ -6,10 +6,11 @@ mod failure;
 mod job;
 pub(crate) mod problem;
 mod progress;
+pub(crate) mod record;
 mod report;
 mod series;
 mod summary;
-mod sweep;
+pub(crate) mod sweep;
 mod transfers;
 
 use std::io::Write;
@@ -17,8 +18,11 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
+use railnet_core::event::{NoSink, Sink};
 use railnet_core::{Digest, RunDigest, Span};
+use railnet_formats::run_file::{Recorder, RunFile};
 use railnet_sim::{Outcome as RunOutcome, Run, RunError, Scenario};
+use railnet_topology::FabricGraph;
 
 use railnet_coll::variables::{Place, Variables};
 
@@ -73,6 +77,11 @@ pub(crate) struct Arguments {
     verbose: bool,
     #[command(flatten)]
     capture: capture::Options,
+    #[command(flatten)]
+    record: record::Options,
+    /// Write over the capture, record or report that is there
+    #[arg(long)]
+    force: bool,
 }
 
 impl Arguments {
@@ -104,6 +113,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         let server = problem::server(Path::new(path)).with_context(|| format!("NCCL_TOPO_FILE={path}"))?;
         file.scenario.set_server(server);
     }
+    arguments.record.check(arguments.force)?;
     if file.scenario.has_jobs() {
         return job::run(arguments, &file, out);
     }
@@ -126,7 +136,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     if let Some(directory) = &arguments.csv {
         report::make_directory(directory)?;
     }
-    let finished = match watch(arguments, &file, &variables)? {
+    let (finished, recorded) = match watch(arguments, &file, &variables)? {
         Ok(finished) => finished,
         Err(error) => return failed(arguments, &file, error, out),
     };
@@ -144,6 +154,9 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         if let Some(written) = &finished.captured {
             written.print(out)?;
         }
+    }
+    if let Some(run) = recorded {
+        arguments.record.deliver(run, out, arguments.is_quiet())?;
     }
     Ok(Outcome::Done)
 }
@@ -166,36 +179,71 @@ fn watch(
     arguments: &Arguments,
     file: &File,
     variables: &Variables,
-) -> anyhow::Result<Result<Finished, RunError>> {
+) -> anyhow::Result<Result<(Finished, Option<RunFile>), RunError>> {
+    let graph = railnet_sim::graph(&file.scenario).map_err(|error| file.problem(error))?;
+    if !arguments.record.is_on() {
+        let watched = watch_with(arguments, file, variables, NoSink, &graph, |_| {})?;
+        return Ok(watched.map(|(finished, _)| (finished, None)));
+    }
+    let recorder = Recorder::new(&graph, arguments.record.budget());
+    let frames = |run: &mut Run<(Digest, Recorder)>| record::take_frames(&graph, run);
+    Ok(match watch_with(arguments, file, variables, recorder, &graph, frames)? {
+        Ok((finished, recorder)) => {
+            let run = record::traffic(file, &graph, &finished, recorder)?;
+            Ok((finished, Some(run)))
+        }
+        Err(error) => Err(error),
+    })
+}
+
+/// The same with somebody beside the digest, who looks at the run on its way.
+fn watch_with<S: Sink>(
+    arguments: &Arguments,
+    file: &File,
+    variables: &Variables,
+    sink: S,
+    graph: &FabricGraph,
+    mut look: impl FnMut(&mut Run<(Digest, S)>),
+) -> anyhow::Result<Result<(Finished, S), RunError>> {
     let began = Instant::now();
-    let mut run = Run::new(&file.scenario, Digest::new()).map_err(|error| file.problem(error))?;
+    let mut run = Run::new(&file.scenario, (Digest::new(), sink)).map_err(|error| file.problem(error))?;
     run.set_wire(arguments.wire.form());
     for line in run.start_lines(variables) {
         report_line(&line);
     }
-    let graph = railnet_sim::graph(&file.scenario).map_err(|error| file.problem(error))?;
-    let mut capture = Capture::open(&arguments.capture, graph, &mut run)?;
+    let mut capture = Capture::open(&arguments.capture, graph.clone(), arguments.force, &mut run)?;
+    let is_recorded = arguments.record.is_on();
+    if is_recorded && capture.is_none() {
+        record::tap(graph, &mut run);
+    }
     let progress = Progress::new();
-    if progress.is_on() || capture.is_some() {
-        progress.watch(&mut run, |run| capture.as_mut().map_or(Ok(()), |capture| capture.take(run)))?;
+    if progress.is_on() || capture.is_some() || is_recorded {
+        progress.watch(&mut run, |run| match &mut capture {
+            Some(capture) => capture.take(run),
+            None => {
+                look(run);
+                Ok(())
+            }
+        })?;
     }
     // What was seen of a run that fails is the more worth having.
     let captured = capture.map(Capture::finish).transpose()?;
-    Ok(finish(run, file.scenario.seed, began).map(|finished| Finished { captured, ..finished }))
+    let finished = finish(run, file.scenario.seed, began);
+    Ok(finished.map(|(finished, sink)| (Finished { captured, ..finished }, sink)))
 }
 
 /// Runs a scenario that nobody watches.
 fn simulate(scenario: &Scenario, wire: Wire) -> Result<Finished, RunError> {
     let began = Instant::now();
-    let mut run = Run::new(scenario, Digest::new())?;
+    let mut run = Run::new(scenario, (Digest::new(), NoSink))?;
     run.set_wire(wire.form());
-    finish(run, scenario.seed, began)
+    finish(run, scenario.seed, began).map(|(finished, _)| finished)
 }
 
-fn finish(run: Run<Digest>, seed: u64, began: Instant) -> Result<Finished, RunError> {
-    let (outcome, digest) = run.finish()?;
+fn finish<S: Sink>(run: Run<(Digest, S)>, seed: u64, began: Instant) -> Result<(Finished, S), RunError> {
+    let (outcome, (digest, sink)) = run.finish()?;
     let wall_s = began.elapsed().as_secs_f64();
-    Ok(Finished { seed, outcome, digest: digest.finish(), wall_s, captured: None })
+    Ok((Finished { seed, outcome, digest: digest.finish(), wall_s, captured: None }, sink))
 }
 
 /// Why a run failed, with the line of the file where it is one's fault.

@@ -248,6 +248,8 @@ pub enum Event {
         port: Port,
         /// Bytes on the wire, all framing counted.
         bytes: u32,
+        /// Bytes that wait behind it there.
+        waiting: u64,
     },
     /// A switch marked a packet as having met congestion: the queue that it joined was long.
     Marked {
@@ -314,10 +316,73 @@ pub enum Event {
         /// Links that do not.
         dead: u32,
     },
+    /// A rank made a call that others make too.
+    CallMade {
+        /// Which call of whom.
+        call: CallId,
+        /// What is called, such as AllReduce.
+        name: &'static str,
+        /// By which algorithm.
+        algorithm: &'static str,
+        /// By which protocol.
+        protocol: &'static str,
+        /// Bytes of its largest buffer.
+        bytes: u64,
+    },
+    /// The call of a rank is over.
+    CallOver {
+        /// Which call of whom.
+        call: CallId,
+    },
+    /// A rank put a slice of a chunk on its way.
+    SliceSent {
+        /// On what way.
+        way: SliceWay,
+        /// Which slice of which call: what the packets that carry it are labelled.
+        label: Label,
+        /// How much of it there is.
+        bytes: u32,
+        /// Whether NICs carry it; NVLink or host memory does otherwise.
+        by_nic: bool,
+    },
+    /// The next slice on its way was seen by the rank that it was for.
+    SliceArrived {
+        /// On what way.
+        way: SliceWay,
+    },
+}
+
+/// Which call of which rank.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CallId {
+    /// The communicator, by its place among those of the run.
+    pub communicator: u32,
+    /// The rank in it.
+    pub rank: u32,
+    /// The GPU or port that the rank has.
+    pub endpoint: u32,
+    /// How many calls it made before, in this communicator.
+    pub sequence: u64,
+}
+
+/// One direction of a connection between two ranks: slices on it arrive in the order in which they were sent.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct SliceWay {
+    /// The communicator, by its place among those of the run.
+    pub communicator: u32,
+    /// The channel.
+    pub channel: u16,
+    /// Which of several connections for the same channel.
+    pub lane: u8,
+    /// The sender in the communicator; nobody where a switch sends what it reduced.
+    pub from: Option<u32>,
+    /// The receiver in the communicator; nobody where a switch reduces.
+    pub to: Option<u32>,
 }
 
 impl Event {
-    /// Whether this is a step inside a NIC, or of a packet through the fabric, that follows from the events around it.
+    /// Whether this is a step inside a NIC, of a packet through the fabric or of a collective, that follows from the events around
+    /// it.
     pub const fn is_detail(&self) -> bool {
         matches!(
             self,
@@ -325,6 +390,10 @@ impl Event {
                 | Self::DataPlaced { .. }
                 | Self::DataGathered { .. }
                 | Self::PacketStarted { .. }
+                | Self::CallMade { .. }
+                | Self::CallOver { .. }
+                | Self::SliceSent { .. }
+                | Self::SliceArrived { .. }
         )
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::random::mix;
+
 /// A packet sequence number. Order is modular, so there is no `Ord`: ask [`Psn::distance_from`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Psn(u32);
@@ -59,6 +61,38 @@ impl fmt::Display for Psn {
 impl fmt::Debug for Psn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "psn {:#08x}", self.0)
+    }
+}
+
+/// Runs of consecutive sequence numbers, one in so many. They are the same in every connection, so that a packet, those around
+/// it and its acknowledgement are in the sample together or not at all.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct PsnSample {
+    /// One run in two to this power.
+    thinned: u32,
+}
+
+impl PsnSample {
+    /// Sequence numbers of a run.
+    pub const RUN: u32 = 32;
+    /// Everything.
+    pub const ALL: Self = Self { thinned: 0 };
+
+    /// One with half as much in it.
+    #[must_use]
+    pub const fn halved(self) -> Self {
+        Self { thinned: self.thinned + 1 }
+    }
+
+    /// One run in so many.
+    pub const fn one_in(self) -> u32 {
+        1 << self.thinned
+    }
+
+    /// Whether a sequence number is in it. The first run always is: connections begin there.
+    pub const fn has(self, psn: Psn) -> bool {
+        let run = psn.value() / Self::RUN;
+        run == 0 || mix(run as u64) & (self.one_in() as u64 - 1) == 0
     }
 }
 

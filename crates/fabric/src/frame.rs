@@ -5,12 +5,13 @@
 //! a run of values a tap makes it up from the facts of the packet. Both must be the same frame.
 
 use railnet_core::event::Sink;
+use railnet_core::{Label, PsnSample};
 use railnet_nic::frame::{self, Sent, WireForm};
 use railnet_nic::{Context, OutboundPayload, Transmit};
 use railnet_topology::{End, Vertex};
 use railnet_wire::{EtherType, Ethernet, Frame, HEADROOM, Mac, Pause, router};
 
-use crate::network::Network;
+use crate::network::{Network, host_of};
 use crate::packet::PacketIndex;
 
 /// The MAC address of a port: 02 for hosts or 06 for switches, the number in three bytes, the port in two.
@@ -44,18 +45,35 @@ impl<S: Sink> Network<S> {
     /// A packet starts on a channel: its frame becomes what it is on this link, and a tap takes it in.
     #[cold]
     pub(crate) fn show_frame(&mut self, egress: u32, packet: PacketIndex) {
-        let is_tapped = self.taps.is_tapped(egress);
+        let is_tapped = self.taps.is_tapped(egress) && self.is_in_sample(packet);
         let is_corrupt = self.packets.facts[packet as usize].corrupt;
         if self.form == WireForm::Bytes {
             self.update_frame(egress, packet);
             if is_tapped {
-                self.taps.take(self.now, egress, is_corrupt, &self.packets.bytes[packet as usize]);
+                let about = self.about(packet);
+                self.taps.take(self.now, egress, about, is_corrupt, &self.packets.bytes[packet as usize]);
             }
         } else if is_tapped {
             let mut buffer = Vec::new();
             self.make_frame(egress, packet, &mut buffer);
-            self.taps.take(self.now, egress, is_corrupt, &buffer);
+            self.taps.take(self.now, egress, self.about(packet), is_corrupt, &buffer);
         }
+    }
+
+    /// What a packet is about, and between which ports it travels.
+    fn about(&self, packet: PacketIndex) -> (Label, Option<[u32; 2]>) {
+        let contents = self.packets.headers(packet).filter(|_| !self.packets.facts[packet as usize].is_pause);
+        contents.map_or_else(Default::default, |contents| {
+            let ends = [contents.network.source, contents.network.target];
+            (contents.label, Some(ends.map(host_of)))
+        })
+    }
+
+    /// Whether whoever listens wants to see this packet: every pause frame, and packets of the sample.
+    fn is_in_sample(&self, packet: PacketIndex) -> bool {
+        let sample = self.taps.sample;
+        sample == PsnSample::ALL
+            || self.packets.headers(packet).is_none_or(|contents| sample.has(contents.packet.psn))
     }
 
     /// Brings the frame that travels up to date.

@@ -54,7 +54,8 @@ impl<S: Sink> Network<S> {
     pub(crate) fn note_started(&mut self, egress: u32, packet: PacketIndex, bytes: u32) {
         if S::ENABLED && S::DETAIL {
             let (packet, port) = (self.name_of(packet), self.port_of(egress));
-            self.note_at_sender(egress, &Event::PacketStarted { packet, port, bytes });
+            let waiting = self.channels[egress as usize].queued();
+            self.note_at_sender(egress, &Event::PacketStarted { packet, port, bytes, waiting });
         }
     }
 

@@ -1,7 +1,7 @@
 //! Taps: copies of the frames that pass chosen links, for whoever writes them down.
 
-use railnet_core::Time;
 use railnet_core::event::Sink;
+use railnet_core::{Label, PsnSample, Time};
 use railnet_topology::Vertex;
 
 use crate::network::Network;
@@ -19,6 +19,10 @@ pub struct Tapped<'a> {
     pub to: Vertex,
     /// The frame as it left, with the addresses, hop limit and marks that it has on this link.
     pub frame: &'a [u8],
+    /// What the work request that it belongs to is about; nothing for acknowledgements and pause frames.
+    pub label: Label,
+    /// The ports that it travels between; nothing for a pause frame.
+    pub flow: Option<[u32; 2]>,
     /// A bit of it was flipped before it came to this link.
     pub is_corrupt: bool,
     /// It does not come out of the link. Frames on a link that fails are not told apart.
@@ -29,6 +33,8 @@ pub struct Tapped<'a> {
 struct Entry {
     at: Time,
     channel: u32,
+    label: Label,
+    flow: Option<[u32; 2]>,
     /// Where its bytes end; they begin where those before it end.
     end: usize,
     is_corrupt: bool,
@@ -40,6 +46,8 @@ struct Entry {
 pub(crate) struct Taps {
     /// By channel.
     is_tapped: Vec<bool>,
+    /// Packets that are looked at.
+    pub(crate) sample: PsnSample,
     bytes: Vec<u8>,
     entries: Vec<Entry>,
 }
@@ -49,9 +57,17 @@ impl Taps {
         self.is_tapped.get(channel as usize).copied().unwrap_or(false)
     }
 
-    pub(crate) fn take(&mut self, at: Time, channel: u32, is_corrupt: bool, frame: &[u8]) {
+    pub(crate) fn take(
+        &mut self,
+        at: Time,
+        channel: u32,
+        (label, flow): (Label, Option<[u32; 2]>),
+        is_corrupt: bool,
+        frame: &[u8],
+    ) {
         self.bytes.extend_from_slice(frame);
-        self.entries.push(Entry { at, channel, end: self.bytes.len(), is_corrupt, is_lost: false });
+        let end = self.bytes.len();
+        self.entries.push(Entry { at, channel, label, flow, end, is_corrupt, is_lost: false });
     }
 
     /// The frame that was just taken in does not arrive.
@@ -73,13 +89,19 @@ impl<S: Sink> Network<S> {
         self.shows_frames = true;
     }
 
+    /// Packets that taps look at from now on, besides pause frames; all of them unless said otherwise.
+    pub fn tap_sample(&mut self, sample: PsnSample) {
+        self.taps.sample = sample;
+    }
+
     /// Hands out the frames that passed the taps since the last call, in the order of time.
     pub fn drain_taps(&mut self, mut take: impl FnMut(&Tapped<'_>)) {
         let mut start = 0;
-        for &Entry { at, channel, end, is_corrupt, is_lost } in &self.taps.entries {
+        for &Entry { at, channel, label, flow, end, is_corrupt, is_lost } in &self.taps.entries {
             let ends = &self.channels[channel as usize];
             let (link, from, to) = (channel / 2, ends.from, ends.to);
-            take(&Tapped { at, link, from, to, frame: &self.taps.bytes[start..end], is_corrupt, is_lost });
+            let frame = &self.taps.bytes[start..end];
+            take(&Tapped { at, link, from, to, frame, label, flow, is_corrupt, is_lost });
             start = end;
         }
         self.taps.entries.clear();

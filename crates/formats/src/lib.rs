@@ -5,3 +5,5 @@ pub mod msccl;
 pub mod nccl_graph;
 pub mod nccl_tests;
 pub mod nccl_topology;
+pub mod perfetto;
+pub mod run_file;

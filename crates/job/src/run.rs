@@ -9,6 +9,7 @@ mod machine;
 mod outcome;
 mod path;
 mod said;
+mod timeline;
 mod workers;
 
 #[cfg(test)]
@@ -19,4 +20,5 @@ pub use machine::{Machine, Record, Ticket};
 pub use outcome::{Breakdown, Outcome, Straggler};
 pub use path::{PathStep, critical_path};
 pub use said::{Said, said};
+pub use timeline::{RankSpan, timeline};
 pub use workers::{Special, Worker, Workers};

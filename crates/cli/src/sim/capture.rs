@@ -7,7 +7,9 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
+use railnet_coll::machine::Tag;
 use railnet_core::event::Sink;
+use railnet_core::{Label, Span, Time};
 use railnet_fabric::Tapped;
 use railnet_sim::Run;
 use railnet_topology::{FabricGraph, LinkKind, Vertex};
@@ -29,9 +31,26 @@ pub(super) struct Options {
     /// directions; may be given several times. Without it, to all hosts' links where there are at most 16
     #[arg(long, value_name = "WHERE", requires = "pcap")]
     tap: Vec<String>,
-    /// Write over the capture that is there
-    #[arg(long, requires = "pcap")]
-    force: bool,
+    /// Keep only packets between two hosts, in both directions, such as host0:host3; may be given several times
+    #[arg(long, value_name = "A:B", requires = "pcap")]
+    flow: Vec<String>,
+    /// Keep only packets of a part of the run, such as 10us..25us, 1ms.. or ..5us
+    #[arg(long, value_name = "FROM..TO", requires = "pcap", value_parser = window)]
+    between: Option<(Time, Time)>,
+    /// Keep only the first so many bytes of each packet; 96 are all headers
+    #[arg(long, value_name = "BYTES", requires = "pcap")]
+    snaplen: Option<usize>,
+}
+
+/// A part of a run.
+fn window(text: &str) -> Result<(Time, Time), String> {
+    let (from, to) = text.split_once("..").ok_or("write a window such as 10us..25us")?;
+    let moment = |text: &str, otherwise: Time| match text.trim() {
+        "" => Ok(otherwise),
+        text => text.parse::<Span>().map(|span| Time::ZERO + span).map_err(|error| error.to_string()),
+    };
+    let (from, to) = (moment(from, Time::ZERO)?, moment(to, Time::NEVER)?);
+    if from > to { Err("the window ends before it begins".to_owned()) } else { Ok((from, to)) }
 }
 
 impl Options {
@@ -46,6 +65,10 @@ pub(super) struct Capture {
     path: PathBuf,
     writer: PcapngWriter<BufWriter<File>>,
     graph: FabricGraph,
+    /// Pairs of hosts; all where there are none.
+    flows: Vec<[u32; 2]>,
+    between: (Time, Time),
+    snaplen: usize,
     /// The interface of each tapped link.
     interfaces: Vec<Option<InterfaceId>>,
     frames: u64,
@@ -57,13 +80,18 @@ impl Capture {
     pub(super) fn open<S: Sink>(
         options: &Options,
         graph: FabricGraph,
+        force: bool,
         run: &mut Run<S>,
     ) -> anyhow::Result<Option<Self>> {
         let Some(path) = &options.pcap else { return Ok(None) };
         let links = taps(options, &graph)?;
-        let file = crate::files::create(path, options.force)?;
-        let capture = Self::new(path, file, graph, &links)
+        let file = crate::files::create(path, force)?;
+        let flows = options.flow.iter().map(|flow| pair(flow, &graph)).collect::<anyhow::Result<_>>()?;
+        let mut capture = Self::new(path, file, graph, &links)
             .with_context(|| format!("cannot write {}", path.display()))?;
+        capture.flows = flows;
+        capture.between = options.between.unwrap_or(capture.between);
+        capture.snaplen = options.snaplen.unwrap_or(capture.snaplen);
         for link in links {
             run.tap(link);
         }
@@ -78,7 +106,9 @@ impl Capture {
             let interface = writer.interface(&name(&graph, link), LinkType::ETHERNET, digits)?;
             interfaces[link as usize] = Some(interface);
         }
-        Ok(Self { path: path.to_owned(), writer, graph, interfaces, frames: 0, broken: None })
+        let (flows, between, snaplen) = (Vec::new(), (Time::ZERO, Time::NEVER), usize::MAX);
+        let path = path.to_owned();
+        Ok(Self { path, writer, graph, flows, between, snaplen, interfaces, frames: 0, broken: None })
     }
 
     /// Writes what has passed since the last time.
@@ -96,7 +126,17 @@ impl Capture {
 
     fn write(&mut self, tapped: &Tapped<'_>) -> Result<(), CaptureError> {
         let Some(interface) = self.interfaces[tapped.link as usize] else { return Ok(()) };
+        let is_of = |pair: &[u32; 2]| tapped.flow.is_some_and(|[a, b]| *pair == [a, b] || *pair == [b, a]);
+        if !(self.between.0..=self.between.1).contains(&tapped.at)
+            || !self.flows.is_empty() && !self.flows.iter().any(is_of)
+        {
+            return Ok(());
+        }
         let mut comment = format!("{} → {}", self.graph.name(tapped.from), self.graph.name(tapped.to));
+        if tapped.label != Label::default() {
+            let Tag { sequence, chunk, step } = tapped.label.into();
+            let _ = write!(comment, " · call {sequence}, chunk {chunk}, step {step}");
+        }
         if tapped.is_corrupt {
             comment += " · CORRUPTED on an earlier link";
         }
@@ -104,7 +144,7 @@ impl Capture {
             comment += " · LOST on this link";
         }
         let time = Timestamp::new(0, tapped.at.as_ps());
-        self.writer.write(interface, time, tapped.frame, &[&comment])?;
+        self.writer.write_cut(interface, time, (tapped.frame, self.snaplen), &[&comment])?;
         self.frames += 1;
         Ok(())
     }
@@ -164,13 +204,25 @@ fn taps(options: &Options, graph: &FabricGraph) -> anyhow::Result<BTreeSet<u32>>
     Ok(links)
 }
 
+/// The two hosts of a flow such as `host0:host3`.
+fn pair(flow: &str, graph: &FabricGraph) -> anyhow::Result<[u32; 2]> {
+    let (a, b) =
+        flow.split_once(':').ok_or_else(|| anyhow!("--flow {flow}: write two hosts, host0:host3"))?;
+    let host = |name: &str| match find(&format!("--flow {flow}"), name, graph)? {
+        Vertex::Host(host) => Ok(host),
+        Vertex::Switch(_) => Err(anyhow!("--flow {flow}: {name} is a switch; flows are between hosts")),
+    };
+    Ok([host(a)?, host(b)?])
+}
+
 /// The links that `host3`, `leaf0` or `leaf0:spine1` stand for.
 fn links_at(place: &str, graph: &FabricGraph) -> anyhow::Result<Vec<u32>> {
+    let option = format!("--tap {place}");
     let Some((near, far)) = place.split_once(':') else {
-        let vertex = find(place, place, graph)?;
+        let vertex = find(&option, place, graph)?;
         return Ok(graph.neighbours(vertex).iter().map(|neighbour| neighbour.link).collect());
     };
-    let (a, b) = (find(place, near, graph)?, find(place, far, graph)?);
+    let (a, b) = (find(&option, near, graph)?, find(&option, far, graph)?);
     let links = graph.links_between(a, b);
     if links.is_empty() {
         let mut peers: Vec<Vertex> =
@@ -184,13 +236,13 @@ fn links_at(place: &str, graph: &FabricGraph) -> anyhow::Result<Vec<u32>> {
     Ok(links)
 }
 
-fn find(place: &str, name: &str, graph: &FabricGraph) -> anyhow::Result<Vertex> {
+fn find(option: &str, name: &str, graph: &FabricGraph) -> anyhow::Result<Vertex> {
     if let Some(vertex) = graph.find(name) {
         return Ok(vertex);
     }
     let hosts: Vec<&str> = graph.hosts.iter().map(|host| host.name.as_str()).collect();
     let switches: Vec<&str> = graph.switches.iter().map(|switch| switch.name.as_str()).collect();
-    let mut text = format!("--tap {place}: there is no host or switch called \"{name}\"");
+    let mut text = format!("{option}: there is no host or switch called \"{name}\"");
     let known = [hosts.clone(), switches.clone()].concat();
     if let Some(meant) = words::nearest(name, &known) {
         let _ = write!(text, "\n  = did you mean \"{meant}\"?");

@@ -6,10 +6,13 @@ mod screen;
 use std::io::Write;
 use std::time::Instant;
 
-use railnet_sim::{Fidelity, RunError, run_jobs};
+use railnet_formats::run_file::Recorder;
+use railnet_sim::{Fidelity, JobsOutcome, RunError, run_jobs};
+use railnet_topology::FabricGraph;
+use serde_json::Value;
 
 use super::problem::File;
-use super::{Arguments, failed, report};
+use super::{Arguments, failed, record};
 use crate::{Outcome, Usage};
 
 /// The job that runs where nothing else is said.
@@ -26,19 +29,41 @@ pub(super) fn run(arguments: &Arguments, file: &File, out: &mut dyn Write) -> an
     refuse(arguments)?;
     warn(file)?;
     let began = Instant::now();
-    let outcome = match run_jobs(&file.scenario) {
-        Ok(outcome) => outcome,
+    let (outcome, recorder) = match run_watched(arguments, file)? {
+        Ok(found) => found,
         Err(RunError::Scenario(error)) => return Err(file.problem(error)),
         Err(error) => return failed(arguments, file, error, out),
     };
     let wall_s = began.elapsed().as_secs_f64();
     if let Some(path) = &arguments.json {
-        report::write_json(path, out, &json::whole(file, &outcome, wall_s))?;
+        super::report::write_json(path, out, &json::whole(file, &outcome, wall_s))?;
     }
     if !arguments.is_quiet() {
         screen::print(file, &outcome, wall_s, arguments.verbose, out)?;
     }
+    if let Some((graph, recorder)) = recorder {
+        let run = record::jobs(file, &graph, &outcome, wall_s, recorder)?;
+        arguments.record.deliver(run, out, arguments.is_quiet())?;
+    }
     Ok(Outcome::Done)
+}
+
+/// What came of jobs, and what was recorded of them where that is asked for.
+type Watched = (JobsOutcome, Option<(FabricGraph, Recorder)>);
+
+fn run_watched(arguments: &Arguments, file: &File) -> anyhow::Result<Result<Watched, RunError>> {
+    if !arguments.record.is_on() {
+        return Ok(run_jobs(&file.scenario).map(|outcome| (outcome, None)));
+    }
+    let graph = railnet_sim::graph(&file.scenario).map_err(|error| file.problem(error))?;
+    let recorder = Recorder::new(&graph, arguments.record.budget()).of_job();
+    let found = record::record_jobs(file, &graph, recorder);
+    Ok(found.map(|(outcome, recorder)| (outcome, Some((graph, recorder)))))
+}
+
+/// All of it for programs.
+pub(super) fn report(file: &File, outcome: &JobsOutcome, wall_s: f64) -> Value {
+    json::whole(file, outcome, wall_s)
 }
 
 /// Bytes of calls that a second of wall time is enough for: four to twelve gigabytes on the machines of docs/performance.md,

@@ -39,6 +39,14 @@ impl File {
         Ok(Self { path: name.to_owned(), text: text.to_owned(), scenario })
     }
 
+    /// A scenario that was made from the one at this place; `text` says how.
+    pub(crate) fn of_table(path: &Path, text: String, table: toml::Table) -> anyhow::Result<Self> {
+        let name = path.display().to_string();
+        let scenario =
+            Scenario::from_table(table, reader(path)).map_err(|error| shown(error, &name, &text))?;
+        Ok(Self { path: name, text, scenario })
+    }
+
     /// Reads a scenario that was made from this one.
     pub(crate) fn variant(&self, table: toml::Table) -> Result<Scenario, ScenarioError> {
         Scenario::from_table(table, reader(Path::new(&self.path)))

@@ -53,7 +53,7 @@ fn later_events_with(f: impl Fn(u32) -> u64) -> Vec<Event> {
     vec![
         Event::DataGathered { queue_pair, psn, address: f(2), length: f(3) as u32 },
         Event::ReceiverWait { queue_pair, psn, until: Time::from_ps(f(2)) },
-        Event::PacketStarted { packet: Some(packet), port, bytes: f(6) as u32 },
+        Event::PacketStarted { packet: Some(packet), port, bytes: f(6) as u32, waiting: 0 },
         Event::Marked { packet, port, depth: f(6) },
         Event::DroppedBySwitch { packet, port, bytes: f(6) as u32, reason: SwitchDropReason::NoMemory },
         Event::DroppedBySwitch { packet, port, bytes: f(6) as u32, reason: SwitchDropReason::NoRoute },

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use railnet_coll::variables::Variables;
 use railnet_core::event::Sink;
-use railnet_core::{Bytes, Component, Rate, Span, Time};
+use railnet_core::{Bytes, Component, PsnSample, Rate, Span, Time};
 use railnet_fabric::{Fault, Network, Tapped, host_gid};
 use railnet_nic::control::ControlConfig;
 use railnet_nic::frame::WireForm;
@@ -28,7 +28,8 @@ pub use collective::{CollectiveResult, TransferResult};
 pub use error::{FlowFailure, RunError, Standstill};
 pub use inside::LaneResult;
 pub use job::{
-    Connections, FaultPrice, How, JobResult, JobsOutcome, RecoveryStory, SaidResult, StepResult, run_jobs,
+    Connections, FaultPrice, How, JobResult, JobsOutcome, Look, RecoveryStory, SaidResult, StepResult,
+    run_jobs, run_jobs_watched,
 };
 pub use outcome::{FlowResult, LinkResult, Outcome};
 pub use series::{ConnectionSample, LinkSample, Series};
@@ -182,9 +183,19 @@ impl<S: Sink> Run<S> {
         self.network.tap(link);
     }
 
+    /// Packets that taps look at from now on, besides pause frames; all of them unless said otherwise.
+    pub fn tap_sample(&mut self, sample: PsnSample) {
+        self.network.tap_sample(sample);
+    }
+
     /// Hands out the frames that passed the taps since the last call, in the order of time.
     pub fn drain_taps(&mut self, take: impl FnMut(&Tapped<'_>)) {
         self.network.drain_taps(take);
+    }
+
+    /// Whoever watches this run.
+    pub fn sink_mut(&mut self) -> &mut S {
+        &mut self.network.sink
     }
 
     /// What NCCL would say while the ranks of this scenario start, as far as `variables` ask for it (`NCCL_DEBUG`).

@@ -213,4 +213,10 @@ impl Scenario {
         let hosts = (0..servers * gpus).map(gpu).collect();
         Ok(Cow::Owned(FabricGraph { hosts, switches: Vec::new(), links: Vec::new() }))
     }
+
+    /// Who sends and receives: the GPUs of the servers, or the ports of the fabric where there are none, each with the server
+    /// it is in.
+    pub fn endpoints(&self, graph: &FabricGraph) -> Result<Vec<HostNode>, ScenarioError> {
+        Ok(self.ends(graph)?.into_owned().hosts)
+    }
 }

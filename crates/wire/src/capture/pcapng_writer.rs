@@ -66,11 +66,23 @@ impl<W: Write> PcapngWriter<W> {
         bytes: &[u8],
         comments: &[&str],
     ) -> Result<(), CaptureError> {
+        self.write_cut(interface, timestamp, (bytes, usize::MAX), comments)
+    }
+
+    /// Writes the first so many bytes of a packet with its comments.
+    pub fn write_cut(
+        &mut self,
+        interface: InterfaceId,
+        timestamp: Timestamp,
+        (bytes, most): (&[u8], usize),
+        comments: &[&str],
+    ) -> Result<(), CaptureError> {
         let digits = self.digits[interface.0 as usize];
         let ticks = timestamp.ticks(digits).ok_or(CaptureError::Time(timestamp))?;
         let length = bytes.len() as u32;
+        let bytes = &bytes[..bytes.len().min(most)];
         let mut body = Vec::with_capacity(bytes.len() + 64);
-        for number in [interface.0, (ticks >> 32) as u32, ticks as u32, length, length] {
+        for number in [interface.0, (ticks >> 32) as u32, ticks as u32, bytes.len() as u32, length] {
             body.extend(number.to_le_bytes());
         }
         body.extend_from_slice(bytes);

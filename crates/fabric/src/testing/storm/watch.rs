@@ -96,7 +96,7 @@ impl Sink for Watch {
         }
         self.last = at;
         match *event {
-            Event::PacketStarted { packet, port, bytes } => {
+            Event::PacketStarted { packet, port, bytes, .. } => {
                 let books = self.ports.entry((source, port)).or_default();
                 let amount = if packet.is_some() { &mut books.started } else { &mut books.pauses };
                 amount.add(bytes.into());

@@ -10,6 +10,7 @@ mod connect;
 mod driven;
 mod group;
 mod identity;
+mod note;
 mod pending;
 mod plan;
 mod put;
@@ -210,9 +211,12 @@ impl Collectives {
         let schedule = Arc::clone(self.schedule(member));
         self.fill_buffers(network, member, &schedule.call);
         let submitted = self.members[member as usize].machine.submit(network.now, &schedule);
-        if let Err(failure) = submitted {
-            self.failure.get_or_insert(failure);
-            return;
+        match submitted {
+            Ok(operation) => self.note_call(network, member, operation),
+            Err(failure) => {
+                self.failure.get_or_insert(failure);
+                return;
+            }
         }
         self.pump(network, ground, member);
     }
@@ -271,6 +275,7 @@ impl Collectives {
         connection: ConnectionId,
         mark: Option<Mark>,
     ) {
+        self.note_arrived(network, member, connection);
         let machine = &mut self.members[member as usize].machine;
         if let Some(mark) = mark {
             machine.heard(network.now, connection, mark);
@@ -291,10 +296,16 @@ impl Collectives {
                     let work = self.members[member as usize].machine.work(id);
                     self.begin_work(network, member, work);
                 }
-                Output::Filled(filled) => self.filled(network, ground, member, filled),
+                Output::Filled(filled) => {
+                    self.note_filled(network, member, &filled);
+                    self.filled(network, ground, member, filled);
+                }
                 Output::Emptied { connection, .. } => self.emptied(network, member, connection),
                 Output::Notice { to, notice } => self.notices.push((member, to, *notice)),
-                Output::Finished(_) => self.finish_call(network, member),
+                Output::Finished(operation) => {
+                    self.note_over(network, member, operation);
+                    self.finish_call(network, member);
+                }
                 Output::Failed(failure) => {
                     self.failure.get_or_insert(failure);
                 }

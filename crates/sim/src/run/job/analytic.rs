@@ -5,23 +5,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use railnet_coll::Protocol;
 use railnet_coll::search::search;
 use railnet_core::digest::Fold;
-use railnet_core::{Bytes, Rank, RunDigest, Span};
+use railnet_core::{Bytes, Rank, RunDigest, Span, Time};
 use railnet_job::graph::StepGraph;
 use railnet_job::parallel::{Group, Scope};
 use railnet_job::run::analytic::{self, Asked, ClusterCosts, Network, NoPrice, Price};
-use railnet_job::run::{Special, Workers};
+use railnet_job::run::{RankSpan, Special, Workers, timeline};
 
 use super::report::{self, Connections, FaultPrice, How, JobResult, JobsOutcome, StepResult};
 use crate::run::RunError;
 use crate::scenario::{Fidelity, PlacedJob, Scenario, ScenarioError, Slowed};
 
 /// Runs the jobs of a scenario by formulas.
-pub(super) fn run(scenario: &Scenario) -> Result<JobsOutcome, RunError> {
+pub(super) fn run(scenario: &Scenario, keeps_timeline: bool) -> Result<JobsOutcome, RunError> {
     let slowed = scenario.slowed(true)?;
     let mut digest = Fold::new();
     let mut jobs = Vec::new();
     for placed in scenario.jobs()? {
-        jobs.push(job(scenario, placed, &slowed, &mut digest)?);
+        let timeline = keeps_timeline.then(Vec::new);
+        jobs.push(job(scenario, placed, &slowed, (&mut digest, timeline))?);
     }
     let digest = RunDigest::from_u128(digest.finish_wide());
     Ok(JobsOutcome { fidelity: Fidelity::Analytic, jobs, network: None, digest })
@@ -31,10 +32,10 @@ fn job(
     scenario: &Scenario,
     placed: PlacedJob,
     slowed: &[Slowed],
-    digest: &mut Fold,
+    (digest, mut timeline): (&mut Fold, Option<Vec<RankSpan>>),
 ) -> Result<JobResult, RunError> {
     let mine: Vec<Slowed> = slowed.iter().filter(|one| one.is_in(&placed)).copied().collect();
-    let first = step(scenario, &placed, &mine, false, Some(digest))?;
+    let first = step(scenario, &placed, &mine, false, Some((&mut *digest, timeline.as_mut())))?;
     let steps = steps(scenario, &placed, &mine, first.outcome.step, Some(digest))?;
     let mut faults = Vec::new();
     if !mine.is_empty() {
@@ -50,7 +51,8 @@ fn job(
         }
     }
     let connections = connections(scenario, &placed)?;
-    Ok(JobResult { placed, connections, steps, first, faults, life: None })
+    let timeline = timeline.unwrap_or_default();
+    Ok(JobResult { placed, connections, steps, first, faults, life: None, timeline })
 }
 
 /// How long each step of a job takes, one without a checkpoint being known.
@@ -63,7 +65,7 @@ fn steps(
 ) -> Result<Vec<Span>, RunError> {
     let interval = placed.resolved.checkpoint.map_or(u32::MAX, |(interval, _)| interval);
     let written = match placed.resolved.steps >= interval {
-        true => step(scenario, placed, slowed, true, digest)?.outcome.step,
+        true => step(scenario, placed, slowed, true, digest.map(|digest| (digest, None)))?.outcome.step,
         false => plain,
     };
     let number = 1..=placed.resolved.steps;
@@ -83,7 +85,7 @@ fn step(
     placed: &PlacedJob,
     slowed: &[Slowed],
     is_written: bool,
-    digest: Option<&mut Fold>,
+    kept: Option<(&mut Fold, Option<&mut Vec<RankSpan>>)>,
 ) -> Result<StepResult, RunError> {
     let placed = &placed.with(slowed)?;
     let mut job = placed.resolved.job.clone();
@@ -97,8 +99,11 @@ fn step(
     let mut network = SlowedCosts { costs, placed, slowed, hit: BTreeMap::new() };
     let machine = analytic::run(&graph, Workers::kinds(&graph, &specials(placed, slowed)), &mut network)
         .map_err(|error| refused(&error))?;
-    if let Some(digest) = digest {
+    if let Some((digest, spans)) = kept {
         report::fold(&machine, digest);
+        if let Some(spans) = spans {
+            spans.extend(timeline(&machine, 0, Time::ZERO));
+        }
     }
     let how = |said: &railnet_job::graph::Communication| {
         let group = graph.layout.group(Rank(0), said.scope);

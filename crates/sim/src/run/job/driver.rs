@@ -11,7 +11,7 @@ use railnet_fabric::Network;
 use railnet_job::graph::{Communication, StepGraph, Stream, What};
 use railnet_job::parallel::{Axis, Scope};
 use railnet_job::run::analytic::{Asked, ClusterCosts, Network as _};
-use railnet_job::run::{Machine, Special, Ticket, Workers};
+use railnet_job::run::{Machine, RankSpan, Special, Ticket, Workers, timeline};
 
 use super::report::{self, How, JobResult, StepResult};
 use crate::run::RunError;
@@ -74,12 +74,14 @@ struct Active<'g> {
     how: BTreeMap<Communication, How>,
     steps: Vec<Span>,
     first: Option<StepResult>,
+    timeline: Vec<RankSpan>,
     is_done: bool,
 }
 
 /// Drives all jobs of a scenario.
 pub(super) struct Driver<'g> {
     variables: Variables,
+    keeps_timeline: bool,
     jobs: Vec<Active<'g>>,
     called: BTreeMap<u32, Called>,
     /// What ends at a time that is known: storage, parameter servers.
@@ -91,9 +93,11 @@ pub(super) struct Driver<'g> {
 }
 
 impl<'g> Driver<'g> {
-    pub(super) fn new(scenario: &Scenario) -> Self {
+    /// With all that ranks do, where that is asked for.
+    pub(super) fn new(scenario: &Scenario, keeps_timeline: bool) -> Self {
         Self {
             variables: scenario.nccl().clone(),
+            keeps_timeline,
             jobs: Vec::new(),
             called: BTreeMap::new(),
             timed: BinaryHeap::new(),
@@ -124,6 +128,7 @@ impl<'g> Driver<'g> {
             how: BTreeMap::new(),
             steps: Vec::new(),
             first: None,
+            timeline: Vec::new(),
             is_done: false,
         };
         job.machine = job.next_machine();
@@ -199,6 +204,10 @@ impl<'g> Driver<'g> {
         if job.machine.is_done() {
             has_moved = true;
             report::fold(&job.machine, &mut self.digest);
+            if self.keeps_timeline {
+                let step = job.steps.len() as u32;
+                job.timeline.extend(timeline(&job.machine, step, job.origin));
+            }
             job.end_step(now);
             if job.is_done {
                 collectives.note_end(now);
@@ -324,7 +333,8 @@ impl<'g> Driver<'g> {
             let numbers = job.channels.values().map(|channel| channel.communicator);
             let connections = collectives.map(|all| all.connections(numbers)).unwrap_or_default();
             let (placed, steps) = (job.placed.clone(), job.steps);
-            Some(JobResult { placed, connections, steps, first: job.first?, faults: Vec::new(), life: None })
+            let (first, timeline) = (job.first?, job.timeline);
+            Some(JobResult { placed, connections, steps, first, faults: Vec::new(), life: None, timeline })
         });
         results.collect()
     }

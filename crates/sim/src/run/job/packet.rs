@@ -1,7 +1,7 @@
 //! Jobs as packets: the machine of each job says which rank enters what, the collectives of `coll` carry it in the fabric.
 
 use railnet_core::digest::Fold;
-use railnet_core::event::Sink;
+use railnet_core::event::{NoSink, Sink};
 use railnet_core::{Digest, RunDigest, Span, Time};
 use railnet_fabric::{Application, Group, Network, ReductionFailure};
 use railnet_job::graph::StepGraph;
@@ -10,6 +10,7 @@ use railnet_nic::Completion;
 use super::analytic::specials;
 use super::driver::{Driver, TICK};
 use super::report::{FaultPrice, JobResult, JobsOutcome, sum};
+use super::{Look, keeps_timeline};
 use crate::run::outcome::outcome;
 use crate::run::world::World;
 use crate::run::{Run, RunError};
@@ -17,14 +18,20 @@ use crate::scenario::{Fidelity, PlacedJob, Scenario, Slowed};
 
 /// When a job is given up that sets no limit itself, in virtual time.
 const LIMIT: Span = Span::from_secs(3_600);
+/// How far a run goes before somebody looks at it.
+const LOOK: Span = Span::from_us(100);
 
 /// Runs the jobs of a scenario, and once more without its faults where it has any.
-pub(super) fn run(scenario: &Scenario) -> Result<JobsOutcome, RunError> {
-    let mut found = once(scenario, scenario.jobs()?)?;
+pub(super) fn run<S: Sink>(
+    scenario: &Scenario,
+    sink: S,
+    look: &mut Look<'_, S>,
+) -> Result<(JobsOutcome, S), RunError> {
+    let (mut found, sink) = once(scenario, scenario.jobs()?, sink, look)?;
     if scenario.has_slowing_faults() {
         let mut sound = scenario.clone();
         sound.faults.clear();
-        let sound = once(&sound, sound.jobs()?)?;
+        let (sound, _) = once(&sound, sound.jobs()?, NoSink, &mut |_| {})?;
         let what = scenario.fault_words()?;
         for (job, sound) in found.jobs.iter_mut().zip(&sound.jobs) {
             job.faults.push(FaultPrice {
@@ -37,7 +44,7 @@ pub(super) fn run(scenario: &Scenario) -> Result<JobsOutcome, RunError> {
             });
         }
     }
-    Ok(found)
+    Ok((found, sink))
 }
 
 /// How long each step of a job takes that is put somewhere else, beside the others.
@@ -48,7 +55,8 @@ pub(super) fn elsewhere(
 ) -> Result<Vec<Span>, RunError> {
     let mut jobs = jobs.to_vec();
     jobs[index] = placed;
-    Ok(once(scenario, jobs)?.jobs.swap_remove(index).steps)
+    let (mut found, _) = once(scenario, jobs, NoSink, &mut |_| {})?;
+    Ok(found.jobs.swap_remove(index).steps)
 }
 
 /// The graphs of a job's steps: without a checkpoint, and with one where some step writes it.
@@ -69,46 +77,58 @@ impl Graphs {
     }
 }
 
-fn once(scenario: &Scenario, jobs: Vec<PlacedJob>) -> Result<JobsOutcome, RunError> {
+fn once<S: Sink>(
+    scenario: &Scenario,
+    jobs: Vec<PlacedJob>,
+    sink: S,
+    look: &mut Look<'_, S>,
+) -> Result<(JobsOutcome, S), RunError> {
     let slowed = scenario.slowed(false)?;
     let placed: Vec<PlacedJob> = jobs.iter().map(|job| job.with(&slowed)).collect::<Result<_, _>>()?;
     let graphs: Vec<Graphs> = placed.iter().map(Graphs::new).collect();
-    let mut run = Run::new(scenario, Digest::new())?;
+    let mut run = Run::new(scenario, (Digest::new(), sink))?;
     run.limit = Time::ZERO + scenario.limit.map_or(LIMIT, |limit| limit.0);
-    let mut driver = Driver::new(scenario);
+    let mut driver = Driver::new(scenario, keeps_timeline::<S>());
     for (placed, graphs) in placed.iter().zip(&graphs) {
         let mine: Vec<Slowed> = slowed.iter().filter(|one| one.is_in(placed)).copied().collect();
         driver.add(placed, (&graphs.plain, graphs.written.as_ref()), specials(placed, &mine));
     }
-    let digest = advance(&mut run, &mut driver)?;
+    let digest = advance(&mut run, &mut driver, look)?;
     let Run { mut network, world: World { runner, collectives }, .. } = run;
     let results: Vec<JobResult> = driver.finish(collectives.as_ref());
     let mut all = Fold::new();
     let of_packets = {
         let outcome = outcome(&mut network, runner, collectives, None);
-        (outcome, network.sink.finish())
+        (outcome, network.sink.0.finish())
     };
     all.push((of_packets.1.as_u128() >> 64) as u64);
     all.push(of_packets.1.as_u128() as u64);
     all.push(digest);
-    Ok(JobsOutcome {
+    let outcome = JobsOutcome {
         fidelity: Fidelity::Packet,
         jobs: results,
         network: Some(of_packets.0),
         digest: RunDigest::from_u128(all.finish_wide()),
-    })
+    };
+    Ok((outcome, network.sink.1))
 }
 
 /// Runs until nothing happens any more, and says what the steps amount to.
-fn advance(run: &mut Run<Digest>, driver: &mut Driver<'_>) -> Result<u64, RunError> {
+fn advance<S: Sink>(
+    run: &mut Run<(Digest, S)>,
+    driver: &mut Driver<'_>,
+    look: &mut Look<'_, S>,
+) -> Result<u64, RunError> {
+    look(run);
     JobWorld { world: &mut run.world, driver }.settle(&mut run.network);
     let mut is_quiet = false;
     while !is_quiet && run.network.now < run.limit {
-        let stage = run.limit.min(run.watch.next);
+        let stage = run.limit.min(run.watch.next).min(run.network.now + LOOK);
         is_quiet = run.network.run(&mut JobWorld { world: &mut run.world, driver }, stage);
         if stage == run.watch.next && run.world.runner.failure.is_none() {
             run.world.runner.failure = run.watch.look(&mut run.network, &run.world.runner);
         }
+        look(run);
         if driver.failure.is_some() || run.world.runner.failure.is_some() {
             break;
         }

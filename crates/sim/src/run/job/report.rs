@@ -7,7 +7,7 @@ use railnet_core::digest::Fold;
 use railnet_core::{Bytes, RunDigest, Span};
 use railnet_job::graph::{Communication, Pass, StepGraph, What, Work};
 use railnet_job::parallel::Scope;
-use railnet_job::run::{Life, Machine, Outcome as StepOutcome, Said, critical_path, said};
+use railnet_job::run::{Life, Machine, Outcome as StepOutcome, RankSpan, Said, critical_path, said};
 
 use super::super::Outcome;
 use crate::scenario::{Fidelity, PlacedJob};
@@ -40,6 +40,8 @@ pub struct JobResult {
     pub faults: Vec<FaultPrice>,
     /// What became of it, where it failed on the way: the steps are those that it has without that.
     pub life: Option<Life>,
+    /// What ranks did and when, where a watcher asked for it: of all of them, or of one of each kind without packets.
+    pub timeline: Vec<RankSpan>,
 }
 
 impl JobResult {

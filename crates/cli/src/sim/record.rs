@@ -1,0 +1,224 @@
+//! `--record`, `--report`, `--trace` and `--view`: what happened in a run, for whoever looks at it.
+
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::Context as _;
+use railnet_core::event::Sink;
+use railnet_core::{Digest, RunDigest, Time};
+use railnet_formats::perfetto;
+use railnet_formats::run_file::{About, Budget, Recorder, RunFile, add_flows, add_jobs, meta};
+use railnet_sim::{JobsOutcome, Run, RunError, run_jobs_watched};
+use railnet_topology::FabricGraph;
+use serde_json::Value;
+
+use super::problem::File;
+use super::{Finished, job, report};
+use crate::{Usage, view};
+
+/// Links that are all listened to, for the bytes of packets; of more, those of the first hosts.
+const LINKS_TAPPED: usize = 2_000;
+
+#[derive(clap::Args)]
+#[group(id = "recording")]
+pub(super) struct Options {
+    /// Write all that happened to a run file, for `railnet view`
+    #[arg(long, value_name = "FILE", conflicts_with = "sweep")]
+    record: Option<PathBuf>,
+    /// Write the page with this run in it: one file that opens from disk, without a network
+    #[arg(long, value_name = "FILE.html", conflicts_with = "sweep")]
+    report: Option<PathBuf>,
+    /// Write a trace for ui.perfetto.dev: ranks, NICs, links and arrows
+    #[arg(long, value_name = "FILE", conflicts_with = "sweep")]
+    trace: Option<PathBuf>,
+    /// Show the run in a browser when it is over
+    #[arg(long, conflicts_with = "sweep")]
+    view: bool,
+    /// Packets that are kept for the run file: of more than that, a sample
+    #[arg(long, value_name = "NUMBER", default_value_t = Budget::default().packets)]
+    record_packets: usize,
+}
+
+impl Options {
+    /// Whether anybody wants to see what happened.
+    pub(super) fn is_on(&self) -> bool {
+        self.record.is_some() || self.report.is_some() || self.trace.is_some() || self.view
+    }
+
+    pub(super) fn budget(&self) -> Budget {
+        Budget { packets: self.record_packets, ..Budget::default() }
+    }
+
+    /// Says so before a long run where its file could not be written.
+    pub(super) fn check(&self, force: bool) -> anyhow::Result<()> {
+        for path in [&self.record, &self.report, &self.trace].into_iter().flatten() {
+            if path.exists() && !force {
+                return Err(
+                    Usage(format!("{} is there already: --force overwrites it", path.display())).into()
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what was asked for, and shows it.
+    pub(super) fn deliver(&self, run: RunFile, out: &mut dyn Write, is_quiet: bool) -> anyhow::Result<()> {
+        if let Some(path) = &self.record {
+            write(path, |file| run.write(file))?;
+            if !is_quiet {
+                let name = path.display();
+                writeln!(out, "  {:<12}{name}   railnet view {name}", "Record")?;
+            }
+        }
+        if let Some(path) = &self.report {
+            let page = view::report(&run);
+            std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
+            if !is_quiet {
+                writeln!(out, "  {:<12}{}   opens in any browser", "Report", path.display())?;
+            }
+        }
+        if let Some(path) = &self.trace {
+            write(path, |file| perfetto::write(&run, file))?;
+            if !is_quiet {
+                writeln!(out, "  {:<12}{}   opens in ui.perfetto.dev", "Trace", path.display())?;
+            }
+        }
+        if self.view {
+            out.flush()?;
+            view::serve(run, &view::Place::default(), out)?;
+        }
+        Ok(())
+    }
+}
+
+fn write(
+    path: &Path,
+    contents: impl FnOnce(&mut BufWriter<std::fs::File>) -> std::io::Result<()>,
+) -> anyhow::Result<()> {
+    let written = || -> std::io::Result<()> {
+        let mut file = BufWriter::new(std::fs::File::create(path)?);
+        contents(&mut file)?;
+        file.flush()
+    };
+    written().with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Opens the taps that show what packets look like.
+pub(super) fn tap<S: Sink>(graph: &FabricGraph, run: &mut Run<S>) {
+    for link in 0..graph.links.len().min(LINKS_TAPPED) {
+        run.tap(link as u32);
+    }
+}
+
+/// Hands frames that passed the taps to the recorder.
+pub(super) fn take_frames(graph: &FabricGraph, run: &mut Run<(Digest, Recorder)>) {
+    let mut frames = Vec::new();
+    run.drain_taps(|tapped| {
+        let is_back = graph.links[tapped.link as usize].ends[0].vertex != tapped.from;
+        frames.push((tapped.at, tapped.link, is_back, tapped.frame.to_vec()));
+    });
+    let recorder = &mut run.sink_mut().1;
+    for (at, link, is_back, bytes) in frames {
+        recorder.frame(at, link, is_back, &bytes);
+    }
+    recorder.frames_shown();
+    let sample = recorder.sample();
+    run.tap_sample(sample);
+}
+
+/// The run file of traffic or collectives.
+pub(super) fn traffic(
+    file: &File,
+    graph: &FabricGraph,
+    finished: &Finished,
+    mut recorder: Recorder,
+) -> anyhow::Result<RunFile> {
+    add_flows(&mut recorder, &finished.outcome.flows);
+    let end = finished.outcome.completion;
+    let report = serde_json::to_value(report::whole(&file.path, finished))?;
+    assemble(file, graph, (report, &finished.digest, end), None, recorder)
+}
+
+/// The run file of jobs.
+pub(super) fn jobs(
+    file: &File,
+    graph: &FabricGraph,
+    outcome: &JobsOutcome,
+    wall_s: f64,
+    mut recorder: Recorder,
+) -> anyhow::Result<RunFile> {
+    add_jobs(&mut recorder, &outcome.jobs);
+    let end = outcome.jobs.iter().map(|job| Time::ZERO + job.total()).max().unwrap_or(Time::ZERO);
+    let report = job::report(file, outcome, wall_s);
+    assemble(file, graph, (report, &outcome.digest, end), Some(outcome), recorder)
+}
+
+fn assemble(
+    file: &File,
+    graph: &FabricGraph,
+    (report, digest, end): (Value, &RunDigest, Time),
+    jobs: Option<&JobsOutcome>,
+    recorder: Recorder,
+) -> anyhow::Result<RunFile> {
+    let recorded = recorder.finish(end);
+    let about = About {
+        name: &file.path,
+        text: &file.text,
+        scenario: &file.scenario,
+        report,
+        digest: format!("{digest:?}"),
+        end,
+        jobs,
+    };
+    let meta = meta(&about, graph, &recorded).map_err(|error| file.problem(error))?;
+    Ok(RunFile { meta, tables: recorded.tables })
+}
+
+/// Runs a scenario, whatever is in it, and records it: for the page, which runs one again with a key changed. `share` is told how
+/// far it is, from 0 to 1, where that is known.
+pub(crate) fn run_again(file: &File, budget: Budget, share: &dyn Fn(f64)) -> anyhow::Result<RunFile> {
+    let graph = railnet_sim::graph(&file.scenario).map_err(|error| file.problem(error))?;
+    let began = Instant::now();
+    if file.scenario.has_jobs() {
+        let recorder = Recorder::new(&graph, budget).of_job();
+        let (outcome, recorder) = record_jobs(file, &graph, recorder).map_err(|error| words(file, error))?;
+        return jobs(file, &graph, &outcome, began.elapsed().as_secs_f64(), recorder);
+    }
+    let sink = (Digest::new(), Recorder::new(&graph, budget));
+    let mut run = Run::new(&file.scenario, sink).map_err(|error| file.problem(error))?;
+    tap(&graph, &mut run);
+    while !run.advance(railnet_core::Span::from_us(10)) {
+        take_frames(&graph, &mut run);
+        share((run.flows() - run.unfinished()) as f64 / run.flows().max(1) as f64);
+    }
+    take_frames(&graph, &mut run);
+    let (outcome, (digest, recorder)) = run.finish().map_err(|error| words(file, error))?;
+    let wall_s = began.elapsed().as_secs_f64();
+    let finished =
+        Finished { seed: file.scenario.seed, outcome, digest: digest.finish(), wall_s, captured: None };
+    traffic(file, &graph, &finished, recorder)
+}
+
+/// Runs jobs, with taps open where they send packets.
+pub(super) fn record_jobs(
+    file: &File,
+    graph: &FabricGraph,
+    recorder: Recorder,
+) -> Result<(JobsOutcome, Recorder), RunError> {
+    let mut is_tapped = false;
+    run_jobs_watched(&file.scenario, recorder, &mut |run| {
+        if !is_tapped {
+            is_tapped = true;
+            tap(graph, run);
+        }
+        take_frames(graph, run);
+    })
+}
+
+fn words(file: &File, error: RunError) -> anyhow::Error {
+    match error {
+        RunError::Scenario(error) => file.problem(error),
+        error => anyhow::anyhow!(super::failure::words(&error)),
+    }
+}

@@ -1,0 +1,75 @@
+//! `railnet view`: shows a run in a browser, from a server on this machine that nobody else can reach.
+
+mod answers;
+mod http;
+mod layers;
+mod packet;
+mod page;
+mod rerun;
+
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+
+use anyhow::{Context as _, anyhow};
+use railnet_formats::run_file::RunFile;
+
+use crate::Outcome;
+use answers::Shown;
+
+pub(crate) use page::report;
+
+const EXAMPLES: &str = "\
+Examples:
+  railnet sim scenarios/incast.toml --record incast.rail
+  railnet view incast.rail
+  railnet view incast.rail --port 8080
+  railnet sim scenarios/life-of-a-job-racks.toml --view
+
+The page is served on this machine only, and loads nothing from anywhere else. docs/page.md says what it shows.";
+
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// The run file, as `railnet sim SCENARIO --record FILE` writes it
+    file: PathBuf,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Where the page is served.
+#[derive(clap::Args)]
+pub(crate) struct Place {
+    /// The port; any free one with 0
+    #[arg(long, default_value_t = 0)]
+    port: u16,
+    /// The address of this machine to listen at; 0.0.0.0 lets others look too, and run the scenario again
+    #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    bind: IpAddr,
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self { port: 0, bind: IpAddr::V4(Ipv4Addr::LOCALHOST) }
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let name = arguments.file.display();
+    let bytes = std::fs::read(&arguments.file).with_context(|| format!("cannot read {name}"))?;
+    let run = RunFile::parse(&bytes).map_err(|error| anyhow!("{name}: {error}"))?;
+    serve(run, &arguments.place, out)?;
+    Ok(Outcome::Done)
+}
+
+/// Serves a run until somebody ends the program.
+pub(crate) fn serve(run: RunFile, place: &Place, out: &mut dyn Write) -> anyhow::Result<()> {
+    let wanted = SocketAddr::new(place.bind, place.port);
+    let listener = TcpListener::bind(wanted).with_context(|| format!("cannot listen at {wanted}"))?;
+    let address = listener.local_addr()?;
+    writeln!(out, "  {:<12}http://{address}/   Ctrl-C ends it", "Look at")?;
+    out.flush()?;
+    let shown = Shown::new(run);
+    http::serve(&listener, address, &move |request: &http::Request| shown.answer(request));
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! The page: its files, and one file with a run in it.
+
+use railnet_formats::run_file::{Query, RunFile, select};
+use serde_json::{Map, Value};
+
+use super::http::Response;
+use super::packet;
+
+const HTML: &str = include_str!("../../../../web/dist/index.html");
+const SCRIPT: &str = include_str!("../../../../web/dist/page.js");
+const STYLE: &str = include_str!("../../../../web/dist/page.css");
+
+/// Rows of each table that a report has: enough for every picture, few enough to be mailed.
+const REPORT_ROWS: usize = 20_000;
+/// Packets that a report shows byte by byte.
+const REPORT_PACKETS: usize = 300;
+/// Where the page keeps its own script and style.
+const SCRIPT_TAG: &str = r#"<script type="module" src="/page.js"></script>"#;
+const STYLE_TAG: &str = r#"<link rel="stylesheet" href="/page.css">"#;
+
+/// A file of the page.
+pub(super) fn asset(name: &str) -> Response {
+    match name {
+        "index.html" => Response::new("text/html; charset=utf-8", HTML),
+        "page.js" => Response::new("text/javascript; charset=utf-8", SCRIPT),
+        "page.css" => Response::new("text/css; charset=utf-8", STYLE),
+        _ => Response::error(404, &format!("there is no {name}")),
+    }
+}
+
+/// The page with a run inside: one file that opens from disk.
+pub(crate) fn report(run: &RunFile) -> String {
+    let mut meta = run.meta.clone();
+    let mut blocks = Vec::new();
+    let mut packets = Map::new();
+    let width = run.meta["bins"]["width"].as_u64().unwrap_or(1);
+    for table in &run.tables {
+        match table.name.as_str() {
+            // Told packet by packet, below.
+            "frames" | "heap" => continue,
+            "packets" => {
+                // All of the first, so that their numbers stay what they are; the hops say which they belong to.
+                let rows: Vec<u32> = (0..table.rows.min(REPORT_ROWS) as u32).collect();
+                blocks.extend(table.take(&rows).block(table.rows));
+                meta["tables"]["packets"] = rows.len().into();
+            }
+            "hops" => {
+                let packet = table.column("packet").unwrap_or(0);
+                let rows: Vec<u32> = (0..table.rows)
+                    .filter(|row| (table.get(*row, packet) as usize) < REPORT_ROWS)
+                    .map(|row| row as u32)
+                    .take(4 * REPORT_ROWS)
+                    .collect();
+                blocks.extend(table.take(&rows).block(table.rows));
+            }
+            _ => {
+                let query = Query { most: REPORT_ROWS, ..Query::all() };
+                let (rows, total) = select(table, &query, width);
+                blocks.extend(table.take(&rows).block(total));
+            }
+        }
+    }
+    let all = run.table("packets").map_or(0, |table| table.rows.min(REPORT_ROWS));
+    let step = all.div_ceil(REPORT_PACKETS).max(1);
+    // The first ones in a row, so that neighbours can be compared, and then some from all over.
+    let chosen = (0..all.min(REPORT_PACKETS / 2)).chain((REPORT_PACKETS / 2..all).step_by(2 * step));
+    for row in chosen {
+        if let Some(packet) = packet::describe(run, row) {
+            packets.insert(row.to_string(), packet);
+        }
+    }
+    let policy = r#"<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'">"#;
+    let data = format!(
+        "<script type=\"application/json\" id=\"railnet-run\">{}</script>\n<script type=\"text/plain\" \
+         id=\"railnet-tables\">{}</script>\n<script type=\"application/json\" id=\"railnet-packets\">{}</script>\n",
+        inert(&meta),
+        base64(&blocks),
+        inert(&Value::Object(packets))
+    );
+    let script = format!("<script type=\"module\">{}</script>", SCRIPT.replace("</script", "<\\/script"));
+    let style = format!("<style>{STYLE}</style>");
+    HTML.replacen("<head>", &format!("<head>\n{policy}"), 1)
+        .replacen(STYLE_TAG, &style, 1)
+        .replacen(SCRIPT_TAG, "", 1)
+        .replacen("</body>", &format!("{data}{script}\n</body>"), 1)
+}
+
+/// JSON that cannot end the element it stands in, whatever texts it has.
+fn inert(value: &Value) -> String {
+    value.to_string().replace('<', "\\u003c")
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for part in bytes.chunks(3) {
+        let word =
+            part.iter().fold(0_u32, |word, byte| word << 8 | u32::from(*byte)) << (8 * (3 - part.len()));
+        for place in 0..4 {
+            let digit = DIGITS[(word >> (18 - 6 * place) & 63) as usize];
+            text.push(if place <= part.len() { char::from(digit) } else { '=' });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_that_of_rfc_4648() {
+        let known = [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("foobar", "Zm9vYmFy"),
+        ];
+        for (plain, text) in known {
+            assert_eq!(base64(plain.as_bytes()), text);
+        }
+    }
+
+    #[test]
+    fn texts_of_a_run_cannot_leave_their_element() {
+        let value = serde_json::json!({ "name": "</script><script>alert(1)</script>" });
+        assert!(!inert(&value).contains('<'));
+        assert_eq!(serde_json::from_str::<Value>(&inert(&value)).unwrap(), value);
+    }
+
+    #[test]
+    fn the_page_has_its_script_and_style_where_a_report_looks_for_them() {
+        for tag in ["<head>", STYLE_TAG, SCRIPT_TAG, "</body>"] {
+            assert_eq!(HTML.matches(tag).count(), 1, "{tag}");
+        }
+    }
+}

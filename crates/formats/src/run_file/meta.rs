@@ -1,0 +1,170 @@
+//! What a run was, for those who open its file.
+
+use railnet_core::Time;
+use railnet_job::graph::Stream;
+use railnet_sim::{JobsOutcome, Scenario, ScenarioError};
+use railnet_topology::{FabricGraph, Vertex};
+use serde_json::{Value, json};
+
+use super::recorder::Recorded;
+use super::table::Table;
+
+/// What the file has to say about where the run came from.
+#[derive(Clone, Debug)]
+pub struct About<'a> {
+    /// What the scenario is called.
+    pub name: &'a str,
+    /// Its text.
+    pub text: &'a str,
+    /// What was run.
+    pub scenario: &'a Scenario,
+    /// What the command says of it, in full.
+    pub report: Value,
+    /// The digest.
+    pub digest: String,
+    /// When it was over.
+    pub end: Time,
+    /// The jobs, where it had any.
+    pub jobs: Option<&'a JobsOutcome>,
+}
+
+/// All that is said about a run besides its tables.
+pub fn meta(about: &About<'_>, graph: &FabricGraph, recorded: &Recorded) -> Result<Value, ScenarioError> {
+    let scenario = about.scenario;
+    let kind = if about.jobs.is_some() {
+        "job"
+    } else if scenario.collective.is_empty() && scenario.transfer.is_empty() {
+        "traffic"
+    } else {
+        "collectives"
+    };
+    let is_traffic = kind == "traffic";
+    let endpoints = if is_traffic { Vec::new() } else { scenario.endpoints(graph)? };
+    let streams: Vec<&str> = match about.jobs {
+        Some(_) => Stream::ALL.iter().map(|stream| stream.name()).collect(),
+        None => vec![if is_traffic { "flows" } else { "calls" }],
+    };
+    let gpu =
+        about.jobs.and_then(|jobs| jobs.jobs.first()).map(|job| job.placed.resolved.job.gpu.name.clone());
+    let servers = endpoints.iter().map(|one| one.node + 1).max().unwrap_or(0);
+    let nodes: Vec<Value> = (0..servers)
+        .map(|node| {
+            let all = endpoints.iter().enumerate().filter(|(_, one)| one.node == node);
+            let ranks: Vec<usize> = all.map(|(rank, _)| rank).collect();
+            let hosts = graph.hosts.iter().enumerate().filter(|(_, host)| host.node == node);
+            let hosts: Vec<usize> = hosts.map(|(host, _)| host).collect();
+            json!({ "name": format!("node{:02}", node + 1), "gpu": gpu, "ranks": ranks, "hosts": hosts })
+        })
+        .collect();
+    let ranks: Vec<Value> = endpoints
+        .iter()
+        .map(|one| {
+            let ports: Vec<usize> = ports_of(graph, one.node);
+            let gpus = endpoints.iter().filter(|other| other.node == one.node).count().max(1);
+            // A GPU uses the NIC beside it: with fewer NICs than GPUs, neighbours share one.
+            let host = ports.get(one.rail as usize * ports.len() / gpus).copied();
+            json!({ "node": one.node, "gpu": one.rail, "host": host })
+        })
+        .collect();
+    let communicators: Vec<Value> =
+        recorded.members.iter().map(|ranks| json!({ "name": named(ranks.len()), "ranks": ranks })).collect();
+    Ok(json!({
+        "format": 1,
+        "railnet": env!("CARGO_PKG_VERSION"),
+        "name": about.name,
+        "title": title(about.text),
+        "scenario": about.text,
+        "seed": scenario.seed,
+        "digest": about.digest,
+        "kind": kind,
+        "fidelity": about.jobs.map_or("packet", |jobs| jobs.fidelity.name()),
+        "duration": about.end.as_ps(),
+        "report": about.report,
+        "fabric": fabric(graph),
+        "nodes": nodes,
+        "ranks": ranks,
+        "streams": streams,
+        "strings": recorded.strings,
+        "communicators": communicators,
+        "bins": { "width": recorded.bins.0, "count": recorded.bins.1 },
+        "kept": { "packets_one_in": recorded.packets_one_in, "notes": recorded.notes },
+        "steps": about.jobs.map(steps).unwrap_or_default(),
+        "critical": about.jobs.map(critical).unwrap_or_default(),
+        "tables": recorded.tables.iter().map(count).collect::<serde_json::Map<_, _>>(),
+    }))
+}
+
+fn count(table: &Table) -> (String, Value) {
+    (table.name.clone(), table.rows.into())
+}
+
+fn named(ranks: usize) -> String {
+    format!("{ranks} ranks")
+}
+
+fn ports_of(graph: &FabricGraph, node: u32) -> Vec<usize> {
+    let hosts = graph.hosts.iter().enumerate().filter(|(_, host)| host.node == node);
+    hosts.map(|(host, _)| host).collect()
+}
+
+/// The first words that the author of a scenario has for it.
+fn title(text: &str) -> &str {
+    let first = text.lines().map(str::trim).find(|line| line.starts_with('#'));
+    first.map_or("", |line| line.trim_start_matches(['#', ' ']))
+}
+
+fn fabric(graph: &FabricGraph) -> Value {
+    let hosts = graph.hosts.len() as u32;
+    let number = |vertex: Vertex| match vertex {
+        Vertex::Host(host) => host,
+        Vertex::Switch(switch) => hosts + switch,
+    };
+    let ports = graph.hosts.iter().map(|host| json!({ "name": host.name, "node": host.node }));
+    let switches = graph
+        .switches
+        .iter()
+        .map(|switch| json!({ "name": switch.name, "tier": switch.tier, "pod": switch.pod }));
+    let links = graph.links.iter().map(|link| {
+        json!({
+            "a": number(link.ends[0].vertex),
+            "b": number(link.ends[1].vertex),
+            "rate": link.rate.as_bps(),
+            "delay": link.delay.as_ps(),
+        })
+    });
+    json!({
+        "hosts": ports.collect::<Vec<_>>(),
+        "switches": switches.collect::<Vec<_>>(),
+        "links": links.collect::<Vec<_>>(),
+    })
+}
+
+/// The steps of the first job.
+fn steps(jobs: &JobsOutcome) -> Vec<Value> {
+    let mut begun = 0;
+    let steps = jobs.jobs.first().map(|job| job.steps.as_slice()).unwrap_or_default();
+    let row = |step: &railnet_core::Span| {
+        let ended = begun + step.as_ps();
+        let row = json!({ "begun": begun, "ended": ended });
+        begun = ended;
+        row
+    };
+    steps.iter().map(row).collect()
+}
+
+/// The critical path of the first step of the first job, as the operations on it, in order of time.
+fn critical(jobs: &JobsOutcome) -> Vec<Value> {
+    let Some(job) = jobs.jobs.first() else { return Vec::new() };
+    let mut path: Vec<_> = job.timeline.iter().filter(|span| span.is_critical && span.step == 0).collect();
+    path.sort_by_key(|span| (span.begun, span.ended));
+    let first = job.placed.first_gpu();
+    let row = |span: &&railnet_job::run::RankSpan| {
+        json!({
+            "rank": first + span.rank.0,
+            "begun": span.begun.as_ps(),
+            "ended": span.ended.as_ps(),
+            "communicates": span.said.is_some(),
+        })
+    };
+    path.iter().map(row).collect()
+}

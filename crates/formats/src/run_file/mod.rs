@@ -1,0 +1,97 @@
+//! The run file: everything that happened in a run, in columns, for whoever looks at it later.
+//!
+//! ```text
+//! "RAILRUN1" · length of what follows as JSON, eight bytes · the JSON · tables, one block after the other · "RAILEND1"
+//! ```
+//!
+//! All numbers are little endian, and every part begins at a multiple of eight. The JSON says what the run was and what came
+//! of it; [`Recorder`] fills the tables while it runs; [`schema`] has their columns.
+
+mod load;
+mod meta;
+mod operations;
+mod packets;
+mod recorder;
+pub mod schema;
+mod select;
+mod strings;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, Write};
+
+use serde_json::Value;
+
+pub use meta::{About, meta};
+pub use operations::{add_flows, add_jobs};
+pub use recorder::{Budget, Recorded, Recorder};
+pub use select::{Query, select};
+pub use table::{BlockError, Column, Kind, MISSING, Schema, Table};
+
+const BEGIN: &[u8; 8] = b"RAILRUN1";
+const END: &[u8; 8] = b"RAILEND1";
+
+/// A run: what it was, and what happened in it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RunFile {
+    /// What it was, and what came of it.
+    pub meta: Value,
+    /// What happened.
+    pub tables: Vec<Table>,
+}
+
+impl RunFile {
+    /// A table by its name.
+    pub fn table(&self, name: &str) -> Option<&Table> {
+        self.tables.iter().find(|table| table.name == name)
+    }
+
+    /// Writes it.
+    pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let mut meta = self.meta.to_string().into_bytes();
+        // Blanks after a value are nothing in JSON.
+        meta.resize(meta.len().next_multiple_of(8), b' ');
+        out.write_all(BEGIN)?;
+        out.write_all(&(meta.len() as u64).to_le_bytes())?;
+        out.write_all(&meta)?;
+        for table in &self.tables {
+            out.write_all(&table.block(table.rows))?;
+        }
+        out.write_all(END)
+    }
+
+    /// Reads it.
+    pub fn parse(bytes: &[u8]) -> Result<Self, RunFileError> {
+        let rest = bytes.strip_prefix(BEGIN).ok_or(RunFileError::NotOne)?;
+        let rest = rest.strip_suffix(END).ok_or(RunFileError::Cut)?;
+        let (length, rest) = rest.split_first_chunk::<8>().ok_or(RunFileError::Cut)?;
+        let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| RunFileError::Cut)?;
+        let (meta, mut rest) = rest.split_at_checked(length).ok_or(RunFileError::Cut)?;
+        let meta = serde_json::from_slice(meta).map_err(|error| RunFileError::Meta(error.to_string()))?;
+        let mut tables = Vec::new();
+        while !rest.is_empty() {
+            let (table, taken) = Table::parse(rest)?;
+            tables.push(table);
+            rest = rest.get(taken..).ok_or(RunFileError::Cut)?;
+        }
+        Ok(Self { meta, tables })
+    }
+}
+
+/// Why a file is no run.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RunFileError {
+    /// It begins with something else.
+    #[error("not a run file: `railnet sim SCENARIO --record FILE` writes one")]
+    NotOne,
+    /// It ends too early.
+    #[error("the file was cut short: record the run again")]
+    Cut,
+    /// What it says about itself cannot be read.
+    #[error("what the file says about the run cannot be read: {0}")]
+    Meta(String),
+    /// A table cannot be read.
+    #[error(transparent)]
+    Table(#[from] BlockError),
+}

@@ -1,0 +1,215 @@
+//! Packets of a run, and their way through the fabric: all of a short run, a sample of a long one.
+//!
+//! The sample is of runs of consecutive sequence numbers ([`PsnSample`]).
+
+use std::collections::BTreeMap;
+
+use railnet_core::event::{PacketId, SentPacket};
+use railnet_core::{Label, Psn, PsnSample, QueuePairNumber};
+use smallvec::SmallVec;
+
+use super::schema::{self, NOBODY};
+use super::table::{MISSING, Table};
+
+/// The rarest sample: one run in so many.
+const THINNEST: u32 = 1 << 10;
+/// Bytes of each frame that are kept: the headers of all but the longest.
+const FRAME_BYTES: usize = 96;
+
+/// Who sent it, on which queue pair, its sequence number, opcode and transmission.
+type Key = (u32, u32, u32, u8, u16);
+
+/// Columns that are filled in later.
+const TO: usize = 4;
+const RECEIVED: usize = 9;
+const MARKED: usize = 10;
+
+#[derive(Debug)]
+pub(super) struct Packets {
+    /// The most packets that are kept.
+    most: usize,
+    /// What is kept.
+    pub(super) sample: PsnSample,
+    /// From when on nothing is kept any more.
+    pub(super) full: Option<u64>,
+    pub(super) packets: Table,
+    pub(super) hops: Table,
+    pub(super) frames: Table,
+    pub(super) heap: Vec<u8>,
+    rows: BTreeMap<Key, u32>,
+    /// Packets on their way by the queue pair they go to, their sequence number and opcode, with where they last were.
+    under_way: BTreeMap<(u32, u32, u8), SmallVec<[(u32, u32); 1]>>,
+    /// Hops whose frames may still come, by channel and time.
+    passing: BTreeMap<(u32, u64), u32>,
+}
+
+impl Packets {
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            most,
+            sample: PsnSample::ALL,
+            full: None,
+            packets: Table::new("packets", schema::PACKETS),
+            hops: Table::new("hops", schema::HOPS),
+            frames: Table::new("frames", schema::FRAMES),
+            heap: Vec::new(),
+            rows: BTreeMap::new(),
+            under_way: BTreeMap::new(),
+            passing: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn sent(
+        &mut self,
+        at: u64,
+        host: u32,
+        packet: PacketId,
+        (target, length, label): (QueuePairNumber, u32, Label),
+    ) {
+        if self.full.is_some() || !self.sample.has(packet.psn) {
+            return;
+        }
+        if self.packets.rows >= self.most {
+            if self.sample.one_in() == THINNEST {
+                self.full = Some(at);
+                return;
+            }
+            self.sample = self.sample.halved();
+            self.thin_out();
+            if !self.sample.has(packet.psn) {
+                return;
+            }
+        }
+        let tag = railnet_coll::machine::Tag::from(label);
+        let row = self.packets.push([
+            at,
+            u64::from(host),
+            u64::from(packet.queue_pair.value()),
+            u64::from(target.value()),
+            NOBODY,
+            u64::from(packet.psn.value()),
+            u64::from(packet.opcode),
+            u64::from(packet.transmission),
+            u64::from(length),
+            MISSING,
+            0,
+            tag.sequence,
+            u64::from(tag.chunk),
+            tag.step,
+        ]);
+        self.rows.insert(key(host, packet), row);
+        let to = (target.value(), packet.psn.value(), packet.opcode);
+        self.under_way.entry(to).or_default().push((row, u32::MAX));
+    }
+
+    /// A packet leaves by a port.
+    pub(super) fn started(
+        &mut self,
+        at: u64,
+        packet: SentPacket,
+        (vertex, channel): (u32, u32),
+        (bytes, waiting): (u32, u64),
+        far: u32,
+    ) {
+        let Some(&row) = self.rows.get(&key(packet.sender.0, packet.packet)) else { return };
+        let hop = [at, u64::from(row), u64::from(vertex), u64::from(channel), u64::from(bytes), waiting];
+        self.hops.push(hop);
+        self.passing.insert((channel, at), row);
+        let target = self.packets.get(row as usize, 3) as u32;
+        let to = (target, packet.packet.psn.value(), packet.packet.opcode);
+        for (other, place) in self.under_way.get_mut(&to).into_iter().flatten() {
+            if *other == row {
+                *place = far;
+            }
+        }
+    }
+
+    /// A packet is at its target: gives its sender and the sender's queue pair.
+    pub(super) fn received(
+        &mut self,
+        at: u64,
+        host: u32,
+        (queue_pair, psn, opcode): (u32, u32, u8),
+    ) -> Option<(u32, u32)> {
+        let waiting = self.under_way.get_mut(&(queue_pair, psn, opcode))?;
+        let place = waiting.iter().position(|(_, far)| *far == host)?;
+        let (row, _) = waiting.swap_remove(place);
+        if waiting.is_empty() {
+            self.under_way.remove(&(queue_pair, psn, opcode));
+        }
+        self.packets.set(row, RECEIVED, at);
+        self.packets.set(row, TO, u64::from(host));
+        let sender = |column| self.packets.get(row as usize, column) as u32;
+        Some((sender(1), sender(2)))
+    }
+
+    pub(super) fn marked(&mut self, packet: SentPacket) {
+        if let Some(&row) = self.rows.get(&key(packet.sender.0, packet.packet)) {
+            self.packets.set(row, MARKED, 1);
+        }
+    }
+
+    /// A frame as it passed a link.
+    pub(super) fn frame(&mut self, at: u64, channel: u32, bytes: &[u8]) {
+        let Some(row) = self.passing.remove(&(channel, at)) else { return };
+        let offset = self.heap.len() as u64;
+        self.heap.extend_from_slice(&bytes[..bytes.len().min(FRAME_BYTES)]);
+        // Of a long one its last bytes too: the check sequence.
+        self.heap
+            .extend_from_slice(&bytes[FRAME_BYTES.max(bytes.len().saturating_sub(4)).min(bytes.len())..]);
+        let kept = self.heap.len() as u64 - offset;
+        let (row, channel) = (u64::from(row), u64::from(channel));
+        self.frames.push([row, at, channel, offset, kept, bytes.len() as u64]);
+    }
+
+    /// All frames that have passed so far were shown.
+    pub(super) fn forget_passing(&mut self) {
+        self.passing.clear();
+    }
+
+    /// Leaves out what the sample does not have any more.
+    fn thin_out(&mut self) {
+        let rows: Vec<u32> = (0..self.packets.rows as u32)
+            .filter(|row| self.sample.has(Psn::new(self.packets.get(*row as usize, 5) as u32)))
+            .collect();
+        let mut places = vec![u32::MAX; self.packets.rows];
+        for (place, row) in rows.iter().enumerate() {
+            places[*row as usize] = place as u32;
+        }
+        self.packets = self.packets.take(&rows);
+        self.hops = renumbered(&self.hops, 1, &places);
+        self.frames = renumbered(&self.frames, 0, &places);
+        // The heap keeps bytes of frames that are gone: they are few beside those that follow.
+        let moved = |row: u32| Some(places[row as usize]).filter(|place| *place != u32::MAX);
+        let known = std::mem::take(&mut self.rows);
+        self.rows = known.into_iter().filter_map(|(key, row)| Some((key, moved(row)?))).collect();
+        let passing = std::mem::take(&mut self.passing);
+        self.passing = passing.into_iter().filter_map(|(key, row)| Some((key, moved(row)?))).collect();
+        let under_way = std::mem::take(&mut self.under_way);
+        for (key, list) in under_way {
+            let kept: SmallVec<[(u32, u32); 1]> =
+                list.into_iter().filter_map(|(row, far)| Some((moved(row)?, far))).collect();
+            if !kept.is_empty() {
+                self.under_way.insert(key, kept);
+            }
+        }
+    }
+}
+
+fn key(host: u32, packet: PacketId) -> Key {
+    let PacketId { queue_pair, psn, transmission, opcode } = packet;
+    (host, queue_pair.value(), psn.value(), opcode, transmission)
+}
+
+/// The rows of packets that are still there, with their new numbers.
+fn renumbered(table: &Table, column: usize, places: &[u32]) -> Table {
+    let rows: Vec<u32> = (0..table.rows as u32)
+        .filter(|row| places[table.get(*row as usize, column) as usize] != u32::MAX)
+        .collect();
+    let mut kept = table.take(&rows);
+    for row in 0..kept.rows {
+        let place = places[kept.get(row, column) as usize];
+        kept.set(row as u32, column, u64::from(place));
+    }
+    kept
+}

@@ -1,0 +1,48 @@
+//! What is written is read again, and what is left out is what matters least.
+
+use super::*;
+
+fn table() -> Table {
+    let mut table = Table::new("operations", schema::OPERATIONS);
+    for number in 0..1_000_u64 {
+        let (begun, long) = (number * 100, if number == 500 { 90 } else { 10 });
+        table.push([number % 4, 1, 2, number, begun, begun, begun + long, 1 << 40, 65_535, 3, 0, 1]);
+    }
+    table
+}
+
+#[test]
+fn a_file_is_read_as_it_was_written() {
+    let meta = serde_json::json!({ "name": "a \u{2192} b", "duration": 5 });
+    let file = RunFile { meta, tables: vec![table(), Table::of_bytes("heap", vec![1, 2, 3])] };
+    let mut bytes = Vec::new();
+    file.write(&mut bytes).unwrap();
+    assert_eq!(RunFile::parse(&bytes), Ok(file));
+    assert_eq!(RunFile::parse(b"{}"), Err(RunFileError::NotOne));
+    for length in 8..bytes.len() {
+        assert!(RunFile::parse(&bytes[..length]).is_err(), "cut to {length}");
+    }
+    for place in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[place] ^= 0x41;
+        // Whatever it is taken for, nothing falls over.
+        let _ = RunFile::parse(&damaged);
+    }
+}
+
+#[test]
+fn a_window_has_what_touches_it() {
+    let query = Query { from: 1_005, to: 1_200, ..Query::all() };
+    let (rows, total) = select(&table(), &query, 1);
+    assert_eq!((rows, total), (vec![10, 11, 12], 3));
+    let query = Query { equal: vec![("rank".to_owned(), 3)], ..query };
+    assert_eq!(select(&table(), &query, 1).0, [11]);
+}
+
+#[test]
+fn of_many_the_longest_are_kept() {
+    let query = Query { most: 40, ..Query::all() };
+    let (rows, total) = select(&table(), &query, 1);
+    assert_eq!(total, 1_000);
+    assert!(rows.len() <= 44 && rows.contains(&500), "{rows:?}");
+}
