@@ -163,7 +163,7 @@ impl Scenario {
         self.nic.control.unwrap_or(usual)
     }
 
-    fn uses_tcp(&self) -> bool {
+    pub(super) fn uses_tcp(&self) -> bool {
         self.cluster.as_ref().is_some_and(|cluster| cluster.transport == TransportName::Tcp)
     }
 
