@@ -7,7 +7,7 @@ mod job;
 pub(crate) mod problem;
 mod progress;
 pub(crate) mod record;
-mod report;
+pub(crate) mod report;
 mod series;
 mod summary;
 mod sweep;
