@@ -10,7 +10,7 @@ pub(crate) mod record;
 pub(crate) mod report;
 mod series;
 mod summary;
-mod sweep;
+pub(crate) mod sweep;
 mod transfers;
 
 use std::io::Write;

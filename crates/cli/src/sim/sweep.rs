@@ -163,7 +163,7 @@ fn described(axes: &[Axis], values: &[String]) -> String {
 }
 
 /// Puts a value at a dotted path such as `fabric.link.rate` or `traffic.0.bytes`.
-pub(super) fn set(table: &mut Table, path: &str, text: &str) -> anyhow::Result<()> {
+pub(crate) fn set(table: &mut Table, path: &str, text: &str) -> anyhow::Result<()> {
     let parts: Vec<&str> = path.split('.').collect();
     let [first, rest @ ..] = parts.as_slice() else { bail!("--sweep: the key is missing") };
     let is_leaf = rest.is_empty();
