@@ -43,7 +43,7 @@ pub(super) fn run(arguments: &Arguments, file: &File, out: &mut dyn Write) -> an
     }
     if let Some((graph, recorder)) = recorder {
         let run = record::jobs(file, &graph, &outcome, wall_s, recorder)?;
-        arguments.record.deliver(run, out, arguments.is_quiet())?;
+        arguments.record.deliver(file, run, out, arguments.is_quiet())?;
     }
     Ok(Outcome::Done)
 }
@@ -73,7 +73,7 @@ const BYTES_PER_SECOND: f64 = 8e9;
 const PATIENCE_S: f64 = 15.0;
 
 /// Says how long a run with packets will take, where that is long.
-fn warn(file: &File) -> anyhow::Result<()> {
+pub(crate) fn warn(file: &File) -> anyhow::Result<()> {
     if file.scenario.fidelity == Fidelity::Analytic {
         return Ok(());
     }

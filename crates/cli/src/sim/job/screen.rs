@@ -127,7 +127,8 @@ fn steps(job: &JobResult, out: &mut dyn Write) -> std::io::Result<()> {
     if job.steps.len() > STEPS_SHOWN {
         let all = count(job.steps.len() as u64, "step", "steps");
         let longest = job.steps.iter().copied().max().unwrap_or_default();
-        writeln!(out, "  {all} in {}, the longest {}", time(job.total()), time(longest))?;
+        let again = if job.life.is_some() { ", with what the failure cost" } else { "" };
+        writeln!(out, "  {all} in {}{again}, the longest {}", time(job.total()), time(longest))?;
     }
     Ok(())
 }
@@ -160,7 +161,9 @@ fn answer(job: &JobResult, verbose: bool, out: &mut dyn Write) -> std::io::Resul
     let idle = (1.0 - result.utilisation).max(0.0) * gpus * 24.0;
     line(out, "Waiting costs", &format!("{} GPU-hours a day", grouped(idle.round() as u64)))?;
     for fault in &job.faults {
-        line(out, "Fault", &priced(fault, gpus))?;
+        for (index, text) in priced(fault, placed.ranks()).iter().enumerate() {
+            line(out, if index == 0 { "Fault" } else { "" }, text)?;
+        }
     }
     let memory = &placed.resolved.memory;
     let held = format!(
@@ -232,18 +235,50 @@ fn slowest(job: &JobResult) -> String {
     }
 }
 
-fn priced(fault: &railnet_sim::FaultPrice, gpus: f64) -> String {
-    let more = fault.with - fault.without;
-    let lost = part(more, fault.with) * gpus * 24.0;
-    format!(
-        "{} costs {} a step ({} instead of {}, +{}), {} GPU-hours a day",
-        fault.what,
-        time(more),
-        time(fault.with),
-        time(fault.without),
-        percent(part(more, fault.without)),
-        grouped(lost.round() as u64)
-    )
+/// What a fault costs, one line for each thing to say.
+fn priced(fault: &railnet_sim::FaultPrice, ranks: u32) -> Vec<String> {
+    let Some(story) = &fault.recovery else {
+        let more = fault.with - fault.without;
+        let lost = part(more, fault.with) * f64::from(ranks) * 24.0;
+        return vec![format!(
+            "{} costs {} a step ({} instead of {}, +{}), {} GPU-hours a day",
+            fault.what,
+            time(more),
+            time(fault.with),
+            time(fault.without),
+            percent(part(more, fault.without)),
+            grouped(lost.round() as u64)
+        )];
+    };
+    let life = &story.life;
+    let from = match life.checkpoint {
+        0 => "from the beginning: there is no checkpoint".to_owned(),
+        step => format!("from the checkpoint of step {step}"),
+    };
+    let on = match story.has_spare {
+        true => "a spare in its place".to_owned(),
+        false => format!("{} left", count(u64::from(story.nodes), "node", "nodes")),
+    };
+    let mut parts = vec![
+        format!("{} of work done again", time(life.lost)),
+        format!("{} until {}", time(life.failure.notice), story.noticed),
+        format!("{} to start again", time(life.failure.restart)),
+    ];
+    if life.failure.read > Span::ZERO {
+        parts.push(format!("{} to read the checkpoint", time(life.failure.read)));
+    }
+    if life.slower > Span::ZERO {
+        parts.push(format!("{} in longer steps", time(life.slower)));
+    }
+    vec![
+        format!("{} in step {}; the job goes on {from}, {on}", fault.what, life.step),
+        format!(
+            "that costs {}: {}; {} GPU-hours",
+            time(fault.more()),
+            parts.join(", "),
+            grouped(fault.gpu_hours(ranks).round() as u64)
+        ),
+    ]
 }
 
 /// What the fabric saw.
