@@ -78,6 +78,7 @@ class ClusterScene implements Scene {
       make('div', { class: 'sided' }, this.map.root, this.list),
       this.chart.root,
     );
+    this.chart.root.hidden = !app.run.has('load');
   }
 
   private paintRamp: () => void;
@@ -177,7 +178,7 @@ class ClusterScene implements Scene {
     const shares = bundles.map((each) => this.shareOf(each));
     let order = [...bundles.keys()].sort((a, b) => shares[a]! - shares[b]!);
     const far = order.length > MOST_BUNDLES;
-    if (far) order = order.slice(order.length - BUSIEST_BUNDLES);
+    if (far) order = order.slice(order.length - BUSIEST_BUNDLES).filter((index) => shares[index]! > 0);
     const dense = far || order.length > 200;
     for (const index of order) {
       const each = bundles[index]!;

@@ -35,7 +35,7 @@ class CongestionScene implements Scene {
     this.root = make(
       'div',
       {},
-      app.run.has('load') || app.run.network
+      app.run.has('load')
         ? null
         : absent('This run was calculated without packets: there are no queues in it. One with queues:', 'railnet sim scenarios/incast.toml --record run.rail && railnet view run.rail'),
       this.rerun.root,
@@ -43,6 +43,8 @@ class CongestionScene implements Scene {
     );
     fill(this.pair, this.first.root);
     this.pair.classList.remove('columns');
+    const has = app.run.has('load');
+    this.pair.hidden = this.rerun.root.hidden = !has;
   }
 
   show(): void {

@@ -59,7 +59,7 @@ class PacketScene implements Scene {
       this.strip.root,
       this.headers,
     );
-    if (!has) for (const part of [this.way.root, this.hops, this.strip.root]) part.hidden = true;
+    if (!has) for (const part of [this.way.root, this.hops, this.strip.root, this.headers]) part.hidden = true;
   }
 
   show(): void {
