@@ -66,7 +66,7 @@ fn table(content: &Table, path: &str, filled: &Filled, out: &mut dyn Write) -> s
 }
 
 /// A value as TOML writes it.
-fn shown(value: &Value) -> String {
+pub(crate) fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => quoted(text),
         Value::Integer(number) => number.to_string(),

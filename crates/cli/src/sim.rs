@@ -7,7 +7,7 @@ mod job;
 pub(crate) mod problem;
 mod progress;
 pub(crate) mod record;
-mod report;
+pub(crate) mod report;
 mod series;
 mod summary;
 pub(crate) mod sweep;
@@ -156,7 +156,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         }
     }
     if let Some(run) = recorded {
-        arguments.record.deliver(run, out, arguments.is_quiet())?;
+        arguments.record.deliver(&file, run, out, arguments.is_quiet())?;
     }
     Ok(Outcome::Done)
 }

@@ -13,13 +13,13 @@ mod written;
 #[cfg(test)]
 mod tests;
 
-use railnet_core::{Bytes, Rate};
+use railnet_core::{Bytes, Rate, Span};
 use serde::Deserialize;
 
 pub use error::FileError;
 pub use model::{ExpertsSection, ModelSection};
 pub use parallel::{AxisName, ParallelSection, ScheduleName};
-pub use resolve::Resolved;
+pub use resolve::{Recovery, Resolved, others};
 pub use training::{
     AttentionName, GradientName, OptimiserName, PrecisionName, RecomputeName, TrainingSection,
 };
@@ -53,6 +53,12 @@ pub struct LaunchSection {
     pub nodes: Option<u32>,
     /// Ranks on each of them; one for each GPU by default.
     pub ranks_per_node: Option<u32>,
+    /// Nodes beside them that are kept for those that fail.
+    pub spares: u32,
+    /// How long ranks wait for one that is lost before they give up.
+    pub timeout: Option<Written<Span>>,
+    /// From giving up to the moment when all ranks are there again.
+    pub restart: Option<Written<Span>>,
 }
 
 /// `[storage]`.
@@ -70,6 +76,9 @@ pub struct StorageSection {
     /// Steps from one checkpoint to the next; none by default.
     #[serde(default)]
     pub interval: Option<u32>,
+    /// What a node reads from it, when a job begins again; what it writes by default.
+    #[serde(default)]
+    pub read: Option<Written<Rate>>,
 }
 
 /// `parameters = { … }`.

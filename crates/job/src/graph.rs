@@ -10,6 +10,8 @@ mod schedule;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
+
 use railnet_coll::{Call, Collective, Counts};
 use railnet_core::{Bytes, DataType, Rank, Span};
 use smallvec::SmallVec;
@@ -18,7 +20,7 @@ pub use schedule::{Turn, turns};
 
 use crate::compute::Gpu;
 use crate::model::Model;
-use crate::parallel::{Layout, Parallel, Scope};
+use crate::parallel::{Axis, Layout, Parallel, Scope};
 use crate::training::Training;
 
 /// GPUs of the same kind differ by 8 % on average over five clusters (P. Sinha et al., SC '22, arXiv 2208.11035), and a step waits
@@ -36,6 +38,8 @@ pub struct Job {
     pub training: Training,
     /// On what.
     pub gpu: Gpu,
+    /// Ranks on servers that are unlike the first.
+    pub others: Vec<Other>,
     /// What ranks that wait for each other take for what a good GPU does in 1.
     pub slowest: f64,
     /// How many times as many tokens as the others the busiest expert gets: 1 where all are alike.
@@ -50,13 +54,45 @@ impl Job {
     /// A job with all experts alike, parameters on the GPUs and no checkpoint.
     pub fn new(model: Model, parallel: Parallel, training: Training, gpu: Gpu) -> Self {
         let slowest = if parallel.ranks() > 1 { SLOWEST } else { 1.0 };
-        Self { model, parallel, training, gpu, slowest, hot_expert: 1.0, servers: None, checkpoint: None }
+        let others = Vec::new();
+        Self {
+            model,
+            parallel,
+            training,
+            gpu,
+            others,
+            slowest,
+            hot_expert: 1.0,
+            servers: None,
+            checkpoint: None,
+        }
+    }
+
+    /// The peak of a GPU, on average.
+    pub fn peak(&self) -> f64 {
+        let ranks = f64::from(self.parallel.ranks()).max(1.0);
+        let more =
+            self.others.iter().map(|other| (other.gpu.peak - self.gpu.peak) * other.ranks.len() as f64);
+        self.gpu.peak + more.sum::<f64>() / ranks
     }
 
     /// Tokens of a step.
     pub fn tokens(&self) -> u64 {
         self.training.global_batch * self.model.sequence
     }
+}
+
+/// Ranks on servers that are unlike the first.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Other {
+    /// Which.
+    pub ranks: Range<u32>,
+    /// What they compute on.
+    pub gpu: Gpu,
+    /// What kind of server it is, from 1 on: those of a kind are alike.
+    pub kind: u32,
+    /// GPUs of a server, which may each be different from the others in it.
+    pub per_node: u32,
 }
 
 /// In what order operations of a rank run.
@@ -254,8 +290,10 @@ impl Program {
 /// The graph of a step.
 #[derive(Clone, PartialEq, Debug)]
 pub struct StepGraph {
-    /// What each stage does.
+    /// What each stage does, on each kind of GPU: all stages on the first kind, then on the next.
     pub programs: Vec<Program>,
+    /// Ranks that are unlike the others.
+    pub others: Vec<OtherRanks>,
     /// Who is where.
     pub layout: Layout,
     /// The load of the rank with the busiest expert, and of the others with which it shares experts, as parts of an even
@@ -265,16 +303,56 @@ pub struct StepGraph {
     pub expert: u32,
 }
 
+/// Ranks of a graph that are unlike the others.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OtherRanks {
+    /// Which.
+    pub ranks: Range<u32>,
+    /// The kind of their server: the same GPUs of those of a kind are alike.
+    pub kind: u32,
+    /// GPUs of a server.
+    pub per_node: u32,
+    /// Where the programs for their GPU begin.
+    first_program: u32,
+}
+
 impl StepGraph {
     /// The graph of a job that has been checked.
     pub fn new(job: &Job) -> Self {
-        let stages = 0..job.parallel.pipeline;
+        let stages = job.parallel.pipeline;
+        let mut gpus = vec![&job.gpu];
+        for other in &job.others {
+            if !gpus.contains(&&other.gpu) {
+                gpus.push(&other.gpu);
+            }
+        }
+        let programs = gpus.iter().flat_map(|gpu| {
+            let job = Job { gpu: (*gpu).clone(), ..job.clone() };
+            (0..stages).map(move |stage| build::program(&job, stage))
+        });
+        let others = job.others.iter().map(|other| {
+            let gpu = gpus.iter().position(|gpu| **gpu == other.gpu).unwrap_or_default() as u32;
+            let Other { ranks, kind, per_node, .. } = other.clone();
+            OtherRanks { ranks, kind, per_node, first_program: gpu * stages }
+        });
         Self {
-            programs: stages.map(|stage| build::program(job, stage)).collect(),
+            programs: programs.collect(),
+            others: others.collect(),
             layout: Layout::new(&job.parallel),
             loads: loads(job),
             expert: job.parallel.expert,
         }
+    }
+
+    /// Stages of the pipeline.
+    pub const fn stages(&self) -> u32 {
+        self.layout.size(Axis::Pipeline)
+    }
+
+    /// The program of a rank: its place among the programs.
+    pub fn program_of(&self, rank: Rank) -> u32 {
+        let other = self.others.iter().find(|other| other.ranks.contains(&rank.0));
+        other.map_or(0, |other| other.first_program) + self.layout.coordinates(rank).pipeline
     }
 }
 

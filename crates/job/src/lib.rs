@@ -6,6 +6,7 @@
 //! - [`graph::StepGraph`] is what every rank does in a step, and what waits for what.
 //! - [`run`] runs it, and says how long the step takes and where the time goes.
 //! - [`memory::fit`] says what lies in the memory of a GPU, and what to change where that is too much.
+//! - [`plan`] says what a job needs of its network, what there is, and which layout is best.
 //! - [`mod@file`] has the sections of a job file.
 //!
 //! Nothing here does input or output, and nothing here has seen a packet.
@@ -17,6 +18,7 @@ pub mod graph;
 pub mod memory;
 pub mod model;
 pub mod parallel;
+pub mod plan;
 pub mod run;
 pub mod stage;
 pub mod training;

@@ -4,6 +4,7 @@
 //! [`analytic::run`] drives it with the cost model of NCCL over a cluster; a simulator with packets drives it the same way.
 
 pub mod analytic;
+mod life;
 mod machine;
 mod outcome;
 mod path;
@@ -14,6 +15,7 @@ mod workers;
 #[cfg(test)]
 mod tests;
 
+pub use life::{Failure, Life, relive};
 pub use machine::{Machine, Record, Ticket};
 pub use outcome::{Breakdown, Outcome, Straggler};
 pub use path::{PathStep, critical_path};

@@ -124,7 +124,7 @@ fn packets_know_every_fault_and_name_it() {
     let text = format!("{SMALL}[[faults]]\nkind = \"slow-nic\"\nhost = 3\nshare = 0.1\nat = \"3ms\"\n");
     let found = run(&text);
     let [fault] = &found.jobs[0].faults[..] else { panic!("one price for all faults") };
-    assert_eq!(fault.what, "slow-nic");
+    assert_eq!(fault.what, "the NIC of port 3 at 10 % of its rate from 3 ms on");
     assert!(fault.with > fault.without, "{fault:?}");
 }
 

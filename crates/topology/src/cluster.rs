@@ -1,4 +1,7 @@
-//! Clusters: so many servers of a kind.
+//! Clusters: so many servers of a kind, and some that are unlike them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::catalogue;
 use crate::host::Host;
@@ -6,22 +9,59 @@ use crate::host::Host;
 /// The most servers of a cluster.
 const NODES_MAX: u32 = 1 << 16;
 
-/// Servers of a kind. Rank r is GPU r mod g of node r / g, where each node has g GPUs.
+/// Servers. Rank r is GPU r mod g of node r / g, where each node has g GPUs: all have as many, and as many NICs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
     /// What it is called: `dgx-h100x8`.
     pub name: String,
-    /// Each of its servers.
+    /// Each of its servers, but for those that are unlike it.
     pub host: Host,
     /// How many there are.
     pub nodes: u32,
+    /// Those that are unlike it, by their number.
+    pub unlike: BTreeMap<u32, Arc<Host>>,
 }
 
 impl Cluster {
     /// So many servers. There is at least one.
     pub fn new(host: Host, nodes: u32) -> Self {
         let name = if nodes == 1 { host.name.clone() } else { format!("{}x{nodes}", host.name) };
-        Self { name, host, nodes: nodes.max(1) }
+        Self { name, host, nodes: nodes.max(1), unlike: BTreeMap::new() }
+    }
+
+    /// A server by its number.
+    pub fn host_of(&self, node: u32) -> &Host {
+        self.unlike.get(&node).map_or(&self.host, |host| host)
+    }
+
+    /// Some of its servers.
+    #[must_use]
+    pub fn part(&self, first: u32, nodes: u32) -> Self {
+        let unlike = self.unlike.range(first..first + nodes);
+        let unlike = unlike.map(|(node, host)| (node - first, Arc::clone(host))).collect();
+        Self { unlike, ..Self::new(self.host.clone(), nodes) }
+    }
+
+    /// Puts another server in the place of this one.
+    pub fn replace(&mut self, node: u32, host: Host) {
+        if host == self.host {
+            self.unlike.remove(&node);
+            return;
+        }
+        // Servers that look alike are one description, so that whoever compares them does it once.
+        let known = self.unlike.values().find(|known| ***known == host).cloned();
+        self.unlike.insert(node, known.unwrap_or_else(|| Arc::new(host)));
+    }
+
+    /// The kinds of servers: the usual one first, then each that is unlike all before it.
+    pub fn kinds(&self) -> Vec<&Host> {
+        let mut kinds = vec![&self.host];
+        for host in self.unlike.values() {
+            if !kinds.contains(&&**host) {
+                kinds.push(host);
+            }
+        }
+        kinds
     }
 
     /// GPUs of each server.
@@ -100,6 +140,20 @@ mod tests {
             assert_eq!(cluster(name).unwrap().name, name);
             assert_eq!(cluster(&format!("{name}x1024")).unwrap().nodes, 1024);
         }
+    }
+
+    #[test]
+    fn servers_that_are_unlike_keep_their_places() {
+        let mut cluster = cluster("dgx-h100x4").unwrap();
+        let other = catalogue::host("hgx-h200").unwrap();
+        cluster.replace(2, other.clone());
+        cluster.replace(3, other.clone());
+        assert!(Arc::ptr_eq(&cluster.unlike[&2], &cluster.unlike[&3]));
+        assert_eq!(cluster.kinds(), [&cluster.host, &other]);
+        let part = cluster.part(1, 2);
+        assert_eq!((part.host_of(0), part.host_of(1), part.nodes), (&cluster.host, &other, 2));
+        cluster.replace(2, cluster.host.clone());
+        assert_eq!(cluster.unlike.len(), 1);
     }
 
     #[test]

@@ -14,6 +14,7 @@
 //! assert_eq!(host.path_with_pxn(gpus[0], nics[4]).kind, PathType::Pxn);
 //! ```
 
+mod damage;
 mod matrix;
 mod path;
 mod processor;
@@ -22,6 +23,7 @@ mod tests;
 
 use railnet_core::{Bytes, Rate, Span};
 
+pub use damage::DamageError;
 pub use matrix::topo_matrix;
 pub use path::{Path, PathType};
 pub use processor::{Architecture, Processor, Vendor};
@@ -119,6 +121,18 @@ pub struct HostLink {
     pub bandwidth: Rate,
     /// What each direction carries according to its data sheet.
     pub line_rate: Rate,
+}
+
+impl HostLink {
+    /// Its generation and width, where it is PCIe.
+    pub const fn pcie(&self) -> Option<(u8, u8)> {
+        match self.kind {
+            HostLinkKind::Pcie { generation, lanes } | HostLinkKind::RootPort { generation, lanes, .. } => {
+                Some((generation, lanes))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// What a link inside a server is.

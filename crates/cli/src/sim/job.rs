@@ -43,7 +43,7 @@ pub(super) fn run(arguments: &Arguments, file: &File, out: &mut dyn Write) -> an
     }
     if let Some((graph, recorder)) = recorder {
         let run = record::jobs(file, &graph, &outcome, wall_s, recorder)?;
-        arguments.record.deliver(run, out, arguments.is_quiet())?;
+        arguments.record.deliver(file, run, out, arguments.is_quiet())?;
     }
     Ok(Outcome::Done)
 }

@@ -14,7 +14,7 @@ use railnet_topology::FabricGraph;
 use serde_json::Value;
 
 use super::problem::File;
-use super::{Finished, job, report};
+use super::{Finished, job, report, sweep};
 use crate::{Usage, view};
 
 /// Links that are all listened to, for the bytes of packets; of more, those of the first hosts.
@@ -35,6 +35,9 @@ pub(super) struct Options {
     /// Show the run in a browser when it is over
     #[arg(long, conflicts_with = "sweep")]
     view: bool,
+    /// Run once more with another value of a key, such as cluster.transport=tcp, and have the two beside each other on the page
+    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "sweep")]
+    beside: Option<String>,
     /// Packets that are kept for the run file: of more than that, a sample
     #[arg(long, value_name = "NUMBER", default_value_t = Budget::default().packets)]
     record_packets: usize,
@@ -62,8 +65,24 @@ impl Options {
         Ok(())
     }
 
-    /// Writes what was asked for, and shows it.
-    pub(super) fn deliver(&self, run: RunFile, out: &mut dyn Write, is_quiet: bool) -> anyhow::Result<()> {
+    /// Runs the other one beside it, writes what was asked for, and shows it.
+    pub(super) fn deliver(
+        &self,
+        file: &File,
+        mut run: RunFile,
+        out: &mut dyn Write,
+        is_quiet: bool,
+    ) -> anyhow::Result<()> {
+        if let Some(change) = &self.beside {
+            let (key, value) = change
+                .split_once('=')
+                .ok_or_else(|| Usage(format!("--beside {change}: write a key and its value, KEY=VALUE")))?;
+            let other = changed(&file.path, &file.text, key, value)?;
+            let name = format!("with {key} = {value}");
+            let report = run_again(&other, self.budget(), &|_| {})?.meta["report"].take();
+            run.meta["other"] =
+                serde_json::json!({ "name": name, "key": key, "value": value, "report": report });
+        }
         if let Some(path) = &self.record {
             write(path, |file| run.write(file))?;
             if !is_quiet {
@@ -173,6 +192,19 @@ fn assemble(
     };
     let meta = meta(&about, graph, &recorded).map_err(|error| file.problem(error))?;
     Ok(RunFile { meta, tables: recorded.tables })
+}
+
+/// The scenario of a file with one key changed. No value takes the key away.
+pub(crate) fn changed(name: &str, text: &str, key: &str, value: &str) -> anyhow::Result<File> {
+    let mut table: toml::Table = text.parse()?;
+    let how = if value.is_empty() {
+        table.remove(key);
+        format!("without {key}")
+    } else {
+        sweep::set(&mut table, key, value)?;
+        format!("with {key} = {value}")
+    };
+    File::of_table(Path::new(name), format!("{text}\n# Run again {how}.\n"), table)
 }
 
 /// Runs a scenario, whatever is in it, and records it: for the page, which runs one again with a key changed. `share` is told how

@@ -1,16 +1,34 @@
 //! From sections to a job that can run.
 
-use railnet_core::{Bytes, Rate};
+use railnet_core::{Bytes, Rate, Span};
 use railnet_topology::Cluster;
 
 use super::JobSection;
 use super::error::FileError;
-use crate::compute::Gpu;
-use crate::graph::Job;
-use crate::memory::{Memory, fit};
+use crate::compute::{Gpu, NoGpu};
+use crate::graph::{Job, Other};
+use crate::memory::{Memory, fit, memory};
 use crate::run::analytic::Rates;
+use crate::training::Precision;
 
-/// A job that fits its cluster.
+/// PyTorch's timeout for collectives of NCCL (torch.distributed, `init_process_group`: 10 minutes).
+const TIMEOUT: Span = Span::from_secs(600);
+/// Scheduling, starting processes and meeting again. A round figure: with checks of the hardware MegaScale took less than 10 minutes
+/// until it went on (arXiv 2402.15627, section 6.3).
+const RESTART: Span = Span::from_secs(300);
+
+/// What getting over a failure takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Recovery {
+    /// Until ranks give up waiting for one that is lost.
+    pub timeout: Span,
+    /// From then on, until all ranks are there again.
+    pub restart: Span,
+    /// Reading the checkpoint; nothing where there is none.
+    pub read: Span,
+}
+
+/// A job on its cluster.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Resolved {
     /// What it is called.
@@ -25,11 +43,42 @@ pub struct Resolved {
     pub checkpoint: Option<(u32, Bytes)>,
     /// Rates of servers and storage.
     pub rates: Rates,
+    /// What getting over a failure takes.
+    pub recovery: Recovery,
+}
+
+/// Ranks on the servers of a cluster that are unlike its first kind.
+pub fn others(cluster: &Cluster, precision: Precision) -> Result<Vec<Other>, NoGpu> {
+    let each = cluster.gpus_per_node();
+    let kinds = cluster.kinds();
+    let mut found: Vec<Other> = Vec::new();
+    for (node, host) in &cluster.unlike {
+        let ranks = node * each..(node + 1) * each;
+        let kind = kinds.iter().position(|kind| **kind == **host).unwrap_or_default() as u32;
+        match found.last_mut() {
+            Some(last) if last.kind == kind && last.ranks.end == ranks.start => last.ranks.end = ranks.end,
+            _ => found.push(Other { ranks, gpu: Gpu::of(host, precision)?, kind, per_node: each }),
+        }
+    }
+    Ok(found)
 }
 
 impl JobSection {
-    /// The job that is meant, on a cluster.
+    /// The job that is meant, on a cluster whose GPUs have memory for it.
     pub fn resolve(&self, cluster: &Cluster) -> Result<Resolved, FileError> {
+        let resolved = self.lay_out(cluster)?;
+        let Job { model, parallel, training, gpu, others, .. } = &resolved.job;
+        let all = std::iter::once(gpu).chain(others.iter().map(|other| &other.gpu));
+        let smallest = all.min_by_key(|gpu| gpu.memory).unwrap_or(gpu);
+        fit(model, parallel, training, &smallest.name, smallest.memory).map_err(|refusal| FileError {
+            memory: Some(refusal.clone()),
+            ..FileError::new("model", refusal.to_string())
+        })?;
+        Ok(resolved)
+    }
+
+    /// The job that is meant, on a cluster, whether or not its GPUs have memory for it.
+    pub fn lay_out(&self, cluster: &Cluster) -> Result<Resolved, FileError> {
         let ranks = self.ranks(cluster)?;
         let model = self.model.resolve()?;
         let parallel = self.parallel.resolve(ranks)?;
@@ -41,30 +90,55 @@ impl JobSection {
         if self.training.steps == 0 {
             return Err(FileError::new("training.steps", "a job has at least one step"));
         }
-        let gpu = Gpu::of(&cluster.host, training.precision)
-            .map_err(|error| FileError::new("cluster.server", error.to_string()))?;
-        let memory = fit(&model, &parallel, &training, &gpu.name, gpu.memory).map_err(|refusal| {
-            FileError { memory: Some(refusal.clone()), ..FileError::new("model", refusal.to_string()) }
-        })?;
+        let no_gpu = |error: NoGpu| FileError::new("cluster.server", error.to_string());
+        let gpu = Gpu::of(&cluster.host, training.precision).map_err(no_gpu)?;
+        let others = others(&cluster.part(0, ranks / cluster.gpus_per_node()), training.precision);
+        let others = others.map_err(no_gpu)?;
+        let memory = memory(&model, &parallel, &training);
         let state = model.parameters() * (training.precision.bytes() + training.optimiser_bytes());
         let name = self.name.clone().unwrap_or_else(|| model.name.clone());
         let mut job = Job::new(model, parallel, training, gpu);
+        job.others = others;
         job.hot_expert = self.parallel.hot_expert;
         job.servers = self.servers()?;
+        let (checkpoint, rates) = (self.checkpoint(state, ranks)?, self.rates(cluster));
         Ok(Resolved {
             name,
             memory,
             steps: self.training.steps,
-            checkpoint: self.checkpoint(state, ranks)?,
-            rates: self.rates(cluster),
+            recovery: self.recovery(cluster, checkpoint, rates),
+            checkpoint,
+            rates,
             job,
         })
+    }
+
+    fn recovery(&self, cluster: &Cluster, checkpoint: Option<(u32, Bytes)>, rates: Rates) -> Recovery {
+        let read = self.storage.and_then(|storage| storage.read);
+        let read = read.map(|read| self.through_host(cluster, read.0)).or(rates.storage);
+        let bytes = checkpoint.map(|(_, each)| each * u64::from(cluster.gpus_per_node()));
+        let read = read.zip(bytes).map_or(Span::ZERO, |(rate, bytes)| rate.serialize(bytes));
+        Recovery {
+            timeout: self.launch.timeout.map_or(TIMEOUT, |timeout| timeout.0),
+            restart: self.launch.restart.map_or(RESTART, |restart| restart.0),
+            read,
+        }
     }
 
     /// GPUs that it runs on.
     fn ranks(&self, cluster: &Cluster) -> Result<u32, FileError> {
         let (nodes, each) = (cluster.nodes, cluster.gpus_per_node());
-        let wanted = self.launch.nodes.unwrap_or(nodes);
+        let spares = self.launch.spares;
+        if spares >= nodes {
+            let message =
+                format!("the cluster has {nodes} nodes for this job, and {spares} are none to run on");
+            return Err(FileError::new("launch.spares", message));
+        }
+        let wanted = self.launch.nodes.unwrap_or(nodes - spares);
+        if wanted.checked_add(spares).is_some_and(|all| wanted > 0 && all > nodes && wanted <= nodes) {
+            let message = format!("{wanted} nodes and {spares} spares are more than the cluster's {nodes}");
+            return Err(FileError::new("launch.spares", message));
+        }
         if wanted == 0 || wanted > nodes {
             let message =
                 format!("the cluster has {nodes} nodes, and 1 to {nodes} can be asked for, not {wanted}");
@@ -102,22 +176,24 @@ impl JobSection {
     }
 
     fn rates(&self, cluster: &Cluster) -> Rates {
-        let storage = self.storage.map(|storage| {
-            if storage.gpudirect {
-                return storage.rate.0;
-            }
-            // Through the memory of the host, data passes the GPUs' PCIe once and that of the drives once more.
-            let host = &cluster.host;
-            let halves = host.gpus().into_iter().map(|gpu| {
-                let best = host.cpus().into_iter().map(|cpu| host.path(gpu, cpu).bandwidth.as_bps()).max();
-                best.unwrap_or(0) / 2
-            });
-            storage.rate.0.min(Rate::from_bps(halves.sum()))
-        });
+        let storage = self.storage.map(|storage| self.through_host(cluster, storage.rate.0));
         Rates {
             server: self.parameters.and_then(|parameters| parameters.rate).map(|rate| rate.0),
             servers: self.parameters.map_or(0, |parameters| parameters.servers),
             storage,
         }
+    }
+    /// What is left of a rate of storage where GPUs do not use it themselves.
+    fn through_host(&self, cluster: &Cluster, rate: Rate) -> Rate {
+        if self.storage.is_some_and(|storage| storage.gpudirect) {
+            return rate;
+        }
+        // Through the memory of the host, data passes the GPUs' PCIe once and that of the drives once more.
+        let host = &cluster.host;
+        let halves = host.gpus().into_iter().map(|gpu| {
+            let best = host.cpus().into_iter().map(|cpu| host.path(gpu, cpu).bandwidth.as_bps()).max();
+            best.unwrap_or(0) / 2
+        });
+        rate.min(Rate::from_bps(halves.sum()))
     }
 }

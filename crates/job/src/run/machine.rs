@@ -10,7 +10,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use railnet_core::{Rank, Span, Time};
 
 use super::workers::{Worker, Workers};
-use crate::graph::{Communication, Operation, StepGraph, Stream, Work};
+use crate::graph::{Communication, Operation, Program, StepGraph, Stream, Work};
 
 /// The least that communication leaves of a GPU, in parts of 1,000.
 const LEFT_LEAST: u64 = 250;
@@ -81,7 +81,7 @@ impl<'a> Machine<'a> {
     pub fn new(graph: &'a StepGraph, workers: Workers, now: Time) -> Self {
         let workers = workers.workers;
         let state = |worker: &Worker| {
-            let program = &graph.programs[worker.place.pipeline as usize];
+            let program = &graph.programs[worker.program as usize];
             let operations = &program.operations;
             State {
                 heads: [0; Stream::ALL.len()],
@@ -116,6 +116,11 @@ impl<'a> Machine<'a> {
         &self.workers
     }
 
+    /// What a worker runs.
+    pub fn program(&self, worker: u32) -> &'a Program {
+        &self.graph.programs[self.workers[worker as usize].program as usize]
+    }
+
     /// When each operation of a worker ran.
     pub fn records(&self, worker: u32) -> &[Record] {
         &self.states[worker as usize].records
@@ -127,8 +132,7 @@ impl<'a> Machine<'a> {
         worker: u32,
         stream: Stream,
     ) -> impl Iterator<Item = (&'a Operation, Record)> + '_ {
-        let stage = self.workers[worker as usize].place.pipeline;
-        let program = &self.graph.programs[stage as usize];
+        let program = self.program(worker);
         let records = self.records(worker);
         let numbers = program.streams[stream as usize].iter();
         numbers.map(move |number| (&program.operations[*number as usize], records[*number as usize]))
@@ -136,8 +140,7 @@ impl<'a> Machine<'a> {
 
     /// An operation of a worker.
     pub fn operation(&self, ticket: Ticket) -> &'a Operation {
-        let stage = self.workers[ticket.worker as usize].place.pipeline;
-        &self.graph.programs[stage as usize].operations[ticket.operation as usize]
+        &self.program(ticket.worker).operations[ticket.operation as usize]
     }
 
     /// What a worker that came out of [`Machine::poll_entry`] says, and which rank it is.
@@ -248,8 +251,7 @@ impl<'a> Machine<'a> {
     /// An operation is done: its stream goes on, and those that waited for it may.
     fn done(&mut self, ticket: Ticket, now: Time) {
         let Ticket { worker, operation } = ticket;
-        let stage = self.workers[worker as usize].place.pipeline;
-        let program = &self.graph.programs[stage as usize];
+        let program = self.program(worker);
         let stream = program.operations[operation as usize].stream;
         let state = &mut self.states[worker as usize];
         state.left -= 1;
@@ -269,7 +271,7 @@ impl<'a> Machine<'a> {
     /// Starts what comes next on a stream, if it can.
     fn advance(&mut self, worker: u32, stream: Stream, now: Time) {
         let place = self.workers[worker as usize];
-        let program = &self.graph.programs[place.place.pipeline as usize];
+        let program = self.program(worker);
         let state = &mut self.states[worker as usize];
         let queue = &program.streams[stream as usize];
         let Some(operation) = queue.get(state.heads[stream as usize] as usize).copied() else { return };

@@ -91,7 +91,7 @@ impl Outcome {
         Self {
             step,
             utilisation: (average.compute() + average.contention).as_secs_f64() / seconds,
-            mfu: flops / job.gpu.peak,
+            mfu: flops / job.peak(),
             flops,
             tokens: job.tokens() as f64 / seconds,
             straggler: straggler(machine, &workers),
@@ -131,8 +131,7 @@ fn average(machine: &Machine<'_>, workers: &[Breakdown]) -> Breakdown {
 
 /// Goes through what a worker computed, and asks of each gap what it waited for.
 fn breakdown(machine: &Machine<'_>, worker: u32, step_end: Time) -> Breakdown {
-    let stage = machine.workers()[worker as usize].place.pipeline;
-    let program = &machine.graph().programs[stage as usize];
+    let program = machine.program(worker);
     let records = machine.records(worker);
     let mut found = Breakdown::default();
     let mut free = Time::ZERO;
@@ -157,7 +156,7 @@ fn breakdown(machine: &Machine<'_>, worker: u32, step_end: Time) -> Breakdown {
         gap(machine, worker, &[last], free, own_end.max(free), &mut found);
     }
     let rest = step_end.since(own_end.max(free));
-    if machine.graph().programs.len() > 1 {
+    if machine.graph().stages() > 1 {
         found.bubble += rest;
     } else {
         found.waiting += rest;
@@ -199,7 +198,7 @@ fn gap(machine: &Machine<'_>, worker: u32, after: &[u32], from: Time, to: Time, 
         found.exposed[said.scope as usize] += to.since(begun);
         let wait = begun.since(entered);
         let is_pipeline = matches!(said.scope, Scope::Pipeline | Scope::World | Scope::Embedding)
-            && machine.graph().programs.len() > 1;
+            && machine.graph().stages() > 1;
         if is_pipeline {
             found.bubble += wait;
         } else {

@@ -47,8 +47,7 @@ fn last(machine: &Machine<'_>) -> Option<Ticket> {
 /// What an operation waited for last: one that it names, or the one before it on its stream.
 pub(super) fn cause(machine: &Machine<'_>, ticket: Ticket) -> Option<Ticket> {
     let operation = machine.operation(ticket);
-    let stage = machine.workers()[ticket.worker as usize].place.pipeline;
-    let queue = &machine.graph().programs[stage as usize].streams[operation.stream as usize];
+    let queue = &machine.program(ticket.worker).streams[operation.stream as usize];
     let place = queue.binary_search(&ticket.operation).ok()?;
     let before = place.checked_sub(1).map(|place| queue[place]);
     let records = machine.records(ticket.worker);

@@ -4,7 +4,7 @@
 //! each stage of the pipeline, and a few more where some rank is unlike the others: then every rank is there whose place on
 //! each axis is that of an unlike one, or that of one which is not. This is exact: what is left out behaves as one of those.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use railnet_core::Rank;
 
@@ -27,6 +27,8 @@ pub struct Worker {
     pub rank: Rank,
     /// Where it is.
     pub place: Coordinates,
+    /// What it runs: the place of its program among those of the graph.
+    pub program: u32,
     /// For how many ranks it stands, itself included.
     pub stands_for: u32,
     /// What it takes for what an ordinary one does in 1,000.
@@ -52,19 +54,22 @@ impl Workers {
 
     /// One for each kind of rank.
     pub fn kinds(graph: &StepGraph, special: &[Special]) -> Self {
-        let unlike: Vec<Coordinates> = special.iter().map(|one| graph.layout.coordinates(one.rank)).collect();
+        let marks = marks(graph, special);
+        let is_hot = graph.expert > 1 && graph.loads[0] > graph.loads[1];
         let places = Axis::ALL.map(|axis| {
             let size = graph.layout.size(axis);
             if axis == Axis::Pipeline {
                 return (0..size).map(|place| (place, 1)).collect::<Vec<_>>();
             }
-            let mut named: BTreeSet<u32> = unlike.iter().map(|one| one.on(axis)).collect();
-            let expert = if axis == Axis::Data { graph.expert } else { 1 };
-            if expert > 1 && graph.loads[0] > graph.loads[1] {
-                // The hot expert is on the first rank of each group.
-                named.insert(0);
+            let mut profiles: BTreeMap<u32, Profile> = BTreeMap::new();
+            for (rank, mark) in &marks {
+                let place = graph.layout.coordinates(*rank);
+                let others = graph.layout.rank(place.at(axis, 0));
+                profiles.entry(place.on(axis)).or_default().push((others, *mark));
             }
-            representatives(size, expert, &named)
+            // The hot expert is on the first rank of each group.
+            let block = if axis == Axis::Data { graph.expert } else { 1 };
+            representatives(size, block, &profiles, is_hot && axis == Axis::Data)
         });
         let [tensors, contexts, datas, stages] = &places;
         let mut workers = Vec::new();
@@ -89,21 +94,43 @@ impl Workers {
     }
 }
 
-/// Places on an axis that stand for all of them, each with how many. Ranks that share experts come in blocks; a block with
-/// an unlike rank has one that stands for its others, and one block stands for all blocks without.
-fn representatives(size: u32, block: u32, named: &BTreeSet<u32>) -> Vec<(u32, u32)> {
+/// What is unlike at a place of an axis: ranks there, by where they are on the other axes, and how.
+type Profile = Vec<(Rank, u32)>;
+
+/// Ranks that are unlike the others, in order, and how: those that are named are each like nobody else.
+fn marks(graph: &StepGraph, special: &[Special]) -> BTreeMap<Rank, u32> {
+    let mut marks = BTreeMap::new();
+    for other in &graph.others {
+        let mark = |rank: u32| other.kind * other.per_node + rank % other.per_node;
+        marks.extend(other.ranks.clone().map(|rank| (Rank(rank), mark(rank))));
+    }
+    let first = marks.values().max().map_or(0, |mark| mark + 1);
+    marks.extend(special.iter().zip(first..).map(|(one, mark)| (one.rank, mark)));
+    marks
+}
+
+/// Places on an axis that stand for all of them, each with how many. Ranks that share experts come in blocks; blocks that
+/// look alike have one that stands for them, and in it the places where some block has an unlike rank stand for themselves.
+fn representatives(
+    size: u32,
+    block: u32,
+    profiles: &BTreeMap<u32, Profile>,
+    is_hot: bool,
+) -> Vec<(u32, u32)> {
+    let mut within: BTreeSet<u32> = profiles.keys().map(|place| place % block).collect();
+    if is_hot {
+        within.insert(0);
+    }
+    let mut blocks: BTreeMap<Vec<(u32, &Profile)>, (u32, u32)> = BTreeMap::new();
+    for number in 0..size / block {
+        let of_block = profiles.range(number * block..(number + 1) * block);
+        let looks = of_block.map(|(place, profile)| (place % block, profile)).collect();
+        blocks.entry(looks).or_insert((number, 0)).1 += 1;
+    }
     let mut found = Vec::new();
-    let touched: BTreeSet<u32> = named.iter().map(|place| place / block).collect();
-    let blocks = size / block;
-    let free = (0..blocks).find(|number| !touched.contains(number));
-    let within: BTreeSet<u32> = named.iter().map(|place| place % block).collect();
-    for number in touched.iter().copied().chain(free) {
-        let times = if touched.contains(&number) { 1 } else { blocks - touched.len() as u32 };
-        let mut rest = block;
-        for place in &within {
-            found.push((number * block + place, times));
-            rest -= 1;
-        }
+    for (number, times) in blocks.into_values() {
+        found.extend(within.iter().map(|place| (number * block + place, times)));
+        let rest = block - within.len() as u32;
         if rest > 0 {
             let other = (0..block).find(|place| !within.contains(place)).expect("some are left");
             found.push((number * block + other, times * rest));
@@ -118,5 +145,6 @@ fn worker(graph: &StepGraph, special: &[Special], rank: Rank, stands_for: u32) -
     let permille = special.iter().find(|one| one.rank == rank).map_or(1_000, |one| one.permille);
     let load = graph.loads[usize::from(!place.data.is_multiple_of(graph.expert))];
     let expert_permille = (load * 1_000.0).round() as u32;
-    Worker { rank, place, stands_for, permille, expert_permille }
+    let program = graph.program_of(rank);
+    Worker { rank, place, program, stands_for, permille, expert_permille }
 }

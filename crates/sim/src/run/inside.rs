@@ -8,6 +8,7 @@ use railnet_core::Bytes;
 use railnet_core::event::Sink;
 use railnet_fabric::{Lane, LaneCounters, Network};
 use railnet_nic::{Completion, PostError};
+use railnet_topology::Cluster;
 
 use super::runner::Runner;
 use super::server::Servers;
@@ -67,12 +68,26 @@ pub struct LaneResult {
     pub counters: LaneCounters,
 }
 
+impl LaneResult {
+    /// Whether it is a core that serves a port for the kernel.
+    pub fn is_core(&self) -> bool {
+        self.name.contains(" core ")
+    }
+
+    /// Whether it leads into the memory of the host, and not from one socket's to the other's.
+    pub fn is_into_host_memory(&self) -> bool {
+        let ends = self.name.split_once(" → ");
+        ends.is_some_and(|(from, to)| to.starts_with("CPU") && !from.contains(" CPU"))
+    }
+}
+
 impl Inside {
     pub(super) fn new<S: Sink>(
         network: &mut Network<S>,
         scenario: &Scenario,
         section: &ClusterSection,
-        (ports, endpoints): (u32, u32),
+        cluster: Option<Cluster>,
+        sizes: (u32, u32),
         flows: &[Flow],
     ) -> Self {
         let slice = section.slice.0.as_u64();
@@ -82,7 +97,7 @@ impl Inside {
             slots: section.slots,
         };
         Self {
-            servers: Servers::new(network, section, ports, endpoints),
+            servers: Servers::new(network, section, cluster, sizes),
             progress: flows.iter().map(progress).collect(),
             moves: Vec::new(),
             free: Vec::new(),
@@ -104,6 +119,11 @@ impl Inside {
     /// The links of a GPU, both ways.
     pub(super) fn lanes_of(&self, gpu: u32) -> Vec<Lane> {
         self.servers.lanes_of(gpu)
+    }
+
+    /// A link inside a server, both ways.
+    pub(super) fn lanes_inside(&self, server: u32, link: u32) -> [Lane; 2] {
+        self.servers.lanes_inside(server, link)
     }
 
     /// The flow that a slice on its way belongs to.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use railnet_core::Span;
 use railnet_core::event::Sink;
 use railnet_fabric::{Lane, Network, Stop, Way};
+use railnet_topology::Cluster;
 use railnet_topology::host::{DeviceId, DeviceKind, Host, PathType};
 
 use crate::scenario::{ClusterSection, TransportName};
@@ -30,7 +31,8 @@ type NicWays = (u32, u32, Option<u32>, bool);
 #[derive(Debug)]
 pub(super) struct Servers {
     pub(super) section: ClusterSection,
-    pub(super) host: Option<Host>,
+    /// What the servers are, where that is said.
+    pub(super) cluster: Option<Cluster>,
     /// Lanes of the links of each server: `[server][link][direction]`.
     pub(super) links: Vec<Vec<[Lane; 2]>>,
     /// The ways between the GPUs of one server, made when first used.
@@ -51,15 +53,15 @@ impl Servers {
     pub(super) fn new<S: Sink>(
         network: &mut Network<S>,
         section: &ClusterSection,
-        ports: u32,
-        endpoints: u32,
+        cluster: Option<Cluster>,
+        (ports, endpoints): (u32, u32),
     ) -> Self {
-        let host = section.host();
-        let ports_per_server = host.as_ref().map_or(1, |host| host.compute_nics().len() as u32);
+        let usual = cluster.as_ref().map(|cluster| &cluster.host);
+        let ports_per_server = usual.map_or(1, |host| host.compute_nics().len() as u32);
         let servers = ports / ports_per_server;
         let mut this = Self {
             section: section.clone(),
-            host,
+            cluster,
             links: Vec::new(),
             local: BTreeMap::new(),
             endpoints: Vec::new(),
@@ -79,6 +81,11 @@ impl Servers {
         this
     }
 
+    /// What a server is.
+    pub(super) fn host_at(&self, server: u32) -> Option<&Host> {
+        self.cluster.as_ref().map(|cluster| cluster.host_of(server))
+    }
+
     /// Which server an endpoint is part of.
     pub(super) fn server_of(&self, endpoint: u32) -> u32 {
         endpoint / self.endpoints_per_server
@@ -86,7 +93,7 @@ impl Servers {
 
     /// The links of a GPU, both ways.
     pub(super) fn lanes_of(&self, gpu: u32) -> Vec<Lane> {
-        let Some(host) = &self.host else { return Vec::new() };
+        let Some(host) = self.host_at(self.server_of(gpu)) else { return Vec::new() };
         let Some(device) = host.gpus().get((gpu % self.endpoints_per_server) as usize).copied() else {
             return Vec::new();
         };
@@ -95,14 +102,19 @@ impl Servers {
         of_gpu.flat_map(|(_, lanes)| *lanes).collect()
     }
 
+    /// A link inside a server, both ways.
+    pub(super) fn lanes_inside(&self, server: u32, link: u32) -> [Lane; 2] {
+        self.links[server as usize][link as usize]
+    }
+
     fn add_lanes<S: Sink>(&mut self, network: &mut Network<S>, server: u32) {
         let port = server * self.ports_per_server;
         let mut lanes = Vec::new();
-        for link in self.host.iter().flat_map(|host| &host.links) {
+        let host = self.cluster.as_ref().map(|cluster| cluster.host_of(server));
+        for link in host.iter().flat_map(|host| &host.links) {
             let pair = [0, 1].map(|near: usize| {
                 let lane = network.add_lane(port);
-                let name =
-                    |end: usize| self.host.as_ref().map_or("", |host| &host.device(link.ends[end]).name);
+                let name = |end: usize| host.map_or("", |host| &host.device(link.ends[end]).name);
                 self.names.push((format!("server{server} {} → {}", name(near), name(1 - near)), lane));
                 lane
             });
@@ -114,7 +126,7 @@ impl Servers {
     fn endpoint_ways<S: Sink>(&mut self, network: &mut Network<S>, endpoint: u32) -> EndpointWays {
         let server = self.server_of(endpoint);
         let local = endpoint % self.endpoints_per_server;
-        let Some(host) = self.host.clone() else {
+        let Some(host) = self.host_at(server).cloned() else {
             let (out, into) =
                 self.add_ways(network, endpoint, [Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
             return EndpointWays { port: endpoint, out, into };
@@ -222,7 +234,7 @@ impl Servers {
         if let Some(way) = self.local.get(&(from, to)) {
             return Some(*way);
         }
-        let host = self.host.clone()?;
+        let host = self.host_at(self.server_of(from)).cloned()?;
         let device = |endpoint: u32| {
             let local = (endpoint % self.endpoints_per_server) as usize;
             let devices = if host.gpus().is_empty() { host.compute_nics() } else { host.gpus() };

@@ -9,9 +9,14 @@ use super::server::Servers;
 use crate::scenario::TransportName;
 
 impl Servers {
-    /// The server, where one is described.
+    /// The usual server, where one is described.
     pub(super) fn host(&self) -> Option<&Host> {
-        self.host.as_ref()
+        self.cluster.as_ref().map(|cluster| &cluster.host)
+    }
+
+    /// The server that an endpoint is part of, where it is described.
+    fn host_around(&self, endpoint: u32) -> Option<&Host> {
+        self.host_at(self.server_of(endpoint))
     }
 
     /// Endpoints of each server.
@@ -20,7 +25,7 @@ impl Servers {
     }
 
     fn gpu(&self, endpoint: u32) -> Option<DeviceId> {
-        let host = self.host.as_ref()?;
+        let host = self.host_around(endpoint)?;
         host.gpus().get((endpoint % self.endpoints_per_server) as usize).copied()
     }
 
@@ -31,7 +36,7 @@ impl Servers {
         endpoint: u32,
     ) -> Option<(Lane, Rate)> {
         let gpu = self.gpu(endpoint)?;
-        let DeviceKind::Gpu { memory_bandwidth, .. } = self.host.as_ref()?.device(gpu).kind else {
+        let DeviceKind::Gpu { memory_bandwidth, .. } = self.host_around(endpoint)?.device(gpu).kind else {
             return None;
         };
         if let Some(lane) = self.memories.get(&endpoint) {
@@ -39,15 +44,15 @@ impl Servers {
         }
         let server = self.server_of(endpoint);
         let lane = network.add_lane(server * self.ports_per_server);
-        let name = &self.host.as_ref()?.device(gpu).name;
-        self.names.push((format!("server{server} {name} memory"), lane));
+        let name = format!("server{server} {} memory", self.host_around(endpoint)?.device(gpu).name);
+        self.names.push((name, lane));
         self.memories.insert(endpoint, lane);
         Some((lane, memory_bandwidth))
     }
 
     /// From one GPU of a server to another.
     pub(super) fn stops_between(&self, from: u32, to: u32) -> Vec<Stop> {
-        let (Some(host), Some(a), Some(b)) = (&self.host, self.gpu(from), self.gpu(to)) else {
+        let (Some(host), Some(a), Some(b)) = (self.host_around(from), self.gpu(from), self.gpu(to)) else {
             return Vec::new();
         };
         self.stops(self.server_of(from), host, a, b)
@@ -55,7 +60,7 @@ impl Servers {
 
     /// From one GPU of a server to another, by memory of the host that is nearest to the first.
     pub(super) fn stops_through_host(&self, from: u32, to: u32) -> Vec<Stop> {
-        let (Some(host), Some(a), Some(b)) = (&self.host, self.gpu(from), self.gpu(to)) else {
+        let (Some(host), Some(a), Some(b)) = (self.host_around(from), self.gpu(from), self.gpu(to)) else {
             return Vec::new();
         };
         let server = self.server_of(from);
@@ -69,7 +74,9 @@ impl Servers {
     /// Between a GPU and the NVLink switch: up to it, or down from it. Reductions in the switch reach a part of what
     /// NVLink carries; NCCL has figures for it by generation of GPU (2.30.7, src/graph/tuning.cc: `nvlsEfficiency`).
     pub(super) fn stops_at_switch(&self, endpoint: u32, is_up: bool) -> Vec<Stop> {
-        let (Some(host), Some(gpu)) = (&self.host, self.gpu(endpoint)) else { return Vec::new() };
+        let (Some(host), Some(gpu)) = (self.host_around(endpoint), self.gpu(endpoint)) else {
+            return Vec::new();
+        };
         let is_switch = |device: &DeviceId| matches!(host.device(*device).kind, DeviceKind::NvSwitch { .. });
         let lanes = &self.links[self.server_of(endpoint) as usize];
         let capability = u32::from(host.compute_capability().unwrap_or_default());
@@ -123,7 +130,7 @@ impl Servers {
     ) -> (u32, (Vec<Way>, Vec<Way>)) {
         let server = self.server_of(endpoint);
         let port = server * self.ports_per_server + nic % self.ports_per_server;
-        let (Some(host), Some(gpu)) = (self.host.clone(), self.gpu(endpoint)) else {
+        let (Some(host), Some(gpu)) = (self.host_around(endpoint).cloned(), self.gpu(endpoint)) else {
             let ways = &self.endpoints[endpoint as usize];
             return (ways.port, (ways.out.clone(), ways.into.clone()));
         };

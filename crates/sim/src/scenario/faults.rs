@@ -129,6 +129,70 @@ pub enum FaultSection {
         #[serde(default)]
         until: Option<Written<Span>>,
     },
+    /// NVLinks of a GPU are down.
+    NvlinkDown {
+        /// Which GPU, counted over all servers.
+        gpu: u32,
+        /// How many of its NVLinks.
+        #[serde(default = "one_link")]
+        links: u16,
+        /// When it begins.
+        #[serde(default = "at_once")]
+        at: Written<Span>,
+        /// When it ends; never by default.
+        #[serde(default)]
+        until: Option<Written<Span>>,
+    },
+    /// The PCIe link of a GPU or of a NIC trained to less than it could have.
+    PcieDown {
+        /// The GPU, counted over all servers.
+        #[serde(default)]
+        gpu: Option<u32>,
+        /// Or the port of the NIC.
+        #[serde(default)]
+        host: Option<HostName>,
+        /// The generation that it has; what it should have by default.
+        #[serde(default)]
+        generation: Option<u8>,
+        /// The lanes that it has; what it should have by default.
+        #[serde(default)]
+        lanes: Option<u8>,
+        /// When it begins.
+        #[serde(default = "at_once")]
+        at: Written<Span>,
+        /// When it ends; never by default.
+        #[serde(default)]
+        until: Option<Written<Span>>,
+    },
+    /// A NIC is in a slot of the wrong NUMA node.
+    WrongNuma {
+        /// Its port.
+        host: HostName,
+    },
+    /// An expert of a job gets more tokens than the others.
+    HotExpert {
+        /// How many times as many as the average.
+        times: f64,
+    },
+    /// A GPU is lost, and what it does never ends.
+    LostGpu {
+        /// Which, counted over all servers.
+        gpu: u32,
+        /// What the driver calls it.
+        #[serde(default = "off_the_bus")]
+        xid: u32,
+        /// When.
+        #[serde(default = "at_once")]
+        at: Written<Span>,
+    },
+    /// A server crashes.
+    Crash {
+        /// Which.
+        node: u32,
+        /// When.
+        #[serde(default = "at_once")]
+        at: Written<Span>,
+    },
     /// One data packet is lost.
     LosePacket {
         /// Its sender.
@@ -174,6 +238,15 @@ pub enum FaultSection {
         #[serde(default)]
         until: Option<Written<Span>>,
     },
+}
+
+const fn one_link() -> u16 {
+    1
+}
+
+/// "GPU has fallen off the bus" (NVIDIA, Xid errors).
+const fn off_the_bus() -> u32 {
+    79
 }
 
 fn at_once() -> Written<Span> {
@@ -237,7 +310,7 @@ pub(crate) fn slow_gpus(scenario: &Scenario, gpus: u32) -> Result<Vec<SlowGpu>, 
 }
 
 /// When a fault begins, and when it ends if it does.
-fn order(
+pub(super) fn order(
     at: Written<Span>,
     until: Option<Written<Span>>,
 ) -> Result<impl Iterator<Item = Time>, ScenarioError> {
@@ -322,8 +395,15 @@ impl Plan<'_> {
                 let host = self.host(host, "host")?;
                 self.between(*at, *until, rates.map(|rate| Fault::SlowHost { host, rate }))
             }
-            // The lanes of a GPU are known when the servers are there: see `slow_gpus`.
-            FaultSection::SlowGpu { .. } => Ok(()),
+            // What is inside servers is known when those are there: see `slow_gpus` and `damage`. What happens to jobs is
+            // no business of the network.
+            FaultSection::SlowGpu { .. }
+            | FaultSection::NvlinkDown { .. }
+            | FaultSection::PcieDown { .. }
+            | FaultSection::WrongNuma { .. }
+            | FaultSection::HotExpert { .. }
+            | FaultSection::LostGpu { .. }
+            | FaultSection::Crash { .. } => Ok(()),
             FaultSection::LosePacket { from, to, nth, psn, at } => {
                 let host = self.host(from, "from")?;
                 let target = to.as_ref().map(|to| self.host(to, "to")).transpose()?;

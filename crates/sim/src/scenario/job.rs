@@ -41,12 +41,19 @@ pub struct PlacedJob {
     pub cluster: Cluster,
     /// The first of them in the whole cluster.
     pub first_node: u32,
+    /// Servers behind them that are kept for those that fail.
+    pub spares: u32,
 }
 
 impl PlacedJob {
     /// The GPU of the whole cluster on which its rank 0 runs.
     pub fn first_gpu(&self) -> u32 {
         self.first_node * self.cluster.gpus_per_node()
+    }
+
+    /// Its servers, by their numbers in the whole cluster.
+    pub fn nodes(&self) -> std::ops::Range<u32> {
+        self.first_node..self.first_node + self.cluster.nodes
     }
 
     /// Ranks, one for each GPU.
@@ -62,7 +69,7 @@ impl Scenario {
     }
 
     /// The sections of each job, and where they are written.
-    fn job_sections(&self) -> Vec<(String, JobSection)> {
+    pub(super) fn job_sections(&self) -> Vec<(String, JobSection)> {
         let Some(model) = &self.model else {
             let listed = self.job.iter().enumerate();
             return listed.map(|(index, section)| (format!("job.{index}"), section.clone())).collect();
@@ -92,7 +99,7 @@ impl Scenario {
                 true => error,
                 false => error.within(&path),
             };
-            let left = Cluster::new(all.host.clone(), all.nodes - first_node);
+            let left = all.part(first_node, all.nodes - first_node);
             if left.nodes + first_node > all.nodes {
                 let message = format!("the jobs before it have all {} servers of the cluster", all.nodes);
                 return Err(within(ScenarioError::new(message).at("launch.nodes")));
@@ -104,11 +111,13 @@ impl Scenario {
                 }
                 section.training.steps = steps;
             }
-            let resolved = section.resolve(&left).map_err(|error| within(told(error)))?;
-            let nodes = section.launch.nodes.unwrap_or(left.nodes);
-            let cluster = Cluster::new(all.host.clone(), nodes);
-            placed.push(PlacedJob { resolved, cluster, first_node });
-            first_node += nodes;
+            let resolved = if self.is_planned { section.lay_out(&left) } else { section.resolve(&left) };
+            let resolved = resolved.map_err(|error| within(told(error)))?;
+            let spares = section.launch.spares;
+            let cluster = left.part(0, resolved.job.parallel.ranks() / left.gpus_per_node().max(1));
+            let nodes = cluster.nodes;
+            placed.push(PlacedJob { resolved, cluster, first_node, spares });
+            first_node += nodes + spares;
         }
         Ok(placed)
     }
@@ -149,6 +158,10 @@ impl Scenario {
             return Err(ScenarioError::new("a job has at least one step").at("steps"));
         }
         if !self.has_jobs() {
+            if let Some(index) = self.faults.iter().position(super::faults::FaultSection::is_about_jobs) {
+                let message = "this happens to jobs, and there is none: describe one in [model]";
+                return Err(ScenarioError::new(message).at("kind").within(&format!("faults.{index}")));
+            }
             let unused = [("steps", self.steps.is_some()), ("fidelity", self.fidelity == Fidelity::Analytic)];
             if let Some((key, _)) = unused.into_iter().find(|(_, is_there)| *is_there) {
                 let message = format!("`{key}` is about jobs, and there is none: describe one in [model]");
@@ -165,7 +178,8 @@ impl Scenario {
             let message = "traffic beside a job takes packets: `fidelity = \"packet\"`";
             return Err(ScenarioError::new(message).at("fidelity"));
         }
-        self.jobs().map(|_| ())
+        self.jobs()?;
+        self.failures().map(|_| ())
     }
 
     /// Without a `[fabric]`, every NIC of the servers of `[cluster]` is on its own rail, and nothing is oversubscribed.
@@ -194,7 +208,7 @@ impl Scenario {
 }
 
 /// What is wrong with the section of a job. What a job would need of memory is laid out by itself, and about no key.
-fn told(error: FileError) -> ScenarioError {
+pub(super) fn told(error: FileError) -> ScenarioError {
     let FileError { message, key, meant, memory } = error;
     let key = if memory.is_some() { String::new() } else { key };
     ScenarioError { key, meant, ..ScenarioError::new(message) }

@@ -1,12 +1,15 @@
-//! What faults mean for jobs: GPUs and NICs that are slow from the start to the end.
+//! What faults mean for jobs: what is slow from the start to the end, and what ends them.
 
 use railnet_core::Span;
+use railnet_job::file::others;
 
+use super::damage::{Damage, no_gpu};
 use super::faults::FaultSection;
 use super::filled::name;
+use super::names::{HostName, LinkName};
 use super::{PlacedJob, Scenario, ScenarioError};
 
-/// Something that is slow for as long as a job runs.
+/// Something that slows a job down for as long as it runs.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Slowed {
     /// A GPU.
@@ -23,17 +26,33 @@ pub(crate) enum Slowed {
         /// What is left of its rate.
         share: f64,
     },
+    /// Something inside a server.
+    Server {
+        /// Which.
+        node: u32,
+        /// What.
+        damage: Damage,
+        /// GPUs and NICs of a server.
+        each: [u32; 2],
+    },
+    /// An expert that gets more tokens than the others.
+    Expert {
+        /// How many times as many as the average.
+        times: f64,
+    },
 }
 
 impl Slowed {
-    /// Whether it is on the servers of a job.
+    /// Whether it is about a job.
     pub(crate) fn is_in(&self, placed: &PlacedJob) -> bool {
-        let (number, each) = match self {
-            Self::Gpu { gpu, .. } => (*gpu, placed.cluster.gpus_per_node()),
-            Self::Nic { port, .. } => (*port, placed.cluster.host.compute_nics().len() as u32),
+        let nics = || placed.cluster.host.compute_nics().len() as u32;
+        let node = match self {
+            Self::Gpu { gpu, .. } => *gpu / placed.cluster.gpus_per_node().max(1),
+            Self::Nic { port, .. } => *port / nics().max(1),
+            Self::Server { node, .. } => *node,
+            Self::Expert { .. } => return placed.resolved.job.model.experts.is_some(),
         };
-        let node = number / each.max(1);
-        (placed.first_node..placed.first_node + placed.cluster.nodes).contains(&node)
+        placed.nodes().contains(&node)
     }
 
     /// Whether this NIC is the one beside the GPU of a rank.
@@ -51,7 +70,34 @@ impl Slowed {
             Self::Nic { port, share } => {
                 format!("the NIC of port {port} at {:.0} % of its rate", share * 100.0)
             }
+            Self::Server { node, damage, each } => damage.words(*node, *each),
+            Self::Expert { times } => format!("an expert with {times} times its share of tokens"),
         }
+    }
+}
+
+impl PlacedJob {
+    /// The job with what slows it down.
+    pub(crate) fn with(&self, slowed: &[Slowed]) -> Result<Self, ScenarioError> {
+        let wrong = |error: &dyn std::fmt::Display| ScenarioError::new(error.to_string());
+        let mut placed = self.clone();
+        for one in slowed.iter().filter(|one| one.is_in(self)) {
+            match one {
+                Slowed::Server { node, damage, .. } => {
+                    let node = node - self.first_node;
+                    let hurt = damage.on(placed.cluster.host_of(node)).map_err(|error| wrong(&error))?;
+                    placed.cluster.replace(node, hurt);
+                }
+                Slowed::Expert { times } => {
+                    let job = &mut placed.resolved.job;
+                    job.hot_expert = job.hot_expert.max(*times);
+                }
+                Slowed::Gpu { .. } | Slowed::Nic { .. } => {}
+            }
+        }
+        let job = &mut placed.resolved.job;
+        job.others = others(&placed.cluster, job.training.precision).map_err(|error| wrong(&error))?;
+        Ok(placed)
     }
 }
 
@@ -61,44 +107,131 @@ impl Scenario {
         let mut slowed = Vec::new();
         for (index, fault) in self.faults.iter().enumerate() {
             let within = |error: ScenarioError| error.within(&format!("faults.{index}"));
-            match fault {
-                FaultSection::SlowGpu { gpu, share, at, until: None } if at.0 == Span::ZERO => {
-                    let gpus = self.servers()?.gpus();
-                    if *gpu >= gpus {
-                        let message =
-                            format!("there is no GPU {gpu}: the servers have GPUs 0 to {}", gpus - 1);
-                        return Err(within(ScenarioError::new(message).at("gpu")));
-                    }
-                    slowed.push(Slowed::Gpu { gpu: *gpu, share: checked(*share).map_err(within)? });
-                }
-                FaultSection::SlowNic { host, share, at, until: None } if at.0 == Span::ZERO => {
-                    let port = host.find(&super::graph(self)?).map_err(|error| within(error.at("host")))?;
-                    slowed.push(Slowed::Nic { port, share: checked(*share).map_err(within)? });
-                }
-                _ if only_these => {
-                    let message = "formulas know GPUs and NICs that are slow from the start to the end \
-                                   (slow-gpu, slow-nic without `at` and `until`): `fidelity = \"packet\"` knows this";
+            match self.slow(fault).map_err(within)? {
+                Some(one) => slowed.push(one),
+                None if only_these && !fault.ends_jobs() => {
+                    let message = "formulas know what is wrong from the start to the end with GPUs, NICs, NVLink, PCIe and \
+                                   experts, and what is lost (slow-gpu, slow-nic, nvlink-down, pcie-down, wrong-numa, \
+                                   hot-expert, lost-gpu, crash): `fidelity = \"packet\"` knows this";
                     return Err(within(ScenarioError::new(message)));
                 }
-                _ => {}
+                None => {}
             }
         }
         Ok(slowed)
     }
+
+    /// What a fault slows down for as long as jobs run, where that is what it does.
+    fn slow(&self, fault: &FaultSection) -> Result<Option<Slowed>, ScenarioError> {
+        match fault {
+            FaultSection::SlowGpu { gpu, share, at, until: None } if at.0 == Span::ZERO => {
+                let gpus = self.servers()?.gpus();
+                if *gpu >= gpus {
+                    return Err(no_gpu(*gpu, gpus));
+                }
+                Ok(Some(Slowed::Gpu { gpu: *gpu, share: checked(*share)? }))
+            }
+            FaultSection::SlowNic { host, share, at, until: None } if at.0 == Span::ZERO => {
+                let port = host.find(&super::graph(self)?).map_err(|error| error.at("host"))?;
+                Ok(Some(Slowed::Nic { port, share: checked(*share)? }))
+            }
+            FaultSection::HotExpert { times } => self.hot(*times).map(Some),
+            _ => {
+                let Some(one) = self.damage(fault)?.filter(super::damage::DamageSection::is_standing) else {
+                    return Ok(None);
+                };
+                let cluster = self.servers()?;
+                let each = [cluster.gpus_per_node(), cluster.host.compute_nics().len() as u32];
+                Ok(Some(Slowed::Server { node: one.node, damage: one.damage, each }))
+            }
+        }
+    }
+
+    fn hot(&self, times: f64) -> Result<Slowed, ScenarioError> {
+        if !(times.is_finite() && times > 1.0) {
+            let message = format!("a hot expert gets more than its share: `times` above 1, not {times}");
+            return Err(ScenarioError::new(message).at("times"));
+        }
+        if self.jobs()?.iter().all(|placed| placed.resolved.job.model.experts.is_none()) {
+            let message = "no job has experts: train a model that does, such as mixtral-8x7b";
+            return Err(ScenarioError::new(message).at("kind"));
+        }
+        Ok(Slowed::Expert { times })
+    }
+}
+
+impl FaultSection {
+    /// Whether jobs end by it, to begin again from their checkpoint.
+    pub(crate) const fn ends_jobs(&self) -> bool {
+        matches!(self, Self::LostGpu { .. } | Self::Crash { .. })
+    }
+
+    /// Whether it means nothing without a job.
+    pub(crate) const fn is_about_jobs(&self) -> bool {
+        matches!(self, Self::LostGpu { .. } | Self::Crash { .. } | Self::HotExpert { .. })
+    }
+
+    /// What a report calls it, where it is none of those that are slow all the time.
+    fn words(&self) -> String {
+        let from = |at: &Span| if *at == Span::ZERO { String::new() } else { format!(" from {at} on") };
+        let host = |host: &HostName| match host {
+            HostName::Number(number) => format!("port {number}"),
+            HostName::Name(name) => name.clone(),
+        };
+        let link = |link: &LinkName| match link {
+            LinkName::Number(number) => format!("link {number}"),
+            LinkName::Host(host) => format!("the link of {host}"),
+            LinkName::Ends(a, b) => format!("the link {a} - {b}"),
+        };
+        match self {
+            Self::LinkDown { link: which, at, .. } => format!("{} down{}", link(which), from(&at.0)),
+            Self::Flap { link: which, at, period, count, .. } => {
+                format!("{} flapping {count} times, every {}{}", link(which), period.0, from(&at.0))
+            }
+            Self::Loss { link: which, chance, at, .. } => {
+                format!("{} losing {} % of its packets{}", link(which), chance * 100.0, from(&at.0))
+            }
+            Self::SlowLink { link: which, share, at, .. } => {
+                format!("{} at {:.0} % of its rate{}", link(which), share * 100.0, from(&at.0))
+            }
+            Self::SlowNic { host: whose, share, at, .. } => {
+                format!("the NIC of {} at {:.0} % of its rate{}", host(whose), share * 100.0, from(&at.0))
+            }
+            Self::SlowGpu { gpu, share, at, .. } => {
+                format!("GPU {gpu} at {:.0} % of its speed{}", share * 100.0, from(&at.0))
+            }
+            Self::LosePacket { from: sender, nth: Some(nth), .. } => {
+                format!("packet {nth} of {} lost", host(sender))
+            }
+            Self::LosePacket { from: sender, .. } => format!("a packet of {} lost", host(sender)),
+            Self::PauseStorm { host: whose, at, .. } => {
+                format!("{} sending pauses without end{}", host(whose), from(&at.0))
+            }
+            other => name(other).replace('-', " "),
+        }
+    }
 }
 
 impl Scenario {
-    /// All faults in words, for a report.
+    /// Whether it has faults that do not end jobs.
+    pub(crate) fn has_slowing_faults(&self) -> bool {
+        self.faults.iter().any(|fault| !fault.ends_jobs())
+    }
+
+    /// All faults in words, for a report, but for those that end jobs.
     pub(crate) fn fault_words(&self) -> Result<String, ScenarioError> {
-        let slow = self.slowed(false)?;
-        let mut words: Vec<String> = slow.iter().map(Slowed::words).collect();
-        let is_other = |fault: &&FaultSection| match fault {
-            FaultSection::SlowGpu { at, until, .. } | FaultSection::SlowNic { at, until, .. } => {
-                at.0 > Span::ZERO || until.is_some()
-            }
-            _ => true,
-        };
-        words.extend(self.faults.iter().filter(is_other).map(name));
+        let mut words = Vec::new();
+        for fault in self.faults.iter().filter(|fault| !fault.ends_jobs()) {
+            words.push(match (self.slow(fault)?, self.damage(fault)?) {
+                (Some(slow), _) => slow.words(),
+                (None, Some(one)) => {
+                    let cluster = self.servers()?;
+                    let each = [cluster.gpus_per_node(), cluster.host.compute_nics().len() as u32];
+                    format!("{} from {} on", one.damage.words(one.node, each), one.at)
+                }
+                (None, None) => fault.words(),
+            });
+        }
         Ok(words.join(" and "))
     }
 }

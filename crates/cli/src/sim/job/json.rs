@@ -4,7 +4,7 @@ use railnet_core::Span;
 use railnet_job::graph::What;
 use railnet_job::parallel::Scope;
 use railnet_job::run::Breakdown;
-use railnet_sim::{JobResult, JobsOutcome, SaidResult};
+use railnet_sim::{FaultPrice, JobResult, JobsOutcome, SaidResult};
 use serde_json::{Map, Value, json};
 
 use crate::sim::problem::File;
@@ -62,11 +62,30 @@ fn job(job: &JobResult) -> Value {
             "others_waited_us": one.delay.as_us_f64(),
             "computed_longer_us": one.behind.as_us_f64(),
         })),
-        "faults": job.faults.iter().map(|fault| json!({
-            "what": fault.what,
-            "step_with_us": fault.with.as_us_f64(),
-            "step_without_us": fault.without.as_us_f64(),
-        })).collect::<Vec<_>>(),
+        "faults": job.faults.iter().map(|one| fault(one, placed.ranks())).collect::<Vec<_>>(),
+    })
+}
+
+fn fault(fault: &FaultPrice, ranks: u32) -> Value {
+    json!({
+        "what": fault.what,
+        "step_with_us": fault.with.as_us_f64(),
+        "step_without_us": fault.without.as_us_f64(),
+        "total_with_us": fault.total_with.as_us_f64(),
+        "total_without_us": fault.total_without.as_us_f64(),
+        "gpu_hours": fault.gpu_hours(ranks),
+        "recovery": fault.recovery.as_ref().map(|story| json!({
+            "step": story.life.step,
+            "checkpoint_step": story.life.checkpoint,
+            "done_again_us": story.life.lost.as_us_f64(),
+            "noticed": story.noticed,
+            "notice_us": story.life.failure.notice.as_us_f64(),
+            "restart_us": story.life.failure.restart.as_us_f64(),
+            "read_us": story.life.failure.read.as_us_f64(),
+            "slower_us": story.life.slower.as_us_f64(),
+            "nodes": story.nodes,
+            "has_spare": story.has_spare,
+        })),
     })
 }
 

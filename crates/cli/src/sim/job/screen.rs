@@ -4,13 +4,13 @@ use std::io::Write;
 
 use railnet_core::{Bytes, Span};
 use railnet_job::graph::{Job, What};
-use railnet_job::parallel::{Parallel, Scope, Sharding};
+use railnet_job::parallel::Scope;
 use railnet_job::run::Breakdown;
 use railnet_sim::{JobResult, JobsOutcome, LinkResult, Outcome, SaidResult};
 
 use crate::sim::problem::File;
 use crate::sim::report::{taken, utilisation};
-use crate::words::{bytes, count, grouped};
+use crate::words::{bytes, count, grouped, magnitude, percent, spread, time};
 
 /// Blocks for a whole step.
 const BAR: f64 = 30.0;
@@ -108,25 +108,6 @@ fn trained(job: &Job) -> String {
     )
 }
 
-fn spread(parallel: &Parallel) -> String {
-    let axes = [
-        ("tensor", parallel.tensor),
-        ("context", parallel.context),
-        ("pipeline", parallel.pipeline),
-        ("expert", parallel.expert),
-        ("data", parallel.data),
-    ];
-    let used = axes.into_iter().filter(|(_, size)| *size > 1);
-    let mut words: Vec<String> = used.map(|(name, size)| format!("{name} × {size}")).collect();
-    if words.is_empty() {
-        words.push("one rank".to_owned());
-    }
-    if parallel.sharding != Sharding::None {
-        words.push(format!("zero {}", parallel.sharding as u8));
-    }
-    words.join(", ")
-}
-
 fn steps(job: &JobResult, out: &mut dyn Write) -> std::io::Result<()> {
     let result = &job.first.outcome;
     let average = &result.average;
@@ -146,7 +127,8 @@ fn steps(job: &JobResult, out: &mut dyn Write) -> std::io::Result<()> {
     if job.steps.len() > STEPS_SHOWN {
         let all = count(job.steps.len() as u64, "step", "steps");
         let longest = job.steps.iter().copied().max().unwrap_or_default();
-        writeln!(out, "  {all} in {}, the longest {}", time(job.total()), time(longest))?;
+        let again = if job.life.is_some() { ", with what the failure cost" } else { "" };
+        writeln!(out, "  {all} in {}{again}, the longest {}", time(job.total()), time(longest))?;
     }
     Ok(())
 }
@@ -179,7 +161,9 @@ fn answer(job: &JobResult, verbose: bool, out: &mut dyn Write) -> std::io::Resul
     let idle = (1.0 - result.utilisation).max(0.0) * gpus * 24.0;
     line(out, "Waiting costs", &format!("{} GPU-hours a day", grouped(idle.round() as u64)))?;
     for fault in &job.faults {
-        line(out, "Fault", &priced(fault, gpus))?;
+        for (index, text) in priced(fault, placed.ranks()).iter().enumerate() {
+            line(out, if index == 0 { "Fault" } else { "" }, text)?;
+        }
     }
     let memory = &placed.resolved.memory;
     let held = format!(
@@ -251,18 +235,50 @@ fn slowest(job: &JobResult) -> String {
     }
 }
 
-fn priced(fault: &railnet_sim::FaultPrice, gpus: f64) -> String {
-    let more = fault.with - fault.without;
-    let lost = part(more, fault.with) * gpus * 24.0;
-    format!(
-        "{} costs {} a step ({} instead of {}, +{}), {} GPU-hours a day",
-        fault.what,
-        time(more),
-        time(fault.with),
-        time(fault.without),
-        percent(part(more, fault.without)),
-        grouped(lost.round() as u64)
-    )
+/// What a fault costs, one line for each thing to say.
+fn priced(fault: &railnet_sim::FaultPrice, ranks: u32) -> Vec<String> {
+    let Some(story) = &fault.recovery else {
+        let more = fault.with - fault.without;
+        let lost = part(more, fault.with) * f64::from(ranks) * 24.0;
+        return vec![format!(
+            "{} costs {} a step ({} instead of {}, +{}), {} GPU-hours a day",
+            fault.what,
+            time(more),
+            time(fault.with),
+            time(fault.without),
+            percent(part(more, fault.without)),
+            grouped(lost.round() as u64)
+        )];
+    };
+    let life = &story.life;
+    let from = match life.checkpoint {
+        0 => "from the beginning: there is no checkpoint".to_owned(),
+        step => format!("from the checkpoint of step {step}"),
+    };
+    let on = match story.has_spare {
+        true => "a spare in its place".to_owned(),
+        false => format!("{} left", count(u64::from(story.nodes), "node", "nodes")),
+    };
+    let mut parts = vec![
+        format!("{} of work done again", time(life.lost)),
+        format!("{} until {}", time(life.failure.notice), story.noticed),
+        format!("{} to start again", time(life.failure.restart)),
+    ];
+    if life.failure.read > Span::ZERO {
+        parts.push(format!("{} to read the checkpoint", time(life.failure.read)));
+    }
+    if life.slower > Span::ZERO {
+        parts.push(format!("{} in longer steps", time(life.slower)));
+    }
+    vec![
+        format!("{} in step {}; the job goes on {from}, {on}", fault.what, life.step),
+        format!(
+            "that costs {}: {}; {} GPU-hours",
+            time(fault.more()),
+            parts.join(", "),
+            grouped(fault.gpu_hours(ranks).round() as u64)
+        ),
+    ]
 }
 
 /// What the fabric saw.
@@ -294,29 +310,6 @@ fn part(span: Span, whole: Span) -> f64 {
     span.as_secs_f64() / whole.as_secs_f64().max(f64::MIN_POSITIVE)
 }
 
-fn percent(part: f64) -> String {
-    format!("{:.0} %", part * 100.0)
-}
-
-/// Three digits and a unit.
-pub(super) fn time(span: Span) -> String {
-    let us = span.as_us_f64();
-    let (value, unit) = match us {
-        us if us >= 1e6 => (us / 1e6, "s"),
-        us if us >= 1e3 => (us / 1e3, "ms"),
-        us => (us, "µs"),
-    };
-    let digits = if value >= 100.0 { 0 } else { 1 + usize::from(value < 10.0) };
-    format!("{value:.digits$} {unit}")
-}
-
 fn gigabytes(amount: Bytes) -> String {
     format!("{:.1} GB", amount.as_u64() as f64 / 1e9)
-}
-
-/// As people say it: 400 M, 70.6 B.
-fn magnitude(number: f64) -> String {
-    let (value, unit) = if number >= 1e9 { (number / 1e9, "B") } else { (number / 1e6, "M") };
-    let digits = usize::from(value < 100.0);
-    format!("{value:.digits$} {unit}")
 }

@@ -3,11 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use railnet_coll::search::{Graphs, search};
-use railnet_coll::transport::Transports;
+use railnet_coll::search::{Graphs, SearchError, search};
+use railnet_coll::transport::{Transport, Transports};
 use railnet_coll::tuner::Inputs;
 use railnet_coll::variables::Variables;
-use railnet_coll::{Schedule, Wiring};
+use railnet_coll::{Schedule, TopologyOptions, Wiring};
 use railnet_core::event::Sink;
 use railnet_core::{Bytes, Rank, Rate, Span};
 use railnet_fabric::Network;
@@ -32,11 +32,17 @@ pub(super) struct Communicator {
     pub(super) kind: u32,
     /// The servers, with just the GPUs that take part.
     pub(super) cluster: Cluster,
+    /// Channels: of the kind of server that carries least, as NCCL's ranks agree on what the weakest of them found.
     pub(super) graphs: Graphs,
+    /// As many servers of the kind that carries least.
+    pub(super) weakest: Cluster,
     /// What the cost model looks at.
     pub(super) inputs: Inputs,
     pub(super) wiring: Wiring,
-    pub(super) transports: Transports,
+    /// How ranks reach each other, for each kind of server.
+    pub(super) transports: Vec<Transports>,
+    /// The kind of each server.
+    pub(super) kinds: Vec<u32>,
     pub(super) timing: Timing,
     /// Whether the network's switches were asked for by name.
     pub(super) collnet: bool,
@@ -93,6 +99,37 @@ fn bare(rate: Rate) -> Host {
     host
 }
 
+/// The channels of the kind of server that carries least, and as many servers of that kind.
+fn weakest(cluster: &Cluster, options: &TopologyOptions) -> Result<(Graphs, Cluster), SearchError> {
+    let mut found: Option<(f32, Graphs, &Host)> = None;
+    for host in cluster.kinds() {
+        let graphs = search(host, cluster.nodes, options)?;
+        let each = if cluster.nodes > 1 { graphs.ring.bw_inter } else { graphs.ring.bw_intra };
+        let carries = each * graphs.ring.channels.len() as f32;
+        if found.as_ref().is_none_or(|(least, ..)| carries < *least) {
+            found = Some((carries, graphs, host));
+        }
+    }
+    let (_, graphs, host) = found.expect("a cluster has at least one kind of server");
+    Ok((graphs, Cluster::new(host.clone(), cluster.nodes)))
+}
+
+impl Communicator {
+    /// How one rank reaches another: each end as its own server has it.
+    pub(super) fn transport(&self, from: u32, to: u32) -> Transport {
+        let per_node = (self.ranks.len() / self.kinds.len().max(1)).max(1) as u32;
+        let of = |rank: u32| &self.transports[self.kinds[(rank / per_node) as usize] as usize];
+        let mut transport = of(from).between(from, to).transport;
+        if let Transport::Network { to_nic, gdr_receive, .. } = &mut transport
+            && let Transport::Network { to_nic: nic, gdr_receive: gdr, .. } =
+                of(to).between(from, to).transport
+        {
+            (*to_nic, *gdr_receive) = (nic, gdr);
+        }
+        transport
+    }
+}
+
 impl Collectives {
     /// The communicator of these endpoints, made when it is first used; `collnet` where the network's switches are asked
     /// for by name, whatever variables say.
@@ -124,7 +161,7 @@ impl Collectives {
     ) -> Result<u32, ScenarioError> {
         let servers = ground.servers.as_deref();
         let full = servers.and_then(|servers| servers.host()).filter(|host| !host.gpus().is_empty());
-        let (host, nodes, timing) = match (full, servers) {
+        let (cluster, timing) = match (full, servers) {
             (Some(full), Some(servers)) => {
                 let nodes = nodes(ranks, |endpoint| servers.server_of(endpoint))?;
                 let local: Vec<u32> =
@@ -140,29 +177,44 @@ impl Collectives {
                     ));
                 }
                 let timing = timing_on(full, variables);
-                (full.with_gpus(&local), nodes.len() as u32, timing)
+                let at = |node: &Vec<u32>| servers.host_at(servers.server_of(node[0])).unwrap_or(full);
+                let mut cluster = Cluster::new(at(&nodes[0]).with_gpus(&local), nodes.len() as u32);
+                for (place, node) in nodes.iter().enumerate().filter(|(_, node)| at(node) != at(&nodes[0])) {
+                    cluster.replace(place as u32, at(node).with_gpus(&local));
+                }
+                (cluster, timing)
             }
-            _ => (bare(network.port_rate(ranks[0])), ranks.len() as u32, Timing::BARE),
+            _ => {
+                let host = bare(network.port_rate(ranks[0]));
+                (Cluster::new(host, ranks.len() as u32), Timing::BARE)
+            }
         };
         let mut options = variables.topology();
         let mut settings = variables.settings();
         options.collnet_enable |= collnet;
         settings.collnet |= collnet;
         let options = &options;
-        let cluster = Cluster::new(host.clone(), nodes);
         // Groups that look alike are searched once: a job has many.
         let alike = self.communicators.iter().find(|one| {
-            one.cluster.nodes == nodes
+            one.cluster.nodes == cluster.nodes
                 && one.collnet == collnet
                 && one.order == order
                 && one.cluster == cluster
         });
-        let (kind, graphs, transports) = match alike {
-            Some(one) => (one.kind, one.graphs.clone(), one.transports.clone()),
+        let (kind, (graphs, weakest), transports, kinds) = match alike {
+            Some(one) => {
+                let found = (one.graphs.clone(), one.weakest.clone());
+                (one.kind, found, one.transports.clone(), one.kinds.clone())
+            }
             None => {
-                let graphs =
-                    search(&host, nodes, options).map_err(|error| ScenarioError::new(error.to_string()))?;
-                (self.communicators.len() as u32, graphs, Transports::new(&host, nodes, options))
+                let found =
+                    weakest(&cluster, options).map_err(|error| ScenarioError::new(error.to_string()))?;
+                let all = cluster.kinds();
+                let transports =
+                    all.iter().map(|host| Transports::new(host, cluster.nodes, options)).collect();
+                let kind = |node: u32| all.iter().position(|kind| *kind == cluster.host_of(node));
+                let kinds = (0..cluster.nodes).map(|node| kind(node).unwrap_or_default() as u32).collect();
+                (self.communicators.len() as u32, found, transports, kinds)
             }
         };
         let first = self.members.len() as u32;
@@ -173,7 +225,7 @@ impl Collectives {
         }
         let wiring = match order {
             Order::Search => Wiring::new(&graphs),
-            Order::Ascending => ascending(&graphs, &transports),
+            Order::Ascending => ascending(&graphs, &transports[0]),
         };
         self.communicators.push(Communicator {
             ranks: ranks.to_vec(),
@@ -181,7 +233,9 @@ impl Collectives {
             kind,
             wiring,
             transports,
-            inputs: Inputs::of(&cluster, &graphs, settings, self.aggregates),
+            kinds,
+            inputs: Inputs::of(&weakest, &graphs, settings, self.aggregates),
+            weakest,
             graphs,
             cluster,
             timing,

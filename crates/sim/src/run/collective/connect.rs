@@ -110,9 +110,9 @@ impl Collectives {
         let (.., sender, receiver) = key;
         let communicator = &self.communicators[self.members[sender as usize].communicator as usize];
         let first = communicator.members.start;
-        let reach = communicator.transports.between(sender - first, receiver - first);
+        let transport = communicator.transport(sender - first, receiver - first);
         let ends = [sender, receiver].map(|member| self.members[member as usize].endpoint);
-        let carrier = match (reach.transport, ground.servers.as_deref_mut()) {
+        let carrier = match (transport, ground.servers.as_deref_mut()) {
             (Transport::PeerToPeer { path }, Some(servers)) => {
                 let stops = servers.stops_between(ends[0], ends[1]);
                 let hop = if path <= PathType::Nvb { Hop::NvLink } else { Hop::Pcie };
@@ -124,10 +124,10 @@ impl Collectives {
             }
             _ => {
                 let identity = communicator.identity(key);
-                let mut net = self.net(network, ground, on, key, reach.transport, identity);
+                let mut net = self.net(network, ground, on, key, transport, identity);
                 if let (Err(error), true) = (&net, identity != Identity::default()) {
                     self.refuse(key, error);
-                    net = self.net(network, ground, on, key, reach.transport, Identity::default());
+                    net = self.net(network, ground, on, key, transport, Identity::default());
                 }
                 Carrier::Net(Box::new(net.expect("NICs have room for the connections of a communicator")))
             }

@@ -36,28 +36,48 @@ fn job(
 ) -> Result<JobResult, RunError> {
     let mine: Vec<Slowed> = slowed.iter().filter(|one| one.is_in(&placed)).copied().collect();
     let first = step(scenario, &placed, &mine, false, Some((&mut *digest, timeline.as_mut())))?;
-    let mut steps = Vec::new();
-    let interval = placed.resolved.checkpoint.map(|(interval, _)| interval);
-    let mut written = None;
-    for number in 1..=placed.resolved.steps {
-        let is_written = interval.is_some_and(|interval| number.is_multiple_of(interval));
-        if is_written && written.is_none() {
-            written = Some(step(scenario, &placed, &mine, true, Some((&mut *digest, None)))?.outcome.step);
-        }
-        let time = written.filter(|_| is_written).unwrap_or(first.outcome.step);
-        steps.push(time);
-    }
+    let steps = steps(scenario, &placed, &mine, first.outcome.step, Some(digest))?;
     let mut faults = Vec::new();
     if !mine.is_empty() {
-        let without = step(scenario, &placed, &[], false, None)?.outcome.step;
+        let priced = |slowed: &[Slowed]| -> Result<(Span, Span), RunError> {
+            let one = step(scenario, &placed, slowed, false, None)?.outcome.step;
+            Ok((one, report::sum(&self::steps(scenario, &placed, slowed, one, None)?)))
+        };
+        let (without, total_without) = priced(&[])?;
         for one in &mine {
-            let with = step(scenario, &placed, &[*one], false, None)?.outcome.step;
-            faults.push(FaultPrice { what: one.words(), with, without });
+            let (with, total_with) = priced(&[*one])?;
+            let what = one.words();
+            faults.push(FaultPrice { what, with, without, total_with, total_without, recovery: None });
         }
     }
     let connections = connections(scenario, &placed)?;
     let timeline = timeline.unwrap_or_default();
-    Ok(JobResult { placed, connections, steps, first, faults, timeline })
+    Ok(JobResult { placed, connections, steps, first, faults, life: None, timeline })
+}
+
+/// How long each step of a job takes, one without a checkpoint being known.
+fn steps(
+    scenario: &Scenario,
+    placed: &PlacedJob,
+    slowed: &[Slowed],
+    plain: Span,
+    digest: Option<&mut Fold>,
+) -> Result<Vec<Span>, RunError> {
+    let interval = placed.resolved.checkpoint.map_or(u32::MAX, |(interval, _)| interval);
+    let written = match placed.resolved.steps >= interval {
+        true => step(scenario, placed, slowed, true, digest.map(|digest| (digest, None)))?.outcome.step,
+        false => plain,
+    };
+    let number = 1..=placed.resolved.steps;
+    Ok(number.map(|number| if number.is_multiple_of(interval) { written } else { plain }).collect())
+}
+
+/// How long each step of a job takes that is put somewhere else.
+pub(super) fn elsewhere(scenario: &Scenario, placed: &PlacedJob) -> Result<Vec<Span>, RunError> {
+    let slowed = scenario.slowed(true)?;
+    let mine: Vec<Slowed> = slowed.iter().filter(|one| one.is_in(placed)).copied().collect();
+    let plain = step(scenario, placed, &mine, false, None)?.outcome.step;
+    steps(scenario, placed, &mine, plain, None)
 }
 
 fn step(
@@ -67,6 +87,7 @@ fn step(
     is_written: bool,
     kept: Option<(&mut Fold, Option<&mut Vec<RankSpan>>)>,
 ) -> Result<StepResult, RunError> {
+    let placed = &placed.with(slowed)?;
     let mut job = placed.resolved.job.clone();
     if is_written {
         job.checkpoint = placed.resolved.checkpoint.map(|(_, bytes)| bytes);
@@ -108,6 +129,7 @@ pub(super) fn specials(placed: &PlacedJob, slowed: &[Slowed]) -> Vec<Special> {
                 let takes = found.entry(gpu - first).or_insert(1_000);
                 *takes = (f64::from(*takes) / share).round() as u32;
             }
+            Slowed::Server { .. } | Slowed::Expert { .. } => {}
             Slowed::Nic { .. } => {
                 for rank in (0..placed.ranks()).filter(|rank| one.carries(placed, *rank)) {
                     found.entry(rank).or_insert(1_000);
@@ -140,7 +162,7 @@ impl SlowedCosts<'_> {
                 Slowed::Nic { share, .. } => {
                     ranks.iter().any(|rank| one.carries(self.placed, rank.0)).then_some(*share)
                 }
-                Slowed::Gpu { .. } => None,
+                _ => None,
             });
             slow.fold(1.0, f64::min)
         };

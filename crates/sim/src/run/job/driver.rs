@@ -334,7 +334,7 @@ impl<'g> Driver<'g> {
             let connections = collectives.map(|all| all.connections(numbers)).unwrap_or_default();
             let (placed, steps) = (job.placed.clone(), job.steps);
             let (first, timeline) = (job.first?, job.timeline);
-            Some(JobResult { placed, connections, steps, first, faults: Vec::new(), timeline })
+            Some(JobResult { placed, connections, steps, first, faults: Vec::new(), life: None, timeline })
         });
         results.collect()
     }

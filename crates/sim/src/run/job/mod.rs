@@ -3,9 +3,12 @@
 mod analytic;
 mod driver;
 mod packet;
+mod recovery;
 mod report;
 
-pub use report::{Connections, FaultPrice, How, JobResult, JobsOutcome, SaidResult, StepResult};
+pub use report::{
+    Connections, FaultPrice, How, JobResult, JobsOutcome, RecoveryStory, SaidResult, StepResult,
+};
 
 use railnet_core::Digest;
 use railnet_core::event::{NoSink, Sink};
@@ -26,10 +29,12 @@ pub fn run_jobs_watched<S: Sink>(
     sink: S,
     look: &mut Look<'_, S>,
 ) -> Result<(JobsOutcome, S), RunError> {
-    match scenario.fidelity {
-        Fidelity::Analytic => Ok((analytic::run(scenario, keeps_timeline::<S>())?, sink)),
-        Fidelity::Packet => packet::run(scenario, sink, look),
-    }
+    let (mut outcome, sink) = match scenario.fidelity {
+        Fidelity::Analytic => (analytic::run(scenario, keeps_timeline::<S>())?, sink),
+        Fidelity::Packet => packet::run(scenario, sink, look)?,
+    };
+    recovery::relive(scenario, &mut outcome)?;
+    Ok((outcome, sink))
 }
 
 /// Somebody who looks at a run on its way.

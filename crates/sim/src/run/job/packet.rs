@@ -9,7 +9,7 @@ use railnet_nic::Completion;
 
 use super::analytic::specials;
 use super::driver::{Driver, TICK};
-use super::report::{FaultPrice, JobResult, JobsOutcome};
+use super::report::{FaultPrice, JobResult, JobsOutcome, sum};
 use super::{Look, keeps_timeline};
 use crate::run::outcome::outcome;
 use crate::run::world::World;
@@ -19,7 +19,7 @@ use crate::scenario::{Fidelity, PlacedJob, Scenario, Slowed};
 /// When a job is given up that sets no limit itself, in virtual time.
 const LIMIT: Span = Span::from_secs(3_600);
 /// How far a run goes before somebody looks at it.
-const LOOK: Span = Span::from_us(100);
+const LOOK: Span = Span::from_us(10);
 
 /// Runs the jobs of a scenario, and once more without its faults where it has any.
 pub(super) fn run<S: Sink>(
@@ -27,18 +27,36 @@ pub(super) fn run<S: Sink>(
     sink: S,
     look: &mut Look<'_, S>,
 ) -> Result<(JobsOutcome, S), RunError> {
-    let (mut found, sink) = once(scenario, sink, look)?;
-    if !scenario.faults.is_empty() {
+    let (mut found, sink) = once(scenario, scenario.jobs()?, sink, look)?;
+    if scenario.has_slowing_faults() {
         let mut sound = scenario.clone();
         sound.faults.clear();
-        let (sound, _) = once(&sound, NoSink, &mut |_| {})?;
+        let (sound, _) = once(&sound, sound.jobs()?, NoSink, &mut |_| {})?;
         let what = scenario.fault_words()?;
         for (job, sound) in found.jobs.iter_mut().zip(&sound.jobs) {
-            let (with, without) = (job.first.outcome.step, sound.first.outcome.step);
-            job.faults.push(FaultPrice { what: what.clone(), with, without });
+            job.faults.push(FaultPrice {
+                what: what.clone(),
+                with: job.first.outcome.step,
+                without: sound.first.outcome.step,
+                total_with: sum(&job.steps),
+                total_without: sum(&sound.steps),
+                recovery: None,
+            });
         }
     }
     Ok((found, sink))
+}
+
+/// How long each step of a job takes that is put somewhere else, beside the others.
+pub(super) fn elsewhere(
+    scenario: &Scenario,
+    jobs: &[PlacedJob],
+    (index, placed): (usize, PlacedJob),
+) -> Result<Vec<Span>, RunError> {
+    let mut jobs = jobs.to_vec();
+    jobs[index] = placed;
+    let (mut found, _) = once(scenario, jobs, NoSink, &mut |_| {})?;
+    Ok(found.jobs.swap_remove(index).steps)
 }
 
 /// The graphs of a job's steps: without a checkpoint, and with one where some step writes it.
@@ -59,10 +77,15 @@ impl Graphs {
     }
 }
 
-fn once<S: Sink>(scenario: &Scenario, sink: S, look: &mut Look<'_, S>) -> Result<(JobsOutcome, S), RunError> {
-    let placed = scenario.jobs()?;
-    let graphs: Vec<Graphs> = placed.iter().map(Graphs::new).collect();
+fn once<S: Sink>(
+    scenario: &Scenario,
+    jobs: Vec<PlacedJob>,
+    sink: S,
+    look: &mut Look<'_, S>,
+) -> Result<(JobsOutcome, S), RunError> {
     let slowed = scenario.slowed(false)?;
+    let placed: Vec<PlacedJob> = jobs.iter().map(|job| job.with(&slowed)).collect::<Result<_, _>>()?;
+    let graphs: Vec<Graphs> = placed.iter().map(Graphs::new).collect();
     let mut run = Run::new(scenario, (Digest::new(), sink))?;
     run.limit = Time::ZERO + scenario.limit.map_or(LIMIT, |limit| limit.0);
     let mut driver = Driver::new(scenario, keeps_timeline::<S>());
@@ -73,19 +96,19 @@ fn once<S: Sink>(scenario: &Scenario, sink: S, look: &mut Look<'_, S>) -> Result
     let digest = advance(&mut run, &mut driver, look)?;
     let Run { mut network, world: World { runner, collectives }, .. } = run;
     let results: Vec<JobResult> = driver.finish(collectives.as_ref());
-    let mut sum = Fold::new();
+    let mut all = Fold::new();
     let of_packets = {
         let outcome = outcome(&mut network, runner, collectives, None);
         (outcome, network.sink.0.finish())
     };
-    sum.push((of_packets.1.as_u128() >> 64) as u64);
-    sum.push(of_packets.1.as_u128() as u64);
-    sum.push(digest);
+    all.push((of_packets.1.as_u128() >> 64) as u64);
+    all.push(of_packets.1.as_u128() as u64);
+    all.push(digest);
     let outcome = JobsOutcome {
         fidelity: Fidelity::Packet,
         jobs: results,
         network: Some(of_packets.0),
-        digest: RunDigest::from_u128(sum.finish_wide()),
+        digest: RunDigest::from_u128(all.finish_wide()),
     };
     Ok((outcome, network.sink.1))
 }

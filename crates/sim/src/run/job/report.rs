@@ -7,7 +7,7 @@ use railnet_core::digest::Fold;
 use railnet_core::{Bytes, RunDigest, Span};
 use railnet_job::graph::{Communication, Pass, StepGraph, What, Work};
 use railnet_job::parallel::Scope;
-use railnet_job::run::{Machine, Outcome as StepOutcome, RankSpan, Said, critical_path, said};
+use railnet_job::run::{Life, Machine, Outcome as StepOutcome, RankSpan, Said, critical_path, said};
 
 use super::super::Outcome;
 use crate::scenario::{Fidelity, PlacedJob};
@@ -38,14 +38,16 @@ pub struct JobResult {
     pub first: StepResult,
     /// What each fault costs.
     pub faults: Vec<FaultPrice>,
+    /// What became of it, where it failed on the way: the steps are those that it has without that.
+    pub life: Option<Life>,
     /// What ranks did and when, where a watcher asked for it: of all of them, or of one of each kind without packets.
     pub timeline: Vec<RankSpan>,
 }
 
 impl JobResult {
-    /// All steps.
+    /// From its start to its end.
     pub fn total(&self) -> Span {
-        self.steps.iter().fold(Span::ZERO, |sum, step| sum + *step)
+        self.life.map_or_else(|| sum(&self.steps), |life| life.total)
     }
 }
 
@@ -106,6 +108,42 @@ pub struct FaultPrice {
     pub with: Span,
     /// A step without it.
     pub without: Span,
+    /// The whole job with it.
+    pub total_with: Span,
+    /// The whole job without it.
+    pub total_without: Span,
+    /// How the job got over it, where it failed.
+    pub recovery: Option<RecoveryStory>,
+}
+
+impl FaultPrice {
+    /// What the whole job takes longer.
+    pub fn more(&self) -> Span {
+        self.total_with - self.total_without
+    }
+
+    /// Hours of so many GPUs that go into it.
+    pub fn gpu_hours(&self, gpus: u32) -> f64 {
+        self.more().as_secs_f64() / 3_600.0 * f64::from(gpus)
+    }
+}
+
+/// How a job got over a failure.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RecoveryStory {
+    /// What became of it.
+    pub life: Life,
+    /// How the others noticed.
+    pub noticed: &'static str,
+    /// Servers with which it went on.
+    pub nodes: u32,
+    /// Whether a spare took the place of the one that was lost.
+    pub has_spare: bool,
+}
+
+/// All steps together.
+pub(super) fn sum(steps: &[Span]) -> Span {
+    steps.iter().fold(Span::ZERO, |sum, step| sum + *step)
 }
 
 /// What came of a step that has been run. `how` says how the largest of each kind was run.

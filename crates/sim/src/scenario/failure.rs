@@ -1,0 +1,126 @@
+//! Faults that end jobs: a GPU that is lost, a server that crashes; and what a job goes on with.
+
+use railnet_core::Span;
+use railnet_job::run::Failure;
+use railnet_topology::Cluster;
+
+use super::damage::no_gpu;
+use super::faults::FaultSection;
+use super::job::told;
+use super::{PlacedJob, Scenario, ScenarioError};
+
+/// A fault that ends a job.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct FailureSection {
+    /// Its place among the faults.
+    pub(crate) fault: usize,
+    /// The job that it ends, by its place.
+    pub(crate) job: usize,
+    /// The server that is lost, in the whole cluster.
+    pub(crate) node: u32,
+    /// What a report calls it.
+    pub(crate) what: String,
+    /// How the others notice.
+    pub(crate) noticed: &'static str,
+    /// When, and how long each part of getting over it takes.
+    pub(crate) failure: Failure,
+}
+
+impl Scenario {
+    /// The faults that end jobs; those on servers that no job has are nobody's business.
+    pub(crate) fn failures(&self) -> Result<Vec<FailureSection>, ScenarioError> {
+        if !self.faults.iter().any(FaultSection::ends_jobs) {
+            return Ok(Vec::new());
+        }
+        let jobs = self.jobs()?;
+        let cluster = self.servers()?;
+        let mut found: Vec<FailureSection> = Vec::new();
+        for (fault, section) in self.faults.iter().enumerate() {
+            let within = |error: ScenarioError| error.within(&format!("faults.{fault}"));
+            let (node, what, at) = match section {
+                FaultSection::LostGpu { gpu, xid, at } if *gpu < cluster.gpus() => {
+                    let node = gpu / cluster.gpus_per_node().max(1);
+                    (node, format!("GPU {gpu} of server {node} lost (Xid {xid})"), at.0)
+                }
+                FaultSection::LostGpu { gpu, .. } => return Err(within(no_gpu(*gpu, cluster.gpus()))),
+                FaultSection::Crash { node, at } if *node < cluster.nodes => {
+                    (*node, format!("server {node} crashed"), at.0)
+                }
+                FaultSection::Crash { node, .. } => {
+                    let message =
+                        format!("there is no server {node}: the cluster has 0 to {}", cluster.nodes - 1);
+                    return Err(within(ScenarioError::new(message).at("node")));
+                }
+                _ => continue,
+            };
+            let Some(job) = jobs.iter().position(|placed| placed.nodes().contains(&node)) else { continue };
+            if found.iter().any(|one| one.job == job) {
+                let message = "a job fails once: what a second failure costs is told by a file of its own";
+                return Err(within(ScenarioError::new(message)));
+            }
+            let recovery = jobs[job].resolved.recovery;
+            let is_crash = matches!(section, FaultSection::Crash { .. });
+            let (notice, noticed) = if is_crash && !self.uses_tcp() {
+                (self.retries(), "NICs gave up")
+            } else {
+                (recovery.timeout, "the collective timed out")
+            };
+            let failure = Failure { at, notice, restart: recovery.restart, read: recovery.read };
+            found.push(FailureSection { fault, job, node, what, noticed, failure });
+        }
+        Ok(found)
+    }
+
+    /// How long NICs send again to one that is not there before they give up.
+    fn retries(&self) -> Span {
+        // IBTA 1.7 9.7.6.1.3: 4.096 us times 2 to the power of the timeout, for the first try and each after it.
+        let once = Span::from_ns(4_096) * (1_u64 << self.timeout().min(31));
+        once * (u64::from(self.nic.retry_count) + 1)
+    }
+
+    /// The job on what is left of its servers: a spare in the place of the lost one, or as many of the others as it fits.
+    pub(crate) fn rest(
+        &self,
+        jobs: &[PlacedJob],
+        failed: &FailureSection,
+    ) -> Result<PlacedJob, ScenarioError> {
+        let placed = &jobs[failed.job];
+        let all = self.servers()?;
+        let lost = failed.node - placed.first_node;
+        if placed.spares > 0 {
+            let mut rest = placed.clone();
+            rest.cluster.replace(lost, all.host_of(placed.nodes().end).clone());
+            return rest.with(&[]);
+        }
+        let Some((_, mut section)) = self.job_sections().into_iter().nth(failed.job) else {
+            return Ok(placed.clone());
+        };
+        section.parallel.dp = None;
+        section.training.global_batch = Some(placed.resolved.job.training.global_batch);
+        section.training.steps = placed.resolved.steps;
+        let mut why = None;
+        for nodes in (1..placed.cluster.nodes).rev() {
+            section.launch.nodes = Some(nodes);
+            let cluster = without(&placed.cluster, lost).part(0, nodes);
+            match section.resolve(&cluster) {
+                Ok(resolved) => return Ok(PlacedJob { resolved, cluster, spares: 0, ..placed.clone() }),
+                Err(error) => why = why.or(Some(told(error).message)),
+            }
+        }
+        let why = why.map_or(String::new(), |why| format!(" ({})", why.lines().next().unwrap_or_default()));
+        let message = format!(
+            "the job cannot go on with fewer servers{why}: keep some for it with `spares` of [launch]"
+        );
+        Err(ScenarioError::new(message).within(&format!("faults.{}", failed.fault)))
+    }
+}
+
+/// The servers of a cluster but for one.
+fn without(cluster: &Cluster, lost: u32) -> Cluster {
+    let mut rest = Cluster::new(cluster.host.clone(), cluster.nodes - 1);
+    for node in (0..cluster.nodes).filter(|node| *node != lost && cluster.unlike.contains_key(node)) {
+        let place = if node > lost { node - 1 } else { node };
+        rest.replace(place, cluster.host_of(node).clone());
+    }
+    rest
+}
