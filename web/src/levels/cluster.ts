@@ -5,7 +5,7 @@ import { CATEGORY, loadColour, palette } from '../draw/palette';
 import { clipped, Plane, SMALL } from '../draw/plane';
 import { TimePlane } from '../draw/time-plane';
 import { Feed } from '../model/feed';
-import { loadsOf, seriesOf, type Loads } from '../model/load';
+import { binsPerRow, loadsOf, seriesOf, type Loads } from '../model/load';
 import type { Table } from '../source/block';
 import { bytes, count, rate, share, time } from '../words/units';
 import { layout, wantedHeight, type Bundle, type Item, type Layout } from './cluster-layout';
@@ -318,7 +318,7 @@ class ClusterScene implements Scene {
     const { run, view } = this.app;
     const table = this.load.window(run, view.from, view.to, { most: MOST_ROWS });
     if (link === null || !table || !run.meta.bins) return;
-    drawLink(plane, table, link, run.meta.bins.width, run.channel(link).rate);
+    drawLink(plane, table, link, run.meta.bins.width * binsPerRow(table), run.channel(link).rate);
   }
 }
 

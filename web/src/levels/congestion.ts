@@ -5,7 +5,7 @@ import { drawLines, type Line } from '../draw/lines';
 import { CATEGORY, LINES } from '../draw/palette';
 import { TimePlane } from '../draw/time-plane';
 import { Feed } from '../model/feed';
-import { loadsOf, seriesOf, type Loads } from '../model/load';
+import { binsPerRow, loadsOf, seriesOf, type Loads } from '../model/load';
 import type { Run } from '../model/run';
 import { column, type Table } from '../source/block';
 import { bytes, count, rate, time } from '../words/units';
@@ -84,6 +84,7 @@ class RunCharts {
   private legend = make('div', { class: 'legend' });
   private tree = make('div', { class: 'panel' });
   private common = { queue: 1, trouble: 1 };
+  private joined = 1;
   private kept = '';
   private treeKept = '';
   private lines: Line[] = [];
@@ -157,7 +158,7 @@ class RunCharts {
     this.lines = shown.map((channel, index) => ({
       name: this.run.channelName(channel),
       colour: LINES[index]!,
-      points: gaps(seriesOf(table, channel, 'queue'), bins.width),
+      points: gaps(seriesOf(table, channel, 'queue'), bins.width * binsPerRow(table)),
     }));
     fill(
       this.legend,
@@ -167,6 +168,7 @@ class RunCharts {
         return make('span', {}, box, name);
       }),
     );
+    this.joined = binsPerRow(table);
     this.totals = totalsOf(table, bins.width);
     this.mostMarks = this.totals.reduce((most, each) => Math.max(most, each.marks), 1);
     this.showTree(loads);
@@ -174,7 +176,7 @@ class RunCharts {
 
   private drawMarks(plane: TimePlane): void {
     const { context, left, right, bottom, scale } = plane;
-    const width = this.run.meta.bins?.width ?? 1;
+    const width = (this.run.meta.bins?.width ?? 1) * this.joined;
     context.save();
     context.beginPath();
     context.rect(left, 0, right - left, bottom);
