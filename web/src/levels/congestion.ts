@@ -61,6 +61,8 @@ class CongestionScene implements Scene {
       fill(this.pair, this.first.root);
       this.pair.classList.remove('columns');
     }
+    this.first.prepare();
+    this.second?.prepare();
     const most = {
       queue: Math.max(this.first.deepest, this.second?.deepest ?? 0),
       trouble: Math.max(this.first.mostMarks, this.second?.mostMarks ?? 0),
@@ -85,6 +87,8 @@ class RunCharts {
   private tree = make('div', { class: 'panel' });
   private common = { queue: 1, trouble: 1 };
   private joined = 1;
+  private ratesOf: Table | null = null;
+  private rateLines: Line[] = [];
   private kept = '';
   private treeKept = '';
   private lines: Line[] = [];
@@ -122,7 +126,6 @@ class RunCharts {
 
   show(common: { queue: number; trouble: number }): void {
     this.common = common;
-    this.prepare();
     this.queues.paint();
     this.marks.paint();
     this.speed.paint();
@@ -143,7 +146,8 @@ class RunCharts {
     return box;
   }
 
-  private prepare(): void {
+  /** Takes the rows of the window apart, before anything is drawn: both runs have to agree on scales. */
+  prepare(): void {
     const { view } = this.app;
     const table = this.load.window(this.run, view.from, view.to, { most: MOST_ROWS });
     const { bins } = this.run.meta;
@@ -201,21 +205,34 @@ class RunCharts {
   private drawRates(plane: TimePlane): void {
     const table = this.rates.want(this.run, { most: 20_000 });
     if (!table) return;
-    const [when, host, pair, value] = ['time', 'host', 'queue_pair', 'rate'].map((name) => column(table, name));
-    const found = new Map<string, { name: string; points: { time: number; value: number }[] }>();
-    const most = Math.max(1, ...this.run.meta.fabric.links.map((link) => link.rate));
+    const most = this.run.meta.fabric.links.reduce((high, link) => Math.max(high, link.rate), 1);
+    if (this.ratesOf !== table) {
+      this.ratesOf = table;
+      void this.findRates(table, most);
+    }
+    drawLines(plane, this.rateLines, most, (each) => rate(each).replace(' Gbps', ''));
+    if (table.rows === 0 && !this.rates.waiting) plane.context.fillText('No sender was told to slow down.', plane.left + 10, 34);
+  }
+
+  /** All rates of the senders that were slowed down most: of a sample of many rows a line would miss most of its corners. */
+  private async findRates(table: Table, most: number): Promise<void> {
+    const [host, pair, value] = ['host', 'queue_pair', 'rate'].map((name) => column(table, name));
+    const lowest = new Map<string, { host: number; queue_pair: number; rate: number }>();
     for (let row = 0; row < table.rows; row++) {
       const key = `${host![row]} ${pair![row]}`;
-      let line = found.get(key);
-      if (!line) {
-        if (found.size >= 24) continue;
-        found.set(key, (line = { name: `${this.run.vertexName(host![row]!)} QP ${pair![row]}`, points: [{ time: 0, value: most }] }));
-      }
-      line.points.push({ time: when![row]!, value: value![row]! });
+      const known = lowest.get(key);
+      if (!known) lowest.set(key, { host: host![row]!, queue_pair: pair![row]!, rate: value![row]! });
+      else known.rate = Math.min(known.rate, value![row]!);
     }
-    const lines = [...found.values()].map((line, index): Line => ({ ...line, colour: LINES[index % LINES.length]!, steps: true }));
-    drawLines(plane, lines, most, (each) => rate(each).replace(' Gbps', ''));
-    if (lines.length === 0 && !this.rates.waiting) plane.context.fillText('No sender was told to slow down.', plane.left + 10, 34);
+    const chosen = [...lowest.values()].sort((a, b) => a.rate - b.rate).slice(0, lowest.size <= 24 ? 24 : 8);
+    const tables = await Promise.all(chosen.map(({ host, queue_pair }) => this.run.rows('rates', { host, queue_pair, most: 4000 })));
+    this.rateLines = tables.map((rows, index) => {
+      const [when, rates] = [column(rows, 'time'), column(rows, 'rate')];
+      const points = [{ time: 0, value: most }];
+      for (let row = 0; row < rows.rows; row++) points.push({ time: when[row]!, value: rates[row]! });
+      return { name: this.run.vertexName(chosen[index]!.host), colour: LINES[index % LINES.length]!, points, steps: true };
+    });
+    this.app.redraw();
   }
 
   /** Who stopped whom, for how long: those that nobody stopped are the roots, and the reason. */
