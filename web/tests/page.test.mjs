@@ -143,6 +143,18 @@ test('clicks lead down from the cluster to a packet, and Esc leads up again', as
   await page.context().close();
 });
 
+test('the problem shows the same flow over TCP and RDMA, each with its own time', async () => {
+  const where = await serve('scenarios/rdma-or-tcp.toml', '--beside', 'cluster.transport=tcp');
+  const run = await (await fetch(`${where}api/run?run=0`)).json();
+  const page = await open(`${where}#problem`);
+  await settled(page);
+  const [rdma, tcp] = [run.report.completion_us, run.other.report.completion_us];
+  assert.ok(tcp > rdma, `${tcp} and ${rdma}`);
+  assert.ok((await text(page)).includes(`${(tcp / rdma).toFixed(2)} ×as long, TCP`), await text(page));
+  assert.deepEqual(page.troubles, []);
+  await page.context().close();
+});
+
 test('a packet has the bytes that its headers say', async () => {
   const page = await open(`${address.incast}#packet`);
   await page.waitForSelector('.layer');

@@ -337,8 +337,10 @@ function drawLink(plane: TimePlane, table: Table, link: number, width: number, c
     const from = x(bin * width);
     const load = Math.min(1, value / full);
     context.fillStyle = loadColour(load);
+    context.globalAlpha = 0.55;
     context.fillRect(from, bottom - load * room, Math.max(1, x((bin + 1) * width) - from), load * room);
   }
+  context.globalAlpha = 1;
   const queue = seriesOf(table, link, 'queue');
   const deepest = queue.reduce((most, { value }) => Math.max(most, value), 0);
   if (deepest > 0) {
