@@ -55,7 +55,8 @@ pub(crate) fn report(run: &RunFile) -> String {
             }
             "load" => {
                 let rows: Vec<u32> = (0..table.rows as u32).collect();
-                let loads = if table.rows > REPORT_ROWS { &coarser(table, &rows, REPORT_ROWS) } else { table };
+                let loads =
+                    if table.rows > REPORT_ROWS { &coarser(table, &rows, REPORT_ROWS) } else { table };
                 blocks.extend(loads.block(loads.rows));
             }
             _ => {
