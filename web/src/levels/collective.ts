@@ -67,6 +67,7 @@ class CollectiveScene implements Scene {
       make('div', { class: 'columns' }, this.map.root, this.cells.root),
     );
     this.choice.hidden = !app.run.has('calls');
+    this.root.lastElementChild!.toggleAttribute('hidden', !app.run.has('slices'));
   }
 
   show(): void {

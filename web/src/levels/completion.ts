@@ -64,12 +64,14 @@ class CompletionScene implements Scene {
       left: () => 8,
       draw: (plane) => this.draw(plane),
     });
+    const panel = make('div', { class: 'panel' }, make('div', { class: 'row' }, this.title, make('button', { click: () => this.comeCloser() }, 'Zoom to it')), this.list);
+    this.chart.root.hidden = panel.hidden = !app.run.has('messages');
     this.root = make(
       'div',
       {},
       app.run.has('messages') ? null : absent('This run has no [[work request]]s: it was calculated, or recorded without packets. One with them:', 'railnet sim scenarios/allreduce-2-nodes.toml --record run.rail && railnet view run.rail'),
       this.chart.root,
-      make('div', { class: 'panel' }, make('div', { class: 'row' }, this.title, make('button', { click: () => this.comeCloser() }, 'Zoom to it')), this.list),
+      panel,
     );
   }
 

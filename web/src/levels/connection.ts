@@ -100,7 +100,7 @@ class ConnectionScene implements Scene {
       this.rate.root,
       this.made,
     );
-    if (!has) this.choice.hidden = true;
+    if (!has) for (const part of [this.choice, legend, this.psn.root, this.rate.root, this.made]) part.hidden = true;
   }
 
   show(): void {
