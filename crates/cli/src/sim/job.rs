@@ -6,7 +6,7 @@ mod screen;
 use std::io::Write;
 use std::time::Instant;
 
-use railnet_sim::{Fidelity, RunError, run_jobs};
+use railnet_sim::{Fidelity, JobSettings, RunError, run_jobs, run_jobs_with};
 
 use super::problem::File;
 use super::{Arguments, failed, report};
@@ -26,7 +26,8 @@ pub(super) fn run(arguments: &Arguments, file: &File, out: &mut dyn Write) -> an
     refuse(arguments)?;
     warn(file)?;
     let began = Instant::now();
-    let outcome = match run_jobs(&file.scenario) {
+    let settings = JobSettings { memo: !arguments.no_memo, watch: None };
+    let outcome = match run_jobs_with(&file.scenario, settings) {
         Ok(outcome) => outcome,
         Err(RunError::Scenario(error)) => return Err(file.problem(error)),
         Err(error) => return failed(arguments, file, error, out),
