@@ -15,6 +15,7 @@ use anyhow::{Context as _, anyhow};
 use railnet_coll::variables::Place;
 use railnet_sim::RunError;
 
+use crate::sim::job;
 use crate::sim::problem::{self, File};
 use crate::{Outcome, Usage, environment, words};
 use figures::Figures;
@@ -82,6 +83,11 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     let (set, mut contestants) = contestants(&arguments.what)?;
     prepare(arguments, &mut contestants)?;
     let differences = differs::differences(&contestants)?;
+    for part in contestants.iter().flat_map(|one| &one.parts) {
+        if part.file.scenario.has_jobs() {
+            job::warn(&part.file)?;
+        }
+    }
     let ran = run_all(&contestants)?;
     let titles: Vec<&str> = contestants[0].parts.iter().map(|part| part.title).collect();
     let lesson = set.map(|set| (set.lesson)(&ran));

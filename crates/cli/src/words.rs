@@ -55,6 +55,9 @@ fn scaled(value: f64, units: &[(f64, &str)], smallest: &str) -> String {
 /// Three digits and a unit: `20.2 ms`.
 pub(crate) fn time(span: Span) -> String {
     let us = span.as_us_f64();
+    if us == 0.0 {
+        return "0 s".to_owned();
+    }
     let (value, unit) = match us {
         us if us >= 1e6 => (us / 1e6, "s"),
         us if us >= 1e3 => (us / 1e3, "ms"),

@@ -283,7 +283,10 @@ fn packets_of_a_collective_say_what_they_are_part_of() {
     fs::write(&scenario, ring).unwrap();
     let output = railnet(&["sim", scenario.to_str().unwrap(), "--pcap", file.to_str().unwrap()]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let comments: Vec<String> =
-        packets(&file).into_iter().flat_map(|(_, packet)| packet.comments).collect();
-    assert!(comments.iter().any(|comment| comment.contains("· call 0, chunk 3, step ")), "{:?}", comments.first());
+    let comments: Vec<String> = packets(&file).into_iter().flat_map(|(_, packet)| packet.comments).collect();
+    assert!(
+        comments.iter().any(|comment| comment.contains("· call 0, chunk 3, step ")),
+        "{:?}",
+        comments.first()
+    );
 }

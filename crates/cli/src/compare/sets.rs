@@ -57,6 +57,7 @@ const TRANSPORTS: &[Base] = &[
             ("fabric.topology.nodes", Some("2")),
             ("fabric.topology.nodes_per_group", Some("2")),
             ("parallel.dp", Some("16")),
+            ("model.layers", Some("4")),
         ],
     },
 ];
@@ -77,11 +78,11 @@ const PATHS: &[Base] = &[Base {
     text: SPRAY,
     changes: &[("fabric.topology.k", Some("8"))],
 }];
-// A third of the layers say as much as all of them.
+// A few layers say as much as all of them.
 const ON_RACKS: &[Base] =
-    &[Base { title: "A training step", text: RACKS, changes: &[("model.layers", Some("8"))] }];
+    &[Base { title: "A training step", text: RACKS, changes: &[("model.layers", Some("4"))] }];
 const ON_RAILS: &[Base] =
-    &[Base { title: "A training step", text: RAILS, changes: &[("model.layers", Some("8"))] }];
+    &[Base { title: "A training step", text: RAILS, changes: &[("model.layers", Some("4"))] }];
 
 const ADAPTIVE: &[Change] = &[
     ("preset", Some("\"infiniband\"")),

@@ -127,10 +127,14 @@ fn notes(scenario: &Scenario, jobs: usize) -> Vec<String> {
 
 fn from_flags(arguments: &Arguments) -> anyhow::Result<Subject> {
     let flags = &arguments.flags;
+    if flags.model.is_none() && flags.params.is_none() {
+        let advice = "which job? A file, or --model llama-3-70b --gpus 64, or --params 70B --gpus 64";
+        return Err(Usage(advice.to_owned()).into());
+    }
     let variables =
         environment::variables(Place::Plan, Vec::new(), arguments.env_file.as_deref(), Vec::new())?;
     let cluster = flags.cluster(variables.topology_file())?;
-    let section = flags.section(cluster.gpus())?;
+    let section = flags.section(cluster.gpus());
     let mut resolved = section.lay_out(&cluster).map_err(told)?;
     if let Some(parameters) = flags.params {
         resolved.name = format!("a model {}", model_of(parameters).name);
@@ -153,7 +157,7 @@ fn told(error: FileError) -> anyhow::Error {
 }
 
 impl Flags {
-    fn section(&self, gpus: u32) -> anyhow::Result<JobSection> {
+    fn section(&self, gpus: u32) -> JobSection {
         let model = match (&self.model, self.params) {
             (Some(name), _) => ModelSection { name: Some(name.clone()), ..ModelSection::default() },
             (None, Some(parameters)) => {
@@ -166,14 +170,11 @@ impl Flags {
                     ..ModelSection::default()
                 }
             }
-            (None, None) => {
-                let advice = "which job? A file, or --model llama-3-70b --gpus 64, or --params 70B --gpus 64";
-                return Err(Usage(advice.to_owned()).into());
-            }
+            (None, None) => ModelSection::default(),
         };
         let usual = (TrainingSection::default(), ParallelSection::default());
         let micro_batch = self.micro_batch.unwrap_or(usual.0.micro_batch);
-        Ok(JobSection {
+        JobSection {
             model: ModelSection { sequence: self.sequence, ..model },
             training: TrainingSection {
                 micro_batch,
@@ -192,7 +193,7 @@ impl Flags {
                 ..usual.1
             },
             ..JobSection::default()
-        })
+        }
     }
 
     /// The servers: as many as have so many GPUs.

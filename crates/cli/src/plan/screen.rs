@@ -25,8 +25,10 @@ pub(super) fn print(answer: &Answer, verbose: bool, best: usize, out: &mut dyn W
     }
     writeln!(out)?;
     let shown = shown(plan, verbose);
-    table(plan, &shown, out)?;
-    writeln!(out)?;
+    if !shown.is_empty() {
+        table(plan, &shown, out)?;
+        writeln!(out)?;
+    }
     verdicts(plan, &shown, out)?;
     if let Some(bounce) = &plan.bounce {
         line(out, "GPUDirect", &gpudirect(bounce, plan, answer.subject.gpudirect))?;
@@ -130,9 +132,6 @@ fn shown(plan: &Plan, verbose: bool) -> Vec<&Demand> {
 
 /// What is needed and what there is, dimension by dimension.
 fn table(plan: &Plan, shown: &[&Demand], out: &mut dyn Write) -> std::io::Result<()> {
-    if shown.is_empty() {
-        return Ok(());
-    }
     let window = plan.outcome.average.compute();
     let seconds = window.as_secs_f64().max(f64::MIN_POSITIVE);
     let nics = f64::from(plan.carries.nics.max(1));
@@ -206,6 +205,11 @@ fn verdict(plan: &Plan, demand: &Demand) -> String {
     let waited = format!("{name}: {} of a step waited for ({share})", time(demand.exposed));
     let seconds = demand.time.as_secs_f64().max(f64::MIN_POSITIVE);
     let size = words::bytes(demand.largest.as_u64());
+    let waiter = match demand.scope {
+        Scope::Tensor | Scope::Context | Scope::Expert => "every layer",
+        Scope::Pipeline => "the next stage",
+        _ => "the end of the step",
+    };
     if demand.out_of_node == 0.0 {
         let reached = speed(demand.through_gpu / seconds);
         return format!(
@@ -227,7 +231,7 @@ fn verdict(plan: &Plan, demand: &Demand) -> String {
     if demand.time > window {
         return format!("{waited}; {nics} would carry it in time, but {reached}");
     }
-    format!("{waited}; {nics} carry it in time ({reached}), but there is nothing to compute meanwhile")
+    format!("{waited}; {nics} carry it in time ({reached}), but {waiter} waits for it")
 }
 
 /// What larger buckets of gradients would do.
@@ -268,9 +272,9 @@ fn rails(answer: &Answer) -> String {
     let leave = words::bytes(all as u64);
     if cross < all * SMALL {
         let rails = if answer.subject.has_rails {
-            "on rails it crosses one switch and no spine, inside a group of servers"
+            "on rails they cross one switch and no spine, inside a group of servers"
         } else {
-            "this fabric has no rails, where it would cross one switch and no spine"
+            "this fabric has no rails, where they would cross one switch and no spine"
         };
         return format!("all {leave} that leave a node go to the NIC of the same number: {rails}");
     }
@@ -288,7 +292,7 @@ fn belongs(home: &Home) -> String {
     let name = format!("{} ({})", home.scope.name(), count(u64::from(home.ranks), "rank", "ranks"));
     let costs = match (home.inside, home.across) {
         (Some(inside), Some(across)) => {
-            format!("its calls take {} over NVLink, {} between servers", time(inside), time(across))
+            format!("its calls take {} inside, {} between servers", time(inside), time(across))
         }
         (None, Some(across)) => {
             format!("more ranks than a server has GPUs; its calls take {} between servers", time(across))

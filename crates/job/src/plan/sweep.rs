@@ -169,10 +169,11 @@ pub(super) fn judge(
 }
 
 /// Layouts of a job on as many GPUs as it has, with the batch it has: tensor parallelism stays inside servers, with sequence
-/// parallelism; each computes as much again as it has to in order to fit. One that never fits is there with all of that.
+/// parallelism; each computes as much again as it has to in order to fit. One that never fits is there with all of that. The layout
+/// that the job has comes first.
 pub fn candidates(job: &Job, gpus_per_node: u32) -> Vec<Candidate> {
     let ranks = job.parallel.ranks();
-    let mut found = Vec::new();
+    let mut found = vec![laid_out(job, job.parallel.clone(), job.training.recompute)];
     for tensor in divisors(ranks.min(gpus_per_node)).filter(|tensor| ranks.is_multiple_of(*tensor)) {
         for context in both(1, job.parallel.context) {
             let left = ranks / tensor;
@@ -191,7 +192,8 @@ pub fn candidates(job: &Job, gpus_per_node: u32) -> Vec<Candidate> {
                         sequence: tensor > 1,
                         ..job.parallel.clone()
                     };
-                    found.extend(variants(job, &parallel));
+                    let variants = variants(job, &parallel);
+                    found.extend(variants.into_iter().filter(|one| one.job != *job));
                 }
             }
         }

@@ -45,6 +45,13 @@ pub(super) fn print(
     }
     if let Some(network) = &outcome.network {
         fabric(network, out)?;
+        let memo = outcome.memo;
+        let taken = format!(
+            "{} of {}, identical to others with nothing in their way",
+            grouped(memo.taken),
+            count(memo.calls, "collective", "collectives")
+        );
+        line(out, "Taken from memory", &taken)?;
     }
     line(out, "Wall time", &format!("{wall_s:.2} s"))?;
     line(out, "Digest", &outcome.digest.to_string())?;
