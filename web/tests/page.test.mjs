@@ -237,7 +237,7 @@ test('the tour goes through all levels', async () => {
   await page.keyboard.press('t');
   for (const [index, name] of LEVELS.entries()) {
     await page.waitForFunction((id) => location.hash.startsWith(`#${id}`), name);
-    assert.ok((await page.textContent('#tour')).includes(`${index + 1} of 10`));
+    await page.waitForFunction((place) => document.querySelector('#tour').textContent.includes(place), `${index + 1} of 10`);
     if (index < 9) await page.click('#tour button:has-text("Next")');
   }
   await page.click('#tour button:has-text("Done")');

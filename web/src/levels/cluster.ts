@@ -20,7 +20,7 @@ const BUSIEST_BUNDLES = 150;
 export const cluster: Level = {
   id: 'cluster',
   title: 'The cluster',
-  lead: 'Spine switches on top ([[spine]]), [[leaf]] switches, servers with their GPUs below. A line is a bundle of links: wider is more capacity, stronger colour is more load. Click a switch to come closer, a server to see its step, a line to see it over time.',
+  lead: 'The fabric in bands: [[spine]] switches on top, [[leaf]] switches under them, servers with their GPUs below. A line is a bundle of links: wider is more capacity, stronger colour is more load. Click a switch to come closer, a server to see its step, a line to see it over time.',
   make: (app) => new ClusterScene(app),
 };
 

@@ -145,7 +145,7 @@ class PacketScene implements Scene {
       'div',
       { class: 'number' },
       make('h3', {}, hop.name),
-      make('span', { class: 'what' }, index === 0 ? `left after ${time(wait)}` : `came at +${time(came(hop) - start)}`),
+      make('span', { class: 'what' }, index === 0 ? `sent at ${time(hop.left)}` : `came at +${time(came(hop) - start)}`),
       index === 0 ? null : make('span', { class: 'what' }, wait > 0 ? `waited ${time(wait)}` : 'did not wait'),
       make('span', { class: 'why' }, `${bytes(hop.waiting)} behind it`),
       ...hop.changes.map((change) => make('span', { class: 'why mono' }, change)),
