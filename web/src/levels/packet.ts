@@ -41,6 +41,7 @@ class PacketScene implements Scene {
       height: 92,
       left: () => 8,
       draw: (plane) => this.drawStrip(plane),
+      version: () => `${this.rows()?.rows} ${this.feed.version} ${app.view.packet} ${app.view.host} ${app.view.queuePair}`,
     });
     this.way = new Plane(app, {
       title: 'Its way, to scale',
@@ -225,7 +226,7 @@ class PacketScene implements Scene {
         y,
         w: wide,
         h: 4,
-        tip: `${opcodeName(opcode![row]!)} · PSN ${psn![row]}${lost ? ' · lost' : ` · ${time(received![row]! - sent![row]!)}`}`,
+        tip: () => `${opcodeName(opcode![row]!)} · PSN ${psn![row]}${lost ? ' · lost' : ` · ${time(received![row]! - sent![row]!)}`}`,
         open: () => app.go({ packet: names[row]!, at: sent![row]! }),
       });
     }
