@@ -110,7 +110,8 @@ class StepScene implements Scene {
     const noun = this.app.run.meta.ranks.length ? 'rank' : 'host';
     const [first, last] = [this.shown[0] ?? 0, this.shown[this.shown.length - 1] ?? 0];
     const shown = first === last ? `${noun} ${first}` : `${noun}s ${first} to ${last}`;
-    const alike = this.recorded.length < all ? `; ${count(this.recorded.length)} recorded, the others are like them` : '';
+    const jobs = this.app.run.meta.kind === 'job';
+    const alike = this.recorded.length < all ? `; ${count(this.recorded.length)} ${jobs ? 'recorded, the others are like them' : 'had something to send'}` : '';
     return `${shown} of ${count(all)}${ranks.length > this.shown.length ? `, ${this.shown.length} at a time` : ''}${alike}`;
   }
 
