@@ -158,6 +158,7 @@ test('the problem shows the same flow over TCP and RDMA, each with its own time'
 test('a packet has the bytes that its headers say', async () => {
   const page = await open(`${address.incast}#packet`);
   await page.waitForSelector('.layer');
+  await page.waitForFunction(() => /packet=\d+/.test(location.hash));
   const row = Number(/packet=(\d+)/.exec(await page.evaluate(() => location.hash))[1]);
   const story = await (await fetch(`${address.incast}api/packet?run=0&packet=${row}`)).json();
   const shown = await page.evaluate(() => [...document.querySelectorAll('.hex span')].map((byte) => byte.textContent).join(''));
@@ -236,11 +237,11 @@ test('the tour goes through all levels', async () => {
   await page.keyboard.press('t');
   for (const [index, name] of LEVELS.entries()) {
     await page.waitForFunction((id) => location.hash.startsWith(`#${id}`), name);
-    assert.ok((await page.textContent('#tour')).includes(`${index + 1} of 10`));
+    await page.waitForFunction((place) => document.querySelector('#tour').textContent.includes(place), `${index + 1} of 10`);
     if (index < 9) await page.click('#tour button:has-text("Next")');
   }
   await page.click('#tour button:has-text("Done")');
-  assert.ok(await page.locator('#tour').isHidden());
+  await page.waitForSelector('#tour', { state: 'hidden' });
   assert.deepEqual(page.troubles, []);
   await page.context().close();
 });

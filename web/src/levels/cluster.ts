@@ -20,7 +20,7 @@ const BUSIEST_BUNDLES = 150;
 export const cluster: Level = {
   id: 'cluster',
   title: 'The cluster',
-  lead: 'Spine switches on top ([[spine]]), [[leaf]] switches, servers with their GPUs below. A line is a bundle of links: wider is more capacity, stronger colour is more load. Click a switch to come closer, a server to see its step, a line to see it over time.',
+  lead: 'The fabric in bands: [[spine]] switches on top, [[leaf]] switches under them, servers with their GPUs below. A line is a bundle of links: wider is more capacity, stronger colour is more load. Click a switch to come closer, a server to see its step, a line to see it over time.',
   make: (app) => new ClusterScene(app),
 };
 
@@ -50,6 +50,7 @@ class ClusterScene implements Scene {
       height: 150,
       left: () => 58,
       draw: (plane) => this.drawChart(plane),
+      version: () => `${this.load.version} ${this.link}`,
     });
     this.buttons = (['in the window', 'at the moment'] as const).map((text, index) =>
       make(
@@ -203,7 +204,7 @@ class ClusterScene implements Scene {
         draw(context, each, wide / 2 + 3);
       }
       const size = dense ? 6 : 16;
-      plane.hits.push({ x: middle.x - size / 2, y: middle.y - size / 2, w: size, h: size, tip: this.bundleTip(each), open: () => app.go({ link: this.busier(each) }) });
+      plane.hits.push({ x: middle.x - size / 2, y: middle.y - size / 2, w: size, h: size, tip: () => this.bundleTip(each), open: () => app.go({ link: this.busier(each) }) });
     }
     for (const item of items) this.drawItem(plane, item, bands.find((band) => band.y <= item.y && item.y <= band.y + band.h)?.cells ?? false);
   }
@@ -237,7 +238,7 @@ class ClusterScene implements Scene {
       item.kind === 'switch'
         ? () => app.go({ leaf: app.view.leaf === item.id ? null : item.id })
         : () => app.open('step', item.kind === 'node' ? { node: item.id } : { rank: item.id });
-    plane.hits.push({ x: item.x, y: item.y, w: item.w, h: item.h, tip: this.itemTip(item, own), open });
+    plane.hits.push({ x: item.x, y: item.y, w: item.w, h: item.h, tip: () => this.itemTip(item, own), open });
   }
 
   /** Ports of a server on its upper edge, its GPUs below. */
@@ -260,11 +261,22 @@ class ClusterScene implements Scene {
     }
   }
 
+  private byVertex: { loads: Loads; most: Float64Array } | null = null;
+  /** The load of the busiest port of a host or switch. */
   private hostLoad(host: number): number {
-    let most = 0;
-    const links = this.hostLinks(host);
-    for (const channel of links) most = Math.max(most, this.loads?.share[channel] ?? 0);
-    return most;
+    const { loads } = this;
+    if (!loads) return 0;
+    if (this.byVertex?.loads !== loads) {
+      const { links, hosts, switches } = this.app.run.meta.fabric;
+      const most = new Float64Array(hosts.length + switches.length);
+      links.forEach(({ a, b }, index) => {
+        const busier = Math.max(loads.share[2 * index]!, loads.share[2 * index + 1]!);
+        most[a] = Math.max(most[a]!, busier);
+        most[b] = Math.max(most[b]!, busier);
+      });
+      this.byVertex = { loads, most };
+    }
+    return this.byVertex.most[host] ?? 0;
   }
 
   private linksByVertex: Map<number, number[]> | null = null;

@@ -106,6 +106,7 @@ class RunCharts {
       height: 190,
       left: () => 64,
       draw: (plane) => drawLines(plane, this.lines, this.common.queue, bytes),
+      version: () => `${this.kept} ${this.common.queue}`,
     });
     this.marks = new TimePlane(app, {
       title: 'Marks and pauses',
@@ -113,6 +114,7 @@ class RunCharts {
       height: 110,
       left: () => 64,
       draw: (plane) => this.drawMarks(plane),
+      version: () => `${this.kept} ${this.common.trouble}`,
     });
     this.speed = new TimePlane(app, {
       title: 'Rates',
@@ -120,6 +122,7 @@ class RunCharts {
       height: 170,
       left: () => 64,
       draw: (plane) => this.drawRates(plane),
+      version: () => `${this.rates.version} ${this.rateLines.length}`,
     });
     this.root = make('div', { class: 'stack' }, this.numbers(), this.queues.root, this.legend, this.marks.root, this.speed.root, this.tree);
   }

@@ -41,6 +41,7 @@ class PacketScene implements Scene {
       height: 92,
       left: () => 8,
       draw: (plane) => this.drawStrip(plane),
+      version: () => `${this.rows()?.rows} ${this.feed.version} ${app.view.packet} ${app.view.host} ${app.view.queuePair}`,
     });
     this.way = new Plane(app, {
       title: 'Its way, to scale',
@@ -145,7 +146,7 @@ class PacketScene implements Scene {
       'div',
       { class: 'number' },
       make('h3', {}, hop.name),
-      make('span', { class: 'what' }, index === 0 ? `left after ${time(wait)}` : `came at +${time(came(hop) - start)}`),
+      make('span', { class: 'what' }, index === 0 ? `sent at ${time(hop.left)}` : `came at +${time(came(hop) - start)}`),
       index === 0 ? null : make('span', { class: 'what' }, wait > 0 ? `waited ${time(wait)}` : 'did not wait'),
       make('span', { class: 'why' }, `${bytes(hop.waiting)} behind it`),
       ...hop.changes.map((change) => make('span', { class: 'why mono' }, change)),
@@ -225,7 +226,7 @@ class PacketScene implements Scene {
         y,
         w: wide,
         h: 4,
-        tip: `${opcodeName(opcode![row]!)} · PSN ${psn![row]}${lost ? ' · lost' : ` · ${time(received![row]! - sent![row]!)}`}`,
+        tip: () => `${opcodeName(opcode![row]!)} · PSN ${psn![row]}${lost ? ' · lost' : ` · ${time(received![row]! - sent![row]!)}`}`,
         open: () => app.go({ packet: names[row]!, at: sent![row]! }),
       });
     }

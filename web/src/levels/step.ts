@@ -46,6 +46,7 @@ class StepScene implements Scene {
       height: () => Math.max(2, this.shown.length) * this.rowHeight + 34,
       left: (width) => (width < 500 ? 46 : 92),
       draw: (plane) => this.draw(plane),
+      version: () => `${this.rows()?.rows} ${this.feed.version} ${this.shown.join(' ')} ${this.streams.length}`,
     });
     const legend = make('div', { class: 'legend' });
     const key = (colour: string, text: string) => {
@@ -109,7 +110,8 @@ class StepScene implements Scene {
     const noun = this.app.run.meta.ranks.length ? 'rank' : 'host';
     const [first, last] = [this.shown[0] ?? 0, this.shown[this.shown.length - 1] ?? 0];
     const shown = first === last ? `${noun} ${first}` : `${noun}s ${first} to ${last}`;
-    const alike = this.recorded.length < all ? `; ${count(this.recorded.length)} recorded, the others are like them` : '';
+    const jobs = this.app.run.meta.kind === 'job';
+    const alike = this.recorded.length < all ? `; ${count(this.recorded.length)} ${jobs ? 'recorded, the others are like them' : 'had something to send'}` : '';
     return `${shown} of ${count(all)}${ranks.length > this.shown.length ? `, ${this.shown.length} at a time` : ''}${alike}`;
   }
 
@@ -189,10 +191,15 @@ class StepScene implements Scene {
     return this.known;
   }
 
+  private rows(): Table | null {
+    const { run, view } = this.app;
+    return this.feed.window(run, view.from, view.to, { most: MOST_ROWS });
+  }
+
   private draw(plane: TimePlane): void {
     const { app } = this;
     const { run, view } = app;
-    const table = this.feed.window(run, view.from, view.to, { most: MOST_ROWS });
+    const table = this.rows();
     this.calls.want(run, { most: 20_000 });
     const { context, left, right, bottom, scale } = plane;
     const colours = palette();
@@ -229,7 +236,7 @@ class StepScene implements Scene {
         const start = Math.max(from, left);
         context.fillText(clipped(context, run.string(rows.name[row]!), Math.min(from + wide, right) - start - 8), start + 4, y + lane / 2);
       }
-      if (wide >= 3) plane.hits.push({ x: from, y, w: wide, h: lane - 1, tip: this.tip(rows, row), ...(kind === COMMUNICATION ? { open: () => this.enter(rows, row) } : {}) });
+      if (wide >= 3) plane.hits.push({ x: from, y, w: wide, h: lane - 1, tip: () => this.tip(rows, row), ...(kind === COMMUNICATION ? { open: () => this.enter(rows, row) } : {}) });
     }
     if (exposed) this.drawExposed(plane, exposed, place);
     this.drawCritical(plane, place);

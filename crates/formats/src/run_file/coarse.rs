@@ -1,8 +1,6 @@
 //! The load of links in wider bins, for windows that have more rows than a picture can show. Rows cannot be left out here: what
 //! links carried is a sum.
 
-use std::collections::BTreeMap;
-
 use super::schema;
 use super::table::Table;
 
@@ -12,27 +10,42 @@ use super::table::Table;
 pub fn coarser(loads: &Table, rows: &[u32], most: usize) -> Table {
     let places = schema::LOAD.iter().map(|(name, _)| loads.column(name).unwrap_or(0)).collect::<Vec<_>>();
     let cell = |row: u32, column: usize| loads.get(row as usize, places[column]);
-    let last = rows.iter().map(|row| cell(*row, 0)).max().unwrap_or(0);
+    let last = rows.last().map_or(0, |row| cell(*row, 0));
+    let channels = rows.iter().map(|row| cell(*row, 1) as usize + 1).max().unwrap_or(0);
     let mut joined = rows.len().div_ceil(most.max(1)).next_power_of_two() as u64;
-    loop {
-        let mut cells: BTreeMap<(u64, u64), [u64; 5]> = BTreeMap::new();
-        for &row in rows {
-            let sums = cells.entry((cell(row, 0) / joined, cell(row, 1))).or_default();
-            for (place, sum) in sums.iter_mut().enumerate() {
-                let value = cell(row, place + 2);
-                // The queue is the longest one, everything else adds up.
-                *sum = if schema::LOAD[place + 2].0 == "queue" { (*sum).max(value) } else { *sum + value };
-            }
-        }
-        if cells.len() <= most || joined > last {
-            let mut table = Table::new(&loads.name, schema::COARSE_LOAD);
-            for ((group, channel), [bytes, queue, marks, paused, drops]) in cells {
-                table.push([group * joined, channel, bytes, queue, marks, paused, drops, joined]);
-            }
-            return table;
-        }
+    while joined <= last && wide(rows, channels, joined, &cell) > most {
         joined *= 2;
     }
+    let mut table = Table::new(&loads.name, schema::COARSE_LOAD);
+    let mut sums = vec![[0; 5]; channels];
+    for group in rows.chunk_by(|one, two| cell(*one, 0) / joined == cell(*two, 0) / joined) {
+        for &row in group {
+            let [bytes, queue, marks, paused, drops] = &mut sums[cell(row, 1) as usize];
+            *bytes += cell(row, 2);
+            *queue = (*queue).max(cell(row, 3));
+            *marks += cell(row, 4);
+            *paused += cell(row, 5);
+            *drops += cell(row, 6);
+        }
+        let first = cell(group[0], 0) / joined * joined;
+        for (channel, sum) in sums.iter_mut().enumerate().filter(|(_, sum)| **sum != [0; 5]) {
+            let [bytes, queue, marks, paused, drops] = std::mem::take(sum);
+            table.push([first, channel as u64, bytes, queue, marks, paused, drops, joined]);
+        }
+    }
+    table
+}
+
+/// How many rows are left when so many bins are joined; rows come in order of time.
+fn wide(rows: &[u32], channels: usize, joined: u64, cell: &impl Fn(u32, usize) -> u64) -> usize {
+    let mut seen = vec![u64::MAX; channels];
+    let mut found = 0;
+    for &row in rows {
+        let group = cell(row, 0) / joined;
+        let before = std::mem::replace(&mut seen[cell(row, 1) as usize], group);
+        found += usize::from(before != group);
+    }
+    found
 }
 
 #[cfg(test)]
