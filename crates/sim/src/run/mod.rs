@@ -28,8 +28,8 @@ pub use collective::{CollectiveResult, TransferResult};
 pub use error::{FlowFailure, RunError, Standstill};
 pub use inside::LaneResult;
 pub use job::{
-    Connections, FaultPrice, How, JobResult, JobsOutcome, Look, RecoveryStory, SaidResult, StepResult,
-    run_jobs, run_jobs_watched,
+    Connections, FaultPrice, How, JobResult, JobsOutcome, KindResult, Look, RecoveryStory, SaidResult,
+    StepResult, run_jobs, run_jobs_watched,
 };
 pub use outcome::{FlowResult, LinkResult, Outcome};
 pub use series::{ConnectionSample, LinkSample, Series};

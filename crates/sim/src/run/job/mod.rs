@@ -7,7 +7,7 @@ mod recovery;
 mod report;
 
 pub use report::{
-    Connections, FaultPrice, How, JobResult, JobsOutcome, RecoveryStory, SaidResult, StepResult,
+    Connections, FaultPrice, How, JobResult, JobsOutcome, KindResult, RecoveryStory, SaidResult, StepResult,
 };
 
 use railnet_core::Digest;

@@ -60,6 +60,21 @@ pub struct StepResult {
     pub said: Vec<SaidResult>,
     /// What decided how long it took, and for how long, the longest first.
     pub path: Vec<(&'static str, Span)>,
+    /// The kinds of servers, where they are not all alike: who computes for how long, and who waits.
+    pub kinds: Vec<KindResult>,
+}
+
+/// The ranks on one kind of server, on average.
+#[derive(Clone, PartialEq, Debug)]
+pub struct KindResult {
+    /// Their GPU.
+    pub gpu: String,
+    /// How many ranks there are.
+    pub ranks: u32,
+    /// How long they compute.
+    pub compute: Span,
+    /// How long they wait for others to come.
+    pub waiting: Span,
 }
 
 /// One kind of communication in a step.
@@ -160,7 +175,33 @@ pub(super) fn step(
         let ranks = if matches!(said.what, What::Collective(_)) { group } else { 2 };
         SaidResult { said, ranks, how: example.as_ref().and_then(&mut how) }
     });
-    StepResult { said: rows.collect(), path: path(machine), outcome: StepOutcome::of(job, machine) }
+    let outcome = StepOutcome::of(job, machine);
+    StepResult { said: rows.collect(), path: path(machine), kinds: kinds(placed, machine, &outcome), outcome }
+}
+
+/// What ranks on each kind of server do, where there are several.
+fn kinds(placed: &PlacedJob, machine: &Machine<'_>, outcome: &StepOutcome) -> Vec<KindResult> {
+    let job = &placed.resolved.job;
+    if job.others.is_empty() {
+        return Vec::new();
+    }
+    let mut found: BTreeMap<u32, (String, u32, u128, u128)> = BTreeMap::new();
+    for (worker, parts) in machine.workers().iter().zip(&outcome.workers) {
+        let other = job.others.iter().find(|other| other.ranks.contains(&worker.rank.0));
+        let (kind, gpu) = other.map_or((0, &job.gpu), |other| (other.kind, &other.gpu));
+        let of = found.entry(kind).or_insert_with(|| (gpu.name.clone(), 0, 0, 0));
+        of.1 += worker.stands_for;
+        of.2 += u128::from(parts.compute().as_ps()) * u128::from(worker.stands_for);
+        of.3 += u128::from((parts.waiting + parts.bubble).as_ps()) * u128::from(worker.stands_for);
+    }
+    let mean = |sum: u128, ranks: u32| Span::from_ps((sum / u128::from(ranks.max(1))) as u64);
+    let rows = found.into_values().map(|(gpu, ranks, compute, waiting)| KindResult {
+        gpu,
+        ranks,
+        compute: mean(compute, ranks),
+        waiting: mean(waiting, ranks),
+    });
+    rows.collect()
 }
 
 /// The largest of a kind.
