@@ -41,13 +41,13 @@ class CollectiveScene implements Scene {
     this.map = new Plane(app, {
       title: 'On the way',
       note: 'a dot is a slice; orange goes by [[NIC]], blue stays inside the server',
-      height: (width) => Math.min(560, Math.max(300, width * 0.86)),
+      height: (width) => tall(width),
       draw: (plane) => this.drawMap(plane),
     });
     this.cells = new Plane(app, {
       title: 'What each rank holds',
       note: 'a column is a [[chunk]]; stronger is more of the sum. Good: all complete at the same time',
-      height: (width) => Math.min(560, Math.max(300, width * 0.86)),
+      height: (width) => tall(width),
       draw: (plane) => this.drawCells(plane),
     });
     this.choice.addEventListener('change', () => this.choose(Number(this.choice.value)));
@@ -339,6 +339,11 @@ class CollectiveScene implements Scene {
     const host = ranks[from]?.host ?? null;
     this.app.open('connection', { host, queuePair: null, rank: to });
   }
+}
+
+/** As tall as wide, but not so tall that one has to scroll. */
+function tall(width: number): number {
+  return Math.max(300, Math.min(560, width * 0.86, innerHeight - 460));
 }
 
 function target(rank: number): string {
