@@ -13,6 +13,7 @@ const MOST_SLICES = 60_000;
 const MOST_CALLS = 500;
 const MOST_DOTS = 1500;
 const MOST_CHUNKS = 64;
+const MOST_CELLS = 8192;
 
 export const collective: Level = {
   id: 'collective',
@@ -173,8 +174,18 @@ class CollectiveScene implements Scene {
     if (first !== undefined) {
       parts.push(`; rank ${slices.from[first]} → ${target(slices.to[first]!)}: chunk ${slices.chunk[first]}, step ${slices.step[first]}, ${bytes(slices.bytes[first]!)}`);
     }
+    const whole = this.complete(story);
+    if (whole) parts.push(`. ${whole}`);
     if (table.total > table.rows) parts.push(`. ${count(table.rows)} of ${count(table.total)} slices are shown`);
     this.now.textContent = `${parts.join('')}.`;
+  }
+
+  /** How many pieces are where they should be in the end. */
+  private complete(story: Story): string {
+    if (story.ranks.length * story.chunks.length > MOST_CELLS) return '';
+    let done = 0;
+    for (const rank of story.ranks) for (const chunk of story.chunks) if (story.held(rank, chunk, this.app.view.at) >= story.full) done++;
+    return `${count(done)} of ${count(story.ranks.length * story.chunks.length)} pieces are ${this.story?.reduces ? 'whole sums' : 'there'}`;
   }
 
   private drawMap(plane: Plane): void {
