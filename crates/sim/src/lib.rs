@@ -12,8 +12,8 @@ mod written;
 
 pub use run::{
     CollectiveResult, ConnectionSample, Connections, FaultPrice, FlowFailure, FlowResult, Hold, How,
-    JobProgress, JobResult, JobSettings, JobWatch, JobsOutcome, LaneResult, LinkResult, LinkSample,
-    MemoCount, Outcome, RecoveryStory, Run, RunError, SaidResult, Series, Standstill, StepResult,
+    JobProgress, JobResult, JobSettings, JobWatch, JobsOutcome, KindResult, LaneResult, LinkResult,
+    LinkSample, MemoCount, Outcome, RecoveryStory, Run, RunError, SaidResult, Series, Standstill, StepResult,
     TransferResult, Waiting, listed, run, run_jobs, run_jobs_with,
 };
 pub use scenario::{

@@ -28,8 +28,8 @@ pub use collective::{CollectiveResult, TransferResult};
 pub use error::{FlowFailure, RunError, Standstill};
 pub use inside::LaneResult;
 pub use job::{
-    Connections, FaultPrice, How, JobProgress, JobResult, JobSettings, JobWatch, JobsOutcome, MemoCount,
-    RecoveryStory, SaidResult, StepResult, run_jobs, run_jobs_with,
+    Connections, FaultPrice, How, JobProgress, JobResult, JobSettings, JobWatch, JobsOutcome, KindResult,
+    MemoCount, RecoveryStory, SaidResult, StepResult, run_jobs, run_jobs_with,
 };
 pub use outcome::{FlowResult, LinkResult, Outcome};
 pub use series::{ConnectionSample, LinkSample, Series};

@@ -9,7 +9,7 @@ mod report;
 
 pub use memo::MemoCount;
 pub use report::{
-    Connections, FaultPrice, How, JobResult, JobsOutcome, RecoveryStory, SaidResult, StepResult,
+    Connections, FaultPrice, How, JobResult, JobsOutcome, KindResult, RecoveryStory, SaidResult, StepResult,
 };
 
 use railnet_core::event::{NoSink, Sink};

@@ -65,6 +65,21 @@ pub struct StepResult {
     pub said: Vec<SaidResult>,
     /// What decided how long it took, and for how long, the longest first.
     pub path: Vec<(&'static str, Span)>,
+    /// The kinds of servers, where they are not all alike: who computes for how long, and who waits.
+    pub kinds: Vec<KindResult>,
+}
+
+/// The ranks on one kind of server, on average.
+#[derive(Clone, PartialEq, Debug)]
+pub struct KindResult {
+    /// Their GPU.
+    pub gpu: String,
+    /// How many ranks there are.
+    pub ranks: u32,
+    /// How long they compute.
+    pub compute: Span,
+    /// How long they wait for others to come.
+    pub waiting: Span,
 }
 
 /// One kind of communication in a step.
@@ -157,8 +172,7 @@ pub(super) fn step(
     machine: &Machine<'_>,
     how: impl FnMut(&Communication) -> Option<How>,
 ) -> StepResult {
-    let said = rows(machine, how);
-    StepResult { said, path: path(machine), outcome: StepOutcome::of(&placed.resolved.job, machine) }
+    result(placed, machine, rows(machine, how))
 }
 
 /// What is known of a step that was stopped.
@@ -171,7 +185,12 @@ pub(super) fn part_of_step(
     // What is under way counts as time, but says nothing about how long it takes.
     let said = rows(machine, how);
     machine.stop(now);
-    StepResult { said, path: path(machine), outcome: StepOutcome::of(&placed.resolved.job, machine) }
+    result(placed, machine, said)
+}
+
+fn result(placed: &PlacedJob, machine: &Machine<'_>, said: Vec<SaidResult>) -> StepResult {
+    let outcome = StepOutcome::of(&placed.resolved.job, machine);
+    StepResult { said, path: path(machine), kinds: kinds(placed, machine, &outcome), outcome }
 }
 
 fn rows(machine: &Machine<'_>, mut how: impl FnMut(&Communication) -> Option<How>) -> Vec<SaidResult> {
@@ -181,6 +200,31 @@ fn rows(machine: &Machine<'_>, mut how: impl FnMut(&Communication) -> Option<How
         let group = graph.layout.group(railnet_core::Rank(0), said.scope).size();
         let ranks = if matches!(said.what, What::Collective(_)) { group } else { 2 };
         SaidResult { said, ranks, how: example.as_ref().and_then(&mut how) }
+    });
+    rows.collect()
+}
+
+/// What ranks on each kind of server do, where there are several.
+fn kinds(placed: &PlacedJob, machine: &Machine<'_>, outcome: &StepOutcome) -> Vec<KindResult> {
+    let job = &placed.resolved.job;
+    if job.others.is_empty() {
+        return Vec::new();
+    }
+    let mut found: BTreeMap<u32, (String, u32, u128, u128)> = BTreeMap::new();
+    for (worker, parts) in machine.workers().iter().zip(&outcome.workers) {
+        let other = job.others.iter().find(|other| other.ranks.contains(&worker.rank.0));
+        let (kind, gpu) = other.map_or((0, &job.gpu), |other| (other.kind, &other.gpu));
+        let of = found.entry(kind).or_insert_with(|| (gpu.name.clone(), 0, 0, 0));
+        of.1 += worker.stands_for;
+        of.2 += u128::from(parts.compute().as_ps()) * u128::from(worker.stands_for);
+        of.3 += u128::from((parts.waiting + parts.bubble).as_ps()) * u128::from(worker.stands_for);
+    }
+    let mean = |sum: u128, ranks: u32| Span::from_ps((sum / u128::from(ranks.max(1))) as u64);
+    let rows = found.into_values().map(|(gpu, ranks, compute, waiting)| KindResult {
+        gpu,
+        ranks,
+        compute: mean(compute, ranks),
+        waiting: mean(waiting, ranks),
     });
     rows.collect()
 }
