@@ -34,7 +34,9 @@ export class App {
     this.runs.set(run.index, run);
     this.view = readView(location.hash, run.duration);
     addEventListener('popstate', () => {
+      const { level } = this.view;
       this.view = readView(location.hash, this.run.duration);
+      if (this.view.level !== level) this.playing = false;
       void this.follow();
     });
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.recolour());

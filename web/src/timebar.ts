@@ -5,6 +5,7 @@ import { make } from './draw/dom';
 import { CATEGORY, palette } from './draw/palette';
 import { drawTicks } from './draw/time-plane';
 import { Feed } from './model/feed';
+import { binsPerRow } from './model/load';
 import type { Run } from './model/run';
 import { column, type Table } from './source/block';
 import { moment } from './words/units';
@@ -129,13 +130,14 @@ export class Timebar {
     const byBin = new Float64Array(count + 1);
     const trouble = new Uint8Array(width);
     const [bin, carried, marks, paused, drops] = ['bin', 'bytes', 'marks', 'paused', 'drops'].map((name) => column(table, name));
+    const joined = binsPerRow(table);
     const perPixel = run.duration / width;
     for (let row = 0; row < table.rows; row++) {
       const x = Math.min(width - 1, Math.floor((bin![row]! * binWidth) / perPixel));
       byBin[Math.min(count, bin![row]!)]! += carried![row]!;
       trouble[x]! |= (marks![row]! ? 1 : 0) | (paused![row]! ? 2 : 0) | (drops![row]! ? 4 : 0);
     }
-    this.profile = { run, table, width, bytes: byPixel(byBin, perPixel / binWidth, width), trouble };
+    this.profile = { run, table, width, bytes: byPixel(joined > 1 ? spread(byBin, joined) : byBin, perPixel / binWidth, width), trouble };
     return this.profile;
   }
 
@@ -175,6 +177,11 @@ export class Timebar {
     });
     canvas.addEventListener('dblclick', () => app.window(0, app.run.duration));
   }
+}
+
+/** Bins that came joined share what they carried. */
+function spread(bins: Float64Array, joined: number): Float64Array {
+  return bins.map((_, bin) => bins[bin - (bin % joined)]! / joined);
 }
 
 /** The busiest bin under each pixel: neither gaps nor stripes, whichever of the two is wider. */

@@ -31,32 +31,45 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
 
 /// The whole file; what was not written is marked.
 fn print(filled: &Filled, out: &mut dyn Write) -> anyhow::Result<()> {
-    table(&filled.table, "", filled, out)?;
+    table(&filled.table, ("", ""), filled, out)?;
     Ok(())
 }
 
-/// A table: its own keys, then the tables in it, then its lists of tables.
-fn table(content: &Table, path: &str, filled: &Filled, out: &mut dyn Write) -> std::io::Result<()> {
-    let inside = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+/// A table: its own keys, then the tables in it, then its lists of tables. Its header names lists by themselves, its path
+/// with the place in them.
+fn table(
+    content: &Table,
+    (header, path): (&str, &str),
+    filled: &Filled,
+    out: &mut dyn Write,
+) -> std::io::Result<()> {
+    let inside = |at: &str, key: &str| if at.is_empty() { key.to_owned() } else { format!("{at}.{key}") };
     let own = content.iter().filter(|(_, value)| !value.is_table() && !is_list(value));
-    let lines: Vec<(String, bool)> = own
-        .map(|(key, value)| (format!("{key} = {}", shown(value)), filled.defaults.contains(&inside(key))))
+    let lines: Vec<(String, String)> = own
+        .map(|(key, value)| {
+            let path = inside(path, key);
+            let default = if filled.defaults.contains(&path) { "default" } else { "" };
+            let note = filled.notes.get(&path).map_or("", String::as_str);
+            let remark = if default.is_empty() || note.is_empty() { "" } else { ": " };
+            (format!("{key} = {}", shown(value)), format!("{default}{remark}{note}"))
+        })
         .collect();
-    if !path.is_empty() && !lines.is_empty() {
-        writeln!(out, "\n[{path}]")?;
+    if !header.is_empty() && !lines.is_empty() && !header.ends_with(']') {
+        writeln!(out, "\n[{header}]")?;
     }
-    for (line, is_default) in lines {
-        writeln!(out, "{}", if is_default { format!("{line:<44} # default") } else { line })?;
+    for (line, remark) in lines {
+        writeln!(out, "{}", if remark.is_empty() { line } else { format!("{line:<44} # {remark}") })?;
     }
+    let header = header.trim_matches(['[', ']']);
     for (key, value) in content {
         match value {
-            Value::Table(content) => table(content, &inside(key), filled, out)?,
+            Value::Table(content) => table(content, (&inside(header, key), &inside(path, key)), filled, out)?,
             Value::Array(list) if is_list(value) => {
-                for one in list.iter().filter_map(Value::as_table) {
-                    writeln!(out, "\n[[{}]]", inside(key))?;
-                    for (key, value) in one {
-                        writeln!(out, "{key} = {}", shown(value))?;
-                    }
+                let header = inside(header, key);
+                for (place, one) in list.iter().filter_map(Value::as_table).enumerate() {
+                    writeln!(out, "\n[[{header}]]")?;
+                    let path = format!("{}.{place}", inside(path, key));
+                    table(one, (&format!("[[{header}]]"), &path), filled, out)?;
                 }
             }
             _ => {}

@@ -75,6 +75,9 @@ pub(crate) struct Arguments {
     /// Print all there is to say of a job, not one screen of it
     #[arg(long)]
     verbose: bool,
+    /// Carry out every collective of a job, also where an identical one was carried out before: the result is the same
+    #[arg(long)]
+    no_memo: bool,
     #[command(flatten)]
     capture: capture::Options,
     #[command(flatten)]

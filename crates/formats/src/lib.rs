@@ -1,6 +1,7 @@
 //! Files in and out, other than captures.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub mod chakra;
 pub mod msccl;
 pub mod nccl_graph;
 pub mod nccl_tests;

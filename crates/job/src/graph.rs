@@ -11,6 +11,7 @@ mod schedule;
 mod tests;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use railnet_coll::{Call, Collective, Counts};
 use railnet_core::{Bytes, DataType, Rank, Span};
@@ -21,6 +22,7 @@ pub use schedule::{Turn, turns};
 use crate::compute::Gpu;
 use crate::model::Model;
 use crate::parallel::{Axis, Layout, Parallel, Scope};
+use crate::trace::TraceGraph;
 use crate::training::Training;
 
 /// GPUs of the same kind differ by 8 % on average over five clusters (P. Sinha et al., SC '22, arXiv 2208.11035), and a step waits
@@ -48,6 +50,8 @@ pub struct Job {
     pub servers: Option<u32>,
     /// Bytes that each rank writes to storage at the end of the step, where it does.
     pub checkpoint: Option<Bytes>,
+    /// What ranks did, where that was written down: the model is then nothing.
+    pub trace: Option<Arc<TraceGraph>>,
 }
 
 impl Job {
@@ -65,7 +69,17 @@ impl Job {
             hot_expert: 1.0,
             servers: None,
             checkpoint: None,
+            trace: None,
         }
+    }
+
+    /// What so many ranks did, as it was written down.
+    pub fn of_trace(trace: TraceGraph, ranks: u32, gpu: Gpu) -> Self {
+        // Each rank has a program of its own, as the stages of a pipeline have.
+        let parallel = Parallel { pipeline: ranks, ..Parallel::default() };
+        let mut job = Self::new(Model::nothing("trace"), parallel, Training::default(), gpu);
+        job.trace = Some(Arc::new(trace));
+        job
     }
 
     /// The peak of a GPU, on average.
@@ -255,7 +269,7 @@ pub struct Program {
 }
 
 impl Program {
-    fn new(operations: Vec<Operation>) -> Self {
+    pub(crate) fn new(operations: Vec<Operation>) -> Self {
         let mut streams = vec![Vec::new(); Stream::ALL.len()];
         let mut counts = vec![0_u32; operations.len() + 1];
         for (number, operation) in operations.iter().enumerate() {
@@ -301,6 +315,8 @@ pub struct StepGraph {
     pub loads: [f64; 2],
     /// Ranks that share experts.
     pub expert: u32,
+    /// Whether each rank has a program of its own.
+    is_trace: bool,
 }
 
 /// Ranks of a graph that are unlike the others.
@@ -319,6 +335,18 @@ pub struct OtherRanks {
 impl StepGraph {
     /// The graph of a job that has been checked.
     pub fn new(job: &Job) -> Self {
+        if let Some(trace) = &job.trace {
+            let programs = trace.programs.clone();
+            let layout = Layout::new(&job.parallel).with_groups(trace.groups.clone());
+            return Self {
+                programs,
+                others: Vec::new(),
+                layout,
+                loads: [1.0, 1.0],
+                expert: 1,
+                is_trace: true,
+            };
+        }
         let stages = job.parallel.pipeline;
         let mut gpus = vec![&job.gpu];
         for other in &job.others {
@@ -341,12 +369,18 @@ impl StepGraph {
             layout: Layout::new(&job.parallel),
             loads: loads(job),
             expert: job.parallel.expert,
+            is_trace: false,
         }
     }
 
-    /// Stages of the pipeline.
+    /// Whether each rank has a program of its own, as somebody wrote it down.
+    pub const fn is_trace(&self) -> bool {
+        self.is_trace
+    }
+
+    /// Stages of the pipeline; one where each rank has a program of its own.
     pub const fn stages(&self) -> u32 {
-        self.layout.size(Axis::Pipeline)
+        if self.is_trace { 1 } else { self.layout.size(Axis::Pipeline) }
     }
 
     /// The program of a rank: its place among the programs.

@@ -50,6 +50,31 @@ pub struct Model {
     pub latent: Option<Latent>,
 }
 
+impl Model {
+    /// No model, for what is not described by one.
+    pub(crate) fn nothing(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            layers: 0,
+            hidden: 0,
+            heads: 0,
+            kv_heads: 0,
+            head_size: 0,
+            ffn: 0,
+            gated: false,
+            vocabulary: 0,
+            sequence: 0,
+            tied: false,
+            learned_positions: false,
+            norm: Norm::Plain,
+            biases: false,
+            dropout: false,
+            experts: None,
+            latent: None,
+        }
+    }
+}
+
 /// What a norm has to learn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Norm {

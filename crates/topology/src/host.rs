@@ -23,6 +23,8 @@ mod tests;
 
 use railnet_core::{Bytes, Rate, Span};
 
+use crate::catalogue::Compute;
+
 pub use damage::DamageError;
 pub use matrix::topo_matrix;
 pub use path::{Path, PathType};
@@ -65,6 +67,8 @@ pub enum DeviceKind {
         memory_bandwidth: Rate,
         /// Its compute capability without the point: 80, 90, 100. NCCL's numbers depend on it.
         compute_capability: u16,
+        /// How fast it computes, where that is known.
+        compute: Option<Compute>,
     },
     /// The NVLink switches of a domain, taken as one as NCCL does.
     NvSwitch {

@@ -10,7 +10,8 @@ export interface Hit {
   y: number;
   w: number;
   h: number;
-  tip: string;
+  /** Made when somebody asks: thousands of places are drawn, few are pointed at. */
+  tip: string | (() => string);
   open?: () => void;
 }
 
@@ -106,7 +107,8 @@ export class Plane {
   protected hover(event: PointerEvent): void {
     const hit = this.hitAt(event);
     this.canvas.classList.toggle('opens', hit?.open !== undefined);
-    if (hit?.tip) showTip(hit.tip, event.clientX, event.clientY + 18);
+    const tip = hit ? tipOf(hit) : '';
+    if (tip) showTip(tip, event.clientX, event.clientY + 18);
     else hideTip();
   }
 
@@ -126,14 +128,18 @@ export class Plane {
     this.chosen = (next + this.hits.length) % this.hits.length;
     const hit = this.hits[this.chosen]!;
     const place = this.canvas.getBoundingClientRect();
-    showTip(hit.tip, place.left + hit.x + hit.w / 2, place.top + hit.y + hit.h + 8);
-    this.app.say(hit.tip);
+    showTip(tipOf(hit), place.left + hit.x + hit.w / 2, place.top + hit.y + hit.h + 8);
+    this.app.say(tipOf(hit));
     this.app.redraw();
   }
 }
 
 export const FONT = '13px system-ui, "Segoe UI", Roboto, "Noto Sans", sans-serif';
 export const SMALL = '12px system-ui, "Segoe UI", Roboto, "Noto Sans", sans-serif';
+
+export function tipOf({ tip }: Hit): string {
+  return typeof tip === 'string' ? tip : tip();
+}
 
 /** Text that ends in … where the room does. */
 export function clipped(context: CanvasRenderingContext2D, text: string, room: number): string {

@@ -3,12 +3,14 @@ import type { App } from '../app';
 import { moment, time } from '../words/units';
 import { scale, ticks, type Scale } from './axis';
 import { palette } from './palette';
-import { Plane, SMALL, type PlaneOptions } from './plane';
+import { Plane, SMALL, type Hit, type PlaneOptions } from './plane';
 
 export interface TimeOptions extends Omit<PlaneOptions, 'draw'> {
   /** Room for names on the left. */
   left: (width: number) => number;
   draw: (plane: TimePlane) => void;
+  /** What the picture depends on, other than window, size and colours; as long as it stays, only the moment is drawn anew. */
+  version?: () => string;
 }
 
 const AXIS_HEIGHT = 22;
@@ -23,6 +25,7 @@ export class TimePlane extends Plane {
   private dragFrom: number | null = null;
   private dragTo = 0;
   private timeOptions: TimeOptions;
+  private still: { key: string; image: HTMLCanvasElement; hits: Hit[] } | null = null;
 
   constructor(app: App, options: TimeOptions) {
     super(app, { ...options, draw: () => this.drawAll() });
@@ -88,8 +91,7 @@ export class TimePlane extends Plane {
     this.left = this.timeOptions.left(this.width);
     this.bottom = this.height - AXIS_HEIGHT;
     this.scale = scale(from, to, this.left, this.right - this.left);
-    drawTicks(context, this.scale, from, to, this.left, this.right, this.bottom, 0);
-    this.timeOptions.draw(this);
+    this.drawStill();
     const x = this.scale.x(at);
     if (x >= this.left && x <= this.right) {
       context.fillStyle = colours.accent;
@@ -101,6 +103,27 @@ export class TimePlane extends Plane {
       context.fillRect(Math.min(this.dragFrom, this.dragTo), 0, Math.abs(this.dragTo - this.dragFrom), this.bottom);
       context.globalAlpha = 1;
     }
+  }
+
+  /** The picture without the moment, from the last time where nothing has changed since. */
+  private drawStill(): void {
+    const { context, canvas } = this;
+    const { from, to } = this.app.view;
+    const version = this.timeOptions.version?.();
+    const key = `${from} ${to} ${canvas.width} ${canvas.height} ${palette().dark} ${version}`;
+    if (version !== undefined && this.still?.key === key) {
+      context.drawImage(this.still.image, 0, 0, this.width, this.height);
+      this.hits = this.still.hits;
+      return;
+    }
+    drawTicks(context, this.scale, from, to, this.left, this.right, this.bottom, 0);
+    this.timeOptions.draw(this);
+    if (version === undefined) return;
+    const image = this.still?.image ?? document.createElement('canvas');
+    image.width = canvas.width;
+    image.height = canvas.height;
+    image.getContext('2d')!.drawImage(canvas, 0, 0);
+    this.still = { key, image, hits: this.hits };
   }
 }
 

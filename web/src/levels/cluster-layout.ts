@@ -36,7 +36,7 @@ const NEAR = 30;
 const CELL = 11;
 const NODE_CELL = 15;
 /** Narrower columns for a pod than this cannot be told apart. */
-const POD_COLUMN = 16;
+const POD_COLUMN = 8;
 
 /** Lays out the whole fabric, or one switch with its neighbours, on a surface of this size. */
 export function layout(run: Run, centre: number | null, width: number, height: number, left: number): Layout {
@@ -137,13 +137,14 @@ function podsOf(items: Item[], width: number, band: number): Item[][] | null {
   return found.size > 1 && width / found.size >= POD_COLUMN ? [...found.values()] : null;
 }
 
-function podGrid(pods: Item[][], width: number, cell: number): { column: number; across: number; rows: number; size: number } {
+function podGrid(pods: Item[][], width: number, cell: number): { column: number; across: number; rows: number; size: number; room: number } {
   const column = width / pods.length;
   const most = Math.max(...pods.map((pod) => pod.length));
   // Cells shrink so that a pod is about twice as tall as wide.
-  const size = Math.min(cell, Math.max(6, (column - 6) / Math.ceil(Math.sqrt(most / 2))));
-  const across = Math.max(1, Math.min(most, Math.floor((column - 6) / size)));
-  return { column, across, rows: Math.ceil(most / across), size };
+  const room = column - Math.min(6, column * 0.25);
+  const size = Math.min(cell, Math.max(6, room / Math.ceil(Math.sqrt(most / 2))));
+  const across = Math.max(1, Math.min(most, Math.floor(room / size)));
+  return { column, across, rows: Math.ceil(most / across), size, room };
 }
 
 function neighbours(run: Run, centre: number): Set<number> {
@@ -197,8 +198,8 @@ function place(items: Item[], left: number, width: number, y: number, height: nu
   const cell = servers ? NODE_CELL : CELL;
   const pods = podsOf(items, width, band);
   if (pods) {
-    const { column, across, size } = podGrid(pods, width, cell);
-    const w = Math.min((column - 6) / across, cell * 1.6);
+    const { column, across, size, room: wide } = podGrid(pods, width, cell);
+    const w = Math.min(wide / across, cell * 1.6);
     pods.forEach((pod, number) =>
       pod.forEach((item, index) =>
         Object.assign(item, {

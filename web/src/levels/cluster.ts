@@ -5,7 +5,7 @@ import { CATEGORY, loadColour, palette } from '../draw/palette';
 import { clipped, Plane, SMALL } from '../draw/plane';
 import { TimePlane } from '../draw/time-plane';
 import { Feed } from '../model/feed';
-import { loadsOf, seriesOf, type Loads } from '../model/load';
+import { binsPerRow, loadsOf, seriesOf, type Loads } from '../model/load';
 import type { Table } from '../source/block';
 import { bytes, count, rate, share, time } from '../words/units';
 import { layout, wantedHeight, type Bundle, type Item, type Layout } from './cluster-layout';
@@ -20,7 +20,7 @@ const BUSIEST_BUNDLES = 150;
 export const cluster: Level = {
   id: 'cluster',
   title: 'The cluster',
-  lead: 'Spine switches on top ([[spine]]), [[leaf]] switches, servers with their GPUs below. A line is a bundle of links: wider is more capacity, stronger colour is more load. Click a switch to come closer, a server to see its step, a line to see it over time.',
+  lead: 'The fabric in bands: [[spine]] switches on top, [[leaf]] switches under them, servers with their GPUs below. A line is a bundle of links: wider is more capacity, stronger colour is more load. Click a switch to come closer, a server to see its step, a line to see it over time.',
   make: (app) => new ClusterScene(app),
 };
 
@@ -41,7 +41,7 @@ class ClusterScene implements Scene {
     this.map = new Plane(app, {
       title: 'Load of the fabric',
       note: 'share of capacity, the busier direction of each bundle. Good: even colours; one dark line is a bottleneck',
-      height: (width) => wantedHeight(app.run, app.view.leaf, width, left(width)) + 12,
+      height: (width) => this.height(width),
       draw: (plane) => this.drawMap(plane),
     });
     this.chart = new TimePlane(app, {
@@ -50,6 +50,7 @@ class ClusterScene implements Scene {
       height: 150,
       left: () => 58,
       draw: (plane) => this.drawChart(plane),
+      version: () => `${this.load.version} ${this.link}`,
     });
     this.buttons = (['in the window', 'at the moment'] as const).map((text, index) =>
       make(
@@ -78,9 +79,18 @@ class ClusterScene implements Scene {
       make('div', { class: 'sided' }, this.map.root, this.list),
       this.chart.root,
     );
+    this.chart.root.hidden = !app.run.has('load');
   }
 
   private paintRamp: () => void;
+  private tall: { key: string; height: number } | null = null;
+
+  private height(width: number): number {
+    const { run, view } = this.app;
+    const key = `${width} ${view.leaf} ${run.index}`;
+    if (this.tall?.key !== key) this.tall = { key, height: wantedHeight(run, view.leaf, width, left(width)) + 12 };
+    return this.tall.height;
+  }
 
   show(): void {
     const { app } = this;
@@ -123,8 +133,8 @@ class ClusterScene implements Scene {
       return;
     }
     if (!loads) return;
-    const order = [...loads.share.keys()].filter((channel) => loads.bytes[channel]! > 0).sort((a, b) => loads.share[b]! - loads.share[a]!);
-    const top = order.slice(0, 6);
+    const top = largest(loads.share, 6).filter((channel) => loads.bytes[channel]! > 0);
+    const carrying = loads.bytes.reduce((sum, each) => sum + (each > 0 ? 1 : 0), 0);
     const key = JSON.stringify([top.map((channel) => [channel, share(loads.share[channel]!)]), app.view.link]);
     if (key === this.listed) return;
     this.listed = key;
@@ -142,7 +152,7 @@ class ClusterScene implements Scene {
       make('h2', {}, 'Busiest'),
       make('table', {}, ...rows),
       chosen === null ? null : this.about(chosen, loads),
-      make('p', { class: 'note' }, words(`${count(order.length)} of ${count(loads.share.length)} directions of links carried something.`)),
+      make('p', { class: 'note' }, words(`${count(carrying)} of ${count(loads.share.length)} directions of links carried something.`)),
     );
   }
 
@@ -174,10 +184,10 @@ class ClusterScene implements Scene {
     const { items, bundles, bands, capacity } = this.laid.layout;
     context.fillStyle = colours.quiet;
     if (width >= 500) for (const band of bands) context.fillText(band.name, 0, band.y + band.h / 2);
-    const shares = bundles.map((each) => this.shareOf(each));
-    let order = [...bundles.keys()].sort((a, b) => shares[a]! - shares[b]!);
-    const far = order.length > MOST_BUNDLES;
-    if (far) order = order.slice(order.length - BUSIEST_BUNDLES);
+    const shares = Float64Array.from(bundles, (each) => this.shareOf(each));
+    const far = bundles.length > MOST_BUNDLES;
+    // The busiest come last and lie on top.
+    const order = largest(shares, far ? BUSIEST_BUNDLES : bundles.length).reverse().filter((index) => !far || shares[index]! > 0);
     const dense = far || order.length > 200;
     for (const index of order) {
       const each = bundles[index]!;
@@ -194,7 +204,7 @@ class ClusterScene implements Scene {
         draw(context, each, wide / 2 + 3);
       }
       const size = dense ? 6 : 16;
-      plane.hits.push({ x: middle.x - size / 2, y: middle.y - size / 2, w: size, h: size, tip: this.bundleTip(each), open: () => app.go({ link: this.busier(each) }) });
+      plane.hits.push({ x: middle.x - size / 2, y: middle.y - size / 2, w: size, h: size, tip: () => this.bundleTip(each), open: () => app.go({ link: this.busier(each) }) });
     }
     for (const item of items) this.drawItem(plane, item, bands.find((band) => band.y <= item.y && item.y <= band.y + band.h)?.cells ?? false);
   }
@@ -228,7 +238,7 @@ class ClusterScene implements Scene {
       item.kind === 'switch'
         ? () => app.go({ leaf: app.view.leaf === item.id ? null : item.id })
         : () => app.open('step', item.kind === 'node' ? { node: item.id } : { rank: item.id });
-    plane.hits.push({ x: item.x, y: item.y, w: item.w, h: item.h, tip: this.itemTip(item, own), open });
+    plane.hits.push({ x: item.x, y: item.y, w: item.w, h: item.h, tip: () => this.itemTip(item, own), open });
   }
 
   /** Ports of a server on its upper edge, its GPUs below. */
@@ -251,11 +261,22 @@ class ClusterScene implements Scene {
     }
   }
 
+  private byVertex: { loads: Loads; most: Float64Array } | null = null;
+  /** The load of the busiest port of a host or switch. */
   private hostLoad(host: number): number {
-    let most = 0;
-    const links = this.hostLinks(host);
-    for (const channel of links) most = Math.max(most, this.loads?.share[channel] ?? 0);
-    return most;
+    const { loads } = this;
+    if (!loads) return 0;
+    if (this.byVertex?.loads !== loads) {
+      const { links, hosts, switches } = this.app.run.meta.fabric;
+      const most = new Float64Array(hosts.length + switches.length);
+      links.forEach(({ a, b }, index) => {
+        const busier = Math.max(loads.share[2 * index]!, loads.share[2 * index + 1]!);
+        most[a] = Math.max(most[a]!, busier);
+        most[b] = Math.max(most[b]!, busier);
+      });
+      this.byVertex = { loads, most };
+    }
+    return this.byVertex.most[host] ?? 0;
   }
 
   private linksByVertex: Map<number, number[]> | null = null;
@@ -317,8 +338,25 @@ class ClusterScene implements Scene {
     const { run, view } = this.app;
     const table = this.load.window(run, view.from, view.to, { most: MOST_ROWS });
     if (link === null || !table || !run.meta.bins) return;
-    drawLink(plane, table, link, run.meta.bins.width, run.channel(link).rate);
+    drawLink(plane, table, link, run.meta.bins.width * binsPerRow(table), run.channel(link).rate);
   }
+}
+
+/** Places of the largest values, largest first. Of very many only those in reach are sorted: this runs in every frame. */
+function largest(values: Float64Array, most: number): number[] {
+  let floor = -Infinity;
+  if (values.length > 4 * most) {
+    const top = values.reduce((high, each) => Math.max(high, each), 0);
+    const counts = new Uint32Array(257);
+    for (const each of values) counts[Math.floor((each / Math.max(top, 1e-12)) * 256)]!++;
+    let seen = 0;
+    let bucket = 256;
+    while (bucket > 0 && (seen += counts[bucket]!) < most) bucket--;
+    floor = (bucket / 256) * top;
+  }
+  const places: number[] = [];
+  for (let place = 0; place < values.length; place++) if (values[place]! >= floor) places.push(place);
+  return places.sort((a, b) => values[b]! - values[a]!).slice(0, most);
 }
 
 function drawLink(plane: TimePlane, table: Table, link: number, width: number, capacity: number): void {
@@ -336,8 +374,10 @@ function drawLink(plane: TimePlane, table: Table, link: number, width: number, c
     const from = x(bin * width);
     const load = Math.min(1, value / full);
     context.fillStyle = loadColour(load);
+    context.globalAlpha = 0.55;
     context.fillRect(from, bottom - load * room, Math.max(1, x((bin + 1) * width) - from), load * room);
   }
+  context.globalAlpha = 1;
   const queue = seriesOf(table, link, 'queue');
   const deepest = queue.reduce((most, { value }) => Math.max(most, value), 0);
   if (deepest > 0) {

@@ -67,6 +67,7 @@ class CollectiveScene implements Scene {
       make('div', { class: 'columns' }, this.map.root, this.cells.root),
     );
     this.choice.hidden = !app.run.has('calls');
+    this.root.lastElementChild!.toggleAttribute('hidden', !app.run.has('slices'));
   }
 
   show(): void {
@@ -285,7 +286,7 @@ class CollectiveScene implements Scene {
         y: y - radius,
         w: 2 * radius,
         h: 2 * radius,
-        tip: `chunk ${slices.chunk[row]}, step ${slices.step[row]}, ${bytes(slices.bytes[row]!)}\nrank ${slices.from[row]} → ${target(slices.to[row]!)}\nsent ${time(slices.sent[row]!)}${Number.isFinite(slices.arrived[row]!) ? `, takes ${time(slices.arrived[row]! - slices.sent[row]!)}` : ''}`,
+        tip: () => `chunk ${slices.chunk[row]}, step ${slices.step[row]}, ${bytes(slices.bytes[row]!)}\nrank ${slices.from[row]} → ${target(slices.to[row]!)}\nsent ${time(slices.sent[row]!)}${Number.isFinite(slices.arrived[row]!) ? `, takes ${time(slices.arrived[row]! - slices.sent[row]!)}` : ''}`,
         ...(slices.via[row] === 1 ? { open: () => this.enter(slices.from[row]!, slices.to[row]!) } : {}),
       });
       drawn++;

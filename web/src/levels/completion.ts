@@ -63,13 +63,16 @@ class CompletionScene implements Scene {
       height: 120,
       left: () => 8,
       draw: (plane) => this.draw(plane),
+      version: () => `${this.rows()?.rows} ${this.feed.version} ${this.message?.first} ${this.message?.posted}`,
     });
+    const panel = make('div', { class: 'panel' }, make('div', { class: 'row' }, this.title, make('button', { click: () => this.comeCloser() }, 'Zoom to it')), this.list);
+    this.chart.root.hidden = panel.hidden = !app.run.has('messages');
     this.root = make(
       'div',
       {},
       app.run.has('messages') ? null : absent('This run has no [[work request]]s: it was calculated, or recorded without packets. One with them:', 'railnet sim scenarios/allreduce-2-nodes.toml --record run.rail && railnet view run.rail'),
       this.chart.root,
-      make('div', { class: 'panel' }, make('div', { class: 'row' }, this.title, make('button', { click: () => this.comeCloser() }, 'Zoom to it')), this.list),
+      panel,
     );
   }
 
@@ -197,7 +200,7 @@ class CompletionScene implements Scene {
         y,
         w: wide,
         h: 7,
-        tip: `${bytes(length![row]!)}, posted ${time(posted![row]!)}\nstarted after ${time(started![row]! - posted![row]!)}, done after ${time(until - posted![row]!)}`,
+        tip: () => `${bytes(length![row]!)}, posted ${time(posted![row]!)}\nstarted after ${time(started![row]! - posted![row]!)}, done after ${time(until - posted![row]!)}`,
         open: () => app.go({ message: first[row]!, at: posted![row]! }),
       });
     }

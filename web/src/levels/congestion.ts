@@ -5,7 +5,7 @@ import { drawLines, type Line } from '../draw/lines';
 import { CATEGORY, LINES } from '../draw/palette';
 import { TimePlane } from '../draw/time-plane';
 import { Feed } from '../model/feed';
-import { loadsOf, seriesOf, type Loads } from '../model/load';
+import { binsPerRow, loadsOf, seriesOf, type Loads } from '../model/load';
 import type { Run } from '../model/run';
 import { column, type Table } from '../source/block';
 import { bytes, count, rate, time } from '../words/units';
@@ -35,7 +35,7 @@ class CongestionScene implements Scene {
     this.root = make(
       'div',
       {},
-      app.run.has('load') || app.run.network
+      app.run.has('load')
         ? null
         : absent('This run was calculated without packets: there are no queues in it. One with queues:', 'railnet sim scenarios/incast.toml --record run.rail && railnet view run.rail'),
       this.rerun.root,
@@ -43,6 +43,8 @@ class CongestionScene implements Scene {
     );
     fill(this.pair, this.first.root);
     this.pair.classList.remove('columns');
+    const has = app.run.has('load');
+    this.pair.hidden = this.rerun.root.hidden = !has;
   }
 
   show(): void {
@@ -59,6 +61,8 @@ class CongestionScene implements Scene {
       fill(this.pair, this.first.root);
       this.pair.classList.remove('columns');
     }
+    this.first.prepare();
+    this.second?.prepare();
     const most = {
       queue: Math.max(this.first.deepest, this.second?.deepest ?? 0),
       trouble: Math.max(this.first.mostMarks, this.second?.mostMarks ?? 0),
@@ -82,6 +86,9 @@ class RunCharts {
   private legend = make('div', { class: 'legend' });
   private tree = make('div', { class: 'panel' });
   private common = { queue: 1, trouble: 1 };
+  private joined = 1;
+  private ratesOf: Table | null = null;
+  private rateLines: Line[] = [];
   private kept = '';
   private treeKept = '';
   private lines: Line[] = [];
@@ -99,6 +106,7 @@ class RunCharts {
       height: 190,
       left: () => 64,
       draw: (plane) => drawLines(plane, this.lines, this.common.queue, bytes),
+      version: () => `${this.kept} ${this.common.queue}`,
     });
     this.marks = new TimePlane(app, {
       title: 'Marks and pauses',
@@ -106,6 +114,7 @@ class RunCharts {
       height: 110,
       left: () => 64,
       draw: (plane) => this.drawMarks(plane),
+      version: () => `${this.kept} ${this.common.trouble}`,
     });
     this.speed = new TimePlane(app, {
       title: 'Rates',
@@ -113,13 +122,13 @@ class RunCharts {
       height: 170,
       left: () => 64,
       draw: (plane) => this.drawRates(plane),
+      version: () => `${this.rates.version} ${this.rateLines.length}`,
     });
     this.root = make('div', { class: 'stack' }, this.numbers(), this.queues.root, this.legend, this.marks.root, this.speed.root, this.tree);
   }
 
   show(common: { queue: number; trouble: number }): void {
     this.common = common;
-    this.prepare();
     this.queues.paint();
     this.marks.paint();
     this.speed.paint();
@@ -140,7 +149,8 @@ class RunCharts {
     return box;
   }
 
-  private prepare(): void {
+  /** Takes the rows of the window apart, before anything is drawn: both runs have to agree on scales. */
+  prepare(): void {
     const { view } = this.app;
     const table = this.load.window(this.run, view.from, view.to, { most: MOST_ROWS });
     const { bins } = this.run.meta;
@@ -155,7 +165,7 @@ class RunCharts {
     this.lines = shown.map((channel, index) => ({
       name: this.run.channelName(channel),
       colour: LINES[index]!,
-      points: gaps(seriesOf(table, channel, 'queue'), bins.width),
+      points: gaps(seriesOf(table, channel, 'queue'), bins.width * binsPerRow(table)),
     }));
     fill(
       this.legend,
@@ -165,6 +175,7 @@ class RunCharts {
         return make('span', {}, box, name);
       }),
     );
+    this.joined = binsPerRow(table);
     this.totals = totalsOf(table, bins.width);
     this.mostMarks = this.totals.reduce((most, each) => Math.max(most, each.marks), 1);
     this.showTree(loads);
@@ -172,7 +183,7 @@ class RunCharts {
 
   private drawMarks(plane: TimePlane): void {
     const { context, left, right, bottom, scale } = plane;
-    const width = this.run.meta.bins?.width ?? 1;
+    const width = (this.run.meta.bins?.width ?? 1) * this.joined;
     context.save();
     context.beginPath();
     context.rect(left, 0, right - left, bottom);
@@ -197,21 +208,34 @@ class RunCharts {
   private drawRates(plane: TimePlane): void {
     const table = this.rates.want(this.run, { most: 20_000 });
     if (!table) return;
-    const [when, host, pair, value] = ['time', 'host', 'queue_pair', 'rate'].map((name) => column(table, name));
-    const found = new Map<string, { name: string; points: { time: number; value: number }[] }>();
-    const most = Math.max(1, ...this.run.meta.fabric.links.map((link) => link.rate));
+    const most = this.run.meta.fabric.links.reduce((high, link) => Math.max(high, link.rate), 1);
+    if (this.ratesOf !== table) {
+      this.ratesOf = table;
+      void this.findRates(table, most);
+    }
+    drawLines(plane, this.rateLines, most, (each) => rate(each).replace(' Gbps', ''));
+    if (table.rows === 0 && !this.rates.waiting) plane.context.fillText('No sender was told to slow down.', plane.left + 10, 34);
+  }
+
+  /** All rates of the senders that were slowed down most: of a sample of many rows a line would miss most of its corners. */
+  private async findRates(table: Table, most: number): Promise<void> {
+    const [host, pair, value] = ['host', 'queue_pair', 'rate'].map((name) => column(table, name));
+    const lowest = new Map<string, { host: number; queue_pair: number; rate: number }>();
     for (let row = 0; row < table.rows; row++) {
       const key = `${host![row]} ${pair![row]}`;
-      let line = found.get(key);
-      if (!line) {
-        if (found.size >= 24) continue;
-        found.set(key, (line = { name: `${this.run.vertexName(host![row]!)} QP ${pair![row]}`, points: [{ time: 0, value: most }] }));
-      }
-      line.points.push({ time: when![row]!, value: value![row]! });
+      const known = lowest.get(key);
+      if (!known) lowest.set(key, { host: host![row]!, queue_pair: pair![row]!, rate: value![row]! });
+      else known.rate = Math.min(known.rate, value![row]!);
     }
-    const lines = [...found.values()].map((line, index): Line => ({ ...line, colour: LINES[index % LINES.length]!, steps: true }));
-    drawLines(plane, lines, most, (each) => rate(each).replace(' Gbps', ''));
-    if (lines.length === 0 && !this.rates.waiting) plane.context.fillText('No sender was told to slow down.', plane.left + 10, 34);
+    const chosen = [...lowest.values()].sort((a, b) => a.rate - b.rate).slice(0, lowest.size <= 24 ? 24 : 8);
+    const tables = await Promise.all(chosen.map(({ host, queue_pair }) => this.run.rows('rates', { host, queue_pair, most: 4000 })));
+    this.rateLines = tables.map((rows, index) => {
+      const [when, rates] = [column(rows, 'time'), column(rows, 'rate')];
+      const points = [{ time: 0, value: most }];
+      for (let row = 0; row < rows.rows; row++) points.push({ time: when[row]!, value: rates[row]! });
+      return { name: this.run.vertexName(chosen[index]!.host), colour: LINES[index % LINES.length]!, points, steps: true };
+    });
+    this.app.redraw();
   }
 
   /** Who stopped whom, for how long: those that nobody stopped are the roots, and the reason. */

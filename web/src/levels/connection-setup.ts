@@ -28,10 +28,9 @@ export async function setUp(app: App, each: Connection): Promise<(HTMLElement | 
   };
   const a = run.vertexName(each.host);
   const b = run.vertexName(each.to);
-  const asWord = (value: string | null | undefined) => value ?? 'not in the sample';
   const calls: [string, string, string][] = [
     ['ibv_alloc_pd, ibv_create_cq', 'a protection domain and a completion queue, on both sides', ''],
-    ['ibv_reg_mr', 'memory is made known to the NIC', `${b} has rkey ${asWord(known.rkey)} for ${asWord(known.address)}`],
+    ['ibv_reg_mr', 'memory is made known to the NIC', known.rkey ? `${b} has rkey ${known.rkey} for address ${known.address ?? '?'}` : `the rkey of ${b} is in no packet that was kept`],
     ['ibv_create_qp', 'a queue pair in state RESET', `${a} has QPN ${each.queuePair}, ${b} has QPN ${each.target}`],
     ['ibv_modify_qp → INIT', 'port and access rights', 'still nothing about the other side'],
     ['over TCP', 'the two tell each other what they have', `QPN, first PSN${firstPsn === null ? '' : ` ${firstPsn}`}, address, rkey`],

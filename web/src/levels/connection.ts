@@ -64,6 +64,7 @@ class ConnectionScene implements Scene {
       height: 320,
       left: () => 70,
       draw: (plane) => this.drawNumbers(plane),
+      version: () => this.version(),
     });
     this.rate = new TimePlane(app, {
       title: 'Allowed rate',
@@ -71,6 +72,7 @@ class ConnectionScene implements Scene {
       height: 150,
       left: () => 70,
       draw: (plane) => this.drawRate(plane),
+      version: () => this.version(),
     });
     this.choice.addEventListener('change', () => {
       const [host, queuePair] = this.choice.value.split(' ').map(Number);
@@ -100,7 +102,7 @@ class ConnectionScene implements Scene {
       this.rate.root,
       this.made,
     );
-    if (!has) this.choice.hidden = true;
+    if (!has) for (const part of [this.choice, legend, this.psn.root, this.rate.root, this.made]) part.hidden = true;
   }
 
   show(): void {
@@ -115,6 +117,27 @@ class ConnectionScene implements Scene {
     this.psn.paint();
     this.rate.paint();
     this.showSetUp();
+  }
+
+  private version(): string {
+    this.ask();
+    const feeds = [this.data, this.answers, this.messages, this.rates, this.incidents];
+    return `${feeds.map((feed) => feed.version).join(' ')} ${this.current?.host} ${this.current?.queuePair}`;
+  }
+
+  /** The rows for both charts. */
+  private ask(): { data: Table | null; answers: Table | null; messages: Table | null; rates: Table | null; incidents: Table | null } | null {
+    const { current, app } = this;
+    if (!current) return null;
+    const { run, view } = app;
+    const here = { host: current.host, queue_pair: current.queuePair };
+    return {
+      data: this.data.window(run, view.from, view.to, { ...here, most: MOST_PACKETS }),
+      answers: current.to === NONE ? null : this.answers.window(run, view.from, view.to, { host: current.to, queue_pair: current.target, most: MOST_PACKETS }),
+      messages: this.messages.window(run, view.from, view.to, { ...here, most: MOST_PACKETS }),
+      rates: this.rates.want(run, { ...here, most: 8000 }),
+      incidents: this.incidents.window(run, view.from, view.to, { queue_pair: current.queuePair, most: 4000 }),
+    };
   }
 
   private pick(table: Table): Connection | null {
@@ -157,14 +180,11 @@ class ConnectionScene implements Scene {
   }
 
   private drawNumbers(plane: TimePlane): void {
-    const { current, app } = this;
-    if (!current) return;
-    const { run, view } = app;
-    const here = { host: current.host, queue_pair: current.queuePair, most: MOST_PACKETS };
-    const data = this.data.window(run, view.from, view.to, here);
-    const answers = current.to === NONE ? null : this.answers.window(run, view.from, view.to, { host: current.to, queue_pair: current.target, most: MOST_PACKETS });
-    const messages = this.messages.window(run, view.from, view.to, here);
-    const incidents = this.incidents.window(run, view.from, view.to, { queue_pair: current.queuePair, most: 4000 });
+    const { current } = this;
+    const rows = this.ask();
+    if (!current || !rows) return;
+    const { view } = this.app;
+    const { data, answers, messages, incidents } = rows;
     const base = lowest(data, messages);
     if (base === null) {
       plane.context.fillStyle = palette().quiet;
@@ -237,7 +257,7 @@ class ConnectionScene implements Scene {
         y: at - 3,
         w: 6,
         h: 6,
-        tip: `${opcodeName(opcode![row]!)} · PSN ${psn![row]} · ${count(length![row]!)} B\nsent ${time(sent![row]!)}${again ? `, try ${transmission![row]! + 1}` : ''}\n${Number.isFinite(received![row]!) ? `received after ${time(received![row]! - sent![row]!)}` : 'never received'}${marked![row] ? ', marked on the way' : ''}`,
+        tip: () => `${opcodeName(opcode![row]!)} · PSN ${psn![row]} · ${count(length![row]!)} B\nsent ${time(sent![row]!)}${again ? `, try ${transmission![row]! + 1}` : ''}\n${Number.isFinite(received![row]!) ? `received after ${time(received![row]! - sent![row]!)}` : 'never received'}${marked![row] ? ', marked on the way' : ''}`,
         open: () => app.open('packet', { packet, at: sent![row]! }),
       });
     }
@@ -264,10 +284,11 @@ class ConnectionScene implements Scene {
   }
 
   private drawRate(plane: TimePlane): void {
-    const { current, app } = this;
-    if (!current) return;
-    const { run, view } = app;
-    const table = this.rates.want(run, { host: current.host, queue_pair: current.queuePair, most: 8000 });
+    const { current } = this;
+    const rows = this.ask();
+    if (!current || !rows) return;
+    const { run } = this.app;
+    const { rates: table, incidents } = rows;
     const { context, left, right, bottom, scale } = plane;
     const colours = palette();
     const line = Math.max(...run.meta.fabric.links.filter(({ a, b }) => a === current.host || b === current.host).map((each) => each.rate), 1);
@@ -299,7 +320,6 @@ class ConnectionScene implements Scene {
     }
     context.lineTo(scale.x(run.duration), y(before));
     context.stroke();
-    const incidents = this.incidents.window(run, view.from, view.to, { queue_pair: current.queuePair, most: 4000 });
     if (incidents) {
       const [when, kind] = [column(incidents, 'time'), column(incidents, 'kind')];
       context.fillStyle = CATEGORY.orange;

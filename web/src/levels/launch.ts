@@ -10,6 +10,8 @@ import type { Level, Scene } from './level';
 
 const PORT = 29500;
 const GPU = 26;
+/** A server that is one of very many. */
+const SMALL_NODE = 15;
 
 export const launch: Level = {
   id: 'launch',
@@ -32,7 +34,7 @@ class LaunchScene implements Scene {
     this.connections = new Feed('connections', () => app.redraw());
     this.map = new Plane(app, {
       title: 'Servers and ranks',
-      note: 'a square is a GPU with its rank; a line joins servers whose queue pairs know each other',
+      note: app.run.meta.nodes.length > 64 ? 'a square is a server' : 'a square is a GPU with its rank; a line joins servers whose queue pairs know each other',
       height: (width) => this.place(width).height,
       draw: (plane) => this.draw(plane),
     });
@@ -119,13 +121,18 @@ class LaunchScene implements Scene {
   private place(width: number): { columns: number; w: number; h: number; gpu: number; rows: number; height: number } {
     const nodes = Math.max(1, this.app.run.meta.nodes.length);
     const gpus = Math.max(1, this.app.run.meta.nodes[0]?.ranks.length ?? 1);
-    const gpu = nodes <= 8 && width > 700 ? 38 : nodes <= 16 ? GPU : nodes <= 64 ? 16 : 6;
+    if (nodes > 64) {
+      const columns = Math.max(1, Math.floor(width / SMALL_NODE));
+      const rows = Math.ceil(nodes / columns);
+      return { columns, w: SMALL_NODE - 3, h: SMALL_NODE - 3, gpu: 0, rows, height: rows * SMALL_NODE + 30 };
+    }
+    const gpu = nodes <= 8 && width > 700 ? 38 : nodes <= 16 ? GPU : 16;
     const across = Math.min(gpus, 4);
     const w = across * gpu + 20;
-    const h = Math.ceil(gpus / across) * gpu + (nodes <= 64 ? 30 : 10);
-    const columns = Math.max(1, Math.min(nodes, Math.floor((width + 16) / (w + (nodes <= 64 ? 28 : 6)))));
+    const h = Math.ceil(gpus / across) * gpu + 30;
+    const columns = Math.max(1, Math.min(nodes, Math.floor((width + 16) / (w + 28))));
     const rows = Math.ceil(nodes / columns);
-    return { columns, w, h, gpu, rows, height: rows * (h + (nodes <= 64 ? 64 : 6)) + 26 };
+    return { columns, w, h, gpu, rows, height: rows * (h + 64) + 26 };
   }
 
   private draw(plane: Plane): void {
@@ -137,28 +144,27 @@ class LaunchScene implements Scene {
     this.halfHeight = h / 2;
     const few = meta.nodes.length <= 64;
     const stepX = width / columns;
-    const stepY = h + (few ? 64 : 6);
+    const stepY = few ? h + 64 : SMALL_NODE;
     const centre = (node: number) => ({ x: (node % columns) * stepX + stepX / 2, y: 26 + Math.floor(node / columns) * stepY + h / 2 });
     if (this.phase >= 3 && few) this.drawPairs(plane, centre);
-    if (this.phase === 2) this.drawMeeting(plane, centre);
+    if (this.phase === 2 && few) this.drawMeeting(plane, centre);
     meta.nodes.forEach((node, index) => {
       const { x, y } = centre(index);
+      if (!few) return this.drawSmall(plane, index, x - w / 2, y - h / 2, w);
       context.fillStyle = colours.panel;
-      context.strokeStyle = this.phase >= 0 ? LINES[index % LINES.length]! : colours.line;
+      context.strokeStyle = LINES[index % LINES.length]!;
       context.lineWidth = 1.5;
       context.beginPath();
       context.roundRect(x - w / 2, y - h / 2, w, h, 6);
       context.fill();
       context.stroke();
-      if (few) {
-        context.fillStyle = colours.ink;
-        context.font = SMALL;
-        context.fillText(clipped(context, node.name, w - 16), x - w / 2 + 10, y - h / 2 + 14);
-      }
+      context.fillStyle = colours.ink;
+      context.font = SMALL;
+      context.fillText(clipped(context, node.name, w - 16), x - w / 2 + 10, y - h / 2 + 14);
       const across = Math.max(1, Math.min(node.ranks.length, Math.floor((w - 16) / gpu)));
       node.ranks.forEach((rank, gpuIndex) => {
         const left = x - w / 2 + 10 + (gpuIndex % across) * gpu;
-        const top = y - h / 2 + (few ? 24 : 5) + Math.floor(gpuIndex / across) * gpu;
+        const top = y - h / 2 + 24 + Math.floor(gpuIndex / across) * gpu;
         const chosen = app.view.rank === rank;
         context.fillStyle = chosen ? colours.accent : this.phase >= 1 ? colours.line : colours.faint;
         context.fillRect(left, top, gpu - 2, gpu - 2);
@@ -172,6 +178,18 @@ class LaunchScene implements Scene {
         plane.hits.push({ x: left, y: top, w: gpu - 2, h: gpu - 2, tip: app.run.rankName(rank), open: () => app.go({ rank }) });
       });
     });
+  }
+
+  private drawSmall(plane: Plane, node: number, x: number, y: number, size: number): void {
+    const { app } = this;
+    const { ranks, name } = app.run.meta.nodes[node]!;
+    const colours = palette();
+    const chosen = app.view.rank !== null && ranks.includes(app.view.rank);
+    plane.context.fillStyle = chosen ? colours.accent : this.phase >= 1 ? colours.quiet : colours.line;
+    plane.context.globalAlpha = chosen ? 1 : 0.55;
+    plane.context.fillRect(x, y, size, size);
+    plane.context.globalAlpha = 1;
+    plane.hits.push({ x, y, w: size, h: size, tip: `${name}: ranks ${ranks[0]} to ${ranks[ranks.length - 1]}`, open: () => app.go({ rank: ranks[0] ?? 0 }) });
   }
 
   private drawMeeting(plane: Plane, centre: (node: number) => { x: number; y: number }): void {

@@ -41,6 +41,7 @@ class PacketScene implements Scene {
       height: 92,
       left: () => 8,
       draw: (plane) => this.drawStrip(plane),
+      version: () => `${this.rows()?.rows} ${this.feed.version} ${app.view.packet} ${app.view.host} ${app.view.queuePair}`,
     });
     this.way = new Plane(app, {
       title: 'Its way, to scale',
@@ -59,7 +60,7 @@ class PacketScene implements Scene {
       this.strip.root,
       this.headers,
     );
-    if (!has) for (const part of [this.way.root, this.hops, this.strip.root]) part.hidden = true;
+    if (!has) for (const part of [this.way.root, this.hops, this.strip.root, this.headers]) part.hidden = true;
   }
 
   show(): void {
@@ -75,8 +76,11 @@ class PacketScene implements Scene {
     const table = this.rows();
     if (!table || table.rows === 0) return false;
     const names = rowNames(table);
-    const at = names.indexOf(this.app.view.packet ?? -1);
-    const next = Math.min(table.rows - 1, Math.max(0, at + direction));
+    const { source, view } = this.app;
+    let next = names.indexOf(view.packet ?? -1) + direction;
+    // A report has the bytes of some packets only: the others are passed over.
+    while (next >= 0 && next < table.rows && !source.tells(names[next]!)) next += direction;
+    if (next < 0 || next >= table.rows) return true;
     this.app.moveTo(column(table, 'sent')[next]!);
     this.app.go({ packet: names[next]! });
     return true;
@@ -91,13 +95,14 @@ class PacketScene implements Scene {
   /** A packet with data near the moment, rather one that was marked. */
   private suited(table: Table): Partial<View> {
     const [sent, opcode, marked] = [column(table, 'sent'), column(table, 'opcode'), column(table, 'marked')];
+    const names = rowNames(table);
     let best = 0;
     let score = -Infinity;
     for (let row = 0; row < table.rows; row++) {
-      const worth = (isData(opcode[row]!) ? 2 : 0) + (marked[row] ? 1 : 0) - Math.abs(sent[row]! - this.app.view.at) / this.app.run.duration;
+      const worth = (this.app.source.tells(names[row]!) ? 4 : 0) + (isData(opcode[row]!) ? 2 : 0) + (marked[row] ? 1 : 0) - Math.abs(sent[row]! - this.app.view.at) / this.app.run.duration;
       if (worth > score) [score, best] = [worth, row];
     }
-    return { packet: rowNames(table)[best]!, host: column(table, 'host')[best]!, queuePair: column(table, 'queue_pair')[best]! };
+    return { packet: names[best]!, host: column(table, 'host')[best]!, queuePair: column(table, 'queue_pair')[best]! };
   }
 
   private ask(row: number): void {
@@ -141,7 +146,7 @@ class PacketScene implements Scene {
       'div',
       { class: 'number' },
       make('h3', {}, hop.name),
-      make('span', { class: 'what' }, index === 0 ? `left after ${time(wait)}` : `came at +${time(came(hop) - start)}`),
+      make('span', { class: 'what' }, index === 0 ? `sent at ${time(hop.left)}` : `came at +${time(came(hop) - start)}`),
       index === 0 ? null : make('span', { class: 'what' }, wait > 0 ? `waited ${time(wait)}` : 'did not wait'),
       make('span', { class: 'why' }, `${bytes(hop.waiting)} behind it`),
       ...hop.changes.map((change) => make('span', { class: 'why mono' }, change)),
@@ -221,7 +226,7 @@ class PacketScene implements Scene {
         y,
         w: wide,
         h: 4,
-        tip: `${opcodeName(opcode![row]!)} · PSN ${psn![row]}${lost ? ' · lost' : ` · ${time(received![row]! - sent![row]!)}`}`,
+        tip: () => `${opcodeName(opcode![row]!)} · PSN ${psn![row]}${lost ? ' · lost' : ` · ${time(received![row]! - sent![row]!)}`}`,
         open: () => app.go({ packet: names[row]!, at: sent![row]! }),
       });
     }

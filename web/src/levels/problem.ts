@@ -45,8 +45,9 @@ class ProblemScene implements Scene {
   constructor(private app: App) {
     const { run } = app;
     const { other, report } = run.meta;
-    const rdma = run.isTcp ? (other?.report ?? null) : report;
-    const tcp = run.isTcp ? report : (other?.report ?? null);
+    const beside = other && (other.key ?? 'cluster.transport') === 'cluster.transport' ? other.report : null;
+    const rdma = run.isTcp ? beside : report;
+    const tcp = run.isTcp ? report : beside;
     this.root = make(
       'div',
       {},
@@ -62,11 +63,12 @@ class ProblemScene implements Scene {
         ),
       ),
       tcp && rdma
-        ? this.compare(tcp, rdma)
+        ? this.compare([['TCP', tcp, CATEGORY.orange], ['RDMA', rdma, CATEGORY.blue]])
         : absent(
             `Only the ${run.isTcp ? 'TCP' : 'RDMA'} side of this job is in the recording. This makes both:`,
-            `railnet sim ${run.meta.name} --sweep cluster.transport=rdma,tcp`,
+            `railnet sim ${run.meta.name} --record run.rail --beside cluster.transport=${run.isTcp ? 'rdma' : 'tcp'}`,
           ),
+      other && !beside ? this.compare([[other.name, other.report, CATEGORY.orange], ['this run', report, CATEGORY.blue]]) : null,
       this.latency(),
     );
   }
@@ -96,11 +98,7 @@ class ProblemScene implements Scene {
   }
 
   /** Both in numbers: the time, and the GPU time that waiting takes. */
-  private compare(tcp: Report, rdma: Report): HTMLElement {
-    const sides: [string, Report, string][] = [
-      ['TCP', tcp, CATEGORY.orange],
-      ['RDMA', rdma, CATEGORY.blue],
-    ];
+  private compare(sides: [string, Report, string][]): HTMLElement {
     const times = sides.map(([, report]) => headline(report)?.time ?? 0);
     const most = Math.max(...times, 1);
     const bars = make('div', { class: 'bars' });
@@ -120,18 +118,18 @@ class ProblemScene implements Scene {
     return make(
       'section',
       { class: 'panel' },
-      make('h2', {}, `${headline(rdma)?.name ?? 'The run'}: how long, and what the wait costs`),
+      make('h2', {}, `${headline(sides[1]![1])?.name ?? 'The run'}: how long, and what the wait costs`),
       make('p', { class: 'note' }, 'Time of the same job; shorter is better.'),
       bars,
       costs[0] && costs[1]
         ? make(
             'div',
             { class: 'numbers' },
-            figure(count(costs[0].hours), words('[[GPU-hours]] a day lost with TCP'), `${share(costs[0].share)} of ${count(costs[0].gpus)} GPUs`),
-            figure(count(costs[1].hours), words('[[GPU-hours]] a day lost with RDMA'), `${share(costs[1].share)} of ${count(costs[1].gpus)} GPUs`),
-            figure(times[1]! > 0 ? `${(times[0]! / times[1]!).toFixed(2)} ×` : '–', 'as long with TCP'),
+            figure(count(costs[0].hours), words(`[[GPU-hours]] a day lost, ${sides[0]![0]}`), `${share(costs[0].share)} of ${count(costs[0].gpus)} GPUs`),
+            figure(count(costs[1].hours), words(`[[GPU-hours]] a day lost, ${sides[1]![0]}`), `${share(costs[1].share)} of ${count(costs[1].gpus)} GPUs`),
+            figure(times[1]! > 0 ? `${(times[0]! / times[1]!).toFixed(2)} ×` : '–', `as long, ${sides[0]![0]}`),
           )
-        : make('div', { class: 'numbers' }, figure(times[1]! > 0 ? `${(times[0]! / times[1]!).toFixed(2)} ×` : '–', 'as long with TCP')),
+        : make('div', { class: 'numbers' }, figure(times[1]! > 0 ? `${(times[0]! / times[1]!).toFixed(2)} ×` : '–', `as long, ${sides[0]![0]}`)),
     );
   }
 

@@ -26,6 +26,9 @@ class StepScene implements Scene {
   private calls: Feed;
   private sample: Feed;
   private streams: number[] = [];
+  /** Ranks of which something was recorded; those that are alike are recorded once. */
+  private recorded: number[] = [];
+  private left = make('span', { class: 'quiet' });
   private chart: TimePlane;
   private pager = make('div', { class: 'row' });
   private start = 0;
@@ -43,6 +46,7 @@ class StepScene implements Scene {
       height: () => Math.max(2, this.shown.length) * this.rowHeight + 34,
       left: (width) => (width < 500 ? 46 : 92),
       draw: (plane) => this.draw(plane),
+      version: () => `${this.rows()?.rows} ${this.feed.version} ${this.shown.join(' ')} ${this.streams.length}`,
     });
     const legend = make('div', { class: 'legend' });
     const key = (colour: string, text: string) => {
@@ -60,7 +64,7 @@ class StepScene implements Scene {
       {},
       this.numbers(),
       app.run.has('operations') ? null : absent('This run has no record of what its ranks did. Record it again: railnet sim SCENARIO --record FILE'),
-      make('div', { class: 'row' }, this.pager, legend),
+      make('div', { class: 'row' }, this.pager, this.left, legend),
       this.chart.root,
       this.shares(),
     );
@@ -79,12 +83,14 @@ class StepScene implements Scene {
     const { app } = this;
     const { meta } = app.run;
     this.findStreams();
-    const everyone = meta.ranks.length > 0 ? meta.ranks.map((_, rank) => rank) : meta.fabric.hosts.map((_, host) => host);
-    const node = app.view.node === null ? null : meta.nodes[app.view.node];
-    const ranks = node ? node.ranks : everyone;
+    const all = meta.ranks.length || meta.fabric.hosts.length;
+    const chosen = app.view.node === null ? null : meta.nodes[app.view.node];
+    const own = this.recorded.filter((rank) => chosen?.ranks.includes(rank));
+    const node = own.length > 0 ? chosen : null;
+    const ranks = node ? own : this.recorded;
     this.start = Math.min(this.start, Math.max(0, ranks.length - 1));
     this.shown = ranks.slice(this.start, this.start + PAGE);
-    const key = JSON.stringify([this.shown, app.view.node]);
+    const key = JSON.stringify([this.shown, app.view.node, ranks.length]);
     if (key !== this.paged) {
       this.paged = key;
       const turn = (text: string, to: number, off: boolean) =>
@@ -93,11 +99,20 @@ class StepScene implements Scene {
         this.pager,
         node ? make('button', { click: () => app.go({ node: null }) }, `${node.name} ✕`) : null,
         ranks.length > PAGE ? turn('‹', this.start - PAGE, this.start === 0) : null,
-        make('span', { class: 'quiet' }, `${meta.ranks.length ? 'ranks' : 'hosts'} ${this.shown[0] ?? 0} to ${this.shown[this.shown.length - 1] ?? 0} of ${count(everyone.length)}`),
+        make('span', { class: 'quiet' }, this.which(all, ranks)),
         ranks.length > PAGE ? turn('›', this.start + PAGE, this.start + PAGE >= ranks.length) : null,
       );
     }
     this.chart.paint();
+  }
+
+  private which(all: number, ranks: number[]): string {
+    const noun = this.app.run.meta.ranks.length ? 'rank' : 'host';
+    const [first, last] = [this.shown[0] ?? 0, this.shown[this.shown.length - 1] ?? 0];
+    const shown = first === last ? `${noun} ${first}` : `${noun}s ${first} to ${last}`;
+    const jobs = this.app.run.meta.kind === 'job';
+    const alike = this.recorded.length < all ? `; ${count(this.recorded.length)} ${jobs ? 'recorded, the others are like them' : 'had something to send'}` : '';
+    return `${shown} of ${count(all)}${ranks.length > this.shown.length ? `, ${this.shown.length} at a time` : ''}${alike}`;
   }
 
   /** Streams in which something happens in this run, whatever the window: lanes do not come and go. */
@@ -105,6 +120,7 @@ class StepScene implements Scene {
     const table = this.sample.want(this.app.run, { most: 4000 });
     if (!table || this.streams.length > 0) return;
     this.streams = [...new Set(column(table, 'stream') as Uint8Array)].sort((a, b) => a - b);
+    this.recorded = [...new Set(column(table, 'rank') as Uint32Array)].sort((a, b) => a - b);
   }
 
   /** The run's own numbers, as the report has them. */
@@ -175,10 +191,15 @@ class StepScene implements Scene {
     return this.known;
   }
 
+  private rows(): Table | null {
+    const { run, view } = this.app;
+    return this.feed.window(run, view.from, view.to, { most: MOST_ROWS });
+  }
+
   private draw(plane: TimePlane): void {
     const { app } = this;
     const { run, view } = app;
-    const table = this.feed.window(run, view.from, view.to, { most: MOST_ROWS });
+    const table = this.rows();
     this.calls.want(run, { most: 20_000 });
     const { context, left, right, bottom, scale } = plane;
     const colours = palette();
@@ -215,17 +236,13 @@ class StepScene implements Scene {
         const start = Math.max(from, left);
         context.fillText(clipped(context, run.string(rows.name[row]!), Math.min(from + wide, right) - start - 8), start + 4, y + lane / 2);
       }
-      if (wide >= 3) plane.hits.push({ x: from, y, w: wide, h: lane - 1, tip: this.tip(rows, row), ...(kind === COMMUNICATION ? { open: () => this.enter(rows, row) } : {}) });
+      if (wide >= 3) plane.hits.push({ x: from, y, w: wide, h: lane - 1, tip: () => this.tip(rows, row), ...(kind === COMMUNICATION ? { open: () => this.enter(rows, row) } : {}) });
     }
     if (exposed) this.drawExposed(plane, exposed, place);
     this.drawCritical(plane, place);
     context.restore();
-    if (table && table.total > table.rows) {
-      context.fillStyle = colours.quiet;
-      context.textAlign = 'right';
-      context.fillText(`${count(table.rows)} of ${count(table.total)} pieces drawn; zoom in for all`, right, bottom + 12);
-      context.textAlign = 'left';
-    }
+    const missing = table && table.total > table.rows ? `${count(table.rows)} of ${count(table.total)} pieces drawn; zoom in for all` : '';
+    if (this.left.textContent !== missing) this.left.textContent = missing;
   }
 
   private drawNames(plane: TimePlane, waits: Map<number, number>): void {

@@ -10,6 +10,8 @@ export class Feed {
   /** True until the rows that were asked for last have come. */
   waiting = false;
   failed = '';
+  /** Counts what has come: a picture of the same version needs not be drawn again. */
+  version = 0;
 
   constructor(
     private table: string,
@@ -40,6 +42,7 @@ export class Feed {
     this.rows = rows;
     this.failed = failed;
     this.waiting = false;
+    this.version++;
     this.arrived();
   }
 }

@@ -23,7 +23,8 @@ export interface Meta {
   kept: { packets_one_in?: number; notes?: string[] } | null;
   steps: { begun: number; ended: number }[];
   critical: { rank: number; begun: number; ended: number }[];
-  other: { name: string; report: Report } | null;
+  /** The same scenario with one key changed, where it was run beside. */
+  other: { name: string; key?: string; value?: string; report: Report } | null;
   tables: Record<string, number>;
 }
 

@@ -46,6 +46,10 @@ export class Report implements Source {
     return this.packets[String(row)] ?? null;
   }
 
+  tells(row: number): boolean {
+    return String(row) in this.packets;
+  }
+
   rerun(): Promise<number> {
     return Promise.reject(new Error('a report cannot run the scenario again'));
   }
@@ -69,6 +73,7 @@ function select(table: Table, query: Query, binWidth: number): Table {
   const begins = first ? table.columns[first] : table.columns['bin'];
   const ends = last ? table.columns[last] : undefined;
   const scale = first ? 1 : binWidth;
+  const wide = scale * (table.columns['bins']?.[0] ?? 1);
   const filters: [Column, number][] = [];
   for (const key of ['rank', 'host', 'queue_pair', 'communicator', 'sequence', 'packet'] as const) {
     const values = table.columns[key];
@@ -79,7 +84,7 @@ function select(table: Table, query: Query, binWidth: number): Table {
     for (const [values, wanted] of filters) if (values[row] !== wanted) continue rows;
     if (begins) {
       const begin = begins[row]! * scale;
-      const until = ends ? ends[row]! : begin + (first ? 0 : scale);
+      const until = ends ? ends[row]! : begin + (first ? 0 : wide);
       // A row that never ends (NaN) counts as the moment it began.
       if (begin > to || (Number.isNaN(until) ? begin : until) < from) continue;
     }

@@ -27,6 +27,10 @@ export class Served implements Source {
     return (await answer.json()) as PacketStory;
   }
 
+  tells(): boolean {
+    return true;
+  }
+
   async rerun(key: string, value: string): Promise<number> {
     const answer = await fetch('api/rerun', {
       method: 'POST',

@@ -22,6 +22,8 @@ export interface Source {
   meta(run: number): Promise<Meta>;
   rows(run: number, table: string, query: Query): Promise<Table>;
   packet(run: number, row: number): Promise<PacketStory | null>;
+  /** Whether it can tell this packet byte by byte. */
+  tells(row: number): boolean;
   rerun(key: string, value: string): Promise<number>;
   progress(run: number): Promise<Progress>;
 }

@@ -6,8 +6,9 @@ mod screen;
 use std::io::Write;
 use std::time::Instant;
 
+use railnet_core::event::NoSink;
 use railnet_formats::run_file::Recorder;
-use railnet_sim::{Fidelity, JobsOutcome, RunError, run_jobs};
+use railnet_sim::{Fidelity, JobSettings, JobsOutcome, RunError, run_jobs, run_jobs_with};
 use railnet_topology::FabricGraph;
 use serde_json::Value;
 
@@ -53,7 +54,9 @@ type Watched = (JobsOutcome, Option<(FabricGraph, Recorder)>);
 
 fn run_watched(arguments: &Arguments, file: &File) -> anyhow::Result<Result<Watched, RunError>> {
     if !arguments.record.is_on() {
-        return Ok(run_jobs(&file.scenario).map(|outcome| (outcome, None)));
+        let settings = JobSettings { memo: !arguments.no_memo, watch: None };
+        let found = run_jobs_with(&file.scenario, NoSink, settings);
+        return Ok(found.map(|(outcome, _)| (outcome, None)));
     }
     let graph = railnet_sim::graph(&file.scenario).map_err(|error| file.problem(error))?;
     let recorder = Recorder::new(&graph, arguments.record.budget()).of_job();

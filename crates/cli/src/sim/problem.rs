@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
 use railnet_coll::CustomAlgorithm;
-use railnet_formats::{msccl, nccl_topology};
+use railnet_formats::{chakra, msccl, nccl_topology};
+use railnet_job::trace::RankTrace;
 use railnet_sim::{Files, Scenario, ScenarioError};
 use railnet_topology::host::Host;
 
@@ -81,6 +82,11 @@ impl Files for Beside {
     fn server(&mut self, name: &str) -> Result<Host, String> {
         let stem = Path::new(name).file_stem().unwrap_or_default().to_string_lossy();
         nccl_topology::read(&stem, &self.text(name)?).map_err(|error| error.to_string())
+    }
+
+    fn trace(&mut self, name: &str) -> Result<RankTrace, String> {
+        let file = std::fs::read(self.0.join(name)).map_err(|error| error.to_string())?;
+        chakra::read(&file).map_err(|error| error.to_string())
     }
 
     fn algorithm(&mut self, name: &str) -> Result<Arc<dyn CustomAlgorithm>, String> {

@@ -9,7 +9,7 @@ use railnet_core::event::Sink;
 use railnet_core::{Digest, RunDigest, Time};
 use railnet_formats::perfetto;
 use railnet_formats::run_file::{About, Budget, Recorder, RunFile, add_flows, add_jobs, meta};
-use railnet_sim::{JobsOutcome, Run, RunError, run_jobs_watched};
+use railnet_sim::{JobProgress, JobSettings, JobWatch, JobsOutcome, Run, RunError, run_jobs_with};
 use railnet_topology::FabricGraph;
 use serde_json::Value;
 
@@ -238,14 +238,24 @@ pub(super) fn record_jobs(
     graph: &FabricGraph,
     recorder: Recorder,
 ) -> Result<(JobsOutcome, Recorder), RunError> {
-    let mut is_tapped = false;
-    run_jobs_watched(&file.scenario, recorder, &mut |run| {
-        if !is_tapped {
-            is_tapped = true;
-            tap(graph, run);
-        }
-        take_frames(graph, run);
-    })
+    let settings = JobSettings { watch: Some(&mut Frames { graph }), ..JobSettings::default() };
+    run_jobs_with(&file.scenario, recorder, settings)
+}
+
+/// Brings the frames of jobs to their recorder.
+struct Frames<'a> {
+    graph: &'a FabricGraph,
+}
+
+impl JobWatch<Recorder> for Frames<'_> {
+    fn begin(&mut self, run: &mut Run<(Digest, Recorder)>) {
+        tap(self.graph, run);
+    }
+
+    fn look(&mut self, run: &mut Run<(Digest, Recorder)>, _progress: &JobProgress) -> bool {
+        take_frames(self.graph, run);
+        true
+    }
 }
 
 fn words(file: &File, error: RunError) -> anyhow::Error {

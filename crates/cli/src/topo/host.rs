@@ -29,7 +29,7 @@ fn device(host: &Host, id: DeviceId) -> Value {
     let device = host.device(id);
     let mut value = json!({ "name": device.name, "numa": host.numa_of(id) });
     match &device.kind {
-        DeviceKind::Gpu { model, memory, memory_bandwidth, compute_capability } => {
+        DeviceKind::Gpu { model, memory, memory_bandwidth, compute_capability, .. } => {
             value["model"] = model.as_str().into();
             value["memory_bytes"] = memory.as_u64().into();
             value["memory_bandwidth_bps"] = memory_bandwidth.as_bps().into();

@@ -118,6 +118,7 @@ fn two_gpus(processor: Processor, nvlinks: u16) -> Host {
                 memory: Bytes::gib(80),
                 memory_bandwidth: Rate::gbps(16_000),
                 compute_capability: 80,
+                compute: None,
             };
             let gpu = host.add(format!("GPU{id}"), kind);
             host.join_pcie(cpu, gpu, 4, 16, Some(id));

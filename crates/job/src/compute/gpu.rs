@@ -1,7 +1,6 @@
 //! What a GPU reaches.
 
 use railnet_core::Bytes;
-use railnet_topology::catalogue;
 use railnet_topology::host::{DeviceKind, Host};
 use thiserror::Error;
 
@@ -56,10 +55,10 @@ impl Gpu {
     /// The first GPU of a server.
     pub fn of(host: &Host, precision: Precision) -> Result<Self, NoGpu> {
         let first = host.gpus().first().map(|gpu| host.device(*gpu).kind.clone());
-        let Some(DeviceKind::Gpu { model, memory, memory_bandwidth, .. }) = first else {
+        let Some(DeviceKind::Gpu { model, memory, memory_bandwidth, compute, .. }) = first else {
             return Err(NoGpu::None { host: host.name.clone() });
         };
-        let Some(compute) = catalogue::compute(&model) else {
+        let Some(compute) = compute else {
             return Err(NoGpu::Unknown { model });
         };
         let half = compute.half as f64;

@@ -33,6 +33,12 @@ pub struct ModelSection {
     pub tied: Option<bool>,
     /// Experts, where it has them.
     pub experts: Option<ExpertsSection>,
+    /// The model of that name in a catalogue of the user's.
+    #[serde(skip)]
+    pub known: Option<Model>,
+    /// The names that are known, where there are more than those that ship.
+    #[serde(skip)]
+    pub names: Vec<String>,
 }
 
 /// `[model.experts]`.
@@ -57,7 +63,8 @@ pub struct ExpertsSection {
 impl ModelSection {
     /// The model that is meant.
     pub fn resolve(&self) -> Result<Model, FileError> {
-        let model = match self.name.as_deref().and_then(catalogue::model) {
+        let known = || self.name.as_deref().and_then(catalogue::model);
+        let model = match self.known.clone().or_else(known) {
             Some(known) => self.changed(known),
             None => self.described()?,
         };
@@ -123,7 +130,10 @@ impl ModelSection {
     }
 
     fn unknown(&self, missing: &[&str]) -> FileError {
-        let names: Vec<&str> = catalogue::models().map(|(name, _)| name).collect();
+        let mut names: Vec<&str> = self.names.iter().map(String::as_str).collect();
+        if names.is_empty() {
+            names = catalogue::models().map(|(name, _)| name).collect();
+        }
         let missing = missing.join(", ");
         let Some(name) = &self.name else {
             let known = names.join(", ");
@@ -142,7 +152,7 @@ impl ModelSection {
 }
 
 impl ExpertsSection {
-    fn experts(self, ffn: u64) -> Experts {
+    pub(crate) fn experts(self, ffn: u64) -> Experts {
         let Self { count, top_k, shared, dense_layers, .. } = self;
         Experts { count, top_k, shared, ffn: self.ffn.unwrap_or(ffn), dense_layers }
     }

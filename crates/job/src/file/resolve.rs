@@ -28,6 +28,12 @@ pub struct Recovery {
     pub read: Span,
 }
 
+impl Default for Recovery {
+    fn default() -> Self {
+        Self { timeout: TIMEOUT, restart: RESTART, read: Span::ZERO }
+    }
+}
+
 /// A job on its cluster.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Resolved {

@@ -1,15 +1,88 @@
 //! Models as data, and where each number comes from.
+//!
+//! The data is in the file of this crate's `catalogue` folder; users add files of the same form ([`Models::extend`]).
+
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use thiserror::Error;
+use toml::Spanned;
 
 use super::{Experts, Latent, Model, Norm};
 
-/// The names that [`model`] knows, with a line on each.
-pub fn models() -> impl Iterator<Item = (&'static str, &'static str)> {
-    MODELS.iter().map(|row| (row.name, row.title))
+/// The models of some files.
+#[derive(Clone, Debug, Default)]
+pub struct Models {
+    rows: Vec<Row>,
 }
 
-/// A model of the catalogue.
+/// What is wrong with a file of models.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{message}")]
+pub struct ModelsError {
+    /// What, and what would be right.
+    pub message: String,
+    /// Which bytes of the file, where that is known.
+    pub span: Option<Range<usize>>,
+}
+
+static BUILT_IN: LazyLock<Models> = LazyLock::new(|| {
+    let mut models = Models::default();
+    let text = include_str!("../../catalogue/models.toml");
+    models.extend(text).expect("the file that ships is sound: a test reads it");
+    models
+});
+
+impl Models {
+    /// What ships.
+    pub fn built_in() -> &'static Self {
+        &BUILT_IN
+    }
+
+    /// Adds the `[[model]]`s of a file. What it says of GPUs, NICs and servers is for others.
+    pub fn extend(&mut self, text: &str) -> Result<(), ModelsError> {
+        let sections: Sections = toml::from_str(text)
+            .map_err(|error| ModelsError { message: error.message().to_owned(), span: error.span() })?;
+        for row in sections.model {
+            let wrong = |message: String| ModelsError { message, span: Some(row.name.span()) };
+            let name = row.name.get_ref();
+            if self.model(name).is_some() {
+                let message =
+                    format!("there is a model called \"{name}\" already: give this one another name");
+                return Err(wrong(message));
+            }
+            row.build().check().map_err(|error| wrong(error.to_string()))?;
+            self.rows.push(row);
+        }
+        Ok(())
+    }
+
+    /// The names, with a line on each.
+    pub fn models(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.rows.iter().map(|row| (row.name.get_ref().as_str(), row.title.as_str()))
+    }
+
+    /// A model by its name.
+    pub fn model(&self, name: &str) -> Option<Model> {
+        self.rows.iter().find(|row| row.name.get_ref() == name).map(Row::build)
+    }
+
+    /// Where the figures of a model come from.
+    pub fn sources(&self, name: &str) -> &[String] {
+        self.rows.iter().find(|row| row.name.get_ref() == name).map_or(&[], |row| &row.sources)
+    }
+}
+
+/// The names that [`model`] knows, with a line on each.
+pub fn models() -> impl Iterator<Item = (&'static str, &'static str)> {
+    BUILT_IN.models()
+}
+
+/// A model that ships with the catalogue.
 pub fn model(name: &str) -> Option<Model> {
-    MODELS.iter().find(|row| row.name == name).map(Row::build)
+    BUILT_IN.model(name)
 }
 
 /// A GPT of this size, as those of Megatron-LM's papers and of MosaicML's llm-foundry: four times as wide in its feed-forward
@@ -29,174 +102,144 @@ pub fn gpt(layers: u32, hidden: u64, heads: u64, vocabulary: u64) -> Model {
         kv_heads: heads,
         head_size: hidden / heads,
         ffn: 4 * hidden,
+        gated: false,
         vocabulary,
-        ..GPT.build()
+        sequence: 2_048,
+        tied: true,
+        learned_positions: true,
+        norm: Norm::ScaleAndShift,
+        biases: true,
+        dropout: true,
+        experts: None,
+        latent: None,
     }
 }
 
+/// All that a file may have.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Sections {
+    #[serde(default)]
+    model: Vec<Row>,
+    /// For the reader of servers.
+    #[serde(default, rename = "gpu")]
+    _gpu: IgnoredAny,
+    #[serde(default, rename = "nic")]
+    _nic: IgnoredAny,
+    #[serde(default, rename = "machine")]
+    _machine: IgnoredAny,
+    #[serde(default, rename = "rack")]
+    _rack: IgnoredAny,
+}
+
 /// A model as its authors describe it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Row {
-    name: &'static str,
-    title: &'static str,
+    name: Spanned<String>,
+    #[serde(default)]
+    title: String,
     layers: u32,
     hidden: u64,
     heads: u64,
-    kv_heads: u64,
-    head_size: u64,
+    kv_heads: Option<u64>,
+    head_size: Option<u64>,
     ffn: u64,
     gated: bool,
     vocabulary: u64,
     sequence: u64,
+    #[serde(default)]
     tied: bool,
-    /// What GPT-2 and GPT-3 have and later models do not: learned positions, shifts of norms, biases, dropout.
-    is_gpt: bool,
-    norm: Norm,
-    experts: Option<Experts>,
-    latent: Option<Latent>,
+    #[serde(default)]
+    positions: PositionsName,
+    #[serde(default)]
+    norm: NormName,
+    #[serde(default)]
+    biases: bool,
+    #[serde(default)]
+    dropout: bool,
+    experts: Option<crate::file::ExpertsSection>,
+    latent: Option<LatentRow>,
+    #[serde(default)]
+    sources: Vec<String>,
 }
 
-// Llama 3 (arXiv 2407.21783, table 3): grouped queries with 8 heads of keys and values, SwiGLU, rotated positions,
-// 128,256 words that are not tied, sequences of 8,192 tokens.
-const LLAMA: Row = Row {
-    name: "llama-3-8b",
-    title: "Llama 3 8B",
-    layers: 32,
-    hidden: 4_096,
-    heads: 32,
-    kv_heads: 8,
-    head_size: 128,
-    ffn: 14_336,
-    gated: true,
-    vocabulary: 128_256,
-    sequence: 8_192,
-    tied: false,
-    is_gpt: false,
-    norm: Norm::Scale,
-    experts: None,
-    latent: None,
-};
+#[derive(Clone, Copy, PartialEq, Debug, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+enum PositionsName {
+    #[default]
+    Rotated,
+    Learned,
+}
 
-// GPT-3 (arXiv 2005.14165, table 2.1): 96 layers of 12,288, 96 heads of 128, 2,048 tokens, the 50,257 words of GPT-2.
-const GPT: Row = Row {
-    name: "gpt-3-175b",
-    title: "GPT-3 175B",
-    layers: 96,
-    hidden: 12_288,
-    heads: 96,
-    kv_heads: 96,
-    head_size: 128,
-    ffn: 4 * 12_288,
-    gated: false,
-    vocabulary: 50_257,
-    sequence: 2_048,
-    tied: true,
-    is_gpt: true,
-    norm: Norm::ScaleAndShift,
-    ..LLAMA
-};
+#[derive(Clone, Copy, Debug, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+enum NormName {
+    #[default]
+    Scale,
+    ScaleAndShift,
+    Plain,
+}
 
-const MODELS: [Row; 8] = [
-    LLAMA,
-    Row {
-        name: "llama-3-70b",
-        title: "Llama 3 70B",
-        layers: 80,
-        hidden: 8_192,
-        heads: 64,
-        ffn: 28_672,
-        ..LLAMA
-    },
-    Row {
-        name: "llama-3-405b",
-        title: "Llama 3 405B",
-        layers: 126,
-        hidden: 16_384,
-        heads: 128,
-        ffn: 53_248,
-        ..LLAMA
-    },
-    GPT,
-    // Mixtral of experts (arXiv 2401.04088, table 1): Mistral 7B with 8 experts of which a token meets 2. Sequences are as
-    // long as its context of 32,768; training jobs usually say less.
-    Row {
-        name: "mixtral-8x7b",
-        title: "Mixtral 8x7B: 8 experts, 2 for each token",
-        vocabulary: 32_000,
-        sequence: 32_768,
-        experts: Some(Experts { count: 8, top_k: 2, shared: 0, ffn: 14_336, dense_layers: 0 }),
-        ..LLAMA
-    },
-    // DeepSeek-V3 (arXiv 2412.19437, section 4.2): 61 layers, of which the first 3 are dense, 256 experts of 2,048 of which
-    // a token meets 8 and one that all meet, latent attention, sequences of 4,096. Its module that predicts a second token
-    // is left out: 671 B parameters without it.
-    Row {
-        name: "deepseek-v3",
-        title: "like DeepSeek-V3: 256 experts, 8 and a shared one for each token",
-        layers: 61,
-        hidden: 7_168,
-        heads: 128,
-        kv_heads: 128,
-        ffn: 18_432,
-        vocabulary: 129_280,
-        sequence: 4_096,
-        experts: Some(Experts { count: 256, top_k: 8, shared: 1, ffn: 2_048, dense_layers: 3 }),
-        latent: Some(Latent { query_rank: 1_536, kv_rank: 512, rope: 64, value: 128 }),
-        ..LLAMA
-    },
-    // Nobody's model: a layer has 12 × 1,024² parameters, 24 MiB of bf16, and each of the two matrices of words four times
-    // that. 24 layers and the words are 402,653,184 parameters: 768 MiB of gradients, 32 buckets of 24 MiB.
-    Row {
-        name: "gpt-400m",
-        title: "400 M parameters: 768 MiB of bf16 gradients, for the built-in job",
-        layers: 24,
-        hidden: 1_024,
-        heads: 16,
-        kv_heads: 16,
-        head_size: 64,
-        ffn: 4_096,
-        gated: false,
-        vocabulary: 49_152,
-        sequence: 2_048,
-        norm: Norm::Plain,
-        ..LLAMA
-    },
-    // Nobody's model either: small enough to follow by hand.
-    Row {
-        name: "tiny",
-        title: "small enough to follow by hand, for tests",
-        layers: 4,
-        hidden: 256,
-        heads: 4,
-        kv_heads: 4,
-        head_size: 64,
-        ffn: 1_024,
-        gated: false,
-        vocabulary: 1_024,
-        sequence: 256,
-        ..LLAMA
-    },
-];
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LatentRow {
+    query_rank: u64,
+    kv_rank: u64,
+    rope: u64,
+    value: u64,
+}
 
 impl Row {
     fn build(&self) -> Model {
+        let experts = |section: crate::file::ExpertsSection| -> Experts { section.experts(self.ffn) };
+        let latent = |row: LatentRow| {
+            let LatentRow { query_rank, kv_rank, rope, value } = row;
+            Latent { query_rank, kv_rank, rope, value }
+        };
         Model {
-            name: self.name.to_owned(),
+            name: self.name.get_ref().clone(),
             layers: self.layers,
             hidden: self.hidden,
             heads: self.heads,
-            kv_heads: self.kv_heads,
-            head_size: self.head_size,
+            kv_heads: self.kv_heads.unwrap_or(self.heads),
+            head_size: self.head_size.unwrap_or(self.hidden / self.heads.max(1)),
             ffn: self.ffn,
             gated: self.gated,
             vocabulary: self.vocabulary,
             sequence: self.sequence,
             tied: self.tied,
-            learned_positions: self.is_gpt,
-            norm: self.norm,
-            biases: self.is_gpt,
-            dropout: self.is_gpt,
-            experts: self.experts,
-            latent: self.latent,
+            learned_positions: self.positions == PositionsName::Learned,
+            norm: match self.norm {
+                NormName::Scale => Norm::Scale,
+                NormName::ScaleAndShift => Norm::ScaleAndShift,
+                NormName::Plain => Norm::Plain,
+            },
+            biases: self.biases,
+            dropout: self.dropout,
+            experts: self.experts.map(experts),
+            latent: self.latent.map(latent),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_ones_own_add_models_and_do_not_replace_any() {
+        let own = "[[model]]\nname = \"mine\"\nlayers = 2\nhidden = 256\nheads = 4\nffn = 512\ngated = true\n\
+                   vocabulary = 1000\nsequence = 128\n[[gpu]]\nanything = 1\n";
+        let mut models = Models::built_in().clone();
+        models.extend(own).unwrap();
+        let mine = models.model("mine").unwrap();
+        assert_eq!((mine.kv_heads, mine.head_size), (4, 64));
+        let twice = models.extend(own).unwrap_err();
+        assert!(twice.message.starts_with("there is a model called \"mine\" already"), "{twice}");
+        assert_eq!(&own[twice.span.unwrap()], "\"mine\"");
+        let odd = models.extend(&own.replace("mine", "odd").replace("heads = 4", "heads = 0")).unwrap_err();
+        assert!(odd.span.is_some(), "{odd}");
+        assert!(Models::built_in().models().all(|(name, _)| !Models::built_in().sources(name).is_empty()));
     }
 }

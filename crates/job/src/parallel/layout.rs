@@ -144,6 +144,8 @@ pub struct Layout {
     /// The axes, the innermost first.
     order: [Axis; 4],
     expert: u32,
+    /// Groups that are none along axes, by the scope that stands for them.
+    groups: Vec<(Scope, Vec<Group>)>,
 }
 
 impl Layout {
@@ -160,7 +162,15 @@ impl Layout {
             strides,
             order: parallel.order,
             expert: parallel.expert,
+            groups: Vec::new(),
         }
+    }
+
+    /// The same with these groups in the place of those along axes.
+    #[must_use]
+    pub(crate) fn with_groups(mut self, groups: Vec<(Scope, Vec<Group>)>) -> Self {
+        self.groups = groups;
+        self
     }
 
     /// How many ranks there are.
@@ -192,6 +202,12 @@ impl Layout {
 
     /// The ranks with which a rank runs collectives of a scope. The two neighbours in a pipeline are not such a group.
     pub fn group(&self, rank: Rank, scope: Scope) -> Group {
+        let named = self.groups.iter().find(|(of, _)| *of == scope);
+        if let Some(group) =
+            named.and_then(|(_, list)| list.iter().find(|group| group.ranks().any(|one| one == rank)))
+        {
+            return group.clone();
+        }
         let here = self.coordinates(rank);
         match scope {
             Scope::Tensor => self.along(here, &[Axis::Tensor]),

@@ -133,8 +133,8 @@ pub fn run<'a>(
 struct Driver<'a> {
     machine: Machine<'a>,
     meetings: BTreeMap<Key, Meeting>,
-    /// Calls that each worker made on each stream of each scope.
-    numbers: Vec<[[u32; Scope::ALL.len()]; Stream::ALL.len()]>,
+    /// Calls that each worker made on each stream of each scope, and to each other rank.
+    numbers: BTreeMap<(u32, Stream, Scope, u32), u32>,
     /// How many workers each group has.
     sizes: BTreeMap<(Scope, u32), usize>,
     groups: Vec<[Option<Group>; Scope::ALL.len()]>,
@@ -163,11 +163,10 @@ impl<'a> Driver<'a> {
             }
             groups.push(of_worker);
         }
-        let numbers = vec![[[0; Scope::ALL.len()]; Stream::ALL.len()]; machine.workers().len()];
         Self {
             machine,
             meetings: BTreeMap::new(),
-            numbers,
+            numbers: BTreeMap::new(),
             sizes,
             groups,
             ends: BinaryHeap::new(),
@@ -181,7 +180,13 @@ impl<'a> Driver<'a> {
         while let Some(ticket) = self.machine.poll_entry() {
             let stream = self.machine.operation(ticket).stream;
             let (rank, said) = self.machine.communication(ticket);
-            let count = &mut self.numbers[ticket.worker as usize][stream as usize][said.scope as usize];
+            // A rank may have messages for several others on a stream: those for each are counted apart.
+            let other = match said.what {
+                What::Send { stage } | What::Receive { stage } => stage,
+                _ => u32::MAX,
+            };
+            let counted = (ticket.worker, stream, said.scope, other);
+            let count = self.numbers.entry(counted).or_insert(0);
             let number = *count;
             *count += 1;
             let (key, needed) = self.key(ticket, rank, said, stream, number);

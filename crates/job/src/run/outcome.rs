@@ -218,7 +218,8 @@ fn straggler(machine: &Machine<'_>, workers: &[Breakdown]) -> Option<Straggler> 
             let operation = machine.operation(Ticket { worker, operation: number as u32 });
             let Work::Communicate(said) = &operation.work else { continue };
             // Stages wait for each other by design.
-            if !matches!(said.scope, Scope::Pipeline | Scope::World | Scope::Embedding) {
+            let is_design = matches!(said.scope, Scope::Pipeline | Scope::World | Scope::Embedding);
+            if !is_design || machine.graph().is_trace() {
                 delays[last.worker as usize] += record.begun.since(record.entered);
             }
         }
@@ -231,7 +232,9 @@ fn straggler(machine: &Machine<'_>, workers: &[Breakdown]) -> Option<Straggler> 
     let stage = machine.workers()[slowest].place.pipeline;
     let of_stage = machine.workers().iter().zip(workers).enumerate();
     let others: Vec<u64> = of_stage
-        .filter(|(place, (worker, _))| *place != slowest && worker.place.pipeline == stage)
+        .filter(|(place, (worker, _))| {
+            *place != slowest && (worker.place.pipeline == stage || machine.graph().is_trace())
+        })
         .map(|(_, (_, one))| one.compute().as_ps())
         .collect();
     let mean = others.iter().sum::<u64>() / (others.len() as u64).max(1);

@@ -27,6 +27,8 @@ pub struct ClusterSection {
     pub server: Option<String>,
     /// How many servers; as many as the fabric has ports for by default.
     pub nodes: Option<u32>,
+    /// Servers that are not all alike, one kind after the other; instead of `server` and `nodes`.
+    pub groups: Vec<GroupSection>,
     /// What carries the data.
     pub transport: TransportName,
     /// Whether NICs read and write the memory of GPUs, or data is copied through the memory of the host.
@@ -39,9 +41,31 @@ pub struct ClusterSection {
     pub copy_start: Written<Span>,
     /// The kernel's part, with `transport = "tcp"`.
     pub tcp: TcpSection,
-    /// The server of the file that `server` names.
+    /// The server of the file that `server` names, or of a catalogue of the user's.
     #[serde(skip)]
     pub(super) described: Option<Host>,
+    /// Names of the catalogues of the user's.
+    #[serde(skip)]
+    pub(super) known: Vec<String>,
+}
+
+/// `[[cluster.groups]]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupSection {
+    /// A server of the catalogue, or a topology file of NCCL's.
+    pub server: String,
+    /// How many of them.
+    pub nodes: u32,
+    /// The server of the file that `server` names, or of a catalogue of the user's.
+    #[serde(skip)]
+    pub(super) described: Option<Host>,
+}
+
+impl GroupSection {
+    fn host(&self) -> Option<Host> {
+        self.described.clone().or_else(|| catalogue::host(&self.server))
+    }
 }
 
 impl Default for ClusterSection {
@@ -49,6 +73,7 @@ impl Default for ClusterSection {
         Self {
             server: None,
             nodes: None,
+            groups: Vec::new(),
             transport: TransportName::default(),
             gpudirect: true,
             slice: Written(Bytes::kib(128)),
@@ -56,6 +81,7 @@ impl Default for ClusterSection {
             copy_start: Written(Span::from_us(5)),
             tcp: TcpSection::default(),
             described: None,
+            known: Vec::new(),
         }
     }
 }
@@ -103,16 +129,12 @@ impl ClusterSection {
     pub(super) fn check(&self) -> Result<(), ScenarioError> {
         let wrong = |key: &str, message: String| Err(ScenarioError::new(message).at(key));
         if let Some(name) = &self.server
-            && self.server_file().is_none()
-            && catalogue::host(name).is_none()
+            && self.host().is_none()
+            && !is_file(name)
         {
-            let names: Vec<&str> = catalogue::hosts().map(|(name, _)| name).collect();
-            let message = format!(
-                "no server is called \"{name}\": one of {}, or a file of NCCL's that ends in .xml",
-                names.join(", ")
-            );
-            return wrong("server", message);
+            return Err(self.unknown(name).at("server"));
         }
+        self.check_groups()?;
         if self.nodes.is_some_and(|nodes| !(1..=NODES_MAX).contains(&nodes)) {
             return wrong("nodes", format!("a cluster has 1 to {NODES_MAX} servers"));
         }
@@ -135,14 +157,95 @@ impl ClusterSection {
         Ok(())
     }
 
-    pub(crate) fn host(&self) -> Option<Host> {
-        self.described.clone().or_else(|| self.server.as_deref().and_then(catalogue::host))
+    fn unknown(&self, name: &str) -> ScenarioError {
+        let built_in = catalogue::hosts().map(|(name, _)| name);
+        let names: Vec<&str> = built_in.chain(self.known.iter().map(String::as_str)).collect();
+        let message = format!(
+            "no server is called \"{name}\": one of {}, or a file of NCCL's that ends in .xml",
+            names.join(", ")
+        );
+        let meant = railnet_core::nearest(name, &names).map(str::to_owned);
+        ScenarioError { meant, ..ScenarioError::new(message) }
     }
 
-    /// The file that describes the server, where one does.
-    pub(super) fn server_file(&self) -> Option<&str> {
-        self.server.as_deref().filter(|name| name.to_ascii_lowercase().ends_with(".xml"))
+    fn check_groups(&self) -> Result<(), ScenarioError> {
+        let Some(first) = self.groups.first() else { return Ok(()) };
+        if self.server.is_some() || self.nodes.is_some() {
+            let message = "servers that are all alike have `server` and `nodes`, others `groups`: not both";
+            return Err(ScenarioError::new(message).at("groups"));
+        }
+        let size = |host: &Host| (host.gpus().len(), host.compute_nics().len());
+        for (index, group) in self.groups.iter().enumerate() {
+            let within = |error: ScenarioError| error.within(&format!("groups.{index}"));
+            if !(1..=NODES_MAX).contains(&group.nodes) {
+                let message = format!("a group has 1 to {NODES_MAX} servers");
+                return Err(within(ScenarioError::new(message).at("nodes")));
+            }
+            let Some(host) = group.host() else {
+                if is_file(&group.server) {
+                    continue;
+                }
+                return Err(within(self.unknown(&group.server).at("server")));
+            };
+            if let Some(usual) = first.host()
+                && size(&host) != size(&usual)
+            {
+                let ((gpus, nics), (other_gpus, other_nics)) = (size(&host), size(&usual));
+                let message = format!(
+                    "{} has {gpus} GPUs and {nics} NICs, {} {other_gpus} and {other_nics}: servers of one cluster have as \
+                     many of both",
+                    group.server, first.server
+                );
+                return Err(within(ScenarioError::new(message).at("server")));
+            }
+        }
+        Ok(())
     }
+
+    /// The server, or the first of those that are not all alike.
+    pub(crate) fn host(&self) -> Option<Host> {
+        let named = || self.server.as_deref().and_then(catalogue::host);
+        let first = || self.groups.first().and_then(GroupSection::host);
+        self.described.clone().or_else(named).or_else(first)
+    }
+
+    /// How many servers there are, where that is said.
+    pub(super) fn count(&self) -> Option<u32> {
+        let all = self.groups.iter().map(|group| group.nodes);
+        self.nodes.or_else(|| (!self.groups.is_empty()).then(|| all.fold(0, u32::saturating_add)))
+    }
+
+    /// So many of these servers.
+    fn cluster(&self, nodes: u32) -> Option<Cluster> {
+        let mut cluster = Cluster::new(self.host()?, nodes);
+        let mut node = 0;
+        for group in &self.groups {
+            let host = group.host()?;
+            for _ in 0..group.nodes {
+                if host != cluster.host {
+                    cluster.replace(node, host.clone());
+                }
+                node += 1;
+            }
+        }
+        Some(cluster)
+    }
+
+    /// The places for servers of names, each with its key.
+    pub(super) fn named(&mut self) -> Vec<(String, String, &mut Option<Host>)> {
+        let one = self.server.iter().map(|name| ("cluster.server".to_owned(), name.clone()));
+        let mut places: Vec<(String, String, &mut Option<Host>)> =
+            one.zip([&mut self.described]).map(|((key, name), place)| (key, name, place)).collect();
+        places.extend(self.groups.iter_mut().enumerate().map(|(index, group)| {
+            (format!("cluster.groups.{index}.server"), group.server.clone(), &mut group.described)
+        }));
+        places
+    }
+}
+
+/// Whether a name is that of a file.
+pub(super) fn is_file(name: &str) -> bool {
+    name.to_ascii_lowercase().ends_with(".xml")
 }
 
 /// How many servers the ports of a fabric make.
@@ -163,7 +266,8 @@ impl Scenario {
     /// Whether the fabric has ports for as many servers as it is said to have.
     pub(super) fn check_nodes(&self) -> Result<(), ScenarioError> {
         let section = self.cluster.as_ref();
-        let Some((host, nodes)) = section.and_then(|section| Some((section.host()?, section.nodes?))) else {
+        let Some((host, nodes)) = section.and_then(|section| Some((section.host()?, section.count()?)))
+        else {
             return Ok(());
         };
         let found = servers(&host, &super::graph(self)?)?;
@@ -200,11 +304,12 @@ impl Scenario {
             let message = "there are no servers: name one in [cluster], such as server = \"dgx-h100\"";
             return Err(ScenarioError::new(message).at("cluster"));
         };
-        let nodes = match self.cluster.as_ref().and_then(|section| section.nodes) {
+        let nodes = match self.cluster.as_ref().and_then(ClusterSection::count) {
             Some(nodes) => nodes,
             None => servers(&host, &super::graph(self)?)?,
         };
-        Ok(Cluster::new(host, nodes))
+        let cluster = self.cluster.as_ref().and_then(|section| section.cluster(nodes));
+        Ok(cluster.unwrap_or_else(|| Cluster::new(host, nodes)))
     }
 
     /// The senders and receivers behind the ports of a fabric, as hosts: the GPUs of its servers, or the ports themselves

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use railnet_coll::CustomAlgorithm;
+use railnet_job::trace::RankTrace;
 use railnet_topology::host::Host;
 
 /// Reads what a scenario names, and says why where it cannot. A closure that gives texts will do where nothing else is
@@ -14,6 +15,11 @@ pub trait Files {
     /// A server: NCCL's topology file.
     fn server(&mut self, _path: &str) -> Result<Host, String> {
         Err("files with servers are not read here".to_owned())
+    }
+
+    /// What a rank did: Chakra's execution trace.
+    fn trace(&mut self, _path: &str) -> Result<RankTrace, String> {
+        Err("files with traces are not read here".to_owned())
     }
 
     /// An algorithm: MSCCL's file.

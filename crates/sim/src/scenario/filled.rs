@@ -1,6 +1,6 @@
 //! A scenario as it was written, with what it left open filled in.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
 use railnet_core::{Bytes, Rate, Span};
@@ -15,18 +15,26 @@ use super::{Fidelity, PlacedJob, Scenario, ScenarioError, Topology};
 pub struct Filled {
     /// All keys.
     pub table: Table,
-    /// Those that were not written, such as `nic.mtu`.
+    /// Those that were not written, such as `nic.mtu` or `faults.0.at`.
     pub defaults: BTreeSet<String>,
+    /// What names stand for, by their keys.
+    pub notes: BTreeMap<String, String>,
 }
 
 impl Filled {
     /// Fills a key in, unless it is there.
-    fn put(&mut self, path: &str, value: impl Into<Value>) {
+    pub(super) fn put(&mut self, path: &str, value: impl Into<Value>) {
         let mut parts: Vec<&str> = path.split('.').collect();
         let Some(last) = parts.pop() else { return };
         let mut table = &mut self.table;
-        for part in parts {
-            let next = table.entry(part).or_insert_with(|| Value::Table(Table::new()));
+        let mut parts = parts.into_iter();
+        while let Some(part) = parts.next() {
+            let mut next = table.entry(part).or_insert_with(|| Value::Table(Table::new()));
+            if let Value::Array(list) = next {
+                let index = parts.next().and_then(|index| index.parse::<usize>().ok());
+                let Some(one) = index.and_then(|index| list.get_mut(index)) else { return };
+                next = one;
+            }
             // What is written in another form than a table, such as `ecn = false`, has nothing left open.
             let Value::Table(next) = next else { return };
             table = next;
@@ -37,7 +45,21 @@ impl Filled {
         }
     }
 
-    fn whole(&mut self, path: &str, number: u64) {
+    /// Whether a key is there, such as `job.0.storage`.
+    fn has(&self, path: &str) -> bool {
+        let mut parts = path.split('.');
+        let mut found = parts.next().and_then(|part| self.table.get(part));
+        for part in parts {
+            found = match found {
+                Some(Value::Table(table)) => table.get(part),
+                Some(Value::Array(list)) => part.parse::<usize>().ok().and_then(|index| list.get(index)),
+                _ => None,
+            };
+        }
+        found.is_some()
+    }
+
+    pub(super) fn whole(&mut self, path: &str, number: u64) {
         self.put(path, i64::try_from(number).unwrap_or(i64::MAX));
     }
 }
@@ -50,7 +72,7 @@ fn rate(rate: Rate) -> String {
     rate.to_string().replace(' ', "")
 }
 
-fn span(span: Span) -> String {
+pub(super) fn span(span: Span) -> String {
     format!("{span:#}").replace(' ', "")
 }
 
@@ -69,20 +91,25 @@ pub(super) fn name(value: &impl Debug) -> String {
 }
 
 impl Scenario {
-    /// The scenario as it was written, with every default of the file and of its sections; tables of lists, such as
-    /// `[[traffic]]`, stay as they are.
+    /// The scenario as it was written, with every default of the file, of its sections and of its lists of tables.
     pub fn filled(&self, written: Table) -> Result<Filled, ScenarioError> {
-        let mut filled = Filled { table: written, defaults: BTreeSet::new() };
+        let mut filled = Filled { table: written, ..Filled::default() };
         filled.whole("seed", self.seed);
         self.fill_fabric(&mut filled);
         self.fill_nic(&mut filled);
         self.fill_cluster(&mut filled);
         if self.has_jobs() {
             filled.put("fidelity", self.fidelity.name());
-            if let ([placed], true) = (&self.jobs()?[..], self.job.is_empty()) {
-                fill_job(placed, &mut filled);
+            if let (Some(_), [placed]) = (&self.trace, &self.jobs()?[..]) {
+                filled.whole("trace.ranks", u64::from(placed.ranks()));
+            }
+            let jobs = if self.trace.is_some() { Vec::new() } else { self.jobs()? };
+            for (index, placed) in jobs.iter().enumerate() {
+                let at = if self.job.is_empty() { String::new() } else { format!("job.{index}.") };
+                fill_job(placed, &at, &mut filled);
             }
         }
+        self.fill_lists(&mut filled);
         if self.fidelity == Fidelity::Packet {
             let usual = if self.has_jobs() { Span::from_secs(3_600) } else { Span::from_secs(60) };
             filled.put("limit", span(self.limit.map_or(usual, |limit| limit.0)));
@@ -140,9 +167,12 @@ impl Scenario {
 
     fn fill_cluster(&self, filled: &mut Filled) {
         let Some(section) = &self.cluster else { return };
-        if let Ok(cluster) = self.servers() {
+        if let Ok(cluster) = self.servers()
+            && section.groups.is_empty()
+        {
             filled.whole("cluster.nodes", u64::from(cluster.nodes));
         }
+        self.note_servers(filled);
         filled.put("cluster.transport", name(&section.transport));
         filled.put("cluster.gpudirect", section.gpudirect);
         filled.put("cluster.slice", bytes(section.slice.0));
@@ -156,27 +186,31 @@ impl Scenario {
     }
 }
 
-fn fill_job(placed: &PlacedJob, filled: &mut Filled) {
+fn fill_job(placed: &PlacedJob, at: &str, filled: &mut Filled) {
     let resolved = &placed.resolved;
-    fill_model(&resolved.job, filled);
-    fill_training(&resolved.job, filled);
-    fill_parallel(&resolved.job, filled);
+    fill_model(&resolved.job, at, filled);
+    fill_training(&resolved.job, at, filled);
+    fill_parallel(&resolved.job, at, filled);
     if !filled.table.contains_key("steps") {
-        filled.whole("training.steps", u64::from(resolved.steps));
+        filled.whole(&format!("{at}training.steps"), u64::from(resolved.steps));
     }
-    filled.whole("launch.nodes", u64::from(placed.cluster.nodes));
-    filled.whole("launch.ranks_per_node", u64::from(placed.cluster.gpus_per_node()));
-    if filled.table.contains_key("storage") {
-        filled.put("storage.gpudirect", false);
+    filled.whole(&format!("{at}launch.nodes"), u64::from(placed.cluster.nodes));
+    filled.whole(&format!("{at}launch.ranks_per_node"), u64::from(placed.cluster.gpus_per_node()));
+    let recovery = &resolved.recovery;
+    filled.whole(&format!("{at}launch.spares"), u64::from(placed.spares));
+    filled.put(&format!("{at}launch.timeout"), span(recovery.timeout));
+    filled.put(&format!("{at}launch.restart"), span(recovery.restart));
+    if filled.has(&format!("{at}storage")) {
+        filled.put(&format!("{at}storage.gpudirect"), false);
         if let Some((_, each)) = resolved.checkpoint {
-            filled.put("storage.checkpoint", bytes(each * u64::from(placed.ranks())));
+            filled.put(&format!("{at}storage.checkpoint"), bytes(each * u64::from(placed.ranks())));
         }
     }
 }
 
-fn fill_model(job: &Job, filled: &mut Filled) {
+fn fill_model(job: &Job, at: &str, filled: &mut Filled) {
     let model = &job.model;
-    filled.put("model.name", model.name.clone());
+    filled.put(&format!("{at}model.name"), model.name.clone());
     let numbers = [
         ("layers", u64::from(model.layers)),
         ("hidden", model.hidden),
@@ -188,10 +222,10 @@ fn fill_model(job: &Job, filled: &mut Filled) {
         ("sequence", model.sequence),
     ];
     for (key, number) in numbers {
-        filled.whole(&format!("model.{key}"), number);
+        filled.whole(&format!("{at}model.{key}"), number);
     }
-    filled.put("model.gated", model.gated);
-    filled.put("model.tied", model.tied);
+    filled.put(&format!("{at}model.gated"), model.gated);
+    filled.put(&format!("{at}model.tied"), model.tied);
     if let Some(experts) = model.experts {
         let numbers = [
             ("count", experts.count),
@@ -201,23 +235,23 @@ fn fill_model(job: &Job, filled: &mut Filled) {
             ("dense_layers", u64::from(experts.dense_layers)),
         ];
         for (key, number) in numbers {
-            filled.whole(&format!("model.experts.{key}"), number);
+            filled.whole(&format!("{at}model.experts.{key}"), number);
         }
     }
 }
 
-fn fill_training(job: &Job, filled: &mut Filled) {
+fn fill_training(job: &Job, at: &str, filled: &mut Filled) {
     let training = &job.training;
-    filled.whole("training.micro_batch", training.micro_batch);
-    filled.whole("training.global_batch", training.global_batch);
-    filled.put("training.precision", "bf16");
-    filled.put("training.gradients", if training.gradients_f32 { "fp32" } else { "same" });
-    filled.put("training.recompute", name(&training.recompute));
-    filled.put("training.attention", name(&training.attention));
-    filled.put("training.optimiser", name(&training.optimiser));
+    filled.whole(&format!("{at}training.micro_batch"), training.micro_batch);
+    filled.whole(&format!("{at}training.global_batch"), training.global_batch);
+    filled.put(&format!("{at}training.precision"), "bf16");
+    filled.put(&format!("{at}training.gradients"), if training.gradients_f32 { "fp32" } else { "same" });
+    filled.put(&format!("{at}training.recompute"), name(&training.recompute));
+    filled.put(&format!("{at}training.attention"), name(&training.attention));
+    filled.put(&format!("{at}training.optimiser"), name(&training.optimiser));
 }
 
-fn fill_parallel(job: &Job, filled: &mut Filled) {
+fn fill_parallel(job: &Job, at: &str, filled: &mut Filled) {
     let parallel = &job.parallel;
     let numbers = [
         ("tp", parallel.tensor),
@@ -228,27 +262,27 @@ fn fill_parallel(job: &Job, filled: &mut Filled) {
         ("prefetch", parallel.prefetch),
     ];
     for (key, number) in numbers {
-        filled.whole(&format!("parallel.{key}"), u64::from(number));
+        filled.whole(&format!("{at}parallel.{key}"), u64::from(number));
     }
-    filled.whole("parallel.zero", parallel.sharding as u64);
-    filled.put("parallel.sp", parallel.sequence);
-    filled.put("parallel.overlap", parallel.overlap);
-    filled.put("parallel.bucket", bytes(parallel.bucket));
-    filled.put("parallel.hot_expert", job.hot_expert);
+    filled.whole(&format!("{at}parallel.zero"), parallel.sharding as u64);
+    filled.put(&format!("{at}parallel.sp"), parallel.sequence);
+    filled.put(&format!("{at}parallel.overlap"), parallel.overlap);
+    filled.put(&format!("{at}parallel.bucket"), bytes(parallel.bucket));
+    filled.put(&format!("{at}parallel.hot_expert"), job.hot_expert);
     let schedule = match parallel.schedule {
         Schedule::GPipe => "gpipe",
         Schedule::OneForwardOneBackward => "1f1b",
         Schedule::Interleaved { chunks } => {
-            filled.whole("parallel.chunks", u64::from(chunks));
+            filled.whole(&format!("{at}parallel.chunks"), u64::from(chunks));
             "interleaved"
         }
     };
-    filled.put("parallel.schedule", schedule);
+    filled.put(&format!("{at}parallel.schedule"), schedule);
     let order = parallel.order.map(|axis| match axis {
         Axis::Tensor => "tp",
         Axis::Context => "cp",
         Axis::Data => "dp",
         Axis::Pipeline => "pp",
     });
-    filled.put("parallel.order", order.map(Value::from).to_vec());
+    filled.put(&format!("{at}parallel.order"), order.map(Value::from).to_vec());
 }

@@ -65,7 +65,7 @@ impl PlacedJob {
 impl Scenario {
     /// Whether it has jobs.
     pub fn has_jobs(&self) -> bool {
-        !self.job.is_empty() || self.model.is_some()
+        !self.job.is_empty() || self.model.is_some() || self.trace.is_some()
     }
 
     /// The sections of each job, and where they are written.
@@ -90,6 +90,9 @@ impl Scenario {
     pub fn jobs(&self) -> Result<Vec<PlacedJob>, ScenarioError> {
         if !self.has_jobs() {
             return Ok(Vec::new());
+        }
+        if let Some(section) = &self.trace {
+            return Ok(vec![self.traced(section)?]);
         }
         let all = self.servers()?;
         let mut first_node = 0;
@@ -138,6 +141,10 @@ impl Scenario {
     }
 
     pub(super) fn check_jobs(&self) -> Result<(), ScenarioError> {
+        if self.trace.is_some() && (self.model.is_some() || !self.job.is_empty()) {
+            let message = "ranks do what a [trace] says, or what a [model] needs: not both";
+            return Err(ScenarioError::new(message).at("trace"));
+        }
         if self.model.is_none() {
             let alone = [
                 ("training", self.training.is_some()),
@@ -188,7 +195,7 @@ impl Scenario {
             return self.check_nodes();
         }
         let section = self.cluster.as_ref();
-        let known = section.and_then(|section| Some((section.host()?, section.nodes?)));
+        let known = section.and_then(|section| Some((section.host()?, section.count()?)));
         let Some((host, nodes)) = known else {
             return Err(match has_fabric {
                 true => ScenarioError::new("missing field `topology`").at("fabric"),

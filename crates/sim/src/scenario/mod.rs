@@ -17,13 +17,16 @@ mod hosts;
 mod identity;
 mod job;
 mod list;
+mod lists;
 mod names;
 mod nic;
+mod own;
 mod preset;
 mod priorities;
 mod slowed;
 mod switch;
 mod topology;
+mod trace;
 mod traffic;
 mod transfer;
 
@@ -53,6 +56,7 @@ pub(crate) use names::HostName;
 pub use preset::Preset;
 pub(crate) use slowed::Slowed;
 pub use topology::{Topology, graph};
+use trace::TraceSection;
 pub(crate) use traffic::{Common, Traffic};
 pub(crate) use transfer::{TransferSection, TransferWay};
 
@@ -78,6 +82,9 @@ pub struct Scenario {
     /// The kind of network: what is chosen where nothing else is said.
     #[serde(default)]
     pub preset: Option<Preset>,
+    /// Catalogues of the user's: files with servers and models besides those that ship.
+    #[serde(default)]
+    pub catalogue: Vec<String>,
     /// How jobs are run: packet by packet, or by formulas.
     #[serde(default)]
     pub fidelity: Fidelity,
@@ -108,6 +115,9 @@ pub struct Scenario {
     /// What the one job trains.
     #[serde(default)]
     pub model: Option<ModelSection>,
+    /// What ranks did, instead of a model.
+    #[serde(default)]
+    pub trace: Option<TraceSection>,
     /// How it trains that.
     #[serde(default)]
     pub training: Option<TrainingSection>,
@@ -193,6 +203,7 @@ impl Scenario {
 
     /// Checks it, and reads the files that it names.
     fn finish(mut self, mut files: impl Files, has_fabric: bool) -> Result<Self, ScenarioError> {
+        self.read_catalogues(&mut files)?;
         self.check()?;
         self.variables = Variables::merge([(Source::Scenario, self.variables())])
             .map_err(|error| ScenarioError::new(error.to_string()).at("env"))?;
@@ -203,14 +214,9 @@ impl Scenario {
             let text = files.text(&path).map_err(|reason| unreadable(&path, &reason).at(&key))?;
             self.files.insert(path, text.into());
         }
-        if let Some(cluster) = &mut self.cluster
-            && let Some(path) = cluster.server_file()
-        {
-            let server = files.server(path);
-            cluster.described =
-                Some(server.map_err(|reason| unreadable(path, &reason).at("cluster.server"))?);
-        }
+        self.read_servers(&mut files)?;
         self.lay_rails(has_fabric)?;
+        self.read_traces(&mut files)?;
         self.check_jobs()?;
         for (index, section) in self.collective.iter().enumerate() {
             if let Some(path) = &section.file

@@ -11,6 +11,7 @@ fn gpu(host: &mut Host, id: u32) -> DeviceId {
         memory: Bytes::gib(80),
         memory_bandwidth: gigabytes(3_350),
         compute_capability: 90,
+        compute: None,
     };
     host.add(format!("GPU{id}"), kind)
 }

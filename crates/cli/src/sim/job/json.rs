@@ -21,6 +21,7 @@ pub(super) fn whole(file: &File, outcome: &JobsOutcome, wall_s: f64) -> Value {
     });
     if let Some(network) = &outcome.network {
         value["network"] = serde_json::to_value(report::fabric(network)).unwrap_or_default();
+        value["collectives"] = json!({ "calls": outcome.memo.calls, "from_memory": outcome.memo.taken });
     }
     value
 }
@@ -62,6 +63,12 @@ fn job(job: &JobResult) -> Value {
             "others_waited_us": one.delay.as_us_f64(),
             "computed_longer_us": one.behind.as_us_f64(),
         })),
+        "kinds": job.first.kinds.iter().map(|kind| json!({
+            "gpu": kind.gpu,
+            "ranks": kind.ranks,
+            "compute_us": kind.compute.as_us_f64(),
+            "waiting_us": kind.waiting.as_us_f64(),
+        })).collect::<Vec<_>>(),
         "faults": job.faults.iter().map(|one| fault(one, placed.ranks())).collect::<Vec<_>>(),
     })
 }

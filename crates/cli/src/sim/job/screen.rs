@@ -45,6 +45,13 @@ pub(super) fn print(
     }
     if let Some(network) = &outcome.network {
         fabric(network, out)?;
+        let memo = outcome.memo;
+        let taken = format!(
+            "{} of {}, identical to others with nothing in their way",
+            grouped(memo.taken),
+            count(memo.calls, "collective", "collectives")
+        );
+        line(out, "Taken from memory", &taken)?;
     }
     line(out, "Wall time", &format!("{wall_s:.2} s"))?;
     line(out, "Digest", &outcome.digest.to_string())?;
@@ -96,6 +103,14 @@ fn connected(job: &JobResult) -> String {
 
 /// What is trained, and how it is spread.
 fn trained(job: &Job) -> String {
+    if let Some(trace) = &job.trace {
+        let ignored: Vec<String> =
+            trace.ignored.iter().map(|(name, count)| format!("{name} × {}", grouped(*count))).collect();
+        let ignored =
+            if ignored.is_empty() { String::new() } else { format!("; not used: {}", ignored.join(", ")) };
+        let nodes = count(trace.nodes, "node", "nodes");
+        return format!("{nodes} of traces, {} of them without time{ignored}", grouped(trace.idle));
+    }
     let (model, training) = (&job.model, &job.training);
     format!(
         "{}, {} parameters, {}, {}; {} of {} tokens",
@@ -146,7 +161,9 @@ fn answer(job: &JobResult, verbose: bool, out: &mut dyn Write) -> std::io::Resul
         result.flops / 1e12,
         percent(result.mfu)
     );
-    line(out, "Speed", &model)?;
+    if placed.resolved.job.trace.is_none() {
+        line(out, "Speed", &model)?;
+    }
     let mut rows: Vec<&SaidResult> = job.first.said.iter().filter(|row| row.said.count > 0).collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.said.bytes));
     let shown = if verbose { rows.len() } else { SAID_SHOWN };
@@ -154,6 +171,16 @@ fn answer(job: &JobResult, verbose: bool, out: &mut dyn Write) -> std::io::Resul
         line(out, if index == 0 { "Said in a step" } else { "" }, &spoken(row))?;
     }
     line(out, "Slowest rank", &slowest(job))?;
+    for (index, kind) in job.first.kinds.iter().enumerate() {
+        let text = format!(
+            "{} with {} compute {} and wait {} for others",
+            count(u64::from(kind.ranks), "rank", "ranks"),
+            kind.gpu,
+            time(kind.compute),
+            time(kind.waiting)
+        );
+        line(out, if index == 0 { "Kinds of servers" } else { "" }, &text)?;
+    }
     let path = job.first.path.iter().take(if verbose { usize::MAX } else { PATH_SHOWN });
     let path: Vec<String> = path.map(|(name, span)| format!("{name} {}", time(*span))).collect();
     line(out, "Critical path", &path.join(", "))?;
@@ -164,6 +191,9 @@ fn answer(job: &JobResult, verbose: bool, out: &mut dyn Write) -> std::io::Resul
         for (index, text) in priced(fault, placed.ranks()).iter().enumerate() {
             line(out, if index == 0 { "Fault" } else { "" }, text)?;
         }
+    }
+    if placed.resolved.job.trace.is_some() {
+        return Ok(());
     }
     let memory = &placed.resolved.memory;
     let held = format!(

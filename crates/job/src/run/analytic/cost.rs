@@ -111,7 +111,7 @@ impl<'a> ClusterCosts<'a> {
         let kinds = cluster.kinds();
         let multiprocessors = kinds.iter().map(|host| {
             let compute = host.gpus().first().and_then(|gpu| match &host.device(*gpu).kind {
-                DeviceKind::Gpu { model, .. } => railnet_topology::catalogue::compute(model),
+                DeviceKind::Gpu { compute, .. } => *compute,
                 _ => None,
             });
             compute.map_or(128, |compute| compute.multiprocessors)

@@ -88,6 +88,7 @@ fn bare(rate: Rate) -> Host {
         memory: Bytes(1 << 40),
         memory_bandwidth: Rate::gbps(8_000),
         compute_capability: 90,
+        compute: None,
     };
     let switch = host.add("PCI0", DeviceKind::PciSwitch { two_levels: false });
     let gpu = host.add("GPU0", gpu);
@@ -268,6 +269,7 @@ impl Collectives {
             works: Vec::new(),
             memory: memory.map(|(lane, bandwidth)| Memory { lane, bandwidth, ways: [None; TOUCHES] }),
             own: None,
+            planned: std::collections::VecDeque::new(),
             done: 0,
             wrong: 0,
         }
