@@ -79,7 +79,7 @@ fn table(
 }
 
 /// A value as TOML writes it.
-fn shown(value: &Value) -> String {
+pub(crate) fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => quoted(text),
         Value::Integer(number) => number.to_string(),

@@ -9,6 +9,7 @@
 
 mod bench;
 mod check;
+mod compare;
 mod decode;
 mod doctor;
 mod environment;
@@ -16,6 +17,7 @@ mod files;
 mod knobs;
 mod perf;
 mod pingpong;
+mod plan;
 mod processor;
 mod replay;
 mod run;
@@ -52,6 +54,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Read a scenario, and print it with every default filled in
     Check(check::Arguments),
+    /// Run scenarios side by side: what differs in them, and what that does
+    Compare(compare::Arguments),
     /// Print the packets of a capture, and check them
     Decode(decode::Arguments),
     /// List NCCL's variables that mean something here
@@ -60,6 +64,8 @@ enum Command {
     Perf(perf::Arguments),
     /// Send messages back and forth over RoCEv2, with another machine or process
     Pingpong(pingpong::Arguments),
+    /// Say what a job needs of its network, what there is, and which layout is best
+    Plan(plan::Arguments),
     /// Look at this machine: launcher, transports, limits, and what to change
     Doctor(doctor::Arguments),
     /// Hold recorded conversations again with this NIC, and compare its answers
@@ -101,10 +107,12 @@ fn run(command: Option<Command>, out: &mut dyn Write) -> anyhow::Result<Outcome>
     match command {
         Command::Bench(arguments) => bench::run(&arguments, out),
         Command::Check(arguments) => check::run(&arguments, out),
+        Command::Compare(arguments) => compare::run(&arguments, out),
         Command::Decode(arguments) => decode::run(&arguments, out),
         Command::Knobs(arguments) => knobs::run(&arguments, out),
         Command::Perf(arguments) => perf::run(&arguments, out),
         Command::Pingpong(arguments) => pingpong::run(&arguments, out),
+        Command::Plan(arguments) => plan::run(&arguments, out),
         Command::Doctor(arguments) => doctor::run(&arguments, out),
         Command::Replay(arguments) => replay::run(&arguments, out),
         Command::Schedule(arguments) => schedule::run(&arguments, out),

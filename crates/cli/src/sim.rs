@@ -3,11 +3,11 @@
 mod capture;
 mod collectives;
 mod failure;
-mod job;
+pub(crate) mod job;
 pub(crate) mod problem;
 mod progress;
 pub(crate) mod record;
-mod report;
+pub(crate) mod report;
 mod series;
 mod summary;
 pub(crate) mod sweep;
@@ -75,6 +75,9 @@ pub(crate) struct Arguments {
     /// Print all there is to say of a job, not one screen of it
     #[arg(long)]
     verbose: bool,
+    /// Carry out every collective of a job, also where an identical one was carried out before: the result is the same
+    #[arg(long)]
+    no_memo: bool,
     #[command(flatten)]
     capture: capture::Options,
     #[command(flatten)]
@@ -156,7 +159,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         }
     }
     if let Some(run) = recorded {
-        arguments.record.deliver(run, out, arguments.is_quiet())?;
+        arguments.record.deliver(&file, run, out, arguments.is_quiet())?;
     }
     Ok(Outcome::Done)
 }

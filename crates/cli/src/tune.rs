@@ -180,7 +180,7 @@ fn size(bytes: Bytes) -> String {
 
 /// What a call of so many bytes reaches on the bus, in GB/s.
 fn bus_bandwidth(collective: Collective, ranks: u32, bytes: u64, time_us: f32) -> f64 {
-    let factor = railnet_formats::nccl_tests::bus_factor(collective, ranks);
+    let factor = collective.bus_factor(ranks);
     if time_us > 0.0 { bytes as f64 / f64::from(time_us) / 1000.0 * factor } else { 0.0 }
 }
 

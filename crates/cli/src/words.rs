@@ -1,6 +1,9 @@
 //! Numbers and names as people read them.
 
+use std::io::Write;
+
 use railnet_core::Span;
+use railnet_job::parallel::{Parallel, Sharding};
 
 pub(crate) use railnet_core::nearest;
 
@@ -47,6 +50,97 @@ fn scaled(value: f64, units: &[(f64, &str)], smallest: &str) -> String {
     let text = format!("{value:.digits$}");
     let text = if digits > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
     format!("{text} {name}")
+}
+
+/// Three digits and a unit: `20.2 ms`.
+pub(crate) fn time(span: Span) -> String {
+    let us = span.as_us_f64();
+    if us == 0.0 {
+        return "0 s".to_owned();
+    }
+    let (value, unit) = match us {
+        us if us >= 1e6 => (us / 1e6, "s"),
+        us if us >= 1e3 => (us / 1e3, "ms"),
+        us => (us, "µs"),
+    };
+    let digits = if value >= 100.0 { 0 } else { 1 + usize::from(value < 10.0) };
+    format!("{value:.digits$} {unit}")
+}
+
+/// A part in hundredths: `38 %`.
+pub(crate) fn percent(part: f64) -> String {
+    format!("{:.0} %", part * 100.0)
+}
+
+/// As people say it: 400 M, 70.6 B.
+pub(crate) fn magnitude(number: f64) -> String {
+    let units = [(1e12, "T"), (1e9, "B")];
+    let (size, unit) = units.into_iter().find(|(size, _)| number >= *size).unwrap_or((1e6, "M"));
+    let value = number / size;
+    let digits = usize::from(value < 100.0);
+    format!("{value:.digits$} {unit}")
+}
+
+/// The dimensions of a layout that are used: `tensor × 8, data × 32, zero 1`.
+pub(crate) fn spread(parallel: &Parallel) -> String {
+    let axes = [
+        ("tensor", parallel.tensor),
+        ("context", parallel.context),
+        ("pipeline", parallel.pipeline),
+        ("expert", parallel.expert),
+        ("data", parallel.data),
+    ];
+    let used = axes.into_iter().filter(|(_, size)| *size > 1);
+    let mut words: Vec<String> = used.map(|(name, size)| format!("{name} × {size}")).collect();
+    if words.is_empty() {
+        words.push("one rank".to_owned());
+    }
+    if parallel.sharding != Sharding::None {
+        words.push(format!("zero {}", parallel.sharding as u8));
+    }
+    words.join(", ")
+}
+
+/// Rows with their columns under each other: words begin at the left, in the first column and in those named; numbers end at the
+/// right.
+pub(crate) fn columns<R: AsRef<[String]>>(
+    rows: &[R],
+    words: &[usize],
+    out: &mut dyn Write,
+) -> std::io::Result<()> {
+    let count = rows.iter().map(|row| row.as_ref().len()).max().unwrap_or(0);
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.as_ref().get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..count).map(width).collect();
+    for row in rows {
+        let cells = row.as_ref().iter().enumerate().map(|(column, cell)| {
+            let pad = " ".repeat(widths[column] - cell.chars().count());
+            let is_word = column == 0 || words.contains(&column);
+            if is_word { format!("{cell}{pad}") } else { format!("{pad}{cell}") }
+        });
+        let line = cells.collect::<Vec<_>>().join("  ");
+        writeln!(out, "  {}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+/// The width of text that people read.
+const WIDTH: usize = 118;
+
+/// A text in lines that can be read, each two letters in.
+pub(crate) fn paragraph(text: &str, out: &mut dyn Write) -> std::io::Result<()> {
+    let mut line = String::from(" ");
+    for word in text.split_whitespace() {
+        if line.chars().count() + 1 + word.chars().count() > WIDTH && line.len() > 1 {
+            writeln!(out, "{line}")?;
+            line = String::from(" ");
+        }
+        line.push(' ');
+        line.push_str(word);
+    }
+    writeln!(out, "{line}")
 }
 
 /// `1 host`, `17 hosts`.

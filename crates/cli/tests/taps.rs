@@ -244,3 +244,49 @@ fn tshark_reads_every_frame_as_it_was_meant() {
         }
     }
 }
+
+#[test]
+fn flows_windows_and_the_first_bytes_can_be_chosen() {
+    let more = ["--flow", "host1:host5", "--between", "10us..40us", "--snaplen", "64"];
+    let (file, _) = capture("chosen", &["leaf0"], &more);
+    let all = packets(&file);
+    assert!(!all.is_empty());
+    for (_, packet) in &all {
+        assert!(packet.bytes.len() <= 64 && packet.original_length > 64);
+        let addresses = (&packet.bytes[26..30], &packet.bytes[30..34]);
+        let (one, five) = (&[10, 0, 0, 2][..], &[10, 0, 0, 6][..]);
+        assert!([(one, five), (five, one)].contains(&addresses), "{addresses:?}");
+    }
+    assert!(all.iter().any(|(_, packet)| packet.is_cut()));
+    let scenario = scratch("refused.toml");
+    fs::write(&scenario, INCAST).unwrap();
+    let file = scratch("refused.pcapng");
+    let paths = ["sim", scenario.to_str().unwrap(), "--pcap", file.to_str().unwrap()];
+    for (arguments, words) in [
+        (["--flow", "host1"], "write two hosts"),
+        (["--flow", "host1:leaf0"], "leaf0 is a switch"),
+        (["--flow", "host1:host55"], "--flow host1:host55: there is no host or switch called \"host55\""),
+        (["--between", "5us"], "write a window such as 10us..25us"),
+        (["--between", "5us..4us"], "the window ends before it begins"),
+    ] {
+        let output = railnet(&[&paths[..], &arguments[..]].concat());
+        assert!(!output.status.success());
+        assert!(text(&output.stderr).contains(words), "{arguments:?}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn packets_of_a_collective_say_what_they_are_part_of() {
+    let (scenario, file) = (scratch("labelled.toml"), scratch("labelled.pcapng"));
+    let ring = "seed = 1\n[fabric]\ntopology = { kind = \"single-switch\", hosts = 4 }\n\
+                [[collective]]\nkind = \"all_reduce\"\nbytes = \"1MB\"\nalgorithm = \"ring\"\n";
+    fs::write(&scenario, ring).unwrap();
+    let output = railnet(&["sim", scenario.to_str().unwrap(), "--pcap", file.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let comments: Vec<String> = packets(&file).into_iter().flat_map(|(_, packet)| packet.comments).collect();
+    assert!(
+        comments.iter().any(|comment| comment.contains("· call 0, chunk 3, step ")),
+        "{:?}",
+        comments.first()
+    );
+}

@@ -84,6 +84,19 @@ impl Collective {
         matches!(self, Self::AllReduce | Self::Reduce | Self::ReduceScatter)
     }
 
+    /// What each of so many ranks sends at least, as a part of the bytes of a call; nccl-tests makes bus bandwidth of algorithm
+    /// bandwidth with it (doc/PERFORMANCE.md).
+    pub fn bus_factor(self, ranks: u32) -> f64 {
+        let n = f64::from(ranks.max(1));
+        match self {
+            Self::AllReduce => 2.0 * (n - 1.0) / n,
+            Self::AllGather | Self::ReduceScatter | Self::AllToAll | Self::Gather | Self::Scatter => {
+                (n - 1.0) / n
+            }
+            Self::Broadcast | Self::Reduce | Self::SendReceive | Self::Barrier => 1.0,
+        }
+    }
+
     /// Whether input and output may be the same memory. NCCL has no such AlltoAll and SendRecv, and nccl-tests does not
     /// check what comes of them.
     pub const fn has_in_place(self) -> bool {

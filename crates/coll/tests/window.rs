@@ -249,3 +249,26 @@ fn a_dead_peer_ends_it_with_its_name() {
     let text = "rank 1: transport retry count exceeded (IBV_WC_RETRY_EXC_ERR)";
     assert_eq!(error.to_string(), text);
 }
+
+#[test]
+fn a_put_without_a_signal_and_a_get_move_data_and_signal_nobody() {
+    const PART: u64 = 20_000;
+    let mut world = world(2, 4 * PART, BAD);
+    world.mark(0, 0, PART, 7);
+    let (peer, bytes) = (Rank(1), Bytes(PART));
+    world.submit(0, vec![Rma::Put { peer, from: at(0), to: at(PART), bytes }]).unwrap();
+    world.submit(0, vec![Rma::Get { peer, from: at(PART), to: at(2 * PART), bytes }]).unwrap();
+    world.run();
+    assert_eq!(world.done[0].len(), 2);
+    for (rank, offset) in [(1, PART), (0, 2 * PART)] {
+        for place in [0, PART - 1] {
+            assert_eq!(world.tag(rank, offset + place), GhostTag { sum: 7, origin: place });
+        }
+    }
+    let mut signals = Vec::new();
+    let word = world.ranks[1].signal_from(Rank(0)).address;
+    world.lab.memory.read(SpaceId(2), word, 8, &mut signals);
+    assert_eq!(signals, 0u64.to_le_bytes());
+    let outside = world.submit(0, vec![Rma::Get { peer, from: at(4 * PART - 1), to: at(0), bytes }]);
+    assert!(outside.unwrap_err().to_string().contains("on rank 1"));
+}

@@ -105,7 +105,7 @@ impl<E: Copy> Calendar<E> {
         self.length == 0
     }
 
-    /// Puts an event in. It must not lie in the past of what was taken out.
+    /// Puts an event in. One that lies in the past of what was taken out comes out next.
     #[inline]
     pub fn push(&mut self, order: &Order, event: E) {
         let entry = Entry { key: Key::new(order), event };

@@ -198,6 +198,24 @@ impl<S: Sink> Network<S> {
         self.faults.struck < self.faults.planned.len()
     }
 
+    /// Whether something inside hosts is or will be slower than it should be.
+    pub fn has_lane_faults(&self) -> bool {
+        self.faults.planned.iter().any(|fault| match fault {
+            Fault::SlowLane { .. } => true,
+            Fault::LinkDown { .. }
+            | Fault::LinkUp { .. }
+            | Fault::Loss { .. }
+            | Fault::Corruption { .. }
+            | Fault::BitErrors { .. }
+            | Fault::SlowLink { .. }
+            | Fault::SlowHost { .. }
+            | Fault::LosePacket { .. }
+            | Fault::PauseStorm { .. }
+            | Fault::PauseStormEnd { .. }
+            | Fault::Lossless { .. } => false,
+        })
+    }
+
     /// When the last fault struck; the start of the run where none has.
     pub fn last_fault(&self) -> Time {
         self.faults.last

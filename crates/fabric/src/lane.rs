@@ -199,6 +199,14 @@ impl<S: Sink> Network<S> {
         self.lanes.states[lane.0 as usize].counters
     }
 
+    /// A lane is taken to have served this too, at some time when it had nothing else to do.
+    pub fn count_on_lane(&mut self, lane: Lane, more: LaneCounters) {
+        let counters = &mut self.lanes.states[lane.0 as usize].counters;
+        counters.slices += more.slices;
+        counters.bytes += more.bytes;
+        counters.busy += more.busy;
+    }
+
     /// A lane serves at so many millionths of its speed from now on; what already waits keeps its pace.
     pub(crate) fn slow_lane(&mut self, lane: Lane, speed: u32) {
         self.lanes.states[lane.0 as usize].speed = speed.max(1);

@@ -61,6 +61,8 @@ pub(crate) mod rank {
     pub(crate) const PAUSE: u8 = 3;
     pub(crate) const WAKE: u8 = 4;
     pub(crate) const TIMER: u8 = 5;
+    /// Who wants to see a moment when it is over.
+    pub(crate) const LAST: u8 = 6;
 }
 
 #[derive(Debug)]
@@ -288,6 +290,12 @@ impl<S: Sink> Network<S> {
     /// Calls the application at `at`.
     pub fn call_at(&mut self, at: Time, token: u32) {
         let order = self.sequences.order(at.max(self.now), rank::CALL, self.environment());
+        self.calendar.push(&order, Event::Call { token });
+    }
+
+    /// Calls the application at `at`, after all else that happens at that moment.
+    pub fn call_last_at(&mut self, at: Time, token: u32) {
+        let order = self.sequences.order(at.max(self.now), rank::LAST, self.environment());
         self.calendar.push(&order, Event::Call { token });
     }
 

@@ -44,21 +44,7 @@ impl Bandwidth {
         let seconds = time.as_secs_f64();
         let bytes = call.bytes(ranks).as_u64() as f64;
         let algorithm = if seconds > 0.0 { bytes / seconds / 1e9 } else { 0.0 };
-        Self { algorithm, bus: algorithm * bus_factor(call.collective, ranks) }
-    }
-}
-
-/// From algorithm bandwidth to bus bandwidth.
-pub fn bus_factor(collective: Collective, ranks: u32) -> f64 {
-    let n = f64::from(ranks.max(1));
-    match collective {
-        Collective::AllReduce => 2.0 * (n - 1.0) / n,
-        Collective::AllGather
-        | Collective::ReduceScatter
-        | Collective::AllToAll
-        | Collective::Gather
-        | Collective::Scatter => (n - 1.0) / n,
-        Collective::Broadcast | Collective::Reduce | Collective::SendReceive | Collective::Barrier => 1.0,
+        Self { algorithm, bus: algorithm * call.collective.bus_factor(ranks) }
     }
 }
 

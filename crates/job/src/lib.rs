@@ -7,6 +7,7 @@
 //! - [`run`] runs it, and says how long the step takes and where the time goes.
 //! - [`memory::fit`] says what lies in the memory of a GPU, and what to change where that is too much.
 //! - [`trace`] has what ranks did, read from files, instead of a model.
+//! - [`plan`] says what a job needs of its network, what there is, and which layout is best.
 //! - [`mod@file`] has the sections of a job file.
 //!
 //! Nothing here does input or output, and nothing here has seen a packet.
@@ -18,6 +19,7 @@ pub mod graph;
 pub mod memory;
 pub mod model;
 pub mod parallel;
+pub mod plan;
 pub mod run;
 pub mod stage;
 pub mod trace;

@@ -288,6 +288,11 @@ impl Control {
         self.shared.absent()
     }
 
+    /// Whether a rank is gone without a word, as far as this rank has heard.
+    pub(crate) fn is_lost(&self, rank: Rank) -> bool {
+        self.shared.is_lost(rank)
+    }
+
     /// Waits until there is news, or somebody pokes, or the limit is over. Whether there is news.
     pub(crate) fn wait_for_news(&self, limit: Duration) -> bool {
         self.shared.wait_for_news(Instant::now() + limit);

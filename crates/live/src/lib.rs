@@ -37,7 +37,7 @@ mod shared_memory;
 mod socket;
 mod tcp;
 
-pub use communicator::{Communicator, Element, Group, Options, Pending};
+pub use communicator::{Communicator, Element, Group, Options, Pending, Window};
 pub use conduit::Conduit;
 pub use control::Control;
 pub use engine::ReachError;

@@ -25,30 +25,56 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use railnet_core::{GhostRun, GhostTag};
 use railnet_nic::memory::{Backing, GhostRuns, Memory, Segments, SpaceId};
 
+use crate::shared_memory::segment::Segment;
+
 /// Bytes of a word: what is read and written in one piece.
 const WORD: usize = size_of::<u64>();
 
 /// Bytes that the application and a NIC share. Clones are the same memory.
 #[derive(Clone)]
 pub struct Buffer {
-    words: Arc<[AtomicU64]>,
+    words: Words,
     length: usize,
+}
+
+/// Where the words of a buffer are.
+#[derive(Clone)]
+enum Words {
+    /// Memory of this process alone.
+    Own(Arc<[AtomicU64]>),
+    /// Memory that other processes have mapped too.
+    Mapped(Arc<Segment>),
 }
 
 impl Buffer {
     /// `length` bytes of zeros, from a multiple of eight on. They are touched here, so that nobody waits for pages later.
     pub fn new(length: usize) -> Self {
-        Self { words: (0..length.div_ceil(WORD)).map(|_| AtomicU64::new(0)).collect(), length }
+        let words = (0..length.div_ceil(WORD)).map(|_| AtomicU64::new(0)).collect();
+        Self { words: Words::Own(words), length }
+    }
+
+    /// All of a segment, from the beginning of a page on.
+    pub(crate) fn mapped(segment: Arc<Segment>) -> Self {
+        let length = segment.len();
+        Self { words: Words::Mapped(segment), length }
+    }
+
+    #[inline]
+    fn words(&self) -> &[AtomicU64] {
+        match &self.words {
+            Words::Own(words) => words,
+            Words::Mapped(segment) => segment.words(),
+        }
     }
 
     /// The address of its first byte.
     pub fn address(&self) -> u64 {
-        self.words.as_ptr() as u64
+        self.words().as_ptr() as u64
     }
 
     /// Where its first byte is. Who reads or writes there without the methods of this says why nobody else does.
     pub(crate) fn pointer(&self) -> *mut u8 {
-        self.words.as_ptr().cast_mut().cast()
+        self.words().as_ptr().cast_mut().cast()
     }
 
     /// Its bytes.
@@ -71,10 +97,15 @@ impl Buffer {
         self.word(offset).store(value, Ordering::Release);
     }
 
+    /// Adds to the word at `offset`, a multiple of eight, after all that this thread wrote before.
+    pub(crate) fn add(&self, offset: usize, more: u64) {
+        self.word(offset).fetch_add(more, Ordering::AcqRel);
+    }
+
     fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(WORD), "words lie at multiples of eight, not at {offset}");
         self.check(offset, WORD);
-        &self.words[offset / WORD]
+        &self.words()[offset / WORD]
     }
 
     /// Copies bytes from `offset` on to `out`.
@@ -89,7 +120,7 @@ impl Buffer {
         }
         let first = first + usize::from(head > 0);
         let (whole, back) = rest.as_chunks_mut::<WORD>();
-        for (bytes, word) in whole.iter_mut().zip(&self.words[first..]) {
+        for (bytes, word) in whole.iter_mut().zip(&self.words()[first..]) {
             *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
         }
         if !back.is_empty() {
@@ -108,14 +139,14 @@ impl Buffer {
         }
         let first = first + usize::from(head > 0);
         let (whole, back) = ((length - head) / WORD, (length - head) % WORD);
-        copy::append(&self.words[first..][..whole], out);
+        copy::append(&self.words()[first..][..whole], out);
         if back > 0 {
             out.extend_from_slice(&self.bytes_of(first + whole)[..back]);
         }
     }
 
     fn bytes_of(&self, index: usize) -> [u8; WORD] {
-        self.words[index].load(Ordering::Relaxed).to_ne_bytes()
+        self.words()[index].load(Ordering::Relaxed).to_ne_bytes()
     }
 
     /// Copies `data` to the bytes from `offset` on, in ascending order, the last word after all others.
@@ -126,10 +157,10 @@ impl Buffer {
         let head = if skip == 0 { 0 } else { (WORD - skip).min(data.len()) };
         let (front, rest) = data.split_at(head);
         if head > 0 {
-            merge(&self.words[first], skip, front);
+            merge(&self.words()[first], skip, front);
         }
         let (whole, back) = rest.as_chunks::<WORD>();
-        let words = &self.words[first + usize::from(head > 0)..];
+        let words = &self.words()[first + usize::from(head > 0)..];
         let put = |(word, bytes): (&AtomicU64, &[u8; WORD])| {
             word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
         };

@@ -11,12 +11,17 @@ fn example(name: &str) -> PathBuf {
 }
 
 fn run(name: &str, ranks: usize, conduit: &str) -> Vec<Output> {
+    run_in_groups(name, ranks, |_, command| _ = command.env("RAILNET_CONDUIT", conduit))
+}
+
+fn run_in_groups(name: &str, ranks: usize, settings: impl Fn(usize, &mut Command)) -> Vec<Output> {
     let port = railnet_live::launch::free_port().unwrap();
     let start = |rank: usize| {
         let mut command = Command::new(example(name));
         command.env("RAILNET_RANK", rank.to_string()).env("RAILNET_WORLD_SIZE", ranks.to_string());
-        command.env("RAILNET_RENDEZVOUS", format!("127.0.0.1:{port}")).env("RAILNET_CONDUIT", conduit);
+        command.env("RAILNET_RENDEZVOUS", format!("127.0.0.1:{port}"));
         command.env("RAILNET_TIMEOUT", "30s");
+        settings(rank, &mut command);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
     let children: Vec<_> = (0..ranks).map(start).collect();
@@ -47,4 +52,18 @@ fn everybody_says_hello_and_something_goes_around() {
     assert_eq!(text.matches("all met in 1 host group, the ranks add up to 6").count(), 4, "{text}");
     let text = printed(&run("ring", 4, "tcp"));
     assert!(text.contains("4 ranks have seen it"), "{text}");
+}
+
+#[test]
+fn borders_are_put_into_the_memory_of_neighbours() {
+    for conduit in ["shm", "tcp", "roce"] {
+        let text = printed(&run("window", 3, conduit));
+        assert!(text.contains("3 ranks reached what one process reaches"), "{conduit}: {text}");
+    }
+    // Two hosts of two ranks: shared memory inside, TCP between them.
+    let grouped = run_in_groups("window", 4, |rank, command| {
+        command.env("RAILNET_HOST_GROUP", format!("host{}", rank / 2));
+    });
+    let text = printed(&grouped);
+    assert!(text.contains("4 ranks reached what one process reaches"), "{text}");
 }

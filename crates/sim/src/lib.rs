@@ -12,9 +12,9 @@ mod written;
 
 pub use run::{
     CollectiveResult, ConnectionSample, Connections, FaultPrice, FlowFailure, FlowResult, Hold, How,
-    JobResult, JobsOutcome, KindResult, LaneResult, LinkResult, LinkSample, Look, Outcome, RecoveryStory,
-    Run, RunError, SaidResult, Series, Standstill, StepResult, TransferResult, Waiting, listed, run,
-    run_jobs, run_jobs_watched,
+    JobProgress, JobResult, JobSettings, JobWatch, JobsOutcome, KindResult, LaneResult, LinkResult,
+    LinkSample, MemoCount, Outcome, RecoveryStory, Run, RunError, SaidResult, Series, Standstill, StepResult,
+    TransferResult, Waiting, listed, run, run_jobs, run_jobs_with,
 };
 pub use scenario::{
     Fidelity, Files, Filled, PlacedJob, Preset, Scenario, ScenarioError, SourceFile, Topology, graph,

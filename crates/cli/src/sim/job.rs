@@ -6,8 +6,9 @@ mod screen;
 use std::io::Write;
 use std::time::Instant;
 
+use railnet_core::event::NoSink;
 use railnet_formats::run_file::Recorder;
-use railnet_sim::{Fidelity, JobsOutcome, RunError, run_jobs};
+use railnet_sim::{Fidelity, JobSettings, JobsOutcome, RunError, run_jobs, run_jobs_with};
 use railnet_topology::FabricGraph;
 use serde_json::Value;
 
@@ -43,7 +44,7 @@ pub(super) fn run(arguments: &Arguments, file: &File, out: &mut dyn Write) -> an
     }
     if let Some((graph, recorder)) = recorder {
         let run = record::jobs(file, &graph, &outcome, wall_s, recorder)?;
-        arguments.record.deliver(run, out, arguments.is_quiet())?;
+        arguments.record.deliver(file, run, out, arguments.is_quiet())?;
     }
     Ok(Outcome::Done)
 }
@@ -53,7 +54,9 @@ type Watched = (JobsOutcome, Option<(FabricGraph, Recorder)>);
 
 fn run_watched(arguments: &Arguments, file: &File) -> anyhow::Result<Result<Watched, RunError>> {
     if !arguments.record.is_on() {
-        return Ok(run_jobs(&file.scenario).map(|outcome| (outcome, None)));
+        let settings = JobSettings { memo: !arguments.no_memo, watch: None };
+        let found = run_jobs_with(&file.scenario, NoSink, settings);
+        return Ok(found.map(|(outcome, _)| (outcome, None)));
     }
     let graph = railnet_sim::graph(&file.scenario).map_err(|error| file.problem(error))?;
     let recorder = Recorder::new(&graph, arguments.record.budget()).of_job();
@@ -73,7 +76,7 @@ const BYTES_PER_SECOND: f64 = 8e9;
 const PATIENCE_S: f64 = 15.0;
 
 /// Says how long a run with packets will take, where that is long.
-fn warn(file: &File) -> anyhow::Result<()> {
+pub(crate) fn warn(file: &File) -> anyhow::Result<()> {
     if file.scenario.fidelity == Fidelity::Analytic {
         return Ok(());
     }

@@ -23,12 +23,24 @@ pub(crate) struct File {
 
 impl File {
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
+        Self::parse(path, |text, files| Scenario::parse_with(text, files))
+    }
+
+    /// A scenario whose jobs are planned, not run.
+    pub(crate) fn read_to_plan(path: &Path) -> anyhow::Result<Self> {
+        Self::parse(path, |text, files| Scenario::parse_to_plan(text, files))
+    }
+
+    fn parse(
+        path: &Path,
+        parse: impl FnOnce(&str, Beside) -> Result<Scenario, ScenarioError>,
+    ) -> anyhow::Result<Self> {
         let name = path.display().to_string();
         if path.is_dir() {
             return Err(anyhow!("{name} is a directory: name a scenario, a TOML file"));
         }
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
-        match Scenario::parse_with(&text, reader(path)) {
+        match parse(&text, reader(path)) {
             Ok(scenario) => Ok(Self { path: name, text, scenario }),
             Err(error) => Err(shown(error, &name, &text)),
         }
@@ -84,7 +96,7 @@ impl Files for Beside {
 }
 
 /// A server from a topology file of NCCL's.
-pub(super) fn server(path: &Path) -> anyhow::Result<Host> {
+pub(crate) fn server(path: &Path) -> anyhow::Result<Host> {
     let folder = path.parent().map(Path::to_owned).unwrap_or_default();
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     Beside(folder).server(&name).map_err(|reason| anyhow!(reason))

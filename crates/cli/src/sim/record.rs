@@ -9,12 +9,12 @@ use railnet_core::event::Sink;
 use railnet_core::{Digest, RunDigest, Time};
 use railnet_formats::perfetto;
 use railnet_formats::run_file::{About, Budget, Recorder, RunFile, add_flows, add_jobs, meta};
-use railnet_sim::{JobsOutcome, Run, RunError, run_jobs_watched};
+use railnet_sim::{JobProgress, JobSettings, JobWatch, JobsOutcome, Run, RunError, run_jobs_with};
 use railnet_topology::FabricGraph;
 use serde_json::Value;
 
 use super::problem::File;
-use super::{Finished, job, report};
+use super::{Finished, job, report, sweep};
 use crate::{Usage, view};
 
 /// Links that are all listened to, for the bytes of packets; of more, those of the first hosts.
@@ -35,6 +35,9 @@ pub(super) struct Options {
     /// Show the run in a browser when it is over
     #[arg(long, conflicts_with = "sweep")]
     view: bool,
+    /// Run once more with another value of a key, such as cluster.transport=tcp, and have the two beside each other on the page
+    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "sweep")]
+    beside: Option<String>,
     /// Packets that are kept for the run file: of more than that, a sample
     #[arg(long, value_name = "NUMBER", default_value_t = Budget::default().packets)]
     record_packets: usize,
@@ -62,8 +65,24 @@ impl Options {
         Ok(())
     }
 
-    /// Writes what was asked for, and shows it.
-    pub(super) fn deliver(&self, run: RunFile, out: &mut dyn Write, is_quiet: bool) -> anyhow::Result<()> {
+    /// Runs the other one beside it, writes what was asked for, and shows it.
+    pub(super) fn deliver(
+        &self,
+        file: &File,
+        mut run: RunFile,
+        out: &mut dyn Write,
+        is_quiet: bool,
+    ) -> anyhow::Result<()> {
+        if let Some(change) = &self.beside {
+            let (key, value) = change
+                .split_once('=')
+                .ok_or_else(|| Usage(format!("--beside {change}: write a key and its value, KEY=VALUE")))?;
+            let other = changed(&file.path, &file.text, key, value)?;
+            let name = format!("with {key} = {value}");
+            let report = run_again(&other, self.budget(), &|_| {})?.meta["report"].take();
+            run.meta["other"] =
+                serde_json::json!({ "name": name, "key": key, "value": value, "report": report });
+        }
         if let Some(path) = &self.record {
             write(path, |file| run.write(file))?;
             if !is_quiet {
@@ -175,6 +194,19 @@ fn assemble(
     Ok(RunFile { meta, tables: recorded.tables })
 }
 
+/// The scenario of a file with one key changed. No value takes the key away.
+pub(crate) fn changed(name: &str, text: &str, key: &str, value: &str) -> anyhow::Result<File> {
+    let mut table: toml::Table = text.parse()?;
+    let how = if value.is_empty() {
+        table.remove(key);
+        format!("without {key}")
+    } else {
+        sweep::set(&mut table, key, value)?;
+        format!("with {key} = {value}")
+    };
+    File::of_table(Path::new(name), format!("{text}\n# Run again {how}.\n"), table)
+}
+
 /// Runs a scenario, whatever is in it, and records it: for the page, which runs one again with a key changed. `share` is told how
 /// far it is, from 0 to 1, where that is known.
 pub(crate) fn run_again(file: &File, budget: Budget, share: &dyn Fn(f64)) -> anyhow::Result<RunFile> {
@@ -206,14 +238,24 @@ pub(super) fn record_jobs(
     graph: &FabricGraph,
     recorder: Recorder,
 ) -> Result<(JobsOutcome, Recorder), RunError> {
-    let mut is_tapped = false;
-    run_jobs_watched(&file.scenario, recorder, &mut |run| {
-        if !is_tapped {
-            is_tapped = true;
-            tap(graph, run);
-        }
-        take_frames(graph, run);
-    })
+    let settings = JobSettings { watch: Some(&mut Frames { graph }), ..JobSettings::default() };
+    run_jobs_with(&file.scenario, recorder, settings)
+}
+
+/// Brings the frames of jobs to their recorder.
+struct Frames<'a> {
+    graph: &'a FabricGraph,
+}
+
+impl JobWatch<Recorder> for Frames<'_> {
+    fn begin(&mut self, run: &mut Run<(Digest, Recorder)>) {
+        tap(self.graph, run);
+    }
+
+    fn look(&mut self, run: &mut Run<(Digest, Recorder)>, _progress: &JobProgress) -> bool {
+        take_frames(self.graph, run);
+        true
+    }
 }
 
 fn words(file: &File, error: RunError) -> anyhow::Error {

@@ -39,24 +39,24 @@ pub(super) struct Whole<'a> {
 
 /// The sums and extremes of a run.
 #[derive(Serialize, Clone)]
-pub(super) struct Totals {
-    pub(super) completion_us: f64,
-    pub(super) flow_us_min: f64,
-    pub(super) flow_us_median: f64,
-    pub(super) flow_us_p99: f64,
-    pub(super) flow_us_max: f64,
-    pub(super) bytes: u64,
-    pub(super) packet_hops: u64,
-    pub(super) events: u64,
-    pub(super) drops: u64,
-    pub(super) losses: u64,
-    pub(super) marks: u64,
-    pub(super) notifications: u64,
-    pub(super) pauses: u64,
-    pub(super) paused_us: f64,
-    pub(super) resent: u64,
-    pub(super) timeouts: u64,
-    pub(super) max_queue_bytes: u64,
+pub(crate) struct Totals {
+    pub(crate) completion_us: f64,
+    pub(crate) flow_us_min: f64,
+    pub(crate) flow_us_median: f64,
+    pub(crate) flow_us_p99: f64,
+    pub(crate) flow_us_max: f64,
+    pub(crate) bytes: u64,
+    pub(crate) packet_hops: u64,
+    pub(crate) events: u64,
+    pub(crate) drops: u64,
+    pub(crate) losses: u64,
+    pub(crate) marks: u64,
+    pub(crate) notifications: u64,
+    pub(crate) pauses: u64,
+    pub(crate) paused_us: f64,
+    pub(crate) resent: u64,
+    pub(crate) timeouts: u64,
+    pub(crate) max_queue_bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -140,12 +140,12 @@ impl<'a> LaneRow<'a> {
 }
 
 /// The part of the time until `end` for which a lane was taken.
-pub(super) fn taken(lane: &LaneResult, end: Time) -> f64 {
+pub(crate) fn taken(lane: &LaneResult, end: Time) -> f64 {
     lane.counters.busy.as_ps() as f64 / end.as_ps().max(1) as f64
 }
 
 impl Totals {
-    pub(super) fn of(outcome: &Outcome) -> Self {
+    pub(crate) fn of(outcome: &Outcome) -> Self {
         let times = Times::of(outcome);
         let sum = |of: fn(&LinkResult) -> u64| outcome.links.iter().map(of).sum::<u64>();
         Self {
@@ -171,10 +171,10 @@ impl Totals {
 }
 
 /// How long the flows took, shortest first.
-pub(super) struct Times(Vec<Span>);
+pub(crate) struct Times(Vec<Span>);
 
 impl Times {
-    pub(super) fn of(outcome: &Outcome) -> Self {
+    pub(crate) fn of(outcome: &Outcome) -> Self {
         let mut times: Vec<Span> =
             outcome.flows.iter().map(|flow| flow.finished.since(flow.started)).collect();
         times.sort_unstable();
@@ -182,14 +182,14 @@ impl Times {
     }
 
     /// The smallest time that at least `part` of `whole` flows do not exceed.
-    pub(super) fn at(&self, part: usize, whole: usize) -> Span {
+    pub(crate) fn at(&self, part: usize, whole: usize) -> Span {
         let rank = (self.0.len() * part).div_ceil(whole).max(1);
         self.0.get(rank - 1).copied().unwrap_or(Span::ZERO)
     }
 }
 
 /// The share of a link's capacity that was used until the last flow had finished.
-pub(super) fn utilisation(link: &LinkResult, completion: Time) -> f64 {
+pub(crate) fn utilisation(link: &LinkResult, completion: Time) -> f64 {
     let could = link.rate.as_bps() as f64 * (completion.since(Time::ZERO)).as_secs_f64();
     if could > 0.0 { link.counters.bytes as f64 * 8.0 / could } else { 0.0 }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use railnet_formats::run_file::{MISSING, Query, RunFile, select};
+use railnet_formats::run_file::{MISSING, Query, RunFile, coarser, select};
 use serde_json::json;
 
 use super::http::{Request, Response};
@@ -73,8 +73,18 @@ fn rows(run: &RunFile, request: &Request) -> Response {
         }
     }
     let width = run.meta["bins"]["width"].as_u64().unwrap_or(1);
+    let most = query.most;
+    if name == "load" {
+        query.most = usize::MAX;
+    }
     let (rows, total) = select(table, &query, width);
-    Response::new("application/octet-stream", table.take(&rows).block(total))
+    let answer = match name {
+        "load" if rows.len() > most => coarser(table, &rows, most),
+        // Packets are asked for by their number in the whole table.
+        "packets" => table.take(&rows).numbered(&rows),
+        _ => table.take(&rows),
+    };
+    Response::new("application/octet-stream", answer.block(total))
 }
 
 fn one_packet(run: &RunFile, request: &Request) -> Response {

@@ -14,7 +14,7 @@ pub(super) fn describe(run: &RunFile, row: usize) -> Option<Value> {
     }
     let cell = |name: &str| packets.column(name).map_or(0, |column| packets.get(row, column));
     let frames = Frames::of(run, row as u64);
-    let (mut hops, mut before): (Vec<Value>, Option<&[u8]>) = (Vec::new(), None);
+    let (mut hops, mut before): (Vec<Value>, Option<Vec<u8>>) = (Vec::new(), None);
     for hop in hops_of(run, row as u64) {
         let bytes = frames.at(hop.time, hop.channel);
         let vertex = hop.vertex;
@@ -26,7 +26,7 @@ pub(super) fn describe(run: &RunFile, row: usize) -> Option<Value> {
             "waiting": hop.waiting,
             "bytes": hop.bytes,
             "channel": hop.channel,
-            "changes": before.zip(bytes).map(|(before, now)| changes(before, now)).unwrap_or_default(),
+            "changes": before.as_ref().zip(bytes.as_ref()).map(|(before, now)| changes(before, now)).unwrap_or_default(),
         }));
         before = bytes.or(before);
     }
@@ -39,7 +39,7 @@ pub(super) fn describe(run: &RunFile, row: usize) -> Option<Value> {
         "lost": received.is_none(),
         "bytes": first.map(|frame| hex(frame.head())),
         "length": first.map(|frame| frame.length),
-        "layers": first.map(|frame| layers(frame.head(), frame.length, frame.icrc())).unwrap_or_default(),
+        "layers": first.map(|frame| layers(&frame.whole(), frame.length, frame.icrc())).unwrap_or_default(),
         "answer": answer(packets, row),
         "message": message(run, &cell),
         "words": words(run, &cell),
@@ -95,6 +95,16 @@ impl<'a> Frame<'a> {
         if self.is_cut() { &self.bytes[..self.bytes.len() - ICRC_BYTES] } else { self.bytes }
     }
 
+    /// All of it, with zeros for what was not kept: headers say how long the rest is, and are not read where it is missing.
+    fn whole(&self) -> Vec<u8> {
+        let mut whole = self.head().to_vec();
+        if self.is_cut() {
+            whole.resize(self.length - ICRC_BYTES, 0);
+            whole.extend(self.icrc());
+        }
+        whole
+    }
+
     /// Its last ones.
     fn icrc(&self) -> [u8; ICRC_BYTES] {
         self.bytes.last_chunk().copied().unwrap_or_default()
@@ -130,9 +140,9 @@ impl<'a> Frames<'a> {
         Self { list }
     }
 
-    fn at(&self, time: u64, channel: u64) -> Option<&'a [u8]> {
+    fn at(&self, time: u64, channel: u64) -> Option<Vec<u8>> {
         let found = self.list.iter().find(|frame| frame.time == time && frame.channel == channel);
-        found.map(|frame| frame.bytes)
+        found.map(Frame::whole)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The page: its files, and one file with a run in it.
 
-use railnet_formats::run_file::{Query, RunFile, select};
+use railnet_formats::run_file::{Query, RunFile, coarser, select};
 use serde_json::{Map, Value};
 
 use super::http::Response;
@@ -52,6 +52,12 @@ pub(crate) fn report(run: &RunFile) -> String {
                     .take(4 * REPORT_ROWS)
                     .collect();
                 blocks.extend(table.take(&rows).block(table.rows));
+            }
+            "load" => {
+                let rows: Vec<u32> = (0..table.rows as u32).collect();
+                let loads =
+                    if table.rows > REPORT_ROWS { &coarser(table, &rows, REPORT_ROWS) } else { table };
+                blocks.extend(loads.block(loads.rows));
             }
             _ => {
                 let query = Query { most: REPORT_ROWS, ..Query::all() };

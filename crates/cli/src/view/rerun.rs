@@ -1,6 +1,5 @@
 //! The run again with one key changed, while somebody looks at it.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -8,12 +7,10 @@ use railnet_formats::run_file::{Budget, RunFile};
 use serde_json::{Value, json};
 
 use super::http::Response;
-use crate::sim::problem::File;
-use crate::sim::record::run_again;
-use crate::sim::sweep;
+use crate::sim::record::{changed, run_again};
 
 /// Keys that the page may change.
-const KEYS: [&str; 3] = ["nic.control", "fabric.routing", "faults"];
+const KEYS: [&str; 5] = ["nic.control", "fabric.routing", "cluster.transport", "cluster.gpudirect", "faults"];
 /// Runs that are kept.
 const RUNS_MAX: usize = 16;
 
@@ -63,7 +60,8 @@ impl Reruns {
             );
         }
         let Some(first) = runs[0].clone() else { return Response::error(404, "there is no run") };
-        let file = match changed(&first.meta, key, value) {
+        let text = |name: &str| first.meta[name].as_str().unwrap_or_default();
+        let file = match changed(text("name"), text("scenario"), key, value) {
             Ok(file) => file,
             Err(error) => return Response::error(400, &format!("{error:#}")),
         };
@@ -105,18 +103,4 @@ impl Reruns {
             None => json!({ "state": "done" }),
         })
     }
-}
-
-/// The scenario of a run with one key changed.
-fn changed(meta: &Value, key: &str, value: &str) -> anyhow::Result<File> {
-    let text = |name: &str| meta[name].as_str().unwrap_or_default();
-    let mut table: toml::Table = text("scenario").parse()?;
-    if key == "faults" {
-        table.remove("faults");
-    } else {
-        sweep::set(&mut table, key, &format!("\"{value}\""))?;
-    }
-    let how =
-        if key == "faults" { "without its faults".to_owned() } else { format!("with {key} = \"{value}\"") };
-    File::of_table(Path::new(text("name")), format!("{}\n# Run again {how}.\n", text("scenario")), table)
 }

@@ -34,6 +34,8 @@ pub enum Place {
     Tune,
     /// In `railnet sim`: how collectives run.
     Sim,
+    /// In `railnet plan`: what a step is expected to take.
+    Plan,
 }
 
 impl Place {
@@ -42,6 +44,7 @@ impl Place {
         match self {
             Self::Tune => "tune",
             Self::Sim => "sim",
+            Self::Plan => "plan",
         }
     }
 }
@@ -63,7 +66,7 @@ pub struct Declaration {
     pub places: &'static [Place],
 }
 
-const BOTH: &[Place] = &[Place::Tune, Place::Sim];
+const BOTH: &[Place] = &[Place::Tune, Place::Sim, Place::Plan];
 const SIM: &[Place] = &[Place::Sim];
 /// Read and checked, and reported as without effect.
 const NOWHERE: &[Place] = &[];

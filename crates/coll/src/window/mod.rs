@@ -40,7 +40,7 @@ pub struct WindowHandle {
     pub address: u64,
     /// How many.
     pub length: Bytes,
-    /// The key for writing to it.
+    /// The key for writing to it, and for reading where that is allowed.
     pub key: Key,
 }
 
@@ -67,6 +67,28 @@ pub struct Reserved {
 /// A one-sided operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Rma {
+    /// Write to a peer's window and say nothing. NCCL has no such call; a later signal to the peer tells of it too.
+    Put {
+        /// To whom.
+        peer: Rank,
+        /// From this rank's part of a window.
+        from: At,
+        /// To the peer's part of a window.
+        to: At,
+        /// How much.
+        bytes: Bytes,
+    },
+    /// Read from a peer's window. NCCL has no such call.
+    Get {
+        /// From whom.
+        peer: Rank,
+        /// From the peer's part of a window.
+        from: At,
+        /// To this rank's part of a window.
+        to: At,
+        /// How much.
+        bytes: Bytes,
+    },
     /// Write to a peer's window, then signal.
     PutSignal {
         /// To whom.

@@ -127,8 +127,10 @@ impl Windows {
     pub fn deregister(&mut self, window: WindowId) -> Result<WindowHandle, WindowError> {
         let own = self.part(window, self.rank)?;
         let uses = |one: &Rma| match one {
-            Rma::PutSignal { from, to, .. } => from.window == window || to.window == window,
-            _ => false,
+            Rma::PutSignal { from, to, .. } | Rma::Put { from, to, .. } | Rma::Get { from, to, .. } => {
+                from.window == window || to.window == window
+            }
+            Rma::Signal { .. } | Rma::WaitSignal(_) => false,
         };
         if self.queue.iter().flat_map(|group| &group.operations).any(uses) {
             return Err(WindowError::Busy { window });
@@ -165,6 +167,16 @@ impl Windows {
                 self.check_peer(*peer, *reserved)?;
                 self.check_range(*from, *bytes, self.rank)?;
                 self.check_range(*to, *bytes, peer.0)
+            }
+            Rma::Put { peer, from, to, bytes } => {
+                self.check_peer(*peer, Reserved::default())?;
+                self.check_range(*from, *bytes, self.rank)?;
+                self.check_range(*to, *bytes, peer.0)
+            }
+            Rma::Get { peer, from, to, bytes } => {
+                self.check_peer(*peer, Reserved::default())?;
+                self.check_range(*from, *bytes, peer.0)?;
+                self.check_range(*to, *bytes, self.rank)
             }
             Rma::Signal { peer, reserved } => self.check_peer(*peer, *reserved),
             Rma::WaitSignal(list) => list.iter().try_for_each(|Awaited { peer, count, reserved }| {
@@ -239,8 +251,14 @@ impl Windows {
         for operation in &operations {
             match operation {
                 Rma::PutSignal { peer, from, to, bytes, .. } => {
-                    requests += self.put(*peer, *from, *to, bytes.0);
+                    requests += self.copy(*peer, *from, *to, bytes.0, Operation::Write);
                     requests += self.signal(*peer);
+                }
+                Rma::Put { peer, from, to, bytes } => {
+                    requests += self.copy(*peer, *from, *to, bytes.0, Operation::Write);
+                }
+                Rma::Get { peer, from, to, bytes } => {
+                    requests += self.copy(*peer, *to, *from, bytes.0, Operation::Read);
                 }
                 Rma::Signal { peer, .. } => requests += self.signal(*peer),
                 Rma::WaitSignal(list) => {
@@ -255,8 +273,12 @@ impl Windows {
             }
         }
         for operation in &operations {
-            if let Rma::PutSignal { peer, .. } | Rma::Signal { peer, .. } = operation {
-                self.post(nic, cx, peer.0);
+            match operation {
+                Rma::Put { peer, .. }
+                | Rma::Get { peer, .. }
+                | Rma::PutSignal { peer, .. }
+                | Rma::Signal { peer, .. } => self.post(nic, cx, peer.0),
+                Rma::WaitSignal(_) => {}
             }
         }
         if let Some(group) = self.queue.front_mut() {
@@ -272,16 +294,23 @@ impl Windows {
         SendRequest { label, ..SendRequest::new(work, operation) }
     }
 
-    /// Queues the WRITEs of a put. Gives how many.
-    fn put(&mut self, peer: Rank, from: At, to: At, bytes: u64) -> u32 {
-        let own = self.part(from.window, self.rank).expect("it was checked");
-        let other = self.part(to.window, peer.0).expect("it was checked");
+    /// Queues the WRITEs or READs between this rank's part of a window and a peer's. Gives how many.
+    fn copy(
+        &mut self,
+        peer: Rank,
+        here: At,
+        there: At,
+        bytes: u64,
+        operation: fn(Remote) -> Operation,
+    ) -> u32 {
+        let own = self.part(here.window, self.rank).expect("it was checked");
+        let other = self.part(there.window, peer.0).expect("it was checked");
         let mut count = 0;
         for offset in (0..bytes).step_by(PUT_MAX as usize) {
-            let remote = Remote { address: other.address + to.offset + offset, key: other.key };
+            let remote = Remote { address: other.address + there.offset + offset, key: other.key };
             let length = (bytes - offset).min(PUT_MAX) as u32;
-            let sge = Sge { address: own.address + from.offset + offset, length, key: own.key };
-            let request = self.request(peer, Operation::Write(remote)).with(sge);
+            let sge = Sge { address: own.address + here.offset + offset, length, key: own.key };
+            let request = self.request(peer, operation(remote)).with(sge);
             self.peer(peer).waiting.push_back(request);
             count += 1;
         }

@@ -47,19 +47,19 @@ pub fn meta(about: &About<'_>, graph: &FabricGraph, recorded: &Recorded) -> Resu
     let gpu =
         about.jobs.and_then(|jobs| jobs.jobs.first()).map(|job| job.placed.resolved.job.gpu.name.clone());
     let servers = endpoints.iter().map(|one| one.node + 1).max().unwrap_or(0);
+    let homes = homes(graph, servers);
     let nodes: Vec<Value> = (0..servers)
         .map(|node| {
             let all = endpoints.iter().enumerate().filter(|(_, one)| one.node == node);
             let ranks: Vec<usize> = all.map(|(rank, _)| rank).collect();
-            let hosts = graph.hosts.iter().enumerate().filter(|(_, host)| host.node == node);
-            let hosts: Vec<usize> = hosts.map(|(host, _)| host).collect();
+            let hosts = ports_of(&homes, node);
             json!({ "name": format!("node{:02}", node + 1), "gpu": gpu, "ranks": ranks, "hosts": hosts })
         })
         .collect();
     let ranks: Vec<Value> = endpoints
         .iter()
         .map(|one| {
-            let ports: Vec<usize> = ports_of(graph, one.node);
+            let ports = ports_of(&homes, one.node);
             let gpus = endpoints.iter().filter(|other| other.node == one.node).count().max(1);
             // A GPU uses the NIC beside it: with fewer NICs than GPUs, neighbours share one.
             let host = ports.get(one.rail as usize * ports.len() / gpus).copied();
@@ -80,7 +80,7 @@ pub fn meta(about: &About<'_>, graph: &FabricGraph, recorded: &Recorded) -> Resu
         "fidelity": about.jobs.map_or("packet", |jobs| jobs.fidelity.name()),
         "duration": about.end.as_ps(),
         "report": about.report,
-        "fabric": fabric(graph),
+        "fabric": fabric(graph, &homes),
         "nodes": nodes,
         "ranks": ranks,
         "streams": streams,
@@ -102,9 +102,18 @@ fn named(ranks: usize) -> String {
     format!("{ranks} ranks")
 }
 
-fn ports_of(graph: &FabricGraph, node: u32) -> Vec<usize> {
-    let hosts = graph.hosts.iter().enumerate().filter(|(_, host)| host.node == node);
-    hosts.map(|(host, _)| host).collect()
+/// The server of each port. A fabric that knows nothing of servers has one port after the other in each.
+fn homes(graph: &FabricGraph, servers: u32) -> Vec<u32> {
+    let known = graph.hosts.iter().map(|host| host.node + 1).max().unwrap_or(0);
+    if servers == 0 || servers == known {
+        return graph.hosts.iter().map(|host| host.node).collect();
+    }
+    let each = (graph.hosts.len() as u32 / servers).max(1);
+    (0..graph.hosts.len() as u32).map(|host| host / each).collect()
+}
+
+fn ports_of(homes: &[u32], node: u32) -> Vec<usize> {
+    (0..homes.len()).filter(|host| homes[*host] == node).collect()
 }
 
 /// The first words that the author of a scenario has for it.
@@ -113,13 +122,13 @@ fn title(text: &str) -> &str {
     first.map_or("", |line| line.trim_start_matches(['#', ' ']))
 }
 
-fn fabric(graph: &FabricGraph) -> Value {
+fn fabric(graph: &FabricGraph, homes: &[u32]) -> Value {
     let hosts = graph.hosts.len() as u32;
     let number = |vertex: Vertex| match vertex {
         Vertex::Host(host) => host,
         Vertex::Switch(switch) => hosts + switch,
     };
-    let ports = graph.hosts.iter().map(|host| json!({ "name": host.name, "node": host.node }));
+    let ports = graph.hosts.iter().zip(homes).map(|(host, node)| json!({ "name": host.name, "node": node }));
     let switches = graph
         .switches
         .iter()

@@ -7,6 +7,7 @@
 //! All numbers are little endian, and every part begins at a multiple of eight. The JSON says what the run was and what came
 //! of it; [`Recorder`] fills the tables while it runs; [`schema`] has their columns.
 
+mod coarse;
 mod load;
 mod meta;
 mod operations;
@@ -23,6 +24,7 @@ use std::io::{self, Write};
 
 use serde_json::Value;
 
+pub use coarse::coarser;
 pub use meta::{About, meta};
 pub use operations::{add_flows, add_jobs};
 pub use recorder::{Budget, Recorded, Recorder};

@@ -55,6 +55,18 @@ pub const LOAD: Schema = &[
     ("drops", U32),
 ];
 
+/// The same with bins joined: how many of them a row stands for is in the last column.
+pub const COARSE_LOAD: Schema = &[
+    ("bin", U32),
+    ("channel", U32),
+    ("bytes", U64),
+    ("queue", U64),
+    ("marks", U32),
+    ("paused", U64),
+    ("drops", U32),
+    ("bins", U32),
+];
+
 /// Packets, a sample of them.
 pub const PACKETS: Schema = &[
     ("sent", U64),

@@ -152,6 +152,14 @@ impl Table {
         Self { name: self.name.clone(), columns, rows: rows.len() }
     }
 
+    /// With one more column, `row`: the numbers that its rows have in the table they were taken from.
+    #[must_use]
+    pub fn numbered(mut self, rows: &[u32]) -> Self {
+        let bytes = rows.iter().flat_map(|row| row.to_le_bytes()).collect();
+        self.columns.push(Column { name: "row".to_owned(), kind: Kind::U32, bytes });
+        self
+    }
+
     /// As bytes: the length of a header, the header as JSON, and the columns, each from a multiple of eight on. `total` is
     /// how many rows there were before some were left out.
     pub fn block(&self, total: usize) -> Vec<u8> {

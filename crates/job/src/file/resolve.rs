@@ -7,7 +7,7 @@ use super::JobSection;
 use super::error::FileError;
 use crate::compute::{Gpu, NoGpu};
 use crate::graph::{Job, Other};
-use crate::memory::{Memory, fit};
+use crate::memory::{Memory, fit, memory};
 use crate::run::analytic::Rates;
 use crate::training::Precision;
 
@@ -34,7 +34,7 @@ impl Default for Recovery {
     }
 }
 
-/// A job that fits its cluster.
+/// A job on its cluster.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Resolved {
     /// What it is called.
@@ -70,8 +70,21 @@ pub fn others(cluster: &Cluster, precision: Precision) -> Result<Vec<Other>, NoG
 }
 
 impl JobSection {
-    /// The job that is meant, on a cluster.
+    /// The job that is meant, on a cluster whose GPUs have memory for it.
     pub fn resolve(&self, cluster: &Cluster) -> Result<Resolved, FileError> {
+        let resolved = self.lay_out(cluster)?;
+        let Job { model, parallel, training, gpu, others, .. } = &resolved.job;
+        let all = std::iter::once(gpu).chain(others.iter().map(|other| &other.gpu));
+        let smallest = all.min_by_key(|gpu| gpu.memory).unwrap_or(gpu);
+        fit(model, parallel, training, &smallest.name, smallest.memory).map_err(|refusal| FileError {
+            memory: Some(refusal.clone()),
+            ..FileError::new("model", refusal.to_string())
+        })?;
+        Ok(resolved)
+    }
+
+    /// The job that is meant, on a cluster, whether or not its GPUs have memory for it.
+    pub fn lay_out(&self, cluster: &Cluster) -> Result<Resolved, FileError> {
         let ranks = self.ranks(cluster)?;
         let model = self.model.resolve()?;
         let parallel = self.parallel.resolve(ranks)?;
@@ -87,12 +100,7 @@ impl JobSection {
         let gpu = Gpu::of(&cluster.host, training.precision).map_err(no_gpu)?;
         let others = others(&cluster.part(0, ranks / cluster.gpus_per_node()), training.precision);
         let others = others.map_err(no_gpu)?;
-        let all = std::iter::once(&gpu).chain(others.iter().map(|other| &other.gpu));
-        let smallest = all.min_by_key(|gpu| gpu.memory).unwrap_or(&gpu);
-        let memory =
-            fit(&model, &parallel, &training, &smallest.name, smallest.memory).map_err(|refusal| {
-                FileError { memory: Some(refusal.clone()), ..FileError::new("model", refusal.to_string()) }
-            })?;
+        let memory = memory(&model, &parallel, &training);
         let state = model.parameters() * (training.precision.bytes() + training.optimiser_bytes());
         let name = self.name.clone().unwrap_or_else(|| model.name.clone());
         let mut job = Job::new(model, parallel, training, gpu);

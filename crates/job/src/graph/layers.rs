@@ -76,8 +76,11 @@ impl Builder<'_> {
             }
             if is_backward {
                 if full {
+                    // What was computed so far belongs to the pass before, what comes to the next.
+                    self.flush();
                     self.pass = Pass::Recompute;
                     self.layer_forward(layer);
+                    self.flush();
                     self.pass = Pass::Backward;
                 }
                 self.layer_backward(layer);

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use railnet_core::{Rank, Span, Time};
 use thiserror::Error;
 
-pub use cost::{ClusterCosts, Rates};
+pub use cost::{Carries, ClusterCosts, Rates};
 
 use super::machine::{Machine, Ticket};
 use super::workers::Workers;

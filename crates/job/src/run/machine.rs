@@ -212,6 +212,18 @@ impl<'a> Machine<'a> {
         self.states.iter().all(|state| state.left == 0)
     }
 
+    /// It is given up at this time: what is under way counts up to then, and what was not begun took no time.
+    pub fn stop(&mut self, now: Time) {
+        for record in self.states.iter_mut().flat_map(|state| &mut state.records) {
+            if record.ended.is_set() {
+                continue;
+            }
+            record.entered = record.entered.min(now);
+            record.begun = if record.begun.is_set() { record.begun } else { now };
+            record.ended = now;
+        }
+    }
+
     /// What ranks wait for that are not through: for the one who has to explain a standstill.
     pub fn waiting(&self) -> impl Iterator<Item = Ticket> + '_ {
         self.states.iter().enumerate().filter(|(_, state)| state.left > 0).flat_map(|(worker, state)| {

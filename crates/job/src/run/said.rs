@@ -82,7 +82,7 @@ impl Tally {
     }
 }
 
-/// One of each kind of communication in a step that has been run, scope by scope.
+/// One of each kind of communication in a step that has been run, scope by scope. What is not over does not count.
 pub fn said(machine: &Machine<'_>) -> Vec<Said> {
     let mut kinds: BTreeMap<(Scope, u8, u8), Tally> = BTreeMap::new();
     let mut ranks = 0;
@@ -92,6 +92,9 @@ pub fn said(machine: &Machine<'_>) -> Vec<Said> {
         for (number, record) in machine.records(worker as u32).iter().enumerate() {
             let ticket = Ticket { worker: worker as u32, operation: number as u32 };
             let Work::Communicate(said) = &machine.operation(ticket).work else { continue };
+            if !record.ended.is_set() {
+                continue;
+            }
             let tally = kinds.entry(kind(said)).or_insert_with(|| Tally::new(*said));
             tally.times.push((record.ended.since(record.begun), weight));
             tally.bytes += u128::from(said.bytes.as_u64()) * u128::from(weight);

@@ -13,6 +13,18 @@ pub unsafe trait Element: Copy + Send + Sync + 'static {
     const TYPE: DataType;
 }
 
+/// The bytes of elements.
+pub(super) fn bytes<T: Element>(elements: &[T]) -> &[u8] {
+    // SAFETY: elements have no padding, so that all of their bytes are there.
+    unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) }
+}
+
+/// The same, to be changed.
+pub(super) fn bytes_mut<T: Element>(elements: &mut [T]) -> &mut [u8] {
+    // SAFETY: as above, and whatever bytes are put there are elements.
+    unsafe { std::slice::from_raw_parts_mut(elements.as_mut_ptr().cast(), size_of_val(elements)) }
+}
+
 macro_rules! elements {
     ($($type:ty => $name:ident;)*) => {$(
         // SAFETY: a number of this size, of which all bits are values.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use railnet_coll::BuildError;
 use railnet_coll::machine::Failure;
+use railnet_coll::window::WindowError;
 use railnet_core::Rank;
 
 use crate::engine::ReachError;
@@ -56,6 +57,21 @@ pub enum Error {
         /// How many it should have.
         needs: String,
     },
+    /// A one-sided operation makes no sense.
+    #[error(transparent)]
+    Window(#[from] WindowError),
+    /// A one-sided operation did not come to its end.
+    #[error("{what}: rank {rank} {why}{notes}")]
+    OneSided {
+        /// Which operation, on which window.
+        what: String,
+        /// The rank that it needs.
+        rank: usize,
+        /// What is wrong with that.
+        why: String,
+        /// What else is known of it.
+        notes: String,
+    },
     /// A scalar of another type than the data.
     #[error(
         "the scalar of a pre-multiplied sum is of type {scalar}, and the data of type {data}: they must be equal"
@@ -79,6 +95,7 @@ impl Error {
     pub fn culprits(&self) -> Vec<Rank> {
         match self {
             Self::Failed { failure, .. } => failure.culprits(),
+            Self::OneSided { rank, .. } => vec![Rank(*rank as u32)],
             _ => Vec::new(),
         }
     }

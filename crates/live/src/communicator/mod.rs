@@ -22,6 +22,7 @@ mod error;
 mod group;
 mod pending;
 mod process;
+mod window;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -37,6 +38,7 @@ pub use element::{Bf16, Element, F8E4M3, F8E5M2, F16};
 pub use error::Error;
 pub use group::Group;
 pub use pending::Pending;
+pub use window::Window;
 
 pub use crate::rdma::RoceOptions;
 
@@ -110,6 +112,7 @@ pub struct Communicator {
     place: Place,
     log: Log,
     splits: AtomicU64,
+    windows: AtomicU64,
     pairs: Mutex<BTreeMap<(u32, u32), ContextId>>,
 }
 
@@ -150,6 +153,7 @@ impl Communicator {
             place,
             log,
             splits: AtomicU64::new(0),
+            windows: AtomicU64::new(0),
             pairs: Mutex::new(BTreeMap::new()),
         }
     }
@@ -342,9 +346,13 @@ fn introduction(config: &Config, options: &Options, engine: &Engine) -> String {
 
 /// What else is known of ranks whose fault it is: where their processes are, and in which state.
 fn notes(failure: &Failure, members: &[u32], control: &Control) -> String {
+    notes_on(&failure.culprits(), members, control)
+}
+
+fn notes_on(ranks: &[Rank], members: &[u32], control: &Control) -> String {
     let mut text = String::new();
     let here = crate::machine::host_name();
-    for rank in failure.culprits() {
+    for rank in ranks {
         let Some(world) = members.get(rank.0 as usize) else { continue };
         let Member { pid, host, .. } = &control.members()[*world as usize];
         let _ = write!(text, "\n  rank {} is process {pid} on {host}", rank.0);

@@ -76,6 +76,11 @@ impl Process {
         (&self.config, &self.options)
     }
 
+    /// What tells of ranks that are gone.
+    pub(super) fn control(&self) -> &Control {
+        &self.engine.control
+    }
+
     /// Uses the engine.
     pub(super) fn with<T>(&self, action: impl FnOnce(&mut Engine) -> T) -> T {
         let mut guard = match self.engine.engine.try_lock() {

@@ -210,6 +210,10 @@ impl Shared {
         self.changed.notify_all();
     }
 
+    pub(super) fn is_lost(&self, rank: Rank) -> bool {
+        matches!(self.lock().absent.get(&rank), Some(Absence::Lost(_)))
+    }
+
     pub(super) fn absent(&self) -> Vec<(Rank, Absence)> {
         self.lock().absent.iter().map(|(rank, absence)| (*rank, absence.clone())).collect()
     }

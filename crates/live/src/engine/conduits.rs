@@ -341,13 +341,18 @@ impl Conduits {
 
     /// The NIC, where there is one.
     #[inline]
-    pub(super) fn nic(&mut self) -> Option<&mut Rdma> {
+    pub(crate) fn nic(&mut self) -> Option<&mut Rdma> {
         self.nic.as_mut()
     }
 
     /// The same, to look at.
-    pub(super) fn nic_ref(&self) -> Option<&Rdma> {
+    pub(crate) fn nic_ref(&self) -> Option<&Rdma> {
         self.nic.as_ref()
+    }
+
+    /// Streams to and from other ranks.
+    pub(crate) fn tcp(&mut self) -> &mut Tcp {
+        &mut self.tcp
     }
 
     /// Does what can be done now for those that need to be driven. Whether anything was.

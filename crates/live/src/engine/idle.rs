@@ -42,6 +42,11 @@ impl Idle {
         Self { patience, looks: 0, offers: 0 }
     }
 
+    /// The same patience, for somebody who has not waited yet.
+    pub(crate) const fn fresh(&self) -> Self {
+        Self { patience: self.patience, looks: 0, offers: 0 }
+    }
+
     /// Something happened.
     #[inline]
     pub(crate) const fn reset(&mut self) {

@@ -24,7 +24,7 @@ pub use conduits::ReachError;
 pub(crate) use conduits::{Conduits, Prepared};
 use context::Context;
 pub(crate) use context::{Keep, Submitted};
-use idle::{Idle, Next};
+pub(crate) use idle::{Idle, Next, SLEEP};
 use notices::Letter;
 pub(crate) use work::At;
 
@@ -102,6 +102,16 @@ impl Engine {
 
     pub(crate) fn conduits_mut(&mut self) -> &mut Conduits {
         &mut self.conduits
+    }
+
+    /// How to wait for something, from the beginning on.
+    pub(crate) fn patience(&self) -> Idle {
+        self.idle.fresh()
+    }
+
+    /// Why nothing of a communicator works any more.
+    pub(crate) fn failure(&self, id: ContextId) -> Option<Arc<Failure>> {
+        self.contexts[id.0].machine.failure().map(Arc::clone)
     }
 
     /// Ranks of the world that are lost, and those that have left.

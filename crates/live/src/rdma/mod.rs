@@ -8,6 +8,7 @@
 
 mod handshake;
 mod options;
+pub(crate) mod window;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -79,6 +80,8 @@ pub(crate) struct Rdma {
     mtu: Mtu,
     /// Ends by their token. Tokens are not used again, so that nothing late is taken for something new.
     ends: Vec<Option<End>>,
+    /// One-sided windows by their token.
+    windows: Vec<Option<window::End>>,
     /// Receivers whose senders have not come yet.
     awaited: Vec<(Name, u32)>,
     handshakes: Vec<Handshake>,
@@ -190,6 +193,7 @@ impl Rdma {
             peers: Vec::new(),
             mtu: Mtu::Mtu256,
             ends: Vec::new(),
+            windows: Vec::new(),
             awaited: Vec::new(),
             handshakes: Vec::new(),
             watch,
@@ -411,6 +415,10 @@ impl Rdma {
         loop {
             let count = self.driver.poll_cq(self.queue, &mut batch);
             for completion in &batch[..count] {
+                if (completion.work >> 32) as u32 & window::WINDOWS != 0 {
+                    self.window_completed(completion);
+                    continue;
+                }
                 let Some(Some(end)) = self.ends.get_mut((completion.work >> 32) as usize) else { continue };
                 let told = match &mut end.half {
                     Half::Sends(sender, _) => sender.completed(completion),
@@ -527,14 +535,17 @@ impl Rdma {
             Half::Receives(_) => true,
         };
         let mut ends = self.ends.iter().flatten();
+        let mut windows = self.windows.iter().flatten();
         self.failure.is_some()
             || ends.all(|end| is_done(end) || end.failure.is_some() || gone.contains(&end.peer))
+                && windows.all(|window| window.is_drained(gone))
     }
 
     /// Whether ranks that are not gone may still send something.
     pub(crate) fn has_senders(&self, gone: &[u32]) -> bool {
-        let mut ends = self.ends.iter().flatten();
+        let (mut ends, mut windows) = (self.ends.iter().flatten(), self.windows.iter().flatten());
         ends.any(|end| matches!(end.half, Half::Receives(_)) && !gone.contains(&end.peer))
+            || windows.any(|window| window.has_peers(gone))
     }
 }
 

@@ -2,7 +2,7 @@
 
 pub(crate) mod handover;
 pub(crate) mod mailbox;
-mod segment;
+pub(crate) mod segment;
 
 use std::collections::BTreeMap;
 use std::io;

@@ -74,6 +74,14 @@ impl Segment {
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
+    /// All of its whole words.
+    #[inline]
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        // SAFETY: they lie in the mapping, which begins at a page and lives as long as `self`; every process that has it
+        // reaches them as atomics.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast(), self.length / 8) }
+    }
+
     /// Where bytes lie.
     #[inline]
     pub(crate) fn pointer(&self, offset: usize, length: usize) -> *mut u8 {

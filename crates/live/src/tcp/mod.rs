@@ -5,6 +5,7 @@
 //! and proves that it belongs to the job; streams that begin otherwise are closed and counted.
 
 mod stream;
+pub(crate) mod window;
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};

@@ -68,6 +68,19 @@ pub struct LaneResult {
     pub counters: LaneCounters,
 }
 
+impl LaneResult {
+    /// Whether it is a core that serves a port for the kernel.
+    pub fn is_core(&self) -> bool {
+        self.name.contains(" core ")
+    }
+
+    /// Whether it leads into the memory of the host, and not from one socket's to the other's.
+    pub fn is_into_host_memory(&self) -> bool {
+        let ends = self.name.split_once(" → ");
+        ends.is_some_and(|(from, to)| to.starts_with("CPU") && !from.contains(" CPU"))
+    }
+}
+
 impl Inside {
     pub(super) fn new<S: Sink>(
         network: &mut Network<S>,

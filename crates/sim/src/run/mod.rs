@@ -28,8 +28,8 @@ pub use collective::{CollectiveResult, TransferResult};
 pub use error::{FlowFailure, RunError, Standstill};
 pub use inside::LaneResult;
 pub use job::{
-    Connections, FaultPrice, How, JobResult, JobsOutcome, KindResult, Look, RecoveryStory, SaidResult,
-    StepResult, run_jobs, run_jobs_watched,
+    Connections, FaultPrice, How, JobProgress, JobResult, JobSettings, JobWatch, JobsOutcome, KindResult,
+    MemoCount, RecoveryStory, SaidResult, StepResult, run_jobs, run_jobs_with,
 };
 pub use outcome::{FlowResult, LinkResult, Outcome};
 pub use series::{ConnectionSample, LinkSample, Series};
@@ -158,7 +158,8 @@ impl<S: Sink> Run<S> {
             if let Some(sampler) = &mut self.sampler
                 && stage == sampled
             {
-                let seen = sampler.look(&mut self.network, &self.world.runner);
+                let goes_on = self.world.unfinished() > 0;
+                let seen = sampler.look(&mut self.network, &self.world.runner, goes_on);
                 self.world.runner.failure = self.world.runner.failure.take().or(seen.err());
             }
             if stage == self.watch.next && self.world.runner.failure.is_none() {

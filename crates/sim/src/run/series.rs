@@ -77,15 +77,16 @@ impl Sampler {
         self.series
     }
 
-    /// Looks at everything, and keeps what has changed.
+    /// Looks at everything, and keeps what has changed; once more later where the run goes on.
     pub(super) fn look<S: Sink>(
         &mut self,
         network: &mut Network<S>,
         runner: &Runner,
+        goes_on: bool,
     ) -> Result<(), RunError> {
         self.look_at_links(network);
         self.look_at_connections(network, runner);
-        self.next = if runner.unfinished > 0 { self.next + self.series.interval } else { Time::NEVER };
+        self.next = if goes_on { self.next + self.series.interval } else { Time::NEVER };
         self.looks += 1;
         match self.looks.max(self.series.links.len() + self.series.connections.len()) > self.most {
             true => Err(RunError::Samples { rows: self.most, interval: self.series.interval }),

@@ -280,6 +280,19 @@ impl Scenario {
         Ok(())
     }
 
+    /// How often a byte that leaves a GPU for another server is copied on its way, at both ends together; nothing where there are
+    /// no GPUs.
+    pub fn copies(&self) -> Option<u32> {
+        let section = self.cluster.as_ref()?;
+        section.host().filter(|host| !host.gpus().is_empty())?;
+        Some(match (section.transport, section.gpudirect) {
+            // Between GPU and host, and between the program and the kernel.
+            (TransportName::Tcp, _) => 4,
+            (TransportName::Rdma, false) => 2,
+            (TransportName::Rdma, true) => 0,
+        })
+    }
+
     /// Puts this server behind the ports, whatever the scenario says.
     pub fn set_server(&mut self, server: Host) {
         self.cluster.get_or_insert_with(ClusterSection::default).described = Some(server);

@@ -114,7 +114,8 @@ impl Scenario {
                 }
                 section.training.steps = steps;
             }
-            let resolved = section.resolve(&left).map_err(|error| within(told(error)))?;
+            let resolved = if self.is_planned { section.lay_out(&left) } else { section.resolve(&left) };
+            let resolved = resolved.map_err(|error| within(told(error)))?;
             let spares = section.launch.spares;
             let cluster = left.part(0, resolved.job.parallel.ranks() / left.gpus_per_node().max(1));
             let nodes = cluster.nodes;

@@ -157,6 +157,9 @@ pub struct Scenario {
     /// The variables as they are used: those of the scenario, unless somebody put others over them.
     #[serde(skip)]
     variables: Variables,
+    /// Whether jobs may need more memory than there is: they are planned, not run.
+    #[serde(skip)]
+    is_planned: bool,
 }
 
 fn default_seed() -> u64 {
@@ -171,11 +174,21 @@ impl Scenario {
 
     /// Reads a scenario; `files` is asked for what it names.
     pub fn parse_with(text: &str, files: impl Files) -> Result<Self, ScenarioError> {
-        let scenario: Self = toml::from_str(text).map_err(|error| {
+        Self::read(text, files, false)
+    }
+
+    /// Reads a scenario whose jobs are planned, not run: they may need more memory than their GPUs have.
+    pub fn parse_to_plan(text: &str, files: impl Files) -> Result<Self, ScenarioError> {
+        Self::read(text, files, true)
+    }
+
+    fn read(text: &str, files: impl Files, is_planned: bool) -> Result<Self, ScenarioError> {
+        let mut scenario: Self = toml::from_str(text).map_err(|error| {
             let message = error.message().to_owned();
             let span = error.span().map(|span| locate::narrowed(text, span, &message));
             ScenarioError { span, ..ScenarioError::new(message) }
         })?;
+        scenario.is_planned = is_planned;
         let has_fabric = locate::key(text, "fabric").is_some();
         scenario.finish(files, has_fabric).map_err(|error| error.located(text))
     }

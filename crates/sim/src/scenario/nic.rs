@@ -163,7 +163,8 @@ impl Scenario {
         self.nic.control.unwrap_or(usual)
     }
 
-    pub(super) fn uses_tcp(&self) -> bool {
+    /// Whether the kernel carries data, and not the NICs.
+    pub fn uses_tcp(&self) -> bool {
         self.cluster.as_ref().is_some_and(|cluster| cluster.transport == TransportName::Tcp)
     }
 

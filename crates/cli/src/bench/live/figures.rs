@@ -121,7 +121,7 @@ impl Group {
 
     /// Bus bandwidth in GB/s, as nccl-tests has it.
     pub(crate) fn bus(&self, point: Point, time_us: f64) -> f64 {
-        let factor = railnet_formats::nccl_tests::bus_factor(point.collective, self.place.ranks);
+        let factor = point.collective.bus_factor(self.place.ranks);
         point.bytes as f64 / time_us.max(1e-6) / 1e3 * factor
     }
 

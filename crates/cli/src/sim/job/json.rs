@@ -21,6 +21,7 @@ pub(super) fn whole(file: &File, outcome: &JobsOutcome, wall_s: f64) -> Value {
     });
     if let Some(network) = &outcome.network {
         value["network"] = serde_json::to_value(report::fabric(network)).unwrap_or_default();
+        value["collectives"] = json!({ "calls": outcome.memo.calls, "from_memory": outcome.memo.taken });
     }
     value
 }

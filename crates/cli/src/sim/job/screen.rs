@@ -4,13 +4,13 @@ use std::io::Write;
 
 use railnet_core::{Bytes, Span};
 use railnet_job::graph::{Job, What};
-use railnet_job::parallel::{Parallel, Scope, Sharding};
+use railnet_job::parallel::Scope;
 use railnet_job::run::Breakdown;
 use railnet_sim::{JobResult, JobsOutcome, LinkResult, Outcome, SaidResult};
 
 use crate::sim::problem::File;
 use crate::sim::report::{taken, utilisation};
-use crate::words::{bytes, count, grouped};
+use crate::words::{bytes, count, grouped, magnitude, percent, spread, time};
 
 /// Blocks for a whole step.
 const BAR: f64 = 30.0;
@@ -45,6 +45,13 @@ pub(super) fn print(
     }
     if let Some(network) = &outcome.network {
         fabric(network, out)?;
+        let memo = outcome.memo;
+        let taken = format!(
+            "{} of {}, identical to others with nothing in their way",
+            grouped(memo.taken),
+            count(memo.calls, "collective", "collectives")
+        );
+        line(out, "Taken from memory", &taken)?;
     }
     line(out, "Wall time", &format!("{wall_s:.2} s"))?;
     line(out, "Digest", &outcome.digest.to_string())?;
@@ -114,25 +121,6 @@ fn trained(job: &Job) -> String {
         count(training.global_batch, "sequence", "sequences"),
         grouped(model.sequence)
     )
-}
-
-fn spread(parallel: &Parallel) -> String {
-    let axes = [
-        ("tensor", parallel.tensor),
-        ("context", parallel.context),
-        ("pipeline", parallel.pipeline),
-        ("expert", parallel.expert),
-        ("data", parallel.data),
-    ];
-    let used = axes.into_iter().filter(|(_, size)| *size > 1);
-    let mut words: Vec<String> = used.map(|(name, size)| format!("{name} × {size}")).collect();
-    if words.is_empty() {
-        words.push("one rank".to_owned());
-    }
-    if parallel.sharding != Sharding::None {
-        words.push(format!("zero {}", parallel.sharding as u8));
-    }
-    words.join(", ")
 }
 
 fn steps(job: &JobResult, out: &mut dyn Write) -> std::io::Result<()> {
@@ -352,29 +340,6 @@ fn part(span: Span, whole: Span) -> f64 {
     span.as_secs_f64() / whole.as_secs_f64().max(f64::MIN_POSITIVE)
 }
 
-fn percent(part: f64) -> String {
-    format!("{:.0} %", part * 100.0)
-}
-
-/// Three digits and a unit.
-pub(super) fn time(span: Span) -> String {
-    let us = span.as_us_f64();
-    let (value, unit) = match us {
-        us if us >= 1e6 => (us / 1e6, "s"),
-        us if us >= 1e3 => (us / 1e3, "ms"),
-        us => (us, "µs"),
-    };
-    let digits = if value >= 100.0 { 0 } else { 1 + usize::from(value < 10.0) };
-    format!("{value:.digits$} {unit}")
-}
-
 fn gigabytes(amount: Bytes) -> String {
     format!("{:.1} GB", amount.as_u64() as f64 / 1e9)
-}
-
-/// As people say it: 400 M, 70.6 B.
-fn magnitude(number: f64) -> String {
-    let (value, unit) = if number >= 1e9 { (number / 1e9, "B") } else { (number / 1e6, "M") };
-    let digits = usize::from(value < 100.0);
-    format!("{value:.digits$} {unit}")
 }

@@ -6,19 +6,23 @@
 
 use std::collections::BTreeMap;
 
-use railnet_coll::search::search;
+use railnet_coll::search::{Graphs, search};
 use railnet_coll::tuner::{Constants, Decision, Inputs, Request, Settings, choose};
-use railnet_coll::{Algorithm, Collective, Protocol, TopologyOptions};
+use railnet_coll::{Algorithm, Collective, Protocol, TopologyOptions, Wiring};
 use railnet_core::{Bytes, DataType, Rank, Rate, Span};
 use railnet_topology::Cluster;
 use railnet_topology::host::{DeviceKind, Host};
 
 use super::{Asked, Network, NoPrice, Price};
 use crate::graph::{Communication, What};
+use crate::parallel::Group;
 
 /// What NICs carry of messages at most: headers of 4 KiB packets, and what NCCL's users see of 400 Gb/s (46 to 49 of 50 GB/s:
 /// nccl-tests#119, #267, #290).
 const NIC_PERCENT: u64 = 97;
+
+/// Nodes of a ring that are looked at for whether it keeps to its rails.
+const NODES_LOOKED_AT: u32 = 16;
 
 /// Rates of what is not between GPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -29,6 +33,28 @@ pub struct Rates {
     pub servers: u32,
     /// What each node writes to storage.
     pub storage: Option<Rate>,
+}
+
+/// What GPUs and NICs of a node carry, in bytes per second.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Carries {
+    /// A GPU to others of its node.
+    pub gpu: f64,
+    /// A NIC, of messages.
+    pub nic: f64,
+    /// A NIC, where data goes through the memory of the host instead of straight from and to the GPU.
+    pub bounced: f64,
+    /// What is written on a NIC.
+    pub line: Rate,
+    /// NICs of a node.
+    pub nics: u32,
+}
+
+impl Carries {
+    /// All NICs of a node.
+    pub fn node(&self) -> f64 {
+        self.nic * f64::from(self.nics)
+    }
 }
 
 /// Where the ranks of a group are.
@@ -58,6 +84,8 @@ struct Known {
     inputs: Inputs,
     /// How many times as long transfers between nodes take because other groups use the same NICs.
     crowd: f64,
+    /// The part of the rings that stays on one rail.
+    on_rails: f64,
 }
 
 /// NCCL's cost model over a cluster.
@@ -122,13 +150,13 @@ impl<'a> ClusterCosts<'a> {
             as u32
     }
 
-    fn shape(&mut self, asked: &Asked<'_>) -> Result<Shape, NoPrice> {
-        let key = (asked.group.first.0, asked.group.levels.to_vec());
+    fn shape(&mut self, group: &Group) -> Result<Shape, NoPrice> {
+        let key = (group.first.0, group.levels.to_vec());
         if let Some(shape) = self.shapes.get(&key) {
             return Ok(shape.clone());
         }
         let mut nodes: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        for rank in asked.group.ranks() {
+        for rank in group.ranks() {
             let (node, gpu) = self.place(rank)?;
             nodes.entry(node).or_default().push(gpu);
         }
@@ -158,7 +186,8 @@ impl<'a> ClusterCosts<'a> {
             };
             let small = Cluster::new(host, shape.nodes);
             let inputs = Inputs::of(&small, &graphs, self.settings.clone(), false);
-            self.known.insert(shape.clone(), Known { inputs, crowd });
+            let on_rails = on_rails(&graphs);
+            self.known.insert(shape.clone(), Known { inputs, crowd, on_rails });
         }
         Ok(&self.known[shape])
     }
@@ -174,7 +203,7 @@ impl<'a> ClusterCosts<'a> {
     }
 
     fn collective(&mut self, asked: &Asked<'_>, collective: Collective) -> Result<Price, NoPrice> {
-        let shape = self.shape(asked)?;
+        let shape = self.shape(asked.group)?;
         if asked.group.is_alone() {
             return Ok(Price::default());
         }
@@ -226,7 +255,7 @@ impl<'a> ClusterCosts<'a> {
     pub fn decision(&mut self, asked: &Asked<'_>) -> Result<Option<Decision>, NoPrice> {
         match asked.said.what {
             What::Collective(collective) if !asked.group.is_alone() => {
-                let shape = self.shape(asked)?;
+                let shape = self.shape(asked.group)?;
                 let mut slowest = (Span::ZERO, shape.kind());
                 for kind in &shape.kinds {
                     let time = self.on_kind(shape.of_kind(*kind), asked, collective)?.time;
@@ -262,6 +291,60 @@ impl<'a> ClusterCosts<'a> {
         f64::from(constants.base[ring][simple] + step) / 1e6
     }
 
+    /// What GPUs and NICs carry, when all of them send.
+    pub fn carries(&mut self) -> Carries {
+        let host = &self.cluster.host;
+        let (gpus, nics) = (host.gpus(), host.compute_nics());
+        let gpu = if gpus.len() > 1 { self.rate(0, 0, Some(1)) } else { 0.0 };
+        if nics.is_empty() {
+            return Carries { gpu, nic: 0.0, bounced: 0.0, line: Rate::ZERO, nics: 0 };
+        }
+        let nic = self.rate(0, 0, None) * (gpus.len() as f64 / nics.len() as f64).max(1.0);
+        let (bounced, line) = (self.bounced(), Self::line(&self.cluster.host));
+        Carries { gpu, nic, bounced: bounced.min(nic), line, nics: nics.len() as u32 }
+    }
+
+    /// Bytes per second that pass the memory of the host on their way to the NIC, while as many come: where a GPU and its NIC
+    /// are behind one PCIe link, that carries what is sent and what is received both ways.
+    fn bounced(&self) -> f64 {
+        let host = &self.cluster.host;
+        let gpu = host.gpus()[0];
+        let Some(nic) = host.nearest_nics(gpu).first().copied() else { return 0.0 };
+        let cpu = host.numa_of(nic).and_then(|numa| host.cpus().get(numa as usize).copied());
+        let Some(cpu) = cpu else { return 0.0 };
+        let (copied, read) = (host.path(gpu, cpu), host.path(nic, cpu));
+        let is_shared =
+            copied.devices.windows(2).any(|hop| read.devices.windows(2).any(|other| other == hop));
+        let slowest = copied.bandwidth.min(read.bandwidth).as_bps() as f64 / 8.0;
+        if is_shared { slowest / 2.0 } else { slowest }
+    }
+
+    /// The rate of the fastest NIC of a server.
+    fn line(host: &Host) -> Rate {
+        let rates = host.compute_nics().into_iter().filter_map(|nic| match host.device(nic).kind {
+            DeviceKind::Nic { rate, .. } => Some(rate),
+            _ => None,
+        });
+        rates.max().unwrap_or(Rate::ZERO)
+    }
+
+    /// GPUs of each node.
+    pub fn gpus_per_node(&self) -> u32 {
+        self.cluster.gpus_per_node()
+    }
+
+    /// How many nodes a group is on, and how many of its ranks are on the one with most.
+    pub fn spread(&mut self, group: &Group) -> Result<(u32, u32), NoPrice> {
+        let shape = self.shape(group)?;
+        Ok((shape.nodes, shape.local.len() as u32))
+    }
+
+    /// The part of what a group's rings send between nodes that arrives at the NIC of the same number as it left from.
+    pub fn on_rails(&mut self, group: &Group) -> Result<f64, NoPrice> {
+        let shape = self.shape(group)?;
+        Ok(self.known(&shape)?.on_rails)
+    }
+
     /// Bytes per second from a GPU to another of its server, or through the best NIC for it, when all GPUs of the server send.
     fn rate(&mut self, kind: u32, from: u32, to: Option<u32>) -> f64 {
         if let Some(rate) = self.paths.get(&(kind, from, to)) {
@@ -276,11 +359,7 @@ impl<'a> ClusterCosts<'a> {
             let nics = host.compute_nics();
             let best = nics.iter().map(|nic| host.path_with_pxn(gpu, *nic).bandwidth.as_bps()).max();
             let shared = (nics.len() as f64 / gpus.len() as f64).min(1.0);
-            let line = nics.iter().filter_map(|nic| match host.device(*nic).kind {
-                DeviceKind::Nic { rate, .. } => Some(rate.as_bps()),
-                _ => None,
-            });
-            let usable = line.max().unwrap_or(0) * NIC_PERCENT / 100;
+            let usable = Self::line(host).as_bps() * NIC_PERCENT / 100;
             best.unwrap_or(0).min(usable) as f64 / 8.0 * shared
         };
         self.paths.insert((kind, from, to), rate);
@@ -317,6 +396,20 @@ impl<'a> ClusterCosts<'a> {
         let of_node = bytes * u64::from(self.cluster.gpus_per_node());
         Ok(Price { time: rate.serialize(of_node), permille: 0 })
     }
+}
+
+/// The part of the hops of rings between nodes that enter a node by the NIC of the number by which they left the one before.
+fn on_rails(graphs: &Graphs) -> f64 {
+    // All nodes are alike, but that every second one may exchange NICs.
+    let nodes = graphs.nodes.min(NODES_LOOKED_AT + graphs.nodes % 2);
+    let wiring = Wiring::new(&Graphs { nodes, ..graphs.clone() });
+    let hops = wiring.nics.rings.iter().flat_map(|ring| ring.iter().zip(ring.iter().cycle().skip(1)));
+    let (mut all, mut straight) = (0_u32, 0_u32);
+    for (leaves, enters) in hops {
+        all += 1;
+        straight += u32::from(leaves.other == enters.first);
+    }
+    f64::from(straight) / f64::from(all.max(1))
 }
 
 fn span(seconds: f64) -> Span {

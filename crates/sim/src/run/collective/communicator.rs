@@ -269,6 +269,7 @@ impl Collectives {
             works: Vec::new(),
             memory: memory.map(|(lane, bandwidth)| Memory { lane, bandwidth, ways: [None; TOUCHES] }),
             own: None,
+            planned: std::collections::VecDeque::new(),
             done: 0,
             wrong: 0,
         }

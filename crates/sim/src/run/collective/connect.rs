@@ -106,7 +106,8 @@ impl Collectives {
             return *known;
         }
         let index = self.pairs.len() as u32;
-        let on = (index, self.schedule(by).algorithm);
+        // What NICs hear of a connection does not depend on how many there are without them.
+        let on = (self.net_pairs.len() as u32, self.schedule(by).algorithm);
         let (.., sender, receiver) = key;
         let communicator = &self.communicators[self.members[sender as usize].communicator as usize];
         let first = communicator.members.start;
@@ -129,6 +130,7 @@ impl Collectives {
                     self.refuse(key, error);
                     net = self.net(network, ground, on, key, transport, Identity::default());
                 }
+                self.net_pairs.push(index);
                 Carrier::Net(Box::new(net.expect("NICs have room for the connections of a communicator")))
             }
         };
@@ -306,6 +308,7 @@ impl Collectives {
         if pair & PUT != 0 {
             return self.put_touched(network, pair & !PUT);
         }
+        let pair = self.net_pairs[pair as usize];
         let Pair { sender: (member, connection), carrier, .. } = &mut self.pairs[pair as usize];
         let (member, Some(connection)) = (*member, *connection) else { return };
         let Carrier::Net(net) = carrier else { return };

@@ -1,16 +1,19 @@
 //! Calls that a job makes: each rank when it comes to them, in communicators of its own, several at the same time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use railnet_coll::transport::Transport;
 use railnet_coll::tuner::{Request, choose};
 use railnet_coll::variables::Variables;
 use railnet_coll::{Call, Protocol, Schedule, build};
 use railnet_core::event::Sink;
-use railnet_core::{Bytes, Time};
-use railnet_fabric::Network;
+use railnet_core::{Bytes, Span, Time};
+use railnet_fabric::{Lane, Network};
 
 use super::carrier::Carrier;
+use super::pending::Pending;
+use super::timing::Hop;
 use super::{Collectives, Ground};
 use crate::run::job::{Connections, How};
 use crate::scenario::{Order, ScenarioError};
@@ -20,12 +23,44 @@ use crate::scenario::{Order, ScenarioError};
 pub(super) struct Driven {
     /// Whether jobs make the calls, and not the entries of a scenario.
     pub(super) is_on: bool,
-    /// Members whose call is over.
-    ended: Vec<u32>,
+    /// Members whose call is over, and since when.
+    ended: Vec<(u32, Time)>,
     /// What communicators that look alike execute for the same call.
     schedules: BTreeMap<u32, Vec<(Call, Arc<Schedule>)>>,
     /// Bytes that were wrong.
     wrong: u64,
+}
+
+/// How a call is run.
+#[derive(Clone, Debug)]
+pub(in crate::run) struct Planned {
+    /// What is executed.
+    pub(in crate::run) schedule: Arc<Schedule>,
+    /// Which of the schedules of communicators that look alike that is.
+    pub(in crate::run) number: u32,
+    /// From the call to its first step.
+    pub(in crate::run) launch: Span,
+}
+
+impl Planned {
+    /// As reports say it.
+    pub(in crate::run) fn how(&self) -> How {
+        let Schedule { algorithm, protocol, channels, .. } = *self.schedule;
+        How { algorithm, protocol, channels }
+    }
+}
+
+/// Where a communicator is, and what it is like.
+#[derive(Debug)]
+pub(in crate::run) struct Place {
+    /// The first communicator that looks the same.
+    pub(in crate::run) kind: u32,
+    /// Its servers.
+    pub(in crate::run) servers: Vec<u32>,
+    /// What its calls can use, where that is inside one server.
+    pub(in crate::run) lanes: Option<Vec<Lane>>,
+    /// How long after a call something of it may be left: notes about slots that are free again.
+    pub(in crate::run) residue: Span,
 }
 
 impl Driven {
@@ -47,25 +82,93 @@ impl Collectives {
         Ok((added, self.communicators[added as usize].members.start))
     }
 
-    /// A member makes a call; says how that is run.
+    /// How a call of a member will be run.
+    pub(in crate::run) fn plan_call(&mut self, member: u32, call: &Call) -> Result<Planned, ScenarioError> {
+        let communicator = self.members[member as usize].communicator;
+        let (schedule, number) = self.schedule_for(communicator, call)?;
+        let launch = self.communicators[communicator as usize].timing.launch(&schedule);
+        Ok(Planned { schedule, number, launch })
+    }
+
+    /// A member makes a call, at a time that may have passed where nothing else has happened since on what it needs.
     pub(in crate::run) fn make_call<S: Sink>(
         &mut self,
         network: &mut Network<S>,
         member: u32,
-        call: &Call,
-    ) -> Result<How, ScenarioError> {
-        let schedule = self.schedule_for(self.members[member as usize].communicator, call)?;
-        let Schedule { algorithm, protocol, channels, .. } = *schedule;
-        self.members[member as usize].own = Some(schedule);
-        self.call_later(network, member);
-        Ok(How { algorithm, protocol, channels })
+        planned: &Planned,
+        at: Time,
+    ) {
+        self.members[member as usize].planned.push_back(Arc::clone(&planned.schedule));
+        let now = std::mem::replace(&mut network.now, at);
+        self.later(network, planned.launch, Pending::Call { member });
+        network.now = now;
     }
 
-    fn schedule_for(&mut self, communicator: u32, call: &Call) -> Result<Arc<Schedule>, ScenarioError> {
+    /// A member is taken to have made the call that was planned.
+    pub(in crate::run) fn skip_call(&mut self, member: u32) {
+        self.members[member as usize].done += 1;
+    }
+
+    /// The communicator of a member, and its rank there.
+    pub(in crate::run) fn seat(&self, member: u32) -> (u32, u32) {
+        let communicator = self.members[member as usize].communicator;
+        (communicator, member - self.communicators[communicator as usize].members.start)
+    }
+
+    /// How communicators are told apart, and where this one is.
+    pub(in crate::run) fn place(&self, communicator: u32, ground: &Ground<'_>) -> Place {
+        let state = &self.communicators[communicator as usize];
+        let mut servers: Vec<u32> = match ground.servers.as_deref() {
+            Some(servers) => state.ranks.iter().map(|endpoint| servers.server_of(*endpoint)).collect(),
+            None => state.ranks.clone(),
+        };
+        servers.dedup();
+        let credits = [Hop::NvLink, Hop::Pcie].map(|hop| state.timing.credit(hop));
+        Place {
+            kind: state.kind,
+            servers,
+            lanes: self.lanes_within(communicator, ground),
+            residue: credits[0].max(credits[1]),
+        }
+    }
+
+    /// All that the calls of a communicator inside a server can use; none where a NIC is involved. Those of communicators
+    /// of the same kind are in the same order.
+    fn lanes_within(&self, communicator: u32, ground: &Ground<'_>) -> Option<Vec<Lane>> {
+        let state = &self.communicators[communicator as usize];
+        let servers = ground.servers.as_deref()?;
+        if state.cluster.nodes > 1 {
+            return None;
+        }
+        let members = &self.members[state.members.start as usize..state.members.end as usize];
+        let mut lanes: Vec<Lane> = members.iter().filter_map(|member| Some(member.memory?.lane)).collect();
+        for (from, source) in state.ranks.iter().enumerate() {
+            for is_up in [true, false] {
+                lanes.extend(servers.stops_at_switch(*source, is_up).iter().map(|stop| stop.lane));
+            }
+            for (to, target) in state.ranks.iter().enumerate().filter(|(to, _)| *to != from) {
+                let stops = match state.transport(from as u32, to as u32) {
+                    Transport::PeerToPeer { .. } => servers.stops_between(*source, *target),
+                    Transport::SharedMemory => servers.stops_through_host(*source, *target),
+                    Transport::Same | Transport::Network { .. } | Transport::None => return None,
+                };
+                lanes.extend(stops.iter().map(|stop| stop.lane));
+            }
+        }
+        let mut seen = BTreeSet::new();
+        lanes.retain(|lane| seen.insert(*lane));
+        Some(lanes)
+    }
+
+    fn schedule_for(
+        &mut self,
+        communicator: u32,
+        call: &Call,
+    ) -> Result<(Arc<Schedule>, u32), ScenarioError> {
         let state = &self.communicators[communicator as usize];
         let known = self.driven.schedules.entry(state.kind).or_default();
-        if let Some((_, schedule)) = known.iter().find(|(other, _)| other == call) {
-            return Ok(Arc::clone(schedule));
+        if let Some(number) = known.iter().position(|(other, _)| other == call) {
+            return Ok((Arc::clone(&known[number].1), number as u32));
         }
         let refused = |why: String| ScenarioError::new(why);
         let mut inputs = state.inputs.clone();
@@ -79,18 +182,18 @@ impl Collectives {
             build(call, &decision.choice(), &state.wiring).map_err(|error| refused(error.to_string()))?;
         let schedule = Arc::new(schedule);
         known.push((call.clone(), Arc::clone(&schedule)));
-        Ok(schedule)
+        Ok((schedule, known.len() as u32 - 1))
     }
 
     /// A call of a member is over.
-    pub(super) fn end_driven(&mut self, member: u32, wrong: u64) {
+    pub(super) fn end_driven(&mut self, member: u32, now: Time, wrong: u64) {
         self.driven.wrong += wrong;
         self.members[member as usize].done += 1;
-        self.driven.ended.push(member);
+        self.driven.ended.push((member, now));
     }
 
-    /// Members whose calls are over since the last time.
-    pub(in crate::run) fn take_ended(&mut self) -> Vec<u32> {
+    /// Members whose calls are over since the last time, and since when.
+    pub(in crate::run) fn take_ended(&mut self) -> Vec<(u32, Time)> {
         std::mem::take(&mut self.driven.ended)
     }
 

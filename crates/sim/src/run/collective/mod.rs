@@ -7,7 +7,7 @@
 mod carrier;
 mod communicator;
 mod connect;
-mod driven;
+pub(super) mod driven;
 mod group;
 mod identity;
 mod note;
@@ -67,6 +67,8 @@ struct Member {
     memory: Option<Memory>,
     /// What it executes, where a job calls and not an entry.
     own: Option<Arc<Schedule>>,
+    /// What it executes next, in the order of its calls.
+    planned: std::collections::VecDeque<Arc<Schedule>>,
     /// Calls of the present entry that are over.
     done: u32,
     /// Bytes of outputs that were wrong.
@@ -121,6 +123,8 @@ pub(super) struct Collectives {
     members: Vec<Member>,
     pairs: Vec<Pair>,
     pair_names: BTreeMap<PairKey, u32>,
+    /// Those that NICs carry, in the order in which they were made.
+    net_pairs: Vec<u32>,
     groups: Vec<Group>,
     group_names: BTreeMap<GroupName, u32>,
     sharps: Vec<sharp::Sharp>,
@@ -208,6 +212,9 @@ impl Collectives {
 
     /// A rank makes its call.
     fn call<S: Sink>(&mut self, network: &mut Network<S>, ground: &mut Ground<'_>, member: u32) {
+        if let Some(next) = self.members[member as usize].planned.pop_front() {
+            self.members[member as usize].own = Some(next);
+        }
         let schedule = Arc::clone(self.schedule(member));
         self.fill_buffers(network, member, &schedule.call);
         let submitted = self.members[member as usize].machine.submit(network.now, &schedule);
@@ -336,7 +343,7 @@ impl Collectives {
         let call = self.schedule(member).call.clone();
         let wrong = self.wrong_bytes(network, member, &call);
         if self.driven.is_on {
-            self.end_driven(member, wrong);
+            self.end_driven(member, network.now, wrong);
             return;
         }
         let iterations = self.entries[self.at].iterations;

@@ -146,6 +146,7 @@ impl Collectives {
             members: Vec::new(),
             pairs: Vec::new(),
             pair_names: std::collections::BTreeMap::new(),
+            net_pairs: Vec::new(),
             groups: Vec::new(),
             group_names: std::collections::BTreeMap::new(),
             sharps: Vec::new(),

@@ -310,7 +310,7 @@ impl Collectives {
         if token & PUT != 0 {
             return self.put_completed(network, completion);
         }
-        let (pair, is_sender) = (token / 2, token.is_multiple_of(2));
+        let (pair, is_sender) = (self.net_pairs[token as usize / 2], token.is_multiple_of(2));
         let Carrier::Net(net) = &mut self.pairs[pair as usize].carrier else { return };
         let result =
             if is_sender { net.sender.completed(completion) } else { net.receiver.completed(completion) };

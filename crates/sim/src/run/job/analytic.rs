@@ -11,6 +11,7 @@ use railnet_job::parallel::{Group, Scope};
 use railnet_job::run::analytic::{self, Asked, ClusterCosts, Network, NoPrice, Price};
 use railnet_job::run::{RankSpan, Special, Workers, timeline};
 
+use super::memo::MemoCount;
 use super::report::{self, Connections, FaultPrice, How, JobResult, JobsOutcome, StepResult};
 use crate::run::RunError;
 use crate::scenario::{Fidelity, PlacedJob, Scenario, ScenarioError, Slowed};
@@ -25,7 +26,8 @@ pub(super) fn run(scenario: &Scenario, keeps_timeline: bool) -> Result<JobsOutco
         jobs.push(job(scenario, placed, &slowed, (&mut digest, timeline))?);
     }
     let digest = RunDigest::from_u128(digest.finish_wide());
-    Ok(JobsOutcome { fidelity: Fidelity::Analytic, jobs, network: None, digest })
+    let (network, memo, is_partial) = (None, MemoCount::default(), false);
+    Ok(JobsOutcome { fidelity: Fidelity::Analytic, jobs, network, memo, is_partial, digest })
 }
 
 fn job(

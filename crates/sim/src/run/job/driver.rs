@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use railnet_coll::variables::Variables;
+use railnet_coll::{Call, Collective, Counts};
 use railnet_core::digest::Fold;
 use railnet_core::event::Sink;
 use railnet_core::{Rank, Span, Time};
@@ -13,6 +14,7 @@ use railnet_job::parallel::{Axis, Scope};
 use railnet_job::run::analytic::{Asked, ClusterCosts, Network as _};
 use railnet_job::run::{Machine, RankSpan, Special, Ticket, Workers, timeline};
 
+use super::memo::{Memo, MemoCount, Verdict};
 use super::report::{self, How, JobResult, StepResult};
 use crate::run::RunError;
 use crate::run::collective::{Collectives, Ground};
@@ -88,13 +90,20 @@ pub(super) struct Driver<'g> {
     timed: BinaryHeap<Reverse<(Time, usize, Ticket)>>,
     /// When the driver is to be woken next.
     armed: Time,
+    /// When it last was.
+    settled: Time,
+    memo: Memo,
+    /// Calls of ranks that are over.
+    over: u64,
+    /// A rank that comes to something once all else of this moment has happened: of which job.
+    waiting: Option<(usize, Ticket)>,
     pub(super) digest: Fold,
     pub(super) failure: Option<RunError>,
 }
 
 impl<'g> Driver<'g> {
     /// With all that ranks do, where that is asked for.
-    pub(super) fn new(scenario: &Scenario, keeps_timeline: bool) -> Self {
+    pub(super) fn new(scenario: &Scenario, keeps_timeline: bool, has_memo: bool) -> Self {
         Self {
             variables: scenario.nccl().clone(),
             keeps_timeline,
@@ -102,6 +111,10 @@ impl<'g> Driver<'g> {
             called: BTreeMap::new(),
             timed: BinaryHeap::new(),
             armed: Time::NEVER,
+            settled: Time::ZERO,
+            memo: Memo::new(has_memo),
+            over: 0,
+            waiting: None,
             digest: Fold::new(),
             failure: None,
         }
@@ -140,7 +153,22 @@ impl<'g> Driver<'g> {
         self.jobs.iter().all(|job| job.is_done)
     }
 
-    /// What ends ends, what can begin begins, until all wait.
+    /// A call has ended: at the end of this moment the jobs go on.
+    pub(super) fn note_ended<S: Sink>(&mut self, network: &mut Network<S>) {
+        // Of the past of a call that is run afterwards, the present is told when it comes.
+        if network.now >= self.settled {
+            self.wake(network, network.now);
+        }
+    }
+
+    fn wake<S: Sink>(&mut self, network: &mut Network<S>, at: Time) {
+        if at < self.armed {
+            self.armed = at;
+            network.call_last_at(at, TICK);
+        }
+    }
+
+    /// What ends ends, what can begin begins, until all wait. All that ends at a moment is known by then.
     pub(super) fn settle<S: Sink>(
         &mut self,
         network: &mut Network<S>,
@@ -148,13 +176,14 @@ impl<'g> Driver<'g> {
         ground: &mut Ground<'_>,
     ) {
         let now = network.now;
+        self.settled = now;
         if self.armed <= now {
             self.armed = Time::NEVER;
         }
         loop {
-            let mut is_still = true;
-            for member in collectives.take_ended() {
-                is_still = false;
+            let ended = self.take_ended(network, collectives);
+            let mut is_still = ended.is_empty();
+            for member in ended {
                 self.ended(member, now);
             }
             while self.timed.peek().is_some_and(|Reverse((time, ..))| *time <= now) {
@@ -167,11 +196,28 @@ impl<'g> Driver<'g> {
             for index in 0..self.jobs.len() {
                 is_still &= !self.go_on(index, network, collectives, ground);
             }
-            if is_still || self.failure.is_some() {
+            if is_still || self.failure.is_some() || self.waiting.is_some() {
                 break;
             }
         }
+        let is_behind = self.memo.decide(network, collectives);
+        if is_behind || self.waiting.is_some() {
+            self.wake(network, now);
+        }
         self.arm(network);
+    }
+
+    /// Members whose calls are over: in the order of members, however they came to it.
+    fn take_ended<S: Sink>(&mut self, network: &Network<S>, collectives: &mut Collectives) -> Vec<u32> {
+        let mut members = Vec::new();
+        for (member, at) in collectives.take_ended() {
+            if self.memo.ended(network, collectives.seat(member), at) {
+                members.push(member);
+            }
+        }
+        members.extend(self.memo.take_ended(network.now));
+        members.sort_unstable();
+        members
     }
 
     /// Goes on with a job; whether anything happened.
@@ -193,12 +239,23 @@ impl<'g> Driver<'g> {
             job.machine.handle_timeout(local);
             has_moved = true;
         }
-        while let Some(ticket) = self.jobs[index].machine.poll_entry() {
-            has_moved = true;
-            if let Err(error) = self.enter(index, ticket, network, collectives, ground) {
-                self.failure.get_or_insert(RunError::Scenario(error));
-                return false;
+        while self.waiting.is_none_or(|(job, _)| job == index)
+            && let Some(ticket) = self.next_entry(index)
+        {
+            match self.enter(index, ticket, network, collectives, ground) {
+                Ok(true) => has_moved = true,
+                Ok(false) => {
+                    self.waiting = Some((index, ticket));
+                    return false;
+                }
+                Err(error) => {
+                    self.failure.get_or_insert(RunError::Scenario(error));
+                    return false;
+                }
             }
+        }
+        if self.waiting.is_some() {
+            return has_moved;
         }
         let job = &mut self.jobs[index];
         if job.machine.is_done() {
@@ -216,7 +273,13 @@ impl<'g> Driver<'g> {
         has_moved
     }
 
-    /// A rank comes to something.
+    /// The next rank that comes to something: one that had to wait is asked again.
+    fn next_entry(&mut self, index: usize) -> Option<Ticket> {
+        let waited = self.waiting.take().map(|(_, ticket)| ticket);
+        waited.or_else(|| self.jobs[index].machine.poll_entry())
+    }
+
+    /// A rank comes to something. Whether it could: else others have to be brought up to now first.
     fn enter<S: Sink>(
         &mut self,
         index: usize,
@@ -224,7 +287,7 @@ impl<'g> Driver<'g> {
         network: &mut Network<S>,
         collectives: &mut Collectives,
         ground: &mut Ground<'_>,
-    ) -> Result<(), ScenarioError> {
+    ) -> Result<bool, ScenarioError> {
         let now = network.now;
         let job = &mut self.jobs[index];
         let (rank, said) = job.machine.communication(ticket);
@@ -235,12 +298,12 @@ impl<'g> Driver<'g> {
             let price = job.costs.price(&Asked { said, group: &group, pair: None, load: 1.0 });
             let price = price.map_err(|error| ScenarioError::new(error.to_string()))?;
             self.timed.push(Reverse((now + price.time, index, ticket)));
-            return Ok(());
+            return Ok(true);
         }
         let (key, message) = job.key(ticket, rank, said, stream);
         if message.is_none() && group.is_alone() {
             job.machine.finished(ticket, local, ticket, local);
-            return Ok(());
+            return Ok(true);
         }
         if !job.channels.contains_key(&key) {
             let endpoints = match message {
@@ -250,6 +313,7 @@ impl<'g> Driver<'g> {
             let (communicator, first_member) =
                 collectives.add_group(network, ground, &endpoints, &self.variables)?;
             let callers = if message.is_some() { 2 } else { endpoints.len() as u32 };
+            self.memo.add(communicator, collectives.place(communicator, ground), first_member, callers);
             job.channels.insert(key, Channel { communicator, first_member, endpoints, callers });
         }
         let channel = &job.channels[&key];
@@ -266,7 +330,13 @@ impl<'g> Driver<'g> {
         if let Some([from, to]) = message {
             (call.root, call.peer) = (Rank(place(from)), Rank(place(to)));
         }
-        let member = channel.first_member + place(rank);
+        let (place, member) = (place(rank), channel.first_member + place(rank));
+        let planned = collectives.plan_call(member, &call)?;
+        let verdict =
+            self.memo.enter(network, collectives, (channel.communicator, place), &planned, is_joint(&call));
+        if verdict == Verdict::Later {
+            return Ok(false);
+        }
         let number = *job.numbers.entry((key, rank.0)).and_modify(|number| *number += 1).or_insert(0);
         let meeting = job.meetings.entry((key, number)).or_insert(Meeting {
             entered: 0,
@@ -277,18 +347,19 @@ impl<'g> Driver<'g> {
         meeting.entered += 1;
         (meeting.begun, meeting.last) = (local, ticket);
         self.called.insert(member, Called { job: index, ticket, key, number });
-        let how = collectives.make_call(network, member, &call)?;
+        let how = planned.how();
         job.how.entry(*said).or_insert(how);
         if message.is_none() {
             let multiprocessors = job.placed.resolved.job.gpu.multiprocessors.max(1);
             job.machine.occupy(ticket, how.channels * 1_000 / multiprocessors, local);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The call of a member is over.
     fn ended(&mut self, member: u32, now: Time) {
         let Some(Called { job, ticket, key, number }) = self.called.remove(&member) else { return };
+        self.over += 1;
         let job = &mut self.jobs[job];
         let local = job.local(now);
         let callers = job.channels[&key].callers;
@@ -308,11 +379,8 @@ impl<'g> Driver<'g> {
             Some(job.origin + at.since(Time::ZERO))
         });
         let timed = self.timed.peek().map(|Reverse((time, ..))| *time);
-        let Some(next) = computed.chain(timed).min() else { return };
-        if next < self.armed {
-            self.armed = next;
-            network.call_at(next.max(network.now), TICK);
-        }
+        let Some(next) = computed.chain(timed).chain(self.memo.next_end()).min() else { return };
+        self.wake(network, next);
     }
 
     /// Who waits for what, where jobs are not through.
@@ -327,23 +395,64 @@ impl<'g> Driver<'g> {
         Some(format!("step {step} of {} did not end{who}", job.placed.resolved.name))
     }
 
-    /// What came of the jobs.
-    pub(super) fn finish(self, collectives: Option<&Collectives>) -> Vec<JobResult> {
-        let results = self.jobs.into_iter().filter_map(|job| {
+    /// How many collectives there were, once the run is over.
+    pub(super) fn count<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        collectives: &mut Collectives,
+    ) -> MemoCount {
+        self.memo.finish(network, collectives)
+    }
+
+    /// Steps, and calls of ranks, that are over, of all.
+    pub(super) fn progress(&self) -> ((u64, u64), (u64, u64)) {
+        let steps = self.jobs.iter().map(|job| job.steps.len() as u64).sum();
+        let all = self.jobs.iter().map(|job| u64::from(job.placed.resolved.steps)).sum();
+        ((steps, all), (self.over, self.jobs.iter().map(Active::calls).sum()))
+    }
+
+    /// What came of the jobs; of those that were stopped on the way, what is known.
+    pub(super) fn finish(self, collectives: Option<&Collectives>, now: Time) -> Vec<JobResult> {
+        let results = self.jobs.into_iter().map(|mut job| {
             let numbers = job.channels.values().map(|channel| channel.communicator);
             let connections = collectives.map(|all| all.connections(numbers)).unwrap_or_default();
-            let (placed, steps) = (job.placed.clone(), job.steps);
-            let (first, timeline) = (job.first?, job.timeline);
-            Some(JobResult { placed, connections, steps, first, faults: Vec::new(), life: None, timeline })
+            let local = job.local(now);
+            let (placed, how) = (job.placed.clone(), &job.how);
+            let first = job.first.take().unwrap_or_else(|| {
+                report::part_of_step(job.placed, &mut job.machine, local, |said| how.get(said).copied())
+            });
+            let (steps, timeline) = (job.steps, job.timeline);
+            JobResult { placed, connections, steps, first, faults: Vec::new(), life: None, timeline }
         });
         results.collect()
     }
+}
+
+/// Whether nobody can be through with a call before all have come to it.
+fn is_joint(call: &Call) -> bool {
+    let is_for_all = matches!(
+        call.collective,
+        Collective::AllReduce | Collective::AllGather | Collective::ReduceScatter | Collective::AllToAll
+    );
+    is_for_all && matches!(call.counts, Counts::Each(count) if count > 0)
 }
 
 impl<'g> Active<'g> {
     /// The time of its machine, which begins at zero with each step.
     fn local(&self, now: Time) -> Time {
         Time::ZERO + now.since(self.origin)
+    }
+
+    /// Calls of all ranks in all steps.
+    fn calls(&self) -> u64 {
+        let graph = self.graphs.0;
+        let each = u64::from(graph.layout.ranks()) / graph.programs.len().max(1) as u64;
+        let said = |program: &railnet_job::graph::Program| {
+            let operations = program.operations.iter();
+            operations.filter(|one| matches!(one.work, railnet_job::graph::Work::Communicate(_))).count()
+                as u64
+        };
+        graph.programs.iter().map(said).sum::<u64>() * each * u64::from(self.placed.resolved.steps)
     }
 
     fn next_machine(&self) -> Machine<'g> {

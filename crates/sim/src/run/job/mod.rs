@@ -2,43 +2,89 @@
 
 mod analytic;
 mod driver;
+mod memo;
 mod packet;
 mod recovery;
 mod report;
 
+pub use memo::MemoCount;
 pub use report::{
     Connections, FaultPrice, How, JobResult, JobsOutcome, KindResult, RecoveryStory, SaidResult, StepResult,
 };
 
-use railnet_core::Digest;
 use railnet_core::event::{NoSink, Sink};
+use railnet_core::{Digest, Time};
 
 use super::{Run, RunError};
 use crate::scenario::{Fidelity, Scenario};
 
-/// Runs the jobs of a scenario.
-pub fn run_jobs(scenario: &Scenario) -> Result<JobsOutcome, RunError> {
-    run_jobs_watched(scenario, NoSink, &mut |_| {}).map(|(outcome, _)| outcome)
+/// How jobs are run.
+pub struct JobSettings<'a, S> {
+    /// Whether a collective identical to an earlier one, with nothing in its way, is taken from memory. The result is the
+    /// same.
+    pub memo: bool,
+    /// Who looks on, where packets are sent.
+    pub watch: Option<&'a mut dyn JobWatch<S>>,
 }
 
-/// The same, where somebody watches: events of packets go to `sink`, which comes back with the outcome. A sink that wants
-/// details gets all that ranks did, too ([`JobResult::timeline`]). `look` is called with the run before it begins and ever so
-/// often on its way: for taps. Without packets there are no events, and nothing to look at.
-pub fn run_jobs_watched<S: Sink>(
+impl<S> Default for JobSettings<'_, S> {
+    fn default() -> Self {
+        Self { memo: true, watch: None }
+    }
+}
+
+/// One who looks on while jobs run.
+pub trait JobWatch<S> {
+    /// A run is about to begin: taps can be opened, and the form of packets chosen. With faults there is a second one,
+    /// without them, which it is not told of.
+    fn begin(&mut self, _run: &mut Run<(Digest, S)>) {}
+
+    /// So far it has come. Whether it shall go on; else what is known by now is the result.
+    fn look(&mut self, run: &mut Run<(Digest, S)>, progress: &JobProgress) -> bool;
+
+    /// So far the one without faults has come.
+    fn look_beside(&mut self, _progress: &JobProgress) -> bool {
+        true
+    }
+}
+
+/// How far jobs have come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct JobProgress {
+    /// In virtual time.
+    pub now: Time,
+    /// Events handled.
+    pub events: u64,
+    /// Steps that are over, of all jobs.
+    pub steps: (u64, u64),
+    /// Calls of ranks that are over, of all that will be made.
+    pub calls: (u64, u64),
+    /// Whether this is the run without faults, by which those are priced.
+    pub is_second: bool,
+}
+
+/// Runs the jobs of a scenario.
+pub fn run_jobs(scenario: &Scenario) -> Result<JobsOutcome, RunError> {
+    run_jobs_with(scenario, NoSink, JobSettings::default()).map(|(outcome, _)| outcome)
+}
+
+/// The same, as one says, where somebody watches: events of packets go to `sink`, which comes back with the outcome. A sink
+/// that wants details gets all that ranks did, too ([`JobResult::timeline`]), and nothing is taken from memory. Without
+/// packets there are no events.
+pub fn run_jobs_with<S: Sink>(
     scenario: &Scenario,
     sink: S,
-    look: &mut Look<'_, S>,
+    settings: JobSettings<'_, S>,
 ) -> Result<(JobsOutcome, S), RunError> {
     let (mut outcome, sink) = match scenario.fidelity {
         Fidelity::Analytic => (analytic::run(scenario, keeps_timeline::<S>())?, sink),
-        Fidelity::Packet => packet::run(scenario, sink, look)?,
+        Fidelity::Packet => packet::run(scenario, sink, settings)?,
     };
-    recovery::relive(scenario, &mut outcome)?;
+    if !outcome.is_partial {
+        recovery::relive(scenario, &mut outcome)?;
+    }
     Ok((outcome, sink))
 }
-
-/// Somebody who looks at a run on its way.
-pub type Look<'a, S> = dyn FnMut(&mut Run<(Digest, S)>) + 'a;
 
 /// Whether a watcher wants to know what each rank did.
 const fn keeps_timeline<S: Sink>() -> bool {

@@ -10,30 +10,36 @@ use railnet_nic::Completion;
 use super::analytic::specials;
 use super::driver::{Driver, TICK};
 use super::report::{FaultPrice, JobResult, JobsOutcome, sum};
-use super::{Look, keeps_timeline};
+use super::{JobProgress, JobSettings, JobWatch, keeps_timeline};
 use crate::run::outcome::outcome;
+use crate::run::series::Sampler;
 use crate::run::world::World;
 use crate::run::{Run, RunError};
 use crate::scenario::{Fidelity, PlacedJob, Scenario, Slowed};
 
 /// When a job is given up that sets no limit itself, in virtual time.
 const LIMIT: Span = Span::from_secs(3_600);
-/// How far a run goes before somebody looks at it.
-const LOOK: Span = Span::from_us(100);
 
-/// Runs the jobs of a scenario, and once more without its faults where it has any.
+/// Runs the jobs of a scenario, and once more without its faults where it has any that slow it down.
 pub(super) fn run<S: Sink>(
     scenario: &Scenario,
     sink: S,
-    look: &mut Look<'_, S>,
+    settings: JobSettings<'_, S>,
 ) -> Result<(JobsOutcome, S), RunError> {
-    let (mut found, sink) = once(scenario, scenario.jobs()?, sink, look)?;
-    if scenario.has_slowing_faults() {
+    let JobSettings { memo, mut watch } = settings;
+    let mut first = First { watch: reborrow(&mut watch) };
+    let (mut found, sink) = once(scenario, scenario.jobs()?, sink, memo, &mut first)?;
+    if scenario.has_slowing_faults() && !found.is_partial {
         let mut sound = scenario.clone();
         sound.faults.clear();
-        let (sound, _) = once(&sound, sound.jobs()?, NoSink, &mut |_| {})?;
+        sound.sample = None;
+        let mut second = Second { watch: reborrow(&mut watch) };
+        let (sound, _) = once(&sound, sound.jobs()?, NoSink, memo, &mut second)?;
+        found.is_partial = sound.is_partial;
         let what = scenario.fault_words()?;
-        for (job, sound) in found.jobs.iter_mut().zip(&sound.jobs) {
+        for (job, sound) in
+            found.jobs.iter_mut().zip(&sound.jobs).filter(|(_, sound)| !sound.steps.is_empty())
+        {
             job.faults.push(FaultPrice {
                 what: what.clone(),
                 with: job.first.outcome.step,
@@ -47,6 +53,13 @@ pub(super) fn run<S: Sink>(
     Ok((found, sink))
 }
 
+fn reborrow<'a, S>(watch: &'a mut Option<&mut dyn JobWatch<S>>) -> Option<&'a mut dyn JobWatch<S>> {
+    match watch {
+        Some(watch) => Some(&mut **watch),
+        None => None,
+    }
+}
+
 /// How long each step of a job takes that is put somewhere else, beside the others.
 pub(super) fn elsewhere(
     scenario: &Scenario,
@@ -55,7 +68,7 @@ pub(super) fn elsewhere(
 ) -> Result<Vec<Span>, RunError> {
     let mut jobs = jobs.to_vec();
     jobs[index] = placed;
-    let (mut found, _) = once(scenario, jobs, NoSink, &mut |_| {})?;
+    let (mut found, _) = once(scenario, jobs, NoSink, true, &mut First { watch: None })?;
     Ok(found.jobs.swap_remove(index).steps)
 }
 
@@ -81,59 +94,140 @@ fn once<S: Sink>(
     scenario: &Scenario,
     jobs: Vec<PlacedJob>,
     sink: S,
-    look: &mut Look<'_, S>,
+    memo: bool,
+    onlooker: &mut impl Onlooker<S>,
 ) -> Result<(JobsOutcome, S), RunError> {
     let slowed = scenario.slowed(false)?;
     let placed: Vec<PlacedJob> = jobs.iter().map(|job| job.with(&slowed)).collect::<Result<_, _>>()?;
     let graphs: Vec<Graphs> = placed.iter().map(Graphs::new).collect();
     let mut run = Run::new(scenario, (Digest::new(), sink))?;
     run.limit = Time::ZERO + scenario.limit.map_or(LIMIT, |limit| limit.0);
-    let mut driver = Driver::new(scenario, keeps_timeline::<S>());
+    // What else is on the fabric may come in the way of anything.
+    let is_idle = run.world.runner.flows.is_empty() && !run.network.has_lane_faults();
+    // What is taken from memory sends no packets: nothing would be there to see.
+    let keeps_timeline = keeps_timeline::<S>();
+    let mut driver = Driver::new(scenario, keeps_timeline, memo && is_idle && !keeps_timeline);
     for (placed, graphs) in placed.iter().zip(&graphs) {
         let mine: Vec<Slowed> = slowed.iter().filter(|one| one.is_in(placed)).copied().collect();
         driver.add(placed, (&graphs.plain, graphs.written.as_ref()), specials(placed, &mine));
     }
-    let digest = advance(&mut run, &mut driver, look)?;
-    let Run { mut network, world: World { runner, collectives }, .. } = run;
-    let results: Vec<JobResult> = driver.finish(collectives.as_ref());
+    onlooker.begin(&mut run);
+    let is_partial = !advance(&mut run, &mut driver, onlooker)?;
+    let now = run.network.now;
+    let Run { mut network, world: World { runner, mut collectives }, sampler, .. } = run;
+    let memo = collectives.as_mut().map(|all| driver.count(&mut network, all)).unwrap_or_default();
+    if let Some(collectives) = collectives.as_mut().filter(|_| is_partial) {
+        collectives.note_end(now);
+    }
+    let digest = driver.digest.finish();
+    let jobs: Vec<JobResult> = driver.finish(collectives.as_ref(), now);
+    let outcome = outcome(&mut network, runner, collectives, sampler.map(Sampler::finish));
+    let of_packets = network.sink.0.finish().as_u128();
     let mut all = Fold::new();
-    let of_packets = {
-        let outcome = outcome(&mut network, runner, collectives, None);
-        (outcome, network.sink.0.finish())
-    };
-    all.push((of_packets.1.as_u128() >> 64) as u64);
-    all.push(of_packets.1.as_u128() as u64);
+    all.push((of_packets >> 64) as u64);
+    all.push(of_packets as u64);
     all.push(digest);
     let outcome = JobsOutcome {
         fidelity: Fidelity::Packet,
-        jobs: results,
-        network: Some(of_packets.0),
+        jobs,
+        network: Some(outcome),
+        memo,
+        is_partial,
         digest: RunDigest::from_u128(all.finish_wide()),
     };
     Ok((outcome, network.sink.1))
 }
 
-/// Runs until nothing happens any more, and says what the steps amount to.
+/// Virtual time between two looks of one who looks on.
+const STRIDE: Span = Span::from_us(10);
+
+/// One who looks on while jobs run in a fabric.
+trait Onlooker<S> {
+    /// Whether there is anybody.
+    fn is_there(&self) -> bool;
+
+    fn begin(&mut self, run: &mut Run<(Digest, S)>);
+
+    /// Whether the run shall go on.
+    fn look(&mut self, run: &mut Run<(Digest, S)>, progress: &JobProgress) -> bool;
+}
+
+/// The one of the run that was asked for.
+struct First<'a, S> {
+    watch: Option<&'a mut dyn JobWatch<S>>,
+}
+
+impl<S> Onlooker<S> for First<'_, S> {
+    fn is_there(&self) -> bool {
+        self.watch.is_some()
+    }
+
+    fn begin(&mut self, run: &mut Run<(Digest, S)>) {
+        if let Some(watch) = &mut self.watch {
+            watch.begin(run);
+        }
+    }
+
+    fn look(&mut self, run: &mut Run<(Digest, S)>, progress: &JobProgress) -> bool {
+        self.watch.as_mut().is_none_or(|watch| watch.look(run, progress))
+    }
+}
+
+/// The one of the run without faults: it only hears how far that is.
+struct Second<'a, S> {
+    watch: Option<&'a mut dyn JobWatch<S>>,
+}
+
+impl<S> Onlooker<NoSink> for Second<'_, S> {
+    fn is_there(&self) -> bool {
+        self.watch.is_some()
+    }
+
+    fn begin(&mut self, _run: &mut Run<(Digest, NoSink)>) {}
+
+    fn look(&mut self, _run: &mut Run<(Digest, NoSink)>, progress: &JobProgress) -> bool {
+        let progress = JobProgress { is_second: true, ..*progress };
+        self.watch.as_mut().is_none_or(|watch| watch.look_beside(&progress))
+    }
+}
+
+/// When one who looks on does so next.
+fn next_look<S>(onlooker: &impl Onlooker<S>, now: Time) -> Time {
+    if onlooker.is_there() { now + STRIDE } else { Time::NEVER }
+}
+
+/// Runs until nothing happens any more. Whether it came to its end.
 fn advance<S: Sink>(
     run: &mut Run<(Digest, S)>,
     driver: &mut Driver<'_>,
-    look: &mut Look<'_, S>,
-) -> Result<u64, RunError> {
-    look(run);
+    onlooker: &mut impl Onlooker<S>,
+) -> Result<bool, RunError> {
     JobWorld { world: &mut run.world, driver }.settle(&mut run.network);
     let mut is_quiet = false;
-    while !is_quiet && run.network.now < run.limit {
-        let stage = run.limit.min(run.watch.next).min(run.network.now + LOOK);
+    let mut goes_on = true;
+    let mut next = next_look(onlooker, Time::ZERO);
+    while goes_on && !is_quiet && run.network.now < run.limit {
+        let sampled = run.sampler.as_ref().map_or(Time::NEVER, |sampler| sampler.next);
+        let stage = run.limit.min(run.watch.next).min(sampled).min(next);
         is_quiet = run.network.run(&mut JobWorld { world: &mut run.world, driver }, stage);
+        let is_done = driver.is_done() && run.world.runner.unfinished == 0;
+        if stage == sampled
+            && let Some(sampler) = &mut run.sampler
+        {
+            let seen = sampler.look(&mut run.network, &run.world.runner, !is_done);
+            run.world.runner.failure = run.world.runner.failure.take().or(seen.err());
+        }
         if stage == run.watch.next && run.world.runner.failure.is_none() {
             run.world.runner.failure = run.watch.look(&mut run.network, &run.world.runner);
         }
-        look(run);
-        if driver.failure.is_some() || run.world.runner.failure.is_some() {
-            break;
+        if onlooker.is_there() && (stage == next || is_quiet || is_done) {
+            let ((steps, calls), now, events) = (driver.progress(), run.now(), run.events());
+            let progress = JobProgress { now, events, steps, calls, is_second: false };
+            goes_on = onlooker.look(run, &progress) || is_done;
+            next = next_look(onlooker, stage);
         }
-        if driver.is_done() && run.world.runner.unfinished == 0 {
-            // What is left are timers of NICs.
+        if driver.failure.is_some() || run.world.runner.failure.is_some() || is_done {
+            // Where all is done, what is left are timers of NICs.
             break;
         }
     }
@@ -152,9 +246,9 @@ fn advance<S: Sink>(
             return Err(RunError::Collective(message));
         }
     }
-    match driver.standstill() {
+    match driver.standstill().filter(|_| goes_on) {
         Some(who) => Err(RunError::Collective(who)),
-        None => Ok(driver.digest.finish()),
+        None => Ok(goes_on),
     }
 }
 
@@ -175,7 +269,7 @@ impl JobWorld<'_, '_> {
     /// The same, where a call has ended.
     fn settle_ended<S: Sink>(&mut self, network: &mut Network<S>) {
         if self.world.collectives.as_ref().is_some_and(super::super::collective::Collectives::has_ended) {
-            self.settle(network);
+            self.driver.note_ended(network);
         }
     }
 }

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use railnet_coll::{Algorithm, Protocol};
 use railnet_core::digest::Fold;
-use railnet_core::{Bytes, RunDigest, Span};
+use railnet_core::{Bytes, RunDigest, Span, Time};
 use railnet_job::graph::{Communication, Pass, StepGraph, What, Work};
 use railnet_job::parallel::Scope;
 use railnet_job::run::{Life, Machine, Outcome as StepOutcome, RankSpan, Said, critical_path, said};
 
 use super::super::Outcome;
+use super::memo::MemoCount;
 use crate::scenario::{Fidelity, PlacedJob};
 
 /// What came of the jobs of a scenario.
@@ -21,6 +22,10 @@ pub struct JobsOutcome {
     pub jobs: Vec<JobResult>,
     /// What the fabric saw, where packets were sent.
     pub network: Option<Outcome>,
+    /// How many collectives were carried out as packets, and how many were taken from memory.
+    pub memo: MemoCount,
+    /// It was stopped before its end: this is what was known by then.
+    pub is_partial: bool,
     /// The same scenario and seed give the same.
     pub digest: RunDigest,
 }
@@ -32,9 +37,9 @@ pub struct JobResult {
     pub placed: PlacedJob,
     /// Who is joined with whom across servers.
     pub connections: Connections,
-    /// How long each step took.
+    /// How long each step took that came to its end.
     pub steps: Vec<Span>,
-    /// The first of them in full.
+    /// The first of them in full, or what was known of it when the run was stopped.
     pub first: StepResult,
     /// What each fault costs.
     pub faults: Vec<FaultPrice>,
@@ -165,18 +170,36 @@ pub(super) fn sum(steps: &[Span]) -> Span {
 pub(super) fn step(
     placed: &PlacedJob,
     machine: &Machine<'_>,
-    mut how: impl FnMut(&Communication) -> Option<How>,
+    how: impl FnMut(&Communication) -> Option<How>,
 ) -> StepResult {
+    let said = rows(machine, how);
+    let outcome = StepOutcome::of(&placed.resolved.job, machine);
+    StepResult { said, path: path(machine), kinds: kinds(placed, machine, &outcome), outcome }
+}
+
+/// What is known of a step that was stopped.
+pub(super) fn part_of_step(
+    placed: &PlacedJob,
+    machine: &mut Machine<'_>,
+    now: Time,
+    how: impl FnMut(&Communication) -> Option<How>,
+) -> StepResult {
+    // What is under way counts as time, but says nothing about how long it takes.
+    let said = rows(machine, how);
+    machine.stop(now);
+    let outcome = StepOutcome::of(&placed.resolved.job, machine);
+    StepResult { said, path: path(machine), kinds: kinds(placed, machine, &outcome), outcome }
+}
+
+fn rows(machine: &Machine<'_>, mut how: impl FnMut(&Communication) -> Option<How>) -> Vec<SaidResult> {
     let graph = machine.graph();
-    let job = &placed.resolved.job;
     let rows = said(machine).into_iter().map(|said| {
         let example = example(graph, &said);
         let group = graph.layout.group(railnet_core::Rank(0), said.scope).size();
         let ranks = if matches!(said.what, What::Collective(_)) { group } else { 2 };
         SaidResult { said, ranks, how: example.as_ref().and_then(&mut how) }
     });
-    let outcome = StepOutcome::of(job, machine);
-    StepResult { said: rows.collect(), path: path(machine), kinds: kinds(placed, machine, &outcome), outcome }
+    rows.collect()
 }
 
 /// What ranks on each kind of server do, where there are several.

@@ -1,0 +1,216 @@
+//! `railnet compare`: runs side by side: what differs in the files, and what that does to the outcome.
+
+mod differs;
+mod figures;
+mod json;
+mod screen;
+mod sets;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context as _, anyhow};
+use railnet_coll::variables::Place;
+use railnet_sim::RunError;
+
+use crate::sim::job;
+use crate::sim::problem::{self, File};
+use crate::{Outcome, Usage, environment, words};
+use figures::Figures;
+use sets::Set;
+
+const EXAMPLES: &str = "\
+Ready-made, built in:
+  railnet compare transports         TCP, RDMA through host memory, RDMA with GPUDirect: copies, CPU time, latency, a training step
+  railnet compare rails              a job under top-of-rack switches and on rails, with all of the spines and with a quarter of them
+  railnet compare infiniband-roce    credits and adaptive routing against pause frames, ECN and DCQCN
+  railnet compare routing            ECMP, adaptive routing and spraying
+
+Your own:
+  railnet compare before.toml after.toml
+  railnet compare scenarios/life-of-a-job-racks.toml scenarios/life-of-a-job-rails.toml --json
+
+What the rows mean is in docs/planning.md.";
+
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// Scenarios, two or more TOML files; or the name of a ready-made set
+    #[arg(required = true, value_name = "FILE|SET")]
+    what: Vec<String>,
+    /// The seed of all runs, instead of their own
+    #[arg(long)]
+    seed: Option<u64>,
+    /// NCCL's variables for all runs, NAME=VALUE in each line; they go before [env] of scenarios, the environment goes before both
+    #[arg(long, value_name = "FILE")]
+    env_file: Option<PathBuf>,
+    /// Print also what is the same
+    #[arg(long)]
+    verbose: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A scenario that a contestant runs, and what it is about where there are several.
+struct Part {
+    title: &'static str,
+    file: File,
+}
+
+/// One of those that are compared.
+struct Contestant {
+    name: String,
+    parts: Vec<Part>,
+}
+
+/// A contestant that has run: what came of each of its parts.
+struct Ran {
+    name: String,
+    parts: Vec<Figures>,
+}
+
+impl Ran {
+    /// A number, zero where there is none.
+    fn number(&self, part: usize, key: &str) -> f64 {
+        self.parts.get(part).and_then(|figures| figures.number(key)).unwrap_or(0.0)
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let (set, mut contestants) = contestants(&arguments.what)?;
+    prepare(arguments, &mut contestants)?;
+    let differences = differs::differences(&contestants)?;
+    for part in contestants.iter().flat_map(|one| &one.parts) {
+        if part.file.scenario.has_jobs() {
+            job::warn(&part.file)?;
+        }
+    }
+    let ran = run_all(&contestants)?;
+    let titles: Vec<&str> = contestants[0].parts.iter().map(|part| part.title).collect();
+    let lesson = set.map(|set| (set.lesson)(&ran));
+    if arguments.json {
+        writeln!(out, "{:#}", json::object(&differences, &titles, &ran, lesson.as_deref()))?;
+    } else {
+        screen::print(&differences, &titles, &ran, arguments.verbose, out)?;
+        if let Some(lesson) = lesson {
+            writeln!(out)?;
+            words::paragraph(&lesson, out)?;
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+/// Who is compared: a set, or files.
+fn contestants(what: &[String]) -> anyhow::Result<(Option<Set>, Vec<Contestant>)> {
+    let known = sets::all();
+    if let [name] = what
+        && let Some(set) = known.into_iter().find(|set| set.name == name)
+    {
+        let contestants = set.contestants()?;
+        return Ok((Some(set), contestants));
+    }
+    let missing = what.iter().find(|name| !Path::new(name).exists());
+    if let Some(name) = missing {
+        return Err(unknown(name).into());
+    }
+    if let [name] = what {
+        let message =
+            format!("{name} is one file: name another to compare it with, or a set, {}", sets::names());
+        return Err(Usage(message).into());
+    }
+    let read = what.iter().map(|name| {
+        let file = File::read(Path::new(name))?;
+        Ok(Contestant { name: name.clone(), parts: vec![Part { title: "", file }] })
+    });
+    let mut contestants = read.collect::<anyhow::Result<Vec<_>>>()?;
+    shorten(&mut contestants);
+    Ok((None, contestants))
+}
+
+fn unknown(name: &str) -> Usage {
+    let sets = sets::all();
+    let known: Vec<&str> = sets.iter().map(|set| set.name).collect();
+    let meant = words::nearest(name, &known).map(|meant| format!("; did you mean \"{meant}\"?"));
+    Usage(format!(
+        "\"{name}\" is no file and no set: sets are {}{}",
+        sets::names(),
+        meant.unwrap_or_default()
+    ))
+}
+
+/// Files are called by their names without folders and endings, where that tells them apart.
+fn shorten(contestants: &mut [Contestant]) {
+    let stem = |name: &str| Path::new(name).file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let short: Vec<String> = contestants.iter().map(|one| stem(&one.name)).collect();
+    let is_clear = |place: usize| short.iter().filter(|other| **other == short[place]).count() == 1;
+    let all_clear = (0..short.len()).all(is_clear);
+    for (contestant, short) in contestants.iter_mut().zip(short) {
+        if all_clear {
+            contestant.name = short;
+        }
+    }
+}
+
+/// Seeds and NCCL's variables.
+fn prepare(arguments: &Arguments, contestants: &mut [Contestant]) -> anyhow::Result<()> {
+    let file = arguments.env_file.as_deref();
+    for part in contestants.iter_mut().flat_map(|one| &mut one.parts) {
+        let scenario = &mut part.file.scenario;
+        if let Some(seed) = arguments.seed {
+            scenario.seed = seed;
+        }
+        let variables = environment::variables(Place::Sim, scenario.variables(), file, Vec::new())?;
+        if let Some(path) = variables.topology_file() {
+            let server =
+                problem::server(Path::new(path)).with_context(|| format!("NCCL_TOPO_FILE={path}"))?;
+            scenario.set_server(server);
+        }
+        scenario.set_variables(variables);
+        // Nobody would see them.
+        scenario.sample = None;
+    }
+    Ok(())
+}
+
+/// Runs everything, on as many threads as there are cores.
+fn run_all(contestants: &[Contestant]) -> anyhow::Result<Vec<Ran>> {
+    let work: Vec<(usize, &File)> = contestants
+        .iter()
+        .enumerate()
+        .flat_map(|(number, one)| one.parts.iter().map(move |part| (number, &part.file)))
+        .collect();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(work.len());
+    let next = AtomicUsize::new(0);
+    let results: Mutex<Vec<Option<Result<Figures, RunError>>>> =
+        Mutex::new(work.iter().map(|_| None).collect());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some((_, file)) = work.get(index) else { return };
+                    let result = figures::run(&file.scenario);
+                    if let Ok(mut results) = results.lock() {
+                        results[index] = Some(result);
+                    }
+                }
+            });
+        }
+    });
+    let results = results.into_inner().map_err(|_| anyhow!("a run ended before its time"))?;
+    let mut ran: Vec<Ran> =
+        contestants.iter().map(|one| Ran { name: one.name.clone(), parts: Vec::new() }).collect();
+    for ((number, file), result) in work.into_iter().zip(results) {
+        let failed = |error: RunError| match error {
+            RunError::Scenario(error) => file.problem(error),
+            error => anyhow!("{error}"),
+        };
+        let result = result.ok_or_else(|| anyhow!("was not run"))?;
+        let figures = result.map_err(failed).with_context(|| contestants[number].name.clone())?;
+        ran[number].parts.push(figures);
+    }
+    Ok(ran)
+}

@@ -1,0 +1,107 @@
+//! `railnet plan`: what a job needs of its network, what there is, and how to lay it out, without a packet.
+
+mod json;
+mod layouts;
+mod question;
+mod screen;
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use railnet_core::Span;
+use railnet_job::plan::{Ground, Plan, Sweep, compute, paced};
+
+use crate::Outcome;
+use question::Subject;
+
+const EXAMPLES: &str = "\
+Examples:
+  railnet plan --params 70B --gpus 64 --compute 200ms      can gradients be hidden behind 200 ms? What is there, what would it take?
+  railnet plan scenarios/llama-70b.toml                    the same for a job, and the best layouts of its GPUs
+  railnet plan --model llama-3-70b --gpus 256 --tp 8 --sp --zero 1 --batch 512
+  railnet plan --model mixtral-8x7b --gpus 64 --cluster hgx-h200 --best 10
+  NCCL_ALGO=ring railnet plan scenarios/llama-70b.toml --json
+
+What the lines mean is in docs/planning.md. NCCL's variables count as in railnet tune.";
+
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// The job, a scenario with a [model]; or say it with options
+    #[arg(conflicts_with_all = ["model", "params", "gpus", "cluster", "tp", "pp", "cp", "ep", "zero", "sp", "batch", "micro_batch",
+        "sequence", "recompute", "bucket"])]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    flags: question::Flags,
+    /// How long a GPU computes in a step, such as 200ms, instead of what its FLOPs and bytes take
+    #[arg(long, value_name = "SPAN")]
+    compute: Option<Span>,
+    /// How many of the best layouts to show
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=200))]
+    best: u16,
+    /// A file of NCCL's variables, lines of NAME=VALUE; it goes before [env] of the file, the environment goes before both
+    #[arg(long, value_name = "FILE")]
+    env_file: Option<PathBuf>,
+    /// Print all there is to say, not one screen of it
+    #[arg(long)]
+    verbose: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A job that was asked about, and the answer.
+struct Answer {
+    subject: Subject,
+    plan: Plan,
+    sweep: Sweep,
+    /// What the GPUs would take for their computing, where somebody said something else.
+    by_itself: Option<Span>,
+}
+
+pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    if arguments.compute == Some(Span::ZERO) {
+        return Err(
+            crate::Usage("--compute is a time, such as 200ms: nothing is hidden behind none".into()).into()
+        );
+    }
+    let subjects = question::subjects(arguments)?;
+    let is_one = subjects.len() == 1;
+    let mut values = Vec::new();
+    for (number, subject) in subjects.into_iter().enumerate() {
+        let answer = answer(subject, arguments)?;
+        if arguments.json {
+            values.push(json::object(&answer));
+            continue;
+        }
+        if number > 0 {
+            writeln!(out)?;
+        }
+        screen::print(&answer, arguments.verbose, usize::from(arguments.best), out)?;
+    }
+    if arguments.json {
+        let value = if is_one { values.remove(0) } else { serde_json::json!({ "jobs": values }) };
+        writeln!(out, "{value:#}")?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn answer(mut subject: Subject, arguments: &Arguments) -> anyhow::Result<Answer> {
+    let by_itself = arguments.compute.map(|_| compute(&subject.resolved.job));
+    if let Some(told) = arguments.compute {
+        subject.resolved.job = paced(&subject.resolved.job, told);
+    }
+    let ground = Ground {
+        cluster: &subject.cluster,
+        settings: subject.variables.settings(),
+        options: subject.variables.topology(),
+        rates: subject.resolved.rates,
+        gpudirect: subject.gpudirect,
+    };
+    let job = &subject.resolved.job;
+    let plan = Plan::new(job, &ground).with_context(|| subject.title.clone())?;
+    let sweep =
+        Sweep::new(job, &ground, usize::from(arguments.best)).with_context(|| subject.title.clone())?;
+    Ok(Answer { plan, sweep, by_itself, subject })
+}

@@ -1,0 +1,276 @@
+//! `--record`, `--report`, `--trace` and `railnet view` from outside: what the files say, and what the server answers.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests read and write their files and open sockets themselves"
+)]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use railnet_formats::run_file::{MISSING, RunFile, Table};
+use serde_json::Value;
+
+const INCAST: &str = "# Five send to one\nseed = 1\n[fabric]\n\
+    topology = { kind = \"leaf-spine\", leaves = 2, hosts_per_leaf = 3, spines = 2 }\n\
+    switch = { buffer = \"3MB\", ecn = { kmin = \"20KB\", kmax = \"80KB\", pmax = 0.5 } }\n\
+    [nic]\ncontrol = \"dcqcn\"\n[[traffic]]\nkind = \"incast\"\nfrom = \"0..4\"\nto = 5\nbytes = \"400KB\"\n";
+
+const JOB: &str = "steps = 2\n[cluster]\nserver = \"dgx-h100\"\nnodes = 2\n[fabric.link]\nrate = \"400Gbps\"\n\
+                   [model]\nname = \"tiny\"\n";
+
+fn railnet(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_railnet")).args(arguments).output().unwrap()
+}
+
+fn scratch(name: &str) -> String {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_file(&path);
+    path.to_str().unwrap().to_owned()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Runs a scenario and records it: the file, and what `--json -` says.
+fn recorded(name: &str, scenario: &str) -> (String, RunFile, Value) {
+    let (toml, file) = (scratch(&format!("{name}.toml")), scratch(&format!("{name}.rail")));
+    fs::write(&toml, scenario).unwrap();
+    let output = railnet(&["sim", &toml, "--record", &file, "--json", "-"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let run = RunFile::parse(&fs::read(&file).unwrap()).unwrap();
+    (file, run, serde_json::from_slice(&output.stdout).unwrap())
+}
+
+fn sum(table: &Table, column: &str) -> u64 {
+    let column = table.column(column).unwrap();
+    (0..table.rows).map(|row| table.get(row, column)).sum()
+}
+
+#[test]
+fn a_record_has_the_numbers_of_the_run() {
+    let (_, run, said) = recorded("numbers", INCAST);
+    assert_eq!(run.meta["report"]["digest"], said["digest"]);
+    assert_eq!(run.meta["title"], "Five send to one");
+    // Nobody changes a run by watching it.
+    let plain = railnet(&["sim", &scratch_with("plain.toml", INCAST), "--json", "-"]);
+    let plain: Value = serde_json::from_slice(&plain.stdout).unwrap();
+    assert_eq!(plain["digest"], said["digest"]);
+    let links = said["links"].as_array().unwrap();
+    let total = |key: &str| links.iter().map(|link| link[key].as_u64().unwrap()).sum::<u64>();
+    let load = run.table("load").unwrap();
+    assert_eq!(sum(load, "marks"), said["marks"].as_u64().unwrap());
+    assert_eq!(sum(load, "bytes"), total("bytes"));
+    let queue = load.column("queue").unwrap();
+    let longest = (0..load.rows).map(|row| load.get(row, queue)).max().unwrap();
+    assert!(longest > 0 && longest <= said["max_queue_bytes"].as_u64().unwrap(), "{longest}");
+    let operations = run.table("operations").unwrap();
+    assert_eq!(operations.rows, 5);
+    assert_eq!(sum(operations, "bytes"), 2_000_000);
+    let packets = run.table("packets").unwrap();
+    assert_eq!(run.meta["kept"]["packets_one_in"], 1);
+    let received = packets.column("received").unwrap();
+    assert!((0..packets.rows).all(|row| packets.get(row, received) != MISSING), "nothing was lost");
+    let connections = run.table("connections").unwrap();
+    assert_eq!(sum(connections, "packets"), packets.rows as u64);
+}
+
+fn scratch_with(name: &str, contents: &str) -> String {
+    let path = scratch(name);
+    fs::write(&path, contents).unwrap();
+    path
+}
+
+#[test]
+fn a_job_tells_what_every_rank_did_and_which_slices_moved() {
+    let (_, run, said) = recorded("job", JOB);
+    let job = &said["jobs"][0];
+    assert_eq!(run.meta["kind"], "job");
+    let operations = run.table("operations").unwrap();
+    let [rank, ended, critical] = ["rank", "ended", "critical"].map(|name| operations.column(name).unwrap());
+    for number in 0..job["ranks"].as_u64().unwrap() {
+        assert!((0..operations.rows).any(|row| operations.get(row, rank) == number), "rank {number}");
+    }
+    let last = (0..operations.rows).map(|row| operations.get(row, ended)).max().unwrap();
+    let total = job["total_us"].as_f64().unwrap();
+    assert!((last as f64 / 1e6 - total).abs() < 1e-3 * total, "{last} and {total}");
+    assert!(sum(operations, "critical") > 0 && operations.get(0, critical) <= 1);
+    let slices = run.table("slices").unwrap();
+    let [via, arrived] = ["via", "arrived"].map(|name| slices.column(name).unwrap());
+    let by_nic = (0..slices.rows).filter(|row| slices.get(*row, via) == 1).count();
+    assert!(by_nic > 0 && by_nic < slices.rows, "{by_nic} of {}", slices.rows);
+    assert!((0..slices.rows).all(|row| slices.get(row, arrived) != MISSING), "all arrived");
+    assert!(run.table("frames").unwrap().rows > 0);
+}
+
+#[test]
+fn a_file_that_is_there_is_not_lost() {
+    let (toml, file) = (scratch_with("kept.toml", INCAST), scratch("kept.rail"));
+    fs::write(&file, "dear to me").unwrap();
+    for option in ["--record", "--report", "--trace"] {
+        let output = railnet(&["sim", &toml, option, &file]);
+        assert_eq!(output.status.code(), Some(2), "{option}");
+        assert!(text(&output.stderr).contains("is there already: --force overwrites it"));
+        assert_eq!(fs::read_to_string(&file).unwrap(), "dear to me");
+    }
+    let output = railnet(&["view", &file]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("not a run file: `railnet sim SCENARIO --record FILE` writes one"));
+}
+
+#[test]
+fn a_report_is_one_file_that_needs_nothing_else() {
+    let hostile = INCAST.replace("# Five", "# </script><script>alert(1)</script> Five");
+    let (toml, page) = (scratch_with("report.toml", &hostile), scratch("report.html"));
+    let output = railnet(&["sim", &toml, "--report", &page]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let page = fs::read_to_string(page).unwrap();
+    assert!(!page.contains("</script><script>alert(1)"), "texts of the run stay texts");
+    for outside in ["src=\"/", "href=\"/", "src=\"http", "href=\"http"] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    let between = |from: &str| page.split(from).nth(1).unwrap().split("</script>").next().unwrap();
+    let meta: Value = serde_json::from_str(between("id=\"railnet-run\">")).unwrap();
+    assert_eq!(meta["report"]["bytes"], 2_000_000);
+    let packets: Value = serde_json::from_str(between("id=\"railnet-packets\">")).unwrap();
+    assert!(packets["0"]["layers"].as_array().unwrap().len() >= 6, "{}", packets["0"]);
+}
+
+/// A server that ends with the test.
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    fn of(file: &str) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_railnet"))
+            .args(["view", file])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.split("http://").nth(1).unwrap().split('/').next().unwrap().to_owned();
+        Self { child, address }
+    }
+
+    /// The status and the body of an answer.
+    fn ask(&self, method: &str, path: &str, host: &str, body: &str) -> (u16, Vec<u8>) {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let length = body.len();
+        write!(stream, "{method} {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\n\r\n{body}")
+            .unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap() + 4;
+        let head = text(&answer[..end]);
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), answer[end..].to_vec())
+    }
+
+    fn get(&self, path: &str) -> (u16, Vec<u8>) {
+        self.ask("GET", path, &self.address, "")
+    }
+
+    fn json(&self, path: &str) -> Value {
+        serde_json::from_slice(&self.get(path).1).unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn the_server_answers_its_page_and_nobody_else() {
+    let (file, run, said) = recorded("served", INCAST);
+    let server = Server::of(&file);
+    assert!(server.address.starts_with("127.0.0.1:"), "{}", server.address);
+    assert_eq!(server.json("/api/run")["report"]["digest"], said["digest"]);
+    let (status, block) = server.get("/api/rows?table=load&most=50");
+    let (table, taken) = Table::parse(&block).unwrap();
+    assert_eq!((status, taken), (200, block.len()));
+    assert!(table.rows <= 60 && table.rows > 0, "{} of {}", table.rows, run.table("load").unwrap().rows);
+    let (_, block) = server.get("/api/rows?table=packets&host=2");
+    let (table, _) = Table::parse(&block).unwrap();
+    let host = table.column("host").unwrap();
+    assert!(table.rows > 0 && (0..table.rows).all(|row| table.get(row, host) == 2));
+    for (path, status) in [
+        ("/api/rows?table=nothing", 404),
+        ("/api/rows?table=load&color=3", 400),
+        ("/api/run?run=7", 404),
+        ("/api/packet?packet=999999999", 404),
+        ("/../../etc/passwd", 404),
+        ("/api/rerun?run=3", 404),
+    ] {
+        assert_eq!(server.get(path).0, status, "{path}");
+    }
+    assert_eq!(server.ask("DELETE", "/", &server.address, "").0, 405);
+    assert_eq!(server.ask("GET", "/api/run", "evil.example", "").0, 421);
+}
+
+#[test]
+fn a_packet_is_told_hop_by_hop_and_byte_by_byte() {
+    let (file, run, _) = recorded("packet", INCAST);
+    let server = Server::of(&file);
+    let packets = run.table("packets").unwrap();
+    let [host, marked] = ["host", "marked"].map(|name| packets.column(name).unwrap());
+    // From another leaf, and marked on the way.
+    let row = (0..packets.rows).find(|row| packets.get(*row, host) == 0 && packets.get(*row, marked) == 1);
+    let packet = server.json(&format!("/api/packet?packet={}", row.unwrap()));
+    let hops = packet["hops"].as_array().unwrap();
+    let names: Vec<&str> = hops.iter().map(|hop| hop["name"].as_str().unwrap()).collect();
+    assert_eq!((names[0], names[1], names[3]), ("host0", "leaf0", "leaf1"), "{names:?}");
+    let all = hops.iter().flat_map(|hop| hop["changes"].as_array().unwrap());
+    let all: Vec<&str> = all.map(|change| change.as_str().unwrap()).collect();
+    for change in ["TTL 64 → 63", "TTL 63 → 62", "ECN 10 → 11", "the ICRC did not change"] {
+        assert!(all.contains(&change), "{change}: {all:?}");
+    }
+    let layers = packet["layers"].as_array().unwrap();
+    let names: Vec<&str> = layers.iter().map(|layer| layer["name"].as_str().unwrap()).collect();
+    assert_eq!(&names[..3], ["Ethernet", "IPv4", "UDP"], "{names:?}");
+    assert_eq!(names.last(), Some(&"ICRC"));
+    // Layer after layer, without a gap.
+    let mut at = 0;
+    for layer in layers {
+        assert_eq!(layer["from"], at, "{layer}");
+        at = layer["to"].as_u64().unwrap();
+    }
+    assert_eq!(packet["length"], at);
+    let answer = packet["answer"]["row"].as_u64().unwrap();
+    assert!(server.json(&format!("/api/packet?packet={answer}"))["words"].as_str().unwrap().contains("ACK"));
+}
+
+#[test]
+fn a_run_is_made_again_with_another_control() {
+    let (file, _, said) = recorded("again", INCAST);
+    let server = Server::of(&file);
+    let ask = |body: &str| server.ask("POST", "/api/rerun", &server.address, body);
+    assert_eq!(ask("{\"key\":\"seed\",\"value\":\"2\"}").0, 400);
+    assert_eq!(ask("{\"key\":\"nic.control\",\"value\":\"dcqnc\"}").0, 400);
+    let (status, body) = ask("{\"key\":\"nic.control\",\"value\":\"none\"}");
+    assert_eq!((status, text(&body)), (200, "{\"run\":1}".to_owned()));
+    let mut tries = 0;
+    while server.json("/api/rerun?run=1")["state"] == "running" {
+        std::thread::sleep(Duration::from_millis(20));
+        tries += 1;
+        assert!(tries < 1_000, "it takes too long");
+    }
+    assert_eq!(server.json("/api/rerun?run=1")["state"], "done");
+    let again = server.json("/api/run?run=1");
+    assert_ne!(again["report"]["digest"], said["digest"]);
+    let plain = INCAST.replace("dcqcn", "none");
+    let output = railnet(&["sim", &scratch_with("none.toml", &plain), "--json", "-"]);
+    let plain: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(again["report"]["digest"], plain["digest"]);
+}

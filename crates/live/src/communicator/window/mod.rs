@@ -1,0 +1,272 @@
+//! One-sided windows: memory of every rank that all others may write, read and signal, while its owner computes.
+
+mod setup;
+mod staging;
+mod wait;
+
+use std::marker::PhantomData;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use railnet_coll::window::{At, WindowError, WindowId};
+use railnet_core::{Bytes, Rank};
+
+use super::{Communicator, Element, Error, element};
+use crate::memory::Buffer;
+use crate::rdma::window::Extent;
+use crate::tcp::window::{Link, Service};
+use staging::Staging;
+
+/// Memory of every rank of a communicator that all of them may put data into and get data from, without the owner's
+/// help: made by [`Communicator::window`].
+///
+/// - A **put** returns when the data may be changed again; it is at the target when a [signal](Window::signal) that was sent
+///   after it is seen there, or when a [flush](Window::flush) after it has returned.
+/// - **Signals** are counted, for each pair of ranks and each window. A wait uses as many up as it waited for.
+/// - To one target everything goes in order. Between different targets there is none.
+/// - A rank that dies, leaves or does not answer is an error that names it. What failed to reach its target may be there
+///   in parts; do no more with the window then.
+///
+/// In shared memory these are stores into the target's memory, over RoCEv2 WRITEs, READs and atomics of its NIC, over TCP
+/// messages that a thread at the target takes.
+///
+/// ```
+/// use railnet_live::Communicator;
+///
+/// let world = Communicator::from_env()?;
+/// let (rank, size) = (world.rank(), world.size());
+/// let window = world.window::<f32>(1000)?;
+/// // Into the memory of the next rank, from its element 10 on.
+/// window.put_signal((rank + 1) % size, 10, &[rank as f32; 5])?;
+/// let before = (rank + size - 1) % size;
+/// window.wait_signal(before, 1)?;
+/// let mut found = [0.0; 5];
+/// window.read(10, &mut found)?;
+/// assert_eq!(found, [before as f32; 5]);
+/// window.close()?;
+/// # Ok::<(), railnet_live::communicator::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Window<'a, T: Element> {
+    communicator: &'a Communicator,
+    /// Which of its communicator's windows.
+    number: u64,
+    memory: Buffer,
+    extent: Extent,
+    /// Elements of each rank's part.
+    lengths: Vec<usize>,
+    roads: Vec<Road>,
+    service: Option<Service>,
+    staging: Option<Mutex<Staging>>,
+    /// Signals of each rank that waits have used up.
+    used: Mutex<Vec<u64>>,
+    _elements: PhantomData<fn() -> T>,
+}
+
+/// What leads to the part of a rank.
+#[derive(Debug)]
+enum Road {
+    /// It is this process's, or mapped into it.
+    Memory(Buffer),
+    Tcp(Mutex<Link>),
+    Nic,
+}
+
+/// A lock that nothing leaves half changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<T: Element> Window<'_, T> {
+    /// Which of its communicator's windows it is, from 0 on.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Elements of this rank's part.
+    pub fn len(&self) -> usize {
+        self.lengths[self.communicator.rank()]
+    }
+
+    /// Whether this rank's part has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Elements of a rank's part.
+    pub fn len_at(&self, rank: usize) -> Result<usize, Error> {
+        Ok(self.lengths[self.communicator.named(rank)?.0 as usize])
+    }
+
+    /// Copies elements of this rank's own part from `offset` on.
+    pub fn read(&self, offset: usize, out: &mut [T]) -> Result<(), Error> {
+        self.check(self.communicator.rank(), offset, out.len())?;
+        self.memory.read(offset * size_of::<T>(), element::bytes_mut(out));
+        Ok(())
+    }
+
+    /// Replaces elements of this rank's own part from `offset` on.
+    pub fn write(&self, offset: usize, data: &[T]) -> Result<(), Error> {
+        self.check(self.communicator.rank(), offset, data.len())?;
+        self.memory.write(offset * size_of::<T>(), element::bytes(data));
+        Ok(())
+    }
+
+    /// Writes into a rank's part from `offset` on. The data may be changed as soon as this returns; it is there when a
+    /// later signal is seen, or a later flush has returned.
+    pub fn put(&self, target: usize, offset: usize, data: &[T]) -> Result<(), Error> {
+        self.send("put", target, Some((offset, data)), false)
+    }
+
+    /// Adds one to a rank's count of signals from this one. What was put there before is seen with it.
+    pub fn signal(&self, target: usize) -> Result<(), Error> {
+        self.send("signal", target, None, true)
+    }
+
+    /// Writes into a rank's part, and signals.
+    pub fn put_signal(&self, target: usize, offset: usize, data: &[T]) -> Result<(), Error> {
+        self.send("put and signal", target, Some((offset, data)), true)
+    }
+
+    fn send(
+        &self,
+        what: &'static str,
+        target: usize,
+        data: Option<(usize, &[T])>,
+        signals: bool,
+    ) -> Result<(), Error> {
+        let rank = self.communicator.named(target)?;
+        let data = match data {
+            Some((offset, data)) => {
+                self.check(target, offset, data.len())?;
+                Some((offset * size_of::<T>(), element::bytes(data)))
+            }
+            None => None,
+        };
+        self.check_there(what, target)?;
+        match &self.roads[target] {
+            Road::Memory(memory) => {
+                if let Some((offset, data)) = data {
+                    memory.write(offset, data);
+                }
+                if signals {
+                    let first = self.part(target).signals as usize;
+                    memory.add(first + 8 * self.communicator.rank(), 1);
+                }
+                Ok(())
+            }
+            Road::Tcp(link) => self.over_tcp(what, target, link, |link, pause| match data {
+                Some((offset, data)) => link.put(offset, data, signals, pause),
+                None => link.signal(pause),
+            }),
+            Road::Nic => self.put_by_nic(what, rank, data, signals),
+        }
+    }
+
+    /// Reads elements of a rank's part from `offset` on.
+    pub fn get(&self, target: usize, offset: usize, out: &mut [T]) -> Result<(), Error> {
+        let rank = self.communicator.named(target)?;
+        self.check(target, offset, out.len())?;
+        self.check_there("get", target)?;
+        let offset = offset * size_of::<T>();
+        match &self.roads[target] {
+            Road::Memory(memory) => {
+                memory.read(offset, element::bytes_mut(out));
+                Ok(())
+            }
+            Road::Tcp(link) => {
+                let out = element::bytes_mut(out);
+                self.over_tcp("get", target, link, |link, pause| link.get(offset, out, pause))
+            }
+            Road::Nic => self.get_by_nic(rank, offset, element::bytes_mut(out)),
+        }
+    }
+
+    /// Returns when all that this rank has put and signalled so far is at its targets.
+    pub fn flush(&self) -> Result<(), Error> {
+        for (target, road) in self.roads.iter().enumerate() {
+            match road {
+                Road::Memory(_) => self.check_there("flush", target)?,
+                Road::Tcp(link) => self.over_tcp("flush", target, link, |link, pause| link.flush(pause))?,
+                Road::Nic => {}
+            }
+        }
+        self.flush_nic()
+    }
+
+    /// Signals of a rank that have come and that no wait has used up.
+    pub fn signals(&self, from: usize) -> Result<u64, Error> {
+        let from = self.communicator.named(from)?.0 as usize;
+        self.serve();
+        Ok(self.count(from) - lock(&self.used)[from])
+    }
+
+    /// Waits until a rank has signalled `count` times more than earlier waits have used up, for as long as calls of the
+    /// communicator may stand still.
+    pub fn wait_signal(&self, from: usize, count: u64) -> Result<(), Error> {
+        self.wait_signal_for(from, count, self.limit())
+    }
+
+    /// The same with another limit. Waiting for too long uses nothing up: the wait may be repeated.
+    pub fn wait_signal_for(&self, from: usize, count: u64, limit: Duration) -> Result<(), Error> {
+        let rank = self.communicator.named(from)?;
+        if count == 0 {
+            return Err(WindowError::NoSignals { peer: rank }.into());
+        }
+        let is_there = || {
+            let mut used = lock(&self.used);
+            let is_there = self.count(from) - used[from] >= count;
+            used[from] += if is_there { count } else { 0 };
+            is_there
+        };
+        let late = || {
+            let have = self.count(from) - lock(&self.used)[from];
+            format!("has sent {have} of {count} in {limit:.1?}")
+        };
+        self.wait("wait for signals", &[from], limit, is_there, late)
+    }
+
+    fn count(&self, from: usize) -> u64 {
+        self.memory.load(self.extent.signals as usize + 8 * from)
+    }
+
+    /// Ends the window. Every rank calls it: it waits until all ranks have what they sent each other, and gives the
+    /// memory back. Dropping the window instead gives back what no other rank could still write to.
+    pub fn close(self) -> Result<(), Error> {
+        self.flush()?;
+        // From here on nobody puts anything.
+        self.communicator.barrier()?;
+        if let Some(staging) = &self.staging {
+            let token = lock(staging).token;
+            self.communicator
+                .process
+                .with(|engine| engine.conduits_mut().nic().map(|nic| nic.close_window(token)));
+        }
+        Ok(())
+    }
+
+    /// Where things lie in a rank's part.
+    fn part(&self, rank: usize) -> Extent {
+        setup::extent(self.lengths[rank] * size_of::<T>())
+    }
+
+    /// Whether a range lies in a rank's part.
+    fn check(&self, rank: usize, offset: usize, count: usize) -> Result<(), Error> {
+        let length = self.lengths[rank];
+        if offset.checked_add(count).is_some_and(|end| end <= length) {
+            return Ok(());
+        }
+        let bytes = |count: usize| Bytes((count as u64).saturating_mul(size_of::<T>() as u64));
+        let at = At { window: WindowId(self.number as u32), offset: bytes(offset).0 };
+        let rank = Rank(rank as u32);
+        Err(WindowError::Outside { at, bytes: bytes(count), rank, length: bytes(length) }.into())
+    }
+}
+
+impl<T: Element> Drop for Window<'_, T> {
+    fn drop(&mut self) {
+        // Others may have it mapped: they shall not take it for one that somebody reads. At a NIC it stays registered
+        // for as long as the NIC lives, because what others write there must be answered.
+        self.memory.store(setup::closed_at(self.extent, self.lengths.len()), 1);
+    }
+}

@@ -1,0 +1,21 @@
+// What a level is: a name, a sentence, and a scene that is drawn again whenever something changed.
+import type { App } from '../app';
+import type { LevelId } from '../model/view';
+
+export interface Scene {
+  root: HTMLElement;
+  /** Draws the scene for the view and run of the app. */
+  show(): void;
+  /** One step on or back, where the level has its own; false leaves it to time. */
+  step?(direction: number): boolean;
+  /** Called when playing starts; true when the level has prepared the window by itself. */
+  play?(): boolean;
+}
+
+export interface Level {
+  id: LevelId;
+  title: string;
+  /** One or two sentences with [[terms]]. */
+  lead: string;
+  make(app: App): Scene;
+}

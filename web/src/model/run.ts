@@ -1,0 +1,122 @@
+// One run: what it says about itself, names for its parts, and its tables by window.
+import { emptyTable, type Table } from '../source/block';
+import type { Query, Source } from '../source/source';
+import type { Job, Meta, Network, PacketStory, Report } from './meta';
+
+const KEPT_TABLES = 96;
+const KEPT_STORIES = 200;
+
+export class Run {
+  readonly hosts: number;
+  readonly network: Network | null;
+  readonly job: Job | null;
+  private tables = new Map<string, Promise<Table>>();
+  private stories = new Map<number, Promise<PacketStory | null>>();
+
+  constructor(
+    readonly index: number,
+    readonly meta: Meta,
+    private source: Source,
+  ) {
+    this.hosts = meta.fabric.hosts.length;
+    this.network = networkOf(meta.report);
+    this.job = meta.report.jobs?.[0] ?? null;
+  }
+
+  static async open(source: Source, index: number): Promise<Run> {
+    return new Run(index, await source.meta(index), source);
+  }
+
+  get duration(): number {
+    return Math.max(1, this.meta.duration);
+  }
+
+  has(table: string): boolean {
+    return (this.meta.tables[table] ?? 0) > 0;
+  }
+
+  rows(table: string, query: Query): Promise<Table> {
+    if (!this.has(table)) return Promise.resolve(emptyTable(table));
+    const key = `${table} ${JSON.stringify(query)}`;
+    const known = this.tables.get(key);
+    if (known) return known;
+    const asked = this.source.rows(this.index, table, query);
+    asked.catch(() => this.tables.delete(key));
+    this.tables.set(key, asked);
+    if (this.tables.size > KEPT_TABLES) this.tables.delete(this.tables.keys().next().value as string);
+    return asked;
+  }
+
+  packet(row: number): Promise<PacketStory | null> {
+    const known = this.stories.get(row);
+    if (known) return known;
+    const asked = this.source.packet(this.index, row);
+    asked.catch(() => this.stories.delete(row));
+    this.stories.set(row, asked);
+    if (this.stories.size > KEPT_STORIES) this.stories.delete(this.stories.keys().next().value as number);
+    return asked;
+  }
+
+  vertexName(vertex: number): string {
+    const { hosts, switches } = this.meta.fabric;
+    return (vertex < this.hosts ? hosts[vertex]?.name : switches[vertex - this.hosts]?.name) ?? `vertex ${vertex}`;
+  }
+
+  isSwitch(vertex: number): boolean {
+    return vertex >= this.hosts;
+  }
+
+  /** Both ends of a channel, and what its link can carry in bits a second. */
+  channel(channel: number): { from: number; to: number; rate: number; delay: number } {
+    const link = this.meta.fabric.links[channel >> 1];
+    if (!link) return { from: 0, to: 0, rate: 1, delay: 0 };
+    const [from, to] = channel & 1 ? [link.b, link.a] : [link.a, link.b];
+    return { from, to, rate: link.rate, delay: link.delay };
+  }
+
+  channelName(channel: number): string {
+    const { from, to } = this.channel(channel);
+    return `${this.vertexName(from)} → ${this.vertexName(to)}`;
+  }
+
+  string(index: number): string {
+    return this.meta.strings[index] ?? '';
+  }
+
+  nodeName(node: number | null | undefined): string {
+    return node === null || node === undefined ? '' : (this.meta.nodes[node]?.name ?? `node ${node}`);
+  }
+
+  /** A rank as people say it: its number, its GPU and where that is. */
+  rankName(rank: number): string {
+    const place = this.meta.ranks[rank];
+    if (!place) return this.meta.fabric.hosts[rank]?.name ?? `rank ${rank}`;
+    return `rank ${rank} · ${this.nodeName(place.node)} GPU ${place.gpu}`;
+  }
+
+  get isTcp(): boolean {
+    return /^\s*transport\s*=\s*"tcp"/m.test(this.meta.scenario);
+  }
+
+  get gpuDirect(): boolean {
+    return !/^\s*gpudirect\s*=\s*false/m.test(this.meta.scenario);
+  }
+
+  get control(): string {
+    return /^\s*control\s*=\s*"([^"]+)"/m.exec(this.meta.scenario)?.[1] ?? 'dcqcn';
+  }
+}
+
+export function networkOf(report: Report): Network | null {
+  if (report.network) return report.network;
+  return report.packet_hops === undefined ? null : (report as Network);
+}
+
+/** How long the thing took that a reader cares about: a step of a job, else the whole run; in picoseconds. */
+export function headline(report: Report): { name: string; time: number } | null {
+  const job = report.jobs?.[0];
+  if (job) return { name: 'A step', time: job.step_us * 1e6 };
+  const network = networkOf(report);
+  if (!network) return null;
+  return { name: network.collectives?.length ? 'The collectives' : 'The flows', time: network.completion_us * 1e6 };
+}

@@ -1,0 +1,124 @@
+// What is around a level: name of the run, the ten levels, where one is, the time axis.
+import type { App } from './app';
+import { fill, make, words } from './draw/dom';
+import { Keys } from './keys';
+import { LEVEL_LIST } from './levels';
+import type { Scene } from './levels/level';
+import { LEVELS, type LevelId, type View } from './model/view';
+import { Timebar } from './timebar';
+import { Tour } from './tour';
+
+const CHAIN: LevelId[] = ['cluster', 'step', 'collective', 'connection', 'packet'];
+
+export function startShell(app: App, page: HTMLElement): void {
+  const scenes = new Map<string, Scene>();
+  const timebar = new Timebar(app);
+  const tour = new Tour(app);
+  const keys = new Keys(app, () => switchTheme(app));
+  const nav = make('ol', {});
+  for (const level of LEVEL_LIST) {
+    nav.append(make('li', {}, make('button', { 'data-level': level.id, click: () => app.open(level.id) }, make('span', {}, level.title))));
+  }
+  const crumbs = make('nav', { id: 'crumbs', 'aria-label': 'Where you are' });
+  const title = make('h1', {});
+  const lead = make('p', { class: 'lead' });
+  const main = make('main', {});
+  const spoken = make('div', { class: 'spoken', 'aria-live': 'polite' });
+  const about = make('p', { class: 'about' });
+  app.say = (text) => {
+    spoken.textContent = text;
+  };
+  fill(
+    page,
+    make(
+      'header',
+      {},
+      make('div', { class: 'brand' }, make('b', {}, 'Railnet'), about),
+      make(
+        'div',
+        { class: 'row' },
+        make('button', { click: () => app.go({ tour: !app.view.tour }) }, 'Tour'),
+        make('button', { 'aria-label': 'Keys', 'data-tip': 'Keys (?)', click: () => keys.help.showModal() }, '?'),
+        make('button', { 'aria-label': 'Light or dark', 'data-tip': 'Light or dark (D)', click: () => switchTheme(app) }, '◐'),
+      ),
+    ),
+    make('nav', { id: 'levels', 'aria-label': 'Levels' }, nav),
+    crumbs,
+    make('div', { class: 'heading' }, title, lead),
+    main,
+    tour.root,
+    timebar.root,
+    keys.help,
+    spoken,
+  );
+
+  let shownLevel = '';
+  let shownCrumbs = '';
+  app.paint = () => {
+    const { view, run } = app;
+    const level = LEVEL_LIST[LEVELS.indexOf(view.level)]!;
+    const key = `${view.level} ${run.index}`;
+    let scene = scenes.get(key);
+    if (!scene) {
+      scene = level.make(app);
+      scenes.set(key, scene);
+    }
+    app.scene = scene;
+    if (shownLevel !== key) {
+      shownLevel = key;
+      title.textContent = level.title;
+      fill(lead, words(level.lead));
+      fill(main, scene.root);
+      document.title = `${level.title} · ${run.meta.name} · Railnet`;
+      about.textContent = aboutRun(app);
+      for (const button of nav.querySelectorAll('button')) {
+        button.setAttribute('aria-current', String(button.dataset['level'] === view.level));
+      }
+    }
+    const path = crumbList(app, view);
+    const text = JSON.stringify(path);
+    if (text !== shownCrumbs) {
+      shownCrumbs = text;
+      fill(crumbs, ...path.map(([id, name], index) => crumb(app, id, name, index === path.length - 1)));
+    }
+    scene.show();
+    timebar.show();
+    tour.show();
+  };
+}
+
+function crumb(app: App, id: LevelId, name: string, last: boolean): HTMLElement {
+  return last ? make('b', { 'aria-current': 'page' }, name) : make('button', { class: 'plain', click: () => app.open(id) }, name);
+}
+
+function crumbList(app: App, view: View): [LevelId, string][] {
+  const names: Record<string, string> = {
+    cluster: 'Cluster',
+    step: view.node === null ? 'Step' : `Step on ${app.run.nodeName(view.node)}`,
+    collective: view.sequence === null ? 'Collective' : `Collective #${view.sequence}`,
+    connection: view.queuePair === null ? 'Connection' : `${app.run.vertexName(view.host ?? 0)} QP ${view.queuePair}`,
+    packet: view.packet === null ? 'Packet' : `Packet ${view.packet}`,
+  };
+  const end = CHAIN.indexOf(view.level);
+  if (end >= 0) return CHAIN.slice(0, end + 1).map((id) => [id, names[id]!]);
+  return [
+    ['cluster', 'Cluster'],
+    [view.level, LEVEL_LIST[LEVELS.indexOf(view.level)]!.title],
+  ];
+}
+
+function aboutRun({ run }: App): string {
+  const { meta } = run;
+  // The first comment line of a scenario often breaks off in its second sentence.
+  const title = meta.title.split('. ')[0] ?? '';
+  const words = [title || meta.name, meta.name, `${meta.fidelity} fidelity`, `seed ${meta.seed}`];
+  if (meta.digest) words.push(`digest ${meta.digest.slice(0, 8)}`);
+  return [...new Set(words)].join(' · ');
+}
+
+function switchTheme(app: App): void {
+  const root = document.documentElement;
+  const dark = getComputedStyle(root).getPropertyValue('--dark').trim() === '1';
+  root.dataset['theme'] = dark ? 'light' : 'dark';
+  app.recolour();
+}

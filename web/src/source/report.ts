@@ -1,0 +1,128 @@
+// The run inside a report: everything is in the file, so windows and filters are applied here.
+import type { Meta, PacketStory } from '../model/meta';
+import { emptyTable, readBlocks, type Column, type Table } from './block';
+import type { Progress, Query, Source } from './source';
+
+/** The columns that say when a row begins and ends; without the second it is a moment. */
+const TIMES: Record<string, [string, string?]> = {
+  operations: ['entered', 'ended'],
+  calls: ['begun', 'ended'],
+  slices: ['sent', 'arrived'],
+  packets: ['sent', 'received'],
+  hops: ['time'],
+  messages: ['posted', 'completed'],
+  states: ['time'],
+  rates: ['time'],
+  incidents: ['time'],
+};
+
+export class Report implements Source {
+  canRerun = false;
+  private tables: Map<string, Table>;
+  private packets: Record<string, PacketStory>;
+
+  constructor(private own: Meta) {
+    this.tables = readBlocks(decode(document.getElementById('railnet-tables')?.textContent ?? ''));
+    this.packets = JSON.parse(document.getElementById('railnet-packets')?.textContent || '{}') as Record<string, PacketStory>;
+  }
+
+  /** The report that this page is in, or null where it is served. */
+  static find(): Report | null {
+    const meta = document.getElementById('railnet-run');
+    return meta?.textContent ? new Report(JSON.parse(meta.textContent) as Meta) : null;
+  }
+
+  async meta(): Promise<Meta> {
+    return this.own;
+  }
+
+  async rows(_run: number, name: string, query: Query): Promise<Table> {
+    const table = this.tables.get(name);
+    if (!table) return emptyTable(name);
+    return select(table, query, this.own.bins?.width ?? 1);
+  }
+
+  async packet(_run: number, row: number): Promise<PacketStory | null> {
+    return this.packets[String(row)] ?? null;
+  }
+
+  tells(row: number): boolean {
+    return String(row) in this.packets;
+  }
+
+  rerun(): Promise<number> {
+    return Promise.reject(new Error('a report cannot run the scenario again'));
+  }
+
+  progress(): Promise<Progress> {
+    return Promise.reject(new Error('a report cannot run the scenario again'));
+  }
+}
+
+function decode(text: string): ArrayBuffer {
+  const raw = atob(text.trim());
+  const bytes = new Uint8Array(raw.length);
+  for (let at = 0; at < raw.length; at++) bytes[at] = raw.charCodeAt(at);
+  return bytes.buffer;
+}
+
+function select(table: Table, query: Query, binWidth: number): Table {
+  const [first, last] = TIMES[table.name] ?? [];
+  const from = query.from ?? 0;
+  const to = query.to ?? Infinity;
+  const begins = first ? table.columns[first] : table.columns['bin'];
+  const ends = last ? table.columns[last] : undefined;
+  const scale = first ? 1 : binWidth;
+  const wide = scale * (table.columns['bins']?.[0] ?? 1);
+  const filters: [Column, number][] = [];
+  for (const key of ['rank', 'host', 'queue_pair', 'communicator', 'sequence', 'packet'] as const) {
+    const values = table.columns[key];
+    if (query[key] !== undefined && values) filters.push([values, query[key]]);
+  }
+  const kept: number[] = [];
+  rows: for (let row = 0; row < table.rows; row++) {
+    for (const [values, wanted] of filters) if (values[row] !== wanted) continue rows;
+    if (begins) {
+      const begin = begins[row]! * scale;
+      const until = ends ? ends[row]! : begin + (first ? 0 : wide);
+      // A row that never ends (NaN) counts as the moment it began.
+      if (begin > to || (Number.isNaN(until) ? begin : until) < from) continue;
+    }
+    kept.push(row);
+  }
+  const { rows, total } = thin(kept, begins, ends, query.most);
+  // What the report itself left out counts as left out.
+  return take(table, { rows, total: total + table.total - table.rows });
+}
+
+// Of rows that fall together the longest stays, so that nothing large disappears from a picture.
+function thin(rows: number[], begins: Column | undefined, ends: Column | undefined, most: number): { rows: number[]; total: number } {
+  const total = rows.length;
+  if (total <= most) return { rows, total };
+  const stride = total / most;
+  const kept: number[] = [];
+  for (let bucket = 0; bucket < most; bucket++) {
+    let best = rows[Math.floor(bucket * stride)]!;
+    const end = Math.min(total, Math.floor((bucket + 1) * stride));
+    if (begins && ends) {
+      for (let at = Math.floor(bucket * stride) + 1; at < end; at++) {
+        const row = rows[at]!;
+        if (ends[row]! - begins[row]! > ends[best]! - begins[best]!) best = row;
+      }
+    }
+    kept.push(best);
+  }
+  return { rows: kept, total };
+}
+
+function take(table: Table, { rows, total }: { rows: number[]; total: number }): Table {
+  const columns: Record<string, Column> = {};
+  for (const [name, values] of Object.entries(table.columns)) {
+    const made = new (values.constructor as new (length: number) => Column)(rows.length);
+    for (let at = 0; at < rows.length; at++) made[at] = values[rows[at]!]!;
+    columns[name] = made;
+  }
+  // Where rows were left out, a packet is still known by its row in the whole table.
+  if (!columns['row']) columns['row'] = Uint32Array.from(rows);
+  return { name: table.name, rows: rows.length, total, columns };
+}

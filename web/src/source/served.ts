@@ -1,0 +1,61 @@
+// The run behind `railnet view`: rows by time window, thinned out by the server.
+import type { Meta, PacketStory } from '../model/meta';
+import { readBlock, type Table } from './block';
+import type { Progress, Query, Source } from './source';
+
+export class Served implements Source {
+  canRerun = true;
+
+  meta(run: number): Promise<Meta> {
+    return json<Meta>(`api/run?run=${run}`);
+  }
+
+  async rows(run: number, table: string, query: Query): Promise<Table> {
+    const words = new URLSearchParams({ run: String(run), table });
+    for (const [key, value] of Object.entries(query)) {
+      if (value !== undefined) words.set(key, String(Math.round(value as number)));
+    }
+    const answer = await fetch(`api/rows?${words}`);
+    if (!answer.ok) throw new Error(await complaint(answer));
+    return readBlock(await answer.arrayBuffer()).table;
+  }
+
+  async packet(run: number, row: number): Promise<PacketStory | null> {
+    const answer = await fetch(`api/packet?run=${run}&packet=${row}`);
+    if (answer.status === 404) return null;
+    if (!answer.ok) throw new Error(await complaint(answer));
+    return (await answer.json()) as PacketStory;
+  }
+
+  tells(): boolean {
+    return true;
+  }
+
+  async rerun(key: string, value: string): Promise<number> {
+    const answer = await fetch('api/rerun', {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ key, value }),
+    });
+    if (!answer.ok) throw new Error(await complaint(answer));
+    return ((await answer.json()) as { run: number }).run;
+  }
+
+  progress(run: number): Promise<Progress> {
+    return json<Progress>(`api/rerun?run=${run}`);
+  }
+}
+
+async function json<T>(address: string): Promise<T> {
+  const answer = await fetch(address);
+  if (!answer.ok) throw new Error(await complaint(answer));
+  return (await answer.json()) as T;
+}
+
+async function complaint(answer: Response): Promise<string> {
+  try {
+    return ((await answer.json()) as { error: string }).error;
+  } catch {
+    return `the server answered ${answer.status}`;
+  }
+}

@@ -1,0 +1,29 @@
+// Where the data of a run comes from: a server on this machine, or the report file itself.
+import type { Meta, PacketStory } from '../model/meta';
+import type { Table } from './block';
+
+export interface Query {
+  from?: number;
+  to?: number;
+  most: number;
+  rank?: number;
+  host?: number;
+  queue_pair?: number;
+  communicator?: number;
+  sequence?: number;
+  packet?: number;
+}
+
+export type Progress = { state: 'running'; share: number } | { state: 'done' } | { state: 'failed'; error: string };
+
+export interface Source {
+  /** Whether the server can run the scenario again with something changed. */
+  canRerun: boolean;
+  meta(run: number): Promise<Meta>;
+  rows(run: number, table: string, query: Query): Promise<Table>;
+  packet(run: number, row: number): Promise<PacketStory | null>;
+  /** Whether it can tell this packet byte by byte. */
+  tells(row: number): boolean;
+  rerun(key: string, value: string): Promise<number>;
+  progress(run: number): Promise<Progress>;
+}

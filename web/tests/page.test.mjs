@@ -1,0 +1,308 @@
+// The page in a real browser, on real runs: npm test. RAILNET names the railnet command.
+import assert from 'node:assert/strict';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { pathToFileURL } from 'node:url';
+import { close, folder, inked, level, LEVELS, open, railnet, serve, settled, SIZES } from './stage.mjs';
+
+const address = {};
+const meta = {};
+
+before(async () => {
+  for (const [name, scenario] of [
+    ['incast', 'scenarios/incast.toml'],
+    ['collectives', 'scenarios/allreduce-2-nodes.toml'],
+    ['job', 'scenarios/llama-70b.toml'],
+    ['large', 'scenarios/llama-405b.toml'],
+  ]) {
+    address[name] = await serve(scenario);
+    meta[name] = await (await fetch(`${address[name]}api/run?run=0`)).json();
+  }
+});
+after(close);
+
+// The same words as the page writes; what is compared is the number from the report.
+const thousands = (value) => Math.round(value).toString().replace(/\B(?=(\d{3})+(?!\d))/g, ',');
+
+async function text(page) {
+  return (await page.textContent('main')).replace(/\s+/g, ' ');
+}
+
+for (const [size, viewport] of Object.entries(SIZES)) {
+  for (const run of ['incast', 'collectives', 'job', 'large']) {
+    test(`every level of ${run} opens on a ${size}, draws, plays and fits`, async () => {
+      const page = await open(address[run], { size: viewport });
+      for (const name of LEVELS) {
+        await level(page, name);
+        const words = await text(page);
+        assert.ok(words.length > 60, `${name} says something`);
+        assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `${name} is as wide as the screen`);
+        const inner = await page.evaluate(() => [...document.querySelectorAll('main *')].filter((each) => each.scrollHeight > each.clientHeight + 1 && /auto|scroll/.test(getComputedStyle(each).overflowY)).length);
+        assert.equal(inner, 0, `${name} has no panel that scrolls`);
+        await page.keyboard.press('Space');
+        await page.waitForTimeout(120);
+        await page.keyboard.press('Space');
+      }
+      assert.deepEqual(page.troubles, []);
+      await page.context().close();
+    });
+  }
+}
+
+test('congestion shows the numbers of the report', async () => {
+  const page = await open(`${address.incast}#congestion`);
+  await settled(page);
+  const words = await text(page);
+  const { report } = meta.incast;
+  assert.ok(words.includes(`${thousands(report.marks)}ECN marks`), words.slice(0, 400));
+  assert.ok(words.includes(`${thousands(report.notifications)} CNPs`));
+  assert.ok(words.includes(`${thousands(report.pauses)}pauses`));
+  assert.ok(words.includes(`${(report.max_queue_bytes / 1e6).toFixed(1)} MBlongest queue`));
+  assert.ok(words.includes('switch0stopped host7'), 'who stopped whom');
+  await page.context().close();
+});
+
+test('the busiest link of the cluster is that of the report', async () => {
+  const page = await open(`${address.incast}#cluster`);
+  await page.waitForSelector('main table');
+  const { links } = meta.incast.report;
+  const busiest = links.reduce((most, link) => (link.utilisation > most.utilisation ? link : most));
+  const first = (await page.textContent('main table tr')).trim();
+  assert.equal(first, `${busiest.from} → ${busiest.to}${Math.round(busiest.utilisation * 100)} %`);
+  assert.ok((await inked(page, 'main figure canvas')) > 0.02, 'the map is drawn');
+  await page.context().close();
+});
+
+test('steps, roles and collectives show the numbers of the report', async () => {
+  const page = await open(`${address.job}#step`);
+  await settled(page);
+  const [job] = meta.job.report.jobs;
+  assert.ok((await text(page)).includes(`${(job.step_us / 1e6).toFixed(1)} sa step`));
+  assert.ok((await text(page)).includes(`${Math.round(job.busy * 100)} %GPUs busy`));
+  await level(page, 'roles');
+  assert.ok((await text(page)).includes(`${thousands(job.queue_pairs)} queue pairs`));
+  await page.context().close();
+  const other = await open(`${address.collectives}#step`);
+  await settled(other);
+  for (const call of meta.collectives.report.collectives) {
+    assert.ok((await text(other)).includes(`${Math.round(call.time_us)} µs${call.kind}`), `${call.algorithm} took ${call.time_us} µs`);
+  }
+  await level(other, 'roles');
+  assert.ok((await text(other)).includes(`${thousands(meta.collectives.report.packet_hops)} packet-hops`));
+  await other.context().close();
+});
+
+test('at its end all slices of a ring have arrived, step by step on the way', async () => {
+  const page = await open(`${address.collectives}#collective`);
+  await page.waitForFunction(() => /of \d+ slices arrived/.test(document.querySelector('main').textContent));
+  const arrived = async () => Number(/([\d,]+) of [\d,]+ slices arrived/.exec(await text(page))[1].replaceAll(',', ''));
+  assert.equal(await arrived(), 0);
+  await page.keyboard.press('ArrowRight');
+  await settled(page);
+  const one = await arrived();
+  assert.ok(one > 0, 'a step goes to the first arrival');
+  await page.keyboard.press('ArrowRight');
+  await settled(page);
+  assert.ok((await arrived()) > one);
+  await page.keyboard.press('ArrowLeft');
+  await settled(page);
+  assert.equal(await arrived(), one, 'and back');
+  const { width } = await page.locator('#timebar canvas').boundingBox();
+  await page.locator('#timebar canvas').click({ position: { x: width - 1, y: 50 } });
+  await settled(page);
+  const [, done, all] = /([\d,]+) of ([\d,]+) slices arrived/.exec(await text(page));
+  assert.equal(done, all);
+  await page.context().close();
+});
+
+test('clicks lead down from the cluster to a packet, and Esc leads up again', async () => {
+  const page = await open(`${address.collectives}#cluster`);
+  await settled(page);
+  const first = async () => {
+    await page.locator('main figure canvas').first().focus();
+    await page.keyboard.press(',');
+    await page.keyboard.press('Enter');
+  };
+  await first();
+  await page.waitForFunction(() => location.hash.startsWith('#step'));
+  await settled(page);
+  await first();
+  await page.waitForFunction(() => location.hash.startsWith('#collective'));
+  await level(page, 'connection');
+  await page.waitForFunction(() => /QP \d+/.test(document.querySelector('#crumbs').textContent));
+  await settled(page);
+  await first();
+  await page.waitForFunction(() => /^#packet.*packet=\d+/.test(location.hash));
+  await page.waitForSelector('.layer');
+  for (const above of ['connection', 'collective', 'step', 'cluster']) {
+    await page.keyboard.press('Escape');
+    await page.waitForFunction((hash) => location.hash.startsWith(hash), `#${above}`);
+  }
+  assert.deepEqual(page.troubles, []);
+  await page.context().close();
+});
+
+test('the problem shows the same flow over TCP and RDMA, each with its own time', async () => {
+  const where = await serve('scenarios/rdma-or-tcp.toml', '--beside', 'cluster.transport=tcp');
+  const run = await (await fetch(`${where}api/run?run=0`)).json();
+  const page = await open(`${where}#problem`);
+  await settled(page);
+  const [rdma, tcp] = [run.report.completion_us, run.other.report.completion_us];
+  assert.ok(tcp > rdma, `${tcp} and ${rdma}`);
+  assert.ok((await text(page)).includes(`${(tcp / rdma).toFixed(2)} ×as long, TCP`), await text(page));
+  assert.deepEqual(page.troubles, []);
+  await page.context().close();
+});
+
+test('a packet has the bytes that its headers say', async () => {
+  const page = await open(`${address.incast}#packet`);
+  await page.waitForSelector('.layer');
+  await page.waitForFunction(() => /packet=\d+/.test(location.hash));
+  const row = Number(/packet=(\d+)/.exec(await page.evaluate(() => location.hash))[1]);
+  const story = await (await fetch(`${address.incast}api/packet?run=0&packet=${row}`)).json();
+  const shown = await page.evaluate(() => [...document.querySelectorAll('.hex span')].map((byte) => byte.textContent).join(''));
+  assert.equal(shown, story.bytes);
+  const fields = story.layers.flatMap((layer) => layer.fields);
+  const psn = fields.find((field) => /psn/i.test(field.name));
+  const bytes = story.bytes.slice(2 * psn.from, 2 * psn.to);
+  assert.ok((await text(page)).includes(psn.value));
+  assert.equal(parseInt(bytes, 16) & 0xffffff, Number(psn.value.replace(/\D/g, '')), 'the bytes are those of the sequence number');
+  await page.locator('.field').first().hover();
+  assert.ok((await page.locator('.hex span.lit').count()) > 0, 'a field lights its bytes');
+  for (const hop of story.hops) assert.ok((await text(page)).includes(hop.name));
+  assert.deepEqual(page.troubles, []);
+  await page.context().close();
+});
+
+test('keys zoom, move, play and list themselves; the address holds the view', async () => {
+  const page = await open(`${address.incast}#cluster`);
+  await settled(page);
+  const span = () => page.evaluate(() => (/t=(\d+)-(\d+)/.exec(location.hash) ?? [0, 0, 0]).slice(1).map(Number));
+  await page.keyboard.press('+');
+  await page.waitForFunction(() => /t=\d+-\d+/.test(location.hash));
+  const [from, to] = await span();
+  assert.ok(Math.abs(to - from - meta.incast.duration / 2) < 2, 'half of the run');
+  const clock = () => page.textContent('.clock');
+  const then = await clock();
+  await page.keyboard.press('Space');
+  await page.waitForFunction((before) => document.querySelector('.clock').textContent !== before, then);
+  await page.keyboard.press('Space');
+  await page.keyboard.press('?');
+  assert.ok(await page.locator('dialog').isVisible());
+  await page.keyboard.press('Escape');
+  await page.waitForTimeout(400);
+  const hash = await page.evaluate(() => location.hash);
+  const moment = await clock();
+  await page.reload();
+  await page.waitForSelector('#timebar');
+  await settled(page);
+  assert.equal(await page.evaluate(() => location.hash), hash);
+  assert.equal(await clock(), moment);
+  await page.context().close();
+});
+
+test('dragging on a chart chooses the window that everything then shows', async () => {
+  const page = await open(`${address.incast}#congestion`);
+  await settled(page);
+  const box = await page.locator('main figure canvas').first().boundingBox();
+  await page.mouse.move(box.x + box.width * 0.3, box.y + 60);
+  await page.mouse.down();
+  await page.mouse.move(box.x + box.width * 0.5, box.y + 60, { steps: 4 });
+  await page.mouse.up();
+  await page.waitForFunction(() => /t=\d+-\d+/.test(location.hash));
+  const [from, to] = await page.evaluate(() => /t=(\d+)-(\d+)/.exec(location.hash).slice(1).map(Number));
+  const share = (to - from) / meta.incast.duration;
+  assert.ok(share > 0.15 && share < 0.27, `a fifth of the run, not ${share}`);
+  await page.context().close();
+});
+
+test('terms explain themselves on hover and on focus', async () => {
+  const page = await open(`${address.incast}#congestion`);
+  const term = page.locator('.term').first();
+  await term.hover();
+  await page.waitForSelector('#tip:not([hidden])');
+  const words = await page.textContent('#tip');
+  await page.mouse.move(2, 2);
+  await page.waitForSelector('#tip', { state: 'hidden' });
+  await term.focus();
+  await page.waitForSelector('#tip:not([hidden])');
+  assert.equal(await page.textContent('#tip'), words);
+  await page.context().close();
+});
+
+test('the tour goes through all levels', async () => {
+  const page = await open(address.collectives);
+  await page.keyboard.press('1');
+  await page.keyboard.press('t');
+  for (const [index, name] of LEVELS.entries()) {
+    await page.waitForFunction((id) => location.hash.startsWith(`#${id}`), name);
+    await page.waitForFunction((place) => document.querySelector('#tour').textContent.includes(place), `${index + 1} of 10`);
+    if (index < 9) await page.click('#tour button:has-text("Next")');
+  }
+  await page.click('#tour button:has-text("Done")');
+  await page.waitForSelector('#tour', { state: 'hidden' });
+  assert.deepEqual(page.troubles, []);
+  await page.context().close();
+});
+
+test('the scenario runs again with another control, and both runs are shown', async () => {
+  const page = await open(`${address.incast}#congestion`);
+  await settled(page);
+  await page.selectOption('select[aria-label="To what"]', 'hpcc');
+  await page.click('button:has-text("Run again")');
+  await page.waitForFunction(() => /beside=\d+/.test(location.hash), null, { timeout: 120_000 });
+  const beside = Number(/beside=(\d+)/.exec(await page.evaluate(() => location.hash))[1]);
+  const other = await (await fetch(`${address.incast}api/run?run=${beside}`)).json();
+  await settled(page);
+  assert.notEqual(other.digest, meta.incast.digest);
+  assert.ok((await text(page)).includes('changed, on the right'));
+  assert.ok((await text(page)).includes(`${thousands(other.report.marks)}ECN marks`));
+  assert.deepEqual(page.troubles, []);
+  await page.context().close();
+});
+
+test('the page is dark where the system is, and the other way on request', async () => {
+  const page = await open(address.incast, { colorScheme: 'dark' });
+  const paper = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  const dark = await paper();
+  await page.keyboard.press('d');
+  const light = await paper();
+  const brightness = (colour) => colour.match(/\d+/g).slice(0, 3).reduce((sum, each) => sum + Number(each), 0);
+  assert.ok(brightness(dark) < 150 && brightness(light) > 600, `${dark} and ${light}`);
+  await page.context().close();
+});
+
+test('a report opens from disk, asks nobody, and shows the same numbers', async () => {
+  const file = join(folder, 'incast.html');
+  railnet('sim', 'scenarios/incast.toml', '--report', file);
+  const page = await open(pathToFileURL(file).href);
+  for (const name of LEVELS) {
+    await level(page, name);
+    assert.ok((await text(page)).length > 60, name);
+  }
+  await level(page, 'congestion');
+  assert.ok((await text(page)).includes(`${thousands(meta.incast.report.marks)}ECN marks`));
+  assert.ok((await text(page)).includes('A report cannot run anything'));
+  await level(page, 'packet');
+  await page.waitForSelector('.layer');
+  assert.deepEqual(page.troubles, []);
+  await page.context().close();
+});
+
+test('texts of a run are never run', async () => {
+  const scenario = join(folder, 'hostile.toml');
+  const evil = '<img src=x onerror="document.title=\'owned\'"></script><script>document.title="owned"</script>';
+  writeFileSync(scenario, `# ${evil}\n${readFileSync(new URL('../../scenarios/incast.toml', import.meta.url), 'utf8').split('\n').slice(1).join('\n')}`);
+  const file = join(folder, 'hostile.html');
+  railnet('sim', scenario, '--report', file);
+  for (const where of [pathToFileURL(file).href, await serve(scenario)]) {
+    const page = await open(where);
+    await level(page, 'roles');
+    assert.ok((await page.textContent('body')).includes('onerror'), 'it is shown as text');
+    assert.ok(!(await page.title()).includes('owned'));
+    assert.equal(await page.locator('main img, header img').count(), 0);
+    assert.deepEqual(page.troubles, []);
+    await page.context().close();
+  }
+});
