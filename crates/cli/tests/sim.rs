@@ -379,6 +379,25 @@ fn every_scenario_of_the_repository_has_a_comment_and_comes_to_its_end() {
         let step = |key: &str| fault[key].as_f64().unwrap();
         assert!(step("step_with_us") > 1.01 * step("step_without_us"), "{name}: {fault}");
     }
+    for name in [
+        "job-nvlink-lane",
+        "job-pcie",
+        "job-wrong-numa",
+        "job-hot-expert",
+        "job-lost-gpu",
+        "job-crash",
+        "job-flapping-link",
+        "job-lost-packet",
+    ] {
+        let fault = &runs[name]["jobs"][0]["faults"][0];
+        assert!(fault["total_with_us"].as_f64() > fault["total_without_us"].as_f64(), "{name}: {fault}");
+        assert!(fault["gpu_hours"].as_f64() > Some(0.0), "{name}: {fault}");
+    }
+    let resent = |name: &str| runs[name]["network"]["resent"].as_u64().unwrap();
+    assert!(resent("job-lost-packet") > resent("job-lost-packet-selective"));
+    assert_eq!(runs["job-lost-packet"]["jobs"][0]["ranks"], 1_000);
+    assert_eq!(runs["chakra"]["jobs"][0]["slowest"]["rank"], 5);
+    assert_eq!(runs["unlike"]["jobs"][0]["kinds"].as_array().unwrap().len(), 2);
     assert_eq!(runs["incast"]["drops"], 0);
     assert!(number("incast", "pauses") > 0.0);
     assert!(number("incast-lossy", "drops") > 0.0 && number("incast-lossy", "resent") > 0.0);

@@ -69,7 +69,8 @@ fn every_key_has_a_row_and_every_row_is_a_key() {
     documented(&sections, "cluster.tcp", &fabric("[cluster]\ntcp = { nonsense = 1 }\n"));
     documented(&sections, "[[collective]]", &fabric("[[collective]]\nnonsense = 1\n"));
     documented(&sections, "[[transfer]]", &fabric("[[transfer]]\nnonsense = 1\n"));
-    for table in ["model", "training", "parallel", "launch", "storage", "parameters"] {
+    documented(&sections, "cluster.groups", &fabric("[[cluster.groups]]\nnonsense = 1\n"));
+    for table in ["model", "trace", "training", "parallel", "launch", "storage", "parameters"] {
         documented(&sections, &format!("[{table}]"), &fabric(&format!("[{table}]\nnonsense = 1\n")));
     }
     documented(&sections, "model.experts", &fabric("[model]\nexperts = { nonsense = 1 }\n"));
