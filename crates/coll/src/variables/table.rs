@@ -34,6 +34,8 @@ pub enum Place {
     Tune,
     /// In `railnet sim`: how collectives run.
     Sim,
+    /// In `railnet run`, `railnet perf` and every program of ranks: how collectives run between processes.
+    Run,
 }
 
 impl Place {
@@ -42,6 +44,7 @@ impl Place {
         match self {
             Self::Tune => "tune",
             Self::Sim => "sim",
+            Self::Run => "run",
         }
     }
 }
@@ -64,7 +67,9 @@ pub struct Declaration {
 }
 
 const BOTH: &[Place] = &[Place::Tune, Place::Sim];
-const SIM: &[Place] = &[Place::Sim];
+const RUN: &[Place] = &[Place::Run];
+const WORLDS: &[Place] = &[Place::Sim, Place::Run];
+const ALL: &[Place] = &[Place::Tune, Place::Sim, Place::Run];
 /// Read and checked, and reported as without effect.
 const NOWHERE: &[Place] = &[];
 const CHANNELS_MAX: i64 = 64;
@@ -87,8 +92,8 @@ pub const DECLARATIONS: &[Declaration] = &[
         Form::Algorithms,
         "`[^]Tree,Ring,CollnetDirect,CollnetChain,NVLS,NVLSTree,PAT`, `;collective:list`",
         "all",
-        BOTH,
-        "Algorithms that may run; `^` leaves out those listed. `;allreduce:tree,ring` is for one collective.",
+        ALL,
+        "Algorithms that may run; `^` leaves out those listed. `;allreduce:tree,ring` is for one collective. Processes have Ring, Tree and PAT, and a direct exchange, which has no name: it takes part where the list says what to leave out.",
     ),
     variable(
         "NCCL_PROTO",
@@ -96,24 +101,24 @@ pub const DECLARATIONS: &[Declaration] = &[
         "`[^]LL,LL128,Simple`, `;collective:list`",
         "all",
         BOTH,
-        "Protocols that may run, in the same grammar. A list with LL128 takes it also where NVLink is missing, as NCCL does.",
+        "Protocols that may run, in the same grammar. A list with LL128 takes it also where NVLink is missing, as NCCL does. Processes have Simple only.",
     ),
     variable(
         "NCCL_NCHANNELS",
         Form::Number(1, CHANNELS_MAX),
         "1 … 64",
         "what the search finds",
-        BOTH,
-        "Channels, neither more nor less: both limits at once.",
+        ALL,
+        "Channels, neither more nor less: both limits at once. Processes have one without it.",
     ),
-    variable("NCCL_MIN_NCHANNELS", Form::Number(1, CHANNELS_MAX), "1 … 64", "1", BOTH, "Channels at least."),
-    variable("NCCL_MAX_NCHANNELS", Form::Number(1, CHANNELS_MAX), "1 … 64", "64", BOTH, "Channels at most."),
+    variable("NCCL_MIN_NCHANNELS", Form::Number(1, CHANNELS_MAX), "1 … 64", "1", ALL, "Channels at least."),
+    variable("NCCL_MAX_NCHANNELS", Form::Number(1, CHANNELS_MAX), "1 … 64", "64", ALL, "Channels at most."),
     variable(
         "NCCL_MIN_CTAS",
         Form::Number(1, CHANNELS_MAX),
         "1 … 64",
         "1",
-        BOTH,
+        ALL,
         "The newer name of `NCCL_MIN_NCHANNELS`; it wins where both are set.",
     ),
     variable(
@@ -121,7 +126,7 @@ pub const DECLARATIONS: &[Declaration] = &[
         Form::Number(1, CHANNELS_MAX),
         "1 … 64",
         "64",
-        BOTH,
+        ALL,
         "The newer name of `NCCL_MAX_NCHANNELS`; it wins where both are set.",
     ),
     variable(
@@ -129,8 +134,8 @@ pub const DECLARATIONS: &[Declaration] = &[
         Form::Bytes(4096, 1 << 30),
         "bytes",
         "4194304",
-        BOTH,
-        "The buffer of a connection with Simple: 8 slots, and with them the chunks.",
+        ALL,
+        "The buffer of a connection with Simple: 8 slots, and with them the chunks. Between processes 1048576 without it; at most that over TCP, 4194304 in shared memory; RoCEv2 has 262144.",
     ),
     variable(
         "NCCL_LL_BUFFSIZE",
@@ -177,8 +182,8 @@ pub const DECLARATIONS: &[Declaration] = &[
         Form::Switch,
         "0, 1",
         "0",
-        BOTH,
-        "GPUs do not write into each other's memory.",
+        ALL,
+        "GPUs do not write into each other's memory, and processes do not read each other's.",
     ),
     variable(
         "NCCL_P2P_LEVEL",
@@ -193,10 +198,17 @@ pub const DECLARATIONS: &[Declaration] = &[
         Form::Switch,
         "0, 1",
         "0",
-        BOTH,
-        "GPUs of a server do not go through the host's memory, but through NICs.",
+        ALL,
+        "GPUs of a server do not go through the host's memory, but through NICs. Processes use TCP instead.",
     ),
-    variable("NCCL_IB_DISABLE", Form::Switch, "0, 1", "0", BOTH, "No RDMA: kernel sockets instead."),
+    variable(
+        "NCCL_IB_DISABLE",
+        Form::Switch,
+        "0, 1",
+        "0",
+        ALL,
+        "No RDMA: kernel sockets instead. Processes use RDMA only where they are told to.",
+    ),
     variable(
         "NCCL_IB_HCA",
         Form::Devices,
@@ -210,7 +222,7 @@ pub const DECLARATIONS: &[Declaration] = &[
         Form::Devices,
         "`[^][=]name,…`",
         "all",
-        NOWHERE,
+        RUN,
         "Interfaces of kernel sockets, in the same grammar. A simulated server has one network.",
     ),
     variable(
@@ -266,15 +278,15 @@ pub const DECLARATIONS: &[Declaration] = &[
         Form::Number(1, 128),
         "1 … 128",
         "1",
-        SIM,
-        "Queue pairs of a connection between two ranks.",
+        WORLDS,
+        "Queue pairs of a connection between two ranks. Processes have 8 at most.",
     ),
     variable(
         "NCCL_IB_SPLIT_DATA_ON_QPS",
         Form::Switch,
         "0, 1",
         "0",
-        SIM,
+        WORLDS,
         "Each message goes over all of them, in parts; otherwise they take turns.",
     ),
     variable(
@@ -282,8 +294,8 @@ pub const DECLARATIONS: &[Declaration] = &[
         Form::Number(0, 255),
         "0 … 255",
         "0",
-        SIM,
-        "The traffic class of data: DSCP and ECN bits of its packets.",
+        WORLDS,
+        "The traffic class of data: DSCP and ECN bits of its packets. Packets between processes can be marked by ECN without it.",
     ),
     variable(
         "NCCL_IB_GID_INDEX",
@@ -298,16 +310,23 @@ pub const DECLARATIONS: &[Declaration] = &[
         Form::Number(1, 31),
         "1 … 31",
         "20",
-        SIM,
-        "A NIC sends again after 4.096 µs × 2^this without an acknowledgement.",
+        WORLDS,
+        "A NIC sends again after 4.096 µs × 2^this without an acknowledgement. Between processes 9 without it.",
     ),
-    variable("NCCL_IB_RETRY_CNT", Form::Number(0, 7), "0 … 7", "7", SIM, "How often, before it gives up."),
+    variable(
+        "NCCL_IB_RETRY_CNT",
+        Form::Number(0, 7),
+        "0 … 7",
+        "7",
+        WORLDS,
+        "How often, before it gives up. Between processes 7 is for ever.",
+    ),
     variable(
         "NCCL_DEBUG",
         Form::DebugLevel,
         "VERSION, WARN, INFO, TRACE",
         "none",
-        BOTH,
+        ALL,
         "What is told on standard error: with INFO the lines that NCCL writes while it starts.",
     ),
     variable(
