@@ -133,9 +133,12 @@ export class Timebar {
     const joined = binsPerRow(table);
     const perPixel = run.duration / width;
     for (let row = 0; row < table.rows; row++) {
-      const x = Math.min(width - 1, Math.floor((bin![row]! * binWidth) / perPixel));
       byBin[Math.min(count, bin![row]!)]! += carried![row]!;
-      trouble[x]! |= (marks![row]! ? 1 : 0) | (paused![row]! ? 2 : 0) | (drops![row]! ? 4 : 0);
+      const kind = (marks![row]! ? 1 : 0) | (paused![row]! ? 2 : 0) | (drops![row]! ? 4 : 0);
+      if (kind === 0) continue;
+      const first = Math.min(width - 1, Math.floor((bin![row]! * binWidth) / perPixel));
+      const end = Math.min(width, Math.max(first + 1, Math.floor(((bin![row]! + joined) * binWidth) / perPixel)));
+      for (let x = first; x < end; x++) trouble[x]! |= kind;
     }
     this.profile = { run, table, width, bytes: byPixel(joined > 1 ? spread(byBin, joined) : byBin, perPixel / binWidth, width), trouble };
     return this.profile;

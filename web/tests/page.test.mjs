@@ -93,28 +93,40 @@ test('steps, roles and collectives show the numbers of the report', async () => 
   await other.context().close();
 });
 
-test('at its end all slices of a ring have arrived, step by step on the way', async () => {
-  const page = await open(`${address.collectives}#collective`);
-  await page.waitForFunction(() => /of \d+ slices arrived/.test(document.querySelector('main').textContent));
-  const arrived = async () => Number(/([\d,]+) of [\d,]+ slices arrived/.exec(await text(page))[1].replaceAll(',', ''));
-  assert.equal(await arrived(), 0);
-  await page.keyboard.press('ArrowRight');
-  await settled(page);
-  const one = await arrived();
-  assert.ok(one > 0, 'a step goes to the first arrival');
-  await page.keyboard.press('ArrowRight');
-  await settled(page);
-  assert.ok((await arrived()) > one);
-  await page.keyboard.press('ArrowLeft');
-  await settled(page);
-  assert.equal(await arrived(), one, 'and back');
-  const { width } = await page.locator('#timebar canvas').boundingBox();
-  await page.locator('#timebar canvas').click({ position: { x: width - 1, y: 50 } });
-  await settled(page);
-  const [, done, all] = /([\d,]+) of ([\d,]+) slices arrived/.exec(await text(page));
-  assert.equal(done, all);
-  await page.context().close();
-});
+for (const [sequence, shape] of [[0, 'ring'], [1, 'NVLS']]) {
+  test(`slices of a collective arrive step by step, and in the end every piece is a whole sum: ${shape}`, async () => {
+    const page = await open(`${address.collectives}#collective?comm=0&seq=${sequence}`);
+    await page.waitForFunction(() => /of \d+ slices arrived/.test(document.querySelector('main').textContent.replaceAll(',', '')));
+    assert.ok((await text(page)).includes(shape), await text(page));
+    const now = async () => {
+      await settled(page);
+      const words = (await text(page)).replaceAll(',', '');
+      const [, arrived, all] = /(\d+) of (\d+) slices arrived/.exec(words).map(Number);
+      const [, whole, pieces] = /(\d+) of (\d+) pieces are whole/.exec(words).map(Number);
+      return { arrived, all, whole, pieces };
+    };
+    const canvas = page.locator('#timebar canvas');
+    const { width } = await canvas.boundingBox();
+    await page.keyboard.press('0');
+    await canvas.click({ position: { x: 1, y: 50 } });
+    const start = await now();
+    if (sequence === 0) {
+      assert.deepEqual([start.arrived, start.whole], [0, 0]);
+      await page.keyboard.press('ArrowRight');
+      const one = await now();
+      assert.ok(one.arrived > 0, 'a step goes to the first arrival');
+      await page.keyboard.press('ArrowRight');
+      assert.ok((await now()).arrived > one.arrived);
+      await page.keyboard.press('ArrowLeft');
+      assert.equal((await now()).arrived, one.arrived, 'and back');
+    }
+    await canvas.click({ position: { x: width - 1, y: 50 } });
+    const end = await now();
+    assert.equal(end.arrived, end.all);
+    assert.equal(end.whole, end.pieces);
+    await page.context().close();
+  });
+}
 
 test('clicks lead down from the cluster to a packet, and Esc leads up again', async () => {
   const page = await open(`${address.collectives}#cluster`);

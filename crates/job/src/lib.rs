@@ -6,8 +6,8 @@
 //! - [`graph::StepGraph`] is what every rank does in a step, and what waits for what.
 //! - [`run`] runs it, and says how long the step takes and where the time goes.
 //! - [`memory::fit`] says what lies in the memory of a GPU, and what to change where that is too much.
-//! - [`trace`] has what ranks did, read from files, instead of a model.
 //! - [`plan`] says what a job needs of its network, what there is, and which layout is best.
+//! - [`trace`] has what ranks did, read from files, instead of a model.
 //! - [`mod@file`] has the sections of a job file.
 //!
 //! Nothing here does input or output, and nothing here has seen a packet.

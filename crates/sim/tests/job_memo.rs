@@ -1,12 +1,14 @@
 //! Collectives that are taken from memory: the result is that of carrying all of them out.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use railnet_core::event::NoSink;
 use railnet_sim::{JobSettings, JobsOutcome, Scenario, run_jobs_with};
 
 fn run(text: &str, memo: bool) -> JobsOutcome {
     let scenario = Scenario::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-    run_jobs_with(&scenario, JobSettings { memo, watch: None })
+    run_jobs_with(&scenario, NoSink, JobSettings { memo, watch: None })
         .unwrap_or_else(|error| panic!("{error}\n{text}"))
+        .0
 }
 
 /// Some servers, and a model of two layers.

@@ -13,6 +13,7 @@ const MOST_SLICES = 60_000;
 const MOST_CALLS = 500;
 const MOST_DOTS = 1500;
 const MOST_CHUNKS = 64;
+const MOST_CELLS = 8192;
 
 export const collective: Level = {
   id: 'collective',
@@ -41,13 +42,13 @@ class CollectiveScene implements Scene {
     this.map = new Plane(app, {
       title: 'On the way',
       note: 'a dot is a slice; orange goes by [[NIC]], blue stays inside the server',
-      height: (width) => Math.min(560, Math.max(300, width * 0.86)),
+      height: (width) => tall(width),
       draw: (plane) => this.drawMap(plane),
     });
     this.cells = new Plane(app, {
       title: 'What each rank holds',
       note: 'a column is a [[chunk]]; stronger is more of the sum. Good: all complete at the same time',
-      height: (width) => Math.min(560, Math.max(300, width * 0.86)),
+      height: (width) => tall(width),
       draw: (plane) => this.drawCells(plane),
     });
     this.choice.addEventListener('change', () => this.choose(Number(this.choice.value)));
@@ -173,8 +174,18 @@ class CollectiveScene implements Scene {
     if (first !== undefined) {
       parts.push(`; rank ${slices.from[first]} → ${target(slices.to[first]!)}: chunk ${slices.chunk[first]}, step ${slices.step[first]}, ${bytes(slices.bytes[first]!)}`);
     }
+    const whole = this.complete(story);
+    if (whole) parts.push(`. ${whole}`);
     if (table.total > table.rows) parts.push(`. ${count(table.rows)} of ${count(table.total)} slices are shown`);
     this.now.textContent = `${parts.join('')}.`;
+  }
+
+  /** How many pieces are where they should be in the end. */
+  private complete(story: Story): string {
+    if (story.ranks.length * story.chunks.length > MOST_CELLS) return '';
+    let done = 0;
+    for (const rank of story.ranks) for (const chunk of story.chunks) if (story.held(rank, chunk, this.app.view.at) >= story.full) done++;
+    return `${count(done)} of ${count(story.ranks.length * story.chunks.length)} pieces are ${this.story?.reduces ? 'whole sums' : 'there'}`;
   }
 
   private drawMap(plane: Plane): void {
@@ -339,6 +350,11 @@ class CollectiveScene implements Scene {
     const host = ranks[from]?.host ?? null;
     this.app.open('connection', { host, queuePair: null, rank: to });
   }
+}
+
+/** As tall as wide, but not so tall that one has to scroll. */
+function tall(width: number): number {
+  return Math.max(300, Math.min(560, width * 0.86, innerHeight - 460));
 }
 
 function target(rank: number): string {

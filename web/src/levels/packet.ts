@@ -7,7 +7,7 @@ import { TimePlane } from '../draw/time-plane';
 import { Feed } from '../model/feed';
 import type { Hop, PacketStory } from '../model/meta';
 import type { View } from '../model/view';
-import { column, type Table } from '../source/block';
+import { column, NONE, type Table } from '../source/block';
 import { isData, opcodeName } from '../words/opcodes';
 import { bytes, count, time } from '../words/units';
 import type { Level, Scene } from './level';
@@ -126,7 +126,7 @@ class PacketScene implements Scene {
       fill(this.hops);
     } else {
       this.headline.textContent = story.words || `Packet ${story.row}`;
-      fill(this.hops, ...story.hops.map((hop, index) => this.hop(story, hop, index)));
+      fill(this.hops, ...story.hops.map((hop, index) => this.hop(story, hop, index)), this.arrivalCard(story));
       fill(this.headers, layersOf(story), hexOf(story));
     }
     fill(
@@ -151,6 +151,21 @@ class PacketScene implements Scene {
       make('span', { class: 'why' }, `${bytes(hop.waiting)} behind it`),
       ...hop.changes.map((change) => make('span', { class: 'why mono' }, change)),
     );
+  }
+
+  /** The name of the NIC that it is for, where that is known. */
+  private receiver(): string | null {
+    const table = this.rows();
+    const row = table ? rowNames(table).indexOf(this.app.view.packet ?? -1) : -1;
+    const to = table && row >= 0 ? column(table, 'to')[row]! : NONE;
+    return to === NONE ? null : this.app.run.vertexName(to);
+  }
+
+  private arrivalCard(story: PacketStory): HTMLElement {
+    const name = this.receiver() ?? 'its receiver';
+    const start = story.hops[0] ? came(story.hops[0]) : 0;
+    const what = story.received === null ? 'it never came' : `all of it there at +${time(story.received - start)}`;
+    return make('div', { class: 'number' }, make('h3', {}, name), make('span', { class: 'what' }, what));
   }
 
   private drawWay(plane: Plane): void {
@@ -181,6 +196,12 @@ class PacketScene implements Scene {
       context.fill();
       context.stroke();
     });
+    if (story.received !== null) {
+      context.beginPath();
+      context.arc(x(story.received), top + 13, 4, 0, 7);
+      context.fillStyle = colours.ink;
+      context.fill();
+    }
     this.nameHops(plane, story, x, top);
     const waited = story.hops.reduce((sum, hop) => sum + hop.left - came(hop), 0);
     plane.title = story.received === null ? 'Its way, to scale: it never arrived' : `Its way, to scale: ${time(end - start)}, ${time(waited)} of it waiting`;
@@ -190,11 +211,13 @@ class PacketScene implements Scene {
     const { context, width } = plane;
     context.font = SMALL;
     context.fillStyle = palette().quiet;
-    let free = [0, 0];
-    story.hops.forEach((hop) => {
-      const text = clipped(context, hop.name, 160);
+    const free = [0, 0];
+    const names: [string, number][] = story.hops.map((hop) => [hop.name, x(came(hop))]);
+    if (story.received !== null) names.push([this.receiver() ?? 'received', x(story.received)]);
+    names.forEach(([name, place]) => {
+      const text = clipped(context, name, 160);
       const wide = context.measureText(text).width;
-      const at = Math.min(Math.max(0, x(came(hop)) - 4), width - wide);
+      const at = Math.min(Math.max(0, place - 4), width - wide);
       // Names that would lie on each other take the second line, then none.
       const line = at >= free[0]! ? 0 : at >= free[1]! ? 1 : -1;
       if (line < 0) return;

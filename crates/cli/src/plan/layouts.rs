@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use railnet_core::Span;
-use railnet_job::parallel::{Parallel, Sharding};
+use railnet_job::parallel::{Parallel, Scope, Sharding};
 use railnet_job::plan::{Candidate, Judged, Part, why};
 
 use super::Answer;
@@ -132,7 +132,10 @@ fn others(answer: &Answer, shown: usize, out: &mut dyn Write) -> std::io::Result
         let exposed = average.exposed_total();
         let said =
             (bound.said > exposed).then(|| ("waiting for communication".to_owned(), bound.said - exposed));
-        let parts = parts.into_iter().map(|(part, span)| (name(part), span)).chain(said);
+        let chain = bound.compute + bound.recompute + bound.said + bound.bubble;
+        let shared = (bound.shared > chain)
+            .then(|| (name(Part::Exposed(Scope::Data)), bound.shared - chain + first.outcome.step));
+        let parts = parts.into_iter().map(|(part, span)| (name(part), span)).chain(said).chain(shared);
         if let Some((cause, _)) = parts.max_by_key(|(_, span)| *span) {
             *causes.entry(cause).or_insert(0) += 1;
         }

@@ -32,7 +32,9 @@ pub(super) fn print(answer: &Answer, verbose: bool, best: usize, out: &mut dyn W
     verdicts(plan, &shown, out)?;
     if let Some(bounce) = &plan.bounce {
         line(out, "GPUDirect", &gpudirect(bounce, plan, answer.subject.gpudirect))?;
-        line(out, "Rails", &rails(answer))?;
+        if plan.carries.nics > 1 {
+            line(out, "Rails", &rails(answer))?;
+        }
     }
     if let Some(text) = buckets(answer) {
         line(out, "Buckets", &text)?;
@@ -252,6 +254,10 @@ fn gpudirect(bounce: &Bounce, plan: &Plan, is_on: bool) -> String {
         words::bytes(bounce.copied as u64),
         words::bytes(bounce.through_memory as u64)
     );
+    if plan.carries.bounced > 0.99 * plan.carries.nic {
+        let same = "NICs would carry as much through the memory of the host";
+        return if is_on { format!("saves {copies}; {same}") } else { format!("is off: {copies}; {same}") };
+    }
     let steps = format!(
         "a NIC carries {} instead of {}, a step takes {} instead of {} (+{})",
         speed(plan.carries.bounced),

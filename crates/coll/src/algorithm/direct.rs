@@ -34,13 +34,18 @@ struct Direct {
     blocks: Blocks,
 }
 
+/// Whether an AllReduce of so many bytes goes in one shot.
+pub(crate) fn is_one_shot(ranks: u32, bytes: u64) -> bool {
+    ranks == 2 || bytes.saturating_mul(u64::from(ranks)) <= ONE_SHOT_MOST
+}
+
 pub(super) fn build(call: &Call, choice: &Choice, wiring: &Wiring) -> Schedule {
     let (ranks, fifo) = (wiring.ranks(), choice.fifo(false));
     let kind = match call.collective {
         Collective::AllGather => Kind::AllGather,
         Collective::ReduceScatter => Kind::ReduceScatter,
         Collective::Broadcast => Kind::Broadcast,
-        _ if ranks == 2 || call.bytes(ranks).0 * u64::from(ranks) <= ONE_SHOT_MOST => Kind::OneShot,
+        _ if is_one_shot(ranks, call.bytes(ranks).0) => Kind::OneShot,
         _ => Kind::TwoShot,
     };
     let program = Direct {

@@ -17,7 +17,7 @@
 mod barrier;
 mod collnet_chain;
 mod collnet_direct;
-mod direct;
+pub(crate) mod direct;
 mod heads;
 mod local;
 mod nvls;

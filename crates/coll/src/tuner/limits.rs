@@ -61,6 +61,13 @@ pub enum Out {
         /// What the algorithm takes.
         limit: u32,
     },
+    /// Too many ranks for a connection from each to each.
+    TooManyPeers {
+        /// How many.
+        ranks: u32,
+        /// What the algorithm takes.
+        limit: u32,
+    },
     /// PAT needs one rank on each node.
     PatManyLocal(u32),
     /// PAT cannot do this operation.
@@ -105,6 +112,12 @@ impl fmt::Display for Out {
             Self::NoNvSwitch => f.write_str("it needs NVLink switches"),
             Self::TooManyLocal { local, limit } => {
                 write!(f, "{local} ranks on a node, and it takes {limit}")
+            }
+            Self::TooManyPeers { ranks, limit } => {
+                write!(
+                    f,
+                    "{ranks} ranks are too many for a connection from each to each, of which it takes {limit}"
+                )
             }
             Self::PatManyLocal(local) => write!(f, "it needs one rank on each node, and there are {local}"),
             Self::PatOperation(op) => write!(f, "PAT does not do {op}"),

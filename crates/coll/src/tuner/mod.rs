@@ -24,6 +24,7 @@ mod inputs;
 mod limits;
 mod model;
 mod peers;
+mod processes;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -33,4 +34,5 @@ pub use crossover::Crossover;
 pub use decision::{Decision, choose, thread_threshold, threads_max};
 pub use inputs::{CollNet, CpuVendor, GraphFacts, Graphs, Inputs, PeerFacts, Settings};
 pub use limits::{Kind, Out};
+pub use processes::{Medium, Processes};
 pub use table::{Cell, Estimate, Model, NoChoice, Request, Table};

@@ -197,20 +197,7 @@ impl Table {
                 best = Some((cell, estimate));
             }
         }
-        best.ok_or_else(|| self.nothing())
-    }
-
-    fn nothing(&self) -> NoChoice {
-        let mut reasons: Vec<String> = Vec::new();
-        for cell in &self.cells {
-            let Err(out) = &cell.outcome else { continue };
-            let is_dull = matches!(out, Out::Collective(..) | Out::Protocol(_));
-            let text = format!("{}/{}: {out}", cell.algorithm, cell.protocol);
-            if !is_dull {
-                reasons.push(text);
-            }
-        }
-        NoChoice { collective: self.kind.collective, why: reasons.join("; ") }
+        best.ok_or_else(|| nothing(self.kind.collective, &self.cells))
     }
 
     /// The sizes at which the formulas of the table change, ascending.
@@ -221,6 +208,20 @@ impl Table {
         sizes.dedup();
         sizes
     }
+}
+
+/// Why none of these can run a collective.
+pub(super) fn nothing(collective: Collective, cells: &[Cell]) -> NoChoice {
+    let mut reasons: Vec<String> = Vec::new();
+    for cell in cells {
+        let Err(out) = &cell.outcome else { continue };
+        let is_dull = matches!(out, Out::Collective(..) | Out::Protocol(_));
+        let text = format!("{}/{}: {out}", cell.algorithm, cell.protocol);
+        if !is_dull {
+            reasons.push(text);
+        }
+    }
+    NoChoice { collective, why: reasons.join("; ") }
 }
 
 fn model(

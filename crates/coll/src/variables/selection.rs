@@ -20,7 +20,14 @@ pub const TUNED: [Collective; 5] = [
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Selection<const N: usize> {
     text: String,
-    rows: [Option<[bool; N]>; TUNED.len()],
+    rows: [Option<Row<N>>; TUNED.len()],
+}
+
+/// Which may be used, and whether that goes for things without a name too: where a list says what to leave out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Row<const N: usize> {
+    named: [bool; N],
+    others: bool,
 }
 
 impl<const N: usize> Default for Selection<N> {
@@ -57,24 +64,29 @@ impl<const N: usize> Selection<N> {
         Ok(selection)
     }
 
-    fn list(list: &str, what: &str, names: &[&str; N]) -> Result<[bool; N], String> {
+    fn list(list: &str, what: &str, names: &[&str; N]) -> Result<Row<N>, String> {
         let (is_exclusion, list) = list.strip_prefix('^').map_or((false, list), |rest| (true, rest));
-        let mut row = [is_exclusion; N];
+        let mut named = [is_exclusion; N];
         for word in list.split(',').map(str::trim) {
             let place = names.iter().position(|name| name.eq_ignore_ascii_case(word));
-            row[place.ok_or_else(|| unknown(what, word, names))?] = !is_exclusion;
+            named[place.ok_or_else(|| unknown(what, word, names))?] = !is_exclusion;
         }
-        Ok(row)
+        Ok(Row { named, others: is_exclusion })
     }
 
     /// Whether a thing may be used. Collectives that the cost model does not know may use all.
     pub fn allows(&self, collective: Collective, index: usize) -> bool {
-        self.row(collective).is_none_or(|row| row[index])
+        self.row(collective).is_none_or(|row| row.named[index])
+    }
+
+    /// Whether things may be used that have no name here: not where a list says what is to be used.
+    pub fn allows_others(&self, collective: Collective) -> bool {
+        self.row(collective).is_none_or(|row| row.others)
     }
 
     /// Whether a list allows it. NCCL then takes it also where it would not by itself (LL128 without NVLink).
     pub fn is_forced(&self, collective: Collective, index: usize) -> bool {
-        self.row(collective).is_some_and(|row| row[index])
+        self.row(collective).is_some_and(|row| row.named[index])
     }
 
     /// What was written; empty where nothing was.
@@ -82,7 +94,7 @@ impl<const N: usize> Selection<N> {
         &self.text
     }
 
-    fn row(&self, collective: Collective) -> Option<&[bool; N]> {
+    fn row(&self, collective: Collective) -> Option<&Row<N>> {
         self.rows[TUNED.iter().position(|one| *one == collective)?].as_ref()
     }
 }

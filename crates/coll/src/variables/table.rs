@@ -36,6 +36,8 @@ pub enum Place {
     Sim,
     /// In `railnet plan`: what a step is expected to take.
     Plan,
+    /// In `railnet run`, `railnet perf` and every program of ranks: how collectives run between processes.
+    Run,
 }
 
 impl Place {
@@ -45,6 +47,7 @@ impl Place {
             Self::Tune => "tune",
             Self::Sim => "sim",
             Self::Plan => "plan",
+            Self::Run => "run",
         }
     }
 }
@@ -66,8 +69,10 @@ pub struct Declaration {
     pub places: &'static [Place],
 }
 
-const BOTH: &[Place] = &[Place::Tune, Place::Sim, Place::Plan];
-const SIM: &[Place] = &[Place::Sim];
+const MODELS: &[Place] = &[Place::Tune, Place::Sim, Place::Plan];
+const RUN: &[Place] = &[Place::Run];
+const WORLDS: &[Place] = &[Place::Sim, Place::Run];
+const ALL: &[Place] = &[Place::Tune, Place::Sim, Place::Plan, Place::Run];
 /// Read and checked, and reported as without effect.
 const NOWHERE: &[Place] = &[];
 const CHANNELS_MAX: i64 = 64;
@@ -90,33 +95,33 @@ pub const DECLARATIONS: &[Declaration] = &[
         Form::Algorithms,
         "`[^]Tree,Ring,CollnetDirect,CollnetChain,NVLS,NVLSTree,PAT`, `;collective:list`",
         "all",
-        BOTH,
-        "Algorithms that may run; `^` leaves out those listed. `;allreduce:tree,ring` is for one collective.",
+        ALL,
+        "Algorithms that may run; `^` leaves out those listed. `;allreduce:tree,ring` is for one collective. Processes have Ring, Tree and PAT, and a direct exchange, which has no name: it takes part where the list says what to leave out.",
     ),
     variable(
         "NCCL_PROTO",
         Form::Protocols,
         "`[^]LL,LL128,Simple`, `;collective:list`",
         "all",
-        BOTH,
-        "Protocols that may run, in the same grammar. A list with LL128 takes it also where NVLink is missing, as NCCL does.",
+        MODELS,
+        "Protocols that may run, in the same grammar. A list with LL128 takes it also where NVLink is missing, as NCCL does. Processes have Simple only.",
     ),
     variable(
         "NCCL_NCHANNELS",
         Form::Number(1, CHANNELS_MAX),
         "1 … 64",
         "what the search finds",
-        BOTH,
-        "Channels, neither more nor less: both limits at once.",
+        ALL,
+        "Channels, neither more nor less: both limits at once. Processes have one without it.",
     ),
-    variable("NCCL_MIN_NCHANNELS", Form::Number(1, CHANNELS_MAX), "1 … 64", "1", BOTH, "Channels at least."),
-    variable("NCCL_MAX_NCHANNELS", Form::Number(1, CHANNELS_MAX), "1 … 64", "64", BOTH, "Channels at most."),
+    variable("NCCL_MIN_NCHANNELS", Form::Number(1, CHANNELS_MAX), "1 … 64", "1", ALL, "Channels at least."),
+    variable("NCCL_MAX_NCHANNELS", Form::Number(1, CHANNELS_MAX), "1 … 64", "64", ALL, "Channels at most."),
     variable(
         "NCCL_MIN_CTAS",
         Form::Number(1, CHANNELS_MAX),
         "1 … 64",
         "1",
-        BOTH,
+        ALL,
         "The newer name of `NCCL_MIN_NCHANNELS`; it wins where both are set.",
     ),
     variable(
@@ -124,7 +129,7 @@ pub const DECLARATIONS: &[Declaration] = &[
         Form::Number(1, CHANNELS_MAX),
         "1 … 64",
         "64",
-        BOTH,
+        ALL,
         "The newer name of `NCCL_MAX_NCHANNELS`; it wins where both are set.",
     ),
     variable(
@@ -132,15 +137,15 @@ pub const DECLARATIONS: &[Declaration] = &[
         Form::Bytes(4096, 1 << 30),
         "bytes",
         "4194304",
-        BOTH,
-        "The buffer of a connection with Simple: 8 slots, and with them the chunks.",
+        ALL,
+        "The buffer of a connection with Simple: 8 slots, and with them the chunks. Between processes 1048576 without it; at most that over TCP, 4194304 in shared memory; RoCEv2 has 262144.",
     ),
     variable(
         "NCCL_LL_BUFFSIZE",
         Form::Bytes(1024, 1 << 30),
         "bytes",
         "524288",
-        BOTH,
+        MODELS,
         "The same with LL, flags included.",
     ),
     variable(
@@ -148,7 +153,7 @@ pub const DECLARATIONS: &[Declaration] = &[
         Form::Bytes(15360, 1 << 30),
         "bytes",
         "4915200",
-        BOTH,
+        MODELS,
         "The same with LL128, flags included.",
     ),
     variable(
@@ -156,7 +161,7 @@ pub const DECLARATIONS: &[Declaration] = &[
         Form::Number(64, 512),
         "64 … 512, in steps of 32",
         "512",
-        BOTH,
+        MODELS,
         "Threads of a channel at most, with Simple and LL: fewer need less data to be worth a channel.",
     ),
     variable(
@@ -164,7 +169,7 @@ pub const DECLARATIONS: &[Declaration] = &[
         Form::Number(0, 1_000_000),
         "nanoseconds",
         "1000, AMD 2000",
-        BOTH,
+        MODELS,
         "What the network costs a CPU in each step of a ring, in the cost model.",
     ),
     variable(
@@ -172,7 +177,7 @@ pub const DECLARATIONS: &[Declaration] = &[
         Form::File,
         "an XML file",
         "none",
-        BOTH,
+        MODELS,
         "The server, as NCCL writes it with `NCCL_TOPO_DUMP_FILE`.",
     ),
     variable(
@@ -180,15 +185,15 @@ pub const DECLARATIONS: &[Declaration] = &[
         Form::Switch,
         "0, 1",
         "0",
-        BOTH,
-        "GPUs do not write into each other's memory.",
+        ALL,
+        "GPUs do not write into each other's memory, and processes do not read each other's.",
     ),
     variable(
         "NCCL_P2P_LEVEL",
         Form::Level,
         "LOC, NVL, PIX, PXB, PHB, SYS",
         "PXB; SYS for two GPUs on AMD",
-        BOTH,
+        MODELS,
         "How far GPUs may be from each other and still do.",
     ),
     variable(
@@ -196,16 +201,23 @@ pub const DECLARATIONS: &[Declaration] = &[
         Form::Switch,
         "0, 1",
         "0",
-        BOTH,
-        "GPUs of a server do not go through the host's memory, but through NICs.",
+        ALL,
+        "GPUs of a server do not go through the host's memory, but through NICs. Processes use TCP instead.",
     ),
-    variable("NCCL_IB_DISABLE", Form::Switch, "0, 1", "0", BOTH, "No RDMA: kernel sockets instead."),
+    variable(
+        "NCCL_IB_DISABLE",
+        Form::Switch,
+        "0, 1",
+        "0",
+        ALL,
+        "No RDMA: kernel sockets instead. Processes use RDMA only where they are told to.",
+    ),
     variable(
         "NCCL_IB_HCA",
         Form::Devices,
         "`[^][=]name[:port],…`",
         "all",
-        BOTH,
+        MODELS,
         "NICs that are used: names that begin so; `=` for these names exactly, `^` for all others.",
     ),
     variable(
@@ -213,7 +225,7 @@ pub const DECLARATIONS: &[Declaration] = &[
         Form::Devices,
         "`[^][=]name,…`",
         "all",
-        NOWHERE,
+        RUN,
         "Interfaces of kernel sockets, in the same grammar. A simulated server has one network.",
     ),
     variable(
@@ -221,7 +233,7 @@ pub const DECLARATIONS: &[Declaration] = &[
         Form::Number(0, 2),
         "0, 1, 2",
         "2",
-        BOTH,
+        MODELS,
         "Whether a ring may leave a server by one NIC and enter the next by another: 0 never, 1 yes, 2 where it helps.",
     ),
     variable(
@@ -229,7 +241,7 @@ pub const DECLARATIONS: &[Declaration] = &[
         Form::Level,
         "LOC, NVL, PIX, PXB, PHB, SYS",
         "P2C: no farther than PCIe switches",
-        BOTH,
+        MODELS,
         "How far a NIC may be from a GPU and still reach its memory by itself (GPUDirect).",
     ),
     variable(
@@ -237,7 +249,7 @@ pub const DECLARATIONS: &[Declaration] = &[
         Form::Switch,
         "0, 1",
         "1 since Ampere or with NVLink",
-        BOTH,
+        MODELS,
         "Whether NICs read from GPUs by themselves too, not only write.",
     ),
     variable(
@@ -245,7 +257,7 @@ pub const DECLARATIONS: &[Declaration] = &[
         Form::Switch,
         "0, 1",
         "0",
-        BOTH,
+        MODELS,
         "GPUs do not hand data to another GPU whose NIC is nearer to the target.",
     ),
     variable(
@@ -253,7 +265,7 @@ pub const DECLARATIONS: &[Declaration] = &[
         Form::Number(0, 2),
         "0, 1, 2",
         "2",
-        BOTH,
+        MODELS,
         "Reductions in NVLink switches: 0 never, 1 and 2 where the hardware has them.",
     ),
     variable(
@@ -261,7 +273,7 @@ pub const DECLARATIONS: &[Declaration] = &[
         Form::Switch,
         "0, 1",
         "0",
-        BOTH,
+        MODELS,
         "Reductions in the network's switches (SHARP), where it has them.",
     ),
     variable(
@@ -269,15 +281,15 @@ pub const DECLARATIONS: &[Declaration] = &[
         Form::Number(1, 128),
         "1 … 128",
         "1",
-        SIM,
-        "Queue pairs of a connection between two ranks.",
+        WORLDS,
+        "Queue pairs of a connection between two ranks. Processes have 8 at most.",
     ),
     variable(
         "NCCL_IB_SPLIT_DATA_ON_QPS",
         Form::Switch,
         "0, 1",
         "0",
-        SIM,
+        WORLDS,
         "Each message goes over all of them, in parts; otherwise they take turns.",
     ),
     variable(
@@ -285,8 +297,8 @@ pub const DECLARATIONS: &[Declaration] = &[
         Form::Number(0, 255),
         "0 … 255",
         "0",
-        SIM,
-        "The traffic class of data: DSCP and ECN bits of its packets.",
+        WORLDS,
+        "The traffic class of data: DSCP and ECN bits of its packets. Packets between processes can be marked by ECN without it.",
     ),
     variable(
         "NCCL_IB_GID_INDEX",
@@ -301,16 +313,23 @@ pub const DECLARATIONS: &[Declaration] = &[
         Form::Number(1, 31),
         "1 … 31",
         "20",
-        SIM,
-        "A NIC sends again after 4.096 µs × 2^this without an acknowledgement.",
+        WORLDS,
+        "A NIC sends again after 4.096 µs × 2^this without an acknowledgement. Between processes 9 without it.",
     ),
-    variable("NCCL_IB_RETRY_CNT", Form::Number(0, 7), "0 … 7", "7", SIM, "How often, before it gives up."),
+    variable(
+        "NCCL_IB_RETRY_CNT",
+        Form::Number(0, 7),
+        "0 … 7",
+        "7",
+        WORLDS,
+        "How often, before it gives up. Between processes 7 is for ever.",
+    ),
     variable(
         "NCCL_DEBUG",
         Form::DebugLevel,
         "VERSION, WARN, INFO, TRACE",
         "none",
-        BOTH,
+        ALL,
         "What is told on standard error: with INFO the lines that NCCL writes while it starts.",
     ),
     variable(
@@ -318,7 +337,7 @@ pub const DECLARATIONS: &[Declaration] = &[
         Form::Subsystems,
         "`[^]INIT,COLL,P2P,SHM,NET,GRAPH,TUNING,ENV,…,ALL`",
         "INIT,BOOTSTRAP,ENV",
-        BOTH,
+        MODELS,
         "Which of them: with TUNING also the cost model's table and each decision.",
     ),
 ];

@@ -3,7 +3,7 @@
 use railnet_core::{Bytes, Rank, Span};
 
 use super::Ground;
-use crate::graph::{Job, Pass, StepGraph, Work};
+use crate::graph::{Communication, Job, Operation, Pass, Program, StepGraph, Stream, Work};
 use crate::memory::{Memory, memory};
 use crate::model::Model;
 use crate::parallel::{Axis, Parallel, Schedule, Scope, Sharding};
@@ -79,16 +79,18 @@ pub struct Bound {
     pub compute: Span,
     /// Computing again.
     pub recompute: Span,
-    /// What it says on the way forward among those who share matrices, sequences or experts: nobody computes meanwhile.
+    /// What it says among those who share matrices, sequences or experts before it can compute on.
     pub said: Span,
     /// Waiting of that stage for the first microbatch, and of the others for the last one.
     pub bubble: Span,
+    /// Adding up gradients, or gathering parameters, of any stage: one call after the other.
+    pub shared: Span,
 }
 
 impl Bound {
-    /// All of it.
+    /// The longer of what follows on each other and what runs beside it.
     pub fn at_least(&self) -> Span {
-        self.compute + self.recompute + self.said + self.bubble
+        (self.compute + self.recompute + self.said + self.bubble).max(self.shared)
     }
 }
 
@@ -103,12 +105,13 @@ pub(super) fn bound(job: &Job, costs: &mut ClusterCosts<'_>) -> Result<Bound, No
     let training = Training { global_batch, ..job.training };
     let graph = StepGraph::new(&Job { parallel, training, ..job.clone() });
     let mut last = Bound::default();
-    let mut before = Span::ZERO;
+    let (mut before, mut shared) = (Span::ZERO, Span::ZERO);
     for stage in 0..graph.programs.len() as u32 {
         before += last.bubble;
-        last = of_stage(&graph, stage, microbatches, costs)?;
+        last = of_stage(&graph, stage, microbatches, job.parallel.sharding, costs)?;
+        shared = shared.max(last.shared);
     }
-    Ok(Bound { bubble: Span::from_ps(before.as_ps() / chunks), ..last })
+    Ok(Bound { bubble: Span::from_ps(before.as_ps() / chunks), shared, ..last })
 }
 
 /// What a stage does in so many microbatches, and in one of them.
@@ -116,36 +119,59 @@ fn of_stage(
     graph: &StepGraph,
     stage: u32,
     microbatches: u64,
+    sharding: Sharding,
     costs: &mut ClusterCosts<'_>,
 ) -> Result<Bound, NoPrice> {
     let rank = graph.layout.rank(graph.layout.coordinates(Rank(0)).at(Axis::Pipeline, stage));
+    let program = &graph.programs[stage as usize];
+    let mut price = |said: &Communication| -> Result<Span, NoPrice> {
+        let group = graph.layout.group(rank, said.scope);
+        let load = if said.scope == Scope::Expert { graph.loads[0] } else { 1.0 };
+        Ok(costs.price(&Asked { said, group: &group, pair: None, load })?.time)
+    };
     let mut found = Bound::default();
-    for operation in &graph.programs[stage as usize].operations {
-        let one = match &operation.work {
-            Work::Compute { time, experts } => *time + *experts,
-            Work::Communicate(said) => {
-                let is_forward = matches!(operation.pass, Pass::Forward | Pass::Recompute);
-                if is_forward && matches!(said.scope, Scope::Tensor | Scope::Context | Scope::Expert) {
-                    let group = graph.layout.group(rank, said.scope);
-                    let load = if said.scope == Scope::Expert { graph.loads[0] } else { 1.0 };
-                    let time = costs.price(&Asked { said, group: &group, pair: None, load })?.time;
-                    found.said += time * microbatches;
-                    found.bubble += time;
+    let (mut gathered, mut reduced) = (Span::ZERO, Span::ZERO);
+    for operation in &program.operations {
+        match &operation.work {
+            Work::Compute { time, experts } => {
+                let one = *time + *experts;
+                // What it waits for was said since the last time that anything was computed, one after the other.
+                let mut said = Span::ZERO;
+                for before in &operation.after {
+                    if let Work::Communicate(call) = &program.operations[*before as usize].work
+                        && matches!(call.scope, Scope::Tensor | Scope::Context | Scope::Expert)
+                        && follows(program, *before, operation)
+                    {
+                        said += price(call)?;
+                    }
                 }
-                continue;
+                let is_repeated = !matches!(operation.pass, Pass::Optimiser | Pass::Checkpoint);
+                let times = if is_repeated { microbatches } else { 1 };
+                match operation.pass {
+                    Pass::Recompute => found.recompute += one * times,
+                    _ => found.compute += one * times,
+                }
+                found.said += said * times;
+                if is_repeated {
+                    found.bubble += one + said;
+                }
             }
-        };
-        match operation.pass {
-            Pass::Forward | Pass::Backward => found.compute += one * microbatches,
-            Pass::Recompute => found.recompute += one * microbatches,
-            Pass::Optimiser | Pass::Checkpoint => {
-                found.compute += one;
-                continue;
-            }
+            Work::Communicate(call) if operation.stream == Stream::Gather => gathered += price(call)?,
+            Work::Communicate(call) if operation.stream == Stream::Reduce => reduced += price(call)?,
+            Work::Communicate(_) => {}
         }
-        found.bubble += one;
     }
+    let each = |is_each: bool| if is_each { microbatches } else { 1 };
+    found.shared = (gathered * each(sharding >= Sharding::Parameters))
+        .max(reduced * each(sharding >= Sharding::Gradients));
     Ok(found)
+}
+
+/// Whether nothing is computed between a call and what waits for it.
+fn follows(program: &Program, call: u32, waiter: &Operation) -> bool {
+    let between = program.operations[call as usize + 1..].iter();
+    let next = between.into_iter().find(|operation| operation.stream == Stream::Compute);
+    next.is_some_and(|next| std::ptr::eq(next, waiter))
 }
 
 /// A layout that has been tried.

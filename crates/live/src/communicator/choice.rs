@@ -1,20 +1,63 @@
-//! Which algorithm carries out a call between real processes.
+//! Which algorithm carries out a call between real processes: the cheapest by a table of what each costs over the conduit.
 
-use railnet_coll::{Algorithm, Call, ChannelNics, Choice, Collective, TreePattern, Wiring};
+use railnet_coll::tuner::{Cell, Medium, NoChoice, Out, Processes, Request};
+use railnet_coll::variables::Variables;
+use railnet_coll::{Algorithm, Call, ChannelNics, Choice, Collective, Counts, Fifo, TreePattern, Wiring};
+use railnet_core::Bytes;
 
 use crate::conduit::{Conduit, PROTOCOL};
+use crate::engine::lends;
+
+/// The most ranks that exchange with each other directly: each has a connection to each, with memory of its own.
+const DIRECT_MOST: u32 = 8;
+
+/// What things cost over a conduit.
+///
+/// Fitted to `railnet bench live --peers railnet --collectives all_reduce --ranks 2,4` and, for RoCEv2, `railnet perf
+/// all_reduce --conduit roce`, each with `NCCL_ALGO` forcing one algorithm after the other, three times, on a machine with two
+/// cores that share no cache: hop and message from 8 B, bandwidths from 512 KiB and 2 MiB between two ranks, `two_shots` from
+/// 2 MiB among four. What was measured there, in µs, for 8 B, 32 KiB, 64 KiB, 512 KiB:
+///
+/// ```text
+///                    Direct                Ring                  Tree
+///   2 ranks, shm     0.65 5.4 10.3 80      1.1 5.5 9.2 70        1.1 9.0 14 80
+///   2 ranks, TCP     10.5 17  50   340     20  38  33  270       20  57  95 450
+///   2 ranks, RoCEv2  23   62  –    –       36  80  –   –         27  90  –  –
+///   4 ranks, shm     6–8  35–64 –  490–770 13–19 31–34 – 230–290 13–19 37–42 – 260–300
+///   4 ranks, TCP     112–150 199–286 – 2,100–2,700   109–130 173–185 – 700–1,250   90–102 142–166 – 880–1,150
+/// ```
+const fn medium(conduit: Conduit) -> Medium {
+    let [hop_us, message_us, bandwidth, reduce_bandwidth, two_shots] = match conduit {
+        Conduit::SharedMemory => [0.4, 0.2, 8.8, 24.0, 0.9],
+        // What TCP gains from a ring it gains from both directions at once: here that is a cost of reducing.
+        Conduit::Tcp => [5.5, 5.0, 2.8, 3.2, 1.1],
+        Conduit::Roce => [12.0, 9.0, 0.78, 3.0, 2.1],
+    };
+    Medium { hop_us, message_us, bandwidth, reduce_bandwidth, two_shots, direct_most: DIRECT_MOST }
+}
 
 /// How a communicator lies on hosts, and what joins its ranks.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) wiring: Wiring,
-    /// The slowest conduit between any two of its ranks: the same on all of them.
-    pub(super) conduit: Conduit,
+    table: Processes,
+    conduit: Conduit,
+    channels: u32,
+    fifo: Fifo,
+    /// Whether the user says how long buffers are.
+    is_fifo_given: bool,
+}
+
+/// What was chosen for a call, and what the others would have cost.
+pub(super) struct Chosen {
+    pub(super) choice: Choice,
+    cells: Vec<Cell>,
+    request: Request,
 }
 
 impl Place {
-    /// Ranks with the names of their hosts.
-    pub(super) fn new(hosts: &[&str], conduit: Conduit) -> Self {
+    /// Ranks with the names of their hosts. `conduit` is the slowest between any two of them: the same on all.
+    pub(super) fn new(hosts: &[&str], conduit: Conduit, variables: &Variables) -> Self {
         let mut nodes: Vec<(&str, Vec<u32>)> = Vec::new();
         for (rank, host) in (0..).zip(hosts) {
             match nodes.iter_mut().find(|(name, _)| name == host) {
@@ -23,6 +66,12 @@ impl Place {
             }
         }
         let nodes: Vec<Vec<u32>> = nodes.into_iter().map(|(_, ranks)| ranks).collect();
+        let table = Processes {
+            ranks: hosts.len() as u32,
+            nodes: nodes.len() as u32,
+            medium: medium(conduit),
+            settings: variables.settings(),
+        };
         let wiring = Wiring {
             rings: vec![nodes.concat()],
             chains: vec![nodes.clone()],
@@ -32,44 +81,110 @@ impl Place {
             nics: ChannelNics::default(),
             nodes,
         };
-        Self { wiring, conduit }
+        // One core drives all channels of a rank: more than one help only the network between hosts.
+        let most = variables.channels_max().unwrap_or(u32::MAX);
+        let channels = variables.channels_min().unwrap_or(1).min(most);
+        let buffer = variables.bytes("NCCL_BUFFSIZE");
+        let (fifo, is_fifo_given) = (conduit.fifo_with(buffer), buffer.is_some());
+        Self { wiring, table, conduit, channels, fifo, is_fifo_given }
     }
 
     /// The choice for a call.
-    ///
-    /// Everybody exchanging with everybody has the fewest steps, and between few ranks it moves no more than a ring does,
-    /// but for sums of many: there a ring or a tree moves less.
-    pub(super) fn choose(&self, call: &Call) -> Choice {
-        let ranks = self.wiring.ranks();
-        let bytes = call.bytes(ranks).0;
-        let is_few = ranks <= 8;
+    pub(super) fn choose(&self, call: &Call) -> Result<Chosen, NoChoice> {
+        let request = Request::of(call, self.wiring.ranks());
+        let cells = self.table.cells(&request);
         let algorithm = match call.collective {
-            Collective::AllReduce if is_few && bytes * u64::from(ranks - 1) <= self.one_shot_most() => {
-                Algorithm::Direct
-            }
-            Collective::AllReduce if !is_few && bytes <= 16 << 10 => Algorithm::Tree,
-            Collective::AllGather | Collective::ReduceScatter | Collective::Broadcast if is_few => {
-                Algorithm::Direct
-            }
-            Collective::AllReduce
-            | Collective::AllGather
-            | Collective::ReduceScatter
-            | Collective::Broadcast
-            | Collective::Reduce => Algorithm::Ring,
             Collective::AllToAll
             | Collective::Gather
             | Collective::Scatter
             | Collective::SendReceive
             | Collective::Barrier => Algorithm::PointToPoint,
+            _ => self.best(call, &request)?,
         };
-        Choice { fifo: Some(self.conduit.fifo()), ..Choice::new(algorithm, PROTOCOL) }
+        let choice = Choice::new(algorithm, PROTOCOL).on(self.channels);
+        let (fifo, chunk) = (Some(self.fifo), self.chunk(call));
+        Ok(Chosen { choice: Choice { fifo, chunk, ..choice }, cells, request })
     }
 
-    /// Bytes that a rank may send in one shot of an AllReduce.
-    const fn one_shot_most(&self) -> u64 {
-        match self.conduit {
-            Conduit::SharedMemory => 64 << 10,
-            Conduit::Tcp | Conduit::Roce => 32 << 10,
+    /// The longest slice of a call. What is lent is not copied: one system call reads more of it.
+    fn chunk(&self, call: &Call) -> Option<Bytes> {
+        let lends = self.conduit == Conduit::SharedMemory && lends(call, self.wiring.ranks());
+        (!lends && !self.is_fifo_given).then(|| self.conduit.slice())
+    }
+
+    fn best(&self, call: &Call, request: &Request) -> Result<Algorithm, NoChoice> {
+        let (cell, _) = self.table.best(request)?;
+        // Trees of aggregated blocks take blocks of one length.
+        let is_even = matches!(call.counts, Counts::Each(_));
+        Ok(if cell.algorithm == Algorithm::Pat && !is_even { Algorithm::Ring } else { cell.algorithm })
+    }
+}
+
+impl Chosen {
+    /// What each algorithm costs by the table, or why it is out, where that is worth a word.
+    pub(super) fn reasons(&self) -> String {
+        let one = |cell: &Cell| {
+            let name = cell.algorithm;
+            match (Processes::estimate(cell, &self.request), &cell.outcome) {
+                (Some(estimate), _) => Some(format!("{name} {:.1} µs", estimate.time_us)),
+                (None, Err(Out::Collective(..)) | Ok(_)) => None,
+                (None, Err(out)) => Some(format!("{name} out: {out}")),
+            }
+        };
+        self.cells.iter().filter_map(one).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl Conduit {
+    /// How slices lie in slots where the user says how long the buffer of a connection is.
+    fn fifo_with(self, buffer: Option<Bytes>) -> Fifo {
+        let usual = self.fifo();
+        // A NIC has slots of one length.
+        let (Some(buffer), Self::SharedMemory | Self::Tcp) = (buffer, self) else { return usual };
+        let slot = (buffer.0 / u64::from(usual.depth)).next_multiple_of(64).min(self.slot_most());
+        Fifo { slot: Bytes(slot), ..usual }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Winners where they were measured: no other algorithm was faster there by more than the spread of a run.
+    #[test]
+    fn the_table_has_the_winners_that_were_measured() {
+        use Collective::{AllGather, AllReduce, Broadcast, ReduceScatter};
+        let (direct, ring) = (Algorithm::Direct, Algorithm::Ring);
+        let cases = [
+            (2, Conduit::SharedMemory, AllReduce, 8, direct),
+            (2, Conduit::SharedMemory, AllReduce, 2 << 10, direct),
+            (2, Conduit::SharedMemory, AllReduce, 64 << 10, ring),
+            (2, Conduit::SharedMemory, AllReduce, 32 << 20, ring),
+            (4, Conduit::SharedMemory, AllReduce, 2 << 10, direct),
+            (4, Conduit::SharedMemory, AllReduce, 32 << 10, ring),
+            (4, Conduit::SharedMemory, AllReduce, 512 << 10, ring),
+            (4, Conduit::SharedMemory, AllReduce, 2 << 20, direct),
+            (2, Conduit::Tcp, AllReduce, 32 << 10, direct),
+            (2, Conduit::Tcp, AllReduce, 512 << 10, ring),
+            (4, Conduit::Tcp, AllReduce, 512 << 10, ring),
+            (4, Conduit::Tcp, AllReduce, 2 << 20, ring),
+            (2, Conduit::Roce, AllReduce, 32 << 10, direct),
+            (4, Conduit::Roce, AllReduce, 4 << 10, direct),
+            (4, Conduit::Roce, AllReduce, 256 << 10, ring),
+            (2, Conduit::SharedMemory, AllGather, 8 << 20, direct),
+            (4, Conduit::SharedMemory, ReduceScatter, 32 << 10, direct),
+            (4, Conduit::SharedMemory, Broadcast, 8, direct),
+            (4, Conduit::Tcp, Broadcast, 512 << 10, ring),
+            (2, Conduit::Tcp, Broadcast, 512 << 10, direct),
+        ];
+        for (ranks, conduit, collective, bytes, expected) in cases {
+            let hosts = vec!["here"; ranks];
+            let place = Place::new(&hosts, conduit, &Variables::default());
+            let parts = if matches!(collective, AllGather | ReduceScatter) { ranks as u64 } else { 1 };
+            let call = Call::new(collective, bytes / 4 / parts);
+            let chosen = place.choose(&call).unwrap();
+            let what = format!("{collective} of {bytes} among {ranks} over {conduit}: {}", chosen.reasons());
+            assert_eq!(chosen.choice.algorithm, expected, "{what}");
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use railnet_coll::BuildError;
 use railnet_coll::machine::Failure;
+use railnet_coll::tuner::NoChoice;
 use railnet_coll::window::WindowError;
 use railnet_core::Rank;
 
@@ -41,6 +42,9 @@ pub enum Error {
     /// The call makes no sense.
     #[error(transparent)]
     Call(#[from] BuildError),
+    /// Nothing that may be used can carry out the call.
+    #[error(transparent)]
+    NoChoice(#[from] NoChoice),
     /// A rank that was left out wants to go on.
     #[error("rank {rank} was left out of the communicator that is to be made: it cannot be in it")]
     LeftOut {

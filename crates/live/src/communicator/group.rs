@@ -162,8 +162,9 @@ impl Communicator {
             let schedule = match engine.known(context, call) {
                 Some(known) => known,
                 None => {
-                    let fifo = Some(engine.conduits().kind(other).fifo());
-                    let choice = Choice { fifo, ..Choice::new(Algorithm::PointToPoint, PROTOCOL) };
+                    let conduit = engine.conduits().kind(other);
+                    let (fifo, chunk) = (Some(conduit.fifo()), Some(conduit.slice()));
+                    let choice = Choice { fifo, chunk, ..Choice::new(Algorithm::PointToPoint, PROTOCOL) };
                     let schedule = Arc::new(build(call, &choice, &Wiring::flat(2))?);
                     engine.keep(context, &schedule);
                     schedule

@@ -26,11 +26,15 @@ mod window;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use railnet_coll::machine::{Failure, OperationId};
+use railnet_coll::variables::{
+    DECLARATIONS, Place as VariablePlace, Source, VariableError, Variables as NcclVariables, declaration,
+};
 use railnet_coll::{Call, Schedule, build};
 use railnet_core::{Fold, Rank, ReduceOp};
 
@@ -47,6 +51,7 @@ use crate::conduit::Conduit;
 use crate::engine::{At, ContextId, Engine, Keep, Prepared, Submitted};
 use crate::launch::{Launch, Variables, variable};
 use crate::log::{Level, Log};
+use crate::machine::Interface;
 use crate::message::Member;
 use crate::rendezvous::{self, Config, ConfigError};
 use choice::Place;
@@ -66,17 +71,25 @@ pub struct Options {
     pub roce: RoceOptions,
     /// How much is said on standard error.
     pub log: Level,
+    /// What NCCL's variables say of algorithms, channels, buffers and interfaces.
+    pub nccl: NcclVariables,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { limit: LIMIT, conduit: None, roce: RoceOptions::default(), log: Level::Off }
+        Self {
+            limit: LIMIT,
+            conduit: None,
+            roce: RoceOptions::default(),
+            log: Level::Off,
+            nccl: NcclVariables::default(),
+        }
     }
 }
 
 impl Options {
     /// What the environment says: `RAILNET_TIMEOUT`, `RAILNET_CONDUIT`, `RAILNET_FAULTS`, `RAILNET_PCAP`,
-    /// `RAILNET_ROCE_PORT`, `RAILNET_DEBUG` or `NCCL_DEBUG`.
+    /// `RAILNET_ROCE_PORT`, `RAILNET_DEBUG` or `NCCL_DEBUG`, and those of NCCL's variables that mean something here.
     pub fn from_env() -> Result<Self, ConfigError> {
         Self::from_variables(&variable)
     }
@@ -87,17 +100,64 @@ impl Options {
         let variables = |name: &str| variables(name).filter(|value| !value.is_empty());
         if let Some(text) = variables("RAILNET_TIMEOUT") {
             let need = "a time such as 30s or 5min is needed";
-            let wrong = ConfigError { name: "RAILNET_TIMEOUT", text: text.clone(), need };
+            let wrong = ConfigError { name: "RAILNET_TIMEOUT", text: text.clone(), need: need.into() };
             options.limit = rendezvous::duration(&text).ok_or(wrong)?;
         }
         if let Some(text) = variables("RAILNET_CONDUIT") {
             let need = "shm, tcp or roce is needed";
-            let wrong = |_| ConfigError { name: "RAILNET_CONDUIT", text: text.clone(), need };
+            let wrong = |_| ConfigError { name: "RAILNET_CONDUIT", text: text.clone(), need: need.into() };
             options.conduit = Some(text.parse().map_err(wrong)?);
         }
-        options.roce = RoceOptions::from_variables(&variables)?;
-        Ok(options)
+        options.nccl = nccl(&variables)?;
+        options.roce = RoceOptions::from_variables(&variables)?.with(&options.nccl)?;
+        let is_on = |name: &str| options.nccl.switch(name) == Some(true);
+        let forbidden = match options.conduit {
+            Some(Conduit::SharedMemory) if is_on("NCCL_SHM_DISABLE") => Some("NCCL_SHM_DISABLE"),
+            Some(Conduit::Roce) if is_on("NCCL_IB_DISABLE") => Some("NCCL_IB_DISABLE"),
+            None if is_on("NCCL_SHM_DISABLE") => {
+                options.conduit = Some(Conduit::Tcp);
+                None
+            }
+            _ => None,
+        };
+        match forbidden {
+            Some(name) => {
+                let need = "RAILNET_CONDUIT asks for what it forbids; unset one of them";
+                Err(ConfigError { name, text: "1".to_owned(), need: need.into() })
+            }
+            None => Ok(options),
+        }
     }
+}
+
+/// NCCL's variables, of those that are known.
+fn nccl(variables: Variables<'_>) -> Result<NcclVariables, ConfigError> {
+    let names = DECLARATIONS.iter().map(|one| one.name);
+    let pairs = names.filter_map(|name| Some((name.to_owned(), variables(name)?))).collect();
+    NcclVariables::merge([(Source::Environment, pairs)]).map_err(|error| {
+        let (name, text, need) = match error {
+            VariableError::Value { name, value, advice, .. } => (name, value, advice),
+            other => ("NCCL_MIN_CTAS".to_owned(), "set".to_owned(), other.to_string()),
+        };
+        let name = declaration(&name).map_or("NCCL_", |one| one.name);
+        ConfigError { name, text, need: need.into() }
+    })
+}
+
+/// The address that streams and packets use, where the user names interfaces.
+fn named_address(options: &Options) -> Result<Option<IpAddr>, Error> {
+    let Some(filter) = options.nccl.devices("NCCL_SOCKET_IFNAME") else { return Ok(None) };
+    let interfaces = crate::machine::interfaces().map_err(crate::ReachError::from)?;
+    // What is left when some are left out may be the one that leads nowhere.
+    let is_fit = |one: &&Interface| filter.allows(&one.name) && !(filter.excludes && one.is_loopback);
+    let found = interfaces.iter().filter(is_fit).flat_map(|one| &one.addresses);
+    let found = found.copied().min_by_key(IpAddr::is_ipv6);
+    found.map(Some).ok_or_else(|| {
+        let names: Vec<&str> = interfaces.iter().map(|one| one.name.as_str()).collect();
+        let need = format!("no interface with an address is meant by that: there are {}", names.join(", "));
+        let (name, text) = ("NCCL_SOCKET_IFNAME", filter.to_string());
+        ConfigError { name, text, need: need.into() }.into()
+    })
 }
 
 /// Ranks that do collectives with each other.
@@ -125,24 +185,36 @@ impl Communicator {
 
     /// Meets all other ranks.
     pub fn meet(config: &Config, options: &Options) -> Result<Self, Error> {
-        let prepared = Prepared::new(config.rank.0, options.conduit, config.bind)?;
+        let bind = match config.bind {
+            None => named_address(options)?,
+            bind => bind,
+        };
+        let prepared = Prepared::new(config.rank.0, options.conduit, bind)?;
         let control = rendezvous::meet(config, &prepared.blob())?;
-        let conduits = prepared.reach(&control, config.limit, &options.roce)?;
+        // What lets GPUs write into each other's memory lets processes read each other's.
+        let reads_memory = options.nccl.switch("NCCL_P2P_DISABLE") != Some(true);
+        let conduits = prepared.reach(&control, config.limit, &options.roce, reads_memory)?;
         let engine = Engine::new(Arc::new(control), conduits, options.limit);
         let rank = config.rank;
         let members: Arc<[u32]> = (0..config.world_size).collect();
         let log = Log::new(options.log, rank.0);
         log.info(|| introduction(config, options, &engine));
+        log.info(|| {
+            let set = options.nccl.set().map(|(name, text, _)| format!("{name} is {text}"));
+            let lines: Vec<String> = set.chain(options.nccl.without_effect(VariablePlace::Run)).collect();
+            lines.join("\n")
+        });
         let process = Process::new(engine, config, options).map_err(crate::ReachError::from)?;
         Ok(Self::new(Arc::new(process), 0, rank, members, log))
     }
 
     fn new(process: Arc<Process>, name: u64, rank: Rank, members: Arc<[u32]>, log: Log) -> Self {
+        let nccl = &process.origin().1.nccl;
         let (context, place) = process.with(|engine| {
             let context = engine.context(name, rank, &members);
             let people = engine.control().members();
             let hosts: Vec<&str> = members.iter().map(|world| &*people[*world as usize].group).collect();
-            (context, Place::new(&hosts, engine.conduits().slowest(&members)))
+            (context, Place::new(&hosts, engine.conduits().slowest(&members), nccl))
         });
         Self {
             process,
@@ -263,12 +335,18 @@ impl Communicator {
         {
             return Err(Error::Scalar { scalar: scalar.dtype(), data: call.dtype });
         }
-        let schedule = Arc::new(build(call, &self.place.choose(call), &self.place.wiring)?);
+        let chosen = self.place.choose(call)?;
+        let schedule = Arc::new(build(call, &chosen.choice, &self.place.wiring)?);
         self.log.info(|| {
             let Schedule { algorithm, protocol, channels, fifo, .. } = &*schedule;
             let (bytes, dtype, slot) = (call.bytes(self.members.len() as u32), call.dtype, fifo.slot);
-            let how = format!("{algorithm}/{protocol}, {channels} channel, slots of {slot}");
-            format!("{} of {bytes} ({dtype}) among {} ranks: {how}", call.collective, self.members.len())
+            let plural = if *channels == 1 { "" } else { "s" };
+            let how = format!("{algorithm}/{protocol}, {channels} channel{plural}, slots of {slot}");
+            let why = match chosen.reasons() {
+                reasons if reasons.is_empty() => reasons,
+                reasons => format!(" ({reasons})"),
+            };
+            format!("{} of {bytes} ({dtype}) among {} ranks: {how}{why}", call.collective, self.members.len())
         });
         engine.keep(self.context, &schedule);
         Ok(schedule)

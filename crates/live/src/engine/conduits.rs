@@ -21,6 +21,9 @@ use crate::tcp::{self, Name, Tcp};
 /// The most addresses that a rank tells of itself.
 const ADDRESSES: usize = 16;
 
+/// Beside the number of a rank whose memory is shared: all of it can be read.
+const READS: u32 = 1 << 31;
+
 /// What a rank tells the others of how it can be reached.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Card {
@@ -172,6 +175,7 @@ impl Prepared {
         control: &Control,
         limit: Duration,
         options: &RoceOptions,
+        reads_memory: bool,
     ) -> Result<Conduits, ReachError> {
         let Self { card: own, counter, mut tcp, next } = self;
         let rank = control.rank().0;
@@ -193,25 +197,37 @@ impl Prepared {
         };
         let near: BTreeMap<u32, _> = (0..cards.len() as u32)
             .filter(|other| is_near(*other))
-            .map(|other| (other, cards[other as usize].token))
+            .map(|other| {
+                let process = reads_memory.then_some(members[other as usize].pid);
+                (other, (cards[other as usize].token, process))
+            })
             .collect();
         // A pair shares memory if both say so: containers may hide one of them from the other.
-        let agree = |reached: &[u32]| {
-            let blob: Vec<u8> = reached.iter().flat_map(|rank| rank.to_le_bytes()).collect();
+        let agree = |reached: &[(u32, bool)]| {
+            let word = |(rank, reads): &(u32, bool)| rank | if *reads { READS } else { 0 };
+            let blob: Vec<u8> = reached.iter().flat_map(|one| word(one).to_le_bytes()).collect();
             control.all_gather("shared memory", &blob, limit)
         };
-        let (shared, told) = match &counter {
+        let (mut shared, told) = match &counter {
             Some(counter) => {
                 let mut shared = SharedMemory::new(rank)?;
                 let told = shared.exchange(counter, &near, limit, |shared| {
-                    agree(&shared.reached().collect::<Vec<u32>>())
+                    agree(&shared.reached().collect::<Vec<_>>())
                 })??;
                 (Some(shared), told)
             }
             None => (None, agree(&[])?),
         };
-        let says =
-            |one: u32, other: u32| told[one as usize].chunks_exact(4).any(|rank| rank == other.to_le_bytes());
+        let words = |one: u32| {
+            let bytes = told[one as usize].as_chunks::<4>().0;
+            bytes.iter().map(|word| u32::from_le_bytes(*word))
+        };
+        let says = |one: u32, other: u32| words(one).any(|word| word & !READS == other);
+        if let Some(shared) = &mut shared {
+            let readers =
+                (0..cards.len() as u32).filter(|other| words(*other).any(|word| word == rank | READS));
+            readers.for_each(|other| shared.set_reader(other));
+        }
         let between = |one: u32, other: u32| match first {
             Some(Conduit::Roce) if one != other => Conduit::Roce,
             _ if one == other || says(one, other) && says(other, one) => Conduit::SharedMemory,

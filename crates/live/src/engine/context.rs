@@ -10,10 +10,11 @@ use railnet_coll::machine::{
     ConnectionId, Direction, Failure, Filled, OperationId, Output, Place, RankMachine, Wait, WaitingFor, Work,
 };
 use railnet_coll::{Buffer, Call, Connection, Peer, Schedule};
-use railnet_core::{Rank, Time};
+use railnet_core::{Rank, Span, Time};
 use rustix::event::PollFlags;
 
 use super::conduits::Conduits;
+use super::lending;
 use super::notices::Letter;
 use super::work::{self, At, Spot};
 use crate::conduit::{Arrival, ReceiveEnd, SendEnd};
@@ -29,11 +30,14 @@ pub(super) struct Context {
     pub(super) members: Arc<[u32]>,
     pub(super) machine: RankMachine,
     ends: Vec<End>,
-    calls: VecDeque<Submitted>,
+    /// Calls under way, and whether what they send is lent.
+    calls: VecDeque<(Submitted, bool)>,
     /// Calls that are over: the number of the first that is not.
     done: u64,
     /// Whether slices are not all with the system that carries them.
     has_unsent: bool,
+    /// When something last happened at its connections.
+    moved: Time,
     spare: Vec<u8>,
     /// Schedules of calls that may be made again, the latest first.
     plans: Vec<Arc<Schedule>>,
@@ -43,15 +47,15 @@ pub(super) struct Context {
 
 /// One end of a connection.
 #[derive(Debug)]
-struct End {
+pub(super) struct End {
     to: Connection,
-    way: Way,
+    pub(super) way: Way,
     /// It can carry nothing any more, and why: an error only if something is still expected of it.
     over: Option<String>,
 }
 
 #[derive(Debug)]
-enum Way {
+pub(super) enum Way {
     Send(SendEnd),
     Receive(ReceiveEnd),
 }
@@ -66,7 +70,6 @@ pub(crate) struct Submitted {
     /// Where the output begins.
     pub(crate) output: At,
     /// What keeps the buffers alive, where the caller does not wait.
-    #[expect(dead_code, reason = "it is held, and not looked at")]
     pub(crate) keep: Option<Keep>,
 }
 
@@ -95,6 +98,7 @@ impl Context {
             calls: VecDeque::new(),
             done: 0,
             has_unsent: false,
+            moved: Time::ZERO,
             spare: Vec::new(),
             plans: Vec::new(),
             scratch: Vec::new(),
@@ -108,7 +112,8 @@ impl Context {
         if self.scratch.len() < scratch {
             self.scratch.resize(scratch, 0);
         }
-        self.calls.push_back(call);
+        let lends = call.keep.is_none() && lending::lends(&call.schedule.call, self.machine.ranks());
+        self.calls.push_back((call, lends));
         Ok(operation)
     }
 
@@ -210,7 +215,17 @@ impl Context {
     fn execute(&mut self, now: Time, work: &Work) {
         let Self { ends, calls, spare, scratch, done, machine, .. } = self;
         let index = (work.operation.0 - *done) as usize;
-        let Submitted { schedule, input, output, .. } = &calls[index];
+        let (submitted, lends) = &calls[index];
+        // SAFETY: as below.
+        match unsafe { lending::execute(work, submitted, *lends, ends, spare) } {
+            Ok(true) => return machine.finished(now, work.id),
+            Ok(false) => {}
+            Err((connection, error)) => {
+                let reason = format!("cannot read what was sent: {error}");
+                return machine.broken(ConnectionId(connection), reason);
+            }
+        }
+        let Submitted { schedule, input, output, .. } = submitted;
         let call = &schedule.call;
         let bytes = |count: u64| call.dtype.bytes(count).0 as usize;
         let length = bytes(work.count);
@@ -249,7 +264,7 @@ impl Context {
 
     /// Looks at all connections. Whether anything happened.
     pub(super) fn poll(&mut self, now: Time, conduits: &mut Conduits) -> bool {
-        let Self { ends, machine, id, members, has_unsent, .. } = self;
+        let Self { ends, machine, id, members, has_unsent, calls, moved: last_moved, .. } = self;
         let mut moved = false;
         *has_unsent = false;
         for (index, End { to, way, over }) in ends.iter_mut().enumerate() {
@@ -299,7 +314,23 @@ impl Context {
                 *over = Some(error.to_string());
             }
         }
+        if moved || !calls.is_empty() || !*has_unsent {
+            *last_moved = now;
+        }
         moved
+    }
+
+    /// All calls are over for this rank, but what they sent was not taken for so long: somebody has to be told of it.
+    pub(super) fn check_unsent(&mut self, now: Time, limit: Span) {
+        if !self.calls.is_empty() || !self.has_unsent || now.since(self.moved) <= limit {
+            return;
+        }
+        let is_full = |end: &End| matches!(&end.way, Way::Send(end) if end.has_unsent());
+        if let Some(index) = self.ends.iter().position(is_full) {
+            let seconds = limit.as_ps() as f64 / 1e12;
+            let reason = format!("the other end has not taken what was sent to it for {seconds:.1} s");
+            self.machine.broken(ConnectionId(index as u32), reason);
+        }
     }
 
     /// Nothing has moved for a while: is something expected of a connection that can carry nothing any more?

@@ -6,6 +6,7 @@
 mod conduits;
 mod context;
 mod idle;
+mod lending;
 mod notices;
 mod stream;
 mod work;
@@ -25,6 +26,7 @@ pub(crate) use conduits::{Conduits, Prepared};
 use context::Context;
 pub(crate) use context::{Keep, Submitted};
 pub(crate) use idle::{Idle, Next, SLEEP};
+pub(crate) use lending::lends;
 use notices::Letter;
 pub(crate) use work::At;
 
@@ -269,6 +271,7 @@ impl Engine {
         if now.since(context.machine.last_progress()) > span(FAREWELL) {
             context.check_ends();
         }
+        context.check_unsent(now, span(self.limit));
         let gone = self.left.iter().find_map(|(world, heard)| {
             let rank = context.rank_of(*world)?;
             let still = now.since((*heard).max(context.machine.last_progress()));

@@ -48,7 +48,7 @@ impl At {
     ///
     /// # Safety
     /// Both must be so many bytes of memory that nobody else uses now. They are either the same or do not overlap.
-    unsafe fn copy_to(self, to: Self, length: usize) {
+    pub(super) unsafe fn copy_to(self, to: Self, length: usize) {
         if self != to {
             // SAFETY: the caller says so.
             unsafe { std::ptr::copy_nonoverlapping(self.0, to.0, length) }

@@ -24,7 +24,7 @@ use crate::message::fields::Reader;
 /// What a handle begins with.
 const MAGIC: [u8; 4] = *b"RNH1";
 /// The most queue pairs of a connection.
-const QUEUE_PAIRS: usize = 8;
+pub(super) const QUEUE_PAIRS: usize = 8;
 /// Bytes of a handle.
 pub(super) const LENGTH: usize = 4 + 1 + 1 + 4 + 8 + 4 + 4 * QUEUE_PAIRS;
 /// What a sender says when it is connected.

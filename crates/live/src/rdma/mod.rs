@@ -40,9 +40,6 @@ pub(crate) const SLOT: usize = 32 << 10;
 const SLOTS: usize = DEPTH as usize * SLOT;
 /// Packets of a connection under way: what its slots hold. Only those that are lost are sent again.
 const WINDOW: u16 = 64;
-/// Code of the acknowledgement timeout, 2.1 ms: what is lost at the end of a burst is sent again after it. A peer that
-/// is not on its core for so long only gets something twice.
-const TIMEOUT: u8 = 9;
 /// Entries of the completion queue. Each connection has eight slices under way at most.
 const COMPLETIONS: u32 = 1 << 16;
 /// Bytes of a packet besides its payload: IPv6, UDP, BTH, RETH, immediate data and ICRC, and some for an extension header.
@@ -78,6 +75,7 @@ pub(crate) struct Rdma {
     queue: CompletionQueue,
     peers: Vec<SocketAddr>,
     mtu: Mtu,
+    options: RoceOptions,
     /// Ends by their token. Tokens are not used again, so that nothing late is taken for something new.
     ends: Vec<Option<End>>,
     /// One-sided windows by their token.
@@ -192,6 +190,7 @@ impl Rdma {
             queue,
             peers: Vec::new(),
             mtu: Mtu::Mtu256,
+            options: options.clone(),
             ends: Vec::new(),
             windows: Vec::new(),
             awaited: Vec::new(),
@@ -278,7 +277,9 @@ impl Rdma {
 
     fn net_config(&mut self) -> NetConfig {
         let psn = Psn::new(self.dice.next_u32());
-        NetConfig { mtu: self.mtu, timeout: TIMEOUT, retry_count: 7, psn, ..NetConfig::default() }
+        let RoceOptions { queue_pairs, split, timeout, retry_count, .. } = self.options;
+        let mtu = self.mtu;
+        NetConfig { queue_pairs, split, mtu, timeout, retry_count, psn, ..NetConfig::default() }
     }
 
     fn register(
@@ -515,7 +516,8 @@ impl Rdma {
     fn connect(&mut self, token: usize, handle: &Handle) -> io::Result<()> {
         let Some(end) = &mut self.ends[token] else { return Ok(()) };
         let address = self.peers[end.peer as usize];
-        let path = Path::to(Gid::from_ip(address.ip()));
+        let traffic_class = self.options.traffic_class;
+        let path = Path { traffic_class, ..Path::to(Gid::from_ip(address.ip())) };
         let (nic, mut cx) = self.driver.lend();
         let connected = match &mut end.half {
             Half::Sends(sender, _) => sender.connect(nic, &mut cx, path, handle),

@@ -9,10 +9,10 @@ use railnet_coll::conduit::SlotMemory;
 use railnet_coll::window::{At, GroupId, Rma, RmaOutput, WindowError, WindowHandle, WindowId, Windows};
 use railnet_core::{Bytes, Psn, QueuePairNumber, Rank};
 use railnet_nic::memory::SpaceId;
-use railnet_nic::{Access, Completion, Connection, Key, QueuePairConfig, Remote, Service};
+use railnet_nic::{Access, Completion, Connection, Key, Path, QueuePairConfig, Remote, Service};
 use railnet_wire::Gid;
 
-use super::{Rdma, TIMEOUT};
+use super::Rdma;
 use crate::memory::Buffer;
 use crate::message::Malformed;
 use crate::message::fields::Reader;
@@ -177,11 +177,13 @@ impl Rdma {
                 send_psn: end.card.psn,
                 receive_psn: card.psn,
                 reads: READS,
-                timeout: TIMEOUT,
-                retry_count: 7,
+                timeout: self.options.timeout,
+                retry_count: self.options.retry_count,
                 rnr_retry: 7,
                 ..Connection::to(Gid::from_ip(address.ip()), card.queue_pairs[end.rank])
             };
+            let path = Path { traffic_class: self.options.traffic_class, ..connection.path };
+            let connection = Connection { path, ..connection };
             self.driver.connect(own, address, &connection).map_err(io::Error::other)?;
             let signals = Remote { address: card.signals.address + 8 * end.rank as u64, ..card.signals };
             let peer = Rank(rank as u32);

@@ -1,5 +1,6 @@
 //! What a rank knows before it meets the others.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -49,7 +50,7 @@ pub struct ConfigError {
     /// What it holds.
     pub text: String,
     /// What it should.
-    pub need: &'static str,
+    pub need: Cow<'static, str>,
 }
 
 impl Config {
@@ -88,12 +89,12 @@ impl Config {
         {
             if let Some(text) = variables(name) {
                 let need = "a time such as 30s or 500ms is needed";
-                *place = duration(&text).ok_or(ConfigError { name, text, need })?;
+                *place = duration(&text).ok_or(ConfigError { name, text, need: need.into() })?;
             }
         }
         if let Some(text) = variables("RAILNET_BIND") {
             let need = "an address of this host is needed, such as 10.0.0.1";
-            let wrong = |_| ConfigError { name: "RAILNET_BIND", text: text.clone(), need };
+            let wrong = |_| ConfigError { name: "RAILNET_BIND", text: text.clone(), need: need.into() };
             config.bind = Some(text.parse().map_err(wrong)?);
         }
         Ok(config)

@@ -22,8 +22,9 @@ use super::segment::Segment;
 
 /// Slots of a connection.
 pub(crate) const DEPTH: u32 = 8;
-/// The most bytes of a slot. Communicators of one host use less: see [`crate::conduit::Conduit::fifo`].
-pub(crate) const SLOT: usize = 128 << 10;
+/// The most bytes of a slot. Most calls use less: see [`crate::conduit::Conduit::fifo`]. Pages that nobody touches take no
+/// memory.
+pub(crate) const SLOT: usize = 512 << 10;
 /// Bytes of a slice that travels in its line.
 const INLINE: usize = 48;
 const LINE: usize = 64;
@@ -35,6 +36,8 @@ const MAILBOX: usize = PAGE + DEPTH as usize * SLOT;
 const SLEEPING: usize = LINE;
 /// Where the next mailbox will be made.
 const NEXT: usize = 2 * LINE;
+/// An address in the owner's own memory, and the number that lies there.
+const PROOF: usize = 3 * LINE;
 const DIRECTORY: usize = PAGE;
 /// Entries of a directory.
 const ENTRIES: usize = 4096;
@@ -49,6 +52,9 @@ pub(crate) const SEGMENT: usize = FIRST + 4000 * MAILBOX;
 const EMPTY: u64 = 0;
 const CLAIMED: u64 = 1;
 const READY: u64 = 2;
+/// A slice whose data is not in its slot but in the sender's own memory: the number of the slice has this bit, and the
+/// address comes after the mark.
+const LENT: u64 = 1 << 63;
 /// How long somebody may take to make a mailbox that it has claimed. It takes nanoseconds, unless it dies there.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -74,6 +80,18 @@ impl Name {
 /// Makes a new segment ready.
 pub(crate) fn prepare(segment: &Segment) {
     segment.word(NEXT).store(FIRST as u64, Ordering::Release);
+}
+
+/// Says what others will find in the owner's own memory, if they can read it.
+pub(crate) fn set_proof(segment: &Segment, address: u64, number: u64) {
+    segment.word(PROOF + 8).store(number, Ordering::Relaxed);
+    segment.word(PROOF).store(address, Ordering::Release);
+}
+
+/// What is to be found in the owner's own memory: the address, and the number.
+pub(crate) fn proof(segment: &Segment) -> (u64, u64) {
+    let address = segment.word(PROOF).load(Ordering::Acquire);
+    (address, segment.word(PROOF + 8).load(Ordering::Relaxed))
 }
 
 /// Says whether the owner of a segment sleeps, before it looks once more whether there is anything to do.
@@ -133,17 +151,37 @@ impl Mailbox {
     /// millisecond. A fence would not let it: but a fence waits until the line has come from the other core, for every
     /// slice, and that is a third of the time that a small call takes.
     #[inline]
-    pub(crate) fn publish(&self, slot: u32, number: u64, mark: Mark) {
+    pub(crate) fn publish(&self, slot: u32, number: u64, mark: Mark, is_lent: bool) {
         let line = self.line(slot);
         self.segment.word(line + 8).store(mark.0, Ordering::Relaxed);
+        let number = if is_lent { number | LENT } else { number };
         self.segment.word(line).store(number, Ordering::Release);
+    }
+
+    /// Says where the data of the next slice in a slot lies, instead of copying it there.
+    #[inline]
+    pub(crate) fn lend(&self, slot: u32, address: u64) {
+        self.segment.word(self.line(slot) + 16).store(address, Ordering::Relaxed);
+    }
+
+    /// Where the data of a slice that has arrived lies, if that is not its slot.
+    #[inline]
+    pub(crate) fn lent(&self, slot: u32) -> Option<u64> {
+        let line = self.line(slot);
+        let is_lent = self.segment.word(line).load(Ordering::Acquire) & LENT != 0;
+        is_lent.then(|| self.segment.word(line + 16).load(Ordering::Relaxed))
+    }
+
+    /// The data of a slice is the sender's again. Whoever reads it looks afterwards whether it was lent all the time.
+    pub(crate) fn take_back(&self, slot: u32) {
+        self.segment.word(self.line(slot)).swap(0, Ordering::SeqCst);
     }
 
     /// The mark of the slice with this number, if it is there.
     #[inline]
     pub(crate) fn arrived(&self, slot: u32, number: u64) -> Option<Mark> {
         let line = self.line(slot);
-        if self.segment.word(line).load(Ordering::Acquire) != number {
+        if self.segment.word(line).load(Ordering::Acquire) & !LENT != number {
             return None;
         }
         Some(Mark(self.segment.word(line + 8).load(Ordering::Relaxed)))
@@ -203,10 +241,16 @@ mod tests {
         let other = Mailbox::open(&segment, name(1, 1)).unwrap();
         assert_eq!(one.offset, same.offset);
         assert!(one.offset.abs_diff(other.offset) >= MAILBOX);
-        one.publish(3, 9, Mark(5));
+        one.publish(3, 9, Mark(5), false);
         assert_eq!(same.arrived(3, 9), Some(Mark(5)));
         assert_eq!(same.arrived(3, 8), None);
         assert_eq!(other.arrived(3, 9), None);
+        assert_eq!(same.lent(3), None);
+        one.lend(4, 0x1234);
+        one.publish(4, 10, Mark(6), true);
+        assert_eq!((same.arrived(4, 10), same.lent(4)), (Some(Mark(6)), Some(0x1234)));
+        one.take_back(4);
+        assert_eq!((same.arrived(4, 10), same.lent(4)), (None, None));
     }
 
     #[test]

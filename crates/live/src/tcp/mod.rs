@@ -4,6 +4,7 @@
 //! full: nothing has to be asked for or given back. Whoever connects begins with a greeting that names the connection
 //! and proves that it belongs to the job; streams that begin otherwise are closed and counted.
 
+mod lent;
 mod stream;
 pub(crate) mod window;
 
@@ -13,7 +14,8 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-pub(crate) use stream::{Receiver, Sender};
+pub(crate) use lent::Lent;
+pub(crate) use stream::{Receiver, SLOT, Sender};
 
 /// What a rank has to know of another to connect to it.
 pub(crate) type Token = [u8; 16];

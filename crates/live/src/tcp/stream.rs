@@ -8,15 +8,24 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use railnet_coll::machine::Mark;
 
+use super::lent::Lent;
 use crate::conduit::Arrival;
-use crate::shared_memory::mailbox::{DEPTH, SLOT};
+use crate::shared_memory::mailbox::DEPTH;
 
+/// The most bytes of a slot.
+pub(crate) const SLOT: usize = 128 << 10;
 /// Bytes before the data of a slice: its length, and its mark.
 const HEADER: usize = 16;
 /// Bytes from slot to slot. Data begins at a multiple of 64.
 const STRIDE: usize = 64 + SLOT;
 /// Where the header of a slot begins.
 const BEFORE: usize = 64 - HEADER;
+
+/// After so many small slices the system is asked again not to acknowledge each by itself: nothing is sent the other way
+/// that could carry it, and a packet of its own costs as much as one with data. It forgets this after a pause.
+const CALM: u64 = 16;
+/// Bytes of a small slice. Senders of larger ones wait for acknowledgements.
+const SMALL: usize = 16 << 10;
 
 /// Bytes that the system shall keep of what is sent.
 const SEND_BUFFER: usize = 4 << 20;
@@ -34,10 +43,20 @@ fn data(memory: &mut [u8], slot: u32, length: usize) -> *mut u8 {
 pub(crate) struct Sender {
     stream: TcpStream,
     memory: Box<[u8]>,
-    /// Slices that are not all with the kernel: their slots and lengths.
-    waiting: VecDeque<(u32, usize)>,
+    /// Slices that are not all with the kernel.
+    waiting: VecDeque<Slice>,
+    /// Where the next slice of a slot lies, if that is not the slot.
+    lent: [Option<Lent>; DEPTH as usize],
     /// Bytes of the first of them that are, header included.
     written: usize,
+}
+
+/// A slice on its way to the kernel.
+#[derive(Clone, Copy, Debug)]
+struct Slice {
+    slot: u32,
+    length: usize,
+    lent: Option<Lent>,
 }
 
 impl Sender {
@@ -47,7 +66,13 @@ impl Sender {
         // A buffer that holds less than a slice makes every slice wait for an acknowledgement, which is sent late. The
         // system takes its limit for more than that.
         rustix::net::sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER)?;
-        Ok(Self { stream, memory: memory(), waiting: VecDeque::with_capacity(DEPTH as usize), written: 0 })
+        let waiting = VecDeque::with_capacity(DEPTH as usize);
+        Ok(Self { stream, memory: memory(), waiting, lent: Default::default(), written: 0 })
+    }
+
+    /// The data of the next slice in a slot stays where it is until the kernel has taken it.
+    pub(crate) fn lend(&mut self, slot: u32, lent: Lent) {
+        self.lent[slot as usize] = Some(lent);
     }
 
     pub(crate) fn data(&mut self, slot: u32, length: usize) -> *mut u8 {
@@ -59,7 +84,8 @@ impl Sender {
         let header = &mut self.memory[slot as usize * STRIDE + BEFORE..][..HEADER];
         header[..8].copy_from_slice(&(length as u64).to_le_bytes());
         header[8..].copy_from_slice(&mark.0.to_le_bytes());
-        self.waiting.push_back((slot, length));
+        let lent = self.lent[slot as usize].take();
+        self.waiting.push_back(Slice { slot, length, lent });
     }
 
     /// Whether the kernel has not taken everything yet.
@@ -71,13 +97,19 @@ impl Sender {
     pub(crate) fn flush(&mut self) -> io::Result<u64> {
         let mut done = 0;
         while !self.waiting.is_empty() {
-            let Self { stream, memory, waiting, written } = self;
-            let mut pieces = [IoSlice::new(&[]); DEPTH as usize];
-            for ((slot, length), piece) in waiting.iter().zip(&mut pieces) {
-                let whole = &memory[*slot as usize * STRIDE + BEFORE..][..HEADER + length];
-                *piece = IoSlice::new(whole);
+            let Self { stream, memory, waiting, written, .. } = self;
+            let mut pieces = [IoSlice::new(&[]); 2 * DEPTH as usize];
+            let mut count = 0;
+            for slice in waiting.iter() {
+                let own = if slice.lent.is_some() { HEADER } else { HEADER + slice.length };
+                pieces[count] = IoSlice::new(&memory[slice.slot as usize * STRIDE + BEFORE..][..own]);
+                count += 1;
+                if let Some(lent) = &slice.lent {
+                    pieces[count] = IoSlice::new(lent.bytes(slice.length));
+                    count += 1;
+                }
             }
-            let mut pieces = &mut pieces[..waiting.len()];
+            let mut pieces = &mut pieces[..count];
             IoSlice::advance_slices(&mut pieces, *written);
             let outcome = match &*pieces {
                 [one] => stream.write(one),
@@ -90,7 +122,7 @@ impl Sender {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
-            while let Some((_, length)) = waiting.front()
+            while let Some(Slice { length, .. }) = waiting.front()
                 && *written >= HEADER + length
             {
                 *written -= HEADER + length;
@@ -119,13 +151,15 @@ pub(crate) struct Receiver {
     filled: usize,
     /// Bytes that were read after the end of a slice, when there was no slot for them.
     ahead: Vec<u8>,
+    /// The number of the slice at which the system was last told to be in no hurry with acknowledgements; 0 where it is.
+    calmed: u64,
 }
 
 impl Receiver {
     pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
-        Ok(Self { stream, memory: memory(), arrived: 0, taken: 0, filled: 0, ahead: Vec::new() })
+        Ok(Self { stream, memory: memory(), arrived: 0, taken: 0, filled: 0, ahead: Vec::new(), calmed: 0 })
     }
 
     pub(crate) fn data(&mut self, slot: u32, length: usize) -> *mut u8 {
@@ -135,6 +169,17 @@ impl Receiver {
     /// Gives the slot of the oldest slice back.
     pub(crate) fn release(&mut self) {
         self.taken += 1;
+    }
+
+    /// Tells the system how to acknowledge what comes: not each small slice by itself, large ones at once.
+    fn calm(&mut self, length: usize) {
+        let is_small = length <= SMALL;
+        let is_due = if is_small { self.arrived >= self.calmed + CALM } else { self.calmed > 0 };
+        if is_due {
+            self.calmed = if is_small { self.arrived } else { 0 };
+            // It is a wish, and nothing depends on it.
+            let _ = rustix::net::sockopt::set_tcp_quickack(&self.stream, !is_small);
+        }
     }
 
     /// The next slice, if it is there.
@@ -151,8 +196,9 @@ impl Receiver {
             self.filled += length;
         }
         loop {
-            if let Some(mark) = complete(whole, &mut self.filled, &mut self.ahead)? {
+            if let Some((mark, length)) = complete(whole, &mut self.filled, &mut self.ahead)? {
                 self.arrived += 1;
+                self.calm(length);
                 return Ok(Arrival::Slice(mark));
             }
             match self.stream.read(&mut whole[self.filled..]) {
@@ -166,8 +212,8 @@ impl Receiver {
     }
 }
 
-/// The mark of a slice that is all there. What was read beyond its end is kept for the next.
-fn complete(whole: &[u8], filled: &mut usize, ahead: &mut Vec<u8>) -> io::Result<Option<Mark>> {
+/// The mark and the length of a slice that is all there. What was read beyond its end is kept for the next.
+fn complete(whole: &[u8], filled: &mut usize, ahead: &mut Vec<u8>) -> io::Result<Option<(Mark, usize)>> {
     let Some((header, _)) = whole[..*filled].split_at_checked(HEADER) else { return Ok(None) };
     let word =
         |at: usize| header[at..at + 8].iter().rev().fold(0, |value: u64, byte| value << 8 | u64::from(*byte));
@@ -186,7 +232,7 @@ fn complete(whole: &[u8], filled: &mut usize, ahead: &mut Vec<u8>) -> io::Result
         *ahead = rest;
     }
     *filled = 0;
-    Ok(Some(Mark(word(8))))
+    Ok(Some((Mark(word(8)), length as usize)))
 }
 
 impl AsFd for Receiver {

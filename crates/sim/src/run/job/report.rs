@@ -172,9 +172,7 @@ pub(super) fn step(
     machine: &Machine<'_>,
     how: impl FnMut(&Communication) -> Option<How>,
 ) -> StepResult {
-    let said = rows(machine, how);
-    let outcome = StepOutcome::of(&placed.resolved.job, machine);
-    StepResult { said, path: path(machine), kinds: kinds(placed, machine, &outcome), outcome }
+    result(placed, machine, rows(machine, how))
 }
 
 /// What is known of a step that was stopped.
@@ -187,6 +185,10 @@ pub(super) fn part_of_step(
     // What is under way counts as time, but says nothing about how long it takes.
     let said = rows(machine, how);
     machine.stop(now);
+    result(placed, machine, said)
+}
+
+fn result(placed: &PlacedJob, machine: &Machine<'_>, said: Vec<SaidResult>) -> StepResult {
     let outcome = StepOutcome::of(&placed.resolved.job, machine);
     StepResult { said, path: path(machine), kinds: kinds(placed, machine, &outcome), outcome }
 }

@@ -1,0 +1,245 @@
+//! The same table for ranks that are processes of computers without GPUs: time = latency + bytes / bandwidth, and the least
+//! wins. There is no search and no hardware to know: what hops, messages and bytes cost is measured for each conduit, and
+//! handed in.
+//!
+//! ```
+//! use railnet_coll::tuner::{Medium, Processes, Request, Settings};
+//! use railnet_coll::{Algorithm, Collective};
+//! use railnet_core::Bytes;
+//!
+//! let medium = Medium {
+//!     hop_us: 1.0, message_us: 0.1, bandwidth: 5.0, reduce_bandwidth: 20.0, two_shots: 1.0, direct_most: 8,
+//! };
+//! let table = Processes { ranks: 4, nodes: 1, medium, settings: Settings::default() };
+//! let (cell, _) = table.best(&Request::new(Collective::AllReduce, Bytes(8)))?;
+//! assert_eq!(cell.algorithm, Algorithm::Direct);
+//! # Ok::<(), railnet_coll::tuner::NoChoice>(())
+//! ```
+
+use railnet_core::ReduceOp;
+
+use super::inputs::Settings;
+use super::limits::Out;
+use super::table::{Cell, Estimate, Model, NoChoice, Request, nothing};
+use crate::algorithm::{Algorithm, direct};
+use crate::call::Collective;
+use crate::protocol::Protocol;
+
+/// What things cost over a conduit.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Medium {
+    /// Microseconds from rank to rank, for each that data has to pass.
+    pub hop_us: f32,
+    /// Microseconds that a rank spends on each message besides its bytes.
+    pub message_us: f32,
+    /// GB/s that a rank sends.
+    pub bandwidth: f32,
+    /// GB/s that a rank reduces.
+    pub reduce_bandwidth: f32,
+    /// How much longer data takes in two shots of a direct exchange than around a ring.
+    pub two_shots: f32,
+    /// The most ranks that have a connection from each to each.
+    pub direct_most: u32,
+}
+
+/// The table of a communicator.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Processes {
+    /// Ranks.
+    pub ranks: u32,
+    /// Hosts that they are on.
+    pub nodes: u32,
+    /// What algorithms cost here.
+    pub medium: Medium,
+    /// What the user says.
+    pub settings: Settings,
+}
+
+/// What an algorithm does in a call: hops one after the other, messages of a rank, and bytes that it sends and reduces
+/// for each of the call's.
+struct Shape {
+    hops: u32,
+    messages: u32,
+    sent: f32,
+    reduced: f32,
+}
+
+impl Processes {
+    /// Those that take part; all use Simple, because flags among the data are of use to GPUs.
+    pub const ALGORITHMS: [Algorithm; 4] =
+        [Algorithm::Direct, Algorithm::Ring, Algorithm::Tree, Algorithm::Pat];
+
+    /// What each algorithm costs for a call, or why it is out.
+    pub fn cells(&self, request: &Request) -> Vec<Cell> {
+        let cell = |algorithm| {
+            let outcome = match self.reason(request, algorithm) {
+                Some(out) => Err(out),
+                None => Ok(self.model(request, algorithm)),
+            };
+            Cell { algorithm, protocol: Protocol::Simple, outcome }
+        };
+        Self::ALGORITHMS.into_iter().map(cell).collect()
+    }
+
+    /// What a cell costs.
+    pub fn estimate(cell: &Cell, request: &Request) -> Option<Estimate> {
+        let Model { latency_us, bandwidth } = *cell.outcome.as_ref().ok()?;
+        let transfer_us = if bandwidth > 0.0 { request.bytes.0 as f32 / (1000.0 * bandwidth) } else { 0.0 };
+        Some(Estimate { latency_us, transfer_us, time_us: latency_us + transfer_us, bandwidth })
+    }
+
+    /// The cheapest, and what it costs: the first of equals.
+    pub fn best(&self, request: &Request) -> Result<(Cell, Estimate), NoChoice> {
+        let cells = self.cells(request);
+        let mut best: Option<(&Cell, Estimate)> = None;
+        for cell in &cells {
+            let Some(estimate) = Self::estimate(cell, request) else { continue };
+            if best.as_ref().is_none_or(|(_, least)| estimate.time_us < least.time_us) {
+                best = Some((cell, estimate));
+            }
+        }
+        let best = best.map(|(cell, estimate)| (cell.clone(), estimate));
+        best.ok_or_else(|| nothing(request.collective, &cells))
+    }
+
+    fn reason(&self, request: &Request, algorithm: Algorithm) -> Option<Out> {
+        let collective = request.collective;
+        if !algorithm.does(collective) {
+            return Some(Out::Collective(algorithm, collective));
+        }
+        let selection = &self.settings.algorithms;
+        let is_allowed = match algorithm {
+            // NCCL has no name for it.
+            Algorithm::Direct => selection.allows_others(collective),
+            _ => selection.allows(collective, algorithm as usize),
+        };
+        if !is_allowed {
+            return Some(Out::Variable("NCCL_ALGO", selection.text().to_owned()));
+        }
+        match algorithm {
+            Algorithm::Direct if self.ranks > self.medium.direct_most => {
+                Some(Out::TooManyPeers { ranks: self.ranks, limit: self.medium.direct_most })
+            }
+            Algorithm::Pat if self.nodes != self.ranks => Some(Out::PatManyLocal(self.ranks / self.nodes)),
+            Algorithm::Pat if collective == Collective::ReduceScatter => {
+                let scales = matches!(request.op, ReduceOp::Average | ReduceOp::PreMulSum(_));
+                scales.then_some(Out::PatOperation(request.op))
+            }
+            _ => None,
+        }
+    }
+
+    fn model(&self, request: &Request, algorithm: Algorithm) -> Model {
+        if self.ranks == 1 {
+            return Model { latency_us: 0.0, bandwidth: 0.0 };
+        }
+        let Medium { hop_us, message_us, bandwidth, reduce_bandwidth, .. } = self.medium;
+        let Shape { hops, messages, sent, reduced } = self.shape(request, algorithm);
+        let latency_us = hop_us * hops as f32 + message_us * messages as f32;
+        Model { latency_us, bandwidth: 1.0 / (sent / bandwidth + reduced / reduce_bandwidth) }
+    }
+
+    fn shape(&self, request: &Request, algorithm: Algorithm) -> Shape {
+        let ranks = self.ranks;
+        let others = ranks - 1;
+        let depth = ranks.next_power_of_two().ilog2();
+        let (all, part) = (others as f32, others as f32 / ranks as f32);
+        let (hops, messages, sent, reduced) = match (request.collective, algorithm) {
+            (Collective::AllReduce, Algorithm::Direct) if direct::is_one_shot(ranks, request.bytes.0) => {
+                (1, others, all, all)
+            }
+            (Collective::AllReduce, Algorithm::Direct) => {
+                let more = self.medium.two_shots;
+                (2, 2 * others, 2.0 * part * more, part * more)
+            }
+            // A rank with two children sends the sum up, and the result to both.
+            (Collective::AllReduce, Algorithm::Tree) => (2 * depth, 2 * depth, 3.0, 1.0),
+            (Collective::AllReduce, _) => (2 * others, 2 * others, 2.0 * part, part),
+            (Collective::Broadcast, Algorithm::Direct) => (1, others, all, 0.0),
+            (Collective::Broadcast, _) => (others, 1, 1.0, 0.0),
+            (Collective::Reduce, _) => (others, 1, 1.0, 1.0),
+            (collective, _) => {
+                let reduced = if collective == Collective::ReduceScatter { part } else { 0.0 };
+                let hops = match algorithm {
+                    Algorithm::Direct => 1,
+                    Algorithm::Pat => depth,
+                    _ => others,
+                };
+                let messages = if algorithm == Algorithm::Pat { depth } else { others };
+                (hops, messages, part, reduced)
+            }
+        };
+        Shape { hops, messages, sent, reduced }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use railnet_core::Bytes;
+
+    use super::*;
+    use crate::variables::{Source, Variables};
+
+    fn table(ranks: u32, nodes: u32, algo: &str) -> Processes {
+        let medium = Medium {
+            hop_us: 1.0,
+            message_us: 0.1,
+            bandwidth: 5.0,
+            reduce_bandwidth: 20.0,
+            two_shots: 1.1,
+            direct_most: 8,
+        };
+        let pairs = match algo {
+            "" => Vec::new(),
+            _ => vec![("NCCL_ALGO".to_owned(), algo.to_owned())],
+        };
+        let variables = Variables::merge([(Source::Environment, pairs)]).unwrap();
+        Processes { ranks, nodes, medium, settings: variables.settings() }
+    }
+
+    #[test]
+    fn hops_count_for_little_data_and_bytes_for_much() {
+        use Collective::{AllGather, AllReduce, Broadcast, Reduce};
+        let cases = [
+            (2, 1, "", AllReduce, 8, Algorithm::Direct),
+            (4, 1, "", AllReduce, 1 << 20, Algorithm::Ring),
+            (16, 1, "", AllReduce, 8, Algorithm::Tree),
+            (16, 1, "", AllReduce, 1 << 20, Algorithm::Ring),
+            (4, 1, "", AllGather, 8, Algorithm::Direct),
+            (16, 1, "", AllGather, 8, Algorithm::Ring),
+            (16, 16, "", AllGather, 8, Algorithm::Pat),
+            (4, 1, "", Broadcast, 1 << 20, Algorithm::Ring),
+            (4, 1, "", Reduce, 8, Algorithm::Ring),
+            (4, 1, "tree", AllReduce, 1 << 20, Algorithm::Tree),
+            (4, 1, "^ring;allgather:ring", AllReduce, 1 << 20, Algorithm::Direct),
+            (4, 1, "^ring;allgather:ring", AllGather, 8, Algorithm::Ring),
+            (4, 1, "^ring,tree", AllReduce, 8, Algorithm::Direct),
+        ];
+        for (ranks, nodes, algo, collective, bytes, expected) in cases {
+            let (cell, estimate) =
+                table(ranks, nodes, algo).best(&Request::new(collective, Bytes(bytes))).unwrap();
+            assert_eq!(cell.algorithm, expected, "{collective} of {bytes} among {ranks}, {algo:?}");
+            assert!(estimate.time_us > 0.0);
+        }
+    }
+
+    #[test]
+    fn what_cannot_run_says_why() {
+        let request = Request::new(Collective::AllReduce, Bytes(8));
+        let error = table(4, 1, "NVLS").best(&request).unwrap_err().to_string();
+        let expected = "no algorithm and protocol can run AllReduce: Direct/Simple: NCCL_ALGO=NVLS leaves it out; \
+                        Ring/Simple: NCCL_ALGO=NVLS leaves it out; Tree/Simple: NCCL_ALGO=NVLS leaves it out";
+        assert_eq!(error, expected);
+        let cells = table(9, 1, "").cells(&Request::new(Collective::AllGather, Bytes(8)));
+        let reasons: Vec<String> =
+            cells.iter().filter_map(|cell| cell.outcome.as_ref().err().map(ToString::to_string)).collect();
+        assert_eq!(
+            reasons,
+            [
+                "9 ranks are too many for a connection from each to each, of which it takes 8",
+                "Tree does not do AllGather",
+                "it needs one rank on each node, and there are 9"
+            ]
+        );
+    }
+}

@@ -1,0 +1,138 @@
+//! Copies that spare a slot: a rank lends what it sends, and the receiver reads it where it lies.
+//!
+//! Data goes from buffer to buffer in one copy. The sender's call is over only when the receiver has read it, so this is
+//! for calls that somebody waits for, and that write to nothing that they send: those that reduce do.
+#![expect(unsafe_code, reason = "buffers of callers are reached through pointers")]
+
+use std::io;
+
+use railnet_coll::machine::{Place, Work};
+use railnet_coll::{Buffer, Call, Collective};
+
+use super::context::{End, Submitted, Way};
+use super::work::At;
+use crate::conduit::{ReceiveEnd, SendEnd};
+use crate::shared_memory::Foreign;
+use crate::tcp::Lent;
+
+/// Bytes of a slice from which a system call is worth less than a copy.
+const LEAST: usize = 16 << 10;
+/// Bytes for each rank from which a call lends: below, slots are as good.
+const WORTH: u64 = 128 << 10;
+/// Bytes of a call from which slots are better: the system's copies go through the caches, and ours past them.
+const MOST: u64 = 16 << 20;
+
+/// Whether a call should lend what it sends to ranks of this host: where all send and receive, so that none of them waits
+/// longer for that.
+pub(crate) fn lends(call: &Call, ranks: u32) -> bool {
+    let is_mutual = matches!(call.collective, Collective::AllGather | Collective::AllToAll);
+    let bytes = call.bytes(ranks).0;
+    is_mutual && bytes <= MOST && bytes / u64::from(ranks.max(1)) >= WORTH
+}
+
+/// Where the data of a piece of work is.
+enum Source {
+    /// In a buffer of the call, where it stays.
+    Lasting(At),
+    /// In the memory of the sender, at the end of a connection.
+    Foreign(Foreign, usize, u32),
+}
+
+/// Does a piece of work in which data need not go through all of its slots. Says `false` where there is none of that, and
+/// an error with the number of the connection over which it did not come.
+///
+/// # Safety
+/// As for [`super::work::execute`].
+pub(super) unsafe fn execute(
+    work: &Work,
+    submitted: &Submitted,
+    lends: bool,
+    ends: &mut [End],
+    spare: &mut Vec<u8>,
+) -> Result<bool, (u32, io::Error)> {
+    let call = &submitted.schedule.call;
+    let ([source], false) = (&work.sources[..], call.collective.reduces()) else { return Ok(false) };
+    let length = call.dtype.bytes(work.count).0 as usize;
+    let source = match *source {
+        Place::Buffer(Buffer::Scratch, _) => return Ok(false),
+        Place::Buffer(buffer, first) => Source::Lasting(submitted.at(call, buffer, first)),
+        Place::Slot(connection, slot) => match &mut ends[connection.0 as usize].way {
+            Way::Receive(ReceiveEnd::Shared(end)) => match end.lent(slot) {
+                Some(lent) => Source::Foreign(lent, connection.0 as usize, slot),
+                None => return Ok(false),
+            },
+            _ => return Ok(false),
+        },
+    };
+    let may_lend = |way: &Way| match way {
+        Way::Send(SendEnd::Shared(end)) => lends && length >= LEAST && end.can_lend(),
+        // The system takes it as soon as it has room, whatever the receiver does.
+        Way::Send(SendEnd::Tcp(_)) => submitted.keep.is_none() && length >= LEAST,
+        _ => false,
+    };
+    let can_lend = |place: &Place| match place {
+        Place::Slot(connection, _) => may_lend(&ends[connection.0 as usize].way),
+        Place::Buffer(..) => false,
+    };
+    let is_lent = matches!(source, Source::Foreign(..));
+    let is_lending = work.targets.iter().any(can_lend);
+    if !is_lent && !is_lending {
+        return Ok(false);
+    }
+    let mut targets = &work.targets[..];
+    let (from, lasts) = match source {
+        Source::Lasting(at) => (at, true),
+        Source::Foreign(foreign, connection, slot) => {
+            let (into, lasts) = match targets {
+                [Place::Buffer(buffer @ (Buffer::Input | Buffer::Output), first), rest @ ..] => {
+                    targets = rest;
+                    (submitted.at(call, *buffer, *first), true)
+                }
+                _ => {
+                    spare.resize(spare.len().max(length), 0);
+                    (At(spare.as_mut_ptr()), false)
+                }
+            };
+            let wrong = |error| (connection as u32, error);
+            // SAFETY: it is a place of the work, or `spare`, which is long enough.
+            unsafe { foreign.process.read(foreign.address, into.0, length) }.map_err(wrong)?;
+            if let Way::Receive(ReceiveEnd::Shared(end)) = &ends[connection].way
+                && !end.is_still_lent(slot)
+            {
+                return Err(wrong(io::Error::other("the sender has given up and taken its data back")));
+            }
+            (into, lasts)
+        }
+    };
+    for place in targets {
+        match *place {
+            Place::Buffer(buffer, first) => {
+                let to = submitted.at(call, buffer, first);
+                // SAFETY: both are places of the work, or `spare`.
+                unsafe { from.copy_to(to, length) };
+            }
+            Place::Slot(connection, slot) => {
+                let way = &mut ends[connection.0 as usize].way;
+                let is_lent = lasts && may_lend(way);
+                let Way::Send(end) = way else { continue };
+                match end {
+                    SendEnd::Shared(end) if is_lent => end.lend(slot, from.0),
+                    // SAFETY: a call is over only when all that it sent is with the system, and until then its buffers are
+                    // not changed where they are sent from: it does not reduce. If it fails, its ends are gone before.
+                    SendEnd::Tcp(end) if is_lent => end.lend(slot, unsafe { Lent::new(from.0) }),
+                    // SAFETY: both are places of the work, or `spare`.
+                    end => unsafe { from.copy_to(At(end.data(slot, length)), length) },
+                }
+            }
+        }
+    }
+    Ok(true)
+}
+
+impl Submitted {
+    /// Where an element of a buffer of the caller's is.
+    fn at(&self, call: &Call, buffer: Buffer, first: u64) -> At {
+        let start = if buffer == Buffer::Input { self.input } else { self.output };
+        At(start.0.wrapping_add(call.dtype.bytes(first).0 as usize))
+    }
+}
