@@ -68,6 +68,13 @@ fn a_file_that_was_checked_says_all_and_runs_the_same() {
         ("checked-job.toml", SMALL.to_owned()),
         ("checked-formulas.toml", format!("fidelity = \"analytic\"\n{SMALL}[parallel]\nfsdp = true\n")),
         (
+            "checked-lists.toml",
+            "fidelity = \"analytic\"\n[[cluster.groups]]\nserver = \"dgx-h100\"\nnodes = 2\n[[cluster.groups]]\nserver = \"dgx-a100\"\n\
+             nodes = 1\n[[job]]\nlaunch = { nodes = 2 }\nmodel = { name = \"tiny\" }\n[[job]]\n[job.model]\nname = \"tiny\"\n\
+             [job.storage]\nrate = \"8GB/s\"\ninterval = 1\n[[faults]]\nkind = \"nvlink-down\"\ngpu = 3\n"
+                .to_owned(),
+        ),
+        (
             "checked-traffic.toml",
             "[fabric]\ntopology = { kind = \"fat-tree\", k = 4 }\n[[traffic]]\nkind = \"permutation\"\nbytes = \"1MB\"\n"
                 .to_owned(),

@@ -209,6 +209,12 @@ fn what_is_wrong_with_a_job_is_told_with_its_key() {
         assert!(error.message.contains(message), "{error}");
         assert!(error.span.is_some(), "{error} has no place in the text");
     }
+    let bare = cluster.replace("dgx-h100", "cpu");
+    let bare = Scenario::parse(&format!("{bare}[model]\nname = \"tiny\"\n")).unwrap_err();
+    assert_eq!(
+        (bare.key.as_str(), bare.message.as_str()),
+        ("cluster.server", "cpu has no GPUs to train on: name a server that does")
+    );
     let meant = Scenario::parse(&format!("{cluster}[model]\nname = \"lama-3-8b\"\n")).unwrap_err().meant;
     assert_eq!(meant.as_deref(), Some("llama-3-8b"));
     let alone = Scenario::parse("steps = 0\n[model]\nname = \"tiny\"\n").unwrap_err();

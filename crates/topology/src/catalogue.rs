@@ -66,42 +66,24 @@ impl Catalogue {
     pub fn extend(&mut self, text: &str) -> Result<(), CatalogueError> {
         let sections = Sections::read(text)?;
         for gpu in sections.gpu {
-            self.refuse_twice("a GPU", &gpu.name, self.gpus.iter().any(|row| row.name == gpu.name))?;
+            refuse_twice("a GPU", &gpu.name, self.gpus.iter().any(|row| row.name == gpu.name))?;
             self.gpus.push(gpu);
         }
         for nic in sections.nic {
-            self.refuse_twice("a NIC", &nic.name, self.nics.iter().any(|row| row.name == nic.name))?;
+            refuse_twice("a NIC", &nic.name, self.nics.iter().any(|row| row.name == nic.name))?;
             self.nics.push(nic);
         }
         for machine in sections.machine {
-            self.refuse_twice(
-                "a server",
-                &machine.name,
-                self.names().any(|name| name == machine.name.get_ref()),
-            )?;
+            refuse_twice("a server", &machine.name, self.names().any(|name| name == machine.name.get_ref()))?;
             machine.check(self)?;
             self.machines.push(machine);
         }
         for rack in sections.rack {
-            self.refuse_twice("a server", &rack.name, self.names().any(|name| name == rack.name.get_ref()))?;
+            refuse_twice("a server", &rack.name, self.names().any(|name| name == rack.name.get_ref()))?;
             rack.check(self)?;
             self.racks.push(rack);
         }
         Ok(())
-    }
-
-    fn refuse_twice(
-        &self,
-        what: &str,
-        name: &toml::Spanned<String>,
-        is_there: bool,
-    ) -> Result<(), CatalogueError> {
-        if !is_there {
-            return Ok(());
-        }
-        let message =
-            format!("there is {what} called \"{}\" already: give this one another name", name.get_ref());
-        Err(CatalogueError { message, span: Some(name.span()), meant: None })
     }
 
     fn names(&self) -> impl Iterator<Item = &str> {
@@ -137,6 +119,15 @@ impl Catalogue {
     pub fn gpus(&self) -> impl Iterator<Item = (&str, &[String])> {
         self.gpus.iter().map(|row| (row.name.get_ref().as_str(), row.sources.as_slice()))
     }
+}
+
+fn refuse_twice(what: &str, name: &toml::Spanned<String>, is_there: bool) -> Result<(), CatalogueError> {
+    if !is_there {
+        return Ok(());
+    }
+    let message =
+        format!("there is {what} called \"{}\" already: give this one another name", name.get_ref());
+    Err(CatalogueError { message, span: Some(name.span()), meant: None })
 }
 
 /// The names that [`host`] knows, with a line on each.

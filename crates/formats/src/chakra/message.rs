@@ -72,7 +72,7 @@ pub(super) fn delimited(file: &[u8]) -> impl Iterator<Item = Result<Fields<'_>, 
     })
 }
 
-impl<'a> Part<'a> {
+impl Part<'_> {
     fn damaged(&self, what: &'static str) -> ChakraError {
         ChakraError::Damaged { what, at: self.at }
     }
@@ -133,7 +133,9 @@ impl<'a> Part<'a> {
                 (1, Field::Bytes(text)) => name = text.text(),
                 (29, Field::Bytes(text)) => value = Value::Text(text.text()),
                 // Signed numbers in the plain encoding, and in the zigzag one.
-                (7 | 9, Field::Number(number)) => value = Value::Number(i128::from(number as i64)),
+                (7 | 9, Field::Number(number)) | (25, Field::Fixed(number)) => {
+                    value = Value::Number(i128::from(number as i64));
+                }
                 (15 | 17, Field::Number(number)) => {
                     value = Value::Number(i128::from((number >> 1) as i64 ^ -((number & 1) as i64)));
                 }
@@ -141,7 +143,6 @@ impl<'a> Part<'a> {
                     value = Value::Number(i128::from(number));
                 }
                 (23, Field::Fixed(number)) => value = Value::Number(i128::from(number as u32 as i32)),
-                (25, Field::Fixed(number)) => value = Value::Number(i128::from(number as i64)),
                 // The description of an attribute, which nobody reads.
                 (2, _) => {}
                 _ => value = Value::Other,

@@ -35,7 +35,7 @@ pub struct ModelSection {
     pub experts: Option<ExpertsSection>,
     /// The model of that name in a catalogue of the user's.
     #[serde(skip)]
-    pub known: Option<Model>,
+    pub known: Option<Box<Model>>,
     /// The names that are known, where there are more than those that ship.
     #[serde(skip)]
     pub names: Vec<String>,
@@ -64,7 +64,7 @@ impl ModelSection {
     /// The model that is meant.
     pub fn resolve(&self) -> Result<Model, FileError> {
         let known = || self.name.as_deref().and_then(catalogue::model);
-        let model = match self.known.clone().or_else(known) {
+        let model = match self.known.as_deref().cloned().or_else(known) {
             Some(known) => self.changed(known),
             None => self.described()?,
         };

@@ -85,6 +85,10 @@ impl JobSection {
 
     /// The job that is meant, on a cluster, whether or not its GPUs have memory for it.
     pub fn lay_out(&self, cluster: &Cluster) -> Result<Resolved, FileError> {
+        if cluster.gpus_per_node() == 0 {
+            let message = format!("{} has no GPUs to train on: name a server that does", cluster.host.name);
+            return Err(FileError::new("cluster.server", message));
+        }
         let ranks = self.ranks(cluster)?;
         let model = self.model.resolve()?;
         let parallel = self.parallel.resolve(ranks)?;

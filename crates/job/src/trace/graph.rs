@@ -43,8 +43,9 @@ impl TraceGraph {
         let groups = families(&named, traces.len() as u32)?;
         let mut scopes = BTreeMap::new();
         for (name, ranks) in &named {
-            let of_group = groups.iter().position(|(_, list)| list.iter().any(|group| is_of(group, ranks)));
-            let scope = of_group.map_or((Scope::World, Stream::World), |place| FAMILIES[place]);
+            let family = groups.iter().find(|(_, list)| list.iter().any(|group| is_of(group, ranks)));
+            let known = family.and_then(|(scope, _)| FAMILIES.iter().find(|(known, _)| known == scope));
+            let scope = known.copied().unwrap_or((Scope::World, Stream::World));
             scopes.insert(name.as_str(), (scope, ranks.len() as u64));
         }
         let mut programs = Vec::new();
@@ -101,7 +102,14 @@ fn families(
             return Err(TraceError::TooMany { group: name.clone(), families: FAMILIES.len() });
         }
     }
-    Ok(FAMILIES.into_iter().map(|(scope, _)| scope).zip(families).collect())
+    // Neighbours share matrices as a rule, and those who are apart the batch: reports use the words of models.
+    families.sort_by_key(|family| family[0].levels[0].1);
+    let mut left: Vec<Scope> = FAMILIES.iter().map(|(scope, _)| *scope).collect();
+    let scoped = families.into_iter().map(|family| {
+        let is_apart = family[0].levels[0].1 > 1 && left[0] == Scope::Tensor && left.len() > 1;
+        (left.remove(usize::from(is_apart)), family)
+    });
+    Ok(scoped.collect())
 }
 
 fn spaced(name: &str, ranks: &BTreeSet<u32>) -> Result<Group, TraceError> {

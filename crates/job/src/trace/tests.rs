@@ -65,8 +65,7 @@ fn messages_go_between_any_two_ranks_and_groups_are_those_who_use_them() {
         let mut nodes = vec![node(1, all_reduce(1 << 20, Some(pair(rank))), &[])];
         match rank {
             0 => nodes.extend([node(2, send(5), &[1]), node(3, send(2), &[1]), node(4, receive(6), &[1])]),
-            5 => nodes.push(node(2, receive(0), &[1])),
-            2 => nodes.push(node(2, receive(0), &[1])),
+            2 | 5 => nodes.push(node(2, receive(0), &[1])),
             6 => nodes.push(node(2, send(0), &[1])),
             _ => {}
         }

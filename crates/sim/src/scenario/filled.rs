@@ -45,8 +45,8 @@ impl Filled {
         }
     }
 
-    /// Whether a key is there, such as `job.0.storage`.
-    fn has(&self, path: &str) -> bool {
+    /// The value of a key, such as `job.0.storage`, where it is there.
+    fn get(&self, path: &str) -> Option<&Value> {
         let mut parts = path.split('.');
         let mut found = parts.next().and_then(|part| self.table.get(part));
         for part in parts {
@@ -56,7 +56,7 @@ impl Filled {
                 _ => None,
             };
         }
-        found.is_some()
+        found
     }
 
     pub(super) fn whole(&mut self, path: &str, number: u64) {
@@ -200,7 +200,10 @@ fn fill_job(placed: &PlacedJob, at: &str, filled: &mut Filled) {
     filled.whole(&format!("{at}launch.spares"), u64::from(placed.spares));
     filled.put(&format!("{at}launch.timeout"), span(recovery.timeout));
     filled.put(&format!("{at}launch.restart"), span(recovery.restart));
-    if filled.has(&format!("{at}storage")) {
+    if filled.get(&format!("{at}storage")).is_some() {
+        if let Some(rate) = filled.get(&format!("{at}storage.rate")).cloned() {
+            filled.put(&format!("{at}storage.read"), rate);
+        }
         filled.put(&format!("{at}storage.gpudirect"), false);
         if let Some((_, each)) = resolved.checkpoint {
             filled.put(&format!("{at}storage.checkpoint"), bytes(each * u64::from(placed.ranks())));

@@ -54,6 +54,6 @@ impl Scenario {
 }
 
 fn put_model(section: &mut ModelSection, models: &Models) {
-    section.known = section.name.as_deref().and_then(|name| models.model(name));
+    section.known = section.name.as_deref().and_then(|name| models.model(name)).map(Box::new);
     section.names = models.models().map(|(name, _)| name.to_owned()).collect();
 }

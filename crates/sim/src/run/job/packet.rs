@@ -28,13 +28,13 @@ pub(super) fn run<S: Sink>(
 ) -> Result<(JobsOutcome, S), RunError> {
     let JobSettings { memo, mut watch } = settings;
     let mut first = First { watch: reborrow(&mut watch) };
-    let (mut found, sink) = once(scenario, scenario.jobs()?, sink, memo, &mut first)?;
+    let (mut found, sink) = once(scenario, &scenario.jobs()?, sink, memo, &mut first)?;
     if scenario.has_slowing_faults() && !found.is_partial {
         let mut sound = scenario.clone();
         sound.faults.clear();
         sound.sample = None;
         let mut second = Second { watch: reborrow(&mut watch) };
-        let (sound, _) = once(&sound, sound.jobs()?, NoSink, memo, &mut second)?;
+        let (sound, _) = once(&sound, &sound.jobs()?, NoSink, memo, &mut second)?;
         found.is_partial = sound.is_partial;
         let what = scenario.fault_words()?;
         for (job, sound) in
@@ -68,7 +68,7 @@ pub(super) fn elsewhere(
 ) -> Result<Vec<Span>, RunError> {
     let mut jobs = jobs.to_vec();
     jobs[index] = placed;
-    let (mut found, _) = once(scenario, jobs, NoSink, true, &mut First { watch: None })?;
+    let (mut found, _) = once(scenario, &jobs, NoSink, true, &mut First { watch: None })?;
     Ok(found.jobs.swap_remove(index).steps)
 }
 
@@ -92,7 +92,7 @@ impl Graphs {
 
 fn once<S: Sink>(
     scenario: &Scenario,
-    jobs: Vec<PlacedJob>,
+    jobs: &[PlacedJob],
     sink: S,
     memo: bool,
     onlooker: &mut impl Onlooker<S>,
