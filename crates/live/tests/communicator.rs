@@ -281,3 +281,34 @@ fn buffers_that_do_not_fit_are_refused_and_nothing_breaks() {
         world.barrier().unwrap();
     });
 }
+
+/// Long blocks of one host are read where they lie: nobody's call is over before they are.
+#[test]
+fn blocks_that_are_read_where_they_lie_are_those_of_the_call() {
+    for disabled in ["0", "1"] {
+        let options = Options::from_variables(&|name| match name {
+            "NCCL_P2P_DISABLE" => Some(disabled.to_owned()),
+            "RAILNET_CONDUIT" => Some("shm".to_owned()),
+            _ => None,
+        });
+        let options = Options { limit: LONG, ..options.unwrap() };
+        world_with(3, &options, |world| {
+            let (rank, size) = (world.rank(), world.size());
+            for (round, count) in [33_000, 70_001, 400_000, 5, 1_200_000].into_iter().enumerate() {
+                let value = |from: usize, to: usize| (from * 100 + to * 10 + round) as f32;
+                let mut gives = vec![value(rank, 0); count];
+                let mut gets = vec![-1.0; size * count];
+                world.all_gather(&gives, &mut gets).unwrap();
+                // It may be changed as soon as the call is over.
+                gives.fill(-2.0);
+                let right = |(index, got): (usize, &f32)| *got == value(index / count, 0);
+                assert!(gets.iter().enumerate().all(right), "all_gather of {count}");
+                let mut gives: Vec<f32> = (0..size).flat_map(|to| vec![value(rank, to); count]).collect();
+                world.all_to_all(&gives, &mut gets).unwrap();
+                gives.fill(-3.0);
+                let right = |(index, got): (usize, &f32)| *got == value(index / count, rank);
+                assert!(gets.iter().enumerate().all(right), "all_to_all of {count}");
+            }
+        });
+    }
+}

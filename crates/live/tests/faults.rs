@@ -78,6 +78,23 @@ fn a_rank_that_leaves_early_is_named() {
 }
 
 #[test]
+fn a_rank_that_takes_nothing_of_what_was_sent_is_named() {
+    let (told, hears) = std::sync::mpsc::channel();
+    let (told, hears) = (std::sync::Mutex::new(told), std::sync::Mutex::new(hears));
+    world(2, Conduit::Tcp, SHORT, |world| {
+        if world.rank() == 1 {
+            hears.lock().unwrap().recv_timeout(LONG).unwrap();
+            return;
+        }
+        // The system takes some megabytes for it, and slots some more: then there is an end.
+        let error = (0..10_000).find_map(|_| world.send(&vec![1_u8; 64 << 10], 1).err()).unwrap();
+        told.lock().unwrap().send(()).unwrap();
+        assert!(error.to_string().contains("has not taken what was sent to it for 0.3 s"), "{error}");
+        assert!(error.to_string().contains("rank 1 is process"), "{error}");
+    });
+}
+
+#[test]
 fn strangers_change_nothing_and_are_counted() {
     world(2, Conduit::Tcp, LONG, |world| {
         world.barrier().unwrap();

@@ -36,6 +36,8 @@ pub(super) struct Context {
     done: u64,
     /// Whether slices are not all with the system that carries them.
     has_unsent: bool,
+    /// What a rank has lent and could not be read, and why: its end is told of in better words, if there is one.
+    unread: Option<(ConnectionId, String)>,
     /// When something last happened at its connections.
     moved: Time,
     spare: Vec<u8>,
@@ -98,6 +100,7 @@ impl Context {
             calls: VecDeque::new(),
             done: 0,
             has_unsent: false,
+            unread: None,
             moved: Time::ZERO,
             spare: Vec::new(),
             plans: Vec::new(),
@@ -213,7 +216,7 @@ impl Context {
 
     #[expect(unsafe_code, reason = "work on the caller's buffers and on slots is done through pointers")]
     fn execute(&mut self, now: Time, work: &Work) {
-        let Self { ends, calls, spare, scratch, done, machine, .. } = self;
+        let Self { ends, calls, spare, scratch, done, machine, unread, .. } = self;
         let index = (work.operation.0 - *done) as usize;
         let (submitted, lends) = &calls[index];
         // SAFETY: as below.
@@ -221,8 +224,8 @@ impl Context {
             Ok(true) => return machine.finished(now, work.id),
             Ok(false) => {}
             Err((connection, error)) => {
-                let reason = format!("cannot read what was sent: {error}");
-                return machine.broken(ConnectionId(connection), reason);
+                *unread = Some((ConnectionId(connection), format!("cannot read what was sent: {error}")));
+                return;
             }
         }
         let Submitted { schedule, input, output, .. } = submitted;
@@ -335,6 +338,9 @@ impl Context {
 
     /// Nothing has moved for a while: is something expected of a connection that can carry nothing any more?
     pub(super) fn check_ends(&mut self) {
+        if let Some((connection, reason)) = self.unread.take() {
+            self.machine.broken(connection, reason);
+        }
         let waits = self.machine.waiting_for();
         let awaited = |end: &End| {
             let is_it = |wait: &Wait| match wait.what {

@@ -51,8 +51,12 @@ pub(super) unsafe fn execute(
     spare: &mut Vec<u8>,
 ) -> Result<bool, (u32, io::Error)> {
     let call = &submitted.schedule.call;
-    let ([source], false) = (&work.sources[..], call.collective.reduces()) else { return Ok(false) };
     let length = call.dtype.bytes(work.count).0 as usize;
+    // Nobody lends so little.
+    if length < LEAST {
+        return Ok(false);
+    }
+    let ([source], false) = (&work.sources[..], call.collective.reduces()) else { return Ok(false) };
     let source = match *source {
         Place::Buffer(Buffer::Scratch, _) => return Ok(false),
         Place::Buffer(buffer, first) => Source::Lasting(submitted.at(call, buffer, first)),
@@ -65,9 +69,9 @@ pub(super) unsafe fn execute(
         },
     };
     let may_lend = |way: &Way| match way {
-        Way::Send(SendEnd::Shared(end)) => lends && length >= LEAST && end.can_lend(),
+        Way::Send(SendEnd::Shared(end)) => lends && end.can_lend(),
         // The system takes it as soon as it has room, whatever the receiver does.
-        Way::Send(SendEnd::Tcp(_)) => submitted.keep.is_none() && length >= LEAST,
+        Way::Send(SendEnd::Tcp(_)) => submitted.keep.is_none(),
         _ => false,
     };
     let can_lend = |place: &Place| match place {

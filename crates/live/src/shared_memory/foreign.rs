@@ -32,7 +32,9 @@ impl Process {
             let start = (address + done as u64) as usize as *mut libc::c_void;
             let remote = libc::iovec { iov_base: start, iov_len: length - done };
             // SAFETY: the system writes to `local` alone, which the caller has; it checks addresses of the other process.
-            let read = unsafe { libc::process_vm_readv(self.0 as libc::pid_t, &local, 1, &remote, 1, 0) };
+            let read = unsafe {
+                libc::process_vm_readv(self.0 as libc::pid_t, &raw const local, 1, &raw const remote, 1, 0)
+            };
             match read {
                 -1 => return Err(io::Error::last_os_error()),
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
