@@ -13,6 +13,7 @@ mod decode;
 mod doctor;
 mod environment;
 mod files;
+mod interrupt;
 mod knobs;
 mod perf;
 mod pingpong;

@@ -22,6 +22,7 @@ use railnet_sim::{Outcome as RunOutcome, Run, RunError, Scenario};
 
 use railnet_coll::variables::{Place, Variables};
 
+use crate::interrupt::Interrupt;
 use crate::wire::Wire;
 use crate::{Outcome, environment, report as report_line};
 use capture::{Capture, Written};
@@ -92,6 +93,8 @@ struct Finished {
     digest: RunDigest,
     wall_s: f64,
     captured: Option<Written>,
+    /// It was stopped before its end: how far it had come in flows and calls, of all.
+    partial: Option<(usize, usize)>,
 }
 
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
@@ -107,9 +110,6 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         let server = problem::server(Path::new(path)).with_context(|| format!("NCCL_TOPO_FILE={path}"))?;
         file.scenario.set_server(server);
     }
-    if file.scenario.has_jobs() {
-        return job::run(arguments, &file, out);
-    }
     if let Some(interval) = arguments.sample {
         ensure!(arguments.sweep.is_empty(), "--sample is for single runs: a sweep writes no series");
         ensure!(
@@ -124,6 +124,9 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     }
     if !arguments.sweep.is_empty() {
         return sweep::run(arguments, &file, out);
+    }
+    if file.scenario.has_jobs() {
+        return job::run(arguments, &file, out);
     }
     // Where they go is known before time is spent on what goes there.
     if let Some(directory) = &arguments.csv {
@@ -148,19 +151,19 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
             written.print(out)?;
         }
     }
-    Ok(Outcome::Done)
+    Ok(if finished.partial.is_some() { Outcome::CheckFailed } else { Outcome::Done })
 }
 
 /// Runs the built-in job, and says what to try next.
 pub(crate) fn built_in(out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let file = File::built_in("built-in job \"life-of-a-job\"", job::BUILT_IN)?;
-    job::tell(&file, out)?;
+    let outcome = job::tell(&file, out)?;
     writeln!(
         out,
         "\n  Try   railnet sim scenarios/life-of-a-job-rails.toml · railnet check FILE · railnet tune allreduce 64MiB --cluster \
          dgx-h100x4 · railnet --help"
     )?;
-    Ok(Outcome::Done)
+    Ok(outcome)
 }
 
 /// Runs a scenario where somebody watches: with a line of progress on a terminal, and with taps where they are asked for.
@@ -178,13 +181,20 @@ fn watch(
     }
     let graph = railnet_sim::graph(&file.scenario).map_err(|error| file.problem(error))?;
     let mut capture = Capture::open(&arguments.capture, graph, &mut run)?;
-    let progress = Progress::new();
-    if progress.is_on() || capture.is_some() {
-        progress.watch(&mut run, |run| capture.as_mut().map_or(Ok(()), |capture| capture.take(run)))?;
-    }
+    let (progress, interrupt) = (Progress::new(), Interrupt::catch()?);
+    let each = |run: &mut Run<Digest>| capture.as_mut().map_or(Ok(()), |capture| capture.take(run));
+    let is_over = progress.watch(&mut run, &interrupt, each)?;
     // What was seen of a run that fails is the more worth having.
     let captured = capture.map(Capture::finish).transpose()?;
-    Ok(finish(run, file.scenario.seed, began).map(|finished| Finished { captured, ..finished }))
+    let seed = file.scenario.seed;
+    if !is_over {
+        let all = run.flows() + run.calls();
+        let partial = Some((all - run.unfinished(), all));
+        let (outcome, digest) = run.stop();
+        let wall_s = began.elapsed().as_secs_f64();
+        return Ok(Ok(Finished { seed, outcome, digest: digest.finish(), wall_s, captured, partial }));
+    }
+    Ok(finish(run, seed, began).map(|finished| Finished { captured, ..finished }))
 }
 
 /// Runs a scenario that nobody watches.
@@ -198,7 +208,7 @@ fn simulate(scenario: &Scenario, wire: Wire) -> Result<Finished, RunError> {
 fn finish(run: Run<Digest>, seed: u64, began: Instant) -> Result<Finished, RunError> {
     let (outcome, digest) = run.finish()?;
     let wall_s = began.elapsed().as_secs_f64();
-    Ok(Finished { seed, outcome, digest: digest.finish(), wall_s, captured: None })
+    Ok(Finished { seed, outcome, digest: digest.finish(), wall_s, captured: None, partial: None })
 }
 
 /// Why a run failed, with the line of the file where it is one's fault.

@@ -16,5 +16,5 @@ mod tests;
 pub use machine::{Machine, Record, Ticket};
 pub use outcome::{Breakdown, Outcome, Straggler};
 pub use path::{PathStep, critical_path};
-pub use said::{Said, said};
+pub use said::{Said, Worst, kind, said};
 pub use workers::{Special, Worker, Workers};

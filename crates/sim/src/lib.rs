@@ -13,8 +13,8 @@ mod written;
 pub use run::{
     CollectiveResult, ConnectionSample, Connections, FaultPrice, FlowFailure, FlowResult, Hold, How,
     JobProgress, JobResult, JobSettings, JobWatch, JobsOutcome, LaneResult, LinkResult, LinkSample,
-    MemoCount, Outcome, Run, RunError, SaidResult, Series, Standstill, StepResult, TransferResult, Waiting,
-    listed, run, run_jobs, run_jobs_with,
+    MemoCount, Outcome, PortTraffic, Run, RunError, SaidResult, Series, Standstill, Start, StepResult,
+    TransferResult, Trouble, Waiting, listed, run, run_jobs, run_jobs_with,
 };
 pub use scenario::{
     Fidelity, Files, Filled, PlacedJob, Preset, Scenario, ScenarioError, SourceFile, Topology, graph,

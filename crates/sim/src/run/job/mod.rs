@@ -7,7 +7,9 @@ mod packet;
 mod report;
 
 pub use memo::MemoCount;
-pub use report::{Connections, FaultPrice, How, JobResult, JobsOutcome, SaidResult, StepResult};
+pub use report::{
+    Connections, FaultPrice, How, JobResult, JobsOutcome, PortTraffic, SaidResult, Start, StepResult, Trouble,
+};
 
 use railnet_core::{Digest, Time};
 
