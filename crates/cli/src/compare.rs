@@ -85,7 +85,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     let differences = differs::differences(&contestants)?;
     for part in contestants.iter().flat_map(|one| &one.parts) {
         if part.file.scenario.has_jobs() {
-            job::warn(&part.file)?;
+            job::warn(&part.file, true)?;
         }
     }
     let ran = run_all(&contestants)?;

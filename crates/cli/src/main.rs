@@ -14,6 +14,7 @@ mod decode;
 mod doctor;
 mod environment;
 mod files;
+mod interrupt;
 mod knobs;
 mod perf;
 mod pingpong;

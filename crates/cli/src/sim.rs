@@ -26,6 +26,7 @@ use railnet_topology::FabricGraph;
 
 use railnet_coll::variables::{Place, Variables};
 
+use crate::interrupt::Interrupt;
 use crate::wire::Wire;
 use crate::{Outcome, environment, report as report_line};
 use capture::{Capture, Written};
@@ -101,6 +102,8 @@ struct Finished {
     digest: RunDigest,
     wall_s: f64,
     captured: Option<Written>,
+    /// It was stopped before its end: how far it had come in flows and calls, of all.
+    partial: Option<(usize, usize)>,
 }
 
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
@@ -117,9 +120,6 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         file.scenario.set_server(server);
     }
     arguments.record.check(arguments.force)?;
-    if file.scenario.has_jobs() {
-        return job::run(arguments, &file, out);
-    }
     if let Some(interval) = arguments.sample {
         ensure!(arguments.sweep.is_empty(), "--sample is for single runs: a sweep writes no series");
         ensure!(
@@ -134,6 +134,9 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     }
     if !arguments.sweep.is_empty() {
         return sweep::run(arguments, &file, out);
+    }
+    if file.scenario.has_jobs() {
+        return job::run(arguments, &file, out);
     }
     // Where they go is known before time is spent on what goes there.
     if let Some(directory) = &arguments.csv {
@@ -161,19 +164,19 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     if let Some(run) = recorded {
         arguments.record.deliver(&file, run, out, arguments.is_quiet())?;
     }
-    Ok(Outcome::Done)
+    Ok(if finished.partial.is_some() { Outcome::CheckFailed } else { Outcome::Done })
 }
 
 /// Runs the built-in job, and says what to try next.
 pub(crate) fn built_in(out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let file = File::built_in("built-in job \"life-of-a-job\"", job::BUILT_IN)?;
-    job::tell(&file, out)?;
+    let outcome = job::tell(&file, out)?;
     writeln!(
         out,
         "\n  Try   railnet sim scenarios/life-of-a-job-rails.toml · railnet check FILE · railnet tune allreduce 64MiB --cluster \
          dgx-h100x4 · railnet --help"
     )?;
-    Ok(Outcome::Done)
+    Ok(outcome)
 }
 
 /// Runs a scenario where somebody watches: with a line of progress on a terminal, and with taps where they are asked for.
@@ -215,23 +218,29 @@ fn watch_with<S: Sink>(
         report_line(&line);
     }
     let mut capture = Capture::open(&arguments.capture, graph.clone(), arguments.force, &mut run)?;
-    let is_recorded = arguments.record.is_on();
-    if is_recorded && capture.is_none() {
+    if arguments.record.is_on() && capture.is_none() {
         record::tap(graph, &mut run);
     }
-    let progress = Progress::new();
-    if progress.is_on() || capture.is_some() || is_recorded {
-        progress.watch(&mut run, |run| match &mut capture {
-            Some(capture) => capture.take(run),
-            None => {
-                look(run);
-                Ok(())
-            }
-        })?;
-    }
+    let (progress, interrupt) = (Progress::new(), Interrupt::catch()?);
+    let each = |run: &mut Run<(Digest, S)>| match &mut capture {
+        Some(capture) => capture.take(run),
+        None => {
+            look(run);
+            Ok(())
+        }
+    };
+    let is_over = progress.watch(&mut run, &interrupt, each)?;
     // What was seen of a run that fails is the more worth having.
     let captured = capture.map(Capture::finish).transpose()?;
-    let finished = finish(run, file.scenario.seed, began);
+    let seed = file.scenario.seed;
+    if !is_over {
+        let all = run.flows() + run.calls();
+        let partial = Some((all - run.unfinished(), all));
+        let (outcome, (digest, sink)) = run.stop();
+        let (digest, wall_s) = (digest.finish(), began.elapsed().as_secs_f64());
+        return Ok(Ok((Finished { seed, outcome, digest, wall_s, captured, partial }, sink)));
+    }
+    let finished = finish(run, seed, began);
     Ok(finished.map(|(finished, sink)| (Finished { captured, ..finished }, sink)))
 }
 
@@ -246,7 +255,7 @@ fn simulate(scenario: &Scenario, wire: Wire) -> Result<Finished, RunError> {
 fn finish<S: Sink>(run: Run<(Digest, S)>, seed: u64, began: Instant) -> Result<(Finished, S), RunError> {
     let (outcome, (digest, sink)) = run.finish()?;
     let wall_s = began.elapsed().as_secs_f64();
-    Ok((Finished { seed, outcome, digest: digest.finish(), wall_s, captured: None }, sink))
+    Ok((Finished { seed, outcome, digest: digest.finish(), wall_s, captured: None, partial: None }, sink))
 }
 
 /// Why a run failed, with the line of the file where it is one's fault.

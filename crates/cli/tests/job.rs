@@ -119,8 +119,112 @@ fn a_wrong_name_is_marked_and_the_right_one_proposed() {
 }
 
 #[test]
-fn what_is_for_traffic_only_is_refused_for_a_job() {
+fn tables_series_and_packets_of_a_job_are_written() {
+    let file = scratch("job-tables.toml", SMALL);
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("job-tables");
+    let capture = Path::new(env!("CARGO_TARGET_TMPDIR")).join("job-tables.pcapng");
+    let (tables, packets) = (directory.to_str().unwrap(), capture.to_str().unwrap());
+    let output = railnet(&[
+        "sim",
+        &file,
+        "--csv",
+        tables,
+        "--sample",
+        "20us",
+        "--pcap",
+        packets,
+        "--tap",
+        "node0.nic0",
+        "--force",
+    ]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let lines = |name: &str| fs::read_to_string(directory.join(name)).unwrap().lines().count();
+    assert_eq!(lines("steps.csv"), 3, "two steps and a head");
+    assert!(lines("said.csv") > 1 && lines("links.csv") > 16, "what was said, and every link");
+    assert!(lines("series.csv") > 10, "more than one look at the links");
+    // Packets of the collectives, both ways over the link.
+    let decoded = railnet(&["decode", packets]);
+    assert!(text(&decoded.stdout).lines().count() > 100, "{}", text(&decoded.stderr));
+    // Who looks on changes nothing.
+    let plain = json(&file);
+    let watched = railnet(&["sim", &file, "--json", "-", "--sample", "20us", "--wire", "bytes"]);
+    let watched: Value = serde_json::from_slice(&watched.stdout).unwrap();
+    assert_eq!(plain["digest"], watched["digest"]);
+    assert!(!watched["series"]["links"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn a_sweep_over_jobs_compares_their_steps() {
     let file = scratch("job-sweep.toml", SMALL);
-    let output = railnet(&["sim", &file, "--sweep", "seed=1,2"]);
+    let output = railnet(&["sim", &file, "--sweep", "fidelity=packet,analytic", "--json", "-"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let steps: Vec<f64> =
+        value["points"].as_array().unwrap().iter().map(|point| point["step_us"].as_f64().unwrap()).collect();
+    assert_eq!(steps.len(), 2);
+    assert!(steps.iter().all(|step| *step > 0.0), "{steps:?}");
+    let shown = text(&railnet(&["sim", &file, "--sweep", "seed=1,2"]).stdout);
+    assert!(shown.contains("step µs") && shown.contains("tokens/s"), "{shown}");
+}
+
+#[test]
+fn what_looks_at_packets_is_refused_where_there_are_none() {
+    let file = scratch("job-formulas.toml", &format!("fidelity = \"analytic\"\n{SMALL}"));
+    let output = railnet(&["sim", &file, "--pcap", "none.pcapng"]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+}
+
+#[test]
+fn nothing_from_memory_is_the_same() {
+    let file = scratch("job-memo.toml", &format!("{SMALL}[parallel]\ntp = 4\n"));
+    let with = json(&file);
+    let without = railnet(&["sim", &file, "--no-memo", "--json", "-"]);
+    let without: Value = serde_json::from_slice(&without.stdout).unwrap();
+    assert_eq!(with["digest"], without["digest"]);
+    assert_eq!(with["collectives"]["calls"], without["collectives"]["calls"]);
+    assert!(with["collectives"]["from_memory"].as_u64().unwrap() > 0);
+    assert_eq!(without["collectives"]["from_memory"], 0);
+}
+
+/// Starts a run that would take minutes, presses Ctrl-C once it is under way, and gives what it says then.
+fn interrupted(file: &str) -> Value {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_railnet"))
+        .args(["sim", file, "--json", "-"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    // Before it catches the signal it would just end: it has by the time its processor time shows that it computes.
+    let status = format!("/proc/{}/stat", child.id());
+    let ticks = || -> u64 {
+        let stat = fs::read_to_string(&status).unwrap();
+        stat.rsplit_once(')').unwrap().1.split_whitespace().nth(11).unwrap().parse().unwrap()
+    };
+    while ticks() < 40 {
+        assert!(child.try_wait().unwrap().is_none(), "it was over before it could be stopped");
+        std::thread::yield_now();
+    }
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn ctrl_c_gives_what_is_known_of_a_job_by_then() {
+    let job = SMALL.replace("\"tiny\"", "\"gpt-400m\"").replace("steps = 2", "steps = 200");
+    let value = interrupted(&scratch("job-stopped.toml", &job));
+    assert_eq!(value["partial"], true);
+    let job = &value["jobs"][0];
+    assert!(job["step_us"].as_f64().unwrap() > 0.0, "{job}");
+    assert!(value["network"]["packet_hops"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn ctrl_c_gives_what_is_known_of_traffic_by_then() {
+    let traffic = "[fabric]\ntopology = { kind = \"fat-tree\", k = 8 }\n[[traffic]]\nkind = \"permutation\"\nbytes = \"40GB\"\n";
+    let value = interrupted(&scratch("traffic-stopped.toml", traffic));
+    assert_eq!(value["partial"], true);
+    assert!(value["packet_hops"].as_u64().unwrap() > 0 && value["completion_us"].as_f64().unwrap() > 0.0);
 }

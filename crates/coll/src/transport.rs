@@ -190,6 +190,17 @@ impl Transports {
         }
     }
 
+    /// How a rank sends by a NIC on which its channel runs, or receives by it: the rank beside that NIC to which data is handed
+    /// first (PXN), and whether the NIC uses the memory of the GPU itself.
+    pub fn by_nic(&self, rank: u32, nic: u32, sends: bool) -> (Option<u32>, bool) {
+        let per_node = self.per_node();
+        let gpu = (rank % per_node) as usize;
+        let Some(nic) = self.system.nics.iter().position(|one| one.place == nic) else { return (None, true) };
+        let relay = self.system.gpu_to_nic[gpu][nic].relay.filter(|_| sends);
+        let (gdr, _) = self.gdr(relay.unwrap_or(gpu), nic, sends);
+        (relay.map(|relay| rank / per_node * per_node + relay as u32), gdr)
+    }
+
     /// The NIC by which a GPU sends to a GPU of another node, and the GPU beside it that helps. NCCL takes the NIC on the
     /// receiver's rail where NVLink leads to a GPU beside it, so that messages to one receiver can travel together.
     fn sending_nic(&self, sender: usize, receiver: usize, own: usize) -> (usize, Option<usize>) {

@@ -19,6 +19,6 @@ pub use life::{Failure, Life, relive};
 pub use machine::{Machine, Record, Ticket};
 pub use outcome::{Breakdown, Outcome, Straggler};
 pub use path::{PathStep, critical_path};
-pub use said::{Said, said};
+pub use said::{Said, Worst, kind, said};
 pub use timeline::{RankSpan, timeline};
 pub use workers::{Special, Worker, Workers};

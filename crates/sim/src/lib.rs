@@ -13,8 +13,8 @@ mod written;
 pub use run::{
     CollectiveResult, ConnectionSample, Connections, FaultPrice, FlowFailure, FlowResult, Hold, How,
     JobProgress, JobResult, JobSettings, JobWatch, JobsOutcome, KindResult, LaneResult, LinkResult,
-    LinkSample, MemoCount, Outcome, RecoveryStory, Run, RunError, SaidResult, Series, Standstill, StepResult,
-    TransferResult, Waiting, listed, run, run_jobs, run_jobs_with,
+    LinkSample, MemoCount, Outcome, PortTraffic, RecoveryStory, Run, RunError, SaidResult, Series,
+    Standstill, Start, StepResult, TransferResult, Trouble, Waiting, listed, run, run_jobs, run_jobs_with,
 };
 pub use scenario::{
     Fidelity, Files, Filled, PlacedJob, Preset, Scenario, ScenarioError, SourceFile, Topology, graph,

@@ -48,6 +48,10 @@ fn packets_and_formulas_agree_within_a_tenth_where_nothing_is_congested() {
             "pp = 8\norder = [\"pp\", \"tp\", \"cp\", \"dp\"]\nschedule = \"gpipe\"",
         ),
         ("sequences shared out", "cp = 2"),
+        // Groups of several GPUs of a server that are not beside each other: their channels leave by the NICs of those GPUs.
+        ("matrices shared by two", "tp = 2"),
+        ("matrices and the optimiser shared by two", "tp = 2\nzero = 1"),
+        ("matrices shared by four", "tp = 4\nsp = true"),
     ];
     for (name, layout) in layouts {
         let layers = if layout.contains("pp = 8") { "layers = 8" } else { "layers = 2" };

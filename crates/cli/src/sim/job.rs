@@ -1,116 +1,193 @@
 //! A scenario with training jobs: runs them, and tells their life.
 
+mod csv;
 mod json;
 mod screen;
+mod watch;
 
 use std::io::Write;
 use std::time::Instant;
 
 use railnet_core::event::NoSink;
 use railnet_formats::run_file::Recorder;
-use railnet_sim::{Fidelity, JobSettings, JobsOutcome, RunError, run_jobs, run_jobs_with};
+use railnet_sim::{Fidelity, JobSettings, JobsOutcome, RunError, Scenario, run_jobs_with};
 use railnet_topology::FabricGraph;
 use serde_json::Value;
 
 use super::problem::File;
-use super::{Arguments, failed, record};
+use super::{Arguments, failed, record, report, series};
 use crate::{Outcome, Usage};
+use watch::Onlooker;
 
 /// The job that runs where nothing else is said.
 pub(super) const BUILT_IN: &str = include_str!("../../../../scenarios/life-of-a-job-racks.toml");
 
 /// Runs a job and prints its screen.
-pub(super) fn tell(file: &File, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(super) fn tell(file: &File, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let began = Instant::now();
-    let outcome = run_jobs(&file.scenario)?;
-    screen::print(file, &outcome, began.elapsed().as_secs_f64(), false, out)
+    let mut onlooker = Onlooker::new(None, false, crate::wire::Wire::Values, &file.scenario)?;
+    let settings = JobSettings { watch: Some(&mut onlooker), ..JobSettings::default() };
+    let found = run_jobs_with(&file.scenario, NoSink, settings);
+    onlooker.finish()?;
+    let (outcome, _) = found?;
+    screen::print(file, &outcome, began.elapsed().as_secs_f64(), false, out)?;
+    Ok(verdict(&outcome))
+}
+
+/// A run that was stopped is none that succeeded.
+const fn verdict(outcome: &JobsOutcome) -> Outcome {
+    if outcome.is_partial { Outcome::CheckFailed } else { Outcome::Done }
 }
 
 pub(super) fn run(arguments: &Arguments, file: &File, out: &mut dyn Write) -> anyhow::Result<Outcome> {
-    refuse(arguments)?;
-    warn(file)?;
+    refuse(arguments, &file.scenario)?;
+    warn(file, !arguments.no_memo)?;
+    if let Some(directory) = &arguments.csv {
+        report::make_directory(directory)?;
+    }
     let began = Instant::now();
-    let (outcome, recorder) = match run_watched(arguments, file)? {
+    let mut onlooker =
+        Onlooker::new(Some(&arguments.capture), arguments.force, arguments.wire, &file.scenario)?;
+    let result = run_watched(arguments, file, &mut onlooker)?;
+    let captured = onlooker.finish()?;
+    let (outcome, recorder) = match result {
         Ok(found) => found,
         Err(RunError::Scenario(error)) => return Err(file.problem(error)),
         Err(error) => return failed(arguments, file, error, out),
     };
     let wall_s = began.elapsed().as_secs_f64();
     if let Some(path) = &arguments.json {
-        super::report::write_json(path, out, &json::whole(file, &outcome, wall_s))?;
+        report::write_json(path, out, &json::whole(file, &outcome, wall_s))?;
+    }
+    if let Some(directory) = &arguments.csv {
+        csv::write(directory, &outcome)?;
+        if let Some(network) = &outcome.network {
+            report::write_csv(directory, network)?;
+            if let Some(sampled) = &network.series {
+                series::write_csv(directory, network, sampled)?;
+            }
+        }
     }
     if !arguments.is_quiet() {
         screen::print(file, &outcome, wall_s, arguments.verbose, out)?;
+        if let Some(written) = &captured {
+            written.print(out)?;
+        }
     }
     if let Some((graph, recorder)) = recorder {
         let run = record::jobs(file, &graph, &outcome, wall_s, recorder)?;
         arguments.record.deliver(file, run, out, arguments.is_quiet())?;
     }
-    Ok(Outcome::Done)
+    Ok(verdict(&outcome))
 }
 
 /// What came of jobs, and what was recorded of them where that is asked for.
 type Watched = (JobsOutcome, Option<(FabricGraph, Recorder)>);
 
-fn run_watched(arguments: &Arguments, file: &File) -> anyhow::Result<Result<Watched, RunError>> {
+fn run_watched(
+    arguments: &Arguments,
+    file: &File,
+    onlooker: &mut Onlooker<'_>,
+) -> anyhow::Result<Result<Watched, RunError>> {
+    let memo = !arguments.no_memo;
     if !arguments.record.is_on() {
-        let settings = JobSettings { memo: !arguments.no_memo, watch: None };
+        let settings = JobSettings { memo, watch: Some(onlooker) };
         let found = run_jobs_with(&file.scenario, NoSink, settings);
         return Ok(found.map(|(outcome, _)| (outcome, None)));
     }
     let graph = railnet_sim::graph(&file.scenario).map_err(|error| file.problem(error))?;
     let recorder = Recorder::new(&graph, arguments.record.budget()).of_job();
-    let found = record::record_jobs(file, &graph, recorder);
+    let found = run_jobs_with(&file.scenario, recorder, JobSettings { memo, watch: Some(onlooker) });
     Ok(found.map(|(outcome, recorder)| (outcome, Some((graph, recorder)))))
 }
 
 /// All of it for programs.
-pub(super) fn report(file: &File, outcome: &JobsOutcome, wall_s: f64) -> Value {
+pub(super) fn whole(file: &File, outcome: &JobsOutcome, wall_s: f64) -> Value {
     json::whole(file, outcome, wall_s)
 }
 
-/// Bytes of calls that a second of wall time is enough for: four to twelve gigabytes on the machines of docs/performance.md,
-/// more where they stay inside servers.
-const BYTES_PER_SECOND: f64 = 8e9;
+/// What came of a job in a line, for sweeps.
+#[derive(serde::Serialize, Clone)]
+pub(super) struct Totals {
+    /// The job that took longest, where there are several.
+    name: String,
+    pub(super) step_us: f64,
+    pub(super) total_us: f64,
+    pub(super) compute_us: f64,
+    pub(super) exposed_us: f64,
+    pub(super) busy: f64,
+    pub(super) mfu: f64,
+    pub(super) tokens_per_s: f64,
+}
+
+/// Runs the jobs of a point of a sweep.
+pub(super) fn totals(scenario: &Scenario, memo: bool) -> Result<(Totals, railnet_core::RunDigest), RunError> {
+    let (outcome, _) = run_jobs_with(scenario, NoSink, JobSettings { memo, watch: None })?;
+    let longest = outcome.jobs.iter().max_by_key(|job| job.total());
+    let job = longest.ok_or_else(|| RunError::Collective("there is no job".to_owned()))?;
+    let first = &job.first.outcome;
+    let totals = Totals {
+        name: job.placed.resolved.name.clone(),
+        step_us: first.step.as_us_f64(),
+        total_us: job.total().as_us_f64(),
+        compute_us: first.average.compute().as_us_f64(),
+        exposed_us: first.average.exposed_total().as_us_f64(),
+        busy: first.utilisation,
+        mfu: first.mfu,
+        tokens_per_s: first.tokens,
+    };
+    Ok((totals, outcome.digest))
+}
+
+/// Bytes of calls across servers that a second of wall time is enough for: four to twelve gigabytes on the machines of
+/// docs/performance.md.
+const ACROSS_PER_SECOND: f64 = 8e9;
+/// Those inside servers, where they are carried out.
+const INSIDE_PER_SECOND: f64 = 5e11;
+/// And where most of them are taken from memory.
+const REMEMBERED_PER_SECOND: f64 = 5e12;
 /// What one waits for without being told.
 const PATIENCE_S: f64 = 15.0;
 
 /// Says how long a run with packets will take, where that is long.
-pub(crate) fn warn(file: &File) -> anyhow::Result<()> {
+pub(crate) fn warn(file: &File, memo: bool) -> anyhow::Result<()> {
     if file.scenario.fidelity == Fidelity::Analytic {
         return Ok(());
     }
-    let bytes = file.scenario.job_bytes().map_err(|error| file.problem(error))?;
+    let (inside, across) = file.scenario.job_bytes().map_err(|error| file.problem(error))?;
     let runs = if file.scenario.faults.is_empty() { 1.0 } else { 2.0 };
-    let seconds = bytes as f64 * runs / BYTES_PER_SECOND;
+    let rate = if memo { REMEMBERED_PER_SECOND } else { INSIDE_PER_SECOND };
+    let seconds = runs * (across as f64 / ACROSS_PER_SECOND + inside as f64 / rate);
     if seconds > PATIENCE_S {
-        let about = if seconds < 90.0 {
-            format!("{seconds:.0} s")
-        } else if seconds < 5_400.0 {
-            format!("{:.0} minutes", seconds / 60.0)
-        } else {
-            format!("{:.0} hours", seconds / 3_600.0)
-        };
         crate::report(&format!(
-            "packet by packet this takes about {about} of wall time; `fidelity = \"analytic\"` takes seconds"
+            "packet by packet this takes about {} of wall time; Ctrl-C prints what is known by then, `fidelity = \"analytic\"` \
+             takes seconds",
+            about(seconds)
         ));
     }
     Ok(())
 }
 
-/// What is for traffic and collectives only.
-fn refuse(arguments: &Arguments) -> anyhow::Result<()> {
-    let given = [
-        ("--sweep", !arguments.sweep.is_empty()),
-        ("--csv", arguments.csv.is_some()),
-        ("--sample", arguments.sample.is_some()),
-        ("--pcap", arguments.capture.is_on()),
-    ];
+/// How long, roughly.
+fn about(seconds: f64) -> String {
+    match seconds {
+        seconds if seconds < 90.0 => format!("{seconds:.0} s"),
+        seconds if seconds < 5_400.0 => format!("{:.0} minutes", seconds / 60.0),
+        seconds => format!("{:.0} hours", seconds / 3_600.0),
+    }
+}
+
+/// What needs packets, where there are none.
+fn refuse(arguments: &Arguments, scenario: &Scenario) -> anyhow::Result<()> {
+    if scenario.fidelity == Fidelity::Packet {
+        return Ok(());
+    }
+    let given = [("--sample", arguments.sample.is_some()), ("--pcap", arguments.capture.is_on())];
     match given.into_iter().find(|(_, is_given)| *is_given) {
-        Some((option, _)) => Err(Usage(format!(
-            "{option} is for traffic and collectives: a job has its screen, --verbose and --json"
-        ))
-        .into()),
+        Some((option, _)) => {
+            Err(Usage(format!("{option} looks at packets, and formulas send none: `fidelity = \"packet\"`"))
+                .into())
+        }
         None => Ok(()),
     }
 }

@@ -7,6 +7,7 @@ use railnet_core::event::Sink;
 use railnet_core::{Span, Time};
 use railnet_sim::Run;
 
+use crate::interrupt::Interrupt;
 use crate::words;
 
 /// Virtual time between two looks at the clock.
@@ -23,21 +24,21 @@ impl Progress {
         Self { is_terminal: std::io::stderr().is_terminal() }
     }
 
-    pub(super) fn is_on(&self) -> bool {
-        self.is_terminal
-    }
-
-    /// Runs it to its end, and lets `each` look at it on the way and once more there.
+    /// Runs it to its end, and lets `each` look at it on the way and once more there. Whether it came to its end: with
+    /// Ctrl-C it does not.
     pub(super) fn watch<S: Sink>(
         &self,
         run: &mut Run<S>,
+        interrupt: &Interrupt,
         mut each: impl FnMut(&mut Run<S>) -> anyhow::Result<()>,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<bool> {
         let began = Instant::now();
         let mut shown = began;
-        while !run.advance(STEP) {
+        let mut goes_on = true;
+        while goes_on && !run.advance(STEP) {
             each(run)?;
-            if self.is_terminal && shown.elapsed() >= INTERVAL {
+            goes_on = !interrupt.is_set();
+            if self.is_due(shown) {
                 shown = Instant::now();
                 let done = run.flows() - run.unfinished();
                 let line = format!(
@@ -51,7 +52,13 @@ impl Progress {
             }
         }
         self.clear();
-        each(run)
+        each(run)?;
+        Ok(goes_on)
+    }
+
+    /// Whether it is time for another line.
+    pub(super) fn is_due(&self, shown: Instant) -> bool {
+        self.is_terminal && shown.elapsed() >= INTERVAL
     }
 
     pub(super) fn show(&self, line: &str) {

@@ -169,7 +169,7 @@ pub(super) fn jobs(
 ) -> anyhow::Result<RunFile> {
     add_jobs(&mut recorder, &outcome.jobs);
     let end = outcome.jobs.iter().map(|job| Time::ZERO + job.total()).max().unwrap_or(Time::ZERO);
-    let report = job::report(file, outcome, wall_s);
+    let report = job::whole(file, outcome, wall_s);
     assemble(file, graph, (report, &outcome.digest, end), Some(outcome), recorder)
 }
 
@@ -227,8 +227,14 @@ pub(crate) fn run_again(file: &File, budget: Budget, share: &dyn Fn(f64)) -> any
     take_frames(&graph, &mut run);
     let (outcome, (digest, recorder)) = run.finish().map_err(|error| words(file, error))?;
     let wall_s = began.elapsed().as_secs_f64();
-    let finished =
-        Finished { seed: file.scenario.seed, outcome, digest: digest.finish(), wall_s, captured: None };
+    let finished = Finished {
+        seed: file.scenario.seed,
+        outcome,
+        digest: digest.finish(),
+        wall_s,
+        captured: None,
+        partial: None,
+    };
     traffic(file, &graph, &finished, recorder)
 }
 

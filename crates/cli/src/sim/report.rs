@@ -19,6 +19,9 @@ use super::transfers::TransferRow;
 pub(super) struct Whole<'a> {
     scenario: &'a str,
     seed: u64,
+    /// Only where it was stopped before its end.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    partial: bool,
     digest: String,
     hosts: usize,
     switches: usize,
@@ -99,6 +102,7 @@ pub(super) fn whole<'a>(scenario: &'a str, finished: &'a Finished) -> Whole<'a> 
     Whole {
         scenario,
         seed: finished.seed,
+        partial: finished.partial.is_some(),
         digest: format!("{:?}", finished.digest),
         hosts: outcome.size.0,
         switches: outcome.size.1,

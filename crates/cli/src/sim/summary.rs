@@ -24,6 +24,13 @@ pub(super) fn print(file: &File, finished: &Finished, out: &mut dyn Write) -> an
         file.scenario.preset.map(|preset| format!(" · preset {}", kebab(&preset))).unwrap_or_default(),
         finished.seed
     )?;
+    if let Some((done, all)) = finished.partial {
+        let now = micros(outcome.completion - Time::ZERO);
+        writeln!(
+            out,
+            "PARTIAL: stopped after {now} µs, {done} of {all} flows and calls were over; this is known by then\n"
+        )?;
+    }
     collectives::print(&outcome.collectives, out)?;
     transfers::print(&outcome.transfers, out)?;
     let lines = [

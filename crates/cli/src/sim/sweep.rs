@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use railnet_sim::{RunError, Scenario, ScenarioError};
@@ -12,7 +13,7 @@ use toml::{Table, Value};
 use super::problem::{Advice, File};
 use super::progress::Progress;
 use super::report::{self, Totals};
-use super::{Arguments, simulate};
+use super::{Arguments, job, simulate};
 use crate::Outcome;
 use crate::wire::Wire;
 use crate::words::{grouped, tenths};
@@ -38,10 +39,83 @@ type Verdict = Result<Done, String>;
 
 #[derive(Clone)]
 struct Done {
-    totals: Totals,
+    totals: Came,
     digest: String,
     short_digest: String,
     wall_s: f64,
+}
+
+/// What is shown of a point: of traffic, or of a job.
+#[derive(Serialize, Clone)]
+#[serde(untagged)]
+enum Came {
+    Traffic(Totals),
+    Job(job::Totals),
+}
+
+impl Came {
+    /// What people see, under [`columns`].
+    fn cells(&self) -> [String; 6] {
+        let percent = |part: f64| format!("{:.1}", part * 100.0);
+        match self {
+            Self::Traffic(totals) => [
+                tenths(totals.completion_us),
+                tenths(totals.flow_us_p99),
+                grouped(totals.max_queue_bytes.div_ceil(1000)),
+                grouped(totals.pauses),
+                grouped(totals.drops),
+                grouped(totals.resent),
+            ],
+            Self::Job(totals) => [
+                tenths(totals.step_us),
+                tenths(totals.compute_us),
+                tenths(totals.exposed_us),
+                percent(totals.busy),
+                percent(totals.mfu),
+                grouped(totals.tokens_per_s.round() as u64),
+            ],
+        }
+    }
+
+    /// A line of the table for programs, under [`fields`].
+    fn fields(&self) -> String {
+        match self {
+            Self::Traffic(totals) => format!(
+                "{:.6},{:.6},{},{},{},{}",
+                totals.completion_us,
+                totals.flow_us_p99,
+                totals.max_queue_bytes,
+                totals.pauses,
+                totals.drops,
+                totals.resent
+            ),
+            Self::Job(totals) => format!(
+                "{:.6},{:.6},{:.6},{:.6},{:.6},{:.3}",
+                totals.step_us,
+                totals.compute_us,
+                totals.exposed_us,
+                totals.busy,
+                totals.mfu,
+                totals.tokens_per_s
+            ),
+        }
+    }
+}
+
+const fn columns(has_jobs: bool) -> [&'static str; 7] {
+    match has_jobs {
+        false => {
+            ["completion µs", "p99 flow µs", "longest queue KB", "pauses", "drops", "sent again", "digest"]
+        }
+        true => ["step µs", "compute µs", "exposed µs", "busy %", "MFU %", "tokens/s", "digest"],
+    }
+}
+
+const fn fields(has_jobs: bool) -> &'static str {
+    match has_jobs {
+        false => "completion_us,flow_us_p99,max_queue_bytes,pauses,drops,resent",
+        true => "step_us,compute_us,exposed_us,busy,mfu,tokens_per_s",
+    }
 }
 
 pub(super) fn run(arguments: &Arguments, file: &File, out: &mut dyn Write) -> anyhow::Result<Outcome> {
@@ -57,22 +131,24 @@ pub(super) fn run(arguments: &Arguments, file: &File, out: &mut dyn Write) -> an
         report::make_directory(directory)?;
     }
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(points.len());
-    let results = run_all(&points, threads, arguments.wire);
+    let results = run_all(&points, threads, arguments.wire, !arguments.no_memo);
+    let has_jobs = file.scenario.has_jobs();
     if let Some(path) = &arguments.json {
         report::write_json(path, out, &Sweep::of(&file.path, &axes, &points, &results))?;
     }
     if let Some(directory) = &arguments.csv {
-        report::table(directory, "sweep.csv", |out| write_csv(out, &axes, &points, &results))?;
+        report::table(directory, "sweep.csv", |out| write_csv(out, has_jobs, &axes, &points, &results))?;
     }
     if !arguments.is_quiet() {
         writeln!(
             out,
-            "Railnet {} · {} · packet fidelity · {} points on {threads} threads\n",
+            "Railnet {} · {} · {} fidelity · {} points on {threads} threads\n",
             env!("CARGO_PKG_VERSION"),
             file.path,
+            file.scenario.fidelity.name(),
             points.len()
         )?;
-        print(&axes, &points, &results, out)?;
+        print(has_jobs, &axes, &points, &results, out)?;
     }
     Ok(if results.iter().all(Result::is_ok) { Outcome::Done } else { Outcome::CheckFailed })
 }
@@ -202,7 +278,7 @@ fn value(text: &str, before: &Value) -> Value {
 }
 
 /// Runs the points on some threads; the results are in the order of the points, whoever was first.
-fn run_all(points: &[Point], threads: usize, wire: Wire) -> Vec<Verdict> {
+fn run_all(points: &[Point], threads: usize, wire: Wire, memo: bool) -> Vec<Verdict> {
     let next = AtomicUsize::new(0);
     let results: Mutex<Vec<Option<Verdict>>> = Mutex::new(vec![None; points.len()]);
     let progress = Progress::new();
@@ -219,7 +295,7 @@ fn run_all(points: &[Point], threads: usize, wire: Wire) -> Vec<Verdict> {
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(point) = points.get(index) else { return };
-                    store(index, run_one(&point.scenario, wire));
+                    store(index, run_one(&point.scenario, wire, memo));
                 }
             });
         }
@@ -229,39 +305,44 @@ fn run_all(points: &[Point], threads: usize, wire: Wire) -> Vec<Verdict> {
     results.into_iter().map(|result| result.unwrap_or_else(|| Err("was not run".to_owned()))).collect()
 }
 
-fn run_one(scenario: &Scenario, wire: Wire) -> Verdict {
-    let finished = simulate(scenario, wire).map_err(|error| match error {
+fn run_one(scenario: &Scenario, wire: Wire, memo: bool) -> Verdict {
+    let told = |error: RunError| match error {
         // A line of a table has no room for all who wait.
         RunError::Stuck(standstill) => standstill.headline(),
         error => error.to_string(),
-    })?;
+    };
+    let began = Instant::now();
+    let (totals, digest) = if scenario.has_jobs() {
+        job::totals(scenario, memo).map(|(totals, digest)| (Came::Job(totals), digest)).map_err(told)?
+    } else {
+        let finished = simulate(scenario, wire).map_err(told)?;
+        (Came::Traffic(Totals::of(&finished.outcome)), finished.digest)
+    };
     Ok(Done {
-        totals: Totals::of(&finished.outcome),
-        digest: format!("{:?}", finished.digest),
-        short_digest: finished.digest.to_string(),
-        wall_s: finished.wall_s,
+        totals,
+        digest: format!("{digest:?}"),
+        short_digest: digest.to_string(),
+        wall_s: began.elapsed().as_secs_f64(),
     })
 }
 
-const COLUMNS: [&str; 7] =
-    ["completion µs", "p99 flow µs", "longest queue KB", "pauses", "drops", "sent again", "digest"];
-
 /// One table: what was varied, what came of it.
-fn print(axes: &[Axis], points: &[Point], results: &[Verdict], out: &mut dyn Write) -> anyhow::Result<()> {
+fn print(
+    has_jobs: bool,
+    axes: &[Axis],
+    points: &[Point],
+    results: &[Verdict],
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     let mut rows = vec![axes.iter().map(|axis| axis.key.clone()).collect::<Vec<_>>()];
-    rows[0].extend(COLUMNS.map(str::to_owned));
+    rows[0].extend(columns(has_jobs).map(str::to_owned));
     for (point, result) in points.iter().zip(results) {
         let mut row = point.values.clone();
         match result {
-            Ok(Done { totals, short_digest, .. }) => row.extend([
-                tenths(totals.completion_us),
-                tenths(totals.flow_us_p99),
-                grouped(totals.max_queue_bytes.div_ceil(1000)),
-                grouped(totals.pauses),
-                grouped(totals.drops),
-                grouped(totals.resent),
-                short_digest.clone(),
-            ]),
+            Ok(Done { totals, short_digest, .. }) => {
+                row.extend(totals.cells());
+                row.push(short_digest.clone());
+            }
             Err(why) => row.push(format!("failed: {why}")),
         }
         rows.push(row);
@@ -297,7 +378,7 @@ struct SweepPoint<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     digest: Option<&'a str>,
     #[serde(flatten)]
-    totals: Option<&'a Totals>,
+    totals: Option<&'a Came>,
     #[serde(skip_serializing_if = "Option::is_none")]
     wall_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -323,6 +404,7 @@ impl<'a> Sweep<'a> {
 
 fn write_csv(
     out: &mut dyn Write,
+    has_jobs: bool,
     axes: &[Axis],
     points: &[Point],
     results: &[Verdict],
@@ -330,22 +412,13 @@ fn write_csv(
     for axis in axes {
         write!(out, "{},", cell(&axis.key))?;
     }
-    writeln!(out, "completion_us,flow_us_p99,max_queue_bytes,pauses,drops,resent,digest,error")?;
+    writeln!(out, "{},digest,error", fields(has_jobs))?;
     for (point, result) in points.iter().zip(results) {
         for value in &point.values {
             write!(out, "{},", cell(value))?;
         }
         match result {
-            Ok(Done { totals, digest, .. }) => writeln!(
-                out,
-                "{:.6},{:.6},{},{},{},{},{digest},",
-                totals.completion_us,
-                totals.flow_us_p99,
-                totals.max_queue_bytes,
-                totals.pauses,
-                totals.drops,
-                totals.resent
-            )?,
+            Ok(Done { totals, digest, .. }) => writeln!(out, "{},{digest},", totals.fields())?,
             Err(why) => writeln!(out, ",,,,,,,{}", cell(why))?,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use railnet_core::{Bytes, Span};
+use railnet_core::{Bytes, Rank, Span};
 
 use super::machine::{Machine, Ticket};
 use crate::graph::{Communication, Program, What, Work};
@@ -27,17 +27,32 @@ pub struct Said {
     pub late: Span,
     /// How long the longest took.
     pub longest: Span,
+    /// The one that kept a rank longest.
+    pub worst: Worst,
+}
+
+/// A communication that kept a rank longest, from its coming to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Worst {
+    /// How long.
+    pub total: Span,
+    /// Of that, until the last one had come.
+    pub waited: Span,
+    /// Which rank.
+    pub rank: Rank,
+    /// Who came last, where it was somebody else.
+    pub last: Option<Rank>,
 }
 
 /// A kind: messages are alike whatever stage they come from or go to.
-fn kind(said: &Communication) -> (Scope, u8, u8) {
-    match said.what {
-        What::Collective(collective) => (said.scope, 0, collective as u8),
-        What::Send { .. } => (said.scope, 1, 0),
-        What::Receive { .. } => (said.scope, 2, 0),
-        What::Push => (said.scope, 3, 0),
-        What::Pull => (said.scope, 4, 0),
-        What::Write => (said.scope, 5, 0),
+pub fn kind(scope: Scope, what: What) -> (Scope, u8, u8) {
+    match what {
+        What::Collective(collective) => (scope, 0, collective as u8),
+        What::Send { .. } => (scope, 1, 0),
+        What::Receive { .. } => (scope, 2, 0),
+        What::Push => (scope, 3, 0),
+        What::Pull => (scope, 4, 0),
+        What::Write => (scope, 5, 0),
     }
 }
 
@@ -48,11 +63,13 @@ struct Tally {
     times: Vec<(Span, u64)>,
     bytes: u128,
     largest: Bytes,
+    worst: Worst,
 }
 
 impl Tally {
     fn new(first: Communication) -> Self {
-        Self { first, times: Vec::new(), bytes: 0, largest: Bytes::ZERO }
+        let worst = Worst { total: Span::ZERO, waited: Span::ZERO, rank: Rank(0), last: None };
+        Self { first, times: Vec::new(), bytes: 0, largest: Bytes::ZERO, worst }
     }
 
     /// The time in which so many of 1,000 were done; times are sorted.
@@ -78,6 +95,7 @@ impl Tally {
             median: self.within(500),
             late: self.within(990),
             longest: self.within(1_000),
+            worst: self.worst,
         }
     }
 }
@@ -95,10 +113,16 @@ pub fn said(machine: &Machine<'_>) -> Vec<Said> {
             if !record.ended.is_set() {
                 continue;
             }
-            let tally = kinds.entry(kind(said)).or_insert_with(|| Tally::new(*said));
+            let tally = kinds.entry(kind(said.scope, said.what)).or_insert_with(|| Tally::new(*said));
             tally.times.push((record.ended.since(record.begun), weight));
             tally.bytes += u128::from(said.bytes.as_u64()) * u128::from(weight);
             tally.largest = tally.largest.max(said.bytes);
+            let total = record.ended.since(record.entered);
+            if total > tally.worst.total {
+                let waited = record.begun.since(record.entered);
+                let last = record.last.map(|last| machine.workers()[last.worker as usize].rank);
+                tally.worst = Worst { total, waited, rank: of.rank, last };
+            }
         }
     }
     kinds.into_values().map(|tally| tally.said(ranks)).collect()

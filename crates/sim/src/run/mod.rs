@@ -29,7 +29,7 @@ pub use error::{FlowFailure, RunError, Standstill};
 pub use inside::LaneResult;
 pub use job::{
     Connections, FaultPrice, How, JobProgress, JobResult, JobSettings, JobWatch, JobsOutcome, KindResult,
-    MemoCount, RecoveryStory, SaidResult, StepResult, run_jobs, run_jobs_with,
+    MemoCount, PortTraffic, RecoveryStory, SaidResult, Start, StepResult, Trouble, run_jobs, run_jobs_with,
 };
 pub use outcome::{FlowResult, LinkResult, Outcome};
 pub use series::{ConnectionSample, LinkSample, Series};
@@ -224,9 +224,25 @@ impl<S: Sink> Run<S> {
         self.world.unfinished()
     }
 
+    /// All calls of `[[collective]]` and `[[transfer]]`.
+    pub fn calls(&self) -> usize {
+        self.world.collectives.as_ref().map_or(0, Collectives::all)
+    }
+
     /// All flows.
     pub fn flows(&self) -> usize {
         self.world.runner.flows.len()
+    }
+
+    /// Gives up, and says what is known by now: flows that have finished, calls that are over, what links counted.
+    pub fn stop(mut self) -> (Outcome, S) {
+        let now = self.network.now;
+        let Self { world: World { runner, collectives }, sampler, .. } = self;
+        let series = sampler.map(Sampler::finish);
+        let mut found = outcome(&mut self.network, runner, collectives, series);
+        found.flows.retain(|flow| flow.finished.is_set());
+        found.completion = now;
+        (found, self.network.sink)
     }
 
     /// Runs what is left, and says what came of it all.

@@ -1,5 +1,6 @@
 //! Training jobs of a scenario: which there are, where they run, and whether they fit.
 
+use railnet_core::Rank;
 use railnet_job::file::{FileError, JobSection, Resolved};
 use railnet_job::graph::StepGraph;
 use railnet_job::parallel::Scope;
@@ -125,19 +126,28 @@ impl Scenario {
         Ok(placed)
     }
 
-    /// Bytes of all calls of all ranks in all steps: what the time that packets take goes by.
-    pub fn job_bytes(&self) -> Result<u128, ScenarioError> {
-        let mut sum = 0;
+    /// Bytes of all calls of all ranks in all steps, inside servers and across them: what the time that packets take goes by.
+    pub fn job_bytes(&self) -> Result<(u128, u128), ScenarioError> {
+        let (mut inside, mut across) = (0, 0);
         for placed in self.jobs()? {
             let graph = StepGraph::new(&placed.resolved.job);
             let stages = graph.programs.len() as u128;
             let each = u128::from(placed.ranks()) / stages.max(1) * u128::from(placed.resolved.steps);
-            let volumes = graph.programs.iter().flat_map(|program| {
-                Scope::ALL.into_iter().map(|scope| u128::from(program.volume(scope).1.as_u64()))
-            });
-            sum += volumes.sum::<u128>() * each;
+            let local = placed.cluster.gpus_per_node();
+            for scope in Scope::ALL {
+                let volumes =
+                    graph.programs.iter().map(|program| u128::from(program.volume(scope).1.as_u64()));
+                let volume = volumes.sum::<u128>() * each;
+                let group = graph.layout.group(Rank(0), scope);
+                let mut servers = group.ranks().map(|rank| rank.0 / local);
+                let first = servers.next();
+                match servers.all(|server| Some(server) == first) {
+                    true => inside += volume,
+                    false => across += volume,
+                }
+            }
         }
-        Ok(sum)
+        Ok((inside, across))
     }
 
     pub(super) fn check_jobs(&self) -> Result<(), ScenarioError> {

@@ -8,19 +8,23 @@ use railnet_sim::{FaultPrice, JobResult, JobsOutcome, SaidResult};
 use serde_json::{Map, Value, json};
 
 use crate::sim::problem::File;
-use crate::sim::report;
+use crate::sim::{report, series};
 
 pub(super) fn whole(file: &File, outcome: &JobsOutcome, wall_s: f64) -> Value {
     let mut value = json!({
         "scenario": file.path,
         "seed": file.scenario.seed,
         "fidelity": outcome.fidelity.name(),
+        "partial": outcome.is_partial,
         "digest": format!("{:?}", outcome.digest),
         "wall_s": wall_s,
         "jobs": outcome.jobs.iter().map(job).collect::<Vec<_>>(),
     });
     if let Some(network) = &outcome.network {
         value["network"] = serde_json::to_value(report::fabric(network)).unwrap_or_default();
+        if let Some(sampled) = &network.series {
+            value["series"] = serde_json::to_value(series::object(network, sampled)).unwrap_or_default();
+        }
         value["collectives"] = json!({ "calls": outcome.memo.calls, "from_memory": outcome.memo.taken });
     }
     value
@@ -29,6 +33,8 @@ pub(super) fn whole(file: &File, outcome: &JobsOutcome, wall_s: f64) -> Value {
 fn job(job: &JobResult) -> Value {
     let (placed, resolved, result) = (&job.placed, &job.placed.resolved, &job.first.outcome);
     let memory = &resolved.memory;
+    // Of a part of a step nobody knows how much of its tokens it was.
+    let whole = !job.steps.is_empty();
     let joined = &job.connections;
     json!({
         "name": resolved.name,
@@ -50,10 +56,13 @@ fn job(job: &JobResult) -> Value {
         },
         "steps_us": job.steps.iter().map(|step| step.as_us_f64()).collect::<Vec<_>>(),
         "total_us": job.total().as_us_f64(),
+        "meet_us": job.start.meet.as_us_f64(),
+        "connect_us": job.start.connect.as_us_f64(),
+        "completion_us": job.completion().as_us_f64(),
         "step_us": result.step.as_us_f64(),
-        "tokens_per_s": result.tokens,
-        "mfu": result.mfu,
-        "flops_per_gpu": result.flops,
+        "tokens_per_s": whole.then_some(result.tokens),
+        "mfu": whole.then_some(result.mfu),
+        "flops_per_gpu": whole.then_some(result.flops),
         "busy": result.utilisation,
         "average_us": breakdown(&result.average),
         "said": job.first.said.iter().map(said).collect::<Vec<_>>(),
@@ -63,6 +72,12 @@ fn job(job: &JobResult) -> Value {
             "others_waited_us": one.delay.as_us_f64(),
             "computed_longer_us": one.behind.as_us_f64(),
         })),
+        "ports": job.ports.iter().map(|port| json!({
+            "port": port.port,
+            "scope": port.scope.name().replace(' ', "_"),
+            "sent_bytes": port.sent,
+            "received_bytes": port.received,
+        })).collect::<Vec<_>>(),
         "kinds": job.first.kinds.iter().map(|kind| json!({
             "gpu": kind.gpu,
             "ranks": kind.ranks,
@@ -119,18 +134,22 @@ fn path(parts: &[(&'static str, Span)]) -> Map<String, Value> {
     parts.iter().map(|(name, span)| (name.replace(' ', "_"), span.as_us_f64().into())).collect()
 }
 
-fn said(row: &SaidResult) -> Value {
-    let said = &row.said;
-    let what = match said.what {
+/// What is said, in a word.
+pub(super) fn what(what: What) -> &'static str {
+    match what {
         What::Collective(collective) => collective.name(),
         What::Send { .. } => "send",
         What::Receive { .. } => "receive",
         What::Push => "push",
         What::Pull => "pull",
         What::Write => "write",
-    };
+    }
+}
+
+fn said(row: &SaidResult) -> Value {
+    let said = &row.said;
     json!({
-        "what": what,
+        "what": what(said.what),
         "scope": said.scope.name().replace(' ', "_"),
         "ranks": row.ranks,
         "count": said.count,
@@ -139,6 +158,18 @@ fn said(row: &SaidResult) -> Value {
         "median_us": said.median.as_us_f64(),
         "p99_us": said.late.as_us_f64(),
         "max_us": said.longest.as_us_f64(),
+        "worst": {
+            "rank": said.worst.rank.0,
+            "us": said.worst.total.as_us_f64(),
+            "waited_us": said.worst.waited.as_us_f64(),
+            "for_rank": said.worst.last.map(|rank| rank.0),
+            "network": row.trouble.map(|trouble| json!({
+                "marks": trouble.marks,
+                "pauses": trouble.pauses,
+                "lost": trouble.lost,
+                "resent": trouble.resent,
+            })),
+        },
         "algorithm": row.how.map(|how| how.algorithm.to_string()),
         "protocol": row.how.map(|how| how.protocol.to_string()),
         "channels": row.how.map(|how| how.channels),

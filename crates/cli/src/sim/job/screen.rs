@@ -1,12 +1,13 @@
 //! The life of a job on one screen: plain words on the left, the number that matters, the reason on the right.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use railnet_core::{Bytes, Span};
 use railnet_job::graph::{Job, What};
 use railnet_job::parallel::Scope;
 use railnet_job::run::Breakdown;
-use railnet_sim::{JobResult, JobsOutcome, LinkResult, Outcome, SaidResult};
+use railnet_sim::{JobResult, JobsOutcome, LinkResult, Outcome, SaidResult, Trouble};
 
 use crate::sim::problem::File;
 use crate::sim::report::{taken, utilisation};
@@ -18,6 +19,8 @@ const BAR: f64 = 30.0;
 const STEPS_SHOWN: usize = 3;
 /// Kinds of communication on the first screen.
 const SAID_SHOWN: usize = 5;
+/// Links that are named for how busy they were, with `--verbose`.
+const LINKS_SHOWN: usize = 5;
 /// Parts of the critical path.
 const PATH_SHOWN: usize = 4;
 
@@ -36,6 +39,9 @@ pub(super) fn print(
         outcome.fidelity.name(),
         file.scenario.seed
     )?;
+    if outcome.is_partial {
+        writeln!(out, "\nPARTIAL: stopped before its end; this is what was known by then")?;
+    }
     for job in &outcome.jobs {
         writeln!(out)?;
         story(job, outcome.jobs.len() > 1, out)?;
@@ -44,7 +50,7 @@ pub(super) fn print(
         answer(job, verbose, out)?;
     }
     if let Some(network) = &outcome.network {
-        fabric(network, out)?;
+        fabric(network, &outcome.jobs, verbose, out)?;
         let memo = outcome.memo;
         let taken = format!(
             "{} of {}, identical to others with nothing in their way",
@@ -80,7 +86,12 @@ fn story(job: &JobResult, is_named: bool, out: &mut dyn Write) -> std::io::Resul
     );
     tell(out, "Submit", &submit)?;
     let ranks = grouped(u64::from(placed.ranks()));
-    tell(out, "Meet", &format!("{ranks} of {ranks} ranks at the rendezvous"))?;
+    let meet = time(job.start.meet);
+    tell(
+        out,
+        "Meet",
+        &format!("{ranks} of {ranks} ranks at the rendezvous, {meet} after the first (a model)"),
+    )?;
     tell(out, "Connect", &connected(job))?;
     tell(out, "Step", &trained(&resolved.job))?;
     writeln!(out)
@@ -92,12 +103,13 @@ fn connected(job: &JobResult) -> String {
         return "inside one node: no queue pairs".to_owned();
     }
     format!(
-        "{} across nodes, the largest {} over {}; {}, {} of buffers",
+        "{} across nodes, the largest {} over {}; {}, {} of buffers, {} (a model)",
         count(found.communicators, "communicator", "communicators"),
         count(u64::from(found.channels), "channel", "channels"),
         count(u64::from(found.ranks), "GPU", "GPUs"),
         count(found.queue_pairs, "queue pair", "queue pairs"),
-        bytes(found.buffers.as_u64())
+        bytes(found.buffers.as_u64()),
+        time(job.start.connect)
     )
 }
 
@@ -127,9 +139,10 @@ fn steps(job: &JobResult, out: &mut dyn Write) -> std::io::Result<()> {
     let result = &job.first.outcome;
     let average = &result.average;
     let exposed = average.exposed_total();
+    let over = if job.steps.is_empty() { "not over after " } else { "" };
     writeln!(
         out,
-        "  step 1   {}   compute {}   exposed communication {} ({})   GPUs busy {}",
+        "  step 1   {over}{}   compute {}   exposed communication {} ({})   GPUs busy {}",
         time(result.step),
         time(average.compute()),
         time(exposed),
@@ -161,7 +174,8 @@ fn answer(job: &JobResult, verbose: bool, out: &mut dyn Write) -> std::io::Resul
         result.flops / 1e12,
         percent(result.mfu)
     );
-    if placed.resolved.job.trace.is_none() {
+    // Of a part of a step nobody knows how much of its tokens it was, and a trace has none.
+    if placed.resolved.job.trace.is_none() && !job.steps.is_empty() {
         line(out, "Speed", &model)?;
     }
     let mut rows: Vec<&SaidResult> = job.first.said.iter().filter(|row| row.said.count > 0).collect();
@@ -169,6 +183,9 @@ fn answer(job: &JobResult, verbose: bool, out: &mut dyn Write) -> std::io::Resul
     let shown = if verbose { rows.len() } else { SAID_SHOWN };
     for (index, row) in rows.iter().take(shown).enumerate() {
         line(out, if index == 0 { "Said in a step" } else { "" }, &spoken(row))?;
+    }
+    for (index, row) in rows.iter().take(shown).filter(|row| has_tail(row)).enumerate() {
+        line(out, if index == 0 { "Tails" } else { "" }, &tail(row))?;
     }
     line(out, "Slowest rank", &slowest(job))?;
     for (index, kind) in job.first.kinds.iter().enumerate() {
@@ -186,6 +203,12 @@ fn answer(job: &JobResult, verbose: bool, out: &mut dyn Write) -> std::io::Resul
     line(out, "Critical path", &path.join(", "))?;
     let gpus = f64::from(placed.ranks());
     let idle = (1.0 - result.utilisation).max(0.0) * gpus * 24.0;
+    let completion = format!(
+        "{}, of which {} before the first step",
+        time(job.completion()),
+        time(job.start.meet + job.start.connect)
+    );
+    line(out, "Submit to end", &completion)?;
     line(out, "Waiting costs", &format!("{} GPU-hours a day", grouped(idle.round() as u64)))?;
     for fault in &job.faults {
         for (index, text) in priced(fault, placed.ranks()).iter().enumerate() {
@@ -251,6 +274,49 @@ fn spoken(row: &SaidResult) -> String {
     )
 }
 
+/// What is taken for a tail: more than a tenth longer than the median.
+const TAIL: f64 = 1.1;
+
+/// Whether some of a kind kept a rank noticeably longer than others do.
+fn has_tail(row: &SaidResult) -> bool {
+    row.said.worst.total.as_secs_f64() > TAIL * row.said.median.as_secs_f64()
+}
+
+/// Why one of a kind took longest.
+fn tail(row: &SaidResult) -> String {
+    let (said, worst) = (&row.said, &row.said.worst);
+    let what = match said.what {
+        What::Collective(collective) => collective.name(),
+        _ => "message",
+    };
+    let more = worst.total - said.median;
+    let why = match (worst.last, row.trouble) {
+        (Some(last), _) if worst.waited * 2 > more => {
+            format!("{} of it waiting for rank {}, which came late", time(worst.waited), last.0)
+        }
+        (_, Some(trouble)) if trouble != Trouble::default() => troubled(&trouble),
+        (_, Some(_)) => "nothing was marked, paused or lost: it shared its links with other calls".to_owned(),
+        _ => "it shared its links with other calls".to_owned(),
+    };
+    format!("{} {what}: rank {} was {} in one; {why}", said.scope.name(), worst.rank.0, time(worst.total))
+}
+
+/// What went wrong in the network.
+fn troubled(trouble: &Trouble) -> String {
+    let parts = [
+        (trouble.resent, "packet sent again", "packets sent again"),
+        (trouble.lost, "packet lost", "packets lost"),
+        (trouble.pauses, "pause", "pauses"),
+        (trouble.marks, "ECN mark", "ECN marks"),
+    ];
+    let parts: Vec<String> = parts
+        .iter()
+        .filter(|(number, ..)| *number > 0)
+        .map(|(number, one, many)| count(*number, one, many))
+        .collect();
+    format!("the network: {} while it ran", parts.join(", "))
+}
+
 fn slowest(job: &JobResult) -> String {
     match &job.first.outcome.straggler {
         None => "none: all are alike".to_owned(),
@@ -312,7 +378,7 @@ fn priced(fault: &railnet_sim::FaultPrice, ranks: u32) -> Vec<String> {
 }
 
 /// What the fabric saw.
-fn fabric(network: &Outcome, out: &mut dyn Write) -> std::io::Result<()> {
+fn fabric(network: &Outcome, jobs: &[JobResult], verbose: bool, out: &mut dyn Write) -> std::io::Result<()> {
     let sum = |of: &dyn Fn(&LinkResult) -> u64| network.links.iter().map(of).sum::<u64>();
     let text = format!(
         "{} packet-hops, {} dropped, {} ECN marks, {} pauses, {} sent again",
@@ -324,16 +390,55 @@ fn fabric(network: &Outcome, out: &mut dyn Write) -> std::io::Result<()> {
     );
     line(out, "The network", &text)?;
     let end = network.completion;
-    let busiest = network.links.iter().max_by_key(|link| (utilisation(link, end) * 1e6) as u64);
-    if let Some(link) = busiest {
-        let text = format!("{} → {}, {}", link.from, link.to, percent(utilisation(link, end)));
-        line(out, "Busiest link", &text)?;
+    let mut busiest: Vec<&LinkResult> = network.links.iter().collect();
+    busiest.sort_by(|a, b| utilisation(b, end).total_cmp(&utilisation(a, end)));
+    for (index, link) in busiest.iter().take(if verbose { LINKS_SHOWN } else { 1 }).enumerate() {
+        let mut text = format!("{} → {}, {}", link.from, link.to, percent(utilisation(link, end)));
+        for why in [users(jobs, link), held_up(link)].into_iter().flatten() {
+            text.push_str(": ");
+            text.push_str(&why);
+        }
+        line(out, if index == 0 { "Busiest link" } else { "" }, &text)?;
     }
     let inside = network.lanes.iter().max_by_key(|lane| (taken(lane, end) * 1e6) as u64);
     if let Some(lane) = inside {
         line(out, "Busiest in a server", &format!("{}, {}", lane.name, percent(taken(lane, end))))?;
     }
     Ok(())
+}
+
+/// Whose traffic a link carries, where a port is at one of its ends.
+fn users(jobs: &[JobResult], link: &LinkResult) -> Option<String> {
+    let mut scopes: BTreeMap<&'static str, u64> = BTreeMap::new();
+    for port in jobs.iter().flat_map(|job| &job.ports) {
+        let bytes = match () {
+            () if port.port == link.from => port.sent,
+            () if port.port == link.to => port.received,
+            () => continue,
+        };
+        *scopes.entry(port.scope.name()).or_default() += bytes;
+    }
+    let all = scopes.values().sum::<u64>().max(1) as f64;
+    let mut scopes: Vec<(&str, u64)> = scopes.into_iter().filter(|(_, bytes)| *bytes > 0).collect();
+    scopes.sort_by_key(|(name, bytes)| (std::cmp::Reverse(*bytes), *name));
+    let named: Vec<String> = scopes
+        .iter()
+        .take(2)
+        .map(|(name, bytes)| format!("{name} {}", percent(*bytes as f64 / all)))
+        .collect();
+    (!named.is_empty()).then(|| named.join(", "))
+}
+
+/// What held a link up.
+fn held_up(link: &LinkResult) -> Option<String> {
+    let counters = &link.counters;
+    let lost = counters.drops + counters.losses;
+    let found = Trouble { marks: counters.marks, pauses: counters.pauses, lost, resent: 0 };
+    (found != Trouble::default()).then(|| {
+        let parts = [(found.marks, "marks"), (found.pauses, "pauses"), (found.lost, "lost")];
+        let parts = parts.iter().filter(|(number, _)| *number > 0);
+        parts.map(|(number, name)| format!("{} {name}", grouped(*number))).collect::<Vec<_>>().join(", ")
+    })
 }
 
 fn part(span: Span, whole: Span) -> f64 {

@@ -57,6 +57,8 @@ pub(super) struct Net {
     pub(super) receiver: Receiver,
     /// The ports of the fabric: the sender's and the receiver's.
     pub(super) ports: [u32; 2],
+    /// Bytes of messages.
+    pub(super) sent: u64,
     /// The sender's slots.
     pub(super) slots: SlotMemory,
     /// From the sender's memory to its NIC; empty where nothing lies between.

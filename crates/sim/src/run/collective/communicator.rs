@@ -118,16 +118,20 @@ fn weakest(cluster: &Cluster, options: &TopologyOptions) -> Result<(Graphs, Clus
 impl Communicator {
     /// How one rank reaches another: each end as its own server has it.
     pub(super) fn transport(&self, from: u32, to: u32) -> Transport {
-        let per_node = (self.ranks.len() / self.kinds.len().max(1)).max(1) as u32;
-        let of = |rank: u32| &self.transports[self.kinds[(rank / per_node) as usize] as usize];
-        let mut transport = of(from).between(from, to).transport;
+        let mut transport = self.transports_of(from).between(from, to).transport;
         if let Transport::Network { to_nic, gdr_receive, .. } = &mut transport
             && let Transport::Network { to_nic: nic, gdr_receive: gdr, .. } =
-                of(to).between(from, to).transport
+                self.transports_of(to).between(from, to).transport
         {
             (*to_nic, *gdr_receive) = (nic, gdr);
         }
         transport
+    }
+
+    /// How the server of a rank has it.
+    pub(super) fn transports_of(&self, rank: u32) -> &Transports {
+        let per_node = (self.ranks.len() / self.kinds.len().max(1)).max(1) as u32;
+        &self.transports[self.kinds[(rank / per_node) as usize] as usize]
     }
 }
 

@@ -168,7 +168,9 @@ impl Collectives {
             (nics, relay, gdr) = ([from_nic, to_nic], by, [gdr_send, gdr_receive]);
         }
         if let [Some(out), Some(into)] = wired {
-            (nics, relay) = ([out, into], None);
+            nics = [out, into];
+            (relay, gdr[0]) = communicator.transports_of(sender - first).by_nic(sender - first, out, true);
+            (_, gdr[1]) = communicator.transports_of(receiver - first).by_nic(receiver - first, into, false);
         }
         let relay = relay.map(|rank| self.members[(first + rank) as usize].endpoint);
         let ends = [sender, receiver].map(|member| self.members[member as usize].endpoint);
@@ -202,7 +204,7 @@ impl Collectives {
         sender.connect(nic, &mut cx, path(ports[1]), &receiver.handle())?;
         let (nic, mut cx) = network.nic(ports[1]);
         receiver.connect(nic, &mut cx, path(ports[0]), &sender.handle())?;
-        Ok(Net { sender, receiver, ports, slots: own, out, into })
+        Ok(Net { sender, receiver, ports, sent: 0, slots: own, out, into })
     }
 
     /// Lets the NIC of a port use memory.
@@ -291,6 +293,7 @@ impl Collectives {
         };
         // The data, and the note that asked for it.
         self.transfers.messages += 2;
+        net.sent += filled.bytes.as_u64();
         let port = net.ports[0];
         let (nic, mut cx) = network.nic(port);
         let result = net.sender.fill(nic, &mut cx, fill);

@@ -212,6 +212,16 @@ impl Collectives {
         self.finished = self.finished.max(now);
     }
 
+    /// What each communicator sent from a port to another: its number, the ports, and bytes of messages.
+    pub(in crate::run) fn sent(&self) -> impl Iterator<Item = (u32, [u32; 2], u64)> + '_ {
+        self.pairs.iter().filter_map(|pair| match &pair.carrier {
+            Carrier::Net(net) => {
+                Some((self.members[pair.sender.0 as usize].communicator, net.ports, net.sent))
+            }
+            Carrier::Local(_) => None,
+        })
+    }
+
     /// What communicators have made of connections.
     pub(in crate::run) fn connections(&self, communicators: impl Iterator<Item = u32>) -> Connections {
         let mut found = Connections::default();

@@ -153,6 +153,11 @@ impl Collectives {
         self.entries.len() - self.at + self.transfers.unfinished()
     }
 
+    /// All calls.
+    pub(super) fn all(&self) -> usize {
+        self.entries.len() + self.transfers.puts.len()
+    }
+
     /// Begins with the first entry.
     pub(super) fn begin<S: Sink>(&mut self, network: &mut Network<S>) {
         self.start(network);

@@ -12,7 +12,7 @@ use railnet_job::run::analytic::{self, Asked, ClusterCosts, Network, NoPrice, Pr
 use railnet_job::run::{RankSpan, Special, Workers, timeline};
 
 use super::memo::MemoCount;
-use super::report::{self, Connections, FaultPrice, How, JobResult, JobsOutcome, StepResult};
+use super::report::{self, Connections, FaultPrice, How, JobResult, JobsOutcome, Start, StepResult};
 use crate::run::RunError;
 use crate::scenario::{Fidelity, PlacedJob, Scenario, ScenarioError, Slowed};
 
@@ -54,7 +54,18 @@ fn job(
     }
     let connections = connections(scenario, &placed)?;
     let timeline = timeline.unwrap_or_default();
-    Ok(JobResult { placed, connections, steps, first, faults, life: None, timeline })
+    let start = Start::new(placed.ranks(), connections.queue_pairs);
+    Ok(JobResult {
+        placed,
+        connections,
+        start,
+        ports: Vec::new(),
+        steps,
+        first,
+        faults,
+        life: None,
+        timeline,
+    })
 }
 
 /// How long each step of a job takes, one without a checkpoint being known.
@@ -114,7 +125,7 @@ fn step(
         let (algorithm, protocol) = (decision.algorithm, decision.protocol);
         Some(How { algorithm, protocol, channels: decision.channels })
     };
-    Ok(report::step(placed, &machine, how))
+    Ok(report::step(placed, &machine, how, &BTreeMap::new()))
 }
 
 fn refused(error: &NoPrice) -> RunError {

@@ -12,10 +12,11 @@ use railnet_fabric::Network;
 use railnet_job::graph::{Communication, StepGraph, Stream, What};
 use railnet_job::parallel::{Axis, Scope};
 use railnet_job::run::analytic::{Asked, ClusterCosts, Network as _};
-use railnet_job::run::{Machine, RankSpan, Special, Ticket, Workers, timeline};
+use railnet_job::run::{Machine, RankSpan, Special, Ticket, Workers, kind, timeline};
+use railnet_topology::Vertex;
 
 use super::memo::{Memo, MemoCount, Verdict};
-use super::report::{self, How, JobResult, StepResult};
+use super::report::{self, How, JobResult, PortTraffic, Start, StepResult, Trouble, Troubles};
 use crate::run::RunError;
 use crate::run::collective::{Collectives, Ground};
 use crate::scenario::{PlacedJob, Scenario, ScenarioError};
@@ -39,6 +40,8 @@ struct Channel {
     endpoints: Vec<u32>,
     /// Who makes each call: all of them, or the two of a message.
     callers: u32,
+    /// Whether it reaches across servers.
+    is_wide: bool,
 }
 
 /// A call that some have made.
@@ -49,6 +52,8 @@ struct Meeting {
     /// When the last one came, and who it was.
     begun: Time,
     last: Ticket,
+    /// What had gone wrong in the network by then.
+    before: Trouble,
 }
 
 /// What a member is in.
@@ -74,6 +79,7 @@ struct Active<'g> {
     meetings: BTreeMap<(Key, u32), Meeting>,
     costs: ClusterCosts<'g>,
     how: BTreeMap<Communication, How>,
+    troubles: Troubles,
     steps: Vec<Span>,
     first: Option<StepResult>,
     timeline: Vec<RankSpan>,
@@ -139,6 +145,7 @@ impl<'g> Driver<'g> {
             meetings: BTreeMap::new(),
             costs: ClusterCosts::new(&placed.cluster, settings, options, placed.resolved.rates),
             how: BTreeMap::new(),
+            troubles: Troubles::new(),
             steps: Vec::new(),
             first: None,
             timeline: Vec::new(),
@@ -184,7 +191,7 @@ impl<'g> Driver<'g> {
             let ended = self.take_ended(network, collectives);
             let mut is_still = ended.is_empty();
             for member in ended {
-                self.ended(member, now);
+                self.ended(member, network);
             }
             while self.timed.peek().is_some_and(|Reverse((time, ..))| *time <= now) {
                 let Some(Reverse((_, job, ticket))) = self.timed.pop() else { break };
@@ -314,7 +321,9 @@ impl<'g> Driver<'g> {
                 collectives.add_group(network, ground, &endpoints, &self.variables)?;
             let callers = if message.is_some() { 2 } else { endpoints.len() as u32 };
             self.memo.add(communicator, collectives.place(communicator, ground), first_member, callers);
-            job.channels.insert(key, Channel { communicator, first_member, endpoints, callers });
+            let each = job.placed.cluster.gpus_per_node();
+            let is_wide = endpoints.iter().any(|endpoint| endpoint / each != endpoints[0] / each);
+            job.channels.insert(key, Channel { communicator, first_member, endpoints, callers, is_wide });
         }
         let channel = &job.channels[&key];
         let place = |rank: Rank| -> u32 {
@@ -343,9 +352,13 @@ impl<'g> Driver<'g> {
             ended: 0,
             begun: local,
             last: ticket,
+            before: Trouble::default(),
         });
         meeting.entered += 1;
         (meeting.begun, meeting.last) = (local, ticket);
+        if channel.is_wide && meeting.entered == channel.callers {
+            meeting.before = Trouble::so_far(network);
+        }
         self.called.insert(member, Called { job: index, ticket, key, number });
         let how = planned.how();
         job.how.entry(*said).or_insert(how);
@@ -357,17 +370,25 @@ impl<'g> Driver<'g> {
     }
 
     /// The call of a member is over.
-    fn ended(&mut self, member: u32, now: Time) {
+    fn ended<S: Sink>(&mut self, member: u32, network: &mut Network<S>) {
         let Some(Called { job, ticket, key, number }) = self.called.remove(&member) else { return };
         self.over += 1;
         let job = &mut self.jobs[job];
-        let local = job.local(now);
-        let callers = job.channels[&key].callers;
+        let local = job.local(network.now);
+        let Channel { callers, is_wide, .. } = job.channels[&key];
         let Some(meeting) = job.meetings.get_mut(&(key, number)) else { return };
         meeting.ended += 1;
         let (begun, last) = (meeting.begun, meeting.last);
+        let before = meeting.before;
         if meeting.ended == callers {
             job.meetings.remove(&(key, number));
+            let (_, said) = job.machine.communication(ticket);
+            let took = local.since(begun);
+            let worst = job.troubles.entry(kind(said.scope, said.what));
+            let worst = worst.or_insert((Span::ZERO, Trouble::default()));
+            if is_wide && took > worst.0 {
+                *worst = (took, Trouble::so_far(network).since(before));
+            }
         }
         job.machine.finished(ticket, begun, last, local);
     }
@@ -412,17 +433,25 @@ impl<'g> Driver<'g> {
     }
 
     /// What came of the jobs; of those that were stopped on the way, what is known.
-    pub(super) fn finish(self, collectives: Option<&Collectives>, now: Time) -> Vec<JobResult> {
+    pub(super) fn finish<S: Sink>(
+        self,
+        collectives: Option<&Collectives>,
+        network: &Network<S>,
+    ) -> Vec<JobResult> {
+        let now = network.now;
         let results = self.jobs.into_iter().map(|mut job| {
             let numbers = job.channels.values().map(|channel| channel.communicator);
             let connections = collectives.map(|all| all.connections(numbers)).unwrap_or_default();
             let local = job.local(now);
             let (placed, how) = (job.placed.clone(), &job.how);
             let first = job.first.take().unwrap_or_else(|| {
-                report::part_of_step(job.placed, &mut job.machine, local, |said| how.get(said).copied())
+                let how = |said: &Communication| how.get(said).copied();
+                report::part_of_step(job.placed, &mut job.machine, local, how, &job.troubles)
             });
-            let (steps, timeline) = (job.steps, job.timeline);
-            JobResult { placed, connections, steps, first, faults: Vec::new(), life: None, timeline }
+            let ports = job.ports(collectives, network);
+            let start = Start::new(placed.ranks(), connections.queue_pairs);
+            let (steps, timeline, faults) = (job.steps, job.timeline, Vec::new());
+            JobResult { placed, connections, start, ports, steps, first, faults, life: None, timeline }
         });
         results.collect()
     }
@@ -441,6 +470,33 @@ impl<'g> Active<'g> {
     /// The time of its machine, which begins at zero with each step.
     fn local(&self, now: Time) -> Time {
         Time::ZERO + now.since(self.origin)
+    }
+
+    /// What went over ports, by scope.
+    fn ports<S: Sink>(&self, collectives: Option<&Collectives>, network: &Network<S>) -> Vec<PortTraffic> {
+        let scopes: BTreeMap<u32, Scope> = self
+            .channels
+            .iter()
+            .map(|(key, channel)| match key {
+                Key::Group { scope, .. } => (channel.communicator, *scope),
+                Key::Pair { .. } => (channel.communicator, Scope::Pipeline),
+            })
+            .collect();
+        let mut found: BTreeMap<(u32, Scope), [u64; 2]> = BTreeMap::new();
+        for (communicator, ports, bytes) in collectives.into_iter().flat_map(Collectives::sent) {
+            let Some(scope) = scopes.get(&communicator) else { continue };
+            for (end, port) in ports.into_iter().enumerate() {
+                found.entry((port, *scope)).or_default()[end] += bytes;
+            }
+        }
+        let name = |port: u32| network.graph().name(Vertex::Host(port)).to_owned();
+        let found = found.into_iter().map(|((port, scope), [sent, received])| PortTraffic {
+            port: name(port),
+            scope,
+            sent,
+            received,
+        });
+        found.collect()
     }
 
     /// Calls of all ranks in all steps.
@@ -467,7 +523,8 @@ impl<'g> Active<'g> {
     fn end_step(&mut self, now: Time) {
         if self.first.is_none() {
             let how = &self.how;
-            self.first = Some(report::step(self.placed, &self.machine, |said| how.get(said).copied()));
+            let how = |said: &Communication| how.get(said).copied();
+            self.first = Some(report::step(self.placed, &self.machine, how, &self.troubles));
         }
         self.steps.push(now.since(self.origin));
         self.origin = now;

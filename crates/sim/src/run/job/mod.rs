@@ -9,7 +9,8 @@ mod report;
 
 pub use memo::MemoCount;
 pub use report::{
-    Connections, FaultPrice, How, JobResult, JobsOutcome, KindResult, RecoveryStory, SaidResult, StepResult,
+    Connections, FaultPrice, How, JobResult, JobsOutcome, KindResult, PortTraffic, RecoveryStory, SaidResult,
+    Start, StepResult, Trouble,
 };
 
 use railnet_core::event::{NoSink, Sink};

@@ -120,7 +120,7 @@ fn once<S: Sink>(
         collectives.note_end(now);
     }
     let digest = driver.digest.finish();
-    let jobs: Vec<JobResult> = driver.finish(collectives.as_ref(), now);
+    let jobs: Vec<JobResult> = driver.finish(collectives.as_ref(), &network);
     let outcome = outcome(&mut network, runner, collectives, sampler.map(Sampler::finish));
     let of_packets = network.sink.0.finish().as_u128();
     let mut all = Fold::new();

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use railnet_coll::{Algorithm, Protocol};
 use railnet_core::digest::Fold;
+use railnet_core::event::Sink;
 use railnet_core::{Bytes, RunDigest, Span, Time};
+use railnet_fabric::Network;
 use railnet_job::graph::{Communication, Pass, StepGraph, What, Work};
 use railnet_job::parallel::Scope;
-use railnet_job::run::{Life, Machine, Outcome as StepOutcome, RankSpan, Said, critical_path, said};
+use railnet_job::run::{Life, Machine, Outcome as StepOutcome, RankSpan, Said, critical_path, kind, said};
 
 use super::super::Outcome;
 use super::memo::MemoCount;
@@ -37,6 +39,10 @@ pub struct JobResult {
     pub placed: PlacedJob,
     /// Who is joined with whom across servers.
     pub connections: Connections,
+    /// What came before the first step.
+    pub start: Start,
+    /// What went over the ports of the fabric, by scope; only with packets.
+    pub ports: Vec<PortTraffic>,
     /// How long each step took that came to its end.
     pub steps: Vec<Span>,
     /// The first of them in full, or what was known of it when the run was stopped.
@@ -50,7 +56,12 @@ pub struct JobResult {
 }
 
 impl JobResult {
-    /// From its start to its end.
+    /// From submission to the end of the last step.
+    pub fn completion(&self) -> Span {
+        self.start.meet + self.start.connect + self.total()
+    }
+
+    /// From the start of the first step to its end.
     pub fn total(&self) -> Span {
         self.life.map_or_else(|| sum(&self.steps), |life| life.total)
     }
@@ -91,6 +102,89 @@ pub struct SaidResult {
     pub ranks: u32,
     /// How the largest was run, where it is a collective.
     pub how: Option<How>,
+    /// What went wrong in the network while the one ran that took longest from the moment when all had come; only with packets.
+    pub trouble: Option<Trouble>,
+}
+
+/// What goes wrong in a network.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Trouble {
+    /// Packets with an ECN mark.
+    pub marks: u64,
+    /// Pause frames.
+    pub pauses: u64,
+    /// Packets dropped or lost.
+    pub lost: u64,
+    /// Packets sent again.
+    pub resent: u64,
+}
+
+impl Trouble {
+    /// What has gone wrong so far.
+    pub(super) fn so_far<S: Sink>(network: &mut Network<S>) -> Self {
+        let mut found = Self::default();
+        for (_, _, _, counters) in network.channels() {
+            found.marks += counters.marks;
+            found.pauses += counters.pauses;
+            found.lost += counters.drops + counters.losses;
+        }
+        for host in 0..network.host_count() {
+            found.resent += network.nic(host).0.counters().resent;
+        }
+        found
+    }
+
+    pub(super) fn since(self, before: Self) -> Self {
+        Self {
+            marks: self.marks - before.marks,
+            pauses: self.pauses - before.pauses,
+            lost: self.lost - before.lost,
+            resent: self.resent - before.resent,
+        }
+    }
+}
+
+/// What a job sent from or to a port of the fabric.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PortTraffic {
+    /// The port, as links name it.
+    pub port: String,
+    /// Among whom.
+    pub scope: Scope,
+    /// Bytes of messages that left.
+    pub sent: u64,
+    /// Bytes of messages that came.
+    pub received: u64,
+}
+
+/// From submission to the first step, by a stated model: a network for management that nobody simulates.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Start {
+    /// Until all ranks know of each other.
+    pub meet: Span,
+    /// Until queue pairs are ready.
+    pub connect: Span,
+}
+
+/// There and back on the management network, with the kernels of both ends: assumed.
+const ROUND_TRIP: Span = Span::from_us(200);
+/// What rank 0 takes to accept a rank and to read what it says: assumed.
+const GREETING: Span = Span::from_us(50);
+/// To make a queue pair and to bring it to its peer's: the low end of the 1 to 10 ms and more that a verbs connection takes
+/// (hundreds to thousands of times 10 µs, X. Wei et al., ATC '22, arXiv 2201.11578).
+const QUEUE_PAIR: Span = Span::from_ms(1);
+
+impl Start {
+    /// Of so many ranks with so many queue pairs. Ranks connect to rank 0, which deals with one after the other, then addresses go
+    /// once around a ring, as NCCL's bootstrap has it; each rank makes its queue pairs one after the other, with a round trip
+    /// for each to tell its peer.
+    pub(super) fn new(ranks: u32, queue_pairs: u64) -> Self {
+        let ranks = u64::from(ranks).max(1);
+        Self {
+            meet: ROUND_TRIP * 2 + GREETING * ranks + ROUND_TRIP * (ranks - 1) / 2,
+            connect: (QUEUE_PAIR + ROUND_TRIP) * queue_pairs.div_ceil(ranks),
+        }
+    }
 }
 
 /// How a collective is run.
@@ -171,8 +265,9 @@ pub(super) fn step(
     placed: &PlacedJob,
     machine: &Machine<'_>,
     how: impl FnMut(&Communication) -> Option<How>,
+    troubles: &Troubles,
 ) -> StepResult {
-    result(placed, machine, rows(machine, how))
+    result(placed, machine, rows(machine, how, troubles))
 }
 
 /// What is known of a step that was stopped.
@@ -181,9 +276,10 @@ pub(super) fn part_of_step(
     machine: &mut Machine<'_>,
     now: Time,
     how: impl FnMut(&Communication) -> Option<How>,
+    troubles: &Troubles,
 ) -> StepResult {
     // What is under way counts as time, but says nothing about how long it takes.
-    let said = rows(machine, how);
+    let said = rows(machine, how, troubles);
     machine.stop(now);
     result(placed, machine, said)
 }
@@ -193,13 +289,21 @@ fn result(placed: &PlacedJob, machine: &Machine<'_>, said: Vec<SaidResult>) -> S
     StepResult { said, path: path(machine), kinds: kinds(placed, machine, &outcome), outcome }
 }
 
-fn rows(machine: &Machine<'_>, mut how: impl FnMut(&Communication) -> Option<How>) -> Vec<SaidResult> {
+/// What went wrong while the longest of each kind ran, and how long that took.
+pub(super) type Troubles = BTreeMap<(Scope, u8, u8), (Span, Trouble)>;
+
+fn rows(
+    machine: &Machine<'_>,
+    mut how: impl FnMut(&Communication) -> Option<How>,
+    troubles: &Troubles,
+) -> Vec<SaidResult> {
     let graph = machine.graph();
     let rows = said(machine).into_iter().map(|said| {
         let example = example(graph, &said);
         let group = graph.layout.group(railnet_core::Rank(0), said.scope).size();
         let ranks = if matches!(said.what, What::Collective(_)) { group } else { 2 };
-        SaidResult { said, ranks, how: example.as_ref().and_then(&mut how) }
+        let trouble = troubles.get(&kind(said.scope, said.what)).map(|(_, trouble)| *trouble);
+        SaidResult { said, ranks, how: example.as_ref().and_then(&mut how), trouble }
     });
     rows.collect()
 }
