@@ -24,6 +24,13 @@ impl Interrupt {
         Ok(Self(asked))
     }
 
+    /// From now on Ctrl-C ends the program again, whatever asked to be asked before.
+    pub(crate) fn ends_program() -> anyhow::Result<()> {
+        let at_once = Arc::new(AtomicBool::new(true));
+        flag::register_conditional_shutdown(SIGINT, ENDED, at_once).context("cannot catch Ctrl-C")?;
+        Ok(())
+    }
+
     /// Whether it has been.
     pub(crate) fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)

@@ -173,8 +173,8 @@ pub(crate) fn built_in(out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let outcome = job::tell(&file, out)?;
     writeln!(
         out,
-        "\n  Try   railnet sim scenarios/life-of-a-job-rails.toml · railnet check FILE · railnet tune allreduce 64MiB --cluster \
-         dgx-h100x4 · railnet --help"
+        "\n  Try   railnet compare rails · railnet sim scenarios/job-slow-gpu.toml · railnet plan --params 70B --gpus 64 --compute 200ms · \
+         railnet --help"
     )?;
     Ok(outcome)
 }

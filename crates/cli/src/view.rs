@@ -15,6 +15,7 @@ use anyhow::{Context as _, anyhow};
 use railnet_formats::run_file::RunFile;
 
 use crate::Outcome;
+use crate::interrupt::Interrupt;
 use answers::Shown;
 
 pub(crate) use page::report;
@@ -69,6 +70,7 @@ pub(crate) fn serve(run: RunFile, place: &Place, out: &mut dyn Write) -> anyhow:
     let address = listener.local_addr()?;
     writeln!(out, "  {:<12}http://{address}/   Ctrl-C ends it", "Look at")?;
     out.flush()?;
+    Interrupt::ends_program()?;
     let shown = Shown::new(run);
     http::serve(&listener, address, &move |request: &http::Request| shown.answer(request));
     Ok(())

@@ -9,7 +9,7 @@ use std::io::Write;
 use std::time::Instant;
 
 use railnet_core::event::NoSink;
-use railnet_formats::run_file::Recorder;
+use railnet_formats::run_file::{Budget, Recorder};
 use railnet_sim::{Fidelity, JobSettings, JobsOutcome, RunError, Scenario, run_jobs_with};
 use railnet_topology::FabricGraph;
 use serde_json::Value;
@@ -26,13 +26,28 @@ pub(super) const BUILT_IN: &str = include_str!("../../../../scenarios/life-of-a-
 pub(super) fn tell(file: &File, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let began = Instant::now();
     let mut onlooker = Onlooker::new(None, false, crate::wire::Wire::Values, &file.scenario)?;
+    let graph = railnet_sim::graph(&file.scenario)?;
+    let recorder = Recorder::new(&graph, BUILT_IN_BUDGET).of_job();
     let settings = JobSettings { watch: Some(&mut onlooker), ..JobSettings::default() };
-    let found = run_jobs_with(&file.scenario, NoSink, settings);
+    let found = run_jobs_with(&file.scenario, recorder, settings);
     onlooker.finish()?;
-    let (outcome, _) = found?;
-    screen::print(file, &outcome, began.elapsed().as_secs_f64(), false, out)?;
+    let (outcome, recorder) = found?;
+    let wall_s = began.elapsed().as_secs_f64();
+    screen::print(file, &outcome, wall_s, false, out)?;
+    if !outcome.is_partial {
+        let run = record::jobs(file, &graph, &outcome, wall_s, recorder)?;
+        let path = std::env::temp_dir().join(format!("railnet-life-of-a-job-{:?}.html", outcome.digest));
+        match record::write_report(&path, &run) {
+            Ok(()) => writeln!(out, "  {:<23}{}", "Report", path.display())?,
+            // The screen is what was asked for.
+            Err(error) => crate::report(&format!("no report: {error:#}")),
+        }
+    }
     Ok(verdict(&outcome))
 }
+
+/// A few packets of each connection: enough to look at, and soon written.
+const BUILT_IN_BUDGET: Budget = Budget { packets: 3_000, rows: 20_000 };
 
 /// A run that was stopped is none that succeeded.
 const fn verdict(outcome: &JobsOutcome) -> Outcome {

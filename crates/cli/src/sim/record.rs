@@ -91,8 +91,7 @@ impl Options {
             }
         }
         if let Some(path) = &self.report {
-            let page = view::report(&run);
-            std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
+            write_report(path, &run)?;
             if !is_quiet {
                 writeln!(out, "  {:<12}{}   opens in any browser", "Report", path.display())?;
             }
@@ -109,6 +108,19 @@ impl Options {
         }
         Ok(())
     }
+}
+
+/// Writes the page with a run in it, as a new file: one that was there, or a link, is not followed.
+pub(super) fn write_report(path: &Path, run: &RunFile) -> anyhow::Result<()> {
+    let written = || -> std::io::Result<()> {
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).open(path)?;
+        file.write_all(view::report(run).as_bytes())
+    };
+    written().with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn write(
