@@ -103,5 +103,5 @@ fn answer(mut subject: Subject, arguments: &Arguments) -> anyhow::Result<Answer>
     let plan = Plan::new(job, &ground).with_context(|| subject.title.clone())?;
     let sweep =
         Sweep::new(job, &ground, usize::from(arguments.best)).with_context(|| subject.title.clone())?;
-    Ok(Answer { plan, sweep, by_itself, subject })
+    Ok(Answer { subject, plan, sweep, by_itself })
 }

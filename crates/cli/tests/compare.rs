@@ -1,5 +1,6 @@
 //! `railnet compare` from outside.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+#![allow(clippy::float_cmp, reason = "the same run has the same numbers, to the bit")]
 #![allow(clippy::disallowed_methods, reason = "tests read and write their files themselves")]
 
 use std::fs;

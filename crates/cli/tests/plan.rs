@@ -120,7 +120,7 @@ fn a_plan_and_a_run_by_formulas_take_the_same_step() {
     assert!(steps.is_sorted(), "{steps:?}");
     for layout in layouts {
         let ranks = ["tp", "cp", "pp", "dp"].map(|key| number(&layout[key])).iter().product::<f64>();
-        assert!(ranks == 256.0 && number(&layout["memory_bytes"]) <= 80e9, "{layout}");
+        assert!(ranks as u32 == 256 && number(&layout["memory_bytes"]) <= 80e9, "{layout}");
     }
     for misfit in plan["layouts_that_do_not_fit"].as_array().unwrap() {
         assert!(number(&misfit["memory_bytes"]) > 80e9, "{misfit}");
@@ -136,12 +136,12 @@ fn variables_of_nccl_count_as_in_tune_and_sim() {
     assert!(slow > 1.2 * plain, "{slow} and {plain}");
     let file = scratch("plan.env", "NCCL_PROTO=LL\n");
     let from_file = json(&[&ask[..], &["--env-file", &file]].concat(), &[]);
-    assert_eq!(number(&from_file["step_us"]), slow);
+    near(&from_file["step_us"], slow, 1e-12);
     let scenario = scratch(
         "plan-env.toml",
         "fidelity = \"analytic\"\n[cluster]\nserver = \"dgx-h100\"\nnodes = 4\n[model]\nname = \"gpt-400m\"\n[env]\nNCCL_PROTO = \"LL\"\n",
     );
-    assert_eq!(number(&json(&["plan", &scenario], &[])["step_us"]), slow);
+    near(&json(&["plan", &scenario], &[])["step_us"], slow, 1e-12);
     assert!(
         (number(&json(&["plan", &scenario], &[("NCCL_PROTO", "Simple,LL,LL128")])["step_us"]) - plain).abs()
             < 0.3 * plain

@@ -128,7 +128,9 @@ impl Plan {
         let mut homes = home::homes(&graph, &mut costs, ground.cluster)?;
         let better_order = better_order(job, &outcome, &homes, &mut costs, ground.gpudirect)?;
         if better_order.is_none() {
-            homes.iter_mut().for_each(|home| home.belongs_inside = home.is_inside);
+            for home in &mut homes {
+                home.belongs_inside = home.is_inside;
+            }
         }
         let larger_buckets = larger_buckets(job, &outcome, &mut costs, ground.gpudirect)?;
         let steps = if ground.gpudirect { [outcome.step, other] } else { [other, outcome.step] };
@@ -200,16 +202,24 @@ fn larger_buckets(
     Ok(found)
 }
 
-/// How long a GPU of a job computes in a step if it does nothing else, on average over the stages of its pipeline.
+/// The memory of the GPU that has least.
+pub fn least_memory(job: &Job) -> Bytes {
+    let others = job.others.iter().map(|other| other.gpu.memory);
+    others.fold(job.gpu.memory, Bytes::min)
+}
+
+/// How long a GPU of a job computes in a step if it does nothing else, on average over the stages of its pipeline; of several
+/// kinds of GPUs, the first.
 pub fn compute(job: &Job) -> Span {
     let graph = StepGraph::new(job);
-    let operations = graph.programs.iter().flat_map(|program| &program.operations);
+    let stages = graph.layout.size(Axis::Pipeline) as usize;
+    let operations = graph.programs.iter().take(stages).flat_map(|program| &program.operations);
     let spans = operations.map(|operation| match operation.work {
         Work::Compute { time, experts } => time + experts,
         Work::Communicate(_) => Span::ZERO,
     });
     let sum = spans.fold(Span::ZERO, |sum, one| sum + one);
-    Span::from_ps(sum.as_ps() / graph.programs.len().max(1) as u64)
+    Span::from_ps(sum.as_ps() / stages.max(1) as u64)
 }
 
 /// The same job on GPUs that compute its step in this time, however fast they would have to be.

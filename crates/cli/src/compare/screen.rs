@@ -150,7 +150,7 @@ fn shown(value: &Value) -> String {
 /// `+57 %`, `−12 %`, `× 8.4`.
 pub(super) fn change(from: Option<&Value>, to: Option<&Value>) -> String {
     let (Some(Value::Number(_, from)), Some(Value::Number(_, to))) = (from, to) else { return String::new() };
-    if *from == 0.0 || *to == 0.0 || from == to {
+    if *from == 0.0 || *to == 0.0 || (from - to).abs() <= from.abs() * f64::EPSILON {
         return String::new();
     }
     let ratio = to / from;

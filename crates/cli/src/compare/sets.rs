@@ -169,9 +169,9 @@ impl Entry {
                     None => take_out(&mut table, key),
                 }
             }
-            let text: String =
-                table.iter().map(|(key, value)| format!("{key} = {}\n", shown(value))).collect();
-            let file = File::built_in(self.name, &text)?;
+            let lines: Vec<String> =
+                table.iter().map(|(key, value)| format!("{key} = {}", shown(value))).collect();
+            let file = File::built_in(self.name, &lines.join("\n"))?;
             Ok(Part { title: base.title, file })
         });
         let parts = parts.collect::<anyhow::Result<Vec<_>>>()?;
@@ -181,8 +181,8 @@ impl Entry {
 
 fn take_out(table: &mut Table, key: &str) {
     let (inside, last) = key.rsplit_once('.').unwrap_or(("", key));
-    let parts = inside.split('.').filter(|part| !part.is_empty());
-    let place = parts.fold(Some(table), |table, part| table?.get_mut(part)?.as_table_mut());
+    let mut parts = inside.split('.').filter(|part| !part.is_empty());
+    let place = parts.try_fold(table, |table, part| table.get_mut(part)?.as_table_mut());
     if let Some(table) = place {
         table.remove(last);
     }

@@ -2,7 +2,7 @@
 
 use railnet_job::graph::Job;
 use railnet_job::memory::Memory;
-use railnet_job::plan::{Candidate, Demand, Home, Plan, why};
+use railnet_job::plan::{Candidate, Demand, Home, Plan, least_memory, why};
 use serde_json::{Value, json};
 
 use super::Answer;
@@ -49,9 +49,9 @@ pub(super) fn object(answer: &Answer) -> Value {
         "bubble_us": outcome.average.bubble.as_us_f64(),
         "mfu": outcome.mfu,
         "tokens_per_s": outcome.tokens,
-        "fits": plan.memory.total() <= job.gpu.memory,
+        "fits": plan.memory.total() <= least_memory(job),
         "memory_bytes": memory(&plan.memory),
-        "gpu_memory_bytes": job.gpu.memory.as_u64(),
+        "gpu_memory_bytes": least_memory(job).as_u64(),
         "available_bytes_per_s": {
             "gpu": plan.carries.gpu,
             "node": plan.carries.node(),

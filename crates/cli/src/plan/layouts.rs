@@ -5,7 +5,7 @@ use std::io::Write;
 
 use railnet_core::Span;
 use railnet_job::parallel::{Parallel, Scope, Sharding};
-use railnet_job::plan::{Candidate, Judged, Part, why};
+use railnet_job::plan::{Candidate, Judged, Part, least_memory, why};
 
 use super::Answer;
 use super::screen::tokens;
@@ -25,7 +25,7 @@ pub(super) fn print(answer: &Answer, verbose: bool, best: usize, out: &mut dyn W
     )?;
     let Some(first) = sweep.judged.first() else { return none(answer, out) };
     let names = axes(answer);
-    let mut head = vec!["".to_owned()];
+    let mut head = vec![String::new()];
     head.extend(names.iter().map(|(name, _)| (*name).to_owned()));
     head.extend(
         ["zero", "recompute", "memory", "step", "tokens/s", "why it is not the first"].map(str::to_owned),
@@ -77,15 +77,15 @@ fn praise(one: &Judged) -> String {
     let outcome = &one.outcome;
     let exposed = outcome.average.exposed_total();
     let share = |span: Span| percent(span.as_secs_f64() / outcome.step.as_secs_f64().max(f64::MIN_POSITIVE));
-    let mut text = format!(
-        "{} of it computes, {} waits for communication",
+    let bubble = match outcome.average.bubble {
+        Span::ZERO => String::new(),
+        bubble => format!(", {} is bubble", share(bubble)),
+    };
+    format!(
+        "{} of it computes, {} waits for communication{bubble}",
         share(outcome.average.compute()),
         share(exposed)
-    );
-    if outcome.average.bubble > Span::ZERO {
-        text.push_str(&format!(", {} is bubble", share(outcome.average.bubble)));
-    }
-    text
+    )
 }
 
 /// What is longer in a layout than in the best.
@@ -151,7 +151,7 @@ fn others(answer: &Answer, shown: usize, out: &mut dyn Write) -> std::io::Result
             out,
             "  Those that do not fit need {} a GPU or more, of {}: {} comes nearest",
             words::bytes(least.memory.total().as_u64()),
-            words::bytes(least.job.gpu.memory.as_u64()),
+            words::bytes(least_memory(&least.job).as_u64()),
             laid_out(least)
         )?;
     }
@@ -166,7 +166,7 @@ fn none(answer: &Answer, out: &mut dyn Write) -> std::io::Result<()> {
             "  No layout divides the model and its batch: try another --batch or number of GPUs"
         );
     };
-    let has = least.job.gpu.memory;
+    let has = least_memory(&least.job);
     writeln!(
         out,
         "  Nearest is {} with {} a GPU, {} too much: use more GPUs, or GPUs with more memory than the {} of {}",

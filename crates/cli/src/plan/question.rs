@@ -89,7 +89,7 @@ pub(super) fn subjects(arguments: &Arguments) -> anyhow::Result<Vec<Subject>> {
 
 fn from_file(path: &Path, env_file: Option<&Path>) -> anyhow::Result<Vec<Subject>> {
     let mut file = File::read_to_plan(path)?;
-    if !file.scenario.has_jobs() {
+    if file.scenario.model.is_none() && file.scenario.job.is_empty() {
         let name = path.display();
         return Err(Usage(format!("{name} has no job: a plan is for scenarios with a [model]")).into());
     }
@@ -99,7 +99,8 @@ fn from_file(path: &Path, env_file: Option<&Path>) -> anyhow::Result<Vec<Subject
         file.scenario.set_server(server);
     }
     let jobs = file.scenario.jobs().map_err(|error| file.problem(error))?;
-    let notes = notes(&file.scenario, jobs.len());
+    let is_mixed = jobs.iter().any(|placed| !placed.cluster.unlike.is_empty());
+    let notes = notes(&file.scenario, jobs.len(), is_mixed);
     let has_rails = matches!(file.scenario.fabric.topology, Topology::RailOptimised { .. });
     let gpudirect = file.scenario.cluster.as_ref().is_none_or(|cluster| cluster.gpudirect);
     let subjects = jobs.into_iter().map(|placed| Subject {
@@ -115,11 +116,12 @@ fn from_file(path: &Path, env_file: Option<&Path>) -> anyhow::Result<Vec<Subject
 }
 
 /// What a file says that a plan does not count.
-fn notes(scenario: &Scenario, jobs: usize) -> Vec<String> {
+fn notes(scenario: &Scenario, jobs: usize, is_mixed: bool) -> Vec<String> {
     let is_tcp = scenario.uses_tcp();
     let all = [
         (is_tcp, "TCP is not in the formulas: railnet compare transports has it, with packets"),
         (!scenario.faults.is_empty(), "faults are left out: railnet sim prices them"),
+        (is_mixed, "what there is, is that of the first kind of servers; steps wait for the slowest kind"),
         (jobs > 1, "each job is planned as if it had the network alone"),
     ];
     all.into_iter().filter(|(is_so, _)| *is_so).map(|(_, note)| note.to_owned()).collect()

@@ -5,7 +5,7 @@ use std::io::Write;
 use railnet_core::Span;
 use railnet_job::graph::{Job, What};
 use railnet_job::parallel::Scope;
-use railnet_job::plan::{Bounce, Demand, Home, Plan};
+use railnet_job::plan::{Bounce, Demand, Home, Plan, least_memory};
 
 use super::{Answer, layouts};
 use crate::words::{self, count, grouped, magnitude, percent, time};
@@ -92,20 +92,21 @@ fn step(answer: &Answer) -> String {
         Some(itself) => format!(" as you say (this GPU would take {})", time(itself)),
         None => String::new(),
     };
-    let mut text = format!(
-        "{} by NCCL's cost model: compute {}{told}, waiting for communication {} ({})",
+    let bubble = match outcome.average.bubble {
+        Span::ZERO => String::new(),
+        bubble => format!(", pipeline bubble {}", time(bubble)),
+    };
+    let mfu = match answer.by_itself {
+        Some(_) => String::new(),
+        None => format!("; MFU {}", percent(outcome.mfu)),
+    };
+    format!(
+        "{} by NCCL's cost model: compute {}{told}, waiting for communication {} ({}){bubble}{mfu}",
         time(outcome.step),
         time(compute),
         time(exposed),
         percent(part(exposed, outcome.step))
-    );
-    if outcome.average.bubble > Span::ZERO {
-        text.push_str(&format!(", pipeline bubble {}", time(outcome.average.bubble)));
-    }
-    if answer.by_itself.is_none() {
-        text.push_str(&format!("; MFU {}", percent(outcome.mfu)));
-    }
-    text
+    )
 }
 
 fn memory(answer: &Answer) -> String {
@@ -117,8 +118,8 @@ fn memory(answer: &Answer) -> String {
         words::bytes(memory.optimiser.as_u64()),
         words::bytes(memory.activations.as_u64())
     );
-    let (total, has) = (words::bytes(memory.total().as_u64()), words::bytes(job.gpu.memory.as_u64()));
-    if memory.total() <= job.gpu.memory {
+    let (total, has) = (words::bytes(memory.total().as_u64()), words::bytes(least_memory(job).as_u64()));
+    if memory.total() <= least_memory(job) {
         format!("{total} of {has} a GPU: {parts}")
     } else {
         format!("does not fit: {total} a GPU needed, {has} there; {parts}")

@@ -23,12 +23,12 @@ pub(crate) struct File {
 
 impl File {
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
-        Self::parse(path, |text, files| Scenario::parse_with(text, files))
+        Self::parse(path, Scenario::parse_with)
     }
 
     /// A scenario whose jobs are planned, not run.
     pub(crate) fn read_to_plan(path: &Path) -> anyhow::Result<Self> {
-        Self::parse(path, |text, files| Scenario::parse_to_plan(text, files))
+        Self::parse(path, Scenario::parse_to_plan)
     }
 
     fn parse(

@@ -87,7 +87,7 @@ pub(super) fn demands(
     let mut found = Vec::new();
     for scope in Scope::ALL.into_iter().filter(|scope| *scope != Scope::Storage) {
         let mut most: Option<(Sum, Group)> = None;
-        for stage in 0..graph.programs.len() as u32 {
+        for stage in 0..graph.layout.size(Axis::Pipeline) {
             let place = graph.layout.coordinates(Rank(0)).at(Axis::Pipeline, stage);
             let group = graph.layout.group(graph.layout.rank(place), scope);
             let sum = of_stage(graph, stage, &group, scope, costs, ground)?;

@@ -82,7 +82,8 @@ fn total(
     costs: &mut ClusterCosts<'_>,
 ) -> Result<Span, NoPrice> {
     let mut longest = Span::ZERO;
-    for (stage, program) in graph.programs.iter().enumerate() {
+    let stages = graph.layout.size(Axis::Pipeline) as usize;
+    for (stage, program) in graph.programs.iter().take(stages).enumerate() {
         let mut sum = Span::ZERO;
         for (said, count) in counted(program, scope) {
             if matches!(said.what, What::Receive { .. }) {

@@ -2,7 +2,7 @@
 
 use railnet_core::{Bytes, Rank, Span};
 
-use super::Ground;
+use super::{Ground, least_memory};
 use crate::graph::{Communication, Job, Operation, Pass, Program, StepGraph, Stream, Work};
 use crate::memory::{Memory, memory};
 use crate::model::Model;
@@ -23,12 +23,12 @@ pub struct Candidate {
 impl Candidate {
     /// Whether that is there.
     pub fn fits(&self) -> bool {
-        self.memory.total() <= self.job.gpu.memory
+        self.memory.total() <= least_memory(&self.job)
     }
 
     /// What a GPU lacks of what it would need.
     pub fn lacks(&self) -> Bytes {
-        Bytes(self.memory.total().as_u64().saturating_sub(self.job.gpu.memory.as_u64()))
+        Bytes(self.memory.total().as_u64().saturating_sub(least_memory(&self.job).as_u64()))
     }
 }
 
@@ -106,7 +106,7 @@ pub(super) fn bound(job: &Job, costs: &mut ClusterCosts<'_>) -> Result<Bound, No
     let graph = StepGraph::new(&Job { parallel, training, ..job.clone() });
     let mut last = Bound::default();
     let (mut before, mut shared) = (Span::ZERO, Span::ZERO);
-    for stage in 0..graph.programs.len() as u32 {
+    for stage in 0..graph.layout.size(Axis::Pipeline) {
         before += last.bubble;
         last = of_stage(&graph, stage, microbatches, job.parallel.sharding, costs)?;
         shared = shared.max(last.shared);

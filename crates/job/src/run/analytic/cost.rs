@@ -209,7 +209,7 @@ impl<'a> ClusterCosts<'a> {
         }
         let mut longest = Price::default();
         for kind in &shape.kinds {
-            let price = self.on_kind(shape.of_kind(*kind), asked, collective)?;
+            let price = self.on_kind(&shape.of_kind(*kind), asked, collective)?;
             if price.time > longest.time {
                 longest = price;
             }
@@ -218,7 +218,12 @@ impl<'a> ClusterCosts<'a> {
     }
 
     /// What a collective takes where all nodes are of a kind.
-    fn on_kind(&mut self, shape: Shape, asked: &Asked<'_>, collective: Collective) -> Result<Price, NoPrice> {
+    fn on_kind(
+        &mut self,
+        shape: &Shape,
+        asked: &Asked<'_>,
+        collective: Collective,
+    ) -> Result<Price, NoPrice> {
         let said = asked.said;
         let load = (asked.load * 1_000.0).round() as u64;
         let key = (shape.clone(), collective, said.bytes, said.dtype, load);
@@ -226,10 +231,10 @@ impl<'a> ClusterCosts<'a> {
             return Ok(*price);
         }
         let price = if collective == Collective::AllToAll {
-            self.all_to_all(&shape, said.bytes, asked.load)?
+            self.all_to_all(shape, said.bytes, asked.load)?
         } else {
-            let decision = self.choose(&shape, collective, said)?;
-            let crowd = self.known(&shape)?.crowd;
+            let decision = self.choose(shape, collective, said)?;
+            let crowd = self.known(shape)?.crowd;
             let seconds = decision.estimate.map_or(0.0, |estimate| {
                 f64::from(estimate.latency_us) + f64::from(estimate.transfer_us) * crowd
             }) / 1e6;
@@ -258,7 +263,7 @@ impl<'a> ClusterCosts<'a> {
                 let shape = self.shape(asked.group)?;
                 let mut slowest = (Span::ZERO, shape.kind());
                 for kind in &shape.kinds {
-                    let time = self.on_kind(shape.of_kind(*kind), asked, collective)?.time;
+                    let time = self.on_kind(&shape.of_kind(*kind), asked, collective)?.time;
                     slowest = slowest.max((time, *kind));
                 }
                 self.choose(&shape.of_kind(slowest.1), collective, asked.said).map(Some)
