@@ -17,14 +17,14 @@ use crate::tcp::Lent;
 
 /// Bytes of a slice from which a system call is worth less than a copy.
 const LEAST: usize = 16 << 10;
-/// Bytes for each rank from which a call lends: below, slots are as good.
-const WORTH: u64 = 128 << 10;
-/// Bytes of a call from which slots are better: the system's copies go through the caches, and ours past them.
-const MOST: u64 = 16 << 20;
+/// Bytes for each rank from which a call lends, and bytes of a call up to which it does. Outside, slots are as good or
+/// better: the system's copies go through the caches, and ours past them.
+const WORTH: u64 = 256 << 10;
+const MOST: u64 = 4 << 20;
 
 /// Whether a call should lend what it sends to ranks of this host: where all send and receive, so that none of them waits
 /// longer for that.
-pub(crate) fn lends(call: &Call, ranks: u32) -> bool {
+pub(super) fn lends(call: &Call, ranks: u32) -> bool {
     let is_mutual = matches!(call.collective, Collective::AllGather | Collective::AllToAll);
     let bytes = call.bytes(ranks).0;
     is_mutual && bytes <= MOST && bytes / u64::from(ranks.max(1)) >= WORTH

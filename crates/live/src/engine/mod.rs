@@ -26,7 +26,6 @@ pub(crate) use conduits::{Conduits, Prepared};
 use context::Context;
 pub(crate) use context::{Keep, Submitted};
 pub(crate) use idle::{Idle, Next, SLEEP};
-pub(crate) use lending::lends;
 use notices::Letter;
 pub(crate) use work::At;
 
