@@ -81,7 +81,8 @@ class CompletionScene implements Scene {
     const kept = this.packets();
     const { view } = this.app;
     if (kept && kept.rows > 0 && view.queuePair === null) return this.app.go(suited(kept, view.at));
-    if (table && table.rows > 0 && kept) {
+    // Rows of before stay until others come: a choice is made from those that were asked for.
+    if (table && table.rows > 0 && kept && !this.feed.waiting && !this.kept.waiting) {
       this.message = this.pick(table, kept);
       void this.tell(this.message);
     }
