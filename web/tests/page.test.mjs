@@ -187,6 +187,17 @@ test('a packet has the bytes that its headers say', async () => {
   await page.context().close();
 });
 
+test('a completion goes from the post to the next step of the ring, in order of time', async () => {
+  const page = await open(`${address.collectives}#completion?at=40000000`);
+  await page.waitForFunction(() => /Next step/.test(document.querySelector('main').textContent));
+  const names = await page.locator('.steps li b').allTextContents();
+  assert.deepEqual(names, ['Posted', 'First packet', 'Last packet', 'Arrives', 'Checks', 'Into memory', 'Answer', 'Completion', 'Poll', 'Next step']);
+  const factor = { s: 1e12, ms: 1e9, µs: 1e6, ns: 1e3, ps: 1 };
+  const times = (await page.locator('.steps .when').allTextContents()).map((word) => parseFloat(word.slice(1)) * factor[word.split(' ')[1]]);
+  assert.deepEqual(times, [...times].sort((a, b) => a - b));
+  await page.context().close();
+});
+
 test('keys zoom, move, play and list themselves; the address holds the view', async () => {
   const page = await open(`${address.incast}#cluster`);
   await settled(page);

@@ -81,7 +81,8 @@ class CompletionScene implements Scene {
     const kept = this.packets();
     const { view } = this.app;
     if (kept && kept.rows > 0 && view.queuePair === null) return this.app.go(suited(kept, view.at));
-    if (table && table.rows > 0 && kept) {
+    // Rows of before stay until others come: a choice is made from those that were asked for.
+    if (table && table.rows > 0 && kept && !this.feed.waiting && !this.kept.waiting) {
       this.message = this.pick(table, kept);
       void this.tell(this.message);
     }
@@ -251,7 +252,7 @@ async function eventsOf(app: App, message: Message): Promise<Event[]> {
   const received = lastRow === null ? null : column(sent, 'received')[lastRow]!;
   const a = run.vertexName(message.host);
   const b = mine ? run.vertexName(mine.to) : 'the other side';
-  const after = await afterwards(app, message, until);
+  const after = await afterwards(app, message, until, mine?.to ?? null, received ?? message.started);
   const sample = 'this packet is not in the sample';
   return [
     { name: 'Posted', who: `program at ${a}`, text: `a [[work request]]: ${bytes(message.length)} into ${b}’s memory`, time: message.posted },
@@ -280,7 +281,7 @@ async function answerOf(app: App, mine: Connection, from: number, to: number, ps
 }
 
 /** What could go on because of it: the next piece of the ring, and in the end the optimiser. */
-async function afterwards(app: App, message: Message, until: number): Promise<Event[]> {
+async function afterwards(app: App, message: Message, until: number, receiver: number | null, since: number): Promise<Event[]> {
   const { run } = app;
   const out: Event[] = [];
   const end = Math.min(run.duration, until + Math.max(1e6, (until - message.posted) * 20));
@@ -288,7 +289,9 @@ async function afterwards(app: App, message: Message, until: number): Promise<Ev
   const [chunk, step, sent, from, to] = ['chunk', 'step', 'sent', 'from', 'to'].map((name) => column(slices, name));
   let next = -1;
   for (let row = 0; row < slices.rows; row++) {
-    if (chunk![row] !== message.chunk || step![row] !== message.step + 1 || sent![row]! < message.started) continue;
+    // The one that received it passes it on; chunks of other channels have the same numbers.
+    if (chunk![row] !== message.chunk || step![row] !== message.step + 1 || sent![row]! < since) continue;
+    if (receiver !== null && run.meta.ranks[from![row]!]?.host !== receiver) continue;
     if (next < 0 || sent![row]! < sent![next]!) next = row;
   }
   if (next >= 0) {
