@@ -35,11 +35,7 @@ impl Collectives {
     pub(super) fn note_filled<S: Sink>(&self, network: &mut Network<S>, member: u32, filled: &Filled) {
         if S::ENABLED && S::DETAIL {
             let end = self.members[member as usize].ends[filled.connection.0 as usize];
-            let by_nic = match (end, self.carrier(end)) {
-                (End::Giver(..), _) => true,
-                (_, Some(Carrier::Net(_))) => true,
-                _ => false,
-            };
+            let by_nic = matches!((end, self.carrier(end)), (End::Giver(..), _) | (_, Some(Carrier::Net(_))));
             let event = Event::SliceSent {
                 way: self.way(member, filled.connection),
                 label: filled.tag.into(),
