@@ -295,8 +295,8 @@ fn tail(row: &SaidResult) -> String {
             format!("{} of it waiting for rank {}, which came late", time(worst.waited), last.0)
         }
         (_, Some(trouble)) if trouble != Trouble::default() => troubled(&trouble),
-        (_, Some(_)) => "nothing was marked, paused or lost: it shared its links with other calls".to_owned(),
-        _ => "it shared its links with other calls".to_owned(),
+        (_, Some(_)) => "nobody came late, and nothing was marked, paused or lost".to_owned(),
+        _ => "nobody came late".to_owned(),
     };
     format!("{} {what}: rank {} was {} in one; {why}", said.scope.name(), worst.rank.0, time(worst.total))
 }
