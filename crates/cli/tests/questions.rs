@@ -19,7 +19,12 @@ fn printed(root: &Path, command: &str) -> String {
     assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
     let lines = text.lines().filter(|line| !VARYING.iter().any(|word| line.contains(word)));
-    lines.map(|line| format!("{}\n", line.trim_end())).collect()
+    joined(lines.map(str::trim_end))
+}
+
+/// Lines with their ends.
+fn joined<'a>(lines: impl Iterator<Item = &'a str>) -> String {
+    lines.flat_map(|line| [line, "\n"]).collect()
 }
 
 /// Whether the lines of a document are those of an output, in order; a line "…" stands for any that are left out.
@@ -46,9 +51,9 @@ fn every_answer_is_what_its_command_prints() {
         };
         answers += 1;
         let output = printed(&root, command);
-        let shown: String = part.lines().skip(2).map(|line| format!("{line}\n")).collect();
+        let shown = joined(part.lines().skip(2));
         if is_update && !shows(&shown, &output) {
-            written.push_str(&format!("text\n$ railnet {command}\n{output}"));
+            written.extend(["text\n$ railnet ", command, "\n", &output]);
             continue;
         }
         assert!(

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::run_file::schema::NOBODY;
 use crate::run_file::{MISSING, RunFile, Table};
-use writer::{Slice, Unit, Writer};
+use writer::{Moment, Slice, Unit, Writer};
 
 /// Arrows that are drawn: more are a carpet.
 const ARROWS_MAX: usize = 50_000;
@@ -190,7 +190,7 @@ fn arrows<W: Write>(run: &RunFile, servers: &Servers, writer: &mut Writer<'_, W>
         })
         .collect();
     let every = whole.len().div_ceil(ARROWS_MAX).max(1);
-    let mut ends: BTreeMap<(u64, bool), Vec<(u64, u64, String)>> = BTreeMap::new();
+    let mut ends: BTreeMap<(u64, bool), Vec<Moment>> = BTreeMap::new();
     for (number, row) in whole.into_iter().step_by(every).enumerate() {
         let cell = |column: usize| table.get(row, column);
         let flow = number as u64 + 1;

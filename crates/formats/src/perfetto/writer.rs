@@ -57,6 +57,9 @@ pub(super) struct Slice {
     pub(super) notes: Vec<(&'static str, u64)>,
 }
 
+/// One end of an arrow: when, which arrow, and what happened.
+pub(super) type Moment = (u64, u64, String);
+
 /// What a counter counts.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Unit {
@@ -177,7 +180,7 @@ impl<'a, W: Write> Writer<'a, W> {
         &mut self,
         server: u32,
         name: &str,
-        mut moments: Vec<(u64, u64, String)>,
+        mut moments: Vec<Moment>,
         is_beginning: bool,
     ) -> io::Result<()> {
         moments.sort();

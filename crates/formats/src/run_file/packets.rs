@@ -19,6 +19,12 @@ const FRAME_BYTES: usize = 96;
 /// Who sent it, on which queue pair, its sequence number, opcode and transmission.
 type Key = (u32, u32, u32, u8, u16);
 
+/// The queue pair it goes to, its sequence number and opcode.
+type Target = (u32, u32, u8);
+
+/// The row of a packet, and where it goes to from where it was last.
+type Place = (u32, u32);
+
 /// Columns that are filled in later.
 const TO: usize = 4;
 const RECEIVED: usize = 9;
@@ -32,13 +38,13 @@ pub(super) struct Packets {
     pub(super) sample: PsnSample,
     /// From when on nothing is kept any more.
     pub(super) full: Option<u64>,
-    pub(super) packets: Table,
+    pub(super) table: Table,
     pub(super) hops: Table,
     pub(super) frames: Table,
     pub(super) heap: Vec<u8>,
     rows: BTreeMap<Key, u32>,
     /// Packets on their way by the queue pair they go to, their sequence number and opcode, with where they last were.
-    under_way: BTreeMap<(u32, u32, u8), SmallVec<[(u32, u32); 1]>>,
+    under_way: BTreeMap<Target, SmallVec<[Place; 1]>>,
     /// Hops whose frames may still come, by channel and time.
     passing: BTreeMap<(u32, u64), u32>,
 }
@@ -49,7 +55,7 @@ impl Packets {
             most,
             sample: PsnSample::ALL,
             full: None,
-            packets: Table::new("packets", schema::PACKETS),
+            table: Table::new("packets", schema::PACKETS),
             hops: Table::new("hops", schema::HOPS),
             frames: Table::new("frames", schema::FRAMES),
             heap: Vec::new(),
@@ -69,7 +75,7 @@ impl Packets {
         if self.full.is_some() || !self.sample.has(packet.psn) {
             return;
         }
-        if self.packets.rows >= self.most {
+        if self.table.rows >= self.most {
             if self.sample.one_in() == THINNEST {
                 self.full = Some(at);
                 return;
@@ -81,7 +87,7 @@ impl Packets {
             }
         }
         let tag = railnet_coll::machine::Tag::from(label);
-        let row = self.packets.push([
+        let row = self.table.push([
             at,
             u64::from(host),
             u64::from(packet.queue_pair.value()),
@@ -115,7 +121,7 @@ impl Packets {
         let hop = [at, u64::from(row), u64::from(vertex), u64::from(channel), u64::from(bytes), waiting];
         self.hops.push(hop);
         self.passing.insert((channel, at), row);
-        let target = self.packets.get(row as usize, 3) as u32;
+        let target = self.table.get(row as usize, 3) as u32;
         let to = (target, packet.packet.psn.value(), packet.packet.opcode);
         for (other, place) in self.under_way.get_mut(&to).into_iter().flatten() {
             if *other == row {
@@ -137,15 +143,15 @@ impl Packets {
         if waiting.is_empty() {
             self.under_way.remove(&(queue_pair, psn, opcode));
         }
-        self.packets.set(row, RECEIVED, at);
-        self.packets.set(row, TO, u64::from(host));
-        let sender = |column| self.packets.get(row as usize, column) as u32;
+        self.table.set(row, RECEIVED, at);
+        self.table.set(row, TO, u64::from(host));
+        let sender = |column| self.table.get(row as usize, column) as u32;
         Some((sender(1), sender(2)))
     }
 
     pub(super) fn marked(&mut self, packet: SentPacket) {
         if let Some(&row) = self.rows.get(&key(packet.sender.0, packet.packet)) {
-            self.packets.set(row, MARKED, 1);
+            self.table.set(row, MARKED, 1);
         }
     }
 
@@ -169,14 +175,14 @@ impl Packets {
 
     /// Leaves out what the sample does not have any more.
     fn thin_out(&mut self) {
-        let rows: Vec<u32> = (0..self.packets.rows as u32)
-            .filter(|row| self.sample.has(Psn::new(self.packets.get(*row as usize, 5) as u32)))
+        let rows: Vec<u32> = (0..self.table.rows as u32)
+            .filter(|row| self.sample.has(Psn::new(self.table.get(*row as usize, 5) as u32)))
             .collect();
-        let mut places = vec![u32::MAX; self.packets.rows];
+        let mut places = vec![u32::MAX; self.table.rows];
         for (place, row) in rows.iter().enumerate() {
             places[*row as usize] = place as u32;
         }
-        self.packets = self.packets.take(&rows);
+        self.table = self.table.take(&rows);
         self.hops = renumbered(&self.hops, 1, &places);
         self.frames = renumbered(&self.frames, 0, &places);
         // The heap keeps bytes of frames that are gone: they are few beside those that follow.
@@ -187,7 +193,7 @@ impl Packets {
         self.passing = passing.into_iter().filter_map(|(key, row)| Some((key, moved(row)?))).collect();
         let under_way = std::mem::take(&mut self.under_way);
         for (key, list) in under_way {
-            let kept: SmallVec<[(u32, u32); 1]> =
+            let kept: SmallVec<[Place; 1]> =
                 list.into_iter().filter_map(|(row, far)| Some((moved(row)?, far))).collect();
             if !kept.is_empty() {
                 self.under_way.insert(key, kept);

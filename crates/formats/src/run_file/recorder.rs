@@ -318,7 +318,7 @@ impl Recorder {
         }
         self.packets.forget_passing();
         let (bin_width, bins, load) = self.load.finish(end);
-        let Packets { packets, hops, frames, heap, .. } = self.packets;
+        let Packets { table: packets, hops, frames, heap, .. } = self.packets;
         Recorded {
             tables: vec![
                 self.operations,
