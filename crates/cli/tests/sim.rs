@@ -193,7 +193,7 @@ fn sweeps_that_cannot_be_run_say_why() {
     let cases = [
         ("nic.contrl=none", "unknown key \"contrl\"", "did you mean \"control\"?"),
         ("nic.control=dcqnc", "unknown value \"dcqnc\"", "did you mean \"dcqcn\"?"),
-        ("colour=red", "unknown key \"colour\"", "one of: seed, preset, fidelity"),
+        ("colour=red", "unknown key \"colour\"", "one of: seed, preset, catalogue, fidelity"),
         ("preset=infinband", "unknown value \"infinband\"", "did you mean \"infiniband\"?"),
         ("fabric.link.rate=0Gbps", "fabric.link.rate=0Gbps: a link rate of 0", ""),
         ("fabric.link.rate=fast", "cannot read \"fast\" as a rate", ""),

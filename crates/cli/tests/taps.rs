@@ -279,7 +279,7 @@ fn flows_windows_and_the_first_bytes_can_be_chosen() {
 fn packets_of_a_collective_say_what_they_are_part_of() {
     let (scenario, file) = (scratch("labelled.toml"), scratch("labelled.pcapng"));
     let ring = "seed = 1\n[fabric]\ntopology = { kind = \"single-switch\", hosts = 4 }\n\
-                [[collective]]\nkind = \"all_reduce\"\nbytes = \"1MB\"\nalgorithm = \"ring\"\n";
+                [[collective]]\nkind = \"all_reduce\"\nsize = \"1MB\"\nalgorithm = \"ring\"\n";
     fs::write(&scenario, ring).unwrap();
     let output = railnet(&["sim", scenario.to_str().unwrap(), "--pcap", file.to_str().unwrap()]);
     assert!(output.status.success(), "{}", text(&output.stderr));

@@ -85,8 +85,8 @@ impl Capture {
     ) -> anyhow::Result<Option<Self>> {
         let Some(path) = &options.pcap else { return Ok(None) };
         let links = taps(options, &graph)?;
-        let file = crate::files::create(path, force)?;
         let flows = options.flow.iter().map(|flow| pair(flow, &graph)).collect::<anyhow::Result<_>>()?;
+        let file = crate::files::create(path, force)?;
         let mut capture = Self::new(path, file, graph, &links)
             .with_context(|| format!("cannot write {}", path.display()))?;
         capture.flows = flows;

@@ -1,5 +1,7 @@
 //! The headers of a packet, layer by layer and field by field, each with a sentence that says what it is for.
 
+use std::fmt::Display;
+
 use railnet_wire::{Aeth, Bth, Ethernet, Extended, Headers, Ip, Layout, Reth, Syndrome, Udp};
 use serde_json::{Value, json};
 
@@ -19,10 +21,10 @@ impl Layer {
     }
 
     /// A field by its place in the layer.
-    fn field(&mut self, name: &str, value: impl ToString, place: (usize, usize), text: &str) {
+    fn field(&mut self, name: &str, value: impl Display, place: (usize, usize), text: &str) {
         let (from, to) = (self.from + place.0, self.from + place.1);
         self.fields
-            .push(json!({ "name": name, "value": value.to_string(), "from": from, "to": to, "text": text }));
+            .push(json!({ "name": name, "value": format!("{value}"), "from": from, "to": to, "text": text }));
     }
 
     fn end(self, length: usize, all: &mut Vec<Value>) -> usize {

@@ -1,5 +1,7 @@
 //! One packet: its way through the fabric with what changed on it, and its headers.
 
+use std::fmt::Write as _;
+
 use railnet_formats::run_file::{MISSING, RunFile, Table, schema::NOBODY};
 use railnet_wire::{Ethernet, Ip};
 use serde_json::{Map, Value, json};
@@ -247,11 +249,14 @@ fn words(run: &RunFile, cell: &impl Fn(&str) -> u64) -> String {
     let to = if to == NOBODY { "?".to_owned() } else { name(run, to) };
     let mut words = format!("{what}, PSN {}, {from} → {to}", cell("psn"));
     if run.meta["kind"] != "traffic" && !is_answer(cell("opcode")) {
-        words += &format!("; call #{}, chunk {}, step {}", cell("sequence"), cell("chunk"), cell("step"));
+        let _ = write!(words, "; call #{}, chunk {}, step {}", cell("sequence"), cell("chunk"), cell("step"));
     }
     words
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }

@@ -37,7 +37,7 @@ pub(crate) fn report(run: &RunFile) -> String {
     for table in &run.tables {
         match table.name.as_str() {
             // Told packet by packet, below.
-            "frames" | "heap" => continue,
+            "frames" | "heap" => {}
             "packets" => {
                 // All of the first, so that their numbers stay what they are; the hops say which they belong to.
                 let rows: Vec<u32> = (0..table.rows.min(REPORT_ROWS) as u32).collect();

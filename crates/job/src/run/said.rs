@@ -120,7 +120,11 @@ pub fn said(machine: &Machine<'_>) -> Vec<Said> {
             let total = record.ended.since(record.entered);
             if total > tally.worst.total {
                 let waited = record.begun.since(record.entered);
-                let last = record.last.map(|last| machine.workers()[last.worker as usize].rank);
+                // Nobody who did not keep others waiting came last.
+                let last = record
+                    .last
+                    .filter(|_| waited > Span::ZERO)
+                    .map(|last| machine.workers()[last.worker as usize].rank);
                 tally.worst = Worst { total, waited, rank: of.rank, last };
             }
         }
