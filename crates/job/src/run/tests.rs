@@ -174,7 +174,12 @@ fn what_was_said_is_counted_by_kind() {
     let cluster = cluster("dgx-h100").expect("it is in the catalogue");
     for workers in [Workers::all(&graph, &[]), Workers::kinds(&graph, &[])] {
         let machine = run(&graph, workers, &mut ClusterCosts::plain(&cluster)).expect("it runs");
-        costs.push(said(&machine));
+        let mut found = said(&machine);
+        for one in &mut found {
+            // Of ranks that come at the same moment, which one counts as the last depends on who is there.
+            one.worst.last = one.worst.last.map(|_| Rank(0));
+        }
+        costs.push(found);
     }
     assert_eq!(costs[0], costs[1], "one of a kind stands for all");
     let of =
