@@ -117,6 +117,10 @@ impl Packets {
         (bytes, waiting): (u32, u64),
         far: u32,
     ) {
+        // Most are not in the sample: they are not looked for.
+        if !self.sample.has(packet.packet.psn) {
+            return;
+        }
         let Some(&row) = self.rows.get(&key(packet.sender.0, packet.packet)) else { return };
         let hop = [at, u64::from(row), u64::from(vertex), u64::from(channel), u64::from(bytes), waiting];
         self.hops.push(hop);
@@ -137,6 +141,9 @@ impl Packets {
         host: u32,
         (queue_pair, psn, opcode): (u32, u32, u8),
     ) -> Option<(u32, u32)> {
+        if !self.sample.has(Psn::new(psn)) {
+            return None;
+        }
         let waiting = self.under_way.get_mut(&(queue_pair, psn, opcode))?;
         let place = waiting.iter().position(|(_, far)| *far == host)?;
         let (row, _) = waiting.swap_remove(place);
