@@ -74,6 +74,23 @@ test('the busiest link of the cluster is that of the report', async () => {
   await page.context().close();
 });
 
+test('the calculator answers as railnet plan does, and says what is wrong', async () => {
+  const page = await open(`${address.incast}#problem`);
+  const calculator = page.locator('main section', { hasText: 'What would it take?' });
+  const shows = (words) => page.waitForFunction((words) => document.querySelector('main').textContent.includes(words), words);
+  const ask = (...options) => JSON.parse(railnet('plan', '--params=70B', '--cluster=dgx-h100', '--compute=200ms', ...options, '--json'));
+  const step = (plan) => (plan.step_us >= 1e6 ? `${(plan.step_us / 1e6).toFixed(2)} sa step` : `${Math.round(plan.step_us / 1e3)} msa step`);
+  await shows(step(ask('--gpus=64')));
+  await calculator.getByLabel('GPUs').fill('128');
+  await shows(step(ask('--gpus=128')));
+  await calculator.getByLabel('GPUs').fill('none');
+  await shows('invalid value');
+  assert.ok((await calculator.textContent()).includes(step(ask('--gpus=128'))), 'the last answer stays');
+  // The answer to a wrong question is an error of the server's, which the browser notes.
+  assert.ok(page.troubles.every((trouble) => trouble.includes('400')), page.troubles.join());
+  await page.context().close();
+});
+
 test('steps, roles and collectives show the numbers of the report', async () => {
   const page = await open(`${address.job}#step`);
   await settled(page);

@@ -8,9 +8,12 @@ mod screen;
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow, ensure};
+use clap::Parser as _;
 use railnet_core::Span;
 use railnet_job::plan::{Ground, Plan, Sweep, compute, paced};
+
+use serde_json::Value;
 
 use crate::Outcome;
 use question::Subject;
@@ -85,6 +88,31 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         writeln!(out, "{value:#}")?;
     }
     Ok(Outcome::Done)
+}
+
+/// Options that the page asks with, and no others: it is no way to read files.
+const ASKED_BY_PAGE: [&str; 8] = ["params", "model", "gpus", "cluster", "compute", "tp", "pp", "zero"];
+
+/// The options of the command line, by themselves.
+#[derive(clap::Parser)]
+struct Line {
+    #[command(flatten)]
+    arguments: Arguments,
+}
+
+/// What the command would answer to these options, for the page.
+pub(crate) fn answer_to(options: &[(String, String)]) -> anyhow::Result<Value> {
+    let mut words = vec!["plan".to_owned()];
+    for (name, value) in options {
+        ensure!(ASKED_BY_PAGE.contains(&name.as_str()), "the page does not ask for \"{name}\"");
+        words.push(format!("--{name}={value}"));
+    }
+    // The first line of clap's says what is wrong; the rest is for terminals.
+    let line = Line::try_parse_from(words)
+        .map_err(|error| anyhow!(error.to_string().lines().next().unwrap_or_default().to_owned()))?;
+    let subject = question::subjects(&line.arguments)?.into_iter().next();
+    let subject = subject.context("there is nothing to plan")?;
+    Ok(json::object(&answer(subject, &line.arguments)?))
 }
 
 fn answer(mut subject: Subject, arguments: &Arguments) -> anyhow::Result<Answer> {

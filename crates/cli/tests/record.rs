@@ -224,6 +224,17 @@ fn the_server_answers_its_page_and_nobody_else() {
     ] {
         assert_eq!(server.get(path).0, status, "{path}");
     }
+    let ask = |body: &str| server.ask("POST", "/api/plan", &server.address, body);
+    let (status, body) = ask("{\"params\":\"70B\",\"gpus\":\"64\",\"compute\":\"200ms\",\"tp\":\"\"}");
+    let plan: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(
+        (status, &plan["gpus"], &plan["dimensions"][0]["dimension"]),
+        (200, &64.into(), &"data_parallel".into())
+    );
+    for body in ["{\"file\":\"/etc/passwd\"}", "{\"params\":\"many\",\"gpus\":\"64\"}", "[]"] {
+        let (status, said) = ask(body);
+        assert_eq!(status, 400, "{body}: {}", text(&said));
+    }
     assert_eq!(server.ask("DELETE", "/", &server.address, "").0, 405);
     assert_eq!(server.ask("GET", "/api/run", "evil.example", "").0, 421);
 }

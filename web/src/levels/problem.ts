@@ -7,6 +7,7 @@ import { headline, networkOf } from '../model/run';
 import { column } from '../source/block';
 import { isData } from '../words/opcodes';
 import { count, share, time } from '../words/units';
+import { Calculator } from './calculator';
 import type { Level, Scene } from './level';
 
 /** A stop on the way of the data, then how it gets to the next one; a copy is work of a processor. */
@@ -70,6 +71,7 @@ class ProblemScene implements Scene {
           ),
       other && !beside ? this.compare([[other.name, other.report, CATEGORY.orange], ['this run', report, CATEGORY.blue]]) : null,
       this.latency(),
+      new Calculator(app).root,
     );
   }
 

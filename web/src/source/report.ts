@@ -57,6 +57,10 @@ export class Report implements Source {
   progress(): Promise<Progress> {
     return Promise.reject(new Error('a report cannot run the scenario again'));
   }
+
+  plan(): Promise<never> {
+    return Promise.reject(new Error('a report cannot compute'));
+  }
 }
 
 function decode(text: string): ArrayBuffer {

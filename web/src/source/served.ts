@@ -1,6 +1,7 @@
 // The run behind `railnet view`: rows by time window, thinned out by the server.
 import type { Meta, PacketStory } from '../model/meta';
 import { readBlock, type Table } from './block';
+import type { Plan } from '../levels/calculator';
 import type { Progress, Query, Source } from './source';
 
 export class Served implements Source {
@@ -32,13 +33,11 @@ export class Served implements Source {
   }
 
   async rerun(key: string, value: string): Promise<number> {
-    const answer = await fetch('api/rerun', {
-      method: 'POST',
-      headers: { 'content-type': 'application/json' },
-      body: JSON.stringify({ key, value }),
-    });
-    if (!answer.ok) throw new Error(await complaint(answer));
-    return ((await answer.json()) as { run: number }).run;
+    return (await post<{ run: number }>('api/rerun', { key, value })).run;
+  }
+
+  plan(options: Record<string, string>): Promise<Plan> {
+    return post<Plan>('api/plan', options);
   }
 
   progress(run: number): Promise<Progress> {
@@ -48,6 +47,12 @@ export class Served implements Source {
 
 async function json<T>(address: string): Promise<T> {
   const answer = await fetch(address);
+  if (!answer.ok) throw new Error(await complaint(answer));
+  return (await answer.json()) as T;
+}
+
+async function post<T>(address: string, body: Record<string, string>): Promise<T> {
+  const answer = await fetch(address, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) });
   if (!answer.ok) throw new Error(await complaint(answer));
   return (await answer.json()) as T;
 }

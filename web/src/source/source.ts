@@ -1,5 +1,6 @@
 // Where the data of a run comes from: a server on this machine, or the report file itself.
 import type { Meta, PacketStory } from '../model/meta';
+import type { Plan } from '../levels/calculator';
 import type { Table } from './block';
 
 export interface Query {
@@ -26,4 +27,6 @@ export interface Source {
   tells(row: number): boolean;
   rerun(key: string, value: string): Promise<number>;
   progress(run: number): Promise<Progress>;
+  /** What `railnet plan` answers to options. */
+  plan(options: Record<string, string>): Promise<Plan>;
 }

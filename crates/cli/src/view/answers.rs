@@ -1,5 +1,6 @@
 //! What the page asks for, and what it gets: docs/page.md has the list.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use railnet_formats::run_file::{MISSING, Query, RunFile, coarser, select};
@@ -30,6 +31,7 @@ impl Shown {
             ("GET", "/api/run") => self.with(request, |run| Response::json(&run.meta)),
             ("GET", "/api/rows") => self.with(request, |run| rows(run, request)),
             ("GET", "/api/packet") => self.with(request, |run| one_packet(run, request)),
+            ("POST", "/api/plan") => planned(&request.body),
             ("POST", "/api/rerun") => self.reruns.start(&request.body),
             ("GET", "/api/rerun") => self.reruns.state(number(request, "run").unwrap_or(0) as usize),
             ("GET", path) => page::asset(path.trim_start_matches('/')),
@@ -85,6 +87,18 @@ fn rows(run: &RunFile, request: &Request) -> Response {
         _ => table.take(&rows),
     };
     Response::new("application/octet-stream", answer.block(total))
+}
+
+/// What `railnet plan` answers to options, as texts by their names.
+fn planned(body: &[u8]) -> Response {
+    let Ok(asked) = serde_json::from_slice::<BTreeMap<String, String>>(body) else {
+        return Response::error(400, "write {\"params\":\"70B\",\"gpus\":\"64\"}");
+    };
+    let options: Vec<(String, String)> = asked.into_iter().filter(|(_, value)| !value.is_empty()).collect();
+    match crate::plan::answer_to(&options) {
+        Ok(plan) => Response::json(&plan),
+        Err(error) => Response::error(400, &format!("{error:#}")),
+    }
 }
 
 fn one_packet(run: &RunFile, request: &Request) -> Response {
