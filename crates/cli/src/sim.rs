@@ -119,7 +119,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         let server = problem::server(Path::new(path)).with_context(|| format!("NCCL_TOPO_FILE={path}"))?;
         file.scenario.set_server(server);
     }
-    arguments.record.check(arguments.force)?;
+    arguments.record.check(&file, arguments.force)?;
     if let Some(interval) = arguments.sample {
         ensure!(arguments.sweep.is_empty(), "--sample is for single runs: a sweep writes no series");
         ensure!(

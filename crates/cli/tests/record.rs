@@ -128,6 +128,22 @@ fn a_file_that_is_there_is_not_lost() {
         assert!(text(&output.stderr).contains("is there already: --force overwrites it"));
         assert_eq!(fs::read_to_string(&file).unwrap(), "dear to me");
     }
+    for (arguments, words) in [
+        (&["--record", "no/such/run.rail"][..], "cannot write no/such/run.rail: there is no such directory"),
+        (&["--report", "x.html", "--beside", "nonsense"], "--beside nonsense: write a key and its value"),
+        (
+            &["--report", "x.html", "--beside", "nic.control=dcqnc"],
+            "--beside nic.control=dcqnc: unknown value",
+        ),
+        (&["--beside", "nic.control=none"], "--beside is for the page"),
+    ] {
+        let output = railnet(&[&["sim", &toml], arguments].concat());
+        assert!(
+            !output.status.success() && output.stdout.is_empty(),
+            "before anything is run: {arguments:?}"
+        );
+        assert!(text(&output.stderr).contains(words), "{arguments:?}: {}", text(&output.stderr));
+    }
     let output = railnet(&["view", &file]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("not a run file: `railnet sim SCENARIO --record FILE` writes one"));

@@ -53,16 +53,33 @@ impl Options {
         Budget { packets: self.record_packets, ..Budget::default() }
     }
 
-    /// Says so before a long run where its file could not be written.
-    pub(super) fn check(&self, force: bool) -> anyhow::Result<()> {
+    /// Says so before a long run where its files could not be written, or the one beside it could not be run.
+    pub(super) fn check(&self, file: &File, force: bool) -> anyhow::Result<()> {
         for path in [&self.record, &self.report, &self.trace].into_iter().flatten() {
+            let name = path.display();
             if path.exists() && !force {
-                return Err(
-                    Usage(format!("{} is there already: --force overwrites it", path.display())).into()
-                );
+                return Err(Usage(format!("{name} is there already: --force overwrites it")).into());
+            }
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            if folder.is_some_and(|folder| !folder.is_dir()) {
+                return Err(Usage(format!("cannot write {name}: there is no such directory")).into());
             }
         }
-        Ok(())
+        if self.beside.is_some() && !self.is_on() {
+            return Err(Usage("--beside is for the page: add --record, --report or --view".to_owned()).into());
+        }
+        self.other(file).map(|_| ())
+    }
+
+    /// The scenario that is run beside this one, where one is: the key that differs, its value there, and all of it.
+    fn other(&self, file: &File) -> anyhow::Result<Option<(&str, &str, File)>> {
+        let Some(change) = &self.beside else { return Ok(None) };
+        let (key, value) = change
+            .split_once('=')
+            .ok_or_else(|| Usage(format!("--beside {change}: write a key and its value, KEY=VALUE")))?;
+        let other =
+            changed(&file.path, &file.text, key, value).with_context(|| format!("--beside {change}"))?;
+        Ok(Some((key, value, other)))
     }
 
     /// Runs the other one beside it, writes what was asked for, and shows it.
@@ -73,11 +90,7 @@ impl Options {
         out: &mut dyn Write,
         is_quiet: bool,
     ) -> anyhow::Result<()> {
-        if let Some(change) = &self.beside {
-            let (key, value) = change
-                .split_once('=')
-                .ok_or_else(|| Usage(format!("--beside {change}: write a key and its value, KEY=VALUE")))?;
-            let other = changed(&file.path, &file.text, key, value)?;
+        if let Some((key, value, other)) = self.other(file)? {
             let name = format!("with {key} = {value}");
             let report = run_again(&other, self.budget(), &|_| {})?.meta["report"].take();
             run.meta["other"] =
