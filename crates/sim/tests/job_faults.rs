@@ -1,26 +1,12 @@
 //! What faults cost jobs: the right sign everywhere, the right size where a formula says it, and the right names.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod training;
+
 use railnet_core::Span;
-use railnet_sim::{FaultPrice, JobsOutcome, Scenario, run_jobs};
+use railnet_sim::{FaultPrice, Scenario, run_jobs};
 
-/// Two servers on rails, and a model whose gradients take longer than its backward pass.
-const SMALL: &str = "
-[cluster]
-server = \"dgx-h100\"
-nodes = 2
-[fabric.link]
-rate = \"400Gbps\"
-delay = \"500ns\"
-[model]
-name = \"gpt-400m\"
-layers = 4
-";
-
-fn run(text: &str) -> JobsOutcome {
-    let scenario = Scenario::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-    run_jobs(&scenario).unwrap_or_else(|error| panic!("{error}\n{text}"))
-}
+use training::{SMALL, run};
 
 fn price(fidelity: &str, job: &str, fault: &str) -> FaultPrice {
     let found = run(&format!("fidelity = \"{fidelity}\"\n{job}[[faults]]\n{fault}"));

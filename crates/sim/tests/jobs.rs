@@ -1,26 +1,12 @@
 //! Jobs of scenarios: by formulas and as packets, with faults, beside each other, and those that are refused.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod training;
+
 use railnet_core::Span;
-use railnet_sim::{JobsOutcome, Scenario, run_jobs};
+use railnet_sim::{Scenario, run_jobs};
 
-/// Two servers on rails, and a model whose steps are short.
-const SMALL: &str = "
-[cluster]
-server = \"dgx-h100\"
-nodes = 2
-[fabric.link]
-rate = \"400Gbps\"
-delay = \"500ns\"
-[model]
-name = \"gpt-400m\"
-layers = 4
-";
-
-fn run(text: &str) -> JobsOutcome {
-    let scenario = Scenario::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-    run_jobs(&scenario).unwrap_or_else(|error| panic!("{error}\n{text}"))
-}
+use training::{SMALL, run};
 
 fn step(text: &str) -> Span {
     run(text).jobs[0].first.outcome.step

@@ -1,7 +1,11 @@
 //! Servers that are not alike, catalogues of one's own, and defaults of lists.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod training;
+
 use railnet_sim::{JobsOutcome, Scenario, ScenarioError, run_jobs};
+
+use training::run;
 
 const MIXED: &str = "
 [[cluster.groups]]
@@ -17,11 +21,6 @@ delay = \"500ns\"
 name = \"gpt-400m\"
 layers = 4
 ";
-
-fn run(text: &str) -> JobsOutcome {
-    let scenario = Scenario::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-    run_jobs(&scenario).unwrap_or_else(|error| panic!("{error}\n{text}"))
-}
 
 #[test]
 fn fast_gpus_wait_for_slow_ones_and_the_report_says_so() {
