@@ -121,11 +121,14 @@ impl fmt::Debug for RunDigest {
 /// The sink that computes the digest of a run.
 #[derive(Clone, Default, Debug)]
 pub struct Digest {
-    /// In the order of ids.
-    components: Vec<(Component, Fold)>,
-    /// Where the last event went: the next one often goes there too.
-    last: usize,
+    /// Of components with low ids, by id: a run numbers its own from 0, and every event looks for one.
+    low: Vec<Fold>,
+    /// Of all others, in the order of ids.
+    high: Vec<(Component, Fold)>,
 }
+
+/// Ids below this one are low.
+const LOW_IDS: u32 = 1 << 20;
 
 impl Digest {
     /// The digest of a run in which nothing has happened.
@@ -146,7 +149,9 @@ impl Digest {
 
     /// The components in which something happened, and the digest of each, in the order of ids.
     pub fn components(&self) -> impl Iterator<Item = (Component, RunDigest)> {
-        self.components.iter().map(|(component, fold)| (*component, RunDigest(fold.finish_wide())))
+        let low = (0..).map(Component).zip(self.low.iter().copied());
+        let all = low.chain(self.high.iter().copied()).filter(|(_, fold)| fold.words > 0);
+        all.map(|(component, fold)| (component, RunDigest(fold.finish_wide())))
     }
 
     /// The component with the lowest id that did something else in the other run, if there is one.
@@ -170,15 +175,26 @@ impl Digest {
         }
     }
 
+    #[inline]
     fn fold_of(&mut self, source: Component) -> &mut Fold {
-        if self.components.get(self.last).is_none_or(|(component, _)| *component != source) {
-            let found = self.components.binary_search_by_key(&source, |(component, _)| *component);
-            self.last = found.unwrap_or_else(|place| {
-                self.components.insert(place, (source, Fold::new()));
-                place
-            });
+        if source.0 >= LOW_IDS {
+            return self.high_fold_of(source);
         }
-        &mut self.components[self.last].1
+        let place = source.0 as usize;
+        if place >= self.low.len() {
+            self.low.resize(place + 1, Fold::new());
+        }
+        &mut self.low[place]
+    }
+
+    #[cold]
+    fn high_fold_of(&mut self, source: Component) -> &mut Fold {
+        let found = self.high.binary_search_by_key(&source, |(component, _)| *component);
+        let place = found.unwrap_or_else(|place| {
+            self.high.insert(place, (source, Fold::new()));
+            place
+        });
+        &mut self.high[place].1
     }
 }
 
