@@ -53,6 +53,12 @@ impl Scenario {
                 }
                 _ => continue,
             };
+            if jobs.iter().any(|placed| placed.servers.contains(&node) || placed.storage.contains(&node)) {
+                let message = format!(
+                    "server {node} has the parameters or the storage of a job: what its loss costs is not known"
+                );
+                return Err(within(ScenarioError::new(message)));
+            }
             let Some(job) = jobs.iter().position(|placed| placed.nodes().contains(&node)) else { continue };
             if found.iter().any(|one| one.job == job) {
                 let message = "a job fails once: what a second failure costs is told by a file of its own";
@@ -102,7 +108,9 @@ impl Scenario {
         for nodes in (1..placed.cluster.nodes).rev() {
             section.launch.nodes = Some(nodes);
             let cluster = without(&placed.cluster, lost).part(0, nodes);
-            match section.resolve(&cluster) {
+            // Servers with parameters or storage are still there.
+            let all = Cluster { nodes: nodes + section.nodes_beside(), ..cluster.clone() };
+            match section.resolve(&all) {
                 Ok(resolved) => return Ok(PlacedJob { resolved, cluster, spares: 0, ..placed.clone() }),
                 Err(error) => why = why.or(Some(told(error).message)),
             }

@@ -27,12 +27,16 @@ const NODES_LOOKED_AT: u32 = 16;
 /// Rates of what is not between GPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rates {
-    /// What each parameter server takes and gives.
+    /// What each parameter server takes and gives; what its NICs carry where nothing is said.
     pub server: Option<Rate>,
     /// How many parameter servers there are.
     pub servers: u32,
-    /// What each node writes to storage.
+    /// What each node writes to its drives, or what each server takes that has the storage.
     pub storage: Option<Rate>,
+    /// How many servers have the storage; none where every node has its own.
+    pub storage_servers: u32,
+    /// Whether what goes to those servers passes the memory of the host first.
+    pub is_storage_bounced: bool,
 }
 
 /// What GPUs and NICs of a node carry, in bytes per second.
@@ -309,6 +313,17 @@ impl<'a> ClusterCosts<'a> {
         Carries { gpu, nic, bounced: bounced.min(nic), line, nics: nics.len() as u32 }
     }
 
+    /// Bytes per second that a GPU copies to the memory of the host and a NIC reads there, while nothing comes.
+    fn copied(&self) -> f64 {
+        let host = &self.cluster.host;
+        let gpu = host.gpus()[0];
+        let Some(nic) = host.nearest_nics(gpu).first().copied() else { return 0.0 };
+        let cpu = host.numa_of(nic).and_then(|numa| host.cpus().get(numa as usize).copied());
+        cpu.map_or(0.0, |cpu| {
+            host.path(gpu, cpu).bandwidth.min(host.path(nic, cpu).bandwidth).as_bps() as f64 / 8.0
+        })
+    }
+
     /// Bytes per second that pass the memory of the host on their way to the NIC, while as many come: where a GPU and its NIC
     /// are behind one PCIe link, that carries what is sent and what is received both ways.
     fn bounced(&self) -> f64 {
@@ -384,20 +399,26 @@ impl<'a> ClusterCosts<'a> {
         Ok(Price { time: span(seconds), permille: 0 })
     }
 
-    /// All ranks talk to all servers at once: the narrower side decides.
-    fn servers(&mut self, bytes: Bytes) -> Price {
+    /// All ranks talk to all servers at once, each through the NIC of its own number at either end: the narrower side decides.
+    fn servers(&mut self, bytes: Bytes, servers: u32, rate: Option<Rate>, is_bounced: bool) -> Price {
         let kinds = 0..self.kinds.len() as u32;
-        let each = kinds.map(|kind| self.rate(kind, 0, None)).fold(f64::INFINITY, f64::min);
-        let server = self.rates.server.map_or(each, |rate| rate.as_bps() as f64 / 8.0);
-        let share = server * f64::from(self.rates.servers.max(1)) / f64::from(self.cluster.gpus());
+        let through = kinds.map(|kind| self.rate(kind, 0, None)).fold(f64::INFINITY, f64::min);
+        let each = if is_bounced { through.min(self.copied()) } else { through };
+        let nics = through * f64::from(self.cluster.gpus_per_node());
+        let server = rate.map_or(nics, |rate| (rate.as_bps() as f64 / 8.0).min(nics));
+        let share = server * f64::from(servers.max(1)) / f64::from(self.cluster.gpus());
         let seconds = Self::message_latency(true) + bytes.as_u64() as f64 / each.min(share);
         Price { time: span(seconds), permille: 0 }
     }
 
-    fn storage(&self, bytes: Bytes) -> Result<Price, NoPrice> {
+    fn storage(&mut self, bytes: Bytes) -> Result<Price, NoPrice> {
         let Some(rate) = self.rates.storage else {
             return Err(NoPrice::NoStorage { server: self.cluster.host.name.clone() });
         };
+        if self.rates.storage_servers > 0 {
+            let (servers, is_bounced) = (self.rates.storage_servers, self.rates.is_storage_bounced);
+            return Ok(self.servers(bytes, servers, Some(rate), is_bounced));
+        }
         let of_node = bytes * u64::from(self.cluster.gpus_per_node());
         Ok(Price { time: rate.serialize(of_node), permille: 0 })
     }
@@ -426,7 +447,9 @@ impl Network for ClusterCosts<'_> {
         match (asked.said.what, asked.pair) {
             (_, Some(pair)) => self.message(pair, asked.said.bytes),
             (What::Collective(collective), None) => self.collective(asked, collective),
-            (What::Push | What::Pull, None) => Ok(self.servers(asked.said.bytes)),
+            (What::Push | What::Pull, None) => {
+                Ok(self.servers(asked.said.bytes, self.rates.servers, self.rates.server, false))
+            }
             (What::Write | What::Send { .. } | What::Receive { .. }, None) => self.storage(asked.said.bytes),
         }
     }

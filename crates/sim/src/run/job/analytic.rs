@@ -7,7 +7,7 @@ use railnet_coll::search::search;
 use railnet_core::digest::Fold;
 use railnet_core::{Bytes, Rank, RunDigest, Span, Time};
 use railnet_job::graph::StepGraph;
-use railnet_job::parallel::{Group, Scope};
+use railnet_job::parallel::Scope;
 use railnet_job::run::analytic::{self, Asked, ClusterCosts, Network, NoPrice, Price};
 use railnet_job::run::{RankSpan, Special, Workers, timeline};
 
@@ -163,12 +163,14 @@ struct SlowedCosts<'a> {
 }
 
 impl SlowedCosts<'_> {
-    fn share(&mut self, group: &Group, pair: Option<[Rank; 2]>) -> f64 {
+    fn share(&mut self, asked: &Asked<'_>) -> f64 {
+        let (group, pair) = (asked.group, asked.pair);
+        let is_beside = !self.placed.beside(asked.said.scope).is_empty();
         let of = |ranks: &mut dyn Iterator<Item = Rank>| -> f64 {
             let ranks: Vec<Rank> = ranks.collect();
             let each = self.placed.cluster.gpus_per_node();
             let nodes: BTreeSet<u32> = ranks.iter().map(|rank| rank.0 / each).collect();
-            if nodes.len() < 2 {
+            if nodes.len() < 2 && !is_beside {
                 return 1.0;
             }
             let slow = self.slowed.iter().filter_map(|one| match one {
@@ -181,6 +183,9 @@ impl SlowedCosts<'_> {
         };
         if let Some(pair) = pair {
             return of(&mut pair.into_iter());
+        }
+        if is_beside {
+            return of(&mut group.ranks());
         }
         let key = (group.first.0, group.levels.to_vec());
         if let Some(share) = self.hit.get(&key) {
@@ -196,7 +201,7 @@ impl Network for SlowedCosts<'_> {
     fn price(&mut self, asked: &Asked<'_>) -> Result<Price, NoPrice> {
         let mut price = self.costs.price(asked)?;
         if self.slowed.iter().any(|one| matches!(one, Slowed::Nic { .. })) {
-            let share = self.share(asked.group, asked.pair);
+            let share = self.share(asked);
             price.time = Span::from_ps((price.time.as_ps() as f64 / share).round() as u64);
         }
         Ok(price)
