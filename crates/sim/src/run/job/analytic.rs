@@ -37,12 +37,14 @@ fn job(
     (digest, mut timeline): (&mut Fold, Option<Vec<RankSpan>>),
 ) -> Result<JobResult, RunError> {
     let mine: Vec<Slowed> = slowed.iter().filter(|one| one.is_in(&placed)).copied().collect();
-    let first = step(scenario, &placed, &mine, false, Some((&mut *digest, timeline.as_mut())))?;
+    // Where every step writes a checkpoint, so does the first.
+    let is_written = placed.resolved.checkpoint.is_some_and(|(interval, _)| interval == 1);
+    let first = step(scenario, &placed, &mine, is_written, Some((&mut *digest, timeline.as_mut())))?;
     let steps = steps(scenario, &placed, &mine, first.outcome.step, Some(digest))?;
     let mut faults = Vec::new();
     if !mine.is_empty() {
         let priced = |slowed: &[Slowed]| -> Result<(Span, Span), RunError> {
-            let one = step(scenario, &placed, slowed, false, None)?.outcome.step;
+            let one = step(scenario, &placed, slowed, is_written, None)?.outcome.step;
             Ok((one, report::sum(&self::steps(scenario, &placed, slowed, one, None)?)))
         };
         let (without, total_without) = priced(&[])?;
@@ -68,29 +70,30 @@ fn job(
     })
 }
 
-/// How long each step of a job takes, one without a checkpoint being known.
+/// How long each step of a job takes, the first being known.
 fn steps(
     scenario: &Scenario,
     placed: &PlacedJob,
     slowed: &[Slowed],
-    plain: Span,
+    first: Span,
     digest: Option<&mut Fold>,
 ) -> Result<Vec<Span>, RunError> {
     let interval = placed.resolved.checkpoint.map_or(u32::MAX, |(interval, _)| interval);
-    let written = match placed.resolved.steps >= interval {
+    let written = match placed.resolved.steps >= interval && interval > 1 {
         true => step(scenario, placed, slowed, true, digest.map(|digest| (digest, None)))?.outcome.step,
-        false => plain,
+        false => first,
     };
     let number = 1..=placed.resolved.steps;
-    Ok(number.map(|number| if number.is_multiple_of(interval) { written } else { plain }).collect())
+    Ok(number.map(|number| if number.is_multiple_of(interval) { written } else { first }).collect())
 }
 
 /// How long each step of a job takes that is put somewhere else.
 pub(super) fn elsewhere(scenario: &Scenario, placed: &PlacedJob) -> Result<Vec<Span>, RunError> {
     let slowed = scenario.slowed(true)?;
     let mine: Vec<Slowed> = slowed.iter().filter(|one| one.is_in(placed)).copied().collect();
-    let plain = step(scenario, placed, &mine, false, None)?.outcome.step;
-    steps(scenario, placed, &mine, plain, None)
+    let is_written = placed.resolved.checkpoint.is_some_and(|(interval, _)| interval == 1);
+    let first = step(scenario, placed, &mine, is_written, None)?.outcome.step;
+    steps(scenario, placed, &mine, first, None)
 }
 
 fn step(
