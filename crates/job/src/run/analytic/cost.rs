@@ -104,9 +104,13 @@ pub struct ClusterCosts<'a> {
     multiprocessors: Vec<u32>,
     shapes: BTreeMap<(u32, Vec<(u32, u32)>), Shape>,
     known: BTreeMap<Shape, Known>,
+    /// Channels by the kind of node, its GPUs, and whether there is more than one.
+    graphs: BTreeMap<(u32, Vec<u32>, bool), Graphs>,
     prices: BTreeMap<(Shape, Collective, Bytes, DataType, u64), Price>,
     /// Bytes per second from each GPU of each kind to each other of its server, and through its NIC.
     paths: BTreeMap<(u32, u32, Option<u32>), f64>,
+    /// What GPUs of each kind of server send through their best NICs.
+    to_nics: BTreeMap<u32, Vec<Rate>>,
 }
 
 impl<'a> ClusterCosts<'a> {
@@ -129,8 +133,10 @@ impl<'a> ClusterCosts<'a> {
             kinds,
             shapes: BTreeMap::new(),
             known: BTreeMap::new(),
+            graphs: BTreeMap::new(),
             prices: BTreeMap::new(),
             paths: BTreeMap::new(),
+            to_nics: BTreeMap::new(),
         }
     }
 
@@ -180,7 +186,7 @@ impl<'a> ClusterCosts<'a> {
     fn known(&mut self, shape: &Shape) -> Result<&Known, NoPrice> {
         if !self.known.contains_key(shape) {
             let host = self.kinds[shape.kind() as usize].with_gpus(&shape.local);
-            let graphs = search(&host, shape.nodes, &self.options)?;
+            let graphs = self.graphs(&host, shape)?;
             let ring = f64::from(graphs.ring.bw_inter) * graphs.ring.channels.len() as f64;
             let beside = f64::from(self.cluster.gpus_per_node()) / shape.local.len() as f64;
             let crowd = if shape.nodes > 1 {
@@ -194,6 +200,17 @@ impl<'a> ClusterCosts<'a> {
             self.known.insert(shape.clone(), Known { inputs, crowd, on_rails });
         }
         Ok(&self.known[shape])
+    }
+
+    /// The channels of a shape. How many nodes there are beyond the first changes little of them, and a search is long.
+    fn graphs(&mut self, host: &Host, shape: &Shape) -> Result<Graphs, NoPrice> {
+        let key = (shape.kind(), shape.local.clone(), shape.nodes > 1);
+        if let Some(graphs) = self.graphs.get(&key).and_then(|graphs| graphs.on_nodes(shape.nodes)) {
+            return Ok(graphs);
+        }
+        let found = search(host, shape.nodes, &self.options)?;
+        self.graphs.insert(key, found.clone());
+        Ok(found)
     }
 
     /// GB/s of all NICs of a node together, as NCCL counts.
@@ -377,10 +394,10 @@ impl<'a> ClusterCosts<'a> {
             host.path(gpu, gpus[to as usize]).bandwidth.as_bps() as f64 / 8.0
         } else {
             let nics = host.compute_nics();
-            let best = nics.iter().map(|nic| host.path_with_pxn(gpu, *nic).bandwidth.as_bps()).max();
             let shared = (nics.len() as f64 / gpus.len() as f64).min(1.0);
             let usable = Self::line(host).as_bps() * NIC_PERCENT / 100;
-            best.unwrap_or(0).min(usable) as f64 / 8.0 * shared
+            let best = self.to_nics.entry(kind).or_insert_with(|| host.rates_to_nics());
+            best[from as usize].as_bps().min(usable) as f64 / 8.0 * shared
         };
         self.paths.insert((kind, from, to), rate);
         rate
