@@ -8,6 +8,7 @@
 )]
 
 mod bench;
+mod catalogue;
 mod check;
 mod compare;
 mod decode;

@@ -15,7 +15,7 @@ use railnet_job::plan::{Ground, Plan, Sweep, compute, paced};
 
 use serde_json::Value;
 
-use crate::Outcome;
+use crate::{Outcome, catalogue};
 use question::Subject;
 
 const EXAMPLES: &str = "\
@@ -33,10 +33,12 @@ What the lines mean is in docs/planning.md. NCCL's variables count as in railnet
 pub(crate) struct Arguments {
     /// The job, a scenario with a [model]; or say it with options
     #[arg(conflicts_with_all = ["model", "params", "gpus", "cluster", "tp", "pp", "cp", "ep", "zero", "sp", "batch", "micro_batch",
-        "sequence", "recompute", "bucket"])]
+        "sequence", "recompute", "bucket", "files"])]
     file: Option<PathBuf>,
     #[command(flatten)]
     flags: question::Flags,
+    #[command(flatten)]
+    catalogue: catalogue::Files,
     /// How long a GPU computes in a step, such as 200ms, instead of what its FLOPs and bytes take
     #[arg(long, value_name = "SPAN")]
     compute: Option<Span>,

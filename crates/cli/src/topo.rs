@@ -13,10 +13,11 @@ use railnet_coll::search::search;
 use railnet_coll::transport::Transports;
 use railnet_coll::variables::Place;
 use railnet_formats::{nccl_graph, nccl_topology};
-use railnet_topology::{Cluster, ClusterError, catalogue};
+use railnet_topology::catalogue::Catalogue;
+use railnet_topology::{Cluster, ClusterError};
 
 use crate::sim::problem::File;
-use crate::{Outcome, Usage, environment, words};
+use crate::{Outcome, Usage, catalogue, environment, words};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -37,6 +38,8 @@ pub(crate) struct Arguments {
     /// NCCL (XML)
     #[arg(value_name = "FILE|NAME")]
     what: PathBuf,
+    #[command(flatten)]
+    catalogue: catalogue::Files,
     /// How many such servers there are, where the name does not say it
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=65536))]
     nodes: Option<u32>,
@@ -109,15 +112,17 @@ fn cluster(arguments: &Arguments) -> anyhow::Result<Option<Cluster>> {
     let nodes = arguments.nodes.unwrap_or(1);
     if !path.exists() {
         let name = path.display().to_string();
-        return match catalogue::cluster(&name) {
+        let known = arguments.catalogue.read()?.servers;
+        return match known.cluster(&name) {
             Ok(found) if arguments.nodes.is_some() && found.nodes > 1 => {
                 Err(Usage(format!("{name} are {} servers already: leave --nodes out", found.nodes)).into())
             }
             Ok(found) => Ok(Some(Cluster::new(found.host, found.nodes.max(nodes)))),
-            Err(ClusterError::Unknown { .. }) => Err(unknown(path).into()),
+            Err(ClusterError::Unknown { .. }) => Err(unknown(&known, path).into()),
             Err(error) => Err(Usage(error.to_string()).into()),
         };
     }
+    arguments.catalogue.refuse_beside(path)?;
     if path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("xml")) {
         return Ok(None);
     }
@@ -172,12 +177,12 @@ fn keep(path: &Path, is_forced: bool, text: &str) -> anyhow::Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {name}"))
 }
 
-fn unknown(path: &Path) -> Usage {
+fn unknown(servers: &Catalogue, path: &Path) -> Usage {
     let name = path.display().to_string();
-    let known: Vec<&str> = catalogue::hosts().map(|(name, _)| name).collect();
+    let known: Vec<&str> = servers.hosts().map(|(name, _)| name).collect();
     let width = known.iter().map(|name| name.len()).max().unwrap_or(0);
     let mut text = format!("there is no file and no server called {name}\n  servers of the catalogue:");
-    for (name, title) in catalogue::hosts() {
+    for (name, title) in servers.hosts() {
         let _ = write!(text, "\n    {name:<width$}  {title}");
     }
     if let Some(meant) = words::nearest(&name, &known) {

@@ -15,7 +15,7 @@ use railnet_coll::variables::{Place, TUNED};
 use railnet_coll::{Call, Collective};
 use railnet_core::{Bytes, DataType, ReduceOp};
 
-use crate::{Outcome, environment, report, words};
+use crate::{Outcome, catalogue, environment, report, words};
 use cluster::Target;
 
 const EXAMPLES: &str = "\
@@ -43,6 +43,8 @@ pub(crate) struct Arguments {
     /// The cluster: a name such as dgx-h100x8, a scenario with [cluster], or an NCCL topology file (XML)
     #[arg(long, value_name = "FILE|NAME", value_parser = Target::parse)]
     cluster: Option<Target>,
+    #[command(flatten)]
+    catalogue: catalogue::Files,
     /// How many servers, where the cluster is an NCCL topology file: it describes one
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     nodes: Option<u32>,
@@ -84,7 +86,12 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     let file = arguments.env_file.as_deref();
     let variables =
         environment::variables(Place::Tune, scenario, file, options.into_iter().flatten().collect())?;
-    let cluster = cluster::resolve(arguments.cluster.as_ref(), variables.topology_file(), arguments.nodes)?;
+    let known = arguments.catalogue.read()?.servers;
+    let target = arguments.cluster.as_ref();
+    if let Some(Target::File(path)) = target {
+        arguments.catalogue.refuse_beside(path)?;
+    }
+    let cluster = cluster::resolve(&known, target, variables.topology_file(), arguments.nodes)?;
     let graphs = search(&cluster.host, cluster.nodes, &variables.topology())?;
     let inputs = Inputs::of(&cluster, &graphs, variables.settings(), variables.collnet());
     let bytes = arguments.size.unwrap_or(Bytes::ZERO);

@@ -236,3 +236,72 @@ fn the_document_shows_what_is_printed() {
     }
     assert!(samples >= 2, "only {samples} samples were found");
 }
+
+/// A server with one NIC and GPUs of half the speed, and a model: as a user would write them.
+const OWN: &str = "
+[[gpu]]
+name = \"half\"
+memory = \"80GB\"
+bandwidth = { nominal = \"1675GB/s\", percent = 88 }
+compute_capability = 90
+nvlink = { links = 18, nominal = \"25GB/s\", effective = \"20.6GB/s\" }
+pcie = 5
+multiprocessors = 66
+half = { nominal = 494.7, best = 396.1, sustained = 327.8 }
+single = 247.4
+attention = { forward = 231.5, backward = 193.8 }
+[[machine]]
+name = \"mine\"
+gpu = \"half\"
+nvswitch = { chips = 4, reduces = true }
+sockets = [0]
+processor = \"sapphire-rapids\"
+[[machine.bridge]]
+numa = 0
+switch = 1
+gpus = 8
+nics = [{ name = \"eth0\", nic = \"connectx-7\" }]
+[[model]]
+name = \"own\"
+layers = 4
+hidden = 1024
+heads = 16
+ffn = 4096
+gated = false
+vocabulary = 49152
+sequence = 2048
+norm = \"plain\"
+";
+
+#[test]
+fn names_of_a_catalogue_of_ones_own_count_without_a_scenario() {
+    let file = scratch("own-catalogue.toml", OWN);
+    let with = |arguments: &[&'static str]| -> Vec<String> {
+        let all = arguments.iter().map(|one| (*one).to_owned());
+        all.chain(["--catalogue".to_owned(), file.clone()]).collect()
+    };
+    let asked = [
+        (with(&["plan", "--model", "own", "--cluster", "minex2"]), "2 nodes × 8 half"),
+        (with(&["topo", "minex2", "--channels"]), "eth0"),
+        (with(&["tune", "allreduce", "64MiB", "--cluster", "minex2"]), "16 ranks on 2 nodes (minex2)"),
+    ];
+    for (arguments, expected) in &asked {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let found = told(&arguments);
+        assert!(found.contains(expected), "{found}");
+        let without = railnet(&arguments[..arguments.len() - 2], &[]);
+        assert_eq!(without.status.code(), Some(2), "nobody else knows it");
+    }
+    let wrong = scratch("wrong-catalogue.toml", &OWN.replace("gpu = \"half\"", "gpu = \"hlaf\""));
+    let refused = railnet(&["topo", "mine", "--catalogue", &wrong], &[]);
+    let message = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(
+        message.contains("wrong-catalogue.toml, line ") && message.contains("did you mean \"half\"?"),
+        "{message}"
+    );
+    let beside = railnet(&["topo", "scenarios/leaf-spine.toml", "--catalogue", &file], &[]);
+    assert!(text(&beside.stderr).contains("--catalogue is for names"), "{}", text(&beside.stderr));
+    let beside = railnet(&["plan", "scenarios/llama-70b.toml", "--catalogue", &file], &[]);
+    assert_eq!(beside.status.code(), Some(2), "a file names its own");
+}

@@ -65,8 +65,11 @@ pub struct LaunchSection {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StorageSection {
-    /// What a node writes to it: all its drives together, or its way to a file system.
+    /// What a node writes to its own drives, all together, or what each of the servers that have the storage takes.
     pub rate: Written<Rate>,
+    /// Nodes of the cluster that have the storage, beside those of ranks; where there are none, every node has its own.
+    #[serde(default)]
+    pub servers: u32,
     /// Whether GPUs write to it themselves (GPUDirect Storage), or data goes through the memory of the host.
     #[serde(default)]
     pub gpudirect: bool,
@@ -76,7 +79,7 @@ pub struct StorageSection {
     /// Steps from one checkpoint to the next; none by default.
     #[serde(default)]
     pub interval: Option<u32>,
-    /// What a node reads from it, when a job begins again; what it writes by default.
+    /// What a node reads from its drives, or what each server gives, when a job begins again; as `rate` by default.
     #[serde(default)]
     pub read: Option<Written<Rate>>,
 }
@@ -85,9 +88,9 @@ pub struct StorageSection {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParametersSection {
-    /// How many servers have them.
+    /// How many nodes of the cluster have them, beside those of ranks.
     pub servers: u32,
-    /// What each takes and gives; that of a GPU's NIC by default.
+    /// What each takes and gives; what its NICs carry by default.
     #[serde(default)]
     pub rate: Option<Written<Rate>>,
 }

@@ -391,15 +391,16 @@ impl StepGraph {
 }
 
 impl StepGraph {
-    /// A communication as a call of so many ranks, for those who carry it with packets; `None` where it is no collective and no
-    /// message between ranks. In an exchange with experts the first rank of the group has the busiest.
-    pub fn call(&self, said: &Communication, ranks: u32) -> Option<Call> {
+    /// A communication as a call of so many ranks, for those who carry it with packets: what goes to servers or comes from them
+    /// is a message too. In an exchange with experts the first rank of the group has the busiest.
+    pub fn call(&self, said: &Communication, ranks: u32) -> Call {
         let elements = said.bytes.as_u64().div_ceil(said.dtype.size() as u64);
         let block = elements.div_ceil(u64::from(ranks).max(1));
         let collective = match said.what {
             What::Collective(collective) => collective,
-            What::Send { .. } | What::Receive { .. } => Collective::SendReceive,
-            What::Push | What::Pull | What::Write => return None,
+            What::Send { .. } | What::Receive { .. } | What::Push | What::Pull | What::Write => {
+                Collective::SendReceive
+            }
         };
         let counts = match collective {
             Collective::AllToAll if self.loads[0] > self.loads[1] => {
@@ -415,7 +416,7 @@ impl StepGraph {
         if collective == Collective::SendReceive {
             call.peer = Rank(1);
         }
-        Some(call)
+        call
     }
 }
 

@@ -15,7 +15,7 @@ mod workers;
 #[cfg(test)]
 mod tests;
 
-pub use life::{Failure, Life, relive};
+pub use life::{Failure, Life, Past, relive};
 pub use machine::{Machine, Record, Ticket};
 pub use outcome::{Breakdown, Outcome, Straggler};
 pub use path::{PathStep, critical_path};

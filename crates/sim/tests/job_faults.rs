@@ -104,6 +104,40 @@ fn a_lost_gpu_costs_the_work_since_the_checkpoint_and_the_way_back() {
 }
 
 #[test]
+fn a_job_may_fail_several_times_and_each_has_its_price() {
+    let four = SMALL.replace("nodes = 2", "nodes = 5");
+    let job = format!(
+        "fidelity = \"analytic\"\nsteps = 100\n{four}[training]\nglobal_batch = 64\n\
+         [launch]\nnodes = 4\nspares = 1\nrestart = \"1s\"\ntimeout = \"1s\"\n\
+         [storage]\nrate = \"800GB/s\"\ngpudirect = true\ninterval = 10\n"
+    );
+    let crash = |node: u32, at: &str| format!("[[faults]]\nkind = \"crash\"\nnode = {node}\nat = \"{at}\"\n");
+    // Written out of order; the spare, server 4, takes the place of server 1 and fails itself.
+    let found = run(&format!("{job}{}{}", crash(4, "2200ms"), crash(1, "300ms")));
+    let [first, second] = &found.jobs[0].faults[..] else { panic!("two faults, two prices") };
+    let stories = [first, second].map(|fault| fault.recovery.clone().unwrap());
+    assert_eq!((first.what.as_str(), second.what.as_str()), ("server 1 crashed", "server 4 crashed"));
+    assert_eq!(stories.clone().map(|story| (story.has_spare, story.nodes)), [(true, 4), (false, 2)]);
+    assert_eq!(stories[0].life.slower, Span::ZERO);
+    assert!(stories[1].life.slower > Span::ZERO && stories[1].life.step > stories[0].life.step);
+    for (fault, story) in [first, second].into_iter().zip(&stories) {
+        assert_eq!(fault.more(), story.life.price());
+    }
+    let plain = found.jobs[0].steps.iter().fold(Span::ZERO, |sum, step| sum + *step);
+    assert_eq!(found.jobs[0].total(), plain + first.more() + second.more());
+    let refused = [
+        (crash(2, "310ms"), "gets over an earlier failure until"),
+        (crash(1, "2200ms"), "server 1 is no part of the job any more"),
+        (crash(2, "1000s"), "the job is over after"),
+    ];
+    for (other, message) in refused {
+        let scenario = Scenario::parse(&format!("{job}{}{other}", crash(1, "300ms"))).unwrap();
+        let error = run_jobs(&scenario).unwrap_err().to_string();
+        assert!(error.contains(message), "{error}");
+    }
+}
+
+#[test]
 fn without_a_spare_a_job_goes_on_with_fewer_servers_and_longer_steps() {
     let four = SMALL.replace("nodes = 2", "nodes = 4");
     let job = format!(

@@ -36,10 +36,21 @@ fn packets_and_formulas_agree_within_a_tenth_where_nothing_is_congested() {
         ("matrices shared by two", "tp = 2"),
         ("matrices and the optimiser shared by two", "tp = 2\nzero = 1"),
         ("matrices shared by four", "tp = 4\nsp = true"),
+        // Servers of their own: as many as there are nodes, and such as are slower than their NICs.
+        ("two parameter servers", "[parameters]\nservers = 2"),
+        ("two for shared matrices", "tp = 8\n[parameters]\nservers = 2"),
+        ("slow parameter servers", "tp = 2\n[parameters]\nservers = 2\nrate = \"100GB/s\""),
+        (
+            "storage on servers",
+            "zero = 1\n[storage]\nrate = \"1TB/s\"\ngpudirect = true\nservers = 2\ninterval = 1",
+        ),
+        ("storage on slow servers", "[storage]\nrate = \"100GB/s\"\nservers = 2\ninterval = 1"),
     ];
     for (name, layout) in layouts {
         let layers = if layout.contains("pp = 8") { "layers = 8" } else { "layers = 2" };
-        let text = format!("{}[parallel]\n{layout}\n", job.replace("layers = 2", layers));
+        let servers = if layout.contains("servers = 2") { 2 } else { 0 };
+        let job = job.replace("layers = 2", layers).replace("nodes = 2", &format!("nodes = {}", 2 + servers));
+        let text = format!("{job}[parallel]\n{layout}\n");
         let (packets, formulas) = (step(&text).as_secs_f64(), step(&analytic(&text)).as_secs_f64());
         let off = (packets - formulas) / formulas;
         assert!(off.abs() < 0.1, "{name}: {packets} with packets, {formulas} by formulas");

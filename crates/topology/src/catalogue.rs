@@ -19,6 +19,7 @@ use thiserror::Error;
 
 pub use self::compute::Compute;
 pub use crate::cluster::cluster;
+use crate::cluster::{Cluster, ClusterError};
 use crate::host::{DeviceKind, Host};
 use file::{GpuRow, MachineRow, NicRow, RackRow, Sections};
 
@@ -101,6 +102,11 @@ impl Catalogue {
         let machine = self.machines.iter().find(|row| row.name.get_ref() == name);
         let rack = || self.racks.iter().find(|row| row.name.get_ref() == name);
         machine.map(|row| row.build(self)).or_else(|| rack().map(|row| row.build(self)))
+    }
+
+    /// Several servers by their name: `dgx-h100` is one of them, `dgx-h100x8` eight.
+    pub fn cluster(&self, name: &str) -> Result<Cluster, ClusterError> {
+        crate::cluster::cluster_of(self, name)
     }
 
     /// Where the figures of a server come from.

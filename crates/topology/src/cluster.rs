@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::catalogue;
+use crate::catalogue::Catalogue;
 use crate::host::Host;
 
 /// The most servers of a cluster.
@@ -100,9 +100,14 @@ pub enum ClusterError {
     },
 }
 
-/// A cluster of servers of the catalogue by name: `dgx-h100` is one of them, `dgx-h100x8` eight.
+/// A cluster of servers of the catalogue that ships, by name: `dgx-h100` is one of them, `dgx-h100x8` eight.
 pub fn cluster(name: &str) -> Result<Cluster, ClusterError> {
-    if let Some(host) = catalogue::host(name) {
+    Catalogue::built_in().cluster(name)
+}
+
+/// The same, of any catalogue.
+pub(crate) fn cluster_of(catalogue: &Catalogue, name: &str) -> Result<Cluster, ClusterError> {
+    if let Some(host) = catalogue.host(name) {
         return Ok(Cluster::new(host, 1));
     }
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|letter| letter.is_ascii_digit());
@@ -110,8 +115,8 @@ pub fn cluster(name: &str) -> Result<Cluster, ClusterError> {
         Some((server, nodes)) if is_number(nodes) => (server, nodes),
         _ => (name, "1"),
     };
-    let Some(host) = catalogue::host(server) else {
-        let known: Vec<&str> = catalogue::hosts().map(|(name, _)| name).collect();
+    let Some(host) = catalogue.host(server) else {
+        let known: Vec<&str> = catalogue.hosts().map(|(name, _)| name).collect();
         let meant = railnet_core::nearest(server, &known);
         let suffix = &name[server.len()..];
         return Err(ClusterError::Unknown {
@@ -129,6 +134,7 @@ pub fn cluster(name: &str) -> Result<Cluster, ClusterError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalogue;
 
     #[test]
     fn a_name_with_a_number_is_so_many_servers() {

@@ -10,7 +10,8 @@ use railnet_job::file::{
 };
 use railnet_job::plan::model_of;
 use railnet_sim::{Scenario, Topology};
-use railnet_topology::{Cluster, catalogue};
+use railnet_topology::Cluster;
+use railnet_topology::catalogue::Catalogue;
 
 use super::Arguments;
 use crate::sim::problem::{self, File};
@@ -135,8 +136,12 @@ fn from_flags(arguments: &Arguments) -> anyhow::Result<Subject> {
     }
     let variables =
         environment::variables(Place::Plan, Vec::new(), arguments.env_file.as_deref(), Vec::new())?;
-    let cluster = flags.cluster(variables.topology_file())?;
-    let section = flags.section(cluster.gpus());
+    let known = arguments.catalogue.read()?;
+    let cluster = flags.cluster(&known.servers, variables.topology_file())?;
+    let mut section = flags.section(cluster.gpus());
+    if !arguments.catalogue.is_empty() {
+        known.describe(&mut section.model);
+    }
     let mut resolved = section.lay_out(&cluster).map_err(told)?;
     if let Some(parameters) = flags.params {
         resolved.name = format!("a model {}", model_of(parameters).name);
@@ -199,7 +204,7 @@ impl Flags {
     }
 
     /// The servers: as many as have so many GPUs.
-    fn cluster(&self, topology_file: Option<&str>) -> anyhow::Result<Cluster> {
+    fn cluster(&self, known: &Catalogue, topology_file: Option<&str>) -> anyhow::Result<Cluster> {
         let named = match (&self.cluster, topology_file) {
             (None, Some(path)) => {
                 let server = problem::server(Path::new(path));
@@ -207,7 +212,7 @@ impl Flags {
             }
             (name, _) => {
                 let name = name.as_deref().unwrap_or("dgx-h100");
-                catalogue::cluster(name).map_err(|error| Usage(format!("--cluster: {error}")))?
+                known.cluster(name).map_err(|error| Usage(format!("--cluster: {error}")))?
             }
         };
         let each = named.gpus_per_node();

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
 use railnet_formats::nccl_topology;
-use railnet_topology::{Cluster, catalogue};
+use railnet_topology::Cluster;
+use railnet_topology::catalogue::Catalogue;
 
 use crate::sim::problem::File;
 use crate::{Usage, report};
@@ -12,7 +13,7 @@ use crate::{Usage, report};
 /// A cluster by name, or a file that has one.
 #[derive(Clone, Debug)]
 pub(super) enum Target {
-    Name(Cluster),
+    Name(String),
     File(PathBuf),
 }
 
@@ -27,7 +28,7 @@ impl Target {
         if is_file {
             return Err(format!("there is no file {text}"));
         }
-        catalogue::cluster(text).map(Self::Name).map_err(|error| error.to_string())
+        Ok(Self::Name(text.to_owned()))
     }
 
     /// The variables of a scenario's `[env]`.
@@ -45,6 +46,7 @@ fn is_xml(path: &Path) -> bool {
 
 /// The cluster that is asked about. Without `--cluster` it is the server of `NCCL_TOPO_FILE`.
 pub(super) fn resolve(
+    known: &Catalogue,
     target: Option<&Target>,
     topology_file: Option<&str>,
     nodes: Option<u32>,
@@ -57,7 +59,9 @@ pub(super) fn resolve(
             let advice = "--nodes is for topology files: put the number behind the name, as in dgx-h100x8";
             return Err(Usage(advice.to_owned()).into());
         }
-        (Some(Target::Name(cluster)), _) => return Ok(cluster.clone()),
+        (Some(Target::Name(name)), _) => {
+            return known.cluster(name).map_err(|error| Usage(format!("--cluster: {error}")).into());
+        }
         (Some(Target::File(path)), _) => path.clone(),
         (None, Some(file)) => PathBuf::from(file),
         (None, None) => {

@@ -25,7 +25,7 @@ pub struct ChannelCounts {
 }
 
 impl ChannelCounts {
-    pub(super) fn new(graphs: &Graphs, system: &System, options: &TopologyOptions) -> Self {
+    pub(super) fn new(graphs: &Graphs, options: &TopologyOptions) -> Self {
         let limit = TopologyOptions::CHANNELS_MAX;
         let is_inter = graphs.nodes > 1;
         let found = graphs.ring.channels.len().min(graphs.tree.channels.len()) as u32;
@@ -53,20 +53,25 @@ impl ChannelCounts {
             (Some(_), _) => 16,
         };
         let p2p = collective.max(nvls).min(limit).next_power_of_two();
-        let mut p2p_per_peer = per_peer(graphs, system).next_power_of_two();
-        if is_inter {
+        Self { collective, nvls, p2p, p2p_per_peer: Self::for_each_peer(graphs, p2p) }
+    }
+
+    /// Channels for one send or receive on so many nodes, of so many for all.
+    pub(super) fn for_each_peer(graphs: &Graphs, p2p: u32) -> u32 {
+        let mut each = graphs.per_peer_most;
+        if graphs.nodes > 1 {
             let peers = (graphs.nodes * graphs.gpus).div_ceil(PEERS_PER_CHANNEL);
-            while p2p_per_peer > 1 && p2p_per_peer * peers > p2p {
-                p2p_per_peer /= 2;
+            while each > 1 && each * peers > p2p {
+                each /= 2;
             }
         }
-        Self { collective, nvls, p2p, p2p_per_peer: p2p_per_peer.min(p2p) }
+        each.min(p2p)
     }
 }
 
 /// Channels that the slowest pair of ranks can use: two for each NVLink, two over PCIe, as many as the NICs need.
-fn per_peer(graphs: &Graphs, system: &System) -> u32 {
-    let link = nvlink_megabytes(graphs.compute_capability);
+pub(super) fn per_peer(system: &System, is_inter: bool) -> u32 {
+    let link = nvlink_megabytes(system.capability);
     let mut fewest = TopologyOptions::CHANNELS_MAX;
     for (gpu, routes) in system.gpu_to_gpu.iter().enumerate() {
         for route in routes.iter().enumerate().filter(|(peer, _)| *peer != gpu).map(|(_, route)| route) {
@@ -74,14 +79,14 @@ fn per_peer(graphs: &Graphs, system: &System) -> u32 {
             let links = if is_nvlink { (route.bandwidth / link).max(1) as u32 } else { 1 };
             fewest = fewest.min(2 * links);
         }
-        if graphs.nodes > 1 {
+        if is_inter {
             let own = &system.own_nics[gpu];
             let gigabytes: i64 = own.iter().map(|nic| system.gpu_to_nic[gpu][*nic].bandwidth / 1000).sum();
             let needed = (gigabytes as u32).div_ceil(NET_PER_CHANNEL as u32);
             fewest = fewest.min(needed.max(own.len() as u32).max(1));
         }
     }
-    fewest
+    fewest.next_power_of_two()
 }
 
 /// What NCCL expects of one NVLink, by compute capability.

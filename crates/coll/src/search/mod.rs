@@ -140,6 +140,22 @@ pub struct Graphs {
     pub nvls: Option<Graph>,
     /// How many channels a communicator makes of it.
     pub counts: ChannelCounts,
+    /// Channels that the slowest pair of ranks can use, however many pairs there are: a power of two.
+    pub per_peer_most: u32,
+}
+
+impl Graphs {
+    /// The same servers, but so many of them: what a search would find, without one. From one node to several and back there is no
+    /// such way.
+    #[must_use]
+    pub fn on_nodes(&self, nodes: u32) -> Option<Self> {
+        if (nodes > 1) != (self.nodes > 1) {
+            return None;
+        }
+        let mut other = Self { nodes, ..self.clone() };
+        other.counts.p2p_per_peer = ChannelCounts::for_each_peer(&other, other.counts.p2p);
+        Some(other)
+    }
 }
 
 /// Why there are no channels.
@@ -204,8 +220,9 @@ pub fn search(host: &Host, nodes: u32, options: &TopologyOptions) -> Result<Grap
         collnet_direct,
         nvls,
         counts: ChannelCounts::default(),
+        per_peer_most: counts::per_peer(&system, is_inter),
     };
-    graphs.counts = ChannelCounts::new(&graphs, &system, options);
+    graphs.counts = ChannelCounts::new(&graphs, options);
     Ok(graphs)
 }
 

@@ -188,3 +188,20 @@ fn blackwell_has_faster_links() {
     assert_eq!(row(&many.ring), "Ring 8 at 48/48 NVL/PXN cross 0");
     assert_eq!(many.counts.nvls, 32);
 }
+
+#[test]
+fn other_numbers_of_nodes_need_no_other_search() {
+    let options = TopologyOptions::default();
+    for name in ["dgx-a100", "dgx-h100", "dgx-b200", "pcie-4gpu"] {
+        let host = catalogue::host(name).unwrap();
+        let two = search(&host, 2, &options).unwrap();
+        for nodes in [3, 8, 64, 2_048] {
+            assert_eq!(
+                two.on_nodes(nodes).unwrap(),
+                search(&host, nodes, &options).unwrap(),
+                "{name} x {nodes}"
+            );
+        }
+        assert_eq!(two.on_nodes(1), None);
+    }
+}

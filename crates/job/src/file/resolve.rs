@@ -2,6 +2,7 @@
 
 use railnet_core::{Bytes, Rate, Span};
 use railnet_topology::Cluster;
+use railnet_topology::host::DeviceKind;
 
 use super::JobSection;
 use super::error::FileError;
@@ -89,6 +90,7 @@ impl JobSection {
             let message = format!("{} has no GPUs to train on: name a server that does", cluster.host.name);
             return Err(FileError::new("cluster.server", message));
         }
+        let servers = self.servers()?;
         let ranks = self.ranks(cluster)?;
         let model = self.model.resolve()?;
         let parallel = self.parallel.resolve(ranks)?;
@@ -110,23 +112,35 @@ impl JobSection {
         let mut job = Job::new(model, parallel, training, gpu);
         job.others = others;
         job.hot_expert = self.parallel.hot_expert;
-        job.servers = self.servers()?;
+        job.servers = servers;
         let (checkpoint, rates) = (self.checkpoint(state, ranks)?, self.rates(cluster));
         Ok(Resolved {
             name,
             memory,
             steps: self.training.steps,
-            recovery: self.recovery(cluster, checkpoint, rates),
+            recovery: self.recovery((cluster, ranks), checkpoint, rates),
             checkpoint,
             rates,
             job,
         })
     }
 
-    fn recovery(&self, cluster: &Cluster, checkpoint: Option<(u32, Bytes)>, rates: Rates) -> Recovery {
+    fn recovery(
+        &self,
+        (cluster, ranks): (&Cluster, u32),
+        checkpoint: Option<(u32, Bytes)>,
+        rates: Rates,
+    ) -> Recovery {
         let read = self.storage.and_then(|storage| storage.read);
-        let read = read.map(|read| self.through_host(cluster, read.0)).or(rates.storage);
-        let bytes = checkpoint.map(|(_, each)| each * u64::from(cluster.gpus_per_node()));
+        let read = match rates.storage_servers {
+            0 => read.map(|read| self.through_host(cluster, read.0)).or(rates.storage),
+            // All servers together, through their NICs.
+            servers => read.map(|read| read.0).or(rates.storage).map(|rate| {
+                Rate::from_bps(rate.min(nics(cluster)).as_bps().saturating_mul(u64::from(servers)))
+            }),
+        };
+        let together = if rates.storage_servers > 0 { ranks } else { cluster.gpus_per_node() };
+        let bytes = checkpoint.map(|(_, each)| each * u64::from(together));
         let read = read.zip(bytes).map_or(Span::ZERO, |(rate, bytes)| rate.serialize(bytes));
         Recovery {
             timeout: self.launch.timeout.map_or(TIMEOUT, |timeout| timeout.0),
@@ -144,7 +158,9 @@ impl JobSection {
                 format!("the cluster has {nodes} nodes for this job, and {spares} are none to run on");
             return Err(FileError::new("launch.spares", message));
         }
-        let wanted = self.launch.nodes.unwrap_or(nodes - spares);
+        let servers = self.nodes_beside();
+        let wanted = self.launch.nodes.unwrap_or((nodes - spares).saturating_sub(servers));
+        self.check_beside(cluster, wanted)?;
         if wanted.checked_add(spares).is_some_and(|all| wanted > 0 && all > nodes && wanted <= nodes) {
             let message = format!("{wanted} nodes and {spares} spares are more than the cluster's {nodes}");
             return Err(FileError::new("launch.spares", message));
@@ -161,6 +177,30 @@ impl JobSection {
             return Err(FileError::new("launch.ranks_per_node", message));
         }
         Ok(wanted * ranks)
+    }
+
+    /// Nodes that have parameters or storage.
+    pub fn nodes_beside(&self) -> u32 {
+        let parameters = self.parameters.map_or(0, |parameters| parameters.servers);
+        parameters.saturating_add(self.storage.map_or(0, |storage| storage.servers))
+    }
+
+    /// Whether there are nodes for parameters and storage beside so many for ranks, and the spares.
+    fn check_beside(&self, cluster: &Cluster, wanted: u32) -> Result<(), FileError> {
+        let (nodes, servers, spares) = (cluster.nodes, self.nodes_beside(), self.launch.spares);
+        let all = wanted.saturating_add(servers).saturating_add(spares);
+        if servers == 0 || wanted > nodes || wanted > 0 && all <= nodes {
+            return Ok(());
+        }
+        let key = if self.parameters.is_some() { "parameters.servers" } else { "storage.servers" };
+        let needed = wanted.max(1).saturating_add(servers).saturating_add(spares);
+        let kept = if spares > 0 { format!(", {spares} spares") } else { String::new() };
+        let message = format!(
+            "the cluster has {nodes} nodes for this job, and it needs {needed}: {servers} that have parameters or storage{kept} \
+             and {} for ranks: give [cluster] more `nodes`",
+            wanted.max(1)
+        );
+        Err(FileError::new(key, message))
     }
 
     fn servers(&self) -> Result<Option<u32>, FileError> {
@@ -186,13 +226,20 @@ impl JobSection {
     }
 
     fn rates(&self, cluster: &Cluster) -> Rates {
-        let storage = self.storage.map(|storage| self.through_host(cluster, storage.rate.0));
+        let servers = self.storage.map_or(0, |storage| storage.servers);
+        let storage = self.storage.map(|storage| match servers {
+            0 => self.through_host(cluster, storage.rate.0),
+            _ => storage.rate.0,
+        });
         Rates {
             server: self.parameters.and_then(|parameters| parameters.rate).map(|rate| rate.0),
             servers: self.parameters.map_or(0, |parameters| parameters.servers),
             storage,
+            storage_servers: servers,
+            is_storage_bounced: self.storage.is_some_and(|storage| !storage.gpudirect),
         }
     }
+
     /// What is left of a rate of storage where GPUs do not use it themselves.
     fn through_host(&self, cluster: &Cluster, rate: Rate) -> Rate {
         if self.storage.is_some_and(|storage| storage.gpudirect) {
@@ -206,4 +253,14 @@ impl JobSection {
         });
         rate.min(Rate::from_bps(halves.sum()))
     }
+}
+
+/// What all NICs of a node carry.
+fn nics(cluster: &Cluster) -> Rate {
+    let host = &cluster.host;
+    let rates = host.compute_nics().into_iter().map(|nic| match host.device(nic).kind {
+        DeviceKind::Nic { rate, .. } => rate.as_bps(),
+        _ => 0,
+    });
+    Rate::from_bps(rates.sum())
 }

@@ -110,7 +110,7 @@ fn checkpoints_and_servers_cost_what_their_bytes_take() {
         servers = 2
         rate = \"100Gbps\"
     ";
-    let found = resolve(text, 4).expect("it fits");
+    let found = resolve(text, 6).expect("it fits, with two nodes for parameters");
     let (interval, bytes) = found.checkpoint.expect("it has one");
     assert_eq!((interval, bytes.as_u64()), (100, 402_653_184 * 14 / 32));
     assert_eq!(found.rates.storage, Some(Rate::gbps(80)));

@@ -124,7 +124,7 @@ fn communication_is_a_call_of_as_many_bytes() {
         for stream in Stream::ALL {
             for said in said(&graph.programs[0], stream) {
                 let group = graph.layout.group(Rank(0), said.scope);
-                let call = graph.call(&said, group.size()).expect("all of these are collectives");
+                let call = graph.call(&said, group.size());
                 let (bytes, wanted) = (call.bytes(group.size()).as_u64(), said.bytes.as_u64());
                 // An exchange is as large as what its busiest rank gets; blocks are whole.
                 let load = if said.scope == Scope::Expert { graph.loads[0] } else { 1.0 };

@@ -75,13 +75,13 @@ impl Sweep {
 /// What a step takes at least: what is known of it without running it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Bound {
-    /// Computing of the last stage, but for what is computed again.
+    /// Computing of the stage that takes longest, but for what is computed again.
     pub compute: Span,
     /// Computing again.
     pub recompute: Span,
     /// What it says among those who share matrices, sequences or experts before it can compute on.
     pub said: Span,
-    /// Waiting of that stage for the first microbatch, and of the others for the last one.
+    /// Waiting of that stage for the first microbatch, and of those before it for the last one.
     pub bubble: Span,
     /// Adding up gradients, or gathering parameters, of any stage: one call after the other.
     pub shared: Span,
@@ -94,8 +94,8 @@ impl Bound {
     }
 }
 
-/// The least that a step can take: the last stage computes its part of all microbatches, and each of the others its part of one
-/// before or after that.
+/// The least that a step can take: a stage computes its part of all microbatches, and each of those before it its part of one before
+/// and after that. The stage counts that takes longest so.
 pub(super) fn bound(job: &Job, costs: &mut ClusterCosts<'_>) -> Result<Bound, NoPrice> {
     let microbatches = job.training.microbatches(job.parallel.data);
     // One microbatch, which costs as much as the others.
@@ -104,14 +104,19 @@ pub(super) fn bound(job: &Job, costs: &mut ClusterCosts<'_>) -> Result<Bound, No
     let global_batch = u64::from(parallel.data) * job.training.micro_batch;
     let training = Training { global_batch, ..job.training };
     let graph = StepGraph::new(&Job { parallel, training, ..job.clone() });
-    let mut last = Bound::default();
+    let mut longest = Bound::default();
     let (mut before, mut shared) = (Span::ZERO, Span::ZERO);
     for stage in 0..graph.layout.size(Axis::Pipeline) {
-        before += last.bubble;
-        last = of_stage(&graph, stage, microbatches, job.parallel.sharding, costs)?;
-        shared = shared.max(last.shared);
+        let of_stage = of_stage(&graph, stage, microbatches, job.parallel.sharding, costs)?;
+        shared = shared.max(of_stage.shared);
+        let bubble = Span::from_ps(before.as_ps() / chunks);
+        before += of_stage.bubble;
+        let bound = Bound { bubble, shared: Span::ZERO, ..of_stage };
+        if bound.at_least() >= longest.at_least() {
+            longest = bound;
+        }
     }
-    Ok(Bound { bubble: Span::from_ps(before.as_ps() / chunks), shared, ..last })
+    Ok(Bound { shared, ..longest })
 }
 
 /// What a stage does in so many microbatches, and in one of them.

@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use railnet_core::{Rank, Span, Time};
+use smallvec::SmallVec;
 use thiserror::Error;
 
 pub use cost::{Carries, ClusterCosts, Rates};
@@ -87,18 +88,18 @@ enum Key {
     Pair { stream: Stream, from: u32, to: u32, number: u32 },
 }
 
-/// Those who have come so far.
-#[derive(Debug, Default)]
-struct Meeting {
-    tickets: Vec<Ticket>,
-}
+/// Those who have come so far: mostly one stands for all.
+type Meeting = SmallVec<[Ticket; 2]>;
+
+/// Prices that are kept for each worker: its layers say the same again and again.
+const PRICES: usize = 16;
 
 /// A communication under way.
 #[derive(Debug)]
 struct UnderWay {
     begun: Time,
     last: Ticket,
-    tickets: Vec<Ticket>,
+    tickets: Meeting,
 }
 
 /// Runs a step, from time zero to its end.
@@ -111,12 +112,13 @@ pub fn run<'a>(
     driver.enter(Time::ZERO, network)?;
     loop {
         let computed = driver.machine.poll_timeout();
-        let said = driver.ends.peek().map(|Reverse((time, _))| *time);
+        let said = driver.ends.peek().map(|Reverse((time, ..))| *time);
         let Some(now) = computed.into_iter().chain(said).min() else { break };
         driver.machine.handle_timeout(now);
-        while driver.ends.peek().is_some_and(|Reverse((time, _))| *time == now) {
-            let Some(Reverse((_, number))) = driver.ends.pop() else { break };
-            let done = driver.under_way.remove(&number).expect("every end has its communication");
+        while driver.ends.peek().is_some_and(|Reverse((time, ..))| *time == now) {
+            let Some(Reverse((_, _, slot))) = driver.ends.pop() else { break };
+            let done = driver.under_way[slot as usize].take().expect("every end has its communication");
+            driver.free.push(slot);
             for ticket in done.tickets {
                 driver.machine.finished(ticket, done.begun, done.last, now);
             }
@@ -138,14 +140,18 @@ struct Driver<'a> {
     /// How many workers each group has.
     sizes: BTreeMap<(Scope, u32), usize>,
     groups: Vec<[Option<Group>; Scope::ALL.len()]>,
-    ends: BinaryHeap<Reverse<(Time, u64)>>,
-    under_way: BTreeMap<u64, UnderWay>,
+    /// When each that is under way ends, in what order they began, and where it is kept.
+    ends: BinaryHeap<Reverse<(Time, u64, u32)>>,
+    under_way: Vec<Option<UnderWay>>,
+    free: Vec<u32>,
     started: u64,
+    prices: Vec<SmallVec<[(Communication, Price); 4]>>,
 }
 
 impl<'a> Driver<'a> {
     fn new(machine: Machine<'a>) -> Self {
         let layout = &machine.graph().layout;
+        let prices = vec![SmallVec::new(); machine.workers().len()];
         let mut sizes = BTreeMap::new();
         let mut groups = Vec::new();
         for worker in machine.workers() {
@@ -170,8 +176,10 @@ impl<'a> Driver<'a> {
             sizes,
             groups,
             ends: BinaryHeap::new(),
-            under_way: BTreeMap::new(),
+            under_way: Vec::new(),
+            free: Vec::new(),
             started: 0,
+            prices,
         }
     }
 
@@ -180,50 +188,82 @@ impl<'a> Driver<'a> {
         while let Some(ticket) = self.machine.poll_entry() {
             let stream = self.machine.operation(ticket).stream;
             let (rank, said) = self.machine.communication(ticket);
-            // A rank may have messages for several others on a stream: those for each are counted apart.
-            let other = match said.what {
-                What::Send { stage } | What::Receive { stage } => stage,
-                _ => u32::MAX,
-            };
-            let counted = (ticket.worker, stream, said.scope, other);
-            let count = self.numbers.entry(counted).or_insert(0);
-            let number = *count;
-            *count += 1;
-            let (key, needed) = self.key(ticket, rank, said, stream, number);
-            let meeting = self.meetings.entry(key).or_default();
-            meeting.tickets.push(ticket);
-            let is_complete = meeting.tickets.len() == needed;
-            let group = self.groups[ticket.worker as usize][said.scope as usize].as_ref();
-            let group = group.expect("a rank says things only in its groups");
+            let (mut key, needed) = self.key(ticket, rank, said, stream);
             let pair = match key {
                 Key::Pair { from, to, .. } => Some([Rank(from), Rank(to)]),
                 Key::Group { .. } => None,
             };
-            let load = if said.scope == Scope::Expert { self.machine.graph().loads[0] } else { 1.0 };
-            let price = network.price(&Asked { said, group, pair, load })?;
+            let price = self.price(ticket, said, pair, network)?;
             // A collective has its multiprocessors from the moment a rank enters it; messages between two are started when
             // both sides are there.
             if pair.is_none() {
                 self.machine.occupy(ticket, price.permille, now);
             }
-            if is_complete {
-                let tickets = self.meetings.remove(&key).expect("it was just there").tickets;
-                self.ends.push(Reverse((now + price.time, self.started)));
-                self.under_way.insert(self.started, UnderWay { begun: now, last: ticket, tickets });
-                self.started += 1;
+            let mut tickets = Meeting::new();
+            if needed > 1 {
+                self.number(&mut key, ticket, said, stream);
+                let meeting = self.meetings.entry(key).or_default();
+                meeting.push(ticket);
+                if meeting.len() < needed {
+                    continue;
+                }
+                tickets = self.meetings.remove(&key).expect("it was just there");
+            } else {
+                tickets.push(ticket);
             }
+            self.begin(now, price, UnderWay { begun: now, last: ticket, tickets });
         }
         Ok(())
     }
 
-    fn key(
-        &self,
+    /// All have come.
+    fn begin(&mut self, now: Time, price: Price, under_way: UnderWay) {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.under_way.push(None);
+            self.under_way.len() as u32 - 1
+        });
+        self.under_way[slot as usize] = Some(under_way);
+        self.ends.push(Reverse((now + price.time, self.started, slot)));
+        self.started += 1;
+    }
+
+    /// What it takes, which is the same whenever a worker says the same.
+    fn price(
+        &mut self,
         ticket: Ticket,
-        rank: Rank,
         said: &Communication,
-        stream: Stream,
-        number: u32,
-    ) -> (Key, usize) {
+        pair: Option<[Rank; 2]>,
+        network: &mut impl Network,
+    ) -> Result<Price, NoPrice> {
+        let known = &mut self.prices[ticket.worker as usize];
+        if let Some((_, price)) = known.iter().find(|(other, _)| other == said) {
+            return Ok(*price);
+        }
+        let group = self.groups[ticket.worker as usize][said.scope as usize].as_ref();
+        let group = group.expect("a rank says things only in its groups");
+        let load = if said.scope == Scope::Expert { self.machine.graph().loads[0] } else { 1.0 };
+        let price = network.price(&Asked { said, group, pair, load })?;
+        if known.len() < PRICES {
+            known.push((*said, price));
+        }
+        Ok(price)
+    }
+
+    /// Gives a meeting its number: that of calls that its ranks made before.
+    fn number(&mut self, key: &mut Key, ticket: Ticket, said: &Communication, stream: Stream) {
+        // A rank may have messages for several others on a stream: those for each are counted apart.
+        let other = match said.what {
+            What::Send { stage } | What::Receive { stage } => stage,
+            _ => u32::MAX,
+        };
+        let count = self.numbers.entry((ticket.worker, stream, said.scope, other)).or_insert(0);
+        let (Key::Group { number, .. } | Key::Pair { number, .. }) = key;
+        *number = *count;
+        *count += 1;
+    }
+
+    fn key(&self, ticket: Ticket, rank: Rank, said: &Communication, stream: Stream) -> (Key, usize) {
+        let number = 0;
         let elsewhere = |stage: u32| {
             let place = self.machine.workers()[ticket.worker as usize].place.at(Axis::Pipeline, stage);
             self.machine.graph().layout.rank(place).0

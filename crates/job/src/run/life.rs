@@ -43,21 +43,45 @@ fn sum(steps: &[Span]) -> Span {
     steps.iter().fold(Span::ZERO, |sum, step| sum + *step)
 }
 
+/// How far a job has come when it begins, or begins again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Past {
+    /// Since its start.
+    pub time: Span,
+    /// Steps that are done.
+    pub steps: u32,
+}
+
+impl Life {
+    /// How far the job has come when it has begun again.
+    pub fn past(&self) -> Past {
+        let Failure { at, notice, restart, read } = self.failure;
+        Past { time: at + notice + restart + read, steps: self.checkpoint }
+    }
+}
+
 /// What becomes of a job whose steps take `before`, and `after` once it has begun again; it writes a checkpoint at the end of
-/// every so many steps. `None` where it is through before it fails.
-pub fn relive(before: &[Span], after: &[Span], interval: Option<u32>, failure: Failure) -> Option<Life> {
-    let mut end = Span::ZERO;
-    let done = before.iter().take_while(|step| {
+/// every so many steps. It fails after the moment up to which its past is known. `None` where it is through before it fails.
+pub fn relive(
+    past: Past,
+    (before, after): (&[Span], &[Span]),
+    interval: Option<u32>,
+    failure: Failure,
+) -> Option<Life> {
+    let mut end = past.time;
+    let done = before.iter().skip(past.steps as usize).take_while(|step| {
         end += **step;
         end <= failure.at
     });
-    let done = done.count();
+    let done = past.steps as usize + done.count();
     if done >= before.len() {
         return None;
     }
     let interval = interval.unwrap_or(u32::MAX) as usize;
     let checkpoint = done / interval * interval;
-    let (written, rest) = (sum(&before[..checkpoint]), sum(&after[checkpoint..]));
+    // Where there never was one, not even the past is left.
+    let kept = sum(before.get(past.steps as usize..checkpoint).unwrap_or_default());
+    let (written, rest) = (past.time + kept, sum(&after[checkpoint..]));
     let read = if checkpoint == 0 { Span::ZERO } else { failure.read };
     let failure = Failure { read, ..failure };
     Some(Life {
@@ -84,13 +108,13 @@ mod tests {
     #[test]
     fn a_failure_costs_what_was_done_since_the_checkpoint_and_the_way_back() {
         let steps = [Span::from_secs(2); 50];
-        let life = relive(&steps, &steps, Some(10), FAILURE).unwrap();
+        let life = relive(Past::default(), (&steps, &steps), Some(10), FAILURE).unwrap();
         // Step 24 is under way; 20 steps are in the checkpoint, and 7 s of work are not.
         assert_eq!((life.step, life.checkpoint, life.lost), (24, 20, Span::from_secs(7)));
         assert_eq!(life.price(), Span::from_secs(7 + 600 + 120 + 30));
         assert_eq!(life.total, Span::from_secs(100) + life.price());
         // On fewer servers the 30 steps that are left take a second longer each.
-        let slower = relive(&steps, &[Span::from_secs(3); 50], Some(10), FAILURE).unwrap();
+        let slower = relive(Past::default(), (&steps, &[Span::from_secs(3); 50]), Some(10), FAILURE).unwrap();
         assert_eq!(slower.price() - life.price(), Span::from_secs(30));
     }
 
@@ -98,10 +122,28 @@ mod tests {
     fn without_a_checkpoint_all_is_lost_and_nothing_is_read() {
         let steps = [Span::from_secs(2); 50];
         for interval in [None, Some(25)] {
-            let life = relive(&steps, &steps, interval, FAILURE).unwrap();
+            let life = relive(Past::default(), (&steps, &steps), interval, FAILURE).unwrap();
             assert_eq!((life.checkpoint, life.lost), (0, FAILURE.at));
             assert_eq!(life.price(), FAILURE.at + Span::from_secs(720));
         }
-        assert_eq!(relive(&steps[..23], &steps[..23], None, FAILURE), None, "it is over after 46 s");
+        let short = (&steps[..23], &steps[..23]);
+        assert_eq!(relive(Past::default(), short, None, FAILURE), None, "it is over after 46 s");
+    }
+
+    #[test]
+    fn a_second_failure_goes_on_from_what_the_first_left() {
+        let steps = [Span::from_secs(2); 50];
+        let first = relive(Past::default(), (&steps, &steps), Some(10), FAILURE).unwrap();
+        // Step 20 is done when it begins again, after 47 + 600 + 120 + 30 s.
+        assert_eq!(first.past(), Past { time: Span::from_secs(797), steps: 20 });
+        let again = Failure { at: Span::from_secs(797 + 25), ..FAILURE };
+        let second = relive(first.past(), (&steps, &steps), Some(10), again).unwrap();
+        assert_eq!((second.step, second.checkpoint, second.lost), (33, 30, Span::from_secs(5)));
+        assert_eq!(second.total, first.total + second.price());
+        // Without a checkpoint each begins anew.
+        let first = relive(Past::default(), (&steps, &steps), None, FAILURE).unwrap();
+        let second = relive(first.past(), (&steps, &steps), None, again).unwrap();
+        assert_eq!((second.checkpoint, second.lost), (0, again.at - first.past().time));
+        assert_eq!(second.total, first.total + second.price());
     }
 }

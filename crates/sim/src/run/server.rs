@@ -44,6 +44,8 @@ pub(super) struct Servers {
     pub(super) memories: BTreeMap<u32, Lane>,
     /// The ways between an endpoint and a NIC, by the endpoint that helps and whether it goes without a copy.
     pub(super) to_nics: BTreeMap<NicWays, (Vec<Way>, Vec<Way>)>,
+    /// What some servers give and take at most, whatever their NICs carry.
+    pub(super) limits: BTreeMap<u32, [Stop; 2]>,
     /// What to call each lane in reports.
     pub(super) names: Vec<(String, Lane)>,
 }
@@ -69,6 +71,7 @@ impl Servers {
             ports_per_server,
             memories: BTreeMap::new(),
             to_nics: BTreeMap::new(),
+            limits: BTreeMap::new(),
             names: Vec::new(),
         };
         for server in 0..servers {

@@ -1,7 +1,7 @@
 //! What collectives want of servers: memory of GPUs, ways between them, to switches that reduce, and to any NIC.
 
-use railnet_core::Rate;
 use railnet_core::event::Sink;
+use railnet_core::{Rate, Span};
 use railnet_fabric::{Lane, Network, Stop, Way};
 use railnet_topology::host::{DeviceId, DeviceKind, Host};
 
@@ -48,6 +48,17 @@ impl Servers {
         self.names.push((name, lane));
         self.memories.insert(endpoint, lane);
         Some((lane, memory_bandwidth))
+    }
+
+    /// A server gives no more than this, and takes no more: what it keeps the data in is as fast as that.
+    pub(super) fn limit<S: Sink>(&mut self, network: &mut Network<S>, server: u32, rate: Rate) {
+        let port = server * self.ports_per_server;
+        let stops = ["gives", "takes"].map(|what| {
+            let lane = network.add_lane(port);
+            self.names.push((format!("server{server} {what}"), lane));
+            Stop::moves(lane, rate, Span::ZERO)
+        });
+        self.limits.insert(server, stops);
     }
 
     /// From one GPU of a server to another.
@@ -141,7 +152,7 @@ impl Servers {
         let device = host.compute_nics()[nic as usize % host.compute_nics().len()];
         let cpu = host.numa_of(device).and_then(|numa| host.cpus().get(numa as usize).copied());
         let direct = gdr && self.section.gpudirect && self.section.transport == TransportName::Rdma;
-        let (out, into) = match (cpu, relay.and_then(|relay| self.gpu(relay))) {
+        let (mut out, mut into) = match (cpu, relay.and_then(|relay| self.gpu(relay))) {
             (Some(cpu), _) if !direct => (
                 [self.copy(server, &host, gpu, cpu), self.stops(server, &host, cpu, device)],
                 [self.stops(server, &host, device, cpu), self.copy(server, &host, cpu, gpu)],
@@ -156,6 +167,10 @@ impl Servers {
                 [Vec::new(), self.stops(server, &host, device, gpu)],
             ),
         };
+        if let Some([gives, takes]) = self.limits.get(&server) {
+            out[0].insert(0, *gives);
+            into[1].push(*takes);
+        }
         let ways = self.add_ways(network, port, out, into);
         self.to_nics.insert(key, ways.clone());
         (port, ways)

@@ -27,7 +27,7 @@ pub(crate) struct FailureSection {
 }
 
 impl Scenario {
-    /// The faults that end jobs; those on servers that no job has are nobody's business.
+    /// The faults that end jobs, in the order in which they come; those on servers that no job has are nobody's business.
     pub(crate) fn failures(&self) -> Result<Vec<FailureSection>, ScenarioError> {
         if !self.faults.iter().any(FaultSection::ends_jobs) {
             return Ok(Vec::new());
@@ -53,11 +53,16 @@ impl Scenario {
                 }
                 _ => continue,
             };
-            let Some(job) = jobs.iter().position(|placed| placed.nodes().contains(&node)) else { continue };
-            if found.iter().any(|one| one.job == job) {
-                let message = "a job fails once: what a second failure costs is told by a file of its own";
+            if jobs.iter().any(|placed| placed.servers.contains(&node) || placed.storage.contains(&node)) {
+                let message = format!(
+                    "server {node} has the parameters or the storage of a job: what its loss costs is not known"
+                );
                 return Err(within(ScenarioError::new(message)));
             }
+            let with_spares = |placed: &PlacedJob| placed.first_node..placed.nodes().end + placed.spares;
+            let Some(job) = jobs.iter().position(|placed| with_spares(placed).contains(&node)) else {
+                continue;
+            };
             let recovery = jobs[job].resolved.recovery;
             let is_crash = matches!(section, FaultSection::Crash { .. });
             let (notice, noticed) = if is_crash && !self.uses_tcp() {
@@ -68,6 +73,7 @@ impl Scenario {
             let failure = Failure { at, notice, restart: recovery.restart, read: recovery.read };
             found.push(FailureSection { fault, job, node, what, noticed, failure });
         }
+        found.sort_by_key(|one| one.failure.at);
         Ok(found)
     }
 
@@ -78,18 +84,17 @@ impl Scenario {
         once * (u64::from(self.nic.retry_count) + 1)
     }
 
-    /// The job on what is left of its servers: a spare in the place of the lost one, or as many of the others as it fits.
+    /// A job on what is left of its servers, of which it has lost the one at this place: a spare (its number) instead, or as many
+    /// of the others as it fits.
     pub(crate) fn rest(
         &self,
-        jobs: &[PlacedJob],
+        placed: &PlacedJob,
         failed: &FailureSection,
+        (lost, spare): (u32, Option<u32>),
     ) -> Result<PlacedJob, ScenarioError> {
-        let placed = &jobs[failed.job];
-        let all = self.servers()?;
-        let lost = failed.node - placed.first_node;
-        if placed.spares > 0 {
+        if let Some(spare) = spare {
             let mut rest = placed.clone();
-            rest.cluster.replace(lost, all.host_of(placed.nodes().end).clone());
+            rest.cluster.replace(lost, self.servers()?.host_of(spare).clone());
             return rest.with(&[]);
         }
         let Some((_, mut section)) = self.job_sections().into_iter().nth(failed.job) else {
@@ -98,11 +103,14 @@ impl Scenario {
         section.parallel.dp = None;
         section.training.global_batch = Some(placed.resolved.job.training.global_batch);
         section.training.steps = placed.resolved.steps;
+        section.launch.spares = 0;
         let mut why = None;
         for nodes in (1..placed.cluster.nodes).rev() {
             section.launch.nodes = Some(nodes);
             let cluster = without(&placed.cluster, lost).part(0, nodes);
-            match section.resolve(&cluster) {
+            // Servers with parameters or storage are still there.
+            let all = Cluster { nodes: nodes + section.nodes_beside(), ..cluster.clone() };
+            match section.resolve(&all) {
                 Ok(resolved) => return Ok(PlacedJob { resolved, cluster, spares: 0, ..placed.clone() }),
                 Err(error) => why = why.or(Some(told(error).message)),
             }

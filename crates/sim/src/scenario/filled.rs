@@ -204,6 +204,7 @@ fn fill_job(placed: &PlacedJob, at: &str, filled: &mut Filled) {
         if let Some(rate) = filled.get(&format!("{at}storage.rate")).cloned() {
             filled.put(&format!("{at}storage.read"), rate);
         }
+        filled.put(&format!("{at}storage.servers"), 0);
         filled.put(&format!("{at}storage.gpudirect"), false);
         if let Some((_, each)) = resolved.checkpoint {
             filled.put(&format!("{at}storage.checkpoint"), bytes(each * u64::from(placed.ranks())));

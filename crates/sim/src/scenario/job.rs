@@ -44,6 +44,10 @@ pub struct PlacedJob {
     pub first_node: u32,
     /// Servers behind them that are kept for those that fail.
     pub spares: u32,
+    /// Servers behind those that have the parameters, by their numbers in the whole cluster.
+    pub servers: std::ops::Range<u32>,
+    /// Servers behind those that have the storage.
+    pub storage: std::ops::Range<u32>,
 }
 
 impl PlacedJob {
@@ -60,6 +64,16 @@ impl PlacedJob {
     /// Ranks, one for each GPU.
     pub fn ranks(&self) -> u32 {
         self.cluster.gpus()
+    }
+
+    /// Servers with which ranks talk in this scope, by their numbers in the whole cluster; none where they talk to each other or
+    /// to drives of their own.
+    pub fn beside(&self, scope: Scope) -> std::ops::Range<u32> {
+        match scope {
+            Scope::Servers => self.servers.clone(),
+            Scope::Storage => self.storage.clone(),
+            _ => 0..0,
+        }
     }
 }
 
@@ -119,9 +133,12 @@ impl Scenario {
             let resolved = resolved.map_err(|error| within(told(error)))?;
             let spares = section.launch.spares;
             let cluster = left.part(0, resolved.job.parallel.ranks() / left.gpus_per_node().max(1));
-            let nodes = cluster.nodes;
-            placed.push(PlacedJob { resolved, cluster, first_node, spares });
-            first_node += nodes + spares;
+            let behind = first_node + cluster.nodes + spares;
+            let servers = behind..behind + section.parameters.map_or(0, |parameters| parameters.servers);
+            let storage = servers.end..servers.end + section.storage.map_or(0, |storage| storage.servers);
+            let next = storage.end;
+            placed.push(PlacedJob { resolved, cluster, first_node, spares, servers, storage });
+            first_node = next;
         }
         Ok(placed)
     }
@@ -141,9 +158,11 @@ impl Scenario {
                 let group = graph.layout.group(Rank(0), scope);
                 let mut servers = group.ranks().map(|rank| rank.0 / local);
                 let first = servers.next();
-                match servers.all(|server| Some(server) == first) {
-                    true => inside += volume,
-                    false => across += volume,
+                let is_inside = servers.all(|server| Some(server) == first);
+                if !placed.beside(scope).is_empty() || !is_inside {
+                    across += volume;
+                } else if scope != Scope::Storage {
+                    inside += volume;
                 }
             }
         }

@@ -46,6 +46,7 @@ pub(crate) use cluster::{ClusterSection, TransportName};
 pub(crate) use collective::{Chosen, CollectiveSection};
 pub(crate) use damage::SlowInside;
 pub use error::{ScenarioError, SourceFile};
+pub(crate) use failure::FailureSection;
 pub(crate) use faults::{SlowGpu, faults, slow_gpus};
 pub use files::Files;
 pub use filled::Filled;

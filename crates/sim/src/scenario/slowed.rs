@@ -108,6 +108,11 @@ impl Scenario {
         for (index, fault) in self.faults.iter().enumerate() {
             let within = |error: ScenarioError| error.within(&format!("faults.{index}"));
             match self.slow(fault).map_err(within)? {
+                Some(Slowed::Nic { port, .. }) if only_these && self.is_beside(port)? => {
+                    let message = "formulas know slow NICs of ranks, and this one is of a server that has parameters or \
+                                   storage: `fidelity = \"packet\"` knows it";
+                    return Err(within(ScenarioError::new(message)));
+                }
                 Some(one) => slowed.push(one),
                 None if only_these && !fault.ends_jobs() => {
                     let message = "formulas know what is wrong from the start to the end with GPUs, NICs, NVLink, PCIe and \
@@ -119,6 +124,15 @@ impl Scenario {
             }
         }
         Ok(slowed)
+    }
+
+    /// Whether a port is one of a server that has parameters or storage.
+    fn is_beside(&self, port: u32) -> Result<bool, ScenarioError> {
+        let is_of = |placed: &PlacedJob| {
+            let node = port / (placed.cluster.host.compute_nics().len() as u32).max(1);
+            placed.servers.contains(&node) || placed.storage.contains(&node)
+        };
+        Ok(self.jobs()?.iter().any(is_of))
     }
 
     /// What a fault slows down for as long as jobs run, where that is what it does.

@@ -97,6 +97,6 @@ impl Scenario {
             rates: Rates::default(),
             recovery: Recovery::default(),
         };
-        Ok(PlacedJob { resolved, cluster, first_node: 0, spares: 0 })
+        Ok(PlacedJob { resolved, cluster, first_node: 0, spares: 0, servers: 0..0, storage: 0..0 })
     }
 }

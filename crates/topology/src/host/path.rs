@@ -163,9 +163,33 @@ impl Host {
         best.unwrap_or(direct)
     }
 
+    /// What each GPU sends through the NIC that carries most of it, by way of another GPU where [`Host::path_with_pxn`] has it so.
+    pub fn rates_to_nics(&self) -> Vec<Rate> {
+        let (gpus, nics) = (self.gpus(), self.compute_nics());
+        let from: Vec<Vec<Path>> = gpus.iter().map(|gpu| self.paths_from(*gpu)).collect();
+        let best = |place: usize| {
+            let through = |nic: &DeviceId| {
+                let direct = &from[place][nic.0 as usize];
+                if direct.kind <= PathType::P2c {
+                    return direct.bandwidth;
+                }
+                let helpers = gpus.iter().zip(&from).filter_map(|(peer, onwards)| {
+                    let (first, second) = (&from[place][peer.0 as usize], &onwards[nic.0 as usize]);
+                    let helps = first.kind == PathType::Nvl && second.kind <= PathType::P2c;
+                    helps.then(|| first.bandwidth.min(second.bandwidth))
+                });
+                helpers.max().unwrap_or(direct.bandwidth)
+            };
+            nics.iter().map(through).max().unwrap_or(Rate::ZERO)
+        };
+        (0..gpus.len()).map(best).collect()
+    }
+
     /// The NICs for traffic between GPUs that are nearest to a GPU: of the best kind of path, those that carry most.
     pub fn nearest_nics(&self, gpu: DeviceId) -> Vec<DeviceId> {
-        let paths: Vec<_> = self.compute_nics().into_iter().map(|nic| (nic, self.path(gpu, nic))).collect();
+        let mut all = self.paths_from(gpu);
+        let take = |nic: DeviceId| (nic, std::mem::replace(&mut all[nic.0 as usize], Path::none()));
+        let paths: Vec<_> = self.compute_nics().into_iter().map(take).collect();
         let rank = |path: &Path| (path.kind, std::cmp::Reverse(path.bandwidth));
         let Some(best) = paths.iter().map(|(_, path)| rank(path)).min() else { return Vec::new() };
         paths.iter().filter(|(_, path)| rank(path) == best).map(|(nic, _)| *nic).collect()

@@ -202,3 +202,20 @@ fn pcie_carries_what_nccl_expects() {
     assert_eq!(pcie_bandwidth(4, 4), gigabytes(6));
     assert!(pcie_line_rate(5, 16) > gigabytes(62) && pcie_line_rate(5, 16) < gigabytes(64));
 }
+
+#[test]
+fn what_gpus_send_through_nics_is_what_the_best_path_carries() {
+    for (name, _) in catalogue::hosts() {
+        if name == "gb200-nvl72" {
+            // Path by path it takes seconds.
+            continue;
+        }
+        let host = catalogue::host(name).unwrap();
+        let best = |gpu: &DeviceId| {
+            let nics = host.compute_nics().into_iter();
+            nics.map(|nic| host.path_with_pxn(*gpu, nic).bandwidth).max().unwrap_or(Rate::ZERO)
+        };
+        let best: Vec<Rate> = host.gpus().iter().map(best).collect();
+        assert_eq!(host.rates_to_nics(), best, "{name}");
+    }
+}

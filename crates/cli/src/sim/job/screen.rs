@@ -256,8 +256,8 @@ fn spoken(row: &SaidResult) -> String {
         What::Collective(collective) => collective.name().to_owned(),
         What::Send { .. } => "sends to the next stage".to_owned(),
         What::Receive { .. } => "receives from a stage".to_owned(),
-        What::Push => "gradients to servers".to_owned(),
-        What::Pull => "parameters from servers".to_owned(),
+        What::Push => "gradients".to_owned(),
+        What::Pull => "parameters".to_owned(),
         What::Write => "checkpoint".to_owned(),
     };
     let how = row

@@ -27,12 +27,16 @@ const NODES_LOOKED_AT: u32 = 16;
 /// Rates of what is not between GPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rates {
-    /// What each parameter server takes and gives.
+    /// What each parameter server takes and gives; what its NICs carry where nothing is said.
     pub server: Option<Rate>,
     /// How many parameter servers there are.
     pub servers: u32,
-    /// What each node writes to storage.
+    /// What each node writes to its drives, or what each server takes that has the storage.
     pub storage: Option<Rate>,
+    /// How many servers have the storage; none where every node has its own.
+    pub storage_servers: u32,
+    /// Whether what goes to those servers passes the memory of the host first.
+    pub is_storage_bounced: bool,
 }
 
 /// What GPUs and NICs of a node carry, in bytes per second.
@@ -100,9 +104,13 @@ pub struct ClusterCosts<'a> {
     multiprocessors: Vec<u32>,
     shapes: BTreeMap<(u32, Vec<(u32, u32)>), Shape>,
     known: BTreeMap<Shape, Known>,
+    /// Channels by the kind of node, its GPUs, and whether there is more than one.
+    graphs: BTreeMap<(u32, Vec<u32>, bool), Graphs>,
     prices: BTreeMap<(Shape, Collective, Bytes, DataType, u64), Price>,
     /// Bytes per second from each GPU of each kind to each other of its server, and through its NIC.
     paths: BTreeMap<(u32, u32, Option<u32>), f64>,
+    /// What GPUs of each kind of server send through their best NICs.
+    to_nics: BTreeMap<u32, Vec<Rate>>,
 }
 
 impl<'a> ClusterCosts<'a> {
@@ -125,8 +133,10 @@ impl<'a> ClusterCosts<'a> {
             kinds,
             shapes: BTreeMap::new(),
             known: BTreeMap::new(),
+            graphs: BTreeMap::new(),
             prices: BTreeMap::new(),
             paths: BTreeMap::new(),
+            to_nics: BTreeMap::new(),
         }
     }
 
@@ -176,7 +186,7 @@ impl<'a> ClusterCosts<'a> {
     fn known(&mut self, shape: &Shape) -> Result<&Known, NoPrice> {
         if !self.known.contains_key(shape) {
             let host = self.kinds[shape.kind() as usize].with_gpus(&shape.local);
-            let graphs = search(&host, shape.nodes, &self.options)?;
+            let graphs = self.graphs(&host, shape)?;
             let ring = f64::from(graphs.ring.bw_inter) * graphs.ring.channels.len() as f64;
             let beside = f64::from(self.cluster.gpus_per_node()) / shape.local.len() as f64;
             let crowd = if shape.nodes > 1 {
@@ -190,6 +200,17 @@ impl<'a> ClusterCosts<'a> {
             self.known.insert(shape.clone(), Known { inputs, crowd, on_rails });
         }
         Ok(&self.known[shape])
+    }
+
+    /// The channels of a shape. How many nodes there are beyond the first changes little of them, and a search is long.
+    fn graphs(&mut self, host: &Host, shape: &Shape) -> Result<Graphs, NoPrice> {
+        let key = (shape.kind(), shape.local.clone(), shape.nodes > 1);
+        if let Some(graphs) = self.graphs.get(&key).and_then(|graphs| graphs.on_nodes(shape.nodes)) {
+            return Ok(graphs);
+        }
+        let found = search(host, shape.nodes, &self.options)?;
+        self.graphs.insert(key, found.clone());
+        Ok(found)
     }
 
     /// GB/s of all NICs of a node together, as NCCL counts.
@@ -309,6 +330,17 @@ impl<'a> ClusterCosts<'a> {
         Carries { gpu, nic, bounced: bounced.min(nic), line, nics: nics.len() as u32 }
     }
 
+    /// Bytes per second that a GPU copies to the memory of the host and a NIC reads there, while nothing comes.
+    fn copied(&self) -> f64 {
+        let host = &self.cluster.host;
+        let gpu = host.gpus()[0];
+        let Some(nic) = host.nearest_nics(gpu).first().copied() else { return 0.0 };
+        let cpu = host.numa_of(nic).and_then(|numa| host.cpus().get(numa as usize).copied());
+        cpu.map_or(0.0, |cpu| {
+            host.path(gpu, cpu).bandwidth.min(host.path(nic, cpu).bandwidth).as_bps() as f64 / 8.0
+        })
+    }
+
     /// Bytes per second that pass the memory of the host on their way to the NIC, while as many come: where a GPU and its NIC
     /// are behind one PCIe link, that carries what is sent and what is received both ways.
     fn bounced(&self) -> f64 {
@@ -362,10 +394,10 @@ impl<'a> ClusterCosts<'a> {
             host.path(gpu, gpus[to as usize]).bandwidth.as_bps() as f64 / 8.0
         } else {
             let nics = host.compute_nics();
-            let best = nics.iter().map(|nic| host.path_with_pxn(gpu, *nic).bandwidth.as_bps()).max();
             let shared = (nics.len() as f64 / gpus.len() as f64).min(1.0);
             let usable = Self::line(host).as_bps() * NIC_PERCENT / 100;
-            best.unwrap_or(0).min(usable) as f64 / 8.0 * shared
+            let best = self.to_nics.entry(kind).or_insert_with(|| host.rates_to_nics());
+            best[from as usize].as_bps().min(usable) as f64 / 8.0 * shared
         };
         self.paths.insert((kind, from, to), rate);
         rate
@@ -384,20 +416,26 @@ impl<'a> ClusterCosts<'a> {
         Ok(Price { time: span(seconds), permille: 0 })
     }
 
-    /// All ranks talk to all servers at once: the narrower side decides.
-    fn servers(&mut self, bytes: Bytes) -> Price {
+    /// All ranks talk to all servers at once, each through the NIC of its own number at either end: the narrower side decides.
+    fn servers(&mut self, bytes: Bytes, servers: u32, rate: Option<Rate>, is_bounced: bool) -> Price {
         let kinds = 0..self.kinds.len() as u32;
-        let each = kinds.map(|kind| self.rate(kind, 0, None)).fold(f64::INFINITY, f64::min);
-        let server = self.rates.server.map_or(each, |rate| rate.as_bps() as f64 / 8.0);
-        let share = server * f64::from(self.rates.servers.max(1)) / f64::from(self.cluster.gpus());
+        let through = kinds.map(|kind| self.rate(kind, 0, None)).fold(f64::INFINITY, f64::min);
+        let each = if is_bounced { through.min(self.copied()) } else { through };
+        let nics = through * f64::from(self.cluster.gpus_per_node());
+        let server = rate.map_or(nics, |rate| (rate.as_bps() as f64 / 8.0).min(nics));
+        let share = server * f64::from(servers.max(1)) / f64::from(self.cluster.gpus());
         let seconds = Self::message_latency(true) + bytes.as_u64() as f64 / each.min(share);
         Price { time: span(seconds), permille: 0 }
     }
 
-    fn storage(&self, bytes: Bytes) -> Result<Price, NoPrice> {
+    fn storage(&mut self, bytes: Bytes) -> Result<Price, NoPrice> {
         let Some(rate) = self.rates.storage else {
             return Err(NoPrice::NoStorage { server: self.cluster.host.name.clone() });
         };
+        if self.rates.storage_servers > 0 {
+            let (servers, is_bounced) = (self.rates.storage_servers, self.rates.is_storage_bounced);
+            return Ok(self.servers(bytes, servers, Some(rate), is_bounced));
+        }
         let of_node = bytes * u64::from(self.cluster.gpus_per_node());
         Ok(Price { time: rate.serialize(of_node), permille: 0 })
     }
@@ -426,7 +464,9 @@ impl Network for ClusterCosts<'_> {
         match (asked.said.what, asked.pair) {
             (_, Some(pair)) => self.message(pair, asked.said.bytes),
             (What::Collective(collective), None) => self.collective(asked, collective),
-            (What::Push | What::Pull, None) => Ok(self.servers(asked.said.bytes)),
+            (What::Push | What::Pull, None) => {
+                Ok(self.servers(asked.said.bytes, self.rates.servers, self.rates.server, false))
+            }
             (What::Write | What::Send { .. } | What::Receive { .. }, None) => self.storage(asked.said.bytes),
         }
     }

@@ -54,6 +54,8 @@ pub(super) struct Communicator {
     pub(super) words: Option<((usize, u32), Vec<u128>)>,
     /// In which order its ranks follow each other.
     pub(super) order: Order,
+    /// Whether what leaves passes the memory of the host, even where NICs reach that of GPUs.
+    pub(super) is_bounced: bool,
     /// What connections are called, where the scenario says so.
     pub(super) named: Vec<ConnectionSection>,
 }
@@ -249,6 +251,7 @@ impl Collectives {
             differs: Vec::new(),
             words: None,
             order,
+            is_bounced: false,
             named: Vec::new(),
         });
         Ok(index)

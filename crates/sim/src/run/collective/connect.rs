@@ -172,6 +172,7 @@ impl Collectives {
             (relay, gdr[0]) = communicator.transports_of(sender - first).by_nic(sender - first, out, true);
             (_, gdr[1]) = communicator.transports_of(receiver - first).by_nic(receiver - first, into, false);
         }
+        gdr[0] &= !communicator.is_bounced;
         let relay = relay.map(|rank| self.members[(first + rank) as usize].endpoint);
         let ends = [sender, receiver].map(|member| self.members[member as usize].endpoint);
         let (mut ports, mut out, mut into) = (ends, Vec::new(), Vec::new());

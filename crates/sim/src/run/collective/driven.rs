@@ -82,6 +82,11 @@ impl Collectives {
         Ok((added, self.communicators[added as usize].members.start))
     }
 
+    /// What ranks of a communicator send passes the memory of the host.
+    pub(in crate::run) fn bounce(&mut self, communicator: u32) {
+        self.communicators[communicator as usize].is_bounced = true;
+    }
+
     /// How a call of a member will be run.
     pub(in crate::run) fn plan_call(&mut self, member: u32, call: &Call) -> Result<Planned, ScenarioError> {
         let communicator = self.members[member as usize].communicator;

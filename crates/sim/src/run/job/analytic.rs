@@ -7,7 +7,7 @@ use railnet_coll::search::search;
 use railnet_core::digest::Fold;
 use railnet_core::{Bytes, Rank, RunDigest, Span, Time};
 use railnet_job::graph::StepGraph;
-use railnet_job::parallel::{Group, Scope};
+use railnet_job::parallel::Scope;
 use railnet_job::run::analytic::{self, Asked, ClusterCosts, Network, NoPrice, Price};
 use railnet_job::run::{RankSpan, Special, Workers, timeline};
 
@@ -37,12 +37,14 @@ fn job(
     (digest, mut timeline): (&mut Fold, Option<Vec<RankSpan>>),
 ) -> Result<JobResult, RunError> {
     let mine: Vec<Slowed> = slowed.iter().filter(|one| one.is_in(&placed)).copied().collect();
-    let first = step(scenario, &placed, &mine, false, Some((&mut *digest, timeline.as_mut())))?;
+    // Where every step writes a checkpoint, so does the first.
+    let is_written = placed.resolved.checkpoint.is_some_and(|(interval, _)| interval == 1);
+    let first = step(scenario, &placed, &mine, is_written, Some((&mut *digest, timeline.as_mut())))?;
     let steps = steps(scenario, &placed, &mine, first.outcome.step, Some(digest))?;
     let mut faults = Vec::new();
     if !mine.is_empty() {
         let priced = |slowed: &[Slowed]| -> Result<(Span, Span), RunError> {
-            let one = step(scenario, &placed, slowed, false, None)?.outcome.step;
+            let one = step(scenario, &placed, slowed, is_written, None)?.outcome.step;
             Ok((one, report::sum(&self::steps(scenario, &placed, slowed, one, None)?)))
         };
         let (without, total_without) = priced(&[])?;
@@ -68,29 +70,30 @@ fn job(
     })
 }
 
-/// How long each step of a job takes, one without a checkpoint being known.
+/// How long each step of a job takes, the first being known.
 fn steps(
     scenario: &Scenario,
     placed: &PlacedJob,
     slowed: &[Slowed],
-    plain: Span,
+    first: Span,
     digest: Option<&mut Fold>,
 ) -> Result<Vec<Span>, RunError> {
     let interval = placed.resolved.checkpoint.map_or(u32::MAX, |(interval, _)| interval);
-    let written = match placed.resolved.steps >= interval {
+    let written = match placed.resolved.steps >= interval && interval > 1 {
         true => step(scenario, placed, slowed, true, digest.map(|digest| (digest, None)))?.outcome.step,
-        false => plain,
+        false => first,
     };
     let number = 1..=placed.resolved.steps;
-    Ok(number.map(|number| if number.is_multiple_of(interval) { written } else { plain }).collect())
+    Ok(number.map(|number| if number.is_multiple_of(interval) { written } else { first }).collect())
 }
 
 /// How long each step of a job takes that is put somewhere else.
 pub(super) fn elsewhere(scenario: &Scenario, placed: &PlacedJob) -> Result<Vec<Span>, RunError> {
     let slowed = scenario.slowed(true)?;
     let mine: Vec<Slowed> = slowed.iter().filter(|one| one.is_in(placed)).copied().collect();
-    let plain = step(scenario, placed, &mine, false, None)?.outcome.step;
-    steps(scenario, placed, &mine, plain, None)
+    let is_written = placed.resolved.checkpoint.is_some_and(|(interval, _)| interval == 1);
+    let first = step(scenario, placed, &mine, is_written, None)?.outcome.step;
+    steps(scenario, placed, &mine, first, None)
 }
 
 fn step(
@@ -163,12 +166,14 @@ struct SlowedCosts<'a> {
 }
 
 impl SlowedCosts<'_> {
-    fn share(&mut self, group: &Group, pair: Option<[Rank; 2]>) -> f64 {
+    fn share(&mut self, asked: &Asked<'_>) -> f64 {
+        let (group, pair) = (asked.group, asked.pair);
+        let is_beside = !self.placed.beside(asked.said.scope).is_empty();
         let of = |ranks: &mut dyn Iterator<Item = Rank>| -> f64 {
             let ranks: Vec<Rank> = ranks.collect();
             let each = self.placed.cluster.gpus_per_node();
             let nodes: BTreeSet<u32> = ranks.iter().map(|rank| rank.0 / each).collect();
-            if nodes.len() < 2 {
+            if nodes.len() < 2 && !is_beside {
                 return 1.0;
             }
             let slow = self.slowed.iter().filter_map(|one| match one {
@@ -181,6 +186,9 @@ impl SlowedCosts<'_> {
         };
         if let Some(pair) = pair {
             return of(&mut pair.into_iter());
+        }
+        if is_beside {
+            return of(&mut group.ranks());
         }
         let key = (group.first.0, group.levels.to_vec());
         if let Some(share) = self.hit.get(&key) {
@@ -196,7 +204,7 @@ impl Network for SlowedCosts<'_> {
     fn price(&mut self, asked: &Asked<'_>) -> Result<Price, NoPrice> {
         let mut price = self.costs.price(asked)?;
         if self.slowed.iter().any(|one| matches!(one, Slowed::Nic { .. })) {
-            let share = self.share(asked.group, asked.pair);
+            let share = self.share(asked);
             price.time = Span::from_ps((price.time.as_ps() as f64 / share).round() as u64);
         }
         Ok(price)

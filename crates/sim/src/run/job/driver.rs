@@ -1,5 +1,7 @@
 //! Between the machines of jobs and the collectives that carry what they say.
 
+mod talk;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
@@ -15,6 +17,7 @@ use railnet_job::run::analytic::{Asked, ClusterCosts, Network as _};
 use railnet_job::run::{Machine, RankSpan, Special, Ticket, Workers, kind, timeline};
 use railnet_topology::Vertex;
 
+use self::talk::Talk;
 use super::memo::{Memo, MemoCount, Verdict};
 use super::report::{self, How, JobResult, PortTraffic, Start, StepResult, Trouble, Troubles};
 use crate::run::RunError;
@@ -27,8 +30,22 @@ pub(super) const TICK: u32 = u32::MAX;
 /// Which communicator of a job.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Key {
-    Group { stream: Stream, scope: Scope, first: u32 },
-    Pair { stream: Stream, from: u32, to: u32 },
+    Group {
+        stream: Stream,
+        scope: Scope,
+        first: u32,
+    },
+    Pair {
+        stream: Stream,
+        from: u32,
+        to: u32,
+    },
+    /// A rank and a server that has parameters or storage.
+    Server {
+        stream: Stream,
+        rank: u32,
+        node: u32,
+    },
 }
 
 /// A communicator of a job.
@@ -77,6 +94,8 @@ struct Active<'g> {
     /// Calls of each rank in each communicator.
     numbers: BTreeMap<(Key, u32), u32>,
     meetings: BTreeMap<(Key, u32), Meeting>,
+    /// What ranks have under way with servers.
+    talks: BTreeMap<Ticket, Talk>,
     costs: ClusterCosts<'g>,
     how: BTreeMap<Communication, How>,
     troubles: Troubles,
@@ -92,13 +111,15 @@ pub(super) struct Driver<'g> {
     keeps_timeline: bool,
     jobs: Vec<Active<'g>>,
     called: BTreeMap<u32, Called>,
-    /// What ends at a time that is known: storage, parameter servers.
+    /// What ends at a time that is known: what goes to drives.
     timed: BinaryHeap<Reverse<(Time, usize, Ticket)>>,
     /// When the driver is to be woken next.
     armed: Time,
     /// When it last was.
     settled: Time,
     memo: Memo,
+    /// Servers with which the rank that waits has begun to talk.
+    begun: u32,
     /// Calls of ranks that are over.
     over: u64,
     /// A rank that comes to something once all else of this moment has happened: of which job.
@@ -119,6 +140,7 @@ impl<'g> Driver<'g> {
             armed: Time::NEVER,
             settled: Time::ZERO,
             memo: Memo::new(has_memo),
+            begun: 0,
             over: 0,
             waiting: None,
             digest: Fold::new(),
@@ -143,6 +165,7 @@ impl<'g> Driver<'g> {
             channels: BTreeMap::new(),
             numbers: BTreeMap::new(),
             meetings: BTreeMap::new(),
+            talks: BTreeMap::new(),
             costs: ClusterCosts::new(&placed.cluster, settings, options, placed.resolved.rates),
             how: BTreeMap::new(),
             troubles: Troubles::new(),
@@ -195,6 +218,7 @@ impl<'g> Driver<'g> {
             }
             while self.timed.peek().is_some_and(|Reverse((time, ..))| *time <= now) {
                 let Some(Reverse((_, job, ticket))) = self.timed.pop() else { break };
+                self.over += 1;
                 let job = &mut self.jobs[job];
                 let record = job.machine.records(ticket.worker)[ticket.operation as usize];
                 job.machine.finished(ticket, record.entered, ticket, job.local(now));
@@ -301,7 +325,11 @@ impl<'g> Driver<'g> {
         let stream = job.machine.operation(ticket).stream;
         let local = job.local(now);
         let group = job.machine.graph().layout.group(rank, said.scope);
-        if matches!(said.what, What::Push | What::Pull | What::Write) {
+        if !job.placed.beside(said.scope).is_empty() {
+            return self.talk(index, ticket, network, collectives, ground);
+        }
+        if said.what == What::Write {
+            // Drives of the server itself: nothing crosses the network.
             let price = job.costs.price(&Asked { said, group: &group, pair: None, load: 1.0 });
             let price = price.map_err(|error| ScenarioError::new(error.to_string()))?;
             self.timed.push(Reverse((now + price.time, index, ticket)));
@@ -331,11 +359,7 @@ impl<'g> Driver<'g> {
             let place = channel.endpoints.iter().position(|one| *one == endpoint);
             place.expect("a rank is in its own groups") as u32
         };
-        let mut call = job
-            .machine
-            .graph()
-            .call(said, channel.endpoints.len() as u32)
-            .expect("what is no call was dealt with");
+        let mut call = job.machine.graph().call(said, channel.endpoints.len() as u32);
         if let Some([from, to]) = message {
             (call.root, call.peer) = (Rank(place(from)), Rank(place(to)));
         }
@@ -372,6 +396,9 @@ impl<'g> Driver<'g> {
     /// The call of a member is over.
     fn ended<S: Sink>(&mut self, member: u32, network: &mut Network<S>) {
         let Some(Called { job, ticket, key, number }) = self.called.remove(&member) else { return };
+        if matches!(key, Key::Server { .. }) {
+            return self.talked(job, ticket, network);
+        }
         self.over += 1;
         let job = &mut self.jobs[job];
         let local = job.local(network.now);
@@ -480,6 +507,10 @@ impl<'g> Active<'g> {
             .map(|(key, channel)| match key {
                 Key::Group { scope, .. } => (channel.communicator, *scope),
                 Key::Pair { .. } => (channel.communicator, Scope::Pipeline),
+                Key::Server { node, .. } if self.placed.servers.contains(node) => {
+                    (channel.communicator, Scope::Servers)
+                }
+                Key::Server { .. } => (channel.communicator, Scope::Storage),
             })
             .collect();
         let mut found: BTreeMap<(u32, Scope), [u64; 2]> = BTreeMap::new();

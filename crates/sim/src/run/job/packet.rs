@@ -111,6 +111,9 @@ fn once<S: Sink>(
         let mine: Vec<Slowed> = slowed.iter().filter(|one| one.is_in(placed)).copied().collect();
         driver.add(placed, (&graphs.plain, graphs.written.as_ref()), specials(placed, &mine));
     }
+    for placed in &placed {
+        limit_servers(&mut run, placed);
+    }
     onlooker.begin(&mut run);
     let is_partial = !advance(&mut run, &mut driver, onlooker)?;
     let now = run.network.now;
@@ -136,6 +139,17 @@ fn once<S: Sink>(
         digest: RunDigest::from_u128(all.finish_wide()),
     };
     Ok((outcome, network.sink.1))
+}
+
+/// Servers that have parameters or storage give and take no more than the job says.
+fn limit_servers<S: Sink>(run: &mut Run<(Digest, S)>, placed: &PlacedJob) {
+    let rates = placed.resolved.rates;
+    let Some(servers) = run.world.parts().1.servers else { return };
+    for (nodes, rate) in [(placed.servers.clone(), rates.server), (placed.storage.clone(), rates.storage)] {
+        for (node, rate) in nodes.filter_map(|node| Some((node, rate?))) {
+            servers.limit(&mut run.network, node, rate);
+        }
+    }
 }
 
 /// Virtual time between two looks of one who looks on.
