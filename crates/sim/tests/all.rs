@@ -6,6 +6,7 @@ mod control;
 mod faults;
 mod job_faults;
 mod job_memo;
+mod job_servers;
 mod jobs;
 mod lists;
 mod mismatch;

@@ -1,13 +1,11 @@
 //! Jobs whose parameters or checkpoints are on servers of the cluster: what goes there is packets, and the network is felt.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod training;
-
 use railnet_job::graph::What;
 use railnet_job::parallel::Scope;
 use railnet_sim::{JobsOutcome, Scenario};
 
-use training::{SMALL, run};
+use crate::training::{SMALL, run};
 
 /// The small job on so many servers, all together.
 fn job(fidelity: &str, nodes: u32, rest: &str) -> String {
