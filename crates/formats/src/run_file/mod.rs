@@ -12,6 +12,7 @@ mod load;
 mod meta;
 mod operations;
 mod packets;
+mod pauses;
 mod recorder;
 pub mod schema;
 mod select;

@@ -25,10 +25,15 @@ type Target = (u32, u32, u8);
 /// The row of a packet, and where it goes to from where it was last.
 type Place = (u32, u32);
 
+/// Congestion notifications have this opcode, and no sequence number of their own.
+pub(super) const NOTIFICATION: u8 = 0x81;
+
 /// Columns that are filled in later.
 const TO: usize = 4;
 const RECEIVED: usize = 9;
 const MARKED: usize = 10;
+const SYNDROME: usize = 14;
+const MESSAGES: usize = 15;
 
 #[derive(Debug)]
 pub(super) struct Packets {
@@ -47,6 +52,8 @@ pub(super) struct Packets {
     under_way: BTreeMap<Target, SmallVec<[Place; 1]>>,
     /// Hops whose frames may still come, by channel and time.
     passing: BTreeMap<(u32, u64), u32>,
+    /// The row of the packet that was sent last, where it was kept.
+    last: Option<u32>,
 }
 
 impl Packets {
@@ -62,6 +69,7 @@ impl Packets {
             rows: BTreeMap::new(),
             under_way: BTreeMap::new(),
             passing: BTreeMap::new(),
+            last: None,
         }
     }
 
@@ -72,6 +80,7 @@ impl Packets {
         packet: PacketId,
         (target, length, label): (QueuePairNumber, u32, Label),
     ) {
+        self.last = None;
         if self.full.is_some() || !self.sample.has(packet.psn) {
             return;
         }
@@ -102,10 +111,21 @@ impl Packets {
             tag.sequence,
             u64::from(tag.chunk),
             tag.step,
+            schema::NO_SYNDROME,
+            0,
         ]);
+        self.last = Some(row);
         self.rows.insert(key(host, packet), row);
         let to = (target.value(), packet.psn.value(), packet.opcode);
         self.under_way.entry(to).or_default().push((row, u32::MAX));
+    }
+
+    /// The packet that was just sent carries a verdict.
+    pub(super) fn answered(&mut self, syndrome: u8, messages: u32) {
+        if let Some(row) = self.last {
+            self.table.set(row, SYNDROME, u64::from(syndrome));
+            self.table.set(row, MESSAGES, u64::from(messages));
+        }
     }
 
     /// A packet leaves by a port.
@@ -121,17 +141,21 @@ impl Packets {
         if !self.sample.has(packet.packet.psn) {
             return;
         }
-        let Some(&row) = self.rows.get(&key(packet.sender.0, packet.packet)) else { return };
+        let Some(&newest) = self.rows.get(&key(packet.sender.0, packet.packet)) else { return };
+        let to = (self.table.get(newest as usize, 3) as u32, packet.packet.psn.value(), packet.packet.opcode);
+        let Some(waiting_there) = self.under_way.get_mut(&to) else { return };
+        // Notifications to the same queue pair have the same name: the one that left first is here first.
+        let here = if vertex == packet.sender.0 { u32::MAX } else { vertex };
+        let is_it = |(row, far): &&mut Place| match packet.packet.opcode {
+            NOTIFICATION => *far == here,
+            _ => *row == newest,
+        };
+        let Some((row, place)) = waiting_there.iter_mut().find(is_it) else { return };
+        *place = far;
+        let row = *row;
         let hop = [at, u64::from(row), u64::from(vertex), u64::from(channel), u64::from(bytes), waiting];
         self.hops.push(hop);
         self.passing.insert((channel, at), row);
-        let target = self.table.get(row as usize, 3) as u32;
-        let to = (target, packet.packet.psn.value(), packet.packet.opcode);
-        for (other, place) in self.under_way.get_mut(&to).into_iter().flatten() {
-            if *other == row {
-                *place = far;
-            }
-        }
     }
 
     /// A packet is at its target: gives its sender and the sender's queue pair.
@@ -146,7 +170,7 @@ impl Packets {
         }
         let waiting = self.under_way.get_mut(&(queue_pair, psn, opcode))?;
         let place = waiting.iter().position(|(_, far)| *far == host)?;
-        let (row, _) = waiting.swap_remove(place);
+        let (row, _) = waiting.remove(place);
         if waiting.is_empty() {
             self.under_way.remove(&(queue_pair, psn, opcode));
         }

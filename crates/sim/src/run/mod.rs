@@ -29,7 +29,8 @@ pub use error::{FlowFailure, RunError, Standstill};
 pub use inside::LaneResult;
 pub use job::{
     Connections, FaultPrice, How, JobProgress, JobResult, JobSettings, JobWatch, JobsOutcome, KindResult,
-    MemoCount, PortTraffic, RecoveryStory, SaidResult, Start, StepResult, Trouble, run_jobs, run_jobs_with,
+    MemoCount, PortTraffic, RecoveryStory, SaidResult, Start, StepResult, Trouble, run_jobs, run_jobs_to_failure,
+    run_jobs_with,
 };
 pub use outcome::{FlowResult, LinkResult, Outcome};
 pub use series::{ConnectionSample, LinkSample, Series};
@@ -234,19 +235,35 @@ impl<S: Sink> Run<S> {
         self.world.runner.flows.len()
     }
 
+    /// What came of a run that is over ([`Run::complete`]).
+    pub fn end(self) -> (Outcome, S) {
+        let Self { mut network, world: World { runner, collectives }, sampler, .. } = self;
+        let series = sampler.map(Sampler::finish);
+        (outcome(&mut network, runner, collectives, series), network.sink)
+    }
+
     /// Gives up, and says what is known by now: flows that have finished, calls that are over, what links counted.
     pub fn stop(mut self) -> (Outcome, S) {
         let now = self.network.now;
         let Self { world: World { runner, collectives }, sampler, .. } = self;
         let series = sampler.map(Sampler::finish);
         let mut found = outcome(&mut self.network, runner, collectives, series);
-        found.flows.retain(|flow| flow.finished.is_set());
+        let (whole, open): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut found.flows).into_iter().partition(|flow| flow.finished.is_set());
+        found.flows = whole;
+        found.open_flows = open.into_iter().filter(|flow| flow.started.is_set()).collect();
         found.completion = now;
         (found, self.network.sink)
     }
 
     /// Runs what is left, and says what came of it all.
     pub fn finish(mut self) -> Result<(Outcome, S), RunError> {
+        self.complete()?;
+        Ok(self.end())
+    }
+
+    /// Runs what is left. Of a run that fails, [`Run::stop`] has what happened until then.
+    pub fn complete(&mut self) -> Result<(), RunError> {
         while !self.is_over {
             self.advance(STRIDE);
         }
@@ -255,18 +272,14 @@ impl<S: Sink> Run<S> {
         {
             collectives.inquire(&mut self.network, &mut ground, self.limit);
         }
-        let Self { mut network, world: World { runner, collectives }, sampler, limit, is_quiet, .. } = self;
-        if let Some(failure) = runner.failure {
+        let Self { network, world: World { runner, collectives }, limit, is_quiet, .. } = self;
+        if let Some(failure) = runner.failure.take() {
             return Err(failure);
         }
         if runner.unfinished > 0 {
-            return Err(unfinished(&mut network, &runner, limit, is_quiet));
+            return Err(unfinished(network, runner, *limit, *is_quiet));
         }
-        if let Some(collectives) = &collectives {
-            unfinished_call(collectives)?;
-        }
-        let series = sampler.map(Sampler::finish);
-        Ok((outcome(&mut network, runner, collectives, series), network.sink))
+        collectives.as_ref().map_or(Ok(()), unfinished_call)
     }
 }
 
