@@ -10,7 +10,9 @@ use std::time::Instant;
 
 use railnet_core::event::NoSink;
 use railnet_formats::run_file::{Budget, Recorder};
-use railnet_sim::{Fidelity, JobSettings, JobsOutcome, RunError, Scenario, run_jobs_to_failure, run_jobs_with};
+use railnet_sim::{
+    Fidelity, JobSettings, JobsOutcome, RunError, Scenario, run_jobs_to_failure, run_jobs_with,
+};
 use railnet_topology::FabricGraph;
 use serde_json::Value;
 

@@ -197,10 +197,13 @@ impl Recorder {
     }
 
     fn pause(&mut self, at: u64, channel: u32, priority: u8, is_held: bool) {
-        let by = self.far[channel as usize];
-        let behind: &[u32] = if by < self.hosts { &[] } else { &self.ports[by as usize] };
+        // A host sends on nothing of what it gets.
+        let through =
+            |vertex: u32| -> &[u32] { if vertex < self.hosts { &[] } else { &self.ports[vertex as usize] } };
         if is_held {
-            self.pauses.begun(at, channel, priority, behind);
+            let (from, to) = (self.far[channel as usize ^ 1], self.far[channel as usize]);
+            let behind = through(from).iter().map(|out| out ^ 1);
+            self.pauses.begun(at, (channel, priority), through(to), behind);
         } else {
             self.pauses.ended(at, channel, priority);
         }
@@ -271,9 +274,8 @@ impl Recorder {
             }
             if self.operations.rows < self.budget.rows {
                 let name = u64::from(name);
-                self.operations.push([
-                    endpoint, 0, 5, name, entered, entered, end, bytes, 65_535, 0, sequence, 0,
-                ]);
+                self.operations
+                    .push([endpoint, 0, 5, name, entered, entered, end, bytes, 65_535, 0, sequence, 0]);
             }
         }
     }

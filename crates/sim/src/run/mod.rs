@@ -29,8 +29,8 @@ pub use error::{FlowFailure, RunError, Standstill};
 pub use inside::LaneResult;
 pub use job::{
     Connections, FaultPrice, How, JobProgress, JobResult, JobSettings, JobWatch, JobsOutcome, KindResult,
-    MemoCount, PortTraffic, RecoveryStory, SaidResult, Start, StepResult, Trouble, run_jobs, run_jobs_to_failure,
-    run_jobs_with,
+    MemoCount, PortTraffic, RecoveryStory, SaidResult, Start, StepResult, Trouble, run_jobs,
+    run_jobs_to_failure, run_jobs_with,
 };
 pub use outcome::{FlowResult, LinkResult, Outcome};
 pub use series::{ConnectionSample, LinkSample, Series};
