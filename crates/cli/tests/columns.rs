@@ -29,9 +29,10 @@ fn runs() -> Vec<(&'static str, &'static str, String)> {
     let dead =
         "[nic]\ntimeout = 1\nretry_count = 1\n[[faults]]\nkind = \"link-down\"\nlink = 0\nat = \"5us\"\n";
     let late = format!("limit = \"10us\"\n{SWITCH}{TRAFFIC}");
-    let calls = "[[collective]]\nkind = \"all-reduce\"\nbytes = \"1MB\"\n[[transfer]]\nfrom = \"0..7\"\nto = \"8..15\"\nbytes = \"64KB\"\n";
+    let calls = "[[collective]]\nkind = \"all-reduce\"\nsize = \"1MB\"\n[[transfer]]\nfrom = \"0..7\"\n\
+                 to = \"8..15\"\nlayers = 2\nlayer = \"256KiB\"\nblock = \"64KiB\"\n";
     let job = "steps = 2\nsample = \"10us\"\n";
-    let slow = "[[faults]]\nkind = \"slow-gpu\"\ngpu = 3\nrate = 0.5\n";
+    let slow = "[[faults]]\nkind = \"slow-gpu\"\ngpu = 3\nshare = 0.5\n";
     vec![
         ("traffic", SCENARIOS, format!("sample = \"10us\"\n{SWITCH}{TRAFFIC}")),
         ("storm", SCENARIOS, format!("{SWITCH}{TRAFFIC}{storm}")),

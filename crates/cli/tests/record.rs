@@ -144,6 +144,21 @@ fn acknowledgements_are_recorded_with_their_verdict() {
     assert!(!done.is_empty() && done.values().all(|messages| *messages == 1), "{done:?}");
 }
 
+/// With credits each acknowledgement says how many more messages may come, and all come through all the same.
+#[test]
+fn credits_are_in_the_acknowledgements_where_they_are_in_use() {
+    let (head, traffic) = INCAST.split_once("[[traffic]]").unwrap();
+    let traffic = format!("[[traffic]]{traffic}").repeat(4);
+    let scenario = format!("{}{traffic}", head.replace("[nic]\n", "[nic]\ncredits = true\n"));
+    let (_, run, said) = recorded("credits", &scenario);
+    assert_eq!(said["flows"].as_array().unwrap().len(), 20);
+    let packets = run.table("packets").unwrap();
+    let [opcode, syndrome] = ["opcode", "syndrome"].map(|name| packets.column(name).unwrap());
+    let codes = (0..packets.rows).filter(|row| packets.get(*row, opcode) == 0x11);
+    let codes: std::collections::BTreeSet<u64> = codes.map(|row| packets.get(row, syndrome)).collect();
+    assert!(codes.iter().all(|code| *code < 31) && codes.contains(&0) && codes.len() > 1, "{codes:?}");
+}
+
 /// One host stops its switch for good: what happened until then is there all the same.
 #[test]
 fn a_run_that_fails_leaves_what_happened_until_then() {

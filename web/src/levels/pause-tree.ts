@@ -47,6 +47,7 @@ export function pauseTrees(table: Table, from: number, to: number): Stopped[] {
         circle: cause === NONE && circles.has(channel),
         below: main.get(channel) === cause ? branches(channel) : [],
       }))
+      .filter(({ time, below }) => time > 0 || below.length > 0)
       .sort((a, b) => b.time - a.time);
   return branches(NONE);
 }

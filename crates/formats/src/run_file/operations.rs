@@ -37,8 +37,11 @@ pub fn add_jobs(recorder: &mut Recorder, jobs: &[JobResult]) {
 }
 
 /// Adds the flows of a traffic scenario: each is an operation of its source. Those that had not arrived when it ended last until
-/// then.
+/// then, and so does what still waits in queues.
 pub fn add_flows(recorder: &mut Recorder, outcome: &Outcome) {
+    for (channel, link) in outcome.links.iter().enumerate() {
+        recorder.left_waiting(channel, link.queued);
+    }
     let whole = outcome.flows.iter().map(|flow| (flow, flow.finished, ""));
     let open = outcome.open_flows.iter().map(|flow| (flow, outcome.completion, ", never all there"));
     for (FlowResult { flow, started, .. }, finished, how) in whole.chain(open) {

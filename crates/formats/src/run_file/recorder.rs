@@ -173,6 +173,11 @@ impl Recorder {
         self.packets.forget_passing();
     }
 
+    /// So much waits in front of a channel when the run ends.
+    pub fn left_waiting(&mut self, channel: usize, bytes: u64) {
+        self.load.left(channel, bytes);
+    }
+
     /// What a rank did.
     pub(super) fn operation(&mut self, row: [u64; 12]) {
         self.operations.push(row);

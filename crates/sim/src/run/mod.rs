@@ -105,6 +105,7 @@ impl<S: Sink> Run<S> {
             config.control = controls.entry(rate).or_insert_with(|| scenario.control_at(rate)).clone();
             config.recovery = scenario.recovery();
             config.behaviour.ack_requests.interval = scenario.nic.ack_interval;
+            config.behaviour.credits = scenario.nic.credits;
             config.priorities = scenario.priorities();
             config.notification_interval = scenario.notification_interval();
             Nic::new(config)

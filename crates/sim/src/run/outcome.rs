@@ -33,6 +33,8 @@ pub struct LinkResult {
     pub rate: Rate,
     /// What it counted.
     pub counters: ChannelCounters,
+    /// Bytes that waited in front of it when the run ended.
+    pub queued: u64,
 }
 
 /// What came of a run.
@@ -86,6 +88,7 @@ pub(super) fn outcome<S: Sink>(
             rate,
             // A run that fails or is stopped may end while a pause holds.
             counters: ChannelCounters { paused_ps: now.paused_ps, ..*counters },
+            queued: now.queued,
         })
         .collect();
     let lanes = runner.inside.as_ref().map_or_else(Vec::new, |inside| inside.lanes(network));
