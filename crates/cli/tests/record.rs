@@ -144,6 +144,32 @@ fn acknowledgements_are_recorded_with_their_verdict() {
     assert!(!done.is_empty() && done.values().all(|messages| *messages == 1), "{done:?}");
 }
 
+/// A NIC that stops its switch breaks the connections of a job, or of calls alone: what ranks did until then is there.
+#[test]
+fn a_job_that_fails_leaves_what_its_ranks_did() {
+    let servers = "[cluster]\nserver = \"dgx-h100\"\nnodes = 2\n[fabric.link]\nrate = \"400Gbps\"\n[nic]\ntimeout = 6\n";
+    let calls = format!("{servers}[[collective]]\nkind = \"all-reduce\"\nsize = \"8MB\"\n");
+    let job = format!("steps = 2\n{servers}[model]\nname = \"tiny\"\n");
+    for (name, scenario, at) in [("broken-calls", calls, "50us"), ("broken-job", job, "700us")] {
+        let scenario = format!("{scenario}[[faults]]\nkind = \"pause-storm\"\nhost = 3\nat = \"{at}\"\n");
+        let (toml, file) =
+            (scratch_with(&format!("{name}.toml"), &scenario), scratch(&format!("{name}.rail")));
+        let output = railnet(&["sim", &toml, "--record", &file, "--json", "-"]);
+        assert_eq!(output.status.code(), Some(1), "{name}");
+        let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let why = said["error"]["message"].as_str().unwrap();
+        assert!(why.contains("transport retry count exceeded"), "{name}: {why}");
+        assert!(text(&output.stderr).contains(why), "{name}");
+        let run = RunFile::parse(&fs::read(&file).unwrap()).unwrap();
+        assert_eq!(run.meta["report"]["error"], said["error"]);
+        let operations = run.table("operations").unwrap();
+        assert!(operations.rows >= 16, "{name}: {} operations", operations.rows);
+        assert!(run.meta["duration"].as_u64().unwrap() < 100_000_000_000, "it ends when it is broken");
+        let done = said["jobs"][0]["steps_us"].as_array().map_or(1, Vec::len);
+        assert_eq!(done, 1, "{name}: a step was over");
+    }
+}
+
 /// With credits each acknowledgement says how many more messages may come, and all come through all the same.
 #[test]
 fn credits_are_in_the_acknowledgements_where_they_are_in_use() {

@@ -60,7 +60,7 @@ export function tellAnswers(answers: Answer[]): string {
   const last = answers[answers.length - 1]!;
   const parts = [...kinds].map(([kind, many]) => `${count(many)} × ${kind}`);
   if (credits.length > 0) parts.push(`credits from ${count(Math.min(...credits))} to ${count(Math.max(...credits))}`);
-  return `Its acknowledgements that were kept: ${parts.join('; ')}. The last one says that ${count(last.messages)} messages are done.`;
+  return `Its acknowledgements that were kept: ${parts.join('; ')}. The last one says that ${last.messages === 1 ? '1 message is' : `${count(last.messages)} messages are`} done.`;
 }
 
 /** Draws the lines. `messages` are all of the connection, or none where there are too many of them. */

@@ -147,7 +147,9 @@ class StepScene implements Scene {
       }
     } else if (network) {
       box.append(
-        figure(time(network.completion_us * 1e6), 'all flows done', bytes(network.bytes)),
+        this.app.run.meta.report.error
+          ? figure(time(network.completion_us * 1e6), 'given up', `${count(network.flows?.length ?? 0)} flows were all there, ${bytes(network.bytes)}`)
+          : figure(time(network.completion_us * 1e6), 'all flows done', bytes(network.bytes)),
         figure(time(network.flow_us_median * 1e6), 'a flow, median', `fastest ${time(network.flow_us_min * 1e6)}`),
         figure(time(network.flow_us_p99 * 1e6), 'a flow, 99 of 100', `slowest ${time(network.flow_us_max * 1e6)}`),
         figure(rate((network.bytes * 8e6) / Math.max(1e-9, network.completion_us)), 'all flows together', 'payload'),

@@ -167,7 +167,10 @@ impl<S: Sink> Run<S> {
             if stage == self.watch.next && self.world.runner.failure.is_none() {
                 self.world.runner.failure = self.watch.look(&mut self.network, &self.world.runner);
             }
-            self.is_over = self.is_quiet || stage >= self.limit || self.world.runner.failure.is_some();
+            // A call that broke never ends: nobody has to wait for what pauses and timers do then.
+            let has_broken = self.world.collectives.as_ref().is_some_and(|all| all.failure.is_some());
+            self.is_over =
+                self.is_quiet || stage >= self.limit || self.world.runner.failure.is_some() || has_broken;
             if stage >= until {
                 break;
             }
@@ -277,6 +280,9 @@ impl<S: Sink> Run<S> {
         if let Some(failure) = runner.failure.take() {
             return Err(failure);
         }
+        if let Some(failure) = collectives.as_ref().and_then(|all| all.failure.as_ref()) {
+            return Err(RunError::Collective(failure.to_string()));
+        }
         if runner.unfinished > 0 {
             return Err(unfinished(network, runner, *limit, *is_quiet));
         }
@@ -286,9 +292,6 @@ impl<S: Sink> Run<S> {
 
 /// Why calls are left over.
 fn unfinished_call(collectives: &Collectives) -> Result<(), RunError> {
-    if let Some(failure) = &collectives.failure {
-        return Err(RunError::Collective(failure.to_string()));
-    }
     if collectives.is_done() {
         return Ok(());
     }

@@ -236,8 +236,9 @@ fn advance<S: Sink>(
             goes_on = onlooker.look(run, &progress) || is_done;
             next = next_look(onlooker, stage);
         }
-        if driver.failure.is_some() || run.world.runner.failure.is_some() || is_done {
-            // Where all is done, what is left are timers of NICs.
+        let has_broken = run.world.collectives.as_ref().is_some_and(|all| all.failure.is_some());
+        if driver.failure.is_some() || run.world.runner.failure.is_some() || has_broken || is_done {
+            // Where all is done, what is left are timers of NICs; where a call broke, it never ends.
             break;
         }
     }
