@@ -133,7 +133,7 @@ class StepScene implements Scene {
       const exposed = Object.values(average.exposed).reduce((sum, each) => sum + each, 0);
       const compute = average.forward + average.backward + average.recompute + average.optimiser;
       box.append(
-        figure(time(job.step_us * 1e6), 'a step', `${job.model}, ${count(job.ranks)} ranks`),
+        figure(time(job.step_us * 1e6), job.steps_us.length > 0 ? 'a step' : 'of a step that did not end', `${job.model}, ${count(job.ranks)} ranks`),
         figure(time(compute * 1e6), 'arithmetic', 'of each GPU, on average'),
         figure(time(exposed * 1e6), words('[[exposed communication]]'), `${share(exposed / job.step_us)} of the step`),
         figure(share(job.busy), 'GPUs busy', words(`[[MFU]] ${share(job.mfu)}`)),

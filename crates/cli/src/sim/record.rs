@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use railnet_core::event::Sink;
 use railnet_core::{Digest, RunDigest, Time};
 use railnet_formats::perfetto;
-use railnet_formats::run_file::{About, Budget, Recorder, RunFile, add_flows, add_jobs, meta};
+use railnet_formats::run_file::{About, Budget, Recorder, RunFile, add_flows, add_jobs, add_queues, meta};
 use railnet_sim::{JobProgress, JobSettings, JobWatch, JobsOutcome, Run, RunError, run_jobs_to_failure};
 use railnet_topology::FabricGraph;
 use serde_json::Value;
@@ -179,6 +179,7 @@ pub(super) fn traffic(
     mut recorder: Recorder,
 ) -> anyhow::Result<RunFile> {
     add_flows(&mut recorder, &finished.outcome);
+    add_queues(&mut recorder, &finished.outcome);
     let end = finished.outcome.completion;
     let report = serde_json::to_value(report::whole(&file.path, finished))?;
     assemble(file, graph, (report, &finished.digest, end), None, recorder)
@@ -193,6 +194,9 @@ pub(super) fn jobs(
     mut recorder: Recorder,
 ) -> anyhow::Result<RunFile> {
     add_jobs(&mut recorder, &outcome.jobs);
+    if let Some(network) = &outcome.network {
+        add_queues(&mut recorder, network);
+    }
     let steps = outcome.jobs.iter().map(|job| Time::ZERO + job.total()).max().unwrap_or(Time::ZERO);
     // One that failed did so after its last step.
     let seen = outcome.network.as_ref().filter(|_| outcome.is_partial).map(|network| network.completion);

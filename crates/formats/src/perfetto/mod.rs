@@ -28,6 +28,11 @@ pub fn write(run: &RunFile, out: &mut impl Write) -> io::Result<()> {
     for (number, name) in servers.names.iter().enumerate() {
         writer.process(number as u32, name)?;
     }
+    if let Some(why) = run.meta["report"]["error"]["message"].as_str() {
+        let end = run.meta["duration"].as_u64().unwrap_or(0);
+        let whole = Slice { from: 0, to: end, name: format!("failed: {why}"), notes: Vec::new() };
+        writer.slices(servers.fabric, "the run", vec![whole])?;
+    }
     operations(run, &servers, &mut writer)?;
     nics(run, &servers, &mut writer)?;
     links(run, &servers, &mut writer)?;

@@ -36,12 +36,16 @@ pub fn add_jobs(recorder: &mut Recorder, jobs: &[JobResult]) {
     }
 }
 
-/// Adds the flows of a traffic scenario: each is an operation of its source. Those that had not arrived when it ended last until
-/// then, and so does what still waits in queues.
-pub fn add_flows(recorder: &mut Recorder, outcome: &Outcome) {
+/// Adds what still waits in queues when a run ends.
+pub fn add_queues(recorder: &mut Recorder, outcome: &Outcome) {
     for (channel, link) in outcome.links.iter().enumerate() {
         recorder.left_waiting(channel, link.queued);
     }
+}
+
+/// Adds the flows of a traffic scenario: each is an operation of its source. Those that had not arrived when it ended last until
+/// then.
+pub fn add_flows(recorder: &mut Recorder, outcome: &Outcome) {
     let whole = outcome.flows.iter().map(|flow| (flow, flow.finished, ""));
     let open = outcome.open_flows.iter().map(|flow| (flow, outcome.completion, ", never all there"));
     for (FlowResult { flow, started, .. }, finished, how) in whole.chain(open) {
