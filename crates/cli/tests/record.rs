@@ -92,7 +92,7 @@ fn the_way_of_every_packet_leads_from_its_sender_to_its_receiver() {
     let of = |table: &Table, row: usize, name: &str| table.get(row, table.column(name).unwrap());
     let far = |channel: u64| {
         let link = &run.meta["fabric"]["links"][channel as usize / 2];
-        link[if channel % 2 == 0 { "b" } else { "a" }].as_u64().unwrap()
+        link[if channel.is_multiple_of(2) { "b" } else { "a" }].as_u64().unwrap()
     };
     let mut ways: Vec<Vec<usize>> = vec![Vec::new(); packets.rows];
     for hop in 0..hops.rows {
@@ -218,7 +218,7 @@ fn a_run_that_fails_leaves_what_happened_until_then() {
         ["begun", "ended", "channel", "priority", "cause"].map(|name| pauses.column(name).unwrap());
     let ends = |channel: u64| {
         let link = &run.meta["fabric"]["links"][channel as usize / 2];
-        if channel % 2 == 0 {
+        if channel.is_multiple_of(2) {
             (link["a"].clone(), link["b"].clone())
         } else {
             (link["b"].clone(), link["a"].clone())
