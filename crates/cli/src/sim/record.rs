@@ -8,7 +8,9 @@ use anyhow::Context as _;
 use railnet_core::event::Sink;
 use railnet_core::{Digest, RunDigest, Time};
 use railnet_formats::perfetto;
-use railnet_formats::run_file::{About, Budget, Recorder, RunFile, add_flows, add_jobs, add_queues, meta};
+use railnet_formats::run_file::{
+    About, Budget, Recorder, RunFile, add_flows, add_jobs, add_queues, kept_of, meta,
+};
 use railnet_sim::{JobProgress, JobSettings, JobWatch, JobsOutcome, Run, RunError, run_jobs_to_failure};
 use railnet_topology::FabricGraph;
 use serde_json::Value;
@@ -160,11 +162,11 @@ pub(super) fn take_frames(graph: &FabricGraph, run: &mut Run<(Digest, Recorder)>
     let mut frames = Vec::new();
     run.drain_taps(|tapped| {
         let is_back = graph.links[tapped.link as usize].ends[0].vertex != tapped.from;
-        frames.push((tapped.at, tapped.link, is_back, tapped.frame.to_vec()));
+        frames.push((tapped.at, (tapped.link, is_back), kept_of(tapped.frame), tapped.frame.len()));
     });
     let recorder = &mut run.sink_mut().1;
-    for (at, link, is_back, bytes) in frames {
-        recorder.frame(at, link, is_back, &bytes);
+    for (at, way, kept, length) in frames {
+        recorder.frame(at, way, &kept, length);
     }
     recorder.frames_shown();
     let sample = recorder.sample();

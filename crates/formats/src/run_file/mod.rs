@@ -28,6 +28,7 @@ use serde_json::Value;
 pub use coarse::coarser;
 pub use meta::{About, meta};
 pub use operations::{add_flows, add_jobs, add_queues};
+pub use packets::kept_of;
 pub use recorder::{Budget, Recorded, Recorder};
 pub use select::{Query, select};
 pub use table::{BlockError, Column, Kind, MISSING, Schema, Table};

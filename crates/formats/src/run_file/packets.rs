@@ -16,6 +16,13 @@ const THINNEST: u32 = 1 << 10;
 /// Bytes of each frame that are kept: the headers of all but the longest.
 const FRAME_BYTES: usize = 96;
 
+/// What is kept of a frame: its first bytes, and of a long one its last ones too, the check sequence.
+pub fn kept_of(frame: &[u8]) -> SmallVec<[u8; FRAME_BYTES + 4]> {
+    let mut kept = SmallVec::from_slice(&frame[..frame.len().min(FRAME_BYTES)]);
+    kept.extend_from_slice(&frame[FRAME_BYTES.max(frame.len().saturating_sub(4)).min(frame.len())..]);
+    kept
+}
+
 /// Who sent it, on which queue pair, its sequence number, opcode and transmission.
 type Key = (u32, u32, u32, u8, u16);
 
@@ -186,17 +193,13 @@ impl Packets {
         }
     }
 
-    /// A frame as it passed a link.
-    pub(super) fn frame(&mut self, at: u64, channel: u32, bytes: &[u8]) {
+    /// A frame as it passed a link: what is kept of it, and how long it was.
+    pub(super) fn frame(&mut self, at: u64, channel: u32, kept: &[u8], length: usize) {
         let Some(row) = self.passing.remove(&(channel, at)) else { return };
         let offset = self.heap.len() as u64;
-        self.heap.extend_from_slice(&bytes[..bytes.len().min(FRAME_BYTES)]);
-        // Of a long one its last bytes too: the check sequence.
-        self.heap
-            .extend_from_slice(&bytes[FRAME_BYTES.max(bytes.len().saturating_sub(4)).min(bytes.len())..]);
-        let kept = self.heap.len() as u64 - offset;
+        self.heap.extend_from_slice(kept);
         let (row, channel) = (u64::from(row), u64::from(channel));
-        self.frames.push([row, at, channel, offset, kept, bytes.len() as u64]);
+        self.frames.push([row, at, channel, offset, kept.len() as u64, length as u64]);
     }
 
     /// All frames that have passed so far were shown.

@@ -158,9 +158,10 @@ impl Recorder {
         self
     }
 
-    /// A frame as it passed a link: in the direction of its number, or back.
-    pub fn frame(&mut self, at: Time, link: u32, is_back: bool, bytes: &[u8]) {
-        self.packets.frame(at.as_ps(), 2 * link + u32::from(is_back), bytes);
+    /// A frame as it passed a link, in the direction of its number or back: what [`kept_of`](super::kept_of) leaves of it, and its
+    /// length.
+    pub fn frame(&mut self, at: Time, (link, is_back): (u32, bool), kept: &[u8], length: usize) {
+        self.packets.frame(at.as_ps(), 2 * link + u32::from(is_back), kept, length);
     }
 
     /// Packets that are kept: frames of others need not be shown.
