@@ -157,6 +157,27 @@ fn the_workspace_keeps_to_its_layers() {
 }
 
 /// The tables of lints below a heading, as cargo reads them.
+/// Where one program has all tests of a crate, a file that is not named in it would never run.
+#[test]
+fn every_file_of_tests_is_run() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut checked = 0;
+    for one in fs::read_dir(crates).unwrap().map(|entry| entry.unwrap().path()) {
+        let is_one_program = read(&one.join("Cargo.toml")).contains("autotests = false");
+        if !is_one_program {
+            continue;
+        }
+        let all = read(&one.join("tests/all.rs"));
+        for file in fs::read_dir(one.join("tests")).unwrap().map(|entry| entry.unwrap().path()) {
+            let name = file.file_stem().unwrap().to_str().unwrap();
+            let is_named = all.lines().any(|line| line == format!("mod {name};"));
+            assert!(is_named || name == "all", "{} is not in tests/all.rs", file.display());
+            checked += 1;
+        }
+    }
+    assert!(checked > 40, "only {checked} files of tests");
+}
+
 fn lints(manifest: &str, heading: &[&str]) -> toml::Table {
     let mut table: toml::Table = manifest.parse().expect("a manifest is TOML");
     for name in heading {

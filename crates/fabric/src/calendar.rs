@@ -75,6 +75,8 @@ pub struct Calendar<E> {
     /// Its number, counted from the start of time.
     current: u64,
     ring: Vec<Vec<Entry<E>>>,
+    /// Room of buckets that are over, the last one on top: what was just read is warm, and is filled again first.
+    spare: Vec<Vec<Entry<E>>>,
     /// One bit for each bucket of the ring that is not empty.
     occupied: [u64; WORDS],
     far: BinaryHeap<Reverse<Entry<E>>>,
@@ -89,6 +91,7 @@ impl<E: Copy> Calendar<E> {
             late: BinaryHeap::new(),
             current: 0,
             ring: (0..BUCKETS).map(|_| Vec::new()).collect(),
+            spare: Vec::new(),
             occupied: [0; WORDS],
             far: BinaryHeap::new(),
             length: 0,
@@ -130,7 +133,13 @@ impl<E: Copy> Calendar<E> {
     #[inline]
     fn put_in_ring(&mut self, bucket: u64, entry: Entry<E>) {
         let slot = bucket as usize % BUCKETS;
-        self.ring[slot].push(entry);
+        let list = &mut self.ring[slot];
+        if list.capacity() == 0
+            && let Some(spare) = self.spare.pop()
+        {
+            *list = spare;
+        }
+        list.push(entry);
         self.occupied[slot / 64] |= 1 << (slot % 64);
     }
 
@@ -147,6 +156,24 @@ impl<E: Copy> Calendar<E> {
         };
         self.length -= 1;
         Some((entry.key.time(), entry.event))
+    }
+
+    /// Takes the next event out if its time is `limit` or before. Otherwise: whether there is none at all.
+    #[inline]
+    pub fn pop_by(&mut self, limit: Time) -> Result<(Time, E), bool> {
+        if self.late.is_empty()
+            && let Some(entry) = self.active.last()
+            && entry.key.time() <= limit
+        {
+            let next = (entry.key.time(), entry.event);
+            self.active.pop();
+            self.length -= 1;
+            return Ok(next);
+        }
+        match self.next_time() {
+            Some(next) if next <= limit => self.pop().ok_or(true),
+            next => Err(next.is_none()),
+        }
     }
 
     /// When the next event is.
@@ -184,7 +211,8 @@ impl<E: Copy> Calendar<E> {
             self.put_in_ring(entry.key.bucket(), entry);
         }
         let slot = next as usize % BUCKETS;
-        std::mem::swap(&mut self.active, &mut self.ring[slot]);
+        let next = std::mem::take(&mut self.ring[slot]);
+        self.spare.push(std::mem::replace(&mut self.active, next));
         self.occupied[slot / 64] &= !(1 << (slot % 64));
         self.active.sort_unstable_by_key(|entry| Reverse(entry.key));
         true

@@ -6,17 +6,10 @@ use railnet_topology::Vertex;
 use crate::packet::Queue;
 use crate::turns::Turns;
 
-/// What a channel counted.
+/// What a channel counted. What every packet changes comes last, where [`Channel`] has its queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct ChannelCounters {
-    /// Bytes that went over it.
-    pub bytes: u64,
-    /// Packets that went over it.
-    pub packets: u64,
-    /// Of those, packets with payload.
-    pub data_packets: u64,
-    /// The most bytes that waited in front of it.
-    pub queue_max: u64,
     /// Packets marked in front of it.
     pub marks: u64,
     /// Packets dropped at its far end for lack of memory.
@@ -27,13 +20,21 @@ pub struct ChannelCounters {
     pub pauses: u64,
     /// How long it was held back by pauses, in picoseconds, all priorities together.
     pub paused_ps: u64,
+    /// Bytes that went over it.
+    pub bytes: u64,
+    /// Packets that went over it.
+    pub packets: u64,
+    /// Of those, packets with payload.
+    pub data_packets: u64,
+    /// The most bytes that waited in front of it.
+    pub queue_max: u64,
 }
 
 /// One direction of a link.
 ///
 /// A run touches many of them in no order, and each line of the cache that a packet needs of one is a miss. So fields lie
-/// in the order of use: what starts a packet in the first line, what is counted in the second, the urgent and the lowest
-/// queue in the third; the receiver's memory of all priorities has a line to itself.
+/// in the order of use: what starts a packet in the first line, rare things in the second, what is counted with every
+/// packet, the urgent and the lowest queue in the third; the receiver's memory of all priorities has a line to itself.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Channel {
@@ -64,20 +65,22 @@ pub(crate) struct Channel {
     pub(crate) is_down: bool,
     /// Packets may be lost or damaged on it: the faults know how.
     pub(crate) is_troubled: bool,
-    pub(crate) counters: ChannelCounters,
-    pub(crate) headroom_max: u32,
-    /// Pause frames that wait: they go first.
-    pub(crate) urgent: Queue,
-    pub(crate) queues: [Queue; 8],
-    /// Bytes that the sender may still send, by priority, where credits are in use.
-    pub(crate) credits: [u32; 8],
-    /// Receiver's memory: bytes held for each priority, in the shared part and in the headroom.
-    pub(crate) shared: [u32; 8],
-    pub(crate) headroom: [u32; 8],
     rate: Rate,
     /// The rate without faults.
     full_rate: Rate,
     pub(crate) pause_began: Time,
+    pub(crate) counters: ChannelCounters,
+    /// Pause frames that wait: they go first.
+    pub(crate) urgent: Queue,
+    pub(crate) queues: [Queue; 8],
+    pub(crate) headroom_max: u32,
+    /// Nothing, so that what follows begins a line.
+    gap: [u32; 3],
+    /// Receiver's memory: bytes held for each priority, in the shared part and in the headroom.
+    pub(crate) shared: [u32; 8],
+    pub(crate) headroom: [u32; 8],
+    /// Bytes that the sender may still send, by priority, where credits are in use.
+    pub(crate) credits: [u32; 8],
     pub(crate) pause_until: [Time; 8],
 }
 
@@ -109,6 +112,7 @@ impl Channel {
             shared: [0; 8],
             headroom: [0; 8],
             headroom_max: 0,
+            gap: [0; 3],
             told_to_stop: 0,
             credits: [0; 8],
             lossless: u8::MAX,
@@ -179,8 +183,9 @@ impl Channel {
 
 /// The lines of the cache that [`Channel`] speaks of.
 const _: () = {
-    assert!(std::mem::offset_of!(Channel, counters) == 64);
-    assert!(std::mem::offset_of!(Channel, queues) + size_of::<Queue>() <= 192);
+    let counted = std::mem::offset_of!(Channel, counters) + std::mem::offset_of!(ChannelCounters, bytes);
+    assert!(counted == 128);
+    assert!(std::mem::offset_of!(Channel, queues) + size_of::<Queue>() == 192);
     assert!(std::mem::offset_of!(Channel, shared) == 320);
 };
 

@@ -12,7 +12,7 @@ impl<S: Sink> Network<S> {
     #[inline]
     pub(crate) fn mark(&mut self, switch: u32, egress: u32, packet: PacketIndex, depth: u64) {
         let facts = &mut self.packets.facts[packet as usize];
-        if !facts.markable || facts.marked {
+        if depth <= self.marks_above || !facts.markable || facts.marked {
             return;
         }
         let dice = &mut self.switches[switch as usize].dice;

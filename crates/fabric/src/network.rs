@@ -72,8 +72,10 @@ pub(crate) struct Host {
     pub(crate) watched: Option<CompletionQueue>,
     /// Where groups hear of messages.
     pub(crate) reduces: Option<CompletionQueue>,
-    /// When the next timer event of this host is in the calendar.
+    /// When the next timer event of this host is in the calendar, and when one after it is: what comes first is often
+    /// short, and would be followed by another event for what it came before.
     timer_at: Time,
+    timer_later: Time,
     pub(crate) is_ready: bool,
     /// It waits to deal with messages of groups.
     pub(crate) is_reducing: bool,
@@ -103,6 +105,8 @@ pub struct Network<S> {
     pub(crate) detours: Option<Detours>,
     /// Marking thresholds of each channel.
     pub(crate) marking: Vec<Marking>,
+    /// The lowest of them: below it nobody marks.
+    pub(crate) marks_above: u64,
     /// Hosts with completions that the application has not seen.
     pub(crate) ready: Vec<u32>,
     /// There is something to tell the application.
@@ -200,16 +204,18 @@ impl<S: Sink> Network<S> {
                 Switch::new(&config, ports, headroom, Random::stream(seed, "switch", index as u64))
             })
             .collect();
-        let marking = channels
+        let marking: Vec<Marking> = channels
             .iter()
             .map(|channel| config.marking.unwrap_or_else(|| Marking::for_rate(channel.rate())))
             .collect();
+        let marks_above = marking.iter().map(|marking| marking.low.0).min().unwrap_or(0);
         let host = |nic: Nic, host: u32| Host {
             nic,
             egress: egress[host as usize],
             watched: None,
             reduces: None,
             timer_at: Time::NEVER,
+            timer_later: Time::NEVER,
             is_ready: false,
             is_reducing: false,
         };
@@ -246,6 +252,7 @@ impl<S: Sink> Network<S> {
             routes,
             detours,
             marking,
+            marks_above,
             ready: Vec::new(),
             has_news: false,
             reducing: Vec::new(),
@@ -322,12 +329,16 @@ impl<S: Sink> Network<S> {
     /// Runs until nothing will happen any more, or until `limit`. Returns whether it came to the end.
     pub fn run(&mut self, application: &mut impl Application<S>, limit: Time) -> bool {
         self.tell(application);
-        while let Some(next) = self.calendar.next_time() {
-            if next > limit {
-                self.now = limit;
-                return false;
-            }
-            let Some((at, event)) = self.calendar.pop() else { break };
+        loop {
+            let (at, event) = match self.calendar.pop_by(limit) {
+                Ok(next) => next,
+                Err(is_empty) => {
+                    if !is_empty {
+                        self.now = limit;
+                    }
+                    return is_empty;
+                }
+            };
             self.now = at;
             self.events += 1;
             match event {
@@ -344,7 +355,6 @@ impl<S: Sink> Network<S> {
             }
             self.tell(application);
         }
-        true
     }
 
     #[inline]
@@ -434,7 +444,7 @@ impl<S: Sink> Network<S> {
         if let Some((at, _)) = host_state.nic.poll_timeout()
             && at < host_state.timer_at
         {
-            host_state.timer_at = at;
+            host_state.timer_later = std::mem::replace(&mut host_state.timer_at, at);
             let by = self.channels[egress as usize].sender;
             self.schedule(at.max(self.now), rank::TIMER, by, Event::Timer { host });
         }
@@ -761,7 +771,7 @@ impl<S: Sink> Network<S> {
         if state.timer_at > self.now {
             return;
         }
-        state.timer_at = Time::NEVER;
+        state.timer_at = std::mem::replace(&mut state.timer_later, Time::NEVER);
         let mut cx = Context::new(self.now, &mut self.memory, &mut self.sink);
         state.nic.handle_timeout(&mut cx);
         self.kick(host);

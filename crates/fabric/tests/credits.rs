@@ -1,9 +1,7 @@
 //! Credit that is spent comes back, whatever becomes of the packet.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
-use common::{Log, World};
+use crate::common::{Log, World};
 use railnet_core::{Psn, Rate, Span, Time};
 use railnet_fabric::{Chance, Fault, FlowControl, SwitchConfig, WhichPacket};
 use railnet_nic::Status;

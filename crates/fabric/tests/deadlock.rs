@@ -1,9 +1,7 @@
 //! Pauses that wait for each other in a circle.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
-use common::{Log, World};
+use crate::common::{Log, World};
 use railnet_core::{Bytes, Rate, Span, Time};
 use railnet_fabric::{FlowControl, SwitchConfig};
 use railnet_topology::Vertex;

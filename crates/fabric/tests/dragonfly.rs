@@ -1,11 +1,9 @@
 //! Dragonflies: detours, and priorities that keep pauses from holding each other up.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::{Log, World, WorldOptions};
+use crate::common::{Log, World, WorldOptions};
 use railnet_core::event::{Event, NoSink};
 use railnet_core::{Bytes, Component, Rate, Span, Time};
 use railnet_fabric::{Fault, FlowControl, Routing, SwitchConfig};

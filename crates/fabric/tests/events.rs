@@ -1,11 +1,9 @@
 //! What the fabric tells those who watch.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::{Log, World, WorldOptions};
+use crate::common::{Log, World, WorldOptions};
 use railnet_core::event::{Event, SentPacket, SwitchDropReason};
 use railnet_core::{Bytes, Component, Digest, Port, Psn, Rate, Span, Time};
 use railnet_fabric::{Chance, ChannelCounters, Fault, FlowControl, Marking, SwitchConfig, WhichPacket};

@@ -1,9 +1,7 @@
 //! What breaks, what it costs, and how the network gets over it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
-use common::{Log, World};
+use crate::common::{Log, World};
 use railnet_core::{Bytes, Psn, Rate, Span, Time};
 use railnet_fabric::{Chance, Fault, FlowControl, Ports, SwitchConfig, WhichPacket};
 use railnet_nic::Status;

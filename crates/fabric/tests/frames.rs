@@ -1,9 +1,7 @@
 //! Frames on links: what a tap sees, and that a run of bytes is the run of values.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
-use common::{Log, World, WorldOptions};
+use crate::common::{Log, World, WorldOptions};
 use railnet_core::event::Event;
 use railnet_core::{Bytes, Component, Digest, Psn, Rate, RunDigest, Span, Time};
 use railnet_fabric::{Chance, Fault, FlowControl, Marking, Routing, SwitchConfig, WhichPacket, port_mac};

@@ -1,9 +1,7 @@
 //! Slices over the lanes of a host: what one takes alone, and what many get through.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
-use common::World;
+use crate::common::World;
 use proptest::prelude::*;
 use railnet_core::event::NoSink;
 use railnet_core::{Bytes, Rate, Span, Time};

@@ -1,9 +1,7 @@
 //! When a port is free, and what waits for it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
-use common::{Log, World, WorldOptions};
+use crate::common::{Log, World, WorldOptions};
 use railnet_core::event::{Event, NoSink};
 use railnet_core::{Bytes, Component, Rate, Span, Time};
 use railnet_fabric::{Chance, Fault, Framing, SwitchConfig};

@@ -1,9 +1,7 @@
 //! Reduction inside the network: right results, the bytes that theory says, and what happens when something is wrong.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
-use common::{World, WorldOptions};
+use crate::common::{World, WorldOptions};
 use railnet_core::event::{NoSink, Sink};
 use railnet_core::{Bytes, Digest, GhostRun, GhostTag, Label, QueuePairNumber, Rate, Span, Time};
 use railnet_fabric::{

@@ -1,9 +1,7 @@
 //! What switches do to queues that grow: marks by chance, and pauses that spread upstream.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
-use common::{Log, World, WorldOptions};
+use crate::common::{Log, World, WorldOptions};
 use railnet_core::event::{Event, Sink};
 use railnet_core::{Bytes, Component, Rate, Span, Time};
 use railnet_fabric::{Fault, Marking, MarksAt, SwitchConfig};

@@ -1,9 +1,7 @@
 //! Words that the network writes: whoever watches them hears of it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
-use common::{World, WorldOptions};
+use crate::common::{World, WorldOptions};
 use railnet_core::event::NoSink;
 use railnet_core::{Rate, Span, Time};
 use railnet_fabric::{Application, Chance, Fault, Network, SwitchConfig};

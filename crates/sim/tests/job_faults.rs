@@ -1,12 +1,10 @@
 //! What faults cost jobs: the right sign everywhere, the right size where a formula says it, and the right names.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod training;
-
 use railnet_core::Span;
 use railnet_sim::{FaultPrice, Scenario, run_jobs};
 
-use training::{SMALL, run};
+use crate::training::{SMALL, run};
 
 fn price(fidelity: &str, job: &str, fault: &str) -> FaultPrice {
     let found = run(&format!("fidelity = \"{fidelity}\"\n{job}[[faults]]\n{fault}"));

@@ -1,12 +1,10 @@
 //! Jobs of scenarios: by formulas and as packets, with faults, beside each other, and those that are refused.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod training;
-
 use railnet_core::Span;
 use railnet_sim::{Scenario, run_jobs};
 
-use training::{SMALL, run};
+use crate::training::{SMALL, run};
 
 fn step(text: &str) -> Span {
     run(text).jobs[0].first.outcome.step

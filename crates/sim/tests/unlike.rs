@@ -1,11 +1,9 @@
 //! Servers that are not alike, catalogues of one's own, and defaults of lists.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod training;
-
 use railnet_sim::{JobsOutcome, Scenario, ScenarioError, run_jobs};
 
-use training::run;
+use crate::training::run;
 
 const MIXED: &str = "
 [[cluster.groups]]

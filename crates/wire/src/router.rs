@@ -4,7 +4,7 @@ use crate::ethernet::{Ethernet, Mac};
 use crate::frame::Frame;
 use crate::malformed::Malformed;
 use crate::network::Ip;
-use crate::transport::{Bth, Hop, TelemetryBlock};
+use crate::transport::{Bth, Extension, Hop, TelemetryBlock};
 use crate::udp::Udp;
 
 /// Both ECN bits: congestion was met.
@@ -52,7 +52,15 @@ pub fn stamp(frame: &mut [u8], hop: Hop) -> Result<bool, Malformed> {
         + Bth::LENGTH;
     let TelemetryBlock::Gathered(telemetry) = &mut extension.telemetry else { return Ok(false) };
     telemetry.push(hop);
-    extension.emit(opcode, &mut frame[start..][..extension.length()]);
+    let mut written = [0; Extension::MAX_LENGTH];
+    let written = &mut written[..extension.length()];
+    extension.emit(opcode, written);
+    // Only what the ICRC leaves out: whoever wrote all of it anew would mend a bit that was damaged before.
+    for (at, (old, new)) in frame[start..].iter_mut().zip(written).enumerate() {
+        if extension.varies(Bth::LENGTH + at) {
+            *old = *new;
+        }
+    }
     Ok(true)
 }
 
@@ -69,11 +77,15 @@ fn change(frame: &mut [u8], ethernet: &Ethernet, how: impl FnOnce(&mut Ip)) -> R
 mod tests {
     use super::*;
     use crate::ethernet::EtherType;
-    use crate::{Frame, Headers, Network, RocePacket};
-    use railnet_core::{Psn, QueuePairNumber};
+    use crate::{Frame, Headers, Network, RocePacket, Telemetry};
+    use railnet_core::{Bytes, Psn, QueuePairNumber, Rate, Span, Time};
     use std::net::IpAddr;
 
     fn frame(source: &str, target: &str, traffic_class: u8) -> Vec<u8> {
+        extended(source, target, traffic_class, Extension::NONE)
+    }
+
+    fn extended(source: &str, target: &str, traffic_class: u8, extension: Extension) -> Vec<u8> {
         let gid = |text: &str| crate::Gid::from_ip(text.parse::<IpAddr>().unwrap());
         let network = Network {
             source: gid(source),
@@ -99,7 +111,7 @@ mod tests {
         let ether_type = if network.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
         let ethernet = Ethernet { target: Mac([2; 6]), source: Mac([4; 6]), vlan: None, ether_type };
         let headers = Headers { bth, extended: crate::Extended::None };
-        RocePacket::new(Some(ethernet), &network, headers, b"payload").to_bytes()
+        RocePacket::with_extension(Some(ethernet), &network, headers, extension, b"payload").to_bytes()
     }
 
     fn parsed(frame: &[u8]) -> RocePacket<'_> {
@@ -134,6 +146,30 @@ mod tests {
                 assert_eq!(parsed(&frame).network().traffic_class, after);
                 assert!(parsed(&frame).icrc.is_good());
             }
+        }
+    }
+
+    #[test]
+    fn a_stamp_mends_no_damage() {
+        let extension =
+            Extension { telemetry: TelemetryBlock::Gathered(Telemetry::EMPTY), ..Extension::NONE };
+        let frame = extended("10.0.0.1", "10.0.0.2", 2, extension);
+        let hop = Hop::new(Rate::gbps(100), Time::ZERO + Span::from_us(7), Bytes(512_000), Bytes(5_120));
+        let mut stamped = frame.clone();
+        assert_eq!(stamp(&mut stamped, hop), Ok(true));
+        assert!(parsed(&stamped).icrc.is_good() && stamped != frame);
+
+        let start = Ethernet::LENGTH + crate::Ipv4::LENGTH + Udp::LENGTH;
+        for bit in 0..(frame.len() - start) * 8 {
+            if extension.varies(bit / 8) {
+                continue;
+            }
+            let mut damaged = frame.clone();
+            damaged[start + bit / 8] ^= 1 << (bit % 8);
+            // It may still be read, as something else.
+            let _ = stamp(&mut damaged, hop);
+            let is_good = matches!(Frame::parse(&damaged), Ok(Frame::Roce(packet)) if packet.icrc.is_good());
+            assert!(!is_good, "bit {} of byte {} behind UDP is mended", bit % 8, bit / 8);
         }
     }
 

@@ -1,0 +1,8 @@
+//! All tests of the crate from outside, in one program: the engine is compiled for it once.
+
+mod algorithms;
+mod machine;
+mod mutation;
+mod network;
+mod proof;
+mod window;

@@ -1,0 +1,15 @@
+//! All tests of the crate from outside, in one program: the engine is compiled for it once.
+
+mod common;
+mod credits;
+mod deadlock;
+mod dragonfly;
+mod events;
+mod faults;
+mod frames;
+mod lanes;
+mod ports;
+mod reductions;
+mod storm;
+mod switches;
+mod watches;
