@@ -16,3 +16,6 @@ for scenario in incast allreduce-2-nodes life-of-a-job-racks; do
     timeout 300 "$railnet" sim "scenarios/$scenario.toml" --trace "$trace" >/dev/null
     "$work/venv/bin/python" tests/peers/trace_check.py "$trace"
 done
+trace=$work/calls.pftrace
+timeout 300 "$railnet" perf all_reduce -n 2 -e 64K -f 8 --trace "$trace" >/dev/null
+"$work/venv/bin/python" tests/peers/trace_check.py "$trace" calls

@@ -2,6 +2,7 @@
 // something has changed.
 import { forgetPalette } from './draw/palette';
 import { hideTip } from './draw/tip';
+import { lastMove } from './levels/failure';
 import type { Scene } from './levels/level';
 import { Run } from './model/run';
 import { readView, writeView, type LevelId, type View } from './model/view';
@@ -33,6 +34,11 @@ export class App {
     this.run = run;
     this.runs.set(run.index, run);
     this.view = readView(location.hash, run.duration);
+    // Of a run that stood still in the end, first what happened before.
+    if (run.meta.report.error && !/[?&]t=/.test(location.hash)) {
+      this.view.to = Math.min(run.duration, Math.round(lastMove(run) * 1.1));
+      this.view.at = Math.min(this.view.at, this.view.to / 2);
+    }
     addEventListener('popstate', () => {
       const { level } = this.view;
       this.view = readView(location.hash, this.run.duration);

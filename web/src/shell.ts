@@ -3,6 +3,7 @@ import type { App } from './app';
 import { fill, make, words } from './draw/dom';
 import { Keys } from './keys';
 import { LEVEL_LIST } from './levels';
+import { failureLine } from './levels/failure';
 import type { Scene } from './levels/level';
 import { LEVELS, type LevelId, type View } from './model/view';
 import { Timebar } from './timebar';
@@ -22,6 +23,7 @@ export function startShell(app: App, page: HTMLElement): void {
   const crumbs = make('nav', { id: 'crumbs', 'aria-label': 'Where you are' });
   const title = make('h1', {});
   const lead = make('p', { class: 'lead' });
+  const failed = make('p', { class: 'failed', role: 'alert', hidden: true });
   const main = make('main', {});
   const spoken = make('div', { class: 'spoken', 'aria-live': 'polite' });
   const about = make('p', { class: 'about' });
@@ -43,6 +45,7 @@ export function startShell(app: App, page: HTMLElement): void {
       ),
     ),
     make('nav', { id: 'levels', 'aria-label': 'Levels' }, nav),
+    failed,
     crumbs,
     make('div', { class: 'heading' }, title, lead),
     main,
@@ -71,6 +74,8 @@ export function startShell(app: App, page: HTMLElement): void {
       fill(main, scene.root);
       document.title = `${level.title} · ${run.meta.name} · Railnet`;
       about.textContent = aboutRun(app);
+      failed.textContent = failureLine(run);
+      failed.hidden = failed.textContent === '';
       for (const button of nav.querySelectorAll('button')) {
         button.setAttribute('aria-current', String(button.dataset['level'] === view.level));
       }

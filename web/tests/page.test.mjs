@@ -215,6 +215,44 @@ test('a completion goes from the post to the next step of the ring, in order of 
   await page.context().close();
 });
 
+/** A column of a table that the server hands out, as numbers. */
+async function cells(url, ...names) {
+  const bytes = Buffer.from(await (await fetch(url)).arrayBuffer());
+  const length = bytes.readUInt32LE(0);
+  const { rows, columns } = JSON.parse(bytes.toString('utf8', 4, 4 + length));
+  const widths = { u8: 1, u16: 2, u32: 4, u64: 8 };
+  const found = {};
+  let at = (4 + length + 7) & ~7;
+  for (const { name, type } of columns) {
+    found[name] = Array.from({ length: rows }, (_, row) => (type === 'u64' ? Number(bytes.readBigUInt64LE(at + 8 * row)) : bytes.readUIntLE(at + widths[type] * row, widths[type])));
+    at = (at + widths[type] * rows + 7) & ~7;
+  }
+  return names.map((name) => found[name]);
+}
+
+test('the connection tells what its acknowledgements say, and what both sides know', async () => {
+  const scenario = join(folder, 'credits.toml');
+  const traffic = '[[traffic]]\nkind = "incast"\nfrom = "0..2"\nto = 3\nbytes = "100KB"\n'.repeat(5);
+  writeFileSync(scenario, `# Five messages from each of three\n[fabric]\ntopology = { kind = "single-switch", hosts = 4 }\n[nic]\ncredits = true\n${traffic}`);
+  for (const [where, sender] of [[await serve(scenario), 1], [address.incast, 0]]) {
+    const [targets, tos, pairs, hosts] = await cells(`${where}api/rows?table=connections`, 'target', 'to', 'queue_pair', 'host');
+    const own = hosts.indexOf(sender);
+    const [syndromes, done, opcodes] = await cells(`${where}api/rows?table=packets&host=${tos[own]}&queue_pair=${targets[own]}`, 'syndrome', 'messages', 'opcode');
+    const acks = opcodes.flatMap((opcode, row) => (opcode === 0x11 ? [row] : []));
+    const page = await open(`${where}#connection?host=${sender}&qp=${pairs[own]}`);
+    await page.waitForFunction(() => document.querySelector('main').textContent.includes('rkey 0x'));
+    await settled(page);
+    const words = await text(page);
+    const uses = acks.some((row) => syndromes[row] < 31);
+    const messages = Math.max(...acks.map((row) => done[row]));
+    assert.ok(words.includes(`${thousands(acks.length)} × ACK${uses ? ' with credits' : ', credits not in use'}`), words);
+    assert.ok(words.includes(messages === 1 ? '1 message is done' : `${messages} messages are done`), words);
+    assert.equal(uses, sender === 1);
+    assert.deepEqual(page.troubles, []);
+    await page.context().close();
+  }
+});
+
 test('keys zoom, move, play and list themselves; the address holds the view', async () => {
   const page = await open(`${address.incast}#cluster`);
   await settled(page);

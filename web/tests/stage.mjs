@@ -27,7 +27,14 @@ export function railnet(...words) {
 /** Records a scenario and serves it; the address of the page. */
 export async function serve(scenario, ...options) {
   const file = join(folder, `${scenario.replace(/\W+/g, '-')}.rail`);
-  if (!existsSync(file)) railnet('sim', scenario, '--record', file, ...options);
+  if (!existsSync(file)) {
+    try {
+      railnet('sim', scenario, '--record', file, ...options);
+    } catch (error) {
+      // A run that fails is recorded all the same.
+      if (error.status !== 1 || !existsSync(file)) throw error;
+    }
+  }
   const server = spawn(command, ['view', file, '--port', '0'], { cwd: root, stdio: ['ignore', 'pipe', 'inherit'] });
   servers.push(server);
   return new Promise((found, failed) => {
@@ -43,10 +50,15 @@ export async function serve(scenario, ...options) {
 
 let browser = null;
 
+/** Starts the browser, where what is measured should not have its start in it. */
+export async function launch() {
+  browser ??= await chromium.launch({ executablePath: browserPath, args: ['--no-sandbox'] });
+  return browser;
+}
+
 /** A page that remembers errors and every request that leaves the address it was opened at. */
 export async function open(address, { size = SIZES.laptop, ...options } = {}) {
-  browser ??= await chromium.launch({ executablePath: browserPath, args: ['--no-sandbox'] });
-  const context = await browser.newContext({ viewport: size, ...options });
+  const context = await (await launch()).newContext({ viewport: size, ...options });
   const page = await context.newPage();
   page.troubles = [];
   page.on('console', (message) => message.type() === 'error' && page.troubles.push(`console: ${message.text()}`));

@@ -4,6 +4,7 @@ pub(crate) mod data;
 pub(crate) mod measure;
 mod serve;
 mod table;
+mod trace;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -20,12 +21,14 @@ use railnet_live::{Communicator, Conduit};
 use crate::{Outcome, Usage, processor};
 use measure::{Bench, call_of};
 use table::Point;
+use trace::Trace;
 
 const EXAMPLES: &str = "\
 Examples:
   railnet perf all_reduce -n 2 -b 8 -e 256M -f 8           two ranks here, from 8 B to 256 MiB
   railnet perf all_gather -n 4 --conduit tcp -e 1M         over TCP
   railnet perf alltoall -n 4 --nodes 2                     as if on two hosts
+  railnet perf all_reduce -n 4 --trace calls.pftrace       who called what when, for ui.perfetto.dev
   srun -n 16 railnet perf all_reduce                       under a launcher: its ranks
 
 The table is that of nccl-tests. Times are those of one call, averaged over the iterations and over ranks; every element
@@ -80,6 +83,9 @@ pub(crate) struct Arguments {
     #[arg(short = 'c', long, value_name = "0|1", default_value_t = 1, num_args = 0..=1, default_missing_value = "1")]
     #[arg(value_parser = clap::value_parser!(u8).range(0..=1))]
     check: u8,
+    /// Write the timed calls of all ranks as a trace for ui.perfetto.dev
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// Print JSON in place of the table
     #[arg(long)]
     json: bool,
@@ -132,6 +138,9 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
             format!("the smallest size is {least} B, and the largest {most} B: -b must not be more than -e");
         return Err(Usage(text).into());
     }
+    if let Some(path) = arguments.trace.as_ref().filter(|path| path.exists()) {
+        return Err(Usage(format!("{} is there already: give another name", path.display())).into());
+    }
     let launch = Launch::from_env()?;
     if let Some(socket) = &arguments.serve {
         serve::serve(&joined(&launch, arguments.conduit)?, socket)?;
@@ -146,7 +155,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
             let (world, launcher) = (launch.world_size, launch.launcher);
             Err(Usage(format!("-n {ranks}, but {launcher} has started {world} ranks: leave -n out")).into())
         }
-        _ => measured(arguments, collective, &joined(&launch, arguments.conduit)?, out),
+        _ => measured(arguments, collective, (&joined(&launch, arguments.conduit)?, &launch), out),
     }
 }
 
@@ -199,7 +208,7 @@ fn start(arguments: &Arguments, ranks: u32, out: &mut dyn Write) -> anyhow::Resu
 fn measured(
     arguments: &Arguments,
     collective: Collective,
-    world: &Communicator,
+    (world, launch): (&Communicator, &Launch),
     out: &mut dyn Write,
 ) -> anyhow::Result<Outcome> {
     let ranks = world.size() as u32;
@@ -222,10 +231,11 @@ fn measured(
     } else if is_first && !arguments.json {
         preamble(arguments, world, out)?;
     }
+    let mut trace = arguments.trace.as_ref().map(|_| Trace::new(world)).transpose()?;
     let mut rows = Vec::new();
     let mut bytes = arguments.minimum;
     while bytes <= arguments.maximum {
-        let point = point(arguments, world, &call_of(&base, bytes, ranks))?;
+        let point = point(arguments, world, &call_of(&base, bytes, ranks), trace.as_mut())?;
         if is_first && arguments.csv {
             point.write_csv(out)?;
         } else if is_first && !arguments.json {
@@ -242,6 +252,9 @@ fn measured(
         if collective == Collective::Barrier {
             break;
         }
+    }
+    if let (Some(trace), Some(path)) = (trace, &arguments.trace) {
+        trace.write(world, launch, path)?;
     }
     if is_first {
         if arguments.json {
@@ -288,7 +301,12 @@ fn preamble(arguments: &Arguments, world: &Communicator, out: &mut dyn Write) ->
 const BUDGET: Span = Span::from_secs(2);
 
 /// One size, out of place and in place.
-fn point(arguments: &Arguments, world: &Communicator, call: &Call) -> anyhow::Result<Point> {
+fn point(
+    arguments: &Arguments,
+    world: &Communicator,
+    call: &Call,
+    mut trace: Option<&mut Trace>,
+) -> anyhow::Result<Point> {
     let ranks = world.size() as u32;
     let is_checked = arguments.check == 1;
     let (mut processor, mut moved) = (0.0, 0.0);
@@ -304,7 +322,14 @@ fn point(arguments: &Arguments, world: &Communicator, call: &Call) -> anyhow::Re
         let calls = u64::from(arguments.iterations).min(fits.max(2)) as u32;
         world.barrier()?;
         let used = processor::seconds();
-        let time = bench.time(calls)?;
+        let time = match &mut trace {
+            None => bench.time(calls)?,
+            Some(trace) => {
+                let (bytes, place) = (call.bytes(ranks), if in_place { ", in place" } else { "" });
+                let name = format!("{} {bytes} {}{place}", call.collective, world.how(call)?);
+                bench.time_each(calls, |from, to| trace.note(&name, bytes.0, (from, to)))?
+            }
+        };
         let mut used = [processor::seconds() - used];
         let time = mean(world, time)?;
         world.all_reduce_in_place(&mut used, ReduceOp::Sum)?;

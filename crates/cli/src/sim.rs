@@ -104,6 +104,8 @@ struct Finished {
     captured: Option<Written>,
     /// It was stopped before its end: how far it had come in flows and calls, of all.
     partial: Option<(usize, usize)>,
+    /// Why it failed, where it did: all else is what was known by then.
+    failure: Option<RunError>,
 }
 
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
@@ -142,10 +144,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     if let Some(directory) = &arguments.csv {
         report::make_directory(directory)?;
     }
-    let (finished, recorded) = match watch(arguments, &file, &variables)? {
-        Ok(finished) => finished,
-        Err(error) => return failed(arguments, &file, error, out),
-    };
+    let (finished, recorded) = watch(arguments, &file, &variables)?;
     if let Some(path) = &arguments.json {
         report::write_json(path, out, &report::whole(&file.path, &finished))?;
     }
@@ -155,7 +154,9 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
             series::write_csv(directory, &finished.outcome, series)?;
         }
     }
-    if !arguments.is_quiet() {
+    if let Some(error) = &finished.failure {
+        failure::tell(error, out);
+    } else if !arguments.is_quiet() {
         summary::print(&file, &finished, out)?;
         if let Some(written) = &finished.captured {
             written.print(out)?;
@@ -164,7 +165,8 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     if let Some(run) = recorded {
         arguments.record.deliver(&file, run, out, arguments.is_quiet())?;
     }
-    Ok(if finished.partial.is_some() { Outcome::CheckFailed } else { Outcome::Done })
+    let is_whole = finished.partial.is_none() && finished.failure.is_none();
+    Ok(if is_whole { Outcome::Done } else { Outcome::CheckFailed })
 }
 
 /// Runs the built-in job, and says what to try next.
@@ -180,26 +182,22 @@ pub(crate) fn built_in(out: &mut dyn Write) -> anyhow::Result<Outcome> {
 }
 
 /// Runs a scenario where somebody watches: with a line of progress on a terminal, and with taps where they are asked for.
-/// The inner error is the run's, the outer one that of the files.
+/// Errors are those of the files; a run that fails has come to an end like another.
 fn watch(
     arguments: &Arguments,
     file: &File,
     variables: &Variables,
-) -> anyhow::Result<Result<(Finished, Option<RunFile>), RunError>> {
+) -> anyhow::Result<(Finished, Option<RunFile>)> {
     let graph = railnet_sim::graph(&file.scenario).map_err(|error| file.problem(error))?;
     if !arguments.record.is_on() {
-        let watched = watch_with(arguments, file, variables, NoSink, &graph, |_| {})?;
-        return Ok(watched.map(|(finished, _)| (finished, None)));
+        let (finished, _) = watch_with(arguments, file, variables, NoSink, &graph, |_| {})?;
+        return Ok((finished, None));
     }
     let recorder = Recorder::new(&graph, arguments.record.budget());
     let frames = |run: &mut Run<(Digest, Recorder)>| record::take_frames(&graph, run);
-    Ok(match watch_with(arguments, file, variables, recorder, &graph, frames)? {
-        Ok((finished, recorder)) => {
-            let run = record::traffic(file, &graph, &finished, recorder)?;
-            Ok((finished, Some(run)))
-        }
-        Err(error) => Err(error),
-    })
+    let (finished, recorder) = watch_with(arguments, file, variables, recorder, &graph, frames)?;
+    let run = record::traffic(file, &graph, &finished, recorder)?;
+    Ok((finished, Some(run)))
 }
 
 /// The same with somebody beside the digest, who looks at the run on its way.
@@ -210,7 +208,7 @@ fn watch_with<S: Sink>(
     sink: S,
     graph: &FabricGraph,
     mut look: impl FnMut(&mut Run<(Digest, S)>),
-) -> anyhow::Result<Result<(Finished, S), RunError>> {
+) -> anyhow::Result<(Finished, S)> {
     let began = Instant::now();
     let mut run = Run::new(&file.scenario, (Digest::new(), sink)).map_err(|error| file.problem(error))?;
     run.set_wire(arguments.wire.form());
@@ -233,15 +231,15 @@ fn watch_with<S: Sink>(
     // What was seen of a run that fails is the more worth having.
     let captured = capture.map(Capture::finish).transpose()?;
     let seed = file.scenario.seed;
-    if !is_over {
+    let (finished, sink) = if is_over {
+        finish(run, seed, began)
+    } else {
         let all = run.flows() + run.calls();
         let partial = Some((all - run.unfinished(), all));
-        let (outcome, (digest, sink)) = run.stop();
-        let (digest, wall_s) = (digest.finish(), began.elapsed().as_secs_f64());
-        return Ok(Ok((Finished { seed, outcome, digest, wall_s, captured, partial }, sink)));
-    }
-    let finished = finish(run, seed, began);
-    Ok(finished.map(|(finished, sink)| (Finished { captured, ..finished }, sink)))
+        let (finished, sink) = stop(run, seed, began);
+        (Finished { partial, ..finished }, sink)
+    };
+    Ok((Finished { captured, ..finished }, sink))
 }
 
 /// Runs a scenario that nobody watches.
@@ -249,28 +247,29 @@ fn simulate(scenario: &Scenario, wire: Wire) -> Result<Finished, RunError> {
     let began = Instant::now();
     let mut run = Run::new(scenario, (Digest::new(), NoSink))?;
     run.set_wire(wire.form());
-    finish(run, scenario.seed, began).map(|(finished, _)| finished)
-}
-
-fn finish<S: Sink>(run: Run<(Digest, S)>, seed: u64, began: Instant) -> Result<(Finished, S), RunError> {
-    let (outcome, (digest, sink)) = run.finish()?;
-    let wall_s = began.elapsed().as_secs_f64();
-    Ok((Finished { seed, outcome, digest: digest.finish(), wall_s, captured: None, partial: None }, sink))
-}
-
-/// Why a run failed, with the line of the file where it is one's fault.
-fn failed(
-    arguments: &Arguments,
-    file: &File,
-    error: RunError,
-    out: &mut dyn Write,
-) -> anyhow::Result<Outcome> {
-    let error = match error {
-        RunError::Scenario(error) => return Err(file.problem(error)),
-        error => error,
-    };
-    if let Some(path) = &arguments.json {
-        report::write_json(path, out, &failure::object(&file.path, file.scenario.seed, &error))?;
+    let (finished, _) = finish(run, scenario.seed, began);
+    match finished.failure {
+        Some(error) => Err(error),
+        None => Ok(finished),
     }
-    Err(anyhow::anyhow!(failure::words(&error)))
+}
+
+/// Runs what is left, and says what came of it, or had by the time it failed.
+fn finish<S: Sink>(mut run: Run<(Digest, S)>, seed: u64, began: Instant) -> (Finished, S) {
+    match run.complete() {
+        Ok(()) => end(run.end(), seed, began),
+        Err(error) => {
+            let (finished, sink) = stop(run, seed, began);
+            (Finished { failure: Some(error), ..finished }, sink)
+        }
+    }
+}
+
+fn stop<S: Sink>(run: Run<(Digest, S)>, seed: u64, began: Instant) -> (Finished, S) {
+    end(run.stop(), seed, began)
+}
+
+fn end<S>((outcome, (digest, sink)): (RunOutcome, (Digest, S)), seed: u64, began: Instant) -> (Finished, S) {
+    let (digest, wall_s) = (digest.finish(), began.elapsed().as_secs_f64());
+    (Finished { seed, outcome, digest, wall_s, captured: None, partial: None, failure: None }, sink)
 }

@@ -91,3 +91,23 @@ fn wrong_usage_says_what_is_wrong() {
         assert!(text(&output.stderr).contains(wanted), "{arguments:?}: {}", text(&output.stderr));
     }
 }
+
+/// Every timed call of every rank is in the trace, under its own name.
+#[test]
+fn a_trace_has_the_calls_of_all_ranks() {
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("calls.pftrace");
+    let _ = std::fs::remove_file(&file);
+    let path = file.to_str().unwrap();
+    let asked = "all_reduce -n 3 --nodes 3 --conduit tcp -b 4K -e 4K --iterations 7 --trace";
+    let asked: Vec<&str> = asked.split(' ').chain([path]).collect();
+    let output = perf(&asked);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(perf(&asked).status.code(), Some(2), "it is there already");
+    let trace = std::fs::read(file).unwrap();
+    let times = |word: &str| trace.windows(word.len()).filter(|part| *part == word.as_bytes()).count();
+    for rank in 0..3 {
+        assert_eq!(times(&format!("rank {rank} (tcp)")), 1);
+        assert_eq!(times(&format!("node{:02}", rank + 1)), 1);
+    }
+    assert_eq!((times("AllReduce 4 KiB "), times(", in place")), (3 * 2 * 7, 3 * 7));
+}

@@ -76,13 +76,180 @@ fn a_record_has_the_numbers_of_the_run() {
     assert_eq!(sum(operations, "bytes"), 2_000_000);
     let packets = run.table("packets").unwrap();
     assert_eq!(run.meta["kept"]["packets_one_in"], 1);
-    // Congestion notifications have no numbers of their own: their journeys cannot be told apart.
-    let [received, opcode] = ["received", "opcode"].map(|name| packets.column(name).unwrap());
-    let is_numbered = |row: &usize| packets.get(*row, opcode) != 0x81;
-    let mut numbered = (0..packets.rows).filter(is_numbered);
-    assert!(numbered.all(|row| packets.get(row, received) != MISSING), "nothing was lost");
+    let received = packets.column("received").unwrap();
+    assert!((0..packets.rows).all(|row| packets.get(row, received) != MISSING), "nothing was lost");
     let connections = run.table("connections").unwrap();
     assert_eq!(sum(connections, "packets"), packets.rows as u64);
+}
+
+/// Notifications to the same sender have no numbers of their own, and several are under way at once here.
+#[test]
+fn the_way_of_every_packet_leads_from_its_sender_to_its_receiver() {
+    let scenario =
+        INCAST.replace("control = \"dcqcn\"", "control = \"dcqcn\"\nnotification_interval = \"200ns\"");
+    let (_, run, said) = recorded("ways", &scenario);
+    let [packets, hops] = ["packets", "hops"].map(|name| run.table(name).unwrap());
+    let of = |table: &Table, row: usize, name: &str| table.get(row, table.column(name).unwrap());
+    let far = |channel: u64| {
+        let link = &run.meta["fabric"]["links"][channel as usize / 2];
+        link[if channel.is_multiple_of(2) { "b" } else { "a" }].as_u64().unwrap()
+    };
+    let mut ways: Vec<Vec<usize>> = vec![Vec::new(); packets.rows];
+    for hop in 0..hops.rows {
+        ways[of(hops, hop, "packet") as usize].push(hop);
+    }
+    let (mut notifications, mut together) = (0, 0);
+    for (row, way) in ways.iter().enumerate() {
+        let (mut place, mut time) = (of(packets, row, "host"), of(packets, row, "sent"));
+        for &hop in way {
+            assert_eq!(of(hops, hop, "vertex"), place, "packet {row}");
+            assert!(of(hops, hop, "time") >= time, "packet {row}");
+            (place, time) = (far(of(hops, hop, "channel")), of(hops, hop, "time"));
+        }
+        assert_eq!(place, of(packets, row, "to"), "packet {row}");
+        if of(packets, row, "opcode") == 0x81 {
+            notifications += 1;
+            let is_alike = |other: &usize| {
+                ["host", "queue_pair", "opcode"]
+                    .iter()
+                    .all(|name| of(packets, *other, name) == of(packets, row, name))
+            };
+            let before = (0..row).rev().find(is_alike);
+            together += usize::from(
+                before.is_some_and(|other| of(packets, other, "received") > of(packets, row, "sent")),
+            );
+        }
+    }
+    assert_eq!(notifications, said["notifications"].as_u64().unwrap());
+    assert!(together > 10, "{together} were under way with another");
+}
+
+/// An acknowledgement says how many messages are done: all of them in the end.
+#[test]
+fn acknowledgements_are_recorded_with_their_verdict() {
+    let (_, run, _) = recorded("verdicts", INCAST);
+    let packets = run.table("packets").unwrap();
+    let [opcode, syndrome, messages, host] =
+        ["opcode", "syndrome", "messages", "host"].map(|name| packets.column(name).unwrap());
+    let mut done = std::collections::BTreeMap::new();
+    for row in 0..packets.rows {
+        let (is_ack, verdict) = (packets.get(row, opcode) == 0x11, packets.get(row, syndrome));
+        // Credits are not in use: 31 in the low five bits of an ACK.
+        assert_eq!(verdict, if is_ack { 31 } else { 255 }, "packet {row}");
+        if is_ack {
+            assert_eq!(packets.get(row, host), 5);
+            done.insert(packets.get(row, packets.column("target").unwrap()), packets.get(row, messages));
+        }
+    }
+    assert!(!done.is_empty() && done.values().all(|messages| *messages == 1), "{done:?}");
+}
+
+/// A NIC that stops its switch breaks the connections of a job, or of calls alone: what ranks did until then is there.
+#[test]
+fn a_job_that_fails_leaves_what_its_ranks_did() {
+    let servers = "[cluster]\nserver = \"dgx-h100\"\nnodes = 2\n[fabric.link]\nrate = \"400Gbps\"\n[nic]\ntimeout = 6\n";
+    let calls = format!("{servers}[[collective]]\nkind = \"all-reduce\"\nsize = \"8MB\"\n");
+    let job = format!("steps = 2\n{servers}[model]\nname = \"tiny\"\n");
+    for (name, scenario, at) in [("broken-calls", calls, "50us"), ("broken-job", job, "300us")] {
+        let scenario = format!("{scenario}[[faults]]\nkind = \"pause-storm\"\nhost = 3\nat = \"{at}\"\n");
+        let (toml, file) =
+            (scratch_with(&format!("{name}.toml"), &scenario), scratch(&format!("{name}.rail")));
+        let output = railnet(&["sim", &toml, "--record", &file, "--json", "-"]);
+        assert_eq!(output.status.code(), Some(1), "{name}");
+        let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let why = said["error"]["message"].as_str().unwrap();
+        assert!(why.contains("transport retry count exceeded"), "{name}: {why}");
+        assert!(text(&output.stderr).contains(why), "{name}");
+        let run = RunFile::parse(&fs::read(&file).unwrap()).unwrap();
+        assert_eq!(run.meta["report"]["error"], said["error"]);
+        let operations = run.table("operations").unwrap();
+        assert!(operations.rows >= 16, "{name}: {} operations", operations.rows);
+        assert!(run.meta["duration"].as_u64().unwrap() < 100_000_000_000, "it ends when it is broken");
+        // It broke in its first step: what ranks were in lasts until the end.
+        let ended = operations.column("ended").unwrap();
+        let last = (0..operations.rows).map(|row| operations.get(row, ended)).max();
+        assert_eq!(last, run.meta["duration"].as_u64(), "{name}");
+    }
+}
+
+/// With credits each acknowledgement says how many more messages may come, and all come through all the same.
+#[test]
+fn credits_are_in_the_acknowledgements_where_they_are_in_use() {
+    let (head, traffic) = INCAST.split_once("[[traffic]]").unwrap();
+    let traffic = format!("[[traffic]]{traffic}").repeat(4);
+    let scenario = format!("{}{traffic}", head.replace("[nic]\n", "[nic]\ncredits = true\n"));
+    let (_, run, said) = recorded("credits", &scenario);
+    assert_eq!(said["flows"].as_array().unwrap().len(), 20);
+    let packets = run.table("packets").unwrap();
+    let [opcode, syndrome] = ["opcode", "syndrome"].map(|name| packets.column(name).unwrap());
+    let codes = (0..packets.rows).filter(|row| packets.get(*row, opcode) == 0x11);
+    let codes: std::collections::BTreeSet<u64> = codes.map(|row| packets.get(row, syndrome)).collect();
+    assert!(codes.iter().all(|code| *code < 31) && codes.contains(&0) && codes.len() > 1, "{codes:?}");
+}
+
+/// One host stops its switch for good: what happened until then is there all the same.
+#[test]
+fn a_run_that_fails_leaves_what_happened_until_then() {
+    let scenario = format!("{INCAST}[[faults]]\nkind = \"pause-storm\"\nhost = 5\nat = \"10us\"\n");
+    let toml = scratch_with("failed.toml", &scenario);
+    let files = ["failed.rail", "failed.html", "failed.trace", "failed.json"].map(scratch);
+    let [record, report, trace, json] = &files;
+    let asked = ["--record", record, "--report", report, "--trace", trace, "--json", json];
+    let output = railnet(&[&["sim", &toml][..], &asked].concat());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).starts_with("error: host5 keeps its switch paused"), "{:?}", output.stderr);
+    let said: Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
+    assert_eq!((&said["error"]["kind"], &said["partial"]), (&"pause-storm".into(), &true.into()));
+    let run = RunFile::parse(&fs::read(record).unwrap()).unwrap();
+    let told = |value: &Value| (value["error"].clone(), value["digest"].clone(), value["links"].clone());
+    assert_eq!(told(&run.meta["report"]), told(&said));
+    assert!(text(&fs::read(report).unwrap()).contains("\"kind\":\"pause-storm\""));
+    let trace = fs::read(trace).unwrap();
+    let marked = b"failed: host5 keeps its switch paused";
+    assert_eq!(trace.windows(marked.len()).filter(|part| part == marked).count(), 1);
+    // What never arrived lasts until the end.
+    let operations = run.table("operations").unwrap();
+    let ended = operations.column("ended").unwrap();
+    assert_eq!(operations.rows, 5);
+    assert!((0..5).all(|row| operations.get(row, ended) == run.meta["duration"].as_u64().unwrap()));
+    // Each link was held back for as long as its pauses lasted, and each cause lies ahead of what it caused.
+    let pauses = run.table("pauses").unwrap();
+    let [begun, until, channel, priority, cause] =
+        ["begun", "ended", "channel", "priority", "cause"].map(|name| pauses.column(name).unwrap());
+    let ends = |channel: u64| {
+        let link = &run.meta["fabric"]["links"][channel as usize / 2];
+        if channel.is_multiple_of(2) {
+            (link["a"].clone(), link["b"].clone())
+        } else {
+            (link["b"].clone(), link["a"].clone())
+        }
+    };
+    let name = |vertex: &Value| {
+        let (vertex, fabric) = (vertex.as_u64().unwrap() as usize, &run.meta["fabric"]);
+        let named = if vertex < 6 { &fabric["hosts"][vertex] } else { &fabric["switches"][vertex - 6] };
+        named["name"].clone()
+    };
+    let mut held = std::collections::BTreeMap::new();
+    let mut caused = 0;
+    for row in 0..pauses.rows {
+        let cell = |column: usize| pauses.get(row, column);
+        if cell(priority) == 0 {
+            *held.entry(cell(channel)).or_insert(0) += cell(until) - cell(begun);
+        }
+        if cell(cause) != NOBODY {
+            assert_eq!(ends(cell(cause)).0, ends(cell(channel)).1, "row {row}");
+            caused += 1;
+        }
+    }
+    assert!(caused > 2, "{caused} of {}", pauses.rows);
+    for link in said["links"].as_array().unwrap() {
+        let of = |(channel, _): &(&u64, &u64)| {
+            let (from, to) = ends(**channel);
+            name(&from) == link["from"] && name(&to) == link["to"]
+        };
+        let seen = held.iter().find(of).map_or(0, |(_, time)| *time);
+        assert!((seen as f64 / 1e6 - link["paused_us"].as_f64().unwrap()).abs() < 1e-6, "{link}: {seen}");
+    }
 }
 
 fn scratch_with(name: &str, contents: &str) -> String {

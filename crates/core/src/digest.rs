@@ -315,7 +315,8 @@ fn push_event(fold: &mut Fold, event: &Event) {
         Event::LinkUp { link } => fold.push(numbered(23, link)),
         Event::Rerouted { dead } => fold.push(numbered(24, dead)),
         // Details all of them, of which no digest ever was made: the work and the packets that they cause are hashed.
-        Event::CallMade { .. }
+        Event::Answered { .. }
+        | Event::CallMade { .. }
         | Event::CallOver { .. }
         | Event::SliceSent { .. }
         | Event::SliceArrived { .. } => {}

@@ -140,6 +140,13 @@ pub enum Event {
         /// The label of the work request it belongs to.
         label: Label,
     },
+    /// The packet that was just sent carries a verdict on requests of the other side.
+    Answered {
+        /// The syndrome of its acknowledgement header, as it is on the wire: credits, or why not.
+        syndrome: u8,
+        /// How many messages this side has completed, in 24 bits.
+        messages: u32,
+    },
     /// A packet arrived at its NIC and was not dropped at the door.
     PacketReceived {
         /// The queue pair it is for.
@@ -387,6 +394,7 @@ impl Event {
         matches!(
             self,
             Self::Checked { .. }
+                | Self::Answered { .. }
                 | Self::DataPlaced { .. }
                 | Self::DataGathered { .. }
                 | Self::PacketStarted { .. }

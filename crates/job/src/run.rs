@@ -20,5 +20,5 @@ pub use machine::{Machine, Record, Ticket};
 pub use outcome::{Breakdown, Outcome, Straggler};
 pub use path::{PathStep, critical_path};
 pub use said::{Said, Worst, kind, said};
-pub use timeline::{RankSpan, timeline};
+pub use timeline::{RankSpan, timeline, timeline_until};
 pub use workers::{Special, Worker, Workers};

@@ -125,6 +125,12 @@ impl Nic {
                 fingerprint: fingerprint(transmit),
                 label: transmit.label,
             });
+            if let Extended::Aeth(aeth) | Extended::AtomicAck(aeth, _) = transmit.headers.extended {
+                cx.emit_detail(self.device.component, || Event::Answered {
+                    syndrome: aeth.syndrome.to_byte(),
+                    messages: aeth.msn,
+                });
+            }
         }
         if !self.device.overflowed.is_empty() {
             self.settle(cx);

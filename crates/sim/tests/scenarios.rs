@@ -12,7 +12,7 @@ const WHOLE: [&str; 6] = [
      switch = { buffer = \"32MB\", reserve = \"4KB\", headroom = \"50KB\", cut_through = true, \
      ecn = { kmin = \"400KB\", kmax = \"1600KB\", pmax = 0.2 }, flow_control = \"pfc\" }\n\
      routing = \"ecmp\"\nframing = \"ethernet\"\n\n\
-     [nic]\nmtu = 4096\ncontrol = \"dcqcn\"\nrecovery = \"reorder\"\ntimeout = 14\nretry_count = 7\n\n\
+     [nic]\nmtu = 4096\ncontrol = \"dcqcn\"\nrecovery = \"reorder\"\ntimeout = 14\nretry_count = 7\ncredits = false\n\n\
      [[traffic]]\nkind = \"incast\"\nfrom = \"0..3\"\nto = 4\nbytes = \"8KB\"\nstart = \"1us\"\n",
     "[fabric]\ntopology = { kind = \"fat-tree\", k = 4, tiers = 3 }\nrouting = \"spray\"\n\
      switch = { flow_control = \"credits\", ecn = false }\n\

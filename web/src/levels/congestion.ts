@@ -5,11 +5,13 @@ import { drawLines, type Line } from '../draw/lines';
 import { CATEGORY, LINES } from '../draw/palette';
 import { TimePlane } from '../draw/time-plane';
 import { Feed } from '../model/feed';
-import { binsPerRow, loadsOf, seriesOf, type Loads } from '../model/load';
+import { binsPerRow, loadsOf, seriesOf } from '../model/load';
 import type { Run } from '../model/run';
 import { column, type Table } from '../source/block';
 import { bytes, count, rate, time } from '../words/units';
+import { failurePanel } from './failure';
 import type { Level, Scene } from './level';
+import { drawTrees } from './pause-tree';
 import { Rerun } from './rerun';
 
 const MOST_ROWS = 200_000;
@@ -80,6 +82,7 @@ class RunCharts {
   mostMarks = 1;
   private load: Feed;
   private rates: Feed;
+  private pauses: Feed;
   private queues: TimePlane;
   private marks: TimePlane;
   private speed: TimePlane;
@@ -100,6 +103,7 @@ class RunCharts {
   ) {
     this.load = new Feed('load', () => app.redraw());
     this.rates = new Feed('rates', () => app.redraw());
+    this.pauses = new Feed('pauses', () => app.redraw());
     this.queues = new TimePlane(app, {
       title: 'Queues',
       note: 'bytes waiting, the longest queues. Good: short',
@@ -124,7 +128,7 @@ class RunCharts {
       draw: (plane) => this.drawRates(plane),
       version: () => `${this.rates.version} ${this.rateLines.length}`,
     });
-    this.root = make('div', { class: 'stack' }, this.numbers(), this.queues.root, this.legend, this.marks.root, this.speed.root, this.tree);
+    this.root = make('div', { class: 'stack' }, failurePanel(app, run), this.numbers(), this.queues.root, this.legend, this.marks.root, this.speed.root, this.tree);
   }
 
   show(common: { queue: number; trouble: number }): void {
@@ -143,7 +147,7 @@ class RunCharts {
         figure(count(network.marks), words('[[ECN]] marks'), words(`${count(network.notifications)} [[CNP|CNP]]s`)),
         figure(count(network.pauses), 'pauses', time(network.paused_us * 1e6)),
         figure(count(network.drops), 'dropped', `${count(network.resent)} sent again`),
-        figure(time(network.completion_us * 1e6), 'all done', this.run.control),
+        figure(time(network.completion_us * 1e6), this.run.meta.report.error ? 'given up' : 'all done', this.run.control),
       );
     }
     return box;
@@ -152,6 +156,7 @@ class RunCharts {
   /** Takes the rows of the window apart, before anything is drawn: both runs have to agree on scales. */
   prepare(): void {
     const { view } = this.app;
+    this.showTree();
     const table = this.load.window(this.run, view.from, view.to, { most: MOST_ROWS });
     const { bins } = this.run.meta;
     if (!table || !bins) return;
@@ -178,7 +183,6 @@ class RunCharts {
     this.joined = binsPerRow(table);
     this.totals = totalsOf(table, bins.width);
     this.mostMarks = this.totals.reduce((most, each) => Math.max(most, each.marks), 1);
-    this.showTree(loads);
   }
 
   private drawMarks(plane: TimePlane): void {
@@ -238,41 +242,15 @@ class RunCharts {
     this.app.redraw();
   }
 
-  /** Who stopped whom, for how long: those that nobody stopped are the roots, and the reason. */
-  private showTree(loads: Loads): void {
-    const held: { by: number; whom: number; time: number }[] = [];
-    loads.paused.forEach((paused, channel) => {
-      if (paused <= 0) return;
-      const { from, to } = this.run.channel(channel);
-      held.push({ by: to, whom: from, time: paused });
-    });
-    const key = JSON.stringify(held.slice(0, 200));
+  /** Who stopped whom, for how long. */
+  private showTree(): void {
+    const { view } = this.app;
+    const table = this.pauses.window(this.run, view.from, view.to, { most: MOST_ROWS });
+    if (!table || this.pauses.waiting) return;
+    const key = `${view.from} ${view.to} ${table.rows}`;
     if (key === this.treeKept) return;
     this.treeKept = key;
-    if (held.length === 0) {
-      fill(this.tree, make('h2', {}, 'Who stopped whom'), make('p', { class: 'note' }, words('Nobody was stopped in this window: no [[PFC|pause]] was sent.')));
-      return;
-    }
-    const stopped = new Set(held.map((each) => each.whom));
-    const roots = [...new Set(held.map((each) => each.by))].filter((vertex) => !stopped.has(vertex));
-    const seen = new Set<number>();
-    const branch = (vertex: number): HTMLElement => {
-      seen.add(vertex);
-      const below = held.filter((each) => each.by === vertex).sort((a, b) => b.time - a.time);
-      const list = make('ul', { class: 'tree' });
-      for (const each of below.slice(0, 12)) {
-        const more = seen.has(each.whom) || !held.some((other) => other.by === each.whom);
-        list.append(make('li', {}, `stopped ${this.run.vertexName(each.whom)} for ${time(each.time)}`, more ? null : branch(each.whom)));
-      }
-      if (below.length > 12) list.append(make('li', { class: 'quiet' }, `and ${below.length - 12} more`));
-      return list;
-    };
-    fill(
-      this.tree,
-      make('h2', {}, 'Who stopped whom'),
-      make('p', { class: 'note' }, roots.length > 0 ? 'The first of each tree was stopped by nobody: its own queue was full.' : 'Each was stopped by another: a loop, which can become a deadlock.'),
-      make('ul', { class: 'tree first' }, ...(roots.length > 0 ? roots : [held[0]!.by]).slice(0, 6).map((vertex) => make('li', {}, make('b', {}, this.run.vertexName(vertex)), branch(vertex)))),
-    );
+    fill(this.tree, ...drawTrees(this.run, table, view.from, view.to));
   }
 }
 

@@ -2,7 +2,7 @@
 import type { App } from '../app';
 import { make, words } from '../draw/dom';
 import type { PacketStory } from '../model/meta';
-import { column } from '../source/block';
+import { column, emptyTable, type Table } from '../source/block';
 import { isData } from '../words/opcodes';
 import { time } from '../words/units';
 import type { Connection } from './connection';
@@ -11,7 +11,7 @@ const STATES = ['RESET', 'INIT', 'RTR', 'RTS', 'SQD', 'SQE', 'ERR'];
 
 export async function setUp(app: App, each: Connection): Promise<(HTMLElement | null)[]> {
   const { run } = app;
-  const packets = await run.rows('packets', { host: each.host, queue_pair: each.queuePair, most: 64 });
+  const packets = await firstPackets(app, each);
   const [opcode, row] = [column(packets, 'opcode'), packets.columns['row']];
   let story: PacketStory | null = null;
   for (let at = 0; at < packets.rows && !story; at++) {
@@ -44,6 +44,15 @@ export async function setUp(app: App, each: Connection): Promise<(HTMLElement | 
     );
   }
   return [make('h2', {}, 'How it was made'), make('div', { class: 'calls' }, list, await sides(app, each, known, firstPsn))];
+}
+
+/** Its first packets: of many, a window that begins with the run has them all. */
+async function firstPackets({ run }: App, each: Connection): Promise<Table> {
+  let found = emptyTable('packets');
+  for (let part = 1000; part >= 1 && found.rows === 0; part /= 10) {
+    found = await run.rows('packets', { host: each.host, queue_pair: each.queuePair, from: 0, to: Math.ceil(run.duration / part), most: 5000 });
+  }
+  return found;
 }
 
 async function sides(

@@ -9,10 +9,12 @@ import { Feed } from '../model/feed';
 import { column, NONE, type Table } from '../source/block';
 import { ACKNOWLEDGE, isData, opcodeName } from '../words/opcodes';
 import { bytes, count, rate, time } from '../words/units';
+import { answersOf, drawMessages, tellAnswers } from './connection-credits';
 import { setUp } from './connection-setup';
 import type { Level, Scene } from './level';
 
 const MOST_PACKETS = 12_000;
+const MOST_MESSAGES = 20_000;
 const MOST_CONNECTIONS = 2000;
 const PSN_WRAP = 1 << 24;
 
@@ -44,6 +46,9 @@ class ConnectionScene implements Scene {
   private choice = make('select', { 'aria-label': 'Connection' });
   private facts = make('p', { class: 'note' });
   private psn: TimePlane;
+  private credits: TimePlane;
+  private said = make('p', { class: 'note' });
+  private every: Feed;
   private rate: TimePlane;
   private made = make('div', { class: 'panel' });
   private shownSetUp = '';
@@ -74,6 +79,15 @@ class ConnectionScene implements Scene {
       draw: (plane) => this.drawRate(plane),
       version: () => this.version(),
     });
+    this.every = feed('messages');
+    this.credits = new TimePlane(app, {
+      title: 'Messages and credits',
+      note: 'messages handed to the NIC (blue), done as [[ACK]]s say (green, their [[MSN]]), allowed by their [[credits]] (purple). Good: the two rise together',
+      height: 150,
+      left: () => 70,
+      draw: (plane) => this.drawCredits(plane),
+      version: () => `${this.version()} ${this.every.version}`,
+    });
     this.choice.addEventListener('change', () => {
       const [host, queuePair] = this.choice.value.split(' ').map(Number);
       app.go({ host: host!, queuePair: queuePair!, packet: null, message: null });
@@ -100,9 +114,11 @@ class ConnectionScene implements Scene {
       legend,
       this.psn.root,
       this.rate.root,
+      this.credits.root,
+      this.said,
       this.made,
     );
-    if (!has) for (const part of [this.choice, legend, this.psn.root, this.rate.root, this.made]) part.hidden = true;
+    if (!has) for (const part of [this.choice, legend, this.psn.root, this.rate.root, this.credits.root, this.said, this.made]) part.hidden = true;
   }
 
   show(): void {
@@ -116,6 +132,7 @@ class ConnectionScene implements Scene {
     }
     this.psn.paint();
     this.rate.paint();
+    this.credits.paint();
     this.showSetUp();
   }
 
@@ -330,6 +347,17 @@ class ConnectionScene implements Scene {
       context.fillStyle = colours.quiet;
       context.fillText('Its rate was never cut: nothing on its way was congested.', left + 10, y(line) + 18);
     }
+  }
+
+  private drawCredits(plane: TimePlane): void {
+    const { current, app } = this;
+    const rows = this.ask();
+    if (!current || !rows) return;
+    const every = this.every.want(app.run, { host: current.host, queue_pair: current.queuePair, most: MOST_MESSAGES });
+    const answers = answersOf(rows.answers);
+    drawMessages(plane, every && every.total === every.rows ? every : null, answers);
+    const text = rows.answers && !this.answers.waiting ? tellAnswers(answers) : '';
+    if (this.said.textContent !== text) this.said.textContent = text;
   }
 
   private showSetUp(): void {

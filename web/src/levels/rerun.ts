@@ -45,7 +45,7 @@ export class Rerun {
     const [a, b] = [this.app.run.network, other.network];
     if (!a || !b) return;
     const rows: [string, string, string, number, number][] = [
-      ['all done', time(a.completion_us * 1e6), time(b.completion_us * 1e6), a.completion_us, b.completion_us],
+      ['all done', done(this.app.run, a.completion_us), done(other, b.completion_us), a.completion_us, b.completion_us],
       ['longest queue', bytes(a.max_queue_bytes), bytes(b.max_queue_bytes), a.max_queue_bytes, b.max_queue_bytes],
       ['ECN marks', count(a.marks), count(b.marks), a.marks, b.marks],
       ['held back', time(a.paused_us * 1e6), time(b.paused_us * 1e6), a.paused_us, b.paused_us],
@@ -96,6 +96,10 @@ export class Rerun {
       this.progress.hidden = true;
     }
   }
+}
+
+function done(run: Run, at_us: number): string {
+  return run.meta.report.error ? `never; given up at ${time(at_us * 1e6)}` : time(at_us * 1e6);
 }
 
 function verdict(was: number, is: number): string {

@@ -133,7 +133,7 @@ class StepScene implements Scene {
       const exposed = Object.values(average.exposed).reduce((sum, each) => sum + each, 0);
       const compute = average.forward + average.backward + average.recompute + average.optimiser;
       box.append(
-        figure(time(job.step_us * 1e6), 'a step', `${job.model}, ${count(job.ranks)} ranks`),
+        figure(time(job.step_us * 1e6), job.steps_us.length > 0 ? 'a step' : 'of a step that did not end', `${job.model}, ${count(job.ranks)} ranks`),
         figure(time(compute * 1e6), 'arithmetic', 'of each GPU, on average'),
         figure(time(exposed * 1e6), words('[[exposed communication]]'), `${share(exposed / job.step_us)} of the step`),
         figure(share(job.busy), 'GPUs busy', words(`[[MFU]] ${share(job.mfu)}`)),
@@ -147,7 +147,9 @@ class StepScene implements Scene {
       }
     } else if (network) {
       box.append(
-        figure(time(network.completion_us * 1e6), 'all flows done', bytes(network.bytes)),
+        this.app.run.meta.report.error
+          ? figure(time(network.completion_us * 1e6), 'given up', `${count(network.flows?.length ?? 0)} flows were all there, ${bytes(network.bytes)}`)
+          : figure(time(network.completion_us * 1e6), 'all flows done', bytes(network.bytes)),
         figure(time(network.flow_us_median * 1e6), 'a flow, median', `fastest ${time(network.flow_us_min * 1e6)}`),
         figure(time(network.flow_us_p99 * 1e6), 'a flow, 99 of 100', `slowest ${time(network.flow_us_max * 1e6)}`),
         figure(rate((network.bytes * 8e6) / Math.max(1e-9, network.completion_us)), 'all flows together', 'payload'),

@@ -34,9 +34,22 @@ export interface Fabric {
   links: { a: number; b: number; rate: number; delay: number }[];
 }
 
+/** Why a run failed: `error` of `railnet sim --json -`. */
+export interface RunFailure {
+  kind: string;
+  message: string;
+  idle_us?: number;
+  hosts?: string[];
+  links?: { from: string; to: string }[];
+  held_by?: { kind: string; links?: ({ from: string; to: string } | string)[] };
+  waiting?: { flow: number; source: number; target: number; queue_pair: number; psn: number }[];
+}
+
 /** What `railnet sim --json -` prints; a job has its network apart. */
 export interface Report extends Partial<Network> {
   scenario: string;
+  partial?: boolean;
+  error?: RunFailure;
   fidelity?: string;
   jobs?: Job[];
   network?: Network;

@@ -118,5 +118,5 @@ export function headline(report: Report): { name: string; time: number } | null 
   if (job) return { name: 'A step', time: job.step_us * 1e6 };
   const network = networkOf(report);
   if (!network) return null;
-  return { name: network.collectives?.length ? 'The collectives' : 'The flows', time: network.completion_us * 1e6 };
+  return { name: report.error ? 'Given up' : network.collectives?.length ? 'The collectives' : 'The flows', time: network.completion_us * 1e6 };
 }

@@ -14,6 +14,7 @@ const TIMES: Record<string, [string, string?]> = {
   states: ['time'],
   rates: ['time'],
   incidents: ['time'],
+  pauses: ['begun', 'ended'],
 };
 
 export class Report implements Source {

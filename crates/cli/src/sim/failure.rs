@@ -5,8 +5,14 @@ use std::fmt::Write as _;
 use railnet_sim::{Hold, RunError, Standstill, Waiting, listed};
 use serde_json::{Value, json};
 
-/// What `--json` writes in the place of a run. `docs/scenarios.md` says what the fields mean.
-pub(super) fn object(scenario: &str, seed: u64, error: &RunError) -> Value {
+/// Says it to people, before anything else is done with what was seen until then.
+pub(super) fn tell(error: &RunError, out: &mut dyn std::io::Write) {
+    let _ = out.flush();
+    crate::report(&format!("error: {}", words(error)));
+}
+
+/// For programs. `docs/scenarios.md` says what the fields mean.
+pub(super) fn object(error: &RunError) -> Value {
     let mut details = match error {
         RunError::Stuck(standstill) => {
             let Standstill { hold, idle, waiting } = standstill.as_ref();
@@ -33,7 +39,7 @@ pub(super) fn object(scenario: &str, seed: u64, error: &RunError) -> Value {
         _ => json!({ "kind": "other" }),
     };
     details["message"] = error.to_string().into();
-    json!({ "scenario": scenario, "seed": seed, "error": details })
+    details
 }
 
 fn flow(waiting: &Waiting) -> Value {

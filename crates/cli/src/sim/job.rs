@@ -10,12 +10,14 @@ use std::time::Instant;
 
 use railnet_core::event::NoSink;
 use railnet_formats::run_file::{Budget, Recorder};
-use railnet_sim::{Fidelity, JobSettings, JobsOutcome, RunError, Scenario, run_jobs_with};
+use railnet_sim::{
+    Fidelity, JobSettings, JobsOutcome, RunError, Scenario, run_jobs_to_failure, run_jobs_with,
+};
 use railnet_topology::FabricGraph;
 use serde_json::Value;
 
 use super::problem::File;
-use super::{Arguments, failed, record, report, series};
+use super::{Arguments, failure, record, report, series};
 use crate::{Outcome, Usage};
 use watch::Onlooker;
 
@@ -35,7 +37,7 @@ pub(super) fn tell(file: &File, out: &mut dyn Write) -> anyhow::Result<Outcome> 
     let wall_s = began.elapsed().as_secs_f64();
     screen::print(file, &outcome, wall_s, false, out)?;
     if !outcome.is_partial {
-        let run = record::jobs(file, &graph, &outcome, wall_s, recorder)?;
+        let run = record::jobs(file, &graph, (&outcome, None), wall_s, recorder)?;
         let path = std::env::temp_dir().join(format!("railnet-life-of-a-job-{:?}.html", outcome.digest));
         match record::write_report(&path, &run) {
             Ok(()) => writeln!(out, "  {:<23}{}", "Report", path.display())?,
@@ -65,14 +67,14 @@ pub(super) fn run(arguments: &Arguments, file: &File, out: &mut dyn Write) -> an
         Onlooker::new(Some(&arguments.capture), arguments.force, arguments.wire, &file.scenario)?;
     let result = run_watched(arguments, file, &mut onlooker)?;
     let captured = onlooker.finish()?;
-    let (outcome, recorder) = match result {
+    let (outcome, failure, recorder) = match result {
         Ok(found) => found,
         Err(RunError::Scenario(error)) => return Err(file.problem(error)),
-        Err(error) => return failed(arguments, file, error, out),
+        Err(error) => return Err(anyhow::anyhow!(failure::words(&error))),
     };
     let wall_s = began.elapsed().as_secs_f64();
     if let Some(path) = &arguments.json {
-        report::write_json(path, out, &json::whole(file, &outcome, wall_s))?;
+        report::write_json(path, out, &whole(file, &outcome, failure.as_ref(), wall_s))?;
     }
     if let Some(directory) = &arguments.csv {
         csv::write(directory, &outcome)?;
@@ -83,21 +85,23 @@ pub(super) fn run(arguments: &Arguments, file: &File, out: &mut dyn Write) -> an
             }
         }
     }
-    if !arguments.is_quiet() {
+    if let Some(error) = &failure {
+        failure::tell(error, out);
+    } else if !arguments.is_quiet() {
         screen::print(file, &outcome, wall_s, arguments.verbose, out)?;
         if let Some(written) = &captured {
             written.print(out)?;
         }
     }
     if let Some((graph, recorder)) = recorder {
-        let run = record::jobs(file, &graph, &outcome, wall_s, recorder)?;
+        let run = record::jobs(file, &graph, (&outcome, failure.as_ref()), wall_s, recorder)?;
         arguments.record.deliver(file, run, out, arguments.is_quiet())?;
     }
     Ok(verdict(&outcome))
 }
 
-/// What came of jobs, and what was recorded of them where that is asked for.
-type Watched = (JobsOutcome, Option<(FabricGraph, Recorder)>);
+/// What came of jobs, why they failed where they did, and what was recorded of them where that is asked for.
+type Watched = (JobsOutcome, Option<RunError>, Option<(FabricGraph, Recorder)>);
 
 fn run_watched(
     arguments: &Arguments,
@@ -107,18 +111,22 @@ fn run_watched(
     let memo = !arguments.no_memo;
     if !arguments.record.is_on() {
         let settings = JobSettings { memo, watch: Some(onlooker) };
-        let found = run_jobs_with(&file.scenario, NoSink, settings);
-        return Ok(found.map(|(outcome, _)| (outcome, None)));
+        let found = run_jobs_to_failure(&file.scenario, NoSink, settings);
+        return Ok(found.map(|(outcome, _, failure)| (outcome, failure, None)));
     }
     let graph = railnet_sim::graph(&file.scenario).map_err(|error| file.problem(error))?;
     let recorder = Recorder::new(&graph, arguments.record.budget()).of_job();
-    let found = run_jobs_with(&file.scenario, recorder, JobSettings { memo, watch: Some(onlooker) });
-    Ok(found.map(|(outcome, recorder)| (outcome, Some((graph, recorder)))))
+    let found = run_jobs_to_failure(&file.scenario, recorder, JobSettings { memo, watch: Some(onlooker) });
+    Ok(found.map(|(outcome, recorder, failure)| (outcome, failure, Some((graph, recorder)))))
 }
 
 /// All of it for programs.
-pub(super) fn whole(file: &File, outcome: &JobsOutcome, wall_s: f64) -> Value {
-    json::whole(file, outcome, wall_s)
+pub(super) fn whole(file: &File, outcome: &JobsOutcome, failure: Option<&RunError>, wall_s: f64) -> Value {
+    let mut value = json::whole(file, outcome, wall_s);
+    if let Some(error) = failure {
+        value["error"] = failure::object(error);
+    }
+    value
 }
 
 /// What came of a job in a line, for sweeps.

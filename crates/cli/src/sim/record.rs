@@ -8,13 +8,15 @@ use anyhow::Context as _;
 use railnet_core::event::Sink;
 use railnet_core::{Digest, RunDigest, Time};
 use railnet_formats::perfetto;
-use railnet_formats::run_file::{About, Budget, Recorder, RunFile, add_flows, add_jobs, meta};
-use railnet_sim::{JobProgress, JobSettings, JobWatch, JobsOutcome, Run, RunError, run_jobs_with};
+use railnet_formats::run_file::{
+    About, Budget, Recorder, RunFile, add_flows, add_jobs, add_queues, kept_of, meta,
+};
+use railnet_sim::{JobProgress, JobSettings, JobWatch, JobsOutcome, Run, RunError, run_jobs_to_failure};
 use railnet_topology::FabricGraph;
 use serde_json::Value;
 
 use super::problem::File;
-use super::{Finished, job, report, sweep};
+use super::{Finished, finish, job, report, sweep};
 use crate::{Usage, view};
 
 /// Links that are all listened to, for the bytes of packets; of more, those of the first hosts.
@@ -160,11 +162,11 @@ pub(super) fn take_frames(graph: &FabricGraph, run: &mut Run<(Digest, Recorder)>
     let mut frames = Vec::new();
     run.drain_taps(|tapped| {
         let is_back = graph.links[tapped.link as usize].ends[0].vertex != tapped.from;
-        frames.push((tapped.at, tapped.link, is_back, tapped.frame.to_vec()));
+        frames.push((tapped.at, (tapped.link, is_back), kept_of(tapped.frame), tapped.frame.len()));
     });
     let recorder = &mut run.sink_mut().1;
-    for (at, link, is_back, bytes) in frames {
-        recorder.frame(at, link, is_back, &bytes);
+    for (at, way, kept, length) in frames {
+        recorder.frame(at, way, &kept, length);
     }
     recorder.frames_shown();
     let sample = recorder.sample();
@@ -178,7 +180,8 @@ pub(super) fn traffic(
     finished: &Finished,
     mut recorder: Recorder,
 ) -> anyhow::Result<RunFile> {
-    add_flows(&mut recorder, &finished.outcome.flows);
+    add_flows(&mut recorder, &finished.outcome);
+    add_queues(&mut recorder, &finished.outcome);
     let end = finished.outcome.completion;
     let report = serde_json::to_value(report::whole(&file.path, finished))?;
     assemble(file, graph, (report, &finished.digest, end), None, recorder)
@@ -188,13 +191,19 @@ pub(super) fn traffic(
 pub(super) fn jobs(
     file: &File,
     graph: &FabricGraph,
-    outcome: &JobsOutcome,
+    (outcome, failure): (&JobsOutcome, Option<&RunError>),
     wall_s: f64,
     mut recorder: Recorder,
 ) -> anyhow::Result<RunFile> {
     add_jobs(&mut recorder, &outcome.jobs);
-    let end = outcome.jobs.iter().map(|job| Time::ZERO + job.total()).max().unwrap_or(Time::ZERO);
-    let report = job::whole(file, outcome, wall_s);
+    if let Some(network) = &outcome.network {
+        add_queues(&mut recorder, network);
+    }
+    let steps = outcome.jobs.iter().map(|job| Time::ZERO + job.total()).max().unwrap_or(Time::ZERO);
+    // One that failed did so after its last step.
+    let seen = outcome.network.as_ref().filter(|_| outcome.is_partial).map(|network| network.completion);
+    let end = seen.map_or(steps, |seen| seen.max(steps));
+    let report = job::whole(file, outcome, failure, wall_s);
     assemble(file, graph, (report, &outcome.digest, end), Some(outcome), recorder)
 }
 
@@ -239,8 +248,10 @@ pub(crate) fn run_again(file: &File, budget: Budget, share: &dyn Fn(f64)) -> any
     let began = Instant::now();
     if file.scenario.has_jobs() {
         let recorder = Recorder::new(&graph, budget).of_job();
-        let (outcome, recorder) = record_jobs(file, &graph, recorder).map_err(|error| words(file, error))?;
-        return jobs(file, &graph, &outcome, began.elapsed().as_secs_f64(), recorder);
+        let (outcome, recorder, failure) =
+            record_jobs(file, &graph, recorder).map_err(|error| words(file, error))?;
+        let wall_s = began.elapsed().as_secs_f64();
+        return jobs(file, &graph, (&outcome, failure.as_ref()), wall_s, recorder);
     }
     let sink = (Digest::new(), Recorder::new(&graph, budget));
     let mut run = Run::new(&file.scenario, sink).map_err(|error| file.problem(error))?;
@@ -250,16 +261,7 @@ pub(crate) fn run_again(file: &File, budget: Budget, share: &dyn Fn(f64)) -> any
         share((run.flows() - run.unfinished()) as f64 / run.flows().max(1) as f64);
     }
     take_frames(&graph, &mut run);
-    let (outcome, (digest, recorder)) = run.finish().map_err(|error| words(file, error))?;
-    let wall_s = began.elapsed().as_secs_f64();
-    let finished = Finished {
-        seed: file.scenario.seed,
-        outcome,
-        digest: digest.finish(),
-        wall_s,
-        captured: None,
-        partial: None,
-    };
+    let (finished, recorder) = finish(run, file.scenario.seed, began);
     traffic(file, &graph, &finished, recorder)
 }
 
@@ -268,9 +270,9 @@ pub(super) fn record_jobs(
     file: &File,
     graph: &FabricGraph,
     recorder: Recorder,
-) -> Result<(JobsOutcome, Recorder), RunError> {
+) -> Result<(JobsOutcome, Recorder, Option<RunError>), RunError> {
     let settings = JobSettings { watch: Some(&mut Frames { graph }), ..JobSettings::default() };
-    run_jobs_with(&file.scenario, recorder, settings)
+    run_jobs_to_failure(&file.scenario, recorder, settings)
 }
 
 /// Brings the frames of jobs to their recorder.

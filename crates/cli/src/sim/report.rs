@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::Finished;
 use super::collectives::CollectiveRow;
+use super::failure;
 use super::series::{self, SeriesObject};
 use super::transfers::TransferRow;
 
@@ -22,6 +23,9 @@ pub(super) struct Whole<'a> {
     /// Only where it was stopped before its end.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     partial: bool,
+    /// Only where it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<serde_json::Value>,
     digest: String,
     hosts: usize,
     switches: usize,
@@ -102,7 +106,8 @@ pub(super) fn whole<'a>(scenario: &'a str, finished: &'a Finished) -> Whole<'a> 
     Whole {
         scenario,
         seed: finished.seed,
-        partial: finished.partial.is_some(),
+        partial: finished.partial.is_some() || finished.failure.is_some(),
+        error: finished.failure.as_ref().map(failure::object),
         digest: format!("{:?}", finished.digest),
         hosts: outcome.size.0,
         switches: outcome.size.1,

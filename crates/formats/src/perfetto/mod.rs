@@ -13,7 +13,8 @@ use serde_json::Value;
 
 use crate::run_file::schema::NOBODY;
 use crate::run_file::{MISSING, RunFile, Table};
-use writer::{Moment, Slice, Unit, Writer};
+pub use writer::Slice;
+use writer::{Moment, Unit, Writer};
 
 /// Arrows that are drawn: more are a carpet.
 const ARROWS_MAX: usize = 50_000;
@@ -27,10 +28,38 @@ pub fn write(run: &RunFile, out: &mut impl Write) -> io::Result<()> {
     for (number, name) in servers.names.iter().enumerate() {
         writer.process(number as u32, name)?;
     }
+    if let Some(why) = run.meta["report"]["error"]["message"].as_str() {
+        let end = run.meta["duration"].as_u64().unwrap_or(0);
+        let whole = Slice { from: 0, to: end, name: format!("failed: {why}"), notes: Vec::new() };
+        writer.slices(servers.fabric, "the run", vec![whole])?;
+    }
     operations(run, &servers, &mut writer)?;
     nics(run, &servers, &mut writer)?;
     links(run, &servers, &mut writer)?;
     arrows(run, &servers, &mut writer)
+}
+
+/// A row of a trace: what one did, of those in a process.
+#[derive(Clone, Debug)]
+pub struct Track {
+    /// The process, by its place in the list.
+    pub process: u32,
+    /// Whose it is.
+    pub name: String,
+    /// What was done.
+    pub slices: Vec<Slice>,
+}
+
+/// Writes a trace of processes and what was done in them.
+pub fn write_tracks(processes: &[String], tracks: Vec<Track>, out: &mut impl Write) -> io::Result<()> {
+    let mut writer = Writer::new(out);
+    for (number, name) in processes.iter().enumerate() {
+        writer.process(number as u32, name)?;
+    }
+    for Track { process, name, slices } in tracks {
+        writer.slices(process, &name, slices)?;
+    }
+    Ok(())
 }
 
 /// Which process each rank and each port belongs to.

@@ -48,13 +48,15 @@ mod event {
 
 /// Something that took a while.
 #[derive(Clone, Debug)]
-pub(super) struct Slice {
+pub struct Slice {
     /// From when, in picoseconds.
-    pub(super) from: u64,
+    pub from: u64,
     /// Until when.
-    pub(super) to: u64,
-    pub(super) name: String,
-    pub(super) notes: Vec<(&'static str, u64)>,
+    pub to: u64,
+    /// What it was.
+    pub name: String,
+    /// Numbers that belong to it.
+    pub notes: Vec<(&'static str, u64)>,
 }
 
 /// One end of an arrow: when, which arrow, and what happened.

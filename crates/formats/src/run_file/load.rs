@@ -40,6 +40,8 @@ pub(super) struct Load {
     used: usize,
     /// Since when each channel is held back, and by how many priorities.
     paused: Vec<(u64, u8)>,
+    /// What waits in front of each channel in the end.
+    left: Vec<u64>,
 }
 
 impl Load {
@@ -51,6 +53,7 @@ impl Load {
             cells: vec![Cell::default(); bins * channels],
             used: 0,
             paused: vec![(0, 0); channels],
+            left: vec![0; channels],
         }
     }
 
@@ -122,6 +125,23 @@ impl Load {
         self.width *= 2;
     }
 
+    /// So much waits in front of a channel when the run ends.
+    pub(super) fn left(&mut self, channel: usize, bytes: u64) {
+        if let Some(left) = self.left.get_mut(channel) {
+            *left = bytes;
+        }
+    }
+
+    /// What waits in the end has done so since the last packet left: of queues that stand still nobody tells anything.
+    fn stand_still(&mut self) {
+        for (cells, left) in self.cells.chunks_mut(self.bins).zip(&self.left).filter(|(_, left)| **left > 0) {
+            let last = cells.iter().rposition(|cell| cell.bytes > 0).map_or(0, |last| last + 1);
+            for cell in cells.iter_mut().take(self.used).skip(last) {
+                cell.queue = cell.queue.max(*left);
+            }
+        }
+    }
+
     /// Picoseconds of a bin, how many there are, and those with something in them.
     pub(super) fn finish(mut self, end: u64) -> (u64, usize, Table) {
         for channel in 0..self.paused.len() {
@@ -129,6 +149,7 @@ impl Load {
                 self.held_back(since, end, channel);
             }
         }
+        self.stand_still();
         let mut table = Table::new("load", schema::LOAD);
         let channels = self.cells.len() / self.bins;
         for bin in 0..self.used {
@@ -163,6 +184,7 @@ mod tests {
         }
         load.pause(0, 0, true);
         load.pause(5_000_000_000, 0, false);
+        load.left(0, 7);
         let (width, bins, table) = load.finish(10_000_000_000);
         let sum = |column: usize, channel: u64| -> u64 {
             (0..table.rows)
@@ -172,6 +194,7 @@ mod tests {
         };
         assert_eq!(sum(2, 1), 10_000_000);
         assert_eq!(sum(5, 0), 5_000_000_000);
+        assert_eq!(sum(3, 0), 7 * bins as u64, "it stood still all the time");
         assert!(bins <= BINS_MAX && width * bins as u64 >= 9_999_000_000, "{bins} of {width}");
     }
 }

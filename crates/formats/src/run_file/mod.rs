@@ -12,6 +12,7 @@ mod load;
 mod meta;
 mod operations;
 mod packets;
+mod pauses;
 mod recorder;
 pub mod schema;
 mod select;
@@ -26,7 +27,8 @@ use serde_json::Value;
 
 pub use coarse::coarser;
 pub use meta::{About, meta};
-pub use operations::{add_flows, add_jobs};
+pub use operations::{add_flows, add_jobs, add_queues};
+pub use packets::kept_of;
 pub use recorder::{Budget, Recorded, Recorder};
 pub use select::{Query, select};
 pub use table::{BlockError, Column, Kind, MISSING, Schema, Table};

@@ -3,7 +3,7 @@
 use railnet_core::Bytes;
 use railnet_job::graph::{Pass, What};
 use railnet_job::run::RankSpan;
-use railnet_sim::{FlowResult, JobResult};
+use railnet_sim::{FlowResult, JobResult, Outcome};
 
 use super::recorder::Recorder;
 
@@ -36,10 +36,20 @@ pub fn add_jobs(recorder: &mut Recorder, jobs: &[JobResult]) {
     }
 }
 
-/// Adds the flows of a traffic scenario: each is an operation of its source.
-pub fn add_flows(recorder: &mut Recorder, flows: &[FlowResult]) {
-    for FlowResult { flow, started, finished } in flows {
-        let text = format!("{} to host {}", Bytes(flow.bytes), flow.target);
+/// Adds what still waits in queues when a run ends.
+pub fn add_queues(recorder: &mut Recorder, outcome: &Outcome) {
+    for (channel, link) in outcome.links.iter().enumerate() {
+        recorder.left_waiting(channel, link.queued);
+    }
+}
+
+/// Adds the flows of a traffic scenario: each is an operation of its source. Those that had not arrived when it ended last until
+/// then.
+pub fn add_flows(recorder: &mut Recorder, outcome: &Outcome) {
+    let whole = outcome.flows.iter().map(|flow| (flow, flow.finished, ""));
+    let open = outcome.open_flows.iter().map(|flow| (flow, outcome.completion, ", never all there"));
+    for (FlowResult { flow, started, .. }, finished, how) in whole.chain(open) {
+        let text = format!("{} to host {}{how}", Bytes(flow.bytes), flow.target);
         let name = recorder.strings.number(&text);
         let (began, ended) = (started.as_ps(), finished.as_ps());
         let source = u64::from(flow.source);

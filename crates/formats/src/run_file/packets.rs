@@ -16,6 +16,13 @@ const THINNEST: u32 = 1 << 10;
 /// Bytes of each frame that are kept: the headers of all but the longest.
 const FRAME_BYTES: usize = 96;
 
+/// What is kept of a frame: its first bytes, and of a long one its last ones too, the check sequence.
+pub fn kept_of(frame: &[u8]) -> SmallVec<[u8; FRAME_BYTES + 4]> {
+    let mut kept = SmallVec::from_slice(&frame[..frame.len().min(FRAME_BYTES)]);
+    kept.extend_from_slice(&frame[FRAME_BYTES.max(frame.len().saturating_sub(4)).min(frame.len())..]);
+    kept
+}
+
 /// Who sent it, on which queue pair, its sequence number, opcode and transmission.
 type Key = (u32, u32, u32, u8, u16);
 
@@ -25,10 +32,15 @@ type Target = (u32, u32, u8);
 /// The row of a packet, and where it goes to from where it was last.
 type Place = (u32, u32);
 
+/// Congestion notifications have this opcode, and no sequence number of their own.
+pub(super) const NOTIFICATION: u8 = 0x81;
+
 /// Columns that are filled in later.
 const TO: usize = 4;
 const RECEIVED: usize = 9;
 const MARKED: usize = 10;
+const SYNDROME: usize = 14;
+const MESSAGES: usize = 15;
 
 #[derive(Debug)]
 pub(super) struct Packets {
@@ -47,6 +59,8 @@ pub(super) struct Packets {
     under_way: BTreeMap<Target, SmallVec<[Place; 1]>>,
     /// Hops whose frames may still come, by channel and time.
     passing: BTreeMap<(u32, u64), u32>,
+    /// The row of the packet that was sent last, where it was kept.
+    last: Option<u32>,
 }
 
 impl Packets {
@@ -62,6 +76,7 @@ impl Packets {
             rows: BTreeMap::new(),
             under_way: BTreeMap::new(),
             passing: BTreeMap::new(),
+            last: None,
         }
     }
 
@@ -72,6 +87,7 @@ impl Packets {
         packet: PacketId,
         (target, length, label): (QueuePairNumber, u32, Label),
     ) {
+        self.last = None;
         if self.full.is_some() || !self.sample.has(packet.psn) {
             return;
         }
@@ -102,10 +118,21 @@ impl Packets {
             tag.sequence,
             u64::from(tag.chunk),
             tag.step,
+            schema::NO_SYNDROME,
+            0,
         ]);
+        self.last = Some(row);
         self.rows.insert(key(host, packet), row);
         let to = (target.value(), packet.psn.value(), packet.opcode);
         self.under_way.entry(to).or_default().push((row, u32::MAX));
+    }
+
+    /// The packet that was just sent carries a verdict.
+    pub(super) fn answered(&mut self, syndrome: u8, messages: u32) {
+        if let Some(row) = self.last {
+            self.table.set(row, SYNDROME, u64::from(syndrome));
+            self.table.set(row, MESSAGES, u64::from(messages));
+        }
     }
 
     /// A packet leaves by a port.
@@ -121,17 +148,21 @@ impl Packets {
         if !self.sample.has(packet.packet.psn) {
             return;
         }
-        let Some(&row) = self.rows.get(&key(packet.sender.0, packet.packet)) else { return };
+        let Some(&newest) = self.rows.get(&key(packet.sender.0, packet.packet)) else { return };
+        let to = (self.table.get(newest as usize, 3) as u32, packet.packet.psn.value(), packet.packet.opcode);
+        let Some(waiting_there) = self.under_way.get_mut(&to) else { return };
+        // Notifications to the same queue pair have the same name: the one that left first is here first.
+        let here = if vertex == packet.sender.0 { u32::MAX } else { vertex };
+        let is_it = |(row, far): &&mut Place| match packet.packet.opcode {
+            NOTIFICATION => *far == here,
+            _ => *row == newest,
+        };
+        let Some((row, place)) = waiting_there.iter_mut().find(is_it) else { return };
+        *place = far;
+        let row = *row;
         let hop = [at, u64::from(row), u64::from(vertex), u64::from(channel), u64::from(bytes), waiting];
         self.hops.push(hop);
         self.passing.insert((channel, at), row);
-        let target = self.table.get(row as usize, 3) as u32;
-        let to = (target, packet.packet.psn.value(), packet.packet.opcode);
-        for (other, place) in self.under_way.get_mut(&to).into_iter().flatten() {
-            if *other == row {
-                *place = far;
-            }
-        }
     }
 
     /// A packet is at its target: gives its sender and the sender's queue pair.
@@ -146,7 +177,7 @@ impl Packets {
         }
         let waiting = self.under_way.get_mut(&(queue_pair, psn, opcode))?;
         let place = waiting.iter().position(|(_, far)| *far == host)?;
-        let (row, _) = waiting.swap_remove(place);
+        let (row, _) = waiting.remove(place);
         if waiting.is_empty() {
             self.under_way.remove(&(queue_pair, psn, opcode));
         }
@@ -162,17 +193,13 @@ impl Packets {
         }
     }
 
-    /// A frame as it passed a link.
-    pub(super) fn frame(&mut self, at: u64, channel: u32, bytes: &[u8]) {
+    /// A frame as it passed a link: what is kept of it, and how long it was.
+    pub(super) fn frame(&mut self, at: u64, channel: u32, kept: &[u8], length: usize) {
         let Some(row) = self.passing.remove(&(channel, at)) else { return };
         let offset = self.heap.len() as u64;
-        self.heap.extend_from_slice(&bytes[..bytes.len().min(FRAME_BYTES)]);
-        // Of a long one its last bytes too: the check sequence.
-        self.heap
-            .extend_from_slice(&bytes[FRAME_BYTES.max(bytes.len().saturating_sub(4)).min(bytes.len())..]);
-        let kept = self.heap.len() as u64 - offset;
+        self.heap.extend_from_slice(kept);
         let (row, channel) = (u64::from(row), u64::from(channel));
-        self.frames.push([row, at, channel, offset, kept, bytes.len() as u64]);
+        self.frames.push([row, at, channel, offset, kept.len() as u64, length as u64]);
     }
 
     /// All frames that have passed so far were shown.

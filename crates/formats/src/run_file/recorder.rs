@@ -8,7 +8,8 @@ use railnet_core::{Component, Label, PsnSample, Time};
 use railnet_topology::{FabricGraph, Vertex};
 
 use super::load::Load;
-use super::packets::Packets;
+use super::packets::{NOTIFICATION, Packets};
+use super::pauses::Pauses;
 use super::schema::{self, NOBODY};
 use super::strings::Strings;
 use super::table::{MISSING, Table};
@@ -47,9 +48,6 @@ struct Meeting {
     bytes: u64,
 }
 
-/// Congestion notifications have this opcode.
-const CNP: u8 = 0x81;
-
 /// What an incident is.
 #[derive(Clone, Copy, Debug)]
 enum Incident {
@@ -79,6 +77,7 @@ pub struct Recorder {
     far: Vec<u32>,
     load: Load,
     packets: Packets,
+    pauses: Pauses,
     pub(super) strings: Strings,
     operations: Table,
     slices: Table,
@@ -132,6 +131,7 @@ impl Recorder {
             ports,
             far,
             packets: Packets::new(budget.packets),
+            pauses: Pauses::new(graph, budget.rows),
             strings: Strings::default(),
             operations: Table::new("operations", schema::OPERATIONS),
             slices: Table::new("slices", schema::SLICES),
@@ -158,9 +158,10 @@ impl Recorder {
         self
     }
 
-    /// A frame as it passed a link: in the direction of its number, or back.
-    pub fn frame(&mut self, at: Time, link: u32, is_back: bool, bytes: &[u8]) {
-        self.packets.frame(at.as_ps(), 2 * link + u32::from(is_back), bytes);
+    /// A frame as it passed a link, in the direction of its number or back: what [`kept_of`](super::kept_of) leaves of it, and its
+    /// length.
+    pub fn frame(&mut self, at: Time, (link, is_back): (u32, bool), kept: &[u8], length: usize) {
+        self.packets.frame(at.as_ps(), 2 * link + u32::from(is_back), kept, length);
     }
 
     /// Packets that are kept: frames of others need not be shown.
@@ -171,6 +172,11 @@ impl Recorder {
     /// All frames that have passed so far were shown.
     pub fn frames_shown(&mut self) {
         self.packets.forget_passing();
+    }
+
+    /// So much waits in front of a channel when the run ends.
+    pub fn left_waiting(&mut self, channel: usize, bytes: u64) {
+        self.load.left(channel, bytes);
     }
 
     /// What a rank did.
@@ -193,6 +199,19 @@ impl Recorder {
         if self.incidents.rows < self.budget.rows {
             let channel = channel.map_or(NOBODY, u64::from);
             self.incidents.push([at, kind as u64, u64::from(source.0), channel, queue_pair, psn, value]);
+        }
+    }
+
+    fn pause(&mut self, at: u64, channel: u32, priority: u8, is_held: bool) {
+        // A host sends on nothing of what it gets.
+        let through =
+            |vertex: u32| -> &[u32] { if vertex < self.hosts { &[] } else { &self.ports[vertex as usize] } };
+        if is_held {
+            let (from, to) = (self.far[channel as usize ^ 1], self.far[channel as usize]);
+            let behind = through(from).iter().map(|out| out ^ 1);
+            self.pauses.begun(at, (channel, priority), through(to), behind);
+        } else {
+            self.pauses.ended(at, channel, priority);
         }
     }
 
@@ -252,6 +271,21 @@ impl Recorder {
         }
     }
 
+    /// Calls that a run which failed or was stopped left open last until its end.
+    fn end_calls(&mut self, end: u64) {
+        for ((communicator, rank, sequence), (entered, name, bytes)) in std::mem::take(&mut self.entered) {
+            let endpoint = self.endpoint(communicator, Some(rank));
+            if let Some(meeting) = self.meetings.get_mut(&(communicator, sequence)) {
+                meeting.ended = end;
+            }
+            if self.operations.rows < self.budget.rows {
+                let name = u64::from(name);
+                self.operations
+                    .push([endpoint, 0, 5, name, entered, entered, end, bytes, 65_535, 0, sequence, 0]);
+            }
+        }
+    }
+
     fn endpoint(&self, communicator: u32, rank: Option<u32>) -> u64 {
         let members = self.members.get(communicator as usize);
         let endpoint = rank.and_then(|rank| members?.get(rank as usize).copied());
@@ -294,7 +328,9 @@ impl Recorder {
             notes.push(format!("packets: none that were sent after {} µs", at / 1_000_000));
         }
         let budget = self.budget.rows;
-        for table in [&self.slices, &self.messages, &self.rates, &self.incidents, &self.states] {
+        self.end_calls(end);
+        let pauses = self.pauses.finish(end);
+        for table in [&self.slices, &self.messages, &self.rates, &self.incidents, &self.states, &pauses] {
             if table.rows >= budget {
                 notes.push(format!("{}: the first {budget}", table.name));
             }
@@ -332,6 +368,7 @@ impl Recorder {
                 self.states,
                 self.rates,
                 self.incidents,
+                pauses,
                 connections,
                 frames,
                 Table::of_bytes("heap", heap),
@@ -387,11 +424,12 @@ impl Sink for Recorder {
                 talk.bytes += u64::from(length);
                 talk.resent += u64::from(packet.transmission > 0);
                 self.packets.sent(at, source.0, packet, (target, length, label));
-                if packet.opcode == CNP {
+                if packet.opcode == NOTIFICATION {
                     let who = (None, u64::from(packet.queue_pair.value()), 0);
                     self.incident(at, Incident::Notification, source, who, 0);
                 }
             }
+            Event::Answered { syndrome, messages } => self.packets.answered(syndrome, messages),
             Event::PacketReceived { queue_pair, psn, opcode, .. } if source.0 < self.hosts => {
                 let about = (queue_pair.value(), psn.value(), opcode);
                 if let Some(sender) = self.packets.received(at, source.0, about)
@@ -437,6 +475,7 @@ impl Sink for Recorder {
                 let channel = self.channel(source, port.0);
                 if let Some(channel) = channel {
                     self.load.pause(at, channel as usize, is_held);
+                    self.pause(at, channel, priority, is_held);
                 }
                 let kind = if is_held { Incident::Paused } else { Incident::Resumed };
                 self.incident(at, kind, source, (channel, NOBODY, NOBODY), u64::from(priority));

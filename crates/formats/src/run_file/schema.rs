@@ -83,6 +83,8 @@ pub const PACKETS: Schema = &[
     ("sequence", U32),
     ("chunk", U32),
     ("step", U32),
+    ("syndrome", U8),
+    ("messages", U32),
 ];
 
 /// Their way through the fabric.
@@ -126,6 +128,10 @@ pub const INCIDENTS: Schema = &[
     ("value", U64),
 ];
 
+/// Links that were told to stop, and which link was held back at the one who told them.
+pub const PAUSES: Schema =
+    &[("begun", U64), ("ended", U64), ("channel", U32), ("priority", U8), ("cause", U32)];
+
 /// Queue pairs, whom they talk to, and what they sent.
 pub const CONNECTIONS: Schema = &[
     ("host", U32),
@@ -140,6 +146,9 @@ pub const CONNECTIONS: Schema = &[
 /// The first bytes of frames: which packet, on which link, and where its bytes are in the heap.
 pub const FRAMES: Schema =
     &[("packet", U32), ("time", U64), ("channel", U32), ("offset", U32), ("kept", U16), ("length", U32)];
+
+/// A packet that carries no verdict.
+pub const NO_SYNDROME: u64 = 255;
 
 /// A number that stands for nobody.
 pub const NOBODY: u64 = u32::MAX as u64;

@@ -44,6 +44,7 @@ fn shape(table: &str) -> Option<Shape> {
         "hops" => shape("time", "time", "channel", Some("waiting")),
         "messages" => shape("posted", "completed", "queue_pair", None),
         "states" | "rates" | "completions" => shape("time", "time", "queue_pair", None),
+        "pauses" => shape("begun", "ended", "channel", None),
         "incidents" => shape("time", "time", "kind", None),
         _ => None,
     }

@@ -44,13 +44,27 @@ impl RankSpan {
 pub fn timeline(machine: &Machine<'_>, step: u32, origin: Time) -> Vec<RankSpan> {
     let mut critical: Vec<Ticket> = critical_path(machine).iter().map(|part| part.ticket).collect();
     critical.sort_unstable();
+    rows(machine, step, origin, &critical, Time::NEVER)
+}
+
+/// The same of a step that is not over: what is under way lasts until `now`, and nobody knows what is critical.
+pub fn timeline_until(machine: &Machine<'_>, step: u32, origin: Time, now: Time) -> Vec<RankSpan> {
+    rows(machine, step, origin, &[], Time::ZERO + now.since(origin))
+}
+
+fn rows(machine: &Machine<'_>, step: u32, origin: Time, critical: &[Ticket], until: Time) -> Vec<RankSpan> {
     let later = |time: Time| origin + time.since(Time::ZERO);
     let mut spans = Vec::new();
     for (worker, who) in machine.workers().iter().enumerate() {
         for (operation, record) in machine.records(worker as u32).iter().enumerate() {
             let ticket = Ticket { worker: worker as u32, operation: operation as u32 };
             let about = machine.operation(ticket);
-            if !record.ended.is_set() || record.ended.since(record.entered) == Span::ZERO {
+            let ended = record.ended.min(until);
+            if !record.entered.is_set()
+                || !ended.is_set()
+                || ended <= record.entered
+                || ended.since(record.entered) == Span::ZERO
+            {
                 continue;
             }
             spans.push(RankSpan {
@@ -65,8 +79,8 @@ pub fn timeline(machine: &Machine<'_>, step: u32, origin: Time) -> Vec<RankSpan>
                 microbatch: about.microbatch,
                 layer: about.layer,
                 entered: later(record.entered),
-                begun: later(record.begun),
-                ended: later(record.ended),
+                begun: later(record.begun.min(ended)),
+                ended: later(ended),
                 is_critical: critical.binary_search(&ticket).is_ok(),
             });
         }

@@ -55,6 +55,12 @@ impl Communicator {
         self.run(call, input, output)
     }
 
+    /// By which algorithm and protocol a call is carried out here, such as `Ring/Simple`.
+    pub fn how(&self, call: &Call) -> Result<String, Error> {
+        let schedule = self.process.with(|engine| self.schedule(engine, call))?;
+        Ok(format!("{}/{}", schedule.algorithm, schedule.protocol))
+    }
+
     /// Everybody gets the reduction of what everybody has.
     pub fn all_reduce<T: Element>(&self, input: &[T], output: &mut [T], op: ReduceOp) -> Result<(), Error> {
         needs("the output", output.len(), input.len(), "as many as the input")?;

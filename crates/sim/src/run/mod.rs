@@ -29,7 +29,8 @@ pub use error::{FlowFailure, RunError, Standstill};
 pub use inside::LaneResult;
 pub use job::{
     Connections, FaultPrice, How, JobProgress, JobResult, JobSettings, JobWatch, JobsOutcome, KindResult,
-    MemoCount, PortTraffic, RecoveryStory, SaidResult, Start, StepResult, Trouble, run_jobs, run_jobs_with,
+    MemoCount, PortTraffic, RecoveryStory, SaidResult, Start, StepResult, Trouble, run_jobs,
+    run_jobs_to_failure, run_jobs_with,
 };
 pub use outcome::{FlowResult, LinkResult, Outcome};
 pub use series::{ConnectionSample, LinkSample, Series};
@@ -104,6 +105,7 @@ impl<S: Sink> Run<S> {
             config.control = controls.entry(rate).or_insert_with(|| scenario.control_at(rate)).clone();
             config.recovery = scenario.recovery();
             config.behaviour.ack_requests.interval = scenario.nic.ack_interval;
+            config.behaviour.credits = scenario.nic.credits;
             config.priorities = scenario.priorities();
             config.notification_interval = scenario.notification_interval();
             Nic::new(config)
@@ -165,7 +167,10 @@ impl<S: Sink> Run<S> {
             if stage == self.watch.next && self.world.runner.failure.is_none() {
                 self.world.runner.failure = self.watch.look(&mut self.network, &self.world.runner);
             }
-            self.is_over = self.is_quiet || stage >= self.limit || self.world.runner.failure.is_some();
+            // A call that broke never ends: nobody has to wait for what pauses and timers do then.
+            let has_broken = self.world.collectives.as_ref().is_some_and(|all| all.failure.is_some());
+            self.is_over =
+                self.is_quiet || stage >= self.limit || self.world.runner.failure.is_some() || has_broken;
             if stage >= until {
                 break;
             }
@@ -234,19 +239,35 @@ impl<S: Sink> Run<S> {
         self.world.runner.flows.len()
     }
 
+    /// What came of a run that is over ([`Run::complete`]).
+    pub fn end(self) -> (Outcome, S) {
+        let Self { mut network, world: World { runner, collectives }, sampler, .. } = self;
+        let series = sampler.map(Sampler::finish);
+        (outcome(&mut network, runner, collectives, series), network.sink)
+    }
+
     /// Gives up, and says what is known by now: flows that have finished, calls that are over, what links counted.
     pub fn stop(mut self) -> (Outcome, S) {
         let now = self.network.now;
         let Self { world: World { runner, collectives }, sampler, .. } = self;
         let series = sampler.map(Sampler::finish);
         let mut found = outcome(&mut self.network, runner, collectives, series);
-        found.flows.retain(|flow| flow.finished.is_set());
+        let (whole, open): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut found.flows).into_iter().partition(|flow| flow.finished.is_set());
+        found.flows = whole;
+        found.open_flows = open.into_iter().filter(|flow| flow.started.is_set()).collect();
         found.completion = now;
         (found, self.network.sink)
     }
 
     /// Runs what is left, and says what came of it all.
     pub fn finish(mut self) -> Result<(Outcome, S), RunError> {
+        self.complete()?;
+        Ok(self.end())
+    }
+
+    /// Runs what is left. Of a run that fails, [`Run::stop`] has what happened until then.
+    pub fn complete(&mut self) -> Result<(), RunError> {
         while !self.is_over {
             self.advance(STRIDE);
         }
@@ -255,26 +276,22 @@ impl<S: Sink> Run<S> {
         {
             collectives.inquire(&mut self.network, &mut ground, self.limit);
         }
-        let Self { mut network, world: World { runner, collectives }, sampler, limit, is_quiet, .. } = self;
-        if let Some(failure) = runner.failure {
+        let Self { network, world: World { runner, collectives }, limit, is_quiet, .. } = self;
+        if let Some(failure) = runner.failure.take() {
             return Err(failure);
         }
+        if let Some(failure) = collectives.as_ref().and_then(|all| all.failure.as_ref()) {
+            return Err(RunError::Collective(failure.to_string()));
+        }
         if runner.unfinished > 0 {
-            return Err(unfinished(&mut network, &runner, limit, is_quiet));
+            return Err(unfinished(network, runner, *limit, *is_quiet));
         }
-        if let Some(collectives) = &collectives {
-            unfinished_call(collectives)?;
-        }
-        let series = sampler.map(Sampler::finish);
-        Ok((outcome(&mut network, runner, collectives, series), network.sink))
+        collectives.as_ref().map_or(Ok(()), unfinished_call)
     }
 }
 
 /// Why calls are left over.
 fn unfinished_call(collectives: &Collectives) -> Result<(), RunError> {
-    if let Some(failure) = &collectives.failure {
-        return Err(RunError::Collective(failure.to_string()));
-    }
     if collectives.is_done() {
         return Ok(());
     }

@@ -33,6 +33,8 @@ pub struct LinkResult {
     pub rate: Rate,
     /// What it counted.
     pub counters: ChannelCounters,
+    /// Bytes that waited in front of it when the run ended.
+    pub queued: u64,
 }
 
 /// What came of a run.
@@ -40,6 +42,8 @@ pub struct LinkResult {
 pub struct Outcome {
     /// The flows, as the scenario lists them.
     pub flows: Vec<FlowResult>,
+    /// Flows that had started when a run failed or was stopped, and had not finished; empty otherwise.
+    pub open_flows: Vec<FlowResult>,
     /// Both directions of every link.
     pub links: Vec<LinkResult>,
     /// When the last flow had finished.
@@ -77,11 +81,14 @@ pub(super) fn outcome<S: Sink>(
     let size = (network.host_count() as usize, graph.switches.len());
     let links = network
         .channels()
-        .map(|(from, to, rate, counters)| LinkResult {
+        .zip(network.samples())
+        .map(|((from, to, rate, counters), now)| LinkResult {
             from: name(from),
             to: name(to),
             rate,
-            counters: *counters,
+            // A run that fails or is stopped may end while a pause holds.
+            counters: ChannelCounters { paused_ps: now.paused_ps, ..*counters },
+            queued: now.queued,
         })
         .collect();
     let lanes = runner.inside.as_ref().map_or_else(Vec::new, |inside| inside.lanes(network));
@@ -108,6 +115,7 @@ pub(super) fn outcome<S: Sink>(
     let (packet_hops, events) = (network.packet_hops(), network.events());
     Outcome {
         flows,
+        open_flows: Vec::new(),
         links,
         completion,
         packet_hops,

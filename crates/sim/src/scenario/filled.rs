@@ -163,6 +163,7 @@ impl Scenario {
         filled.whole("nic.ack_interval", u64::from(self.nic.ack_interval));
         filled.whole("nic.timeout", u64::from(self.timeout()));
         filled.whole("nic.retry_count", u64::from(self.nic.retry_count));
+        filled.put("nic.credits", self.nic.credits);
     }
 
     fn fill_cluster(&self, filled: &mut Filled) {

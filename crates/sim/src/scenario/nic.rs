@@ -56,6 +56,8 @@ pub struct NicSection {
     pub timeout: Option<u8>,
     /// Retries without an answer.
     pub retry_count: u8,
+    /// Acknowledgements say how many receives are posted, and no more messages come that need one.
+    pub credits: bool,
 }
 
 impl Default for NicSection {
@@ -75,6 +77,7 @@ impl Default for NicSection {
             reordering: None,
             timeout: None,
             retry_count: 7,
+            credits: false,
         }
     }
 }

@@ -14,7 +14,7 @@ use railnet_fabric::Network;
 use railnet_job::graph::{Communication, StepGraph, Stream, What};
 use railnet_job::parallel::{Axis, Scope};
 use railnet_job::run::analytic::{Asked, ClusterCosts, Network as _};
-use railnet_job::run::{Machine, RankSpan, Special, Ticket, Workers, kind, timeline};
+use railnet_job::run::{Machine, RankSpan, Special, Ticket, Workers, kind, timeline, timeline_until};
 use railnet_topology::Vertex;
 
 use self::talk::Talk;
@@ -465,8 +465,12 @@ impl<'g> Driver<'g> {
         collectives: Option<&Collectives>,
         network: &Network<S>,
     ) -> Vec<JobResult> {
-        let now = network.now;
+        let (now, keeps_timeline) = (network.now, self.keeps_timeline);
         let results = self.jobs.into_iter().map(|mut job| {
+            if keeps_timeline && !job.is_done {
+                let step = job.steps.len() as u32;
+                job.timeline.extend(timeline_until(&job.machine, step, job.origin, now));
+            }
             let numbers = job.channels.values().map(|channel| channel.communicator);
             let connections = collectives.map(|all| all.connections(numbers)).unwrap_or_default();
             let local = job.local(now);

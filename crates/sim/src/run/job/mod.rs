@@ -77,14 +77,26 @@ pub fn run_jobs_with<S: Sink>(
     sink: S,
     settings: JobSettings<'_, S>,
 ) -> Result<(JobsOutcome, S), RunError> {
-    let (mut outcome, sink) = match scenario.fidelity {
-        Fidelity::Analytic => (analytic::run(scenario, keeps_timeline::<S>())?, sink),
+    match run_jobs_to_failure(scenario, sink, settings)? {
+        (_, _, Some(failure)) => Err(failure),
+        (outcome, sink, None) => Ok((outcome, sink)),
+    }
+}
+
+/// The same, with what happened until then where a run fails, and why it did. Errors are those of the scenario.
+pub fn run_jobs_to_failure<S: Sink>(
+    scenario: &Scenario,
+    sink: S,
+    settings: JobSettings<'_, S>,
+) -> Result<(JobsOutcome, S, Option<RunError>), RunError> {
+    let (mut outcome, sink, failure) = match scenario.fidelity {
+        Fidelity::Analytic => (analytic::run(scenario, keeps_timeline::<S>())?, sink, None),
         Fidelity::Packet => packet::run(scenario, sink, settings)?,
     };
     if !outcome.is_partial {
         recovery::relive(scenario, &mut outcome)?;
     }
-    Ok((outcome, sink))
+    Ok((outcome, sink, failure))
 }
 
 /// Whether a watcher wants to know what each rank did.

@@ -25,16 +25,16 @@ pub(super) fn run<S: Sink>(
     scenario: &Scenario,
     sink: S,
     settings: JobSettings<'_, S>,
-) -> Result<(JobsOutcome, S), RunError> {
+) -> Result<Ended<S>, RunError> {
     let JobSettings { memo, mut watch } = settings;
     let mut first = First { watch: reborrow(&mut watch) };
-    let (mut found, sink) = once(scenario, &scenario.jobs()?, sink, memo, &mut first)?;
+    let (mut found, sink, failure) = once(scenario, &scenario.jobs()?, sink, memo, &mut first)?;
     if scenario.has_slowing_faults() && !found.is_partial {
         let mut sound = scenario.clone();
         sound.faults.clear();
         sound.sample = None;
         let mut second = Second { watch: reborrow(&mut watch) };
-        let (sound, _) = once(&sound, &sound.jobs()?, NoSink, memo, &mut second)?;
+        let sound = succeeded(once(&sound, &sound.jobs()?, NoSink, memo, &mut second)?)?;
         found.is_partial = sound.is_partial;
         let what = scenario.fault_words()?;
         for (job, sound) in
@@ -50,7 +50,14 @@ pub(super) fn run<S: Sink>(
             });
         }
     }
-    Ok((found, sink))
+    Ok((found, sink, failure))
+}
+
+/// What came of jobs, whoever watched them, and why they failed where they did.
+type Ended<S> = (JobsOutcome, S, Option<RunError>);
+
+fn succeeded<S>((outcome, _, failure): Ended<S>) -> Result<JobsOutcome, RunError> {
+    failure.map_or(Ok(outcome), Err)
 }
 
 fn reborrow<'a, S>(watch: &'a mut Option<&mut dyn JobWatch<S>>) -> Option<&'a mut dyn JobWatch<S>> {
@@ -68,7 +75,7 @@ pub(super) fn elsewhere(
 ) -> Result<Vec<Span>, RunError> {
     let mut jobs = jobs.to_vec();
     jobs[index] = placed;
-    let (mut found, _) = once(scenario, &jobs, NoSink, true, &mut First { watch: None })?;
+    let mut found = succeeded(once(scenario, &jobs, NoSink, true, &mut First { watch: None })?)?;
     Ok(found.jobs.swap_remove(index).steps)
 }
 
@@ -96,7 +103,7 @@ fn once<S: Sink>(
     sink: S,
     memo: bool,
     onlooker: &mut impl Onlooker<S>,
-) -> Result<(JobsOutcome, S), RunError> {
+) -> Result<Ended<S>, RunError> {
     let slowed = scenario.slowed(false)?;
     let placed: Vec<PlacedJob> = jobs.iter().map(|job| job.with(&slowed)).collect::<Result<_, _>>()?;
     let graphs: Vec<Graphs> = placed.iter().map(Graphs::new).collect();
@@ -115,7 +122,10 @@ fn once<S: Sink>(
         limit_servers(&mut run, placed);
     }
     onlooker.begin(&mut run);
-    let is_partial = !advance(&mut run, &mut driver, onlooker)?;
+    let (is_partial, failure) = match advance(&mut run, &mut driver, onlooker) {
+        Ok(is_whole) => (!is_whole, None),
+        Err(failure) => (true, Some(failure)),
+    };
     let now = run.network.now;
     let Run { mut network, world: World { runner, mut collectives }, sampler, .. } = run;
     let memo = collectives.as_mut().map(|all| driver.count(&mut network, all)).unwrap_or_default();
@@ -138,7 +148,7 @@ fn once<S: Sink>(
         is_partial,
         digest: RunDigest::from_u128(all.finish_wide()),
     };
-    Ok((outcome, network.sink.1))
+    Ok((outcome, network.sink.1, failure))
 }
 
 /// Servers that have parameters or storage give and take no more than the job says.
@@ -240,8 +250,9 @@ fn advance<S: Sink>(
             goes_on = onlooker.look(run, &progress) || is_done;
             next = next_look(onlooker, stage);
         }
-        if driver.failure.is_some() || run.world.runner.failure.is_some() || is_done {
-            // Where all is done, what is left are timers of NICs.
+        let has_broken = run.world.collectives.as_ref().is_some_and(|all| all.failure.is_some());
+        if driver.failure.is_some() || run.world.runner.failure.is_some() || has_broken || is_done {
+            // Where all is done, what is left are timers of NICs; where a call broke, it never ends.
             break;
         }
     }
