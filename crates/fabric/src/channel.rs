@@ -6,7 +6,7 @@ use railnet_topology::Vertex;
 use crate::packet::Queue;
 use crate::turns::Turns;
 
-/// What a channel counted. What every packet changes comes last, where [`Channel`] has its queues.
+/// What a channel counted. What every packet changes comes last, where a channel has its queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct ChannelCounters {
