@@ -12,6 +12,8 @@ import { layout, wantedHeight, type Bundle, type Item, type Layout } from './clu
 import type { Level, Scene } from './level';
 
 const LEFT = 78;
+/** Room for a letter of a name. */
+const LETTER = 7;
 const MOST_ROWS = 200_000;
 /** More bundles than the first are a hairball: only the busiest are drawn, as many as the second says. */
 const MOST_BUNDLES = 600;
@@ -32,7 +34,8 @@ class ClusterScene implements Scene {
   private list = make('div', { class: 'panel' });
   private byMoment = false;
   private buttons: HTMLButtonElement[];
-  private laid: { key: string; layout: Layout } | null = null;
+  /** What is drawn, and how many letters the longest name of each kind has. */
+  private laid: { key: string; layout: Layout; longest: Map<Item['kind'], number> } | null = null;
   private listed = '';
   private loads: Loads | null = null;
 
@@ -180,7 +183,12 @@ class ClusterScene implements Scene {
     const colours = palette();
     const { context, width, height } = plane;
     const key = `${width} ${height} ${app.view.leaf} ${app.run.index}`;
-    if (this.laid?.key !== key) this.laid = { key, layout: layout(app.run, app.view.leaf, width, height - 12, left(width)) };
+    if (this.laid?.key !== key) {
+      const drawn = layout(app.run, app.view.leaf, width, height - 12, left(width));
+      const longest = new Map<Item['kind'], number>();
+      for (const { kind, name } of drawn.items) longest.set(kind, Math.max(longest.get(kind) ?? 0, name.length));
+      this.laid = { key, layout: drawn, longest };
+    }
     const { items, bundles, bands, capacity } = this.laid.layout;
     context.fillStyle = colours.quiet;
     if (width >= 500) for (const band of bands) context.fillText(band.name, 0, band.y + band.h / 2);
@@ -229,7 +237,7 @@ class ClusterScene implements Scene {
       context.fillStyle = colours.ink;
       context.textAlign = 'center';
       context.font = SMALL;
-      const shown = clipped(context, shorter(item.name, item.w), item.w - 8);
+      const shown = clipped(context, shorter(item.name, item.w, this.laid?.longest.get(item.kind) ?? 0), item.w - 8);
       context.fillText(shown, item.x + item.w / 2, item.kind === 'switch' ? item.y + item.h / 2 : item.y + 18);
       context.textAlign = 'left';
       if (item.kind !== 'switch') this.drawPorts(plane, item);
@@ -439,6 +447,7 @@ function left(width: number): number {
   return width >= 500 ? LEFT : 0;
 }
 
-function shorter(name: string, room: number): string {
-  return room < 44 ? (/(\d[\d.]*)$/.exec(name)?.[1] ?? name) : name;
+/** A name, or its number where names of its kind do not fit: all of a band alike. */
+function shorter(name: string, room: number, longest: number): string {
+  return room < longest * LETTER + 8 ? (/(\d[\d.]*)$/.exec(name)?.[1] ?? name) : name;
 }
