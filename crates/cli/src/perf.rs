@@ -18,7 +18,7 @@ use railnet_live::job::{self, Output, Plan, Stream};
 use railnet_live::launch::{Launch, Launcher};
 use railnet_live::{Communicator, Conduit};
 
-use crate::{Outcome, Usage, processor};
+use crate::{Outcome, Usage, files, processor};
 use measure::{Bench, call_of};
 use table::Point;
 use trace::Trace;
@@ -138,8 +138,8 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
             format!("the smallest size is {least} B, and the largest {most} B: -b must not be more than -e");
         return Err(Usage(text).into());
     }
-    if let Some(path) = arguments.trace.as_ref().filter(|path| path.exists()) {
-        return Err(Usage(format!("{} is there already: give another name", path.display())).into());
+    if let Some(path) = &arguments.trace {
+        files::check_place(path, false, "give another name")?;
     }
     let launch = Launch::from_env()?;
     if let Some(socket) = &arguments.serve {

@@ -103,6 +103,9 @@ fn a_trace_has_the_calls_of_all_ranks() {
     let output = perf(&asked);
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!(perf(&asked).status.code(), Some(2), "it is there already");
+    let nowhere = perf(&["all_reduce", "-n", "2", "--trace", "/no/such/folder/calls.pftrace"]);
+    assert_eq!(nowhere.status.code(), Some(2), "{}", text(&nowhere.stderr));
+    assert!(nowhere.stdout.is_empty(), "it is refused before anything is measured");
     let trace = std::fs::read(file).unwrap();
     let times = |word: &str| trace.windows(word.len()).filter(|part| *part == word.as_bytes()).count();
     for rank in 0..3 {

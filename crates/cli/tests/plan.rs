@@ -238,40 +238,7 @@ fn the_document_shows_what_is_printed() {
 }
 
 /// A server with one NIC and GPUs of half the speed, and a model: as a user would write them.
-const OWN: &str = "
-[[gpu]]
-name = \"half\"
-memory = \"80GB\"
-bandwidth = { nominal = \"1675GB/s\", percent = 88 }
-compute_capability = 90
-nvlink = { links = 18, nominal = \"25GB/s\", effective = \"20.6GB/s\" }
-pcie = 5
-multiprocessors = 66
-half = { nominal = 494.7, best = 396.1, sustained = 327.8 }
-single = 247.4
-attention = { forward = 231.5, backward = 193.8 }
-[[machine]]
-name = \"mine\"
-gpu = \"half\"
-nvswitch = { chips = 4, reduces = true }
-sockets = [0]
-processor = \"sapphire-rapids\"
-[[machine.bridge]]
-numa = 0
-switch = 1
-gpus = 8
-nics = [{ name = \"eth0\", nic = \"connectx-7\" }]
-[[model]]
-name = \"own\"
-layers = 4
-hidden = 1024
-heads = 16
-ffn = 4096
-gated = false
-vocabulary = 49152
-sequence = 2048
-norm = \"plain\"
-";
+const OWN: &str = include_str!("../../../testdata/catalogue/own.toml");
 
 #[test]
 fn names_of_a_catalogue_of_ones_own_count_without_a_scenario() {

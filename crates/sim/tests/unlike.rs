@@ -66,40 +66,7 @@ fn groups_that_do_not_fit_together_are_refused() {
 }
 
 /// Half as fast as an H100 in all that counts.
-const OWN: &str = "
-[[gpu]]
-name = \"half\"
-memory = \"80GB\"
-bandwidth = { nominal = \"1675GB/s\", percent = 88 }
-compute_capability = 90
-nvlink = { links = 18, nominal = \"25GB/s\", effective = \"20.6GB/s\" }
-pcie = 5
-multiprocessors = 66
-half = { nominal = 494.7, best = 396.1, sustained = 327.8 }
-single = 247.4
-attention = { forward = 231.5, backward = 193.8 }
-[[machine]]
-name = \"mine\"
-gpu = \"half\"
-nvswitch = { chips = 4, reduces = true }
-sockets = [0]
-processor = \"sapphire-rapids\"
-[[machine.bridge]]
-numa = 0
-switch = 1
-gpus = 8
-nics = [{ name = \"eth0\", nic = \"connectx-7\" }]
-[[model]]
-name = \"own\"
-layers = 4
-hidden = 1024
-heads = 16
-ffn = 4096
-gated = false
-vocabulary = 49152
-sequence = 2048
-norm = \"plain\"
-";
+const OWN: &str = include_str!("../../../testdata/catalogue/own.toml");
 
 fn with_own(text: &str, own: &str) -> Result<Scenario, ScenarioError> {
     Scenario::parse_with(text, |path: &str| match path {

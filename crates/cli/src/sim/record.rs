@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::problem::File;
 use super::{Finished, finish, job, report, sweep};
-use crate::{Usage, view};
+use crate::{Usage, files, view};
 
 /// Links that are all listened to, for the bytes of packets; of more, those of the first hosts.
 const LINKS_TAPPED: usize = 2_000;
@@ -58,14 +58,7 @@ impl Options {
     /// Says so before a long run where its files could not be written, or the one beside it could not be run.
     pub(super) fn check(&self, file: &File, force: bool) -> anyhow::Result<()> {
         for path in [&self.record, &self.report, &self.trace].into_iter().flatten() {
-            let name = path.display();
-            if path.exists() && !force {
-                return Err(Usage(format!("{name} is there already: --force overwrites it")).into());
-            }
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            if folder.is_some_and(|folder| !folder.is_dir()) {
-                return Err(Usage(format!("cannot write {name}: there is no such directory")).into());
-            }
+            files::check_place(path, force, "--force overwrites it")?;
         }
         if self.beside.is_some() && !self.is_on() {
             return Err(Usage("--beside is for the page: add --record, --report or --view".to_owned()).into());

@@ -1,4 +1,4 @@
 //! What several tests of this crate share.
-#![allow(unused_imports, unreachable_pub, reason = "each test takes what it needs")]
+#![allow(unreachable_pub, reason = "tests are no library")]
 
 pub use railnet_fabric::testing::{Log, World, WorldOptions};

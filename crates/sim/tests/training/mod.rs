@@ -1,5 +1,4 @@
 //! Small jobs for tests.
-#![allow(dead_code, reason = "not every test needs all of it")]
 
 use railnet_sim::{JobsOutcome, Scenario, run_jobs};
 
