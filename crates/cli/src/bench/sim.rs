@@ -4,13 +4,13 @@ use std::io::Write;
 use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use railnet_core::{Digest, Time};
 use railnet_sim::Scenario;
 use serde_json::{Value, json};
 
+use crate::Outcome;
 use crate::words::tenths;
-use crate::{Outcome, Usage};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -133,8 +133,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     let rows: Vec<(usize, &Row)> = ROWS.iter().enumerate().filter(|(_, row)| wanted(row)).collect();
     if rows.is_empty() {
         let names: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
-        let text = format!("no row has that in its name; there are: {}", names.join("; "));
-        return Err(Usage(text).into());
+        bail!("no row has that in its name; there are: {}", names.join("; "));
     }
     if !arguments.json {
         headline(arguments.repeat, out)?;
