@@ -202,6 +202,7 @@ impl Sink for Digest {
     /// Details follow from the rest and would cost more than all of it. They are left out even when another sink beside
     /// this one has asked for them, so that the digest does not depend on who else watches.
     const DETAIL: bool = false;
+    const IN_ORDER: bool = false;
 
     fn record(&mut self, at: Time, source: Component, event: &Event) {
         if event.is_detail() {

@@ -414,6 +414,9 @@ pub trait Sink {
     /// Whether small steps are wanted too ([`Event::is_detail`]): there are many for each packet.
     const DETAIL: bool = true;
 
+    /// Whether events of different components must come in the order of time. Those of one component always do.
+    const IN_ORDER: bool = true;
+
     /// Take in what happened at `at` in `source`.
     fn record(&mut self, at: Time, source: Component, event: &Event);
 }
@@ -425,6 +428,7 @@ pub struct NoSink;
 impl Sink for NoSink {
     const ENABLED: bool = false;
     const DETAIL: bool = false;
+    const IN_ORDER: bool = false;
 
     fn record(&mut self, _at: Time, _source: Component, _event: &Event) {}
 }
@@ -432,6 +436,7 @@ impl Sink for NoSink {
 impl<S: Sink> Sink for &mut S {
     const ENABLED: bool = S::ENABLED;
     const DETAIL: bool = S::DETAIL;
+    const IN_ORDER: bool = S::IN_ORDER;
 
     fn record(&mut self, at: Time, source: Component, event: &Event) {
         (**self).record(at, source, event);
@@ -442,6 +447,7 @@ impl<S: Sink> Sink for &mut S {
 impl<A: Sink, B: Sink> Sink for (A, B) {
     const ENABLED: bool = A::ENABLED || B::ENABLED;
     const DETAIL: bool = A::DETAIL || B::DETAIL;
+    const IN_ORDER: bool = A::IN_ORDER || B::IN_ORDER;
 
     fn record(&mut self, at: Time, source: Component, event: &Event) {
         self.0.record(at, source, event);

@@ -20,19 +20,19 @@ const WORDS: usize = BUCKETS / 64;
 
 /// Time, priority, component and sequence packed so that one comparison orders them (see [`Order`]).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Key(u128);
+pub(crate) struct Key(u128);
 
 impl Key {
     #[allow(clippy::inline_always, reason = "see Calendar::push")]
     #[inline(always)]
-    fn new(order: &Order) -> Self {
+    pub(crate) fn new(order: &Order) -> Self {
         let rest = u64::from(order.priority) << 56
             | u64::from(order.component.0 & 0x00ff_ffff) << 32
             | order.sequence & 0xffff_ffff;
         Self(u128::from(order.time.as_ps()) << 64 | u128::from(rest))
     }
 
-    fn time(self) -> Time {
+    pub(crate) fn time(self) -> Time {
         Time::from_ps((self.0 >> 64) as u64)
     }
 
@@ -42,9 +42,9 @@ impl Key {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry<E> {
-    key: Key,
-    event: E,
+pub(crate) struct Entry<E> {
+    pub(crate) key: Key,
+    pub(crate) event: E,
 }
 
 impl<E> PartialEq for Entry<E> {
@@ -67,13 +67,83 @@ impl<E> Ord for Entry<E> {
     }
 }
 
+/// Events whose time has come.
+#[derive(Debug)]
+pub(crate) struct AtHand<E> {
+    /// The latest first: the next event is at the end.
+    sorted: Vec<Entry<E>>,
+    /// What came too late to be put among the others cheaply.
+    late: BinaryHeap<Reverse<Entry<E>>>,
+}
+
+impl<E: Copy> AtHand<E> {
+    pub(crate) fn new() -> Self {
+        Self { sorted: Vec::new(), late: BinaryHeap::new() }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sorted.is_empty() && self.late.is_empty()
+    }
+
+    /// Takes these, where there is nothing, in return for the room of the last ones.
+    pub(crate) fn fill(&mut self, list: Vec<Entry<E>>) -> Vec<Entry<E>> {
+        let room = std::mem::replace(&mut self.sorted, list);
+        self.sorted.sort_unstable_by_key(|entry| Reverse(entry.key));
+        room
+    }
+
+    /// What there is, in no particular order.
+    pub(crate) fn events(&self) -> impl Iterator<Item = &E> {
+        self.sorted.iter().map(|entry| &entry.event)
+    }
+
+    /// Puts one more in: mostly near the end, which is what comes next.
+    #[inline]
+    pub(crate) fn put(&mut self, entry: Entry<E>) {
+        let tail = self.sorted.len().saturating_sub(NEAR);
+        let at = tail + self.sorted[tail..].partition_point(|other| other.key > entry.key);
+        if at == tail && tail > 0 {
+            self.late.push(Reverse(entry));
+        } else {
+            self.sorted.insert(at, entry);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn next(&self) -> Option<Key> {
+        let late = self.late.peek().map(|Reverse(entry)| entry.key);
+        let first = self.sorted.last().map(|entry| entry.key);
+        first.into_iter().chain(late).min()
+    }
+
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<Entry<E>> {
+        match (self.sorted.last(), self.late.peek()) {
+            (_, None) => self.sorted.pop(),
+            (Some(first), Some(Reverse(late))) if first.key < late.key => self.sorted.pop(),
+            _ => self.late.pop().map(|Reverse(entry)| entry),
+        }
+    }
+
+    /// The next one, if its time is `limit` or before.
+    #[inline]
+    pub(crate) fn pop_by(&mut self, limit: Time) -> Option<Entry<E>> {
+        if self.late.is_empty() {
+            return self.sorted.pop_if(|entry| entry.key.time() <= limit);
+        }
+        match self.next() {
+            Some(key) if key.time() <= limit => self.pop(),
+            _ => None,
+        }
+    }
+}
+
 /// Events in the order of [`Order`].
 #[derive(Debug)]
 pub struct Calendar<E> {
-    /// The bucket whose time has come, latest first: the next event is at the end.
-    active: Vec<Entry<E>>,
-    /// What came for that bucket too late to be put among the others cheaply.
-    late: BinaryHeap<Reverse<Entry<E>>>,
+    /// The bucket whose time has come.
+    active: AtHand<E>,
     /// Its number, counted from the start of time.
     current: u64,
     ring: Vec<Vec<Entry<E>>>,
@@ -83,21 +153,35 @@ pub struct Calendar<E> {
     occupied: [u64; WORDS],
     far: BinaryHeap<Reverse<Entry<E>>>,
     length: usize,
+    /// The bucket at hand is a new one.
+    is_fresh: bool,
 }
 
 impl<E: Copy> Calendar<E> {
     /// An empty calendar.
     pub fn new() -> Self {
         Self {
-            active: Vec::new(),
-            late: BinaryHeap::new(),
+            active: AtHand::new(),
             current: 0,
             ring: (0..BUCKETS).map(|_| Vec::new()).collect(),
             spare: Vec::new(),
             occupied: [0; WORDS],
             far: BinaryHeap::new(),
             length: 0,
+            is_fresh: false,
         }
+    }
+
+    /// Whether events are from another bucket than they were when [`Calendar::fresh`] was asked for.
+    #[inline]
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.is_fresh
+    }
+
+    /// What comes next, as far as it has been put in order.
+    pub(crate) fn fresh(&mut self) -> impl Iterator<Item = &E> {
+        self.is_fresh = false;
+        self.active.events()
     }
 
     /// How many events wait.
@@ -114,7 +198,12 @@ impl<E: Copy> Calendar<E> {
     #[allow(clippy::inline_always, reason = "an order that goes through memory costs as much as the rest")]
     #[inline(always)]
     pub fn push(&mut self, order: &Order, event: E) {
-        let key = Key::new(order);
+        self.put(Key::new(order), event);
+    }
+
+    #[allow(clippy::inline_always, reason = "as above")]
+    #[inline(always)]
+    pub(crate) fn put(&mut self, key: Key, event: E) {
         let bucket = key.bucket();
         self.length += 1;
         if bucket.wrapping_sub(self.current).wrapping_sub(1) < BUCKETS as u64 - 1 {
@@ -144,27 +233,16 @@ impl<E: Copy> Calendar<E> {
             self.far.push(Reverse(entry));
             return;
         }
-        // The bucket at hand: mostly near its end, which is what comes next.
-        let tail = self.active.len().saturating_sub(NEAR);
-        let at = tail + self.active[tail..].partition_point(|other| other.key > key);
-        if at == tail && tail > 0 {
-            self.late.push(Reverse(entry));
-        } else {
-            self.active.insert(at, entry);
-        }
+        self.active.put(entry);
     }
 
     /// Takes the next event out.
     #[inline]
     pub fn pop(&mut self) -> Option<(Time, E)> {
-        if self.is_bucket_empty() && !self.advance() {
+        if self.active.is_empty() && !self.advance() {
             return None;
         }
-        let entry = match (self.active.last(), self.late.peek()) {
-            (_, None) => self.active.pop()?,
-            (Some(first), Some(Reverse(late))) if first.key < late.key => self.active.pop()?,
-            _ => self.late.pop()?.0,
-        };
+        let entry = self.active.pop()?;
         self.length -= 1;
         Some((entry.key.time(), entry.event))
     }
@@ -172,14 +250,9 @@ impl<E: Copy> Calendar<E> {
     /// Takes the next event out if its time is `limit` or before. Otherwise: whether there is none at all.
     #[inline]
     pub fn pop_by(&mut self, limit: Time) -> Result<(Time, E), bool> {
-        if self.late.is_empty()
-            && let Some(entry) = self.active.last()
-            && entry.key.time() <= limit
-        {
-            let next = (entry.key.time(), entry.event);
-            self.active.pop();
+        if let Some(entry) = self.active.pop_by(limit) {
             self.length -= 1;
-            return Ok(next);
+            return Ok((entry.key.time(), entry.event));
         }
         match self.next_time() {
             Some(next) if next <= limit => self.pop().ok_or(true),
@@ -189,17 +262,10 @@ impl<E: Copy> Calendar<E> {
 
     /// When the next event is.
     pub fn next_time(&mut self) -> Option<Time> {
-        if self.is_bucket_empty() && !self.advance() {
+        if self.active.is_empty() && !self.advance() {
             return None;
         }
-        let late = self.late.peek().map(|Reverse(entry)| entry.key);
-        let first = self.active.last().map(|entry| entry.key);
-        first.into_iter().chain(late).min().map(Key::time)
-    }
-
-    #[inline]
-    fn is_bucket_empty(&self) -> bool {
-        self.active.is_empty() && self.late.is_empty()
+        self.active.next().map(Key::time)
     }
 
     /// Goes on to the next bucket that holds something.
@@ -222,10 +288,10 @@ impl<E: Copy> Calendar<E> {
             self.put_in_ring(entry.key.bucket(), entry.key, entry.event);
         }
         let slot = next as usize % BUCKETS;
-        let next = std::mem::take(&mut self.ring[slot]);
-        self.spare.push(std::mem::replace(&mut self.active, next));
+        let room = self.active.fill(std::mem::take(&mut self.ring[slot]));
+        self.spare.push(room);
+        self.is_fresh = true;
         self.occupied[slot / 64] &= !(1 << (slot % 64));
-        self.active.sort_unstable_by_key(|entry| Reverse(entry.key));
         true
     }
 
@@ -252,7 +318,7 @@ impl<E: Copy> Calendar<E> {
 
 /// Room for one more: that of a bucket that is over, where there is none at all.
 #[cold]
-fn make_room<E>(list: &mut Vec<Entry<E>>, spare: &mut Vec<Vec<Entry<E>>>) {
+pub(crate) fn make_room<E>(list: &mut Vec<Entry<E>>, spare: &mut Vec<Vec<Entry<E>>>) {
     match spare.pop() {
         Some(room) if list.capacity() == 0 && room.capacity() > 0 => *list = room,
         room => {

@@ -188,6 +188,7 @@ impl Faults {
 impl<S: Sink> Network<S> {
     /// Plans a fault.
     pub fn fault_at(&mut self, at: Time, fault: Fault) {
+        self.keep_order();
         self.faults.planned.push(fault);
         let index = self.faults.planned.len() as u32 - 1;
         self.plan_fault(at, index);

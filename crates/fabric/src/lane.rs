@@ -10,7 +10,8 @@ use railnet_core::event::Sink;
 use railnet_core::{Bytes, Component, Rate, Span, Time};
 
 use crate::application::Application;
-use crate::network::{Event, Network, rank};
+use crate::engine::{Event, rank};
+use crate::network::Network;
 
 /// Something inside a host that serves one slice at a time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

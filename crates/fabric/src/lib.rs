@@ -2,12 +2,14 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod aggregation;
+mod ahead;
 mod application;
 mod calendar;
 mod chance;
 mod channel;
 mod config;
 mod detour;
+mod engine;
 mod fault;
 mod frame;
 mod lane;
@@ -24,6 +26,7 @@ mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod turns;
+mod windows;
 
 pub use aggregation::{
     AggregationConfig, ContributeError, Contribution, Group, Member, ReductionFailure, Refused, Role,

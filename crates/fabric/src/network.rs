@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use railnet_core::event::{Sink, SwitchDropReason};
-use railnet_core::{Component, Psn, Random, Rate, Span, Time};
+use railnet_core::{Psn, Random, Rate, Span, Time};
 use railnet_nic::frame::WireForm;
 use railnet_nic::memory::Segments;
 use railnet_nic::{CompletionQueue, Context, Inbound, Nic, OutboundPayload, Payload, Priorities, Transmit};
@@ -11,11 +11,11 @@ use railnet_topology::{FabricGraph, LinkKind, Routes, Vertex};
 use railnet_wire::Gid;
 
 use crate::aggregation::{Aggregation, extended, reducer};
-use crate::application::Application;
 use crate::calendar::{Calendar, Sequences};
 use crate::channel::{Channel, ChannelCounters};
 use crate::config::{FlowControl, Framing, Marking, MarksAt, Routing, Scheduling, SwitchConfig};
 use crate::detour::{Detours, NO_DETOUR, raised};
+use crate::engine::{Event, LARGE, PortEvent, rank};
 use crate::fault::Faults;
 use crate::lane::Lanes;
 use crate::note::component;
@@ -24,46 +24,10 @@ use crate::switch::{Admission, Switch, mix};
 use crate::tap::Taps;
 use crate::telemetry;
 use crate::turns::Turns;
+use crate::windows::Windows;
 
 /// Bytes that must have arrived before a cut-through switch forwards.
 const HEADER_BYTES: u32 = 64;
-
-/// Something that will happen.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Event {
-    /// A packet comes out of a channel.
-    Arrive { channel: u32, packet: PacketIndex },
-    /// A channel can take the next packet.
-    Wake { channel: u32 },
-    /// A NIC wants to be called.
-    Timer { host: u32 },
-    /// The application wants to be called.
-    Call { token: u32 },
-    /// A pause may have run out.
-    PauseEnd { channel: u32 },
-    /// A pause that still holds is told again.
-    PauseAgain { channel: u32, priority: u8 },
-    /// Something breaks, or is mended.
-    Fault { index: u32 },
-    /// Switches learn which links work.
-    Reroute,
-    /// A slice has passed a lane of its host.
-    Slice { slice: u32 },
-    /// Room at the far end of a channel is told to its near end.
-    Credit { channel: u32, priority: u8, bytes: u32 },
-}
-
-/// Ranks of events at the same moment: applications, then arrivals, then what they make possible.
-pub(crate) mod rank {
-    pub(crate) const CALL: u8 = 0;
-    pub(crate) const ARRIVE: u8 = 1;
-    pub(crate) const CREDIT: u8 = 2;
-    pub(crate) const PAUSE: u8 = 3;
-    pub(crate) const WAKE: u8 = 4;
-    pub(crate) const TIMER: u8 = 5;
-    /// Who wants to see a moment when it is over.
-    pub(crate) const LAST: u8 = 6;
-}
 
 #[derive(Debug)]
 pub(crate) struct Host {
@@ -92,7 +56,10 @@ pub struct Network<S> {
     pub sink: S,
     pub(crate) config: SwitchConfig,
     pub(crate) framing: Framing,
+    /// What will happen to hosts, and to switches where all must come in the order of time.
     pub(crate) calendar: Calendar<Event>,
+    /// What will happen to switches, where each can be taken through a window of time by itself.
+    pub(crate) windows: Option<Windows<PortEvent>>,
     pub(crate) sequences: Sequences,
     pub(crate) packets: Packets,
     pub(crate) channels: Vec<Channel>,
@@ -115,6 +82,8 @@ pub struct Network<S> {
     pub(crate) reducing: Vec<u32>,
     pub(crate) aggregation: Option<Box<Aggregation>>,
     pub(crate) slot: Box<Option<Transmit>>,
+    /// Packets that come to hosts next, and by which channel, for a look ahead.
+    pub(crate) coming: Vec<(u32, PacketIndex)>,
     pub(crate) buffer: Vec<u8>,
     pub(crate) graph: FabricGraph,
     pub(crate) faults: Faults,
@@ -235,13 +204,14 @@ impl<S: Sink> Network<S> {
             aggregation.map(|config| Box::new(Aggregation::new(config, &mut hosts[host_count as usize..])));
         let detours = (config.routing == Routing::Valiant)
             .then(|| Detours::new(&graph, Random::stream(seed, "detours", 0).next_u32()));
-        Self {
+        let mut network = Self {
             now: Time::ZERO,
             memory: Segments::new(),
             sink,
             config,
             framing,
             calendar: Calendar::new(),
+            windows: None,
             // One more for the application.
             sequences: Sequences::new(node_count + switch_count + 1),
             packets: Packets::default(),
@@ -258,6 +228,7 @@ impl<S: Sink> Network<S> {
             reducing: Vec::new(),
             aggregation,
             slot: Box::new(None),
+            coming: Vec::new(),
             buffer: Vec::new(),
             graph,
             faults: Faults::new(seed),
@@ -266,7 +237,11 @@ impl<S: Sink> Network<S> {
             form: WireForm::Values,
             taps: Taps::default(),
             shows_frames: false,
+        };
+        if host_count >= LARGE {
+            network.go_by_switch();
         }
+        network
     }
 
     /// How many hosts there are.
@@ -294,18 +269,6 @@ impl<S: Sink> Network<S> {
         self.hosts[host as usize].watched = Some(queue);
     }
 
-    /// Calls the application at `at`.
-    pub fn call_at(&mut self, at: Time, token: u32) {
-        let order = self.sequences.order(at.max(self.now), rank::CALL, self.environment());
-        self.calendar.push(&order, Event::Call { token });
-    }
-
-    /// Calls the application at `at`, after all else that happens at that moment.
-    pub fn call_last_at(&mut self, at: Time, token: u32) {
-        let order = self.sequences.order(at.max(self.now), rank::LAST, self.environment());
-        self.calendar.push(&order, Event::Call { token });
-    }
-
     /// Events handled so far.
     pub fn events(&self) -> u64 {
         self.events
@@ -326,44 +289,7 @@ impl<S: Sink> Network<S> {
         self.channels.iter().map(|channel| channel.counters.data_packets).sum()
     }
 
-    /// Runs until nothing will happen any more, or until `limit`. Returns whether it came to the end.
-    pub fn run(&mut self, application: &mut impl Application<S>, limit: Time) -> bool {
-        self.tell(application);
-        loop {
-            let (at, event) = match self.calendar.pop_by(limit) {
-                Ok(next) => next,
-                Err(is_empty) => {
-                    if !is_empty {
-                        self.now = limit;
-                    }
-                    return is_empty;
-                }
-            };
-            self.now = at;
-            self.events += 1;
-            match event {
-                Event::Arrive { channel, packet } => self.arrive(channel, packet),
-                Event::Wake { channel } => self.wake(channel),
-                Event::Timer { host } => self.timer(host),
-                Event::Call { token } => application.called(self, token),
-                Event::PauseEnd { channel } => self.pause_end(channel),
-                Event::PauseAgain { channel, priority } => self.pause_again(channel, priority),
-                Event::Credit { channel, priority, bytes } => self.take_credit(channel, priority, bytes),
-                Event::Slice { slice } => self.slice_passed(application, slice),
-                Event::Fault { index } => self.strike(index),
-                Event::Reroute => self.reroute(),
-            }
-            self.tell(application);
-        }
-    }
-
-    #[inline]
-    pub(crate) fn schedule(&mut self, at: Time, rank: u8, by: Component, event: Event) {
-        let order = self.sequences.order(at, rank, by);
-        self.calendar.push(&order, event);
-    }
-
-    fn arrive(&mut self, channel: u32, packet: PacketIndex) {
+    pub(crate) fn arrive(&mut self, channel: u32, packet: PacketIndex) {
         if self.channels[channel as usize].is_down {
             self.lose(channel, packet);
             return;
@@ -545,7 +471,7 @@ impl<S: Sink> Network<S> {
             Vertex::Switch(_) if self.config.cut_through => channel.serialize(bytes.min(HEADER_BYTES)),
             _ => takes,
         };
-        let (at, sender) = (self.now + until_there + channel.delay, channel.sender);
+        let (at, sender, to) = (self.now + until_there + channel.delay, channel.sender, channel.to);
         if gathers {
             self.stamp(egress, packet);
         }
@@ -558,7 +484,7 @@ impl<S: Sink> Network<S> {
             self.lose(egress, packet);
             return;
         }
-        self.schedule(at, rank::ARRIVE, sender, Event::Arrive { channel: egress, packet });
+        self.schedule_at(to, at, rank::ARRIVE, sender, PortEvent::Arrive { channel: egress, packet });
     }
 
     #[inline]
@@ -566,12 +492,12 @@ impl<S: Sink> Network<S> {
         let channel = &mut self.channels[egress as usize];
         if !channel.wake_set {
             channel.wake_set = true;
-            let (at, sender) = (channel.busy_until.max(self.now), channel.sender);
-            self.schedule(at, rank::WAKE, sender, Event::Wake { channel: egress });
+            let (at, sender, from) = (channel.busy_until.max(self.now), channel.sender, channel.from);
+            self.schedule_at(from, at, rank::WAKE, sender, PortEvent::Wake { channel: egress });
         }
     }
 
-    fn wake(&mut self, egress: u32) {
+    pub(crate) fn wake(&mut self, egress: u32) {
         self.channels[egress as usize].wake_set = false;
         match self.channels[egress as usize].from {
             Vertex::Host(host) => self.kick(host),
@@ -725,10 +651,11 @@ impl<S: Sink> Network<S> {
     fn return_credit(&mut self, ingress: u32, priority: u8, bytes: u32) {
         let channel = &self.channels[ingress as usize];
         let (at, by) = (self.now + channel.delay, self.channels[channel.reverse as usize].sender);
-        self.schedule(at, rank::CREDIT, by, Event::Credit { channel: ingress, priority, bytes });
+        let event = PortEvent::Credit { channel: ingress, priority, bytes };
+        self.schedule_at(channel.from, at, rank::CREDIT, by, event);
     }
 
-    fn take_credit(&mut self, egress: u32, priority: u8, bytes: u32) {
+    pub(crate) fn take_credit(&mut self, egress: u32, priority: u8, bytes: u32) {
         self.channels[egress as usize].credits[usize::from(priority & 7)] += bytes;
         self.resume(egress);
     }
@@ -752,21 +679,11 @@ impl<S: Sink> Network<S> {
         }
     }
 
-    pub(crate) fn plan_fault(&mut self, at: Time, index: u32) {
-        let order = self.sequences.order(at.max(self.now), rank::CALL, self.environment());
-        self.calendar.push(&order, Event::Fault { index });
-    }
-
-    pub(crate) fn plan_reroute(&mut self, at: Time) {
-        let order = self.sequences.order(at, rank::CALL, self.environment());
-        self.calendar.push(&order, Event::Reroute);
-    }
-
     pub(crate) fn psn_of(&self, packet: PacketIndex) -> Option<Psn> {
         self.packets.headers(packet).map(|contents| contents.headers.bth.psn)
     }
 
-    fn timer(&mut self, host: u32) {
+    pub(crate) fn timer(&mut self, host: u32) {
         let state = &mut self.hosts[host as usize];
         if state.timer_at > self.now {
             return;

@@ -6,7 +6,8 @@ use railnet_core::event::Sink;
 use crate::channel::Channel;
 use crate::config::FlowControl;
 use crate::detour::NO_DETOUR;
-use crate::network::{Event, Network, rank};
+use crate::engine::{PortEvent, rank};
+use crate::network::Network;
 use crate::packet::{Facts, NO_PACKET};
 
 /// Bytes of a pause frame on the wire, preamble and gap included.
@@ -54,9 +55,9 @@ impl<S: Sink> Network<S> {
         self.send_next(back);
         if quanta > 0 {
             let span = pause_span(&self.channels[ingress as usize], quanta);
-            let sender = self.channels[back as usize].sender;
-            let event = Event::PauseAgain { channel: ingress, priority: priority as u8 };
-            self.schedule(self.now + span / 2, rank::PAUSE, sender, event);
+            let Channel { sender, from, .. } = self.channels[back as usize];
+            let event = PortEvent::PauseAgain { channel: ingress, priority: priority as u8 };
+            self.schedule_at(from, self.now + span / 2, rank::PAUSE, sender, event);
         }
     }
 
@@ -81,12 +82,12 @@ impl<S: Sink> Network<S> {
         for priority in (0..8).filter(|priority| priorities & 1 << priority != 0) {
             channel.pause_until[priority] = until;
         }
-        let (sender, before) = (channel.sender, channel.paused);
+        let (sender, from, before) = (channel.sender, channel.from, channel.paused);
         let paused = if quanta > 0 { channel.paused | priorities } else { channel.paused & !priorities };
         channel.set_paused(now, paused);
         self.note_pauses(egress, before);
         if quanta > 0 {
-            self.schedule(until, rank::PAUSE, sender, Event::PauseEnd { channel: egress });
+            self.schedule_at(from, until, rank::PAUSE, sender, PortEvent::PauseEnd { channel: egress });
         } else {
             self.resume(egress);
         }

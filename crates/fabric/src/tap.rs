@@ -82,6 +82,7 @@ impl<S: Sink> Network<S> {
     /// Keeps a copy of every frame that passes a link from now on, in both directions, until
     /// [`Network::drain_taps`] hands them out.
     pub fn tap(&mut self, link: u32) {
+        self.keep_order();
         self.taps.is_tapped.resize(self.channels.len(), false);
         for channel in [link * 2, link * 2 + 1] {
             self.taps.is_tapped[channel as usize] = true;

@@ -10,6 +10,7 @@ mod job_servers;
 mod jobs;
 mod lists;
 mod mismatch;
+mod order;
 mod page;
 mod peers;
 mod priorities;

@@ -8,6 +8,7 @@ mod completer;
 mod connection;
 mod early;
 mod echo;
+mod pace;
 mod request;
 mod requester;
 mod responder;

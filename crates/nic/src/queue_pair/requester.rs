@@ -1,7 +1,7 @@
 //! The requester: turns work requests into packets, and goes back to send again.
 
 use railnet_core::event::{Check, Event, PacketId, Sink};
-use railnet_core::{Bytes, Psn, Rate, Span, Time};
+use railnet_core::{Psn, Time};
 
 use super::echo::{TELEMETRY_ROOM, boxed};
 use super::{QueuePair, Route, Service, State};
@@ -598,57 +598,6 @@ impl QueuePair {
         }
         if let Some(span) = ack_timeout(self.requester.timeout) {
             device.timers.set(&mut self.deadlines, self.slot, Timer::Acknowledgement, now + span);
-        }
-    }
-
-    /// Charges the rate limiter, and lets the algorithm's byte counter run.
-    pub(crate) fn pace<M: Memory, S: Sink>(
-        &mut self,
-        device: &mut Device,
-        cx: &mut Context<'_, M, S>,
-        bytes: Bytes,
-    ) {
-        let before = self.control.rate();
-        self.control.on_sent(&device.config.control, cx.now, bytes);
-        self.after_control(device, cx, before);
-        if let Some(rate) = self.control.rate() {
-            self.send_after = self.send_after.max(cx.now) + rate.serialize(bytes);
-        }
-    }
-
-    /// Congestion control may have moved: tell the rate, set its clock.
-    pub(crate) fn after_control<M: Memory, S: Sink>(
-        &mut self,
-        device: &mut Device,
-        cx: &mut Context<'_, M, S>,
-        before: Option<Rate>,
-    ) {
-        let (after, queue_pair) = (self.control.rate(), self.number);
-        if after != before {
-            let line = device.config.ports[usize::from(self.port)].rate;
-            let rate = after.unwrap_or(line);
-            self.rescale_pace(device, cx.now, before.unwrap_or(line), rate);
-            cx.emit(device.component, || Event::RateChanged { queue_pair, rate });
-        }
-        let next = self.control.next_timer();
-        if next.is_set() {
-            device.timers.set(&mut self.deadlines, self.slot, Timer::CongestionControl, next);
-        } else {
-            self.deadlines.clear(Timer::CongestionControl);
-        }
-    }
-
-    /// What is owed to the rate limiter is bytes, not time: at another rate the wait is another. Without this a queue
-    /// pair that was once cut to a crawl would wait for milliseconds although its rate came back long ago.
-    fn rescale_pace(&mut self, device: &mut Device, now: Time, before: Rate, after: Rate) {
-        if self.send_after <= now {
-            return;
-        }
-        let left = u128::from(self.send_after.since(now).as_ps()) * u128::from(before.as_bps())
-            / u128::from(after.as_bps().max(1));
-        self.send_after = now + Span::from_ps(u64::try_from(left).unwrap_or(u64::MAX));
-        if self.deadlines.is_set(Timer::Pace) {
-            self.mark_data_ready(device);
         }
     }
 

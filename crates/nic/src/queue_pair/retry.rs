@@ -74,6 +74,7 @@ impl QueuePair {
             }
             Timer::Pace => self.mark_data_ready(device),
             Timer::Reordering => self.find_losses(device, cx),
+            Timer::CongestionControl if self.is_idle(device) => {}
             Timer::CongestionControl => {
                 let before = self.control.rate();
                 self.control.handle_timer(&device.config.control, cx.now);

@@ -11,7 +11,8 @@
 //! - in the end no packet is left, memory and credit are given back, every pause is over;
 //! - senders hold each other up for good only where paths allow circles, and then the circle is found and named;
 //! - events come in the order of time;
-//! - packets as values and packets as bytes give one digest, and so does the same seed again.
+//! - packets as values, one event after the other, and packets as bytes, one switch after the other, give one digest, and
+//!   so does the same seed again.
 //!
 //! ```
 //! use railnet_fabric::testing::storm;

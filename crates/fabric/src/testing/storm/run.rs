@@ -68,6 +68,10 @@ impl<'a> Run<'a> {
     pub(super) fn new(plan: &'a Plan, form: WireForm, sabotage: Option<Sabotage>) -> Self {
         let mut world = World::watched(&plan.graph, plan.options.clone(), Watch::default());
         world.network.set_wire(form);
+        match form {
+            WireForm::Values => world.network.sink.in_order = true,
+            WireForm::Bytes => world.network.go_by_switch(),
+        }
         let pools = fill(&mut world, plan);
         let connections: Vec<_> = plan
             .connections

@@ -1,0 +1,224 @@
+//! The engine's loop: what happens next, and to whom.
+//!
+//! Hosts and the application come in the order of time, all of them together: an application may let what one host
+//! heard move another at once. Switches reach others through links only, so they are taken window by window
+//! ([`Windows`](crate::windows::Windows)) where the network is large, unless someone watches who needs all of it in order.
+
+use railnet_core::event::Sink;
+use railnet_core::{Component, Span, Time};
+use railnet_topology::Vertex;
+
+use crate::application::Application;
+use crate::network::Network;
+use crate::packet::PacketIndex;
+use crate::windows::Windows;
+
+/// So many hosts make a large network: its packets, ports and queue pairs are more than a cache holds, and some trouble to
+/// have them there when they are needed pays. In a small one they are there.
+pub(crate) const LARGE: u32 = 256;
+
+/// Windows shorter than this hold too little to be worth it.
+const WINDOW_LEAST: Span = Span::from_ps(50_000);
+
+/// Something that will happen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Event {
+    /// To a port of a host, or of a switch where those come in order too.
+    Port(PortEvent),
+    /// A NIC wants to be called.
+    Timer { host: u32 },
+    /// The application wants to be called.
+    Call { token: u32 },
+    /// Something breaks, or is mended.
+    Fault { index: u32 },
+    /// Switches learn which links work.
+    Reroute,
+    /// A slice has passed a lane of its host.
+    Slice { slice: u32 },
+}
+
+/// Something that will happen to a port.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PortEvent {
+    /// A packet comes out of a channel.
+    Arrive { channel: u32, packet: PacketIndex },
+    /// A channel can take the next packet.
+    Wake { channel: u32 },
+    /// A pause may have run out.
+    PauseEnd { channel: u32 },
+    /// A pause that still holds is told again.
+    PauseAgain { channel: u32, priority: u8 },
+    /// Room at the far end of a channel is told to its near end.
+    Credit { channel: u32, priority: u8, bytes: u32 },
+}
+
+/// Ranks of events at the same moment: applications, then arrivals, then what they make possible.
+pub(crate) mod rank {
+    pub(crate) const CALL: u8 = 0;
+    pub(crate) const ARRIVE: u8 = 1;
+    pub(crate) const CREDIT: u8 = 2;
+    pub(crate) const PAUSE: u8 = 3;
+    pub(crate) const WAKE: u8 = 4;
+    pub(crate) const TIMER: u8 = 5;
+    /// Who wants to see a moment when it is over.
+    pub(crate) const LAST: u8 = 6;
+}
+
+impl<S: Sink> Network<S> {
+    /// Calls the application at `at`.
+    pub fn call_at(&mut self, at: Time, token: u32) {
+        let order = self.sequences.order(at.max(self.now), rank::CALL, self.environment());
+        self.calendar.push(&order, Event::Call { token });
+    }
+
+    /// Calls the application at `at`, after all else that happens at that moment.
+    pub fn call_last_at(&mut self, at: Time, token: u32) {
+        let order = self.sequences.order(at.max(self.now), rank::LAST, self.environment());
+        self.calendar.push(&order, Event::Call { token });
+    }
+
+    /// Runs until nothing will happen any more, or until `limit`. Returns whether it came to the end.
+    pub fn run(&mut self, application: &mut impl Application<S>, limit: Time) -> bool {
+        self.tell(application);
+        let mut latest = self.now;
+        while let Some(windows) = &mut self.windows {
+            let next = self.calendar.next_time().into_iter().chain(windows.next_time()).min();
+            let Some(next) = next.filter(|next| *next <= limit) else {
+                self.now = if next.is_some() { limit } else { latest };
+                return next.is_none();
+            };
+            windows.go_to(next);
+            let end = windows.end();
+            while let Ok((at, event)) = self.calendar.pop_by(end.min(limit)) {
+                self.look_ahead_at_hosts();
+                self.happen(application, at, event);
+                latest = at;
+            }
+            latest = latest.max(self.catch_up_to(end.min(limit)));
+            if end >= limit && self.windows.is_some() {
+                let is_empty =
+                    self.calendar.is_empty() && self.windows.as_ref().is_some_and(Windows::is_empty);
+                self.now = if is_empty { latest } else { limit };
+                return is_empty;
+            }
+        }
+        loop {
+            let (at, event) = match self.calendar.pop_by(limit) {
+                Ok(next) => next,
+                Err(is_empty) => {
+                    if !is_empty {
+                        self.now = limit;
+                    }
+                    return is_empty;
+                }
+            };
+            self.happen(application, at, event);
+        }
+    }
+
+    #[inline]
+    fn happen(&mut self, application: &mut impl Application<S>, at: Time, event: Event) {
+        self.now = at;
+        self.events += 1;
+        match event {
+            Event::Port(event) => self.happen_at_port(event),
+            Event::Timer { host } => self.timer(host),
+            Event::Call { token } => application.called(self, token),
+            Event::Slice { slice } => self.slice_passed(application, slice),
+            Event::Fault { index } => self.strike(index),
+            Event::Reroute => self.reroute(),
+        }
+        self.tell(application);
+    }
+
+    #[inline]
+    fn happen_at_port(&mut self, event: PortEvent) {
+        match event {
+            PortEvent::Arrive { channel, packet } => self.arrive(channel, packet),
+            PortEvent::Wake { channel } => self.wake(channel),
+            PortEvent::PauseEnd { channel } => self.pause_end(channel),
+            PortEvent::PauseAgain { channel, priority } => self.pause_again(channel, priority),
+            PortEvent::Credit { channel, priority, bytes } => self.take_credit(channel, priority, bytes),
+        }
+    }
+
+    /// Takes all switches through the window at hand until `limit`. Returns when the last thing happened.
+    fn catch_up_to(&mut self, limit: Time) -> Time {
+        let mut latest = Time::ZERO;
+        for switch in 0..self.switches.len() as u32 {
+            if !self.windows.as_mut().is_some_and(|windows| windows.open(switch)) {
+                continue;
+            }
+            self.look_ahead_at(switch);
+            while let Some((at, event)) = self.windows.as_mut().and_then(|windows| windows.pop_by(limit)) {
+                self.now = at;
+                self.events += 1;
+                self.happen_at_port(event);
+            }
+            latest = latest.max(self.now);
+            if let Some(windows) = &mut self.windows {
+                windows.close();
+            }
+        }
+        latest
+    }
+
+    /// Lets switches do what they do until now, for who wants to look at them in the middle of a run.
+    pub fn catch_up(&mut self) {
+        let now = self.now;
+        self.catch_up_to(now);
+        self.now = now;
+    }
+
+    /// Switches are taken through windows of time one by one from now on, before anything has happened, where they can be.
+    pub(crate) fn go_by_switch(&mut self) {
+        let needs_order = S::ENABLED && S::IN_ORDER || self.aggregation.is_some();
+        let delay = self.graph.links.iter().map(|link| link.delay).min();
+        let delay = delay.filter(|delay| !needs_order && *delay >= WINDOW_LEAST);
+        self.windows = delay.map(|delay| Windows::new(self.switches.len(), delay));
+    }
+
+    /// Everything happens in the order of time from now on, switches included: for what strikes the network as a whole.
+    /// It makes no difference to what happens.
+    pub fn keep_order(&mut self) {
+        if let Some(mut windows) = self.windows.take() {
+            for (key, event) in windows.drain() {
+                self.calendar.put(key, Event::Port(event));
+            }
+        }
+    }
+
+    /// Lets something happen to a host or to the application.
+    #[inline]
+    pub(crate) fn schedule(&mut self, time: Time, rank: u8, by: Component, event: Event) {
+        let order = self.sequences.order(time, rank, by);
+        self.calendar.push(&order, event);
+    }
+
+    /// Lets something happen to a port of a host or switch.
+    #[inline]
+    pub(crate) fn schedule_at(
+        &mut self,
+        place: Vertex,
+        time: Time,
+        rank: u8,
+        by: Component,
+        event: PortEvent,
+    ) {
+        let order = self.sequences.order(time, rank, by);
+        match (place, &mut self.windows) {
+            (Vertex::Switch(switch), Some(windows)) => windows.push(&order, switch, event),
+            _ => self.calendar.push(&order, Event::Port(event)),
+        }
+    }
+
+    pub(crate) fn plan_fault(&mut self, at: Time, index: u32) {
+        let order = self.sequences.order(at.max(self.now), rank::CALL, self.environment());
+        self.calendar.push(&order, Event::Fault { index });
+    }
+
+    pub(crate) fn plan_reroute(&mut self, at: Time) {
+        let order = self.sequences.order(at, rank::CALL, self.environment());
+        self.calendar.push(&order, Event::Reroute);
+    }
+}
