@@ -250,36 +250,54 @@ impl<E: Copy> Calendar<E> {
     /// Takes the next event out if its time is `limit` or before. Otherwise: whether there is none at all.
     #[inline]
     pub fn pop_by(&mut self, limit: Time) -> Result<(Time, E), bool> {
-        if let Some(entry) = self.active.pop_by(limit) {
-            self.length -= 1;
-            return Ok((entry.key.time(), entry.event));
+        if self.active.is_empty() {
+            self.advance_by(limit)?;
         }
-        match self.next_time() {
-            Some(next) if next <= limit => self.pop().ok_or(true),
-            next => Err(next.is_none()),
-        }
+        let entry = self.active.pop_by(limit).ok_or(false)?;
+        self.length -= 1;
+        Ok((entry.key.time(), entry.event))
     }
 
     /// When the next event is.
-    pub fn next_time(&mut self) -> Option<Time> {
-        if self.active.is_empty() && !self.advance() {
-            return None;
+    pub fn next_time(&self) -> Option<Time> {
+        if let Some(key) = self.active.next() {
+            return Some(key.time());
         }
-        self.active.next().map(Key::time)
+        let ring = self.next_occupied().map(|bucket| &self.ring[bucket as usize % BUCKETS]);
+        let near = ring.into_iter().flatten().map(|entry| entry.key).min();
+        let far = self.far.peek().map(|Reverse(entry)| entry.key);
+        near.into_iter().chain(far).min().map(Key::time)
+    }
+
+    /// Goes on to the next bucket if it begins by `limit`, and no further: what others put in until then would come too late
+    /// to be put in place cheaply.
+    fn advance_by(&mut self, limit: Time) -> Result<(), bool> {
+        let next = self.next_bucket().ok_or(true)?;
+        let last = limit.as_ps() >> WIDTH_BITS;
+        if next > last {
+            self.current = self.current.max(last);
+            return Err(false);
+        }
+        self.advance_to(next);
+        Ok(())
     }
 
     /// Goes on to the next bucket that holds something.
     fn advance(&mut self) -> bool {
-        if self.length == 0 {
-            return false;
+        let next = self.next_bucket();
+        if let Some(next) = next {
+            self.advance_to(next);
         }
+        next.is_some()
+    }
+
+    fn next_bucket(&self) -> Option<u64> {
         let in_ring = self.next_occupied();
         let in_far = self.far.peek().map(|Reverse(entry)| entry.key.bucket());
-        let next = match (in_ring, in_far) {
-            (Some(ring), Some(far)) => ring.min(far),
-            (Some(only), None) | (None, Some(only)) => only,
-            (None, None) => return false,
-        };
+        in_ring.into_iter().chain(in_far).min()
+    }
+
+    fn advance_to(&mut self, next: u64) {
         self.current = next;
         while let Some(Reverse(entry)) = self.far.peek()
             && entry.key.bucket() - next < BUCKETS as u64
@@ -292,7 +310,6 @@ impl<E: Copy> Calendar<E> {
         self.spare.push(room);
         self.is_fresh = true;
         self.occupied[slot / 64] &= !(1 << (slot % 64));
-        true
     }
 
     /// The number of the next bucket of the ring that holds something.
