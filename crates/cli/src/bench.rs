@@ -11,7 +11,7 @@ use std::io::Write;
 
 use clap::Subcommand;
 
-use crate::Outcome;
+use crate::{Outcome, Usage};
 
 #[derive(clap::Args)]
 #[command(
@@ -36,6 +36,35 @@ enum Layer {
     Schedule(schedule::Arguments),
     /// Whole simulated runs, on one core
     Sim(sim::Arguments),
+}
+
+/// How often something is measured: once at least.
+fn times(text: &str) -> Result<usize, String> {
+    let times: usize = text.parse().map_err(|_| format!("`{text}` is not a whole number"))?;
+    if times > 0 { Ok(times) } else { Err("0 measures nothing; 1 is the least".to_owned()) }
+}
+
+/// How long something is measured, in seconds.
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is not a number"))?;
+    let is_fine = seconds > 0.0 && seconds <= 60.0;
+    if is_fine { Ok(seconds) } else { Err("it must be more than 0 and at most 60".to_owned()) }
+}
+
+/// Those with the words of `--only` in their names, or all; where there are none, the mistake names all.
+fn chosen<'a, T>(
+    all: &'a [T],
+    only: Option<&str>,
+    name: impl Fn(&T) -> &'static str,
+) -> Result<Vec<(usize, &'a T)>, Usage> {
+    let wanted = |one: &T| only.is_none_or(|only| name(one).contains(only));
+    let rows: Vec<(usize, &T)> = all.iter().enumerate().filter(|(_, one)| wanted(one)).collect();
+    if rows.is_empty() {
+        let names: Vec<&str> = all.iter().map(name).collect();
+        let only = only.unwrap_or_default();
+        return Err(Usage(format!("no row has `{only}` in its name; there are: {}", names.join("; "))));
+    }
+    Ok(rows)
 }
 
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {

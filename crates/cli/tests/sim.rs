@@ -448,9 +448,18 @@ fn every_scenario_of_the_repository_has_a_comment_and_comes_to_its_end() {
 #[test]
 fn the_benchmark_lists_its_rows_when_none_is_meant() {
     let output = railnet(&["bench", "sim", "--only", "nothing of the kind"]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     let message = text(&output.stderr);
     assert!(message.contains("permutation") && message.contains("ring") && message.contains("all-to-all"));
+    for wrong in [
+        ["calendar", "--repeat", "0"],
+        ["calendar", "--events", "0"],
+        ["nic", "--seconds", "-1"],
+        ["nic", "--only", "x x"],
+    ] {
+        let output = railnet(&[&["bench"][..], &wrong].concat());
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}: {}", text(&output.stderr));
+    }
 }
 
 #[test]

@@ -21,10 +21,10 @@ use crate::Outcome;
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// How long each measurement runs, in seconds
-    #[arg(long, default_value_t = 0.4)]
+    #[arg(long, value_name = "SECONDS", value_parser = super::seconds, default_value_t = 0.4)]
     seconds: f64,
     /// How often each is repeated; the table shows the middle, the least and the most
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, value_name = "N", value_parser = super::times, default_value_t = 5)]
     repeat: usize,
     /// Only the rows whose name contains this
     #[arg(long, value_name = "TEXT")]
@@ -437,12 +437,8 @@ const LINES: [Line; 6] = [
 ];
 
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
-    anyhow::ensure!(
-        arguments.seconds > 0.0 && arguments.seconds <= 60.0,
-        "--seconds {} is not between 0 and 60",
-        arguments.seconds
-    );
     let wanted = |name: &str| arguments.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
+    let lines = super::chosen(&LINES, arguments.only.as_deref(), |line| line.name)?;
     let idle = idle_bytes()?;
     writeln!(
         out,
@@ -450,7 +446,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         arguments.repeat, arguments.seconds
     )?;
     let mut bases = Vec::new();
-    for line in LINES.iter().filter(|line| wanted(line.name)) {
+    for (_, line) in lines {
         let rates = measure(line.case, arguments)?;
         row(out, line.name, line.unit.name(), spread(&rates, |rates| line.unit.of(rates)), line.goal)?;
         bases.push((line.name, spread(&rates, |rates| rates.packets)[0]));

@@ -23,10 +23,10 @@ use crate::Outcome;
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// How long each measurement runs, in seconds
-    #[arg(long, default_value_t = 0.3)]
+    #[arg(long, value_name = "SECONDS", value_parser = super::seconds, default_value_t = 0.3)]
     seconds: f64,
     /// How often each is repeated, by turns; the table shows the middle, the least and the most
-    #[arg(long, default_value_t = 7)]
+    #[arg(long, value_name = "N", value_parser = super::times, default_value_t = 7)]
     repeat: usize,
     /// The address to use
     #[arg(long, default_value = "127.0.0.1")]
@@ -66,11 +66,6 @@ const QUOTIENTS: [(&str, usize, usize, &str); 5] = [
 ];
 
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
-    anyhow::ensure!(
-        arguments.seconds > 0.0 && arguments.seconds <= 60.0,
-        "--seconds {} is not between 0 and 60",
-        arguments.seconds
-    );
     let time = Duration::from_secs_f64(arguments.seconds);
     let address = SocketAddr::new(arguments.address, 0);
     writeln!(

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use railnet_core::{Digest, Time};
 use railnet_sim::Scenario;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use crate::words::tenths;
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// How often each run is repeated; the table shows the middle, the least and the most
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, value_name = "N", value_parser = super::times, default_value_t = 3)]
     repeat: usize,
     /// Only the rows whose name contains this; those of 1,024 take minutes
     #[arg(long, value_name = "TEXT")]
@@ -128,13 +128,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         writeln!(out, "{}", measure_here(row)?)?;
         return Ok(Outcome::Done);
     }
-    ensure!(arguments.repeat >= 1, "--repeat 0 measures nothing");
-    let wanted = |row: &Row| arguments.only.as_ref().is_none_or(|only| row.name.contains(only.as_str()));
-    let rows: Vec<(usize, &Row)> = ROWS.iter().enumerate().filter(|(_, row)| wanted(row)).collect();
-    if rows.is_empty() {
-        let names: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
-        bail!("no row has that in its name; there are: {}", names.join("; "));
-    }
+    let rows = super::chosen(&ROWS, arguments.only.as_deref(), |row| row.name)?;
     if !arguments.json {
         headline(arguments.repeat, out)?;
     }
