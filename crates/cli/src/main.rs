@@ -11,6 +11,7 @@ mod bench;
 mod catalogue;
 mod check;
 mod compare;
+mod cores;
 mod decode;
 mod doctor;
 mod environment;

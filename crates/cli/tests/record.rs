@@ -75,7 +75,7 @@ fn a_record_has_the_numbers_of_the_run() {
     assert_eq!(operations.rows, 5);
     assert_eq!(sum(operations, "bytes"), 2_000_000);
     let packets = run.table("packets").unwrap();
-    assert_eq!(run.meta["kept"]["packets_one_in"], 1);
+    assert_eq!(run.meta["kept"]["packets_sent"], packets.rows);
     let received = packets.column("received").unwrap();
     assert!((0..packets.rows).all(|row| packets.get(row, received) != MISSING), "nothing was lost");
     let connections = run.table("connections").unwrap();
@@ -314,6 +314,31 @@ fn a_file_that_is_there_is_not_lost() {
     let output = railnet(&["view", &file]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("not a run file: `railnet sim SCENARIO --record FILE` writes one"));
+}
+
+/// The other transport is another run, with the numbers that it has by itself.
+#[test]
+fn a_job_that_takes_seconds_has_the_other_transport_beside_it() {
+    let other = JOB.replace("[cluster]\n", "[cluster]\ntransport = \"tcp\"\n");
+    let (_, rdma, _) = recorded("by-rdma", JOB);
+    let (_, tcp, _) = recorded("by-tcp", &other);
+    let came = |report: &Value| {
+        let job = &report["jobs"][0];
+        (report["digest"].clone(), job["step_us"].clone(), job["average_us"].clone())
+    };
+    for (one, two, value) in [(&rdma, &tcp, "tcp"), (&tcp, &rdma, "rdma")] {
+        let beside = &one.meta["other"];
+        assert_eq!((&beside["key"], &beside["value"]), (&"cluster.transport".into(), &value.into()));
+        assert_eq!(came(&beside["report"]), came(&two.meta["report"]));
+    }
+    // The seed of the command line holds for both, and nobody has to have it.
+    let (toml, file) = (scratch_with("beside.toml", JOB), scratch("beside.rail"));
+    for (option, seed) in [(&["--seed", "7"][..], Some(7)), (&["--beside", "none"], None)] {
+        let output = railnet(&[&["sim", &toml, "--record", &file, "--force"], option].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let run = RunFile::parse(&fs::read(&file).unwrap()).unwrap();
+        assert_eq!(run.meta["other"]["report"]["seed"].as_u64(), seed);
+    }
 }
 
 #[test]

@@ -191,8 +191,8 @@ class ConnectionScene implements Scene {
     const { current } = this;
     if (!current) return;
     const { run } = this.app;
-    const sample = run.meta.kept?.packets_one_in;
-    const text = `${count(current.packets)} packets, ${bytes(current.bytes)}, ${count(current.resent)} sent again.${sample && sample > 1 ? ` One packet in ${sample} was kept; messages are drawn as grey bands.` : ''}`;
+    const kept = run.keptPackets;
+    const text = `${count(current.packets)} packets, ${bytes(current.bytes)}, ${count(current.resent)} sent again.${kept ? ` ${kept}; messages are drawn as grey bands.` : ''}`;
     if (this.facts.textContent !== text) this.facts.textContent = text;
   }
 

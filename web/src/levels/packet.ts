@@ -37,7 +37,7 @@ class PacketScene implements Scene {
     this.feed = new Feed('packets', () => app.redraw());
     this.strip = new TimePlane(app, {
       title: 'Packets of this connection',
-      note: 'from sending to receiving; a click chooses one',
+      note: `from sending to receiving; a click chooses one${app.run.keptPackets ? `. ${app.run.keptPackets}` : ''}`,
       height: 92,
       left: () => 8,
       draw: (plane) => this.drawStrip(plane),

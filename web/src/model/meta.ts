@@ -20,7 +20,8 @@ export interface Meta {
   strings: string[];
   communicators: { name: string; ranks: number[] }[];
   bins: { width: number; count: number } | null;
-  kept: { packets_one_in?: number; notes?: string[] } | null;
+  /** Packets that are here, of those that were sent; what was left out, in words. */
+  kept: { packets?: number; packets_sent?: number; notes?: string[] } | null;
   steps: { begun: number; ended: number }[];
   critical: { rank: number; begun: number; ended: number }[];
   /** The same scenario with one key changed, where it was run beside. */

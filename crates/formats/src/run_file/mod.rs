@@ -8,12 +8,14 @@
 //! of it; [`Recorder`] fills the tables while it runs; [`schema`] has their columns.
 
 mod coarse;
+mod fewer;
 mod load;
 mod meta;
 mod operations;
 mod packets;
 mod pauses;
 mod recorder;
+mod sample;
 pub mod schema;
 mod select;
 mod strings;

@@ -1,0 +1,153 @@
+//! Which packets are kept: some of every part of a run, and of those what matters first.
+//!
+//! A run is divided into windows of time that grow with it. All windows start with everything; when there is too much, the window
+//! that has most keeps half of what it has, again and again. What is halved are runs of sequence numbers of a connection
+//! ([`PacketSample`]), so that neighbours and their acknowledgements stay together; a packet to which something happened outlasts
+//! some more halvings.
+
+use railnet_core::{PacketSample, Psn, QueuePairNumber};
+
+use super::table::{MISSING, Table};
+
+/// The most windows; while there are fewer than half of them the run is short.
+const WINDOWS: usize = 64;
+/// Picoseconds of the first windows.
+const WIDTH_MIN: u64 = 1_000_000;
+
+/// Halvings that packets outlast to which something happened: what was sent again, refused or lost, and what was marked.
+const TROUBLE: u32 = 6;
+const MARK: u32 = 2;
+
+/// Columns of packets that are looked at.
+pub(super) const QUEUE_PAIR: usize = 2;
+pub(super) const TARGET: usize = 3;
+pub(super) const PSN: usize = 5;
+const SENT: usize = 0;
+const TRANSMISSION: usize = 7;
+const RECEIVED: usize = 9;
+const MARKED: usize = 10;
+const SYNDROME: usize = 14;
+
+/// How often a sample can be halved until a packet goes, by what is known of it.
+pub(super) fn depth(packets: &Table, row: usize) -> u32 {
+    let cell = |column| packets.get(row, column);
+    let number = |column| QueuePairNumber::new(cell(column) as u32);
+    let plain = PacketSample::depth(Psn::new(cell(PSN) as u32), [QUEUE_PAIR, TARGET].map(number));
+    let is_trouble = cell(RECEIVED) == MISSING || is_urgent(cell(TRANSMISSION), cell(SYNDROME));
+    plain + if is_trouble { TROUBLE } else { 0 } + if cell(MARKED) > 0 { MARK } else { 0 }
+}
+
+/// Whether something has happened already when a packet is sent: it is sent again, or refuses another one.
+fn is_urgent(transmission: u64, syndrome: u64) -> bool {
+    // The first bits of a syndrome: 0 an acknowledgement, 1 receiver not ready, 3 a refusal. All ones: there is none.
+    transmission > 0 || syndrome != super::schema::NO_SYNDROME && syndrome >> 5 & 3 != 0
+}
+
+/// The same before it is a row.
+pub(super) fn depth_of(psn: Psn, pair: [QueuePairNumber; 2], transmission: u16, syndrome: u8) -> u32 {
+    let trouble = if is_urgent(transmission.into(), syndrome.into()) { TROUBLE } else { 0 };
+    PacketSample::depth(psn, pair) + trouble
+}
+
+/// Windows of time, and how often what they have was halved.
+#[derive(Debug)]
+pub(super) struct Windows {
+    width: u64,
+    halved: Vec<u32>,
+}
+
+impl Windows {
+    pub(super) fn new() -> Self {
+        Self { width: WIDTH_MIN, halved: Vec::new() }
+    }
+
+    /// The window of a moment; they grow until there is one.
+    fn at(&mut self, time: u64) -> usize {
+        while (time / self.width) as usize >= WINDOWS {
+            self.width *= 2;
+            self.halved = self.halved.chunks(2).map(|two| two.iter().copied().min().unwrap_or(0)).collect();
+        }
+        let window = (time / self.width) as usize;
+        while self.halved.len() <= window {
+            // It is soon known whether it is as full as the one before.
+            let before = self.halved.last().copied().unwrap_or(0);
+            self.halved.push(before.saturating_sub(1));
+        }
+        window
+    }
+
+    /// What is kept of what is sent at this moment.
+    pub(super) fn sample(&mut self, time: u64) -> u32 {
+        let window = self.at(time);
+        self.halved[window]
+    }
+
+    /// The rows that are left when there shall be at most so many. `depth` says how often each can be halved.
+    pub(super) fn choose(&mut self, packets: &Table, most: usize, depth: impl Fn(usize) -> u32) -> Vec<u32> {
+        let Some(last) = packets.rows.checked_sub(1) else { return Vec::new() };
+        // They come in the order of time: from here on windows do not grow.
+        self.at(packets.get(last, SENT));
+        let places: Vec<(usize, u32)> =
+            (0..packets.rows).map(|row| (self.at(packets.get(row, SENT)), depth(row))).collect();
+        let mut left = vec![0_usize; self.halved.len()];
+        let mut by_depth = vec![std::collections::BTreeMap::<u32, usize>::new(); self.halved.len()];
+        for &(window, depth) in &places {
+            left[window] += 1;
+            *by_depth[window].entry(depth).or_default() += 1;
+        }
+        while left.iter().sum::<usize>() > most {
+            // Those of the least depth go, of the fullest window; of several the first.
+            let fullest = (0..left.len()).rev().max_by_key(|window| left[*window]).unwrap_or(0);
+            let Some((depth, gone)) = by_depth[fullest].pop_first() else { break };
+            if depth == PINNED {
+                // Nothing else is left in there, nor, as it is the fullest, to speak of elsewhere.
+                break;
+            }
+            left[fullest] -= gone;
+            self.halved[fullest] = self.halved[fullest].max(depth + 1);
+        }
+        let is_left = |row: &u32| {
+            let (window, depth) = places[*row as usize];
+            depth >= self.halved[window]
+        };
+        (0..packets.rows as u32).filter(is_left).collect()
+    }
+}
+
+/// A packet that may not go yet.
+pub(super) const PINNED: u32 = u32::MAX;
+
+#[cfg(test)]
+mod tests {
+    use super::super::schema;
+    use super::*;
+
+    /// Many at the beginning, few later: some of each window are left, and all to which something happened.
+    #[test]
+    fn every_part_of_a_run_keeps_some_of_its_packets() {
+        let mut table = Table::new("packets", schema::PACKETS);
+        let mut lost = 0;
+        for number in 0..200_000_u64 {
+            let (sent, psn) =
+                if number < 100_000 { (number * 1_000, number) } else { (number * 100_000, number) };
+            let is_lost = number % 10_000 == 77;
+            lost += usize::from(is_lost);
+            let received = if is_lost { MISSING } else { sent + 5_000_000 };
+            let pair = (7 + number % 5, 300 + number % 5);
+            table.push([sent, 0, pair.0, pair.1, 1, psn / 5, 4, 0, 4_096, received, 0, 0, 0, 0, 255, 0]);
+        }
+        let mut windows = Windows::new();
+        let rows = windows.choose(&table, 4_000, |row| depth(&table, row));
+        assert!(rows.len() <= 4_000 && rows.len() > 2_000, "{}", rows.len());
+        let mut each = [0; 20];
+        for &row in &rows {
+            each[(table.get(row as usize, SENT) / 1_000_000_000) as usize % 20] += 1;
+        }
+        assert!(each[11..].iter().all(|count| *count > 50), "{each:?}");
+        let left = rows.iter().filter(|row| table.get(**row as usize, RECEIVED) == MISSING).count();
+        assert!(left > lost / 2, "{left} of {lost}");
+        // The same again leaves them as they are.
+        let chosen = table.take(&rows);
+        assert_eq!(windows.choose(&chosen, 4_000, |row| depth(&chosen, row)).len(), rows.len());
+    }
+}
