@@ -92,13 +92,18 @@ export class Run {
   rankName(rank: number): string {
     const place = this.meta.ranks[rank];
     if (!place) return this.meta.fabric.hosts[rank]?.name ?? `rank ${rank}`;
-    return `rank ${rank} · ${this.nodeName(place.node)} GPU ${place.gpu}`;
+    return this.isLive ? `rank ${rank} · ${this.nodeName(place.node)}` : `rank ${rank} · ${this.nodeName(place.node)} GPU ${place.gpu}`;
   }
 
   /** How many packets of how many are here, where some are not. */
   get keptPackets(): string {
     const { packets = 0, packets_sent = 0 } = this.meta.kept ?? {};
     return packets < packets_sent ? `${count(packets)} of the run’s ${count(packets_sent)} packets were kept, some of every part of it` : '';
+  }
+
+  /** Real processes, not simulated ones. */
+  get isLive(): boolean {
+    return this.meta.kind === 'live';
   }
 
   get isTcp(): boolean {

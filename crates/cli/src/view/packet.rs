@@ -32,6 +32,7 @@ pub(super) fn describe(run: &RunFile, row: usize) -> Option<Value> {
         }));
         before = bytes.or(before);
     }
+    let is_live = run.meta["kind"] == "live";
     let first = frames.list.first();
     let received = Some(cell("received")).filter(|at| *at != MISSING);
     Some(json!({
@@ -41,7 +42,7 @@ pub(super) fn describe(run: &RunFile, row: usize) -> Option<Value> {
         "lost": received.is_none(),
         "bytes": first.map(|frame| hex(frame.head())),
         "length": first.map(|frame| frame.length),
-        "layers": first.map(|frame| layers(&frame.whole(), frame.length, frame.icrc())).unwrap_or_default(),
+        "layers": first.map(|frame| layers(&frame.whole(), frame.length, frame.icrc(), is_live)).unwrap_or_default(),
         "answer": answer(packets, row),
         "message": message(run, &cell),
         "words": words(run, &cell),
@@ -248,7 +249,7 @@ fn words(run: &RunFile, cell: &impl Fn(&str) -> u64) -> String {
     let (from, to) = (name(run, cell("host")), cell("to"));
     let to = if to == NOBODY { "?".to_owned() } else { name(run, to) };
     let mut words = format!("{what}, PSN {}, {from} → {to}", cell("psn"));
-    if run.meta["kind"] != "traffic" && !is_answer(cell("opcode")) {
+    if run.meta["kind"] != "traffic" && run.meta["kind"] != "live" && !is_answer(cell("opcode")) {
         let _ = write!(words, "; call #{}, chunk {}, step {}", cell("sequence"), cell("chunk"), cell("step"));
     }
     words

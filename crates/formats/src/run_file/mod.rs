@@ -9,6 +9,8 @@
 
 mod coarse;
 mod fewer;
+mod live;
+mod live_packets;
 mod load;
 mod meta;
 mod operations;
@@ -28,6 +30,8 @@ use std::io::{self, Write};
 use serde_json::Value;
 
 pub use coarse::coarser;
+pub use live::{LiveCall, LiveRank, live};
+pub use live_packets::{LivePacket, add_packets};
 pub use meta::{About, meta};
 pub use operations::{add_flows, add_jobs, add_queues};
 pub use packets::kept_of;
