@@ -172,6 +172,23 @@ fn a_job_that_fails_leaves_what_its_ranks_did() {
     }
 }
 
+/// Links without credit wait, and the tree of them begins at the host that cannot take more; nobody changes a run by looking at it.
+#[test]
+fn who_waits_for_credit_of_whom_is_recorded() {
+    let scenario = INCAST.replace("buffer = \"3MB\"", "flow_control = \"credits\", buffer = \"3MB\"");
+    let (_, run, said) = recorded("link-credits", &scenario);
+    let plain = railnet(&["sim", &scratch_with("link-credits-plain.toml", &scenario), "--json", "-"]);
+    let plain: Value = serde_json::from_slice(&plain.stdout).unwrap();
+    assert_eq!(plain["digest"], said["digest"]);
+    assert_eq!((&run.meta["credits"], &said["pauses"]), (&true.into(), &0.into()));
+    let pauses = run.table("pauses").unwrap();
+    let [begun, ended, cause] = ["begun", "ended", "cause"].map(|name| pauses.column(name).unwrap());
+    let roots = (0..pauses.rows).filter(|row| pauses.get(*row, cause) == NOBODY).count();
+    assert!(roots > 0 && roots < pauses.rows, "{roots} of {}", pauses.rows);
+    assert!((0..pauses.rows).all(|row| pauses.get(row, begun) <= pauses.get(row, ended)));
+    assert!(sum(run.table("load").unwrap(), "paused") > 0);
+}
+
 /// With credits each acknowledgement says how many more messages may come, and all come through all the same.
 #[test]
 fn credits_are_in_the_acknowledgements_where_they_are_in_use() {

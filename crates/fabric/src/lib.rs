@@ -7,6 +7,7 @@ mod calendar;
 mod chance;
 mod channel;
 mod config;
+mod credit;
 mod detour;
 mod fault;
 mod frame;

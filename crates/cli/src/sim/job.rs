@@ -54,8 +54,8 @@ pub(super) fn tell(file: &File, out: &mut dyn Write) -> anyhow::Result<Outcome> 
     Ok(verdict(&outcome))
 }
 
-/// A few packets of each connection: enough to look at, and soon written.
-const BUILT_IN_BUDGET: Budget = Budget { packets: 3_000, rows: 20_000 };
+/// Enough packets to look at, and soon written.
+const BUILT_IN_BUDGET: Budget = Budget { packets: 3_000, rows: 200_000 };
 
 /// A run that was stopped is none that succeeded.
 const fn verdict(outcome: &JobsOutcome) -> Outcome {

@@ -486,6 +486,15 @@ impl Sink for Recorder {
                 let kind = if is_held { Incident::Paused } else { Incident::Resumed };
                 self.incident(at, kind, source, (channel, NOBODY, NOBODY), u64::from(priority));
             }
+            Event::CreditAwaited { port, priority } | Event::CreditFound { port, priority } => {
+                let waits = matches!(event, Event::CreditAwaited { .. });
+                if let Some(channel) = self.channel(source, port.0) {
+                    self.load.pause(at, channel as usize, waits);
+                    if !waits || !self.pauses.lasts(at, channel, priority) {
+                        self.pause(at, channel, priority, waits);
+                    }
+                }
+            }
             Event::Retransmitting { queue_pair, from, reason } => {
                 let kind = match reason {
                     RetryReason::SequenceNak => Incident::Nak,
