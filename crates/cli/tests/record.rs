@@ -189,6 +189,30 @@ fn who_waits_for_credit_of_whom_is_recorded() {
     assert!(sum(run.table("load").unwrap(), "paused") > 0);
 }
 
+/// Behind a global link packets have the next priority: what holds them back there is the cause of what the link is told.
+#[test]
+fn trees_of_pauses_go_on_behind_global_links() {
+    let scenario = "[fabric]\ntopology = { kind = \"dragonfly\", groups = 5, routers = 4, hosts = 2, global_links = 1 }\n\
+        link = { rate = \"100Gbps\", delay = \"500ns\" }\nswitch = { buffer = \"1MB\", ecn = false }\n[nic]\ncontrol = \"none\"\n\
+        [[traffic]]\nkind = \"incast\"\nfrom = \"8..39\"\nto = 0\nbytes = \"400KB\"\n";
+    let (_, run, _) = recorded("global-links", scenario);
+    let fabric = &run.meta["fabric"];
+    let hosts = fabric["hosts"].as_array().unwrap().len() as u64;
+    let group = |vertex: &Value| {
+        let switch = vertex.as_u64().unwrap().checked_sub(hosts)?;
+        Some(fabric["switches"][switch as usize]["pod"].clone())
+    };
+    let is_global = |channel: u64| {
+        let link = &fabric["links"][channel as usize / 2];
+        group(&link["a"]).zip(group(&link["b"])).is_some_and(|(one, two)| one != two)
+    };
+    let pauses = run.table("pauses").unwrap();
+    let [channel, cause] = ["channel", "cause"].map(|name| pauses.column(name).unwrap());
+    let global: Vec<usize> = (0..pauses.rows).filter(|row| is_global(pauses.get(*row, channel))).collect();
+    let caused = global.iter().filter(|row| pauses.get(**row, cause) != NOBODY).count();
+    assert!(caused * 2 > global.len() && !global.is_empty(), "{caused} of {}", global.len());
+}
+
 /// With credits each acknowledgement says how many more messages may come, and all come through all the same.
 #[test]
 fn credits_are_in_the_acknowledgements_where_they_are_in_use() {

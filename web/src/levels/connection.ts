@@ -385,10 +385,17 @@ function lowest(data: Table | null, messages: Table | null): number | null {
   const firsts = messages && messages.rows > 0 ? column(messages, 'first') : null;
   if (firsts) return firsts[0]!;
   if (!data || data.rows === 0) return null;
-  const psns = column(data, 'psn');
-  let low = Infinity;
-  for (let row = 0; row < data.rows; row++) low = Math.min(low, psns[row]!);
-  return low;
+  const [psns, opcodes] = [column(data, 'psn'), column(data, 'opcode')];
+  // Numbers begin anywhere, and go round: what lies less than half of the circle before the first is lower. Answers have others.
+  let first: number | null = null;
+  let below = 0;
+  for (let row = 0; row < data.rows; row++) {
+    if (!isData(opcodes[row]!)) continue;
+    first ??= psns[row]!;
+    const ahead = (psns[row]! - first + PSN_WRAP) % PSN_WRAP;
+    if (ahead > PSN_WRAP / 2) below = Math.max(below, PSN_WRAP - ahead);
+  }
+  return first === null ? null : (first - below + PSN_WRAP) % PSN_WRAP;
 }
 
 function extent(data: Table | null, messages: Table | null, offset: (psn: number) => number, from: number, to: number): [number, number] {

@@ -24,6 +24,8 @@ pub(super) struct Beside {
     key: String,
     value: String,
     file: File,
+    /// Whether somebody asked for it: one that nobody asked for may be missing.
+    is_asked: bool,
 }
 
 impl Beside {
@@ -36,7 +38,7 @@ impl Beside {
     ) -> anyhow::Result<Self> {
         let mut other = changed(&file.path, &file.text, key, value)?;
         prepare(&mut other)?;
-        Ok(Self { key: key.to_owned(), value: value.to_owned(), file: other })
+        Ok(Self { key: key.to_owned(), value: value.to_owned(), file: other, is_asked: true })
     }
 
     /// The same over TCP, or over RDMA where it is over TCP; none where it cannot be.
@@ -46,7 +48,8 @@ impl Beside {
     ) -> Option<Self> {
         let value = if file.scenario.uses_tcp() { "rdma" } else { "tcp" };
         let found = Self::new(file, TRANSPORT, value, prepare);
-        found.inspect_err(|error| crate::report(&missing(value, error))).ok()
+        let found = found.inspect_err(|error| crate::report(&missing(value, error))).ok()?;
+        Some(Self { is_asked: false, ..found })
     }
 
     /// What the command says of it, in full; nothing where somebody stopped it.
@@ -105,11 +108,15 @@ pub(super) fn together<T: Send>(run: impl FnOnce() -> T + Send, beside: Option<&
 
 /// A run with what came of the one beside it.
 pub(super) fn joined(mut run: RunFile, beside: Option<&Beside>, other: Came) -> anyhow::Result<RunFile> {
-    if let (Some(Beside { key, value, .. }), Some(other)) = (beside, other) {
-        if let Some(report) = other? {
+    let (Some(Beside { key, value, is_asked, .. }), Some(other)) = (beside, other) else { return Ok(run) };
+    match other {
+        Ok(None) => {}
+        Ok(Some(report)) => {
             let name = format!("with {key} = {value}");
             run.meta["other"] = json!({ "name": name, "key": key, "value": value, "report": report });
         }
+        Err(error) if *is_asked => return Err(error),
+        Err(error) => crate::report(&missing(value, &error)),
     }
     Ok(run)
 }

@@ -59,8 +59,9 @@ pub(crate) fn report(run: &RunFile) -> String {
     // Some in a row from all over the run, so that neighbours can be compared.
     let step = (all * REPORT_NEIGHBOURS).div_ceil(REPORT_PACKETS).max(REPORT_NEIGHBOURS);
     let chosen = (0..all).filter(|row| row % step < REPORT_NEIGHBOURS);
+    let messages = packet::Messages::of(run);
     for row in chosen {
-        if let Some(packet) = packet::describe(run, row) {
+        if let Some(packet) = packet::describe_with(run, row, &messages) {
             packets.insert(row.to_string(), packet);
         }
     }

@@ -12,7 +12,7 @@ impl RunFile {
     pub fn with_fewer_packets(&self, most: usize) -> Self {
         let mut run = self.clone();
         let Some(packets) = self.table("packets").filter(|packets| packets.rows > most) else { return run };
-        let rows = Windows::new().choose(packets, most, |row| depth(packets, row));
+        let rows = Windows::new(most).choose(packets, |row| depth(packets, row));
         let places = places(&rows, packets.rows);
         let mut heap = None;
         for table in &mut run.tables {

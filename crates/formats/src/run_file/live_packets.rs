@@ -194,3 +194,72 @@ impl Made {
         vec![self.packets, self.frames, self.incidents, connections, Table::of_bytes("heap", self.heap)]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::live::live;
+    use super::*;
+
+    /// A packet at a NIC: a request of rank 0, which has queue pair 7, or an answer of rank 1, which has 9.
+    fn seen(at_ns: u64, rank: u32, is_answer: bool, psn: u32, syndrome: Option<u8>) -> LivePacket {
+        let (to, target) = if is_answer { (0, 7) } else { (1, 9) };
+        let (opcode, verdict) = (if is_answer { 0x11 } else { 4 }, syndrome.map(|syndrome| (syndrome, 1)));
+        LivePacket {
+            at_ns,
+            rank,
+            to,
+            target,
+            psn,
+            opcode,
+            is_answer,
+            length: 64,
+            verdict,
+            bytes: vec![0x45; 120],
+        }
+    }
+
+    #[test]
+    fn both_ends_of_packets_are_put_together() {
+        let mut run = live("two ranks", &[Default::default(), Default::default()]);
+        let mut packets = [
+            // The first one is lost, the second is refused for that, and both are sent again.
+            seen(10, 0, false, 5, None),
+            seen(11, 0, false, 6, None),
+            seen(20, 1, false, 6, None),
+            seen(21, 1, true, 5, Some(0x60)),
+            seen(30, 0, true, 5, Some(0x60)),
+            seen(31, 0, false, 5, None),
+            seen(32, 0, false, 6, None),
+            seen(40, 1, false, 5, None),
+            seen(41, 1, false, 6, None),
+            seen(42, 1, true, 6, Some(0x1f)),
+            seen(50, 0, true, 6, Some(0x1f)),
+        ];
+        add_packets(&mut run, &mut packets, 100, true);
+        let rows = |name: &str, columns: &[&str]| -> Vec<Vec<u64>> {
+            let table = run.table(name).unwrap();
+            let places: Vec<usize> = columns.iter().map(|column| table.column(column).unwrap()).collect();
+            (0..table.rows).map(|row| places.iter().map(|place| table.get(row, *place)).collect()).collect()
+        };
+        let found = rows("packets", &["sent", "queue_pair", "target", "psn", "transmission", "received"]);
+        let wanted: [[u64; 6]; 6] = [
+            [10_000, 7, 9, 5, 0, MISSING],
+            [11_000, 7, 9, 6, 0, 20_000],
+            [21_000, 9, 7, 5, 0, 30_000],
+            [31_000, 7, 9, 5, 1, 40_000],
+            [32_000, 7, 9, 6, 1, 41_000],
+            [42_000, 9, 7, 6, 0, 50_000],
+        ];
+        assert_eq!(found, wanted);
+        // Of queue pair 7: its packet was refused, and two were sent again.
+        assert_eq!(
+            rows("incidents", &["kind", "vertex", "queue_pair", "psn"]),
+            [[NAK, 0, 7, 5], [SENT_AGAIN, 0, 7, 5], [SENT_AGAIN, 0, 7, 6]]
+        );
+        assert_eq!(
+            rows("connections", &["host", "packets", "bytes", "resent"]),
+            [[0, 4, 256, 2], [1, 2, 128, 0]]
+        );
+        assert_eq!((run.table("frames").unwrap().rows, &run.meta["kept"]["packets"]), (6, &6.into()));
+    }
+}

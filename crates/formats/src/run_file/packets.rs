@@ -65,8 +65,7 @@ impl Sieve {
 
 #[derive(Debug)]
 pub(super) struct Packets {
-    /// The most packets that are kept in the end, and how many there may be before some are left out.
-    most: usize,
+    /// How many there may be before some are left out.
     limit: usize,
     /// All that were sent.
     pub(super) all: u64,
@@ -94,10 +93,9 @@ pub(super) struct Packets {
 impl Packets {
     pub(super) fn new(most: usize) -> Self {
         Self {
-            most,
-            limit: most + most / 2,
+            limit: most + most / 4,
             all: 0,
-            windows: Windows::new(),
+            windows: Windows::new(most),
             now: 0,
             table: Table::new("packets", schema::PACKETS),
             hops: Table::new("hops", schema::HOPS),
@@ -115,7 +113,7 @@ impl Packets {
 
     /// What is kept now.
     pub(super) fn sample(&mut self) -> PacketSample {
-        PacketSample::halved(self.windows.sample(self.now))
+        PacketSample::halved(self.windows.halved(self.now))
     }
 
     /// A packet leaves its NIC; `is_first` of those of its connection.
@@ -131,7 +129,7 @@ impl Packets {
         self.now = at;
         let fresh = (at, host, packet, target, length, label);
         let depth = depth_of(packet.psn, [packet.queue_pair, target], packet.transmission, NO_VERDICT);
-        if !is_first && depth < self.windows.sample(at) {
+        if !is_first && depth < self.windows.halved(at) {
             self.last = Err(Some(fresh));
             return;
         }
@@ -145,8 +143,9 @@ impl Packets {
         if self.table.rows >= self.limit {
             self.thin_out();
             // What is pinned may be more than what is wanted.
-            self.limit = self.limit.max(self.table.rows + self.table.rows / 2);
+            self.limit = self.limit.max(self.table.rows + self.table.rows / 4);
         }
+        self.windows.keep(at);
         let tag = railnet_coll::machine::Tag::from(label);
         let row = self.table.push([
             at,
@@ -181,7 +180,7 @@ impl Packets {
             Ok(row) => row,
             Err(Some(fresh @ (at, _, packet, target, ..))) => {
                 let depth = depth_of(packet.psn, [packet.queue_pair, target], packet.transmission, syndrome);
-                if depth < self.windows.sample(at) {
+                if depth < self.windows.halved(at) {
                     return;
                 }
                 self.keep(fresh)
@@ -274,7 +273,7 @@ impl Packets {
     pub(super) fn thin_out(&mut self) {
         let Self { table, windows, first, .. } = self;
         let depth = |row: usize| if first.contains(&(row as u32)) { PINNED } else { depth(table, row) };
-        let rows = windows.choose(table, self.most, depth);
+        let rows = windows.choose(table, depth);
         if rows.len() == self.table.rows {
             return;
         }

@@ -5,6 +5,8 @@
 //! ([`PacketSample`]), so that neighbours and their acknowledgements stay together; a packet to which something happened outlasts
 //! some more halvings.
 
+use std::collections::BTreeMap;
+
 use railnet_core::{PacketSample, Psn, QueuePairNumber};
 
 use super::table::{MISSING, Table};
@@ -49,68 +51,101 @@ pub(super) fn depth_of(psn: Psn, pair: [QueuePairNumber; 2], transmission: u16, 
     PacketSample::depth(psn, pair) + trouble
 }
 
-/// Windows of time, and how often what they have was halved.
+/// A window: how often what it has was halved, and how many packets are left.
+#[derive(Clone, Copy, Default, Debug)]
+struct Window {
+    halved: u32,
+    kept: usize,
+}
+
+/// Windows of time that share the packets which may be kept.
 #[derive(Debug)]
 pub(super) struct Windows {
+    most: usize,
     width: u64,
-    halved: Vec<u32>,
+    list: Vec<Window>,
 }
 
 impl Windows {
-    pub(super) fn new() -> Self {
-        Self { width: WIDTH_MIN, halved: Vec::new() }
+    pub(super) fn new(most: usize) -> Self {
+        Self { most, width: WIDTH_MIN, list: Vec::new() }
     }
 
     /// The window of a moment; they grow until there is one.
     fn at(&mut self, time: u64) -> usize {
         while (time / self.width) as usize >= WINDOWS {
             self.width *= 2;
-            self.halved = self.halved.chunks(2).map(|two| two.iter().copied().min().unwrap_or(0)).collect();
+            let joined = |two: &[Window]| Window {
+                halved: two.iter().map(|one| one.halved).min().unwrap_or(0),
+                kept: two.iter().map(|one| one.kept).sum(),
+            };
+            self.list = self.list.chunks(2).map(joined).collect();
         }
         let window = (time / self.width) as usize;
-        while self.halved.len() <= window {
-            // It is soon known whether it is as full as the one before.
-            let before = self.halved.last().copied().unwrap_or(0);
-            self.halved.push(before.saturating_sub(1));
+        while self.list.len() <= window {
+            self.list.push(self.next());
         }
         window
     }
 
-    /// What is kept of what is sent at this moment.
-    pub(super) fn sample(&mut self, time: u64) -> u32 {
-        let window = self.at(time);
-        self.halved[window]
+    /// One more window: likely it will be as full as the one before, and it is soon known whether it is.
+    fn next(&self) -> Window {
+        let before = self.list.last().copied().unwrap_or_default();
+        let fair = (self.most / (self.list.len() + 1)).max(1);
+        let more = (before.kept / fair).max(1).ilog2();
+        Window { halved: (before.halved + more).saturating_sub(1), kept: 0 }
     }
 
-    /// The rows that are left when there shall be at most so many. `depth` says how often each can be halved.
-    pub(super) fn choose(&mut self, packets: &Table, most: usize, depth: impl Fn(usize) -> u32) -> Vec<u32> {
+    /// How often what is sent at this moment is halved.
+    pub(super) fn halved(&mut self, time: u64) -> u32 {
+        let window = self.at(time);
+        self.list[window].halved
+    }
+
+    /// A packet that was sent at this moment is kept.
+    pub(super) fn keep(&mut self, time: u64) {
+        let window = self.at(time);
+        self.list[window].kept += 1;
+    }
+
+    /// The rows that are left when there shall not be too many. `depth` says how often each can be halved.
+    pub(super) fn choose(&mut self, packets: &Table, depth: impl Fn(usize) -> u32) -> Vec<u32> {
         let Some(last) = packets.rows.checked_sub(1) else { return Vec::new() };
         // They come in the order of time: from here on windows do not grow.
         self.at(packets.get(last, SENT));
         let places: Vec<(usize, u32)> =
             (0..packets.rows).map(|row| (self.at(packets.get(row, SENT)), depth(row))).collect();
-        let mut left = vec![0_usize; self.halved.len()];
-        let mut by_depth = vec![std::collections::BTreeMap::<u32, usize>::new(); self.halved.len()];
+        let mut by_depth = vec![BTreeMap::<u32, usize>::new(); self.list.len()];
+        self.list.iter_mut().for_each(|window| window.kept = 0);
         for &(window, depth) in &places {
-            left[window] += 1;
+            self.list[window].kept += 1;
             *by_depth[window].entry(depth).or_default() += 1;
         }
-        while left.iter().sum::<usize>() > most {
+        let mut left = packets.rows;
+        while left > self.most {
             // Those of the least depth go, of the fullest window; of several the first.
-            let fullest = (0..left.len()).rev().max_by_key(|window| left[*window]).unwrap_or(0);
+            let fullest =
+                (0..self.list.len()).rev().max_by_key(|window| self.list[*window].kept).unwrap_or(0);
             let Some((depth, gone)) = by_depth[fullest].pop_first() else { break };
             if depth == PINNED {
                 // Nothing else is left in there, nor, as it is the fullest, to speak of elsewhere.
                 break;
             }
-            left[fullest] -= gone;
-            self.halved[fullest] = self.halved[fullest].max(depth + 1);
+            left -= gone;
+            let window = &mut self.list[fullest];
+            (window.kept, window.halved) = (window.kept - gone, window.halved.max(depth + 1));
         }
         let is_left = |row: &u32| {
             let (window, depth) = places[*row as usize];
-            depth >= self.halved[window]
+            depth >= self.list[window].halved
         };
-        (0..packets.rows as u32).filter(is_left).collect()
+        let rows: Vec<u32> = (0..packets.rows as u32).filter(is_left).collect();
+        // Those that came by another rule than depth, and are not pinned any more, may go, too.
+        self.list.iter_mut().for_each(|window| window.kept = 0);
+        for row in &rows {
+            self.list[places[*row as usize].0].kept += 1;
+        }
+        rows
     }
 }
 
@@ -136,8 +171,8 @@ mod tests {
             let pair = (7 + number % 5, 300 + number % 5);
             table.push([sent, 0, pair.0, pair.1, 1, psn / 5, 4, 0, 4_096, received, 0, 0, 0, 0, 255, 0]);
         }
-        let mut windows = Windows::new();
-        let rows = windows.choose(&table, 4_000, |row| depth(&table, row));
+        let mut windows = Windows::new(4_000);
+        let rows = windows.choose(&table, |row| depth(&table, row));
         assert!(rows.len() <= 4_000 && rows.len() > 2_000, "{}", rows.len());
         let mut each = [0; 20];
         for &row in &rows {
@@ -148,6 +183,6 @@ mod tests {
         assert!(left > lost / 2, "{left} of {lost}");
         // The same again leaves them as they are.
         let chosen = table.take(&rows);
-        assert_eq!(windows.choose(&chosen, 4_000, |row| depth(&chosen, row)).len(), rows.len());
+        assert_eq!(windows.choose(&chosen, |row| depth(&chosen, row)).len(), rows.len());
     }
 }
