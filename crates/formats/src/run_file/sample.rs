@@ -92,8 +92,9 @@ impl Windows {
     fn next(&self) -> Window {
         let before = self.list.last().copied().unwrap_or_default();
         let fair = (self.most / (self.list.len() + 1)).max(1);
-        let more = (before.kept / fair).max(1).ilog2();
-        Window { halved: (before.halved + more).saturating_sub(1), kept: 0 }
+        let kept = before.kept.max(1);
+        let (more, fewer) = ((kept / fair).max(1).ilog2(), (fair / kept).max(1).ilog2() + 1);
+        Window { halved: (before.halved + more).saturating_sub(fewer), kept: 0 }
     }
 
     /// How often what is sent at this moment is halved.
