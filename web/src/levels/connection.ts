@@ -65,7 +65,7 @@ class ConnectionScene implements Scene {
     this.incidents = feed('incidents');
     this.psn = new TimePlane(app, {
       title: 'Sequence numbers over time',
-      note: '[[PSN]], counted from the first; steeper is faster. Good: one straight rise, answers close behind, nothing red',
+      note: '[[PSN]]s; steeper is faster. Good: one straight rise, answers close behind, nothing red',
       height: 320,
       left: () => 70,
       draw: (plane) => this.drawNumbers(plane),
@@ -409,9 +409,10 @@ function extent(data: Table | null, messages: Table | null, offset: (psn: number
       high = Math.max(high, offset(psn[row]!));
     }
   }
-  if (messages && !(high > low)) {
-    const [first, packets] = [column(messages, 'first'), column(messages, 'packets')];
+  if (messages) {
+    const [first, packets, started] = [column(messages, 'first'), column(messages, 'packets'), column(messages, 'started')];
     for (let row = 0; row < messages.rows; row++) {
+      if (!Number.isFinite(started[row]!) || started[row]! < from || started[row]! > to) continue;
       low = Math.min(low, offset(first[row]!));
       high = Math.max(high, offset(first[row]!) + packets[row]!);
     }

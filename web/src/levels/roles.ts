@@ -51,7 +51,7 @@ class RolesScene implements Scene {
         make('h2', {}, 'The run'),
         make('p', {}, run.isLive ? `${meta.name}: ${time(run.duration)} of real time, by the clocks of the hosts.` : words(`${meta.name}, seed ${meta.seed}, ${meta.fidelity} fidelity, ${count(meta.events ?? run.network?.events ?? NaN)} events in ${time(run.duration)} of virtual time. [[digest|digest]] ${meta.digest}: the same commit, scenario and seed give it again.`)),
         ...(meta.kept?.notes ?? []).map((line) => make('p', { class: 'note' }, `Kept: ${line}`)),
-        make('details', {}, make('summary', {}, 'The scenario'), make('pre', { class: 'mono' }, meta.scenario)),
+        meta.scenario ? make('details', {}, make('summary', {}, 'The scenario'), make('pre', { class: 'mono' }, meta.scenario)) : null,
       ),
     );
   }

@@ -6,7 +6,7 @@ use railnet_core::event::{PacketId, SentPacket};
 use railnet_core::{Label, PacketSample, QueuePairNumber};
 use smallvec::SmallVec;
 
-use super::sample::{PINNED, PSN, QUEUE_PAIR, TARGET, Windows, depth, depth_of};
+use super::sample::{HOST, PINNED, PSN, QUEUE_PAIR, TARGET, Windows, depth, halvings_of};
 use super::schema::{self, NOBODY};
 use super::table::{MISSING, Table};
 
@@ -128,8 +128,8 @@ impl Packets {
         self.all += 1;
         self.now = at;
         let fresh = (at, host, packet, target, length, label);
-        let depth = depth_of(packet.psn, [packet.queue_pair, target], packet.transmission, NO_VERDICT);
-        if !is_first && depth < self.windows.halved(at) {
+        let halvings = halvings_of(packet.psn, [packet.queue_pair, target], packet.transmission, NO_VERDICT);
+        if !is_first && halvings < self.windows.halved(at) {
             self.last = Err(Some(fresh));
             return;
         }
@@ -179,8 +179,9 @@ impl Packets {
         let row = match self.last {
             Ok(row) => row,
             Err(Some(fresh @ (at, _, packet, target, ..))) => {
-                let depth = depth_of(packet.psn, [packet.queue_pair, target], packet.transmission, syndrome);
-                if depth < self.windows.halved(at) {
+                let halvings =
+                    halvings_of(packet.psn, [packet.queue_pair, target], packet.transmission, syndrome);
+                if halvings < self.windows.halved(at) {
                     return;
                 }
                 self.keep(fresh)
@@ -240,7 +241,7 @@ impl Packets {
         self.table.set(row, RECEIVED, at);
         self.table.set(row, TO, u64::from(host));
         self.first.remove(&row);
-        let sender = [1, QUEUE_PAIR].map(|column| self.table.get(row as usize, column) as u32);
+        let sender = [HOST, QUEUE_PAIR].map(|column| self.table.get(row as usize, column) as u32);
         *self.from.place(sender[1], psn) -= 1;
         *self.to.place(queue_pair, psn) -= 1;
         Some(sender.into())

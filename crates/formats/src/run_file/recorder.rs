@@ -325,8 +325,8 @@ impl Recorder {
         let packets = (self.packets.table.rows as u64, self.packets.all);
         if packets.0 < packets.1 {
             notes.push(format!(
-                "packets: {} of {}, some of every part of the run, in runs of {} sequence numbers; those that were sent again, \
-                 refused, lost or marked first",
+                "packets: {} of {}, some of every part of the run, in runs of {} sequence numbers; before others the \
+                 first of each connection, and those that were sent again, refused, lost or marked",
                 packets.0,
                 packets.1,
                 PacketSample::RUN

@@ -3,9 +3,9 @@
 //! A run is divided into windows of time that grow with it. All windows start with everything; when there is too much, the window
 //! that has most keeps half of what it has, again and again. What is halved are runs of sequence numbers of a connection
 //! ([`PacketSample`]), so that neighbours and their acknowledgements stay together; a packet to which something happened outlasts
-//! some more halvings.
+//! some more halvings. The first packet of each connection stays, as long as those are not more than half of all.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use railnet_core::{PacketSample, Psn, QueuePairNumber};
 
@@ -16,13 +16,18 @@ const WINDOWS: usize = 64;
 /// Picoseconds of the first windows.
 const WIDTH_MIN: u64 = 1_000_000;
 
+/// A window is halved in so many steps, in which connections between other hosts go one after the other: many have the same queue
+/// pair numbers.
+const STEPS: u32 = 8;
 /// Halvings that packets outlast to which something happened: what was sent again, refused or lost, and what was marked.
 const TROUBLE: u32 = 6;
 const MARK: u32 = 2;
 
 /// Columns of packets that are looked at.
+pub(super) const HOST: usize = 1;
 pub(super) const QUEUE_PAIR: usize = 2;
 pub(super) const TARGET: usize = 3;
+const TO: usize = 4;
 pub(super) const PSN: usize = 5;
 const SENT: usize = 0;
 const TRANSMISSION: usize = 7;
@@ -30,13 +35,16 @@ const RECEIVED: usize = 9;
 const MARKED: usize = 10;
 const SYNDROME: usize = 14;
 
-/// How often a sample can be halved until a packet goes, by what is known of it.
+/// After how many steps a packet goes, by what is known of it.
 pub(super) fn depth(packets: &Table, row: usize) -> u32 {
     let cell = |column| packets.get(row, column);
     let number = |column| QueuePairNumber::new(cell(column) as u32);
     let plain = PacketSample::depth(Psn::new(cell(PSN) as u32), [QUEUE_PAIR, TARGET].map(number));
     let is_trouble = cell(RECEIVED) == MISSING || is_urgent(cell(TRANSMISSION), cell(SYNDROME));
-    plain + if is_trouble { TROUBLE } else { 0 } + if cell(MARKED) > 0 { MARK } else { 0 }
+    let halvings = plain + if is_trouble { TROUBLE } else { 0 } + if cell(MARKED) > 0 { MARK } else { 0 };
+    // The same in both directions.
+    let ends = (cell(HOST) + cell(TO)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    STEPS * halvings + (ends as u32 + cell(PSN) as u32 / PacketSample::RUN) % STEPS
 }
 
 /// Whether something has happened already when a packet is sent: it is sent again, or refuses another one.
@@ -45,16 +53,16 @@ fn is_urgent(transmission: u64, syndrome: u64) -> bool {
     transmission > 0 || syndrome != super::schema::NO_SYNDROME && syndrome >> 5 & 3 != 0
 }
 
-/// The same before it is a row.
-pub(super) fn depth_of(psn: Psn, pair: [QueuePairNumber; 2], transmission: u16, syndrome: u8) -> u32 {
+/// How often a sample can be halved until a packet goes, before it is a row.
+pub(super) fn halvings_of(psn: Psn, pair: [QueuePairNumber; 2], transmission: u16, syndrome: u8) -> u32 {
     let trouble = if is_urgent(transmission.into(), syndrome.into()) { TROUBLE } else { 0 };
     PacketSample::depth(psn, pair) + trouble
 }
 
-/// A window: how often what it has was halved, and how many packets are left.
+/// A window: in how many steps it was made smaller, and how many packets are left.
 #[derive(Clone, Copy, Default, Debug)]
 struct Window {
-    halved: u32,
+    steps: u32,
     kept: usize,
 }
 
@@ -76,7 +84,7 @@ impl Windows {
         while (time / self.width) as usize >= WINDOWS {
             self.width *= 2;
             let joined = |two: &[Window]| Window {
-                halved: two.iter().map(|one| one.halved).min().unwrap_or(0),
+                steps: two.iter().map(|one| one.steps).min().unwrap_or(0),
                 kept: two.iter().map(|one| one.kept).sum(),
             };
             self.list = self.list.chunks(2).map(joined).collect();
@@ -94,13 +102,13 @@ impl Windows {
         let fair = (self.most / (self.list.len() + 1)).max(1);
         let kept = before.kept.max(1);
         let (more, fewer) = ((kept / fair).max(1).ilog2(), (fair / kept).max(1).ilog2() + 1);
-        Window { halved: (before.halved + more).saturating_sub(fewer), kept: 0 }
+        Window { steps: (before.steps + STEPS * more).saturating_sub(STEPS * fewer), kept: 0 }
     }
 
     /// How often what is sent at this moment is halved.
     pub(super) fn halved(&mut self, time: u64) -> u32 {
         let window = self.at(time);
-        self.list[window].halved
+        self.list[window].steps / STEPS
     }
 
     /// A packet that was sent at this moment is kept.
@@ -109,43 +117,55 @@ impl Windows {
         self.list[window].kept += 1;
     }
 
-    /// The rows that are left when there shall not be too many. `depth` says how often each can be halved.
+    /// The rows that are left when there shall not be too many. `depth` says after how many steps each goes.
     pub(super) fn choose(&mut self, packets: &Table, depth: impl Fn(usize) -> u32) -> Vec<u32> {
         let Some(last) = packets.rows.checked_sub(1) else { return Vec::new() };
         // They come in the order of time: from here on windows do not grow.
         self.at(packets.get(last, SENT));
-        let places: Vec<(usize, u32)> =
-            (0..packets.rows).map(|row| (self.at(packets.get(row, SENT)), depth(row))).collect();
-        let mut by_depth = vec![BTreeMap::<u32, usize>::new(); self.list.len()];
-        self.list.iter_mut().for_each(|window| window.kept = 0);
-        for &(window, depth) in &places {
-            self.list[window].kept += 1;
-            *by_depth[window].entry(depth).or_default() += 1;
+        // The first packet of each connection is in no window, but in a share of its own.
+        let (mut met, first) = (BTreeSet::new(), self.list.len());
+        let places: Vec<(usize, u32)> = (0..packets.rows)
+            .map(|row| {
+                let is_first = met.insert((packets.get(row, HOST), packets.get(row, QUEUE_PAIR)));
+                (if is_first { first } else { self.at(packets.get(row, SENT)) }, depth(row))
+            })
+            .collect();
+        let mut by_depth = vec![BTreeMap::<u32, usize>::new(); first + 1];
+        let mut shares = self.list.clone();
+        shares.push(Window::default());
+        shares.iter_mut().for_each(|share| share.kept = 0);
+        for &(place, depth) in &places {
+            shares[place].kept += 1;
+            *by_depth[place].entry(depth).or_default() += 1;
         }
         let mut left = packets.rows;
         while left > self.most {
-            // Those of the least depth go, of the fullest window; of several the first.
-            let fullest =
-                (0..self.list.len()).rev().max_by_key(|window| self.list[*window].kept).unwrap_or(0);
-            let Some((depth, gone)) = by_depth[fullest].pop_first() else { break };
+            // Those of the least depth go, of the fullest window; of several the first. None is emptied while others have more than
+            // one run.
+            let fullness = |place: &usize| (by_depth[*place].len() > 1, shares[*place].kept);
+            let fullest = (0..first).rev().max_by_key(fullness).unwrap_or(0);
+            let place = if shares[first].kept > self.most / 2 { first } else { fullest };
+            let Some((depth, gone)) = by_depth[place].pop_first() else { break };
             if depth == PINNED {
                 // Nothing else is left in there, nor, as it is the fullest, to speak of elsewhere.
                 break;
             }
             left -= gone;
-            let window = &mut self.list[fullest];
-            (window.kept, window.halved) = (window.kept - gone, window.halved.max(depth + 1));
+            let share = &mut shares[place];
+            (share.kept, share.steps) = (share.kept - gone, share.steps.max(depth + 1));
         }
         let is_left = |row: &u32| {
-            let (window, depth) = places[*row as usize];
-            depth >= self.list[window].halved
+            let (place, depth) = places[*row as usize];
+            depth >= shares[place].steps
         };
         let rows: Vec<u32> = (0..packets.rows as u32).filter(is_left).collect();
-        // Those that came by another rule than depth, and are not pinned any more, may go, too.
-        self.list.iter_mut().for_each(|window| window.kept = 0);
+        // What came by another rule than depth, and is not pinned any more, may have gone, too.
+        shares.iter_mut().for_each(|share| share.kept = 0);
         for row in &rows {
-            self.list[places[*row as usize].0].kept += 1;
+            shares[places[*row as usize].0].kept += 1;
         }
+        shares.truncate(first);
+        self.list = shares;
         rows
     }
 }
