@@ -5,6 +5,7 @@ import { Keys } from './keys';
 import { LEVEL_LIST } from './levels';
 import { failureLine } from './levels/failure';
 import type { Scene } from './levels/level';
+import { unknownLive } from './levels/live';
 import { LEVELS, type LevelId, type View } from './model/view';
 import { Timebar } from './timebar';
 import { Tour } from './tour';
@@ -63,7 +64,7 @@ export function startShell(app: App, page: HTMLElement): void {
     const key = `${view.level} ${run.index}`;
     let scene = scenes.get(key);
     if (!scene) {
-      scene = level.make(app);
+      scene = unknownLive(app, level) ?? level.make(app);
       scenes.set(key, scene);
     }
     app.scene = scene;
@@ -116,7 +117,7 @@ function aboutRun({ run }: App): string {
   const { meta } = run;
   // The first comment line of a scenario often breaks off in its second sentence.
   const title = meta.title.split('. ')[0] ?? '';
-  const words = [title || meta.name, meta.name, `${meta.fidelity} fidelity`, `seed ${meta.seed}`];
+  const words = run.isLive ? [title, meta.name] : [title || meta.name, meta.name, `${meta.fidelity} fidelity`, `seed ${meta.seed}`];
   if (meta.digest) words.push(`digest ${meta.digest.slice(0, 8)}`);
   return [...new Set(words)].join(' · ');
 }

@@ -368,6 +368,33 @@ test('a report opens from disk, asks nobody, and shows the same numbers', async 
   await page.context().close();
 });
 
+test('the report of the built-in job has both transports, and packets of its whole length', async () => {
+  const path = /Report\s+(\S+\.html)/.exec(railnet())[1];
+  const html = readFileSync(path, 'utf8');
+  const found = JSON.parse(html.split('id="railnet-run">')[1].split('</script>')[0]);
+  const [rdma, tcp] = [found.report, found.other.report].map(({ jobs }) => jobs[0].step_us);
+  const page = await open(`${pathToFileURL(path)}#problem`);
+  await settled(page);
+  const words = await text(page);
+  assert.ok(words.includes(`${(tcp / rdma).toFixed(2)} ×as long, TCP`), words.slice(0, 900));
+  assert.ok(!words.includes('not run'), 'both sides have their times');
+  assert.ok(found.kept.packets < found.kept.packets_sent);
+  await level(page, 'packet');
+  await settled(page);
+  assert.ok((await text(page)).includes(`${thousands(found.kept.packets)} of the run’s ${thousands(found.kept.packets_sent)} packets were kept`));
+  assert.deepEqual(page.troubles, []);
+  await page.context().close();
+});
+
+test('links without credit wait for each other, as a tree', async () => {
+  const page = await open(`${await serve('scenarios/incast-credits.toml')}#congestion`);
+  await settled(page);
+  const words = await text(page);
+  assert.ok(words.includes('Who waits for whom') && /switch\d*kept waiting host\d+ for/.test(words), words.slice(-900));
+  assert.deepEqual(page.troubles, []);
+  await page.context().close();
+});
+
 test('texts of a run are never run', async () => {
   const scenario = join(folder, 'hostile.toml');
   const evil = '<img src=x onerror="document.title=\'owned\'"></script><script>document.title="owned"</script>';

@@ -8,6 +8,7 @@ const folder = join(root, 'docs/pictures');
 mkdirSync(folder, { recursive: true });
 
 const PICTURES = [
+  ['problem', 'scenarios/life-of-a-job-racks.toml', 'problem'],
   ['cluster', 'scenarios/allreduce-2-nodes.toml', 'cluster'],
   ['step', 'scenarios/llama-405b.toml', 'step'],
   ['collective', 'scenarios/allreduce-2-nodes.toml', 'collective', '?comm=0&seq=0&t=14000000-107000000&at=61000000'],

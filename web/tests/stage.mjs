@@ -35,6 +35,11 @@ export async function serve(scenario, ...options) {
       if (error.status !== 1 || !existsSync(file)) throw error;
     }
   }
+  return show(file);
+}
+
+/** Serves a run file; the address of the page. */
+export async function show(file) {
   const server = spawn(command, ['view', file, '--port', '0'], { cwd: root, stdio: ['ignore', 'pipe', 'inherit'] });
   servers.push(server);
   return new Promise((found, failed) => {

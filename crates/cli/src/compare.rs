@@ -8,13 +8,12 @@ mod sets;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, anyhow};
 use railnet_coll::variables::Place;
 use railnet_sim::RunError;
 
+use crate::cores::{self, Work};
 use crate::sim::job;
 use crate::sim::problem::{self, File};
 use crate::{Outcome, Usage, environment, words};
@@ -182,25 +181,10 @@ fn run_all(contestants: &[Contestant]) -> anyhow::Result<Vec<Ran>> {
         .enumerate()
         .flat_map(|(number, one)| one.parts.iter().map(move |part| (number, &part.file)))
         .collect();
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(work.len());
-    let next = AtomicUsize::new(0);
-    let results: Mutex<Vec<Option<Result<Figures, RunError>>>> =
-        Mutex::new(work.iter().map(|_| None).collect());
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some((_, file)) = work.get(index) else { return };
-                    let result = figures::run(&file.scenario);
-                    if let Ok(mut results) = results.lock() {
-                        results[index] = Some(result);
-                    }
-                }
-            });
-        }
+    let pieces = work.iter().map(|(_, file)| -> Work<'_, Result<Figures, RunError>> {
+        Box::new(move || figures::run(&file.scenario))
     });
-    let results = results.into_inner().map_err(|_| anyhow!("a run ended before its time"))?;
+    let results = cores::all(pieces.collect());
     let mut ran: Vec<Ran> =
         contestants.iter().map(|one| Ran { name: one.name.clone(), parts: Vec::new() }).collect();
     for ((number, file), result) in work.into_iter().zip(results) {
@@ -208,7 +192,6 @@ fn run_all(contestants: &[Contestant]) -> anyhow::Result<Vec<Ran>> {
             RunError::Scenario(error) => file.problem(error),
             error => anyhow!("{error}"),
         };
-        let result = result.ok_or_else(|| anyhow!("was not run"))?;
         let figures = result.map_err(failed).with_context(|| contestants[number].name.clone())?;
         ran[number].parts.push(figures);
     }

@@ -4,7 +4,6 @@ pub(crate) mod data;
 pub(crate) mod measure;
 mod serve;
 mod table;
-mod trace;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -14,14 +13,15 @@ use anyhow::Context as _;
 use railnet_coll::{Call, Collective};
 use railnet_core::{Bytes, DataType, Rank, ReduceOp, Scalar, Span};
 use railnet_formats::nccl_tests::{self, Measurement, Row};
+use railnet_live::calls::Calls;
 use railnet_live::job::{self, Output, Plan, Stream};
 use railnet_live::launch::{Launch, Launcher};
 use railnet_live::{Communicator, Conduit};
 
-use crate::{Outcome, Usage, files, processor};
+use crate::live_record::{self, Folder};
+use crate::{Outcome, Usage, processor};
 use measure::{Bench, call_of};
 use table::Point;
-use trace::Trace;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,6 +29,7 @@ Examples:
   railnet perf all_gather -n 4 --conduit tcp -e 1M         over TCP
   railnet perf alltoall -n 4 --nodes 2                     as if on two hosts
   railnet perf all_reduce -n 4 --trace calls.pftrace       who called what when, for ui.perfetto.dev
+  railnet perf all_reduce -n 2 --conduit roce --record run.rail   the same and packets, for railnet view
   srun -n 16 railnet perf all_reduce                       under a launcher: its ranks
 
 The table is that of nccl-tests. Times are those of one call, averaged over the iterations and over ranks; every element
@@ -83,9 +84,8 @@ pub(crate) struct Arguments {
     #[arg(short = 'c', long, value_name = "0|1", default_value_t = 1, num_args = 0..=1, default_missing_value = "1")]
     #[arg(value_parser = clap::value_parser!(u8).range(0..=1))]
     check: u8,
-    /// Write the timed calls of all ranks as a trace for ui.perfetto.dev
-    #[arg(long, value_name = "FILE")]
-    trace: Option<PathBuf>,
+    #[command(flatten)]
+    record: live_record::Options,
     /// Print JSON in place of the table
     #[arg(long)]
     json: bool,
@@ -138,12 +138,10 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
             format!("the smallest size is {least} B, and the largest {most} B: -b must not be more than -e");
         return Err(Usage(text).into());
     }
-    if let Some(path) = &arguments.trace {
-        files::check_place(path, false, "give another name")?;
-    }
+    arguments.record.check()?;
     let launch = Launch::from_env()?;
     if let Some(socket) = &arguments.serve {
-        serve::serve(&joined(&launch, arguments.conduit)?, socket)?;
+        serve::serve(&joined(&launch, arguments)?, socket)?;
         return Ok(Outcome::Done);
     }
     let Some(collective) = arguments.collective else {
@@ -155,13 +153,14 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
             let (world, launcher) = (launch.world_size, launch.launcher);
             Err(Usage(format!("-n {ranks}, but {launcher} has started {world} ranks: leave -n out")).into())
         }
-        _ => measured(arguments, collective, (&joined(&launch, arguments.conduit)?, &launch), out),
+        _ => measured(arguments, collective, &joined(&launch, arguments)?, out),
     }
 }
 
-fn joined(launch: &Launch, conduit: Option<Conduit>) -> anyhow::Result<Communicator> {
+fn joined(launch: &Launch, arguments: &Arguments) -> anyhow::Result<Communicator> {
     let mut options = railnet_live::Options::from_env()?;
-    options.conduit = conduit.or(options.conduit);
+    options.conduit = arguments.conduit.or(options.conduit);
+    options.notes_calls = arguments.record.is_on();
     Ok(Communicator::meet(&railnet_live::rendezvous::Config::from_env(launch)?, &options)?)
 }
 
@@ -193,22 +192,26 @@ impl Output for Plain<'_> {
 fn start(arguments: &Arguments, ranks: u32, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let places = job::spread(ranks, arguments.nodes).map_err(|error| Usage(error.to_string()))?;
     let program = std::env::current_exe().context("cannot find this program itself")?;
+    let folder = arguments.record.has_packets().then(Folder::new).transpose()?;
     let plan = Plan {
         program: program.into_os_string(),
         arguments: std::env::args_os().skip(1).collect::<Vec<OsString>>(),
         places,
-        variables: Vec::new(),
+        variables: folder.as_ref().map(Folder::packet_variables).unwrap_or_default(),
         grace: std::time::Duration::from_secs(2),
         limit: None,
     };
     let outcome = job::run(&plan, &mut Plain(out))?;
+    if let Some(folder) = &folder {
+        arguments.record.add_packets(folder)?;
+    }
     crate::run::judge(&outcome, &plan)
 }
 
 fn measured(
     arguments: &Arguments,
     collective: Collective,
-    (world, launch): (&Communicator, &Launch),
+    world: &Communicator,
     out: &mut dyn Write,
 ) -> anyhow::Result<Outcome> {
     let ranks = world.size() as u32;
@@ -231,11 +234,11 @@ fn measured(
     } else if is_first && !arguments.json {
         preamble(arguments, world, out)?;
     }
-    let mut trace = arguments.trace.as_ref().map(|_| Trace::new(world)).transpose()?;
+    world.note_calls(false);
     let mut rows = Vec::new();
     let mut bytes = arguments.minimum;
     while bytes <= arguments.maximum {
-        let point = point(arguments, world, &call_of(&base, bytes, ranks), trace.as_mut())?;
+        let point = point(arguments, world, &call_of(&base, bytes, ranks))?;
         if is_first && arguments.csv {
             point.write_csv(out)?;
         } else if is_first && !arguments.json {
@@ -253,8 +256,11 @@ fn measured(
             break;
         }
     }
-    if let (Some(trace), Some(path)) = (trace, &arguments.trace) {
-        trace.write(world, launch, path)?;
+    if arguments.record.is_on() {
+        let noted = gathered(world)?;
+        if is_first {
+            arguments.record.write(&live_record::assemble(&command(), &noted))?;
+        }
     }
     if is_first {
         if arguments.json {
@@ -301,12 +307,7 @@ fn preamble(arguments: &Arguments, world: &Communicator, out: &mut dyn Write) ->
 const BUDGET: Span = Span::from_secs(2);
 
 /// One size, out of place and in place.
-fn point(
-    arguments: &Arguments,
-    world: &Communicator,
-    call: &Call,
-    mut trace: Option<&mut Trace>,
-) -> anyhow::Result<Point> {
+fn point(arguments: &Arguments, world: &Communicator, call: &Call) -> anyhow::Result<Point> {
     let ranks = world.size() as u32;
     let is_checked = arguments.check == 1;
     let (mut processor, mut moved) = (0.0, 0.0);
@@ -322,14 +323,9 @@ fn point(
         let calls = u64::from(arguments.iterations).min(fits.max(2)) as u32;
         world.barrier()?;
         let used = processor::seconds();
-        let time = match &mut trace {
-            None => bench.time(calls)?,
-            Some(trace) => {
-                let (bytes, place) = (call.bytes(ranks), if in_place { ", in place" } else { "" });
-                let name = format!("{} {bytes} {}{place}", call.collective, world.how(call)?);
-                bench.time_each(calls, |from, to| trace.note(&name, bytes.0, (from, to)))?
-            }
-        };
+        world.note_calls(true);
+        let time = bench.time(calls)?;
+        world.note_calls(false);
         let mut used = [processor::seconds() - used];
         let time = mean(world, time)?;
         world.all_reduce_in_place(&mut used, ReduceOp::Sum)?;
@@ -349,6 +345,32 @@ fn point(
     }
     let processor_ns = if moved > 0.0 { processor * 1e9 / moved } else { 0.0 };
     Ok(Point { row, processor_ns })
+}
+
+/// What all ranks noted, at each of them.
+fn gathered(world: &Communicator) -> anyhow::Result<Vec<Calls>> {
+    let own = world.noted_calls().unwrap_or_default().to_string().into_bytes();
+    let mut lengths = vec![0_u64; world.size()];
+    world.all_gather(&[own.len() as u64], &mut lengths)?;
+    let lengths: Vec<usize> = lengths.iter().map(|length| *length as usize).collect();
+    let mut all = vec![0; lengths.iter().sum()];
+    world.all_gather_v(&own, &mut all, &lengths)?;
+    let mut rest = all.as_slice();
+    let mut noted = Vec::new();
+    for length in lengths {
+        let (text, more) = rest.split_at(length);
+        rest = more;
+        let calls = std::str::from_utf8(text).ok().and_then(Calls::parse);
+        noted.push(calls.context("what a rank noted of its calls cannot be read")?);
+    }
+    Ok(noted)
+}
+
+/// The command line, as somebody typed it.
+fn command() -> String {
+    let words: Vec<String> =
+        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    format!("railnet {}", words.join(" "))
 }
 
 /// The mean over all ranks.

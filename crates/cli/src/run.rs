@@ -12,6 +12,7 @@ use anyhow::Context as _;
 use railnet_core::Span;
 use railnet_live::job::{self, JobError, Place, Plan};
 
+use crate::live_record::{self, Folder};
 use crate::{Outcome, report};
 pub(crate) use verdict::judge;
 
@@ -21,6 +22,7 @@ Examples:
   railnet run -n 8 --nodes 2 -- python train.py     as if on two hosts: no shared memory between them
   railnet run --hostfile hosts -- ./train           a host group for each host of the file, its slots as ranks
   railnet run -n 4 --output logs -- ./train         what each rank prints, in logs/rank-0.out and so on
+  railnet run -n 4 --record run.rail -- ./train     who called what when, for railnet view
 
 Each rank finds its place in RAILNET_RANK, RAILNET_WORLD_SIZE and so on, and in what torchrun sets: RANK, WORLD_SIZE,
 LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT. Rank 0 gets standard input, unless that is a terminal.
@@ -54,6 +56,8 @@ pub(crate) struct Arguments {
     /// Set a variable for all ranks; can be given several times
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable)]
     variables: Vec<(OsString, OsString)>,
+    #[command(flatten)]
+    record: live_record::Options,
     /// The program and its arguments
     #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     program: Vec<OsString>,
@@ -86,11 +90,20 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     let Some((program, rest)) = arguments.program.split_first() else {
         return Ok(Outcome::Exit(2));
     };
+    arguments.record.check()?;
+    let folder = arguments.record.is_on().then(Folder::new).transpose()?;
+    let mut variables = arguments.variables.clone();
+    if let Some(folder) = &folder {
+        variables.extend(folder.call_variables());
+        if arguments.record.has_packets() {
+            variables.extend(folder.packet_variables());
+        }
+    }
     let plan = Plan {
         program: program.clone(),
         arguments: rest.to_vec(),
         places,
-        variables: arguments.variables.clone(),
+        variables,
         grace: arguments.grace,
         limit: arguments.timeout,
     };
@@ -102,6 +115,9 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
             job::run(&plan, &mut output::Prefixed::new(out, ranks, is_coloured))
         }
     };
+    if let (Some(folder), Ok(_)) = (&folder, &outcome) {
+        deliver(arguments, folder, ranks)?;
+    }
     match outcome {
         Ok(outcome) => judge(&outcome, &plan),
         Err(JobError::NoProgram { program, cause }) => {
@@ -110,6 +126,19 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Writes what ranks noted. Programs that use something else than Railnet to talk to each other note nothing.
+fn deliver(arguments: &Arguments, folder: &Folder, ranks: u32) -> anyhow::Result<()> {
+    let calls = folder.calls(ranks);
+    if calls.iter().all(|rank| rank.calls.is_empty()) {
+        report("nothing is recorded: no rank made a call of Railnet's");
+        return Ok(());
+    }
+    let words: Vec<_> = arguments.program.iter().map(|word| word.to_string_lossy()).collect();
+    let mut run = live_record::assemble(&format!("railnet run -n {ranks} -- {}", words.join(" ")), &calls);
+    folder.add_packets(&mut run)?;
+    arguments.record.write(&run)
 }
 
 fn places(arguments: &Arguments) -> anyhow::Result<Vec<Place>> {

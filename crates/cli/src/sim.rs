@@ -1,5 +1,6 @@
 //! `railnet sim`: runs a scenario and says what came of it.
 
+mod beside;
 mod capture;
 mod collectives;
 mod failure;
@@ -110,18 +111,9 @@ struct Finished {
 
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let mut file = File::read(&arguments.file)?;
-    if let Some(seed) = arguments.seed {
-        file.scenario.seed = seed;
-    }
-    let from_scenario = file.scenario.variables();
-    let variables =
-        environment::variables(Place::Sim, from_scenario, arguments.env_file.as_deref(), Vec::new())?;
-    file.scenario.set_variables(variables.clone());
-    if let Some(path) = variables.topology_file() {
-        let server = problem::server(Path::new(path)).with_context(|| format!("NCCL_TOPO_FILE={path}"))?;
-        file.scenario.set_server(server);
-    }
-    arguments.record.check(&file, arguments.force)?;
+    let variables = prepare(arguments, &mut file.scenario)?;
+    arguments.record.check(arguments.force)?;
+    let beside = arguments.record.beside(arguments, &file)?;
     if let Some(interval) = arguments.sample {
         ensure!(arguments.sweep.is_empty(), "--sample is for single runs: a sweep writes no series");
         ensure!(
@@ -138,13 +130,14 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         return sweep::run(arguments, &file, out);
     }
     if file.scenario.has_jobs() {
-        return job::run(arguments, &file, out);
+        return job::run(arguments, &file, beside.as_ref(), out);
     }
     // Where they go is known before time is spent on what goes there.
     if let Some(directory) = &arguments.csv {
         report::make_directory(directory)?;
     }
-    let (finished, recorded) = watch(arguments, &file, &variables)?;
+    let (watched, other) = beside::together(|| watch(arguments, &file, &variables), beside.as_ref());
+    let (finished, recorded) = watched?;
     if let Some(path) = &arguments.json {
         report::write_json(path, out, &report::whole(&file.path, &finished))?;
     }
@@ -163,10 +156,25 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         }
     }
     if let Some(run) = recorded {
-        arguments.record.deliver(&file, run, out, arguments.is_quiet())?;
+        arguments.record.deliver(beside::joined(run, beside.as_ref(), other)?, out, arguments.is_quiet())?;
     }
     let is_whole = finished.partial.is_none() && finished.failure.is_none();
     Ok(if is_whole { Outcome::Done } else { Outcome::CheckFailed })
+}
+
+/// Gives a scenario the seed of the command line, and NCCL's variables: those are what comes back.
+fn prepare(arguments: &Arguments, scenario: &mut Scenario) -> anyhow::Result<Variables> {
+    if let Some(seed) = arguments.seed {
+        scenario.seed = seed;
+    }
+    let variables =
+        environment::variables(Place::Sim, scenario.variables(), arguments.env_file.as_deref(), Vec::new())?;
+    scenario.set_variables(variables.clone());
+    if let Some(path) = variables.topology_file() {
+        let server = problem::server(Path::new(path)).with_context(|| format!("NCCL_TOPO_FILE={path}"))?;
+        scenario.set_server(server);
+    }
+    Ok(variables)
 }
 
 /// Runs the built-in job, and says what to try next.

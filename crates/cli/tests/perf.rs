@@ -3,9 +3,11 @@
 
 use std::process::{Command, Output, Stdio};
 
+use railnet_formats::run_file::{MISSING, RunFile};
+
 fn perf(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_railnet"));
-    for name in ["RANK", "WORLD_SIZE", "RAILNET_LAUNCHER", "RAILNET_CONDUIT"] {
+    for name in ["RANK", "WORLD_SIZE", "RAILNET_LAUNCHER", "RAILNET_CONDUIT", "RAILNET_PCAP"] {
         command.env_remove(name);
     }
     command.arg("perf").args(arguments).stdin(Stdio::null()).output().unwrap()
@@ -110,7 +112,39 @@ fn a_trace_has_the_calls_of_all_ranks() {
     let times = |word: &str| trace.windows(word.len()).filter(|part| *part == word.as_bytes()).count();
     for rank in 0..3 {
         assert_eq!(times(&format!("rank {rank} (tcp)")), 1);
-        assert_eq!(times(&format!("node{:02}", rank + 1)), 1);
+        assert_eq!(times(&format!("node{rank}")), 1, "its host group");
     }
     assert_eq!((times("AllReduce 4 KiB "), times(", in place")), (3 * 2 * 7, 3 * 7));
+}
+
+/// What goes from one rank to another has an arrow, and over RoCE the first packets of each connection are there.
+#[test]
+fn a_record_has_calls_arrows_and_packets() {
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("live.rail");
+    let _ = std::fs::remove_file(&file);
+    let asked = "broadcast -n 3 --nodes 3 --conduit roce -b 64K -e 64K --iterations 5 --record";
+    let asked: Vec<&str> = asked.split(' ').chain([file.to_str().unwrap()]).collect();
+    let output = perf(&asked);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let run = RunFile::parse(&std::fs::read(file).unwrap()).unwrap();
+    assert_eq!((&run.meta["kind"], &run.meta["nodes"][2]["name"]), (&"live".into(), &"node2".into()));
+    let table = |name: &str| run.table(name).unwrap();
+    let column = |name: &str, of: &str| -> Vec<u64> {
+        let (table, place) = (table(name), table(name).column(of).unwrap());
+        (0..table.rows).map(|row| table.get(row, place)).collect()
+    };
+    // Five calls of three ranks out of place and five in place; in each the root gives to the two others.
+    assert_eq!((table("operations").rows, table("calls").rows, table("slices").rows), (30, 10, 20));
+    assert!(column("slices", "from").iter().all(|from| *from == 0));
+    let (sent, arrived) = (column("slices", "sent"), column("slices", "arrived"));
+    assert!(sent.iter().zip(&arrived).all(|(sent, arrived)| sent < arrived), "{sent:?} {arrived:?}");
+    // A broadcast of 64 KiB is at least 16 packets to each, and some come back.
+    let packets = table("packets");
+    assert!(packets.rows > 10 * 2 * 16, "{}", packets.rows);
+    let (own, received) = (column("packets", "queue_pair"), column("packets", "received"));
+    assert!(own.iter().all(|pair| *pair > 0), "both ends of every connection are known");
+    let there = received.iter().filter(|at| **at != MISSING).count();
+    assert!(there * 10 > packets.rows * 9, "{there} of {} were received", packets.rows);
+    assert_eq!(table("frames").rows, packets.rows);
+    assert!(table("connections").rows >= 4);
 }

@@ -75,7 +75,7 @@ fn a_record_has_the_numbers_of_the_run() {
     assert_eq!(operations.rows, 5);
     assert_eq!(sum(operations, "bytes"), 2_000_000);
     let packets = run.table("packets").unwrap();
-    assert_eq!(run.meta["kept"]["packets_one_in"], 1);
+    assert_eq!(run.meta["kept"]["packets_sent"], packets.rows);
     let received = packets.column("received").unwrap();
     assert!((0..packets.rows).all(|row| packets.get(row, received) != MISSING), "nothing was lost");
     let connections = run.table("connections").unwrap();
@@ -170,6 +170,47 @@ fn a_job_that_fails_leaves_what_its_ranks_did() {
         let last = (0..operations.rows).map(|row| operations.get(row, ended)).max();
         assert_eq!(last, run.meta["duration"].as_u64(), "{name}");
     }
+}
+
+/// Links without credit wait, and the tree of them begins at the host that cannot take more; nobody changes a run by looking at it.
+#[test]
+fn who_waits_for_credit_of_whom_is_recorded() {
+    let scenario = INCAST.replace("buffer = \"3MB\"", "flow_control = \"credits\", buffer = \"3MB\"");
+    let (_, run, said) = recorded("link-credits", &scenario);
+    let plain = railnet(&["sim", &scratch_with("link-credits-plain.toml", &scenario), "--json", "-"]);
+    let plain: Value = serde_json::from_slice(&plain.stdout).unwrap();
+    assert_eq!(plain["digest"], said["digest"]);
+    assert_eq!((&run.meta["credits"], &said["pauses"]), (&true.into(), &0.into()));
+    let pauses = run.table("pauses").unwrap();
+    let [begun, ended, cause] = ["begun", "ended", "cause"].map(|name| pauses.column(name).unwrap());
+    let roots = (0..pauses.rows).filter(|row| pauses.get(*row, cause) == NOBODY).count();
+    assert!(roots > 0 && roots < pauses.rows, "{roots} of {}", pauses.rows);
+    assert!((0..pauses.rows).all(|row| pauses.get(row, begun) <= pauses.get(row, ended)));
+    assert!(sum(run.table("load").unwrap(), "paused") > 0);
+}
+
+/// Behind a global link packets have the next priority: what holds them back there is the cause of what the link is told.
+#[test]
+fn trees_of_pauses_go_on_behind_global_links() {
+    let scenario = "[fabric]\ntopology = { kind = \"dragonfly\", groups = 5, routers = 4, hosts = 2, global_links = 1 }\n\
+        link = { rate = \"100Gbps\", delay = \"500ns\" }\nswitch = { buffer = \"1MB\", ecn = false }\n[nic]\ncontrol = \"none\"\n\
+        [[traffic]]\nkind = \"incast\"\nfrom = \"8..39\"\nto = 0\nbytes = \"400KB\"\n";
+    let (_, run, _) = recorded("global-links", scenario);
+    let fabric = &run.meta["fabric"];
+    let hosts = fabric["hosts"].as_array().unwrap().len() as u64;
+    let group = |vertex: &Value| {
+        let switch = vertex.as_u64().unwrap().checked_sub(hosts)?;
+        Some(fabric["switches"][switch as usize]["pod"].clone())
+    };
+    let is_global = |channel: u64| {
+        let link = &fabric["links"][channel as usize / 2];
+        group(&link["a"]).zip(group(&link["b"])).is_some_and(|(one, two)| one != two)
+    };
+    let pauses = run.table("pauses").unwrap();
+    let [channel, cause] = ["channel", "cause"].map(|name| pauses.column(name).unwrap());
+    let global: Vec<usize> = (0..pauses.rows).filter(|row| is_global(pauses.get(*row, channel))).collect();
+    let caused = global.iter().filter(|row| pauses.get(**row, cause) != NOBODY).count();
+    assert!(caused * 2 > global.len() && !global.is_empty(), "{caused} of {}", global.len());
 }
 
 /// With credits each acknowledgement says how many more messages may come, and all come through all the same.
@@ -314,6 +355,31 @@ fn a_file_that_is_there_is_not_lost() {
     let output = railnet(&["view", &file]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("not a run file: `railnet sim SCENARIO --record FILE` writes one"));
+}
+
+/// The other transport is another run, with the numbers that it has by itself.
+#[test]
+fn a_job_that_takes_seconds_has_the_other_transport_beside_it() {
+    let other = JOB.replace("[cluster]\n", "[cluster]\ntransport = \"tcp\"\n");
+    let (_, rdma, _) = recorded("by-rdma", JOB);
+    let (_, tcp, _) = recorded("by-tcp", &other);
+    let came = |report: &Value| {
+        let job = &report["jobs"][0];
+        (report["digest"].clone(), job["step_us"].clone(), job["average_us"].clone())
+    };
+    for (one, two, value) in [(&rdma, &tcp, "tcp"), (&tcp, &rdma, "rdma")] {
+        let beside = &one.meta["other"];
+        assert_eq!((&beside["key"], &beside["value"]), (&"cluster.transport".into(), &value.into()));
+        assert_eq!(came(&beside["report"]), came(&two.meta["report"]));
+    }
+    // The seed of the command line holds for both, and nobody has to have it.
+    let (toml, file) = (scratch_with("beside.toml", JOB), scratch("beside.rail"));
+    for (option, seed) in [(&["--seed", "7"][..], Some(7)), (&["--beside", "none"], None)] {
+        let output = railnet(&[&["sim", &toml, "--record", &file, "--force"], option].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let run = RunFile::parse(&fs::read(&file).unwrap()).unwrap();
+        assert_eq!(run.meta["other"]["report"]["seed"].as_u64(), seed);
+    }
 }
 
 #[test]

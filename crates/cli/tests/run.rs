@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use railnet_formats::run_file::RunFile;
+
 /// Longer than anything takes that goes well.
 const LONG: Duration = Duration::from_secs(20);
 
@@ -393,4 +395,44 @@ fn a_job_is_written_for_slurm_and_handed_over() {
     fs::write(folder.join("train.sbatch"), "#!/bin/sh\n").unwrap();
     let kept = submit(&[], "");
     assert!(text(&kept.stderr).contains("--force overwrites it"), "{}", text(&kept.stderr));
+}
+
+/// What ranks called is in a file and in a trace, under the names of their host groups; a program that calls nothing has none.
+#[test]
+fn the_calls_of_a_program_are_recorded() {
+    let folder = folder("recorded");
+    let [record, trace, hosts] =
+        ["run.rail", "run.pftrace", "hosts"].map(|name| folder.join(name).to_str().unwrap().to_owned());
+    fs::write(&hosts, "alpha slots=2\nbeta\n").unwrap();
+    let options = ["--hostfile", &hosts, "--record", &record, "--trace", &trace];
+    let program =
+        [env!("CARGO_BIN_EXE_railnet"), "perf", "sendrecv", "-b", "4K", "-e", "4K", "--iterations", "6"];
+    let output = run(&[&["run"], &options[..], &["--"], &program].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let recorded = RunFile::parse(&fs::read(&record).unwrap()).unwrap();
+    let names: Vec<&str> = recorded.meta["nodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|node| node["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["alpha", "beta"]);
+    let rows = |name: &str| recorded.table(name).unwrap().rows;
+    // Rank 0 sends to rank 1; the third rank is in the calls and has nothing to do.
+    assert_eq!((rows("operations"), rows("calls"), rows("slices")), (18, 6, 6));
+    let trace = fs::read(&trace).unwrap();
+    let times = |word: &str| trace.windows(word.len()).filter(|part| *part == word.as_bytes()).count();
+    assert_eq!(
+        (times("alpha"), times("beta"), times("rank 0 sends"), times("rank 1 receives")),
+        (1, 1, 1, 1)
+    );
+    assert_eq!(
+        run(&["run", "-n", "1", "--record", &record, "--", "true"]).status.code(),
+        Some(2),
+        "it is there"
+    );
+    let quiet = folder.join("quiet.rail");
+    let output = run(&["run", "-n", "2", "--record", quiet.to_str().unwrap(), "--", "true"]);
+    assert!(output.status.success() && !quiet.exists());
+    assert!(text(&output.stderr).contains("nothing is recorded: no rank made a call of Railnet's"));
 }

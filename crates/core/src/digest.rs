@@ -317,6 +317,8 @@ fn push_event(fold: &mut Fold, event: &Event) {
         Event::Rerouted { dead } => fold.push(numbered(24, dead)),
         // Details all of them, of which no digest ever was made: the work and the packets that they cause are hashed.
         Event::Answered { .. }
+        | Event::CreditAwaited { .. }
+        | Event::CreditFound { .. }
         | Event::CallMade { .. }
         | Event::CallOver { .. }
         | Event::SliceSent { .. }

@@ -308,6 +308,20 @@ pub enum Event {
         /// With which priority.
         priority: u8,
     },
+    /// A port has packets of a priority, and no credit for them: the other end of its link has no room.
+    CreditAwaited {
+        /// The port that waits.
+        port: Port,
+        /// Of which priority.
+        priority: u8,
+    },
+    /// A port that waited has credit again, or nothing to send any more.
+    CreditFound {
+        /// The port that goes on.
+        port: Port,
+        /// With which priority.
+        priority: u8,
+    },
     /// A link stopped carrying anything.
     LinkDown {
         /// Which, by its number in the fabric.
@@ -398,6 +412,8 @@ impl Event {
                 | Self::DataPlaced { .. }
                 | Self::DataGathered { .. }
                 | Self::PacketStarted { .. }
+                | Self::CreditAwaited { .. }
+                | Self::CreditFound { .. }
                 | Self::CallMade { .. }
                 | Self::CallOver { .. }
                 | Self::SliceSent { .. }

@@ -37,7 +37,7 @@ pub use ghost::{GhostRun, GhostTag};
 pub use id::{Component, Label, Port, QueuePairNumber, Rank};
 pub use nearest::nearest;
 pub use order::Order;
-pub use psn::{Psn, PsnSample};
+pub use psn::{PacketSample, Psn};
 pub use random::Random;
 pub use reduce::{ReduceOp, Scalar};
 pub use time::{Span, Time};

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::QueuePairNumber;
 use crate::random::mix;
 
 /// A packet sequence number. Order is modular, so there is no `Ord`: ask [`Psn::distance_from`].
@@ -64,35 +65,36 @@ impl fmt::Debug for Psn {
     }
 }
 
-/// Runs of consecutive sequence numbers, one in so many. They are the same in every connection, so that a packet, those around
-/// it and its acknowledgement are in the sample together or not at all.
+/// Runs of consecutive sequence numbers of connections, one in so many, chosen by chance. A packet, those around it and its
+/// acknowledgement are in the sample together or not at all: both directions of a connection count alike.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct PsnSample {
-    /// One run in two to this power.
+pub struct PacketSample {
     thinned: u32,
 }
 
-impl PsnSample {
+impl PacketSample {
     /// Sequence numbers of a run.
     pub const RUN: u32 = 32;
     /// Everything.
-    pub const ALL: Self = Self { thinned: 0 };
+    pub const ALL: Self = Self::halved(0);
 
-    /// One with half as much in it.
+    /// One run in two to this power.
     #[must_use]
-    pub const fn halved(self) -> Self {
-        Self { thinned: self.thinned + 1 }
+    pub const fn halved(times: u32) -> Self {
+        Self { thinned: times }
     }
 
-    /// One run in so many.
-    pub const fn one_in(self) -> u32 {
-        1 << self.thinned
+    /// Whether a packet with this sequence number between these queue pairs is in it.
+    pub const fn has(self, psn: Psn, pair: [QueuePairNumber; 2]) -> bool {
+        self.thinned == 0 || Self::depth(psn, pair) >= self.thinned
     }
 
-    /// Whether a sequence number is in it. The first run always is: connections begin there.
-    pub const fn has(self, psn: Psn) -> bool {
-        let run = psn.value() / Self::RUN;
-        run == 0 || mix(run as u64) & (self.one_in() as u64 - 1) == 0
+    /// How often a sample can be halved until such a packet is no more in it.
+    pub const fn depth(psn: Psn, pair: [QueuePairNumber; 2]) -> u32 {
+        let [one, two] = [pair[0].value() as u64, pair[1].value() as u64];
+        let (low, high) = if one < two { (one, two) } else { (two, one) };
+        let connection = mix(low << 32 | high);
+        mix(connection ^ (psn.value() / Self::RUN) as u64).trailing_zeros()
     }
 }
 
@@ -108,12 +110,33 @@ mod tests {
         assert_eq!(Psn::new(0).minus(1), Psn::new(0xff_ffff));
     }
 
+    #[test]
+    fn halving_halves() {
+        let pair = [3, 9].map(QueuePairNumber::new);
+        let runs = || (0..1 << 16).map(|run| Psn::new(run * PacketSample::RUN));
+        for times in 0..6 {
+            let kept = runs().filter(|psn| PacketSample::halved(times).has(*psn, pair)).count();
+            let wanted = (1 << 16) >> times;
+            assert!(kept.abs_diff(wanted) < wanted / 16 + 1, "{kept} instead of {wanted}");
+        }
+    }
+
     proptest! {
         #[test]
         fn distance_undoes_plus(start in 0u32..=Psn::MASK, step in 0u32..Psn::WINDOW) {
             let start = Psn::new(start);
             prop_assert_eq!(start.plus(step).distance_from(start), step as i32);
             prop_assert_eq!(start.plus(step).minus(step), start);
+        }
+
+        #[test]
+        fn a_packet_and_its_answer_are_in_a_sample_together(psn in 0u32..=Psn::MASK, one in 0u32..1 << 24, two in 0u32..1 << 24) {
+            let pair = [one, two].map(QueuePairNumber::new);
+            let depth = PacketSample::depth(Psn::new(psn), pair);
+            prop_assert_eq!(PacketSample::depth(Psn::new(psn / 32 * 32), [pair[1], pair[0]]), depth);
+            for halved in 0..24 {
+                prop_assert_eq!(PacketSample::halved(halved).has(Psn::new(psn), pair), halved <= depth);
+            }
         }
 
         #[test]

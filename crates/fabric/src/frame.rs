@@ -5,7 +5,7 @@
 //! a run of values a tap makes it up from the facts of the packet. Both must be the same frame.
 
 use railnet_core::event::Sink;
-use railnet_core::{Label, PsnSample};
+use railnet_core::{Label, PacketSample};
 use railnet_nic::frame::{self, Sent, WireForm};
 use railnet_nic::{Context, OutboundPayload, Transmit};
 use railnet_topology::{End, Vertex};
@@ -69,11 +69,14 @@ impl<S: Sink> Network<S> {
         })
     }
 
-    /// Whether whoever listens wants to see this packet: every pause frame, and packets of the sample.
+    /// Whether whoever listens wants to see this packet: every pause frame, packets of the sample, and what is sent again.
     fn is_in_sample(&self, packet: PacketIndex) -> bool {
         let sample = self.taps.sample;
-        sample == PsnSample::ALL
-            || self.packets.headers(packet).is_none_or(|contents| sample.has(contents.packet.psn))
+        sample == PacketSample::ALL
+            || self.packets.headers(packet).is_none_or(|Transmit { packet, headers, .. }| {
+                packet.transmission > 0
+                    || sample.has(packet.psn, [packet.queue_pair, headers.bth.destination])
+            })
     }
 
     /// Brings the frame that travels up to date.

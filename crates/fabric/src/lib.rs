@@ -8,6 +8,7 @@ mod calendar;
 mod chance;
 mod channel;
 mod config;
+mod credit;
 mod detour;
 mod engine;
 mod fault;

@@ -94,6 +94,8 @@ pub struct Network<S> {
     pub(crate) taps: Taps,
     /// Packets travel as frames, or frames are looked at.
     pub(crate) shows_frames: bool,
+    /// Priorities of each channel that wait for credit, where somebody looks on.
+    pub(crate) awaited: Vec<u8>,
 }
 
 /// The address of a host.
@@ -177,6 +179,7 @@ impl<S: Sink> Network<S> {
             .iter()
             .map(|channel| config.marking.unwrap_or_else(|| Marking::for_rate(channel.rate())))
             .collect();
+        let awaited = if S::DETAIL { vec![0; channels.len()] } else { Vec::new() };
         let marks_above = marking.iter().map(|marking| marking.low.0).min().unwrap_or(0);
         let host = |nic: Nic, host: u32| Host {
             nic,
@@ -237,6 +240,7 @@ impl<S: Sink> Network<S> {
             form: WireForm::Values,
             taps: Taps::default(),
             shows_frames: false,
+            awaited,
         };
         if host_count >= LARGE {
             network.go_by_switch();
@@ -458,7 +462,8 @@ impl<S: Sink> Network<S> {
         channel.counters.bytes += u64::from(bytes);
         channel.counters.packets += 1;
         channel.counters.data_packets += u64::from(facts.is_data);
-        if self.config.flow_control == FlowControl::Credits && !facts.is_pause {
+        let takes_credit = self.config.flow_control == FlowControl::Credits && !facts.is_pause;
+        if takes_credit {
             channel.credits[priority] = channel.credits[priority].saturating_sub(bytes);
         }
         if let Some(turns) = &mut channel.turns
@@ -476,6 +481,9 @@ impl<S: Sink> Network<S> {
             self.stamp(egress, packet);
         }
         self.note_started(egress, packet, bytes);
+        if S::DETAIL && takes_credit {
+            self.note_credit(egress, priority);
+        }
         if self.shows_frames {
             self.show_frame(egress, packet);
         }
@@ -582,6 +590,9 @@ impl<S: Sink> Network<S> {
         } else {
             self.send_next(egress);
         }
+        if S::DETAIL && self.config.flow_control == FlowControl::Credits {
+            self.note_credit(egress, priority);
+        }
     }
 
     /// Sends what stands first in front of a free channel.
@@ -646,18 +657,6 @@ impl<S: Sink> Network<S> {
             Vertex::Host(host) => self.kick(host),
             Vertex::Switch(_) => self.send_next(egress),
         }
-    }
-
-    fn return_credit(&mut self, ingress: u32, priority: u8, bytes: u32) {
-        let channel = &self.channels[ingress as usize];
-        let (at, by) = (self.now + channel.delay, self.channels[channel.reverse as usize].sender);
-        let event = PortEvent::Credit { channel: ingress, priority, bytes };
-        self.schedule_at(channel.from, at, rank::CREDIT, by, event);
-    }
-
-    pub(crate) fn take_credit(&mut self, egress: u32, priority: u8, bytes: u32) {
-        self.channels[egress as usize].credits[usize::from(priority & 7)] += bytes;
-        self.resume(egress);
     }
 
     pub(crate) fn channel_mut(&mut self, channel: u32) -> &mut Channel {

@@ -123,7 +123,7 @@ impl<S: Sink> Network<S> {
         }
     }
 
-    fn note_at_sender(&mut self, egress: u32, event: &Event) {
+    pub(crate) fn note_at_sender(&mut self, egress: u32, event: &Event) {
         let component = self.channels[egress as usize].sender;
         self.sink.record(self.now, component, event);
     }

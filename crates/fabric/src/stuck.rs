@@ -64,7 +64,7 @@ impl<S: Sink> Network<S> {
     }
 
     /// Whether packets of a priority may not go out by this channel, though there are some.
-    fn is_held(&self, channel: u32, priority: usize) -> bool {
+    pub(crate) fn is_held(&self, channel: u32, priority: usize) -> bool {
         let channel = &self.channels[channel as usize];
         if self.config.flow_control != FlowControl::Credits {
             return channel.paused & 1 << priority != 0;

@@ -1,7 +1,7 @@
 //! Taps: copies of the frames that pass chosen links, for whoever writes them down.
 
 use railnet_core::event::Sink;
-use railnet_core::{Label, PsnSample, Time};
+use railnet_core::{Label, PacketSample, Time};
 use railnet_topology::Vertex;
 
 use crate::network::Network;
@@ -47,7 +47,7 @@ pub(crate) struct Taps {
     /// By channel.
     is_tapped: Vec<bool>,
     /// Packets that are looked at.
-    pub(crate) sample: PsnSample,
+    pub(crate) sample: PacketSample,
     bytes: Vec<u8>,
     entries: Vec<Entry>,
 }
@@ -91,7 +91,7 @@ impl<S: Sink> Network<S> {
     }
 
     /// Packets that taps look at from now on, besides pause frames; all of them unless said otherwise.
-    pub fn tap_sample(&mut self, sample: PsnSample) {
+    pub fn tap_sample(&mut self, sample: PacketSample) {
         self.taps.sample = sample;
     }
 

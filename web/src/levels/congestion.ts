@@ -114,7 +114,7 @@ class RunCharts {
     });
     this.marks = new TimePlane(app, {
       title: 'Marks and pauses',
-      note: '[[ECN]] marks by time (bars), links held back (purple), drops (red). Good: few marks, no pause, no drop',
+      note: `[[ECN]] marks by time (bars), links ${run.meta.credits ? 'that wait for [[link credit]]' : 'held back'} (purple), drops (red). Good: few marks, no ${run.meta.credits ? 'wait' : 'pause'}, no drop`,
       height: 110,
       left: () => 64,
       draw: (plane) => this.drawMarks(plane),

@@ -65,7 +65,7 @@ class ConnectionScene implements Scene {
     this.incidents = feed('incidents');
     this.psn = new TimePlane(app, {
       title: 'Sequence numbers over time',
-      note: '[[PSN]], counted from the first; steeper is faster. Good: one straight rise, answers close behind, nothing red',
+      note: '[[PSN]]s; steeper is faster. Good: one straight rise, answers close behind, nothing red',
       height: 320,
       left: () => 70,
       draw: (plane) => this.drawNumbers(plane),
@@ -191,8 +191,8 @@ class ConnectionScene implements Scene {
     const { current } = this;
     if (!current) return;
     const { run } = this.app;
-    const sample = run.meta.kept?.packets_one_in;
-    const text = `${count(current.packets)} packets, ${bytes(current.bytes)}, ${count(current.resent)} sent again.${sample && sample > 1 ? ` One packet in ${sample} was kept; messages are drawn as grey bands.` : ''}`;
+    const kept = run.keptPackets;
+    const text = `${count(current.packets)} packets, ${bytes(current.bytes)}, ${count(current.resent)} sent again.${kept ? ` ${kept}; messages are drawn as grey bands.` : ''}`;
     if (this.facts.textContent !== text) this.facts.textContent = text;
   }
 
@@ -385,10 +385,17 @@ function lowest(data: Table | null, messages: Table | null): number | null {
   const firsts = messages && messages.rows > 0 ? column(messages, 'first') : null;
   if (firsts) return firsts[0]!;
   if (!data || data.rows === 0) return null;
-  const psns = column(data, 'psn');
-  let low = Infinity;
-  for (let row = 0; row < data.rows; row++) low = Math.min(low, psns[row]!);
-  return low;
+  const [psns, opcodes] = [column(data, 'psn'), column(data, 'opcode')];
+  // Numbers begin anywhere, and go round: what lies less than half of the circle before the first is lower. Answers have others.
+  let first: number | null = null;
+  let below = 0;
+  for (let row = 0; row < data.rows; row++) {
+    if (!isData(opcodes[row]!)) continue;
+    first ??= psns[row]!;
+    const ahead = (psns[row]! - first + PSN_WRAP) % PSN_WRAP;
+    if (ahead > PSN_WRAP / 2) below = Math.max(below, PSN_WRAP - ahead);
+  }
+  return first === null ? null : (first - below + PSN_WRAP) % PSN_WRAP;
 }
 
 function extent(data: Table | null, messages: Table | null, offset: (psn: number) => number, from: number, to: number): [number, number] {
@@ -402,9 +409,10 @@ function extent(data: Table | null, messages: Table | null, offset: (psn: number
       high = Math.max(high, offset(psn[row]!));
     }
   }
-  if (messages && !(high > low)) {
-    const [first, packets] = [column(messages, 'first'), column(messages, 'packets')];
+  if (messages) {
+    const [first, packets, started] = [column(messages, 'first'), column(messages, 'packets'), column(messages, 'started')];
     for (let row = 0; row < messages.rows; row++) {
+      if (!Number.isFinite(started[row]!) || started[row]! < from || started[row]! > to) continue;
       low = Math.min(low, offset(first[row]!));
       high = Math.max(high, offset(first[row]!) + packets[row]!);
     }

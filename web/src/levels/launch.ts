@@ -34,7 +34,7 @@ class LaunchScene implements Scene {
     this.connections = new Feed('connections', () => app.redraw());
     this.map = new Plane(app, {
       title: 'Servers and ranks',
-      note: app.run.meta.nodes.length > 64 ? 'a square is a server' : 'a square is a GPU with its rank; a line joins servers whose queue pairs know each other',
+      note: app.run.meta.nodes.length > 64 ? 'a square is a server' : `a square is a ${app.run.isLive ? 'process' : 'GPU'} with its rank; a line joins servers whose queue pairs know each other`,
       height: (width) => this.place(width).height,
       draw: (plane) => this.draw(plane),
     });
@@ -81,14 +81,16 @@ class LaunchScene implements Scene {
     this.shown = key;
     const first = meta.nodes[0];
     const steps: [string, string][] = [
-      ['Nodes allocated', `${many(meta.nodes.length, 'server')}${first ? `, each with ${first.ranks.length} × ${first.gpu ?? 'GPU'}` : ''}`],
-      ['Ranks placed', `${many(meta.ranks.length, 'process', 'processes')}, one for each GPU, numbered through`],
-      ['Rendezvous', `all ${count(meta.ranks.length)} meet over TCP at ${first?.name ?? 'the first'}:${PORT} and exchange addresses`],
+      ['Nodes allocated', run.isLive ? many(meta.nodes.length, 'host') : `${many(meta.nodes.length, 'server')}${first ? `, each with ${first.ranks.length} × ${first.gpu ?? 'GPU'}` : ''}`],
+      ['Ranks placed', `${many(meta.ranks.length, 'process', 'processes')}${run.isLive ? '' : ', one for each GPU'}, numbered through`],
+      ['Rendezvous', run.isLive ? `all ${count(meta.ranks.length)} met over TCP at rank 0 and exchanged addresses` : `all ${count(meta.ranks.length)} meet over TCP at ${first?.name ?? 'the first'}:${PORT} and exchange addresses`],
       [
         'Queue pairs',
         job
           ? `${count(job.queue_pairs)} in ${many(job.communicators, 'communicator')} across servers, ${bytes(job.buffer_bytes)} of buffers; from here on [[RDMA]], no TCP`
-          : `${count(meta.tables['connections'] ?? known.length)} connections between NICs; from here on [[RDMA]], no TCP`,
+          : run.isLive && known.length === 0
+            ? 'none: shared memory or TCP leads from rank to rank'
+            : `${count(meta.tables['connections'] ?? known.length)} connections between NICs; from here on [[RDMA]], no TCP`,
       ],
     ];
     fill(
@@ -106,14 +108,18 @@ class LaunchScene implements Scene {
       ['WORLD_SIZE', String(meta.ranks.length)],
       ['LOCAL_RANK', String(place.gpu)],
       ['LOCAL_WORLD_SIZE', String(size)],
-      ['MASTER_ADDR', first.name],
-      ['MASTER_PORT', String(PORT)],
+      ...(run.isLive ? [] : ([['MASTER_ADDR', first.name], ['MASTER_PORT', String(PORT)]] as [string, string][])),
     ];
+    const ways = place.conduits?.join(', ') || 'nothing';
     fill(
       this.told,
       make('h3', {}, `${run.rankName(rank)} was told`),
       make('table', {}, ...told.map(([name, value]) => make('tr', {}, make('td', { class: 'mono' }, name), make('td', { class: 'mono figure' }, value)))),
-      place.host === null ? null : make('p', { class: 'note' }, `Its NIC is ${run.vertexName(place.host)}.`),
+      run.isLive
+        ? make('p', { class: 'note' }, `It was process ${place.process ?? '?'}; ${ways} led from it to the others. Where they met is not known from a live run.`)
+        : place.host === null
+          ? null
+          : make('p', { class: 'note' }, `Its NIC is ${run.vertexName(place.host)}.`),
     );
   }
 
@@ -208,7 +214,7 @@ class LaunchScene implements Scene {
     context.setLineDash([]);
     context.fillStyle = palette().accent;
     context.font = SMALL;
-    context.fillText(`${this.app.run.meta.nodes[0]?.name}:${PORT}`, Math.max(0, home.x - 40), 8);
+    context.fillText(this.app.run.isLive ? (this.app.run.meta.nodes[0]?.name ?? '') : `${this.app.run.meta.nodes[0]?.name}:${PORT}`, Math.max(0, home.x - 40), 8);
   }
 
   private drawPairs(plane: Plane, centre: (node: number) => { x: number; y: number }): void {

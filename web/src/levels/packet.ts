@@ -37,7 +37,7 @@ class PacketScene implements Scene {
     this.feed = new Feed('packets', () => app.redraw());
     this.strip = new TimePlane(app, {
       title: 'Packets of this connection',
-      note: 'from sending to receiving; a click chooses one',
+      note: `from sending to receiving; a click chooses one${app.run.keptPackets ? `. ${app.run.keptPackets}` : ''}`,
       height: 92,
       left: () => 8,
       draw: (plane) => this.drawStrip(plane),
@@ -45,7 +45,7 @@ class PacketScene implements Scene {
     });
     this.way = new Plane(app, {
       title: 'Its way, to scale',
-      note: 'time; good: no orange, which is waiting in a queue',
+      note: app.run.isLive ? 'time from NIC to NIC, the kernel’s included; what is between them is not known from a live run' : 'time; good: no orange, which is waiting in a queue',
       height: 84,
       draw: (plane) => this.drawWay(plane),
     });
@@ -148,7 +148,7 @@ class PacketScene implements Scene {
       make('h3', {}, hop.name),
       make('span', { class: 'what' }, index === 0 ? `sent at ${time(hop.left)}` : `came at +${time(came(hop) - start)}`),
       index === 0 ? null : make('span', { class: 'what' }, wait > 0 ? `waited ${time(wait)}` : 'did not wait'),
-      make('span', { class: 'why' }, `${bytes(hop.waiting)} behind it`),
+      this.app.run.isLive ? null : make('span', { class: 'why' }, `${bytes(hop.waiting)} behind it`),
       ...hop.changes.map((change) => make('span', { class: 'why mono' }, change)),
     );
   }
@@ -204,7 +204,8 @@ class PacketScene implements Scene {
     }
     this.nameHops(plane, story, x, top);
     const waited = story.hops.reduce((sum, hop) => sum + hop.left - came(hop), 0);
-    plane.title = story.received === null ? 'Its way, to scale: it never arrived' : `Its way, to scale: ${time(end - start)}, ${time(waited)} of it waiting`;
+    const took = this.app.run.isLive ? time(end - start) : `${time(end - start)}, ${time(waited)} of it waiting`;
+    plane.title = story.received === null ? 'Its way, to scale: it never arrived' : `Its way, to scale: ${took}`;
   }
 
   private nameHops(plane: Plane, story: PacketStory, x: (at: number) => number, top: number): void {

@@ -101,15 +101,17 @@ function breakCircles(sums: Map<number, Map<number, Sum>>, main: Map<number, num
 /** The trees as lists, with bars as long as the time. */
 export function drawTrees(run: Run, table: Table, from: number, to: number): (HTMLElement | null)[] {
   const trees = pauseTrees(table, from, to);
-  const title = make('h2', {}, 'Who stopped whom');
-  if (trees.length === 0) return [title, make('p', { class: 'note' }, words('Nobody was stopped in this window: no [[PFC|pause]] was sent.'))];
+  const { credits } = run.meta;
+  const title = make('h2', {}, credits ? 'Who waits for whom' : 'Who stopped whom');
+  if (trees.length === 0)
+    return [title, make('p', { class: 'note' }, words(credits ? 'Nobody waited for [[link credit]] in this window.' : 'Nobody was stopped in this window: no [[PFC|pause]] was sent.'))];
   const whole = Math.max(1, to - from);
   const list = (stopped: Stopped[]): HTMLElement | null => {
     if (stopped.length === 0) return null;
     const items = stopped.slice(0, MOST_BELOW).map((each) => {
       const bar = make('i', {});
       bar.style.width = `${Math.max(1, Math.round((each.time / whole) * 100))}px`;
-      const text = `stopped ${run.vertexName(run.channel(each.channel).from)} for ${time(each.time)}${each.times > 1 ? `, ${count(each.times)} times` : ''}${each.circle ? ': a circle, this one is also below itself' : ''}`;
+      const text = `${credits ? 'kept waiting' : 'stopped'} ${run.vertexName(run.channel(each.channel).from)} for ${time(each.time)}${each.times > 1 ? `, ${count(each.times)} times` : ''}${each.circle ? ': a circle, this one is also below itself' : ''}`;
       return make('li', { 'data-channel': String(each.channel), 'data-time': String(each.time) }, bar, text, list(each.below));
     });
     if (stopped.length > MOST_BELOW) items.push(make('li', { class: 'quiet' }, `and ${stopped.length - MOST_BELOW} more`));
@@ -125,11 +127,12 @@ export function drawTrees(run: Run, table: Table, from: number, to: number): (HT
   const tree = ([by, stopped]: [number, Stopped[]]) => make('li', {}, make('b', {}, run.vertexName(by)), list(stopped));
   return [
     title,
+    credits ? make('p', { class: 'note' }, words('A link without [[link credit]] waits until the other end has room; one that gets it packet by packet counts as waiting throughout.')) : null,
     make('p', { class: 'note' }, 'Nobody held back the first of each tree: more came in than could go out, or it is a host that cannot take more. Below each, those that were made to stop while it was stopped. Which packets filled a switch is not recorded: where several of its links were held, the one held for longest is taken for the reason.'),
     make('ul', { class: 'tree first' }, ...ordered.slice(0, MOST_ROOTS).map(tree)),
     ordered.length > MOST_ROOTS
       ? make('details', {}, make('summary', {}, `${count(ordered.length - MOST_ROOTS)} more that began by themselves`), make('ul', { class: 'tree first' }, ...ordered.slice(MOST_ROOTS, MOST_ROOTS_FOLDED).map(tree)))
       : null,
-    table.total > table.rows ? make('p', { class: 'note' }, `${count(table.rows)} of ${count(table.total)} pauses, the longest.`) : null,
+    table.total > table.rows ? make('p', { class: 'note' }, `${count(table.rows)} of ${count(table.total)} ${credits ? 'waits' : 'pauses'}, the longest.`) : null,
   ];
 }

@@ -49,9 +49,9 @@ class RolesScene implements Scene {
         'div',
         { class: 'panel' },
         make('h2', {}, 'The run'),
-        make('p', {}, words(`${meta.name}, seed ${meta.seed}, ${meta.fidelity} fidelity, ${count(meta.events ?? run.network?.events ?? NaN)} events in ${time(run.duration)} of virtual time. [[digest|digest]] ${meta.digest}: the same commit, scenario and seed give it again.`)),
+        make('p', {}, run.isLive ? `${meta.name}: ${time(run.duration)} of real time, by the clocks of the hosts.` : words(`${meta.name}, seed ${meta.seed}, ${meta.fidelity} fidelity, ${count(meta.events ?? run.network?.events ?? NaN)} events in ${time(run.duration)} of virtual time. [[digest|digest]] ${meta.digest}: the same commit, scenario and seed give it again.`)),
         ...(meta.kept?.notes ?? []).map((line) => make('p', { class: 'note' }, `Kept: ${line}`)),
-        make('details', {}, make('summary', {}, 'The scenario'), make('pre', { class: 'mono' }, meta.scenario)),
+        meta.scenario ? make('details', {}, make('summary', {}, 'The scenario'), make('pre', { class: 'mono' }, meta.scenario)) : null,
       ),
     );
   }
@@ -59,13 +59,18 @@ class RolesScene implements Scene {
   show(): void {}
 }
 
-function launcher({ meta }: Run): string[] {
+const UNKNOWN = 'not known from a live run';
+
+function launcher({ meta, isLive }: Run): string[] {
   if (meta.nodes.length === 0) return ['nothing: plain traffic has no job'];
-  return [`${many(meta.nodes.length, 'node')}, ${many(meta.ranks.length, 'rank')}`, `met at ${meta.nodes[0]!.name}:29500`];
+  const who = `${many(meta.nodes.length, 'node')}, ${many(meta.ranks.length, 'rank')}`;
+  if (isLive) return [who, 'all met at rank 0'];
+  return [who, `met at ${meta.nodes[0]!.name}:29500`];
 }
 
-function library({ meta, job, network }: Run): string[] {
+function library({ meta, job, network, isLive }: Run): string[] {
   const out: string[] = [];
+  if (isLive) return [`${many(meta.tables['calls'] ?? 0, 'call')} in ${many(meta.communicators.length, 'communicator')}`];
   if (job) {
     const calls = job.said.reduce((sum, each) => sum + each.count, 0);
     out.push(`${many(calls, 'collective')} in a step, ${many(job.communicators, 'communicator')} across servers`);
@@ -80,8 +85,10 @@ function library({ meta, job, network }: Run): string[] {
   return out;
 }
 
-function nic({ meta, network, job }: Run): string[] {
+function nic({ meta, network, job, isLive }: Run): string[] {
   const out: string[] = [];
+  if (isLive && !meta.tables['packets']) return ['none: shared memory or TCP'];
+  if (isLive) out.push(`${many(meta.tables['packets']!, 'packet')} recorded`);
   if (job) out.push(`${many(job.queue_pairs, 'queue pair')}`);
   else if (meta.tables['connections']) out.push(`${many(meta.tables['connections']!, 'connection')}`);
   if (meta.tables['messages']) out.push(`${many(meta.tables['messages']!, 'work request')}`);
@@ -89,7 +96,8 @@ function nic({ meta, network, job }: Run): string[] {
   return out;
 }
 
-function switches({ network, meta }: Run): string[] {
+function switches({ network, meta, isLive }: Run): string[] {
+  if (isLive) return [UNKNOWN];
   if (!network) return [`${many(meta.fabric.switches.length, 'switch', 'switches')}; calculated, no packet went through them`];
   return [
     `${many(network.packet_hops, 'packet-hop')} through ${many(meta.fabric.switches.length, 'switch', 'switches')}`,
@@ -98,7 +106,8 @@ function switches({ network, meta }: Run): string[] {
   ];
 }
 
-function gpu({ job, meta }: Run): string[] {
+function gpu({ job, meta, isLive }: Run): string[] {
+  if (isLive) return ['none: memory of the hosts'];
   if (!job) return meta.ranks.length ? [`${many(meta.ranks.length, 'GPU')}, adding up what arrives`] : ['none in this run'];
   return [`${many(job.ranks, 'GPU')} ${job.gpu}, busy ${share(job.busy)}`, `[[MFU]] ${share(job.mfu)}, ${count(job.tokens_per_s)} tokens/s`, `a step of ${time(job.step_us * 1e6)}`];
 }

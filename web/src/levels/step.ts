@@ -42,7 +42,7 @@ class StepScene implements Scene {
     this.sample = new Feed('operations', () => app.redraw());
     this.chart = new TimePlane(app, {
       title: app.run.meta.kind === 'traffic' ? 'Flows by sender' : 'Ranks over time',
-      note: { traffic: 'a bar is a flow; good: all end together', collectives: 'a bar is a collective; good: all begin and end together', job: 'good: no red, and rows that end together' }[app.run.meta.kind],
+      note: { traffic: 'a bar is a flow; good: all end together', collectives: 'a bar is a collective; good: all begin and end together', job: 'good: no red, and rows that end together', live: 'a bar is a call of a process, from its clock; good: all begin and end together' }[app.run.meta.kind],
       height: () => Math.max(2, this.shown.length) * this.rowHeight + 34,
       left: (width) => (width < 500 ? 46 : 92),
       draw: (plane) => this.draw(plane),

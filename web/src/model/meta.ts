@@ -8,19 +8,23 @@ export interface Meta {
   scenario: string;
   seed: number;
   digest: string;
-  kind: 'job' | 'collectives' | 'traffic';
-  fidelity: 'packet' | 'analytic';
+  kind: 'job' | 'collectives' | 'traffic' | 'live';
+  /** Links have credits, not pauses. */
+  credits?: boolean;
+  fidelity: 'packet' | 'analytic' | 'live';
   duration: number;
   events?: number;
   report: Report;
   fabric: Fabric;
   nodes: { name: string; gpu: string | null; ranks: number[]; hosts: number[] }[];
-  ranks: { node: number; gpu: number; host: number | null }[];
+  /** Of a live run also the process, and what leads to other ranks. */
+  ranks: { node: number; gpu: number; host: number | null; process?: number; conduits?: string[] }[];
   streams: string[];
   strings: string[];
   communicators: { name: string; ranks: number[] }[];
   bins: { width: number; count: number } | null;
-  kept: { packets_one_in?: number; notes?: string[] } | null;
+  /** Packets that are here, of those that were sent; what was left out, in words. */
+  kept: { packets?: number; packets_sent?: number; notes?: string[] } | null;
   steps: { begun: number; ended: number }[];
   critical: { rank: number; begun: number; ended: number }[];
   /** The same scenario with one key changed, where it was run beside. */

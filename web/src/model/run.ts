@@ -1,6 +1,7 @@
 // One run: what it says about itself, names for its parts, and its tables by window.
 import { emptyTable, type Table } from '../source/block';
 import type { Query, Source } from '../source/source';
+import { count } from '../words/units';
 import type { Job, Meta, Network, PacketStory, Report } from './meta';
 
 const KEPT_TABLES = 96;
@@ -91,7 +92,18 @@ export class Run {
   rankName(rank: number): string {
     const place = this.meta.ranks[rank];
     if (!place) return this.meta.fabric.hosts[rank]?.name ?? `rank ${rank}`;
-    return `rank ${rank} · ${this.nodeName(place.node)} GPU ${place.gpu}`;
+    return this.isLive ? `rank ${rank} · ${this.nodeName(place.node)}` : `rank ${rank} · ${this.nodeName(place.node)} GPU ${place.gpu}`;
+  }
+
+  /** How many packets of how many are here, where some are not. */
+  get keptPackets(): string {
+    const { packets = 0, packets_sent = 0 } = this.meta.kept ?? {};
+    return packets < packets_sent ? `${count(packets)} of the run’s ${count(packets_sent)} packets were kept, some of every part of it` : '';
+  }
+
+  /** Real processes, not simulated ones. */
+  get isLive(): boolean {
+    return this.meta.kind === 'live';
   }
 
   get isTcp(): boolean {

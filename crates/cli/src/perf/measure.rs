@@ -80,23 +80,6 @@ impl<'a> Bench<'a> {
         Ok(Span::from_ps(start.elapsed().as_nanos() as u64 * 1000 / u64::from(calls.max(1))))
     }
 
-    /// The same, and tells when each of them began and ended, which takes a little time of its own.
-    pub(crate) fn time_each(
-        &mut self,
-        calls: u32,
-        mut each: impl FnMut(Instant, Instant),
-    ) -> Result<Span, Error> {
-        let start = Instant::now();
-        let mut before = start;
-        for _ in 0..calls {
-            self.run()?;
-            let now = Instant::now();
-            each(before, now);
-            before = now;
-        }
-        Ok(Span::from_ps(before.duration_since(start).as_nanos() as u64 * 1000 / u64::from(calls.max(1))))
-    }
-
     /// Makes the call on new data, and counts the elements on this rank that are not what they should be.
     pub(crate) fn check(&mut self, salt: u64) -> anyhow::Result<u64> {
         self.prepare(salt)?;

@@ -16,6 +16,7 @@ use railnet_sim::{
 use railnet_topology::FabricGraph;
 use serde_json::Value;
 
+use super::beside::{self, Beside};
 use super::problem::File;
 use super::{Arguments, failure, record, report, series};
 use crate::{Outcome, Usage};
@@ -30,17 +31,22 @@ pub(super) fn tell(file: &File, out: &mut dyn Write) -> anyhow::Result<Outcome> 
     let mut onlooker = Onlooker::new(None, false, crate::wire::Wire::Values, &file.scenario)?;
     let graph = railnet_sim::graph(&file.scenario)?;
     let recorder = Recorder::new(&graph, BUILT_IN_BUDGET).of_job();
-    let settings = JobSettings { watch: Some(&mut onlooker), ..JobSettings::default() };
-    let found = run_jobs_with(&file.scenario, recorder, settings);
+    let beside = Beside::transport(file, |_| Ok(()));
+    let run = || {
+        let settings = JobSettings { watch: Some(&mut onlooker), ..JobSettings::default() };
+        run_jobs_with(&file.scenario, recorder, settings)
+    };
+    let (found, other) = beside::together(run, beside.as_ref());
     onlooker.finish()?;
     let (outcome, recorder) = found?;
     let wall_s = began.elapsed().as_secs_f64();
     screen::print(file, &outcome, wall_s, false, out)?;
     if !outcome.is_partial {
         let run = record::jobs(file, &graph, (&outcome, None), wall_s, recorder)?;
+        let run = beside::joined(run, beside.as_ref(), other)?;
         let path = std::env::temp_dir().join(format!("railnet-life-of-a-job-{:?}.html", outcome.digest));
         match record::write_report(&path, &run) {
-            Ok(()) => writeln!(out, "  {:<23}{}", "Report", path.display())?,
+            Ok(()) => writeln!(out, "  {:<23}{}{}", "Report", path.display(), beside::line(&run))?,
             // The screen is what was asked for.
             Err(error) => crate::report(&format!("no report: {error:#}")),
         }
@@ -48,15 +54,20 @@ pub(super) fn tell(file: &File, out: &mut dyn Write) -> anyhow::Result<Outcome> 
     Ok(verdict(&outcome))
 }
 
-/// A few packets of each connection: enough to look at, and soon written.
-const BUILT_IN_BUDGET: Budget = Budget { packets: 3_000, rows: 20_000 };
+/// Enough packets to look at, and soon written.
+const BUILT_IN_BUDGET: Budget = Budget { packets: 4_000, rows: 200_000 };
 
 /// A run that was stopped is none that succeeded.
 const fn verdict(outcome: &JobsOutcome) -> Outcome {
     if outcome.is_partial { Outcome::CheckFailed } else { Outcome::Done }
 }
 
-pub(super) fn run(arguments: &Arguments, file: &File, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(super) fn run(
+    arguments: &Arguments,
+    file: &File,
+    beside: Option<&Beside>,
+    out: &mut dyn Write,
+) -> anyhow::Result<Outcome> {
     refuse(arguments, &file.scenario)?;
     warn(file, !arguments.no_memo)?;
     if let Some(directory) = &arguments.csv {
@@ -65,7 +76,8 @@ pub(super) fn run(arguments: &Arguments, file: &File, out: &mut dyn Write) -> an
     let began = Instant::now();
     let mut onlooker =
         Onlooker::new(Some(&arguments.capture), arguments.force, arguments.wire, &file.scenario)?;
-    let result = run_watched(arguments, file, &mut onlooker)?;
+    let (result, other) = beside::together(|| run_watched(arguments, file, &mut onlooker), beside);
+    let result = result?;
     let captured = onlooker.finish()?;
     let (outcome, failure, recorder) = match result {
         Ok(found) => found,
@@ -95,7 +107,7 @@ pub(super) fn run(arguments: &Arguments, file: &File, out: &mut dyn Write) -> an
     }
     if let Some((graph, recorder)) = recorder {
         let run = record::jobs(file, &graph, (&outcome, failure.as_ref()), wall_s, recorder)?;
-        arguments.record.deliver(file, run, out, arguments.is_quiet())?;
+        arguments.record.deliver(beside::joined(run, beside, other)?, out, arguments.is_quiet())?;
     }
     Ok(verdict(&outcome))
 }
@@ -174,13 +186,7 @@ const PATIENCE_S: f64 = 15.0;
 
 /// Says how long a run with packets will take, where that is long.
 pub(crate) fn warn(file: &File, memo: bool) -> anyhow::Result<()> {
-    if file.scenario.fidelity == Fidelity::Analytic {
-        return Ok(());
-    }
-    let (inside, across) = file.scenario.job_bytes().map_err(|error| file.problem(error))?;
-    let runs = if file.scenario.faults.is_empty() { 1.0 } else { 2.0 };
-    let rate = if memo { REMEMBERED_PER_SECOND } else { INSIDE_PER_SECOND };
-    let seconds = runs * (across as f64 / ACROSS_PER_SECOND + inside as f64 / rate);
+    let seconds = expected_s(file, memo)?;
     if seconds > PATIENCE_S {
         crate::report(&format!(
             "packet by packet this takes about {} of wall time; Ctrl-C prints what is known by then, `fidelity = \"analytic\"` \
@@ -189,6 +195,22 @@ pub(crate) fn warn(file: &File, memo: bool) -> anyhow::Result<()> {
         ));
     }
     Ok(())
+}
+
+/// Whether a job that is recorded takes no longer than one likes to wait.
+pub(super) fn is_soon_over(file: &File) -> anyhow::Result<bool> {
+    Ok(file.scenario.has_jobs() && expected_s(file, false)? <= PATIENCE_S)
+}
+
+/// How long a run will take, from the bytes that it moves.
+fn expected_s(file: &File, memo: bool) -> anyhow::Result<f64> {
+    if file.scenario.fidelity == Fidelity::Analytic {
+        return Ok(0.0);
+    }
+    let (inside, across) = file.scenario.job_bytes().map_err(|error| file.problem(error))?;
+    let runs = if file.scenario.faults.is_empty() { 1.0 } else { 2.0 };
+    let rate = if memo { REMEMBERED_PER_SECOND } else { INSIDE_PER_SECOND };
+    Ok(runs * (across as f64 / ACROSS_PER_SECOND + inside as f64 / rate))
 }
 
 /// How long, roughly.

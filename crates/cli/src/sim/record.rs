@@ -15,8 +15,9 @@ use railnet_sim::{JobProgress, JobSettings, JobWatch, JobsOutcome, Run, RunError
 use railnet_topology::FabricGraph;
 use serde_json::Value;
 
+use super::beside::Beside;
 use super::problem::File;
-use super::{Finished, finish, job, report, sweep};
+use super::{Arguments, Finished, finish, job, prepare, report, sweep};
 use crate::{Usage, files, view};
 
 /// Links that are all listened to, for the bytes of packets; of more, those of the first hosts.
@@ -37,7 +38,8 @@ pub(super) struct Options {
     /// Show the run in a browser when it is over
     #[arg(long, conflicts_with = "sweep")]
     view: bool,
-    /// Run once more with another value of a key, such as cluster.transport=tcp, and have the two beside each other on the page
+    /// Run it with another value of a key too, such as nic.control=swift, and have the two beside each other on the page. A job
+    /// that takes seconds runs over TCP and over RDMA unless something else is asked for; "none" leaves that out
     #[arg(long, value_name = "KEY=VALUE", conflicts_with = "sweep")]
     beside: Option<String>,
     /// Packets that are kept for the run file: of more than that, a sample
@@ -55,42 +57,44 @@ impl Options {
         Budget { packets: self.record_packets, ..Budget::default() }
     }
 
-    /// Says so before a long run where its files could not be written, or the one beside it could not be run.
-    pub(super) fn check(&self, file: &File, force: bool) -> anyhow::Result<()> {
+    /// Says so before a long run where its files could not be written.
+    pub(super) fn check(&self, force: bool) -> anyhow::Result<()> {
         for path in [&self.record, &self.report, &self.trace].into_iter().flatten() {
             files::check_place(path, force, "--force overwrites it")?;
         }
-        if self.beside.is_some() && !self.is_on() {
+        if self.beside.is_some() && !self.makes_page() {
             return Err(Usage("--beside is for the page: add --record, --report or --view".to_owned()).into());
         }
-        self.other(file).map(|_| ())
+        Ok(())
     }
 
-    /// The scenario that is run beside this one, where one is: the key that differs, its value there, and all of it.
-    fn other(&self, file: &File) -> anyhow::Result<Option<(&str, &str, File)>> {
-        let Some(change) = &self.beside else { return Ok(None) };
+    /// Whether there will be a page of it.
+    fn makes_page(&self) -> bool {
+        self.record.is_some() || self.report.is_some() || self.view
+    }
+
+    /// What is run beside it: what is asked for, and without that a job over the other transport, where that takes seconds.
+    pub(super) fn beside(&self, arguments: &Arguments, file: &File) -> anyhow::Result<Option<Beside>> {
+        let Some(change) = &self.beside else {
+            let is_soon = self.makes_page() && job::is_soon_over(file)?;
+            return Ok(if is_soon {
+                Beside::transport(file, |other| prepared(arguments, other))
+            } else {
+                None
+            });
+        };
+        if change == "none" {
+            return Ok(None);
+        }
         let (key, value) = change
             .split_once('=')
             .ok_or_else(|| Usage(format!("--beside {change}: write a key and its value, KEY=VALUE")))?;
-        let other =
-            changed(&file.path, &file.text, key, value).with_context(|| format!("--beside {change}"))?;
-        Ok(Some((key, value, other)))
+        let beside = Beside::new(file, key, value, |other| prepared(arguments, other));
+        beside.map(Some).with_context(|| format!("--beside {change}"))
     }
 
-    /// Runs the other one beside it, writes what was asked for, and shows it.
-    pub(super) fn deliver(
-        &self,
-        file: &File,
-        mut run: RunFile,
-        out: &mut dyn Write,
-        is_quiet: bool,
-    ) -> anyhow::Result<()> {
-        if let Some((key, value, other)) = self.other(file)? {
-            let name = format!("with {key} = {value}");
-            let report = run_again(&other, self.budget(), &|_| {})?.meta["report"].take();
-            run.meta["other"] =
-                serde_json::json!({ "name": name, "key": key, "value": value, "report": report });
-        }
+    /// Writes what was asked for, and shows it.
+    pub(super) fn deliver(&self, run: RunFile, out: &mut dyn Write, is_quiet: bool) -> anyhow::Result<()> {
         if let Some(path) = &self.record {
             write(path, |file| run.write(file))?;
             if !is_quiet {
@@ -116,6 +120,12 @@ impl Options {
         }
         Ok(())
     }
+}
+
+/// What is said on the command line holds for the one beside it, too.
+fn prepared(arguments: &Arguments, other: &mut File) -> anyhow::Result<()> {
+    other.scenario.sample = None;
+    prepare(arguments, &mut other.scenario).map(|_| ())
 }
 
 /// Writes the page with a run in it, as a new file: one that was there, or a link, is not followed.
@@ -284,7 +294,7 @@ impl JobWatch<Recorder> for Frames<'_> {
     }
 }
 
-fn words(file: &File, error: RunError) -> anyhow::Error {
+pub(super) fn words(file: &File, error: RunError) -> anyhow::Error {
     match error {
         RunError::Scenario(error) => file.problem(error),
         error => anyhow::anyhow!(super::failure::words(&error)),

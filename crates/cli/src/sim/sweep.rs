@@ -1,7 +1,6 @@
 //! One scenario with some of its keys changed, point by point, on all cores.
 
 use std::io::Write;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
@@ -15,6 +14,7 @@ use super::progress::Progress;
 use super::report::{self, Totals};
 use super::{Arguments, job, simulate};
 use crate::Outcome;
+use crate::cores::{self, Work};
 use crate::wire::Wire;
 use crate::words::{grouped, tenths};
 
@@ -130,8 +130,8 @@ pub(super) fn run(arguments: &Arguments, file: &File, out: &mut dyn Write) -> an
     if let Some(directory) = &arguments.csv {
         report::make_directory(directory)?;
     }
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(points.len());
-    let results = run_all(&points, threads, arguments.wire, !arguments.no_memo);
+    let threads = cores::threads(points.len());
+    let results = run_all(&points, arguments.wire, !arguments.no_memo);
     let has_jobs = file.scenario.has_jobs();
     if let Some(path) = &arguments.json {
         report::write_json(path, out, &Sweep::of(&file.path, &axes, &points, &results))?;
@@ -277,32 +277,20 @@ fn value(text: &str, before: &Value) -> Value {
     parsed.unwrap_or_else(plain)
 }
 
-/// Runs the points on some threads; the results are in the order of the points, whoever was first.
-fn run_all(points: &[Point], threads: usize, wire: Wire, memo: bool) -> Vec<Verdict> {
-    let next = AtomicUsize::new(0);
-    let results: Mutex<Vec<Option<Verdict>>> = Mutex::new(vec![None; points.len()]);
-    let progress = Progress::new();
-    let store = |index: usize, result: Verdict| {
-        if let Ok(mut results) = results.lock() {
-            results[index] = Some(result);
-            let done = results.iter().flatten().count();
+/// Runs the points on all cores; the results are in the order of the points, whoever was first.
+fn run_all(points: &[Point], wire: Wire, memo: bool) -> Vec<Verdict> {
+    let (done, progress) = (&AtomicUsize::new(0), &Progress::new());
+    let work = points.iter().map(|point| -> Work<'_, Verdict> {
+        Box::new(move || {
+            let result = run_one(&point.scenario, wire, memo);
+            let done = done.fetch_add(1, Ordering::Relaxed) + 1;
             progress.show(&format!("{done} of {} points", points.len()));
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(point) = points.get(index) else { return };
-                    store(index, run_one(&point.scenario, wire, memo));
-                }
-            });
-        }
+            result
+        })
     });
+    let results = cores::all(work.collect());
     progress.clear();
-    let results = results.into_inner().unwrap_or_default();
-    results.into_iter().map(|result| result.unwrap_or_else(|| Err("was not run".to_owned()))).collect()
+    results
 }
 
 fn run_one(scenario: &Scenario, wire: Wire, memo: bool) -> Verdict {

@@ -34,15 +34,21 @@ impl Layer {
     }
 }
 
-/// The layers of a frame of which the first bytes and the last ones are there.
-pub(super) fn layers(head: &[u8], length: usize, icrc: [u8; ICRC_BYTES]) -> Vec<Value> {
+/// The layers of a frame of which the first bytes and the last ones are there. What a socket sees of a real one begins with IP.
+pub(super) fn layers(head: &[u8], length: usize, icrc: [u8; ICRC_BYTES], is_real: bool) -> Vec<Value> {
     let mut all = Vec::new();
-    let after = read(head, &mut all);
+    let start = if is_real { Some(0) } else { link(head, &mut all) };
+    let after = start.and_then(|start| read(head, start, &mut all));
     let Some(after) = after else { return all };
     let end = length - ICRC_BYTES;
     if end > after {
         let mut layer = Layer::new("Payload", after);
-        let text = "The bytes that the message carries. Simulated memory holds tags of who contributed, not numbers.";
+        let text = match is_real {
+            true => "The bytes that the message carries.",
+            false => {
+                "The bytes that the message carries. Simulated memory holds tags of who contributed, not numbers."
+            }
+        };
         layer.field("data", format!("{} bytes", end - after), (0, end - after), text);
         layer.end(end - after, &mut all);
     }
@@ -55,8 +61,8 @@ pub(super) fn layers(head: &[u8], length: usize, icrc: [u8; ICRC_BYTES]) -> Vec<
     all
 }
 
-/// Reads the headers; gives where they end, or nothing where they cannot be read.
-fn read(head: &[u8], all: &mut Vec<Value>) -> Option<usize> {
+/// Reads the header of the link; gives where it ends, or nothing where it cannot be read.
+fn link(head: &[u8], all: &mut Vec<Value>) -> Option<usize> {
     let ethernet = Ethernet::parse(head).ok()?;
     let mut layer = Layer::new("Ethernet", 0);
     layer.field(
@@ -76,7 +82,11 @@ fn read(head: &[u8], all: &mut Vec<Value>) -> Option<usize> {
     }
     let length = ethernet.length();
     layer.field("type", format!("{:?}", ethernet.ether_type), (length - 2, length), "What comes next.");
-    let at = layer.end(length, all);
+    Some(layer.end(length, all))
+}
+
+/// Reads the headers from IP on; gives where they end, or nothing where they cannot be read.
+fn read(head: &[u8], at: usize, all: &mut Vec<Value>) -> Option<usize> {
     let ip = Ip::parse(head.get(at..)?).ok()?;
     let at = network(&ip, at, all);
     let udp = Udp::parse(head.get(at..)?).ok()?;
@@ -87,7 +97,11 @@ fn read(head: &[u8], all: &mut Vec<Value>) -> Option<usize> {
         (0, 2),
         "Made from the queue pair's number, so that switches spread connections over paths.",
     );
-    layer.field("destination port", udp.target_port, (2, 4), "4791: this is RoCEv2.");
+    let port = match udp.target_port {
+        4791 => "4791: this is RoCEv2.",
+        _ => "RoCEv2 has 4791; processes that share a host each have a port of their own.",
+    };
+    layer.field("destination port", udp.target_port, (2, 4), port);
     layer.field(
         "length",
         format!("{} bytes", usize::from(udp.payload_length) + Udp::LENGTH),

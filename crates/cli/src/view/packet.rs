@@ -1,5 +1,6 @@
 //! One packet: its way through the fabric with what changed on it, and its headers.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use railnet_formats::run_file::{MISSING, RunFile, Table, schema::NOBODY};
@@ -8,8 +9,29 @@ use serde_json::{Map, Value, json};
 
 use super::layers::{ICRC_BYTES, layers};
 
+/// The work requests of each queue pair, for those who look for many.
+pub(super) struct Messages(BTreeMap<(u64, u64), Vec<usize>>);
+
+impl Messages {
+    pub(super) fn of(run: &RunFile) -> Self {
+        let mut known: BTreeMap<(u64, u64), Vec<usize>> = BTreeMap::new();
+        if let Some(table) = run.table("messages") {
+            let [host, queue_pair] = ["host", "queue_pair"].map(|name| table.column(name).unwrap_or(0));
+            for row in 0..table.rows {
+                known.entry((table.get(row, host), table.get(row, queue_pair))).or_default().push(row);
+            }
+        }
+        Self(known)
+    }
+}
+
 /// All that is known about a packet.
 pub(super) fn describe(run: &RunFile, row: usize) -> Option<Value> {
+    describe_with(run, row, &Messages::of(run))
+}
+
+/// The same, by one who knows the messages.
+pub(super) fn describe_with(run: &RunFile, row: usize, messages: &Messages) -> Option<Value> {
     let packets = run.table("packets")?;
     if row >= packets.rows {
         return None;
@@ -32,6 +54,14 @@ pub(super) fn describe(run: &RunFile, row: usize) -> Option<Value> {
         }));
         before = bytes.or(before);
     }
+    let is_live = run.meta["kind"] == "live";
+    if is_live {
+        // All that is known of its way is where it began.
+        let (vertex, left) = (cell("host"), cell("sent"));
+        hops.push(
+            json!({ "vertex": vertex, "name": name(run, vertex), "arrived": Value::Null, "left": left, "waiting": 0, "changes": [] }),
+        );
+    }
     let first = frames.list.first();
     let received = Some(cell("received")).filter(|at| *at != MISSING);
     Some(json!({
@@ -41,9 +71,9 @@ pub(super) fn describe(run: &RunFile, row: usize) -> Option<Value> {
         "lost": received.is_none(),
         "bytes": first.map(|frame| hex(frame.head())),
         "length": first.map(|frame| frame.length),
-        "layers": first.map(|frame| layers(&frame.whole(), frame.length, frame.icrc())).unwrap_or_default(),
+        "layers": first.map(|frame| layers(&frame.whole(), frame.length, frame.icrc(), is_live)).unwrap_or_default(),
         "answer": answer(packets, row),
-        "message": message(run, &cell),
+        "message": message(run, &cell, messages),
         "words": words(run, &cell),
     }))
 }
@@ -223,17 +253,16 @@ fn is_answer(opcode: u64) -> bool {
 }
 
 /// The work request that a packet belongs to.
-fn message(run: &RunFile, cell: &impl Fn(&str) -> u64) -> Option<Value> {
+fn message(run: &RunFile, cell: &impl Fn(&str) -> u64, messages: &Messages) -> Option<Value> {
     let table = run.table("messages")?;
     let column = |name: &str| table.column(name).unwrap_or(0);
-    let [host, queue_pair, first, packets] = ["host", "queue_pair", "first", "packets"].map(column);
+    let [first, packets] = ["first", "packets"].map(column);
     if is_answer(cell("opcode")) {
         return None;
     }
-    let row = (0..table.rows).find(|row| {
-        table.get(*row, host) == cell("host")
-            && table.get(*row, queue_pair) == cell("queue_pair")
-            && cell("psn").wrapping_sub(table.get(*row, first)) & 0xff_ffff < table.get(*row, packets)
+    let mut known = messages.0.get(&(cell("host"), cell("queue_pair")))?.iter().copied();
+    let row = known.find(|row| {
+        cell("psn").wrapping_sub(table.get(*row, first)) & 0xff_ffff < table.get(*row, packets)
     })?;
     let shown = |column: &railnet_formats::run_file::Column| {
         let value = column.get(row);
@@ -248,7 +277,7 @@ fn words(run: &RunFile, cell: &impl Fn(&str) -> u64) -> String {
     let (from, to) = (name(run, cell("host")), cell("to"));
     let to = if to == NOBODY { "?".to_owned() } else { name(run, to) };
     let mut words = format!("{what}, PSN {}, {from} → {to}", cell("psn"));
-    if run.meta["kind"] != "traffic" && !is_answer(cell("opcode")) {
+    if run.meta["kind"] != "traffic" && run.meta["kind"] != "live" && !is_answer(cell("opcode")) {
         let _ = write!(words, "; call #{}, chunk {}, step {}", cell("sequence"), cell("chunk"), cell("step"));
     }
     words

@@ -14,6 +14,8 @@ const STYLE: &str = include_str!("../../../../web/dist/page.css");
 const REPORT_ROWS: usize = 20_000;
 /// Packets that a report shows byte by byte.
 const REPORT_PACKETS: usize = 300;
+/// So many of them follow each other.
+const REPORT_NEIGHBOURS: usize = 6;
 /// Where the page keeps its own script and style.
 const SCRIPT_TAG: &str = r#"<script type="module" src="/page.js"></script>"#;
 const STYLE_TAG: &str = r#"<link rel="stylesheet" href="/page.css">"#;
@@ -30,7 +32,7 @@ pub(super) fn asset(name: &str) -> Response {
 
 /// The page with a run inside: one file that opens from disk.
 pub(crate) fn report(run: &RunFile) -> String {
-    let mut meta = run.meta.clone();
+    let run = &run.with_fewer_packets(REPORT_ROWS);
     let mut blocks = Vec::new();
     let mut packets = Map::new();
     let width = run.meta["bins"]["width"].as_u64().unwrap_or(1);
@@ -38,21 +40,8 @@ pub(crate) fn report(run: &RunFile) -> String {
         match table.name.as_str() {
             // Told packet by packet, below.
             "frames" | "heap" => {}
-            "packets" => {
-                // All of the first, so that their numbers stay what they are; the hops say which they belong to.
-                let rows: Vec<u32> = (0..table.rows.min(REPORT_ROWS) as u32).collect();
-                blocks.extend(table.take(&rows).block(table.rows));
-                meta["tables"]["packets"] = rows.len().into();
-            }
-            "hops" => {
-                let packet = table.column("packet").unwrap_or(0);
-                let rows: Vec<u32> = (0..table.rows)
-                    .filter(|row| (table.get(*row, packet) as usize) < REPORT_ROWS)
-                    .map(|row| row as u32)
-                    .take(4 * REPORT_ROWS)
-                    .collect();
-                blocks.extend(table.take(&rows).block(table.rows));
-            }
+            // All of them: hops say by number which they belong to.
+            "packets" | "hops" => blocks.extend(table.block(table.rows)),
             "load" => {
                 let rows: Vec<u32> = (0..table.rows as u32).collect();
                 let loads =
@@ -66,12 +55,13 @@ pub(crate) fn report(run: &RunFile) -> String {
             }
         }
     }
-    let all = run.table("packets").map_or(0, |table| table.rows.min(REPORT_ROWS));
-    let step = all.div_ceil(REPORT_PACKETS).max(1);
-    // The first ones in a row, so that neighbours can be compared, and then some from all over.
-    let chosen = (0..all.min(REPORT_PACKETS / 2)).chain((REPORT_PACKETS / 2..all).step_by(2 * step));
+    let all = run.table("packets").map_or(0, |table| table.rows);
+    // Some in a row from all over the run, so that neighbours can be compared.
+    let step = (all * REPORT_NEIGHBOURS).div_ceil(REPORT_PACKETS).max(REPORT_NEIGHBOURS);
+    let chosen = (0..all).filter(|row| row % step < REPORT_NEIGHBOURS);
+    let messages = packet::Messages::of(run);
     for row in chosen {
-        if let Some(packet) = packet::describe(run, row) {
+        if let Some(packet) = packet::describe_with(run, row, &messages) {
             packets.insert(row.to_string(), packet);
         }
     }
@@ -79,7 +69,7 @@ pub(crate) fn report(run: &RunFile) -> String {
     let data = format!(
         "<script type=\"application/json\" id=\"railnet-run\">{}</script>\n<script type=\"text/plain\" \
          id=\"railnet-tables\">{}</script>\n<script type=\"application/json\" id=\"railnet-packets\">{}</script>\n",
-        inert(&meta),
+        inert(&run.meta),
         base64(&blocks),
         inert(&Value::Object(packets))
     );

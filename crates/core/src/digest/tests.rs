@@ -63,6 +63,8 @@ fn later_events_with(f: impl Fn(u32) -> u64) -> Vec<Event> {
         Event::PacketCorrupted { packet: None, port },
         Event::Paused { port, priority: f(6) as u8 },
         Event::Resumed { port, priority: f(6) as u8 },
+        Event::CreditAwaited { port, priority: f(6) as u8 },
+        Event::CreditFound { port, priority: f(6) as u8 },
         Event::LinkDown { link: f(0) as u32 },
         Event::LinkUp { link: f(0) as u32 },
         Event::Rerouted { dead: f(0) as u32 },

@@ -13,8 +13,7 @@ use serde_json::Value;
 
 use crate::run_file::schema::NOBODY;
 use crate::run_file::{MISSING, RunFile, Table};
-pub use writer::Slice;
-use writer::{Moment, Unit, Writer};
+use writer::{Moment, Slice, Unit, Writer};
 
 /// Arrows that are drawn: more are a carpet.
 const ARROWS_MAX: usize = 50_000;
@@ -39,29 +38,6 @@ pub fn write(run: &RunFile, out: &mut impl Write) -> io::Result<()> {
     arrows(run, &servers, &mut writer)
 }
 
-/// A row of a trace: what one did, of those in a process.
-#[derive(Clone, Debug)]
-pub struct Track {
-    /// The process, by its place in the list.
-    pub process: u32,
-    /// Whose it is.
-    pub name: String,
-    /// What was done.
-    pub slices: Vec<Slice>,
-}
-
-/// Writes a trace of processes and what was done in them.
-pub fn write_tracks(processes: &[String], tracks: Vec<Track>, out: &mut impl Write) -> io::Result<()> {
-    let mut writer = Writer::new(out);
-    for (number, name) in processes.iter().enumerate() {
-        writer.process(number as u32, name)?;
-    }
-    for Track { process, name, slices } in tracks {
-        writer.slices(process, &name, slices)?;
-    }
-    Ok(())
-}
-
 /// Which process each rank and each port belongs to.
 struct Servers {
     names: Vec<String>,
@@ -79,8 +55,19 @@ impl Servers {
         let of_host: Vec<u32> = hosts.iter().map(|host| number(&host["node"])).collect();
         let of_rank: Vec<u32> = list(&meta["ranks"]).iter().map(|rank| number(&rank["node"])).collect();
         let servers = of_host.iter().chain(&of_rank).max().map_or(0, |last| last + 1);
-        let mut names: Vec<String> = (0..servers).map(|server| format!("node{:02}", server + 1)).collect();
-        names.push("fabric".to_owned());
+        let named = |server: u32| {
+            let known = meta["nodes"][server as usize]["name"].as_str();
+            let mut own = hosts.iter().zip(&of_host).filter(|(_, node)| **node == server);
+            // A server that nobody named and that has one port is called as that is.
+            let alone =
+                own.next().filter(|_| own.next().is_none()).and_then(|(host, _)| host["name"].as_str());
+            known.or(alone).map_or_else(|| format!("node{:02}", server + 1), str::to_owned)
+        };
+        let mut names: Vec<String> = (0..servers).map(named).collect();
+        // Of what is between hosts a live run knows nothing.
+        if meta["kind"] != "live" {
+            names.push("fabric".to_owned());
+        }
         Self { names, of_rank, of_host, fabric: servers }
     }
 
@@ -114,7 +101,15 @@ fn operations<W: Write>(run: &RunFile, servers: &Servers, writer: &mut Writer<'_
     }
     for ((rank, stream), slices) in tracks {
         let named = run.meta["streams"][stream as usize].as_str().unwrap_or("?");
-        let who = if is_ranked { format!("rank {rank}") } else { format!("host {rank}") };
+        let ways = run.meta["ranks"][rank as usize]["conduits"].as_array();
+        let ways = ways.map(|ways| match ways.as_slice() {
+            [] => " (alone)".to_owned(),
+            ways => format!(" ({})", ways.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")),
+        });
+        let who = match is_ranked {
+            true => format!("rank {rank}{}", ways.unwrap_or_default()),
+            false => format!("host {rank}"),
+        };
         writer.slices(servers.rank(rank), &format!("{who} {named}"), slices)?;
     }
     Ok(())

@@ -48,15 +48,15 @@ mod event {
 
 /// Something that took a while.
 #[derive(Clone, Debug)]
-pub struct Slice {
+pub(super) struct Slice {
     /// From when, in picoseconds.
-    pub from: u64,
+    pub(super) from: u64,
     /// Until when.
-    pub to: u64,
+    pub(super) to: u64,
     /// What it was.
-    pub name: String,
+    pub(super) name: String,
     /// Numbers that belong to it.
-    pub notes: Vec<(&'static str, u64)>,
+    pub(super) notes: Vec<(&'static str, u64)>,
 }
 
 /// One end of an arrow: when, which arrow, and what happened.

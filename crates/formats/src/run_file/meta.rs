@@ -1,8 +1,10 @@
 //! What a run was, for those who open its file.
 
+use std::collections::BTreeSet;
+
 use railnet_core::Time;
 use railnet_job::graph::Stream;
-use railnet_sim::{JobsOutcome, Scenario, ScenarioError};
+use railnet_sim::{JobsOutcome, Scenario, ScenarioError, Topology};
 use railnet_topology::{FabricGraph, Vertex};
 use serde_json::{Value, json};
 
@@ -48,12 +50,13 @@ pub fn meta(about: &About<'_>, graph: &FabricGraph, recorded: &Recorded) -> Resu
         about.jobs.and_then(|jobs| jobs.jobs.first()).map(|job| job.placed.resolved.job.gpu.name.clone());
     let servers = endpoints.iter().map(|one| one.node + 1).max().unwrap_or(0);
     let homes = homes(graph, servers);
+    let names = names(scenario, graph, &homes, servers);
     let nodes: Vec<Value> = (0..servers)
         .map(|node| {
             let all = endpoints.iter().enumerate().filter(|(_, one)| one.node == node);
             let ranks: Vec<usize> = all.map(|(rank, _)| rank).collect();
             let hosts = ports_of(&homes, node);
-            json!({ "name": format!("node{:02}", node + 1), "gpu": gpu, "ranks": ranks, "hosts": hosts })
+            json!({ "name": names[node as usize], "gpu": gpu, "ranks": ranks, "hosts": hosts })
         })
         .collect();
     let ranks: Vec<Value> = endpoints
@@ -77,6 +80,7 @@ pub fn meta(about: &About<'_>, graph: &FabricGraph, recorded: &Recorded) -> Resu
         "seed": scenario.seed,
         "digest": about.digest,
         "kind": kind,
+        "credits": scenario.uses_credits(),
         "fidelity": about.jobs.map_or("packet", |jobs| jobs.fidelity.name()),
         "duration": about.end.as_ps(),
         "report": about.report,
@@ -87,7 +91,7 @@ pub fn meta(about: &About<'_>, graph: &FabricGraph, recorded: &Recorded) -> Resu
         "strings": recorded.strings,
         "communicators": communicators,
         "bins": { "width": recorded.bins.0, "count": recorded.bins.1 },
-        "kept": { "packets_one_in": recorded.packets_one_in, "notes": recorded.notes },
+        "kept": { "packets": recorded.packets.0, "packets_sent": recorded.packets.1, "notes": recorded.notes },
         "steps": about.jobs.map(steps).unwrap_or_default(),
         "critical": about.jobs.map(critical).unwrap_or_default(),
         "tables": recorded.tables.iter().map(count).collect::<serde_json::Map<_, _>>(),
@@ -110,6 +114,29 @@ fn homes(graph: &FabricGraph, servers: u32) -> Vec<u32> {
     }
     let each = (graph.hosts.len() as u32 / servers).max(1);
     (0..graph.hosts.len() as u32).map(|host| host / each).collect()
+}
+
+/// What servers are called: as their ports are, where the scenario names those; else by their numbers.
+fn names(scenario: &Scenario, graph: &FabricGraph, homes: &[u32], servers: u32) -> Vec<String> {
+    let shared = |node: u32| {
+        let names: Vec<&str> =
+            ports_of(homes, node).into_iter().map(|port| graph.hosts[port].name.as_str()).collect();
+        let (first, rest) = names.split_first()?;
+        let long = first.char_indices().map(|(place, letter)| place + letter.len_utf8());
+        let ends = long.rev().find(|end| rest.iter().all(|name| name.starts_with(&first[..*end])))?;
+        // The number of a port, or what stands before it, is none of the server.
+        let trimmed =
+            if rest.is_empty() { first } else { first[..ends].trim_end_matches(['.', '-', '_', ':', '/']) };
+        (!trimmed.is_empty()).then(|| trimmed.to_owned())
+    };
+    let given: Option<Vec<String>> = match scenario.fabric.topology {
+        Topology::List { .. } => (0..servers).map(shared).collect(),
+        _ => None,
+    };
+    let is_clear = |names: &Vec<String>| names.iter().collect::<BTreeSet<_>>().len() == names.len();
+    given
+        .filter(is_clear)
+        .unwrap_or_else(|| (0..servers).map(|node| format!("node{:02}", node + 1)).collect())
 }
 
 fn ports_of(homes: &[u32], node: u32) -> Vec<usize> {

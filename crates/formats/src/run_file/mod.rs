@@ -8,12 +8,16 @@
 //! of it; [`Recorder`] fills the tables while it runs; [`schema`] has their columns.
 
 mod coarse;
+mod fewer;
+mod live;
+mod live_packets;
 mod load;
 mod meta;
 mod operations;
 mod packets;
 mod pauses;
 mod recorder;
+mod sample;
 pub mod schema;
 mod select;
 mod strings;
@@ -26,6 +30,8 @@ use std::io::{self, Write};
 use serde_json::Value;
 
 pub use coarse::coarser;
+pub use live::{LiveCall, LiveRank, live};
+pub use live_packets::{LivePacket, add_packets};
 pub use meta::{About, meta};
 pub use operations::{add_flows, add_jobs, add_queues};
 pub use packets::kept_of;

@@ -1,4 +1,4 @@
-//! Pauses, and what each came from.
+//! Pauses and waits for credit, and what each came from.
 //!
 //! A switch that may not send by one of its ports fills up, and soon tells others to stop. Which of its packets filled it nobody
 //! notes; the port that had been held back for longest when it told them is taken for the cause. A host needs none: it does not
@@ -7,10 +7,13 @@
 
 use std::collections::BTreeMap;
 
-use railnet_topology::FabricGraph;
+use railnet_topology::{FabricGraph, LinkKind};
 
 use super::schema::{self, NOBODY};
 use super::table::{MISSING, Table};
+
+/// Waits for credit that are no further apart than this are one: a few packets at 100 Gb/s take as long.
+const CREDIT_GAP: u64 = 2_000_000;
 
 /// Columns that are looked at later.
 const BEGUN: usize = 0;
@@ -23,6 +26,10 @@ pub(super) struct Pauses {
     table: Table,
     /// How long it takes over each link until it is known at the other end that it shall stop, in picoseconds.
     delays: Vec<u64>,
+    /// Links that lead far away: packets may have a higher priority behind them.
+    is_global: Vec<bool>,
+    /// Waits that are no further apart than this are one.
+    gap: u64,
     /// The last pause of each channel and priority.
     last: BTreeMap<(u32, u8), u32>,
 }
@@ -30,7 +37,9 @@ pub(super) struct Pauses {
 impl Pauses {
     pub(super) fn new(graph: &FabricGraph, most: usize) -> Self {
         let delays = graph.links.iter().map(|link| link.delay.as_ps()).collect();
-        Self { most, table: Table::new("pauses", schema::PAUSES), delays, last: BTreeMap::new() }
+        let is_global = graph.links.iter().map(|link| link.kind == LinkKind::Global).collect();
+        let table = Table::new("pauses", schema::PAUSES);
+        Self { most, table, delays, is_global, gap: 0, last: BTreeMap::new() }
     }
 
     /// A channel stops with a priority. `ahead` are the channels by which the one who told it so sends on what it gets: a host
@@ -50,18 +59,28 @@ impl Pauses {
             .iter()
             // What came from there does not go back there.
             .filter(|other| **other != channel ^ 1)
-            .filter_map(|other| Some((*other, *self.last.get(&(*other, priority))?)))
+            .flat_map(|other| self.behind(channel, priority).map(|priority| (*other, priority)))
+            .filter_map(|(other, priority)| Some((other, *self.last.get(&(other, priority))?)))
             .filter(|(_, row)| {
                 let cell = |column| self.table.get(*row as usize, column);
-                cell(BEGUN) <= told && cell(ENDED) >= told
+                cell(BEGUN) <= told && cell(ENDED).saturating_add(self.gap) >= told
             })
             .min_by_key(|(_, row)| *row);
         let cause = cause.map_or(NOBODY, |(other, _)| u64::from(other));
         let row = self.table.push([at, MISSING, u64::from(channel), u64::from(priority), cause]);
         self.last.insert((channel, priority), row);
         for other in behind.filter(|other| *other != channel ^ 1) {
-            self.blame(at, (other, priority), channel);
+            for before in 0..=priority {
+                if self.behind(other, before).contains(&priority) {
+                    self.blame(at, (other, before), channel);
+                }
+            }
         }
+    }
+
+    /// The priorities that packets of one priority may have behind a channel.
+    fn behind(&self, channel: u32, priority: u8) -> std::ops::RangeInclusive<u8> {
+        priority..=if self.is_global[channel as usize / 2] { (priority + 1).min(7) } else { priority }
     }
 
     /// A pause that had no cause and still holds has one from now on.
@@ -73,6 +92,18 @@ impl Pauses {
             let row = self.table.push([at, MISSING, channel.into(), priority.into(), cause.into()]);
             self.last.insert((channel, priority), row);
         }
+    }
+
+    /// Whether a channel that waits for credit has just done so: where credit comes packet by packet, it waits all the time.
+    pub(super) fn lasts(&mut self, at: u64, channel: u32, priority: u8) -> bool {
+        self.gap = CREDIT_GAP;
+        let Some(&row) = self.last.get(&(channel, priority)) else { return false };
+        let ended = self.table.get(row as usize, ENDED);
+        let lasts = ended != MISSING && at <= ended + self.gap;
+        if lasts {
+            self.table.set(row, ENDED, MISSING);
+        }
+        lasts
     }
 
     /// A channel goes on with a priority.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use railnet_coll::machine::Tag;
 use railnet_core::event::{CallId, Event, RetryReason, Sink, SliceWay};
-use railnet_core::{Component, Label, PsnSample, Time};
+use railnet_core::{Component, Label, PacketSample, Time};
 use railnet_topology::{FabricGraph, Vertex};
 
 use super::load::Load;
@@ -165,8 +165,8 @@ impl Recorder {
     }
 
     /// Packets that are kept: frames of others need not be shown.
-    pub fn sample(&self) -> PsnSample {
-        self.packets.sample
+    pub fn sample(&mut self) -> PacketSample {
+        self.packets.sample()
     }
 
     /// All frames that have passed so far were shown.
@@ -320,12 +320,17 @@ impl Recorder {
     pub fn finish(mut self, end: Time) -> Recorded {
         let end = self.end.max(end.as_ps());
         let mut notes = Vec::new();
-        let one_in = self.packets.sample.one_in();
-        if one_in > 1 {
-            notes.push(format!("packets: runs of 32 sequence numbers, one in {one_in} of them"));
-        }
-        if let Some(at) = self.packets.full {
-            notes.push(format!("packets: none that were sent after {} µs", at / 1_000_000));
+        self.packets.forget_passing();
+        self.packets.thin_out();
+        let packets = (self.packets.table.rows as u64, self.packets.all);
+        if packets.0 < packets.1 {
+            notes.push(format!(
+                "packets: {} of {}, some of every part of the run, in runs of {} sequence numbers; before others the \
+                 first of each connection, and those that were sent again, refused, lost or marked",
+                packets.0,
+                packets.1,
+                PacketSample::RUN
+            ));
         }
         let budget = self.budget.rows;
         self.end_calls(end);
@@ -352,16 +357,15 @@ impl Recorder {
                 talk.resent,
             ]);
         }
-        self.packets.forget_passing();
         let (bin_width, bins, load) = self.load.finish(end);
-        let Packets { table: packets, hops, frames, heap, .. } = self.packets;
+        let Packets { table, hops, frames, heap, .. } = self.packets;
         Recorded {
             tables: vec![
                 self.operations,
                 calls,
                 self.slices,
                 load,
-                packets,
+                table,
                 hops,
                 self.messages,
                 self.completions,
@@ -375,7 +379,7 @@ impl Recorder {
             ],
             strings: self.strings.finish(),
             bins: (bin_width, bins),
-            packets_one_in: one_in,
+            packets,
             notes,
             members: self.members,
         }
@@ -391,8 +395,8 @@ pub struct Recorded {
     pub strings: Vec<String>,
     /// Picoseconds of a bin of what links carried, and how many there are.
     pub bins: (u64, usize),
-    /// One packet in so many is there.
-    pub packets_one_in: u32,
+    /// Packets that are there, of how many that were sent.
+    pub packets: (u64, u64),
     /// What was left out, in words.
     pub notes: Vec<String>,
     /// The endpoint of each rank of each communicator.
@@ -420,10 +424,12 @@ impl Sink for Recorder {
                     bytes: 0,
                     resent: 0,
                 });
+                // The first one shows where it leads; one that is lost does so when it is sent again.
+                let is_first = talk.packets == 0 || talk.to == NOBODY && packet.transmission > 0;
                 talk.packets += 1;
                 talk.bytes += u64::from(length);
                 talk.resent += u64::from(packet.transmission > 0);
-                self.packets.sent(at, source.0, packet, (target, length, label));
+                self.packets.sent(at, source.0, packet, (target, length, label), is_first);
                 if packet.opcode == NOTIFICATION {
                     let who = (None, u64::from(packet.queue_pair.value()), 0);
                     self.incident(at, Incident::Notification, source, who, 0);
@@ -479,6 +485,15 @@ impl Sink for Recorder {
                 }
                 let kind = if is_held { Incident::Paused } else { Incident::Resumed };
                 self.incident(at, kind, source, (channel, NOBODY, NOBODY), u64::from(priority));
+            }
+            Event::CreditAwaited { port, priority } | Event::CreditFound { port, priority } => {
+                let waits = matches!(event, Event::CreditAwaited { .. });
+                if let Some(channel) = self.channel(source, port.0) {
+                    self.load.pause(at, channel as usize, waits);
+                    if !waits || !self.pauses.lasts(at, channel, priority) {
+                        self.pause(at, channel, priority, waits);
+                    }
+                }
             }
             Event::Retransmitting { queue_pair, from, reason } => {
                 let kind = match reason {

@@ -1,12 +1,14 @@
 //! Sends and receives between two ranks, alone or several at once.
 
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 
 use railnet_coll::machine::OperationId;
 use railnet_coll::{Algorithm, Call, Choice, Collective, Wiring, build};
-use railnet_core::Rank;
+use railnet_core::{Bytes, Rank};
 
 use super::{At, Communicator, Element, Error, derived};
+use crate::calls;
 use crate::conduit::PROTOCOL;
 use crate::engine::{ContextId, Submitted};
 
@@ -56,11 +58,12 @@ impl<'a> Group<'a> {
         let Self { communicator, calls } = self;
         let (own, calls): (Vec<_>, Vec<_>) = calls.into_iter().partition(|part| part.from == part.to);
         communicator.run_own(&own)?;
-        let mut started: Vec<(ContextId, OperationId, u32, u32)> = Vec::with_capacity(calls.len());
+        let begun = communicator.begins();
+        let mut started: Vec<(ContextId, OperationId, u32, u32, Bytes)> = Vec::with_capacity(calls.len());
         let mut outcome = Ok(());
         for Part { from, to, call, at, .. } in calls {
             match communicator.start_pair(from, to, &call, at) {
-                Ok((context, operation)) => started.push((context, operation, from, to)),
+                Ok((context, operation)) => started.push((context, operation, from, to, call.bytes(2))),
                 Err(error) => {
                     outcome = Err(error);
                     break;
@@ -68,13 +71,16 @@ impl<'a> Group<'a> {
             }
         }
         // Buffers are in use until all that was started is over, or has failed.
-        for (context, operation, from, to) in started {
+        for (context, operation, from, to, bytes) in started {
             let done = communicator.process.with(|engine| {
                 if outcome.is_err() {
                     engine.abort(context);
                 }
                 engine.wait(context, operation)
             });
+            if let Some(begun) = begun {
+                communicator.note_pair(begun, operation, (from, to, bytes), done.is_err());
+            }
             if let Err(failure) = done
                 && outcome.is_ok()
             {
@@ -176,6 +182,33 @@ impl Communicator {
             Ok::<_, Error>(submitted)
         })?;
         submitted.map(|operation| (context, operation)).map_err(|failure| self.pair_failed(failure, from, to))
+    }
+
+    /// Notes what one rank sent to another.
+    fn note_pair(
+        &self,
+        begun: Instant,
+        OperationId(sequence): OperationId,
+        (from, to, bytes): (u32, u32, Bytes),
+        is_failed: bool,
+    ) {
+        let Some(book) = self.process.book() else { return };
+        let [from, to] = [from, to].map(|rank| self.members[rank as usize]);
+        let verb = if from == self.members[self.rank()] { "Send" } else { "Receive" };
+        book.note(
+            begun,
+            calls::Call {
+                members: vec![from, to],
+                communicator: self.name,
+                sequence,
+                bytes: bytes.0,
+                from: Some(from),
+                to: Some(to),
+                is_failed,
+                name: format!("{verb} {bytes}"),
+                ..calls::Call::default()
+            },
+        );
     }
 
     /// The communicator of what one rank sends to another.

@@ -27,15 +27,16 @@ mod window;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use railnet_coll::machine::{Failure, OperationId};
 use railnet_coll::variables::{
     DECLARATIONS, Place as VariablePlace, Source, VariableError, Variables as NcclVariables, declaration,
 };
-use railnet_coll::{Call, Schedule, build};
+use railnet_coll::{Call, Collective, Schedule, build};
 use railnet_core::{Fold, Rank, ReduceOp};
 
 pub use element::{Bf16, Element, F8E4M3, F8E5M2, F16};
@@ -47,6 +48,7 @@ pub use window::Window;
 pub use crate::rdma::RoceOptions;
 
 use crate::Control;
+use crate::calls::{self, Book, Calls};
 use crate::conduit::Conduit;
 use crate::engine::{At, ContextId, Engine, Keep, Prepared, Submitted};
 use crate::launch::{Launch, Variables, variable};
@@ -71,6 +73,10 @@ pub struct Options {
     pub roce: RoceOptions,
     /// How much is said on standard error.
     pub log: Level,
+    /// A file for what this rank calls and when ([`calls`](crate::calls)); each rank adds `.rank` and its number.
+    pub record: Option<PathBuf>,
+    /// Whether this rank notes what it calls, also without a file.
+    pub notes_calls: bool,
     /// What NCCL's variables say of algorithms, channels, buffers and interfaces.
     pub nccl: NcclVariables,
 }
@@ -82,6 +88,8 @@ impl Default for Options {
             conduit: None,
             roce: RoceOptions::default(),
             log: Level::Off,
+            record: None,
+            notes_calls: false,
             nccl: NcclVariables::default(),
         }
     }
@@ -89,7 +97,7 @@ impl Default for Options {
 
 impl Options {
     /// What the environment says: `RAILNET_TIMEOUT`, `RAILNET_CONDUIT`, `RAILNET_FAULTS`, `RAILNET_PCAP`,
-    /// `RAILNET_ROCE_PORT`, `RAILNET_DEBUG` or `NCCL_DEBUG`, and those of NCCL's variables that mean something here.
+    /// `RAILNET_ROCE_PORT`, `RAILNET_RECORD`, `RAILNET_DEBUG` or `NCCL_DEBUG`, and those of NCCL's variables that mean something here.
     pub fn from_env() -> Result<Self, ConfigError> {
         Self::from_variables(&variable)
     }
@@ -108,6 +116,7 @@ impl Options {
             let wrong = |_| ConfigError { name: "RAILNET_CONDUIT", text: text.clone(), need: need.into() };
             options.conduit = Some(text.parse().map_err(wrong)?);
         }
+        options.record = variables("RAILNET_RECORD").map(PathBuf::from);
         options.nccl = nccl(&variables)?;
         options.roce = RoceOptions::from_variables(&variables)?.with(&options.nccl)?;
         let is_on = |name: &str| options.nccl.switch(name) == Some(true);
@@ -204,7 +213,10 @@ impl Communicator {
             let lines: Vec<String> = set.chain(options.nccl.without_effect(VariablePlace::Run)).collect();
             lines.join("\n")
         });
-        let process = Process::new(engine, config, options).map_err(crate::ReachError::from)?;
+        let is_noted = options.record.is_some() || options.notes_calls;
+        let book = is_noted.then(|| Book::new(options.record.as_deref(), about(config, &engine))).transpose();
+        let book = book.map_err(crate::ReachError::from)?;
+        let process = Process::new(engine, config, options, book).map_err(crate::ReachError::from)?;
         Ok(Self::new(Arc::new(process), 0, rank, members, log))
     }
 
@@ -244,6 +256,18 @@ impl Communicator {
     pub fn conduit(&self, rank: usize) -> Conduit {
         let world = self.members[rank];
         self.process.with(|engine| engine.conduits().kind(world))
+    }
+
+    /// What this rank has called so far, where that is noted ([`Options::notes_calls`]).
+    pub fn noted_calls(&self) -> Option<Calls> {
+        self.process.book().map(Book::calls)
+    }
+
+    /// Notes calls from now on, or does not, where they are noted.
+    pub fn note_calls(&self, is_noted: bool) {
+        if let Some(book) = self.process.book() {
+            book.set_open(is_noted);
+        }
     }
 
     /// Over how many host groups its ranks are spread.
@@ -354,13 +378,18 @@ impl Communicator {
 
     /// Makes a call and waits for it. Buffers must be as long as the call says.
     fn run(&self, call: &Call, input: At, output: At) -> Result<(), Error> {
-        let context = self.context;
+        let (context, begun) = (self.context, self.begins());
         self.process.with(|engine| {
             let schedule = self.schedule(engine, call)?;
+            let noted = begun.map(|begun| (begun, Arc::clone(&schedule)));
             let submitted = Submitted { schedule, input, output, keep: None };
             match engine.submit(context, submitted) {
                 Ok(operation) => {
-                    engine.wait(context, operation).map_err(|failure| self.failed(engine, failure))
+                    let done = engine.wait(context, operation);
+                    if let Some((begun, schedule)) = noted {
+                        self.note(begun, operation, &schedule, done.is_err());
+                    }
+                    done.map_err(|failure| self.failed(engine, failure))
                 }
                 Err(failure) => Err(self.refused(engine, call, failure)),
             }
@@ -368,18 +397,56 @@ impl Communicator {
     }
 
     /// Makes a call whose buffers are in `keep`, and does not wait for it.
-    fn start(&self, call: &Call, input: At, output: At, keep: Keep) -> Result<OperationId, Error> {
-        let context = self.context;
-        let operation = self.process.with(|engine| {
+    fn start(&self, call: &Call, input: At, output: At, keep: Keep) -> Result<(OperationId, Started), Error> {
+        let (context, begun) = (self.context, self.begins());
+        let started = self.process.with(|engine| {
             let schedule = self.schedule(engine, call)?;
+            let noted = begun.map(|begun| (begun, Arc::clone(&schedule)));
             let submitted = Submitted { schedule, input, output, keep: Some(keep) };
             let submitted = engine.submit(context, submitted);
             let operation = submitted.map_err(|failure| self.refused(engine, call, failure))?;
             engine.turn();
-            Ok::<_, Error>(operation)
+            Ok::<_, Error>((operation, noted))
         })?;
         self.process.add_started();
-        Ok(operation)
+        Ok(started)
+    }
+
+    /// When a call begins, where calls are noted.
+    fn begins(&self) -> Option<Instant> {
+        self.process.book().filter(|book| book.is_open()).map(|_| Instant::now())
+    }
+
+    /// Notes a call that is over.
+    fn note(&self, begun: Instant, OperationId(sequence): OperationId, schedule: &Schedule, is_failed: bool) {
+        let Some(book) = self.process.book() else { return };
+        let Schedule { call, algorithm, protocol, .. } = schedule;
+        let bytes = call.bytes(self.members.len() as u32);
+        let root = self.members.get(call.root.0 as usize).copied();
+        let (from, to) = match call.collective {
+            Collective::Broadcast | Collective::Scatter => (root, None),
+            Collective::Reduce | Collective::Gather => (None, root),
+            Collective::SendReceive => (root, self.members.get(call.peer.0 as usize).copied()),
+            _ => (None, None),
+        };
+        book.note(
+            begun,
+            calls::Call {
+                members: self.members.to_vec(),
+                communicator: self.name,
+                sequence,
+                bytes: bytes.0,
+                from,
+                to,
+                is_failed,
+                name: format!(
+                    "{} {bytes} {algorithm}/{protocol}{}",
+                    call.collective,
+                    if call.in_place { ", in place" } else { "" }
+                ),
+                ..calls::Call::default()
+            },
+        );
     }
 
     /// A call that was not begun, because of what happened before it.
@@ -394,6 +461,26 @@ impl Communicator {
         let notes = notes(&failure, &self.members, engine.control());
         self.log.warn(|| failure.to_string());
         Error::Failed { failure, notes }
+    }
+}
+
+/// When a call was started, and how it is carried out, where calls are noted.
+type Started = Option<(Instant, Arc<Schedule>)>;
+
+/// What a rank notes about itself before its calls.
+fn about(config: &Config, engine: &Engine) -> Calls {
+    let own = config.rank.0;
+    let people = engine.control().members();
+    let Member { pid, host, group, .. } = &people[own as usize];
+    let way = |rank: u32| if rank == own { "-".to_owned() } else { engine.conduits().kind(rank).to_string() };
+    Calls {
+        rank: own,
+        ranks: config.world_size,
+        process: *pid,
+        host: host.clone(),
+        group: group.clone(),
+        conduits: (0..config.world_size).map(way).collect(),
+        ..Calls::default()
     }
 }
 

@@ -7,7 +7,7 @@ use railnet_coll::{Call, Collective};
 use railnet_core::ReduceOp;
 
 use super::process::Process;
-use super::{At, Communicator, Element, Error, Keep};
+use super::{At, Communicator, Element, Error, Keep, Started};
 use crate::engine::ContextId;
 
 /// A call under way. It holds its buffers until it is over, and gives them back.
@@ -18,6 +18,8 @@ pub struct Pending<'a, T> {
     process: Arc<Process>,
     context: ContextId,
     operation: OperationId,
+    /// Where calls are noted.
+    started: Started,
     /// The buffers, which the engine holds as well.
     data: Arc<Shared<T>>,
     is_counted: bool,
@@ -98,12 +100,13 @@ impl Communicator {
         // Moving the vector does not move its elements.
         let data = Arc::new(Shared(std::sync::Mutex::new(data)));
         let keep = Keep::new(Arc::clone(&data));
-        let operation = self.start(call, input, output, keep)?;
+        let (operation, started) = self.start(call, input, output, keep)?;
         Ok(Pending {
             communicator: self,
             process: Arc::clone(&self.process),
             context: self.context,
             operation,
+            started,
             data,
             is_counted: true,
         })
@@ -124,6 +127,9 @@ impl<T: Element> Pending<'_, T> {
         self.uncount();
         self.process.with(|engine| {
             let done = engine.wait(self.context, self.operation);
+            if let Some((begun, schedule)) = self.started.take() {
+                self.communicator.note(begun, self.operation, &schedule, done.is_err());
+            }
             done.map_err(|failure| self.communicator.failed(engine, failure))
         })?;
         let mut data = self.data.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

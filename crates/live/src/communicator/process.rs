@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::Options;
 use super::attendant::Attendant;
 use crate::Control;
+use crate::calls::Book;
 use crate::engine::Engine;
 use crate::rendezvous::Config;
 
@@ -25,6 +26,8 @@ pub(super) struct Process {
     attendant: Option<JoinHandle<()>>,
     config: Config,
     options: Options,
+    /// What was called, where somebody wants to know.
+    book: Option<Book>,
 }
 
 #[derive(Debug)]
@@ -41,7 +44,12 @@ pub(super) struct Shared {
 }
 
 impl Process {
-    pub(super) fn new(engine: Engine, config: &Config, options: &Options) -> std::io::Result<Self> {
+    pub(super) fn new(
+        engine: Engine,
+        config: &Config,
+        options: &Options,
+        book: Option<Book>,
+    ) -> std::io::Result<Self> {
         let control = Arc::clone(engine.control());
         let attendant = Attendant::new(&engine)?;
         let shared = Arc::new(Shared {
@@ -61,6 +69,7 @@ impl Process {
             attendant: None,
             config: config.clone(),
             options: options.clone(),
+            book,
         };
         if process.engine.attendant.is_some() {
             let own = Arc::clone(&process.engine);
@@ -74,6 +83,11 @@ impl Process {
     /// How it was made.
     pub(super) fn origin(&self) -> (&Config, &Options) {
         (&self.config, &self.options)
+    }
+
+    /// Where calls are noted, if they are.
+    pub(super) fn book(&self) -> Option<&Book> {
+        self.book.as_ref()
     }
 
     /// What tells of ranks that are gone.

@@ -272,7 +272,7 @@ fn open_nic(
     let before = cards[..rank as usize].iter().filter(|card| card.boot == own.boot).count();
     let mut nic = Rdma::open(rank, cards.len() as u32, nic_address(own, cards)?, before as u16, options)?;
     if let Some(file) = options.create_capture(rank)? {
-        nic.capture(Box::new(io::BufWriter::new(file)))?;
+        nic.capture(Box::new(io::BufWriter::new(file)), options.capture_most)?;
     }
     let told = control.all_gather("NICs", &nic.card().write(), limit)?;
     let mut peers = Vec::with_capacity(told.len());

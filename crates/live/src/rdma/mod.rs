@@ -215,8 +215,8 @@ impl Rdma {
     }
 
     /// Writes what goes over the wire to a file from now on.
-    pub(crate) fn capture(&mut self, write: Box<dyn io::Write + Send>) -> io::Result<()> {
-        self.driver.capture(write).map_err(io::Error::other)
+    pub(crate) fn capture(&mut self, write: Box<dyn io::Write + Send>, most: Option<u64>) -> io::Result<()> {
+        self.driver.capture_first(write, most).map_err(io::Error::other)
     }
 
     /// Packets that nobody here waits for, or that were damaged.

@@ -18,6 +18,8 @@ pub struct RoceOptions {
     pub faults: Faults,
     /// A file for what goes over the wire, as pcapng; each rank adds `.rank` and its number.
     pub capture: Option<PathBuf>,
+    /// The most packets that go into it; all without a number.
+    pub capture_most: Option<u64>,
     /// The UDP port of the first rank of a host; each further one has the next. One that is taken is left out, and
     /// without a number the system chooses.
     pub port: Option<u16>,
@@ -44,6 +46,7 @@ impl Default for RoceOptions {
         Self {
             faults: Faults::default(),
             capture: None,
+            capture_most: None,
             port: None,
             queue_pairs: 1,
             split: false,
@@ -59,7 +62,7 @@ impl Default for RoceOptions {
 static CAPTURES: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 impl RoceOptions {
-    /// What variables say: `RAILNET_FAULTS`, `RAILNET_PCAP`, `RAILNET_ROCE_PORT`.
+    /// What variables say: `RAILNET_FAULTS`, `RAILNET_PCAP`, `RAILNET_PCAP_MOST`, `RAILNET_ROCE_PORT`.
     pub(crate) fn from_variables(variables: Variables<'_>) -> Result<Self, ConfigError> {
         let mut options = Self::default();
         if let Some(text) = variables("RAILNET_FAULTS") {
@@ -69,6 +72,11 @@ impl RoceOptions {
             options.faults = text.parse().map_err(wrong)?;
         }
         options.capture = variables("RAILNET_PCAP").map(PathBuf::from);
+        if let Some(text) = variables("RAILNET_PCAP_MOST") {
+            let need = "the most packets of a capture are needed, such as 10000";
+            let wrong = |_| ConfigError { name: "RAILNET_PCAP_MOST", text: text.clone(), need: need.into() };
+            options.capture_most = Some(text.parse().map_err(wrong)?);
+        }
         if let Some(text) = variables("RAILNET_ROCE_PORT") {
             let need = "the number of a UDP port is needed, such as 4791";
             let wrong = |_| ConfigError { name: "RAILNET_ROCE_PORT", text: text.clone(), need: need.into() };

@@ -323,7 +323,16 @@ impl<M: Memory> Driver<M> {
 
     /// From now on writes every packet that leaves or comes to `write`, as pcapng.
     pub fn capture(&mut self, write: Box<dyn Write + Send>) -> Result<(), CaptureError> {
-        self.tap = Some(Tap::new(write, &self.local().to_string())?);
+        self.capture_first(write, None)
+    }
+
+    /// The same, but not more than so many of them.
+    pub fn capture_first(
+        &mut self,
+        write: Box<dyn Write + Send>,
+        most: Option<u64>,
+    ) -> Result<(), CaptureError> {
+        self.tap = Some(Tap::new(write, &self.local().to_string(), most.unwrap_or(u64::MAX))?);
         Ok(())
     }
 

@@ -13,23 +13,26 @@ pub(super) struct Tap {
     writer: PcapngWriter<Box<dyn Write + Send>>,
     interface: InterfaceId,
     packet: Vec<u8>,
+    /// Packets that may still be written.
+    left: u64,
     /// The first thing that went wrong; nothing is written after it.
     failure: Option<CaptureError>,
 }
 
 impl Tap {
-    pub(super) fn new(write: Box<dyn Write + Send>, name: &str) -> Result<Self, CaptureError> {
+    pub(super) fn new(write: Box<dyn Write + Send>, name: &str, most: u64) -> Result<Self, CaptureError> {
         let mut writer = PcapngWriter::new(write)?;
         let interface =
             writer.interface(name, LinkType::RAW, PcapngWriter::<Box<dyn Write + Send>>::NANOSECONDS)?;
-        Ok(Self { writer, interface, packet: Vec::new(), failure: None })
+        Ok(Self { writer, interface, packet: Vec::new(), left: most, failure: None })
     }
 
     /// Writes one packet.
     pub(super) fn write(&mut self, network: &Network, datagram: &[u8], comment: Option<&str>) {
-        if self.failure.is_some() {
+        if self.failure.is_some() || self.left == 0 {
             return;
         }
+        self.left -= 1;
         let ip = network.ip(datagram.len());
         self.packet.clear();
         self.packet.resize(ip.length(), 0);

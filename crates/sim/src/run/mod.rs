@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use railnet_coll::variables::Variables;
 use railnet_core::event::Sink;
-use railnet_core::{Bytes, Component, PsnSample, Rate, Span, Time};
+use railnet_core::{Bytes, Component, PacketSample, Rate, Span, Time};
 use railnet_fabric::{Fault, Network, Tapped, host_gid};
 use railnet_nic::control::ControlConfig;
 use railnet_nic::frame::WireForm;
@@ -190,7 +190,7 @@ impl<S: Sink> Run<S> {
     }
 
     /// Packets that taps look at from now on, besides pause frames; all of them unless said otherwise.
-    pub fn tap_sample(&mut self, sample: PsnSample) {
+    pub fn tap_sample(&mut self, sample: PacketSample) {
         self.network.tap_sample(sample);
     }
 

@@ -217,6 +217,8 @@ impl Scenario {
         }
         self.read_servers(&mut files)?;
         self.lay_rails(has_fabric)?;
+        // Some of it follows from how long the paths are.
+        self.check_control().map_err(|error| error.within("nic"))?;
         self.read_traces(&mut files)?;
         self.check_jobs()?;
         for (index, section) in self.collective.iter().enumerate() {
@@ -286,7 +288,6 @@ impl Scenario {
         self.check_env()?;
         self.check_collectives()?;
         self.check_transfers()?;
-        self.check_control().map_err(|error| error.within("nic"))?;
         self.ack_dscp().map(|_| ()).map_err(|error| error.within("nic"))
     }
 }

@@ -189,6 +189,11 @@ impl Scenario {
         self.fabric.switch.flow_control.unwrap_or(self.choices().flow_control)
     }
 
+    /// Whether links have credits, and not pauses.
+    pub fn uses_credits(&self) -> bool {
+        matches!(self.flow_control_name(), FlowControlName::Credits)
+    }
+
     /// The configuration of the switches.
     pub fn switch_config(&self) -> SwitchConfig {
         let section = &self.fabric.switch;

@@ -1,0 +1,224 @@
+//! `--record` and `--trace` of real ranks: what they called, and what their NICs sent, for whoever looks at it.
+
+use std::ffi::OsString;
+use std::io::{BufWriter, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use railnet_formats::perfetto;
+use railnet_formats::run_file::{Budget, LiveCall, LivePacket, LiveRank, RunFile, add_packets, live};
+use railnet_live::calls::{self, Calls};
+use railnet_wire::capture::Reader;
+use railnet_wire::{Extended, Headers, Ip, Udp};
+
+use crate::files;
+
+/// Packets of each rank that are looked at, the first ones.
+const PACKETS_MOST: u64 = 20_000;
+/// Bytes of the check sequence behind the payload.
+const ICRC_BYTES: usize = 4;
+
+#[derive(clap::Args, Clone)]
+#[group(id = "live-recording")]
+pub(crate) struct Options {
+    /// Write what ranks called and, over RoCE, their first packets to a run file, for `railnet view`
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Write the calls of all ranks as a trace for ui.perfetto.dev
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+}
+
+impl Options {
+    /// Whether packets are wanted, too: a trace has none.
+    pub(crate) const fn has_packets(&self) -> bool {
+        self.record.is_some()
+    }
+
+    /// Whether anybody wants to see what happened.
+    pub(crate) const fn is_on(&self) -> bool {
+        self.record.is_some() || self.trace.is_some()
+    }
+
+    /// Says so before anything is run where the files could not be written.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        for path in [&self.record, &self.trace].into_iter().flatten() {
+            files::check_place(path, false, "give another name")?;
+        }
+        Ok(())
+    }
+
+    /// Writes what was asked for.
+    pub(crate) fn write(&self, run: &RunFile) -> anyhow::Result<()> {
+        if let Some(path) = &self.record {
+            write(path, |file| run.write(file))?;
+        }
+        if let Some(path) = &self.trace {
+            write(path, |file| perfetto::write(run, file))?;
+        }
+        Ok(())
+    }
+
+    /// Adds the packets of a folder to the record that ranks have written.
+    pub(crate) fn add_packets(&self, folder: &Folder) -> anyhow::Result<()> {
+        let Some(path) = &self.record else { return Ok(()) };
+        let Ok(bytes) = std::fs::read(path) else { return Ok(()) };
+        let mut run = RunFile::parse(&bytes).with_context(|| path.display().to_string())?;
+        if folder.add_packets(&mut run)? {
+            write(path, |file| run.write(file))?;
+        }
+        Ok(())
+    }
+}
+
+fn write(
+    path: &Path,
+    contents: impl FnOnce(&mut BufWriter<std::fs::File>) -> std::io::Result<()>,
+) -> anyhow::Result<()> {
+    let written = || -> std::io::Result<()> {
+        let mut file = BufWriter::new(std::fs::File::create(path)?);
+        contents(&mut file)?;
+        file.flush()
+    };
+    written().with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// The run of ranks that noted this.
+pub(crate) fn assemble(name: &str, ranks: &[Calls]) -> RunFile {
+    let call = |call: &calls::Call| LiveCall {
+        communicator: (call.members.clone(), call.communicator),
+        sequence: call.sequence,
+        time_ns: (call.entered_ns, call.ended_ns),
+        bytes: call.bytes,
+        ends: (call.from, call.to),
+        name: if call.is_failed { format!("{}, failed", call.name) } else { call.name.clone() },
+    };
+    let rank = |one: &Calls| LiveRank {
+        host: one.group.clone(),
+        process: one.process,
+        conduits: one.conduits.clone(),
+        calls: one.calls.iter().map(call).collect(),
+        missing: one.missing,
+    };
+    live(name, &ranks.iter().map(rank).collect::<Vec<_>>())
+}
+
+/// A folder in which ranks leave what they noted, gone when nobody needs it any more.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        let path = std::env::temp_dir().join(format!("railnet-record-{}", std::process::id()));
+        std::fs::create_dir(&path)
+            .with_context(|| format!("cannot make the directory {}", path.display()))?;
+        Ok(Self(path))
+    }
+
+    /// What tells ranks to note packets.
+    pub(crate) fn packet_variables(&self) -> Vec<(OsString, OsString)> {
+        // Who captures packets wants all of them, in a file of their own.
+        if std::env::var_os("RAILNET_PCAP").is_some() {
+            return Vec::new();
+        }
+        vec![
+            ("RAILNET_PCAP".into(), self.0.join("packets").into_os_string()),
+            ("RAILNET_PCAP_MOST".into(), PACKETS_MOST.to_string().into()),
+        ]
+    }
+
+    /// What tells ranks to note calls.
+    pub(crate) fn call_variables(&self) -> Vec<(OsString, OsString)> {
+        vec![("RAILNET_RECORD".into(), self.0.join("calls").into_os_string())]
+    }
+
+    /// What ranks noted of their calls. Those that noted nothing made none, as far as anybody knows.
+    pub(crate) fn calls(&self, ranks: u32) -> Vec<Calls> {
+        let of_rank = |rank: u32| {
+            let text = std::fs::read_to_string(calls::path_of(&self.0.join("calls"), rank)).ok();
+            let nothing = || Calls { rank, ranks, group: "?".to_owned(), ..Calls::default() };
+            text.and_then(|text| Calls::parse(&text)).unwrap_or_else(nothing)
+        };
+        (0..ranks).map(of_rank).collect()
+    }
+
+    /// Adds what NICs noted; whether there was anything.
+    pub(crate) fn add_packets(&self, run: &mut RunFile) -> anyhow::Result<bool> {
+        let ranks = run.meta["ranks"].as_array().map_or(0, Vec::len) as u32;
+        let mut captures = Vec::new();
+        for rank in 0..ranks {
+            let path = calls::path_of(&self.0.join("packets"), rank);
+            if path.exists() {
+                captures.push((rank, read(&path).with_context(|| path.display().to_string())?));
+            }
+        }
+        let (mut packets, mut is_all) = (Vec::new(), true);
+        let homes: Vec<(SocketAddr, u32)> =
+            captures.iter().filter_map(|(rank, capture)| Some((capture.home?, *rank))).collect();
+        for (rank, capture) in captures {
+            is_all &= (capture.packets.len() as u64) < PACKETS_MOST;
+            for (at_ns, bytes) in capture.packets {
+                packets.extend(understood(rank, at_ns, bytes, &homes));
+            }
+        }
+        if packets.is_empty() {
+            return Ok(false);
+        }
+        add_packets(run, &mut packets, Budget::default().packets, is_all);
+        Ok(true)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What is left of it is in the way of nobody.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What a NIC noted: its address, and packets with their times in nanoseconds.
+struct Capture {
+    home: Option<SocketAddr>,
+    packets: Vec<(u64, Vec<u8>)>,
+}
+
+fn read(path: &Path) -> anyhow::Result<Capture> {
+    let mut reader = Reader::new(std::io::BufReader::new(std::fs::File::open(path)?))?;
+    let mut packets = Vec::new();
+    // A rank that was ended leaves a file that ends in the middle of a packet.
+    while let Ok(Some(packet)) = reader.next_packet() {
+        if let Some(at) = packet.timestamp {
+            packets.push((at.seconds() * 1_000_000_000 + at.picoseconds() / 1_000, packet.bytes));
+        }
+    }
+    let home = reader.interfaces().first().and_then(|interface| interface.name.as_deref()?.parse().ok());
+    Ok(Capture { home, packets })
+}
+
+/// A packet of a NIC, from its IP header on; nothing where it goes to nobody who is known.
+fn understood(rank: u32, at_ns: u64, bytes: Vec<u8>, homes: &[(SocketAddr, u32)]) -> Option<LivePacket> {
+    let ip = Ip::parse(&bytes).ok()?;
+    let udp = Udp::parse(bytes.get(ip.length()..)?).ok()?;
+    let start = ip.length() + Udp::LENGTH;
+    let parsed = Headers::parse(bytes.get(start..)?).ok()?;
+    let target = SocketAddr::new(ip.network(&udp).target.to_ip(), udp.target_port);
+    let (_, to) = homes.iter().find(|(home, _)| *home == target)?;
+    let bth = parsed.headers.bth;
+    let taken = start + parsed.length + parsed.pad + ICRC_BYTES;
+    let verdict = match parsed.headers.extended {
+        Extended::Aeth(aeth) => Some((aeth.syndrome.to_byte(), aeth.msn)),
+        _ => None,
+    };
+    Some(LivePacket {
+        at_ns,
+        rank,
+        to: *to,
+        target: bth.destination.value(),
+        psn: bth.psn.value(),
+        opcode: bth.opcode as u8,
+        is_answer: bth.opcode.is_response(),
+        length: bytes.len().saturating_sub(taken) as u32,
+        verdict,
+        bytes,
+    })
+}

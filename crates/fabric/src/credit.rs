@@ -1,0 +1,43 @@
+//! Credit of links: what the other end has room for.
+
+use railnet_core::event::{Event, Sink};
+
+use crate::engine::{PortEvent, rank};
+use crate::network::Network;
+
+impl<S: Sink> Network<S> {
+    /// Room at the end of a channel is free again: its sender will be told.
+    pub(crate) fn return_credit(&mut self, ingress: u32, priority: u8, bytes: u32) {
+        let channel = &self.channels[ingress as usize];
+        let (at, by) = (self.now + channel.delay, self.channels[channel.reverse as usize].sender);
+        let event = PortEvent::Credit { channel: ingress, priority, bytes };
+        self.schedule_at(channel.from, at, rank::CREDIT, by, event);
+    }
+
+    /// The sender of a channel is told.
+    pub(crate) fn take_credit(&mut self, egress: u32, priority: u8, bytes: u32) {
+        let priority = usize::from(priority & 7);
+        self.channels[egress as usize].credits[priority] += bytes;
+        if S::DETAIL {
+            self.note_credit(egress, priority);
+        }
+        self.resume(egress);
+    }
+
+    /// Tells whoever looks on when a channel begins to wait for credit, and when it has some again. Only then is it kept in mind
+    /// who waits.
+    pub(crate) fn note_credit(&mut self, egress: u32, priority: usize) {
+        let (waits, bit) = (self.is_held(egress, priority), 1 << priority);
+        let waiting = &mut self.awaited[egress as usize];
+        if (*waiting & bit != 0) == waits {
+            return;
+        }
+        *waiting ^= bit;
+        let (port, priority) = (self.port_of(egress), priority as u8);
+        let event = match waits {
+            true => Event::CreditAwaited { port, priority },
+            false => Event::CreditFound { port, priority },
+        };
+        self.note_at_sender(egress, &event);
+    }
+}
