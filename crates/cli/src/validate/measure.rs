@@ -15,6 +15,8 @@ use railnet_topology::catalogue;
 pub(super) struct Setup {
     pub(super) server: &'static str,
     pub(super) nodes: u32,
+    /// Ports with memory right behind them, in place of servers.
+    pub(super) is_bare: bool,
     /// The shape of the fabric; one large switch where nothing is said, which no traffic can crowd.
     pub(super) topology: Option<String>,
     pub(super) rate_gbps: u32,
@@ -35,6 +37,7 @@ impl Setup {
         Self {
             server,
             nodes,
+            is_bare: false,
             topology: None,
             rate_gbps,
             more: "",
@@ -64,11 +67,13 @@ impl Setup {
         let hosts = self.nodes * host.compute_nics().len() as u32;
         let single = format!("{{ kind = \"single-switch\", hosts = {hosts} }}");
         let topology = self.topology.as_ref().unwrap_or(&single);
+        let cluster =
+            if self.is_bare { String::new() } else { format!("[cluster]\nserver = \"{}\"\n", self.server) };
         let seed = self.seed.map(|seed| format!("seed = {seed}\n")).unwrap_or_default();
         let mut text = format!(
             "{seed}[fabric]\ntopology = {topology}\nlink = {{ rate = \"{}Gbps\", delay = \"500ns\" }}\n{}\n\
-             [cluster]\nserver = \"{}\"\n[env]\n{}\n",
-            self.rate_gbps, self.more, self.server, self.env
+             {cluster}[env]\n{}\n",
+            self.rate_gbps, self.more, self.env
         );
         for call in calls {
             let _ = writeln!(
