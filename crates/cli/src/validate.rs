@@ -24,7 +24,8 @@ Examples:
   railnet validate
   railnet validate --only servers
   railnet validate --json | jq '.parts[].rows[] | select(.difference > 0.1)'
-  railnet validate --write docs/collectives.md";
+  railnet validate --write docs/collectives.md
+  railnet validate --full --write docs/collectives-full.md";
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -35,7 +36,7 @@ pub(crate) struct Arguments {
     /// Also what takes many minutes: more servers, longer messages
     #[arg(long)]
     full: bool,
-    /// Write the page with all of it to a file, such as docs/collectives.md
+    /// Write the page with all of it to a file, such as docs/collectives.md; with --full just the parts that are longer then
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
     /// Print everything as JSON
@@ -90,31 +91,33 @@ fn percent(share: f64) -> String {
 
 type Make = fn(bool) -> anyhow::Result<Part>;
 
-/// All parts, in the order of the page.
-const PARTS: [(&str, Make); 7] = [
-    ("servers", figures::servers),
-    ("clusters", figures::clusters),
-    ("latency", figures::latency),
-    ("rails", rails::part),
-    ("sharp", sharp::part),
-    ("sizes", sizes::part),
-    ("model", model::part),
+/// All parts, in the order of the page, and whether each has more rows with `--full`.
+const PARTS: [(&str, Make, bool); 7] = [
+    ("servers", figures::servers, true),
+    ("clusters", figures::clusters, true),
+    ("latency", figures::latency, false),
+    ("rails", rails::part, true),
+    ("sharp", sharp::part, false),
+    ("sizes", sizes::part, true),
+    ("model", model::part, false),
 ];
 
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let wanted = arguments.only.as_deref();
     if let Some(name) = wanted
-        && !PARTS.iter().any(|(part, _)| *part == name)
+        && !PARTS.iter().any(|(part, ..)| *part == name)
     {
-        let names: Vec<&str> = PARTS.iter().map(|(name, _)| *name).collect();
+        let names: Vec<&str> = PARTS.iter().map(|(name, ..)| *name).collect();
         return Err(Usage(format!("there is no part \"{name}\": one of {}", names.join(", "))).into());
     }
-    if arguments.write.is_some() && (wanted.is_some() || arguments.full) {
-        let advice = "the page has all parts and nothing more: leave out --only and --full to write it";
+    if arguments.write.is_some() && wanted.is_some() {
+        let advice = "the page has all parts: leave out --only to write it";
         return Err(Usage(advice.to_owned()).into());
     }
     let mut parts = Vec::new();
-    for (name, make) in PARTS.iter().filter(|(name, _)| wanted.is_none_or(|wanted| wanted == *name)) {
+    let is_short = arguments.write.is_some() && arguments.full;
+    let asked = PARTS.iter().filter(|(name, ..)| wanted.is_none_or(|wanted| wanted == *name));
+    for (name, make, _) in asked.filter(|(.., grows)| *grows || !is_short) {
         report(&format!("{name} …"));
         let part = make(arguments.full).with_context(|| format!("in {name}"))?;
         if !arguments.json {
@@ -127,7 +130,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         writeln!(out, "{:#}", page::object(&parts))?;
     }
     if let Some(path) = &arguments.write {
-        let text = page::markdown(&parts);
+        let text = page::markdown(&parts, arguments.full);
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(Outcome::Done)

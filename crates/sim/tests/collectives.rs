@@ -320,3 +320,25 @@ fn what_makes_no_sense_is_refused_with_its_line_and_advice() {
         assert!(text[span.clone()].contains(place), "{lines}: {error} at {:?}", &text[span]);
     }
 }
+
+/// NCCL 2.30.7, src/graph/tuning.cc, for Hopper on Intel: `llMaxBws` of one node and of two, and 8 times what
+/// `perChMaxRingLL128Bws` and `perChMaxTreeBws` have for a channel of two nodes. Trees fill slowly, a slot for each hop.
+#[test]
+fn threads_send_what_nccl_has_measured_and_no_more() {
+    let cases = [
+        (1, "ring", "ll", 141.0, 0.97),
+        (2, "ring", "ll", 39.0, 0.97),
+        (2, "ring", "ll128", 8.0 * 36.7, 0.8),
+        (2, "tree", "simple", 8.0 * 41.4, 0.7),
+    ];
+    for (nodes, algorithm, protocol, limit, least) in cases {
+        let rest = format!("protocol = \"{protocol}\"\nplacement = \"out\"");
+        let text = servers("dgx-h100", nodes, &call("all_reduce", "256MiB", algorithm, &rest));
+        let result = results(&text).remove(0);
+        let bytes = f64::from(256 << 20);
+        let ranks = f64::from(result.ranks);
+        let bus = 2.0 * (ranks - 1.0) / ranks * bytes / result.time.as_secs_f64() / 1e9;
+        let share = bus / limit;
+        assert!((least..=1.0).contains(&share), "{nodes} × 8 {algorithm}/{protocol}: {bus} of {limit} GB/s");
+    }
+}

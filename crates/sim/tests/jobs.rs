@@ -16,7 +16,6 @@ fn analytic(text: &str) -> String {
 
 #[test]
 fn packets_and_formulas_agree_within_a_tenth_where_nothing_is_congested() {
-    // Long messages: what the tuner expects of short ones is another matter (docs/collectives.md).
     let job = SMALL.replace(
         "name = \"gpt-400m\"\nlayers = 4",
         "name = \"llama-3-8b\"\nlayers = 2\nvocabulary = 16384\nsequence = 4096",
@@ -54,6 +53,16 @@ fn packets_and_formulas_agree_within_a_tenth_where_nothing_is_congested() {
         let (packets, formulas) = (step(&text).as_secs_f64(), step(&analytic(&text)).as_secs_f64());
         let off = (packets - formulas) / formulas;
         assert!(off.abs() < 0.1, "{name}: {packets} with packets, {formulas} by formulas");
+    }
+}
+
+#[test]
+fn packets_and_formulas_agree_on_short_messages_too() {
+    // 4 MiB inside a server go by LL, LL128 or Simple: what the formulas have for threads, packets have too.
+    for layout in ["tp = 2", "tp = 4", "tp = 4\nsp = true", "tp = 8", "tp = 8\nsp = true", "fsdp = true"] {
+        let text = format!("{SMALL}[parallel]\n{layout}\n");
+        let off = step(&text).as_secs_f64() / step(&analytic(&text)).as_secs_f64() - 1.0;
+        assert!(off.abs() < 0.07, "{layout}: {off}");
     }
 }
 

@@ -15,6 +15,8 @@ use railnet_topology::catalogue;
 pub(super) struct Setup {
     pub(super) server: &'static str,
     pub(super) nodes: u32,
+    /// Ports with memory right behind them, in place of servers.
+    pub(super) is_bare: bool,
     /// The shape of the fabric; one large switch where nothing is said, which no traffic can crowd.
     pub(super) topology: Option<String>,
     pub(super) rate_gbps: u32,
@@ -25,12 +27,25 @@ pub(super) struct Setup {
     /// The ranks, as scenarios write them; all where nothing is said.
     pub(super) ranks: Option<String>,
     pub(super) groups: Option<&'static str>,
+    /// The seed of the run, where it matters.
+    pub(super) seed: Option<u64>,
 }
 
 impl Setup {
     pub(super) fn new(server: &'static str, nodes: u32) -> Self {
         let rate_gbps = if server == "dgx-a100" { 200 } else { 400 };
-        Self { server, nodes, topology: None, rate_gbps, more: "", env: "", ranks: None, groups: None }
+        Self {
+            server,
+            nodes,
+            is_bare: false,
+            topology: None,
+            rate_gbps,
+            more: "",
+            env: "",
+            ranks: None,
+            groups: None,
+            seed: None,
+        }
     }
 
     /// Just the first so many GPUs of each server.
@@ -52,10 +67,13 @@ impl Setup {
         let hosts = self.nodes * host.compute_nics().len() as u32;
         let single = format!("{{ kind = \"single-switch\", hosts = {hosts} }}");
         let topology = self.topology.as_ref().unwrap_or(&single);
+        let cluster =
+            if self.is_bare { String::new() } else { format!("[cluster]\nserver = \"{}\"\n", self.server) };
+        let seed = self.seed.map(|seed| format!("seed = {seed}\n")).unwrap_or_default();
         let mut text = format!(
-            "[fabric]\ntopology = {topology}\nlink = {{ rate = \"{}Gbps\", delay = \"500ns\" }}\n{}\n\
-             [cluster]\nserver = \"{}\"\n[env]\n{}\n",
-            self.rate_gbps, self.more, self.server, self.env
+            "{seed}[fabric]\ntopology = {topology}\nlink = {{ rate = \"{}Gbps\", delay = \"500ns\" }}\n{}\n\
+             {cluster}[env]\n{}\n",
+            self.rate_gbps, self.more, self.env
         );
         for call in calls {
             let _ = writeln!(
@@ -68,6 +86,9 @@ impl Setup {
             }
             if let Some(channels) = call.channels {
                 let _ = writeln!(text, "channels = {channels}");
+            }
+            if let Some(slot) = call.slot {
+                let _ = writeln!(text, "slot = \"{slot}\"");
             }
             if let Some(ranks) = &self.ranks {
                 let _ = writeln!(text, "ranks = \"{ranks}\"");
@@ -107,11 +128,13 @@ pub(super) struct Ask {
     pub(super) algorithm: &'static str,
     pub(super) protocol: &'static str,
     pub(super) channels: Option<u32>,
+    /// What one message carries, where it is a whole step.
+    pub(super) slot: Option<&'static str>,
 }
 
 impl Ask {
     pub(super) const fn all_reduce(size: &'static str, algorithm: &'static str) -> Self {
-        Self { kind: "all_reduce", size, algorithm, protocol: "", channels: None }
+        Self { kind: "all_reduce", size, algorithm, protocol: "", channels: None, slot: None }
     }
 
     /// By this protocol.

@@ -151,11 +151,17 @@ pub(super) fn part(_: bool) -> anyhow::Result<Part> {
         format!("No call is faster than its bound; the nearest takes {least:.2} times as long."),
         "NCCL's model adds up latencies and divides bytes by bandwidths; the simulator carries out steps, which overlap."
             .to_owned(),
-        "LL of many bytes: NCCL's model has measured limits for it (`llMaxBw`: 141 GB/s in a server, 39 GB/s between two), the \
-         simulator has not. NCCL does not choose LL for such sizes, so it shows only where LL is asked for."
+        "Besides memory and links, threads take time in the simulator, as NCCL's model has it; the figures are those of `railnet tune` \
+         (2.30.7, src/graph/tuning.cc). They are bus bandwidths: what a GPU sends, without flags. With LL all threads of a GPU \
+         send at most `llMaxBws`, 141 GB/s in a server of H100, since each stores and polls 8 bytes of data at a time. Between \
+         servers it is 39 GB/s, or 20 with more than two: LL's buffers for the network lie in the memory of the host, where a proxy \
+         looks at every flag. With LL128 the threads of a channel send at most `perChMaxRingLL128Bws` or \
+         `perChMaxTreeLL128Bws`, in trees by Simple `perChMaxTreeBws`, and by LL that over 3.8; half of it for each channel, \
+         since NCCL runs two for each that its search counts. Flags are bytes like others: LL doubles them, LL128 adds one to fifteen."
             .to_owned(),
-        "Trees between servers: the model multiplies their bandwidth by correction factors of 0.5 to 0.9 for most sizes. The \
-         simulator has none, and the tree in \"Several servers\" suggests that it needs few."
+        "Not taken over from the model: its 0.92 and 0.85 for trees, 0.92 for LL128 (here 120 of 128 bytes) and its factors of 0.4 to 1 by \
+         size for trees. They stand for what the simulator carries out: steps that wait for each other, GPUs with more neighbours \
+         than others. Nor its limit for channels of NVLSTree, a total of several thread blocks with different work."
             .to_owned(),
     ];
     Ok(Part {

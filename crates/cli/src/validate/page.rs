@@ -12,12 +12,19 @@ const HEAD: &str = "\
 
 `railnet validate --write docs/collectives.md` makes this page: it runs every row and writes what came of it, and the same
 commit gives the same page. `railnet validate` prints it, `--only NAME` just one part of it, `--full` with rows that take
-many minutes.
+many minutes: [collectives-full.md](collectives-full.md) has what came of those.
 
-One set of constants is behind all rows: NCCL 2.30's own latencies and bandwidths, the data sheets of the servers, and the
-NIC and switches of the simulator. **Nothing is fitted**, so the differences say how good the model is. Figures are bus
+One set of constants is behind all rows: NCCL 2.30's own latencies and bandwidths, of links and of a GPU's threads, the data
+sheets of the servers, and the NIC and switches of the simulator. **Nothing is fitted**, so the differences say how good the model is. Figures are bus
 bandwidths in GB/s as nccl-tests reports them, unless a row says otherwise. Sources such as nccl#1455 and nccl-tests#212 are
 issues of NVIDIA's repositories, where people posted what they measured.
+";
+
+const HEAD_FULL: &str = "\
+# Collectives against measurements: the long rows too
+
+`railnet validate --full --write docs/collectives-full.md` makes this page. It has the parts of
+[collectives.md](collectives.md) that have rows which take many minutes, with those rows; what is said there holds here.
 ";
 
 /// Columns whose text stands on the right, since all of it is numbers.
@@ -65,8 +72,9 @@ pub(super) fn object(parts: &[Part]) -> Value {
     json!({ "parts": parts.iter().map(part).collect::<Vec<Value>>() })
 }
 
-pub(super) fn markdown(parts: &[Part]) -> String {
-    let mut page = HEAD.to_owned();
+/// The page with these parts; `is_full` where they are those with long rows.
+pub(super) fn markdown(parts: &[Part], is_full: bool) -> String {
+    let mut page = if is_full { HEAD_FULL } else { HEAD }.to_owned();
     for part in parts {
         let _ = write!(page, "\n{}", section(part));
     }

@@ -109,8 +109,8 @@ pub(super) fn part(is_full: bool) -> anyhow::Result<Part> {
         ));
     }
     remarks.push(
-        "Long messages agree; short ones are faster here. The model has NCCL's latencies and nothing else: ranks start at the \
-         same moment, kernels are never late, and no other job is on the fabric."
+        "Long messages agree; short ones are faster here. The model has NCCL's latencies, what its threads reach with LL128, and nothing \
+         else: ranks start at the same moment, kernels are never late, and no other job is on the fabric."
             .to_owned(),
     );
     Ok(Part {

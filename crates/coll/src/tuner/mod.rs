@@ -28,6 +28,7 @@ mod processes;
 mod table;
 #[cfg(test)]
 mod tests;
+mod threads;
 
 pub use constants::{Constants, Latencies, Scaled};
 pub use crossover::Crossover;
@@ -36,3 +37,4 @@ pub use inputs::{CollNet, CpuVendor, GraphFacts, Graphs, Inputs, PeerFacts, Sett
 pub use limits::{Kind, Out};
 pub use processes::{Medium, Processes};
 pub use table::{Cell, Estimate, Model, NoChoice, Request, Table};
+pub use threads::Threads;

@@ -7,6 +7,7 @@ use railnet_topology::host::PathType;
 
 use super::constants::Constants;
 use super::inputs::{CpuVendor, GraphFacts, Inputs};
+use super::threads::{TREE_LL, tree_lines};
 use crate::algorithm::Algorithm;
 use crate::call::Collective;
 use crate::protocol::Protocol;
@@ -59,34 +60,23 @@ impl Formula<'_> {
     /// GB/s on the busiest link.
     fn bus_bandwidth(&self) -> f32 {
         let Self { constants, inputs, graph, .. } = self;
-        let generation = Constants::generation(inputs.capability_min);
-        let scale = Constants::scale(inputs.nodes);
         let channels = f64::from(graph.channels);
-        // On one node LL depends on the GPU, between nodes on who made the CPU.
-        let row = match (inputs.nodes, inputs.cpu) {
-            (..=1, _) => generation,
-            (_, CpuVendor::Amd | CpuVendor::Mixed) => 1,
-            _ => 0,
-        };
-        let ll_max = constants.ll_max[row][scale];
+        let limits = constants.limits(inputs);
         let mut bus = graph.channels as f32 * self.per_channel();
         let least =
             |bandwidth: f32, factor: f64, limit: f64| (f64::from(bandwidth) * factor).min(limit) as f32;
         match self.algorithm {
             Algorithm::Ring => match self.protocol {
-                Protocol::Ll => bus = least(bus, 0.5, ll_max),
-                Protocol::Ll128 => {
-                    bus = least(bus, 0.92, channels * constants.ring_ll128_max[generation][scale]);
-                }
+                Protocol::Ll => bus = least(bus, 0.5, limits.ll),
+                Protocol::Ll128 => bus = least(bus, 0.92, channels * limits.ring_ll128),
                 Protocol::Simple => {}
             },
             Algorithm::Tree => {
-                bus = least(bus, 0.92, channels * constants.tree_max[generation][scale]);
+                bus = least(bus, 0.92, channels * limits.tree);
                 match self.protocol {
-                    Protocol::Ll => bus = least(bus, 1.0 / 3.8, ll_max),
+                    Protocol::Ll => bus = least(bus, 1.0 / TREE_LL, limits.ll),
                     Protocol::Ll128 => {
-                        let lines = if inputs.nodes == 1 { 7.0 / 9.0 } else { 120.0 / 128.0 };
-                        bus = least(bus, lines, channels * constants.tree_ll128_max[generation][scale]);
+                        bus = least(bus, tree_lines(inputs.nodes), channels * limits.tree_ll128);
                     }
                     Protocol::Simple => {}
                 }

@@ -8,6 +8,7 @@ use railnet_fabric::{Lane, Network, Stop, Way};
 use railnet_topology::Cluster;
 use railnet_topology::host::{DeviceId, DeviceKind, Host, PathType};
 
+use super::server_ranks::GpuLanes;
 use crate::scenario::{ClusterSection, TransportName};
 
 /// How long a slice takes to cross a bridge inside a server, besides its bytes: about what a PCIe switch adds.
@@ -40,8 +41,8 @@ pub(super) struct Servers {
     pub(super) endpoints: Vec<EndpointWays>,
     pub(super) endpoints_per_server: u32,
     pub(super) ports_per_server: u32,
-    /// The memory of GPUs, made when first used.
-    pub(super) memories: BTreeMap<u32, Lane>,
+    /// The lanes of GPUs, made when first used.
+    pub(super) gpus: BTreeMap<u32, GpuLanes>,
     /// The ways between an endpoint and a NIC, by the endpoint that helps and whether it goes without a copy.
     pub(super) to_nics: BTreeMap<NicWays, (Vec<Way>, Vec<Way>)>,
     /// What some servers give and take at most, whatever their NICs carry.
@@ -69,7 +70,7 @@ impl Servers {
             endpoints: Vec::new(),
             endpoints_per_server: endpoints / servers.max(1),
             ports_per_server,
-            memories: BTreeMap::new(),
+            gpus: BTreeMap::new(),
             to_nics: BTreeMap::new(),
             limits: BTreeMap::new(),
             names: Vec::new(),

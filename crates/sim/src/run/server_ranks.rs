@@ -8,6 +8,19 @@ use railnet_topology::host::{DeviceId, DeviceKind, Host};
 use super::server::Servers;
 use crate::scenario::TransportName;
 
+/// What of a GPU takes time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GpuLanes {
+    /// The host of the network that its lanes belong to.
+    pub(super) host: u32,
+    /// Its memory.
+    pub(super) memory: Lane,
+    /// How fast that is.
+    pub(super) bandwidth: Rate,
+    /// Its threads where they send LL's lines.
+    pub(super) lines: Lane,
+}
+
 impl Servers {
     /// The usual server, where one is described.
     pub(super) fn host(&self) -> Option<&Host> {
@@ -29,25 +42,26 @@ impl Servers {
         host.gpus().get((endpoint % self.endpoints_per_server) as usize).copied()
     }
 
-    /// The memory of a GPU, and how fast it is.
-    pub(super) fn memory<S: Sink>(
-        &mut self,
-        network: &mut Network<S>,
-        endpoint: u32,
-    ) -> Option<(Lane, Rate)> {
+    /// The lanes of a GPU, where there is one.
+    pub(super) fn gpu_lanes<S: Sink>(&mut self, network: &mut Network<S>, endpoint: u32) -> Option<GpuLanes> {
         let gpu = self.gpu(endpoint)?;
         let DeviceKind::Gpu { memory_bandwidth, .. } = self.host_around(endpoint)?.device(gpu).kind else {
             return None;
         };
-        if let Some(lane) = self.memories.get(&endpoint) {
-            return Some((*lane, memory_bandwidth));
+        if let Some(lanes) = self.gpus.get(&endpoint) {
+            return Some(*lanes);
         }
         let server = self.server_of(endpoint);
-        let lane = network.add_lane(server * self.ports_per_server);
-        let name = format!("server{server} {} memory", self.host_around(endpoint)?.device(gpu).name);
-        self.names.push((name, lane));
-        self.memories.insert(endpoint, lane);
-        Some((lane, memory_bandwidth))
+        let host = server * self.ports_per_server;
+        let name = format!("server{server} {}", self.host_around(endpoint)?.device(gpu).name);
+        let [memory, lines] = ["memory", "lines of LL"].map(|what| {
+            let lane = network.add_lane(host);
+            self.names.push((format!("{name} {what}"), lane));
+            lane
+        });
+        let lanes = GpuLanes { host, memory, bandwidth: memory_bandwidth, lines };
+        self.gpus.insert(endpoint, lanes);
+        Some(lanes)
     }
 
     /// A server gives no more than this, and takes no more: what it keeps the data in is as fast as that.

@@ -6,7 +6,9 @@ use railnet_coll::machine::{ConnectionId, Mark};
 use railnet_core::Span;
 use railnet_fabric::Way;
 use railnet_nic::memory::SpaceId;
+use smallvec::SmallVec;
 
+use super::threads::Pace;
 use super::timing::Hop;
 
 /// Where the slots of every connection begin.
@@ -40,9 +42,9 @@ pub(super) struct Local {
     /// The receiver's slots.
     pub(super) slots: SpaceId,
     pub(super) hop: Hop,
-    /// From one GPU to the other, by how often the sender's memory is touched for each byte; made when first used.
-    pub(super) ways: [Option<Way>; TOUCHES],
-    /// The stops of those ways after the first one.
+    /// From one GPU to the other.
+    pub(super) ways: Ways,
+    /// The stops of those ways after the GPU's own.
     pub(super) stops: Vec<railnet_fabric::Stop>,
     /// Time that flags take over it, besides.
     pub(super) extra: Span,
@@ -50,6 +52,26 @@ pub(super) struct Local {
 
 /// How often memory may be touched for each byte of a piece of work, and one more.
 pub(super) const TOUCHES: usize = 10;
+
+/// Ways that begin at a GPU and are the same after it, by what the GPU does; made when first used.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ways(SmallVec<[(Pace, Touches, Way); 1]>);
+
+/// How often memory is touched for each byte.
+pub(super) type Touches = u32;
+
+impl Ways {
+    /// The way of work at this pace that touches memory so often.
+    pub(super) fn get(&mut self, pace: Pace, touches: Touches, make: impl FnOnce() -> Way) -> Way {
+        let known = self.0.iter().find(|(one, often, _)| *one == pace && *often == touches);
+        if let Some((.., way)) = known {
+            return *way;
+        }
+        let way = make();
+        self.0.push((pace, touches, way));
+        way
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Net {

@@ -14,11 +14,12 @@ use railnet_fabric::Network;
 use railnet_topology::Cluster;
 use railnet_topology::host::{DeviceKind, Host, NicRole, Processor};
 
+use super::carrier::Ways;
 use super::identity::ascending;
 use super::plan::Differences;
+use super::threads::Limits;
 use super::timing::Timing;
-use super::{Collectives, Ground, Member, Memory};
-use crate::run::collective::carrier::TOUCHES;
+use super::{Collectives, Gpu, Ground, Member};
 use crate::scenario::{ConnectionSection, Order, ScenarioError};
 
 /// The ranks of a group, and what is known of how they reach each other.
@@ -44,6 +45,8 @@ pub(super) struct Communicator {
     /// The kind of each server.
     pub(super) kinds: Vec<u32>,
     pub(super) timing: Timing,
+    /// What threads send at most.
+    pub(super) limits: Limits,
     /// Whether the network's switches were asked for by name.
     pub(super) collnet: bool,
     /// What it executes in the present entry, or did in the last that it had a part in.
@@ -234,6 +237,7 @@ impl Collectives {
             Order::Search => Wiring::new(&graphs),
             Order::Ascending => ascending(&graphs, &transports[0]),
         };
+        let inputs = Inputs::of(&weakest, &graphs, settings, self.aggregates);
         self.communicators.push(Communicator {
             ranks: ranks.to_vec(),
             members: first..self.members.len() as u32,
@@ -241,7 +245,8 @@ impl Collectives {
             wiring,
             transports,
             kinds,
-            inputs: Inputs::of(&weakest, &graphs, settings, self.aggregates),
+            limits: Limits::new(&inputs),
+            inputs,
             weakest,
             graphs,
             cluster,
@@ -265,7 +270,7 @@ impl Collectives {
         ranks: u32,
         endpoint: u32,
     ) -> Member {
-        let memory = ground.servers.as_deref_mut().and_then(|servers| servers.memory(network, endpoint));
+        let lanes = ground.servers.as_deref_mut().and_then(|servers| servers.gpu_lanes(network, endpoint));
         Member {
             machine: railnet_coll::machine::RankMachine::new(Rank(rank), ranks),
             communicator,
@@ -274,7 +279,8 @@ impl Collectives {
             ends: Vec::new(),
             slots: Vec::new(),
             works: Vec::new(),
-            memory: memory.map(|(lane, bandwidth)| Memory { lane, bandwidth, ways: [None; TOUCHES] }),
+            gpu: lanes.map(|lanes| Gpu { lanes, ways: Ways::default() }),
+            blocks: Vec::new(),
             own: None,
             planned: std::collections::VecDeque::new(),
             done: 0,

@@ -12,7 +12,7 @@ use railnet_nic::memory::Memory as _;
 use railnet_nic::{Access, Key, Path, VerbsError};
 use railnet_topology::host::PathType;
 
-use super::carrier::{Carrier, Local, Net, Pair, SLOTS, SLOTS_LENGTH, TOUCHES};
+use super::carrier::{Carrier, Local, Net, Pair, SLOTS, SLOTS_LENGTH, Ways};
 use super::group::{Group, Spoke};
 use super::identity::Identity;
 use super::pending::Pending;
@@ -146,7 +146,7 @@ impl Collectives {
 
     fn local<S: Sink>(network: &mut Network<S>, stops: Vec<railnet_fabric::Stop>, hop: Hop) -> Carrier {
         let slots = network.memory.add_ghost(SLOTS, SLOTS_LENGTH);
-        Carrier::Local(Local { slots, hop, ways: [None; TOUCHES], stops, extra: Span::ZERO })
+        Carrier::Local(Local { slots, hop, ways: Ways::default(), stops, extra: Span::ZERO })
     }
 
     /// A connection by NICs: those on which the channel runs, or else those that NCCL takes for sends and receives.

@@ -146,7 +146,8 @@ impl Collectives {
             return None;
         }
         let members = &self.members[state.members.start as usize..state.members.end as usize];
-        let mut lanes: Vec<Lane> = members.iter().filter_map(|member| Some(member.memory?.lane)).collect();
+        let gpus = members.iter().filter_map(|member| member.gpu.as_ref());
+        let mut lanes: Vec<Lane> = gpus.flat_map(|gpu| [gpu.lanes.memory, gpu.lanes.lines]).collect();
         for (from, source) in state.ranks.iter().enumerate() {
             for is_up in [true, false] {
                 lanes.extend(servers.stops_at_switch(*source, is_up).iter().map(|stop| stop.lane));

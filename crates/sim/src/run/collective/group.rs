@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 
 use railnet_coll::machine::{ConnectionId, Filled, Mark, OperationId, Place, Tag, Work, WorkId};
 use railnet_core::event::Sink;
-use railnet_fabric::{Network, Stop, Way};
+use railnet_fabric::{Network, Stop};
 use railnet_nic::memory::SpaceId;
 
 use super::Collectives;
-use super::carrier::{SLOTS, TOUCHES};
+use super::carrier::{SLOTS, Ways};
 use super::pending::Pending;
+use super::threads::Pace;
 use super::timing::Hop;
 
 /// The ranks around a switch.
@@ -32,8 +33,8 @@ pub(super) struct Spoke {
     pub(super) slots: SpaceId,
     /// Between its GPU and the switch.
     pub(super) stops: Vec<Stop>,
-    /// The way over them, by how often memory is touched before.
-    pub(super) ways: [Option<Way>; TOUCHES],
+    /// The ways over them.
+    pub(super) ways: Ways,
     /// Slices that it has filled or taken.
     count: u64,
     /// What came before it had made its call.
@@ -42,7 +43,7 @@ pub(super) struct Spoke {
 
 impl Spoke {
     pub(super) fn new(member: u32, slots: SpaceId, stops: Vec<Stop>) -> Self {
-        Self { member, connection: None, slots, stops, ways: [None; TOUCHES], count: 0, early: Vec::new() }
+        Self { member, connection: None, slots, stops, ways: Ways::default(), count: 0, early: Vec::new() }
     }
 }
 
@@ -63,7 +64,7 @@ impl Group {
     }
 
     /// The ways of a sender up to the switch, and the stops on them.
-    pub(super) fn up(&mut self, place: u32) -> (&mut [Option<Way>; TOUCHES], &Vec<Stop>) {
+    pub(super) fn up(&mut self, place: u32) -> (&mut Ways, &Vec<Stop>) {
         let spoke = &mut self.senders[place as usize];
         (&mut spoke.ways, &spoke.stops)
     }
@@ -114,7 +115,7 @@ impl Collectives {
             if spoke.stops.is_empty() {
                 network.call_at(network.now, token);
             } else {
-                let way = *spoke.ways[0].get_or_insert_with(|| network.add_way(spoke.stops.clone()));
+                let way = spoke.ways.get(Pace::FREE, 0, || network.add_way(spoke.stops.clone()));
                 network.carry(way, filled.bytes, 1, token);
             }
         }

@@ -17,6 +17,7 @@ mod put;
 mod sharp;
 #[cfg(test)]
 mod tests;
+mod threads;
 mod timing;
 mod work;
 
@@ -27,13 +28,14 @@ use railnet_coll::machine::{Applier, ConnectionId, Failure, Mark, Notice, Output
 use railnet_coll::{CustomAlgorithm, Schedule};
 use railnet_core::event::Sink;
 use railnet_core::{Rank, Span, Time};
-use railnet_fabric::{Lane, Network, Way};
+use railnet_fabric::{Lane, Network};
 use railnet_nic::Completion;
 use railnet_nic::memory::SpaceId;
 
 use super::runner::Endpoint;
 use super::server::Servers;
-use carrier::{Carrier, Pair, TOUCHES};
+use super::server_ranks::GpuLanes;
+use carrier::{Carrier, Pair, Ways};
 use communicator::Communicator;
 use group::Group;
 pub(super) use pending::TOKEN;
@@ -63,8 +65,10 @@ struct Member {
     slots: Vec<(SpaceId, u64)>,
     /// The work of each worker.
     works: Vec<Option<Work>>,
-    /// The GPU's memory, where there is one, and ways that only touch it.
-    memory: Option<Memory>,
+    /// The GPU, where there is one.
+    gpu: Option<Gpu>,
+    /// The threads that run each channel, where there is a limit to what they send.
+    blocks: Vec<Option<Block>>,
     /// What it executes, where a job calls and not an entry.
     own: Option<Arc<Schedule>>,
     /// What it executes next, in the order of its calls.
@@ -75,12 +79,20 @@ struct Member {
     wrong: u64,
 }
 
-/// The memory of a GPU: touching it takes time.
-#[derive(Clone, Copy, Debug)]
-struct Memory {
+/// What of a GPU takes time: touching its memory, and sending lines.
+#[derive(Debug)]
+struct Gpu {
+    lanes: GpuLanes,
+    /// Ways that only touch its memory.
+    ways: Ways,
+}
+
+/// Threads of a GPU that run one channel.
+#[derive(Debug)]
+struct Block {
     lane: Lane,
-    bandwidth: railnet_core::Rate,
-    ways: [Option<Way>; TOUCHES],
+    /// Ways that touch the GPU's memory and end there.
+    ways: Ways,
 }
 
 /// What a connection of a member leads to.

@@ -5,15 +5,17 @@ use railnet_coll::machine::{
 };
 use railnet_coll::{Buffer, Call, Overlap};
 use railnet_core::event::Sink;
-use railnet_core::{Bytes, GhostRun, GhostTag, Rank};
-use railnet_fabric::{Network, Stop, Way};
+use railnet_core::{Bytes, GhostRun, GhostTag, Rank, Rate, Span};
+use railnet_fabric::{Lane, Network, Stop, Way};
 use railnet_nic::Completion;
 use railnet_nic::memory::{Memory as _, SpaceId};
 
-use super::carrier::{Carrier, TOUCHES};
+use super::carrier::{Carrier, TOUCHES, Ways};
 use super::pending::Pending;
 use super::put::PUT;
-use super::{Collectives, End, Ground, Member};
+use super::threads::{Limit, Pace};
+use super::{Block, Collectives, End, Ground, Member};
+use crate::run::server_ranks::GpuLanes;
 
 /// Where the buffers of every rank begin.
 const BUFFERS: u64 = 1 << 40;
@@ -21,6 +23,36 @@ const BUFFERS: u64 = 1 << 40;
 pub(super) const BUFFER_LENGTH: u64 = 1 << 44;
 /// The most that one run of ghost memory can say.
 const RUN_MAX: u64 = 1 << 30;
+
+/// Threads that a piece of work passes.
+#[derive(Clone, Copy, Debug)]
+struct Passes {
+    pace: Pace,
+    /// The channel, where each has its own.
+    channel: Option<u16>,
+    stop: Option<(Lane, Rate)>,
+}
+
+impl Passes {
+    const NOTHING: Self = Self { pace: Pace::FREE, channel: None, stop: None };
+}
+
+/// What a piece of work does at its own GPU.
+#[derive(Clone, Copy, Debug)]
+struct Own {
+    passes: Passes,
+    lanes: GpuLanes,
+    /// How often memory is touched for each byte.
+    touches: u32,
+}
+
+impl Own {
+    fn stops(self) -> impl Iterator<Item = Stop> {
+        let threads = self.passes.stop.map(|(lane, rate)| Stop::moves(lane, rate, Span::ZERO));
+        let compute = Stop::computes(self.lanes.memory, self.lanes.bandwidth, self.touches);
+        threads.into_iter().chain((self.touches > 0).then_some(compute))
+    }
+}
 
 /// Where a buffer of a rank is, in place or not.
 fn buffer(spaces: &[SpaceId; 3], call: &Call, rank: Rank, ranks: u32, which: Buffer) -> (SpaceId, u64) {
@@ -97,7 +129,8 @@ impl Collectives {
         }
     }
 
-    /// The ways that a piece of work takes: over the memory of its GPU, and from there to each GPU that it writes to.
+    /// The ways that a piece of work takes: over the threads and the memory of its GPU, and from there to each GPU that it
+    /// writes to.
     fn ways_of<S: Sink>(
         &mut self,
         network: &mut Network<S>,
@@ -105,7 +138,8 @@ impl Collectives {
         work: &Work,
     ) -> smallvec::SmallVec<[Way; 2]> {
         let mut ways = smallvec::SmallVec::new();
-        let Some(memory) = self.members[member as usize].memory else { return ways };
+        let Some(gpu) = &self.members[member as usize].gpu else { return ways };
+        let lanes = gpu.lanes;
         let mut touches = work.sources.len();
         let mut far = smallvec::SmallVec::<[End; 2]>::new();
         for place in &work.targets {
@@ -124,25 +158,53 @@ impl Collectives {
                 _ => touches += 1,
             }
         }
-        let mut touches = touches.min(TOUCHES - 1);
+        let passes = self.threads(network, member, work);
+        let mut own = Own { passes, lanes, touches: touches.min(TOUCHES - 1) as u32 };
         for end in far {
             // The first one is fused with the work on memory: bytes leave as they are made.
-            ways.push(self.way_to(network, member, end, touches));
-            touches = 0;
+            ways.push(self.way_to(network, end, own));
+            own = Own { passes: Passes::NOTHING, touches: 0, ..own };
         }
         if ways.is_empty() {
-            let known = &mut self.members[member as usize].memory.as_mut().expect("it has one").ways[touches];
-            let way = *known.get_or_insert_with(|| {
-                network.add_way(vec![Stop::computes(memory.lane, memory.bandwidth, touches as u32)])
-            });
-            ways.push(way);
+            let Member { gpu, blocks, .. } = &mut self.members[member as usize];
+            let known = match own.passes.channel {
+                Some(channel) => blocks[channel as usize].as_mut().map(|block| &mut block.ways),
+                None => gpu.as_mut().map(|gpu| &mut gpu.ways),
+            };
+            let known = known.expect("what was just looked at is there");
+            ways.push(known.get(passes.pace, own.touches, || network.add_way(own.stops().collect())));
         }
         ways
     }
 
-    /// The way to another GPU or to the switch, after so many touches of each byte.
-    fn way_to<S: Sink>(&mut self, network: &mut Network<S>, member: u32, end: End, touches: usize) -> Way {
-        let memory = self.members[member as usize].memory.expect("only GPUs write to others");
+    /// The threads that a piece of work passes on its way out, where there is a limit to what they send.
+    fn threads<S: Sink>(&mut self, network: &mut Network<S>, member: u32, work: &Work) -> Passes {
+        // Slots come last.
+        let Some(Place::Slot(connection, _)) = work.targets.last() else { return Passes::NOTHING };
+        let pace = Pace::of(self.schedule(member));
+        let Member { communicator, machine, gpu: Some(gpu), blocks, .. } = &mut self.members[member as usize]
+        else {
+            return Passes::NOTHING;
+        };
+        match self.communicators[*communicator as usize].limits.at(pace) {
+            Limit::Unlimited => Passes::NOTHING,
+            Limit::Gpu(rate) => Passes { pace, channel: None, stop: Some((gpu.lanes.lines, rate)) },
+            Limit::Block(rate) => {
+                let channel = machine.connection(*connection).0.channel;
+                if blocks.len() <= usize::from(channel) {
+                    blocks.resize_with(usize::from(channel) + 1, || None);
+                }
+                let block = blocks[usize::from(channel)].get_or_insert_with(|| Block {
+                    lane: network.add_lane(gpu.lanes.host),
+                    ways: Ways::default(),
+                });
+                Passes { pace, channel: Some(channel), stop: Some((block.lane, rate)) }
+            }
+        }
+    }
+
+    /// The way to another GPU or to the switch, after what the GPU itself does.
+    fn way_to<S: Sink>(&mut self, network: &mut Network<S>, end: End, own: Own) -> Way {
         let (ways, stops) = match end {
             End::Sender(pair) => match &mut self.pairs[pair as usize].carrier {
                 Carrier::Local(local) => (&mut local.ways, &local.stops),
@@ -151,10 +213,8 @@ impl Collectives {
             End::Contributor(group, place) => self.groups[group as usize].up(place),
             _ => unreachable!("other ends are not written to over NVLink"),
         };
-        *ways[touches].get_or_insert_with(|| {
-            let compute = Stop::computes(memory.lane, memory.bandwidth, touches as u32);
-            let first = (touches > 0).then_some(compute);
-            network.add_way(first.into_iter().chain(stops.iter().copied()).collect())
+        ways.get(own.passes.pace, own.touches, || {
+            network.add_way(own.stops().chain(stops.iter().copied()).collect())
         })
     }
 
