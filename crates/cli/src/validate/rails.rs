@@ -133,11 +133,11 @@ two on one. Plain is the mean over seeds, each with another hash: 4 for 16 MiB, 
 const REMARKS: [&str; 4] = [
     "How much is lost without rails depends on how often paths are drawn. NCCL's connections keep their queue pairs, and ECMP keeps \
      the path of a queue pair: two rings on one link halve each other from the first step to the last, and with 8 flows on 64 \
-     links at each of 4 leaves some pair meets in five of six runs. The gain of rails is 2, whatever the size.",
+     links at each of 4 leaves some pair meets in five of six runs. The gain of rails is about 2 from 64 MiB on.",
     "SimAI sends every message, a whole step, from a source port of its own (`portNumber[src][dst]++` in its ns-3 front end, with \
      one queue pair for each message): who meets whom changes with every step, and the gain is less. \"As SimAI\" does the same: 64 queue pairs \
      take turns (`NCCL_IB_QPS_PER_CONNECTION`), a step is one message, and there are ports in place of GPUs with their latencies (SimAI: \
-     2 µs for each message). That gives 1.3 to 1.5 here; SimAI has 1.25 to 1.78, with one hash for each size.",
+     2 µs for each message). That gives 1.3 to 1.6 here; SimAI has 1.25 to 1.78, with one hash for each size.",
     "SimAI's senders have a window of what a link carries in an idle round trip (`HAS_WIN` in SimAI.conf), about 240 KB. Two or three of them \
      fill a queue to less than the 800 KB from which on it marks, so its DCQCN has nothing to do. Railnet's DCQCN has no window, so \
      \"as SimAI\" is without it: with it, two that meet are cut for 300 µs and more, and 128 MiB reach 16 GB/s.",
