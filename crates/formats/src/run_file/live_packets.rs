@@ -197,7 +197,7 @@ impl Made {
 
 #[cfg(test)]
 mod tests {
-    use super::super::live::live;
+    use super::super::live::{LiveRank, live};
     use super::*;
 
     /// A packet at a NIC: a request of rank 0, which has queue pair 7, or an answer of rank 1, which has 9.
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn both_ends_of_packets_are_put_together() {
-        let mut run = live("two ranks", &[Default::default(), Default::default()]);
+        let mut run = live("two ranks", &[LiveRank::default(), LiveRank::default()]);
         let mut packets = [
             // The first one is lost, the second is refused for that, and both are sent again.
             seen(10, 0, false, 5, None),

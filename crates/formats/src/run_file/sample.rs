@@ -133,7 +133,9 @@ impl Windows {
         let mut by_depth = vec![BTreeMap::<u32, usize>::new(); first + 1];
         let mut shares = self.list.clone();
         shares.push(Window::default());
-        shares.iter_mut().for_each(|share| share.kept = 0);
+        for share in &mut shares {
+            share.kept = 0;
+        }
         for &(place, depth) in &places {
             shares[place].kept += 1;
             *by_depth[place].entry(depth).or_default() += 1;
@@ -160,7 +162,9 @@ impl Windows {
         };
         let rows: Vec<u32> = (0..packets.rows as u32).filter(is_left).collect();
         // What came by another rule than depth, and is not pinned any more, may have gone, too.
-        shares.iter_mut().for_each(|share| share.kept = 0);
+        for share in &mut shares {
+            share.kept = 0;
+        }
         for row in &rows {
             shares[places[*row as usize].0].kept += 1;
         }

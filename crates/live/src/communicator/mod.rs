@@ -73,7 +73,7 @@ pub struct Options {
     pub roce: RoceOptions,
     /// How much is said on standard error.
     pub log: Level,
-    /// A file for what this rank calls and when ([`calls`](crate::calls)); each rank adds `.rank` and its number.
+    /// A file for what this rank calls and when ([`calls`]); each rank adds `.rank` and its number.
     pub record: Option<PathBuf>,
     /// Whether this rank notes what it calls, also without a file.
     pub notes_calls: bool,
