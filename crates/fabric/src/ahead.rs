@@ -6,7 +6,7 @@
 use railnet_core::event::Sink;
 use railnet_topology::Vertex;
 
-use crate::engine::{Event, LARGE, PortEvent};
+use crate::engine::{Event, LARGE};
 use crate::network::Network;
 
 /// Fewer packets than this are not worth a look.
@@ -18,7 +18,7 @@ impl<S: Sink> Network<S> {
         let (Some(windows), true) = (&self.windows, self.host_count >= LARGE) else { return };
         let mut seen = 0;
         for event in windows.ahead() {
-            if let PortEvent::Arrive { packet, .. } = event {
+            if let Event::Arrive { packet, .. } = event {
                 seen ^= self.packets.facts[*packet as usize].bytes;
             }
         }
@@ -45,7 +45,7 @@ impl<S: Sink> Network<S> {
         let Self { calendar, packets, channels, hosts, coming, .. } = self;
         coming.clear();
         coming.extend(calendar.fresh().filter_map(|event| match *event {
-            Event::Port(PortEvent::Arrive { channel, packet }) => Some((channel, packet)),
+            Event::Arrive { channel, packet } => Some((channel, packet)),
             _ => None,
         }));
         if coming.len() < FEW {

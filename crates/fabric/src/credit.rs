@@ -1,8 +1,8 @@
 //! Credit of links: what the other end has room for.
 
-use railnet_core::event::{Event, Sink};
+use railnet_core::event::{Event as Note, Sink};
 
-use crate::engine::{PortEvent, rank};
+use crate::engine::{Event, rank};
 use crate::network::Network;
 
 impl<S: Sink> Network<S> {
@@ -10,7 +10,7 @@ impl<S: Sink> Network<S> {
     pub(crate) fn return_credit(&mut self, ingress: u32, priority: u8, bytes: u32) {
         let channel = &self.channels[ingress as usize];
         let (at, by) = (self.now + channel.delay, self.channels[channel.reverse as usize].sender);
-        let event = PortEvent::Credit { channel: ingress, priority, bytes };
+        let event = Event::Credit { channel: ingress, priority, bytes };
         self.schedule_at(channel.from, at, rank::CREDIT, by, event);
     }
 
@@ -34,10 +34,10 @@ impl<S: Sink> Network<S> {
         }
         *waiting ^= bit;
         let (port, priority) = (self.port_of(egress), priority as u8);
-        let event = match waits {
-            true => Event::CreditAwaited { port, priority },
-            false => Event::CreditFound { port, priority },
+        let note = match waits {
+            true => Note::CreditAwaited { port, priority },
+            false => Note::CreditFound { port, priority },
         };
-        self.note_at_sender(egress, &event);
+        self.note_at_sender(egress, &note);
     }
 }

@@ -15,7 +15,7 @@ use crate::calendar::{Calendar, Sequences};
 use crate::channel::{Channel, ChannelCounters};
 use crate::config::{FlowControl, Framing, Marking, MarksAt, Routing, Scheduling, SwitchConfig};
 use crate::detour::{Detours, NO_DETOUR, raised};
-use crate::engine::{Event, LARGE, PortEvent, rank};
+use crate::engine::{Event, LARGE, rank};
 use crate::fault::Faults;
 use crate::lane::Lanes;
 use crate::note::component;
@@ -59,7 +59,7 @@ pub struct Network<S> {
     /// What will happen to hosts, and to switches where all must come in the order of time.
     pub(crate) calendar: Calendar<Event>,
     /// What will happen to switches, where each can be taken through a window of time by itself.
-    pub(crate) windows: Option<Windows<PortEvent>>,
+    pub(crate) windows: Option<Windows<Event>>,
     pub(crate) sequences: Sequences,
     pub(crate) packets: Packets,
     pub(crate) channels: Vec<Channel>,
@@ -492,7 +492,7 @@ impl<S: Sink> Network<S> {
             self.lose(egress, packet);
             return;
         }
-        self.schedule_at(to, at, rank::ARRIVE, sender, PortEvent::Arrive { channel: egress, packet });
+        self.schedule_at(to, at, rank::ARRIVE, sender, Event::Arrive { channel: egress, packet });
     }
 
     #[inline]
@@ -501,7 +501,7 @@ impl<S: Sink> Network<S> {
         if !channel.wake_set {
             channel.wake_set = true;
             let (at, sender, from) = (channel.busy_until.max(self.now), channel.sender, channel.from);
-            self.schedule_at(from, at, rank::WAKE, sender, PortEvent::Wake { channel: egress });
+            self.schedule_at(from, at, rank::WAKE, sender, Event::Wake { channel: egress });
         }
     }
 

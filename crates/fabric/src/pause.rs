@@ -6,7 +6,7 @@ use railnet_core::event::Sink;
 use crate::channel::Channel;
 use crate::config::FlowControl;
 use crate::detour::NO_DETOUR;
-use crate::engine::{PortEvent, rank};
+use crate::engine::{Event, rank};
 use crate::network::Network;
 use crate::packet::{Facts, NO_PACKET};
 
@@ -56,7 +56,7 @@ impl<S: Sink> Network<S> {
         if quanta > 0 {
             let span = pause_span(&self.channels[ingress as usize], quanta);
             let Channel { sender, from, .. } = self.channels[back as usize];
-            let event = PortEvent::PauseAgain { channel: ingress, priority: priority as u8 };
+            let event = Event::PauseAgain { channel: ingress, priority: priority as u8 };
             self.schedule_at(from, self.now + span / 2, rank::PAUSE, sender, event);
         }
     }
@@ -87,7 +87,7 @@ impl<S: Sink> Network<S> {
         channel.set_paused(now, paused);
         self.note_pauses(egress, before);
         if quanta > 0 {
-            self.schedule_at(from, until, rank::PAUSE, sender, PortEvent::PauseEnd { channel: egress });
+            self.schedule_at(from, until, rank::PAUSE, sender, Event::PauseEnd { channel: egress });
         } else {
             self.resume(egress);
         }

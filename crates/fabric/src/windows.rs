@@ -134,7 +134,7 @@ impl<E: Copy> Windows<E> {
     /// What happens next to the switch whose turn it is, by `limit`.
     #[inline]
     pub(crate) fn pop_by(&mut self, limit: Time) -> Option<(Time, E)> {
-        self.at_hand.pop_by(limit).map(|entry| (entry.key.time(), entry.event))
+        self.at_hand.pop_by(limit)
     }
 
     /// Its turn is over. What it did not come to stays for another one.
