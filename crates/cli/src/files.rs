@@ -1,7 +1,7 @@
 //! Files that are written: nothing that is there is overwritten unasked.
 
 use std::fs::{File, OpenOptions};
-use std::io::ErrorKind;
+use std::io::{BufWriter, ErrorKind, Write as _};
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
@@ -24,6 +24,19 @@ pub(crate) fn create(path: &Path, force: bool) -> anyhow::Result<File> {
         }
         Err(error) => Err(error).with_context(|| format!("cannot write {}", path.display())),
     }
+}
+
+/// Writes a file whose place was looked at before.
+pub(crate) fn write(
+    path: &Path,
+    contents: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>,
+) -> anyhow::Result<()> {
+    let written = || -> std::io::Result<()> {
+        let mut file = BufWriter::new(File::create(path)?);
+        contents(&mut file)?;
+        file.flush()
+    };
+    written().with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Says so before a long run where its file could not be written. `help` is what to do about one that is there already.

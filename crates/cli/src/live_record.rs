@@ -1,7 +1,6 @@
 //! `--record` and `--trace` of real ranks: what they called, and what their NICs sent, for whoever looks at it.
 
 use std::ffi::OsString;
-use std::io::{BufWriter, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -52,10 +51,10 @@ impl Options {
     /// Writes what was asked for.
     pub(crate) fn write(&self, run: &RunFile) -> anyhow::Result<()> {
         if let Some(path) = &self.record {
-            write(path, |file| run.write(file))?;
+            files::write(path, |file| run.write(file))?;
         }
         if let Some(path) = &self.trace {
-            write(path, |file| perfetto::write(run, file))?;
+            files::write(path, |file| perfetto::write(run, file))?;
         }
         Ok(())
     }
@@ -66,22 +65,10 @@ impl Options {
         let Ok(bytes) = std::fs::read(path) else { return Ok(()) };
         let mut run = RunFile::parse(&bytes).with_context(|| path.display().to_string())?;
         if folder.add_packets(&mut run)? {
-            write(path, |file| run.write(file))?;
+            files::write(path, |file| run.write(file))?;
         }
         Ok(())
     }
-}
-
-fn write(
-    path: &Path,
-    contents: impl FnOnce(&mut BufWriter<std::fs::File>) -> std::io::Result<()>,
-) -> anyhow::Result<()> {
-    let written = || -> std::io::Result<()> {
-        let mut file = BufWriter::new(std::fs::File::create(path)?);
-        contents(&mut file)?;
-        file.flush()
-    };
-    written().with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// The run of ranks that noted this.

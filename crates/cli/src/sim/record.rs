@@ -1,6 +1,6 @@
 //! `--record`, `--report`, `--trace` and `--view`: what happened in a run, for whoever looks at it.
 
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -96,7 +96,7 @@ impl Options {
     /// Writes what was asked for, and shows it.
     pub(super) fn deliver(&self, run: RunFile, out: &mut dyn Write, is_quiet: bool) -> anyhow::Result<()> {
         if let Some(path) = &self.record {
-            write(path, |file| run.write(file))?;
+            files::write(path, |file| run.write(file))?;
             if !is_quiet {
                 let name = path.display();
                 writeln!(out, "  {:<12}{name}   railnet view {name}", "Record")?;
@@ -109,7 +109,7 @@ impl Options {
             }
         }
         if let Some(path) = &self.trace {
-            write(path, |file| perfetto::write(&run, file))?;
+            files::write(path, |file| perfetto::write(&run, file))?;
             if !is_quiet {
                 writeln!(out, "  {:<12}{}   opens in ui.perfetto.dev", "Trace", path.display())?;
             }
@@ -137,18 +137,6 @@ pub(super) fn write_report(path: &Path, run: &RunFile) -> anyhow::Result<()> {
         }
         let mut file = std::fs::OpenOptions::new().write(true).create_new(true).open(path)?;
         file.write_all(view::report(run).as_bytes())
-    };
-    written().with_context(|| format!("cannot write {}", path.display()))
-}
-
-fn write(
-    path: &Path,
-    contents: impl FnOnce(&mut BufWriter<std::fs::File>) -> std::io::Result<()>,
-) -> anyhow::Result<()> {
-    let written = || -> std::io::Result<()> {
-        let mut file = BufWriter::new(std::fs::File::create(path)?);
-        contents(&mut file)?;
-        file.flush()
     };
     written().with_context(|| format!("cannot write {}", path.display()))
 }
