@@ -136,6 +136,8 @@ impl<S: Sink> Network<S> {
         self.tell(application);
     }
 
+    /// The same for what can happen to a switch: without an application, and without a second step in the loop over hosts,
+    /// which has to be short.
     #[inline]
     fn happen_to_switch(&mut self, event: Event) {
         match event {
@@ -190,7 +192,7 @@ impl<S: Sink> Network<S> {
 
     /// Everything happens in the order of time from now on, switches included: for what strikes the network as a whole.
     /// It makes no difference to what happens.
-    pub fn keep_order(&mut self) {
+    pub(crate) fn keep_order(&mut self) {
         if let Some(mut windows) = self.windows.take() {
             for (key, event) in windows.drain() {
                 self.calendar.put(key, event);
