@@ -3,12 +3,19 @@
 //! One by one, each is waited for when it is needed. A processor that looks at many which do not depend on each other
 //! waits for all of them at once. So what a moment will need is looked at before the moment comes. Nothing changes by it.
 
+use std::ops::Range;
+
 use railnet_core::event::Sink;
 use railnet_topology::Vertex;
 
 use crate::engine::{Event, LARGE};
 use crate::network::Network;
+use crate::packet::NO_PACKET;
 
+/// Ports of a switch that are looked at.
+const PORTS_MAX: usize = 64;
+/// Packets of a queue that are looked at: about as many as leave it in a switch's turn.
+const DEEP: usize = 4;
 /// Fewer packets than this are not worth a look.
 const FEW: usize = 3;
 
@@ -22,12 +29,49 @@ impl<S: Sink> Network<S> {
                 seen ^= self.packets.facts[*packet as usize].bytes;
             }
         }
-        for egress in &self.switches[switch as usize].ports {
-            for queue in &self.channels[*egress as usize].queues {
-                seen ^= queue
-                    .iter(&self.packets)
-                    .next()
-                    .map_or(0, |first| self.packets.facts[first as usize].bytes);
+        // Each look needs what the one before it has brought: the queues are walked side by side.
+        let mut next = [NO_PACKET; PORTS_MAX];
+        for (port, egress) in next.iter_mut().zip(&self.switches[switch as usize].ports) {
+            let channel = &self.channels[*egress as usize];
+            if channel.occupied != 0 {
+                *port = channel.queues[7 - channel.occupied.leading_zeros() as usize].first();
+            }
+        }
+        for _ in 0..DEEP {
+            for packet in next.iter_mut().filter(|packet| **packet != NO_PACKET) {
+                *packet = self.packets.facts[*packet as usize].next;
+                seen ^= *packet;
+            }
+        }
+        std::hint::black_box(seen);
+    }
+
+    /// Looks at the packets that some hosts will deal with in their turns, and at the queue pairs that come next there.
+    pub(crate) fn look_ahead_at_some(&mut self, some: Range<u32>) {
+        let Self { windows, packets, hosts, coming, host_count, .. } = self;
+        let (Some(windows), true) = (windows, *host_count >= LARGE) else { return };
+        let mut seen = 0;
+        coming.clear();
+        for host in some.clone() {
+            let Some(place) = windows.place(Vertex::Host(host)) else { return };
+            for event in windows.coming(place) {
+                if let Event::Arrive { packet, .. } = *event {
+                    coming.push((host, packet));
+                }
+            }
+        }
+        for (_, packet) in &*coming {
+            seen ^= packets.facts[*packet as usize].bytes;
+        }
+        for (_, packet) in &*coming {
+            seen ^= packets.headers(*packet).map_or(0, |contents| contents.payload.length());
+        }
+        for host in some {
+            seen ^= hosts[host as usize].nic.look_at_next();
+        }
+        for (host, packet) in &*coming {
+            if let Some(contents) = packets.headers(*packet) {
+                seen ^= hosts[*host as usize].nic.look_at(&contents.headers);
             }
         }
         std::hint::black_box(seen);
@@ -63,7 +107,7 @@ impl<S: Sink> Network<S> {
             if let Vertex::Host(host) = channels[*channel as usize].to
                 && let Some(contents) = packets.headers(*packet)
             {
-                seen ^= hosts[host as usize].nic.look_at(contents.headers.bth.destination);
+                seen ^= hosts[host as usize].nic.look_at(&contents.headers);
             }
         }
         std::hint::black_box(seen);

@@ -36,6 +36,11 @@ impl Key {
         Time::from_ps((self.0 >> 64) as u64)
     }
 
+    /// Its rank among what happens at the same time.
+    fn rank(self) -> u8 {
+        (self.0 >> 56) as u8
+    }
+
     fn bucket(self) -> u64 {
         (self.0 >> (64 + WIDTH_BITS)) as u64
     }
@@ -99,15 +104,21 @@ impl<E: Copy> AtHand<E> {
     }
 
     /// Puts one more in: mostly near the end, which is what comes next.
-    #[inline]
+    #[allow(clippy::inline_always, reason = "see Calendar::push")]
+    #[inline(always)]
     pub(crate) fn put(&mut self, entry: Entry<E>) {
         let tail = self.sorted.len().saturating_sub(NEAR);
         let at = tail + self.sorted[tail..].partition_point(|other| other.key > entry.key);
         if at == tail && tail > 0 {
-            self.late.push(Reverse(entry));
+            self.put_late(entry);
         } else {
             self.sorted.insert(at, entry);
         }
+    }
+
+    #[cold]
+    fn put_late(&mut self, entry: Entry<E>) {
+        self.late.push(Reverse(entry));
     }
 
     #[inline]
@@ -296,13 +307,22 @@ impl<E: Copy> Calendar<E> {
 
     /// When the next event is.
     pub fn next_time(&self) -> Option<Time> {
+        self.next().map(Key::time)
+    }
+
+    /// When the next event is, and its rank among those of that moment.
+    pub(crate) fn next_rank(&self) -> Option<(Time, u8)> {
+        self.next().map(|key| (key.time(), key.rank()))
+    }
+
+    fn next(&self) -> Option<Key> {
         if let Some(key) = self.active.next() {
-            return Some(key.time());
+            return Some(key);
         }
         let ring = self.next_occupied().map(|bucket| &self.ring[bucket as usize % BUCKETS]);
         let near = ring.into_iter().flatten().map(|entry| entry.key).min();
         let far = self.far.peek().map(|Reverse(entry)| entry.key);
-        near.into_iter().chain(far).min().map(Key::time)
+        near.into_iter().chain(far).min()
     }
 
     /// Goes on to the next bucket if it begins by `limit`, and no further: what others put in until then would come too late

@@ -1,8 +1,9 @@
 //! The engine's loop: what happens next, and to whom.
 //!
-//! Hosts and the application come in the order of time, all of them together: an application may let what one host
-//! heard move another at once. Switches reach others through links only, so they are taken window by window
-//! ([`Windows`](crate::windows::Windows)) where the network is large, unless someone watches who needs all of it in order.
+//! Switches reach others through links only, so they are taken window by window ([`Windows`](crate::windows::Windows)) where
+//! the network is large, unless someone watches who needs all of it in order. Hosts and the application come in the order of
+//! time, all of them together, where what one host heard may move another at once; an application that does no such thing
+//! says so ([`Network::take_hosts_apart`]), and its hosts are taken as switches are.
 
 use railnet_core::event::Sink;
 use railnet_core::{Component, Span, Time};
@@ -19,6 +20,9 @@ pub(crate) const LARGE: u32 = 256;
 
 /// Windows shorter than this hold too little to be worth it.
 const WINDOW_LEAST: Span = Span::from_ps(50_000);
+
+/// Hosts whose packets and queue pairs are looked at together, before the first one has its turn.
+const TOGETHER: u32 = 8;
 
 /// Something that will happen.
 #[derive(Clone, Copy, Debug)]
@@ -82,12 +86,12 @@ impl<S: Sink> Network<S> {
             };
             windows.go_to(next);
             let end = windows.end();
-            while let Ok((at, event)) = self.calendar.pop_by(end.min(limit)) {
-                self.look_ahead_at_hosts();
-                self.happen(application, at, event);
-                latest = at;
-            }
-            latest = latest.max(self.catch_up_to(end.min(limit)));
+            let last = if windows.has_hosts() {
+                self.catch_up_by_host(application, end.min(limit))
+            } else {
+                self.catch_up_in_order(application, end.min(limit))
+            };
+            latest = latest.max(last).max(self.catch_up_to(end.min(limit)));
             if end >= limit && self.windows.is_some() {
                 let is_empty =
                     self.calendar.is_empty() && self.windows.as_ref().is_some_and(Windows::is_empty);
@@ -96,6 +100,66 @@ impl<S: Sink> Network<S> {
             }
         }
         self.run_in_order(application, limit)
+    }
+
+    /// Lets happen in the order of time what happens to hosts and the application until `limit`. Returns when the last of it
+    /// did.
+    fn catch_up_in_order(&mut self, application: &mut impl Application<S>, limit: Time) -> Time {
+        let mut latest = Time::ZERO;
+        while let Ok((at, event)) = self.calendar.pop_by(limit) {
+            self.look_ahead_at_hosts();
+            self.happen(application, at, event);
+            latest = at;
+        }
+        latest
+    }
+
+    /// Takes all hosts through the window at hand until `limit`, with what the application wants to do in between. Returns
+    /// when the last thing happened.
+    fn catch_up_by_host(&mut self, application: &mut impl Application<S>, limit: Time) -> Time {
+        let mut latest = Time::ZERO;
+        while let Some((at, rank)) = self.calendar.next_rank().filter(|(at, _)| *at <= limit) {
+            // A call comes before or after all that happens to hosts at its moment.
+            let before = if rank == rank::CALL { at.as_ps().checked_sub(1) } else { Some(at.as_ps()) };
+            if let Some(before) = before {
+                self.take_hosts_to(application, Time::from_ps(before));
+            }
+            if let Ok((at, event)) = self.calendar.pop_by(limit) {
+                self.happen(application, at, event);
+                latest = at;
+            }
+            if self.windows.is_none() {
+                return latest;
+            }
+        }
+        latest.max(self.take_hosts_to(application, limit))
+    }
+
+    fn take_hosts_to(&mut self, application: &mut impl Application<S>, limit: Time) -> Time {
+        let mut latest = Time::ZERO;
+        for first in (0..self.host_count).step_by(TOGETHER as usize) {
+            let some = first..self.host_count.min(first + TOGETHER);
+            self.look_ahead_at_some(some.clone());
+            for host in some {
+                let Some(windows) = &mut self.windows else { return latest };
+                let place = windows.place(Vertex::Host(host));
+                if !place.is_some_and(|place| windows.open(place)) {
+                    continue;
+                }
+                while let Some((at, event)) = self.windows.as_mut().and_then(|windows| windows.pop_by(limit))
+                {
+                    self.now = at;
+                    self.events += 1;
+                    self.happen_to_port(event);
+                    self.tell(application);
+                }
+                latest = latest.max(self.now);
+                if let Some(windows) = &mut self.windows {
+                    windows.close();
+                }
+            }
+        }
+        latest
     }
 
     fn run_in_order(&mut self, application: &mut impl Application<S>, limit: Time) -> bool {
@@ -136,21 +200,20 @@ impl<S: Sink> Network<S> {
         self.tell(application);
     }
 
-    /// The same for what can happen to a switch: without an application, and without a second step in the loop over hosts,
-    /// which has to be short.
+    /// The same for what can happen to a switch, or to a host by itself: without an application, and without a second step in
+    /// the loop over everything, which has to be short.
     #[inline]
-    fn happen_to_switch(&mut self, event: Event) {
+    fn happen_to_port(&mut self, event: Event) {
         match event {
             Event::Arrive { channel, packet } => self.arrive(channel, packet),
             Event::Wake { channel } => self.wake(channel),
             Event::PauseEnd { channel } => self.pause_end(channel),
             Event::PauseAgain { channel, priority } => self.pause_again(channel, priority),
             Event::Credit { channel, priority, bytes } => self.take_credit(channel, priority, bytes),
-            Event::Timer { .. }
-            | Event::Call { .. }
-            | Event::Slice { .. }
-            | Event::Fault { .. }
-            | Event::Reroute => unreachable!("only ports of switches have windows"),
+            Event::Timer { host } => self.timer(host),
+            Event::Call { .. } | Event::Slice { .. } | Event::Fault { .. } | Event::Reroute => {
+                unreachable!("only what happens at a port or in a NIC has windows")
+            }
         }
     }
 
@@ -165,7 +228,7 @@ impl<S: Sink> Network<S> {
             while let Some((at, event)) = self.windows.as_mut().and_then(|windows| windows.pop_by(limit)) {
                 self.now = at;
                 self.events += 1;
-                self.happen_to_switch(event);
+                self.happen_to_port(event);
             }
             latest = latest.max(self.now);
             if let Some(windows) = &mut self.windows {
@@ -187,7 +250,16 @@ impl<S: Sink> Network<S> {
         let needs_order = S::ENABLED && S::IN_ORDER || self.aggregation.is_some();
         let delay = self.graph.links.iter().map(|link| link.delay).min();
         let delay = delay.filter(|delay| !needs_order && *delay >= WINDOW_LEAST);
-        self.windows = delay.map(|delay| Windows::new(self.switches.len(), delay));
+        self.windows = delay.map(|delay| Windows::new(self.switches.len() as u32, delay));
+    }
+
+    /// What the application does when it hears of one host reaches no other one: hosts are taken through windows of time one
+    /// by one, too, where switches are. Say so before anything happens. It makes no difference to what happens, but the
+    /// application hears of what several hosts did in the time of a link's delay in another order.
+    pub fn take_hosts_apart(&mut self) {
+        if let Some(windows) = &mut self.windows {
+            windows.add_hosts(self.host_count);
+        }
     }
 
     /// Everything happens in the order of time from now on, switches included: for what strikes the network as a whole.
@@ -208,12 +280,16 @@ impl<S: Sink> Network<S> {
     }
 
     /// Lets something happen to a port of a host or switch.
-    #[inline]
+    #[allow(clippy::inline_always, reason = "see Calendar::push")]
+    #[inline(always)]
     pub(crate) fn schedule_at(&mut self, place: Vertex, time: Time, rank: u8, by: Component, event: Event) {
         let order = self.sequences.order(time, rank, by);
-        match (place, &mut self.windows) {
-            (Vertex::Switch(switch), Some(windows)) => windows.push(&order, switch, event),
-            _ => self.calendar.push(&order, event),
+        if let Some(windows) = &mut self.windows
+            && let Some(place) = windows.place(place)
+        {
+            windows.push(&order, place, event);
+        } else {
+            self.calendar.push(&order, event);
         }
     }
 

@@ -376,7 +376,8 @@ impl<S: Sink> Network<S> {
         {
             host_state.timer_later = std::mem::replace(&mut host_state.timer_at, at);
             let by = self.channels[egress as usize].sender;
-            self.schedule(at.max(self.now), rank::TIMER, by, Event::Timer { host });
+            let at = at.max(self.now);
+            self.schedule_at(Vertex::Host(host), at, rank::TIMER, by, Event::Timer { host });
         }
         let host_state = &mut self.hosts[host as usize];
         if let Some(queue) = host_state.watched

@@ -15,6 +15,7 @@ pub(crate) const NO_PACKET: PacketIndex = u32::MAX;
 
 /// What a hop needs to know.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(32))]
 pub(crate) struct Facts {
     /// The next in its queue.
     pub(crate) next: PacketIndex,
@@ -46,7 +47,7 @@ pub(crate) struct Facts {
     pub(crate) has_bytes: bool,
 }
 
-/// Two of them are a line of the cache.
+/// Two of them are a line of the cache, and none is in two.
 const _: () = assert!(size_of::<Facts>() == 32);
 
 /// All packets.
@@ -114,6 +115,12 @@ impl Queue {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.head == NO_PACKET
+    }
+
+    /// The first packet in it, or none.
+    #[inline]
+    pub(crate) fn first(&self) -> PacketIndex {
+        self.head
     }
 
     /// The packets in it, first to last.

@@ -1,85 +1,129 @@
-//! The near future of switches, in windows of time.
+//! The near future of switches and hosts, in windows of time.
 //!
-//! What one switch does cannot reach another before a link's delay is over. So for a span no longer than that, each switch
-//! can be taken through all that happens to it before the next one is looked at. Its ports stay in the cache meanwhile,
-//! which a thousand switches by turns would not. Order within a switch is the order of the calendar, so every switch does
-//! exactly what it would have done.
+//! What happens at one place cannot reach another before a link's delay is over. So for a span no longer than that, each
+//! switch can be taken through all that happens to it before the next one is looked at, and so can each host where nothing
+//! but links connects them. Its ports stay in the cache meanwhile, which a thousand by turns would not. Order within a place
+//! is the order of the calendar, so every one does exactly what it would have done.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use railnet_core::{Order, Span, Time};
+use railnet_topology::Vertex;
 
 use crate::calendar::{AtHand, Entry, Key, make_room};
 
 /// Windows that are kept apart; what lies further ahead waits in a heap.
 const RING: u64 = 16;
 
-/// Events of switches, by window and switch.
+/// Events of switches, and of hosts where they have windows too, by window and place.
 #[derive(Debug)]
 pub(crate) struct Windows<E> {
-    switches: usize,
+    /// Places: the switches, then the hosts.
+    places: usize,
+    switches: u32,
+    has_hosts: bool,
     /// How long a window is, in picoseconds.
     width: u64,
     /// The window at hand, counted from the start of time: nothing happens before it.
     current: u64,
-    /// The switch whose turn it is, and what is left of its part of the window at hand.
+    /// When that begins, in picoseconds.
+    began: u64,
+    /// The place whose turn it is, and what is left of its part of the window at hand.
     open: u32,
     at_hand: AtHand<E>,
-    /// What happens in the windows from the present one on, switch by switch.
+    /// What happens in the windows from the present one on, place by place.
     ring: Vec<Vec<Entry<E>>>,
     counts: [usize; RING as usize],
     spare: Vec<Vec<Entry<E>>>,
     far: BinaryHeap<Reverse<(Entry<E>, u32)>>,
 }
 
-/// No switch has its turn.
+/// No place has its turn.
 const NOBODY: u32 = u32::MAX;
 
 impl<E: Copy> Windows<E> {
     /// For so many switches that need `delay` at least to reach each other, or a host.
-    pub(crate) fn new(switches: usize, delay: Span) -> Self {
+    pub(crate) fn new(switches: u32, delay: Span) -> Self {
         Self {
+            places: switches as usize,
             switches,
+            has_hosts: false,
             width: delay.as_ps().max(1),
             current: 0,
+            began: 0,
             open: NOBODY,
             at_hand: AtHand::new(),
-            ring: (0..switches * RING as usize).map(|_| Vec::new()).collect(),
+            ring: (0..u64::from(switches) * RING).map(|_| Vec::new()).collect(),
             counts: [0; RING as usize],
             spare: Vec::new(),
             far: BinaryHeap::new(),
         }
     }
 
+    /// So many hosts have windows too, from the beginning.
+    pub(crate) fn add_hosts(&mut self, hosts: u32) {
+        self.has_hosts = true;
+        self.places += hosts as usize;
+        self.ring.resize_with(self.places * RING as usize, Vec::new);
+    }
+
+    pub(crate) fn has_hosts(&self) -> bool {
+        self.has_hosts
+    }
+
+    /// The place of a switch or a host, if it has windows.
+    #[inline]
+    pub(crate) fn place(&self, vertex: Vertex) -> Option<u32> {
+        match vertex {
+            Vertex::Switch(switch) => Some(switch),
+            Vertex::Host(host) => self.has_hosts.then_some(self.switches + host),
+        }
+    }
+
+    /// Mostly the window at hand or the next one: a division is as long as all the rest.
     #[inline]
     fn window(&self, time: Time) -> u64 {
-        time.as_ps() / self.width
+        let ahead = time.as_ps().wrapping_sub(self.began);
+        if ahead < self.width {
+            self.current
+        } else if ahead < 2 * self.width {
+            self.current + 1
+        } else {
+            time.as_ps() / self.width
+        }
     }
 
     /// The last moment of the window at hand.
     pub(crate) fn end(&self) -> Time {
-        Time::from_ps((self.current + 1).saturating_mul(self.width) - 1)
+        Time::from_ps(self.began.saturating_add(self.width - 1))
     }
 
-    /// Puts an event of a switch in.
-    #[inline]
-    pub(crate) fn push(&mut self, order: &Order, switch: u32, event: E) {
+    /// Puts an event of a place in.
+    #[allow(clippy::inline_always, reason = "see Calendar::push")]
+    #[inline(always)]
+    pub(crate) fn push(&mut self, order: &Order, place: u32, event: E) {
         let entry = Entry { key: Key::new(order), event };
         let window = self.window(order.time);
-        if switch == self.open && window <= self.current {
+        if place == self.open && window <= self.current {
             self.at_hand.put(entry);
         } else if window - self.current < RING {
-            self.put_in_ring(window, switch, entry);
+            self.put_in_ring(window, place, entry);
         } else {
-            self.far.push(Reverse((entry, switch)));
+            self.put_far_away(place, entry);
         }
     }
 
-    #[inline]
-    fn put_in_ring(&mut self, window: u64, switch: u32, entry: Entry<E>) {
+    #[cold]
+    fn put_far_away(&mut self, place: u32, entry: Entry<E>) {
+        self.far.push(Reverse((entry, place)));
+    }
+
+    #[allow(clippy::inline_always, reason = "see Calendar::push")]
+    #[inline(always)]
+    fn put_in_ring(&mut self, window: u64, place: u32, entry: Entry<E>) {
         let slot = (window % RING) as usize;
-        let list = &mut self.ring[slot * self.switches + switch as usize];
+        let list = &mut self.ring[slot * self.places + place as usize];
         if list.len() == list.capacity() {
             make_room(list, &mut self.spare);
         }
@@ -103,35 +147,42 @@ impl<E: Copy> Windows<E> {
     /// Goes on to the window of a moment. All windows before it must be over.
     pub(crate) fn go_to(&mut self, time: Time) {
         self.current = self.window(time).max(self.current);
+        self.began = self.current * self.width;
         while let Some(Reverse((entry, _))) = self.far.peek()
             && self.window(entry.key.time()) - self.current < RING
         {
-            let Some(Reverse((entry, switch))) = self.far.pop() else { break };
-            self.put_in_ring(self.window(entry.key.time()), switch, entry);
+            let Some(Reverse((entry, place))) = self.far.pop() else { break };
+            self.put_in_ring(self.window(entry.key.time()), place, entry);
         }
     }
 
-    /// It is this switch's turn, if anything happens to it in the window at hand.
+    /// It is this place's turn, if anything happens to it in the window at hand.
     #[inline]
-    pub(crate) fn open(&mut self, switch: u32) -> bool {
+    pub(crate) fn open(&mut self, place: u32) -> bool {
         let slot = (self.current % RING) as usize;
-        let list = &mut self.ring[slot * self.switches + switch as usize];
+        let list = &mut self.ring[slot * self.places + place as usize];
         if list.is_empty() {
             return false;
         }
         self.counts[slot] -= list.len();
         let room = self.at_hand.fill(std::mem::take(list));
         self.spare.push(room);
-        self.open = switch;
+        self.open = place;
         true
     }
 
-    /// All that happens to the switch whose turn it is, as far as is known.
+    /// All that happens to the place whose turn it is, as far as is known.
     pub(crate) fn ahead(&self) -> impl Iterator<Item = &E> {
         self.at_hand.events()
     }
 
-    /// What happens next to the switch whose turn it is, by `limit`.
+    /// What happens to a place in the window at hand before its turn has come, in no particular order.
+    pub(crate) fn coming(&self, place: u32) -> impl Iterator<Item = &E> {
+        let slot = (self.current % RING) as usize;
+        self.ring[slot * self.places + place as usize].iter().map(|entry| &entry.event)
+    }
+
+    /// What happens next to the place whose turn it is, by `limit`.
     #[inline]
     pub(crate) fn pop_by(&mut self, limit: Time) -> Option<(Time, E)> {
         self.at_hand.pop_by(limit)
@@ -139,9 +190,9 @@ impl<E: Copy> Windows<E> {
 
     /// Its turn is over. What it did not come to stays for another one.
     pub(crate) fn close(&mut self) {
-        let switch = std::mem::replace(&mut self.open, NOBODY);
+        let place = std::mem::replace(&mut self.open, NOBODY);
         while let Some(entry) = self.at_hand.pop() {
-            self.put_in_ring(self.current, switch, entry);
+            self.put_in_ring(self.current, place, entry);
         }
     }
 

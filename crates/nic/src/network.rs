@@ -1,15 +1,15 @@
 //! The network side of the NIC: packets in, packets out, time.
 
 use railnet_core::event::{Check, Event, Sink};
-use railnet_core::{Fold, GhostRun, QueuePairNumber, Time};
-use railnet_wire::{CongestionEcho, Extended, Extension, Opcode, TelemetryBlock, Transport};
+use railnet_core::{Fold, GhostRun, Time};
+use railnet_wire::{CongestionEcho, Extended, Extension, Headers, Opcode, TelemetryBlock, Transport};
 
 use crate::context::Context;
 use crate::error::DropReason;
 use crate::memory::Memory;
 use crate::nic::Nic;
 use crate::packet::{Inbound, OutboundPayload, Transmit};
-use crate::queue_pair::{QueuePair, Service, State};
+use crate::queue_pair::{QueuePair, Responder, Service, State};
 use crate::schedule::Priorities;
 use crate::timer::Timer;
 
@@ -139,12 +139,24 @@ impl Nic {
         sent
     }
 
-    /// Looks at all of a queue pair's state, and says nothing of use. A driver that looks at many before it hands over
-    /// packets for them waits for memory once instead of each time.
+    /// Looks at the state of the queue pair that a packet is for, and says nothing of use. A driver that looks at many
+    /// before it hands over packets for them waits for memory once instead of each time.
     #[inline]
-    pub fn look_at(&self, number: QueuePairNumber) -> u32 {
-        let slot = self.slot_of(number);
-        slot.and_then(|slot| self.queue_pairs[slot].as_ref()).map_or(0, |queue_pair| queue_pair.look())
+    pub fn look_at(&self, headers: &Headers) -> u32 {
+        let slot = self.slot_of(headers.bth.destination);
+        let queue_pair = slot.and_then(|slot| self.queue_pairs[slot].as_deref());
+        queue_pair.map_or(0, |queue_pair| match headers.bth.opcode.is_response() {
+            true => queue_pair.look_at_requester(),
+            false => queue_pair.look_at_responder(),
+        })
+    }
+
+    /// As [`Nic::look_at`], for the queue pairs whose turns to send come next on the first port.
+    #[inline]
+    pub fn look_at_next(&self) -> u32 {
+        let next = self.device.ports[0].next_data();
+        let queue_pairs = next.filter_map(|slot| self.queue_pairs[slot as usize].as_deref());
+        queue_pairs.fold(0, |seen, queue_pair| seen ^ queue_pair.look_at_requester())
     }
 
     fn next_control(&mut self, port: u8, allowed: Priorities, slot: &mut Option<Transmit>) -> bool {
@@ -213,13 +225,18 @@ impl Nic {
 }
 
 impl QueuePair {
-    /// A field of every line of the cache that a packet needs.
+    /// A field of every line of the cache that sending a request needs, or an answer to one.
     #[inline]
-    fn look(&self) -> u32 {
-        let times = [Timer::Acknowledgement, Timer::Reordering].map(|timer| self.deadlines.is_set(timer));
-        let rest = [times[0], times[1], self.control.is_none(), self.route.priority == 0];
-        let numbers = self.number.value() ^ self.requester.unacked.value() ^ self.responder.msn;
-        rest.iter().fold(numbers, |sum, bit| sum ^ u32::from(*bit)) ^ self.send_after.as_ps() as u32
+    fn look_at_requester(&self) -> u32 {
+        let bits = u32::from(self.control.is_none()) ^ u32::from(self.route.priority);
+        self.number.value() ^ self.requester.unacked.value() ^ bits ^ self.deadlines.look()
+    }
+
+    /// The same for a request of the peer.
+    #[inline]
+    fn look_at_responder(&self) -> u32 {
+        let Responder { receives, answers, expected, msn, .. } = &self.responder;
+        self.number.value() ^ receives.len() ^ answers.len() ^ expected.value() ^ msn
     }
 
     /// The next data packet: READ responses and requests take turns.

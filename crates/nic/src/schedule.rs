@@ -14,6 +14,9 @@ impl Priorities {
     pub const ALL: Self = Self(0xff);
 }
 
+/// Turns to look ahead.
+const AHEAD: usize = 4;
+
 /// The rings of one port.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
@@ -57,6 +60,13 @@ impl Schedule {
         let priority = highest(self.data_mask & allowed.0)?;
         let slot = self.data[usize::from(priority)].front();
         Some((priority, *slot.expect("the mask says that the ring holds something")))
+    }
+
+    /// The first queue pairs of the data ring that is served first.
+    #[inline]
+    pub(crate) fn next_data(&self) -> impl Iterator<Item = u32> {
+        let ring = highest(self.data_mask).map(|priority| &self.data[usize::from(priority)]);
+        ring.into_iter().flat_map(|ring| ring.iter().take(AHEAD).copied())
     }
 
     /// Takes the head of a data ring off.

@@ -41,6 +41,12 @@ impl Deadlines {
     pub(crate) const NONE: Self =
         Self { due: [Time::NEVER; Timer::COUNT], queued: [Time::NEVER; Timer::COUNT] };
 
+    /// Looks at the first and the last of them, and says nothing of use.
+    #[inline]
+    pub(crate) fn look(&self) -> u32 {
+        (self.due[0].as_ps() ^ self.queued[Timer::COUNT - 1].as_ps()) as u32
+    }
+
     #[inline]
     pub(crate) fn is_set(&self, timer: Timer) -> bool {
         self.due[timer as usize].is_set()

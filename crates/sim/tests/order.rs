@@ -1,4 +1,4 @@
-//! Whether switches are simulated one after the other or all in the order of time makes no difference to a run.
+//! Whether switches and hosts are simulated one after the other or all in the order of time makes no difference to a run.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use railnet_core::event::{Event, NoSink, Sink};
@@ -40,8 +40,8 @@ fn scenario(topology: &str, switch: &str, rest: &str) -> Scenario {
 }
 
 #[test]
-fn switch_by_switch_is_the_run_in_the_order_of_time() {
-    // Large enough that switches are taken one by one.
+fn place_by_place_is_the_run_in_the_order_of_time() {
+    // Large enough that switches are taken one by one; and hosts, where no flow waits for another one.
     let leaves = "{ kind = \"leaf-spine\", leaves = 20, hosts_per_leaf = 15, spines = 6 }";
     let tree = "{ kind = \"fat-tree\", k = 12 }";
     let dragonfly = "{ kind = \"dragonfly\", groups = 9, routers = 4, hosts = 8, global_links = 2 }";
@@ -53,6 +53,7 @@ fn switch_by_switch_is_the_run_in_the_order_of_time() {
         scenario(leaves, "{ }", "routing = \"spray\"\n[nic]\nrecovery = \"reorder\""),
         scenario(tree, "{ cut_through = true }", "routing = \"adaptive\"\nlink = { delay = \"70ns\" }"),
         scenario(dragonfly, "{ buffer = \"1MB\" }", "routing = \"valiant\"\n[nic]\ncontrol = \"none\""),
+        scenario(tree, "{ }", "[[traffic]]\nkind = \"ring\"\nbytes = \"6MB\"\nhosts = \"0..5\""),
     ];
     for (index, case) in cases.iter().enumerate() {
         let in_order = run(case, InOrder::default(), Span::from_us(100));

@@ -143,6 +143,9 @@ impl<S: Sink> Run<S> {
             collectives.begin(&mut network);
         }
         world.collectives = collectives;
+        if world.collectives.is_none() && world.runner.minds_its_host() {
+            network.take_hosts_apart();
+        }
         let limit = Time::ZERO + scenario.limit.map_or(LIMIT, |limit| limit.0);
         let watch = Watch::new(scenario.stall.map(|stall| stall.0));
         let sampler = scenario.sample.map(|interval| Sampler::new(interval.0, hosts as usize));

@@ -192,6 +192,10 @@ impl Watch {
     pub(super) fn look<S: Sink>(&mut self, network: &mut Network<S>, runner: &Runner) -> Option<RunError> {
         let now = network.now;
         self.next = now + self.interval();
+        if runner.unfinished == 0 {
+            // What is left are timers that find nothing to do.
+            return None;
+        }
         let seen = progress(network, runner);
         if seen != self.seen {
             (self.seen, self.moved) = (seen, now);

@@ -70,7 +70,10 @@ impl<'a> Run<'a> {
         world.network.set_wire(form);
         match form {
             WireForm::Values => world.network.sink.in_order = true,
-            WireForm::Bytes => world.network.go_by_switch(),
+            WireForm::Bytes => {
+                world.network.go_by_switch();
+                world.network.take_hosts_apart();
+            }
         }
         let pools = fill(&mut world, plan);
         let connections: Vec<_> = plan
