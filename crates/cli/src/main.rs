@@ -18,6 +18,7 @@ mod environment;
 mod files;
 mod interrupt;
 mod knobs;
+mod large_pages;
 mod live_record;
 mod perf;
 mod pingpong;

@@ -29,7 +29,7 @@ use railnet_coll::variables::{Place, Variables};
 
 use crate::interrupt::Interrupt;
 use crate::wire::Wire;
-use crate::{Outcome, environment, report as report_line};
+use crate::{Outcome, environment, large_pages, report as report_line};
 use capture::{Capture, Written};
 use problem::File;
 use progress::Progress;
@@ -111,6 +111,10 @@ struct Finished {
 
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let mut file = File::read(&arguments.file)?;
+    if arguments.file.is_file() && !file.scenario.has_jobs() {
+        let graph = railnet_sim::graph(&file.scenario).map_err(|error| file.problem(error))?;
+        large_pages::start_again_with(graph.hosts.len());
+    }
     let variables = prepare(arguments, &mut file.scenario)?;
     arguments.record.check(arguments.force)?;
     let beside = arguments.record.beside(arguments, &file)?;

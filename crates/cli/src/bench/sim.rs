@@ -9,8 +9,8 @@ use railnet_core::{Digest, Time};
 use railnet_sim::Scenario;
 use serde_json::{Value, json};
 
-use crate::Outcome;
 use crate::words::tenths;
+use crate::{Outcome, large_pages};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -257,6 +257,7 @@ fn measure_in_child(index: usize) -> anyhow::Result<Measured> {
 
 fn measure_here(row: &Row) -> anyhow::Result<Value> {
     let scenario = Scenario::parse(&row.scenario())?;
+    large_pages::start_again_with(railnet_sim::graph(&scenario)?.hosts.len());
     let began = Instant::now();
     let (outcome, digest) = railnet_sim::run(&scenario, Digest::new())?;
     let wall_s = began.elapsed().as_secs_f64();
