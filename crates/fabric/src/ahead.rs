@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use railnet_core::event::Sink;
+use railnet_nic::Transmit;
 use railnet_topology::Vertex;
 
 use crate::engine::{Event, LARGE};
@@ -64,7 +65,7 @@ impl<S: Sink> Network<S> {
             seen ^= packets.facts[*packet as usize].bytes;
         }
         for (_, packet) in &*coming {
-            seen ^= packets.headers(*packet).map_or(0, |contents| contents.payload.length());
+            seen ^= packets.headers(*packet).map_or(0, look_at_contents);
         }
         for host in some {
             seen ^= hosts[host as usize].nic.look_at_next();
@@ -112,4 +113,13 @@ impl<S: Sink> Network<S> {
         }
         std::hint::black_box(seen);
     }
+}
+
+/// A field of every line of the cache that a packet's headers take.
+fn look_at_contents(contents: &Transmit) -> u32 {
+    let (network, bth) = (&contents.network, &contents.headers.bth);
+    contents.payload.length()
+        ^ u32::from(network.hop_limit)
+        ^ bth.psn.value()
+        ^ u32::from(network.target.0[15])
 }
