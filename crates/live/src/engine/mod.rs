@@ -230,12 +230,7 @@ impl Engine {
     fn drain(&mut self, index: usize) {
         let Self { contexts, conduits, control, now, .. } = self;
         let mut post = |letter: Letter| control.notify(NoticeKind::Mismatch, &letter.write());
-        let context = &mut contexts[index];
-        if let Err(error) = context.drain(*now, conduits, &mut post) {
-            context.machine.cannot_connect(error.to_string());
-            // Nothing is left to be refused.
-            let _ = context.drain(*now, conduits, &mut post);
-        }
+        contexts[index].drain(*now, conduits, &mut post);
     }
 
     /// Nothing happened: waits a moment, and looks whether that goes on for too long.
@@ -274,11 +269,12 @@ impl Engine {
         let gone = self.left.iter().find_map(|(world, heard)| {
             let rank = context.rank_of(*world)?;
             let still = now.since((*heard).max(context.machine.last_progress()));
-            (still > span(FAREWELL)).then_some(rank)
+            (still > span(FAREWELL) || context.cannot_reach(rank)).then_some(rank)
         });
         if let Some(rank) = gone {
             context.machine.lost(rank, "it has finished, and its program left");
         }
+        context.check_reach(now, span(FAREWELL));
         self.drain(index);
     }
 
