@@ -29,7 +29,7 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use railnet_coll::machine::{Failure, OperationId};
@@ -467,6 +467,17 @@ impl Communicator {
         let notes = notes(&failure, &self.members, engine.control());
         self.log.warn(|| failure.to_string());
         Error::Failed { failure, notes }
+    }
+}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        let pairs = std::mem::take(self.pairs.get_mut().unwrap_or_else(PoisonError::into_inner));
+        self.process.with_if_there(|engine| {
+            for context in pairs.into_values().chain([self.context]) {
+                engine.close(context);
+            }
+        });
     }
 }
 

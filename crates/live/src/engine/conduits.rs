@@ -413,6 +413,14 @@ impl Conduits {
         }
     }
 
+    /// This rank has no more use for what comes to it from a communicator.
+    pub(super) fn forget(&mut self, context: u64) {
+        self.tcp.forget(context);
+        if let Some(shared) = &self.shared {
+            shared.forget(context);
+        }
+    }
+
     /// Says that this rank sleeps, or no longer.
     pub(super) fn set_sleeping(&self, sleeps: bool) {
         if let Some(shared) = &self.shared {

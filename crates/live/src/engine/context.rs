@@ -111,6 +111,22 @@ impl Context {
         }
     }
 
+    /// None at all: nothing is done there, and nobody is in it.
+    pub(super) fn vacant() -> Self {
+        Self::new(0, Arc::new([]), RankMachine::new(Rank(0), 1))
+    }
+
+    /// Ends it. What it sent is still on its way, and its machine knows what it did.
+    pub(super) fn end(self, conduits: &mut Conduits) -> RankMachine {
+        for End { way, .. } in self.ends {
+            match way {
+                Way::Send(end) => end.retire(conduits.nic()),
+                Way::Receive(end) => end.retire(conduits.nic()),
+            }
+        }
+        self.machine
+    }
+
     pub(super) fn submit(&mut self, now: Time, call: Submitted) -> Result<OperationId, Arc<Failure>> {
         let operation = self.machine.submit(now, &call.schedule)?;
         let Schedule { scratch, call: Call { dtype, .. }, .. } = &*call.schedule;
