@@ -128,6 +128,18 @@ impl Mailbox {
         self.segment.word(line).store(number, Ordering::Release);
     }
 
+    /// Begins to fetch the line of a slot that a slice will be written to.
+    #[inline]
+    pub(crate) fn fetch_to_write(&self, slot: u32) {
+        self.segment.fetch_to_write(self.line(slot));
+    }
+
+    /// Begins to fetch the line of a slot whose slice may be there already.
+    #[inline]
+    pub(crate) fn fetch(&self, slot: u32) {
+        self.segment.fetch(self.line(slot));
+    }
+
     /// Says where the data of the next slice in a slot lies, instead of copying it there.
     #[inline]
     pub(crate) fn lend(&self, slot: u32, address: u64) {

@@ -209,6 +209,10 @@ impl Sender {
         }
         self.mailbox.publish(slot, self.sent, mark, is_lent);
         self.peer.ring();
+        // A slot that may still be full is better left to the receiver.
+        if self.sent - self.freed < u64::from(DEPTH) {
+            self.mailbox.fetch_to_write((self.sent % u64::from(DEPTH)) as u32);
+        }
     }
 
     /// Whether slots may be short, or data is lent: only then it is worth a look at what was taken.
@@ -260,6 +264,8 @@ impl Receiver {
         let slot = (self.arrived % u64::from(DEPTH)) as u32;
         let mark = self.mailbox.arrived(slot, self.arrived + 1)?;
         self.arrived += 1;
+        // A sender may be ahead. If it is not, the line is still the one that this core has.
+        self.mailbox.fetch((self.arrived % u64::from(DEPTH)) as u32);
         Some(mark)
     }
 
