@@ -168,6 +168,13 @@ impl SendEnd {
         }
     }
 
+    /// Nothing more will be handed over. What was, is on its way: with the system, or in the memory of the receiver.
+    pub(crate) fn retire(self, nic: Option<&mut Rdma>) {
+        if let Self::Roce(slots) = self {
+            nic.expect(NIC).retire(slots);
+        }
+    }
+
     /// Nothing will be sent any more.
     pub(crate) fn close(&self, nic: Option<&mut Rdma>) {
         match self {
@@ -222,6 +229,13 @@ impl ReceiveEnd {
             Self::Tcp(end) => end.release(),
             Self::Roce(slots) => nic.expect(NIC).release(slots),
             Self::Awaited => unreachable!("nothing has arrived"),
+        }
+    }
+
+    /// Nothing more is expected. The sender may not know yet that all has arrived.
+    pub(crate) fn retire(self, nic: Option<&mut Rdma>) {
+        if let Self::Roce(slots) = self {
+            nic.expect(NIC).retire(slots);
         }
     }
 

@@ -9,6 +9,7 @@ mod caller;
 mod config;
 mod hub;
 
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use crate::control::Control;
@@ -71,8 +72,23 @@ pub enum MeetError {
     Io(#[from] std::io::Error),
 }
 
+/// The door at which ranks meet.
+#[derive(Debug)]
+pub(crate) enum Door {
+    /// Rank 0 opens it. Whoever else is there is in the wrong place, and ranks that call there are told so at once.
+    New,
+    /// Rank 0 has kept it open since the ranks met before; others have no listener. It was never closed, so that it is
+    /// nobody else's: another meeting there is one more of rank 0's own, and ranks that call try again after it.
+    Kept(Option<TcpListener>),
+}
+
 /// Meets all other ranks. Every rank gets everybody's blob; [`Control::members`] has them.
 pub fn meet(config: &Config, blob: &[u8]) -> Result<Control, MeetError> {
+    meet_at(Door::New, config, blob)
+}
+
+/// The same at a certain door.
+pub(crate) fn meet_at(door: Door, config: &Config, blob: &[u8]) -> Result<Control, MeetError> {
     if blob.len() > BLOB_MAX {
         return Err(MeetError::BlobTooLong(blob.len()));
     }
@@ -85,10 +101,10 @@ pub fn meet(config: &Config, blob: &[u8]) -> Result<Control, MeetError> {
         return Err(MeetError::Nowhere { launcher: config.launcher.to_string() });
     };
     let control = if config.rank.0 == 0 {
-        let (connections, members) = hub::meet(config, meeting, &hello, blob, deadline)?;
+        let (connections, members) = hub::meet(door, config, meeting, &hello, blob, deadline)?;
         Control::hub(connections, members, config.silence)?
     } else {
-        let (connection, members) = caller::meet(config, meeting, hello, blob, deadline)?;
+        let (connection, members) = caller::meet(&door, config, meeting, hello, blob, deadline)?;
         Control::leaf(config.rank, connection, members, config.silence)?
     };
     Ok(control)

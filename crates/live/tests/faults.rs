@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::net::{TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-use railnet_core::{Random, ReduceOp};
+use railnet_core::{Random, Rank, ReduceOp};
 use railnet_live::communicator::{Options, RoceOptions};
 use railnet_live::{Communicator, Conduit};
 use ranks::Ranks;
@@ -75,6 +75,24 @@ fn a_rank_that_leaves_early_is_named() {
     });
     let error = errors[0].as_ref().unwrap();
     assert!(error.contains("rank 1") && error.contains("Barrier #1"), "{error}");
+}
+
+#[test]
+fn a_rank_that_left_before_anybody_reached_it_is_named_by_all() {
+    for conduit in [Conduit::Tcp, Conduit::Roce] {
+        let has_left = std::sync::Barrier::new(3);
+        world(3, conduit, LONG, |world| {
+            if world.rank() == 2 {
+                drop(world);
+                has_left.wait();
+                return;
+            }
+            has_left.wait();
+            let error = world.barrier().unwrap_err();
+            assert!(error.to_string().contains("Barrier #0"), "{error}");
+            assert_eq!(error.culprits(), [Rank(2)]);
+        });
+    }
 }
 
 #[test]
@@ -173,6 +191,28 @@ fn listening() -> Vec<u16> {
         is_ours.then_some(port)
     });
     ports.collect()
+}
+
+#[test]
+fn communicators_of_one_world_are_built_anew_one_after_the_other() {
+    world(3, Conduit::Tcp, LONG, |world| {
+        let pairs = [1, 2].map(|other| {
+            let color = [0, other].contains(&world.rank()).then_some(0);
+            world.split(color, 0).unwrap()
+        });
+        // Rank 2 calls while rank 0 waits for rank 1 at the same door.
+        if world.rank() == 1 {
+            std::thread::sleep(SHORT);
+        }
+        for pair in pairs.into_iter().flatten() {
+            // The door is not used up.
+            for _ in 0..2 {
+                let mut data = [1_u64];
+                pair.rebuild_without(&[]).unwrap().all_reduce_in_place(&mut data, ReduceOp::Sum).unwrap();
+                assert_eq!(data, [2]);
+            }
+        }
+    });
 }
 
 /// What a rank does: random collectives without an end, and what is left of the world once more after a failure.

@@ -139,12 +139,16 @@ pub enum Failure {
         text: String,
     },
     /// A connection could not be made.
-    #[error("rank {} cannot connect: {reason}", at.0)]
+    #[error("{}", unconnected(*at, *with, reason, during.as_deref()))]
     Unconnected {
         /// Who tried.
         at: Rank,
+        /// The rank that cannot be reached, if it is that.
+        with: Option<Rank>,
         /// What happened.
         reason: String,
+        /// What was running.
+        during: Option<Arc<Signature>>,
     },
     /// A connection broke.
     #[error("{}", broken(*at, *with, *channel, reason, during.as_deref()))]
@@ -170,11 +174,8 @@ impl Failure {
             Self::Lost { rank, .. } => vec![*rank],
             Self::Told { ranks, .. } => ranks.clone(),
             Self::Broken { with: Peer::Rank(rank), .. } => vec![Rank(*rank)],
-            Self::Mismatch(_)
-            | Self::Stuck(_)
-            | Self::Aborted { .. }
-            | Self::Broken { .. }
-            | Self::Unconnected { .. } => Vec::new(),
+            Self::Unconnected { with, .. } => with.iter().copied().collect(),
+            Self::Mismatch(_) | Self::Stuck(_) | Self::Aborted { .. } | Self::Broken { .. } => Vec::new(),
         }
     }
 }
@@ -185,6 +186,11 @@ fn during(signature: Option<&Signature>) -> String {
 
 fn lost(rank: Rank, cause: &str, signature: Option<&Signature>) -> String {
     format!("rank {} is lost{}: {cause}", rank.0, during(signature))
+}
+
+fn unconnected(at: Rank, with: Option<Rank>, reason: &str, signature: Option<&Signature>) -> String {
+    let with = with.map(|rank| format!(" to rank {}", rank.0)).unwrap_or_default();
+    format!("rank {} cannot connect{with}{}: {reason}", at.0, during(signature))
 }
 
 fn broken(at: Rank, with: Peer, channel: u16, reason: &str, signature: Option<&Signature>) -> String {

@@ -135,10 +135,11 @@ impl RankMachine {
         self.fail(Arc::new(Failure::Broken { at, with, channel, reason, during }), true);
     }
 
-    /// A connection could not be made.
-    pub fn cannot_connect(&mut self, reason: impl Into<String>) {
+    /// A connection could not be made. `with` is the rank that cannot be reached, if that is why.
+    pub fn cannot_connect(&mut self, with: Option<Rank>, reason: impl Into<String>) {
         let (at, reason) = (Rank(self.rank), reason.into());
-        self.fail(Arc::new(Failure::Unconnected { at, reason }), true);
+        let during = self.operations().next().map(Operation::signature);
+        self.fail(Arc::new(Failure::Unconnected { at, with, reason, during }), true);
     }
 
     /// The clock was not looked at for a while, and it is this late: what was submitted since then was submitted now.

@@ -145,11 +145,9 @@ impl Communicator {
             let call = Call { peer: Rank(0), ..send.call.clone() };
             let choice = Choice::new(Algorithm::PointToPoint, PROTOCOL);
             let schedule = Arc::new(build(&call, &choice, &Wiring::flat(1))?);
-            let name = derived(self.name, [u64::MAX, u64::from(self.rank.0) << 32 | u64::from(self.rank.0)]);
-            let members: Arc<[u32]> = Arc::new([self.members[self.rank()]]);
+            let context = self.pair(self.rank.0, self.rank.0);
             let (input, output) = (send.at, receive.at);
             let done = self.process.with(|engine| {
-                let context = engine.context(name, Rank(0), &members);
                 let call = Submitted { schedule, input, output, keep: None };
                 let operation =
                     engine.submit(context, call).map_err(|failure| self.failed(engine, failure))?;
@@ -211,13 +209,15 @@ impl Communicator {
         );
     }
 
-    /// The communicator of what one rank sends to another.
+    /// The communicator of what one rank sends to another, or to itself.
     fn pair(&self, from: u32, to: u32) -> ContextId {
         let mut pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
         *pairs.entry((from, to)).or_insert_with(|| {
             let world = |rank: u32| self.members[rank as usize];
-            let members: Arc<[u32]> = Arc::new([world(from), world(to)]);
-            let rank = Rank(u32::from(self.rank.0 == to));
+            let is_own = from == to;
+            let members: Arc<[u32]> =
+                if is_own { Arc::new([world(from)]) } else { Arc::new([world(from), world(to)]) };
+            let rank = Rank(u32::from(self.rank.0 == to && !is_own));
             let name = derived(self.name, [u64::MAX, u64::from(from) << 32 | u64::from(to)]);
             self.process.with(|engine| engine.context(name, rank, &members))
         })

@@ -29,7 +29,7 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use railnet_coll::machine::{Failure, OperationId};
@@ -55,7 +55,7 @@ use crate::launch::{Launch, Variables, variable};
 use crate::log::{Level, Log};
 use crate::machine::Interface;
 use crate::message::Member;
-use crate::rendezvous::{self, Config, ConfigError};
+use crate::rendezvous::{self, Config, ConfigError, Door};
 use choice::Place;
 use process::Process;
 
@@ -194,12 +194,16 @@ impl Communicator {
 
     /// Meets all other ranks.
     pub fn meet(config: &Config, options: &Options) -> Result<Self, Error> {
+        Self::meet_at(Door::New, config, options)
+    }
+
+    fn meet_at(door: Door, config: &Config, options: &Options) -> Result<Self, Error> {
         let bind = match config.bind {
             None => named_address(options)?,
             bind => bind,
         };
         let prepared = Prepared::new(config.rank.0, options.conduit, bind)?;
-        let control = rendezvous::meet(config, &prepared.blob())?;
+        let control = rendezvous::meet_at(door, config, &prepared.blob())?;
         // What lets GPUs write into each other's memory lets processes read each other's.
         let reads_memory = options.nccl.switch("NCCL_P2P_DISABLE") != Some(true);
         let conduits = prepared.reach(&control, config.limit, &options.roce, reads_memory)?;
@@ -336,17 +340,19 @@ impl Communicator {
             return Err(Error::LeftOut { rank: self.rank() });
         };
         let worlds: Vec<u32> = left.iter().map(|rank| self.members[*rank]).collect();
-        let meeting = self.process.with(|engine| engine.conduits_mut().next_meeting(&worlds));
+        let next = self.process.with(|engine| engine.conduits().next_meeting(&worlds));
+        let (meeting, door) = next.map_err(crate::ReachError::from)?;
         let (config, options) = self.process.origin();
         let config = Config {
             rank: Rank(rank as u32),
             world_size: left.len() as u32,
             meeting,
-            job: format!("{} without {lost:?}", config.job),
+            // Communicators of one world may be built anew one after the other, at the same door.
+            job: format!("{} {:x} of {worlds:?}", config.job, self.name),
             is_port_held: false,
             ..config.clone()
         };
-        Self::meet(&config, options)
+        Self::meet_at(door, &config, options)
     }
 
     /// The schedule of a call, kept for the next.
@@ -461,6 +467,17 @@ impl Communicator {
         let notes = notes(&failure, &self.members, engine.control());
         self.log.warn(|| failure.to_string());
         Error::Failed { failure, notes }
+    }
+}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        let pairs = std::mem::take(self.pairs.get_mut().unwrap_or_else(PoisonError::into_inner));
+        self.process.with_if_there(|engine| {
+            for context in pairs.into_values().chain([self.context]) {
+                engine.close(context);
+            }
+        });
     }
 }
 

@@ -97,6 +97,11 @@ impl Process {
 
     /// Uses the engine.
     pub(super) fn with<T>(&self, action: impl FnOnce(&mut Engine) -> T) -> T {
+        self.with_if_there(action).expect("the engine is there as long as communicators are")
+    }
+
+    /// The same, where a panic has not ended it.
+    pub(super) fn with_if_there<T>(&self, action: impl FnOnce(&mut Engine) -> T) -> Option<T> {
         let mut guard = match self.engine.engine.try_lock() {
             Ok(guard) => guard,
             // Somebody has it: the background thread steps back when it sees that it is wanted.
@@ -107,12 +112,12 @@ impl Process {
                 guard
             }
         };
-        let engine = guard.as_mut().expect("the engine is there as long as communicators are");
-        let Some(attendant) = &self.engine.attendant else { return action(engine) };
+        let engine = guard.as_mut()?;
+        let Some(attendant) = &self.engine.attendant else { return Some(action(engine)) };
         attendant.hand_over();
         let outcome = action(engine);
         attendant.take_over(engine);
-        outcome
+        Some(outcome)
     }
 
     /// A call was started that nobody waits for yet.

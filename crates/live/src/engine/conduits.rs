@@ -13,6 +13,7 @@ use crate::machine;
 use crate::message::Malformed;
 use crate::message::fields::{Reader, put_blob, put_text};
 use crate::rdma::{NicCard, Rdma, RoceOptions};
+use crate::rendezvous::Door;
 use crate::roce;
 use crate::shared_memory::SharedMemory;
 use crate::shared_memory::handover::Counter;
@@ -256,7 +257,7 @@ impl Prepared {
             Some(Conduit::Roce) => Some(open_nic(control, &cards, limit, options)?),
             _ => None,
         };
-        Ok(Conduits { rank, pairs, shared, tcp, nic, near: near.len() + 1, cards, next: Some(next) })
+        Ok(Conduits { rank, pairs, shared, tcp, nic, near: near.len() + 1, cards, next })
     }
 }
 
@@ -316,8 +317,8 @@ pub(crate) struct Conduits {
     /// Ranks of this host, this one included.
     near: usize,
     cards: Vec<Card>,
-    /// Holds the port where ranks can meet again.
-    next: Option<TcpListener>,
+    /// The door where ranks can meet again. It stays open, or the port would be another's before somebody listens again.
+    next: TcpListener,
 }
 
 impl Conduits {
@@ -338,15 +339,15 @@ impl Conduits {
         self.near
     }
 
-    /// Where these ranks can meet again: at the first of them. It gives the port up for that.
-    pub(crate) fn next_meeting(&mut self, ranks: &[u32]) -> Option<Meeting> {
+    /// Where these ranks can meet again: at the first of them.
+    pub(crate) fn next_meeting(&self, ranks: &[u32]) -> io::Result<(Option<Meeting>, Door)> {
         let cards: Vec<&Card> = ranks.iter().map(|rank| &self.cards[*rank as usize]).collect();
-        let first = cards.first()?;
-        self.next = None;
+        let Some(first) = cards.first() else { return Ok((None, Door::Kept(None))) };
+        let own = (ranks[0] == self.rank).then(|| self.next.try_clone()).transpose()?;
         let are_near = cards.iter().all(|card| card.boot == first.boot);
         let near = (are_near && first.addresses.len() != 1).then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let address = near.or(first.addresses.first().copied()).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        Some(Meeting::new(&address.to_string(), first.next_port))
+        Ok((Some(Meeting::new(&address.to_string(), first.next_port)), Door::Kept(own)))
     }
 
     /// Streams that were closed because they did not belong here, and packets that were thrown away for that or because
@@ -409,6 +410,14 @@ impl Conduits {
                 let found = self.tcp.receiver(context, from, channel, lane)?;
                 Ok(found.map_or(ReceiveEnd::Awaited, ReceiveEnd::Tcp))
             }
+        }
+    }
+
+    /// This rank has no more use for what comes to it from a communicator.
+    pub(super) fn forget(&mut self, context: u64) {
+        self.tcp.forget(context);
+        if let Some(shared) = &self.shared {
+            shared.forget(context);
         }
     }
 

@@ -38,6 +38,8 @@ pub(super) struct Context {
     has_unsent: bool,
     /// What a rank has lent and could not be read, and why: its end is told of in better words, if there is one.
     unread: Option<(ConnectionId, String)>,
+    /// A rank that could not be reached, since when where the clock was looked at, and why: the same.
+    unreached: Option<(Rank, Option<Time>, io::Error)>,
     /// When something last happened at its connections.
     moved: Time,
     spare: Vec<u8>,
@@ -101,11 +103,28 @@ impl Context {
             done: 0,
             has_unsent: false,
             unread: None,
+            unreached: None,
             moved: Time::ZERO,
             spare: Vec::new(),
             plans: Vec::new(),
             scratch: Vec::new(),
         }
+    }
+
+    /// None at all: nothing is done there, and nobody is in it.
+    pub(super) fn vacant() -> Self {
+        Self::new(0, Arc::new([]), RankMachine::new(Rank(0), 1))
+    }
+
+    /// Ends it. What it sent is still on its way, and its machine knows what it did.
+    pub(super) fn end(self, conduits: &mut Conduits) -> RankMachine {
+        for End { way, .. } in self.ends {
+            match way {
+                Way::Send(end) => end.retire(conduits.nic()),
+                Way::Receive(end) => end.retire(conduits.nic()),
+            }
+        }
+        self.machine
     }
 
     pub(super) fn submit(&mut self, now: Time, call: Submitted) -> Result<OperationId, Arc<Failure>> {
@@ -145,21 +164,23 @@ impl Context {
     }
 
     /// Does what the machine asks for. Letters to other ranks go to `post`.
-    pub(super) fn drain(
-        &mut self,
-        now: Time,
-        conduits: &mut Conduits,
-        post: &mut dyn FnMut(Letter),
-    ) -> io::Result<()> {
+    pub(super) fn drain(&mut self, now: Time, conduits: &mut Conduits, post: &mut dyn FnMut(Letter)) {
+        // Without one of its connections nothing more can be done, until it is known why.
+        let is_failed = self.machine.failure().is_some();
+        if self.unreached.is_some() && !is_failed {
+            return;
+        }
         while let Some(output) = self.machine.poll_output() {
             match output {
+                Output::Work(_) | Output::Expect(_) | Output::Connect { .. } if is_failed => {}
                 Output::Work(id) => {
                     let work = self.machine.work(id);
                     self.execute(now, &work);
                 }
                 Output::Filled(filled) => self.filled(&filled, conduits),
                 Output::Emptied { connection, .. } => {
-                    if let Way::Receive(end) = &mut self.ends[connection.0 as usize].way {
+                    let end = self.ends.get_mut(connection.0 as usize);
+                    if let Some(End { way: Way::Receive(end), .. }) = end {
                         end.release(conduits.nic());
                     }
                 }
@@ -168,13 +189,17 @@ impl Context {
                     self.done += 1;
                 }
                 Output::Expect(expect) => {
-                    // Where a connection could not be made, nothing will come of it.
-                    let end = self.ends.get_mut(expect.connection.0 as usize);
-                    if let Some(End { way: Way::Receive(end), .. }) = end {
+                    if let Way::Receive(end) = &mut self.ends[expect.connection.0 as usize].way {
                         end.expect(expect, conduits.nic());
                     }
                 }
-                Output::Connect { to, direction, .. } => self.connect(to, direction, conduits)?,
+                Output::Connect { to, direction, .. } => {
+                    let Peer::Rank(rank) = to.peer else { unreachable!("real ranks have no switch") };
+                    if let Err(error) = self.connect(to, rank, direction, conduits) {
+                        self.unreached = Some((Rank(rank), None, error));
+                        return;
+                    }
+                }
                 Output::Notice { to, notice } => {
                     let members = self.members.to_vec();
                     post(Letter {
@@ -198,13 +223,15 @@ impl Context {
                 }
             }
         }
-        Ok(())
     }
 
-    fn connect(&mut self, to: Connection, direction: Direction, conduits: &mut Conduits) -> io::Result<()> {
-        let Peer::Rank(rank) = to.peer else {
-            return Err(io::Error::other("there is no switch between real ranks"));
-        };
+    fn connect(
+        &mut self,
+        to: Connection,
+        rank: u32,
+        direction: Direction,
+        conduits: &mut Conduits,
+    ) -> io::Result<()> {
         let peer = self.members[rank as usize];
         let way = match direction {
             Direction::Send => Way::Send(conduits.sender(self.id, peer, to.channel, to.lane)?),
@@ -259,7 +286,8 @@ impl Context {
     }
 
     fn filled(&mut self, filled: &Filled, conduits: &mut Conduits) {
-        if let Way::Send(end) = &mut self.ends[filled.connection.0 as usize].way {
+        let end = self.ends.get_mut(filled.connection.0 as usize);
+        if let Some(End { way: Way::Send(end), .. }) = end {
             end.publish(filled, conduits.nic());
             self.has_unsent |= end.has_unsent();
         }
@@ -336,6 +364,19 @@ impl Context {
         }
     }
 
+    /// Whether it waits to hear why it could not reach a rank.
+    pub(super) fn cannot_reach(&self, rank: Rank) -> bool {
+        self.unreached.as_ref().is_some_and(|(unreached, ..)| *unreached == rank)
+    }
+
+    /// A rank could not be reached, and nobody has said for so long that it is lost: whatever it is, it is the end.
+    pub(super) fn check_reach(&mut self, now: Time, patience: Span) {
+        let Some((rank, since, error)) = &mut self.unreached else { return };
+        if now.since(*since.get_or_insert(now)) > patience {
+            self.machine.cannot_connect(is_of_peer(error).then_some(*rank), error.to_string());
+        }
+    }
+
     /// Nothing has moved for a while: is something expected of a connection that can carry nothing any more?
     pub(super) fn check_ends(&mut self) {
         if let Some((connection, reason)) = self.unread.take() {
@@ -370,4 +411,23 @@ impl Context {
     pub(super) fn rank_of(&self, world: u32) -> Option<Rank> {
         self.members.iter().position(|member| *member == world).map(|rank| Rank(rank as u32))
     }
+}
+
+/// Whether an error says something of the other end, and not of this process or its system.
+fn is_of_peer(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        BrokenPipe, ConnectionAborted, ConnectionRefused, ConnectionReset, HostUnreachable,
+        NetworkUnreachable, NotConnected, TimedOut,
+    };
+    matches!(
+        error.kind(),
+        BrokenPipe
+            | ConnectionAborted
+            | ConnectionRefused
+            | ConnectionReset
+            | HostUnreachable
+            | NetworkUnreachable
+            | NotConnected
+            | TimedOut
+    )
 }

@@ -11,12 +11,12 @@ mod notices;
 mod stream;
 mod work;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use railnet_coll::machine::{Answer, Failure, Notice, OperationId, RankMachine, Standing};
+use railnet_coll::machine::{Answer, Failure, Notice, OperationId, Output, RankMachine, Standing};
 use railnet_coll::{Call, Schedule};
 use railnet_core::{Rank, Span, Time};
 use rustix::event::{PollFd, PollFlags};
@@ -46,6 +46,9 @@ const ATTENTION: usize = 16;
 /// they wait before they ask.
 const QUIET: Duration = Duration::from_millis(20);
 
+/// Communicators that are over, and are remembered: others may be behind, and ask what became of a call.
+const REMEMBERED: usize = 64;
+
 /// Which communicator of this engine.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct ContextId(usize);
@@ -57,6 +60,12 @@ pub(crate) struct Engine {
     conduits: Conduits,
     contexts: Vec<Context>,
     names: BTreeMap<u64, ContextId>,
+    /// Those that nobody here has a use for any more, but for calls that are still under way.
+    closing: Vec<ContextId>,
+    /// Their places, once they are over.
+    vacant: Vec<ContextId>,
+    /// Those that were over last, by their names.
+    closed: VecDeque<(u64, RankMachine)>,
     /// How long nothing may move.
     limit: Duration,
     idle: Idle,
@@ -82,6 +91,9 @@ impl Engine {
             conduits,
             contexts: Vec::new(),
             names: BTreeMap::new(),
+            closing: Vec::new(),
+            vacant: Vec::new(),
+            closed: VecDeque::new(),
             limit,
             idle,
             start: Instant::now(),
@@ -140,7 +152,6 @@ impl Engine {
         }
         let limit = Span::from_ps(self.limit.as_nanos() as u64 * 1000);
         let machine = RankMachine::new(rank, members.len() as u32).with_limit(limit);
-        let id = ContextId(self.contexts.len());
         let mut context = Context::new(name, Arc::clone(members), machine);
         for (lost, cause) in &self.lost {
             if let Some(rank) = context.rank_of(*lost) {
@@ -150,9 +161,44 @@ impl Engine {
         for (_, from, notice) in self.early.extract_if(.., |(early, ..)| *early == name) {
             context.machine.notice(self.now, from, notice);
         }
-        self.contexts.push(context);
+        self.end_closed();
+        let id = match self.vacant.pop() {
+            Some(id) => {
+                self.contexts[id.0] = context;
+                id
+            }
+            None => {
+                self.contexts.push(context);
+                ContextId(self.contexts.len() - 1)
+            }
+        };
         self.names.insert(name, id);
         id
+    }
+
+    /// Nobody here will use a communicator any more. Calls that are under way go on.
+    pub(crate) fn close(&mut self, id: ContextId) {
+        self.closing.push(id);
+        self.end_closed();
+    }
+
+    /// Ends what nobody uses any more, as far as nothing of it is under way: its connections are gone, and what they took
+    /// is free.
+    fn end_closed(&mut self) {
+        for id in std::mem::take(&mut self.closing) {
+            if self.contexts[id.0].is_busy() {
+                self.closing.push(id);
+                continue;
+            }
+            self.drain(id.0);
+            let context = std::mem::replace(&mut self.contexts[id.0], Context::vacant());
+            let name = context.id;
+            self.closed.truncate(REMEMBERED - 1);
+            self.closed.push_front((name, context.end(&mut self.conduits)));
+            self.conduits.forget(name);
+            self.names.remove(&name);
+            self.vacant.push(id);
+        }
     }
 
     /// The number that the next call will have.
@@ -230,12 +276,7 @@ impl Engine {
     fn drain(&mut self, index: usize) {
         let Self { contexts, conduits, control, now, .. } = self;
         let mut post = |letter: Letter| control.notify(NoticeKind::Mismatch, &letter.write());
-        let context = &mut contexts[index];
-        if let Err(error) = context.drain(*now, conduits, &mut post) {
-            context.machine.cannot_connect(error.to_string());
-            // Nothing is left to be refused.
-            let _ = context.drain(*now, conduits, &mut post);
-        }
+        contexts[index].drain(*now, conduits, &mut post);
     }
 
     /// Nothing happened: waits a moment, and looks whether that goes on for too long.
@@ -274,11 +315,12 @@ impl Engine {
         let gone = self.left.iter().find_map(|(world, heard)| {
             let rank = context.rank_of(*world)?;
             let still = now.since((*heard).max(context.machine.last_progress()));
-            (still > span(FAREWELL)).then_some(rank)
+            (still > span(FAREWELL) || context.cannot_reach(rank)).then_some(rank)
         });
         if let Some(rank) = gone {
             context.machine.lost(rank, "it has finished, and its program left");
         }
+        context.check_reach(now, span(FAREWELL));
         self.drain(index);
     }
 
@@ -329,6 +371,21 @@ impl Engine {
     fn deliver(&mut self, letter: Letter) {
         let Letter { context, to, from, members, notice } = letter;
         let Some(id) = self.names.get(&context) else {
+            if let Some((_, machine)) = self.closed.iter_mut().find(|(name, _)| *name == context) {
+                machine.notice(self.now, from, notice);
+                while let Some(output) = machine.poll_output() {
+                    let Output::Notice { to, notice } = output else { continue };
+                    let letter = Letter {
+                        context,
+                        to,
+                        from: machine.rank(),
+                        members: members.clone(),
+                        notice: *notice,
+                    };
+                    self.control.notify(NoticeKind::Mismatch, &letter.write());
+                }
+                return;
+            }
             let own = members.iter().position(|world| *world == self.control.rank().0);
             match (notice, own) {
                 // It was never used here: that is an answer too.

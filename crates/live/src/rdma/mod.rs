@@ -13,7 +13,7 @@ pub(crate) mod window;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use railnet_coll::conduit::SlotMemory;
 use railnet_coll::conduit::net::{Fill, Handle, NetConfig, NetError, Receiver, Sender};
@@ -44,6 +44,9 @@ const WINDOW: u16 = 64;
 const COMPLETIONS: u32 = 1 << 16;
 /// Bytes of a packet besides its payload: IPv6, UDP, BTH, RETH, immediate data and ICRC, and some for an extension header.
 const HEADERS: u32 = 40 + 8 + 12 + 16 + 4 + 4 + 44;
+/// How long an end stays after all that it sent is acknowledged: hundreds of times as long as the other end waits before it
+/// asks again.
+const LINGER: Duration = Duration::from_secs(1);
 /// Completions that are taken at once.
 const BATCH: usize = 32;
 
@@ -76,8 +79,11 @@ pub(crate) struct Rdma {
     peers: Vec<SocketAddr>,
     mtu: Mtu,
     options: RoceOptions,
-    /// Ends by their token. Tokens are not used again, so that nothing late is taken for something new.
+    /// Ends by their token. One is used again only where its end was retired: nothing late can come of it.
     ends: Vec<Option<End>>,
+    free: Vec<u32>,
+    /// Ends that have no more to do, and since when all that they sent is acknowledged.
+    retired: Vec<(Slots, Option<Instant>)>,
     /// One-sided windows by their token.
     windows: Vec<Option<window::End>>,
     /// Receivers whose senders have not come yet.
@@ -103,6 +109,16 @@ struct End {
     heard: Option<Mark>,
     /// Why it carries nothing any more.
     failure: Option<String>,
+}
+
+impl End {
+    /// Whether all that it sent is acknowledged.
+    fn is_done(&self) -> bool {
+        match &self.half {
+            Half::Sends(sender, _) => sender.waiting() == 0 && sender.under_way() == 0,
+            Half::Receives(_) => true,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -192,6 +208,8 @@ impl Rdma {
             mtu: Mtu::Mtu256,
             options: options.clone(),
             ends: Vec::new(),
+            free: Vec::new(),
+            retired: Vec::new(),
             windows: Vec::new(),
             awaited: Vec::new(),
             handshakes: Vec::new(),
@@ -243,7 +261,7 @@ impl Rdma {
 
     /// The end from which slices are sent to a rank. Its queue pairs are told to the other end, whenever that comes.
     pub(crate) fn sender(&mut self, tcp: &Tcp, to: u32, name: Name) -> io::Result<Slots> {
-        let token = self.ends.len() as u32;
+        let token = self.token();
         let buffer = Buffer::new(SLOTS + Sender::RING_BYTES as usize);
         let space = self.driver.memory_mut().add(&buffer);
         let ring = buffer.address() + SLOTS as u64;
@@ -255,14 +273,14 @@ impl Rdma {
         let sender = sender.map_err(io::Error::other)?;
         let mut handshake = Handshake::new(token, tcp.dial(to, name)?)?;
         handshake.tell(&sender.handle())?;
-        self.add(to, Half::Sends(sender, slots), space, vec![slots.key, ring.key]);
+        self.add(token, to, Half::Sends(sender, slots), space, vec![slots.key, ring.key]);
         self.begin(handshake)?;
         Ok(Slots { token, buffer })
     }
 
     /// The end at which slices of a rank arrive.
     pub(crate) fn receiver(&mut self, from: u32, name: Name) -> io::Result<Slots> {
-        let token = self.ends.len() as u32;
+        let token = self.token();
         let buffer = Buffer::new(SLOTS);
         let space = self.driver.memory_mut().add(&buffer);
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
@@ -270,7 +288,7 @@ impl Rdma {
         let config = self.net_config();
         let receiver = Receiver::new(self.driver.nic_mut(), self.domain, self.queue, config, token, slots);
         let receiver = receiver.map_err(io::Error::other)?;
-        self.add(from, Half::Receives(receiver), space, vec![slots.key]);
+        self.add(token, from, Half::Receives(receiver), space, vec![slots.key]);
         self.awaited.push((name, token));
         Ok(Slots { token, buffer })
     }
@@ -293,8 +311,39 @@ impl Rdma {
         Ok(SlotMemory { space, address, key: key.map_err(io::Error::other)? })
     }
 
-    fn add(&mut self, peer: u32, half: Half, space: SpaceId, keys: Vec<Key>) {
-        self.ends.push(Some(End { peer, half, space, keys, done: 0, heard: None, failure: None }));
+    fn add(&mut self, token: u32, peer: u32, half: Half, space: SpaceId, keys: Vec<Key>) {
+        let end = Some(End { peer, half, space, keys, done: 0, heard: None, failure: None });
+        match self.ends.get_mut(token as usize) {
+            Some(place) => {
+                self.free.pop();
+                *place = end;
+            }
+            None => self.ends.push(end),
+        }
+    }
+
+    /// The token of the next end.
+    fn token(&self) -> u32 {
+        self.free.last().copied().unwrap_or(self.ends.len() as u32)
+    }
+
+    /// Nothing more is to be done at an end. It stays until all that it sent is acknowledged, and then for as long as the
+    /// other end may ask again because it missed that. Those before it that need not stay any longer go.
+    pub(crate) fn retire(&mut self, slots: Slots) {
+        self.retired.push((slots, None));
+        // Nothing of those that go is left among the completions.
+        self.collect();
+        let now = Instant::now();
+        for (slots, mut since) in std::mem::take(&mut self.retired) {
+            let Some(end) = &self.ends[slots.token as usize] else { continue };
+            let is_over = end.is_done() || end.failure.is_some();
+            if is_over && now.duration_since(*since.get_or_insert(now)) >= LINGER {
+                self.close(&slots);
+                self.free.push(slots.token);
+            } else {
+                self.retired.push((slots, since));
+            }
+        }
     }
 
     fn begin(&mut self, handshake: Handshake) -> io::Result<()> {
@@ -532,14 +581,10 @@ impl Rdma {
 
     /// Whether all that was sent is acknowledged, but for what goes to ranks that are gone: they need nothing more.
     pub(crate) fn is_drained(&self, gone: &[u32]) -> bool {
-        let is_done = |end: &End| match &end.half {
-            Half::Sends(sender, _) => sender.waiting() == 0 && sender.under_way() == 0,
-            Half::Receives(_) => true,
-        };
         let mut ends = self.ends.iter().flatten();
         let mut windows = self.windows.iter().flatten();
         self.failure.is_some()
-            || ends.all(|end| is_done(end) || end.failure.is_some() || gone.contains(&end.peer))
+            || ends.all(|end| end.is_done() || end.failure.is_some() || gone.contains(&end.peer))
                 && windows.all(|window| window.is_drained(gone))
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Config, MeetError, SLACK, millis};
+use super::{Config, Door, MeetError, SLACK, millis};
 use crate::launch::Meeting;
 use crate::message::{
     ANSWER_MAX, Hello, Malformed, Member, Message, REQUEST_MAX, Trouble, TroubleKind, VERSION,
@@ -27,6 +27,7 @@ enum Miss {
 
 /// Calls rank 0 until it answers, and waits with it for the others.
 pub(super) fn meet(
+    door: &Door,
     config: &Config,
     meeting: &Meeting,
     mut hello: Hello,
@@ -37,7 +38,7 @@ pub(super) fn meet(
     let mut pause = PAUSES.0;
     loop {
         hello.limit_ms = millis(deadline.saturating_duration_since(Instant::now()));
-        let last = match attempt(config, meeting, &hello, blob, deadline) {
+        let last = match attempt(door, config, meeting, &hello, blob, deadline) {
             Ok(met) => return Ok(met),
             Err(Miss::End(error)) => return Err(error),
             Err(Miss::Again(last)) => last,
@@ -53,6 +54,7 @@ pub(super) fn meet(
 }
 
 fn attempt(
+    door: &Door,
     config: &Config,
     meeting: &Meeting,
     hello: &Hello,
@@ -77,13 +79,14 @@ fn attempt(
     let stream = socket::connect(&addresses, ATTEMPT_MAX, deadline).map_err(|error| again(&error))?;
     let mut connection = Connection::new(stream, REQUEST_MAX).map_err(|error| again(&error))?;
     let limit = deadline.min(Instant::now() + ANSWER_LIMIT);
-    introduce(config, &mut connection, hello, blob, limit)?;
+    introduce(door, config, &mut connection, hello, blob, limit)?;
     connection.decoder.set_limit(ANSWER_MAX);
     wait_for_all(meeting, connection, deadline + SLACK).map_err(Miss::End)
 }
 
 /// Introduces this rank and proves that it knows the secret, once the other side has.
 fn introduce(
+    door: &Door,
     config: &Config,
     connection: &mut Connection,
     hello: &Hello,
@@ -96,7 +99,11 @@ fn introduce(
     connection.say(&Message::Hello(hello.clone()), usize::MAX).map_err(again)?;
     let (nonce, proof) = match connection.hear(limit) {
         Ok(Some(Message::Challenge { nonce, proof })) => (nonce, proof),
-        Ok(Some(Message::Refused(trouble))) => return Err(Miss::End(MeetError::Trouble(trouble))),
+        Ok(Some(Message::Refused(trouble))) => {
+            let is_busy = trouble.kind == TroubleKind::Job && matches!(door, Door::Kept(_));
+            let end = |trouble| Miss::End(MeetError::Trouble(trouble));
+            return Err(if is_busy { Miss::Again(trouble.text) } else { end(trouble) });
+        }
         Ok(Some(_)) => return Err(Miss::Again("what answers there speaks out of turn".to_owned())),
         Ok(None) => return Err(Miss::Again("what answers there says nothing".to_owned())),
         Err(Broken::Malformed(Malformed::Version(version))) => {

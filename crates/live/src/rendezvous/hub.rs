@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::{Config, MeetError, member, named, verb};
+use super::{Config, Door, MeetError, member, named, verb};
 use crate::launch::Meeting;
 use crate::message::{
     ANSWER_MAX, Hello, Malformed, Member, Message, Nonce, REQUEST_MAX, Trouble, TroubleKind, VERSION,
@@ -68,13 +68,20 @@ struct Hub<'a> {
 
 /// Waits for all ranks. Connections come back in the order of ranks, from rank 1 on.
 pub(super) fn meet(
+    door: Door,
     config: &Config,
     meeting: &Meeting,
     hello: &Hello,
     blob: &[u8],
     deadline: Instant,
 ) -> Result<(Vec<Connection>, Vec<Member>), MeetError> {
-    let (listener, _alone) = listen(config, meeting)?;
+    let (listener, _alone) = match door {
+        Door::Kept(Some(listener)) => {
+            listener.set_nonblocking(true)?;
+            (listener, None)
+        }
+        Door::New | Door::Kept(None) => listen(config, meeting)?,
+    };
     let joined = (1..config.world_size).map(|_| None).collect();
     let mut hub = Hub {
         config,

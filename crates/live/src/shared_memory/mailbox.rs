@@ -1,7 +1,7 @@
 //! Mailboxes: where slices of one connection arrive, in the segment of the receiver.
 //!
-//! A segment begins with a word that says whether its owner sleeps, and with a directory. Whoever comes first, sender or
-//! receiver, makes the mailbox of a connection; the other finds it by its name. In a mailbox, slots are used in turns:
+//! A segment begins with a word that says whether its owner sleeps, and with a directory of mailboxes by the names of their
+//! connections. In a mailbox, slots are used in turns:
 //!
 //! ```text
 //!   line 0       how many slices the receiver has taken
@@ -14,10 +14,11 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 use railnet_coll::machine::Mark;
 
+use super::directory::{self, Directory, MAILBOXES};
+pub(crate) use super::directory::{End, Name};
 use super::segment::Segment;
 
 /// Slots of a connection.
@@ -34,54 +35,17 @@ const MAILBOX: usize = PAGE + DEPTH as usize * SLOT;
 
 /// The word that says whether the owner of a segment sleeps.
 const SLEEPING: usize = LINE;
-/// Where the next mailbox will be made.
-const NEXT: usize = 2 * LINE;
 /// An address in the owner's own memory, and the number that lies there.
 const PROOF: usize = 3 * LINE;
 const DIRECTORY: usize = PAGE;
-/// Entries of a directory.
-const ENTRIES: usize = 4096;
-/// Bytes of an entry: its state, two words of name, and where the mailbox lies.
-const ENTRY: usize = 32;
-const FIRST: usize = DIRECTORY + ENTRIES * ENTRY;
+const FIRST: usize = (DIRECTORY + directory::LENGTH).next_multiple_of(PAGE);
 
 /// Bytes of a segment. Most of them are never touched.
-pub(crate) const SEGMENT: usize = FIRST + 4000 * MAILBOX;
+pub(crate) const SEGMENT: usize = FIRST + MAILBOXES * MAILBOX;
 
-/// States of an entry.
-const EMPTY: u64 = 0;
-const CLAIMED: u64 = 1;
-const READY: u64 = 2;
 /// A slice whose data is not in its slot but in the sender's own memory: the number of the slice has this bit, and the
 /// address comes after the mark.
 const LENT: u64 = 1 << 63;
-/// How long somebody may take to make a mailbox that it has claimed. It takes nanoseconds, unless it dies there.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// The name of a connection in the segment of its receiver.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Name {
-    /// The communicator.
-    pub(crate) context: u64,
-    /// The sender.
-    pub(crate) from: u32,
-    /// Which of its connections to this receiver.
-    pub(crate) channel: u16,
-    /// And which of the channel.
-    pub(crate) lane: u8,
-}
-
-impl Name {
-    const fn word(&self) -> u64 {
-        (self.from as u64) << 32 | (self.channel as u64) << 8 | self.lane as u64
-    }
-}
-
-/// Makes a new segment ready.
-pub(crate) fn prepare(segment: &Segment) {
-    segment.word(NEXT).store(FIRST as u64, Ordering::Release);
-}
-
 /// Says what others will find in the owner's own memory, if they can read it.
 pub(crate) fn set_proof(segment: &Segment, address: u64, number: u64) {
     segment.word(PROOF + 8).store(number, Ordering::Relaxed);
@@ -105,28 +69,34 @@ pub(crate) fn sleeps(segment: &Segment) -> bool {
     segment.word(SLEEPING).load(Ordering::Relaxed) != 0
 }
 
-/// A mailbox.
+/// The owner of a segment has no more use for what comes to it from a communicator.
+pub(crate) fn forget(segment: &Segment, context: u64) {
+    Directory { segment, at: DIRECTORY }.forget(context);
+}
+
+/// A mailbox, as one end of a connection has it.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     segment: Arc<Segment>,
     offset: usize,
+    entry: usize,
+    end: End,
 }
 
 impl Mailbox {
     /// The mailbox of a connection, found or made.
-    pub(crate) fn open(segment: &Arc<Segment>, name: Name) -> io::Result<Self> {
-        let start = (name.context ^ name.word().wrapping_mul(0x9e37_79b9_7f4a_7c15)) as usize % ENTRIES;
-        for index in 0..ENTRIES {
-            let entry = DIRECTORY + (start + index) % ENTRIES * ENTRY;
-            if let Some(offset) = enter(segment, entry, name)? {
-                let last = segment.len() - MAILBOX;
-                if !(FIRST..=last).contains(&offset) {
-                    break;
-                }
-                return Ok(Self { segment: Arc::clone(segment), offset });
-            }
+    pub(crate) fn open(segment: &Arc<Segment>, name: Name, end: End) -> io::Result<Self> {
+        if segment.len() < SEGMENT {
+            return Err(io::Error::other("the shared memory of a rank is too short for mailboxes"));
         }
-        Err(io::Error::other("the shared memory of a rank is full: too many communicators were made"))
+        let offset = |mailbox: usize| FIRST + mailbox * MAILBOX;
+        let prepare = |mailbox: usize| {
+            for word in 0..(2 + DEPTH as usize) * LINE / 8 {
+                segment.word(offset(mailbox) + word * 8).store(0, Ordering::Relaxed);
+            }
+        };
+        let (entry, mailbox) = Directory { segment, at: DIRECTORY }.enter(name, prepare)?;
+        Ok(Self { segment: Arc::clone(segment), offset: offset(mailbox), entry, end })
     }
 
     #[inline]
@@ -156,6 +126,18 @@ impl Mailbox {
         self.segment.word(line + 8).store(mark.0, Ordering::Relaxed);
         let number = if is_lent { number | LENT } else { number };
         self.segment.word(line).store(number, Ordering::Release);
+    }
+
+    /// Begins to fetch the line of a slot that a slice will be written to.
+    #[inline]
+    pub(crate) fn fetch_to_write(&self, slot: u32) {
+        self.segment.fetch_to_write(self.line(slot));
+    }
+
+    /// Begins to fetch the line of a slot whose slice may be there already.
+    #[inline]
+    pub(crate) fn fetch(&self, slot: u32) {
+        self.segment.fetch(self.line(slot));
     }
 
     /// Says where the data of the next slice in a slot lies, instead of copying it there.
@@ -200,28 +182,10 @@ impl Mailbox {
     }
 }
 
-/// Where the mailbox of this name is, if this entry is or becomes its own.
-fn enter(segment: &Segment, entry: usize, name: Name) -> io::Result<Option<usize>> {
-    let [state, context, word, place] = [0, 8, 16, 24].map(|offset| segment.word(entry + offset));
-    let claimed = state.compare_exchange(EMPTY, CLAIMED, Ordering::AcqRel, Ordering::Acquire);
-    if claimed.is_ok() {
-        let offset = segment.word(NEXT).fetch_add(MAILBOX as u64, Ordering::Relaxed);
-        context.store(name.context, Ordering::Relaxed);
-        word.store(name.word(), Ordering::Relaxed);
-        place.store(offset, Ordering::Relaxed);
-        state.store(READY, Ordering::Release);
-        return Ok(Some(offset as usize));
+impl Drop for Mailbox {
+    fn drop(&mut self) {
+        Directory { segment: &self.segment, at: DIRECTORY }.leave(self.entry, self.end);
     }
-    let since = Instant::now();
-    while state.load(Ordering::Acquire) != READY {
-        if since.elapsed() > PATIENCE {
-            return Err(io::Error::other("a rank stopped while it made a mailbox"));
-        }
-        std::thread::yield_now();
-    }
-    let is_ours =
-        context.load(Ordering::Relaxed) == name.context && word.load(Ordering::Relaxed) == name.word();
-    Ok(is_ours.then(|| place.load(Ordering::Relaxed) as usize))
 }
 
 #[cfg(test)]
@@ -235,10 +199,9 @@ mod tests {
     #[test]
     fn both_ends_find_the_same_mailbox_and_others_another() {
         let segment = Arc::new(Segment::create(SEGMENT).unwrap());
-        prepare(&segment);
-        let one = Mailbox::open(&segment, name(1, 0)).unwrap();
-        let same = Mailbox::open(&segment, name(1, 0)).unwrap();
-        let other = Mailbox::open(&segment, name(1, 1)).unwrap();
+        let one = Mailbox::open(&segment, name(1, 0), End::Sender).unwrap();
+        let same = Mailbox::open(&segment, name(1, 0), End::Receiver).unwrap();
+        let other = Mailbox::open(&segment, name(1, 1), End::Sender).unwrap();
         assert_eq!(one.offset, same.offset);
         assert!(one.offset.abs_diff(other.offset) >= MAILBOX);
         one.publish(3, 9, Mark(5), false);
@@ -254,10 +217,61 @@ mod tests {
     }
 
     #[test]
+    fn a_mailbox_that_both_ends_have_left_is_used_again_and_nothing_is_left_in_it() {
+        let segment = Arc::new(Segment::create(SEGMENT).unwrap());
+        let sender = Mailbox::open(&segment, name(1, 0), End::Sender).unwrap();
+        let place = sender.offset;
+        sender.publish(0, 1, Mark(5), false);
+        drop(sender);
+        // What was sent is there for a receiver that comes after the sender has left.
+        let receiver = Mailbox::open(&segment, name(1, 0), End::Receiver).unwrap();
+        assert_eq!((receiver.offset, receiver.arrived(0, 1)), (place, Some(Mark(5))));
+        let other = Mailbox::open(&segment, name(2, 0), End::Receiver).unwrap();
+        assert_ne!(other.offset, place);
+        receiver.set_taken(1);
+        drop(receiver);
+        let next = Mailbox::open(&segment, name(3, 0), End::Receiver).unwrap();
+        assert_eq!((next.offset, next.arrived(0, 1), next.taken()), (place, None, 0));
+        // One that its receiver never looked into is given up with its communicator.
+        let unread = Mailbox::open(&segment, name(4, 0), End::Sender).unwrap();
+        let place = unread.offset;
+        drop((unread, next, other));
+        forget(&segment, 1);
+        let next = Mailbox::open(&segment, name(5, 0), End::Sender).unwrap();
+        assert_eq!(next.offset, place);
+    }
+
+    #[test]
+    fn names_are_found_whatever_came_and_went_before() {
+        let segment = Arc::new(Segment::create(SEGMENT).unwrap());
+        let mut dice = railnet_core::Random::from_seed(3);
+        let mut there: Vec<(u32, [Mailbox; 2])> = Vec::new();
+        for from in 0..40_000 {
+            let open = |end| Mailbox::open(&segment, name(from, 0), end).unwrap();
+            there.push((from, [open(End::Sender), open(End::Receiver)]));
+            if there.len() == 3990 || dice.below(3) == 0 {
+                there.swap_remove(dice.below(there.len() as u64) as usize);
+            }
+            if from % 1000 == 0 {
+                for (from, [one, other]) in &there {
+                    let found = Mailbox::open(&segment, name(*from, 0), End::Sender).unwrap();
+                    assert_eq!((one.offset, found.offset), (other.offset, one.offset));
+                    // It is not left: there was a sender before.
+                    std::mem::forget(found);
+                }
+            }
+        }
+        let mut places: Vec<usize> = there.iter().map(|(_, [one, _])| one.offset).collect();
+        places.sort_unstable();
+        places.dedup();
+        assert_eq!(places.len(), there.len());
+    }
+
+    #[test]
     fn a_full_segment_says_so() {
         let segment = Arc::new(Segment::create(SEGMENT).unwrap());
-        prepare(&segment);
-        let made = (0..5000).take_while(|from| Mailbox::open(&segment, name(*from, 0)).is_ok()).count();
-        assert_eq!(made, 4000);
+        let open = |from| Mailbox::open(&segment, name(from, 0), End::Sender);
+        let made: Vec<Mailbox> = (0..5000).map_while(|from| open(from).ok()).collect();
+        assert_eq!(made.len(), MAILBOXES);
     }
 }

@@ -1,5 +1,6 @@
 //! Shared memory between the ranks of one host: each has a segment in which the others leave slices for it.
 
+mod directory;
 pub(crate) mod foreign;
 pub(crate) mod handover;
 pub(crate) mod mailbox;
@@ -17,7 +18,7 @@ use rustix::event::EventfdFlags;
 
 use foreign::Process;
 use handover::{Counter, Token};
-use mailbox::{DEPTH, Mailbox, Name};
+use mailbox::{DEPTH, End, Mailbox, Name};
 use segment::Segment;
 
 /// How long another rank may take to hand over its memory.
@@ -50,7 +51,6 @@ impl SharedMemory {
     /// With memory of its own, and nobody else's yet.
     pub(crate) fn new(rank: u32) -> io::Result<Self> {
         let own = Segment::create(mailbox::SEGMENT)?;
-        mailbox::prepare(&own);
         let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let proof = Box::new(u64::from_ne_bytes(crate::secret::random()?));
         mailbox::set_proof(&own, std::ptr::from_ref(&*proof) as u64, *proof);
@@ -118,15 +118,23 @@ impl SharedMemory {
     /// The end from which slices are sent to a rank.
     pub(crate) fn sender(&self, context: u64, to: u32, channel: u16, lane: u8) -> io::Result<Sender> {
         let peer = self.peers.get(&to).ok_or(io::ErrorKind::NotFound)?.clone();
-        let mailbox = Mailbox::open(&peer.segment, Name { context, from: self.rank, channel, lane })?;
+        let name = Name { context, from: self.rank, channel, lane };
+        let mailbox = Mailbox::open(&peer.segment, name, End::Sender)?;
         Ok(Sender { mailbox, peer, sent: 0, freed: 0, lent: 0, lends: 0 })
     }
 
     /// The end at which slices of a rank arrive.
     pub(crate) fn receiver(&self, context: u64, from: u32, channel: u16, lane: u8) -> io::Result<Receiver> {
         let peer = self.peers.get(&from).ok_or(io::ErrorKind::NotFound)?.clone();
-        let mailbox = Mailbox::open(&self.own, Name { context, from, channel, lane })?;
+        let mailbox = Mailbox::open(&self.own, Name { context, from, channel, lane }, End::Receiver)?;
         Ok(Receiver { mailbox, peer, arrived: 0, taken: 0 })
+    }
+}
+
+impl SharedMemory {
+    /// This rank has no more use for what comes to it from a communicator.
+    pub(crate) fn forget(&self, context: u64) {
+        mailbox::forget(&self.own, context);
     }
 }
 
@@ -201,6 +209,10 @@ impl Sender {
         }
         self.mailbox.publish(slot, self.sent, mark, is_lent);
         self.peer.ring();
+        // A slot that may still be full is better left to the receiver.
+        if self.sent - self.freed < u64::from(DEPTH) {
+            self.mailbox.fetch_to_write((self.sent % u64::from(DEPTH)) as u32);
+        }
     }
 
     /// Whether slots may be short, or data is lent: only then it is worth a look at what was taken.
@@ -252,6 +264,8 @@ impl Receiver {
         let slot = (self.arrived % u64::from(DEPTH)) as u32;
         let mark = self.mailbox.arrived(slot, self.arrived + 1)?;
         self.arrived += 1;
+        // A sender may be ahead. If it is not, the line is still the one that this core has.
+        self.mailbox.fetch((self.arrived % u64::from(DEPTH)) as u32);
         Some(mark)
     }
 

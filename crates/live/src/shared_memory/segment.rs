@@ -82,6 +82,32 @@ impl Segment {
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast(), self.length / 8) }
     }
 
+    /// Begins to fetch the line of a place, so that it is there when it is read.
+    #[inline]
+    pub(crate) fn fetch(&self, offset: usize) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let at = self.base.as_ptr().wrapping_add(offset).cast();
+            // SAFETY: a hint reads nothing and fails nowhere, whatever the address is.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(at) }
+        }
+        let _ = offset;
+    }
+
+    /// The same for one that will be written: other cores give it up.
+    #[inline]
+    pub(crate) fn fetch_to_write(&self, offset: usize) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+            let at = self.base.as_ptr().wrapping_add(offset).cast();
+            // SAFETY: as above.
+            unsafe { _mm_prefetch::<_MM_HINT_ET0>(at) }
+        }
+        let _ = offset;
+    }
+
     /// Where bytes lie.
     #[inline]
     pub(crate) fn pointer(&self, offset: usize, length: usize) -> *mut u8 {

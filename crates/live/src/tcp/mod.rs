@@ -135,6 +135,11 @@ impl Tcp {
         Ok(self.known.remove(&name))
     }
 
+    /// Closes streams of a communicator that nobody here will ask for any more.
+    pub(crate) fn forget(&mut self, context: u64) {
+        self.known.retain(|name, _| name.context != context);
+    }
+
     /// The rank that it is.
     pub(crate) fn rank(&self) -> u32 {
         self.rank

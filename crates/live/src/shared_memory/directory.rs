@@ -1,0 +1,191 @@
+//! The directory of a segment: which mailbox belongs to which connection.
+//!
+//! Whoever comes first, sender or receiver, makes the mailbox of a connection; the other finds it by its name. It is free
+//! again when both have left it: then nobody writes to it or reads it any more, so that nothing of an old connection can
+//! turn up in a new one. The one that was left last is used first, because its pages are there already.
+//!
+//! Entries are found by a hash of the name; one that was given up keeps its place as a mark where the search goes on.
+//! Changes are made by one at a time. Connections are made and ended seldom, so a lock costs nothing.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::segment::Segment;
+
+/// Entries of a directory, and mailboxes of a segment: some entries stay empty, where searches end.
+const ENTRIES: usize = 4096;
+pub(super) const MAILBOXES: usize = 4000;
+/// Bytes of an entry: its state, two words of name, and which mailbox it is.
+const ENTRY: usize = 32;
+/// Bytes of a directory: the lock, how many mailboxes were ever used, how many of them are free, which those are, and
+/// the entries.
+pub(super) const LENGTH: usize = 64 + MAILBOXES * 8 + ENTRIES * ENTRY;
+
+/// States of an entry: never used, given up, or in use, by both ends that have not left.
+const EMPTY: u64 = 0;
+const GIVEN_UP: u64 = 1 << 8;
+const USED: u64 = 1 << 9;
+const BOTH_LEFT: u64 = USED | End::Sender as u64 | End::Receiver as u64;
+
+/// How long somebody may keep the lock. It takes nanoseconds, unless it dies there.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The same for who leaves: a mailbox that is not given back is missed by nobody.
+const PATIENCE_LEAVING: Duration = Duration::from_millis(50);
+
+/// The name of a connection in the segment of its receiver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Name {
+    /// The communicator.
+    pub(crate) context: u64,
+    /// The sender.
+    pub(crate) from: u32,
+    /// Which of its connections to this receiver.
+    pub(crate) channel: u16,
+    /// And which of the channel.
+    pub(crate) lane: u8,
+}
+
+impl Name {
+    const fn word(&self) -> u64 {
+        (self.from as u64) << 32 | (self.channel as u64) << 8 | self.lane as u64
+    }
+}
+
+/// Which end of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    Sender = 1,
+    Receiver = 2,
+}
+
+/// The directory that lies at a place of a segment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Directory<'a> {
+    pub(super) segment: &'a Segment,
+    pub(super) at: usize,
+}
+
+impl Directory<'_> {
+    /// The entry of a name and its mailbox, found or made. `prepare` makes a mailbox ready before anybody uses it.
+    pub(super) fn enter(self, name: Name, prepare: impl FnOnce(usize)) -> io::Result<(usize, usize)> {
+        let full = || {
+            let why = "the shared memory of a rank is full: too many communicators are there at once";
+            io::Error::other(why)
+        };
+        self.locked(PATIENCE, || {
+            let start = (name.context ^ name.word().wrapping_mul(0x9e37_79b9_7f4a_7c15)) as usize;
+            let mut free = None;
+            for index in (0..ENTRIES).map(|step| start.wrapping_add(step) % ENTRIES) {
+                match self.get(index, 0) {
+                    EMPTY => {
+                        free.get_or_insert(index);
+                        break;
+                    }
+                    GIVEN_UP => _ = free.get_or_insert(index),
+                    _ if (self.get(index, 1), self.get(index, 2)) == (name.context, name.word()) => {
+                        let mailbox = self.get(index, 3) as usize;
+                        return (mailbox < MAILBOXES).then_some((index, mailbox)).ok_or_else(full);
+                    }
+                    _ => {}
+                }
+            }
+            let index = free.ok_or_else(full)?;
+            let mailbox = self.take().ok_or_else(full)?;
+            prepare(mailbox);
+            for (field, value) in [(1, name.context), (2, name.word()), (3, mailbox as u64), (0, USED)] {
+                self.set(index, field, value);
+            }
+            Ok((index, mailbox))
+        })?
+    }
+
+    /// One end of a connection has no more use for its mailbox.
+    pub(super) fn leave(self, index: usize, end: End) {
+        // Without the lock it stays taken, and that is all.
+        let _ = self.locked(PATIENCE_LEAVING, || self.leave_locked(index, end));
+    }
+
+    /// The receiver has no more use for any mailbox of a communicator, also those that it has never looked into.
+    pub(super) fn forget(self, context: u64) {
+        let _ = self.locked(PATIENCE_LEAVING, || {
+            for index in 0..ENTRIES {
+                if self.get(index, 0) & USED != 0 && self.get(index, 1) == context {
+                    self.leave_locked(index, End::Receiver);
+                }
+            }
+        });
+    }
+
+    fn leave_locked(self, index: usize, end: End) {
+        let state = self.get(index, 0) | end as u64;
+        if state != BOTH_LEFT {
+            return self.set(index, 0, state);
+        }
+        self.give_back(self.get(index, 3));
+        self.set(index, 0, GIVEN_UP);
+        // Where no search goes on after it, none needs to come here.
+        let mut last = index;
+        if self.get((last + 1) % ENTRIES, 0) == EMPTY {
+            while self.get(last, 0) == GIVEN_UP {
+                self.set(last, 0, EMPTY);
+                last = (last + ENTRIES - 1) % ENTRIES;
+            }
+        }
+    }
+
+    /// A free mailbox.
+    fn take(self) -> Option<usize> {
+        let [used, free] = [8, 16].map(|word| self.segment.word(self.at + word));
+        let count = free.load(Ordering::Relaxed) as usize;
+        if (1..=MAILBOXES).contains(&count) {
+            free.store(count as u64 - 1, Ordering::Relaxed);
+            return Some(self.free(count - 1).load(Ordering::Relaxed) as usize)
+                .filter(|one| *one < MAILBOXES);
+        }
+        let next = used.load(Ordering::Relaxed) as usize;
+        (next < MAILBOXES).then(|| {
+            used.store(next as u64 + 1, Ordering::Relaxed);
+            next
+        })
+    }
+
+    fn give_back(self, mailbox: u64) {
+        let free = self.segment.word(self.at + 16);
+        let count = free.load(Ordering::Relaxed) as usize;
+        if count < MAILBOXES {
+            self.free(count).store(mailbox, Ordering::Relaxed);
+            free.store(count as u64 + 1, Ordering::Relaxed);
+        }
+    }
+
+    fn free(&self, index: usize) -> &std::sync::atomic::AtomicU64 {
+        self.segment.word(self.at + 64 + index * 8)
+    }
+
+    fn get(self, index: usize, field: usize) -> u64 {
+        self.segment.word(self.field(index, field)).load(Ordering::Relaxed)
+    }
+
+    fn set(self, index: usize, field: usize, value: u64) {
+        self.segment.word(self.field(index, field)).store(value, Ordering::Relaxed);
+    }
+
+    const fn field(&self, index: usize, field: usize) -> usize {
+        self.at + 64 + MAILBOXES * 8 + index * ENTRY + field * 8
+    }
+
+    fn locked<T>(self, patience: Duration, action: impl FnOnce() -> T) -> io::Result<T> {
+        let lock = self.segment.word(self.at);
+        let since = Instant::now();
+        while lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            if since.elapsed() > patience {
+                return Err(io::Error::other("a rank stopped while it made a mailbox"));
+            }
+            std::thread::yield_now();
+        }
+        let outcome = action();
+        lock.store(0, Ordering::Release);
+        Ok(outcome)
+    }
+}
