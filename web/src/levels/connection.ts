@@ -44,6 +44,7 @@ class ConnectionScene implements Scene {
   private rates: Feed;
   private incidents: Feed;
   private choice = make('select', { 'aria-label': 'Connection' });
+  private whole = make('button', { click: () => this.follow() }, 'the one that is here whole');
   private facts = make('p', { class: 'note' });
   private psn: TimePlane;
   private credits: TimePlane;
@@ -109,7 +110,15 @@ class ConnectionScene implements Scene {
       'div',
       {},
       has ? null : absent('This run was calculated: there were no packets, so no connection to look into. One with packets:', 'railnet sim scenarios/incast.toml --record run.rail && railnet view run.rail'),
-      make('div', { class: 'row' }, this.choice),
+      make(
+        'div',
+        { class: 'row' },
+        this.choice,
+        make('button', { click: () => this.message(-1) }, '‹ message'),
+        make('button', { click: () => this.message(1) }, 'message ›'),
+        make('button', { click: () => app.window(0, app.run.duration) }, 'whole run'),
+        this.whole,
+      ),
       this.facts,
       legend,
       this.psn.root,
@@ -163,8 +172,34 @@ class ConnectionScene implements Scene {
     const exact = all.find((each) => each.host === host && each.queuePair === queuePair);
     if (exact) return exact;
     const target = rank === null ? null : this.app.run.meta.ranks[rank]?.host;
-    const carrying = [...all].sort((a, b) => b.bytes - a.bytes);
-    return carrying.find((each) => each.host === host && each.to === target) ?? carrying.find((each) => each.host === host) ?? carrying[0] ?? null;
+    const { followed } = this.app.run;
+    const whole = all.filter((each) => each.host === followed?.host && each.queuePair === followed.queue_pair);
+    const telling = [...whole, ...byWeight(all)];
+    return telling.find((each) => each.host === host && each.to === target) ?? telling.find((each) => each.host === host) ?? telling[0] ?? null;
+  }
+
+  /** Goes to the connection that is here whole. */
+  private follow(): void {
+    const { followed } = this.app.run;
+    if (followed) this.app.go({ host: followed.host, queuePair: followed.queue_pair, packet: null, message: null });
+  }
+
+  /** Goes to the message before the moment, or after it: all of it is then on screen. */
+  private message(direction: number): void {
+    const { current, app } = this;
+    const table = current && this.every.want(app.run, { host: current.host, queue_pair: current.queuePair, most: MOST_MESSAGES });
+    if (!table || table.rows === 0) return;
+    const [started, completed, packets] = ['started', 'completed', 'packets'].map((name) => column(table, name));
+    const rows = Array.from({ length: table.rows }, (_, row) => row).filter((row) => Number.isFinite(started![row]!));
+    // Those that only say that there is room are not what one looks for, unless there is nothing else.
+    const large = rows.filter((row) => packets![row]! > 1);
+    const all = (large.length > 0 ? large : rows).sort((a, b) => started![a]! - started![b]!);
+    const next = direction > 0 ? all.find((row) => started![row]! > app.view.at) : all.findLast((row) => started![row]! < app.view.at);
+    const row = next ?? all[direction > 0 ? all.length - 1 : 0]!;
+    const end = Number.isFinite(completed![row]!) ? completed![row]! : app.run.duration;
+    const margin = (end - started![row]!) / 10;
+    app.go({ at: started![row]! });
+    app.window(started![row]! - margin, end + margin);
   }
 
   private list(table: Table): void {
@@ -173,7 +208,7 @@ class ConnectionScene implements Scene {
     const key = `${table.rows} ${current?.host} ${current?.queuePair}`;
     if (key === this.listed || !current) return;
     this.listed = key;
-    const shown = connectionsOf(table).sort((a, b) => b.bytes - a.bytes).slice(0, 200);
+    const shown = byWeight(connectionsOf(table)).slice(0, 200);
     if (!shown.some((each) => each.host === current.host && each.queuePair === current.queuePair)) shown.unshift(current);
     fill(
       this.choice,
@@ -181,7 +216,7 @@ class ConnectionScene implements Scene {
         make(
           'option',
           { value: `${each.host} ${each.queuePair}`, selected: each.host === current.host && each.queuePair === current.queuePair },
-          `${run.vertexName(each.host)} QP ${each.queuePair} → ${each.to === NONE ? '?' : run.vertexName(each.to)} QP ${each.target} · ${bytes(each.bytes)}`,
+          `${run.vertexName(each.host)} QP ${each.queuePair} → ${each.to === NONE ? '?' : run.vertexName(each.to)} QP ${each.target} · ${bytes(each.bytes)}${each.resent > 0 ? `, ${count(each.resent)} sent again` : ''}${run.isFollowed(each.host, each.queuePair) ? ' · whole' : ''}`,
         ),
       ),
     );
@@ -191,9 +226,10 @@ class ConnectionScene implements Scene {
     const { current } = this;
     if (!current) return;
     const { run } = this.app;
-    const kept = run.keptPackets;
-    const text = `${count(current.packets)} packets, ${bytes(current.bytes)}, ${count(current.resent)} sent again.${kept ? ` ${kept}; messages are drawn as grey bands.` : ''}`;
+    const kept = run.keptOf(current.host, current.queuePair);
+    const text = `${count(current.packets)} packets, ${bytes(current.bytes)}, ${count(current.resent)} sent again. Messages are the grey bands.${kept ? ` ${kept}.` : ''}`;
     if (this.facts.textContent !== text) this.facts.textContent = text;
+    this.whole.hidden = run.followed === null || run.isFollowed(current.host, current.queuePair);
   }
 
   private drawNumbers(plane: TimePlane): void {
@@ -379,6 +415,11 @@ export function connectionsOf(table: Table): Connection[] {
     const [host, queuePair, to, target, packets, size, resent] = get.map((values) => values[row]!);
     return { host: host!, queuePair: queuePair!, to: to!, target: target!, packets: packets!, bytes: size!, resent: resent! };
   });
+}
+
+/** First those on which something was sent again, then those that carry most. */
+function byWeight(all: Connection[]): Connection[] {
+  return [...all].sort((a, b) => Number(b.resent > 0) - Number(a.resent > 0) || b.bytes - a.bytes);
 }
 
 function lowest(data: Table | null, messages: Table | null): number | null {

@@ -28,6 +28,7 @@ class PacketScene implements Scene {
   private way: Plane;
   private headline = make('h2', {});
   private buttons = make('div', { class: 'row' });
+  private kept = make('p', { class: 'note' });
   private hops = make('div', { class: 'numbers panel' });
   private headers = make('div', { class: 'columns' });
   private story: PacketStory | null = null;
@@ -37,7 +38,7 @@ class PacketScene implements Scene {
     this.feed = new Feed('packets', () => app.redraw());
     this.strip = new TimePlane(app, {
       title: 'Packets of this connection',
-      note: `from sending to receiving; a click chooses one${app.run.keptPackets ? `. ${app.run.keptPackets}` : ''}`,
+      note: 'from sending to receiving; a click chooses one',
       height: 92,
       left: () => 8,
       draw: (plane) => this.drawStrip(plane),
@@ -58,6 +59,7 @@ class PacketScene implements Scene {
       this.way.root,
       this.hops,
       this.strip.root,
+      this.kept,
       this.headers,
     );
     if (!has) for (const part of [this.way.root, this.hops, this.strip.root, this.headers]) part.hidden = true;
@@ -68,6 +70,9 @@ class PacketScene implements Scene {
     const table = this.rows();
     if (table && app.view.packet === null && table.rows > 0) return app.go(this.suited(table));
     if (app.view.packet !== null) this.ask(app.view.packet);
+    const kept = app.run.keptOf(app.view.host, app.view.queuePair);
+    const text = kept && `${kept}.`;
+    if (this.kept.textContent !== text) this.kept.textContent = text;
     this.way.paint();
     this.strip.paint();
   }

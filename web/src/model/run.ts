@@ -1,8 +1,8 @@
 // One run: what it says about itself, names for its parts, and its tables by window.
 import { emptyTable, type Table } from '../source/block';
 import type { Query, Source } from '../source/source';
-import { count } from '../words/units';
-import type { Job, Meta, Network, PacketStory, Report } from './meta';
+import { count, time } from '../words/units';
+import type { Followed, Job, Meta, Network, PacketStory, Report } from './meta';
 
 const KEPT_TABLES = 96;
 const KEPT_STORIES = 200;
@@ -99,6 +99,26 @@ export class Run {
   get keptPackets(): string {
     const { packets = 0, packets_sent = 0 } = this.meta.kept ?? {};
     return packets < packets_sent ? `${count(packets)} of the run’s ${count(packets_sent)} packets were kept, some of every part of it` : '';
+  }
+
+  /** The connection of which every packet is here, where of others some are not. */
+  get followed(): Followed | null {
+    return this.keptPackets ? (this.meta.kept?.followed ?? null) : null;
+  }
+
+  isFollowed(host: number | null, queuePair: number | null): boolean {
+    const one = this.followed;
+    return one !== null && ((one.host === host && one.queue_pair === queuePair) || (one.to === host && one.target === queuePair));
+  }
+
+  /** What is here of the packets of a connection, in words; nothing where all of all are. */
+  keptOf(host: number | null, queuePair: number | null): string {
+    const { followed } = this;
+    if (!followed || !this.isFollowed(host, queuePair)) return this.keptPackets;
+    const { packets = 0, packets_sent = 0 } = this.meta.kept ?? {};
+    const others = Math.round((packets_sent - followed.packets) / Math.max(1, packets - followed.packets));
+    const when = followed.until === null ? 'from the first to the last' : `from the first up to ${time(followed.until)}`;
+    return `All packets of this connection are here, both ways, ${when}: ${count(followed.packets)}. Of the others about one in ${count(others)} was kept`;
   }
 
   /** Real processes, not simulated ones. */

@@ -17,14 +17,22 @@ const TIMES: Record<string, [string, string?]> = {
   pauses: ['begun', 'ended'],
 };
 
+type Layers = PacketStory['layers'];
+
+/** Stories of some packets by row, with the values of their fields; what fields are called and mean is in shapes. */
+interface Stories {
+  shapes: Layers[];
+  stories: Record<string, Omit<PacketStory, 'layers'> & { layers: { shape: number; values: string[] } }>;
+}
+
 export class Report implements Source {
   canRerun = false;
   private tables: Map<string, Table>;
-  private packets: Record<string, PacketStory>;
+  private packets: Stories;
 
   constructor(private own: Meta) {
     this.tables = readBlocks(decode(document.getElementById('railnet-tables')?.textContent ?? ''));
-    this.packets = JSON.parse(document.getElementById('railnet-packets')?.textContent || '{}') as Record<string, PacketStory>;
+    this.packets = JSON.parse(document.getElementById('railnet-packets')?.textContent || '{"shapes":[],"stories":{}}') as Stories;
   }
 
   /** The report that this page is in, or null where it is served. */
@@ -44,11 +52,18 @@ export class Report implements Source {
   }
 
   async packet(_run: number, row: number): Promise<PacketStory | null> {
-    return this.packets[String(row)] ?? null;
+    const story = this.packets.stories[String(row)];
+    return story ? { ...story, layers: this.filled(story.layers) } : null;
   }
 
   tells(row: number): boolean {
-    return String(row) in this.packets;
+    return String(row) in this.packets.stories;
+  }
+
+  /** Headers of a packet: names and texts of fields are there once for all that have the same. */
+  private filled({ shape, values }: { shape: number; values: string[] }): Layers {
+    let next = 0;
+    return (this.packets.shapes[shape] ?? []).map((layer) => ({ ...layer, fields: layer.fields.map((field) => ({ ...field, value: values[next++] ?? '' })) }));
   }
 
   rerun(): Promise<number> {

@@ -91,7 +91,7 @@ pub fn meta(about: &About<'_>, graph: &FabricGraph, recorded: &Recorded) -> Resu
         "strings": recorded.strings,
         "communicators": communicators,
         "bins": { "width": recorded.bins.0, "count": recorded.bins.1 },
-        "kept": { "packets": recorded.packets.0, "packets_sent": recorded.packets.1, "notes": recorded.notes },
+        "kept": { "packets": recorded.packets.0, "packets_sent": recorded.packets.1, "notes": recorded.notes, "followed": recorded.followed.map(|one| one.meta()) },
         "steps": about.jobs.map(steps).unwrap_or_default(),
         "critical": about.jobs.map(critical).unwrap_or_default(),
         "tables": recorded.tables.iter().map(count).collect::<serde_json::Map<_, _>>(),
