@@ -50,6 +50,7 @@ class ConnectionScene implements Scene {
   private credits: TimePlane;
   private said = make('p', { class: 'note' });
   private every: Feed;
+  private everyAnswer: Feed;
   private rate: TimePlane;
   private made = make('div', { class: 'panel' });
   private shownSetUp = '';
@@ -81,13 +82,14 @@ class ConnectionScene implements Scene {
       version: () => this.version(),
     });
     this.every = feed('messages');
+    this.everyAnswer = feed('packets');
     this.credits = new TimePlane(app, {
       title: 'Messages and credits',
       note: 'messages handed to the NIC (blue), done as [[ACK]]s say (green, their [[MSN]]), allowed by their [[credits]] (purple). Good: the two rise together',
       height: 150,
       left: () => 70,
       draw: (plane) => this.drawCredits(plane),
-      version: () => `${this.version()} ${this.every.version}`,
+      version: () => `${this.version()} ${this.every.version} ${this.everyAnswer.version}`,
     });
     this.choice.addEventListener('change', () => {
       const [host, queuePair] = this.choice.value.split(' ').map(Number);
@@ -227,7 +229,7 @@ class ConnectionScene implements Scene {
     if (!current) return;
     const { run } = this.app;
     const kept = run.keptOf(current.host, current.queuePair);
-    const text = `${count(current.packets)} packets, ${bytes(current.bytes)}, ${count(current.resent)} sent again. Messages are the grey bands.${kept ? ` ${kept}.` : ''}`;
+    const text = `${run.vertexName(current.host)} sent ${count(current.packets)} packets, ${bytes(current.bytes)}, ${count(current.resent)} of them again. Messages are the grey bands.${kept ? ` ${kept}.` : ''}`;
     if (this.facts.textContent !== text) this.facts.textContent = text;
     this.whole.hidden = run.followed === null || run.isFollowed(current.host, current.queuePair);
   }
@@ -381,7 +383,7 @@ class ConnectionScene implements Scene {
     context.restore();
     if (table && table.rows === 0) {
       context.fillStyle = colours.quiet;
-      context.fillText('Its rate was never cut: nothing on its way was congested.', left + 10, y(line) + 18);
+      context.fillText(right - left > 420 ? 'Its rate was never cut: nothing on its way was congested.' : 'Its rate was never cut.', left + 10, y(line) + 18);
     }
   }
 
@@ -390,9 +392,14 @@ class ConnectionScene implements Scene {
     const rows = this.ask();
     if (!current || !rows) return;
     const every = this.every.want(app.run, { host: current.host, queue_pair: current.queuePair, most: MOST_MESSAGES });
-    const answers = answersOf(rows.answers);
-    drawMessages(plane, every && every.total === every.rows ? every : null, answers);
-    const text = rows.answers && !this.answers.waiting ? tellAnswers(answers) : '';
+    const all = current.to === NONE ? null : this.everyAnswer.want(app.run, { host: current.to, queue_pair: current.target, most: MOST_PACKETS });
+    // What is followed is whole, also in a report that leaves out others.
+    const isWhole = (table: Table | null) => table !== null && (table.total === table.rows || app.run.isFollowed(current.host, current.queuePair));
+    drawMessages(plane, isWhole(every) ? every : null, answersOf(isWhole(all) ? all : rows.answers));
+    const { from, to } = app.view;
+    // The last ones come after all is done.
+    const seen = answersOf(rows.answers).filter(({ time }) => time >= from && (time <= to || to >= app.run.duration));
+    const text = rows.answers && !this.answers.waiting ? tellAnswers(seen) : '';
     if (this.said.textContent !== text) this.said.textContent = text;
   }
 

@@ -67,6 +67,8 @@ class PacketScene implements Scene {
 
   show(): void {
     const { app } = this;
+    const { followed } = app.run;
+    if (followed && app.view.packet === null && app.view.queuePair === null) return app.go({ host: followed.host, queuePair: followed.queue_pair });
     const table = this.rows();
     if (table && app.view.packet === null && table.rows > 0) return app.go(this.suited(table));
     if (app.view.packet !== null) this.ask(app.view.packet);
@@ -132,7 +134,9 @@ class PacketScene implements Scene {
     } else {
       this.headline.textContent = story.words || `Packet ${story.row}`;
       fill(this.hops, ...story.hops.map((hop, index) => this.hop(story, hop, index)), this.arrivalCard(story));
-      fill(this.headers, layersOf(story), hexOf(story));
+      const untold = 'This report has the headers and bytes of some packets only, this one’s way but not its bytes. railnet view has them of all that were recorded.';
+      if (story.layers.length === 0 && !app.source.canRerun) fill(this.headers, absent(untold));
+      else fill(this.headers, layersOf(story), hexOf(story));
     }
     fill(
       this.buttons,

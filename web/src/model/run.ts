@@ -11,6 +11,7 @@ export class Run {
   readonly hosts: number;
   readonly network: Network | null;
   readonly job: Job | null;
+  private parallels: Map<number, string> | null = null;
   private tables = new Map<string, Promise<Table>>();
   private stories = new Map<number, Promise<PacketStory | null>>();
 
@@ -77,7 +78,24 @@ export class Run {
 
   channelName(channel: number): string {
     const { from, to } = this.channel(channel);
-    return `${this.vertexName(from)} → ${this.vertexName(to)}`;
+    return `${this.vertexName(from)} → ${this.vertexName(to)}${this.parallel.get(channel >> 1) ?? ''}`;
+  }
+
+  /** Links between the same two, by number: which of how many they are. */
+  private get parallel(): Map<number, string> {
+    if (this.parallels) return this.parallels;
+    const bundles = new Map<string, number[]>();
+    this.meta.fabric.links.forEach(({ a, b }, link) => {
+      const key = `${Math.min(a, b)} ${Math.max(a, b)}`;
+      const bundle = bundles.get(key);
+      if (bundle) bundle.push(link);
+      else bundles.set(key, [link]);
+    });
+    this.parallels = new Map();
+    for (const bundle of bundles.values()) {
+      if (bundle.length > 1) bundle.forEach((link, index) => this.parallels!.set(link, `, link ${index + 1} of ${bundle.length}`));
+    }
+    return this.parallels;
   }
 
   string(index: number): string {

@@ -35,7 +35,10 @@ pub(super) fn asset(name: &str) -> Response {
 
 /// The page with a run inside: one file that opens from disk.
 pub(crate) fn report(run: &RunFile) -> String {
-    let run = &run.with_fewer_packets(REPORT_ROWS);
+    let mut run = run.with_fewer_packets(REPORT_ROWS);
+    let whole_call = WholeCall::of(&run);
+    run.meta["kept"]["call"] = whole_call.as_ref().map_or(Value::Null, WholeCall::meta);
+    let run = &run;
     let mut blocks = Vec::new();
     let width = run.meta["bins"]["width"].as_u64().unwrap_or(1);
     for table in &run.tables {
@@ -55,6 +58,7 @@ pub(crate) fn report(run: &RunFile) -> String {
                 let (mut rows, total) = select(table, &query, width);
                 if rows.len() < total {
                     rows.extend(followed(run, table, REPORT_ROWS));
+                    rows.extend(whole_call.iter().flat_map(|call| call.rows(table)));
                     rows.sort_unstable();
                     rows.dedup();
                 }
@@ -86,9 +90,47 @@ fn followed(run: &RunFile, table: &Table, most: usize) -> Vec<u32> {
     let (Some(host), Some(queue_pair)) = (table.column("host"), table.column("queue_pair")) else {
         return Vec::new();
     };
-    let is_it =
-        |row: &u32| ends.contains(&Some((table.get(*row as usize, host), table.get(*row as usize, queue_pair))));
+    let is_it = |row: &u32| {
+        ends.contains(&Some((table.get(*row as usize, host), table.get(*row as usize, queue_pair))))
+    };
     (0..table.rows as u32).filter(is_it).take(most).collect()
+}
+
+/// A channel of a collective of which a report has every slice, where it leaves out others.
+struct WholeCall {
+    /// Communicator, call and channel.
+    is: [u64; 3],
+}
+
+impl WholeCall {
+    const COLUMNS: [&str; 3] = ["communicator", "sequence", "channel"];
+
+    /// The first channel of the call that has most slices; of several the first.
+    fn of(run: &RunFile) -> Option<Self> {
+        let table = run.table("slices").filter(|table| table.rows > REPORT_ROWS)?;
+        let mut counts: BTreeMap<[u64; 2], (usize, u64)> = BTreeMap::new();
+        for row in 0..table.rows as u32 {
+            let [communicator, sequence, channel] = Self::cells(table, row);
+            let known = counts.entry([communicator, sequence]).or_insert((0, channel));
+            *known = (known.0 + 1, known.1.min(channel));
+        }
+        let most = counts.iter().rev().max_by_key(|(_, (slices, _))| *slices)?;
+        Some(Self { is: [most.0[0], most.0[1], most.1.1] })
+    }
+
+    fn cells(table: &Table, row: u32) -> [u64; 3] {
+        Self::COLUMNS.map(|name| table.column(name).map_or(0, |column| table.get(row as usize, column)))
+    }
+
+    fn rows(&self, table: &Table) -> Vec<u32> {
+        let is_it = |row: &u32| table.name == "slices" && Self::cells(table, *row) == self.is;
+        (0..table.rows as u32).filter(is_it).take(REPORT_ROWS).collect()
+    }
+
+    fn meta(&self) -> Value {
+        let [communicator, sequence, channel] = self.is;
+        json!({ "communicator": communicator, "sequence": sequence, "channel": channel })
+    }
 }
 
 /// Packets byte by byte. Names and explanations of their headers' fields are there once for all packets that have the same.
