@@ -85,7 +85,7 @@ class ConnectionScene implements Scene {
     this.everyAnswer = feed('packets');
     this.credits = new TimePlane(app, {
       title: 'Messages and credits',
-      note: 'messages handed to the NIC (blue), done as [[ACK]]s say (green, their [[MSN]]), allowed by their [[credits]] (purple). Good: the two rise together',
+      note: `${app.run.has('messages') ? 'messages handed to the NIC (blue), ' : 'messages '}done as [[ACK]]s say (green, their [[MSN]]), allowed by their [[credits]] (purple). Good: all rise together`,
       height: 150,
       left: () => 70,
       draw: (plane) => this.drawCredits(plane),
@@ -116,8 +116,9 @@ class ConnectionScene implements Scene {
         'div',
         { class: 'row' },
         this.choice,
-        make('button', { click: () => this.message(-1) }, '‹ message'),
-        make('button', { click: () => this.message(1) }, 'message ›'),
+        ...(app.run.has('messages')
+          ? [make('button', { click: () => this.message(-1) }, '‹ message'), make('button', { click: () => this.message(1) }, 'message ›')]
+          : []),
         make('button', { click: () => app.window(0, app.run.duration) }, 'whole run'),
         this.whole,
       ),
@@ -129,6 +130,8 @@ class ConnectionScene implements Scene {
       this.said,
       this.made,
     );
+    // What processes see of their NICs has no rates.
+    if (app.run.isLive) this.rate.root.hidden = true;
     if (!has) for (const part of [this.choice, legend, this.psn.root, this.rate.root, this.credits.root, this.said, this.made]) part.hidden = true;
   }
 
@@ -229,7 +232,7 @@ class ConnectionScene implements Scene {
     if (!current) return;
     const { run } = this.app;
     const kept = run.keptOf(current.host, current.queuePair);
-    const text = `${run.vertexName(current.host)} sent ${count(current.packets)} packets, ${bytes(current.bytes)}, ${count(current.resent)} of them again. Messages are the grey bands.${kept ? ` ${kept}.` : ''}`;
+    const text = `${run.vertexName(current.host)} sent ${count(current.packets)} packets, ${bytes(current.bytes)}, ${count(current.resent)} of them again.${run.has('messages') ? ' Messages are the grey bands.' : ''}${kept ? ` ${kept}.` : ''}${run.isLive && (run.meta.kept?.notes?.length ?? 0) > 0 ? ' NICs noted their first packets only: what was sent after the last one here is not known.' : ''}`;
     if (this.facts.textContent !== text) this.facts.textContent = text;
     this.whole.hidden = run.followed === null || run.isFollowed(current.host, current.queuePair);
   }
