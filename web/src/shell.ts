@@ -115,8 +115,7 @@ function crumbList(app: App, view: View): [LevelId, string][] {
 
 function aboutRun({ run }: App): string {
   const { meta } = run;
-  // The first comment line of a scenario often breaks off in its second sentence.
-  const title = meta.title.split('. ')[0] ?? '';
+  const title = meta.title.split(/[.:] /)[0] ?? '';
   const words = run.isLive ? [title, meta.name] : [title || meta.name, meta.name, `${meta.fidelity} fidelity`, `seed ${meta.seed}`];
   if (meta.digest) words.push(`digest ${meta.digest.slice(0, 8)}`);
   return [...new Set(words)].join(' · ');

@@ -379,9 +379,50 @@ test('the report of the built-in job has both transports, and packets of its who
   assert.ok(words.includes(`${(tcp / rdma).toFixed(2)} ×as long, TCP`), words.slice(0, 900));
   assert.ok(!words.includes('not run'), 'both sides have their times');
   assert.ok(found.kept.packets < found.kept.packets_sent);
-  await level(page, 'packet');
-  await settled(page);
+  await level(page, 'connection', '?host=0&qp=19');
   assert.ok((await text(page)).includes(`${thousands(found.kept.packets)} of the run’s ${thousands(found.kept.packets_sent)} packets were kept`));
+  assert.deepEqual(page.troubles, []);
+  await page.context().close();
+});
+
+/** Sequence numbers of packets with data in what a chart offers to click on, in order of time. */
+async function psnsOf(page) {
+  const chart = page.locator('main figure', { hasText: 'Sequence numbers over time' }).locator('canvas');
+  await chart.focus();
+  const found = new Set();
+  for (let before = -1; found.size !== before; ) {
+    before = found.size;
+    await page.keyboard.press('.');
+    const [, psn] = /PSN (\d+)/.exec(await page.textContent('#tip')) ?? [];
+    if (psn !== undefined) found.add(Number(psn));
+  }
+  return [...found].sort((a, b) => a - b);
+}
+
+test('the first connection of the built-in job is whole: a message has all of its packets, and its answer', async () => {
+  const path = /Report\s+(\S+\.html)/.exec(railnet())[1];
+  const html = readFileSync(path, 'utf8');
+  const { followed } = JSON.parse(html.split('id="railnet-run">')[1].split('</script>')[0]).kept;
+  const page = await open(`${pathToFileURL(path)}#connection`);
+  await settled(page);
+  await page.waitForFunction((end) => location.hash.includes(end), `qp=${followed.queue_pair}`);
+  assert.ok((await text(page)).includes(`All packets of this connection are here, both ways, from the first to the last: ${thousands(followed.packets)}`));
+  await page.click('main button:has-text("message ›")');
+  await page.waitForFunction(() => /t=\d+-\d+/.test(location.hash));
+  await settled(page);
+  const psns = await psnsOf(page);
+  assert.ok(psns.length >= 16, psns.join());
+  assert.deepEqual(psns, Array.from(psns, (_, index) => psns[0] + index), 'no gap');
+  assert.ok(/Its acknowledgements that were kept: [1-9]/.test(await text(page)));
+  await level(page, 'packet');
+  await page.waitForSelector('main h2:has-text("PSN")');
+  assert.equal(await page.locator('.numbers .number h3').count(), 5, 'the way of a packet: NIC, leaf, spine, leaf, NIC');
+  await level(page, 'collective');
+  await page.waitForFunction(() => /All slices of this channel are here/.test(document.querySelector('main').textContent));
+  await page.locator('#timebar canvas').click({ position: { x: (await page.locator('#timebar canvas').boundingBox()).width - 1, y: 50 } });
+  await settled(page);
+  const [, whole, pieces] = /(\d+) of (\d+) pieces are whole/.exec((await text(page)).replaceAll(',', '')).map(Number);
+  assert.equal(whole, pieces, 'in the end every piece is a whole sum');
   assert.deepEqual(page.troubles, []);
   await page.context().close();
 });

@@ -397,7 +397,11 @@ fn a_report_is_one_file_that_needs_nothing_else() {
     let meta: Value = serde_json::from_str(between("id=\"railnet-run\">")).unwrap();
     assert_eq!(meta["report"]["bytes"], 2_000_000);
     let packets: Value = serde_json::from_str(between("id=\"railnet-packets\">")).unwrap();
-    assert!(packets["0"]["layers"].as_array().unwrap().len() >= 6, "{}", packets["0"]);
+    let headers = &packets["stories"]["0"]["layers"];
+    let layers = packets["shapes"][headers["shape"].as_u64().unwrap() as usize].as_array().unwrap();
+    let fields: usize = layers.iter().map(|layer| layer["fields"].as_array().unwrap().len()).sum();
+    assert!(layers.len() >= 6, "{layers:?}");
+    assert_eq!(headers["values"].as_array().unwrap().len(), fields, "{headers}");
 }
 
 /// A server that ends with the test.

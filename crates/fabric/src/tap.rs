@@ -1,7 +1,7 @@
 //! Taps: copies of the frames that pass chosen links, for whoever writes them down.
 
 use railnet_core::event::Sink;
-use railnet_core::{Label, PacketSample, Time};
+use railnet_core::{Label, PacketSample, QueuePairNumber, Time};
 use railnet_topology::Vertex;
 
 use crate::network::Network;
@@ -48,6 +48,8 @@ pub(crate) struct Taps {
     is_tapped: Vec<bool>,
     /// Packets that are looked at.
     pub(crate) sample: PacketSample,
+    /// A connection of which all packets are: host and queue pair of both ends.
+    pub(crate) followed: Option<[(u32, QueuePairNumber); 2]>,
     bytes: Vec<u8>,
     entries: Vec<Entry>,
 }
@@ -93,6 +95,11 @@ impl<S: Sink> Network<S> {
     /// Packets that taps look at from now on, besides pause frames; all of them unless said otherwise.
     pub fn tap_sample(&mut self, sample: PacketSample) {
         self.taps.sample = sample;
+    }
+
+    /// A connection of which taps look at all packets, whatever the sample has: host and queue pair of both ends.
+    pub fn tap_connection(&mut self, ends: Option<[(u32, QueuePairNumber); 2]>) {
+        self.taps.followed = ends;
     }
 
     /// Hands out the frames that passed the taps since the last call, in the order of time.

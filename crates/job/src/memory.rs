@@ -37,14 +37,18 @@ impl Memory {
     }
 }
 
-/// What lies in the memory of the GPU that has most: a GPU of one of the stages.
-pub fn memory(model: &Model, parallel: &Parallel, training: &Training) -> Memory {
+/// What lies in the memory of the GPU that has most: a GPU of one of the stages. Where parameters live on servers, so many, the
+/// optimiser works there and has its state there.
+pub fn memory(model: &Model, parallel: &Parallel, training: &Training, servers: Option<u32>) -> Memory {
     let stages = 0..parallel.pipeline;
-    let of_stages = stages.map(|stage| memory_of_stage(model, parallel, training, stage));
+    let of_stages = stages.map(|stage| {
+        let all = memory_of_stage(model, parallel, training, stage);
+        if servers.is_some() { Memory { optimiser: Bytes::ZERO, ..all } } else { all }
+    });
     of_stages.max_by_key(Memory::total).unwrap_or_default()
 }
 
-/// What lies in the memory of a GPU of a stage.
+/// What lies in the memory of a GPU of a stage that has the optimiser's state itself.
 pub fn memory_of_stage(model: &Model, parallel: &Parallel, training: &Training, stage: u32) -> Memory {
     let chunks = stage::chunks(model, parallel, stage);
     let held: Vec<Held> = chunks.iter().map(|chunk| stage::held(model, parallel, chunk)).collect();

@@ -135,7 +135,7 @@ impl Plan {
         let larger_buckets = larger_buckets(job, &outcome, &mut costs, ground.gpudirect)?;
         let steps = if ground.gpudirect { [outcome.step, other] } else { [other, outcome.step] };
         Ok(Self {
-            memory: memory(&job.model, &job.parallel, &job.training),
+            memory: memory(&job.model, &job.parallel, &job.training, job.servers),
             bounce: bounce::saving(&demands, carries, steps),
             homes,
             better_order,

@@ -11,15 +11,15 @@ export interface Line {
   steps?: boolean;
 }
 
-export function drawLines(plane: TimePlane, lines: Line[], most: number, word: (value: number) => string, top = 10): void {
+export function drawLines(plane: TimePlane, lines: Line[], most: number, word: (value: number) => string, top = 10, least = 0): void {
   const { context, left, right, bottom, scale } = plane;
   const colours = palette();
-  const y = (value: number) => bottom - 2 - (value / Math.max(1e-9, most)) * (bottom - top - 6);
+  const y = (value: number) => bottom - 2 - ((value - least) / Math.max(1e-9, most - least)) * (bottom - top - 6);
   context.font = SMALL;
   context.textAlign = 'right';
   context.fillStyle = colours.quiet;
   context.fillText(word(most), left - 8, y(most) + 2);
-  context.fillText('0', left - 8, bottom - 6);
+  context.fillText(least === 0 ? '0' : word(least), left - 8, bottom - 6);
   context.textAlign = 'left';
   context.save();
   context.beginPath();

@@ -410,8 +410,14 @@ function drawLink(plane: TimePlane, table: Table, link: number, width: number, c
   context.fillText('100 %', left - 8, top + 4);
   context.fillText('0', left - 8, bottom - 4);
   if (deepest > 0) {
+    const queue = `longest queue ${bytes(deepest)}`;
+    const wide = context.measureText(queue).width;
+    context.globalAlpha = 0.8;
+    context.fillStyle = colours.panel;
+    context.fillRect(right - wide - 3, top - 5, wide + 6, 18);
+    context.globalAlpha = 1;
     context.fillStyle = colours.ink;
-    context.fillText(`longest queue ${bytes(deepest)}`, right, top + 4);
+    context.fillText(queue, right, top + 4);
   }
   context.textAlign = 'left';
 }

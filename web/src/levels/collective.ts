@@ -77,6 +77,8 @@ class CollectiveScene implements Scene {
     if (calls && calls.rows > 0) this.list(calls);
     const { communicator, sequence } = app.view;
     if (calls && calls.rows > 0 && sequence === null) {
+      const whole = app.run.meta.kept?.call;
+      if (whole) return this.choose(indexOf(calls, whole.communicator, whole.sequence), whole.channel);
       const sample = this.sample.want(app.run, { most: 4000 });
       return sample ? this.choose(richest(calls, sample)) : undefined;
     }
@@ -127,14 +129,14 @@ class CollectiveScene implements Scene {
     );
   }
 
-  private choose(row: number): void {
+  private choose(row: number, channel = 0): void {
     const calls = this.calls.want(this.app.run, { most: MOST_CALLS });
     if (!calls || row < 0 || row >= calls.rows) return;
     const begun = column(calls, 'begun')[row]!;
     this.app.go({
       communicator: column(calls, 'communicator')[row]!,
       sequence: column(calls, 'sequence')[row]!,
-      channel: 0,
+      channel,
       from: begun,
       to: Math.max(begun + 1000, column(calls, 'ended')[row]!),
       at: begun,
@@ -176,7 +178,10 @@ class CollectiveScene implements Scene {
     }
     const whole = this.complete(story);
     if (whole) parts.push(`. ${whole}`);
-    if (table.total > table.rows) parts.push(`. ${count(table.rows)} of ${count(table.total)} slices are shown`);
+    const call = app.run.meta.kept?.call;
+    const isWhole = call && call.communicator === app.view.communicator && call.sequence === app.view.sequence && call.channel === story.channel;
+    if (isWhole) parts.push('. All slices of this channel are here; of other calls and channels this report has some');
+    else if (table.total > table.rows) parts.push(call ? '. This report has some of its slices only' : `. ${count(table.rows)} of ${count(table.total)} slices are shown`);
     this.now.textContent = `${parts.join('')}.`;
   }
 

@@ -80,6 +80,8 @@ class CompletionScene implements Scene {
     const table = this.rows();
     const kept = this.packets();
     const { view } = this.app;
+    const { followed } = this.app.run;
+    if (followed && view.queuePair === null) return this.app.go({ host: followed.host, queuePair: followed.queue_pair });
     if (kept && kept.rows > 0 && view.queuePair === null) return this.app.go(suited(kept, view.at));
     // Rows of before stay until others come: a choice is made from those that were asked for.
     if (table && table.rows > 0 && kept && !this.feed.waiting && !this.kept.waiting) {

@@ -2,7 +2,7 @@
 import type { App } from '../app';
 import { absent, figure, fill, make, words } from '../draw/dom';
 import { drawLines, type Line } from '../draw/lines';
-import { CATEGORY, LINES } from '../draw/palette';
+import { CATEGORY, LINES, palette } from '../draw/palette';
 import { TimePlane } from '../draw/time-plane';
 import { Feed } from '../model/feed';
 import { binsPerRow, loadsOf, seriesOf } from '../model/load';
@@ -207,6 +207,10 @@ class RunCharts {
     }
     context.restore();
     drawLines(plane, [], this.common.trouble, count, 18);
+    if (this.totals.length > 0 && !this.totals.some((each) => each.marks + each.paused + each.drops > 0)) {
+      context.fillStyle = palette().quiet;
+      context.fillText('No mark, no pause, no drop.', left + 10, 40);
+    }
   }
 
   private drawRates(plane: TimePlane): void {

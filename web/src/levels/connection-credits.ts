@@ -63,7 +63,7 @@ export function tellAnswers(answers: Answer[]): string {
   return `Its acknowledgements that were kept: ${parts.join('; ')}. The last one says that ${last.messages === 1 ? '1 message is' : `${count(last.messages)} messages are`} done.`;
 }
 
-/** Draws the lines. `messages` are all of the connection, or none where there are too many of them. */
+/** Draws the lines. `messages` are all of the connection, or none where there are too many of them; `answers` come in the order of time. */
 export function drawMessages(plane: TimePlane, messages: Table | null, answers: Answer[]): void {
   const lines: Line[] = [];
   if (messages && messages.rows > 0) {
@@ -76,9 +76,17 @@ export function drawMessages(plane: TimePlane, messages: Table | null, answers: 
   });
   if (limits.length > 0) lines.push({ name: 'allowed', colour: CATEGORY.purple, points: limits, steps: true });
   lines.push({ name: 'done', colour: CATEGORY.green, points: answers.map(({ time, messages }) => ({ time, value: messages })), steps: true });
-  const most = lines.reduce((high, line) => line.points.reduce((top, point) => Math.max(top, point.value), high), 1);
-  drawLines(plane, lines, most, count);
-  const y = (value: number) => plane.bottom - 2 - (value / most) * (plane.bottom - 16);
+  const { scale, left, right } = plane;
+  // The range of what is on screen: each line's values there, and the one with which it comes in.
+  const seen = lines.flatMap(({ points }) => {
+    const inside = points.filter(({ time }) => scale.x(time) >= left && scale.x(time) <= right);
+    return [...inside, ...points.filter(({ time }) => scale.x(time) < left).slice(-1)].map(({ value }) => value);
+  });
+  const most = seen.reduce((high, value) => Math.max(high, value), 1);
+  const lowest = seen.reduce((low, value) => Math.min(low, value), most);
+  const least = lowest < most / 2 ? 0 : Math.max(0, lowest - 1);
+  drawLines(plane, lines, most, count, 10, least);
+  const y = (value: number) => plane.bottom - 2 - ((value - least) / Math.max(1, most - least)) * (plane.bottom - 16);
   plane.context.fillStyle = CATEGORY.green;
   for (const answer of answers) {
     const x = plane.scale.x(answer.time);

@@ -44,11 +44,13 @@ class ConnectionScene implements Scene {
   private rates: Feed;
   private incidents: Feed;
   private choice = make('select', { 'aria-label': 'Connection' });
+  private whole = make('button', { click: () => this.follow() }, 'the one that is here whole');
   private facts = make('p', { class: 'note' });
   private psn: TimePlane;
   private credits: TimePlane;
   private said = make('p', { class: 'note' });
   private every: Feed;
+  private everyAnswer: Feed;
   private rate: TimePlane;
   private made = make('div', { class: 'panel' });
   private shownSetUp = '';
@@ -80,13 +82,14 @@ class ConnectionScene implements Scene {
       version: () => this.version(),
     });
     this.every = feed('messages');
+    this.everyAnswer = feed('packets');
     this.credits = new TimePlane(app, {
       title: 'Messages and credits',
-      note: 'messages handed to the NIC (blue), done as [[ACK]]s say (green, their [[MSN]]), allowed by their [[credits]] (purple). Good: the two rise together',
+      note: `${app.run.has('messages') ? 'messages handed to the NIC (blue), ' : 'messages '}done as [[ACK]]s say (green, their [[MSN]]), allowed by their [[credits]] (purple). Good: all rise together`,
       height: 150,
       left: () => 70,
       draw: (plane) => this.drawCredits(plane),
-      version: () => `${this.version()} ${this.every.version}`,
+      version: () => `${this.version()} ${this.every.version} ${this.everyAnswer.version}`,
     });
     this.choice.addEventListener('change', () => {
       const [host, queuePair] = this.choice.value.split(' ').map(Number);
@@ -109,7 +112,16 @@ class ConnectionScene implements Scene {
       'div',
       {},
       has ? null : absent('This run was calculated: there were no packets, so no connection to look into. One with packets:', 'railnet sim scenarios/incast.toml --record run.rail && railnet view run.rail'),
-      make('div', { class: 'row' }, this.choice),
+      make(
+        'div',
+        { class: 'row' },
+        this.choice,
+        ...(app.run.has('messages')
+          ? [make('button', { click: () => this.message(-1) }, '‹ message'), make('button', { click: () => this.message(1) }, 'message ›')]
+          : []),
+        make('button', { click: () => app.window(0, app.run.duration) }, 'whole run'),
+        this.whole,
+      ),
       this.facts,
       legend,
       this.psn.root,
@@ -118,6 +130,8 @@ class ConnectionScene implements Scene {
       this.said,
       this.made,
     );
+    // What processes see of their NICs has no rates.
+    if (app.run.isLive) this.rate.root.hidden = true;
     if (!has) for (const part of [this.choice, legend, this.psn.root, this.rate.root, this.credits.root, this.said, this.made]) part.hidden = true;
   }
 
@@ -163,8 +177,34 @@ class ConnectionScene implements Scene {
     const exact = all.find((each) => each.host === host && each.queuePair === queuePair);
     if (exact) return exact;
     const target = rank === null ? null : this.app.run.meta.ranks[rank]?.host;
-    const carrying = [...all].sort((a, b) => b.bytes - a.bytes);
-    return carrying.find((each) => each.host === host && each.to === target) ?? carrying.find((each) => each.host === host) ?? carrying[0] ?? null;
+    const { followed } = this.app.run;
+    const whole = all.filter((each) => each.host === followed?.host && each.queuePair === followed.queue_pair);
+    const telling = [...whole, ...byWeight(all)];
+    return telling.find((each) => each.host === host && each.to === target) ?? telling.find((each) => each.host === host) ?? telling[0] ?? null;
+  }
+
+  /** Goes to the connection that is here whole. */
+  private follow(): void {
+    const { followed } = this.app.run;
+    if (followed) this.app.go({ host: followed.host, queuePair: followed.queue_pair, packet: null, message: null });
+  }
+
+  /** Goes to the message before the moment, or after it: all of it is then on screen. */
+  private message(direction: number): void {
+    const { current, app } = this;
+    const table = current && this.every.want(app.run, { host: current.host, queue_pair: current.queuePair, most: MOST_MESSAGES });
+    if (!table || table.rows === 0) return;
+    const [started, completed, packets] = ['started', 'completed', 'packets'].map((name) => column(table, name));
+    const rows = Array.from({ length: table.rows }, (_, row) => row).filter((row) => Number.isFinite(started![row]!));
+    // Those that only say that there is room are not what one looks for, unless there is nothing else.
+    const large = rows.filter((row) => packets![row]! > 1);
+    const all = (large.length > 0 ? large : rows).sort((a, b) => started![a]! - started![b]!);
+    const next = direction > 0 ? all.find((row) => started![row]! > app.view.at) : all.findLast((row) => started![row]! < app.view.at);
+    const row = next ?? all[direction > 0 ? all.length - 1 : 0]!;
+    const end = Number.isFinite(completed![row]!) ? completed![row]! : app.run.duration;
+    const margin = (end - started![row]!) / 10;
+    app.go({ at: started![row]! });
+    app.window(started![row]! - margin, end + margin);
   }
 
   private list(table: Table): void {
@@ -173,7 +213,7 @@ class ConnectionScene implements Scene {
     const key = `${table.rows} ${current?.host} ${current?.queuePair}`;
     if (key === this.listed || !current) return;
     this.listed = key;
-    const shown = connectionsOf(table).sort((a, b) => b.bytes - a.bytes).slice(0, 200);
+    const shown = byWeight(connectionsOf(table)).slice(0, 200);
     if (!shown.some((each) => each.host === current.host && each.queuePair === current.queuePair)) shown.unshift(current);
     fill(
       this.choice,
@@ -181,7 +221,7 @@ class ConnectionScene implements Scene {
         make(
           'option',
           { value: `${each.host} ${each.queuePair}`, selected: each.host === current.host && each.queuePair === current.queuePair },
-          `${run.vertexName(each.host)} QP ${each.queuePair} → ${each.to === NONE ? '?' : run.vertexName(each.to)} QP ${each.target} · ${bytes(each.bytes)}`,
+          `${run.vertexName(each.host)} QP ${each.queuePair} → ${each.to === NONE ? '?' : run.vertexName(each.to)} QP ${each.target} · ${bytes(each.bytes)}${each.resent > 0 ? `, ${count(each.resent)} sent again` : ''}${run.isFollowed(each.host, each.queuePair) ? ' · whole' : ''}`,
         ),
       ),
     );
@@ -191,9 +231,10 @@ class ConnectionScene implements Scene {
     const { current } = this;
     if (!current) return;
     const { run } = this.app;
-    const kept = run.keptPackets;
-    const text = `${count(current.packets)} packets, ${bytes(current.bytes)}, ${count(current.resent)} sent again.${kept ? ` ${kept}; messages are drawn as grey bands.` : ''}`;
+    const kept = run.keptOf(current.host, current.queuePair);
+    const text = `${run.vertexName(current.host)} sent ${count(current.packets)} packets, ${bytes(current.bytes)}, ${count(current.resent)} of them again.${run.has('messages') ? ' Messages are the grey bands.' : ''}${kept ? ` ${kept}.` : ''}${run.isLive && (run.meta.kept?.notes?.length ?? 0) > 0 ? ' NICs noted their first packets only: what was sent after the last one here is not known.' : ''}`;
     if (this.facts.textContent !== text) this.facts.textContent = text;
+    this.whole.hidden = run.followed === null || run.isFollowed(current.host, current.queuePair);
   }
 
   private drawNumbers(plane: TimePlane): void {
@@ -345,7 +386,7 @@ class ConnectionScene implements Scene {
     context.restore();
     if (table && table.rows === 0) {
       context.fillStyle = colours.quiet;
-      context.fillText('Its rate was never cut: nothing on its way was congested.', left + 10, y(line) + 18);
+      context.fillText(right - left > 420 ? 'Its rate was never cut: nothing on its way was congested.' : 'Its rate was never cut.', left + 10, y(line) + 18);
     }
   }
 
@@ -354,9 +395,14 @@ class ConnectionScene implements Scene {
     const rows = this.ask();
     if (!current || !rows) return;
     const every = this.every.want(app.run, { host: current.host, queue_pair: current.queuePair, most: MOST_MESSAGES });
-    const answers = answersOf(rows.answers);
-    drawMessages(plane, every && every.total === every.rows ? every : null, answers);
-    const text = rows.answers && !this.answers.waiting ? tellAnswers(answers) : '';
+    const all = current.to === NONE ? null : this.everyAnswer.want(app.run, { host: current.to, queue_pair: current.target, most: MOST_PACKETS });
+    // What is followed is whole, also in a report that leaves out others.
+    const isWhole = (table: Table | null) => table !== null && (table.total === table.rows || app.run.isFollowed(current.host, current.queuePair));
+    drawMessages(plane, isWhole(every) ? every : null, answersOf(isWhole(all) ? all : rows.answers));
+    const { from, to } = app.view;
+    // The last ones come after all is done.
+    const seen = answersOf(rows.answers).filter(({ time }) => time >= from && (time <= to || to >= app.run.duration));
+    const text = rows.answers && !this.answers.waiting ? tellAnswers(seen) : '';
     if (this.said.textContent !== text) this.said.textContent = text;
   }
 
@@ -379,6 +425,11 @@ export function connectionsOf(table: Table): Connection[] {
     const [host, queuePair, to, target, packets, size, resent] = get.map((values) => values[row]!);
     return { host: host!, queuePair: queuePair!, to: to!, target: target!, packets: packets!, bytes: size!, resent: resent! };
   });
+}
+
+/** First those on which something was sent again, then those that carry most. */
+function byWeight(all: Connection[]): Connection[] {
+  return [...all].sort((a, b) => Number(b.resent > 0) - Number(a.resent > 0) || b.bytes - a.bytes);
 }
 
 function lowest(data: Table | null, messages: Table | null): number | null {

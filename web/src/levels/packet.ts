@@ -28,6 +28,7 @@ class PacketScene implements Scene {
   private way: Plane;
   private headline = make('h2', {});
   private buttons = make('div', { class: 'row' });
+  private kept = make('p', { class: 'note' });
   private hops = make('div', { class: 'numbers panel' });
   private headers = make('div', { class: 'columns' });
   private story: PacketStory | null = null;
@@ -37,7 +38,7 @@ class PacketScene implements Scene {
     this.feed = new Feed('packets', () => app.redraw());
     this.strip = new TimePlane(app, {
       title: 'Packets of this connection',
-      note: `from sending to receiving; a click chooses one${app.run.keptPackets ? `. ${app.run.keptPackets}` : ''}`,
+      note: 'from sending to receiving; a click chooses one',
       height: 92,
       left: () => 8,
       draw: (plane) => this.drawStrip(plane),
@@ -58,6 +59,7 @@ class PacketScene implements Scene {
       this.way.root,
       this.hops,
       this.strip.root,
+      this.kept,
       this.headers,
     );
     if (!has) for (const part of [this.way.root, this.hops, this.strip.root, this.headers]) part.hidden = true;
@@ -65,9 +67,14 @@ class PacketScene implements Scene {
 
   show(): void {
     const { app } = this;
+    const { followed } = app.run;
+    if (followed && app.view.packet === null && app.view.queuePair === null) return app.go({ host: followed.host, queuePair: followed.queue_pair });
     const table = this.rows();
     if (table && app.view.packet === null && table.rows > 0) return app.go(this.suited(table));
     if (app.view.packet !== null) this.ask(app.view.packet);
+    const kept = app.run.keptOf(app.view.host, app.view.queuePair);
+    const text = kept && `${kept}.`;
+    if (this.kept.textContent !== text) this.kept.textContent = text;
     this.way.paint();
     this.strip.paint();
   }
@@ -127,7 +134,9 @@ class PacketScene implements Scene {
     } else {
       this.headline.textContent = story.words || `Packet ${story.row}`;
       fill(this.hops, ...story.hops.map((hop, index) => this.hop(story, hop, index)), this.arrivalCard(story));
-      fill(this.headers, layersOf(story), hexOf(story));
+      const untold = 'This report has the headers and bytes of some packets only, this one’s way but not its bytes. railnet view has them of all that were recorded.';
+      if (story.layers.length === 0 && !app.source.canRerun) fill(this.headers, absent(untold));
+      else fill(this.headers, layersOf(story), hexOf(story));
     }
     fill(
       this.buttons,

@@ -24,12 +24,29 @@ export interface Meta {
   communicators: { name: string; ranks: number[] }[];
   bins: { width: number; count: number } | null;
   /** Packets that are here, of those that were sent; what was left out, in words. */
-  kept: { packets?: number; packets_sent?: number; notes?: string[] } | null;
+  kept: { packets?: number; packets_sent?: number; notes?: string[]; followed?: Followed | null; call?: WholeCall | null } | null;
   steps: { begun: number; ended: number }[];
   critical: { rank: number; begun: number; ended: number }[];
   /** The same scenario with one key changed, where it was run beside. */
   other: { name: string; key?: string; value?: string; report: Report } | null;
   tables: Record<string, number>;
+}
+
+/** The connection of which every packet is here, both ways: up to a moment, or to the end. */
+export interface Followed {
+  host: number;
+  queue_pair: number;
+  to: number;
+  target: number;
+  until: number | null;
+  packets: number;
+}
+
+/** The channel of a collective of which a report has every slice. */
+export interface WholeCall {
+  communicator: number;
+  sequence: number;
+  channel: number;
 }
 
 export interface Fabric {

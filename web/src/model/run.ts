@@ -1,8 +1,8 @@
 // One run: what it says about itself, names for its parts, and its tables by window.
 import { emptyTable, type Table } from '../source/block';
 import type { Query, Source } from '../source/source';
-import { count } from '../words/units';
-import type { Job, Meta, Network, PacketStory, Report } from './meta';
+import { count, time } from '../words/units';
+import type { Followed, Job, Meta, Network, PacketStory, Report } from './meta';
 
 const KEPT_TABLES = 96;
 const KEPT_STORIES = 200;
@@ -11,6 +11,7 @@ export class Run {
   readonly hosts: number;
   readonly network: Network | null;
   readonly job: Job | null;
+  private parallels: Map<number, string> | null = null;
   private tables = new Map<string, Promise<Table>>();
   private stories = new Map<number, Promise<PacketStory | null>>();
 
@@ -77,7 +78,24 @@ export class Run {
 
   channelName(channel: number): string {
     const { from, to } = this.channel(channel);
-    return `${this.vertexName(from)} → ${this.vertexName(to)}`;
+    return `${this.vertexName(from)} → ${this.vertexName(to)}${this.parallel.get(channel >> 1) ?? ''}`;
+  }
+
+  /** Links between the same two, by number: which of how many they are. */
+  private get parallel(): Map<number, string> {
+    if (this.parallels) return this.parallels;
+    const bundles = new Map<string, number[]>();
+    this.meta.fabric.links.forEach(({ a, b }, link) => {
+      const key = `${Math.min(a, b)} ${Math.max(a, b)}`;
+      const bundle = bundles.get(key);
+      if (bundle) bundle.push(link);
+      else bundles.set(key, [link]);
+    });
+    this.parallels = new Map();
+    for (const bundle of bundles.values()) {
+      if (bundle.length > 1) bundle.forEach((link, index) => this.parallels!.set(link, `, link ${index + 1} of ${bundle.length}`));
+    }
+    return this.parallels;
   }
 
   string(index: number): string {
@@ -99,6 +117,26 @@ export class Run {
   get keptPackets(): string {
     const { packets = 0, packets_sent = 0 } = this.meta.kept ?? {};
     return packets < packets_sent ? `${count(packets)} of the run’s ${count(packets_sent)} packets were kept, some of every part of it` : '';
+  }
+
+  /** The connection of which every packet is here, where of others some are not. */
+  get followed(): Followed | null {
+    return this.keptPackets ? (this.meta.kept?.followed ?? null) : null;
+  }
+
+  isFollowed(host: number | null, queuePair: number | null): boolean {
+    const one = this.followed;
+    return one !== null && ((one.host === host && one.queue_pair === queuePair) || (one.to === host && one.target === queuePair));
+  }
+
+  /** What is here of the packets of a connection, in words; nothing where all of all are. */
+  keptOf(host: number | null, queuePair: number | null): string {
+    const { followed } = this;
+    if (!followed || !this.isFollowed(host, queuePair)) return this.keptPackets;
+    const { packets = 0, packets_sent = 0 } = this.meta.kept ?? {};
+    const others = Math.round((packets_sent - followed.packets) / Math.max(1, packets - followed.packets));
+    const when = followed.until === null ? 'from the first to the last' : `from the first up to ${time(followed.until)}`;
+    return `All packets of this connection are here, both ways, ${when}: ${count(followed.packets)}. Of the others about one in ${count(others)} was kept`;
   }
 
   /** Real processes, not simulated ones. */

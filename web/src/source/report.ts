@@ -1,6 +1,7 @@
 // The run inside a report: everything is in the file, so windows and filters are applied here.
-import type { Meta, PacketStory } from '../model/meta';
-import { emptyTable, readBlocks, type Column, type Table } from './block';
+import type { Hop, Meta, PacketStory } from '../model/meta';
+import { opcodeName } from '../words/opcodes';
+import { column, emptyTable, NONE, readBlocks, type Column, type Table } from './block';
 import type { Progress, Query, Source } from './source';
 
 /** The columns that say when a row begins and ends; without the second it is a moment. */
@@ -17,14 +18,22 @@ const TIMES: Record<string, [string, string?]> = {
   pauses: ['begun', 'ended'],
 };
 
+type Layers = PacketStory['layers'];
+
+/** Stories of some packets by row, with the values of their fields; what fields are called and mean is in shapes. */
+interface Stories {
+  shapes: Layers[];
+  stories: Record<string, Omit<PacketStory, 'layers'> & { layers: { shape: number; values: string[] } }>;
+}
+
 export class Report implements Source {
   canRerun = false;
   private tables: Map<string, Table>;
-  private packets: Record<string, PacketStory>;
+  private packets: Stories;
 
   constructor(private own: Meta) {
     this.tables = readBlocks(decode(document.getElementById('railnet-tables')?.textContent ?? ''));
-    this.packets = JSON.parse(document.getElementById('railnet-packets')?.textContent || '{}') as Record<string, PacketStory>;
+    this.packets = JSON.parse(document.getElementById('railnet-packets')?.textContent || '{"shapes":[],"stories":{}}') as Stories;
   }
 
   /** The report that this page is in, or null where it is served. */
@@ -44,11 +53,38 @@ export class Report implements Source {
   }
 
   async packet(_run: number, row: number): Promise<PacketStory | null> {
-    return this.packets[String(row)] ?? null;
+    const story = this.packets.stories[String(row)];
+    return story ? { ...story, layers: this.filled(story.layers) } : this.way(row);
   }
 
   tells(row: number): boolean {
-    return String(row) in this.packets;
+    return String(row) in this.packets.stories;
+  }
+
+  /** Of a packet whose bytes are not here: where it was when. */
+  private way(row: number): PacketStory | null {
+    const [packets, hops] = [this.tables.get('packets'), this.tables.get('hops')];
+    if (!packets || !hops || row >= packets.rows) return null;
+    const { fabric } = this.own;
+    const name = (vertex: number) => [...fabric.hosts, ...fabric.switches][vertex]?.name ?? `vertex ${vertex}`;
+    const [when, of, vertex, channel, waiting] = ['time', 'packet', 'vertex', 'channel', 'waiting'].map((each) => column(hops, each));
+    const found: Hop[] = [];
+    let arrived: number | null = null;
+    for (let hop = 0; hop < hops.rows; hop++) {
+      if (of![hop] !== row) continue;
+      found.push({ vertex: vertex![hop]!, name: name(vertex![hop]!), arrived, left: when![hop]!, waiting: waiting![hop]!, changes: [] });
+      arrived = when![hop]! + (fabric.links[channel![hop]! >> 1]?.delay ?? 0);
+    }
+    const cell = (each: string) => column(packets, each)[row]!;
+    const received = Number.isFinite(cell('received')) ? cell('received') : null;
+    const to = cell('to') === NONE ? '?' : name(cell('to'));
+    return { row, hops: found, received, bytes: null, length: null, layers: [], answer: null, message: null, words: `${opcodeName(cell('opcode'))}, PSN ${cell('psn')}, ${name(cell('host'))} → ${to}` };
+  }
+
+  /** Headers of a packet: names and texts of fields are there once for all that have the same. */
+  private filled({ shape, values }: { shape: number; values: string[] }): Layers {
+    let next = 0;
+    return (this.packets.shapes[shape] ?? []).map((layer) => ({ ...layer, fields: layer.fields.map((field) => ({ ...field, value: values[next++] ?? '' })) }));
   }
 
   rerun(): Promise<number> {

@@ -55,7 +55,7 @@ pub(super) fn tell(file: &File, out: &mut dyn Write) -> anyhow::Result<Outcome> 
 }
 
 /// Enough packets to look at, and soon written.
-const BUILT_IN_BUDGET: Budget = Budget { packets: 4_000, rows: 200_000 };
+const BUILT_IN_BUDGET: Budget = Budget { packets: 6_000, rows: 200_000 };
 
 /// A run that was stopped is none that succeeded.
 const fn verdict(outcome: &JobsOutcome) -> Outcome {

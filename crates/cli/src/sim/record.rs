@@ -160,8 +160,9 @@ pub(super) fn take_frames(graph: &FabricGraph, run: &mut Run<(Digest, Recorder)>
         recorder.frame(at, way, &kept, length);
     }
     recorder.frames_shown();
-    let sample = recorder.sample();
+    let (sample, followed) = (recorder.sample(), recorder.followed());
     run.tap_sample(sample);
+    run.tap_connection(followed);
 }
 
 /// The run file of traffic or collectives.

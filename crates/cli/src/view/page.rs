@@ -1,7 +1,9 @@
 //! The page: its files, and one file with a run in it.
 
-use railnet_formats::run_file::{Query, RunFile, coarser, select};
-use serde_json::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
+
+use railnet_formats::run_file::{Query, RunFile, Table, coarser, select};
+use serde_json::{Map, Value, json};
 
 use super::http::Response;
 use super::packet;
@@ -12,8 +14,9 @@ const STYLE: &str = include_str!("../../../../web/dist/page.css");
 
 /// Rows of each table that a report has: enough for every picture, few enough to be mailed.
 const REPORT_ROWS: usize = 20_000;
-/// Packets that a report shows byte by byte.
+/// Packets that a report shows byte by byte: of all over the run, and the first of the connection that is there whole.
 const REPORT_PACKETS: usize = 300;
+const REPORT_FOLLOWED: usize = 300;
 /// So many of them follow each other.
 const REPORT_NEIGHBOURS: usize = 6;
 /// Where the page keeps its own script and style.
@@ -32,9 +35,11 @@ pub(super) fn asset(name: &str) -> Response {
 
 /// The page with a run inside: one file that opens from disk.
 pub(crate) fn report(run: &RunFile) -> String {
-    let run = &run.with_fewer_packets(REPORT_ROWS);
+    let mut run = run.with_fewer_packets(REPORT_ROWS);
+    let whole_call = WholeCall::of(&run);
+    run.meta["kept"]["call"] = whole_call.as_ref().map_or(Value::Null, WholeCall::meta);
+    let run = &run;
     let mut blocks = Vec::new();
-    let mut packets = Map::new();
     let width = run.meta["bins"]["width"].as_u64().unwrap_or(1);
     for table in &run.tables {
         match table.name.as_str() {
@@ -50,19 +55,15 @@ pub(crate) fn report(run: &RunFile) -> String {
             }
             _ => {
                 let query = Query { most: REPORT_ROWS, ..Query::all() };
-                let (rows, total) = select(table, &query, width);
+                let (mut rows, total) = select(table, &query, width);
+                if rows.len() < total {
+                    rows.extend(followed(run, table, REPORT_ROWS));
+                    rows.extend(whole_call.iter().flat_map(|call| call.rows(table)));
+                    rows.sort_unstable();
+                    rows.dedup();
+                }
                 blocks.extend(table.take(&rows).block(total));
             }
-        }
-    }
-    let all = run.table("packets").map_or(0, |table| table.rows);
-    // Some in a row from all over the run, so that neighbours can be compared.
-    let step = (all * REPORT_NEIGHBOURS).div_ceil(REPORT_PACKETS).max(REPORT_NEIGHBOURS);
-    let chosen = (0..all).filter(|row| row % step < REPORT_NEIGHBOURS);
-    let messages = packet::Messages::of(run);
-    for row in chosen {
-        if let Some(packet) = packet::describe_with(run, row, &messages) {
-            packets.insert(row.to_string(), packet);
         }
     }
     let policy = r#"<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'">"#;
@@ -71,7 +72,7 @@ pub(crate) fn report(run: &RunFile) -> String {
          id=\"railnet-tables\">{}</script>\n<script type=\"application/json\" id=\"railnet-packets\">{}</script>\n",
         inert(&run.meta),
         base64(&blocks),
-        inert(&Value::Object(packets))
+        inert(&stories(run))
     );
     let script = format!("<script type=\"module\">{}</script>", SCRIPT.replace("</script", "<\\/script"));
     let style = format!("<style>{STYLE}</style>");
@@ -79,6 +80,84 @@ pub(crate) fn report(run: &RunFile) -> String {
         .replacen(STYLE_TAG, &style, 1)
         .replacen(SCRIPT_TAG, "", 1)
         .replacen("</body>", &format!("{data}{script}\n</body>"), 1)
+}
+
+/// The rows of the connection that is there whole, at most so many.
+fn followed(run: &RunFile, table: &Table, most: usize) -> Vec<u32> {
+    let one = &run.meta["kept"]["followed"];
+    let end = |names: [&str; 2]| Some((one[names[0]].as_u64()?, one[names[1]].as_u64()?));
+    let ends = [end(["host", "queue_pair"]), end(["to", "target"])];
+    let (Some(host), Some(queue_pair)) = (table.column("host"), table.column("queue_pair")) else {
+        return Vec::new();
+    };
+    let is_it = |row: &u32| {
+        ends.contains(&Some((table.get(*row as usize, host), table.get(*row as usize, queue_pair))))
+    };
+    (0..table.rows as u32).filter(is_it).take(most).collect()
+}
+
+/// A channel of a collective of which a report has every slice, where it leaves out others.
+struct WholeCall {
+    /// Communicator, call and channel.
+    is: [u64; 3],
+}
+
+impl WholeCall {
+    const COLUMNS: [&str; 3] = ["communicator", "sequence", "channel"];
+
+    /// The first channel of the call that has most slices; of several the first.
+    fn of(run: &RunFile) -> Option<Self> {
+        let table = run.table("slices").filter(|table| table.rows > REPORT_ROWS)?;
+        let mut counts: BTreeMap<[u64; 2], (usize, u64)> = BTreeMap::new();
+        for row in 0..table.rows as u32 {
+            let [communicator, sequence, channel] = Self::cells(table, row);
+            let known = counts.entry([communicator, sequence]).or_insert((0, channel));
+            *known = (known.0 + 1, known.1.min(channel));
+        }
+        let most = counts.iter().rev().max_by_key(|(_, (slices, _))| *slices)?;
+        Some(Self { is: [most.0[0], most.0[1], most.1.1] })
+    }
+
+    fn cells(table: &Table, row: u32) -> [u64; 3] {
+        Self::COLUMNS.map(|name| table.column(name).map_or(0, |column| table.get(row as usize, column)))
+    }
+
+    fn rows(&self, table: &Table) -> Vec<u32> {
+        let is_it = |row: &u32| table.name == "slices" && Self::cells(table, *row) == self.is;
+        (0..table.rows as u32).filter(is_it).take(REPORT_ROWS).collect()
+    }
+
+    fn meta(&self) -> Value {
+        let [communicator, sequence, channel] = self.is;
+        json!({ "communicator": communicator, "sequence": sequence, "channel": channel })
+    }
+}
+
+/// Packets byte by byte. Names and explanations of their headers' fields are there once for all packets that have the same.
+fn stories(run: &RunFile) -> Value {
+    let Some(table) = run.table("packets") else { return json!({ "shapes": [], "stories": {} }) };
+    // Some in a row from all over the run, so that neighbours can be compared.
+    let step = (table.rows * REPORT_NEIGHBOURS).div_ceil(REPORT_PACKETS).max(REPORT_NEIGHBOURS);
+    let mut chosen: BTreeSet<usize> = (0..table.rows).filter(|row| row % step < REPORT_NEIGHBOURS).collect();
+    chosen.extend(followed(run, table, REPORT_FOLLOWED).into_iter().map(|row| row as usize));
+    let messages = packet::Messages::of(run);
+    let mut shapes: BTreeMap<String, usize> = BTreeMap::new();
+    let mut stories = Map::new();
+    for row in chosen {
+        let Some(mut story) = packet::describe_with(run, row, &messages) else { continue };
+        let layers = story["layers"].as_array_mut().into_iter().flatten();
+        let fields = layers.filter_map(|layer| layer["fields"].as_array_mut()).flatten();
+        let values: Vec<Value> = fields.map(|field| field["value"].take()).collect();
+        let next = shapes.len();
+        let shape = *shapes.entry(story["layers"].take().to_string()).or_insert(next);
+        story["layers"] = json!({ "shape": shape, "values": values });
+        stories.insert(row.to_string(), story);
+    }
+    let mut list = vec![Value::Null; shapes.len()];
+    for (text, number) in shapes {
+        list[number] = serde_json::from_str(&text).unwrap_or_default();
+    }
+    json!({ "shapes": list, "stories": stories })
 }
 
 /// JSON that cannot end the element it stands in, whatever texts it has.

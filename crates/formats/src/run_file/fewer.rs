@@ -1,18 +1,24 @@
 //! A run with fewer packets, for files that shall be small.
 
 use super::RunFile;
+use super::follow::Followed;
 use super::packets::{places, renumbered, squeezed};
 use super::sample::{Windows, depth};
 use super::table::Table;
 
 impl RunFile {
     /// The same with at most so many packets, chosen as they were when it was recorded; all that is known of the others goes with
-    /// them.
+    /// them. One connection stays whole.
     #[must_use]
     pub fn with_fewer_packets(&self, most: usize) -> Self {
         let mut run = self.clone();
         let Some(packets) = self.table("packets").filter(|packets| packets.rows > most) else { return run };
-        let rows = Windows::new(most).choose(packets, |row| depth(packets, row));
+        let kept = &self.meta["kept"];
+        let has_all = kept["packets"] == kept["packets_sent"];
+        let followed =
+            if has_all { Followed::of(packets) } else { Followed::read(&kept["followed"], packets) };
+        let followed = followed.map(|one| one.shorter(packets, most));
+        let rows = Windows::new(most).choose(packets, followed, |row| depth(packets, row));
         let places = places(&rows, packets.rows);
         let mut heap = None;
         for table in &mut run.tables {
@@ -33,6 +39,7 @@ impl RunFile {
             run.meta["tables"]["heap"] = table.rows.into();
         }
         run.meta["kept"]["packets"] = rows.len().into();
+        run.meta["kept"]["followed"] = followed.map_or(serde_json::Value::Null, |one| one.meta());
         run
     }
 }

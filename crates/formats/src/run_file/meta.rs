@@ -91,7 +91,7 @@ pub fn meta(about: &About<'_>, graph: &FabricGraph, recorded: &Recorded) -> Resu
         "strings": recorded.strings,
         "communicators": communicators,
         "bins": { "width": recorded.bins.0, "count": recorded.bins.1 },
-        "kept": { "packets": recorded.packets.0, "packets_sent": recorded.packets.1, "notes": recorded.notes },
+        "kept": { "packets": recorded.packets.0, "packets_sent": recorded.packets.1, "notes": recorded.notes, "followed": recorded.followed.map(|one| one.meta()) },
         "steps": about.jobs.map(steps).unwrap_or_default(),
         "critical": about.jobs.map(critical).unwrap_or_default(),
         "tables": recorded.tables.iter().map(count).collect::<serde_json::Map<_, _>>(),
@@ -143,10 +143,11 @@ fn ports_of(homes: &[u32], node: u32) -> Vec<usize> {
     (0..homes.len()).filter(|host| homes[*host] == node).collect()
 }
 
-/// The first words that the author of a scenario has for it.
-fn title(text: &str) -> &str {
-    let first = text.lines().map(str::trim).find(|line| line.starts_with('#'));
-    first.map_or("", |line| line.trim_start_matches(['#', ' ']))
+/// The first words that the author of a scenario has for it: a comment, all of its lines, without marks of code.
+fn title(text: &str) -> String {
+    let lines = text.lines().map(str::trim).skip_while(|line| !line.starts_with('#'));
+    let words = lines.map_while(|line| line.strip_prefix('#')).map(str::trim).collect::<Vec<_>>();
+    words.join(" ").replace('`', "").trim().to_owned()
 }
 
 fn fabric(graph: &FabricGraph, homes: &[u32]) -> Value {

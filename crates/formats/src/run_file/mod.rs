@@ -9,6 +9,7 @@
 
 mod coarse;
 mod fewer;
+mod follow;
 mod live;
 mod live_packets;
 mod load;

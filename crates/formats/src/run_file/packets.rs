@@ -6,7 +6,8 @@ use railnet_core::event::{PacketId, SentPacket};
 use railnet_core::{Label, PacketSample, QueuePairNumber};
 use smallvec::SmallVec;
 
-use super::sample::{HOST, PINNED, PSN, QUEUE_PAIR, TARGET, Windows, depth, halvings_of};
+use super::follow::Followed;
+use super::sample::{HOST, PINNED, PSN, QUEUE_PAIR, TARGET, Windows, depth, halvings_of, is_urgent};
 use super::schema::{self, NOBODY};
 use super::table::{MISSING, Table};
 
@@ -65,11 +66,14 @@ impl Sieve {
 
 #[derive(Debug)]
 pub(super) struct Packets {
-    /// How many there may be before some are left out.
+    /// How many are wanted, and how many there may be before some are left out.
+    most: usize,
     limit: usize,
     /// All that were sent.
     pub(super) all: u64,
     windows: Windows,
+    /// The connection that is kept whole, once others are not.
+    pub(super) followed: Option<Followed>,
     /// When the last one was sent.
     now: u64,
     pub(super) table: Table,
@@ -93,9 +97,11 @@ pub(super) struct Packets {
 impl Packets {
     pub(super) fn new(most: usize) -> Self {
         Self {
+            most,
             limit: most + most / 4,
             all: 0,
             windows: Windows::new(most),
+            followed: None,
             now: 0,
             table: Table::new("packets", schema::PACKETS),
             hops: Table::new("hops", schema::HOPS),
@@ -129,23 +135,33 @@ impl Packets {
         self.now = at;
         let fresh = (at, host, packet, target, length, label);
         let halvings = halvings_of(packet.psn, [packet.queue_pair, target], packet.transmission, NO_VERDICT);
-        if !is_first && halvings < self.windows.halved(at) {
+        let is_followed = self.follows(fresh, NO_VERDICT);
+        if !is_first && !is_followed && halvings < self.windows.halved(at) {
             self.last = Err(Some(fresh));
             return;
         }
-        let row = self.keep(fresh);
+        let row = self.keep(fresh, is_followed);
         if is_first {
             self.first.insert(row);
         }
     }
 
-    fn keep(&mut self, (at, host, packet, target, length, label): Fresh) -> u32 {
+    /// Whether it belongs to the connection that is kept whole.
+    fn follows(&mut self, (at, host, packet, ..): Fresh, syndrome: u8) -> bool {
+        let is_urgent = is_urgent(packet.transmission.into(), syndrome.into());
+        let end = (host, packet.queue_pair.value());
+        self.followed.as_mut().is_some_and(|one| one.takes(at, end, is_urgent, self.most))
+    }
+
+    fn keep(&mut self, (at, host, packet, target, length, label): Fresh, is_followed: bool) -> u32 {
         if self.table.rows >= self.limit {
             self.thin_out();
             // What is pinned may be more than what is wanted.
             self.limit = self.limit.max(self.table.rows + self.table.rows / 4);
         }
-        self.windows.keep(at);
+        if !is_followed {
+            self.windows.keep(at);
+        }
         let tag = railnet_coll::machine::Tag::from(label);
         let row = self.table.push([
             at,
@@ -181,10 +197,11 @@ impl Packets {
             Err(Some(fresh @ (at, _, packet, target, ..))) => {
                 let halvings =
                     halvings_of(packet.psn, [packet.queue_pair, target], packet.transmission, syndrome);
-                if halvings < self.windows.halved(at) {
+                let is_followed = self.follows(fresh, syndrome);
+                if !is_followed && halvings < self.windows.halved(at) {
                     return;
                 }
-                self.keep(fresh)
+                self.keep(fresh, is_followed)
             }
             Err(None) => return,
         };
@@ -272,9 +289,12 @@ impl Packets {
 
     /// Leaves out packets until there are not more than there should be, with all that is known of them.
     pub(super) fn thin_out(&mut self) {
+        if self.table.rows > self.most && self.windows.has_all {
+            self.followed = Followed::of(&self.table).map(|one| one.shorter(&self.table, self.most));
+        }
         let Self { table, windows, first, .. } = self;
         let depth = |row: usize| if first.contains(&(row as u32)) { PINNED } else { depth(table, row) };
-        let rows = windows.choose(table, depth);
+        let rows = windows.choose(table, self.followed, depth);
         if rows.len() == self.table.rows {
             return;
         }

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use railnet_coll::machine::Tag;
 use railnet_core::event::{CallId, Event, RetryReason, Sink, SliceWay};
-use railnet_core::{Component, Label, PacketSample, Time};
+use railnet_core::{Component, Label, PacketSample, QueuePairNumber, Time};
 use railnet_topology::{FabricGraph, Vertex};
 
+use super::follow::Followed;
 use super::load::Load;
 use super::packets::{NOTIFICATION, Packets};
 use super::pauses::Pauses;
@@ -169,6 +170,11 @@ impl Recorder {
         self.packets.sample()
     }
 
+    /// Both ends of the connection that is kept whole: host and queue pair.
+    pub fn followed(&self) -> Option<[(u32, QueuePairNumber); 2]> {
+        self.packets.followed.map(|one| one.tapped())
+    }
+
     /// All frames that have passed so far were shown.
     pub fn frames_shown(&mut self) {
         self.packets.forget_passing();
@@ -326,7 +332,7 @@ impl Recorder {
         if packets.0 < packets.1 {
             notes.push(format!(
                 "packets: {} of {}, some of every part of the run, in runs of {} sequence numbers; before others the \
-                 first of each connection, and those that were sent again, refused, lost or marked",
+                 first of each connection, and those that were sent again, refused, lost or marked; one connection has all",
                 packets.0,
                 packets.1,
                 PacketSample::RUN
@@ -358,7 +364,7 @@ impl Recorder {
             ]);
         }
         let (bin_width, bins, load) = self.load.finish(end);
-        let Packets { table, hops, frames, heap, .. } = self.packets;
+        let Packets { table, hops, frames, heap, followed, .. } = self.packets;
         Recorded {
             tables: vec![
                 self.operations,
@@ -380,6 +386,7 @@ impl Recorder {
             strings: self.strings.finish(),
             bins: (bin_width, bins),
             packets,
+            followed,
             notes,
             members: self.members,
         }
@@ -397,6 +404,8 @@ pub struct Recorded {
     pub bins: (u64, usize),
     /// Packets that are there, of how many that were sent.
     pub packets: (u64, u64),
+    /// The connection of which all packets are there, where those of others are not.
+    pub(super) followed: Option<Followed>,
     /// What was left out, in words.
     pub notes: Vec<String>,
     /// The endpoint of each rank of each communicator.

@@ -3,12 +3,14 @@
 //! A run is divided into windows of time that grow with it. All windows start with everything; when there is too much, the window
 //! that has most keeps half of what it has, again and again. What is halved are runs of sequence numbers of a connection
 //! ([`PacketSample`]), so that neighbours and their acknowledgements stay together; a packet to which something happened outlasts
-//! some more halvings. The first packet of each connection stays, as long as those are not more than half of all.
+//! some more halvings. The first packet of each connection stays, as long as those are not more than half of all. One connection is
+//! left whole ([`Followed`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use railnet_core::{PacketSample, Psn, QueuePairNumber};
 
+use super::follow::Followed;
 use super::table::{MISSING, Table};
 
 /// The most windows; while there are fewer than half of them the run is short.
@@ -27,13 +29,14 @@ const MARK: u32 = 2;
 pub(super) const HOST: usize = 1;
 pub(super) const QUEUE_PAIR: usize = 2;
 pub(super) const TARGET: usize = 3;
-const TO: usize = 4;
+pub(super) const TO: usize = 4;
 pub(super) const PSN: usize = 5;
-const SENT: usize = 0;
-const TRANSMISSION: usize = 7;
+pub(super) const SENT: usize = 0;
+pub(super) const TRANSMISSION: usize = 7;
+pub(super) const LENGTH: usize = 8;
 const RECEIVED: usize = 9;
 const MARKED: usize = 10;
-const SYNDROME: usize = 14;
+pub(super) const SYNDROME: usize = 14;
 
 /// After how many steps a packet goes, by what is known of it.
 pub(super) fn depth(packets: &Table, row: usize) -> u32 {
@@ -48,7 +51,7 @@ pub(super) fn depth(packets: &Table, row: usize) -> u32 {
 }
 
 /// Whether something has happened already when a packet is sent: it is sent again, or refuses another one.
-fn is_urgent(transmission: u64, syndrome: u64) -> bool {
+pub(super) fn is_urgent(transmission: u64, syndrome: u64) -> bool {
     // The first bits of a syndrome: 0 an acknowledgement, 1 receiver not ready, 3 a refusal. All ones: there is none.
     transmission > 0 || syndrome != super::schema::NO_SYNDROME && syndrome >> 5 & 3 != 0
 }
@@ -70,13 +73,15 @@ struct Window {
 #[derive(Debug)]
 pub(super) struct Windows {
     most: usize,
+    /// Nothing was left out yet.
+    pub(super) has_all: bool,
     width: u64,
     list: Vec<Window>,
 }
 
 impl Windows {
     pub(super) fn new(most: usize) -> Self {
-        Self { most, width: WIDTH_MIN, list: Vec::new() }
+        Self { most, has_all: true, width: WIDTH_MIN, list: Vec::new() }
     }
 
     /// The window of a moment; they grow until there is one.
@@ -98,6 +103,9 @@ impl Windows {
 
     /// One more window: likely it will be as full as the one before, and it is soon known whether it is.
     fn next(&self) -> Window {
+        if self.has_all {
+            return Window::default();
+        }
         let before = self.list.last().copied().unwrap_or_default();
         let fair = (self.most / (self.list.len() + 1)).max(1);
         let kept = before.kept.max(1);
@@ -117,22 +125,34 @@ impl Windows {
         self.list[window].kept += 1;
     }
 
-    /// The rows that are left when there shall not be too many. `depth` says after how many steps each goes.
-    pub(super) fn choose(&mut self, packets: &Table, depth: impl Fn(usize) -> u32) -> Vec<u32> {
+    /// The rows that are left when there shall not be too many. `depth` says after how many steps each goes; those of the connection
+    /// that is followed stay.
+    pub(super) fn choose(
+        &mut self,
+        packets: &Table,
+        followed: Option<Followed>,
+        depth: impl Fn(usize) -> u32,
+    ) -> Vec<u32> {
         let Some(last) = packets.rows.checked_sub(1) else { return Vec::new() };
         // They come in the order of time: from here on windows do not grow.
         self.at(packets.get(last, SENT));
-        // The first packet of each connection is in no window, but in a share of its own.
+        // The first packet of each connection is in no window, but in a share of its own; so are those of the one that is followed.
         let (mut met, first) = (BTreeSet::new(), self.list.len());
+        let whole = first + 1;
         let places: Vec<(usize, u32)> = (0..packets.rows)
             .map(|row| {
                 let is_first = met.insert((packets.get(row, HOST), packets.get(row, QUEUE_PAIR)));
-                (if is_first { first } else { self.at(packets.get(row, SENT)) }, depth(row))
+                let place = match (followed.is_some_and(|one| one.has(packets, row)), is_first) {
+                    (true, _) => whole,
+                    (_, true) => first,
+                    _ => self.at(packets.get(row, SENT)),
+                };
+                (place, depth(row))
             })
             .collect();
-        let mut by_depth = vec![BTreeMap::<u32, usize>::new(); first + 1];
+        let mut by_depth = vec![BTreeMap::<u32, usize>::new(); whole + 1];
         let mut shares = self.list.clone();
-        shares.push(Window::default());
+        shares.resize(whole + 1, Window::default());
         for share in &mut shares {
             share.kept = 0;
         }
@@ -140,13 +160,14 @@ impl Windows {
             shares[place].kept += 1;
             *by_depth[place].entry(depth).or_default() += 1;
         }
-        let mut left = packets.rows;
-        while left > self.most {
+        let mut left = packets.rows - shares[whole].kept;
+        let most = self.most.saturating_sub(shares[whole].kept);
+        while left > most {
             // Those of the least depth go, of the fullest window; of several the first. None is emptied while others have more than
             // one run.
             let fullness = |place: &usize| (by_depth[*place].len() > 1, shares[*place].kept);
             let fullest = (0..first).rev().max_by_key(fullness).unwrap_or(0);
-            let place = if shares[first].kept > self.most / 2 { first } else { fullest };
+            let place = if shares[first].kept > most / 2 { first } else { fullest };
             let Some((depth, gone)) = by_depth[place].pop_first() else { break };
             if depth == PINNED {
                 // Nothing else is left in there, nor, as it is the fullest, to speak of elsewhere.
@@ -158,9 +179,10 @@ impl Windows {
         }
         let is_left = |row: &u32| {
             let (place, depth) = places[*row as usize];
-            depth >= shares[place].steps
+            place == whole || depth >= shares[place].steps
         };
         let rows: Vec<u32> = (0..packets.rows as u32).filter(is_left).collect();
+        self.has_all &= rows.len() == packets.rows;
         // What came by another rule than depth, and is not pinned any more, may have gone, too.
         for share in &mut shares {
             share.kept = 0;
@@ -197,7 +219,7 @@ mod tests {
             table.push([sent, 0, pair.0, pair.1, 1, psn / 5, 4, 0, 4_096, received, 0, 0, 0, 0, 255, 0]);
         }
         let mut windows = Windows::new(4_000);
-        let rows = windows.choose(&table, |row| depth(&table, row));
+        let rows = windows.choose(&table, None, |row| depth(&table, row));
         assert!(rows.len() <= 4_000 && rows.len() > 2_000, "{}", rows.len());
         let mut each = [0; 20];
         for &row in &rows {
@@ -208,6 +230,6 @@ mod tests {
         assert!(left > lost / 2, "{left} of {lost}");
         // The same again leaves them as they are.
         let chosen = table.take(&rows);
-        assert_eq!(windows.choose(&chosen, |row| depth(&chosen, row)).len(), rows.len());
+        assert_eq!(windows.choose(&chosen, None, |row| depth(&chosen, row)).len(), rows.len());
     }
 }

@@ -74,10 +74,11 @@ impl JobSection {
     /// The job that is meant, on a cluster whose GPUs have memory for it.
     pub fn resolve(&self, cluster: &Cluster) -> Result<Resolved, FileError> {
         let resolved = self.lay_out(cluster)?;
-        let Job { model, parallel, training, gpu, others, .. } = &resolved.job;
+        let Job { model, parallel, training, gpu, others, servers, .. } = &resolved.job;
         let all = std::iter::once(gpu).chain(others.iter().map(|other| &other.gpu));
         let smallest = all.min_by_key(|gpu| gpu.memory).unwrap_or(gpu);
-        fit(model, parallel, training, &smallest.name, smallest.memory).map_err(|refusal| FileError {
+        let has = (smallest.name.as_str(), smallest.memory);
+        fit(model, parallel, training, *servers, has).map_err(|refusal| FileError {
             memory: Some(refusal.clone()),
             ..FileError::new("model", refusal.to_string())
         })?;
@@ -106,7 +107,7 @@ impl JobSection {
         let gpu = Gpu::of(&cluster.host, training.precision).map_err(no_gpu)?;
         let others = others(&cluster.part(0, ranks / cluster.gpus_per_node()), training.precision);
         let others = others.map_err(no_gpu)?;
-        let memory = memory(&model, &parallel, &training);
+        let memory = memory(&model, &parallel, &training, servers);
         let state = model.parameters() * (training.precision.bytes() + training.optimiser_bytes());
         let name = self.name.clone().unwrap_or_else(|| model.name.clone());
         let mut job = Job::new(model, parallel, training, gpu);

@@ -77,24 +77,26 @@ impl fmt::Display for DoesNotFit {
     }
 }
 
-/// What a GPU of this kind would have in its memory, or why that is too much. The total counts what lies there for the whole
+/// What a GPU of this kind would have in its memory, or why that is too much; parameters may live on servers. The total counts what lies there for the whole
 /// step, not what kernels borrow for a moment.
 pub fn fit(
     model: &Model,
     parallel: &Parallel,
     training: &Training,
-    gpu: &str,
-    available: Bytes,
+    servers: Option<u32>,
+    (gpu, available): (&str, Bytes),
 ) -> Result<Memory, Box<DoesNotFit>> {
-    let needed = memory(model, parallel, training);
+    let needed = memory(model, parallel, training, servers);
     if needed.total() <= available {
         return Ok(needed);
     }
     let mut tried: Vec<Suggestion> = changes(model, parallel, training)
         .into_iter()
+        // What lives on servers is not shared out among GPUs.
+        .filter(|(_, changed, _)| servers.is_none() || changed.sharding == parallel.sharding)
         .map(|(change, parallel, training)| Suggestion {
             change,
-            total: memory(model, &parallel, &training).total(),
+            total: memory(model, &parallel, &training, servers).total(),
         })
         .filter(|one| one.total < needed.total())
         .collect();

@@ -1,6 +1,6 @@
 use railnet_core::Bytes;
 
-use super::{fit, layer_activations, memory, memory_of_stage};
+use super::{Memory, fit, layer_activations, memory, memory_of_stage};
 use crate::model::{Model, catalogue};
 use crate::parallel::{Parallel, Schedule, Sharding};
 use crate::training::{AttentionKernel, Recompute, Training};
@@ -69,7 +69,7 @@ fn shared_out_states_are_those_of_the_zero_paper() {
     ];
     for (sharding, gigabytes) in cases {
         let parallel = Parallel { sharding, prefetch: 0, ..Parallel::data(64) };
-        let found = memory(&gpt, &parallel, &training);
+        let found = memory(&gpt, &parallel, &training, None);
         let mut states = (found.parameters + found.gradients + found.optimiser).as_u64() as f64 / 1e9;
         if sharding == Sharding::Parameters {
             // The paper does not count the layer that is gathered at the time.
@@ -85,7 +85,7 @@ fn a_job_that_does_not_fit_is_told_what_would() {
     let training = Training { global_batch: 64, ..Training::default() };
     let parallel = Parallel { tensor: 8, data: 8, sequence: true, ..Parallel::default() };
     let refusal =
-        fit(&llama, &parallel, &training, "H100 SXM5", Bytes(80_000_000_000)).expect_err("too much");
+        fit(&llama, &parallel, &training, None, ("H100 SXM5", Bytes(80_000_000_000))).expect_err("too much");
     let text = refusal.to_string();
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[0], "llama-3-70b does not fit: 164 GB a GPU needed, an H100 SXM5 has 80 GB");
@@ -101,8 +101,27 @@ fn a_job_that_does_not_fit_is_told_what_would() {
         assert!(suggestion.total <= refusal.available, "{text}");
     }
     let shared = Parallel { sharding: Sharding::Optimiser, ..parallel };
-    assert!(fit(&llama, &shared, &training, "H100 SXM5", Bytes(80_000_000_000)).is_ok());
+    assert!(fit(&llama, &shared, &training, None, ("H100 SXM5", Bytes(80_000_000_000))).is_ok());
     // Where nothing is enough, it says so.
-    let alone = fit(&llama, &Parallel::data(1), &Training::default(), "H100 SXM5", Bytes(80_000_000_000));
+    let alone =
+        fit(&llama, &Parallel::data(1), &Training::default(), None, ("H100 SXM5", Bytes(80_000_000_000)));
     assert!(alone.expect_err("too much").to_string().contains("nothing alone is enough"));
+}
+
+/// Adam's state and the parameters in f32 are on the servers; what a GPU could share out it does not have.
+#[test]
+fn where_parameters_live_on_servers_so_does_the_optimisers_state() {
+    let llama = model("llama-3-8b");
+    let parallel = Parallel::data(8);
+    let training = Training { global_batch: 8, recompute: Recompute::Full, ..Training::default() };
+    let [own, away] = [None, Some(2)].map(|servers| memory(&llama, &parallel, &training, servers));
+    assert_eq!(own.optimiser.as_u64(), 12 * llama.parameters());
+    assert_eq!(away, Memory { optimiser: Bytes::ZERO, ..own });
+    let h100 = ("H100 SXM5", Bytes(80_000_000_000));
+    assert!(own.total() > h100.1 && away.total() <= h100.1, "{own:?} and {away:?}");
+    assert!(fit(&llama, &parallel, &training, None, h100).is_err());
+    assert_eq!(fit(&llama, &parallel, &training, Some(2), h100), Ok(away));
+    let refusal =
+        fit(&llama, &parallel, &training, Some(2), ("small", Bytes(20_000_000_000))).expect_err("too much");
+    assert!(!refusal.to_string().contains("zero"), "{refusal}");
 }

@@ -278,7 +278,7 @@ fn variants(job: &Job, parallel: &Parallel) -> Vec<Candidate> {
 
 fn laid_out(job: &Job, parallel: Parallel, recompute: Recompute) -> Candidate {
     let training = Training { recompute, ..job.training };
-    let memory = memory(&job.model, &parallel, &training);
+    let memory = memory(&job.model, &parallel, &training, job.servers);
     Candidate { job: Job { parallel, training, ..job.clone() }, memory }
 }
 

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use railnet_coll::variables::Variables;
 use railnet_core::event::Sink;
-use railnet_core::{Bytes, Component, PacketSample, Rate, Span, Time};
+use railnet_core::{Bytes, Component, PacketSample, QueuePairNumber, Rate, Span, Time};
 use railnet_fabric::{Fault, Network, Tapped, host_gid};
 use railnet_nic::control::ControlConfig;
 use railnet_nic::frame::WireForm;
@@ -195,6 +195,11 @@ impl<S: Sink> Run<S> {
     /// Packets that taps look at from now on, besides pause frames; all of them unless said otherwise.
     pub fn tap_sample(&mut self, sample: PacketSample) {
         self.network.tap_sample(sample);
+    }
+
+    /// A connection of which taps look at all packets, whatever the sample has: host and queue pair of both ends.
+    pub fn tap_connection(&mut self, ends: Option<[(u32, QueuePairNumber); 2]>) {
+        self.network.tap_connection(ends);
     }
 
     /// Hands out the frames that passed the taps since the last call, in the order of time.
