@@ -1,6 +1,6 @@
 //! One packet: its way through the fabric with what changed on it, and its headers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use railnet_formats::run_file::{MISSING, RunFile, Table, schema::NOBODY};
@@ -9,37 +9,58 @@ use serde_json::{Map, Value, json};
 
 use super::layers::{ICRC_BYTES, layers};
 
-/// The work requests of each queue pair, for those who look for many.
-pub(super) struct Messages(BTreeMap<(u64, u64), Vec<usize>>);
+/// Where tables speak of some packets, for those who look for many.
+pub(super) struct Index {
+    /// Work requests by host and queue pair.
+    messages: BTreeMap<(u64, u64), Vec<usize>>,
+    hops: BTreeMap<u64, Vec<usize>>,
+    frames: BTreeMap<u64, Vec<usize>>,
+}
 
-impl Messages {
-    pub(super) fn of(run: &RunFile) -> Self {
-        let mut known: BTreeMap<(u64, u64), Vec<usize>> = BTreeMap::new();
+impl Index {
+    pub(super) fn of(run: &RunFile, packets: &BTreeSet<usize>) -> Self {
+        let mut messages: BTreeMap<(u64, u64), Vec<usize>> = BTreeMap::new();
         if let Some(table) = run.table("messages") {
             let [host, queue_pair] = ["host", "queue_pair"].map(|name| table.column(name).unwrap_or(0));
             for row in 0..table.rows {
-                known.entry((table.get(row, host), table.get(row, queue_pair))).or_default().push(row);
+                messages.entry((table.get(row, host), table.get(row, queue_pair))).or_default().push(row);
             }
         }
-        Self(known)
+        Self { messages, hops: rows_about(run, "hops", packets), frames: rows_about(run, "frames", packets) }
     }
+}
+
+/// The rows of a table about each of these packets.
+fn rows_about(run: &RunFile, table: &str, packets: &BTreeSet<usize>) -> BTreeMap<u64, Vec<usize>> {
+    let mut rows: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+    if let Some(table) = run.table(table) {
+        let of = table.column("packet").unwrap_or(0);
+        for row in 0..table.rows {
+            let packet = table.get(row, of);
+            if packets.contains(&(packet as usize)) {
+                rows.entry(packet).or_default().push(row);
+            }
+        }
+    }
+    rows
 }
 
 /// All that is known about a packet.
 pub(super) fn describe(run: &RunFile, row: usize) -> Option<Value> {
-    describe_with(run, row, &Messages::of(run))
+    describe_with(run, row, &Index::of(run, &BTreeSet::from([row])))
 }
 
-/// The same, by one who knows the messages.
-pub(super) fn describe_with(run: &RunFile, row: usize, messages: &Messages) -> Option<Value> {
+/// The same, by one who knows where to look.
+pub(super) fn describe_with(run: &RunFile, row: usize, index: &Index) -> Option<Value> {
     let packets = run.table("packets")?;
     if row >= packets.rows {
         return None;
     }
     let cell = |name: &str| packets.column(name).map_or(0, |column| packets.get(row, column));
-    let frames = Frames::of(run, row as u64);
+    let rows = |of: &BTreeMap<u64, Vec<usize>>| of.get(&(row as u64)).cloned().unwrap_or_default();
+    let frames = Frames::of(run, &rows(&index.frames));
     let (mut hops, mut before): (Vec<Value>, Option<Vec<u8>>) = (Vec::new(), None);
-    for hop in hops_of(run, row as u64) {
+    for hop in hops_of(run, &rows(&index.hops)) {
         let bytes = frames.at(hop.time, hop.channel);
         let vertex = hop.vertex;
         hops.push(json!({
@@ -73,7 +94,7 @@ pub(super) fn describe_with(run: &RunFile, row: usize, messages: &Messages) -> O
         "length": first.map(|frame| frame.length),
         "layers": first.map(|frame| layers(&frame.whole(), frame.length, frame.icrc(), is_live)).unwrap_or_default(),
         "answer": answer(packets, row),
-        "message": message(run, &cell, messages),
+        "message": message(run, &cell, index),
         "words": words(run, &cell),
     }))
 }
@@ -86,20 +107,18 @@ struct Hop {
     waiting: u64,
 }
 
-fn hops_of(run: &RunFile, packet: u64) -> Vec<Hop> {
+fn hops_of(run: &RunFile, rows: &[usize]) -> Vec<Hop> {
     let Some(table) = run.table("hops") else { return Vec::new() };
-    let [time, of, vertex, channel, bytes, waiting] =
-        ["time", "packet", "vertex", "channel", "bytes", "waiting"]
-            .map(|name| table.column(name).unwrap_or(0));
-    let rows = (0..table.rows).filter(|row| table.get(*row, of) == packet);
-    let hop = |row: usize| Hop {
+    let [time, vertex, channel, bytes, waiting] =
+        ["time", "vertex", "channel", "bytes", "waiting"].map(|name| table.column(name).unwrap_or(0));
+    let hop = |&row: &usize| Hop {
         time: table.get(row, time),
         vertex: table.get(row, vertex),
         channel: table.get(row, channel),
         bytes: table.get(row, bytes),
         waiting: table.get(row, waiting),
     };
-    rows.map(hop).collect()
+    rows.iter().map(hop).collect()
 }
 
 /// When a packet that left the hop before was at this one: its first bit has come over the link. The NIC made it when it left.
@@ -148,13 +167,12 @@ struct Frames<'a> {
 }
 
 impl<'a> Frames<'a> {
-    fn of(run: &'a RunFile, packet: u64) -> Self {
+    fn of(run: &'a RunFile, rows: &[usize]) -> Self {
         let mut list = Vec::new();
         if let (Some(table), Some(heap)) = (run.table("frames"), run.table("heap")) {
-            let columns = ["packet", "time", "channel", "offset", "kept", "length"];
-            let [of, time, channel, offset, kept, length] =
-                columns.map(|name| table.column(name).unwrap_or(0));
-            for row in (0..table.rows).filter(|row| table.get(*row, of) == packet) {
+            let columns = ["time", "channel", "offset", "kept", "length"];
+            let [time, channel, offset, kept, length] = columns.map(|name| table.column(name).unwrap_or(0));
+            for &row in rows {
                 let start = table.get(row, offset) as usize;
                 let bytes =
                     heap.bytes(0).get(start..start + table.get(row, kept) as usize).unwrap_or_default();
@@ -253,14 +271,14 @@ fn is_answer(opcode: u64) -> bool {
 }
 
 /// The work request that a packet belongs to.
-fn message(run: &RunFile, cell: &impl Fn(&str) -> u64, messages: &Messages) -> Option<Value> {
+fn message(run: &RunFile, cell: &impl Fn(&str) -> u64, index: &Index) -> Option<Value> {
     let table = run.table("messages")?;
     let column = |name: &str| table.column(name).unwrap_or(0);
     let [first, packets] = ["first", "packets"].map(column);
     if is_answer(cell("opcode")) {
         return None;
     }
-    let mut known = messages.0.get(&(cell("host"), cell("queue_pair")))?.iter().copied();
+    let mut known = index.messages.get(&(cell("host"), cell("queue_pair")))?.iter().copied();
     let row = known.find(|row| {
         cell("psn").wrapping_sub(table.get(*row, first)) & 0xff_ffff < table.get(*row, packets)
     })?;

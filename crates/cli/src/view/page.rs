@@ -140,11 +140,11 @@ fn stories(run: &RunFile) -> Value {
     let step = (table.rows * REPORT_NEIGHBOURS).div_ceil(REPORT_PACKETS).max(REPORT_NEIGHBOURS);
     let mut chosen: BTreeSet<usize> = (0..table.rows).filter(|row| row % step < REPORT_NEIGHBOURS).collect();
     chosen.extend(followed(run, table, REPORT_FOLLOWED).into_iter().map(|row| row as usize));
-    let messages = packet::Messages::of(run);
+    let index = packet::Index::of(run, &chosen);
     let mut shapes: BTreeMap<String, usize> = BTreeMap::new();
     let mut stories = Map::new();
     for row in chosen {
-        let Some(mut story) = packet::describe_with(run, row, &messages) else { continue };
+        let Some(mut story) = packet::describe_with(run, row, &index) else { continue };
         let layers = story["layers"].as_array_mut().into_iter().flatten();
         let fields = layers.filter_map(|layer| layer["fields"].as_array_mut()).flatten();
         let values: Vec<Value> = fields.map(|field| field["value"].take()).collect();
