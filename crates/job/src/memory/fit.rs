@@ -77,8 +77,8 @@ impl fmt::Display for DoesNotFit {
     }
 }
 
-/// What a GPU of this kind would have in its memory, or why that is too much; parameters may live on servers. The total counts what lies there for the whole
-/// step, not what kernels borrow for a moment.
+/// What a GPU of this kind would have in its memory, or why that is too much; parameters may live on servers. The total counts
+/// what lies there for the whole step, not what kernels borrow for a moment.
 pub fn fit(
     model: &Model,
     parallel: &Parallel,
