@@ -10,8 +10,8 @@ use railnet_nic::Transmit;
 use railnet_topology::Vertex;
 
 use crate::engine::{Event, LARGE};
-use crate::network::Network;
-use crate::packet::NO_PACKET;
+use crate::network::{Host, Network};
+use crate::packet::{NO_PACKET, PacketIndex, Packets};
 
 /// Ports of a switch that are looked at.
 const PORTS_MAX: usize = 64;
@@ -51,7 +51,6 @@ impl<S: Sink> Network<S> {
     pub(crate) fn look_ahead_at_some(&mut self, some: Range<u32>) {
         let Self { windows, packets, hosts, coming, host_count, .. } = self;
         let (Some(windows), true) = (windows, *host_count >= LARGE) else { return };
-        let mut seen = 0;
         coming.clear();
         for host in some.clone() {
             let Some(place) = windows.place(Vertex::Host(host)) else { return };
@@ -61,21 +60,8 @@ impl<S: Sink> Network<S> {
                 }
             }
         }
-        for (_, packet) in &*coming {
-            seen ^= packets.facts[*packet as usize].bytes;
-        }
-        for (_, packet) in &*coming {
-            seen ^= packets.headers(*packet).map_or(0, look_at_contents);
-        }
-        for host in some {
-            seen ^= hosts[host as usize].nic.look_at_next();
-        }
-        for (host, packet) in &*coming {
-            if let Some(contents) = packets.headers(*packet) {
-                seen ^= hosts[*host as usize].nic.look_at(&contents.headers);
-            }
-        }
-        std::hint::black_box(seen);
+        let next = some.fold(0, |seen, host| seen ^ hosts[host as usize].nic.look_at_next());
+        std::hint::black_box(next ^ look_at_coming(packets, hosts, coming));
     }
 
     /// Looks at the packets that come to hosts in the next few nanoseconds, and at the queue pairs that they are for.
@@ -90,29 +76,34 @@ impl<S: Sink> Network<S> {
         let Self { calendar, packets, channels, hosts, coming, .. } = self;
         coming.clear();
         coming.extend(calendar.fresh().filter_map(|event| match *event {
-            Event::Arrive { channel, packet } => Some((channel, packet)),
+            Event::Arrive { channel, packet } => match channels[channel as usize].to {
+                Vertex::Host(host) => Some((host, packet)),
+                Vertex::Switch(_) => None,
+            },
             _ => None,
         }));
-        if coming.len() < FEW {
-            return;
+        if coming.len() >= FEW {
+            std::hint::black_box(look_at_coming(packets, hosts, coming));
         }
-        // Each look needs what the one before it has brought.
-        let mut seen = 0;
-        for (channel, packet) in &*coming {
-            seen ^= packets.facts[*packet as usize].bytes ^ channels[*channel as usize].reverse;
-        }
-        for (_, packet) in &*coming {
-            seen ^= packets.headers(*packet).map_or(0, |contents| contents.payload.length());
-        }
-        for (channel, packet) in &*coming {
-            if let Vertex::Host(host) = channels[*channel as usize].to
-                && let Some(contents) = packets.headers(*packet)
-            {
-                seen ^= hosts[host as usize].nic.look_at(&contents.headers);
-            }
-        }
-        std::hint::black_box(seen);
     }
+}
+
+/// Looks at packets that come to hosts, and at the queue pairs that they are for. Each look needs what the one before it has
+/// brought.
+fn look_at_coming(packets: &Packets, hosts: &[Host], coming: &[(u32, PacketIndex)]) -> u32 {
+    let mut seen = 0;
+    for (_, packet) in coming {
+        seen ^= packets.facts[*packet as usize].bytes;
+    }
+    for (_, packet) in coming {
+        seen ^= packets.headers(*packet).map_or(0, look_at_contents);
+    }
+    for (host, packet) in coming {
+        if let Some(contents) = packets.headers(*packet) {
+            seen ^= hosts[*host as usize].nic.look_at(&contents.headers);
+        }
+    }
+    seen
 }
 
 /// A field of every line of the cache that a packet's headers take.

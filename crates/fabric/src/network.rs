@@ -82,7 +82,7 @@ pub struct Network<S> {
     pub(crate) reducing: Vec<u32>,
     pub(crate) aggregation: Option<Box<Aggregation>>,
     pub(crate) slot: Box<Option<Transmit>>,
-    /// Packets that come to hosts next, and by which channel, for a look ahead.
+    /// Packets that come next, and to which host, for a look ahead.
     pub(crate) coming: Vec<(u32, PacketIndex)>,
     pub(crate) buffer: Vec<u8>,
     pub(crate) graph: FabricGraph,
