@@ -1,7 +1,7 @@
 //! Memory in large pages, for large simulations.
 //!
 //! A thousand hosts that all talk to each other are a gigabyte that is walked through in no order, and with pages of 4 KiB the
-//! processor looks up where each of them is: a fifth of the time. The C library asks the system for large pages where a
+//! processor looks up where each of them is: a quarter of the time. The C library asks the system for large pages where a
 //! variable says so, but it reads that only when a program starts. So the program starts once more.
 
 use std::os::unix::process::CommandExt as _;

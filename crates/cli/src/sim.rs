@@ -111,8 +111,11 @@ struct Finished {
 
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let mut file = File::read(&arguments.file)?;
-    if arguments.file.is_file() && !file.scenario.has_jobs() {
-        let graph = railnet_sim::graph(&file.scenario).map_err(|error| file.problem(error))?;
+    // What is wrong with a fabric is told below, when all is known that it is made of.
+    if arguments.file.is_file()
+        && !file.scenario.has_jobs()
+        && let Ok(graph) = railnet_sim::graph(&file.scenario)
+    {
         large_pages::start_again_with(graph.hosts.len());
     }
     let variables = prepare(arguments, &mut file.scenario)?;
