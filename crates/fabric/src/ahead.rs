@@ -9,7 +9,8 @@ use railnet_core::event::Sink;
 use railnet_nic::Transmit;
 use railnet_topology::Vertex;
 
-use crate::engine::{Event, LARGE};
+use crate::engine::LARGE;
+use crate::event::Event;
 use crate::network::{Host, Network};
 use crate::packet::{NO_PACKET, PacketIndex, Packets};
 
@@ -26,8 +27,8 @@ impl<S: Sink> Network<S> {
         let (Some(windows), true) = (&self.windows, self.host_count >= LARGE) else { return };
         let mut seen = 0;
         for event in windows.ahead() {
-            if let Event::Arrive { packet, .. } = event {
-                seen ^= self.packets.facts[*packet as usize].bytes;
+            if let Event::Arrive { packet, .. } = event.event() {
+                seen ^= self.packets.facts[packet as usize].bytes;
             }
         }
         // Each look needs what the one before it has brought: the queues are walked side by side.
@@ -55,7 +56,7 @@ impl<S: Sink> Network<S> {
         for host in some.clone() {
             let Some(place) = windows.place(Vertex::Host(host)) else { return };
             for event in windows.coming(place) {
-                if let Event::Arrive { packet, .. } = *event {
+                if let Event::Arrive { packet, .. } = event.event() {
                     coming.push((host, packet));
                 }
             }
@@ -75,7 +76,7 @@ impl<S: Sink> Network<S> {
     fn look_at_hosts(&mut self) {
         let Self { calendar, packets, channels, hosts, coming, .. } = self;
         coming.clear();
-        coming.extend(calendar.fresh().filter_map(|event| match *event {
+        coming.extend(calendar.fresh().filter_map(|event| match event.event() {
             Event::Arrive { channel, packet } => match channels[channel as usize].to {
                 Vertex::Host(host) => Some((host, packet)),
                 Vertex::Switch(_) => None,

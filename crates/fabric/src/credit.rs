@@ -2,7 +2,7 @@
 
 use railnet_core::event::{Event as Note, Sink};
 
-use crate::engine::{Event, rank};
+use crate::event::{Event, rank};
 use crate::network::Network;
 
 impl<S: Sink> Network<S> {

@@ -10,13 +10,13 @@ use railnet_core::{Component, Span, Time};
 use railnet_topology::Vertex;
 
 use crate::application::Application;
+use crate::event::{Event, Packed, rank};
 use crate::network::Network;
-use crate::packet::PacketIndex;
 use crate::windows::Windows;
 
 /// So many hosts make a large network: its packets, ports and queue pairs are more than a cache holds, and some trouble to
 /// have them there when they are needed pays. In a small one they are there.
-pub(crate) const LARGE: u32 = 256;
+pub(crate) const LARGE: u32 = 64;
 
 /// Windows shorter than this hold too little to be worth it.
 const WINDOW_LEAST: Span = Span::from_ps(50_000);
@@ -24,54 +24,17 @@ const WINDOW_LEAST: Span = Span::from_ps(50_000);
 /// Hosts whose packets and queue pairs are looked at together, before the first one has its turn.
 const TOGETHER: u32 = 8;
 
-/// Something that will happen.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Event {
-    /// A packet comes out of a channel.
-    Arrive { channel: u32, packet: PacketIndex },
-    /// A channel can take the next packet.
-    Wake { channel: u32 },
-    /// A NIC wants to be called.
-    Timer { host: u32 },
-    /// The application wants to be called.
-    Call { token: u32 },
-    /// A pause may have run out.
-    PauseEnd { channel: u32 },
-    /// A pause that still holds is told again.
-    PauseAgain { channel: u32, priority: u8 },
-    /// Something breaks, or is mended.
-    Fault { index: u32 },
-    /// Switches learn which links work.
-    Reroute,
-    /// A slice has passed a lane of its host.
-    Slice { slice: u32 },
-    /// Room at the far end of a channel is told to its near end.
-    Credit { channel: u32, priority: u8, bytes: u32 },
-}
-
-/// Ranks of events at the same moment: applications, then arrivals, then what they make possible.
-pub(crate) mod rank {
-    pub(crate) const CALL: u8 = 0;
-    pub(crate) const ARRIVE: u8 = 1;
-    pub(crate) const CREDIT: u8 = 2;
-    pub(crate) const PAUSE: u8 = 3;
-    pub(crate) const WAKE: u8 = 4;
-    pub(crate) const TIMER: u8 = 5;
-    /// Who wants to see a moment when it is over.
-    pub(crate) const LAST: u8 = 6;
-}
-
 impl<S: Sink> Network<S> {
     /// Calls the application at `at`.
     pub fn call_at(&mut self, at: Time, token: u32) {
         let order = self.sequences.order(at.max(self.now), rank::CALL, self.environment());
-        self.calendar.push(&order, Event::Call { token });
+        self.calendar.push(&order, Packed::new(Event::Call { token }));
     }
 
     /// Calls the application at `at`, after all else that happens at that moment.
     pub fn call_last_at(&mut self, at: Time, token: u32) {
         let order = self.sequences.order(at.max(self.now), rank::LAST, self.environment());
-        self.calendar.push(&order, Event::Call { token });
+        self.calendar.push(&order, Packed::new(Event::Call { token }));
     }
 
     /// Runs until nothing will happen any more, or until `limit`. Returns whether it came to the end.
@@ -182,10 +145,10 @@ impl<S: Sink> Network<S> {
 
     #[allow(clippy::inline_always, reason = "each of the two loops has its own, next to what it takes out")]
     #[inline(always)]
-    fn happen(&mut self, application: &mut impl Application<S>, at: Time, event: Event) {
+    fn happen(&mut self, application: &mut impl Application<S>, at: Time, event: Packed) {
         self.now = at;
         self.events += 1;
-        match event {
+        match event.event() {
             Event::Arrive { channel, packet } => self.arrive(channel, packet),
             Event::Wake { channel } => self.wake(channel),
             Event::Timer { host } => self.timer(host),
@@ -203,8 +166,8 @@ impl<S: Sink> Network<S> {
     /// The same for what can happen to a switch, or to a host by itself: without an application, and without a second step in
     /// the loop over everything, which has to be short.
     #[inline]
-    fn happen_to_port(&mut self, event: Event) {
-        match event {
+    fn happen_to_port(&mut self, event: Packed) {
+        match event.event() {
             Event::Arrive { channel, packet } => self.arrive(channel, packet),
             Event::Wake { channel } => self.wake(channel),
             Event::PauseEnd { channel } => self.pause_end(channel),
@@ -276,7 +239,7 @@ impl<S: Sink> Network<S> {
     #[inline]
     pub(crate) fn schedule(&mut self, time: Time, rank: u8, by: Component, event: Event) {
         let order = self.sequences.order(time, rank, by);
-        self.calendar.push(&order, event);
+        self.calendar.push(&order, Packed::new(event));
     }
 
     /// Lets something happen to a port of a host or switch.
@@ -287,19 +250,19 @@ impl<S: Sink> Network<S> {
         if let Some(windows) = &mut self.windows
             && let Some(place) = windows.place(place)
         {
-            windows.push(&order, place, event);
+            windows.push(&order, place, Packed::new(event));
         } else {
-            self.calendar.push(&order, event);
+            self.calendar.push(&order, Packed::new(event));
         }
     }
 
     pub(crate) fn plan_fault(&mut self, at: Time, index: u32) {
         let order = self.sequences.order(at.max(self.now), rank::CALL, self.environment());
-        self.calendar.push(&order, Event::Fault { index });
+        self.calendar.push(&order, Packed::new(Event::Fault { index }));
     }
 
     pub(crate) fn plan_reroute(&mut self, at: Time) {
         let order = self.sequences.order(at, rank::CALL, self.environment());
-        self.calendar.push(&order, Event::Reroute);
+        self.calendar.push(&order, Packed::new(Event::Reroute));
     }
 }

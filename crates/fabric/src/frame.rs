@@ -144,7 +144,7 @@ impl<S: Sink> Network<S> {
         self.channels[egress as usize].counters.losses += 1;
         // A pause frame has no ICRC: its receiver finds the damage by the check sequence of Ethernet.
         if !facts.is_pause
-            && let Some(contents) = &*self.packets.contents[packet as usize]
+            && let Some(contents) = self.packets.contents.get(packet)
         {
             // The dice fall the same way in both forms, so that both run the same course.
             let covered =

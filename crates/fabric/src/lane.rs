@@ -10,7 +10,7 @@ use railnet_core::event::Sink;
 use railnet_core::{Bytes, Component, Rate, Span, Time};
 
 use crate::application::Application;
-use crate::engine::{Event, rank};
+use crate::event::{Event, rank};
 use crate::network::Network;
 
 /// Something inside a host that serves one slice at a time.

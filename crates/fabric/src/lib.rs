@@ -11,6 +11,7 @@ mod config;
 mod credit;
 mod detour;
 mod engine;
+mod event;
 mod fault;
 mod frame;
 mod lane;

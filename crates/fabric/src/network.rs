@@ -6,7 +6,7 @@ use railnet_core::event::{Sink, SwitchDropReason};
 use railnet_core::{Psn, Random, Rate, Span, Time};
 use railnet_nic::frame::WireForm;
 use railnet_nic::memory::Segments;
-use railnet_nic::{CompletionQueue, Context, Inbound, Nic, OutboundPayload, Payload, Priorities, Transmit};
+use railnet_nic::{CompletionQueue, Context, Inbound, Nic, OutboundPayload, Payload, Priorities};
 use railnet_topology::{FabricGraph, LinkKind, Routes, Vertex};
 use railnet_wire::Gid;
 
@@ -15,7 +15,8 @@ use crate::calendar::{Calendar, Sequences};
 use crate::channel::{Channel, ChannelCounters};
 use crate::config::{FlowControl, Framing, Marking, MarksAt, Routing, Scheduling, SwitchConfig};
 use crate::detour::{Detours, NO_DETOUR, raised};
-use crate::engine::{Event, LARGE, rank};
+use crate::engine::LARGE;
+use crate::event::{CHANNELS_MAX, Event, Packed, rank};
 use crate::fault::Faults;
 use crate::lane::Lanes;
 use crate::note::component;
@@ -57,9 +58,9 @@ pub struct Network<S> {
     pub(crate) config: SwitchConfig,
     pub(crate) framing: Framing,
     /// What will happen to hosts, and to switches where all must come in the order of time.
-    pub(crate) calendar: Calendar<Event>,
+    pub(crate) calendar: Calendar<Packed>,
     /// What will happen to switches, where each can be taken through a window of time by itself.
-    pub(crate) windows: Option<Windows<Event>>,
+    pub(crate) windows: Option<Windows<Packed>>,
     pub(crate) sequences: Sequences,
     pub(crate) packets: Packets,
     pub(crate) channels: Vec<Channel>,
@@ -81,7 +82,6 @@ pub struct Network<S> {
     /// Hosts with messages of groups that nobody has dealt with.
     pub(crate) reducing: Vec<u32>,
     pub(crate) aggregation: Option<Box<Aggregation>>,
-    pub(crate) slot: Box<Option<Transmit>>,
     /// Packets that come next, and to which host, for a look ahead.
     pub(crate) coming: Vec<(u32, PacketIndex)>,
     pub(crate) buffer: Vec<u8>,
@@ -153,6 +153,7 @@ impl<S: Sink> Network<S> {
                 }
             }
         }
+        assert!(channels.len() <= CHANNELS_MAX, "a network has at most {CHANNELS_MAX} channels");
         for channel in &mut channels {
             channel.headroom_max = match config.flow_control {
                 FlowControl::Pfc => config.headroom.map_or_else(|| headroom(channel), |bytes| bytes.0 as u32),
@@ -230,7 +231,6 @@ impl<S: Sink> Network<S> {
             has_news: false,
             reducing: Vec::new(),
             aggregation,
-            slot: Box::new(None),
             coming: Vec::new(),
             buffer: Vec::new(),
             graph,
@@ -324,7 +324,7 @@ impl<S: Sink> Network<S> {
         let mut cx = Context::new(self.now, &mut self.memory, &mut self.sink);
         if self.form == WireForm::Bytes {
             self.deliver_frame(host, packet);
-        } else if let Some(contents) = &mut *self.packets.contents[packet as usize] {
+        } else if let Some(contents) = self.packets.contents.get_mut(packet) {
             contents.network.hop_limit = contents.network.hop_limit.saturating_sub(facts.hops);
             if facts.marked {
                 contents.network.traffic_class |= 3;
@@ -410,13 +410,15 @@ impl<S: Sink> Network<S> {
     }
 
     fn send_from_nic(&mut self, host: u32, egress: u32, allowed: Priorities) -> bool {
-        let Self { hosts, memory, sink, slot, buffer, .. } = self;
+        let Self { hosts, memory, sink, packets, buffer, .. } = self;
         buffer.clear();
         let mut cx = Context::new(self.now, memory, sink);
-        if !hosts[host as usize].nic.poll_transmit_into(&mut cx, 0, allowed, buffer, slot) {
+        let vacant = packets.vacant();
+        let contents = packets.contents.get_mut(vacant);
+        if !hosts[host as usize].nic.poll_transmit_into(&mut cx, 0, allowed, buffer, contents) {
             return false;
         }
-        let Some(transmit) = slot.as_ref() else { return false };
+        let Some(transmit) = contents else { return false };
         let payload = transmit.payload.length();
         // What Railnet adds to RoCEv2 is overhead in every framing.
         let extension = transmit.extension.as_ref().map_or(0, |extension| extension.length() as u32);
@@ -443,7 +445,6 @@ impl<S: Sink> Network<S> {
             has_bytes: !buffer.is_empty(),
         };
         let packet = self.packets.take(facts);
-        std::mem::swap(&mut self.packets.contents[packet as usize], &mut self.slot);
         if !self.buffer.is_empty() {
             self.packets.bytes[packet as usize].extend_from_slice(&self.buffer);
         }
@@ -502,7 +503,15 @@ impl<S: Sink> Network<S> {
         if !channel.wake_set {
             channel.wake_set = true;
             let (at, sender, from) = (channel.busy_until.max(self.now), channel.sender, channel.from);
-            self.schedule_at(from, at, rank::WAKE, sender, Event::Wake { channel: egress });
+            let order = self.sequences.order(at, rank::WAKE, sender);
+            let event = Packed::new(Event::Wake { channel: egress });
+            if let Some(windows) = &mut self.windows
+                && let Some(place) = windows.place(from)
+            {
+                windows.wake(&order, place, event);
+            } else {
+                self.calendar.push(&order, event);
+            }
         }
     }
 

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 use railnet_nic::Transmit;
 
+use crate::detour::NO_DETOUR;
+
 /// Which packet of the arena.
 pub(crate) type PacketIndex = u32;
 
@@ -47,16 +49,61 @@ pub(crate) struct Facts {
     pub(crate) has_bytes: bool,
 }
 
+/// No packet's facts.
+const NOTHING: Facts = Facts {
+    next: NO_PACKET,
+    bytes: 0,
+    target: 0,
+    hash: 0,
+    ingress: u32::MAX,
+    detour: NO_DETOUR,
+    priority: 0,
+    held_as: 0,
+    hops: 0,
+    is_pause: false,
+    is_data: false,
+    markable: false,
+    marked: false,
+    corrupt: false,
+    gathers: false,
+    has_bytes: false,
+};
+
 /// Two of them are a line of the cache, and none is in two.
 const _: () = assert!(size_of::<Facts>() == 32);
+
+/// The headers of all packets, in pieces: what is there stays where it is when there are more, and where it is needs no look
+/// at memory that nobody has seen for a while.
+#[derive(Debug, Default)]
+pub(crate) struct Contents {
+    pieces: Vec<Box<[Place]>>,
+}
+
+/// The headers of a packet, from the beginning of a line of the cache on.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Place(Option<Transmit>);
+
+/// Packets whose headers are in one piece.
+const PIECE: usize = 1 << 10;
+
+impl Contents {
+    #[inline]
+    pub(crate) fn get(&self, index: PacketIndex) -> Option<&Transmit> {
+        self.pieces[index as usize / PIECE][index as usize % PIECE].0.as_ref()
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, index: PacketIndex) -> &mut Option<Transmit> {
+        &mut self.pieces[index as usize / PIECE][index as usize % PIECE].0
+    }
+}
 
 /// All packets.
 #[derive(Debug, Default)]
 pub(crate) struct Packets {
     pub(crate) facts: Vec<Facts>,
-    /// The headers. They are long, and change places with the NIC's at both ends: boxes do that without a copy.
-    #[allow(clippy::vec_box, reason = "they are swapped one by one with the place that a NIC fills")]
-    pub(crate) contents: Vec<Box<Option<Transmit>>>,
+    pub(crate) contents: Contents,
     /// Payload bytes where there are any; where packets travel as bytes, the whole frame.
     pub(crate) bytes: Vec<Vec<u8>>,
     /// Which bit of a corrupt packet was flipped, where it travels as values.
@@ -65,16 +112,33 @@ pub(crate) struct Packets {
 }
 
 impl Packets {
-    /// A place for a packet.
-    pub(crate) fn take(&mut self, facts: Facts) -> PacketIndex {
-        if let Some(index) = self.free.pop() {
-            self.facts[index as usize] = facts;
-            return index;
+    /// The place of the next packet, for its headers: [`Packets::take`] takes it.
+    #[inline]
+    pub(crate) fn vacant(&mut self) -> PacketIndex {
+        match self.free.last() {
+            Some(index) => *index,
+            None => self.make_room(),
         }
-        self.facts.push(facts);
-        self.contents.push(Box::new(None));
-        self.bytes.push(Vec::new());
-        self.facts.len() as PacketIndex - 1
+    }
+
+    /// Takes the place of the next packet, with its headers.
+    #[inline]
+    pub(crate) fn take(&mut self, facts: Facts) -> PacketIndex {
+        let index = self.vacant();
+        self.free.pop();
+        self.facts[index as usize] = facts;
+        index
+    }
+
+    /// Room for one more piece of packets; the first of them.
+    #[cold]
+    fn make_room(&mut self) -> PacketIndex {
+        let (first, after) = (self.facts.len(), self.facts.len() + PIECE);
+        self.facts.resize(after, NOTHING);
+        self.bytes.resize_with(after, Vec::new);
+        self.contents.pieces.push((0..PIECE).map(|_| Place::default()).collect());
+        self.free.extend((first..after).rev().map(|index| index as PacketIndex));
+        first as PacketIndex
     }
 
     pub(crate) fn release(&mut self, index: PacketIndex) {
@@ -87,12 +151,7 @@ impl Packets {
     /// The headers of a packet; a pause frame has none.
     #[inline]
     pub(crate) fn headers(&self, index: PacketIndex) -> Option<&Transmit> {
-        Option::as_ref(&self.contents[index as usize])
-    }
-
-    #[inline]
-    pub(crate) fn headers_mut(&mut self, index: PacketIndex) -> Option<&mut Transmit> {
-        Option::as_mut(&mut self.contents[index as usize])
+        self.contents.get(index)
     }
 
     /// Packets under way.

@@ -6,7 +6,7 @@ use railnet_core::event::Sink;
 use crate::channel::Channel;
 use crate::config::FlowControl;
 use crate::detour::NO_DETOUR;
-use crate::engine::{Event, rank};
+use crate::event::{Event, rank};
 use crate::network::Network;
 use crate::packet::{Facts, NO_PACKET};
 
@@ -50,7 +50,7 @@ impl<S: Sink> Network<S> {
             has_bytes: false,
         };
         let packet = self.packets.take(facts);
-        *self.packets.contents[packet as usize] = None;
+        *self.packets.contents.get_mut(packet) = None;
         self.channels[back as usize].urgent.push(&mut self.packets, packet);
         self.send_next(back);
         if quanta > 0 {

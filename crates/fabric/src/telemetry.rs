@@ -27,7 +27,7 @@ impl<S> Network<S> {
         }
         let (sent, queued) = (Bytes(channel.counters.bytes), Bytes(channel.queued()));
         let hop = Hop::new(channel.rate(), self.now, sent, queued);
-        let contents = self.packets.headers_mut(packet);
+        let contents = self.packets.contents.get_mut(packet).as_mut();
         let extension = contents.and_then(|contents| contents.extension.as_mut());
         if let Some(TelemetryBlock::Gathered(telemetry)) = extension.map(|extension| &mut extension.telemetry)
         {
@@ -121,7 +121,7 @@ mod tests {
     fn stamped(network: &mut Network<NoSink>, telemetry: TelemetryBlock, channels: &[u32]) -> TelemetryBlock {
         let facts = Facts { gathers: true, ..FACTS };
         let packet = network.packets.take(facts);
-        *network.packets.contents[packet as usize] = Some(transmit(telemetry));
+        *network.packets.contents.get_mut(packet) = Some(transmit(telemetry));
         for &channel in channels {
             network.stamp(channel, packet);
         }

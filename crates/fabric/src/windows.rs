@@ -34,9 +34,15 @@ pub(crate) struct Windows<E> {
     at_hand: AtHand<E>,
     /// What happens in the windows from the present one on, place by place.
     ring: Vec<Vec<Entry<E>>>,
+    /// Channels of each place that are to be woken, the next one last. They are few, and mostly wake in the order in which
+    /// they are put in: that takes less than a place among all else.
+    wakes: Vec<Vec<Entry<E>>>,
+    /// How much happens in each of the windows from the present one on, at all places together.
     counts: [usize; RING as usize],
     spare: Vec<Vec<Entry<E>>>,
     far: BinaryHeap<Reverse<(Entry<E>, u32)>>,
+    /// The windows of wake-ups that lie further ahead.
+    far_wakes: BinaryHeap<Reverse<u64>>,
 }
 
 /// No place has its turn.
@@ -55,9 +61,11 @@ impl<E: Copy> Windows<E> {
             open: NOBODY,
             at_hand: AtHand::new(),
             ring: (0..u64::from(switches) * RING).map(|_| Vec::new()).collect(),
+            wakes: (0..switches).map(|_| Vec::new()).collect(),
             counts: [0; RING as usize],
             spare: Vec::new(),
             far: BinaryHeap::new(),
+            far_wakes: BinaryHeap::new(),
         }
     }
 
@@ -66,6 +74,7 @@ impl<E: Copy> Windows<E> {
         self.has_hosts = true;
         self.places += hosts as usize;
         self.ring.resize_with(self.places * RING as usize, Vec::new);
+        self.wakes.resize_with(self.places, Vec::new);
     }
 
     pub(crate) fn has_hosts(&self) -> bool {
@@ -114,6 +123,22 @@ impl<E: Copy> Windows<E> {
         }
     }
 
+    /// A channel of a place is to be woken.
+    #[allow(clippy::inline_always, reason = "see Calendar::push")]
+    #[inline(always)]
+    pub(crate) fn wake(&mut self, order: &Order, place: u32, event: E) {
+        let wake = Entry { key: Key::new(order), event };
+        let wakes = &mut self.wakes[place as usize];
+        let at = wakes.iter().position(|other| other.key < wake.key).unwrap_or(wakes.len());
+        wakes.insert(at, wake);
+        let window = self.window(order.time);
+        if window - self.current < RING {
+            self.counts[(window % RING) as usize] += 1;
+        } else {
+            self.far_wakes.push(Reverse(window));
+        }
+    }
+
     #[cold]
     fn put_far_away(&mut self, place: u32, entry: Entry<E>) {
         self.far.push(Reverse((entry, place)));
@@ -132,7 +157,7 @@ impl<E: Copy> Windows<E> {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.far.is_empty() && self.counts.iter().all(|count| *count == 0)
+        self.far.is_empty() && self.far_wakes.is_empty() && self.counts.iter().all(|count| *count == 0)
     }
 
     /// When something may happen next: the beginning of a window.
@@ -140,7 +165,8 @@ impl<E: Copy> Windows<E> {
         let near =
             (self.current..self.current + RING).find(|window| self.counts[(window % RING) as usize] > 0);
         let far = self.far.peek().map(|Reverse((entry, _))| self.window(entry.key.time()));
-        let window = near.into_iter().chain(far).min()?;
+        let far_wake = self.far_wakes.peek().map(|Reverse(window)| *window);
+        let window = near.into_iter().chain(far).chain(far_wake).min()?;
         Some(Time::from_ps(window * self.width))
     }
 
@@ -154,19 +180,27 @@ impl<E: Copy> Windows<E> {
             let Some(Reverse((entry, place))) = self.far.pop() else { break };
             self.put_in_ring(self.window(entry.key.time()), place, entry);
         }
+        while let Some(Reverse(window)) = self.far_wakes.peek()
+            && window - self.current < RING
+        {
+            self.counts[(window % RING) as usize] += 1;
+            self.far_wakes.pop();
+        }
     }
 
-    /// It is this place's turn, if anything happens to it in the window at hand.
+    /// It is this place's turn, if anything may happen to it in the window at hand.
     #[inline]
     pub(crate) fn open(&mut self, place: u32) -> bool {
         let slot = (self.current % RING) as usize;
         let list = &mut self.ring[slot * self.places + place as usize];
-        if list.is_empty() {
+        if list.is_empty() && self.wakes[place as usize].is_empty() {
             return false;
         }
-        self.counts[slot] -= list.len();
-        let room = self.at_hand.fill(std::mem::take(list));
-        self.spare.push(room);
+        if !list.is_empty() {
+            self.counts[slot] -= list.len();
+            let room = self.at_hand.fill(std::mem::take(list));
+            self.spare.push(room);
+        }
         self.open = place;
         true
     }
@@ -185,6 +219,15 @@ impl<E: Copy> Windows<E> {
     /// What happens next to the place whose turn it is, by `limit`.
     #[inline]
     pub(crate) fn pop_by(&mut self, limit: Time) -> Option<(Time, E)> {
+        let wakes = &mut self.wakes[self.open as usize];
+        if let Some(&Entry { key, event }) = wakes.last()
+            && key.time() <= limit
+            && self.at_hand.next().is_none_or(|next| key < next)
+        {
+            wakes.pop();
+            self.counts[(self.current % RING) as usize] -= 1;
+            return Some((key.time(), event));
+        }
         self.at_hand.pop_by(limit)
     }
 
@@ -199,8 +242,10 @@ impl<E: Copy> Windows<E> {
     /// Takes all events out, in no order.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = (Key, E)> {
         self.counts = [0; RING as usize];
+        self.far_wakes.clear();
+        let wakes = self.wakes.iter_mut().flat_map(|list| list.drain(..));
         let near = self.ring.iter_mut().flat_map(|list| list.drain(..));
         let far = self.far.drain().map(|Reverse((entry, _))| entry);
-        near.chain(far).map(|entry| (entry.key, entry.event))
+        near.chain(far).chain(wakes).map(|entry| (entry.key, entry.event))
     }
 }
