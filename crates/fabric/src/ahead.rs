@@ -65,7 +65,8 @@ impl<S: Sink> Network<S> {
         std::hint::black_box(next ^ look_at_coming(packets, hosts, coming));
     }
 
-    /// Looks at the packets that come to hosts in the next few nanoseconds, and at the queue pairs that they are for.
+    /// Looks at the packets that come to hosts in the next few nanoseconds and at the queue pairs that they are for, and at
+    /// those that send next where a port is free again.
     #[inline]
     pub(crate) fn look_ahead_at_hosts(&mut self) {
         if self.host_count >= LARGE && self.calendar.is_fresh() {
@@ -76,16 +77,26 @@ impl<S: Sink> Network<S> {
     fn look_at_hosts(&mut self) {
         let Self { calendar, packets, channels, hosts, coming, .. } = self;
         coming.clear();
-        coming.extend(calendar.fresh().filter_map(|event| match event.event() {
-            Event::Arrive { channel, packet } => match channels[channel as usize].to {
-                Vertex::Host(host) => Some((host, packet)),
-                Vertex::Switch(_) => None,
-            },
-            _ => None,
-        }));
-        if coming.len() >= FEW {
-            std::hint::black_box(look_at_coming(packets, hosts, coming));
+        let mut seen = 0;
+        for event in calendar.fresh() {
+            match event.event() {
+                Event::Arrive { channel, packet } => {
+                    if let Vertex::Host(host) = channels[channel as usize].to {
+                        coming.push((host, packet));
+                    }
+                }
+                Event::Wake { channel } => {
+                    if let Vertex::Host(host) = channels[channel as usize].from {
+                        seen ^= hosts[host as usize].nic.look_at_next();
+                    }
+                }
+                _ => {}
+            }
         }
+        if coming.len() >= FEW {
+            seen ^= look_at_coming(packets, hosts, coming);
+        }
+        std::hint::black_box(seen);
     }
 }
 
