@@ -11,7 +11,7 @@ use railnet_core::digest::Fold;
 use railnet_core::event::Sink;
 use railnet_core::{Rank, Span, Time};
 use railnet_fabric::Network;
-use railnet_job::graph::{Communication, StepGraph, Stream, What};
+use railnet_job::graph::{Communication, StepGraph, Stream, What, Work};
 use railnet_job::parallel::{Axis, Scope};
 use railnet_job::run::analytic::{Asked, ClusterCosts, Network as _};
 use railnet_job::run::{Machine, RankSpan, Special, Ticket, Workers, kind, timeline, timeline_until};
@@ -86,6 +86,8 @@ struct Called {
 struct Active<'g> {
     placed: &'g PlacedJob,
     graphs: (&'g StepGraph, Option<&'g StepGraph>),
+    /// Calls of all ranks in all steps.
+    calls: u64,
     special: Vec<Special>,
     machine: Machine<'g>,
     /// When its present step began.
@@ -159,6 +161,7 @@ impl<'g> Driver<'g> {
         let mut job = Active {
             placed,
             graphs,
+            calls: calls(graphs.0) * u64::from(placed.resolved.steps),
             machine: Machine::new(graphs.0, Workers::all(graphs.0, &special), Time::ZERO),
             special,
             origin: Time::ZERO,
@@ -456,7 +459,7 @@ impl<'g> Driver<'g> {
     pub(super) fn progress(&self) -> ((u64, u64), (u64, u64)) {
         let steps = self.jobs.iter().map(|job| job.steps.len() as u64).sum();
         let all = self.jobs.iter().map(|job| u64::from(job.placed.resolved.steps)).sum();
-        ((steps, all), (self.over, self.jobs.iter().map(Active::calls).sum()))
+        ((steps, all), (self.over, self.jobs.iter().map(|job| job.calls).sum()))
     }
 
     /// What came of the jobs; of those that were stopped on the way, what is known.
@@ -486,6 +489,14 @@ impl<'g> Driver<'g> {
         });
         results.collect()
     }
+}
+
+/// Calls of all ranks in a step.
+fn calls(graph: &StepGraph) -> u64 {
+    let each = u64::from(graph.layout.ranks()) / graph.programs.len().max(1) as u64;
+    let operations = graph.programs.iter().flat_map(|program| &program.operations);
+    let said = operations.filter(|one| matches!(one.work, Work::Communicate(_)));
+    said.count() as u64 * each
 }
 
 /// Whether nobody can be through with a call before all have come to it.
@@ -532,18 +543,6 @@ impl<'g> Active<'g> {
             received,
         });
         found.collect()
-    }
-
-    /// Calls of all ranks in all steps.
-    fn calls(&self) -> u64 {
-        let graph = self.graphs.0;
-        let each = u64::from(graph.layout.ranks()) / graph.programs.len().max(1) as u64;
-        let said = |program: &railnet_job::graph::Program| {
-            let operations = program.operations.iter();
-            operations.filter(|one| matches!(one.work, railnet_job::graph::Work::Communicate(_))).count()
-                as u64
-        };
-        graph.programs.iter().map(said).sum::<u64>() * each * u64::from(self.placed.resolved.steps)
     }
 
     fn next_machine(&self) -> Machine<'g> {
