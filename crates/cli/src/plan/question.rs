@@ -101,7 +101,8 @@ fn from_file(path: &Path, env_file: Option<&Path>) -> anyhow::Result<Vec<Subject
     }
     let jobs = file.scenario.jobs().map_err(|error| file.problem(error))?;
     let is_mixed = jobs.iter().any(|placed| !placed.cluster.unlike.is_empty());
-    let notes = notes(&file.scenario, jobs.len(), is_mixed);
+    let mut notes = notes(&file.scenario, jobs.len(), is_mixed);
+    notes.extend(jobs.iter().filter_map(|placed| placed.straddling()));
     let has_rails = matches!(file.scenario.fabric.topology, Topology::RailOptimised { .. });
     let gpudirect = file.scenario.cluster.as_ref().is_none_or(|cluster| cluster.gpudirect);
     let subjects = jobs.into_iter().map(|placed| Subject {
@@ -215,7 +216,7 @@ impl Flags {
                 known.cluster(name).map_err(|error| Usage(format!("--cluster: {error}")))?
             }
         };
-        let each = named.gpus_per_node();
+        let each = named.ranks().count(0);
         if each == 0 {
             return Err(Usage(format!("--cluster: {} has no GPUs to train on", named.host.name)).into());
         }

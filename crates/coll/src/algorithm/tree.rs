@@ -65,7 +65,7 @@ fn attachment(pattern: TreePattern, child: usize, chain: &[u32]) -> u32 {
 }
 
 /// The links of all ranks: `chains` of each node, tied together by one of the two trees.
-pub(crate) fn links(chains: &[Vec<u32>], pattern: TreePattern, tree: usize, ranks: u32) -> Vec<Links> {
+pub(crate) fn links(chains: &[Vec<u32>], patterns: &[TreePattern], tree: usize, ranks: u32) -> Vec<Links> {
     let mut links = vec![Links::default(); ranks as usize];
     let mut tie = |above: u32, below: u32| {
         links[below as usize].up = Some(Peer::Rank(above));
@@ -81,7 +81,10 @@ pub(crate) fn links(chains: &[Vec<u32>], pattern: TreePattern, tree: usize, rank
         let place = double_tree(nodes, node)[tree];
         for child in place.down.into_iter().flatten() {
             let which = double_tree(nodes, child)[tree].child;
-            tie(attachment(pattern, which, &chains[node as usize]), chains[child as usize][0]);
+            tie(
+                attachment(patterns[node as usize], which, &chains[node as usize]),
+                chains[child as usize][0],
+            );
         }
     }
     links
@@ -92,7 +95,7 @@ pub fn tree_place(wiring: &Wiring, channel: u32, rank: u32) -> (Option<u32>, Vec
     let Some(chains) = wiring.chains.get(channel as usize % wiring.chains.len().max(1)) else {
         return (None, Vec::new());
     };
-    let links = links(chains, wiring.pattern, wiring.tree_of(channel) as usize, wiring.ranks());
+    let links = links(chains, &wiring.patterns, wiring.tree_of(channel) as usize, wiring.ranks());
     let Links { up, down } = &links[rank as usize];
     let up = up.and_then(|peer| match peer {
         Peer::Rank(rank) => Some(rank),
@@ -114,6 +117,7 @@ pub(super) fn check_chains(choice: &Choice, wiring: &Wiring) -> Result<(), Build
             ranks
         };
         let fits = chains.len() == wiring.nodes.len()
+            && wiring.patterns.len() == wiring.nodes.len()
             && chains.iter().zip(&wiring.nodes).all(|(chain, node)| sorted(chain) == sorted(node));
         if !fits {
             return impossible(format!(
@@ -129,9 +133,9 @@ pub(super) fn build(call: &Call, choice: &Choice, wiring: &Wiring) -> Result<Sch
     let ranks = wiring.ranks();
     let fifo = choice.fifo(false);
     // The first trees of all chains, then the second ones.
-    let trees = [0, 1]
-        .into_iter()
-        .flat_map(|tree| wiring.chains.iter().map(move |chains| links(chains, wiring.pattern, tree, ranks)));
+    let trees = [0, 1].into_iter().flat_map(|tree| {
+        wiring.chains.iter().map(move |chains| links(chains, &wiring.patterns, tree, ranks))
+    });
     let program = UpDown {
         chunk: chunk(call, choice, &fifo),
         shares: Cells::new(call, choice, ranks).shares(call.block_of(0, ranks)),
@@ -203,7 +207,7 @@ mod tests {
         // Four nodes of two: node 2 hangs below node 0, and has nodes 1 and 3 below it.
         let wiring = Wiring::uniform(4, 2);
         let down = |pattern, rank: u32| {
-            let mut down = links(&wiring.chains[0], pattern, 0, 8)[rank as usize].down.to_vec();
+            let mut down = links(&wiring.chains[0], &[pattern; 4], 0, 8)[rank as usize].down.to_vec();
             down.sort_unstable();
             down
         };

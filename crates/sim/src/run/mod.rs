@@ -92,7 +92,6 @@ impl<S: Sink> Run<S> {
         let graph = graph(scenario)?;
         let hosts = graph.hosts.len() as u32;
         let ends = scenario.ends(&graph)?;
-        let endpoints = ends.hosts.len() as u32;
         let mut runner = Runner::new(scenario, hosts, flows(scenario, &ends)?)?;
         let routes = Routes::minimal(&graph, &[]);
         let rates = host_rates(&graph);
@@ -121,7 +120,7 @@ impl<S: Sink> Run<S> {
             network.fault_at(at, fault);
         }
         let inside = scenario.cluster.as_ref().map(|section| {
-            Inside::new(&mut network, scenario, section, cluster.clone(), (hosts, endpoints), &runner.flows)
+            Inside::new(&mut network, scenario, section, cluster.clone(), hosts, &runner.flows)
         });
         if let (Some(cluster), Some(inside)) = (&cluster, &inside) {
             for SlowInside { at, server, link, rate } in scenario.slow_inside(cluster)? {
@@ -130,7 +129,12 @@ impl<S: Sink> Run<S> {
                 }
             }
         }
-        for SlowGpu { at, gpu, rate } in slow_gpus(scenario, endpoints)? {
+        for SlowGpu { at, gpu, rate } in slow_gpus(scenario)? {
+            let end = |cluster: &Cluster| {
+                let (node, gpu) = cluster.ranks().place(gpu);
+                cluster.ends().range(node).start + gpu
+            };
+            let gpu = cluster.as_ref().map_or(gpu, end);
             for lane in inside.iter().flat_map(|inside| inside.lanes_of(gpu)) {
                 network.fault_at(at, Fault::SlowLane { lane, rate });
             }
@@ -306,13 +310,12 @@ fn unfinished_call(collectives: &Collectives) -> Result<(), RunError> {
     Err(RunError::Collective(collectives.standstill()))
 }
 
-/// What the link of each host carries.
 /// Servers that are unlike the others may have NICs that send less than the links of the fabric carry.
 fn narrow_ports<S: Sink>(network: &mut Network<S>, cluster: &Cluster) {
-    for (node, host) in &cluster.unlike {
-        let nics = host.compute_nics();
-        for (place, nic) in nics.iter().enumerate() {
-            let port = node * nics.len() as u32 + place as u32;
+    let is_narrow = |node: &u32| cluster.is_uneven() || cluster.unlike.contains_key(node);
+    for node in (0..cluster.nodes).filter(is_narrow) {
+        let host = cluster.host_of(node);
+        for (nic, port) in host.compute_nics().iter().zip(cluster.ports().range(node)) {
             let DeviceKind::Nic { rate, .. } = host.device(*nic).kind else { continue };
             let line = network.port_rate(port).as_bps();
             if rate.as_bps() < line {
@@ -323,6 +326,7 @@ fn narrow_ports<S: Sink>(network: &mut Network<S>, cluster: &Cluster) {
     }
 }
 
+/// What the link of each host carries.
 fn host_rates(graph: &FabricGraph) -> Vec<Rate> {
     let mut rates = vec![Rate::ZERO; graph.hosts.len()];
     for link in &graph.links {
