@@ -215,6 +215,8 @@ pub struct Inputs {
     pub channels: u32,
     /// Channels of NVLS and NVLSTree.
     pub nvls_channels: u32,
+    /// Whether servers have unlike numbers of GPUs or NICs: then no rail has a head in each of them.
+    pub is_uneven: bool,
     /// Whether GPUs are joined by NVLink switches.
     pub has_nvswitch: bool,
     /// Whether those multicast and reduce.
@@ -252,6 +254,7 @@ impl Inputs {
             graphs,
             channels,
             nvls_channels: 16,
+            is_uneven: false,
             has_nvswitch: true,
             switch_reduces: true,
             collnet: CollNet::default(),
@@ -296,8 +299,9 @@ impl Inputs {
             graphs,
             channels: found.counts.collective,
             nvls_channels: found.counts.nvls,
+            is_uneven: found.uneven.is_some(),
             has_nvswitch: hosts.iter().all(is_switch),
-            switch_reduces: hosts.iter().all(|host| host.has_nvls()) && found.uneven.is_none(),
+            switch_reduces: hosts.iter().all(|host| host.has_nvls()),
             collnet: CollNet {
                 is_enabled: settings.collnet,
                 is_available: has_sharp,

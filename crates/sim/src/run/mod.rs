@@ -21,7 +21,6 @@ use railnet_fabric::{Fault, Network, Tapped, host_gid};
 use railnet_nic::control::ControlConfig;
 use railnet_nic::frame::WireForm;
 use railnet_nic::{Mtu, Nic, NicConfig, PortConfig};
-use railnet_topology::host::DeviceKind;
 use railnet_topology::{Cluster, FabricGraph, Routes, Vertex};
 
 pub use collective::{CollectiveResult, TransferResult};
@@ -112,9 +111,6 @@ impl<S: Sink> Run<S> {
         let (config, framing) = (scenario.switch_config(), scenario.framing());
         let mut network = Network::new(&graph, routes, config, framing, scenario.seed, sink, nic);
         let cluster = scenario.damaged()?;
-        if let Some(cluster) = &cluster {
-            narrow_ports(&mut network, cluster);
-        }
         // Before the flows: what breaks at the start is broken when they do.
         for (at, fault) in faults(scenario, &graph)? {
             network.fault_at(at, fault);
@@ -308,22 +304,6 @@ fn unfinished_call(collectives: &Collectives) -> Result<(), RunError> {
         return Ok(());
     }
     Err(RunError::Collective(collectives.standstill()))
-}
-
-/// Servers that are unlike the others may have NICs that send less than the links of the fabric carry.
-fn narrow_ports<S: Sink>(network: &mut Network<S>, cluster: &Cluster) {
-    let is_narrow = |node: &u32| cluster.is_uneven() || cluster.unlike.contains_key(node);
-    for node in (0..cluster.nodes).filter(is_narrow) {
-        let host = cluster.host_of(node);
-        for (nic, port) in host.compute_nics().iter().zip(cluster.ports().range(node)) {
-            let DeviceKind::Nic { rate, .. } = host.device(*nic).kind else { continue };
-            let line = network.port_rate(port).as_bps();
-            if rate.as_bps() < line {
-                let rate = (u128::from(rate.as_bps()) * 1_000_000 / u128::from(line)) as u32;
-                network.fault_at(Time::ZERO, Fault::SlowHost { host: port, rate });
-            }
-        }
-    }
 }
 
 /// What the link of each host carries.

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use railnet_core::{Bytes, Rate, Span};
-use railnet_topology::host::Host;
-use railnet_topology::{Cluster, FabricGraph, HostNode, catalogue};
+use railnet_topology::host::{DeviceKind, Host};
+use railnet_topology::{Cluster, FabricGraph, HostNode, Vertex, catalogue};
 use serde::Deserialize;
 
 use super::{Scenario, ScenarioError};
@@ -245,6 +245,15 @@ pub(super) fn is_file(name: &str) -> bool {
     name.to_ascii_lowercase().ends_with(".xml")
 }
 
+/// The rates of the NICs of a server that are for traffic between GPUs.
+fn nic_rates(host: &Host) -> Vec<Rate> {
+    let rates = host.compute_nics().into_iter().map(|nic| match host.device(nic).kind {
+        DeviceKind::Nic { rate, .. } => rate,
+        _ => Rate::ZERO,
+    });
+    rates.collect()
+}
+
 /// How many servers the ports of a fabric make.
 fn servers(host: &Host, graph: &FabricGraph) -> Result<u32, ScenarioError> {
     let (ports, nics) = (graph.hosts.len() as u32, host.compute_nics().len() as u32);
@@ -297,6 +306,25 @@ impl Scenario {
             return None;
         }
         self.servers().ok().filter(Cluster::is_uneven)
+    }
+
+    /// Links to servers of groups carry no more than the NICs at their ends.
+    pub(super) fn narrow(&self, graph: &mut FabricGraph) {
+        let Some(section) = self.cluster.as_ref().filter(|section| !section.groups.is_empty()) else {
+            return;
+        };
+        let Some(cluster) = section.count().and_then(|nodes| section.cluster(nodes)) else { return };
+        let rates = (0..cluster.nodes).flat_map(|node| nic_rates(cluster.host_of(node)));
+        let rates: Vec<Rate> = rates.collect();
+        for link in &mut graph.links {
+            for end in link.ends {
+                if let Vertex::Host(port) = end.vertex
+                    && let Some(rate) = rates.get(port as usize)
+                {
+                    link.rate = link.rate.min(*rate);
+                }
+            }
+        }
     }
 
     /// The ports of rails that servers have NICs for: a server with fewer NICs than there are rails is on the first of them.
@@ -359,12 +387,8 @@ impl Scenario {
     /// The senders and receivers behind the ports of a fabric, as hosts: the GPUs of each server, or its ports where it has none
     /// or none is named.
     pub(crate) fn ends<'a>(&self, graph: &'a FabricGraph) -> Result<Cow<'a, FabricGraph>, ScenarioError> {
-        let Some(section) = self.cluster.as_ref().filter(|section| section.host().is_some()) else {
+        if self.cluster.as_ref().and_then(ClusterSection::host).is_none() {
             return Ok(Cow::Borrowed(graph));
-        };
-        if section.count().is_none() {
-            // As many as the ports make: whether they do is looked at here.
-            section.host().map(|host| servers(&host, graph)).transpose()?;
         }
         let cluster = self.servers()?;
         if cluster.gpus() == 0 {

@@ -105,8 +105,8 @@ impl PlacedJob {
         }
         let inside = common(&self.cluster);
         let advice = match parallel.order[0] {
-            Axis::Tensor => format!("`tp` that divides {inside} keeps all inside"),
-            _ => "tensor parallelism innermost keeps more of them inside".to_owned(),
+            Axis::Tensor => format!("a `tp` that divides {inside} keeps all of them inside"),
+            _ => "with \"tp\" first in `order` more of them stay inside".to_owned(),
         };
         (split > 0).then(|| {
             format!(

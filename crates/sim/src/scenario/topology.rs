@@ -155,6 +155,7 @@ pub fn graph(scenario: &Scenario) -> Result<FabricGraph, ScenarioError> {
     if let Topology::RailOptimised { nodes, rails, .. } = scenario.fabric.topology {
         graph = scenario.on_rails(graph, (nodes, rails))?;
     }
+    scenario.narrow(&mut graph);
     for (number, link) in graph.links.iter().enumerate() {
         check_rate(link.rate).and_then(|()| check_amount(link.rate, link.delay)).map_err(|error| {
             let message = format!("the link {}: {}", graph.link_name(number as u32), error.message);

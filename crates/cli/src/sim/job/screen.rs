@@ -6,6 +6,7 @@ use std::io::Write;
 use railnet_core::{Bytes, Span};
 use railnet_job::graph::{Job, What};
 use railnet_job::parallel::Scope;
+use railnet_job::plan::least_memory;
 use railnet_job::run::Breakdown;
 use railnet_sim::{JobResult, JobsOutcome, LinkResult, Outcome, SaidResult, Trouble};
 
@@ -223,7 +224,7 @@ fn answer(job: &JobResult, verbose: bool, out: &mut dyn Write) -> std::io::Resul
     let held = format!(
         "{} of {} a GPU: parameters {}, gradients {}, optimiser {}, activations {}",
         gigabytes(memory.total()),
-        gigabytes(placed.resolved.job.gpu.memory),
+        gigabytes(least_memory(&placed.resolved.job)),
         gigabytes(memory.parameters),
         gigabytes(memory.gradients),
         gigabytes(memory.optimiser),

@@ -599,17 +599,16 @@ impl<'g> Active<'g> {
         (Key::Pair { stream, from: pair[0].0, to: pair[1].0 }, Some(pair))
     }
 
-    /// The endpoints of a communicator for messages between two: the same GPUs of both servers, so that each has the other's rail;
-    /// of servers with unlike numbers of GPUs, the two alone.
+    /// The endpoints of a communicator for messages between two: the same GPUs of both servers, as far as those have them, so that
+    /// each knows the other's rail.
     fn pair_endpoints(&self, pair: [Rank; 2]) -> Vec<u32> {
         let ranks = self.placed.cluster.ranks();
         let places = pair.map(|rank| ranks.place(rank.0));
-        let mut found: Vec<u32> = if self.placed.whole.is_uneven() {
-            pair.map(|rank| self.placed.endpoint(rank.0)).to_vec()
-        } else {
-            let on = |node: u32| places.map(|(_, gpu)| self.placed.endpoint(ranks.range(node).start + gpu));
-            places.iter().flat_map(|(node, _)| on(*node)).collect()
+        let of_node = |node: u32| {
+            let gpus = places.into_iter().map(|(_, gpu)| gpu).filter(move |gpu| *gpu < ranks.count(node));
+            gpus.map(move |gpu| self.placed.endpoint(ranks.range(node).start + gpu))
         };
+        let mut found: Vec<u32> = places.iter().flat_map(|(node, _)| of_node(*node)).collect();
         found.sort_unstable();
         found.dedup();
         found
