@@ -374,7 +374,7 @@ mod tests {
             // From the box to GPU 7: it has no GPU 7, and sends by its only NIC.
             (8, 23, "NET/IB/0", "in by mlx5_11, GPUDirect (PIX)"),
             (8, 9, "SHM/direct/direct", "is farther than"),
-            (9, 13, "NET/IB/0/GDRDMA", "in by mlx5_0"),
+            (9, 13, "NET/IB/0", "PHB is farther than P2C"),
             (16, 23, "P2P/CUMEM", "NVLink"),
             (20, 1, "NET/IB/1(17)/GDRDMA", "handed to rank 17"),
         ];

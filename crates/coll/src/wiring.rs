@@ -29,7 +29,7 @@ pub struct Wiring {
     /// for each channel that the search found: with k of them, channels 0 to k-1 use the first of the two trees, the next k
     /// the second one, and so on in turns.
     pub chains: Vec<Vec<Vec<u32>>>,
-    /// Where children attach in each node.
+    /// Where children attach in each node; the last counts for the nodes behind it.
     pub patterns: Vec<TreePattern>,
     /// The ranks that talk to the network or reduce for their node, `[head][node]`: a rail each.
     pub heads: Vec<Vec<u32>>,

@@ -102,7 +102,7 @@ fn from_file(path: &Path, env_file: Option<&Path>) -> anyhow::Result<Vec<Subject
     let jobs = file.scenario.jobs().map_err(|error| file.problem(error))?;
     let is_mixed = jobs.iter().any(|placed| !placed.cluster.unlike.is_empty());
     let mut notes = notes(&file.scenario, jobs.len(), is_mixed);
-    notes.extend(jobs.iter().filter_map(|placed| placed.straddling()));
+    notes.extend(jobs.iter().filter_map(railnet_sim::PlacedJob::straddling));
     let has_rails = matches!(file.scenario.fabric.topology, Topology::RailOptimised { .. });
     let gpudirect = file.scenario.cluster.as_ref().is_none_or(|cluster| cluster.gpudirect);
     let subjects = jobs.into_iter().map(|placed| Subject {

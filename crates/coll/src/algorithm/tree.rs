@@ -64,6 +64,11 @@ fn attachment(pattern: TreePattern, child: usize, chain: &[u32]) -> u32 {
     chain[at.min(chain.len() - 1)]
 }
 
+/// The pattern of a node: the last one counts for those behind it.
+fn pattern_of(patterns: &[TreePattern], node: u32) -> TreePattern {
+    patterns.get(node as usize).or(patterns.last()).copied().unwrap_or(TreePattern::Plain)
+}
+
 /// The links of all ranks: `chains` of each node, tied together by one of the two trees.
 pub(crate) fn links(chains: &[Vec<u32>], patterns: &[TreePattern], tree: usize, ranks: u32) -> Vec<Links> {
     let mut links = vec![Links::default(); ranks as usize];
@@ -82,7 +87,7 @@ pub(crate) fn links(chains: &[Vec<u32>], patterns: &[TreePattern], tree: usize, 
         for child in place.down.into_iter().flatten() {
             let which = double_tree(nodes, child)[tree].child;
             tie(
-                attachment(patterns[node as usize], which, &chains[node as usize]),
+                attachment(pattern_of(patterns, node), which, &chains[node as usize]),
                 chains[child as usize][0],
             );
         }
@@ -117,7 +122,6 @@ pub(super) fn check_chains(choice: &Choice, wiring: &Wiring) -> Result<(), Build
             ranks
         };
         let fits = chains.len() == wiring.nodes.len()
-            && wiring.patterns.len() == wiring.nodes.len()
             && chains.iter().zip(&wiring.nodes).all(|(chain, node)| sorted(chain) == sorted(node));
         if !fits {
             return impossible(format!(

@@ -81,27 +81,28 @@ pub fn others(cluster: &Cluster, precision: Precision) -> Result<Vec<Other>, NoG
     Ok(found)
 }
 
+/// A job whose GPUs have memory for it.
+fn fitted(resolved: Resolved) -> Result<Resolved, FileError> {
+    let Job { model, parallel, training, gpu, others, servers, .. } = &resolved.job;
+    let all = std::iter::once(gpu).chain(others.iter().map(|other| &other.gpu));
+    let smallest = all.min_by_key(|gpu| gpu.memory).unwrap_or(gpu);
+    let has = (smallest.name.as_str(), smallest.memory);
+    fit(model, parallel, training, *servers, has).map_err(|refusal| FileError {
+        memory: Some(refusal.clone()),
+        ..FileError::new("model", refusal.to_string())
+    })?;
+    Ok(resolved)
+}
+
 impl JobSection {
     /// The job that is meant, on a cluster whose GPUs have memory for it.
     pub fn resolve(&self, cluster: &Cluster) -> Result<Resolved, FileError> {
-        self.fitted(self.lay_out(cluster)?)
+        fitted(self.lay_out(cluster)?)
     }
 
     /// The job that is meant, on all nodes of a cluster: those that have parameters or storage are elsewhere.
     pub fn resolve_on(&self, cluster: &Cluster) -> Result<Resolved, FileError> {
-        self.fitted(self.lay_out_on(cluster, self.rates(cluster, cluster.nodes))?)
-    }
-
-    fn fitted(&self, resolved: Resolved) -> Result<Resolved, FileError> {
-        let Job { model, parallel, training, gpu, others, servers, .. } = &resolved.job;
-        let all = std::iter::once(gpu).chain(others.iter().map(|other| &other.gpu));
-        let smallest = all.min_by_key(|gpu| gpu.memory).unwrap_or(gpu);
-        let has = (smallest.name.as_str(), smallest.memory);
-        fit(model, parallel, training, *servers, has).map_err(|refusal| FileError {
-            memory: Some(refusal.clone()),
-            ..FileError::new("model", refusal.to_string())
-        })?;
-        Ok(resolved)
+        fitted(self.lay_out_on(cluster, self.rates(cluster, cluster.nodes))?)
     }
 
     /// The job that is meant, on a cluster, whether or not its GPUs have memory for it.
