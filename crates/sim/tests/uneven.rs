@@ -102,6 +102,20 @@ fn some_gpus_of_unlike_servers_make_a_group_too() {
 }
 
 #[test]
+fn any_gpus_of_equal_servers_make_a_group() {
+    let servers = "[cluster]\nserver = \"dgx-a100\"\nnodes = 2\n[fabric.link]\nrate = \"200Gbps\"\n";
+    for (ranks, count) in [("0..8", 9), ("0..1,10..11", 4), ("3,8..15", 9)] {
+        for kind in ["all_reduce", "alltoall"] {
+            let call = format!("[[collective]]\nkind = \"{kind}\"\nsize = \"1MiB\"\nranks = \"{ranks}\"\n");
+            let scenario = Scenario::parse(&format!("{servers}{call}")).unwrap();
+            let (outcome, _) = Run::new(&scenario, NoSink).unwrap().finish().unwrap();
+            let found = outcome.collectives.iter().map(|one| (one.ranks, one.wrong));
+            assert!(found.clone().all(|one| one == (count, 0)), "{ranks}: {:?}", found.collect::<Vec<_>>());
+        }
+    }
+}
+
+#[test]
 fn what_needs_a_head_on_every_rail_is_not_there() {
     for algorithm in ["nvlstree", "nvls", "collnetchain"] {
         let text = format!(

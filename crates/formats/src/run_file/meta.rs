@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use railnet_core::Time;
 use railnet_job::graph::Stream;
 use railnet_sim::{JobsOutcome, Scenario, ScenarioError, Topology};
+use railnet_topology::host::DeviceKind;
 use railnet_topology::{Cluster, FabricGraph, Vertex};
 use serde_json::{Value, json};
 
@@ -49,6 +50,8 @@ pub fn meta(about: &About<'_>, graph: &FabricGraph, recorded: &Recorded) -> Resu
     let gpu =
         about.jobs.and_then(|jobs| jobs.jobs.first()).map(|job| job.placed.resolved.job.gpu.name.clone());
     let servers = endpoints.iter().map(|one| one.node + 1).max().unwrap_or(0);
+    let cluster = scenario.servers().ok();
+    let is_mixed = gpu.is_some() && cluster.as_ref().is_some_and(|cluster| !cluster.unlike.is_empty());
     let homes = homes(scenario, graph, servers);
     let names = names(scenario, graph, &homes, servers);
     let nodes: Vec<Value> = (0..servers)
@@ -56,6 +59,8 @@ pub fn meta(about: &About<'_>, graph: &FabricGraph, recorded: &Recorded) -> Resu
             let all = endpoints.iter().enumerate().filter(|(_, one)| one.node == node);
             let ranks: Vec<usize> = all.map(|(rank, _)| rank).collect();
             let hosts = ports_of(&homes, node);
+            let own = cluster.as_ref().filter(|_| is_mixed);
+            let gpu = own.map_or_else(|| gpu.clone(), |cluster| gpu_of(cluster, node));
             json!({ "name": names[node as usize], "gpu": gpu, "ranks": ranks, "hosts": hosts })
         })
         .collect();
@@ -96,6 +101,15 @@ pub fn meta(about: &About<'_>, graph: &FabricGraph, recorded: &Recorded) -> Resu
         "critical": about.jobs.map(critical).unwrap_or_default(),
         "tables": recorded.tables.iter().map(count).collect::<serde_json::Map<_, _>>(),
     }))
+}
+
+/// The GPU of a server; none where it has none.
+fn gpu_of(cluster: &Cluster, node: u32) -> Option<String> {
+    let host = cluster.host_of(node);
+    match &host.device(*host.gpus().first()?).kind {
+        DeviceKind::Gpu { model, .. } => Some(model.clone()),
+        _ => None,
+    }
 }
 
 fn count(table: &Table) -> (String, Value) {

@@ -1,6 +1,7 @@
 //! Faults that end jobs: a GPU that is lost, a server that crashes; and what a job goes on with.
 
 use railnet_core::Span;
+use railnet_job::file::Resolved;
 use railnet_job::run::Failure;
 
 use super::damage::no_gpu;
@@ -123,6 +124,8 @@ impl Scenario {
             let cluster = placed.cluster.without(lost).part(0, nodes);
             match section.resolve_on(&cluster) {
                 Ok(resolved) => {
+                    // Servers with parameters or storage are still there.
+                    let resolved = Resolved { rates: placed.resolved.rates, ..resolved };
                     let mut rest = PlacedJob { resolved, cluster, spares: 0, ..placed.clone() };
                     if placed.whole.is_uneven() {
                         let left = (0..placed.cluster.nodes).filter(|node| *node != lost);

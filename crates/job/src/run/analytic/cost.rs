@@ -408,22 +408,42 @@ impl<'a> ClusterCosts<'a> {
         f64::from(constants.base[ring][simple] + step) / 1e6
     }
 
-    /// What GPUs and NICs carry, when all of them send.
+    /// What GPUs and NICs carry, when all of them send: those of the first kind of servers; where servers have unlike numbers of
+    /// them, of the kind whose NICs carry least together, which every ring passes.
     pub fn carries(&mut self) -> Carries {
-        let host = &self.cluster.host;
+        let kind = self.narrowest();
+        let host = self.kinds[kind as usize];
         let (gpus, nics) = (host.gpus(), host.compute_nics());
-        let gpu = if gpus.len() > 1 { self.rate(0, 0, Some(1)) } else { 0.0 };
+        let gpu = if gpus.len() > 1 { self.rate(kind, 0, Some(1)) } else { 0.0 };
         if nics.is_empty() {
             return Carries { gpu, nic: 0.0, bounced: 0.0, line: Rate::ZERO, nics: 0 };
         }
-        let nic = self.rate(0, 0, None) * (gpus.len() as f64 / nics.len() as f64).max(1.0);
-        let (bounced, line) = (self.bounced(), Self::line(&self.cluster.host));
+        let nic = self.rate(kind, 0, None) * (gpus.len() as f64 / nics.len() as f64).max(1.0);
+        let (bounced, line) = (Self::bounced(host), Self::line(host));
         Carries { gpu, nic, bounced: bounced.min(nic), line, nics: nics.len() as u32 }
     }
 
-    /// Bytes per second that a GPU copies to the memory of the host and a NIC reads there, while nothing comes.
+    /// The kind of servers with ranks whose NICs carry least, where servers have unlike numbers of GPUs or NICs; else the first.
+    fn narrowest(&self) -> u32 {
+        if !self.cluster.is_uneven() {
+            return 0;
+        }
+        let with_ranks = (0..).zip(&self.kinds).filter(|(_, host)| !host.gpus().is_empty());
+        let kinds = with_ranks.map(|(kind, _)| kind);
+        kinds
+            .min_by(|one, other| self.nics_gigabytes(*one).total_cmp(&self.nics_gigabytes(*other)))
+            .unwrap_or(0)
+    }
+
+    /// Bytes per second that a GPU copies to the memory of the host and a NIC reads there, while nothing comes; the least of all kinds
+    /// where servers have unlike numbers of GPUs or NICs.
     fn copied(&self) -> f64 {
-        let host = &self.cluster.host;
+        let hosts = if self.cluster.is_uneven() { &self.kinds[..] } else { &self.kinds[..1] };
+        let with_ranks = hosts.iter().filter(|host| !host.gpus().is_empty());
+        with_ranks.map(|host| Self::copied_in(host)).fold(f64::INFINITY, f64::min)
+    }
+
+    fn copied_in(host: &Host) -> f64 {
         let gpu = host.gpus()[0];
         let Some(nic) = host.nearest_nics(gpu).first().copied() else { return 0.0 };
         let cpu = host.numa_of(nic).and_then(|numa| host.cpus().get(numa as usize).copied());
@@ -434,8 +454,7 @@ impl<'a> ClusterCosts<'a> {
 
     /// Bytes per second that pass the memory of the host on their way to the NIC, while as many come: where a GPU and its NIC
     /// are behind one PCIe link, that carries what is sent and what is received both ways.
-    fn bounced(&self) -> f64 {
-        let host = &self.cluster.host;
+    fn bounced(host: &Host) -> f64 {
         let gpu = host.gpus()[0];
         let Some(nic) = host.nearest_nics(gpu).first().copied() else { return 0.0 };
         let cpu = host.numa_of(nic).and_then(|numa| host.cpus().get(numa as usize).copied());
