@@ -250,6 +250,10 @@ fn a_server_that_crashes_leaves_the_others() {
     .replace("global_batch = 24", "global_batch = 20");
     let error = run_jobs(&Scenario::parse(&other).unwrap()).unwrap_err().to_string();
     assert!(error.contains("stand in for one with 8 GPUs and has 4"), "{error}");
+    let alone = "fidelity = \"analytic\"\n[[cluster.groups]]\nserver = \"dgx-h100\"\nnodes = 1\n[[cluster.groups]]\nserver = \"cpu\"\n\
+                 nodes = 1\n[model]\nname = \"tiny\"\n[[faults]]\nkind = \"crash\"\nnode = 0\nat = \"100us\"\n";
+    let error = run_jobs(&Scenario::parse(alone).unwrap()).unwrap_err().to_string();
+    assert!(error.contains("cannot go on with fewer servers (cpu has no GPUs to train on"), "{error}");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! From sections to a job that can run.
 
+use std::ops::Range;
+
 use railnet_core::{Bytes, Rate, Span};
 use railnet_topology::Cluster;
 use railnet_topology::host::{DeviceKind, Host};
@@ -102,22 +104,29 @@ impl JobSection {
 
     /// The job that is meant, on all nodes of a cluster: those that have parameters or storage are elsewhere.
     pub fn resolve_on(&self, cluster: &Cluster) -> Result<Resolved, FileError> {
-        fitted(self.lay_out_on(cluster, self.rates(cluster, cluster.nodes))?)
+        if cluster.gpus() == 0 {
+            return Err(no_gpus(cluster));
+        }
+        fitted(self.lay_out_on(cluster, (self.rates(cluster, cluster.nodes), None))?)
     }
 
     /// The job that is meant, on a cluster, whether or not its GPUs have memory for it.
     pub fn lay_out(&self, cluster: &Cluster) -> Result<Resolved, FileError> {
         if cluster.gpus() == 0 {
-            let message = format!("{} has no GPUs to train on: name a server that does", cluster.host.name);
-            return Err(FileError::new("cluster.server", message));
+            return Err(no_gpus(cluster));
         }
         self.servers()?;
         let nodes = self.nodes(cluster)?;
-        self.lay_out_on(&cluster.part(0, nodes), self.rates(cluster, nodes))
+        let storage = beside(cluster, self.nodes_beside_from(nodes).1, None);
+        self.lay_out_on(&cluster.part(0, nodes), (self.rates(cluster, nodes), storage))
     }
 
-    /// The job on all nodes of a cluster.
-    fn lay_out_on(&self, cluster: &Cluster, rates: Rates) -> Result<Resolved, FileError> {
+    /// The job on all nodes of a cluster, with what the NICs of nodes with the storage carry where those are unlike the others.
+    fn lay_out_on(
+        &self,
+        cluster: &Cluster,
+        (rates, storage): (Rates, Option<Rate>),
+    ) -> Result<Resolved, FileError> {
         let servers = self.servers()?;
         let ranks = cluster.gpus();
         let model = self.model.resolve()?;
@@ -145,7 +154,7 @@ impl JobSection {
             name,
             memory,
             steps: self.training.steps,
-            recovery: self.recovery(cluster, checkpoint, rates),
+            recovery: self.recovery(cluster, checkpoint, (rates, storage)),
             nodes: cluster.nodes,
             checkpoint,
             rates,
@@ -153,13 +162,19 @@ impl JobSection {
         })
     }
 
-    fn recovery(&self, cluster: &Cluster, checkpoint: Option<(u32, Bytes)>, rates: Rates) -> Recovery {
+    fn recovery(
+        &self,
+        cluster: &Cluster,
+        checkpoint: Option<(u32, Bytes)>,
+        (rates, storage): (Rates, Option<Rate>),
+    ) -> Recovery {
         let read = self.storage.and_then(|storage| storage.read);
         let read = match rates.storage_servers {
             0 => read.map(|read| self.through_host(cluster, read.0)).or(rates.storage),
             // All servers together, through their NICs.
             servers => read.map(|read| read.0).or(rates.storage).map(|rate| {
-                Rate::from_bps(rate.min(nics(cluster)).as_bps().saturating_mul(u64::from(servers)))
+                let each = rate.min(storage.unwrap_or_else(|| nics_of(&cluster.host)));
+                Rate::from_bps(each.as_bps().saturating_mul(u64::from(servers)))
             }),
         };
         // Nodes read from their own drives at the same time, and the one with most ranks has most to read.
@@ -223,6 +238,13 @@ impl JobSection {
         parameters.saturating_add(self.storage.map_or(0, |storage| storage.servers))
     }
 
+    /// The nodes that have parameters and those that have the storage, behind so many for ranks and the spares.
+    fn nodes_beside_from(&self, nodes: u32) -> (Range<u32>, Range<u32>) {
+        let first = nodes + self.launch.spares;
+        let next = first + self.parameters.map_or(0, |parameters| parameters.servers);
+        (first..next, next..next + self.storage.map_or(0, |storage| storage.servers))
+    }
+
     /// Whether there are nodes for parameters and storage beside so many for ranks, and the spares.
     fn check_beside(&self, cluster: &Cluster, wanted: u32) -> Result<(), FileError> {
         let (nodes, servers, spares) = (cluster.nodes, self.nodes_beside(), self.launch.spares);
@@ -265,19 +287,15 @@ impl JobSection {
 
     /// Rates of servers and storage of a job on so many of the first nodes of a cluster.
     fn rates(&self, cluster: &Cluster, nodes: u32) -> Rates {
-        let servers = self.storage.map_or(0, |storage| storage.servers);
-        let first = nodes + self.launch.spares;
-        let behind = first + self.parameters.map_or(0, |parameters| parameters.servers);
+        let (of_parameters, of_storage) = self.nodes_beside_from(nodes);
+        let servers = of_storage.end - of_storage.start;
         let storage = self.storage.map(|storage| match servers {
             0 => self.through_host(cluster, storage.rate.0),
-            _ => {
-                let rate = Some(storage.rate.0);
-                beside(cluster, behind..behind + servers, rate).unwrap_or(storage.rate.0)
-            }
+            _ => beside(cluster, of_storage, Some(storage.rate.0)).unwrap_or(storage.rate.0),
         });
         let server = self.parameters.and_then(|parameters| parameters.rate).map(|rate| rate.0);
         Rates {
-            server: beside(cluster, first..behind, server),
+            server: beside(cluster, of_parameters, server),
             servers: self.parameters.map_or(0, |parameters| parameters.servers),
             storage,
             storage_servers: servers,
@@ -314,17 +332,18 @@ fn counted(cluster: &Cluster) -> String {
 }
 
 /// What each of some nodes beside those of ranks takes and gives: no more than its NICs carry, where it is unlike the others.
-fn beside(cluster: &Cluster, nodes: std::ops::Range<u32>, rate: Option<Rate>) -> Option<Rate> {
+fn beside(cluster: &Cluster, nodes: Range<u32>, rate: Option<Rate>) -> Option<Rate> {
     let unlike = nodes.filter_map(|node| cluster.unlike.get(&node));
     let carried = unlike.map(|host| Rate::from_bps(nics_of(host).as_bps() * NIC_PERCENT / 100)).min();
     carried.into_iter().chain(rate).min()
 }
 
-/// What all NICs of a node carry.
-fn nics(cluster: &Cluster) -> Rate {
-    nics_of(&cluster.host)
+fn no_gpus(cluster: &Cluster) -> FileError {
+    let message = format!("{} has no GPUs to train on: name a server that does", cluster.host.name);
+    FileError::new("cluster.server", message)
 }
 
+/// What all NICs of a node carry.
 fn nics_of(host: &Host) -> Rate {
     let rates = host.compute_nics().into_iter().map(|nic| match host.device(nic).kind {
         DeviceKind::Nic { rate, .. } => rate.as_bps(),

@@ -98,8 +98,8 @@ impl Scenario {
             let [has, had] = [whole.ranks().count(spare), placed.cluster.ranks().count(lost)];
             if has != had {
                 let message = format!(
-                    "server {spare} is to stand in for one with {had} GPUs and has {has}: let the last servers of the job be of \
-                     the kind that fails"
+                    "server {spare} is to stand in for one with {had} GPUs and has {has}: spares are the servers behind those of \
+                     the job, put some with {had} there"
                 );
                 return Err(ScenarioError::new(message).within(&format!("faults.{}", failed.fault)));
             }
