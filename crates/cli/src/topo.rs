@@ -142,7 +142,7 @@ fn servers(arguments: &Arguments, cluster: &Cluster, out: &mut dyn Write) -> any
     let graphs = if wants_graphs { Some(search(server, nodes, &options)?) } else { None };
     let told = graphs.as_ref().filter(|_| arguments.channels);
     let transports = arguments.transports.then(|| Transports::new(server, nodes, &options));
-    let per_node = cluster.gpus_per_node();
+    let per_node = cluster.ranks().count(0);
     if arguments.json {
         let mut value = host::object(server);
         if let Some(graphs) = told {

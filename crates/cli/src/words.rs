@@ -4,8 +4,33 @@ use std::io::Write;
 
 use railnet_core::Span;
 use railnet_job::parallel::{Parallel, Sharding};
+use railnet_topology::Cluster;
+use railnet_topology::host::DeviceKind;
 
 pub(crate) use railnet_core::nearest;
+
+/// The servers of a job: `4 nodes × 8 H100`, or each run of those that have as many GPUs.
+pub(crate) fn servers(cluster: &Cluster, gpu: &str) -> String {
+    let nodes = |nodes: u32| count(u64::from(nodes), "node", "nodes");
+    if let Some(each) = cluster.ranks().each() {
+        return format!("{} × {each} {gpu}", nodes(cluster.nodes));
+    }
+    let model = |node: u32| {
+        let host = cluster.host_of(node);
+        host.gpus().first().map(|gpu| match &host.device(*gpu).kind {
+            DeviceKind::Gpu { model, .. } => model.clone(),
+            _ => String::new(),
+        })
+    };
+    let looks = |node: u32| (cluster.ranks().count(node), model(node));
+    let all: Vec<u32> = (0..cluster.nodes).collect();
+    let runs = all.chunk_by(|one, other| looks(*one) == looks(*other));
+    let told = runs.map(|run| match looks(run[0]) {
+        (gpus, Some(model)) => format!("{} × {gpus} {model}", nodes(run.len() as u32)),
+        (_, None) => format!("{} without GPUs", nodes(run.len() as u32)),
+    });
+    told.collect::<Vec<_>>().join(" + ")
+}
 
 /// With a comma between thousands: `1,204`.
 pub(crate) fn grouped(number: u64) -> String {

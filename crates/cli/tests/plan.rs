@@ -97,6 +97,22 @@ fn the_textbook_example_comes_from_options_alone() {
 }
 
 #[test]
+fn servers_with_unlike_numbers_of_gpus_and_nics_are_planned_by_the_narrowest() {
+    let file = "scenarios/unlike-servers.toml";
+    let plan = json(&["plan", file], &[]);
+    assert_eq!((&plan["nodes"], &plan["gpus"], &plan["nics"]), (&6.into(), &32.into(), &1.into()), "{plan}");
+    near(&plan["available_bytes_per_s"]["nic"], 12.5e9 * 0.97, 0.01);
+    assert_eq!(plan["gpu_memory_bytes"], 48_000_000_000_u64);
+    for layout in plan["layouts"].as_array().unwrap() {
+        assert!(4 % layout["tp"].as_u64().unwrap() == 0, "inside every server: {layout}");
+    }
+    let output = railnet(&["plan", file], &[]);
+    let screen = String::from_utf8(output.stdout).unwrap();
+    assert!(screen.contains("2 nodes × 8 H100 SXM5 + 4 nodes × 4 L40S (dgx-h100x2+pcie-4gpux4)"), "{screen}");
+    assert!(screen.contains("the servers whose NICs carry least together"), "{screen}");
+}
+
+#[test]
 fn a_plan_and_a_run_by_formulas_take_the_same_step() {
     let file = "scenarios/llama-70b.toml";
     let plan = json(&["plan", file], &[]);

@@ -28,6 +28,19 @@ fn json(arguments: &[&str]) -> Value {
 }
 
 #[test]
+fn servers_have_a_port_for_each_nic_that_they_have() {
+    let value = json(&["topo", &scenario("unlike-servers.toml"), "--json"]);
+    // Twice 8, four times 1, and one: eight rails.
+    assert_eq!((&value["hosts"], &value["nodes"]), (&21.into(), &7.into()), "{value}");
+    let output = railnet(&["topo", &scenario("unlike-servers.toml"), "--links"]);
+    let lines = text(&output.stdout);
+    assert!(
+        lines.contains("node2.nic0") && lines.contains("node1.nic7") && !lines.contains("node2.nic1"),
+        "{lines}"
+    );
+}
+
+#[test]
 fn a_fabric_is_told_in_a_few_lines() {
     let output = railnet(&["topo", &scenario("permutation.toml")]);
     let lines = text(&output.stdout);

@@ -6,8 +6,8 @@
 
 use std::fmt::Write as _;
 
-use railnet_topology::Cluster;
 use railnet_topology::host::{DeviceId, DeviceKind, PathType};
+use railnet_topology::{Cluster, Places};
 
 use crate::algorithm::{Algorithm, tree_place};
 use crate::options::TopologyOptions;
@@ -34,6 +34,7 @@ pub struct Start<'a> {
     pub variables: &'a Variables,
     wiring: Wiring,
     transports: Transports,
+    places: Places,
     options: TopologyOptions,
     debug: Debug,
 }
@@ -53,7 +54,8 @@ impl<'a> Start<'a> {
             inputs,
             variables,
             wiring: Wiring::new(graphs),
-            transports: Transports::new(&cluster.host, cluster.nodes, &options),
+            transports: Transports::of(cluster, &options),
+            places: graphs.places(),
             options,
             debug: variables.debug(),
         }
@@ -97,11 +99,11 @@ impl<'a> Start<'a> {
 
     /// The node of a rank, and which of its GPUs it has.
     fn place(&self, rank: u32) -> (u32, u32) {
-        (rank / self.graphs.gpus, rank % self.graphs.gpus)
+        self.places.place(rank)
     }
 
     fn ranks(&self) -> u32 {
-        self.graphs.nodes * self.graphs.gpus
+        self.places.total()
     }
 
     fn set_up(&self, log: &mut Log, rank: u32) {
@@ -113,10 +115,10 @@ impl<'a> Start<'a> {
             log.say(&[Subsystem::Env], || format!("{name} set by {by} to {value}."));
         }
         let is_socket = self.options.ib_disable;
-        log.say(&[Subsystem::Init, Subsystem::Net], || self.nics(is_socket));
+        let (node, device) = self.place(rank);
+        log.say(&[Subsystem::Init, Subsystem::Net], || self.nics(node, is_socket));
         let network = if is_socket { "Socket" } else { "IB" };
         log.say(&[Subsystem::Init, Subsystem::Net], || format!("Using network {network}"));
-        let (_, device) = self.place(rank);
         let ranks = self.ranks();
         let who = format!("comm 0x1 rank {rank} nranks {ranks} cudaDev {device} nvmlDev {device}");
         log.say(&[Subsystem::Init], || format!("[Rank {rank}] ncclCommInitRankConfig {who} - Init START"));
@@ -125,7 +127,7 @@ impl<'a> Start<'a> {
                 format!("NVLS multicast support is available on dev {device}")
             });
         }
-        let (nodes, local) = (self.graphs.nodes, self.graphs.gpus);
+        let (nodes, local) = (self.graphs.nodes, self.places.count(node));
         log.say(&[Subsystem::Init], || {
             format!(
                 "comm 0x1 rank {rank} nRanks {ranks} nNodes {nodes} localRanks {local} localRank {device} MNNVL 0"
@@ -133,8 +135,8 @@ impl<'a> Start<'a> {
         });
     }
 
-    fn nics(&self, is_socket: bool) -> String {
-        let host = &self.cluster.host;
+    fn nics(&self, node: u32, is_socket: bool) -> String {
+        let host = self.cluster.host_of(node);
         let mut line = format!("NET/{} : Using", if is_socket { "Socket" } else { "IB" });
         for (place, nic) in host.compute_nics().into_iter().enumerate() {
             let name = &host.device(nic).name;
@@ -149,9 +151,10 @@ impl<'a> Start<'a> {
     /// What the search found, and the rings and trees of all channels.
     fn channels(&self, log: &mut Log, rank: u32) {
         let graphs = self.graphs;
+        let (node, _) = self.place(rank);
         let all = [
-            Some(&graphs.ring),
-            Some(&graphs.tree),
+            Some(graphs.ring_of(node)),
+            Some(graphs.tree_of(node)),
             graphs.collnet_chain.as_ref(),
             graphs.collnet_direct.as_ref(),
             graphs.nvls.as_ref(),
@@ -269,9 +272,9 @@ impl<'a> Start<'a> {
 
     /// Whether a NIC uses the memory of the GPU that talks to it, and the rank of that GPU where it is another's.
     fn gdr(&self, rank: u32, nic: u32, is_read: bool) -> (bool, Option<u32>) {
-        let host = &self.cluster.host;
-        let (gpus, nics) = (host.gpus(), host.compute_nics());
         let (node, device) = self.place(rank);
+        let host = self.cluster.host_of(node);
+        let (gpus, nics) = (host.gpus(), host.compute_nics());
         let (Some(gpu), Some(nic)) = (gpus.get(device as usize), nics.get(nic as usize)) else {
             return (false, None);
         };
@@ -288,7 +291,7 @@ impl<'a> Start<'a> {
             && host.path(*near, *nic).kind <= policy::gdr_level(&self.options)
             && (!is_read || policy::gdr_reads(capability, host.nvlinks(*near) > 0, &self.options));
         let relay = beside.and_then(|id| gpus.iter().position(|gpu| gpu == id));
-        (gdr, relay.map(|local| node * self.graphs.gpus + local as u32))
+        (gdr, relay.map(|local| self.places.range(node).start + local as u32))
     }
 
     fn summary(&self, log: &mut Log, rank: u32) {

@@ -10,6 +10,7 @@
 use std::fmt::{self, Write as _};
 
 use railnet_topology::host::{Architecture, DeviceKind, Host, PathType, Vendor};
+use railnet_topology::{Cluster, Places};
 
 use crate::options::{CrossNic, TopologyOptions};
 use crate::search::policy;
@@ -74,30 +75,73 @@ pub struct Reach {
     pub reason: String,
 }
 
-/// How the ranks of a cluster of equal servers reach each other.
+/// How the ranks of a cluster reach each other.
 #[derive(Clone, Debug)]
 pub struct Transports {
-    host: Host,
     options: TopologyOptions,
+    kinds: Vec<Kind>,
+    /// The kind of each node; all are of the first where nothing is said.
+    of: Vec<u32>,
+    ranks: Places,
+}
+
+/// A kind of server.
+#[derive(Clone, Debug)]
+struct Kind {
+    host: Host,
     system: System,
-    nodes: u32,
+}
+
+/// A GPU: the server it is in, and which of its GPUs it is.
+#[derive(Clone, Copy)]
+struct Seat<'a> {
+    server: &'a Kind,
+    gpu: usize,
+    /// The rank of the first GPU of the server.
+    first: u32,
+}
+
+impl Kind {
+    fn new(host: &Host, options: &TopologyOptions) -> Self {
+        // NICs count even in one node: GPUs that share no memory use them.
+        Self { host: host.clone(), system: System::new(host, true, options) }
+    }
+
+    fn name_of(&self, gpu: usize) -> &str {
+        &self.host.device(self.system.gpus[gpu]).name
+    }
 }
 
 impl Transports {
     /// So many servers.
     pub fn new(host: &Host, nodes: u32, options: &TopologyOptions) -> Self {
-        // NICs count even in one node: GPUs that share no memory use them.
-        let system = System::new(host, true, options);
-        Self { host: host.clone(), options: options.clone(), system, nodes }
+        let ranks = Places::even(nodes, host.gpus().len() as u32);
+        Self { options: options.clone(), kinds: vec![Kind::new(host, options)], of: Vec::new(), ranks }
+    }
+
+    /// The servers of a cluster, which may be unlike each other.
+    pub fn of(cluster: &Cluster, options: &TopologyOptions) -> Self {
+        let hosts = cluster.kinds();
+        let of = |node: u32| hosts.iter().position(|host| *host == cluster.host_of(node));
+        let is_mixed = !cluster.unlike.is_empty();
+        let nodes = if is_mixed { 0..cluster.nodes } else { 0..0 };
+        Self {
+            options: options.clone(),
+            kinds: hosts.iter().map(|host| Kind::new(host, options)).collect(),
+            of: nodes.map(|node| of(node).unwrap_or_default() as u32).collect(),
+            ranks: cluster.ranks().clone(),
+        }
     }
 
     /// How many ranks there are.
     pub fn ranks(&self) -> u32 {
-        self.nodes * self.per_node()
+        self.ranks.total()
     }
 
-    fn per_node(&self) -> u32 {
-        self.system.gpus.len() as u32
+    fn seat(&self, rank: u32) -> Seat<'_> {
+        let (node, gpu) = self.ranks.place(rank);
+        let kind = self.of.get(node as usize).copied().unwrap_or_default();
+        Seat { server: &self.kinds[kind as usize], gpu: gpu as usize, first: rank - gpu }
     }
 
     /// How `from` reaches `to`. Both exist.
@@ -106,17 +150,20 @@ impl Transports {
         if from == to {
             return Reach { transport: Transport::Same, reason: "it is the same rank".into() };
         }
-        if from / self.per_node() == to / self.per_node() {
-            self.inside(from, to)
-        } else {
-            self.across(from, to, None)
-        }
+        let (from, to) = (self.seat(from), self.seat(to));
+        if from.first == to.first { self.inside(from, to) } else { self.across(from, to, None) }
     }
 
-    fn inside(&self, from: u32, to: u32) -> Reach {
-        let local = |rank: u32| self.system.gpus[(rank % self.per_node()) as usize];
-        let path = self.host.path(local(from), local(to));
-        let level = policy::p2p_level(&self.host, &self.options);
+    /// The NIC by which a rank receives from other nodes: its place among those for traffic between GPUs.
+    pub fn nic_beside(&self, rank: u32) -> Option<u32> {
+        let Seat { server, gpu, .. } = self.seat(rank);
+        server.system.local_nic(gpu, 0).map(|nic| server.system.nics[nic].place)
+    }
+
+    fn inside(&self, from: Seat<'_>, to: Seat<'_>) -> Reach {
+        let Kind { host, system } = from.server;
+        let path = host.path(system.gpus[from.gpu], system.gpus[to.gpu]);
+        let level = policy::p2p_level(host, &self.options);
         if path.kind <= level {
             let what = words(path.kind);
             return Reach {
@@ -124,10 +171,8 @@ impl Transports {
                 reason: format!("{what} ({}), {} GB/s", path.kind, gigabytes(path.bandwidth.as_bps())),
             };
         }
-        let too_far = self.why_no_p2p(path.kind, level);
-        let shared =
-            self.system.gpu_to_gpu[(from % self.per_node()) as usize][(to % self.per_node()) as usize].kind;
-        if shared < PathType::Net {
+        let too_far = self.why_no_p2p(host, path.kind, level);
+        if system.gpu_to_gpu[from.gpu][to.gpu].kind < PathType::Net {
             return Reach {
                 transport: Transport::SharedMemory,
                 reason: format!("{too_far}; so through memory of the host"),
@@ -141,11 +186,11 @@ impl Transports {
         self.across(from, to, Some(format!("{too_far}, and {why}")))
     }
 
-    fn why_no_p2p(&self, kind: PathType, level: PathType) -> String {
+    fn why_no_p2p(&self, host: &Host, kind: PathType, level: PathType) -> String {
         if self.options.p2p_disable {
             return "NCCL_P2P_DISABLE forbids P2P".into();
         }
-        let who = match (self.options.p2p_level, self.host.processor()) {
+        let who = match (self.options.p2p_level, host.processor()) {
             (Some(_), _) => "NCCL_P2P_LEVEL".to_owned(),
             (None, Some(cpu)) if cpu.architecture == Architecture::X86 && cpu.vendor == Vendor::Amd => {
                 "P2P among more than two GPUs".to_owned()
@@ -156,34 +201,32 @@ impl Transports {
         format!("{} ({kind}) is farther than {level}, where {who} ends", words(kind))
     }
 
-    fn across(&self, from: u32, to: u32, before: Option<String>) -> Reach {
-        let per_node = self.per_node();
-        let (sender, receiver) = ((from % per_node) as usize, (to % per_node) as usize);
+    /// By the network: each end as its own server has it.
+    fn across(&self, from: Seat<'_>, to: Seat<'_>, before: Option<String>) -> Reach {
         let before = before.map_or("different nodes".to_owned(), |before| before);
-        let (Some(own), Some(to_nic)) =
-            (self.system.local_nic(sender, 0), self.system.local_nic(receiver, 0))
-        else {
+        let (sends, receives) = (&from.server.system, &to.server.system);
+        let (Some(own), Some(to_nic)) = (sends.local_nic(from.gpu, 0), receives.local_nic(to.gpu, 0)) else {
             let reason = format!("{before}, and no NIC that may be used is in reach");
             return Reach { transport: Transport::None, reason };
         };
-        let (from_nic, relay) = self.sending_nic(sender, receiver, own);
-        let near = relay.unwrap_or(sender);
-        let (gdr_send, why_send) = self.gdr(near, from_nic, true);
-        let (gdr_receive, why_receive) = self.gdr(receiver, to_nic, false);
-        let name = |nic: usize| &self.host.device(self.system.nics[nic].device).name;
-        let mut reason = format!("{before}; out by {}", name(from_nic));
-        if let Some(relay) = relay {
-            let rank = from / per_node * per_node + relay as u32;
+        let (from_nic, relay) = self.sending_nic(from, to, own);
+        let (gdr_send, why_send) = self.gdr(from.server, relay.unwrap_or(from.gpu), from_nic, true);
+        let (gdr_receive, why_receive) = self.gdr(to.server, to.gpu, to_nic, false);
+        let name =
+            |server: &Kind, nic: usize| server.host.device(server.system.nics[nic].device).name.clone();
+        let mut reason = format!("{before}; out by {}", name(from.server, from_nic));
+        let relay = relay.map(|relay| from.first + relay as u32);
+        if let Some(rank) = relay {
             let _ = write!(reason, ", handed to rank {rank} beside it over NVLink (PXN)");
         }
-        let _ = write!(reason, ", {why_send}; in by {}, {why_receive}", name(to_nic));
+        let _ = write!(reason, ", {why_send}; in by {}, {why_receive}", name(to.server, to_nic));
         Reach {
             transport: Transport::Network {
-                from_nic: self.system.nics[from_nic].place,
-                to_nic: self.system.nics[to_nic].place,
+                from_nic: sends.nics[from_nic].place,
+                to_nic: receives.nics[to_nic].place,
                 gdr_send,
                 gdr_receive,
-                relay: relay.map(|relay| from / per_node * per_node + relay as u32),
+                relay,
                 is_socket: self.options.ib_disable,
             },
             reason,
@@ -193,42 +236,48 @@ impl Transports {
     /// How a rank sends by a NIC on which its channel runs, or receives by it: the rank beside that NIC to which data is handed
     /// first (PXN), and whether the NIC uses the memory of the GPU itself.
     pub fn by_nic(&self, rank: u32, nic: u32, sends: bool) -> (Option<u32>, bool) {
-        let per_node = self.per_node();
-        let gpu = (rank % per_node) as usize;
-        let Some(nic) = self.system.nics.iter().position(|one| one.place == nic) else { return (None, true) };
-        let relay = self.system.gpu_to_nic[gpu][nic].relay.filter(|_| sends);
-        let (gdr, _) = self.gdr(relay.unwrap_or(gpu), nic, sends);
-        (relay.map(|relay| rank / per_node * per_node + relay as u32), gdr)
+        let Seat { server, gpu, first } = self.seat(rank);
+        let system = &server.system;
+        let Some(nic) = system.nics.iter().position(|one| one.place == nic) else { return (None, true) };
+        let relay = system.gpu_to_nic[gpu][nic].relay.filter(|_| sends);
+        let (gdr, _) = self.gdr(server, relay.unwrap_or(gpu), nic, sends);
+        (relay.map(|relay| first + relay as u32), gdr)
     }
 
     /// The NIC by which a GPU sends to a GPU of another node, and the GPU beside it that helps. NCCL takes the NIC on the
-    /// receiver's rail where NVLink leads to a GPU beside it, so that messages to one receiver can travel together.
-    fn sending_nic(&self, sender: usize, receiver: usize, own: usize) -> (usize, Option<usize>) {
-        let rail = self.system.local_nic(receiver, 0).unwrap_or(own);
+    /// receiver's rail where NVLink leads to a GPU beside it, so that messages to one receiver can travel together. The
+    /// rail is that of the sender's own GPU of the receiver's number: a server that has no such GPU sends by the NIC
+    /// beside the sender.
+    fn sending_nic(&self, from: Seat<'_>, to: Seat<'_>, own: usize) -> (usize, Option<usize>) {
+        let system = &from.server.system;
+        let name = to.server.name_of(to.gpu);
+        let same = (0..system.gpus.len()).find(|gpu| from.server.name_of(*gpu) == name);
+        let rail = same.and_then(|gpu| system.local_nic(gpu, 0)).unwrap_or(own);
         if !self.options.pxn_disable
-            && let Some(beside) = self.system.nics[rail].gpu
-            && self.system.gpu_to_gpu[beside][sender].kind <= PathType::Nvl
-            && self.system.gpu_to_nic[beside][rail].kind <= PathType::P2c
+            && let Some(beside) = system.nics[rail].gpu
+            && system.gpu_to_gpu[beside][from.gpu].kind <= PathType::Nvl
+            && system.gpu_to_nic[beside][rail].kind <= PathType::P2c
         {
-            return (rail, (beside != sender).then_some(beside));
+            return (rail, (beside != from.gpu).then_some(beside));
         }
         if self.options.cross_nic == CrossNic::Never { (rail, None) } else { (own, None) }
     }
 
     /// Whether a NIC uses the memory of a GPU itself, and why, in words.
-    fn gdr(&self, gpu: usize, nic: usize, is_read: bool) -> (bool, String) {
-        let device = self.system.nics[nic].device;
-        let kind = self.host.path(self.system.gpus[gpu], device).kind;
+    fn gdr(&self, server: &Kind, gpu: usize, nic: usize, is_read: bool) -> (bool, String) {
+        let Kind { host, system } = server;
+        let device = system.nics[nic].device;
+        let kind = host.path(system.gpus[gpu], device).kind;
         let level = policy::gdr_level(&self.options);
-        let capability = match self.host.device(self.system.gpus[gpu]).kind {
+        let capability = match host.device(system.gpus[gpu]).kind {
             DeviceKind::Gpu { compute_capability, .. } => compute_capability,
             _ => 0,
         };
         if self.options.ib_disable {
             (false, "through host memory (NCCL_IB_DISABLE: sockets)".into())
-        } else if !policy::nic_has_gdr(&self.host, device, &self.options) {
+        } else if !policy::nic_has_gdr(host, device, &self.options) {
             (false, "through host memory (the NIC has no GPUDirect)".into())
-        } else if is_read && !policy::gdr_reads(capability, self.system.has_nvlink(gpu), &self.options) {
+        } else if is_read && !policy::gdr_reads(capability, system.has_nvlink(gpu), &self.options) {
             (false, "through host memory (NCCL_NET_GDR_READ)".into())
         } else if kind > level {
             (false, format!("through host memory ({kind} is farther than {level}, where GPUDirect ends)"))
@@ -310,6 +359,31 @@ mod tests {
             assert_eq!(got, transport, "{name} {from} to {to}: {why}");
             assert!(why.contains(reason), "{name} {from} to {to}: {why}");
         }
+    }
+
+    #[test]
+    fn each_end_is_as_its_own_server_has_it() {
+        let host = |name: &str| catalogue::host(name).unwrap();
+        let groups = [(host("dgx-h100"), 1), (host("pcie-4gpu"), 2), (host("dgx-h100"), 1)];
+        let cluster = Cluster::of_groups(&groups).unwrap();
+        let transports = Transports::of(&cluster, &TopologyOptions::default());
+        assert_eq!(transports.ranks(), 24);
+        let cases = [
+            // To GPU 3 of the box: by the NIC of the own GPU 3, into the only one there is.
+            (0, 11, "NET/IB/3(3)/GDRDMA", "out by mlx5_5, handed to rank 3"),
+            // From the box to GPU 7: it has no GPU 7, and sends by its only NIC.
+            (8, 23, "NET/IB/0", "in by mlx5_11, GPUDirect (PIX)"),
+            (8, 9, "SHM/direct/direct", "is farther than"),
+            (9, 13, "NET/IB/0", "PHB is farther than P2C"),
+            (16, 23, "P2P/CUMEM", "NVLink"),
+            (20, 1, "NET/IB/1(17)/GDRDMA", "handed to rank 17"),
+        ];
+        for (from, to, transport, reason) in cases {
+            let reach = transports.between(from, to);
+            assert_eq!(reach.transport.to_string(), transport, "{from} to {to}: {}", reach.reason);
+            assert!(reach.reason.contains(reason), "{from} to {to}: {}", reach.reason);
+        }
+        assert_eq!((transports.nic_beside(21), transports.nic_beside(10)), (Some(5), Some(0)));
     }
 
     #[test]

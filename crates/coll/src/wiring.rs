@@ -1,5 +1,7 @@
 //! How channels run over the ranks of a communicator.
 
+use railnet_topology::Places;
+
 use crate::algorithm::Algorithm;
 use crate::algorithm::tree::links;
 use crate::schedule::Peer;
@@ -27,8 +29,8 @@ pub struct Wiring {
     /// for each channel that the search found: with k of them, channels 0 to k-1 use the first of the two trees, the next k
     /// the second one, and so on in turns.
     pub chains: Vec<Vec<Vec<u32>>>,
-    /// Where children attach.
-    pub pattern: TreePattern,
+    /// Where children attach in each node; the last counts for the nodes behind it.
+    pub patterns: Vec<TreePattern>,
     /// The ranks that talk to the network or reduce for their node, `[head][node]`: a rail each.
     pub heads: Vec<Vec<u32>>,
     /// Whether the ranks of a node share a switch that reduces (NVLS).
@@ -74,13 +76,19 @@ impl Wiring {
 
     /// So many nodes of so many ranks, everything in ascending order, one channel, every rank a head.
     pub fn uniform(nodes: u32, per_node: u32) -> Self {
-        let nodes: Vec<Vec<u32>> =
-            (0..nodes).map(|node| (node * per_node..(node + 1) * per_node).collect()).collect();
-        let heads = (0..per_node as usize).map(|head| nodes.iter().map(|node| node[head]).collect());
+        Self::ascending(&Places::even(nodes, per_node))
+    }
+
+    /// Nodes with the ranks at these places, everything in ascending order, one channel. Ranks are heads where every node has one
+    /// of that number.
+    pub fn ascending(places: &Places) -> Self {
+        let nodes: Vec<Vec<u32>> = (0..places.nodes()).map(|node| places.range(node).collect()).collect();
+        let least = nodes.iter().map(Vec::len).min().unwrap_or(0);
+        let heads = (0..least).map(|head| nodes.iter().map(|node| node[head]).collect());
         Self {
             rings: vec![nodes.concat()],
             chains: vec![nodes.clone()],
-            pattern: TreePattern::Plain,
+            patterns: vec![TreePattern::Plain; nodes.len()],
             heads: heads.collect(),
             switch_reduces: true,
             nics: ChannelNics::default(),
@@ -93,19 +101,19 @@ impl Wiring {
     /// There is a ring and a chain for each channel that was found. A communicator has twice as many channels or more,
     /// [`Graphs::counts`], which use them over again.
     pub fn new(graphs: &Graphs) -> Self {
-        let (nodes, gpus) = (graphs.nodes as usize, graphs.gpus);
-        let ranks = |node: usize| node as u32 * gpus..(node as u32 + 1) * gpus;
-        let on = |node: usize, channel: &Channel| -> Vec<u32> {
-            channel.gpus.iter().map(|gpu| node as u32 * gpus + gpu).collect()
+        let nodes = graphs.nodes;
+        let places = graphs.places();
+        let on = |node: u32, channel: &Channel| -> Vec<u32> {
+            channel.gpus.iter().map(|gpu| places.range(node).start + gpu).collect()
         };
-        let (ring, tree) = (&graphs.ring, &graphs.tree);
-        let count = ring.channels.len().min(tree.channels.len());
+        let count = graphs.ring.channels.len().min(graphs.tree.channels.len());
         // Channels that exchange NICs in pairs do so the other way round in every second node: a ring that leaves one
         // node by a NIC so enters the next by the same.
-        let swaps = ring.cross_nic == 2 && count.is_multiple_of(2);
-        let of_ring = |node: usize, channel: usize| {
-            &ring.channels[if swaps && node % 2 == 1 { channel ^ 1 } else { channel }]
+        let swaps = graphs.ring.cross_nic == 2 && count.is_multiple_of(2);
+        let of_ring = |node: u32, channel: usize| {
+            &graphs.ring_of(node).channels[if swaps && node % 2 == 1 { channel ^ 1 } else { channel }]
         };
+        let of_tree = |node: u32, channel: usize| &graphs.tree_of(node).channels[channel];
         let heads = heads(graphs);
         let mut nics = ChannelNics::default();
         if nodes > 1 {
@@ -113,26 +121,26 @@ impl Wiring {
                 first: channel.nic_in.unwrap_or(0),
                 other: channel.nic_out.unwrap_or(0),
             };
-            let all = |of: &dyn Fn(usize, usize) -> NicPair| -> Vec<Vec<NicPair>> {
+            let all = |of: &dyn Fn(u32, usize) -> NicPair| -> Vec<Vec<NicPair>> {
                 (0..count).map(|channel| (0..nodes).map(|node| of(node, channel)).collect()).collect()
             };
             nics.rings = all(&|node, channel| pair(of_ring(node, channel)));
-            nics.chains = all(&|_, channel| pair(&tree.channels[channel]));
-            nics.heads = heads.iter().map(|head| vec![head.nic_in.unwrap_or(0); nodes]).collect();
+            nics.chains = all(&|node, channel| pair(of_tree(node, channel)));
+            nics.heads = heads.iter().map(|head| vec![head.nic_in.unwrap_or(0); nodes as usize]).collect();
         }
+        let pattern = |node: u32| graphs.tree_of(node).pattern.tree().unwrap_or(TreePattern::Plain);
         Self {
-            nodes: (0..nodes).map(|node| ranks(node).collect()).collect(),
+            nodes: (0..nodes).map(|node| places.range(node).collect()).collect(),
             rings: (0..count)
                 .map(|channel| (0..nodes).flat_map(|node| on(node, of_ring(node, channel))).collect())
                 .collect(),
-            chains: tree.channels[..count]
-                .iter()
-                .map(|channel| (0..nodes).map(|node| on(node, channel)).collect())
+            chains: (0..count)
+                .map(|channel| (0..nodes).map(|node| on(node, of_tree(node, channel))).collect())
                 .collect(),
-            pattern: tree.pattern.tree().unwrap_or(TreePattern::Plain),
+            patterns: (0..nodes).map(pattern).collect(),
             heads: heads
                 .iter()
-                .map(|head| (0..nodes).map(|node| node as u32 * gpus + head.gpus[0]).collect())
+                .map(|head| (0..nodes).map(|node| places.range(node).start + head.gpus[0]).collect())
                 .collect(),
             switch_reduces: graphs.nvls.is_some(),
             nics,
@@ -148,7 +156,7 @@ impl Wiring {
     /// Who is above and below each rank in the tree of a channel.
     pub fn tree(&self, channel: u32) -> Vec<TreePeers> {
         let chains = &self.chains[channel as usize % self.chains.len()];
-        let links = links(chains, self.pattern, self.tree_of(channel) as usize, self.ranks());
+        let links = links(chains, &self.patterns, self.tree_of(channel) as usize, self.ranks());
         let peers = links.into_iter().map(|link| {
             let up = match link.up {
                 Some(Peer::Rank(rank)) => Some(rank),
@@ -162,15 +170,17 @@ impl Wiring {
     /// The NIC by which a rank talks to other nodes on a channel, as a place among its server's NICs for traffic between
     /// GPUs. `None` where that is not known, or the rank has no business with other nodes.
     pub fn nic(&self, algorithm: Algorithm, channel: u32, rank: u32) -> Option<u32> {
-        let per_node = self.nodes.first()?.len();
-        let node = rank as usize / per_node;
+        // Ranks of a node follow each other, and nodes too.
+        let node = self.nodes.partition_point(|ranks| ranks.first().is_some_and(|first| *first <= rank));
+        let node = node.checked_sub(1)?;
+        let first = *self.nodes[node].first()? as usize;
         let of_channel = |pairs: &[Vec<NicPair>], first: &dyn Fn(usize) -> u32| {
             let index = channel as usize % pairs.len().max(1);
             let pair = pairs.get(index)?.get(node)?;
             Some(if first(index) == rank { pair.first } else { pair.other })
         };
         match algorithm {
-            Algorithm::Ring => of_channel(&self.nics.rings, &|channel| self.rings[channel][node * per_node]),
+            Algorithm::Ring => of_channel(&self.nics.rings, &|channel| self.rings[channel][first]),
             Algorithm::Tree | Algorithm::CollNetChain => {
                 of_channel(&self.nics.chains, &|channel| self.chains[channel][node][0])
             }
@@ -200,8 +210,11 @@ impl Wiring {
 }
 
 /// A channel for each head: those around the NVLink switch, else those that exchange with all others, else the GPUs at
-/// which trees begin.
+/// which trees begin. Nodes that have unlike numbers of GPUs or NICs have none: their rails do not match.
 fn heads(graphs: &Graphs) -> Vec<Channel> {
+    if graphs.uneven.is_some() {
+        return Vec::new();
+    }
     let graph: &Graph = graphs.nvls.as_ref().or(graphs.collnet_direct.as_ref()).unwrap_or(&graphs.tree);
     let mut heads: Vec<Channel> = Vec::new();
     for channel in &graph.channels {
@@ -277,7 +290,7 @@ mod tests {
     #[test]
     fn trees_and_heads_stay_on_their_rails_too() {
         let wiring = wiring("dgx-h100", 4);
-        assert_eq!((wiring.pattern, wiring.switch_reduces), (TreePattern::Plain, true));
+        assert_eq!((&wiring.patterns[..], wiring.switch_reduces), (&[TreePattern::Plain; 4][..], true));
         for (channel, chains) in wiring.chains.iter().enumerate() {
             for chain in chains {
                 assert_eq!(chain[0] % 8, channel as u32);

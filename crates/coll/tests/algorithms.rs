@@ -22,10 +22,10 @@ fn wirings() -> Vec<Wiring> {
     uneven.rings = vec![vec![0, 3, 2, 1, 4, 5, 8, 7, 6], (0..9).rev().collect()];
     uneven.chains = vec![uneven.nodes.clone(), vec![vec![3, 1, 0, 2], vec![4, 5], vec![7, 8, 6]]];
     uneven.heads = vec![vec![1, 5, 7], vec![0, 4, 6]];
-    uneven.pattern = TreePattern::Balanced;
+    uneven.patterns.fill(TreePattern::Balanced);
     all.push(uneven);
     let mut split = Wiring::uniform(4, 3);
-    split.pattern = TreePattern::Split;
+    split.patterns.fill(TreePattern::Split);
     split.heads.truncate(2);
     all.push(split);
     all

@@ -103,7 +103,7 @@ pub struct Other {
     pub ranks: Range<u32>,
     /// What they compute on.
     pub gpu: Gpu,
-    /// What kind of server it is, from 1 on: those of a kind are alike.
+    /// What kind of server it is: those of a kind are alike.
     pub kind: u32,
     /// GPUs of a server, which may each be different from the others in it.
     pub per_node: u32,

@@ -38,7 +38,7 @@ pub use bounce::Bounce;
 pub use demand::Demand;
 pub use home::Home;
 pub use shape::model_of;
-pub use sweep::{Bound, Candidate, Judged, Part, Sweep, candidates, why};
+pub use sweep::{Bound, Candidate, Judged, Part, Sweep, candidates, common, why};
 
 use crate::graph::{Job, StepGraph, Work};
 use crate::memory::{Memory, memory};

@@ -23,6 +23,7 @@ mod standstill;
 mod traffic;
 mod training;
 mod transfer;
+mod uneven;
 mod unlike;
 mod wire;
 mod worked_example;

@@ -56,9 +56,6 @@ fn thousands_of_unlike_servers_are_a_few_kinds() {
 #[test]
 fn groups_that_do_not_fit_together_are_refused() {
     let wrong = |text: &str| -> ScenarioError { Scenario::parse(text).unwrap_err() };
-    let error = wrong(&MIXED.replace("dgx-a100", "pcie-4gpu"));
-    assert_eq!(error.key, "cluster.groups.1.server");
-    assert!(error.message.contains("servers of one cluster have as many of both"), "{error}");
     let error = wrong(&MIXED.replace("dgx-a100", "dgx-a10"));
     assert_eq!((error.key.as_str(), error.meant.as_deref()), ("cluster.groups.1.server", Some("dgx-a100")));
     let error = wrong(&format!("[cluster]\nserver = \"dgx-h100\"\n{MIXED}"));

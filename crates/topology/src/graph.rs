@@ -261,6 +261,30 @@ impl FabricGraph {
         self
     }
 
+    /// The same without hosts that are not wanted, and without their links. Ports are numbered anew.
+    #[must_use]
+    pub fn keep_hosts(&self, wanted: impl Fn(&HostNode) -> bool) -> Self {
+        let mut kept = GraphBuilder::new();
+        let hosts: Vec<Option<Vertex>> = self
+            .hosts
+            .iter()
+            .map(|host| wanted(host).then(|| kept.host(host.name.clone(), host.node, host.rail)))
+            .collect();
+        for switch in &self.switches {
+            kept.switch(switch.name.clone(), switch.tier, switch.pod);
+        }
+        for link in &self.links {
+            let ends = link.ends.map(|end| match end.vertex {
+                Vertex::Host(host) => hosts[host as usize],
+                switch @ Vertex::Switch(_) => Some(switch),
+            });
+            if let [Some(a), Some(b)] = ends {
+                kept.link(a, b, link.rate, link.delay, link.kind);
+            }
+        }
+        kept.finish()
+    }
+
     /// The highest tier there is; 0 without switches.
     pub fn tiers(&self) -> u8 {
         self.switches.iter().map(|switch| switch.tier).max().unwrap_or(0)
@@ -521,6 +545,22 @@ mod tests {
         assert_eq!(graph.links_between(Vertex::Switch(1), left), [2, 3]);
         assert_eq!(graph.link_name(2), "left - right");
         assert_eq!(graph.link_name(9), "?");
+    }
+
+    #[test]
+    fn hosts_can_be_left_out() {
+        let mut graph = GraphBuilder::new();
+        let leaf = graph.switch("leaf", 1, 0);
+        for host in 0..4 {
+            let host = graph.host(format!("host{host}"), host, 0);
+            graph.link(host, leaf, Rate::gbps(100), Span::from_us(1), LinkKind::Edge);
+        }
+        let graph = graph.finish().keep_hosts(|host| host.node != 1);
+        assert_eq!(graph.check(), Ok(()));
+        let names: Vec<&str> = graph.hosts.iter().map(|host| host.name.as_str()).collect();
+        assert_eq!(names, ["host0", "host2", "host3"]);
+        assert_eq!(graph.links_between(Vertex::Host(1), leaf), [1]);
+        assert_eq!(graph.neighbours(leaf)[1].peer.vertex, Vertex::Host(1));
     }
 
     #[test]

@@ -39,6 +39,7 @@ mod flow;
 mod graph;
 pub mod host;
 mod measure;
+mod places;
 mod routes;
 mod svg;
 
@@ -52,5 +53,6 @@ pub use graph::{
     Vertex,
 };
 pub use measure::{Summary, bisection, summary};
+pub use places::Places;
 pub use routes::{DragonflyRoutes, Routes};
 pub use svg::draw;

@@ -9,7 +9,7 @@ use railnet_job::file::{
     FileError, JobSection, ModelSection, ParallelSection, RecomputeName, Resolved, TrainingSection, Written,
 };
 use railnet_job::plan::model_of;
-use railnet_sim::{Scenario, Topology};
+use railnet_sim::{PlacedJob, Scenario, Topology};
 use railnet_topology::Cluster;
 use railnet_topology::catalogue::Catalogue;
 
@@ -100,8 +100,8 @@ fn from_file(path: &Path, env_file: Option<&Path>) -> anyhow::Result<Vec<Subject
         file.scenario.set_server(server);
     }
     let jobs = file.scenario.jobs().map_err(|error| file.problem(error))?;
-    let is_mixed = jobs.iter().any(|placed| !placed.cluster.unlike.is_empty());
-    let notes = notes(&file.scenario, jobs.len(), is_mixed);
+    let mut notes = notes(&file.scenario, &jobs);
+    notes.extend(jobs.iter().filter_map(PlacedJob::straddling));
     let has_rails = matches!(file.scenario.fabric.topology, Topology::RailOptimised { .. });
     let gpudirect = file.scenario.cluster.as_ref().is_none_or(|cluster| cluster.gpudirect);
     let subjects = jobs.into_iter().map(|placed| Subject {
@@ -117,13 +117,19 @@ fn from_file(path: &Path, env_file: Option<&Path>) -> anyhow::Result<Vec<Subject
 }
 
 /// What a file says that a plan does not count.
-fn notes(scenario: &Scenario, jobs: usize, is_mixed: bool) -> Vec<String> {
+fn notes(scenario: &Scenario, jobs: &[PlacedJob]) -> Vec<String> {
     let is_tcp = scenario.uses_tcp();
+    let is_uneven = jobs.iter().any(|placed| placed.cluster.is_uneven());
+    let is_mixed = jobs.iter().any(|placed| !placed.cluster.unlike.is_empty()) && !is_uneven;
     let all = [
         (is_tcp, "TCP is not in the formulas: railnet compare transports has it, with packets"),
         (!scenario.faults.is_empty(), "faults are left out: railnet sim prices them"),
         (is_mixed, "what there is, is that of the first kind of servers; steps wait for the slowest kind"),
-        (jobs > 1, "each job is planned as if it had the network alone"),
+        (
+            is_uneven,
+            "what there is, is that of the servers whose NICs carry least together: every ring passes them",
+        ),
+        (jobs.len() > 1, "each job is planned as if it had the network alone"),
     ];
     all.into_iter().filter(|(is_so, _)| *is_so).map(|(_, note)| note.to_owned()).collect()
 }
@@ -215,7 +221,7 @@ impl Flags {
                 known.cluster(name).map_err(|error| Usage(format!("--cluster: {error}")))?
             }
         };
-        let each = named.gpus_per_node();
+        let each = named.ranks().count(0);
         if each == 0 {
             return Err(Usage(format!("--cluster: {} has no GPUs to train on", named.host.name)).into());
         }

@@ -64,12 +64,8 @@ fn headline(answer: &Answer, out: &mut dyn Write) -> std::io::Result<()> {
     let (subject, job) = (&answer.subject, &answer.subject.resolved.job);
     let cluster = &subject.cluster;
     writeln!(out, "Railnet {} · plan · {}\n", env!("CARGO_PKG_VERSION"), subject.title)?;
-    let nodes = count(u64::from(cluster.nodes), "node", "nodes");
-    line(
-        out,
-        "On",
-        &format!("{nodes} × {} {} ({})", cluster.gpus_per_node(), job.gpu.name, cluster.host.name),
-    )?;
+    let kind = if cluster.is_uneven() { &cluster.name } else { &cluster.host.name };
+    line(out, "On", &format!("{} ({kind})", words::servers(cluster, &job.gpu.name)))?;
     let parameters = magnitude(job.model.parameters() as f64);
     let batch = count(job.training.global_batch, "sequence", "sequences");
     line(

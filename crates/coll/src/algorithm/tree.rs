@@ -64,8 +64,13 @@ fn attachment(pattern: TreePattern, child: usize, chain: &[u32]) -> u32 {
     chain[at.min(chain.len() - 1)]
 }
 
+/// The pattern of a node: the last one counts for those behind it.
+fn pattern_of(patterns: &[TreePattern], node: u32) -> TreePattern {
+    patterns.get(node as usize).or(patterns.last()).copied().unwrap_or(TreePattern::Plain)
+}
+
 /// The links of all ranks: `chains` of each node, tied together by one of the two trees.
-pub(crate) fn links(chains: &[Vec<u32>], pattern: TreePattern, tree: usize, ranks: u32) -> Vec<Links> {
+pub(crate) fn links(chains: &[Vec<u32>], patterns: &[TreePattern], tree: usize, ranks: u32) -> Vec<Links> {
     let mut links = vec![Links::default(); ranks as usize];
     let mut tie = |above: u32, below: u32| {
         links[below as usize].up = Some(Peer::Rank(above));
@@ -81,7 +86,10 @@ pub(crate) fn links(chains: &[Vec<u32>], pattern: TreePattern, tree: usize, rank
         let place = double_tree(nodes, node)[tree];
         for child in place.down.into_iter().flatten() {
             let which = double_tree(nodes, child)[tree].child;
-            tie(attachment(pattern, which, &chains[node as usize]), chains[child as usize][0]);
+            tie(
+                attachment(pattern_of(patterns, node), which, &chains[node as usize]),
+                chains[child as usize][0],
+            );
         }
     }
     links
@@ -92,7 +100,7 @@ pub fn tree_place(wiring: &Wiring, channel: u32, rank: u32) -> (Option<u32>, Vec
     let Some(chains) = wiring.chains.get(channel as usize % wiring.chains.len().max(1)) else {
         return (None, Vec::new());
     };
-    let links = links(chains, wiring.pattern, wiring.tree_of(channel) as usize, wiring.ranks());
+    let links = links(chains, &wiring.patterns, wiring.tree_of(channel) as usize, wiring.ranks());
     let Links { up, down } = &links[rank as usize];
     let up = up.and_then(|peer| match peer {
         Peer::Rank(rank) => Some(rank),
@@ -129,9 +137,9 @@ pub(super) fn build(call: &Call, choice: &Choice, wiring: &Wiring) -> Result<Sch
     let ranks = wiring.ranks();
     let fifo = choice.fifo(false);
     // The first trees of all chains, then the second ones.
-    let trees = [0, 1]
-        .into_iter()
-        .flat_map(|tree| wiring.chains.iter().map(move |chains| links(chains, wiring.pattern, tree, ranks)));
+    let trees = [0, 1].into_iter().flat_map(|tree| {
+        wiring.chains.iter().map(move |chains| links(chains, &wiring.patterns, tree, ranks))
+    });
     let program = UpDown {
         chunk: chunk(call, choice, &fifo),
         shares: Cells::new(call, choice, ranks).shares(call.block_of(0, ranks)),
@@ -203,7 +211,7 @@ mod tests {
         // Four nodes of two: node 2 hangs below node 0, and has nodes 1 and 3 below it.
         let wiring = Wiring::uniform(4, 2);
         let down = |pattern, rank: u32| {
-            let mut down = links(&wiring.chains[0], pattern, 0, 8)[rank as usize].down.to_vec();
+            let mut down = links(&wiring.chains[0], &[pattern; 4], 0, 8)[rank as usize].down.to_vec();
             down.sort_unstable();
             down
         };

@@ -60,7 +60,7 @@ impl ChannelCounts {
     pub(super) fn for_each_peer(graphs: &Graphs, p2p: u32) -> u32 {
         let mut each = graphs.per_peer_most;
         if graphs.nodes > 1 {
-            let peers = (graphs.nodes * graphs.gpus).div_ceil(PEERS_PER_CHANNEL);
+            let peers = graphs.ranks().div_ceil(PEERS_PER_CHANNEL);
             while each > 1 && each * peers > p2p {
                 each /= 2;
             }

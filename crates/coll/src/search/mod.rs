@@ -16,6 +16,7 @@
 //! # Ok::<(), railnet_coll::search::SearchError>(())
 //! ```
 
+mod agree;
 mod counts;
 pub(crate) mod policy;
 mod relax;
@@ -24,10 +25,14 @@ pub(crate) mod system;
 mod tests;
 mod walk;
 
+use std::sync::Arc;
+
 use railnet_core::Span;
+use railnet_topology::Places;
 use railnet_topology::host::{Host, PathType};
 use thiserror::Error;
 
+pub use agree::{Own, Uneven, agree};
 pub use counts::ChannelCounts;
 
 use crate::options::TopologyOptions;
@@ -122,9 +127,9 @@ pub struct Graph {
 /// What the search found.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Graphs {
-    /// How many nodes there are, all alike.
+    /// How many nodes there are.
     pub nodes: u32,
-    /// GPUs of each.
+    /// GPUs of each, or of the one with most.
     pub gpus: u32,
     /// Compute capability of the oldest of them, without the point.
     pub compute_capability: u16,
@@ -142,14 +147,38 @@ pub struct Graphs {
     pub counts: ChannelCounts,
     /// Channels that the slowest pair of ranks can use, however many pairs there are: a power of two.
     pub per_peer_most: u32,
+    /// What each node found, where they have unlike numbers of GPUs or NICs. The graphs above are what they agree on then.
+    pub uneven: Option<Arc<Uneven>>,
 }
 
 impl Graphs {
+    /// Where ranks are.
+    pub fn places(&self) -> Places {
+        self.uneven
+            .as_ref()
+            .map_or_else(|| Places::even(self.nodes, self.gpus), |uneven| uneven.ranks.clone())
+    }
+
+    /// How many ranks there are.
+    pub fn ranks(&self) -> u32 {
+        self.places().total()
+    }
+
+    /// The rings of a node.
+    pub fn ring_of(&self, node: u32) -> &Graph {
+        self.uneven.as_ref().map_or(&self.ring, |uneven| &uneven.of_node(node).ring)
+    }
+
+    /// The trees of a node.
+    pub fn tree_of(&self, node: u32) -> &Graph {
+        self.uneven.as_ref().map_or(&self.tree, |uneven| &uneven.of_node(node).tree)
+    }
+
     /// The same servers, but so many of them: what a search would find, without one. From one node to several and back there is no
-    /// such way.
+    /// such way, and none where nodes are unlike.
     #[must_use]
     pub fn on_nodes(&self, nodes: u32) -> Option<Self> {
-        if (nodes > 1) != (self.nodes > 1) {
+        if (nodes > 1) != (self.nodes > 1) || self.uneven.is_some() {
             return None;
         }
         let mut other = Self { nodes, ..self.clone() };
@@ -221,6 +250,7 @@ pub fn search(host: &Host, nodes: u32, options: &TopologyOptions) -> Result<Grap
         nvls,
         counts: ChannelCounts::default(),
         per_peer_most: counts::per_peer(&system, is_inter),
+        uneven: None,
     };
     graphs.counts = ChannelCounts::new(&graphs, options);
     Ok(graphs)

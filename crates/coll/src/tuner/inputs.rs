@@ -34,6 +34,17 @@ impl CpuVendor {
         }
     }
 
+    /// Of all servers: kinds of x86 that differ are mixed.
+    fn of_all(hosts: &[&Host]) -> Self {
+        let mut all = hosts.iter().map(|host| Self::of(host));
+        let first = all.next().unwrap_or(Self::Other);
+        all.fold(first, |one, other| match (one, other) {
+            _ if one == other => one,
+            _ if one.is_x86() && other.is_x86() => Self::Mixed,
+            _ => Self::Other,
+        })
+    }
+
     pub(super) const fn is_x86(self) -> bool {
         matches!(self, Self::Intel | Self::Amd | Self::Mixed)
     }
@@ -204,6 +215,8 @@ pub struct Inputs {
     pub channels: u32,
     /// Channels of NVLS and NVLSTree.
     pub nvls_channels: u32,
+    /// Whether servers have unlike numbers of GPUs or NICs: then no rail has a head in each of them.
+    pub is_uneven: bool,
     /// Whether GPUs are joined by NVLink switches.
     pub has_nvswitch: bool,
     /// Whether those multicast and reduce.
@@ -241,6 +254,7 @@ impl Inputs {
             graphs,
             channels,
             nvls_channels: 16,
+            is_uneven: false,
             has_nvswitch: true,
             switch_reduces: true,
             collnet: CollNet::default(),
@@ -257,15 +271,15 @@ impl Inputs {
     /// The whole of a cluster, with what the search found in it. Whether the network's switches can reduce is not part
     /// of a cluster's description: `has_sharp` says so.
     pub fn of(cluster: &Cluster, found: &search::Graphs, settings: Settings, has_sharp: bool) -> Self {
-        let host = &cluster.host;
-        let capabilities: Vec<u32> = host
-            .gpus()
-            .into_iter()
-            .filter_map(|gpu| match host.device(gpu).kind {
+        let hosts = cluster.kinds();
+        let capabilities = hosts.iter().flat_map(|host| {
+            host.gpus().into_iter().filter_map(|gpu| match host.device(gpu).kind {
                 DeviceKind::Gpu { compute_capability, .. } => Some(u32::from(compute_capability)),
                 _ => None,
             })
-            .collect();
+        });
+        let is_switch =
+            |host: &&Host| host.devices.iter().any(|one| matches!(one.kind, DeviceKind::NvSwitch { .. }));
         let facts = |graph: &Option<search::Graph>| graph.as_ref().map(GraphFacts::of);
         let graphs = Graphs {
             ring: Some(GraphFacts::of(&found.ring)),
@@ -276,17 +290,18 @@ impl Inputs {
         };
         let heads = graphs.collnet_direct.map_or(0, |graph| graph.channels.min(found.gpus));
         Self {
-            ranks: found.nodes * found.gpus,
+            ranks: found.ranks(),
             nodes: found.nodes,
             local_ranks: found.gpus,
             capability_min: u32::from(found.compute_capability),
-            capability_max: capabilities.into_iter().max().unwrap_or(0),
-            cpu: CpuVendor::of(host),
+            capability_max: capabilities.max().unwrap_or(0),
+            cpu: CpuVendor::of_all(&hosts),
             graphs,
             channels: found.counts.collective,
             nvls_channels: found.counts.nvls,
-            has_nvswitch: host.devices.iter().any(|one| matches!(one.kind, DeviceKind::NvSwitch { .. })),
-            switch_reduces: host.has_nvls(),
+            is_uneven: found.uneven.is_some(),
+            has_nvswitch: hosts.iter().all(is_switch),
+            switch_reduces: hosts.iter().all(|host| host.has_nvls()),
             collnet: CollNet {
                 is_enabled: settings.collnet,
                 is_available: has_sharp,
@@ -297,7 +312,7 @@ impl Inputs {
             peers: PeerFacts {
                 channels: found.counts.p2p,
                 per_peer: found.counts.p2p_per_peer,
-                chunk: peer_chunk(host, found),
+                chunk: peer_chunk(&hosts, found),
             },
             settings,
         }
@@ -310,8 +325,10 @@ impl Inputs {
 }
 
 /// What sends and receives move at a time (NCCL 2.30 init.cc): more over NVLink than over PCIe and the network.
-fn peer_chunk(host: &Host, found: &search::Graphs) -> Bytes {
-    let is_arm = host.processor().is_some_and(|processor| processor.architecture == Architecture::Arm);
+fn peer_chunk(hosts: &[&Host], found: &search::Graphs) -> Bytes {
+    let is_arm = hosts
+        .iter()
+        .all(|host| host.processor().is_some_and(|processor| processor.architecture == Architecture::Arm));
     match found.nodes {
         1 if found.ring.type_intra <= PathType::Nvb => Bytes::kib(512),
         2.. if is_arm && found.compute_capability >= 100 => Bytes::kib(256),

@@ -37,6 +37,8 @@ pub enum Out {
     NvlsNeedsSharp,
     /// The network reduces, but neither gathers nor scatters.
     SharpOnlyReduces,
+    /// Servers have unlike numbers of GPUs or NICs, and a rail needs a head in each.
+    Uneven,
     /// A head for each GPU of a node is needed.
     TooFewHeads {
         /// Heads that there are.
@@ -105,6 +107,9 @@ impl fmt::Display for Out {
             Self::TooFewHeads { heads, local } => {
                 write!(f, "it needs a NIC for each of the {local} GPUs of a node, and {heads} have one")
             }
+            Self::Uneven => f.write_str(
+                "a rail needs a head in every server, and servers have unlike numbers of GPUs or NICs",
+            ),
             Self::NvlsTreeOnOneNode => f.write_str("it works between nodes, and there is one"),
             Self::NvlsOff => f.write_str("NVLS is switched off (NCCL_NVLS_ENABLE=0)"),
             Self::NoMulticast => f.write_str("no NVLink switch that reduces"),
@@ -171,6 +176,11 @@ fn of_algorithm(inputs: &Inputs, kind: &Kind, algorithm: Algorithm) -> Option<Ou
     let local = inputs.local_ranks;
     match algorithm {
         Algorithm::Tree | Algorithm::Ring => None,
+        Algorithm::CollNetDirect | Algorithm::CollNetChain | Algorithm::Nvls | Algorithm::NvlsTree
+            if inputs.is_uneven =>
+        {
+            Some(Out::Uneven)
+        }
         Algorithm::CollNetDirect | Algorithm::CollNetChain => sharp(inputs).or_else(|| match local {
             _ if algorithm == Algorithm::CollNetDirect && !inputs.has_nvswitch && local > 1 => {
                 Some(Out::NoNvSwitch)

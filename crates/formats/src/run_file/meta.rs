@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use railnet_core::Time;
 use railnet_job::graph::Stream;
 use railnet_sim::{JobsOutcome, Scenario, ScenarioError, Topology};
-use railnet_topology::{FabricGraph, Vertex};
+use railnet_topology::host::DeviceKind;
+use railnet_topology::{Cluster, FabricGraph, Vertex};
 use serde_json::{Value, json};
 
 use super::recorder::Recorded;
@@ -49,13 +50,17 @@ pub fn meta(about: &About<'_>, graph: &FabricGraph, recorded: &Recorded) -> Resu
     let gpu =
         about.jobs.and_then(|jobs| jobs.jobs.first()).map(|job| job.placed.resolved.job.gpu.name.clone());
     let servers = endpoints.iter().map(|one| one.node + 1).max().unwrap_or(0);
-    let homes = homes(graph, servers);
+    let cluster = scenario.servers().ok();
+    let is_mixed = gpu.is_some() && cluster.as_ref().is_some_and(|cluster| !cluster.unlike.is_empty());
+    let homes = homes(scenario, graph, servers);
     let names = names(scenario, graph, &homes, servers);
     let nodes: Vec<Value> = (0..servers)
         .map(|node| {
             let all = endpoints.iter().enumerate().filter(|(_, one)| one.node == node);
             let ranks: Vec<usize> = all.map(|(rank, _)| rank).collect();
             let hosts = ports_of(&homes, node);
+            let own = cluster.as_ref().filter(|_| is_mixed);
+            let gpu = own.map_or_else(|| gpu.clone(), |cluster| gpu_of(cluster, node));
             json!({ "name": names[node as usize], "gpu": gpu, "ranks": ranks, "hosts": hosts })
         })
         .collect();
@@ -98,6 +103,15 @@ pub fn meta(about: &About<'_>, graph: &FabricGraph, recorded: &Recorded) -> Resu
     }))
 }
 
+/// The GPU of a server; none where it has none.
+fn gpu_of(cluster: &Cluster, node: u32) -> Option<String> {
+    let host = cluster.host_of(node);
+    match &host.device(*host.gpus().first()?).kind {
+        DeviceKind::Gpu { model, .. } => Some(model.clone()),
+        _ => None,
+    }
+}
+
 fn count(table: &Table) -> (String, Value) {
     (table.name.clone(), table.rows.into())
 }
@@ -107,7 +121,10 @@ fn named(ranks: usize) -> String {
 }
 
 /// The server of each port. A fabric that knows nothing of servers has one port after the other in each.
-fn homes(graph: &FabricGraph, servers: u32) -> Vec<u32> {
+fn homes(scenario: &Scenario, graph: &FabricGraph, servers: u32) -> Vec<u32> {
+    if let Some(cluster) = scenario.servers().ok().filter(Cluster::is_uneven) {
+        return (0..graph.hosts.len() as u32).map(|port| cluster.ports().node_of(port)).collect();
+    }
     let known = graph.hosts.iter().map(|host| host.node + 1).max().unwrap_or(0);
     if servers == 0 || servers == known {
         return graph.hosts.iter().map(|host| host.node).collect();
@@ -194,10 +211,9 @@ fn critical(jobs: &JobsOutcome) -> Vec<Value> {
     let Some(job) = jobs.jobs.first() else { return Vec::new() };
     let mut path: Vec<_> = job.timeline.iter().filter(|span| span.is_critical && span.step == 0).collect();
     path.sort_by_key(|span| (span.begun, span.ended));
-    let first = job.placed.first_gpu();
     let row = |span: &&railnet_job::run::RankSpan| {
         json!({
-            "rank": first + span.rank.0,
+            "rank": job.placed.endpoint(span.rank.0),
             "begun": span.begun.as_ps(),
             "ended": span.ended.as_ps(),
             "communicates": span.said.is_some(),

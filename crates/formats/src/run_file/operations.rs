@@ -15,11 +15,10 @@ const COMMUNICATION: u64 = 5;
 /// Adds what the ranks of jobs did. Ranks of several jobs are told apart by the GPUs that they have.
 pub fn add_jobs(recorder: &mut Recorder, jobs: &[JobResult]) {
     for job in jobs {
-        let first = job.placed.first_gpu();
         for span in &job.timeline {
             let name = recorder.strings.number(&words(span));
             recorder.operation([
-                u64::from(first + span.rank.0),
+                u64::from(job.placed.endpoint(span.rank.0)),
                 span.stream as u64,
                 if span.said.is_some() { COMMUNICATION } else { kind(span.pass) },
                 u64::from(name),

@@ -1,15 +1,17 @@
 //! From sections to a job that can run.
 
+use std::ops::Range;
+
 use railnet_core::{Bytes, Rate, Span};
 use railnet_topology::Cluster;
-use railnet_topology::host::DeviceKind;
+use railnet_topology::host::{DeviceKind, Host};
 
 use super::JobSection;
 use super::error::FileError;
 use crate::compute::{Gpu, NoGpu};
 use crate::graph::{Job, Other};
 use crate::memory::{Memory, fit, memory};
-use crate::run::analytic::Rates;
+use crate::run::analytic::{NIC_PERCENT, Rates};
 use crate::training::Precision;
 
 /// PyTorch's timeout for collectives of NCCL (torch.distributed, `init_process_group`: 10 minutes).
@@ -52,47 +54,81 @@ pub struct Resolved {
     pub rates: Rates,
     /// What getting over a failure takes.
     pub recovery: Recovery,
+    /// Nodes that it runs on.
+    pub nodes: u32,
 }
 
-/// Ranks on the servers of a cluster that are unlike its first kind.
+/// Ranks on the servers of a cluster that are unlike its first kind. Where servers have unlike numbers of GPUs, those on the
+/// first kind are told apart too: which of them are on one server depends on all before.
 pub fn others(cluster: &Cluster, precision: Precision) -> Result<Vec<Other>, NoGpu> {
-    let each = cluster.gpus_per_node();
     let kinds = cluster.kinds();
     let mut found: Vec<Other> = Vec::new();
-    for (node, host) in &cluster.unlike {
-        let ranks = node * each..(node + 1) * each;
-        let kind = kinds.iter().position(|kind| **kind == **host).unwrap_or_default() as u32;
+    let is_even = cluster.ranks().each().is_some();
+    let nodes: Vec<u32> =
+        if is_even { cluster.unlike.keys().copied().collect() } else { (0..cluster.nodes).collect() };
+    for node in nodes {
+        let (host, ranks) = (cluster.host_of(node), cluster.ranks().range(node));
+        if ranks.is_empty() {
+            continue;
+        }
+        let kind = kinds.iter().position(|kind| *kind == host).unwrap_or_default() as u32;
         match found.last_mut() {
             Some(last) if last.kind == kind && last.ranks.end == ranks.start => last.ranks.end = ranks.end,
-            _ => found.push(Other { ranks, gpu: Gpu::of(host, precision)?, kind, per_node: each }),
+            _ => {
+                let per_node = ranks.end - ranks.start;
+                found.push(Other { ranks, gpu: Gpu::of(host, precision)?, kind, per_node });
+            }
         }
     }
     Ok(found)
 }
 
+/// A job whose GPUs have memory for it.
+fn fitted(resolved: Resolved) -> Result<Resolved, FileError> {
+    let Job { model, parallel, training, gpu, others, servers, .. } = &resolved.job;
+    let all = std::iter::once(gpu).chain(others.iter().map(|other| &other.gpu));
+    let smallest = all.min_by_key(|gpu| gpu.memory).unwrap_or(gpu);
+    let has = (smallest.name.as_str(), smallest.memory);
+    fit(model, parallel, training, *servers, has).map_err(|refusal| FileError {
+        memory: Some(refusal.clone()),
+        ..FileError::new("model", refusal.to_string())
+    })?;
+    Ok(resolved)
+}
+
 impl JobSection {
     /// The job that is meant, on a cluster whose GPUs have memory for it.
     pub fn resolve(&self, cluster: &Cluster) -> Result<Resolved, FileError> {
-        let resolved = self.lay_out(cluster)?;
-        let Job { model, parallel, training, gpu, others, servers, .. } = &resolved.job;
-        let all = std::iter::once(gpu).chain(others.iter().map(|other| &other.gpu));
-        let smallest = all.min_by_key(|gpu| gpu.memory).unwrap_or(gpu);
-        let has = (smallest.name.as_str(), smallest.memory);
-        fit(model, parallel, training, *servers, has).map_err(|refusal| FileError {
-            memory: Some(refusal.clone()),
-            ..FileError::new("model", refusal.to_string())
-        })?;
-        Ok(resolved)
+        fitted(self.lay_out(cluster)?)
+    }
+
+    /// The job that is meant, on all nodes of a cluster: those that have parameters or storage are elsewhere.
+    pub fn resolve_on(&self, cluster: &Cluster) -> Result<Resolved, FileError> {
+        if cluster.gpus() == 0 {
+            return Err(no_gpus(cluster));
+        }
+        fitted(self.lay_out_on(cluster, (self.rates(cluster, cluster.nodes), None))?)
     }
 
     /// The job that is meant, on a cluster, whether or not its GPUs have memory for it.
     pub fn lay_out(&self, cluster: &Cluster) -> Result<Resolved, FileError> {
-        if cluster.gpus_per_node() == 0 {
-            let message = format!("{} has no GPUs to train on: name a server that does", cluster.host.name);
-            return Err(FileError::new("cluster.server", message));
+        if cluster.gpus() == 0 {
+            return Err(no_gpus(cluster));
         }
+        self.servers()?;
+        let nodes = self.nodes(cluster)?;
+        let storage = beside(cluster, self.nodes_beside_from(nodes).1, None);
+        self.lay_out_on(&cluster.part(0, nodes), (self.rates(cluster, nodes), storage))
+    }
+
+    /// The job on all nodes of a cluster, with what the NICs of nodes with the storage carry where those are unlike the others.
+    fn lay_out_on(
+        &self,
+        cluster: &Cluster,
+        (rates, storage): (Rates, Option<Rate>),
+    ) -> Result<Resolved, FileError> {
         let servers = self.servers()?;
-        let ranks = self.ranks(cluster)?;
+        let ranks = cluster.gpus();
         let model = self.model.resolve()?;
         let parallel = self.parallel.resolve(ranks)?;
         let batch = u64::from(parallel.data) * u64::from(parallel.pipeline) * self.training.micro_batch;
@@ -105,8 +141,7 @@ impl JobSection {
         }
         let no_gpu = |error: NoGpu| FileError::new("cluster.server", error.to_string());
         let gpu = Gpu::of(&cluster.host, training.precision).map_err(no_gpu)?;
-        let others = others(&cluster.part(0, ranks / cluster.gpus_per_node()), training.precision);
-        let others = others.map_err(no_gpu)?;
+        let others = others(cluster, training.precision).map_err(no_gpu)?;
         let memory = memory(&model, &parallel, &training, servers);
         let state = model.parameters() * (training.precision.bytes() + training.optimiser_bytes());
         let name = self.name.clone().unwrap_or_else(|| model.name.clone());
@@ -114,12 +149,13 @@ impl JobSection {
         job.others = others;
         job.hot_expert = self.parallel.hot_expert;
         job.servers = servers;
-        let (checkpoint, rates) = (self.checkpoint(state, ranks)?, self.rates(cluster));
+        let checkpoint = self.checkpoint(state, ranks)?;
         Ok(Resolved {
             name,
             memory,
             steps: self.training.steps,
-            recovery: self.recovery((cluster, ranks), checkpoint, rates),
+            recovery: self.recovery(cluster, checkpoint, (rates, storage)),
+            nodes: cluster.nodes,
             checkpoint,
             rates,
             job,
@@ -128,19 +164,21 @@ impl JobSection {
 
     fn recovery(
         &self,
-        (cluster, ranks): (&Cluster, u32),
+        cluster: &Cluster,
         checkpoint: Option<(u32, Bytes)>,
-        rates: Rates,
+        (rates, storage): (Rates, Option<Rate>),
     ) -> Recovery {
         let read = self.storage.and_then(|storage| storage.read);
         let read = match rates.storage_servers {
             0 => read.map(|read| self.through_host(cluster, read.0)).or(rates.storage),
             // All servers together, through their NICs.
             servers => read.map(|read| read.0).or(rates.storage).map(|rate| {
-                Rate::from_bps(rate.min(nics(cluster)).as_bps().saturating_mul(u64::from(servers)))
+                let each = rate.min(storage.unwrap_or_else(|| nics_of(&cluster.host)));
+                Rate::from_bps(each.as_bps().saturating_mul(u64::from(servers)))
             }),
         };
-        let together = if rates.storage_servers > 0 { ranks } else { cluster.gpus_per_node() };
+        // Nodes read from their own drives at the same time, and the one with most ranks has most to read.
+        let together = if rates.storage_servers > 0 { cluster.gpus() } else { cluster.ranks().most() };
         let bytes = checkpoint.map(|(_, each)| each * u64::from(together));
         let read = read.zip(bytes).map_or(Span::ZERO, |(rate, bytes)| rate.serialize(bytes));
         Recovery {
@@ -150,9 +188,9 @@ impl JobSection {
         }
     }
 
-    /// GPUs that it runs on.
-    fn ranks(&self, cluster: &Cluster) -> Result<u32, FileError> {
-        let (nodes, each) = (cluster.nodes, cluster.gpus_per_node());
+    /// Nodes that it runs on, the first of the cluster.
+    fn nodes(&self, cluster: &Cluster) -> Result<u32, FileError> {
+        let nodes = cluster.nodes;
         let spares = self.launch.spares;
         if spares >= nodes {
             let message =
@@ -171,19 +209,40 @@ impl JobSection {
                 format!("the cluster has {nodes} nodes, and 1 to {nodes} can be asked for, not {wanted}");
             return Err(FileError::new("launch.nodes", message));
         }
-        let ranks = self.launch.ranks_per_node.unwrap_or(each);
-        if ranks != each {
-            let message =
-                format!("a node has {each} GPUs, and a job has a rank for each: leave `ranks_per_node` out");
+        let mine = cluster.part(0, wanted);
+        if mine.gpus() == 0 {
+            let message = format!(
+                "the first {wanted} nodes of the cluster have no GPUs to train on: ask for more, or put those that have some first"
+            );
+            return Err(FileError::new("launch.nodes", message));
+        }
+        let each = mine.ranks().each();
+        if let Some(asked) = self.launch.ranks_per_node.filter(|asked| each != Some(*asked)) {
+            let message = match each {
+                Some(each) => format!(
+                    "a node has {each} GPUs, and a job has a rank for each: leave `ranks_per_node` out"
+                ),
+                None => format!(
+                    "not every node has {asked} GPUs ({}), and a job has a rank for each: leave `ranks_per_node` out",
+                    counted(&mine)
+                ),
+            };
             return Err(FileError::new("launch.ranks_per_node", message));
         }
-        Ok(wanted * ranks)
+        Ok(wanted)
     }
 
     /// Nodes that have parameters or storage.
     pub fn nodes_beside(&self) -> u32 {
         let parameters = self.parameters.map_or(0, |parameters| parameters.servers);
         parameters.saturating_add(self.storage.map_or(0, |storage| storage.servers))
+    }
+
+    /// The nodes that have parameters and those that have the storage, behind so many for ranks and the spares.
+    fn nodes_beside_from(&self, nodes: u32) -> (Range<u32>, Range<u32>) {
+        let first = nodes + self.launch.spares;
+        let next = first + self.parameters.map_or(0, |parameters| parameters.servers);
+        (first..next, next..next + self.storage.map_or(0, |storage| storage.servers))
     }
 
     /// Whether there are nodes for parameters and storage beside so many for ranks, and the spares.
@@ -226,14 +285,17 @@ impl JobSection {
         }
     }
 
-    fn rates(&self, cluster: &Cluster) -> Rates {
-        let servers = self.storage.map_or(0, |storage| storage.servers);
+    /// Rates of servers and storage of a job on so many of the first nodes of a cluster.
+    fn rates(&self, cluster: &Cluster, nodes: u32) -> Rates {
+        let (of_parameters, of_storage) = self.nodes_beside_from(nodes);
+        let servers = of_storage.end - of_storage.start;
         let storage = self.storage.map(|storage| match servers {
             0 => self.through_host(cluster, storage.rate.0),
-            _ => storage.rate.0,
+            _ => beside(cluster, of_storage, Some(storage.rate.0)).unwrap_or(storage.rate.0),
         });
+        let server = self.parameters.and_then(|parameters| parameters.rate).map(|rate| rate.0);
         Rates {
-            server: self.parameters.and_then(|parameters| parameters.rate).map(|rate| rate.0),
+            server: beside(cluster, of_parameters, server),
             servers: self.parameters.map_or(0, |parameters| parameters.servers),
             storage,
             storage_servers: servers,
@@ -256,9 +318,33 @@ impl JobSection {
     }
 }
 
+/// How many GPUs nodes have, in words.
+fn counted(cluster: &Cluster) -> String {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for gpus in (0..cluster.nodes).map(|node| cluster.ranks().count(node)) {
+        match runs.last_mut() {
+            Some((nodes, same)) if *same == gpus => *nodes += 1,
+            _ => runs.push((1, gpus)),
+        }
+    }
+    let told: Vec<String> = runs.into_iter().map(|(nodes, gpus)| format!("{nodes} × {gpus}")).collect();
+    told.join(", ")
+}
+
+/// What each of some nodes beside those of ranks takes and gives: no more than its NICs carry, where it is unlike the others.
+fn beside(cluster: &Cluster, nodes: Range<u32>, rate: Option<Rate>) -> Option<Rate> {
+    let unlike = nodes.filter_map(|node| cluster.unlike.get(&node));
+    let carried = unlike.map(|host| Rate::from_bps(nics_of(host).as_bps() * NIC_PERCENT / 100)).min();
+    carried.into_iter().chain(rate).min()
+}
+
+fn no_gpus(cluster: &Cluster) -> FileError {
+    let message = format!("{} has no GPUs to train on: name a server that does", cluster.host.name);
+    FileError::new("cluster.server", message)
+}
+
 /// What all NICs of a node carry.
-fn nics(cluster: &Cluster) -> Rate {
-    let host = &cluster.host;
+fn nics_of(host: &Host) -> Rate {
     let rates = host.compute_nics().into_iter().map(|nic| match host.device(nic).kind {
         DeviceKind::Nic { rate, .. } => rate.as_bps(),
         _ => 0,

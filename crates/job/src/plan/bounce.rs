@@ -59,8 +59,7 @@ impl<'a, 'b> Bounced<'a, 'b> {
 impl Network for Bounced<'_, '_> {
     fn price(&mut self, asked: &Asked<'_>) -> Result<Price, NoPrice> {
         let mut price = self.costs.price(asked)?;
-        let gpus = self.costs.gpus_per_node();
-        let (_, leaves) = crossing(asked, self.costs, gpus)?;
+        let (_, leaves) = crossing(asked, self.costs)?;
         let Carries { nic, bounced, nics, .. } = self.carries;
         if leaves > 0.0 && bounced > 0.0 {
             price.time += span(leaves / f64::from(nics.max(1)) * (1.0 / bounced - 1.0 / nic));

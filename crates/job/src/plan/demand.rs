@@ -9,7 +9,7 @@ use super::Ground;
 use crate::graph::{Communication, Program, StepGraph, What, Work};
 use crate::parallel::{Axis, Group, Scope};
 use crate::run::Outcome;
-use crate::run::analytic::{Asked, ClusterCosts, Network, NoPrice};
+use crate::run::analytic::{Asked, ClusterCosts, Network, NoPrice, Spread};
 
 /// What a parallel dimension says in a step, of a rank of the stage that says most.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -101,8 +101,8 @@ pub(super) fn demands(
             Scope::Pipeline => (1 + u32::from(sum.out_of_node > 0.0), 1, 2),
             Scope::Servers => (2, 1, 2),
             _ => {
-                let (nodes, local) = costs.spread(&group)?;
-                (nodes, local, group.size())
+                let spread = costs.spread(&group)?;
+                (spread.nodes, spread.local, group.size())
             }
         };
         found.push(Demand {
@@ -142,7 +142,7 @@ fn of_stage(
         let pair = pair(graph, stage, &said);
         let load = if scope == Scope::Expert { graph.loads[0] } else { 1.0 };
         let asked = Asked { said: &said, group, pair, load };
-        let (sends, leaves) = crossing(&asked, costs, ground.cluster.gpus_per_node())?;
+        let (sends, leaves) = crossing(&asked, costs)?;
         let bytes = said.bytes.as_u64() * count;
         let times = count as f64;
         sum.calls += count;
@@ -160,28 +160,24 @@ fn of_stage(
 }
 
 /// Bytes that a GPU sends for a communication, and that leave a node for it and for those of the other groups of the node at
-/// the same time.
-pub(super) fn crossing(
-    asked: &Asked<'_>,
-    costs: &mut ClusterCosts<'_>,
-    gpus_per_node: u32,
-) -> Result<(f64, f64), NoPrice> {
+/// the same time. Of nodes with unlike numbers of GPUs it is the one with most ranks of the group, or the sender's.
+pub(super) fn crossing(asked: &Asked<'_>, costs: &mut ClusterCosts<'_>) -> Result<(f64, f64), NoPrice> {
     let bytes = asked.said.bytes.as_u64() as f64;
-    let gpus = f64::from(gpus_per_node);
     if let Some([from, to]) = asked.pair {
-        let is_between = from.0 / gpus_per_node != to.0 / gpus_per_node;
+        let is_between = costs.place_of(from)?.0 != costs.place_of(to)?.0;
+        let gpus = f64::from(costs.gpus_beside(from)?);
         return Ok((bytes, if is_between { bytes * gpus } else { 0.0 }));
     }
     let What::Collective(collective) = asked.said.what else {
-        return Ok((bytes, bytes * gpus));
+        return Ok((bytes, bytes * f64::from(costs.gpus_beside(asked.group.first)?)));
     };
     let ranks = asked.group.size();
     let sends = bytes * collective.bus_factor(ranks);
-    let (nodes, local) = costs.spread(asked.group)?;
+    let Spread { nodes, local, gpus } = costs.spread(asked.group)?;
     if nodes == 1 {
         return Ok((sends, 0.0));
     }
-    let groups = gpus / f64::from(local);
+    let groups = f64::from(gpus) / f64::from(local);
     let leaves = if collective == Collective::AllToAll {
         bytes * f64::from(ranks - local) / f64::from(ranks) * f64::from(local)
     } else {
@@ -197,14 +193,16 @@ pub(super) fn crossing(
 /// The part of what leaves a node that stays on its rail.
 fn on_rails(asked: &Asked<'_>, costs: &mut ClusterCosts<'_>, ground: &Ground<'_>) -> Result<f64, NoPrice> {
     let (host, options) = (&ground.cluster.host, &ground.options);
-    let each = ground.cluster.gpus_per_node();
     // With PXN a GPU that is on the receiver's rail sends for the others of its node, which hand it data over NVLink.
     let has_relays = !options.pxn_disable && host.nvlinks(host.gpus()[0]) > 0;
     let keeps = has_relays || options.cross_nic == CrossNic::Never;
     Ok(match (asked.said.what, asked.pair) {
-        (_, Some([from, to])) => f64::from(u8::from(keeps || from.0 % each == to.0 % each)),
+        (_, Some([from, to])) => {
+            let is_same = costs.place_of(from)?.1 == costs.place_of(to)?.1;
+            f64::from(u8::from(keeps || is_same))
+        }
         (What::Collective(Collective::AllToAll), None) => {
-            let (_, local) = costs.spread(asked.group)?;
+            let local = costs.spread(asked.group)?.local;
             if keeps { 1.0 } else { 1.0 / f64::from(local) }
         }
         // Those who talk to other nodes in a tree are those of the same number, with the NIC beside them.

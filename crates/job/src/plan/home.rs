@@ -35,7 +35,7 @@ pub(super) fn homes(
     costs: &mut ClusterCosts<'_>,
     cluster: &Cluster,
 ) -> Result<Vec<Home>, NoPrice> {
-    let each = cluster.gpus_per_node();
+    let run = alike(cluster);
     let mut found = Vec::new();
     for scope in PLACED {
         let is_said = graph.programs.iter().any(|program| program.volume(scope).0 > 0);
@@ -44,14 +44,14 @@ pub(super) fn homes(
         }
         let group = graph.layout.group(Rank(0), scope);
         let ranks = if scope == Scope::Pipeline { graph.layout.size(Axis::Pipeline) } else { group.size() };
-        let (inside, across) = places(ranks, each, cluster.nodes);
+        let (inside, across) = places(ranks, &run);
         let now = if scope == Scope::Pipeline { graph.layout.group(Rank(0), Scope::World) } else { group };
         let is_inside = match scope {
             Scope::Pipeline => {
                 let last = graph.layout.coordinates(Rank(0)).at(Axis::Pipeline, ranks - 1);
-                graph.layout.rank(last).0 / each == 0
+                costs.place_of(graph.layout.rank(last))?.0 == costs.place_of(Rank(0))?.0
             }
-            _ => costs.spread(&now)?.0 == 1,
+            _ => costs.spread(&now)?.nodes == 1,
         };
         let mut time = |place: Option<Group>| -> Result<Option<Span>, NoPrice> {
             place.map(|place| total(graph, scope, &place, costs)).transpose()
@@ -59,13 +59,41 @@ pub(super) fn homes(
         let (inside, across) = (time(inside)?, time(across)?);
         found.push(Home { scope, ranks, is_inside, inside, across, belongs_inside: false });
     }
-    settle(&mut found, each);
+    settle(&mut found, run.each);
     Ok(found)
 }
 
+/// Nodes that follow each other and have as many GPUs each.
+struct Run {
+    /// The first rank on them.
+    first: Rank,
+    each: u32,
+    nodes: u32,
+}
+
+/// The most nodes that follow each other and have as many GPUs each: all of them where all have as many. Where a dimension belongs
+/// is asked of these.
+fn alike(cluster: &Cluster) -> Run {
+    let ranks = cluster.ranks();
+    if let Some(each) = ranks.each() {
+        return Run { first: Rank(0), each, nodes: cluster.nodes };
+    }
+    let mut most = Run { first: Rank(0), each: 0, nodes: 0 };
+    let mut node = 0;
+    while node < cluster.nodes {
+        let (each, first) = (ranks.count(node), ranks.range(node).start);
+        let nodes = (node..cluster.nodes).take_while(|other| ranks.count(*other) == each).count() as u32;
+        if each * nodes > most.each * most.nodes {
+            most = Run { first: Rank(first), each, nodes };
+        }
+        node += nodes;
+    }
+    most
+}
+
 /// So many ranks side by side, and so many on as many nodes as there are.
-fn places(ranks: u32, each: u32, nodes: u32) -> (Option<Group>, Option<Group>) {
-    let first = Rank(0);
+fn places(ranks: u32, run: &Run) -> (Option<Group>, Option<Group>) {
+    let Run { first, each, nodes } = *run;
     let inside = (ranks <= each).then(|| Group { first, levels: smallvec![(ranks, 1)] });
     let spread = (1..=nodes.min(ranks)).rev().find(|nodes| ranks.is_multiple_of(*nodes)).unwrap_or(1);
     let local = ranks / spread;

@@ -1,6 +1,7 @@
 //! All layouts of a job on its GPUs, and why most of them are not the best.
 
 use railnet_core::{Bytes, Rank, Span};
+use railnet_topology::Cluster;
 
 use super::{Ground, least_memory};
 use crate::graph::{Communication, Job, Operation, Pass, Program, StepGraph, Stream, Work};
@@ -46,7 +47,7 @@ pub struct Sweep {
 impl Sweep {
     /// Finds at least so many of the best layouts, where there are as many.
     pub fn new(job: &Job, ground: &Ground<'_>, wanted: usize) -> Result<Self, NoPrice> {
-        let all = candidates(job, ground.cluster.gpus_per_node());
+        let all = candidates(job, common(ground.cluster));
         let (fits, mut misfits): (Vec<Candidate>, Vec<Candidate>) =
             all.into_iter().partition(Candidate::fits);
         misfits.sort_by_key(|one| one.memory.total());
@@ -199,13 +200,26 @@ pub(super) fn judge(
     Ok(Judged { candidate, outcome })
 }
 
+/// The most ranks that can be side by side in every server: what divides the number of GPUs of each.
+pub fn common(cluster: &Cluster) -> u32 {
+    if let Some(each) = cluster.ranks().each() {
+        return each;
+    }
+    let counts = (0..cluster.nodes).map(|node| cluster.ranks().count(node)).filter(|count| *count > 0);
+    counts.reduce(greatest_common_divisor).unwrap_or(1)
+}
+
+fn greatest_common_divisor(one: u32, other: u32) -> u32 {
+    if other == 0 { one } else { greatest_common_divisor(other, one % other) }
+}
+
 /// Layouts of a job on as many GPUs as it has, with the batch it has: tensor parallelism stays inside servers, with sequence
 /// parallelism; each computes as much again as it has to in order to fit. One that never fits is there with all of that. The layout
 /// that the job has comes first.
-pub fn candidates(job: &Job, gpus_per_node: u32) -> Vec<Candidate> {
+pub fn candidates(job: &Job, side_by_side: u32) -> Vec<Candidate> {
     let ranks = job.parallel.ranks();
     let mut found = vec![laid_out(job, job.parallel.clone(), job.training.recompute)];
-    for tensor in divisors(ranks.min(gpus_per_node)).filter(|tensor| ranks.is_multiple_of(*tensor)) {
+    for tensor in divisors(ranks.min(side_by_side)).filter(|tensor| ranks.is_multiple_of(*tensor)) {
         for context in both(1, job.parallel.context) {
             let left = ranks / tensor;
             if !left.is_multiple_of(context) {

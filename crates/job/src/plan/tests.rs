@@ -158,7 +158,7 @@ fn every_layout_has_all_gpus_and_only_those_that_fit_are_said_to() {
     let model = catalogue::model("llama-3-70b").expect("it is there");
     let job = job(&cluster, model, Parallel::data(64), 64);
     let ground = Ground::plain(&cluster);
-    let all = candidates(&job, cluster.gpus_per_node());
+    let all = candidates(&job, common(&cluster));
     assert!(all.iter().all(|one| one.job.parallel.ranks() == 64 && one.job.parallel.tensor <= 8));
     assert!(all.iter().any(|one| !one.fits() && one.lacks() > Bytes::ZERO));
     let fits: Vec<Candidate> = all.into_iter().filter(Candidate::fits).collect();

@@ -10,7 +10,8 @@ use railnet_core::{Rank, Span, Time};
 use smallvec::SmallVec;
 use thiserror::Error;
 
-pub use cost::{Carries, ClusterCosts, Rates};
+pub(crate) use cost::NIC_PERCENT;
+pub use cost::{Carries, ClusterCosts, Rates, Spread};
 
 use super::machine::{Machine, Ticket};
 use super::workers::Workers;

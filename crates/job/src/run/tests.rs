@@ -1,5 +1,6 @@
 use proptest::prelude::*;
 use railnet_core::{Bytes, Rank, Span, Time};
+use railnet_topology::Cluster;
 use railnet_topology::catalogue::{cluster, host};
 
 use super::analytic::{Asked, ClusterCosts, Network, NoPrice, Price, run};
@@ -95,6 +96,39 @@ fn one_rank_of_a_kind_stands_for_all() {
         if !special.is_empty() {
             assert_eq!(slow.rank, Rank(6));
         }
+    }
+}
+
+#[test]
+fn one_rank_of_each_kind_is_exact_where_servers_have_unlike_numbers_of_gpus() {
+    let host = |name: &str| host(name).expect("it is in the catalogue");
+    let groups = [(host("pcie-4gpu"), 1), (host("dgx-h100"), 3), (host("cpu"), 1), (host("pcie-4gpu"), 3)];
+    let cluster = Cluster::of_groups(&groups).expect("there are some");
+    assert_eq!(cluster.gpus(), 40);
+    let layouts = [
+        (Parallel::data(40), 16),
+        (Parallel { tensor: 4, data: 10, ..Parallel::default() }, 40),
+        (Parallel { tensor: 8, data: 5, ..Parallel::default() }, 40),
+        (Parallel { tensor: 2, pipeline: 2, data: 10, ..Parallel::default() }, 40),
+        (Parallel { tensor: 4, pipeline: 2, data: 5, ..Parallel::default() }, 40),
+    ];
+    for (parallel, most) in layouts {
+        let mut job = job("gpt-400m", parallel, 40);
+        job.others = crate::file::others(&cluster, job.training.precision).expect("they have GPUs");
+        let graph = StepGraph::new(&job);
+        let mut outcomes = Vec::new();
+        for workers in [Workers::all(&graph, &[]), Workers::kinds(&graph, &[])] {
+            assert_eq!(workers.workers.iter().map(|worker| worker.stands_for).sum::<u32>(), 40);
+            let machine = run(&graph, workers, &mut ClusterCosts::plain(&cluster)).expect("it runs");
+            outcomes.push(Outcome::of(&job, &machine));
+        }
+        let [all, kinds] = &outcomes[..] else { panic!("there are two") };
+        assert!(kinds.workers.len() <= most, "{}", kinds.workers.len());
+        assert_eq!(all.step, kinds.step);
+        let near = |a: Span, b: Span| a.as_ps().abs_diff(b.as_ps()) < 40;
+        assert!(near(all.average.compute(), kinds.average.compute()));
+        assert!(near(all.average.waiting, kinds.average.waiting), "{:?} {:?}", all.average, kinds.average);
+        assert!(near(all.average.exposed_total(), kinds.average.exposed_total()));
     }
 }
 

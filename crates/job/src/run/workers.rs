@@ -101,7 +101,8 @@ type Profile = Vec<(Rank, u32)>;
 fn marks(graph: &StepGraph, special: &[Special]) -> BTreeMap<Rank, u32> {
     let mut marks = BTreeMap::new();
     for other in &graph.others {
-        let mark = |rank: u32| other.kind * other.per_node + rank % other.per_node;
+        // The kind and the place in the server, which has fewer GPUs than this.
+        let mark = |rank: u32| (other.kind << 16) | ((rank - other.ranks.start) % other.per_node);
         marks.extend(other.ranks.clone().map(|rank| (Rank(rank), mark(rank))));
     }
     let first = marks.values().max().map_or(0, |mark| mark + 1);

@@ -79,7 +79,7 @@ impl Place {
         let wiring = Wiring {
             rings: vec![nodes.concat()],
             chains: vec![nodes.clone()],
-            pattern: TreePattern::Plain,
+            patterns: vec![TreePattern::Plain; nodes.len()],
             heads: Vec::new(),
             switch_reduces: false,
             nics: ChannelNics::default(),

@@ -87,7 +87,7 @@ impl Inside {
         scenario: &Scenario,
         section: &ClusterSection,
         cluster: Option<Cluster>,
-        sizes: (u32, u32),
+        ports: u32,
         flows: &[Flow],
     ) -> Self {
         let slice = section.slice.0.as_u64();
@@ -97,7 +97,7 @@ impl Inside {
             slots: section.slots,
         };
         Self {
-            servers: Servers::new(network, section, cluster, sizes),
+            servers: Servers::new(network, section, cluster, ports),
             progress: flows.iter().map(progress).collect(),
             moves: Vec::new(),
             free: Vec::new(),

@@ -21,7 +21,6 @@ use railnet_fabric::{Fault, Network, Tapped, host_gid};
 use railnet_nic::control::ControlConfig;
 use railnet_nic::frame::WireForm;
 use railnet_nic::{Mtu, Nic, NicConfig, PortConfig};
-use railnet_topology::host::DeviceKind;
 use railnet_topology::{Cluster, FabricGraph, Routes, Vertex};
 
 pub use collective::{CollectiveResult, TransferResult};
@@ -92,7 +91,6 @@ impl<S: Sink> Run<S> {
         let graph = graph(scenario)?;
         let hosts = graph.hosts.len() as u32;
         let ends = scenario.ends(&graph)?;
-        let endpoints = ends.hosts.len() as u32;
         let mut runner = Runner::new(scenario, hosts, flows(scenario, &ends)?)?;
         let routes = Routes::minimal(&graph, &[]);
         let rates = host_rates(&graph);
@@ -113,15 +111,12 @@ impl<S: Sink> Run<S> {
         let (config, framing) = (scenario.switch_config(), scenario.framing());
         let mut network = Network::new(&graph, routes, config, framing, scenario.seed, sink, nic);
         let cluster = scenario.damaged()?;
-        if let Some(cluster) = &cluster {
-            narrow_ports(&mut network, cluster);
-        }
         // Before the flows: what breaks at the start is broken when they do.
         for (at, fault) in faults(scenario, &graph)? {
             network.fault_at(at, fault);
         }
         let inside = scenario.cluster.as_ref().map(|section| {
-            Inside::new(&mut network, scenario, section, cluster.clone(), (hosts, endpoints), &runner.flows)
+            Inside::new(&mut network, scenario, section, cluster.clone(), hosts, &runner.flows)
         });
         if let (Some(cluster), Some(inside)) = (&cluster, &inside) {
             for SlowInside { at, server, link, rate } in scenario.slow_inside(cluster)? {
@@ -130,7 +125,12 @@ impl<S: Sink> Run<S> {
                 }
             }
         }
-        for SlowGpu { at, gpu, rate } in slow_gpus(scenario, endpoints)? {
+        for SlowGpu { at, gpu, rate } in slow_gpus(scenario)? {
+            let end = |cluster: &Cluster| {
+                let (node, gpu) = cluster.ranks().place(gpu);
+                cluster.ends().range(node).start + gpu
+            };
+            let gpu = cluster.as_ref().map_or(gpu, end);
             for lane in inside.iter().flat_map(|inside| inside.lanes_of(gpu)) {
                 network.fault_at(at, Fault::SlowLane { lane, rate });
             }
@@ -307,22 +307,6 @@ fn unfinished_call(collectives: &Collectives) -> Result<(), RunError> {
 }
 
 /// What the link of each host carries.
-/// Servers that are unlike the others may have NICs that send less than the links of the fabric carry.
-fn narrow_ports<S: Sink>(network: &mut Network<S>, cluster: &Cluster) {
-    for (node, host) in &cluster.unlike {
-        let nics = host.compute_nics();
-        for (place, nic) in nics.iter().enumerate() {
-            let port = node * nics.len() as u32 + place as u32;
-            let DeviceKind::Nic { rate, .. } = host.device(*nic).kind else { continue };
-            let line = network.port_rate(port).as_bps();
-            if rate.as_bps() < line {
-                let rate = (u128::from(rate.as_bps()) * 1_000_000 / u128::from(line)) as u32;
-                network.fault_at(Time::ZERO, Fault::SlowHost { host: port, rate });
-            }
-        }
-    }
-}
-
 fn host_rates(graph: &FabricGraph) -> Vec<Rate> {
     let mut rates = vec![Rate::ZERO; graph.hosts.len()];
     for link in &graph.links {

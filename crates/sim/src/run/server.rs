@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use railnet_core::Span;
 use railnet_core::event::Sink;
 use railnet_fabric::{Lane, Network, Stop, Way};
-use railnet_topology::Cluster;
 use railnet_topology::host::{DeviceId, DeviceKind, Host, PathType};
+use railnet_topology::{Cluster, Places};
 
 use super::server_ranks::GpuLanes;
 use crate::scenario::{ClusterSection, TransportName};
@@ -39,8 +39,10 @@ pub(super) struct Servers {
     /// The ways between the GPUs of one server, made when first used.
     local: BTreeMap<(u32, u32), Way>,
     pub(super) endpoints: Vec<EndpointWays>,
-    pub(super) endpoints_per_server: u32,
-    pub(super) ports_per_server: u32,
+    /// Where endpoints are.
+    pub(super) ends: Places,
+    /// Where ports are.
+    pub(super) ports: Places,
     /// The lanes of GPUs, made when first used.
     pub(super) gpus: BTreeMap<u32, GpuLanes>,
     /// The ways between an endpoint and a NIC, by the endpoint that helps and whether it goes without a copy.
@@ -52,24 +54,26 @@ pub(super) struct Servers {
 }
 
 impl Servers {
-    /// The servers behind so many ports, with so many endpoints in all.
+    /// The servers behind so many ports: each port is one where nothing is said of them.
     pub(super) fn new<S: Sink>(
         network: &mut Network<S>,
         section: &ClusterSection,
         cluster: Option<Cluster>,
-        (ports, endpoints): (u32, u32),
+        ports: u32,
     ) -> Self {
-        let usual = cluster.as_ref().map(|cluster| &cluster.host);
-        let ports_per_server = usual.map_or(1, |host| host.compute_nics().len() as u32);
-        let servers = ports / ports_per_server;
+        let [ends, ports] = match &cluster {
+            Some(cluster) => [cluster.ends().clone(), cluster.ports().clone()],
+            None => [Places::even(ports, 1), Places::even(ports, 1)],
+        };
+        let (servers, endpoints) = (ports.nodes(), ends.total());
         let mut this = Self {
             section: section.clone(),
             cluster,
             links: Vec::new(),
             local: BTreeMap::new(),
             endpoints: Vec::new(),
-            endpoints_per_server: endpoints / servers.max(1),
-            ports_per_server,
+            ends,
+            ports,
             gpus: BTreeMap::new(),
             to_nics: BTreeMap::new(),
             limits: BTreeMap::new(),
@@ -92,16 +96,17 @@ impl Servers {
 
     /// Which server an endpoint is part of.
     pub(super) fn server_of(&self, endpoint: u32) -> u32 {
-        endpoint / self.endpoints_per_server
+        self.ends.node_of(endpoint)
     }
 
     /// The links of a GPU, both ways.
     pub(super) fn lanes_of(&self, gpu: u32) -> Vec<Lane> {
-        let Some(host) = self.host_at(self.server_of(gpu)) else { return Vec::new() };
-        let Some(device) = host.gpus().get((gpu % self.endpoints_per_server) as usize).copied() else {
+        let (server, local) = self.ends.place(gpu);
+        let Some(host) = self.host_at(server) else { return Vec::new() };
+        let Some(device) = host.gpus().get(local as usize).copied() else {
             return Vec::new();
         };
-        let lanes = &self.links[self.server_of(gpu) as usize];
+        let lanes = &self.links[server as usize];
         let of_gpu = host.links.iter().zip(lanes).filter(|(link, _)| link.ends.contains(&device));
         of_gpu.flat_map(|(_, lanes)| *lanes).collect()
     }
@@ -112,7 +117,7 @@ impl Servers {
     }
 
     fn add_lanes<S: Sink>(&mut self, network: &mut Network<S>, server: u32) {
-        let port = server * self.ports_per_server;
+        let port = self.ports.range(server).start;
         let mut lanes = Vec::new();
         let host = self.cluster.as_ref().map(|cluster| cluster.host_of(server));
         for link in host.iter().flat_map(|host| &host.links) {
@@ -128,8 +133,7 @@ impl Servers {
     }
 
     fn endpoint_ways<S: Sink>(&mut self, network: &mut Network<S>, endpoint: u32) -> EndpointWays {
-        let server = self.server_of(endpoint);
-        let local = endpoint % self.endpoints_per_server;
+        let (server, local) = self.ends.place(endpoint);
         let Some(host) = self.host_at(server).cloned() else {
             let (out, into) =
                 self.add_ways(network, endpoint, [Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
@@ -148,7 +152,7 @@ impl Servers {
             None => nics[local as usize],
         };
         let place = nics.iter().position(|other| *other == nic).unwrap_or_default() as u32;
-        let port = server * self.ports_per_server + place;
+        let port = self.ports.range(server).start + place;
         // Memory of the host that is nearest to the NIC: where copies go through, and the kernel's buffers are.
         let cpu = host.numa_of(nic).and_then(|numa| host.cpus().get(numa as usize).copied());
         let [mut first, mut second] = [Vec::new(), Vec::new()];
@@ -240,7 +244,7 @@ impl Servers {
         }
         let host = self.host_at(self.server_of(from)).cloned()?;
         let device = |endpoint: u32| {
-            let local = (endpoint % self.endpoints_per_server) as usize;
+            let local = self.ends.place(endpoint).1 as usize;
             let devices = if host.gpus().is_empty() { host.compute_nics() } else { host.gpus() };
             devices.get(local).copied()
         };

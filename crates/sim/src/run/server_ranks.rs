@@ -32,14 +32,14 @@ impl Servers {
         self.host_at(self.server_of(endpoint))
     }
 
-    /// Endpoints of each server.
-    pub(super) fn endpoints_per_server(&self) -> u32 {
-        self.endpoints_per_server
+    /// The server of an endpoint, and which of its endpoints it is.
+    pub(super) fn place_of(&self, endpoint: u32) -> (u32, u32) {
+        self.ends.place(endpoint)
     }
 
     fn gpu(&self, endpoint: u32) -> Option<DeviceId> {
         let host = self.host_around(endpoint)?;
-        host.gpus().get((endpoint % self.endpoints_per_server) as usize).copied()
+        host.gpus().get(self.ends.place(endpoint).1 as usize).copied()
     }
 
     /// The lanes of a GPU, where there is one.
@@ -52,7 +52,7 @@ impl Servers {
             return Some(*lanes);
         }
         let server = self.server_of(endpoint);
-        let host = server * self.ports_per_server;
+        let host = self.ports.range(server).start;
         let name = format!("server{server} {}", self.host_around(endpoint)?.device(gpu).name);
         let [memory, lines] = ["memory", "lines of LL"].map(|what| {
             let lane = network.add_lane(host);
@@ -66,7 +66,7 @@ impl Servers {
 
     /// A server gives no more than this, and takes no more: what it keeps the data in is as fast as that.
     pub(super) fn limit<S: Sink>(&mut self, network: &mut Network<S>, server: u32, rate: Rate) {
-        let port = server * self.ports_per_server;
+        let port = self.ports.range(server).start;
         let stops = ["gives", "takes"].map(|what| {
             let lane = network.add_lane(port);
             self.names.push((format!("server{server} {what}"), lane));
@@ -153,12 +153,14 @@ impl Servers {
         relay: Option<u32>,
         gdr: bool,
     ) -> (u32, (Vec<Way>, Vec<Way>)) {
-        let server = self.server_of(endpoint);
-        let port = server * self.ports_per_server + nic % self.ports_per_server;
-        let (Some(host), Some(gpu)) = (self.host_around(endpoint).cloned(), self.gpu(endpoint)) else {
-            let ways = &self.endpoints[endpoint as usize];
-            return (ways.port, (ways.out.clone(), ways.into.clone()));
+        let (server, local) = self.ends.place(endpoint);
+        let Some(host) = self.host_around(endpoint).cloned() else {
+            return self.own_ways(endpoint);
         };
+        let Some(gpu) = self.gpu(endpoint) else {
+            return self.memory_ways(network, endpoint, &host, local);
+        };
+        let port = self.ports.range(server).start + nic % self.ports.count(server).max(1);
         let key = (endpoint, nic, relay, gdr);
         if let Some(known) = self.to_nics.get(&key) {
             return (port, known.clone());
@@ -186,6 +188,37 @@ impl Servers {
             into[1].push(*takes);
         }
         let ways = self.add_ways(network, port, out, into);
+        self.to_nics.insert(key, ways.clone());
+        (port, ways)
+    }
+
+    /// The ways that an endpoint has by itself.
+    fn own_ways(&self, endpoint: u32) -> (u32, (Vec<Way>, Vec<Way>)) {
+        let ways = &self.endpoints[endpoint as usize];
+        (ways.port, (ways.out.clone(), ways.into.clone()))
+    }
+
+    /// Between the memory of a server without GPUs and its NIC, with what the server gives and takes at most.
+    fn memory_ways<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        endpoint: u32,
+        host: &Host,
+        local: u32,
+    ) -> (u32, (Vec<Way>, Vec<Way>)) {
+        let server = self.server_of(endpoint);
+        let Some([gives, takes]) = self.limits.get(&server).copied() else { return self.own_ways(endpoint) };
+        let port = self.endpoints[endpoint as usize].port;
+        let key = (endpoint, local, None, true);
+        if let Some(known) = self.to_nics.get(&key) {
+            return (port, known.clone());
+        }
+        let nic = host.compute_nics()[local as usize];
+        let cpu = host.numa_of(nic).and_then(|numa| host.cpus().get(numa as usize).copied());
+        let stops = |from: DeviceId, to: DeviceId| self.stops(server, host, from, to);
+        let out = cpu.map_or_else(Vec::new, |cpu| stops(cpu, nic));
+        let into = cpu.map_or_else(Vec::new, |cpu| stops(nic, cpu));
+        let ways = self.add_ways(network, port, [vec![gives], out], [into, vec![takes]]);
         self.to_nics.insert(key, ways.clone());
         (port, ways)
     }

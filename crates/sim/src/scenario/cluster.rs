@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use railnet_core::{Bytes, Rate, Span};
-use railnet_topology::host::Host;
-use railnet_topology::{Cluster, FabricGraph, HostNode, catalogue};
+use railnet_topology::host::{DeviceKind, Host};
+use railnet_topology::{Cluster, FabricGraph, HostNode, Vertex, catalogue};
 use serde::Deserialize;
 
 use super::{Scenario, ScenarioError};
@@ -169,12 +169,13 @@ impl ClusterSection {
     }
 
     fn check_groups(&self) -> Result<(), ScenarioError> {
-        let Some(first) = self.groups.first() else { return Ok(()) };
+        if self.groups.is_empty() {
+            return Ok(());
+        }
         if self.server.is_some() || self.nodes.is_some() {
             let message = "servers that are all alike have `server` and `nodes`, others `groups`: not both";
             return Err(ScenarioError::new(message).at("groups"));
         }
-        let size = |host: &Host| (host.gpus().len(), host.compute_nics().len());
         for (index, group) in self.groups.iter().enumerate() {
             let within = |error: ScenarioError| error.within(&format!("groups.{index}"));
             if !(1..=NODES_MAX).contains(&group.nodes) {
@@ -187,26 +188,28 @@ impl ClusterSection {
                 }
                 return Err(within(self.unknown(&group.server).at("server")));
             };
-            if let Some(usual) = first.host()
-                && size(&host) != size(&usual)
-            {
-                let ((gpus, nics), (other_gpus, other_nics)) = (size(&host), size(&usual));
-                let message = format!(
-                    "{} has {gpus} GPUs and {nics} NICs, {} {other_gpus} and {other_nics}: servers of one cluster have as \
-                     many of both",
-                    group.server, first.server
-                );
+            if host.compute_nics().is_empty() {
+                let message =
+                    format!("{} has no NIC, and a server of a group needs one at least", group.server);
                 return Err(within(ScenarioError::new(message).at("server")));
             }
+        }
+        if self.count().is_some_and(|nodes| nodes > NODES_MAX) {
+            let message = format!("a cluster has 1 to {NODES_MAX} servers, those of all groups together");
+            return Err(ScenarioError::new(message).at("groups"));
         }
         Ok(())
     }
 
-    /// The server, or the first of those that are not all alike.
+    /// The server, or of those that are not all alike the first that has GPUs, else the first.
     pub(crate) fn host(&self) -> Option<Host> {
         let named = || self.server.as_deref().and_then(catalogue::host);
-        let first = || self.groups.first().and_then(GroupSection::host);
-        self.described.clone().or_else(named).or_else(first)
+        let of_groups = || {
+            let hosts: Vec<Host> = self.groups.iter().filter_map(GroupSection::host).collect();
+            let place = hosts.iter().position(|host| !host.gpus().is_empty()).unwrap_or(0);
+            hosts.into_iter().nth(place)
+        };
+        self.described.clone().or_else(named).or_else(of_groups)
     }
 
     /// How many servers there are, where that is said.
@@ -217,18 +220,12 @@ impl ClusterSection {
 
     /// So many of these servers.
     fn cluster(&self, nodes: u32) -> Option<Cluster> {
-        let mut cluster = Cluster::new(self.host()?, nodes);
-        let mut node = 0;
-        for group in &self.groups {
-            let host = group.host()?;
-            for _ in 0..group.nodes {
-                if host != cluster.host {
-                    cluster.replace(node, host.clone());
-                }
-                node += 1;
-            }
+        // A server that is put behind the ports from outside takes the place of all.
+        if self.groups.is_empty() || self.described.is_some() {
+            return self.host().map(|host| Cluster::new(host, nodes));
         }
-        Some(cluster)
+        let groups = self.groups.iter().map(|group| Some((group.host()?, group.nodes)));
+        Cluster::of_groups(&groups.collect::<Option<Vec<_>>>()?)
     }
 
     /// The places for servers of names, each with its key.
@@ -246,6 +243,15 @@ impl ClusterSection {
 /// Whether a name is that of a file.
 pub(super) fn is_file(name: &str) -> bool {
     name.to_ascii_lowercase().ends_with(".xml")
+}
+
+/// The rates of the NICs of a server that are for traffic between GPUs.
+fn nic_rates(host: &Host) -> Vec<Rate> {
+    let rates = host.compute_nics().into_iter().map(|nic| match host.device(nic).kind {
+        DeviceKind::Nic { rate, .. } => rate,
+        _ => Rate::ZERO,
+    });
+    rates.collect()
 }
 
 /// How many servers the ports of a fabric make.
@@ -270,7 +276,20 @@ impl Scenario {
         else {
             return Ok(());
         };
-        let found = servers(&host, &super::graph(self)?)?;
+        let graph = super::graph(self)?;
+        let cluster = self.servers()?;
+        if cluster.is_uneven() {
+            let (ports, nics) = (graph.hosts.len() as u32, cluster.ports().total());
+            if ports != nics {
+                let message = format!(
+                    "the servers of all groups have {nics} NICs, and the fabric has ports for {ports} hosts: give it {nics}, or \
+                     leave [fabric] out"
+                );
+                return Err(ScenarioError::new(message).at("cluster.groups"));
+            }
+            return Ok(());
+        }
+        let found = servers(&host, &graph)?;
         if nodes != found {
             let message = format!(
                 "the fabric has ports for {found} servers, not {nodes}: leave `nodes` out, or [fabric]"
@@ -278,6 +297,59 @@ impl Scenario {
             return Err(ScenarioError::new(message).at("cluster.nodes"));
         }
         Ok(())
+    }
+
+    /// The servers of groups with unlike numbers of GPUs or NICs; nothing where all have as many.
+    pub(super) fn uneven_servers(&self) -> Option<Cluster> {
+        let section = self.cluster.as_ref()?;
+        if section.groups.is_empty() {
+            return None;
+        }
+        self.servers().ok().filter(Cluster::is_uneven)
+    }
+
+    /// Links to servers of groups carry no more than the NICs at their ends.
+    pub(super) fn narrow(&self, graph: &mut FabricGraph) {
+        let Some(section) = self.cluster.as_ref().filter(|section| !section.groups.is_empty()) else {
+            return;
+        };
+        let Some(cluster) = section.count().and_then(|nodes| section.cluster(nodes)) else { return };
+        let rates = (0..cluster.nodes).flat_map(|node| nic_rates(cluster.host_of(node)));
+        let rates: Vec<Rate> = rates.collect();
+        for link in &mut graph.links {
+            for end in link.ends {
+                if let Vertex::Host(port) = end.vertex
+                    && let Some(rate) = rates.get(port as usize)
+                {
+                    link.rate = link.rate.min(*rate);
+                }
+            }
+        }
+    }
+
+    /// The ports of rails that servers have NICs for: a server with fewer NICs than there are rails is on the first of them.
+    pub(super) fn on_rails(
+        &self,
+        graph: FabricGraph,
+        (nodes, rails): (u32, u32),
+    ) -> Result<FabricGraph, ScenarioError> {
+        let Some(cluster) = self.uneven_servers() else { return Ok(graph) };
+        if nodes != cluster.nodes {
+            let message = format!(
+                "the groups have {} servers, and the fabric is for {nodes} nodes: give it `nodes = {}`",
+                cluster.nodes, cluster.nodes
+            );
+            return Err(ScenarioError::new(message).at("fabric.topology.nodes"));
+        }
+        let ports = cluster.ports();
+        if let Some(node) = (0..nodes).find(|node| ports.count(*node) > rails) {
+            let (name, nics) = (&cluster.host_of(node).name, ports.count(node));
+            let message = format!(
+                "{name} has {nics} NICs, and there are {rails} rails: a rail for each of its NICs, `rails = {nics}`"
+            );
+            return Err(ScenarioError::new(message).at("fabric.topology.rails"));
+        }
+        Ok(graph.keep_hosts(|host| host.rail < ports.count(host.node)))
     }
 
     /// How often a byte that leaves a GPU for another server is copied on its way, at both ends together; nothing where there are
@@ -312,24 +384,45 @@ impl Scenario {
         Ok(cluster.unwrap_or_else(|| Cluster::new(host, nodes)))
     }
 
-    /// The senders and receivers behind the ports of a fabric, as hosts: the GPUs of its servers, or the ports themselves
-    /// where a server has none or none is named.
+    /// The senders and receivers behind the ports of a fabric, as hosts: the GPUs of each server, or its ports where it has none
+    /// or none is named.
     pub(crate) fn ends<'a>(&self, graph: &'a FabricGraph) -> Result<Cow<'a, FabricGraph>, ScenarioError> {
-        let Some(host) = self.cluster.as_ref().and_then(ClusterSection::host) else {
-            return Ok(Cow::Borrowed(graph));
-        };
-        let servers = servers(&host, graph)?;
-        let gpus = host.gpus().len() as u32;
-        if gpus == 0 {
+        if self.cluster.as_ref().and_then(ClusterSection::host).is_none() {
             return Ok(Cow::Borrowed(graph));
         }
-        let gpu = |number: u32| HostNode {
-            name: format!("server{}.gpu{}", number / gpus, number % gpus),
-            node: number / gpus,
-            rail: number % gpus,
-        };
-        let hosts = (0..servers * gpus).map(gpu).collect();
+        let cluster = self.servers()?;
+        if cluster.gpus() == 0 {
+            return Ok(Cow::Borrowed(graph));
+        }
+        let mut hosts = Vec::new();
+        for node in 0..cluster.nodes {
+            let gpus = cluster.ranks().count(node);
+            hosts.extend((0..gpus).map(|gpu| HostNode {
+                name: format!("server{node}.gpu{gpu}"),
+                node,
+                rail: gpu,
+            }));
+            if gpus == 0 {
+                let ports = cluster.ports().range(node).enumerate();
+                hosts.extend(ports.map(|(rail, port)| HostNode {
+                    name: graph.hosts[port as usize].name.clone(),
+                    node,
+                    rail: rail as u32,
+                }));
+            }
+        }
         Ok(Cow::Owned(FabricGraph { hosts, switches: Vec::new(), links: Vec::new() }))
+    }
+
+    /// The senders and receivers that take part where nobody is named: GPUs, or all where there are none.
+    pub(crate) fn everyone(&self, ends: &FabricGraph) -> Vec<u32> {
+        let all = 0..ends.hosts.len() as u32;
+        match self.uneven_servers().filter(|cluster| cluster.gpus() > 0) {
+            Some(cluster) => {
+                all.filter(|end| cluster.ranks().count(cluster.ends().node_of(*end)) > 0).collect()
+            }
+            None => all.collect(),
+        }
     }
 
     /// Who sends and receives: the GPUs of the servers, or the ports of the fabric where there are none, each with the server

@@ -346,15 +346,19 @@ impl CollectiveSection {
         if self.size.0.is_empty() { &[Bytes::ZERO] } else { &self.size.0 }
     }
 
-    /// The groups that run it, each with its ranks in order.
+    /// The groups that run it, each with its ranks in order; of everyone who takes part where none are named.
     pub(crate) fn group_list(
         &self,
         ends: &railnet_topology::FabricGraph,
+        everyone: &[u32],
     ) -> Result<Vec<Vec<u32>>, ScenarioError> {
         if !self.groups_given.is_empty() {
             return Ok(self.groups_given.clone());
         }
-        let ranks = HostSet::numbers(self.ranks.as_ref(), ends).map_err(|error| error.at("ranks"))?;
+        let ranks = match &self.ranks {
+            Some(ranks) => HostSet::numbers(Some(ranks), ends).map_err(|error| error.at("ranks"))?,
+            None => everyone.to_vec(),
+        };
         let groups = match self.groups {
             Some(groups) => groups.divide(&ranks)?,
             None => vec![ranks],

@@ -41,11 +41,11 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    /// What a report calls it: on this server, of which each has so many GPUs and NICs.
-    fn words(self, node: u32, [gpus, nics]: [u32; 2]) -> String {
+    /// What a report calls it, on the server with these first GPU and first port.
+    fn words(self, [first_gpu, first_port]: [u32; 2]) -> String {
         match self {
-            Self::Gpu(gpu) => format!("GPU {}", node * gpus + gpu),
-            Self::Nic(nic) => format!("the NIC of port {}", node * nics + nic),
+            Self::Gpu(gpu) => format!("GPU {}", first_gpu + gpu),
+            Self::Nic(nic) => format!("the NIC of port {}", first_port + nic),
         }
     }
 }
@@ -66,21 +66,21 @@ impl Damage {
         }
     }
 
-    /// What a report calls it.
-    pub(crate) fn words(self, node: u32, each: [u32; 2]) -> String {
+    /// What a report calls it, on the server with these first GPU and first port.
+    pub(crate) fn words(self, first: [u32; 2]) -> String {
         match self {
             Self::NvLinks { gpu, down } => {
                 let links = if down == 1 { "NVLink" } else { "NVLinks" };
-                format!("{down} {links} of {} down", Part::Gpu(gpu).words(node, each))
+                format!("{down} {links} of {} down", Part::Gpu(gpu).words(first))
             }
             Self::Pcie { device, generation, lanes } => {
                 let generation = generation.map(|generation| format!("generation {generation}"));
                 let lanes = lanes.map(|lanes| format!("x{lanes}"));
                 let left: Vec<String> = generation.into_iter().chain(lanes).collect();
-                format!("PCIe of {} trained down to {}", device.words(node, each), left.join(" "))
+                format!("PCIe of {} trained down to {}", device.words(first), left.join(" "))
             }
             Self::Slot { nic } => {
-                format!("{} in a slot of the wrong NUMA node", Part::Nic(nic).words(node, each))
+                format!("{} in a slot of the wrong NUMA node", Part::Nic(nic).words(first))
             }
         }
     }
@@ -152,19 +152,19 @@ impl Scenario {
     /// The server and the number in it of a GPU.
     fn part_of_gpu(&self, gpu: u32) -> Result<(u32, Part), ScenarioError> {
         let cluster = self.servers().map_err(|_| no_servers().at("gpu"))?;
-        let (each, gpus) = (cluster.gpus_per_node(), cluster.gpus());
-        if gpu >= gpus {
-            return Err(no_gpu(gpu, gpus));
+        if gpu >= cluster.gpus() {
+            return Err(no_gpu(gpu, cluster.gpus()));
         }
-        Ok((gpu / each, Part::Gpu(gpu % each)))
+        let (node, gpu) = cluster.ranks().place(gpu);
+        Ok((node, Part::Gpu(gpu)))
     }
 
     /// The server and the number in it of the NIC of a port.
     fn part_of_port(&self, host: &super::HostName) -> Result<(u32, Part), ScenarioError> {
         let port = host.find(&super::graph(self)?).map_err(|error| error.at("host"))?;
         let cluster = self.servers().map_err(|_| no_servers().at("host"))?;
-        let each = cluster.host.compute_nics().len() as u32;
-        Ok((port / each, Part::Nic(port % each)))
+        let (node, nic) = cluster.ports().place(port);
+        Ok((node, Part::Nic(nic)))
     }
 
     /// All that is wrong with servers.

@@ -1,8 +1,8 @@
 //! Faults that end jobs: a GPU that is lost, a server that crashes; and what a job goes on with.
 
 use railnet_core::Span;
+use railnet_job::file::Resolved;
 use railnet_job::run::Failure;
-use railnet_topology::Cluster;
 
 use super::damage::no_gpu;
 use super::faults::FaultSection;
@@ -39,7 +39,7 @@ impl Scenario {
             let within = |error: ScenarioError| error.within(&format!("faults.{fault}"));
             let (node, what, at) = match section {
                 FaultSection::LostGpu { gpu, xid, at } if *gpu < cluster.gpus() => {
-                    let node = gpu / cluster.gpus_per_node().max(1);
+                    let node = cluster.ranks().node_of(*gpu);
                     (node, format!("GPU {gpu} of server {node} lost (Xid {xid})"), at.0)
                 }
                 FaultSection::LostGpu { gpu, .. } => return Err(within(no_gpu(*gpu, cluster.gpus()))),
@@ -94,7 +94,21 @@ impl Scenario {
     ) -> Result<PlacedJob, ScenarioError> {
         if let Some(spare) = spare {
             let mut rest = placed.clone();
-            rest.cluster.replace(lost, self.servers()?.host_of(spare).clone());
+            let whole = &placed.whole;
+            let [has, had] = [whole.ranks().count(spare), placed.cluster.ranks().count(lost)];
+            if has != had {
+                let message = format!(
+                    "server {spare} is to stand in for one with {had} GPUs and has {has}: spares are the servers behind those of \
+                     the job, put some with {had} there"
+                );
+                return Err(ScenarioError::new(message).within(&format!("faults.{}", failed.fault)));
+            }
+            if whole.is_uneven() {
+                let mut homes: Vec<u32> = (0..placed.cluster.nodes).map(|node| placed.home(node)).collect();
+                homes[lost as usize] = spare;
+                rest.homes = Some(homes);
+            }
+            rest.cluster.replace(lost, whole.host_of(spare).clone());
             return rest.with(&[]);
         }
         let Some((_, mut section)) = self.job_sections().into_iter().nth(failed.job) else {
@@ -107,11 +121,18 @@ impl Scenario {
         let mut why = None;
         for nodes in (1..placed.cluster.nodes).rev() {
             section.launch.nodes = Some(nodes);
-            let cluster = without(&placed.cluster, lost).part(0, nodes);
-            // Servers with parameters or storage are still there.
-            let all = Cluster { nodes: nodes + section.nodes_beside(), ..cluster.clone() };
-            match section.resolve(&all) {
-                Ok(resolved) => return Ok(PlacedJob { resolved, cluster, spares: 0, ..placed.clone() }),
+            let cluster = placed.cluster.without(lost).part(0, nodes);
+            match section.resolve_on(&cluster) {
+                Ok(resolved) => {
+                    // Servers with parameters or storage are still there.
+                    let resolved = Resolved { rates: placed.resolved.rates, ..resolved };
+                    let mut rest = PlacedJob { resolved, cluster, spares: 0, ..placed.clone() };
+                    if placed.whole.is_uneven() {
+                        let left = (0..placed.cluster.nodes).filter(|node| *node != lost);
+                        rest.homes = Some(left.map(|node| placed.home(node)).take(nodes as usize).collect());
+                    }
+                    return Ok(rest);
+                }
                 Err(error) => why = why.or(Some(told(error).message)),
             }
         }
@@ -121,14 +142,4 @@ impl Scenario {
         );
         Err(ScenarioError::new(message).within(&format!("faults.{}", failed.fault)))
     }
-}
-
-/// The servers of a cluster but for one.
-fn without(cluster: &Cluster, lost: u32) -> Cluster {
-    let mut rest = Cluster::new(cluster.host.clone(), cluster.nodes - 1);
-    for node in (0..cluster.nodes).filter(|node| *node != lost && cluster.unlike.contains_key(node)) {
-        let place = if node > lost { node - 1 } else { node };
-        rest.replace(place, cluster.host_of(node).clone());
-    }
-    rest
 }

@@ -5,6 +5,7 @@ use railnet_fabric::{Chance, Fault, Ports, WhichPacket};
 use railnet_topology::FabricGraph;
 use serde::Deserialize;
 
+use super::damage::no_gpu;
 use super::names::{self, HostName, LinkName};
 use super::priorities::PriorityList;
 use super::{ClusterSection, Scenario, ScenarioError};
@@ -283,8 +284,8 @@ pub(crate) struct SlowGpu {
     pub(crate) rate: u32,
 }
 
-/// The GPUs of a scenario that are slow for a while, of so many that there are.
-pub(crate) fn slow_gpus(scenario: &Scenario, gpus: u32) -> Result<Vec<SlowGpu>, ScenarioError> {
+/// The GPUs of a scenario that are slow for a while.
+pub(crate) fn slow_gpus(scenario: &Scenario) -> Result<Vec<SlowGpu>, ScenarioError> {
     let mut slow = Vec::new();
     for (index, fault) in scenario.faults.iter().enumerate() {
         let FaultSection::SlowGpu { gpu, share, at, until } = fault else { continue };
@@ -298,9 +299,9 @@ pub(crate) fn slow_gpus(scenario: &Scenario, gpus: u32) -> Result<Vec<SlowGpu>, 
             let message = "there are no GPUs: name a `server` in [cluster] that has some";
             return Err(within(ScenarioError::new(message).at("gpu")));
         }
+        let gpus = scenario.servers().map_err(within)?.gpus();
         if *gpu >= gpus {
-            let message = format!("there is no GPU {gpu}: the servers have GPUs 0 to {}", gpus - 1);
-            return Err(within(ScenarioError::new(message).at("gpu")));
+            return Err(within(no_gpu(*gpu, gpus)));
         }
         let moments = order(*at, *until).map_err(within)?;
         let rates = [parts(*share).map_err(within)?, WHOLE as u32];

@@ -196,7 +196,12 @@ fn fill_job(placed: &PlacedJob, at: &str, filled: &mut Filled) {
         filled.whole(&format!("{at}training.steps"), u64::from(resolved.steps));
     }
     filled.whole(&format!("{at}launch.nodes"), u64::from(placed.cluster.nodes));
-    filled.whole(&format!("{at}launch.ranks_per_node"), u64::from(placed.cluster.gpus_per_node()));
+    if let Some(warning) = placed.straddling() {
+        filled.notes.insert(format!("{at}parallel.tp"), warning);
+    }
+    if let Some(each) = placed.cluster.ranks().each() {
+        filled.whole(&format!("{at}launch.ranks_per_node"), u64::from(each));
+    }
     let recovery = &resolved.recovery;
     filled.whole(&format!("{at}launch.spares"), u64::from(placed.spares));
     filled.put(&format!("{at}launch.timeout"), span(recovery.timeout));

@@ -1,9 +1,12 @@
 //! Training jobs of a scenario: which there are, where they run, and whether they fit.
 
+use std::sync::Arc;
+
 use railnet_core::Rank;
 use railnet_job::file::{FileError, JobSection, Resolved};
 use railnet_job::graph::StepGraph;
-use railnet_job::parallel::Scope;
+use railnet_job::parallel::{Axis, Layout, Scope};
+use railnet_job::plan::common;
 use railnet_topology::Cluster;
 use serde::Deserialize;
 
@@ -40,8 +43,12 @@ pub struct PlacedJob {
     pub resolved: Resolved,
     /// The servers that it has.
     pub cluster: Cluster,
-    /// The first of them in the whole cluster.
+    /// The whole cluster.
+    pub whole: Arc<Cluster>,
+    /// The first of its servers in the whole cluster.
     pub first_node: u32,
+    /// Where in the whole cluster its servers are, where they do not follow each other.
+    pub homes: Option<Vec<u32>>,
     /// Servers behind them that are kept for those that fail.
     pub spares: u32,
     /// Servers behind those that have the parameters, by their numbers in the whole cluster.
@@ -51,14 +58,62 @@ pub struct PlacedJob {
 }
 
 impl PlacedJob {
-    /// The GPU of the whole cluster on which its rank 0 runs.
-    pub fn first_gpu(&self) -> u32 {
-        self.first_node * self.cluster.gpus_per_node()
+    /// The number in the whole cluster of one of its servers.
+    pub fn home(&self, node: u32) -> u32 {
+        self.homes.as_ref().map_or(self.first_node + node, |homes| homes[node as usize])
+    }
+
+    /// The one among all who send and receive on which a rank runs.
+    pub fn endpoint(&self, rank: u32) -> u32 {
+        let (node, gpu) = self.cluster.ranks().place(rank);
+        self.whole.ends().range(self.home(node)).start + gpu
+    }
+
+    /// The rank that runs on a GPU of the whole cluster.
+    pub fn rank_on(&self, gpu: u32) -> Option<u32> {
+        let (home, gpu) = self.whole.ranks().place(gpu);
+        let node = (0..self.cluster.nodes).find(|node| self.home(*node) == home)?;
+        Some(self.cluster.ranks().range(node).start + gpu)
     }
 
     /// Its servers, by their numbers in the whole cluster.
     pub fn nodes(&self) -> std::ops::Range<u32> {
         self.first_node..self.first_node + self.cluster.nodes
+    }
+
+    /// What is to be said where servers have unlike numbers of GPUs and some groups of tensor parallelism do not fit into one,
+    /// though others do.
+    pub fn straddling(&self) -> Option<String> {
+        let places = self.cluster.ranks();
+        let parallel = &self.resolved.job.parallel;
+        let tensor = parallel.tensor;
+        if places.each().is_some()
+            || tensor < 2
+            || tensor > places.most()
+            || self.resolved.job.trace.is_some()
+        {
+            return None;
+        }
+        let layout = Layout::new(parallel);
+        let firsts = (0..self.ranks()).map(Rank).filter(|rank| layout.coordinates(*rank).tensor == 0);
+        let (mut all, mut split) = (0_u32, 0_u32);
+        for first in firsts {
+            let group = layout.group(first, Scope::Tensor);
+            let home = places.node_of(first.0);
+            all += 1;
+            split += u32::from(group.ranks().any(|rank| places.node_of(rank.0) != home));
+        }
+        let inside = common(&self.cluster);
+        let advice = match parallel.order[0] {
+            Axis::Tensor => format!("a `tp` that divides {inside} keeps all of them inside"),
+            _ => "with \"tp\" first in `order` more of them stay inside".to_owned(),
+        };
+        (split > 0).then(|| {
+            format!(
+                "{split} of {all} groups of tensor parallelism are on two servers or more, because servers have unlike numbers of \
+                 GPUs: they talk over the network; {advice}"
+            )
+        })
     }
 
     /// Ranks, one for each GPU.
@@ -109,7 +164,7 @@ impl Scenario {
         if let Some(section) = &self.trace {
             return Ok(vec![self.traced(section)?]);
         }
-        let all = self.servers()?;
+        let all = Arc::new(self.servers()?);
         let mut first_node = 0;
         let mut placed = Vec::new();
         for (path, mut section) in self.job_sections() {
@@ -118,7 +173,7 @@ impl Scenario {
                 false => error.within(&path),
             };
             let left = all.part(first_node, all.nodes - first_node);
-            if left.nodes + first_node > all.nodes {
+            if first_node >= all.nodes {
                 let message = format!("the jobs before it have all {} servers of the cluster", all.nodes);
                 return Err(within(ScenarioError::new(message).at("launch.nodes")));
             }
@@ -132,12 +187,22 @@ impl Scenario {
             let resolved = if self.is_planned { section.lay_out(&left) } else { section.resolve(&left) };
             let resolved = resolved.map_err(|error| within(told(error)))?;
             let spares = section.launch.spares;
-            let cluster = left.part(0, resolved.job.parallel.ranks() / left.gpus_per_node().max(1));
+            let cluster = left.part(0, resolved.nodes);
             let behind = first_node + cluster.nodes + spares;
             let servers = behind..behind + section.parameters.map_or(0, |parameters| parameters.servers);
             let storage = servers.end..servers.end + section.storage.map_or(0, |storage| storage.servers);
             let next = storage.end;
-            placed.push(PlacedJob { resolved, cluster, first_node, spares, servers, storage });
+            let whole = Arc::clone(&all);
+            placed.push(PlacedJob {
+                resolved,
+                cluster,
+                whole,
+                first_node,
+                homes: None,
+                spares,
+                servers,
+                storage,
+            });
             first_node = next;
         }
         Ok(placed)
@@ -150,13 +215,12 @@ impl Scenario {
             let graph = StepGraph::new(&placed.resolved.job);
             let stages = graph.programs.len() as u128;
             let each = u128::from(placed.ranks()) / stages.max(1) * u128::from(placed.resolved.steps);
-            let local = placed.cluster.gpus_per_node();
             for scope in Scope::ALL {
                 let volumes =
                     graph.programs.iter().map(|program| u128::from(program.volume(scope).1.as_u64()));
                 let volume = volumes.sum::<u128>() * each;
                 let group = graph.layout.group(Rank(0), scope);
-                let mut servers = group.ranks().map(|rank| rank.0 / local);
+                let mut servers = group.ranks().map(|rank| placed.cluster.ranks().node_of(rank.0));
                 let first = servers.next();
                 let is_inside = servers.all(|server| Some(server) == first);
                 if !placed.beside(scope).is_empty() || !is_inside {
@@ -233,7 +297,7 @@ impl Scenario {
                 ),
             });
         };
-        let rails = host.compute_nics().len() as u32;
+        let rails = self.uneven_servers().map_or(host.compute_nics().len() as u32, |all| all.ports().most());
         let nodes_per_group = (1..=GROUP.min(nodes)).rev().find(|group| nodes.is_multiple_of(*group));
         let nodes_per_group = nodes_per_group.unwrap_or(1);
         let spines = nodes_per_group;

@@ -32,8 +32,8 @@ pub(crate) enum Slowed {
         node: u32,
         /// What.
         damage: Damage,
-        /// GPUs and NICs of a server.
-        each: [u32; 2],
+        /// The first of its GPUs and of its ports.
+        first: [u32; 2],
     },
     /// An expert that gets more tokens than the others.
     Expert {
@@ -45,21 +45,22 @@ pub(crate) enum Slowed {
 impl Slowed {
     /// Whether it is about a job.
     pub(crate) fn is_in(&self, placed: &PlacedJob) -> bool {
-        let nics = || placed.cluster.host.compute_nics().len() as u32;
         let node = match self {
-            Self::Gpu { gpu, .. } => *gpu / placed.cluster.gpus_per_node().max(1),
-            Self::Nic { port, .. } => *port / nics().max(1),
+            Self::Gpu { gpu, .. } => placed.whole.ranks().node_of(*gpu),
+            Self::Nic { port, .. } => placed.whole.ports().node_of(*port),
             Self::Server { node, .. } => *node,
             Self::Expert { .. } => return placed.resolved.job.model.experts.is_some(),
         };
-        placed.nodes().contains(&node)
+        placed.place_of(node).is_some()
     }
 
     /// Whether this NIC is the one beside the GPU of a rank.
     pub(crate) fn carries(&self, placed: &PlacedJob, rank: u32) -> bool {
         let Self::Nic { port, .. } = self else { return false };
-        let (gpus, nics) = (placed.cluster.gpus_per_node(), placed.cluster.host.compute_nics().len() as u32);
-        let beside = (placed.first_node + rank / gpus) * nics + rank % gpus * nics / gpus;
+        let (node, gpu) = placed.cluster.ranks().place(rank);
+        let (gpus, ports) =
+            (placed.cluster.ranks().count(node), placed.whole.ports().range(placed.home(node)));
+        let beside = ports.start + gpu * (ports.end - ports.start) / gpus;
         beside == *port
     }
 
@@ -70,13 +71,21 @@ impl Slowed {
             Self::Nic { port, share } => {
                 format!("the NIC of port {port} at {:.0} % of its rate", share * 100.0)
             }
-            Self::Server { node, damage, each } => damage.words(*node, *each),
+            Self::Server { damage, first, .. } => damage.words(*first),
             Self::Expert { times } => format!("an expert with {times} times its share of tokens"),
         }
     }
 }
 
 impl PlacedJob {
+    /// Which of its servers one of the whole cluster is.
+    fn place_of(&self, home: u32) -> Option<u32> {
+        match &self.homes {
+            Some(homes) => homes.iter().position(|one| *one == home).map(|place| place as u32),
+            None => self.nodes().contains(&home).then(|| home - self.first_node),
+        }
+    }
+
     /// The job with what slows it down.
     pub(crate) fn with(&self, slowed: &[Slowed]) -> Result<Self, ScenarioError> {
         let wrong = |error: &dyn std::fmt::Display| ScenarioError::new(error.to_string());
@@ -84,7 +93,7 @@ impl PlacedJob {
         for one in slowed.iter().filter(|one| one.is_in(self)) {
             match one {
                 Slowed::Server { node, damage, .. } => {
-                    let node = node - self.first_node;
+                    let Some(node) = self.place_of(*node) else { continue };
                     let hurt = damage.on(placed.cluster.host_of(node)).map_err(|error| wrong(&error))?;
                     placed.cluster.replace(node, hurt);
                 }
@@ -129,7 +138,7 @@ impl Scenario {
     /// Whether a port is one of a server that has parameters or storage.
     fn is_beside(&self, port: u32) -> Result<bool, ScenarioError> {
         let is_of = |placed: &PlacedJob| {
-            let node = port / (placed.cluster.host.compute_nics().len() as u32).max(1);
+            let node = placed.whole.ports().node_of(port);
             placed.servers.contains(&node) || placed.storage.contains(&node)
         };
         Ok(self.jobs()?.iter().any(is_of))
@@ -154,11 +163,16 @@ impl Scenario {
                 let Some(one) = self.damage(fault)?.filter(super::damage::DamageSection::is_standing) else {
                     return Ok(None);
                 };
-                let cluster = self.servers()?;
-                let each = [cluster.gpus_per_node(), cluster.host.compute_nics().len() as u32];
-                Ok(Some(Slowed::Server { node: one.node, damage: one.damage, each }))
+                let first = self.first_of(one.node)?;
+                Ok(Some(Slowed::Server { node: one.node, damage: one.damage, first }))
             }
         }
+    }
+
+    /// The first GPU and the first port of a server.
+    fn first_of(&self, node: u32) -> Result<[u32; 2], ScenarioError> {
+        let cluster = self.servers()?;
+        Ok([cluster.ranks().range(node).start, cluster.ports().range(node).start])
     }
 
     fn hot(&self, times: f64) -> Result<Slowed, ScenarioError> {
@@ -239,9 +253,7 @@ impl Scenario {
             words.push(match (self.slow(fault)?, self.damage(fault)?) {
                 (Some(slow), _) => slow.words(),
                 (None, Some(one)) => {
-                    let cluster = self.servers()?;
-                    let each = [cluster.gpus_per_node(), cluster.host.compute_nics().len() as u32];
-                    format!("{} from {} on", one.damage.words(one.node, each), one.at)
+                    format!("{} from {} on", one.damage.words(self.first_of(one.node)?), one.at)
                 }
                 (None, None) => fault.words(),
             });

@@ -151,7 +151,11 @@ pub fn graph(scenario: &Scenario) -> Result<FabricGraph, ScenarioError> {
     let within = |error: ScenarioError| error.within("fabric.topology");
     let kind = scenario.fabric.topology.kind(scenario).map_err(within)?;
     let links = scenario.fabric.link.spec();
-    let graph = kind.build(&links).map_err(|error| within(ScenarioError::new(error.to_string())))?;
+    let mut graph = kind.build(&links).map_err(|error| within(ScenarioError::new(error.to_string())))?;
+    if let Topology::RailOptimised { nodes, rails, .. } = scenario.fabric.topology {
+        graph = scenario.on_rails(graph, (nodes, rails))?;
+    }
+    scenario.narrow(&mut graph);
     for (number, link) in graph.links.iter().enumerate() {
         check_rate(link.rate).and_then(|()| check_amount(link.rate, link.delay)).map_err(|error| {
             let message = format!("the link {}: {}", graph.link_name(number as u32), error.message);

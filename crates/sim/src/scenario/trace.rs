@@ -9,6 +9,7 @@ use railnet_job::memory::Memory;
 use railnet_job::run::analytic::Rates;
 use railnet_job::trace::{RankTrace, TraceGraph};
 use railnet_job::training::Precision;
+use railnet_topology::Cluster;
 use serde::Deserialize;
 
 use super::{Files, PlacedJob, Scenario, ScenarioError, unreadable};
@@ -53,12 +54,12 @@ impl Scenario {
         }
         let cluster = self.servers()?;
         let ranks = section.ranks.unwrap_or(cluster.gpus());
-        let each = cluster.gpus_per_node().max(1);
-        if ranks == 0 || ranks > cluster.gpus() || (ranks > each && !ranks.is_multiple_of(each)) {
-            let message = format!(
-                "the cluster has {} servers of {each} GPUs: {ranks} ranks do not fill whole servers of it",
-                cluster.nodes
-            );
+        if whole_servers(&cluster, ranks).is_none() {
+            let servers = match cluster.ranks().each() {
+                Some(each) => format!("{} servers of {each} GPUs", cluster.nodes),
+                None => format!("{} GPUs in {} servers", cluster.gpus(), cluster.nodes),
+            };
+            let message = format!("the cluster has {servers}: {ranks} ranks do not fill whole servers of it");
             return wrong(message, "trace.ranks");
         }
         let mut read = Vec::new();
@@ -76,13 +77,11 @@ impl Scenario {
     pub(super) fn traced(&self, section: &TraceSection) -> Result<PlacedJob, ScenarioError> {
         let all = self.servers()?;
         let ranks = section.read.len() as u32;
-        let each = all.gpus_per_node().max(1);
-        let mut cluster = all.part(0, ranks.div_ceil(each));
-        if ranks < each {
+        let mut cluster = all.part(0, whole_servers(&all, ranks).unwrap_or(all.nodes));
+        if ranks < cluster.gpus() {
             // Part of one server: the others of its GPUs have nothing to do.
             let local: Vec<u32> = (0..ranks).collect();
-            cluster.host = cluster.host.with_gpus(&local);
-            cluster.unlike.clear();
+            cluster = Cluster::new(cluster.host_of(0).with_gpus(&local), 1);
         }
         let at = |message: String| ScenarioError::new(message).at("trace.files");
         let gpu = Gpu::of(&cluster.host, Precision::Bf16)
@@ -96,7 +95,26 @@ impl Scenario {
             checkpoint: None,
             rates: Rates::default(),
             recovery: Recovery::default(),
+            nodes: cluster.nodes,
         };
-        Ok(PlacedJob { resolved, cluster, first_node: 0, spares: 0, servers: 0..0, storage: 0..0 })
+        Ok(PlacedJob {
+            resolved,
+            cluster,
+            whole: Arc::new(all),
+            first_node: 0,
+            homes: None,
+            spares: 0,
+            servers: 0..0,
+            storage: 0..0,
+        })
     }
+}
+
+/// How many servers so many ranks fill; one for fewer than its GPUs. Nothing where some of the GPUs of the last would be left.
+fn whole_servers(cluster: &Cluster, ranks: u32) -> Option<u32> {
+    if ranks == 0 || ranks > cluster.gpus() {
+        return None;
+    }
+    let last = cluster.ranks().node_of(ranks - 1);
+    (last == 0 || cluster.ranks().range(last).end == ranks).then_some(last + 1)
 }

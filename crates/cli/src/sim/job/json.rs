@@ -44,6 +44,8 @@ fn job(job: &JobResult) -> Value {
         "first_node": placed.first_node,
         "ranks": placed.ranks(),
         "gpu": resolved.job.gpu.name,
+        "gpus_of_nodes": (0..placed.cluster.nodes).map(|node| placed.cluster.ranks().count(node)).collect::<Vec<_>>(),
+        "warnings": placed.straddling().into_iter().collect::<Vec<_>>(),
         "communicators": joined.communicators,
         "queue_pairs": joined.queue_pairs,
         "buffer_bytes": joined.buffers.as_u64(),

@@ -6,12 +6,13 @@ use std::io::Write;
 use railnet_core::{Bytes, Span};
 use railnet_job::graph::{Job, What};
 use railnet_job::parallel::Scope;
+use railnet_job::plan::least_memory;
 use railnet_job::run::Breakdown;
 use railnet_sim::{JobResult, JobsOutcome, LinkResult, Outcome, SaidResult, Trouble};
 
 use crate::sim::problem::File;
 use crate::sim::report::{taken, utilisation};
-use crate::words::{bytes, count, grouped, magnitude, percent, spread, time};
+use crate::words::{self, bytes, count, grouped, magnitude, percent, spread, time};
 
 /// Blocks for a whole step.
 const BAR: f64 = 30.0;
@@ -76,11 +77,9 @@ fn story(job: &JobResult, is_named: bool, out: &mut dyn Write) -> std::io::Resul
     if is_named {
         tell(out, "Job", &resolved.name)?;
     }
-    let nodes = count(u64::from(cluster.nodes), "node", "nodes");
     let submit = format!(
-        "{nodes} × {} {}, {}, node{:02}:29500",
-        cluster.gpus_per_node(),
-        resolved.job.gpu.name,
+        "{}, {}, node{:02}:29500",
+        words::servers(cluster, &resolved.job.gpu.name),
         count(u64::from(placed.ranks()), "rank", "ranks"),
         placed.first_node + 1
     );
@@ -94,6 +93,9 @@ fn story(job: &JobResult, is_named: bool, out: &mut dyn Write) -> std::io::Resul
     )?;
     tell(out, "Connect", &connected(job))?;
     tell(out, "Step", &trained(&resolved.job))?;
+    if let Some(warning) = placed.straddling() {
+        tell(out, "Careful", &warning)?;
+    }
     writeln!(out)
 }
 
@@ -222,7 +224,7 @@ fn answer(job: &JobResult, verbose: bool, out: &mut dyn Write) -> std::io::Resul
     let held = format!(
         "{} of {} a GPU: parameters {}, gradients {}, optimiser {}, activations {}",
         gigabytes(memory.total()),
-        gigabytes(placed.resolved.job.gpu.memory),
+        gigabytes(least_memory(&placed.resolved.job)),
         gigabytes(memory.parameters),
         gigabytes(memory.gradients),
         gigabytes(memory.optimiser),

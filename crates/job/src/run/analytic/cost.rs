@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use railnet_coll::search::{Graphs, search};
+use railnet_coll::search::{Graphs, agree, search};
 use railnet_coll::tuner::{Constants, Decision, Inputs, Request, Settings, choose};
 use railnet_coll::{Algorithm, Collective, Protocol, TopologyOptions, Wiring};
 use railnet_core::{Bytes, DataType, Rank, Rate, Span};
@@ -19,7 +19,7 @@ use crate::parallel::Group;
 
 /// What NICs carry of messages at most: headers of 4 KiB packets, and what NCCL's users see of 400 Gb/s (46 to 49 of 50 GB/s:
 /// nccl-tests#119, #267, #290).
-const NIC_PERCENT: u64 = 97;
+pub(crate) const NIC_PERCENT: u64 = 97;
 
 /// Nodes of a ring that are looked at for whether it keeps to its rails.
 const NODES_LOOKED_AT: u32 = 16;
@@ -69,6 +69,29 @@ struct Shape {
     nodes: u32,
     /// The kinds of these nodes.
     kinds: Vec<u32>,
+    /// Where servers have unlike numbers of GPUs or NICs, and nodes of the group are unlike: each look that a node of it has.
+    looks: Vec<Look>,
+}
+
+/// What nodes of a group look like.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Look {
+    kind: u32,
+    /// GPUs that take part, by their number in the node.
+    local: Vec<u32>,
+    /// How many nodes look so.
+    nodes: u32,
+}
+
+/// Where a group is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Spread {
+    /// Nodes that it is on.
+    pub nodes: u32,
+    /// Its ranks on the node with most.
+    pub local: u32,
+    /// GPUs of that node.
+    pub gpus: u32,
 }
 
 impl Shape {
@@ -150,8 +173,7 @@ impl<'a> ClusterCosts<'a> {
         if rank.0 >= gpus {
             return Err(NoPrice::NoSuchGpu { rank: rank.0, gpus });
         }
-        let each = self.cluster.gpus_per_node();
-        Ok((rank.0 / each, rank.0 % each))
+        Ok(self.cluster.ranks().place(rank.0))
     }
 
     fn kind_of(&self, node: u32) -> u32 {
@@ -173,22 +195,62 @@ impl<'a> ClusterCosts<'a> {
         let mut kinds: Vec<u32> = nodes.keys().map(|node| self.kind_of(*node)).collect();
         kinds.sort_unstable();
         kinds.dedup();
+        let looks = self.looks(&nodes);
         // The node with most of them counts, as for NCCL.
         let count = nodes.len() as u32;
         let mut local = nodes.into_values().max_by_key(Vec::len).unwrap_or_default();
         local.sort_unstable();
-        let shape = Shape { local, nodes: count, kinds };
+        let shape = Shape { local, nodes: count, kinds, looks };
         self.shapes.insert(key, shape.clone());
         Ok(shape)
     }
 
+    /// The looks of nodes with these GPUs; none where all look the same, or have as many GPUs and NICs as each other.
+    fn looks(&self, nodes: &BTreeMap<u32, Vec<u32>>) -> Vec<Look> {
+        if !self.cluster.is_uneven() {
+            return Vec::new();
+        }
+        let mut counts: BTreeMap<(u32, Vec<u32>), u32> = BTreeMap::new();
+        for (node, gpus) in nodes {
+            let mut local = gpus.clone();
+            local.sort_unstable();
+            *counts.entry((self.kind_of(*node), local)).or_default() += 1;
+        }
+        let looks = counts.into_iter().map(|((kind, local), nodes)| Look { kind, local, nodes });
+        if looks.len() > 1 { looks.collect() } else { Vec::new() }
+    }
+
+    /// What is known of nodes that look unlike each other.
+    fn known_of(&mut self, looks: &[Look]) -> Result<Known, NoPrice> {
+        let groups: Vec<(Host, u32)> = looks
+            .iter()
+            .map(|look| (self.kinds[look.kind as usize].with_gpus(&look.local), look.nodes))
+            .collect();
+        let cluster = Cluster::of_groups(&groups).expect("a group is on a node");
+        let (graphs, asked) = agree(&cluster, &self.options)?;
+        let ring = f64::from(graphs.ring.bw_inter) * graphs.ring.channels.len() as f64;
+        // The node whose NICs are most in demand is the one that all wait for.
+        let crowd = looks.iter().map(|look| {
+            let gpus = self.kinds[look.kind as usize].gpus().len() as f64;
+            gpus / look.local.len() as f64 * ring / self.nics_gigabytes(look.kind)
+        });
+        let crowd = crowd.fold(1.0, f64::max);
+        let inputs = Inputs::of(&asked, &graphs, self.settings.clone(), false);
+        Ok(Known { inputs, crowd, on_rails: on_rails(&graphs) })
+    }
+
     /// What is known of a shape of one kind.
     fn known(&mut self, shape: &Shape) -> Result<&Known, NoPrice> {
+        if !self.known.contains_key(shape) && !shape.looks.is_empty() {
+            let known = self.known_of(&shape.looks)?;
+            self.known.insert(shape.clone(), known);
+        }
         if !self.known.contains_key(shape) {
             let host = self.kinds[shape.kind() as usize].with_gpus(&shape.local);
             let graphs = self.graphs(&host, shape)?;
             let ring = f64::from(graphs.ring.bw_inter) * graphs.ring.channels.len() as f64;
-            let beside = f64::from(self.cluster.gpus_per_node()) / shape.local.len() as f64;
+            let gpus = self.kinds[shape.kind() as usize].gpus().len();
+            let beside = gpus as f64 / shape.local.len() as f64;
             let crowd = if shape.nodes > 1 {
                 (beside * ring / self.nics_gigabytes(shape.kind())).max(1.0)
             } else {
@@ -228,6 +290,9 @@ impl<'a> ClusterCosts<'a> {
         if asked.group.is_alone() {
             return Ok(Price::default());
         }
+        if !shape.looks.is_empty() {
+            return self.on_kind(&shape, asked, collective);
+        }
         let mut longest = Price::default();
         for kind in &shape.kinds {
             let price = self.on_kind(&shape.of_kind(*kind), asked, collective)?;
@@ -238,7 +303,7 @@ impl<'a> ClusterCosts<'a> {
         Ok(longest)
     }
 
-    /// What a collective takes where all nodes are of a kind.
+    /// What a collective takes where all nodes are of a kind, or agree on what they all can.
     fn on_kind(
         &mut self,
         shape: &Shape,
@@ -259,7 +324,9 @@ impl<'a> ClusterCosts<'a> {
             let seconds = decision.estimate.map_or(0.0, |estimate| {
                 f64::from(estimate.latency_us) + f64::from(estimate.transfer_us) * crowd
             }) / 1e6;
-            let multiprocessors = self.multiprocessors[shape.kind() as usize];
+            // Of those that have fewest, channels take the largest part.
+            let kinds = shape.kinds.iter().map(|kind| self.multiprocessors[*kind as usize]);
+            let multiprocessors = kinds.min().unwrap_or(1);
             Price { time: span(seconds), permille: decision.channels * 1_000 / multiprocessors }
         };
         self.prices.insert(key, price);
@@ -282,6 +349,9 @@ impl<'a> ClusterCosts<'a> {
         match asked.said.what {
             What::Collective(collective) if !asked.group.is_alone() => {
                 let shape = self.shape(asked.group)?;
+                if !shape.looks.is_empty() {
+                    return self.choose(&shape, collective, asked.said).map(Some);
+                }
                 let mut slowest = (Span::ZERO, shape.kind());
                 for kind in &shape.kinds {
                     let time = self.on_kind(&shape.of_kind(*kind), asked, collective)?.time;
@@ -295,6 +365,9 @@ impl<'a> ClusterCosts<'a> {
 
     /// Every GPU has a part for every other: those of its node go over NVLink, the others through its NIC.
     fn all_to_all(&mut self, shape: &Shape, bytes: Bytes, load: f64) -> Result<Price, NoPrice> {
+        if !shape.looks.is_empty() {
+            return self.all_to_all_of(shape, bytes, load);
+        }
         let ranks = shape.local.len() as f64 * f64::from(shape.nodes);
         let (inside, between) = (shape.local.len() as f64 - 1.0, ranks - shape.local.len() as f64);
         let each = bytes.as_u64() as f64 / ranks * load;
@@ -309,6 +382,24 @@ impl<'a> ClusterCosts<'a> {
         Ok(Price { time: span(time), permille: channels * 1_000 / self.multiprocessors[kind as usize] })
     }
 
+    /// The same among nodes that look unlike each other: all wait for the node with the narrowest way for what it has to send.
+    fn all_to_all_of(&mut self, shape: &Shape, bytes: Bytes, load: f64) -> Result<Price, NoPrice> {
+        let ranks: f64 = shape.looks.iter().map(|look| look.local.len() as f64 * f64::from(look.nodes)).sum();
+        let each = bytes.as_u64() as f64 / ranks * load;
+        let mut longest = 0.0_f64;
+        for Look { kind, local, .. } in &shape.looks {
+            let near = local[1..].iter().map(|other| self.rate(*kind, local[0], Some(*other)));
+            let inside = (local.len() as f64 - 1.0) * each / near.fold(f64::INFINITY, f64::min);
+            let out = local.iter().map(|gpu| self.rate(*kind, *gpu, None)).fold(f64::INFINITY, f64::min);
+            let between = (ranks - local.len() as f64) * each / out;
+            longest = longest.max(inside).max(between);
+        }
+        let channels = self.known(shape)?.inputs.peers.channels;
+        let kinds = shape.kinds.iter().map(|kind| self.multiprocessors[*kind as usize]);
+        let permille = channels * 1_000 / kinds.min().unwrap_or(1);
+        Ok(Price { time: span(Self::message_latency(true) + longest), permille })
+    }
+
     /// What a message takes besides its bytes: NCCL's figures for one step of a ring with the Simple protocol, in seconds.
     fn message_latency(is_between: bool) -> f64 {
         let (ring, simple) = (Algorithm::Ring as usize, Protocol::Simple as usize);
@@ -317,22 +408,42 @@ impl<'a> ClusterCosts<'a> {
         f64::from(constants.base[ring][simple] + step) / 1e6
     }
 
-    /// What GPUs and NICs carry, when all of them send.
+    /// What GPUs and NICs carry, when all of them send: those of the first kind of servers; where servers have unlike numbers of
+    /// them, of the kind whose NICs carry least together, which every ring passes.
     pub fn carries(&mut self) -> Carries {
-        let host = &self.cluster.host;
+        let kind = self.narrowest();
+        let host = self.kinds[kind as usize];
         let (gpus, nics) = (host.gpus(), host.compute_nics());
-        let gpu = if gpus.len() > 1 { self.rate(0, 0, Some(1)) } else { 0.0 };
+        let gpu = if gpus.len() > 1 { self.rate(kind, 0, Some(1)) } else { 0.0 };
         if nics.is_empty() {
             return Carries { gpu, nic: 0.0, bounced: 0.0, line: Rate::ZERO, nics: 0 };
         }
-        let nic = self.rate(0, 0, None) * (gpus.len() as f64 / nics.len() as f64).max(1.0);
-        let (bounced, line) = (self.bounced(), Self::line(&self.cluster.host));
+        let nic = self.rate(kind, 0, None) * (gpus.len() as f64 / nics.len() as f64).max(1.0);
+        let (bounced, line) = (Self::bounced(host), Self::line(host));
         Carries { gpu, nic, bounced: bounced.min(nic), line, nics: nics.len() as u32 }
     }
 
-    /// Bytes per second that a GPU copies to the memory of the host and a NIC reads there, while nothing comes.
+    /// The kind of servers with ranks whose NICs carry least, where servers have unlike numbers of GPUs or NICs; else the first.
+    fn narrowest(&self) -> u32 {
+        if !self.cluster.is_uneven() {
+            return 0;
+        }
+        let with_ranks = (0..).zip(&self.kinds).filter(|(_, host)| !host.gpus().is_empty());
+        let kinds = with_ranks.map(|(kind, _)| kind);
+        kinds
+            .min_by(|one, other| self.nics_gigabytes(*one).total_cmp(&self.nics_gigabytes(*other)))
+            .unwrap_or(0)
+    }
+
+    /// Bytes per second that a GPU copies to the memory of the host and a NIC reads there, while nothing comes; the least of all kinds
+    /// where servers have unlike numbers of GPUs or NICs.
     fn copied(&self) -> f64 {
-        let host = &self.cluster.host;
+        let hosts = if self.cluster.is_uneven() { &self.kinds[..] } else { &self.kinds[..1] };
+        let with_ranks = hosts.iter().filter(|host| !host.gpus().is_empty());
+        with_ranks.map(|host| Self::copied_in(host)).fold(f64::INFINITY, f64::min)
+    }
+
+    fn copied_in(host: &Host) -> f64 {
         let gpu = host.gpus()[0];
         let Some(nic) = host.nearest_nics(gpu).first().copied() else { return 0.0 };
         let cpu = host.numa_of(nic).and_then(|numa| host.cpus().get(numa as usize).copied());
@@ -343,8 +454,7 @@ impl<'a> ClusterCosts<'a> {
 
     /// Bytes per second that pass the memory of the host on their way to the NIC, while as many come: where a GPU and its NIC
     /// are behind one PCIe link, that carries what is sent and what is received both ways.
-    fn bounced(&self) -> f64 {
-        let host = &self.cluster.host;
+    fn bounced(host: &Host) -> f64 {
         let gpu = host.gpus()[0];
         let Some(nic) = host.nearest_nics(gpu).first().copied() else { return 0.0 };
         let cpu = host.numa_of(nic).and_then(|numa| host.cpus().get(numa as usize).copied());
@@ -365,15 +475,24 @@ impl<'a> ClusterCosts<'a> {
         rates.max().unwrap_or(Rate::ZERO)
     }
 
-    /// GPUs of each node.
-    pub fn gpus_per_node(&self) -> u32 {
-        self.cluster.gpus_per_node()
+    /// The node of a rank, and which of its GPUs the rank has.
+    pub fn place_of(&self, rank: Rank) -> Result<(u32, u32), NoPrice> {
+        self.place(rank)
+    }
+
+    /// GPUs of the node of a rank.
+    pub fn gpus_beside(&self, rank: Rank) -> Result<u32, NoPrice> {
+        let (node, _) = self.place(rank)?;
+        Ok(self.cluster.ranks().count(node))
     }
 
     /// How many nodes a group is on, and how many of its ranks are on the one with most.
-    pub fn spread(&mut self, group: &Group) -> Result<(u32, u32), NoPrice> {
+    pub fn spread(&mut self, group: &Group) -> Result<Spread, NoPrice> {
         let shape = self.shape(group)?;
-        Ok((shape.nodes, shape.local.len() as u32))
+        let local = shape.local.len() as u32;
+        let fullest = shape.looks.iter().max_by_key(|look| look.local.len());
+        let kind = fullest.map_or(shape.kind(), |look| look.kind);
+        Ok(Spread { nodes: shape.nodes, local, gpus: self.kinds[kind as usize].gpus().len() as u32 })
     }
 
     /// The part of what a group's rings send between nodes that arrives at the NIC of the same number as it left from.
@@ -418,10 +537,16 @@ impl<'a> ClusterCosts<'a> {
 
     /// All ranks talk to all servers at once, each through the NIC of its own number at either end: the narrower side decides.
     fn servers(&mut self, bytes: Bytes, servers: u32, rate: Option<Rate>, is_bounced: bool) -> Price {
-        let kinds = 0..self.kinds.len() as u32;
-        let through = kinds.map(|kind| self.rate(kind, 0, None)).fold(f64::INFINITY, f64::min);
+        let kinds: Vec<u32> = (0..)
+            .zip(&self.kinds)
+            .filter(|(_, host)| !host.gpus().is_empty())
+            .map(|(kind, _)| kind)
+            .collect();
+        let through = kinds.into_iter().map(|kind| self.rate(kind, 0, None)).fold(f64::INFINITY, f64::min);
         let each = if is_bounced { through.min(self.copied()) } else { through };
-        let nics = through * f64::from(self.cluster.gpus_per_node());
+        // A server is like those of the first kind, or its rate says what its NICs carry.
+        let like = if self.cluster.is_uneven() { self.rate(0, 0, None) } else { through };
+        let nics = like * self.cluster.host.gpus().len() as f64;
         let server = rate.map_or(nics, |rate| (rate.as_bps() as f64 / 8.0).min(nics));
         let share = server * f64::from(servers.max(1)) / f64::from(self.cluster.gpus());
         let seconds = Self::message_latency(true) + bytes.as_u64() as f64 / each.min(share);
@@ -436,15 +561,17 @@ impl<'a> ClusterCosts<'a> {
             let (servers, is_bounced) = (self.rates.storage_servers, self.rates.is_storage_bounced);
             return Ok(self.servers(bytes, servers, Some(rate), is_bounced));
         }
-        let of_node = bytes * u64::from(self.cluster.gpus_per_node());
+        // All wait for the node with most ranks.
+        let of_node = bytes * u64::from(self.cluster.ranks().most());
         Ok(Price { time: rate.serialize(of_node), permille: 0 })
     }
 }
 
 /// The part of the hops of rings between nodes that enter a node by the NIC of the number by which they left the one before.
 fn on_rails(graphs: &Graphs) -> f64 {
-    // All nodes are alike, but that every second one may exchange NICs.
-    let nodes = graphs.nodes.min(NODES_LOOKED_AT + graphs.nodes % 2);
+    // Where all nodes are alike, it is but that every second one may exchange NICs.
+    let some = graphs.nodes.min(NODES_LOOKED_AT + graphs.nodes % 2);
+    let nodes = if graphs.uneven.is_some() { graphs.nodes } else { some };
     let wiring = Wiring::new(&Graphs { nodes, ..graphs.clone() });
     let hops = wiring.nics.rings.iter().flat_map(|ring| ring.iter().zip(ring.iter().cycle().skip(1)));
     let (mut all, mut straight) = (0_u32, 0_u32);

@@ -3,11 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use railnet_coll::search::{Graphs, SearchError, search};
+use railnet_coll::search::{Graphs, agree};
 use railnet_coll::transport::{Transport, Transports};
 use railnet_coll::tuner::Inputs;
 use railnet_coll::variables::Variables;
-use railnet_coll::{Schedule, TopologyOptions, Wiring};
+use railnet_coll::{Schedule, Wiring};
 use railnet_core::event::Sink;
 use railnet_core::{Bytes, Rank, Rate, Span};
 use railnet_fabric::Network;
@@ -20,6 +20,7 @@ use super::plan::Differences;
 use super::threads::Limits;
 use super::timing::Timing;
 use super::{Collectives, Gpu, Ground, Member};
+use crate::run::server::Servers;
 use crate::scenario::{ConnectionSection, Order, ScenarioError};
 
 /// The ranks of a group, and what is known of how they reach each other.
@@ -33,17 +34,15 @@ pub(super) struct Communicator {
     pub(super) kind: u32,
     /// The servers, with just the GPUs that take part.
     pub(super) cluster: Cluster,
-    /// Channels: of the kind of server that carries least, as NCCL's ranks agree on what the weakest of them found.
+    /// Channels, as NCCL's ranks agree on what the weakest of them found.
     pub(super) graphs: Graphs,
-    /// As many servers of the kind that carries least.
+    /// The servers that the cost model looks at.
     pub(super) weakest: Cluster,
     /// What the cost model looks at.
     pub(super) inputs: Inputs,
     pub(super) wiring: Wiring,
-    /// How ranks reach each other, for each kind of server.
-    pub(super) transports: Vec<Transports>,
-    /// The kind of each server.
-    pub(super) kinds: Vec<u32>,
+    /// How ranks reach each other.
+    pub(super) transports: Arc<Transports>,
     pub(super) timing: Timing,
     /// What threads send at most.
     pub(super) limits: Limits,
@@ -77,6 +76,13 @@ fn timing_on(host: &Host, variables: &Variables) -> Timing {
     Timing::new(set.unwrap_or_else(|| net_overhead_us(host.processor())))
 }
 
+/// Latencies of servers whose CPUs are unlike: all wait for the one that spends most on a message.
+fn timing_of_all(cluster: &Cluster, variables: &Variables) -> Timing {
+    let set = variables.settings().net_overhead_us;
+    let all = cluster.kinds().into_iter().map(|host| net_overhead_us(host.processor()));
+    Timing::new(set.unwrap_or_else(|| all.fold(0.0, f32::max)))
+}
+
 /// Latencies of what stands here.
 pub(super) fn timing_of(ground: &Ground<'_>, variables: &Variables) -> Timing {
     let host = ground.servers.as_deref().and_then(|servers| servers.host());
@@ -105,38 +111,10 @@ fn bare(rate: Rate) -> Host {
     host
 }
 
-/// The channels of the kind of server that carries least, and as many servers of that kind.
-fn weakest(cluster: &Cluster, options: &TopologyOptions) -> Result<(Graphs, Cluster), SearchError> {
-    let mut found: Option<(f32, Graphs, &Host)> = None;
-    for host in cluster.kinds() {
-        let graphs = search(host, cluster.nodes, options)?;
-        let each = if cluster.nodes > 1 { graphs.ring.bw_inter } else { graphs.ring.bw_intra };
-        let carries = each * graphs.ring.channels.len() as f32;
-        if found.as_ref().is_none_or(|(least, ..)| carries < *least) {
-            found = Some((carries, graphs, host));
-        }
-    }
-    let (_, graphs, host) = found.expect("a cluster has at least one kind of server");
-    Ok((graphs, Cluster::new(host.clone(), cluster.nodes)))
-}
-
 impl Communicator {
-    /// How one rank reaches another: each end as its own server has it.
+    /// How one rank reaches another.
     pub(super) fn transport(&self, from: u32, to: u32) -> Transport {
-        let mut transport = self.transports_of(from).between(from, to).transport;
-        if let Transport::Network { to_nic, gdr_receive, .. } = &mut transport
-            && let Transport::Network { to_nic: nic, gdr_receive: gdr, .. } =
-                self.transports_of(to).between(from, to).transport
-        {
-            (*to_nic, *gdr_receive) = (nic, gdr);
-        }
-        transport
-    }
-
-    /// How the server of a rank has it.
-    pub(super) fn transports_of(&self, rank: u32) -> &Transports {
-        let per_node = (self.ranks.len() / self.kinds.len().max(1)).max(1) as u32;
-        &self.transports[self.kinds[(rank / per_node) as usize] as usize]
+        self.transports.between(from, to).transport
     }
 }
 
@@ -174,25 +152,11 @@ impl Collectives {
         let (cluster, timing) = match (full, servers) {
             (Some(full), Some(servers)) => {
                 let nodes = nodes(ranks, |endpoint| servers.server_of(endpoint))?;
-                let local: Vec<u32> =
-                    nodes[0].iter().map(|endpoint| endpoint % servers.endpoints_per_server()).collect();
-                let alike = nodes.iter().all(|node| {
-                    node.iter()
-                        .map(|endpoint| endpoint % servers.endpoints_per_server())
-                        .eq(local.iter().copied())
-                });
-                if !alike {
-                    return Err(ScenarioError::new(
-                        "the ranks of a group are the same GPUs of each of its servers, in order: choose others",
-                    ));
-                }
-                let timing = timing_on(full, variables);
-                let at = |node: &Vec<u32>| servers.host_at(servers.server_of(node[0])).unwrap_or(full);
-                let mut cluster = Cluster::new(at(&nodes[0]).with_gpus(&local), nodes.len() as u32);
-                for (place, node) in nodes.iter().enumerate().filter(|(_, node)| at(node) != at(&nodes[0])) {
-                    cluster.replace(place as u32, at(node).with_gpus(&local));
-                }
-                (cluster, timing)
+                let runs = nodes.chunk_by(|one, other| is_like(servers, one, other));
+                let groups: Vec<(Host, u32)> =
+                    runs.map(|run| (part_of(network, servers, &run[0]), run.len() as u32)).collect();
+                let cluster = Cluster::of_groups(&groups).expect("a group has a rank");
+                (cluster, timing_on(full, variables))
             }
             _ => {
                 let host = bare(network.port_rate(ranks[0]));
@@ -211,20 +175,15 @@ impl Collectives {
                 && one.order == order
                 && one.cluster == cluster
         });
-        let (kind, (graphs, weakest), transports, kinds) = match alike {
+        let (kind, (graphs, weakest), transports) = match alike {
             Some(one) => {
                 let found = (one.graphs.clone(), one.weakest.clone());
-                (one.kind, found, one.transports.clone(), one.kinds.clone())
+                (one.kind, found, Arc::clone(&one.transports))
             }
             None => {
                 let found =
-                    weakest(&cluster, options).map_err(|error| ScenarioError::new(error.to_string()))?;
-                let all = cluster.kinds();
-                let transports =
-                    all.iter().map(|host| Transports::new(host, cluster.nodes, options)).collect();
-                let kind = |node: u32| all.iter().position(|kind| *kind == cluster.host_of(node));
-                let kinds = (0..cluster.nodes).map(|node| kind(node).unwrap_or_default() as u32).collect();
-                (self.communicators.len() as u32, found, transports, kinds)
+                    agree(&cluster, options).map_err(|error| ScenarioError::new(error.to_string()))?;
+                (self.communicators.len() as u32, found, Arc::new(Transports::of(&cluster, options)))
             }
         };
         let first = self.members.len() as u32;
@@ -235,8 +194,9 @@ impl Collectives {
         }
         let wiring = match order {
             Order::Search => Wiring::new(&graphs),
-            Order::Ascending => ascending(&graphs, &transports[0]),
+            Order::Ascending => ascending(&graphs, &transports),
         };
+        let timing = if graphs.uneven.is_some() { timing_of_all(&cluster, variables) } else { timing };
         let inputs = Inputs::of(&weakest, &graphs, settings, self.aggregates);
         self.communicators.push(Communicator {
             ranks: ranks.to_vec(),
@@ -244,7 +204,6 @@ impl Collectives {
             kind,
             wiring,
             transports,
-            kinds,
             limits: Limits::new(&inputs),
             inputs,
             weakest,
@@ -289,16 +248,39 @@ impl Collectives {
     }
 }
 
-/// The endpoints of each node. Ranks of one node follow each other, and there are as many of each.
+/// Whether two servers are the same, and so are these endpoints of them.
+fn is_like(servers: &Servers, one: &[u32], other: &[u32]) -> bool {
+    let hosts = [one, other].map(|node| servers.host_at(servers.server_of(node[0])));
+    let local = |node: &[u32]| -> Vec<u32> { node.iter().map(|end| servers.place_of(*end).1).collect() };
+    let is_same = match hosts {
+        [Some(one), Some(other)] => std::ptr::eq(one, other) || one == other,
+        _ => hosts[0].is_none() && hosts[1].is_none(),
+    };
+    is_same && local(one) == local(other)
+}
+
+/// A server with just the GPUs of these endpoints of it. One without GPUs has memory right behind the port.
+fn part_of<S: Sink>(network: &Network<S>, servers: &Servers, node: &[u32]) -> Host {
+    let host = servers.host_at(servers.server_of(node[0])).filter(|host| !host.gpus().is_empty());
+    match host {
+        Some(host) => {
+            let local: Vec<u32> = node.iter().map(|endpoint| servers.place_of(*endpoint).1).collect();
+            host.with_gpus(&local)
+        }
+        None => bare(network.port_rate(servers.endpoints[node[0] as usize].port)),
+    }
+}
+
+/// The endpoints of each node. Ranks of one node follow each other, in the order of its GPUs.
 fn nodes(ranks: &[u32], server_of: impl Fn(u32) -> u32) -> Result<Vec<Vec<u32>>, ScenarioError> {
     let nodes: Vec<Vec<u32>> =
         ranks.chunk_by(|a, b| server_of(*a) == server_of(*b)).map(<[u32]>::to_vec).collect();
     let mut seen: Vec<u32> = nodes.iter().map(|node| server_of(node[0])).collect();
     seen.sort_unstable();
     let is_split = seen.windows(2).any(|pair| pair[0] == pair[1]);
-    if is_split || nodes.iter().any(|node| node.len() != nodes[0].len()) {
+    if is_split || nodes.iter().any(|node| !node.is_sorted()) {
         return Err(ScenarioError::new(
-            "a group has as many ranks on each of its servers, and those of one server follow each other",
+            "the ranks of a group that are on one server follow each other, in the order of its GPUs: choose others",
         ));
     }
     Ok(nodes)

@@ -169,8 +169,8 @@ impl Collectives {
         }
         if let [Some(out), Some(into)] = wired {
             nics = [out, into];
-            (relay, gdr[0]) = communicator.transports_of(sender - first).by_nic(sender - first, out, true);
-            (_, gdr[1]) = communicator.transports_of(receiver - first).by_nic(receiver - first, into, false);
+            (relay, gdr[0]) = communicator.transports.by_nic(sender - first, out, true);
+            (_, gdr[1]) = communicator.transports.by_nic(receiver - first, into, false);
         }
         gdr[0] &= !communicator.is_bounced;
         let relay = relay.map(|rank| self.members[(first + rank) as usize].endpoint);

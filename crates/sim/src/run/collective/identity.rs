@@ -7,7 +7,7 @@ use railnet_coll::Wiring;
 use railnet_coll::conduit::net::{NetConfig, NetError};
 use railnet_coll::machine::Failure;
 use railnet_coll::search::Graphs;
-use railnet_coll::transport::{Transport, Transports};
+use railnet_coll::transport::Transports;
 use railnet_coll::{ChannelNics, NicPair};
 use railnet_core::{Psn, QueuePairNumber, Rank};
 use railnet_nic::Key;
@@ -69,18 +69,13 @@ impl Collectives {
 
 /// Ranks one after the other, each by the NIC beside it.
 pub(super) fn ascending(graphs: &Graphs, transports: &Transports) -> Wiring {
-    let (nodes, per_node) = (graphs.nodes, graphs.gpus);
-    let mut wiring = Wiring::uniform(nodes, per_node);
+    let mut wiring = Wiring::ascending(&graphs.places());
     wiring.switch_reduces = graphs.nvls.is_some();
-    if nodes == 1 {
+    if graphs.nodes == 1 {
         return wiring;
     }
-    let ranks = nodes * per_node;
     // What comes from another server comes in by the receiver's own NIC.
-    let beside = |rank: u32| match transports.between((rank + per_node) % ranks, rank).transport {
-        Transport::Network { to_nic, .. } => to_nic,
-        _ => 0,
-    };
+    let beside = |rank: u32| transports.nic_beside(rank).unwrap_or(0);
     let pairs = wiring.nodes.iter();
     let pairs = pairs.map(|node| NicPair { first: beside(node[0]), other: beside(node[node.len() - 1]) });
     let pairs: Vec<NicPair> = pairs.collect();

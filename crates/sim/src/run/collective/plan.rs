@@ -136,6 +136,7 @@ impl Collectives {
         let traffic_class = number("NCCL_IB_TC").map_or(0x02, |class| (class as u8 & !3) | 0x02);
         let mut this = Self {
             seed: scenario.seed,
+            everyone: scenario.everyone(ends),
             algorithms: scenario.algorithms.clone(),
             aggregates: scenario.switch_config().aggregation.is_some(),
             entries: Vec::new(),
@@ -201,7 +202,7 @@ impl Collectives {
         ends: &FabricGraph,
         variables: &Variables,
     ) -> Result<(), ScenarioError> {
-        let groups = section.group_list(ends)?;
+        let groups = section.group_list(ends, &self.everyone)?;
         let asked = section.algorithm.and_then(|Written(Chosen(name))| name);
         let collnet = matches!(asked, Some(Algorithm::CollNetDirect | Algorithm::CollNetChain));
         let mut communicators = Vec::new();

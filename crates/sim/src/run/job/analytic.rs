@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use railnet_coll::Protocol;
-use railnet_coll::search::search;
+use railnet_coll::search::{agree, search};
 use railnet_core::digest::Fold;
 use railnet_core::{Bytes, Rank, RunDigest, Span, Time};
 use railnet_job::graph::StepGraph;
 use railnet_job::parallel::Scope;
 use railnet_job::run::analytic::{self, Asked, ClusterCosts, Network, NoPrice, Price};
 use railnet_job::run::{RankSpan, Special, Workers, timeline};
+use railnet_topology::Cluster;
+use railnet_topology::host::Host;
 
 use super::memo::MemoCount;
 use super::report::{self, Connections, FaultPrice, How, JobResult, JobsOutcome, Start, StepResult};
@@ -137,12 +139,12 @@ fn refused(error: &NoPrice) -> RunError {
 
 /// Ranks that are unlike the others: those on slow GPUs, and those that send through slow NICs.
 pub(super) fn specials(placed: &PlacedJob, slowed: &[Slowed]) -> Vec<Special> {
-    let first = placed.first_gpu();
     let mut found: BTreeMap<u32, u32> = BTreeMap::new();
     for one in slowed {
         match one {
             Slowed::Gpu { gpu, share } => {
-                let takes = found.entry(gpu - first).or_insert(1_000);
+                let Some(rank) = placed.rank_on(*gpu) else { continue };
+                let takes = found.entry(rank).or_insert(1_000);
                 *takes = (f64::from(*takes) / share).round() as u32;
             }
             Slowed::Server { .. } | Slowed::Expert { .. } => {}
@@ -171,8 +173,8 @@ impl SlowedCosts<'_> {
         let is_beside = !self.placed.beside(asked.said.scope).is_empty();
         let of = |ranks: &mut dyn Iterator<Item = Rank>| -> f64 {
             let ranks: Vec<Rank> = ranks.collect();
-            let each = self.placed.cluster.gpus_per_node();
-            let nodes: BTreeSet<u32> = ranks.iter().map(|rank| rank.0 / each).collect();
+            let places = self.placed.cluster.ranks();
+            let nodes: BTreeSet<u32> = ranks.iter().map(|rank| places.node_of(rank.0)).collect();
             if nodes.len() < 2 && !is_beside {
                 return 1.0;
             }
@@ -216,29 +218,45 @@ impl Network for SlowedCosts<'_> {
 fn connections(scenario: &Scenario, placed: &PlacedJob) -> Result<Connections, RunError> {
     let graph = StepGraph::new(&placed.resolved.job);
     let variables = scenario.nccl();
-    let each = placed.cluster.gpus_per_node();
+    let places = placed.cluster.ranks();
     let mut found = Connections::default();
-    let mut seen: BTreeMap<Vec<u32>, u32> = BTreeMap::new();
+    let mut seen: BTreeMap<Vec<(u32, u32)>, u32> = BTreeMap::new();
     for scope in report::scopes(&graph) {
         if matches!(scope, Scope::Pipeline | Scope::Servers | Scope::Storage) {
             continue;
         }
         let group = graph.layout.group(Rank(0), scope);
-        let nodes: BTreeSet<u32> = group.ranks().map(|rank| rank.0 / each).collect();
+        let mut nodes: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for rank in group.ranks() {
+            let (node, gpu) = places.place(rank.0);
+            nodes.entry(node).or_default().push(gpu);
+        }
         if nodes.len() < 2 {
             continue;
         }
-        let local: Vec<u32> = group.ranks().filter(|rank| rank.0 < each).map(|rank| rank.0).collect();
-        let channels = match seen.get(&local) {
+        // Where all servers have as many GPUs and NICs, the first tells of all.
+        let looked_at = if placed.cluster.is_uneven() { nodes.len() } else { 1 };
+        let some: Vec<(u32, &Vec<u32>)> =
+            nodes.iter().map(|(node, gpus)| (*node, gpus)).take(looked_at).collect();
+        let key: Vec<(u32, u32)> =
+            some.iter().flat_map(|(node, gpus)| gpus.iter().map(|gpu| (*node, *gpu))).collect();
+        let channels = match seen.get(&key) {
             Some(channels) => *channels,
             None => {
-                let host = placed.cluster.host.with_gpus(&local);
-                let graphs = search(&host, nodes.len() as u32, &variables.topology())
-                    .map_err(|error| refused(&error.into()))?;
-                graphs.counts.collective
+                let options = variables.topology();
+                let found = if let [(_, local)] = some[..] {
+                    search(&placed.cluster.host.with_gpus(local), nodes.len() as u32, &options)
+                } else {
+                    let host = |node: u32, gpus: &[u32]| placed.cluster.host_of(node).with_gpus(gpus);
+                    let groups: Vec<(Host, u32)> =
+                        some.iter().map(|(node, gpus)| (host(*node, gpus), 1)).collect();
+                    let cluster = Cluster::of_groups(&groups).expect("a group has a rank");
+                    agree(&cluster, &options).map(|(graphs, _)| graphs)
+                };
+                found.map_err(|error| refused(&error.into()))?.counts.collective
             }
         };
-        seen.insert(local, channels);
+        seen.insert(key, channels);
         let groups = u64::from(placed.ranks() / group.size().max(1));
         let joined = groups * nodes.len() as u64 * u64::from(channels);
         found.communicators += groups;

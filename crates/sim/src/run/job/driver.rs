@@ -346,19 +346,19 @@ impl<'g> Driver<'g> {
         if !job.channels.contains_key(&key) {
             let endpoints = match message {
                 Some(pair) => job.pair_endpoints(pair),
-                None => group.ranks().map(|rank| job.placed.first_gpu() + rank.0).collect(),
+                None => group.ranks().map(|rank| job.placed.endpoint(rank.0)).collect(),
             };
             let (communicator, first_member) =
                 collectives.add_group(network, ground, &endpoints, &self.variables)?;
             let callers = if message.is_some() { 2 } else { endpoints.len() as u32 };
             self.memo.add(communicator, collectives.place(communicator, ground), first_member, callers);
-            let each = job.placed.cluster.gpus_per_node();
-            let is_wide = endpoints.iter().any(|endpoint| endpoint / each != endpoints[0] / each);
+            let node = |endpoint: u32| job.placed.whole.ends().node_of(endpoint);
+            let is_wide = endpoints.iter().any(|endpoint| node(*endpoint) != node(endpoints[0]));
             job.channels.insert(key, Channel { communicator, first_member, endpoints, callers, is_wide });
         }
         let channel = &job.channels[&key];
         let place = |rank: Rank| -> u32 {
-            let endpoint = job.placed.first_gpu() + rank.0;
+            let endpoint = job.placed.endpoint(rank.0);
             let place = channel.endpoints.iter().position(|one| *one == endpoint);
             place.expect("a rank is in its own groups") as u32
         };
@@ -598,17 +598,16 @@ impl<'g> Active<'g> {
         (Key::Pair { stream, from: pair[0].0, to: pair[1].0 }, Some(pair))
     }
 
-    /// The endpoints of a communicator for messages between two: the same GPUs of both servers, as NCCL's search wants them.
+    /// The endpoints of a communicator for messages between two: the same GPUs of both servers, as far as those have them, so that
+    /// each knows the other's rail.
     fn pair_endpoints(&self, pair: [Rank; 2]) -> Vec<u32> {
-        let each = self.placed.cluster.gpus_per_node();
-        let mut nodes = pair.map(|rank| rank.0 / each);
-        let mut gpus = pair.map(|rank| rank.0 % each);
-        nodes.sort_unstable();
-        gpus.sort_unstable();
-        let mut found: Vec<u32> = nodes
-            .into_iter()
-            .flat_map(|node| gpus.map(|gpu| self.placed.first_gpu() + node * each + gpu))
-            .collect();
+        let ranks = self.placed.cluster.ranks();
+        let places = pair.map(|rank| ranks.place(rank.0));
+        let of_node = |node: u32| {
+            let gpus = places.into_iter().map(|(_, gpu)| gpu).filter(move |gpu| *gpu < ranks.count(node));
+            gpus.map(move |gpu| self.placed.endpoint(ranks.range(node).start + gpu))
+        };
+        let mut found: Vec<u32> = places.iter().flat_map(|(node, _)| of_node(*node)).collect();
         found.sort_unstable();
         found.dedup();
         found

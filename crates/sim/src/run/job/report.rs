@@ -324,6 +324,10 @@ fn kinds(placed: &PlacedJob, machine: &Machine<'_>, outcome: &StepOutcome) -> Ve
         of.2 += u128::from(parts.compute().as_ps()) * u128::from(worker.stands_for);
         of.3 += u128::from((parts.waiting + parts.bubble).as_ps()) * u128::from(worker.stands_for);
     }
+    if found.len() < 2 {
+        // The others have no ranks.
+        return Vec::new();
+    }
     let mean = |sum: u128, ranks: u32| Span::from_ps((sum / u128::from(ranks.max(1))) as u64);
     let rows = found.into_values().map(|(gpu, ranks, compute, waiting)| KindResult {
         gpu,

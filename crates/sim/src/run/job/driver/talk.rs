@@ -146,9 +146,10 @@ impl Driver<'_> {
 }
 
 impl Active<'_> {
-    /// The GPU of a rank, and the one of the same number of a server.
+    /// The GPU of a rank, and the one of the same number of a server: with fewer of them, they take turns.
     fn server_endpoints(&self, rank: u32, node: u32) -> [u32; 2] {
-        let each = self.placed.cluster.gpus_per_node();
-        [self.placed.first_gpu() + rank, node * each + rank % each]
+        let (_, gpu) = self.placed.cluster.ranks().place(rank);
+        let ends = self.placed.whole.ends().range(node);
+        [self.placed.endpoint(rank), ends.start + gpu % (ends.end - ends.start)]
     }
 }
