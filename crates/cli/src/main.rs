@@ -164,6 +164,14 @@ fn main() -> ExitCode {
 #[derive(Debug)]
 struct Usage(String);
 
+impl Usage {
+    /// A failure that is one.
+    #[allow(clippy::needless_pass_by_value, reason = "for map_err")]
+    fn of(error: anyhow::Error) -> anyhow::Error {
+        Self(format!("{error:#}")).into()
+    }
+}
+
 impl std::fmt::Display for Usage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)

@@ -18,7 +18,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use railnet_core::event::{NoSink, Sink};
 use railnet_core::{Digest, RunDigest, Span};
 use railnet_formats::run_file::{Recorder, RunFile};
@@ -29,7 +29,7 @@ use railnet_coll::variables::{Place, Variables};
 
 use crate::interrupt::Interrupt;
 use crate::wire::Wire;
-use crate::{Outcome, environment, large_pages, report as report_line};
+use crate::{Outcome, Usage, environment, large_pages, report as report_line};
 use capture::{Capture, Written};
 use problem::File;
 use progress::Progress;
@@ -122,12 +122,13 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     arguments.record.check(arguments.force)?;
     let beside = arguments.record.beside(arguments, &file)?;
     if let Some(interval) = arguments.sample {
-        ensure!(arguments.sweep.is_empty(), "--sample is for single runs: a sweep writes no series");
-        ensure!(
-            arguments.csv.is_some() || arguments.json.is_some(),
-            "--sample needs --csv DIR or --json FILE"
-        );
-        file.scenario.set_sample(interval)?;
+        if !arguments.sweep.is_empty() {
+            return Err(Usage("--sample is for single runs: a sweep writes no series".to_owned()).into());
+        }
+        if arguments.csv.is_none() && arguments.json.is_none() {
+            return Err(Usage("--sample needs --csv DIR or --json FILE".to_owned()).into());
+        }
+        file.scenario.set_sample(interval).map_err(|error| Usage::of(error.into()))?;
     }
     if arguments.csv.is_none() && arguments.json.is_none() {
         // Nobody would see them.

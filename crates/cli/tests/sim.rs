@@ -206,7 +206,7 @@ fn sweeps_that_cannot_be_run_say_why() {
     for (sweep, what, advice) in cases {
         let output = railnet(&["sim", &file, "--sweep", sweep]);
         let message = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{sweep}: {message}");
+        assert_eq!(output.status.code(), Some(2), "{sweep}: {message}");
         assert!(message.starts_with("error: --sweep ") && message.contains(what), "{sweep}: {message}");
         assert!(message.contains(advice), "{sweep}: {message}");
     }
@@ -324,7 +324,7 @@ fn series_over_time_are_written_where_they_are_asked_for() {
         (vec!["sim", &file, "--sample", "5us", "--csv", csv, "--sweep", "seed=1,2"], "single runs"),
     ] {
         let output = railnet(&arguments);
-        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(output.status.code(), Some(2));
         assert!(text(&output.stderr).contains(hint), "{}", text(&output.stderr));
     }
     assert_eq!(railnet(&["sim", &file, "--sample", "5"]).status.code(), Some(2));

@@ -139,18 +139,17 @@ fn what_makes_no_sense_is_refused_before_anything_is_written() {
         (output.status.code(), text(&output.stderr))
     };
     let cases = [
-        (&["--tap", "hots3"][..], 1, "did you mean \"host3\"?"),
+        (&["--tap", "hots3"][..], "did you mean \"host3\"?"),
         (
             &["--tap", "leaf0:leaf1"],
-            1,
             "no link joins leaf0 and leaf1\n  = leaf0 is joined to spine0, spine1, host0",
         ),
-        (&["--tap", "leaf0:"], 1, "there is no host or switch called \"\""),
-        (&["--sweep", "seed=1,2"], 2, "cannot be used with"),
+        (&["--tap", "leaf0:"], "there is no host or switch called \"\""),
+        (&["--sweep", "seed=1,2"], "cannot be used with"),
     ];
-    for (arguments, code, part) in cases {
-        let (found, message) = run(arguments);
-        assert_eq!(found, Some(code), "{message}");
+    for (arguments, part) in cases {
+        let (code, message) = run(arguments);
+        assert_eq!(code, Some(2), "{message}");
         assert!(message.contains(part), "{message}");
         assert!(!file.exists());
     }

@@ -15,6 +15,7 @@ use railnet_sim::Run;
 use railnet_topology::{FabricGraph, LinkKind, Vertex};
 use railnet_wire::capture::{CaptureError, InterfaceId, LinkType, PcapngWriter, Timestamp};
 
+use crate::Usage;
 use crate::words::{self, grouped};
 
 /// So many hosts are all listened to where nobody says which: more would be a file for nobody.
@@ -84,8 +85,9 @@ impl Capture {
         run: &mut Run<S>,
     ) -> anyhow::Result<Option<Self>> {
         let Some(path) = &options.pcap else { return Ok(None) };
-        let links = taps(options, &graph)?;
-        let flows = options.flow.iter().map(|flow| pair(flow, &graph)).collect::<anyhow::Result<_>>()?;
+        let links = taps(options, &graph).map_err(Usage::of)?;
+        let flows = options.flow.iter().map(|flow| pair(flow, &graph)).collect::<anyhow::Result<_>>();
+        let flows = flows.map_err(Usage::of)?;
         let file = crate::files::create(path, force)?;
         let mut capture = Self::new(path, file, graph, &links)
             .with_context(|| format!("cannot write {}", path.display()))?;

@@ -13,7 +13,7 @@ use super::problem::{Advice, File};
 use super::progress::Progress;
 use super::report::{self, Totals};
 use super::{Arguments, job, simulate};
-use crate::Outcome;
+use crate::{Outcome, Usage};
 use crate::cores::{self, Work};
 use crate::wire::Wire;
 use crate::words::{grouped, tenths};
@@ -119,14 +119,14 @@ const fn fields(has_jobs: bool) -> &'static str {
 }
 
 pub(super) fn run(arguments: &Arguments, file: &File, out: &mut dyn Write) -> anyhow::Result<Outcome> {
-    let axes: Vec<Axis> =
-        arguments.sweep.iter().map(|text| Axis::parse(text)).collect::<anyhow::Result<_>>()?;
+    let axes = arguments.sweep.iter().map(|text| Axis::parse(text)).collect::<anyhow::Result<Vec<_>>>();
+    let axes = axes.map_err(Usage::of)?;
     let mut table: Table = file.text.parse().with_context(|| format!("cannot read {}", file.path))?;
     if let Some(seed) = arguments.seed {
         let seed = i64::try_from(seed).context("--seed of a sweep is at most 2^63 - 1")?;
         table.insert("seed".to_owned(), Value::Integer(seed));
     }
-    let points = points(&axes, &table, |table| file.variant(table))?;
+    let points = points(&axes, &table, |table| file.variant(table)).map_err(Usage::of)?;
     if let Some(directory) = &arguments.csv {
         report::make_directory(directory)?;
     }
