@@ -14,13 +14,13 @@ use crate::aggregation::{Aggregation, extended, reducer};
 use crate::calendar::{Calendar, Sequences};
 use crate::channel::{Channel, ChannelCounters};
 use crate::config::{FlowControl, Framing, Marking, MarksAt, Routing, Scheduling, SwitchConfig};
-use crate::detour::{Detours, NO_DETOUR, raised};
+use crate::detour::{Detours, raised};
 use crate::engine::LARGE;
 use crate::event::{CHANNELS_MAX, Event, Packed, rank};
 use crate::fault::Faults;
 use crate::lane::Lanes;
 use crate::note::component;
-use crate::packet::{Facts, NO_PACKET, PacketIndex, Packets};
+use crate::packet::{Facts, PacketIndex, Packets};
 use crate::switch::{Admission, Switch, mix};
 use crate::tap::Taps;
 use crate::telemetry;
@@ -427,22 +427,16 @@ impl<S: Sink> Network<S> {
         let five_tuple =
             mix(host_of(network.source) ^ mix(host_of(network.target) ^ u32::from(network.source_port) << 8));
         let facts = Facts {
-            next: NO_PACKET,
             bytes: self.framing.overhead + headers + payload.next_multiple_of(4),
             target: host_of(network.target),
             hash: five_tuple,
-            ingress: u32::MAX,
-            detour: NO_DETOUR,
             priority: transmit.priority,
             held_as: transmit.priority,
-            hops: 0,
-            is_pause: false,
             is_data: payload > 0,
             markable: network.ecn() != 0,
-            marked: false,
-            corrupt: false,
             gathers: telemetry::gathers(transmit),
             has_bytes: !buffer.is_empty(),
+            ..Facts::NOTHING
         };
         let packet = self.packets.take(facts);
         if !self.buffer.is_empty() {

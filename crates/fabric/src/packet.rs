@@ -49,25 +49,27 @@ pub(crate) struct Facts {
     pub(crate) has_bytes: bool,
 }
 
-/// No packet's facts.
-const NOTHING: Facts = Facts {
-    next: NO_PACKET,
-    bytes: 0,
-    target: 0,
-    hash: 0,
-    ingress: u32::MAX,
-    detour: NO_DETOUR,
-    priority: 0,
-    held_as: 0,
-    hops: 0,
-    is_pause: false,
-    is_data: false,
-    markable: false,
-    marked: false,
-    corrupt: false,
-    gathers: false,
-    has_bytes: false,
-};
+impl Facts {
+    /// Those of no packet.
+    pub(crate) const NOTHING: Self = Self {
+        next: NO_PACKET,
+        bytes: 0,
+        target: 0,
+        hash: 0,
+        ingress: u32::MAX,
+        detour: NO_DETOUR,
+        priority: 0,
+        held_as: 0,
+        hops: 0,
+        is_pause: false,
+        is_data: false,
+        markable: false,
+        marked: false,
+        corrupt: false,
+        gathers: false,
+        has_bytes: false,
+    };
+}
 
 /// Two of them are a line of the cache, and none is in two.
 const _: () = assert!(size_of::<Facts>() == 32);
@@ -134,7 +136,7 @@ impl Packets {
     #[cold]
     fn make_room(&mut self) -> PacketIndex {
         let (first, after) = (self.facts.len(), self.facts.len() + PIECE);
-        self.facts.resize(after, NOTHING);
+        self.facts.resize(after, Facts::NOTHING);
         self.bytes.resize_with(after, Vec::new);
         self.contents.pieces.push((0..PIECE).map(|_| Place::default()).collect());
         self.free.extend((first..after).rev().map(|index| index as PacketIndex));

@@ -5,10 +5,9 @@ use railnet_core::event::Sink;
 
 use crate::channel::Channel;
 use crate::config::FlowControl;
-use crate::detour::NO_DETOUR;
 use crate::event::{Event, rank};
 use crate::network::Network;
-use crate::packet::{Facts, NO_PACKET};
+use crate::packet::Facts;
 
 /// Bytes of a pause frame on the wire, preamble and gap included.
 const PAUSE_BYTES: u32 = 84;
@@ -32,22 +31,13 @@ impl<S: Sink> Network<S> {
     pub(crate) fn send_pause(&mut self, ingress: u32, priority: usize, quanta: u32) {
         let back = self.channels[ingress as usize].reverse;
         let facts = Facts {
-            next: NO_PACKET,
             bytes: PAUSE_BYTES,
             target: 1 << priority,
             hash: quanta,
-            ingress: u32::MAX,
-            detour: NO_DETOUR,
             priority: 7,
             held_as: 7,
-            hops: 0,
             is_pause: true,
-            is_data: false,
-            markable: false,
-            marked: false,
-            corrupt: false,
-            gathers: false,
-            has_bytes: false,
+            ..Facts::NOTHING
         };
         let packet = self.packets.take(facts);
         *self.packets.contents.get_mut(packet) = None;

@@ -48,7 +48,7 @@ impl<S> Network<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::{Facts, NO_PACKET};
+    use crate::packet::Facts;
     use crate::{Framing, SwitchConfig, host_gid};
     use railnet_core::event::{NoSink, PacketId};
     use railnet_core::{Component, Label, Psn, QueuePairNumber, Rate, Span, Time};
@@ -57,24 +57,7 @@ mod tests {
     use railnet_topology::{FabricGraph, Routes};
     use railnet_wire::{Bth, Extended, Extension, Headers, Network as Addressing, Opcode, Telemetry};
 
-    const FACTS: Facts = Facts {
-        next: NO_PACKET,
-        bytes: 0,
-        target: 1,
-        hash: 0,
-        ingress: u32::MAX,
-        priority: 0,
-        held_as: 0,
-        detour: crate::detour::NO_DETOUR,
-        hops: 0,
-        is_pause: false,
-        is_data: true,
-        markable: false,
-        marked: false,
-        corrupt: false,
-        gathers: false,
-        has_bytes: false,
-    };
+    const FACTS: Facts = Facts { target: 1, is_data: true, ..Facts::NOTHING };
 
     fn transmit(telemetry: TelemetryBlock) -> Transmit {
         let (queue_pair, psn) = (QueuePairNumber::new(1), Psn::new(0));

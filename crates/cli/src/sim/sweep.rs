@@ -13,10 +13,10 @@ use super::problem::{Advice, File};
 use super::progress::Progress;
 use super::report::{self, Totals};
 use super::{Arguments, job, simulate};
-use crate::{Outcome, Usage};
 use crate::cores::{self, Work};
 use crate::wire::Wire;
 use crate::words::{grouped, tenths};
+use crate::{Outcome, Usage};
 
 /// More points than a sweep has.
 const POINTS_MAX: usize = 10_000;
