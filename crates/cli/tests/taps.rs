@@ -172,7 +172,7 @@ fn a_large_fabric_wants_to_be_told_where_to_listen() {
     let file = scratch("large.pcapng");
     let output = railnet(&["sim", scenario.to_str().unwrap(), "--pcap", file.to_str().unwrap()]);
     let message = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     assert!(
         message.contains("the fabric has 18 hosts: say where to listen, such as --tap host0"),
         "{message}"
