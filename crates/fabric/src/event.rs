@@ -42,7 +42,7 @@ pub(crate) mod rank {
 /// An event in one word: four bits say what it is, 28 which channel, 32 the rest.
 ///
 /// An enum is written field by field and read as a whole, for which a processor waits until all of it has reached the cache;
-/// with two or three of these for every packet-hop that was a tenth of all time. A word stays in a register.
+/// with two or three of these for every packet-hop that was a twelfth of all time. A word stays in a register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Packed(u64);
 
