@@ -48,20 +48,24 @@ impl<S: Sink> Network<S> {
         std::hint::black_box(seen);
     }
 
-    /// Looks at the packets that some hosts will deal with in their turns, and at the queue pairs that come next there.
+    /// Looks at the packets that some islands will deal with in their turns, and at the queue pairs that come next there.
     pub(crate) fn look_ahead_at_some(&mut self, some: Range<u32>) {
-        let Self { windows, packets, hosts, coming, host_count, .. } = self;
+        let Self { windows, packets, channels, hosts, coming, host_count, .. } = self;
         let (Some(windows), true) = (windows, *host_count >= LARGE) else { return };
         coming.clear();
-        for host in some.clone() {
-            let Some(place) = windows.place(Vertex::Host(host)) else { return };
-            for event in windows.coming(place) {
-                if let Event::Arrive { packet, .. } = event.event() {
+        let mut next = 0;
+        for island in some {
+            for event in windows.coming(windows.place_of_island(island)) {
+                if let Event::Arrive { channel, packet } = event.event()
+                    && let Vertex::Host(host) = channels[channel as usize].to
+                {
                     coming.push((host, packet));
                 }
             }
+            for host in windows.islands().hosts(island) {
+                next ^= hosts[*host as usize].nic.look_at_next();
+            }
         }
-        let next = some.fold(0, |seen, host| seen ^ hosts[host as usize].nic.look_at_next());
         std::hint::black_box(next ^ look_at_coming(packets, hosts, coming));
     }
 

@@ -2,8 +2,9 @@
 //!
 //! Switches reach others through links only, so they are taken window by window ([`Windows`](crate::windows::Windows)) where
 //! the network is large, unless someone watches who needs all of it in order. Hosts and the application come in the order of
-//! time, all of them together, where what one host heard may move another at once; an application that does no such thing
-//! says so ([`Network::take_hosts_apart`]), and its hosts are taken as switches are.
+//! time, all of them together, where what one host heard may move another at once; an application whose hosts reach each
+//! other through links only, or which knows how long it takes to tell others, says so ([`Network::take_hosts_apart`]), and
+//! its hosts are taken as switches are.
 
 use railnet_core::event::Sink;
 use railnet_core::{Component, Span, Time};
@@ -12,7 +13,7 @@ use railnet_topology::Vertex;
 use crate::application::Application;
 use crate::event::{Event, Packed, rank};
 use crate::network::Network;
-use crate::windows::Windows;
+use crate::windows::{Islands, Windows};
 
 /// So many hosts make a large network: its packets, ports and queue pairs are more than a cache holds, and some trouble to
 /// have them there when they are needed pays. In a small one they are there.
@@ -21,7 +22,7 @@ pub(crate) const LARGE: u32 = 64;
 /// Windows shorter than this hold too little to be worth it.
 const WINDOW_LEAST: Span = Span::from_ps(50_000);
 
-/// Hosts whose packets and queue pairs are looked at together, before the first one has its turn.
+/// Hosts whose packets and queue pairs are looked at together, before the first of their islands has its turn.
 const TOGETHER: u32 = 8;
 
 impl<S: Sink> Network<S> {
@@ -37,6 +38,19 @@ impl<S: Sink> Network<S> {
         self.calendar.push(&order, Packed::new(Event::Call { token }));
     }
 
+    /// Calls the application at `at` about something that concerns this host, and those of its island, only.
+    pub fn call_on(&mut self, host: u32, at: Time, token: u32) {
+        let (at, by) = (at.max(self.now), self.environment());
+        self.schedule_at(Vertex::Host(host), at, rank::CALL, by, Event::Call { token });
+    }
+
+    /// The same, for one who speaks for all hosts: after what hosts themselves asked for at that moment, no matter who asked
+    /// first.
+    pub fn call_on_after(&mut self, host: u32, at: Time, token: u32) {
+        let (at, by) = (at.max(self.now), self.outside());
+        self.schedule_at(Vertex::Host(host), at, rank::CALL, by, Event::Call { token });
+    }
+
     /// Runs until nothing will happen any more, or until `limit`. Returns whether it came to the end.
     pub fn run(&mut self, application: &mut impl Application<S>, limit: Time) -> bool {
         self.tell(application);
@@ -49,7 +63,7 @@ impl<S: Sink> Network<S> {
             };
             windows.go_to(next);
             let end = windows.end();
-            let last = if windows.has_hosts() {
+            let last = if windows.islands().count() > 0 {
                 self.catch_up_by_host(application, end.min(limit))
             } else {
                 self.catch_up_in_order(application, end.min(limit))
@@ -100,23 +114,22 @@ impl<S: Sink> Network<S> {
 
     fn take_hosts_to(&mut self, application: &mut impl Application<S>, limit: Time) -> Time {
         let mut latest = Time::ZERO;
-        for first in (0..self.host_count).step_by(TOGETHER as usize) {
-            let some = first..self.host_count.min(first + TOGETHER);
+        let count = self.windows.as_ref().map_or(0, |windows| windows.islands().count());
+        let together = (TOGETHER * count / self.host_count.max(1)).max(1);
+        for first in (0..count).step_by(together as usize) {
+            let some = first..count.min(first + together);
             self.look_ahead_at_some(some.clone());
-            for host in some {
+            for island in some {
                 let Some(windows) = &mut self.windows else { return latest };
-                let place = windows.place(Vertex::Host(host));
-                if !place.is_some_and(|place| windows.open(place)) {
+                let place = windows.place_of_island(island);
+                if !windows.open(place) {
                     continue;
                 }
                 while let Some((at, event)) = self.windows.as_mut().and_then(|windows| windows.pop_by(limit))
                 {
-                    self.now = at;
-                    self.events += 1;
-                    self.happen_to_port(event);
-                    self.tell(application);
+                    self.happen(application, at, event);
+                    latest = latest.max(at);
                 }
-                latest = latest.max(self.now);
                 if let Some(windows) = &mut self.windows {
                     windows.close();
                 }
@@ -163,8 +176,8 @@ impl<S: Sink> Network<S> {
         self.tell(application);
     }
 
-    /// The same for what can happen to a switch, or to a host by itself: without an application, and without a second step in
-    /// the loop over everything, which has to be short.
+    /// The same for what can happen to a switch: without an application, and without a second step in the loop over everything,
+    /// which has to be short.
     #[inline]
     fn happen_to_port(&mut self, event: Packed) {
         match event.event() {
@@ -173,10 +186,11 @@ impl<S: Sink> Network<S> {
             Event::PauseEnd { channel } => self.pause_end(channel),
             Event::PauseAgain { channel, priority } => self.pause_again(channel, priority),
             Event::Credit { channel, priority, bytes } => self.take_credit(channel, priority, bytes),
-            Event::Timer { host } => self.timer(host),
-            Event::Call { .. } | Event::Slice { .. } | Event::Fault { .. } | Event::Reroute => {
-                unreachable!("only what happens at a port or in a NIC has windows")
-            }
+            Event::Timer { .. }
+            | Event::Call { .. }
+            | Event::Slice { .. }
+            | Event::Fault { .. }
+            | Event::Reroute => unreachable!("a switch has ports only"),
         }
     }
 
@@ -216,12 +230,19 @@ impl<S: Sink> Network<S> {
         self.windows = delay.map(|delay| Windows::new(self.switches.len() as u32, delay));
     }
 
-    /// What the application does when it hears of one host reaches no other one: hosts are taken through windows of time one
-    /// by one, too, where switches are. Say so before anything happens. It makes no difference to what happens, but the
-    /// application hears of what several hosts did in the time of a link's delay in another order.
-    pub fn take_hosts_apart(&mut self) {
-        if let Some(windows) = &mut self.windows {
-            windows.add_hosts(self.host_count);
+    /// Hosts are taken through windows of time island by island, too, where switches are: `islands` says which one each host
+    /// belongs to, counted from 0. Say so before anything happens.
+    ///
+    /// What the application does when it hears of an island must not reach another one before `reaction` is over, unless
+    /// it asks to be called about no host ([`Network::call_at`]), and then does nothing there before that. It makes no
+    /// difference to what happens, but the application hears of what several islands did in the time of a window in another
+    /// order; and where it asks in an island's turn to be called at a moment of that window, others have gone further by then.
+    pub fn take_hosts_apart(&mut self, islands: Vec<u32>, reaction: Span) {
+        assert_eq!(islands.len(), self.host_count as usize, "each host is part of an island");
+        if let Some(windows) = &mut self.windows
+            && reaction >= WINDOW_LEAST
+        {
+            windows.add_islands(Islands::new(islands), reaction);
         }
     }
 
@@ -233,13 +254,6 @@ impl<S: Sink> Network<S> {
                 self.calendar.put(key, event);
             }
         }
-    }
-
-    /// Lets something happen to a host or to the application.
-    #[inline]
-    pub(crate) fn schedule(&mut self, time: Time, rank: u8, by: Component, event: Event) {
-        let order = self.sequences.order(time, rank, by);
-        self.calendar.push(&order, Packed::new(event));
     }
 
     /// Lets something happen to a port of a host or switch.

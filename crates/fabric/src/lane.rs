@@ -8,6 +8,7 @@
 
 use railnet_core::event::Sink;
 use railnet_core::{Bytes, Component, Rate, Span, Time};
+use railnet_topology::Vertex;
 
 use crate::application::Application;
 use crate::event::{Event, rank};
@@ -239,7 +240,7 @@ impl<S: Sink> Network<S> {
             _ => slice.tail,
         };
         let at = at.max(self.now);
-        self.schedule(at, rank::CALL, Component(host), Event::Slice { slice: index });
+        self.schedule_at(Vertex::Host(host), at, rank::CALL, Component(host), Event::Slice { slice: index });
     }
 
     /// A slice has passed its stop.

@@ -216,8 +216,8 @@ impl<S: Sink> Network<S> {
             framing,
             calendar: Calendar::new(),
             windows: None,
-            // One more for the application.
-            sequences: Sequences::new(node_count + switch_count + 1),
+            // Two more for the application.
+            sequences: Sequences::new(node_count + switch_count + 2),
             packets: Packets::default(),
             channels,
             switches,

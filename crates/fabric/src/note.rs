@@ -32,6 +32,11 @@ impl<S: Sink> Network<S> {
         Component(self.host_count + self.switches.len() as u32)
     }
 
+    /// The component that stands for one outside of the network who has hosts do something. It has no events of its own.
+    pub(crate) fn outside(&self) -> Component {
+        Component(self.hosts.len() as u32 + self.switches.len() as u32 + 1)
+    }
+
     /// The port that a channel leaves its sender by.
     pub(crate) fn port_of(&self, channel: u32) -> Port {
         let link = &self.graph.links[channel as usize / 2];

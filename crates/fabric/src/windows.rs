@@ -1,9 +1,10 @@
 //! The near future of switches and hosts, in windows of time.
 //!
 //! What happens at one place cannot reach another before a link's delay is over. So for a span no longer than that, each
-//! switch can be taken through all that happens to it before the next one is looked at, and so can each host where nothing
-//! but links connects them. Its ports stay in the cache meanwhile, which a thousand by turns would not. Order within a place
-//! is the order of the calendar, so every one does exactly what it would have done.
+//! switch can be taken through all that happens to it before the next one is looked at, and so can each island: hosts that
+//! something besides links connects, such as the NICs of one server, or a host by itself. Its ports stay in the cache
+//! meanwhile, which a thousand by turns would not. Order within a place is the order of the calendar, so every one does
+//! exactly what it would have done.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,13 +17,13 @@ use crate::calendar::{AtHand, Entry, Key, make_room};
 /// Windows that are kept apart; what lies further ahead waits in a heap.
 const RING: u64 = 16;
 
-/// Events of switches, and of hosts where they have windows too, by window and place.
+/// Events of switches, and of islands where they have windows too, by window and place.
 #[derive(Debug)]
 pub(crate) struct Windows<E> {
-    /// Places: the switches, then the hosts.
+    /// Places: the switches, then the islands.
     places: usize,
     switches: u32,
-    has_hosts: bool,
+    islands: Islands,
     /// How long a window is, in picoseconds.
     width: u64,
     /// The window at hand, counted from the start of time: nothing happens before it.
@@ -45,6 +46,34 @@ pub(crate) struct Windows<E> {
     far_wakes: BinaryHeap<Reverse<u64>>,
 }
 
+/// Which hosts are taken through a window together; none where hosts have no windows.
+#[derive(Debug, Default)]
+pub(crate) struct Islands {
+    of_host: Vec<u32>,
+    hosts: Vec<Vec<u32>>,
+}
+
+impl Islands {
+    /// By the number of each host's island; numbers count up from 0.
+    pub(crate) fn new(of_host: Vec<u32>) -> Self {
+        let count = of_host.iter().max().map_or(0, |last| *last as usize + 1);
+        let mut hosts = vec![Vec::new(); count];
+        for (host, island) in of_host.iter().enumerate() {
+            hosts[*island as usize].push(host as u32);
+        }
+        Self { of_host, hosts }
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.hosts.len() as u32
+    }
+
+    /// The hosts of an island.
+    pub(crate) fn hosts(&self, island: u32) -> &[u32] {
+        &self.hosts[island as usize]
+    }
+}
+
 /// No place has its turn.
 const NOBODY: u32 = u32::MAX;
 
@@ -54,7 +83,7 @@ impl<E: Copy> Windows<E> {
         Self {
             places: switches as usize,
             switches,
-            has_hosts: false,
+            islands: Islands::default(),
             width: delay.as_ps().max(1),
             current: 0,
             began: 0,
@@ -69,16 +98,22 @@ impl<E: Copy> Windows<E> {
         }
     }
 
-    /// So many hosts have windows too, from the beginning.
-    pub(crate) fn add_hosts(&mut self, hosts: u32) {
-        self.has_hosts = true;
-        self.places += hosts as usize;
+    /// Hosts have windows too, from the beginning, and no window is longer than `longest`.
+    pub(crate) fn add_islands(&mut self, islands: Islands, longest: Span) {
+        self.width = self.width.min(longest.as_ps());
+        self.places += islands.hosts.len();
+        self.islands = islands;
         self.ring.resize_with(self.places * RING as usize, Vec::new);
         self.wakes.resize_with(self.places, Vec::new);
     }
 
-    pub(crate) fn has_hosts(&self) -> bool {
-        self.has_hosts
+    pub(crate) fn islands(&self) -> &Islands {
+        &self.islands
+    }
+
+    /// Where an island is among all places.
+    pub(crate) fn place_of_island(&self, island: u32) -> u32 {
+        self.switches + island
     }
 
     /// The place of a switch or a host, if it has windows.
@@ -86,11 +121,14 @@ impl<E: Copy> Windows<E> {
     pub(crate) fn place(&self, vertex: Vertex) -> Option<u32> {
         match vertex {
             Vertex::Switch(switch) => Some(switch),
-            Vertex::Host(host) => self.has_hosts.then_some(self.switches + host),
+            Vertex::Host(host) => {
+                self.islands.of_host.get(host as usize).map(|island| self.switches + island)
+            }
         }
     }
 
-    /// Mostly the window at hand or the next one: a division is as long as all the rest.
+    /// Mostly the window at hand or the next one: a division is as long as all the rest. What an application has happen in
+    /// the past, because it only now knows of it, belongs to the window at hand.
     #[inline]
     fn window(&self, time: Time) -> u64 {
         let ahead = time.as_ps().wrapping_sub(self.began);
@@ -99,7 +137,7 @@ impl<E: Copy> Windows<E> {
         } else if ahead < 2 * self.width {
             self.current + 1
         } else {
-            time.as_ps() / self.width
+            (time.as_ps() / self.width).max(self.current)
         }
     }
 
@@ -172,7 +210,7 @@ impl<E: Copy> Windows<E> {
 
     /// Goes on to the window of a moment. All windows before it must be over.
     pub(crate) fn go_to(&mut self, time: Time) {
-        self.current = self.window(time).max(self.current);
+        self.current = self.window(time);
         self.began = self.current * self.width;
         while let Some(Reverse((entry, _))) = self.far.peek()
             && self.window(entry.key.time()) - self.current < RING

@@ -3,7 +3,7 @@
 
 use railnet_core::event::{Event, NoSink, Sink};
 use railnet_core::{Component, Digest, RunDigest, Span, Time};
-use railnet_sim::{Run, Scenario};
+use railnet_sim::{CollectiveResult, JobSettings, JobsOutcome, Run, Scenario, run_jobs_with};
 
 /// Wants to see everything in the order of time.
 #[derive(Default)]
@@ -64,5 +64,69 @@ fn place_by_place_is_the_run_in_the_order_of_time() {
             assert_eq!(in_order.3, by_switch.3, "case {index}");
         }
         assert_eq!(in_order.2, run(case, NoSink, Span::from_us(100)).2, "case {index}");
+    }
+}
+
+/// So many servers, each with eight NICs.
+fn servers(nodes: u32, server: &str, rest: &str) -> Scenario {
+    let text = format!(
+        "seed = 5\n[cluster]\nserver = \"{server}\"\nnodes = {nodes}\n\
+         [fabric]\nlink = {{ rate = \"400Gbps\", delay = \"500ns\" }}\n{rest}"
+    );
+    Scenario::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+#[test]
+fn collectives_server_by_server_are_those_in_the_order_of_time() {
+    let in_order = |case: &Scenario| -> (RunDigest, Vec<CollectiveResult>) {
+        let (outcome, (digest, _)) = railnet_sim::run(case, (Digest::new(), InOrder::default())).unwrap();
+        (digest.finish(), outcome.collectives)
+    };
+    let apart = |case: &Scenario| {
+        let (outcome, digest) = railnet_sim::run(case, Digest::new()).unwrap();
+        (digest.finish(), outcome.collectives)
+    };
+    let one = |kind: &str, more: &str| format!("[[collective]]\nkind = \"{kind}\"\n{more}\n");
+    let several = [
+        one("all_reduce", "size = [\"8KiB\", \"1MiB\"]\niterations = 2"),
+        one("alltoall", "size = \"256KiB\"\nranks = \"0..15\""),
+        one("all_gather", "size = \"1MiB\"\nplacement = \"out\""),
+    ];
+    let tree = one("all_reduce", "size = \"1MiB\"\nalgorithm = \"tree\"");
+    let hosts = format!(
+        "seed = 5\n[fabric]\ntopology = {{ kind = \"fat-tree\", k = 8 }}\n{}",
+        one("all_reduce", "size = \"2MiB\"\niterations = 2")
+    );
+    let cases = [
+        servers(9, "dgx-h100", &several.concat()),
+        servers(8, "dgx-a100", &tree),
+        // Nothing is launched where there are no GPUs: one call may be taken apart, several not.
+        Scenario::parse(&hosts).unwrap(),
+        Scenario::parse(&format!("{hosts}{tree}")).unwrap(),
+    ];
+    for (index, case) in cases.iter().enumerate() {
+        assert_eq!(in_order(case), apart(case), "case {index}");
+    }
+}
+
+#[test]
+fn jobs_server_by_server_are_those_in_the_order_of_time() {
+    fn job<S: Sink>(scenario: &Scenario, sink: S, memo: bool) -> JobsOutcome {
+        run_jobs_with(scenario, sink, JobSettings { memo, watch: None }).unwrap().0
+    }
+    let model = "[model]\nname = \"gpt-400m\"\nlayers = 1\nvocabulary = 4096\n[parallel]\n";
+    let cases = [
+        servers(8, "dgx-h100", &format!("{model}tp = 8\nsp = true\nzero = 1\n")),
+        servers(8, "dgx-h100", &format!("{model}tp = 4\npp = 1\nfsdp = true\n")),
+    ];
+    for (index, case) in cases.iter().enumerate() {
+        let in_order = job(case, InOrder::default(), false);
+        for memo in [true, false] {
+            let apart = job(case, NoSink, memo);
+            assert_eq!(in_order.digest, apart.digest, "case {index}, memory {memo}");
+            assert_eq!(in_order.jobs[0].steps, apart.jobs[0].steps, "case {index}, memory {memo}");
+            let [one, other] = [&in_order, &apart].map(|outcome| outcome.network.as_ref().unwrap());
+            assert_eq!((&one.links, &one.lanes), (&other.links, &other.lanes), "case {index}, memory {memo}");
+        }
     }
 }

@@ -186,6 +186,18 @@ impl RankMachine {
         Ok(id)
     }
 
+    /// Whether the connections of a schedule have names.
+    pub fn knows(&self, schedule: &Arc<Schedule>) -> bool {
+        self.plans.iter().any(|plan| Arc::ptr_eq(&plan.schedule, schedule))
+    }
+
+    /// Names the connections that a schedule will use, ahead of [`RankMachine::submit`].
+    pub fn prepare(&mut self, schedule: &Arc<Schedule>) {
+        if self.failure.is_none() {
+            self.plan(schedule);
+        }
+    }
+
     /// A slice is in a receive slot of this connection.
     pub fn arrived(&mut self, now: Time, connection: ConnectionId) {
         if self.failure.is_none() {

@@ -138,13 +138,20 @@ impl<S: Sink> Run<S> {
         runner.set_up(&mut network, inside);
         let mut world = World { runner, collectives: None };
         let (_, mut ground) = world.parts();
-        let mut collectives = Collectives::new(&mut network, &mut ground, scenario, &ends)?;
-        if let Some(collectives) = &mut collectives {
-            collectives.begin(&mut network);
+        let collectives = Collectives::new(&mut network, &mut ground, scenario, &ends)?;
+        let islands = ground.islands(hosts);
+        let reaction = match &collectives {
+            Some(collectives) => collectives.reaction(&ground),
+            None => Some(Span::MAX),
+        };
+        if let (Some(islands), Some(reaction)) = (islands, reaction)
+            && world.runner.minds_its_host()
+        {
+            network.take_hosts_apart(islands, reaction);
         }
         world.collectives = collectives;
-        if world.collectives.is_none() && world.runner.minds_its_host() {
-            network.take_hosts_apart();
+        if let (Some(collectives), mut ground) = world.parts() {
+            collectives.begin(&mut network, &mut ground);
         }
         let limit = Time::ZERO + scenario.limit.map_or(LIMIT, |limit| limit.0);
         let watch = Watch::new(scenario.stall.map(|stall| stall.0));

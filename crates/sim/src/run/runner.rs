@@ -153,7 +153,7 @@ impl Runner {
     /// them. The clock starts flows everywhere; it does so now and then only, and hosts can be taken apart in between.
     pub(super) fn minds_its_host(&self) -> bool {
         let is_free = self.flows.iter().all(|flow| flow.after.is_none());
-        is_free && self.inside.is_none() && self.starts.len() <= STARTS_FEW
+        self.flows.is_empty() || is_free && self.inside.is_none() && self.starts.len() <= STARTS_FEW
     }
 
     /// Where the queue pairs of a flow are found: at its source, and at its target.

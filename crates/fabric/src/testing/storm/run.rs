@@ -72,7 +72,8 @@ impl<'a> Run<'a> {
             WireForm::Values => world.network.sink.in_order = true,
             WireForm::Bytes => {
                 world.network.go_by_switch();
-                world.network.take_hosts_apart();
+                let hosts = plan.graph.hosts.len() as u32;
+                world.network.take_hosts_apart((0..hosts).collect(), Span::MAX);
             }
         }
         let pools = fill(&mut world, plan);

@@ -230,10 +230,13 @@ impl Collectives {
         endpoint: u32,
     ) -> Member {
         let lanes = ground.servers.as_deref_mut().and_then(|servers| servers.gpu_lanes(network, endpoint));
+        let port = |servers: &Servers| servers.endpoints[endpoint as usize].port;
+        let host = lanes.map(|lanes| lanes.host).or_else(|| ground.servers.as_deref().map(port));
         Member {
             machine: railnet_coll::machine::RankMachine::new(Rank(rank), ranks),
             communicator,
             endpoint,
+            host: host.unwrap_or(endpoint),
             buffers: std::array::from_fn(|_| Self::add_buffer(network)),
             ends: Vec::new(),
             slots: Vec::new(),

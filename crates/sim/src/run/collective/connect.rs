@@ -54,7 +54,7 @@ impl Collectives {
                 let pair = self.pair(network, ground, member, (to.channel, to.lane, first + rank, member));
                 self.pairs[pair as usize].receiver.1 = Some(connection);
                 for mark in std::mem::take(&mut self.pairs[pair as usize].early) {
-                    self.later(network, Span::ZERO, Pending::See { pair, mark });
+                    self.later(network, Span::ZERO, member, Pending::See { pair, mark });
                 }
                 End::Receiver(pair)
             }
@@ -71,7 +71,8 @@ impl Collectives {
                 let is_sender = direction == Direction::Send;
                 let (place, early) = self.groups[group as usize].join(is_sender, member, connection);
                 for mark in early {
-                    self.later(network, Span::ZERO, Pending::SeeResult { group, receiver: place, mark });
+                    let see = Pending::SeeResult { group, receiver: place, mark };
+                    self.later(network, Span::ZERO, member, see);
                 }
                 if is_sender { End::Contributor(group, place) } else { End::Beneficiary(group, place) }
             }

@@ -99,13 +99,14 @@ impl Collectives {
     pub(in crate::run) fn make_call<S: Sink>(
         &mut self,
         network: &mut Network<S>,
+        ground: &mut Ground<'_>,
         member: u32,
         planned: &Planned,
         at: Time,
     ) {
         self.members[member as usize].planned.push_back(Arc::clone(&planned.schedule));
         let now = std::mem::replace(&mut network.now, at);
-        self.later(network, planned.launch, Pending::Call { member });
+        self.launch_call(network, ground, member, &planned.schedule, planned.launch);
         network.now = now;
     }
 
@@ -198,9 +199,16 @@ impl Collectives {
         self.driven.ended.push((member, now));
     }
 
-    /// Members whose calls are over since the last time, and since when.
-    pub(in crate::run) fn take_ended(&mut self) -> Vec<(u32, Time)> {
-        std::mem::take(&mut self.driven.ended)
+    /// Members whose calls are over by now that were not told of, and since when: in the order of time, then of members.
+    pub(in crate::run) fn take_ended(&mut self, now: Time) -> Vec<(u32, Time)> {
+        let mut ended: Vec<_> = self.driven.ended.extract_if(.., |(_, at)| *at <= now).collect();
+        ended.sort_unstable_by_key(|(member, at)| (*at, *member));
+        ended
+    }
+
+    /// When the first of those was through who were not told of.
+    pub(in crate::run) fn first_ended(&self) -> Option<Time> {
+        self.driven.ended.iter().map(|(_, at)| *at).min()
     }
 
     /// Whether there are any.

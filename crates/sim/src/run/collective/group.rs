@@ -113,7 +113,7 @@ impl Collectives {
             let see = Pending::SeeResult { group: index, receiver: receiver as u32, mark: filled.mark };
             let token = self.pending.add(see);
             if spoke.stops.is_empty() {
-                network.call_at(network.now, token);
+                network.call_on(self.members[spoke.member as usize].host, network.now, token);
             } else {
                 let way = spoke.ways.get(Pace::FREE, 0, || network.add_way(spoke.stops.clone()));
                 network.carry(way, filled.bytes, 1, token);
@@ -176,7 +176,7 @@ impl Collectives {
         for spoke in &group.senders {
             let connection = spoke.connection.expect("all ranks make the same call");
             let token = self.pending.add(Pending::Free { member: spoke.member, connection });
-            network.call_at(network.now + after, token);
+            network.call_on(self.members[spoke.member as usize].host, network.now + after, token);
         }
     }
 }

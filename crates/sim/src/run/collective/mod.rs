@@ -50,6 +50,20 @@ pub(super) struct Ground<'a> {
     pub(super) ports: &'a [Endpoint],
 }
 
+impl Ground<'_> {
+    /// What each of so many ports is part of that is connected with the rest by the network only; none where something is
+    /// connected with nothing.
+    pub(super) fn islands(&self, ports: u32) -> Option<Vec<u32>> {
+        match self.servers.as_deref() {
+            None => Some((0..ports).collect()),
+            Some(Servers { ports, .. }) => {
+                let have_ports = (0..ports.nodes()).all(|server| !ports.range(server).is_empty());
+                have_ports.then(|| (0..ports.total()).map(|port| ports.node_of(port)).collect())
+            }
+        }
+    }
+}
+
 /// A rank of a communicator.
 #[derive(Debug)]
 struct Member {
@@ -57,6 +71,8 @@ struct Member {
     communicator: u32,
     /// The GPU, or the port where there are none.
     endpoint: u32,
+    /// A host of the network that is part of its server.
+    host: u32,
     /// Input, output and scratch memory.
     buffers: [SpaceId; 3],
     /// What each connection leads to.
@@ -131,8 +147,9 @@ pub(super) struct Collectives {
     /// The entry that runs.
     at: usize,
     started: Time,
-    /// Members whose calls of the present entry are not over.
+    /// Members whose calls of the present entry are not over, and when the last of the others was through.
     running: u32,
+    last_end: Time,
     communicators: Vec<Communicator>,
     members: Vec<Member>,
     pairs: Vec<Pair>,
@@ -172,13 +189,27 @@ impl Collectives {
         self.entries.len() + self.transfers.puts.len()
     }
 
+    /// How long it takes at least until something that happened in one server moves ranks in another by other ways than the
+    /// network; none where that can be at once.
+    pub(super) fn reaction(&self, ground: &Ground<'_>) -> Option<Span> {
+        if !self.transfers.puts.is_empty() {
+            return None;
+        }
+        if !self.driven.is_on && self.entries.len() == 1 {
+            return Some(Span::MAX);
+        }
+        // With the end of a call or an entry, others begin: they are launched first.
+        let host = ground.servers.as_deref().and_then(Servers::host);
+        host.filter(|host| !host.gpus().is_empty()).map(|_| timing::Timing::least_reaction())
+    }
+
     /// Begins with the first entry.
-    pub(super) fn begin<S: Sink>(&mut self, network: &mut Network<S>) {
-        self.start(network);
+    pub(super) fn begin<S: Sink>(&mut self, network: &mut Network<S>, ground: &mut Ground<'_>) {
+        self.start(network, ground);
     }
 
     /// Has every rank of the present entry make its first call.
-    fn start<S: Sink>(&mut self, network: &mut Network<S>) {
+    fn start<S: Sink>(&mut self, network: &mut Network<S>, ground: &mut Ground<'_>) {
         if self.at == self.entries.len() {
             self.start_put(network);
             return;
@@ -199,7 +230,9 @@ impl Collectives {
             let state = &mut self.members[member as usize];
             (state.done, state.wrong) = (0, 0);
             if !self.is_absent(member) {
-                self.call_later(network, member);
+                let schedule = Arc::clone(self.schedule(member));
+                let launch = self.launch(member);
+                self.launch_call(network, ground, member, &schedule, launch);
             }
         }
     }
@@ -217,16 +250,60 @@ impl Collectives {
         own.and_then(|(_, schedule)| schedule.as_ref()).unwrap_or(common)
     }
 
-    fn call_later<S: Sink>(&mut self, network: &mut Network<S>, member: u32) {
+    /// From a member's call to its first step.
+    fn launch(&self, member: u32) -> Span {
         let communicator = self.members[member as usize].communicator;
-        let launch = self.communicators[communicator as usize].timing.launch(self.schedule(member));
-        self.later(network, launch, Pending::Call { member });
+        self.communicators[communicator as usize].timing.launch(self.schedule(member))
     }
 
-    /// Has something happen after a while.
-    fn later<S: Sink>(&mut self, network: &mut Network<S>, after: Span, pending: Pending) {
+    /// Has something happen to a member after a while.
+    fn later<S: Sink>(&mut self, network: &mut Network<S>, after: Span, member: u32, pending: Pending) {
         let token = self.pending.add(pending);
-        network.call_at(network.now + after, token);
+        network.call_on(self.members[member as usize].host, network.now + after, token);
+    }
+
+    /// Has a member make a call after a while, on behalf of one who looks at all servers.
+    ///
+    /// Connections to other servers are not left to the call: how NICs number them would depend on which server comes to its
+    /// own first. They are made just before it, when all servers have come that far.
+    fn launch_call<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        ground: &mut Ground<'_>,
+        member: u32,
+        schedule: &Arc<Schedule>,
+        launch: Span,
+    ) {
+        let Member { machine, communicator, host, .. } = &self.members[member as usize];
+        let (host, at) = (*host, network.now + launch);
+        let is_wide = self.communicators[*communicator as usize].cluster.nodes > 1;
+        if is_wide && !machine.knows(schedule) {
+            match at.as_ps().checked_sub(1).filter(|before| *before >= network.now.as_ps()) {
+                Some(before) => {
+                    let token = self.pending.add(Pending::Prepare { member });
+                    network.call_last_at(Time::from_ps(before), token);
+                }
+                None => self.prepare(network, ground, member),
+            }
+        }
+        let token = self.pending.add(Pending::Call { member });
+        network.call_on_after(host, at, token);
+    }
+
+    /// Makes the connections that a member needs for its next calls.
+    fn prepare<S: Sink>(&mut self, network: &mut Network<S>, ground: &mut Ground<'_>, member: u32) {
+        let state = &mut self.members[member as usize];
+        let mut next: Vec<_> = state.planned.iter().cloned().collect();
+        let present = state.own.clone();
+        if !self.driven.is_on {
+            next.push(Arc::clone(self.schedule(member)));
+        }
+        for schedule in next {
+            self.members[member as usize].own = Some(Arc::clone(&schedule));
+            self.members[member as usize].machine.prepare(&schedule);
+            self.pump(network, ground, member);
+        }
+        self.members[member as usize].own = present;
     }
 
     /// A rank makes its call.
@@ -252,6 +329,7 @@ impl Collectives {
         let Some(pending) = self.pending.over(token) else { return };
         match pending {
             Pending::Call { member } => self.call(network, ground, member),
+            Pending::Prepare { member } => self.prepare(network, ground, member),
             Pending::Work { member, work, .. } => {
                 self.complete(network, member, work.worker());
                 self.pump(network, ground, member);
@@ -289,6 +367,7 @@ impl Collectives {
             Pending::PutOut { pair, layer } => self.put_out(network, pair, layer),
             Pending::Put { pair, layer } => self.put_layer(network, pair, layer),
             Pending::PutInto { pair } => self.put_arrived(network, pair),
+            Pending::EntryOver => self.end_entry(network, ground),
             Pending::Nothing => {}
         }
     }
@@ -370,20 +449,28 @@ impl Collectives {
         state.wrong += wrong;
         state.done += 1;
         if state.done == 1 && call.output_count(state.machine.rank(), state.machine.ranks()) > 0 {
-            self.transfers.first.get_or_insert(network.now);
+            let first = self.transfers.first.get_or_insert(network.now);
+            *first = network.now.min(*first);
         }
         if state.done < iterations {
-            self.call_later(network, member);
+            let launch = self.launch(member);
+            self.later(network, launch, member, Pending::Call { member });
             return;
         }
         self.running -= 1;
-        if self.running > 0 {
-            return;
+        self.last_end = self.last_end.max(network.now);
+        if self.running == 0 {
+            let token = self.pending.add(Pending::EntryOver);
+            network.call_last_at(self.last_end, token);
         }
+    }
+
+    /// All members are through with the present entry.
+    fn end_entry<S: Sink>(&mut self, network: &mut Network<S>, ground: &mut Ground<'_>) {
         self.note_result(network.now);
         self.note_sends(network);
         self.at += 1;
-        self.start(network);
+        self.start(network, ground);
     }
 
     /// What came of the present entry.

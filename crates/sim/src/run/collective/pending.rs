@@ -13,6 +13,11 @@ pub(super) enum Pending {
         /// Who.
         member: u32,
     },
+    /// A rank makes connections for its next calls.
+    Prepare {
+        /// Who.
+        member: u32,
+    },
     /// A piece of work, in so many parts.
     Work {
         /// Whose.
@@ -92,6 +97,8 @@ pub(super) enum Pending {
         /// Of which pair.
         pair: u32,
     },
+    /// The last rank is through with the present entry.
+    EntryOver,
     /// Nothing: the place is free.
     Nothing,
 }

@@ -143,6 +143,7 @@ impl Collectives {
             at: 0,
             started: Time::ZERO,
             running: 0,
+            last_end: Time::ZERO,
             communicators: Vec::new(),
             members: Vec::new(),
             pairs: Vec::new(),

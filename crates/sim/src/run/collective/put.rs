@@ -292,7 +292,7 @@ impl Collectives {
                 let token = self.pending.add(Pending::PutOut { pair, layer });
                 network.carry(way, Bytes(bytes), self.packets(bytes), token);
             }
-            None => self.later(network, post, Pending::Put { pair, layer }),
+            None => self.put_later(network, post, pair, layer),
         }
     }
 
@@ -303,7 +303,12 @@ impl Collectives {
     /// A layer is at the NIC: soon the CPU posts it.
     pub(super) fn put_out<S: Sink>(&mut self, network: &mut Network<S>, pair: u32, layer: u32) {
         let post = self.transfers.pairs[pair as usize].timing.post();
-        self.later(network, post, Pending::Put { pair, layer });
+        self.put_later(network, post, pair, layer);
+    }
+
+    fn put_later<S: Sink>(&mut self, network: &mut Network<S>, after: Span, pair: u32, layer: u32) {
+        let token = self.pending.add(Pending::Put { pair, layer });
+        network.call_on(self.transfers.pairs[pair as usize].ports[0], network.now + after, token);
     }
 
     /// The blocks of a layer are put, each with its signal.

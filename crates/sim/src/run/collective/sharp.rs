@@ -299,7 +299,7 @@ impl Collectives {
         let (member, connection) = (head.member, head.sends.expect("what is free was filled"));
         let communicator = self.members[member as usize].communicator;
         let after = self.communicators[communicator as usize].timing.credit(Hop::NvLink);
-        self.later(network, after, Pending::Free { member, connection });
+        self.later(network, after, member, Pending::Free { member, connection });
     }
 }
 

@@ -255,18 +255,22 @@ impl Collectives {
             End::Sender(pair) => match &self.pairs[pair as usize].carrier {
                 Carrier::Local(local) => {
                     let after = timing.local(self.schedule(member), local.hop) + local.extra;
-                    self.later(network, after, Pending::See { pair, mark: filled.mark });
+                    let (receiver, _) = self.pairs[pair as usize].receiver;
+                    self.later(network, after, receiver, Pending::See { pair, mark: filled.mark });
                 }
                 Carrier::Net(_) => {
                     let after = timing.post();
                     if after.as_ps() == 0 {
                         self.set_out(network, ground, member, filled);
                     } else {
-                        self.later(network, after, Pending::Notice { member, filled });
+                        self.later(network, after, member, Pending::Notice { member, filled });
                     }
                 }
             },
-            End::Giver(..) => self.later(network, timing.post(), Pending::Notice { member, filled }),
+            End::Giver(..) => {
+                let after = timing.post();
+                self.later(network, after, member, Pending::Notice { member, filled });
+            }
             End::Contributor(group, place) => self.contribute(network, group, place, &filled),
             End::Receiver(_) | End::Beneficiary(..) | End::Taker(..) => {
                 unreachable!("slots are filled where they are sent from")
@@ -313,7 +317,7 @@ impl Collectives {
                     let after = timing.credit(local.hop) + local.extra;
                     let (from, connection) = self.pairs[pair as usize].sender;
                     let connection = connection.expect("what is emptied was filled");
-                    self.later(network, after, Pending::Free { member: from, connection });
+                    self.later(network, after, from, Pending::Free { member: from, connection });
                 }
                 Carrier::Net(net) => {
                     let port = net.ports[1];
@@ -431,6 +435,6 @@ impl Collectives {
     ) {
         let communicator = self.members[member as usize].communicator;
         let after = self.communicators[communicator as usize].timing.deliver(self.schedule(member));
-        self.later(network, after, Pending::Arrive { member, connection });
+        self.later(network, after, member, Pending::Arrive { member, connection });
     }
 }

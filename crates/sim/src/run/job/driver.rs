@@ -234,17 +234,17 @@ impl<'g> Driver<'g> {
                 break;
             }
         }
-        let is_behind = self.memo.decide(network, collectives);
+        let is_behind = self.memo.decide(network, collectives, ground);
         if is_behind || self.waiting.is_some() {
             self.wake(network, now);
         }
-        self.arm(network);
+        self.arm(network, collectives);
     }
 
     /// Members whose calls are over: in the order of members, however they came to it.
     fn take_ended<S: Sink>(&mut self, network: &Network<S>, collectives: &mut Collectives) -> Vec<u32> {
         let mut members = Vec::new();
-        for (member, at) in collectives.take_ended() {
+        for (member, at) in collectives.take_ended(network.now) {
             if self.memo.ended(network, collectives.seat(member), at) {
                 members.push(member);
             }
@@ -368,8 +368,14 @@ impl<'g> Driver<'g> {
         }
         let (place, member) = (place(rank), channel.first_member + place(rank));
         let planned = collectives.plan_call(member, &call)?;
-        let verdict =
-            self.memo.enter(network, collectives, (channel.communicator, place), &planned, is_joint(&call));
+        let verdict = self.memo.enter(
+            network,
+            collectives,
+            ground,
+            (channel.communicator, place),
+            &planned,
+            is_joint(&call),
+        );
         if verdict == Verdict::Later {
             return Ok(false);
         }
@@ -423,14 +429,15 @@ impl<'g> Driver<'g> {
         job.machine.finished(ticket, begun, last, local);
     }
 
-    /// Has the driver woken when something is computed or timed.
-    fn arm<S: Sink>(&mut self, network: &mut Network<S>) {
+    /// Has the driver woken when something is computed or timed, or was over in a server that has gone further.
+    fn arm<S: Sink>(&mut self, network: &mut Network<S>, collectives: &Collectives) {
         let computed = self.jobs.iter_mut().filter(|job| !job.is_done).filter_map(|job| {
             let at = job.machine.poll_timeout()?;
             Some(job.origin + at.since(Time::ZERO))
         });
         let timed = self.timed.peek().map(|Reverse((time, ..))| *time);
-        let Some(next) = computed.chain(timed).chain(self.memo.next_end()).min() else { return };
+        let ended = collectives.first_ended();
+        let Some(next) = computed.chain(timed).chain(self.memo.next_end()).chain(ended).min() else { return };
         self.wake(network, next);
     }
 

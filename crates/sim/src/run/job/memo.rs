@@ -20,8 +20,8 @@ use railnet_core::event::Sink;
 use railnet_fabric::{Lane, Network};
 
 use self::session::{Key, Phase, Recorded, Session};
-use crate::run::collective::Collectives;
 use crate::run::collective::driven::{Place, Planned};
+use crate::run::collective::{Collectives, Ground};
 
 /// How many collectives there were, and how many of them were taken from memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -111,6 +111,7 @@ impl Memo {
         &mut self,
         network: &mut Network<S>,
         collectives: &mut Collectives,
+        ground: &mut Ground<'_>,
         (communicator, place): (u32, u32),
         planned: &Planned,
         is_joint: bool,
@@ -120,7 +121,7 @@ impl Memo {
         let team = &self.teams[&communicator];
         let next = team.sessions.iter().position(|session| !session.has(place));
         if next.is_none() {
-            if self.make_way(network, collectives, communicator, now + planned.launch) {
+            if self.make_way(network, collectives, ground, communicator, now + planned.launch) {
                 return Verdict::Later;
             }
             self.begin(network, communicator, planned, is_joint);
@@ -136,7 +137,7 @@ impl Memo {
         if matches!(session.phase, Phase::Held) {
             return Verdict::Held;
         }
-        collectives.make_call(network, team.first_member + place, planned, now);
+        collectives.make_call(network, ground, team.first_member + place, planned, now);
         Verdict::Goes
     }
 
@@ -248,19 +249,20 @@ impl Memo {
         &mut self,
         network: &mut Network<S>,
         collectives: &mut Collectives,
+        ground: &mut Ground<'_>,
         communicator: u32,
         active: Time,
     ) -> bool {
         let mut must_wait = false;
         let others: Vec<u32> = self.others(communicator).collect();
         for other in others {
-            must_wait |= self.disturb(network, collectives, other);
+            must_wait |= self.disturb(network, collectives, ground, other);
         }
         // One after the other is no disturbance, if nothing is left of the first when the second begins. Where that is not
         // known yet, it will be looked at when it is.
         let own = self.teams[&communicator].sessions.iter();
         let is_early = own.filter(|session| session.quiet.is_set()).any(|session| session.quiet > active);
-        must_wait | is_early && self.disturb(network, collectives, communicator)
+        must_wait | is_early && self.disturb(network, collectives, ground, communicator)
     }
 
     /// Something else is where the calls of a group are. Whether they have to be carried out first.
@@ -268,6 +270,7 @@ impl Memo {
         &mut self,
         network: &mut Network<S>,
         collectives: &mut Collectives,
+        ground: &mut Ground<'_>,
         communicator: u32,
     ) -> bool {
         let team = self.teams.get_mut(&communicator).expect("only what is known has calls");
@@ -280,7 +283,7 @@ impl Memo {
         }
         let has_more = team.sessions.iter().any(|session| !matches!(session.phase, Phase::Real(_)));
         if has_more {
-            self.carry_out(network, collectives, communicator, u64::MAX);
+            self.carry_out(network, collectives, ground, communicator, u64::MAX);
         }
         for record in records {
             self.void(record);
@@ -302,6 +305,7 @@ impl Memo {
         &mut self,
         network: &mut Network<S>,
         collectives: &mut Collectives,
+        ground: &mut Ground<'_>,
         communicator: u32,
         last: u64,
     ) {
@@ -311,7 +315,7 @@ impl Memo {
                 continue;
             }
             for (place, at) in &session.entries {
-                collectives.make_call(network, team.first_member + place, &session.planned, *at);
+                collectives.make_call(network, ground, team.first_member + place, &session.planned, *at);
             }
             (session.phase, session.quiet) = (Phase::Real(None), Time::NEVER);
         }
@@ -322,10 +326,11 @@ impl Memo {
         &mut self,
         network: &mut Network<S>,
         collectives: &mut Collectives,
+        ground: &mut Ground<'_>,
     ) -> bool {
         let mut is_behind = false;
         for communicator in std::mem::take(&mut self.hurried) {
-            is_behind |= self.disturb(network, collectives, communicator);
+            is_behind |= self.disturb(network, collectives, ground, communicator);
         }
         while let Some(record) = self.voided.pop() {
             for (follower, number) in std::mem::take(&mut self.records[record].followers) {
@@ -334,7 +339,7 @@ impl Memo {
             }
         }
         for (communicator, number) in std::mem::take(&mut self.undecided) {
-            is_behind |= self.settle(network, collectives, communicator, number);
+            is_behind |= self.settle(network, collectives, ground, communicator, number);
         }
         is_behind
     }
@@ -343,6 +348,7 @@ impl Memo {
         &mut self,
         network: &mut Network<S>,
         collectives: &mut Collectives,
+        ground: &mut Ground<'_>,
         communicator: u32,
         number: u64,
     ) -> bool {
@@ -389,7 +395,7 @@ impl Memo {
             self.records.push(Recorded::new(key, first, lanes));
         }
         if !is_real {
-            self.carry_out(network, collectives, communicator, number);
+            self.carry_out(network, collectives, ground, communicator, number);
         }
         let team = self.teams.get_mut(&communicator).expect("only what is known has calls");
         team.sessions[index].phase = Phase::Real(record);

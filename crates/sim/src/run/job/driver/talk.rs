@@ -77,7 +77,7 @@ impl Driver<'_> {
         let planned = collectives.plan_call(channel.first_member, &call)?;
         for end in ends {
             let seat = (channel.communicator, end.0);
-            if self.memo.enter(network, collectives, seat, &planned, false) == Verdict::Later {
+            if self.memo.enter(network, collectives, ground, seat, &planned, false) == Verdict::Later {
                 return Ok(false);
             }
             let member = channel.first_member + end.0;
