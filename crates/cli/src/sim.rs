@@ -15,6 +15,7 @@ pub(crate) mod sweep;
 mod transfers;
 
 use std::io::Write;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -22,7 +23,7 @@ use anyhow::Context as _;
 use railnet_core::event::{NoSink, Sink};
 use railnet_core::{Digest, RunDigest, Span};
 use railnet_formats::run_file::{Recorder, RunFile};
-use railnet_sim::{Outcome as RunOutcome, Run, RunError, Scenario};
+use railnet_sim::{Fidelity, Outcome as RunOutcome, Run, RunError, Scenario};
 use railnet_topology::FabricGraph;
 
 use railnet_coll::variables::{Place, Variables};
@@ -80,6 +81,9 @@ pub(crate) struct Arguments {
     /// Carry out every collective of a job, also where an identical one was carried out before: the result is the same
     #[arg(long)]
     no_memo: bool,
+    /// Threads that share the packets of a job on 64 ports or more, one for each core unless said otherwise: the result is the same
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroU32>,
     #[command(flatten)]
     capture: capture::Options,
     #[command(flatten)]
@@ -113,7 +117,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     let mut file = File::read(&arguments.file)?;
     // What is wrong with a fabric is told below, when all is known that it is made of.
     if arguments.file.is_file()
-        && !file.scenario.has_jobs()
+        && file.scenario.fidelity == Fidelity::Packet
         && let Ok(graph) = railnet_sim::graph(&file.scenario)
     {
         large_pages::start_again_with(graph.hosts.len());
@@ -133,6 +137,10 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     if arguments.csv.is_none() && arguments.json.is_none() {
         // Nobody would see them.
         file.scenario.sample = None;
+    }
+    if arguments.threads.is_some() && (!arguments.sweep.is_empty() || !file.scenario.has_jobs()) {
+        let what = "--threads is for a single run of a job: other runs have a thread each, a sweep as many as there are cores";
+        return Err(Usage(what.to_owned()).into());
     }
     if !arguments.sweep.is_empty() {
         return sweep::run(arguments, &file, out);

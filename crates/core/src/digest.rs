@@ -147,6 +147,19 @@ impl Digest {
         RunDigest(run.finish_wide())
     }
 
+    /// Takes over what happened in some components of another digest of the same run, instead of what is known of them here.
+    pub fn absorb(&mut self, other: &Self, is_theirs: impl Fn(Component) -> bool) {
+        self.low.resize(self.low.len().max(other.low.len()), Fold::new());
+        for (index, ours) in self.low.iter_mut().enumerate() {
+            if is_theirs(Component(index as u32)) {
+                *ours = other.low.get(index).copied().unwrap_or_default();
+            }
+        }
+        self.high.retain(|(component, _)| !is_theirs(*component));
+        self.high.extend(other.high.iter().filter(|(component, _)| is_theirs(*component)));
+        self.high.sort_unstable_by_key(|(component, _)| *component);
+    }
+
     /// The components in which something happened, and the digest of each, in the order of ids.
     pub fn components(&self) -> impl Iterator<Item = (Component, RunDigest)> {
         let low = (0..).map(Component).zip(self.low.iter().copied());

@@ -423,7 +423,7 @@ impl Event {
 }
 
 /// Something that takes events in.
-pub trait Sink {
+pub trait Sink: Send {
     /// Whether events need to be made at all. Code that builds them sits behind this constant.
     const ENABLED: bool = true;
 
@@ -435,6 +435,14 @@ pub trait Sink {
 
     /// Take in what happened at `at` in `source`.
     fn record(&mut self, at: Time, source: Component, event: &Event);
+
+    /// One more of its kind, for another thread on which some components are; none where one has to see all of them.
+    fn fork(&self) -> Option<Self>
+    where
+        Self: Sized,
+    {
+        None
+    }
 }
 
 /// The sink of those who do not watch: costs nothing.
@@ -447,6 +455,10 @@ impl Sink for NoSink {
     const IN_ORDER: bool = false;
 
     fn record(&mut self, _at: Time, _source: Component, _event: &Event) {}
+
+    fn fork(&self) -> Option<Self> {
+        Some(Self)
+    }
 }
 
 impl<S: Sink> Sink for &mut S {

@@ -169,6 +169,12 @@ impl Channel {
         credits.fold(0, |mask, (priority, credit)| mask | u8::from(*credit >= bytes) << priority)
     }
 
+    /// What is up to its receiver becomes what it is in another one.
+    pub(crate) fn take_receiver_of(&mut self, other: &Self) {
+        self.counters.drops = other.counters.drops;
+        (self.told_to_stop, self.shared, self.headroom) = (other.told_to_stop, other.shared, other.headroom);
+    }
+
     /// Notes that the set of paused priorities becomes `paused`.
     pub(crate) fn set_paused(&mut self, now: Time, paused: u8) {
         if self.paused != 0 && paused == 0 {

@@ -93,7 +93,7 @@ impl<S: Sink> Network<S> {
 
     /// Takes all hosts through the window at hand until `limit`, with what the application wants to do in between. Returns
     /// when the last thing happened.
-    fn catch_up_by_host(&mut self, application: &mut impl Application<S>, limit: Time) -> Time {
+    pub(crate) fn catch_up_by_host(&mut self, application: &mut impl Application<S>, limit: Time) -> Time {
         let mut latest = Time::ZERO;
         while let Some((at, rank)) = self.calendar.next_rank().filter(|(at, _)| *at <= limit) {
             // A call comes before or after all that happens to hosts at its moment.
@@ -195,7 +195,7 @@ impl<S: Sink> Network<S> {
     }
 
     /// Takes all switches through the window at hand until `limit`. Returns when the last thing happened.
-    fn catch_up_to(&mut self, limit: Time) -> Time {
+    pub(crate) fn catch_up_to(&mut self, limit: Time) -> Time {
         let mut latest = Time::ZERO;
         for switch in 0..self.switches.len() as u32 {
             if !self.windows.as_mut().is_some_and(|windows| windows.open(switch)) {
@@ -264,7 +264,10 @@ impl<S: Sink> Network<S> {
         if let Some(windows) = &mut self.windows
             && let Some(place) = windows.place(place)
         {
-            windows.push(&order, place, Packed::new(event));
+            match self.share.as_ref().and_then(|share| share.elsewhere(place)) {
+                None => windows.push(&order, place, Packed::new(event)),
+                Some(part) => self.send_to_part(part, &order, place, event),
+            }
         } else {
             self.calendar.push(&order, Packed::new(event));
         }

@@ -21,6 +21,7 @@ mod note;
 mod packet;
 mod pause;
 mod sample;
+mod share;
 mod stuck;
 mod switch;
 mod tap;

@@ -21,6 +21,7 @@ use crate::fault::Faults;
 use crate::lane::Lanes;
 use crate::note::component;
 use crate::packet::{Facts, PacketIndex, Packets};
+use crate::share::Share;
 use crate::switch::{Admission, Switch, mix};
 use crate::tap::Taps;
 use crate::telemetry;
@@ -61,6 +62,8 @@ pub struct Network<S> {
     pub(crate) calendar: Calendar<Packed>,
     /// What will happen to switches, where each can be taken through a window of time by itself.
     pub(crate) windows: Option<Windows<Packed>>,
+    /// What of it this one carries out, where others carry out the rest.
+    pub(crate) share: Option<Box<Share>>,
     pub(crate) sequences: Sequences,
     pub(crate) packets: Packets,
     pub(crate) channels: Vec<Channel>,
@@ -216,6 +219,7 @@ impl<S: Sink> Network<S> {
             framing,
             calendar: Calendar::new(),
             windows: None,
+            share: None,
             // Two more for the application.
             sequences: Sequences::new(node_count + switch_count + 2),
             packets: Packets::default(),

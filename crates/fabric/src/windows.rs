@@ -146,12 +146,22 @@ impl<E: Copy> Windows<E> {
         Time::from_ps(self.began.saturating_add(self.width - 1))
     }
 
+    /// The last moment of the window of another moment.
+    pub(crate) fn end_of(&self, time: Time) -> Time {
+        Time::from_ps((self.window(time) * self.width).saturating_add(self.width - 1))
+    }
+
     /// Puts an event of a place in.
     #[allow(clippy::inline_always, reason = "see Calendar::push")]
     #[inline(always)]
     pub(crate) fn push(&mut self, order: &Order, place: u32, event: E) {
-        let entry = Entry { key: Key::new(order), event };
-        let window = self.window(order.time);
+        self.put(place, Entry { key: Key::new(order), event });
+    }
+
+    #[allow(clippy::inline_always, reason = "see Calendar::push")]
+    #[inline(always)]
+    pub(crate) fn put(&mut self, place: u32, entry: Entry<E>) {
+        let window = self.window(entry.key.time());
         if place == self.open && window <= self.current {
             self.at_hand.put(entry);
         } else if window - self.current < RING {

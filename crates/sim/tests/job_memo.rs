@@ -6,7 +6,7 @@ use railnet_sim::{JobSettings, JobsOutcome, Scenario, run_jobs_with};
 
 fn run(text: &str, memo: bool) -> JobsOutcome {
     let scenario = Scenario::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-    run_jobs_with(&scenario, NoSink, JobSettings { memo, watch: None })
+    run_jobs_with(&scenario, NoSink, JobSettings { memo, threads: 1, watch: None })
         .unwrap_or_else(|error| panic!("{error}\n{text}"))
         .0
 }

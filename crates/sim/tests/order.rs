@@ -111,22 +111,41 @@ fn collectives_server_by_server_are_those_in_the_order_of_time() {
 
 #[test]
 fn jobs_server_by_server_are_those_in_the_order_of_time() {
-    fn job<S: Sink>(scenario: &Scenario, sink: S, memo: bool) -> JobsOutcome {
-        run_jobs_with(scenario, sink, JobSettings { memo, watch: None }).unwrap().0
+    fn job<S: Sink>(scenario: &Scenario, sink: S, memo: bool, threads: u32) -> JobsOutcome {
+        run_jobs_with(scenario, sink, JobSettings { memo, threads, watch: None }).unwrap().0
     }
+    let deep = "[model]\nname = \"gpt-400m\"\nlayers = 2\nvocabulary = 4096\n[parallel]\n";
+    let eager =
+        "switch = { ecn = { kmin = \"10KB\", kmax = \"40KB\", pmax = 0.5 } }\n[nic]\ncontrol = \"dcqcn\"";
     let model = "[model]\nname = \"gpt-400m\"\nlayers = 1\nvocabulary = 4096\n[parallel]\n";
     let cases = [
         servers(8, "dgx-h100", &format!("{model}tp = 8\nsp = true\nzero = 1\n")),
-        servers(8, "dgx-h100", &format!("{model}tp = 4\npp = 1\nfsdp = true\n")),
+        servers(8, "dgx-h100", &format!("{model}tp = 4\nfsdp = true\n")),
+        servers(8, "dgx-h100", &format!("{deep}pp = 2\ntp = 2\n")),
+        // All push to the same servers: queues that mark.
+        servers(
+            10,
+            "dgx-a100",
+            &format!("{eager}\n{model}tp = 8\n[parameters]\nservers = 2\n[launch]\nnodes = 8\n"),
+        ),
     ];
     for (index, case) in cases.iter().enumerate() {
-        let in_order = job(case, InOrder::default(), false);
-        for memo in [true, false] {
-            let apart = job(case, NoSink, memo);
-            assert_eq!(in_order.digest, apart.digest, "case {index}, memory {memo}");
-            assert_eq!(in_order.jobs[0].steps, apart.jobs[0].steps, "case {index}, memory {memo}");
+        let in_order = job(case, InOrder::default(), false, 4);
+        let marks: u64 =
+            in_order.network.iter().flat_map(|one| &one.links).map(|link| link.counters.marks).sum();
+        assert_eq!(marks > 0, index == 3, "case {index}: {marks} marks");
+        for (memo, threads) in [(true, 1), (false, 1), (true, 2), (false, 3)] {
+            let name = format!("case {index}, memory {memo}, {threads} threads");
+            let apart = job(case, NoSink, memo, threads);
+            assert_eq!(in_order.digest, apart.digest, "{name}");
+            for (one, other) in in_order.jobs.iter().zip(&apart.jobs) {
+                assert_eq!(one.steps, other.steps, "{name}");
+                assert_eq!(one.first.outcome, other.first.outcome, "{name}");
+                assert_eq!((&one.ports, &one.connections), (&other.ports, &other.connections), "{name}");
+            }
             let [one, other] = [&in_order, &apart].map(|outcome| outcome.network.as_ref().unwrap());
-            assert_eq!((&one.links, &one.lanes), (&other.links, &other.lanes), "case {index}, memory {memo}");
+            assert_eq!((&one.links, &one.lanes), (&other.links, &other.lanes), "{name}");
+            assert_eq!((one.completion, one.packet_hops), (other.completion, other.packet_hops), "{name}");
         }
     }
 }

@@ -58,7 +58,7 @@ impl Beside {
         let file = &self.file;
         if file.scenario.has_jobs() {
             let mut until = Until(&interrupt);
-            let settings = JobSettings { memo: true, watch: Some(&mut until) };
+            let settings = JobSettings { memo: true, threads: 1, watch: Some(&mut until) };
             let (outcome, _, failure) =
                 run_jobs_to_failure(&file.scenario, NoSink, settings).map_err(|error| words(file, error))?;
             let report = job::whole(file, &outcome, failure.as_ref(), began.elapsed().as_secs_f64());

@@ -6,6 +6,7 @@ mod screen;
 mod watch;
 
 use std::io::Write;
+use std::num::NonZeroU32;
 use std::time::Instant;
 
 use railnet_core::event::NoSink;
@@ -112,6 +113,9 @@ pub(super) fn run(
     Ok(verdict(&outcome))
 }
 
+/// Threads that are used without being asked for: more wait for each other longer than they work.
+const THREADS_MAX: usize = 16;
+
 /// What came of jobs, why they failed where they did, and what was recorded of them where that is asked for.
 type Watched = (JobsOutcome, Option<RunError>, Option<(FabricGraph, Recorder)>);
 
@@ -121,14 +125,18 @@ fn run_watched(
     onlooker: &mut Onlooker<'_>,
 ) -> anyhow::Result<Result<Watched, RunError>> {
     let memo = !arguments.no_memo;
+    let threads =
+        arguments.threads.map_or_else(|| crate::cores::threads(THREADS_MAX) as u32, NonZeroU32::get);
     if !arguments.record.is_on() {
-        let settings = JobSettings { memo, watch: Some(onlooker) };
+        let settings = JobSettings { memo, threads, watch: Some(onlooker) };
         let found = run_jobs_to_failure(&file.scenario, NoSink, settings);
         return Ok(found.map(|(outcome, _, failure)| (outcome, failure, None)));
     }
     let graph = railnet_sim::graph(&file.scenario).map_err(|error| file.problem(error))?;
     let recorder = Recorder::new(&graph, arguments.record.budget()).of_job();
-    let found = run_jobs_to_failure(&file.scenario, recorder, JobSettings { memo, watch: Some(onlooker) });
+    // What is recorded has to come in order: one thread.
+    let settings = JobSettings { memo, threads: 1, watch: Some(onlooker) };
+    let found = run_jobs_to_failure(&file.scenario, recorder, settings);
     Ok(found.map(|(outcome, recorder, failure)| (outcome, failure, Some((graph, recorder)))))
 }
 
@@ -157,7 +165,7 @@ pub(super) struct Totals {
 
 /// Runs the jobs of a point of a sweep.
 pub(super) fn totals(scenario: &Scenario, memo: bool) -> Result<(Totals, railnet_core::RunDigest), RunError> {
-    let (outcome, _) = run_jobs_with(scenario, NoSink, JobSettings { memo, watch: None })?;
+    let (outcome, _) = run_jobs_with(scenario, NoSink, JobSettings { memo, threads: 1, watch: None })?;
     let longest = outcome.jobs.iter().max_by_key(|job| job.total());
     let job = longest.ok_or_else(|| RunError::Collective("there is no job".to_owned()))?;
     let first = &job.first.outcome;

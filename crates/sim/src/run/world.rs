@@ -22,6 +22,21 @@ impl World {
         (self.collectives.as_mut(), Ground { servers, ports: endpoints })
     }
 
+    /// Takes in what another part of the same network has carried out: what collectives sent, and what lanes of servers counted.
+    pub(super) fn absorb<S: Sink>(&mut self, network: &mut Network<S>, other: &Self, theirs: &Network<S>) {
+        if let (Some(ours), Some(other)) = (&mut self.collectives, &other.collectives) {
+            ours.absorb(other);
+        }
+        let [ours, other] = [&self.runner.inside, &other.runner.inside];
+        let lanes = ours
+            .iter()
+            .zip(other)
+            .flat_map(|(one, other)| one.servers.names.iter().zip(&other.servers.names));
+        for ((_, lane), (_, other)) in lanes {
+            network.count_on_lane(*lane, theirs.lane(*other));
+        }
+    }
+
     /// Flows and calls that are not over.
     pub(super) fn unfinished(&self) -> usize {
         let calls = self.collectives.as_ref().map_or(0, Collectives::unfinished);

@@ -245,6 +245,7 @@ impl Collectives {
             blocks: Vec::new(),
             own: None,
             planned: std::collections::VecDeque::new(),
+            unprepared: std::collections::VecDeque::new(),
             done: 0,
             wrong: 0,
         }

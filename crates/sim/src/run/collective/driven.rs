@@ -12,7 +12,6 @@ use railnet_core::{Bytes, Span, Time};
 use railnet_fabric::{Lane, Network};
 
 use super::carrier::Carrier;
-use super::pending::Pending;
 use super::timing::Hop;
 use super::{Collectives, Ground};
 use crate::run::job::{Connections, How};
@@ -95,7 +94,13 @@ impl Collectives {
         Ok(Planned { schedule, number, launch })
     }
 
-    /// A member makes a call, at a time that may have passed where nothing else has happened since on what it needs.
+    /// A host of the network in the server of a member.
+    pub(in crate::run) fn host_of(&self, member: u32) -> u32 {
+        self.members[member as usize].host
+    }
+
+    /// A member makes a call, at a time that may have passed where nothing else has happened since on what it needs. Where
+    /// the member is not `here` but in another part of the network, all that happens is that connections are made for it.
     pub(in crate::run) fn make_call<S: Sink>(
         &mut self,
         network: &mut Network<S>,
@@ -103,10 +108,14 @@ impl Collectives {
         member: u32,
         planned: &Planned,
         at: Time,
+        here: bool,
     ) {
-        self.members[member as usize].planned.push_back(Arc::clone(&planned.schedule));
         let now = std::mem::replace(&mut network.now, at);
-        self.launch_call(network, ground, member, &planned.schedule, planned.launch);
+        self.connect_before(network, ground, member, &planned.schedule, planned.launch);
+        if here {
+            self.members[member as usize].planned.push_back(Arc::clone(&planned.schedule));
+            self.launch_call(network, member, planned.launch);
+        }
         network.now = now;
     }
 
@@ -219,6 +228,19 @@ impl Collectives {
     /// Bytes of outputs that were wrong.
     pub(in crate::run) fn wrong(&self) -> u64 {
         self.driven.wrong
+    }
+
+    /// Takes in what the collectives of another part of the same network have carried out.
+    pub(in crate::run) fn absorb(&mut self, other: &Self) {
+        self.driven.wrong += other.driven.wrong;
+        self.finished = self.finished.max(other.finished);
+        // Connections of NICs were made in the same order; those inside servers only where they are.
+        for (ours, theirs) in self.net_pairs.iter().zip(&other.net_pairs) {
+            let carriers = (&mut self.pairs[*ours as usize].carrier, &other.pairs[*theirs as usize].carrier);
+            if let (Carrier::Net(ours), Carrier::Net(theirs)) = carriers {
+                ours.sent += theirs.sent;
+            }
+        }
     }
 
     /// A job was through at this time.

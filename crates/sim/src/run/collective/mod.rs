@@ -89,6 +89,8 @@ struct Member {
     own: Option<Arc<Schedule>>,
     /// What it executes next, in the order of its calls.
     planned: std::collections::VecDeque<Arc<Schedule>>,
+    /// For what it needs connections next.
+    unprepared: std::collections::VecDeque<Arc<Schedule>>,
     /// Calls of the present entry that are over.
     done: u32,
     /// Bytes of outputs that were wrong.
@@ -232,7 +234,8 @@ impl Collectives {
             if !self.is_absent(member) {
                 let schedule = Arc::clone(self.schedule(member));
                 let launch = self.launch(member);
-                self.launch_call(network, ground, member, &schedule, launch);
+                self.connect_before(network, ground, member, &schedule, launch);
+                self.launch_call(network, member, launch);
             }
         }
     }
@@ -263,10 +266,15 @@ impl Collectives {
     }
 
     /// Has a member make a call after a while, on behalf of one who looks at all servers.
-    ///
-    /// Connections to other servers are not left to the call: how NICs number them would depend on which server comes to its
-    /// own first. They are made just before it, when all servers have come that far.
-    fn launch_call<S: Sink>(
+    fn launch_call<S: Sink>(&mut self, network: &mut Network<S>, member: u32, launch: Span) {
+        let token = self.pending.add(Pending::Call { member });
+        network.call_on_after(self.members[member as usize].host, network.now + launch, token);
+    }
+
+    /// Makes the connections to other servers that a member needs for its next call. They are not left to the call: how NICs
+    /// number them would depend on which server comes to its own first. It is done just before it, when all servers have
+    /// come that far.
+    fn connect_before<S: Sink>(
         &mut self,
         network: &mut Network<S>,
         ground: &mut Ground<'_>,
@@ -274,35 +282,28 @@ impl Collectives {
         schedule: &Arc<Schedule>,
         launch: Span,
     ) {
-        let Member { machine, communicator, host, .. } = &self.members[member as usize];
-        let (host, at) = (*host, network.now + launch);
+        let Member { machine, communicator, unprepared, .. } = &mut self.members[member as usize];
         let is_wide = self.communicators[*communicator as usize].cluster.nodes > 1;
-        if is_wide && !machine.knows(schedule) {
-            match at.as_ps().checked_sub(1).filter(|before| *before >= network.now.as_ps()) {
-                Some(before) => {
-                    let token = self.pending.add(Pending::Prepare { member });
-                    network.call_last_at(Time::from_ps(before), token);
-                }
-                None => self.prepare(network, ground, member),
-            }
+        if !is_wide || machine.knows(schedule) {
+            return;
         }
-        let token = self.pending.add(Pending::Call { member });
-        network.call_on_after(host, at, token);
+        unprepared.push_back(Arc::clone(schedule));
+        match launch.as_ps().checked_sub(1) {
+            Some(before) => {
+                let token = self.pending.add(Pending::Prepare { member });
+                network.call_last_at(network.now + Span::from_ps(before), token);
+            }
+            None => self.prepare(network, ground, member),
+        }
     }
 
-    /// Makes the connections that a member needs for its next calls.
+    /// Makes the connections that a member needs next.
     fn prepare<S: Sink>(&mut self, network: &mut Network<S>, ground: &mut Ground<'_>, member: u32) {
-        let state = &mut self.members[member as usize];
-        let mut next: Vec<_> = state.planned.iter().cloned().collect();
-        let present = state.own.clone();
-        if !self.driven.is_on {
-            next.push(Arc::clone(self.schedule(member)));
-        }
-        for schedule in next {
-            self.members[member as usize].own = Some(Arc::clone(&schedule));
-            self.members[member as usize].machine.prepare(&schedule);
-            self.pump(network, ground, member);
-        }
+        let Some(schedule) = self.members[member as usize].unprepared.pop_front() else { return };
+        // They are made for what it executes then, not for what it does now.
+        let present = self.members[member as usize].own.replace(Arc::clone(&schedule));
+        self.members[member as usize].machine.prepare(&schedule);
+        self.pump(network, ground, member);
         self.members[member as usize].own = present;
     }
 

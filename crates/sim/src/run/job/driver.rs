@@ -20,8 +20,9 @@ use railnet_topology::Vertex;
 use self::talk::Talk;
 use super::memo::{Memo, MemoCount, Verdict};
 use super::report::{self, How, JobResult, PortTraffic, Start, StepResult, Trouble, Troubles};
+use super::stage::Stage;
 use crate::run::RunError;
-use crate::run::collective::{Collectives, Ground};
+use crate::run::collective::Collectives;
 use crate::scenario::{PlacedJob, Scenario, ScenarioError};
 
 /// The token by which the driver is woken; pending work of collectives never has so many places.
@@ -181,43 +182,48 @@ impl<'g> Driver<'g> {
         self.jobs.push(job);
     }
 
+    /// When it has something to do next that it knows of.
+    pub(super) fn armed(&self) -> Time {
+        self.armed
+    }
+
+    /// When it last had.
+    pub(super) fn settled(&self) -> Time {
+        self.settled
+    }
+
     /// Whether all jobs are through.
     pub(super) fn is_done(&self) -> bool {
         self.jobs.iter().all(|job| job.is_done)
     }
 
     /// A call has ended: at the end of this moment the jobs go on.
-    pub(super) fn note_ended<S: Sink>(&mut self, network: &mut Network<S>) {
+    pub(super) fn note_ended<S: Sink>(&mut self, stage: &mut Stage<'_, S>) {
         // Of the past of a call that is run afterwards, the present is told when it comes.
-        if network.now >= self.settled {
-            self.wake(network, network.now);
+        if stage.now() >= self.settled {
+            self.wake(stage, stage.now());
         }
     }
 
-    fn wake<S: Sink>(&mut self, network: &mut Network<S>, at: Time) {
+    fn wake<S: Sink>(&mut self, stage: &mut Stage<'_, S>, at: Time) {
         if at < self.armed {
             self.armed = at;
-            network.call_last_at(at, TICK);
+            stage.call_last_at(at, TICK);
         }
     }
 
     /// What ends ends, what can begin begins, until all wait. All that ends at a moment is known by then.
-    pub(super) fn settle<S: Sink>(
-        &mut self,
-        network: &mut Network<S>,
-        collectives: &mut Collectives,
-        ground: &mut Ground<'_>,
-    ) {
-        let now = network.now;
+    pub(super) fn settle<S: Sink>(&mut self, stage: &mut Stage<'_, S>) {
+        let now = stage.now();
         self.settled = now;
         if self.armed <= now {
             self.armed = Time::NEVER;
         }
         loop {
-            let ended = self.take_ended(network, collectives);
+            let ended = self.take_ended(stage);
             let mut is_still = ended.is_empty();
             for member in ended {
-                self.ended(member, network);
+                self.ended(member, stage);
             }
             while self.timed.peek().is_some_and(|Reverse((time, ..))| *time <= now) {
                 let Some(Reverse((_, job, ticket))) = self.timed.pop() else { break };
@@ -228,41 +234,35 @@ impl<'g> Driver<'g> {
                 is_still = false;
             }
             for index in 0..self.jobs.len() {
-                is_still &= !self.go_on(index, network, collectives, ground);
+                is_still &= !self.go_on(index, stage);
             }
             if is_still || self.failure.is_some() || self.waiting.is_some() {
                 break;
             }
         }
-        let is_behind = self.memo.decide(network, collectives, ground);
+        let is_behind = self.memo.decide(stage);
         if is_behind || self.waiting.is_some() {
-            self.wake(network, now);
+            self.wake(stage, now);
         }
-        self.arm(network, collectives);
+        self.arm(stage);
     }
 
     /// Members whose calls are over: in the order of members, however they came to it.
-    fn take_ended<S: Sink>(&mut self, network: &Network<S>, collectives: &mut Collectives) -> Vec<u32> {
+    fn take_ended<S: Sink>(&mut self, stage: &mut Stage<'_, S>) -> Vec<u32> {
         let mut members = Vec::new();
-        for (member, at) in collectives.take_ended(network.now) {
-            if self.memo.ended(network, collectives.seat(member), at) {
+        for (member, at) in stage.take_ended() {
+            if self.memo.ended(stage, stage.seat(member), at) {
                 members.push(member);
             }
         }
-        members.extend(self.memo.take_ended(network.now));
+        members.extend(self.memo.take_ended(stage.now()));
         members.sort_unstable();
         members
     }
 
     /// Goes on with a job; whether anything happened.
-    fn go_on<S: Sink>(
-        &mut self,
-        index: usize,
-        network: &mut Network<S>,
-        collectives: &mut Collectives,
-        ground: &mut Ground<'_>,
-    ) -> bool {
-        let now = network.now;
+    fn go_on<S: Sink>(&mut self, index: usize, stage: &mut Stage<'_, S>) -> bool {
+        let now = stage.now();
         let job = &mut self.jobs[index];
         if job.is_done {
             return false;
@@ -276,7 +276,7 @@ impl<'g> Driver<'g> {
         while self.waiting.is_none_or(|(job, _)| job == index)
             && let Some(ticket) = self.next_entry(index)
         {
-            match self.enter(index, ticket, network, collectives, ground) {
+            match self.enter(index, ticket, stage) {
                 Ok(true) => has_moved = true,
                 Ok(false) => {
                     self.waiting = Some((index, ticket));
@@ -301,7 +301,7 @@ impl<'g> Driver<'g> {
             }
             job.end_step(now);
             if job.is_done {
-                collectives.note_end(now);
+                stage.note_end();
             }
         }
         has_moved
@@ -318,18 +318,16 @@ impl<'g> Driver<'g> {
         &mut self,
         index: usize,
         ticket: Ticket,
-        network: &mut Network<S>,
-        collectives: &mut Collectives,
-        ground: &mut Ground<'_>,
+        stage: &mut Stage<'_, S>,
     ) -> Result<bool, ScenarioError> {
-        let now = network.now;
+        let now = stage.now();
         let job = &mut self.jobs[index];
         let (rank, said) = job.machine.communication(ticket);
         let stream = job.machine.operation(ticket).stream;
         let local = job.local(now);
         let group = job.machine.graph().layout.group(rank, said.scope);
         if !job.placed.beside(said.scope).is_empty() {
-            return self.talk(index, ticket, network, collectives, ground);
+            return self.talk(index, ticket, stage);
         }
         if said.what == What::Write {
             // Drives of the server itself: nothing crosses the network.
@@ -348,10 +346,9 @@ impl<'g> Driver<'g> {
                 Some(pair) => job.pair_endpoints(pair),
                 None => group.ranks().map(|rank| job.placed.endpoint(rank.0)).collect(),
             };
-            let (communicator, first_member) =
-                collectives.add_group(network, ground, &endpoints, &self.variables)?;
+            let (communicator, first_member) = stage.add_group(&endpoints, &self.variables)?;
             let callers = if message.is_some() { 2 } else { endpoints.len() as u32 };
-            self.memo.add(communicator, collectives.place(communicator, ground), first_member, callers);
+            self.memo.add(communicator, stage.place(communicator, first_member), first_member, callers);
             let node = |endpoint: u32| job.placed.whole.ends().node_of(endpoint);
             let is_wide = endpoints.iter().any(|endpoint| node(*endpoint) != node(endpoints[0]));
             job.channels.insert(key, Channel { communicator, first_member, endpoints, callers, is_wide });
@@ -367,15 +364,8 @@ impl<'g> Driver<'g> {
             (call.root, call.peer) = (Rank(place(from)), Rank(place(to)));
         }
         let (place, member) = (place(rank), channel.first_member + place(rank));
-        let planned = collectives.plan_call(member, &call)?;
-        let verdict = self.memo.enter(
-            network,
-            collectives,
-            ground,
-            (channel.communicator, place),
-            &planned,
-            is_joint(&call),
-        );
+        let planned = stage.plan_call(member, &call)?;
+        let verdict = self.memo.enter(stage, (channel.communicator, place), &planned, is_joint(&call));
         if verdict == Verdict::Later {
             return Ok(false);
         }
@@ -390,7 +380,7 @@ impl<'g> Driver<'g> {
         meeting.entered += 1;
         (meeting.begun, meeting.last) = (local, ticket);
         if channel.is_wide && meeting.entered == channel.callers {
-            meeting.before = Trouble::so_far(network);
+            meeting.before = stage.trouble();
         }
         self.called.insert(member, Called { job: index, ticket, key, number });
         let how = planned.how();
@@ -403,14 +393,14 @@ impl<'g> Driver<'g> {
     }
 
     /// The call of a member is over.
-    fn ended<S: Sink>(&mut self, member: u32, network: &mut Network<S>) {
+    fn ended<S: Sink>(&mut self, member: u32, stage: &mut Stage<'_, S>) {
         let Some(Called { job, ticket, key, number }) = self.called.remove(&member) else { return };
         if matches!(key, Key::Server { .. }) {
-            return self.talked(job, ticket, network);
+            return self.talked(job, ticket, stage);
         }
         self.over += 1;
         let job = &mut self.jobs[job];
-        let local = job.local(network.now);
+        let local = job.local(stage.now());
         let Channel { callers, is_wide, .. } = job.channels[&key];
         let Some(meeting) = job.meetings.get_mut(&(key, number)) else { return };
         meeting.ended += 1;
@@ -423,22 +413,22 @@ impl<'g> Driver<'g> {
             let worst = job.troubles.entry(kind(said.scope, said.what));
             let worst = worst.or_insert((Span::ZERO, Trouble::default()));
             if is_wide && took > worst.0 {
-                *worst = (took, Trouble::so_far(network).since(before));
+                *worst = (took, stage.trouble().since(before));
             }
         }
         job.machine.finished(ticket, begun, last, local);
     }
 
     /// Has the driver woken when something is computed or timed, or was over in a server that has gone further.
-    fn arm<S: Sink>(&mut self, network: &mut Network<S>, collectives: &Collectives) {
+    fn arm<S: Sink>(&mut self, stage: &mut Stage<'_, S>) {
         let computed = self.jobs.iter_mut().filter(|job| !job.is_done).filter_map(|job| {
             let at = job.machine.poll_timeout()?;
             Some(job.origin + at.since(Time::ZERO))
         });
         let timed = self.timed.peek().map(|Reverse((time, ..))| *time);
-        let ended = collectives.first_ended();
+        let ended = stage.first_ended();
         let Some(next) = computed.chain(timed).chain(self.memo.next_end()).chain(ended).min() else { return };
-        self.wake(network, next);
+        self.wake(stage, next);
     }
 
     /// Who waits for what, where jobs are not through.
@@ -454,12 +444,8 @@ impl<'g> Driver<'g> {
     }
 
     /// How many collectives there were, once the run is over.
-    pub(super) fn count<S: Sink>(
-        &mut self,
-        network: &mut Network<S>,
-        collectives: &mut Collectives,
-    ) -> MemoCount {
-        self.memo.finish(network, collectives)
+    pub(super) fn count<S: Sink>(&mut self, stage: &mut Stage<'_, S>) -> MemoCount {
+        self.memo.finish(stage)
     }
 
     /// Steps, and calls of ranks, that are over, of all.

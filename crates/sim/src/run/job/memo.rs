@@ -17,11 +17,11 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use railnet_core::Time;
 use railnet_core::event::Sink;
-use railnet_fabric::{Lane, Network};
+use railnet_fabric::Lane;
 
 use self::session::{Key, Phase, Recorded, Session};
+use super::stage::Stage;
 use crate::run::collective::driven::{Place, Planned};
-use crate::run::collective::{Collectives, Ground};
 
 /// How many collectives there were, and how many of them were taken from memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -109,22 +109,20 @@ impl Memo {
     /// A rank comes to a call. `is_joint` says that nobody can be through before all have come.
     pub(super) fn enter<S: Sink>(
         &mut self,
-        network: &mut Network<S>,
-        collectives: &mut Collectives,
-        ground: &mut Ground<'_>,
+        stage: &mut Stage<'_, S>,
         (communicator, place): (u32, u32),
         planned: &Planned,
         is_joint: bool,
     ) -> Verdict {
-        self.close_quiet(network, collectives, communicator);
-        let now = network.now;
+        self.close_quiet(stage, communicator);
+        let now = stage.now();
         let team = &self.teams[&communicator];
         let next = team.sessions.iter().position(|session| !session.has(place));
         if next.is_none() {
-            if self.make_way(network, collectives, ground, communicator, now + planned.launch) {
+            if self.make_way(stage, communicator, now + planned.launch) {
                 return Verdict::Later;
             }
-            self.begin(network, communicator, planned, is_joint);
+            self.begin(stage.now(), communicator, planned, is_joint);
         }
         let team = self.teams.get_mut(&communicator).expect("communicators are added when they are made");
         let index = next.unwrap_or(team.sessions.len() - 1);
@@ -137,18 +135,18 @@ impl Memo {
         if matches!(session.phase, Phase::Held) {
             return Verdict::Held;
         }
-        collectives.make_call(network, ground, team.first_member + place, planned, now);
+        stage.make_call(team.first_member + place, planned, now);
         Verdict::Goes
     }
 
     /// The first rank of a group comes to a call.
-    fn begin<S: Sink>(&mut self, network: &Network<S>, communicator: u32, planned: &Planned, is_joint: bool) {
+    fn begin(&mut self, now: Time, communicator: u32, planned: &Planned, is_joint: bool) {
         self.count.calls += 1;
         self.numbers += 1;
         let is_alone = self.others(communicator).next().is_none();
         let team = self.teams.get_mut(&communicator).expect("only what is known has calls");
         let could = self.is_on && is_joint && is_alone && team.place.lanes.is_some();
-        let active = network.now + planned.launch;
+        let active = now + planned.launch;
         let is_beside = team.sessions.iter().any(|session| matches!(session.phase, Phase::Real(_)));
         let phase = if could && !is_beside && active >= team.quiet { Phase::Held } else { Phase::Real(None) };
         let may_record = could && is_beside && matches!(phase, Phase::Real(_));
@@ -174,34 +172,23 @@ impl Memo {
     }
 
     /// Ends what was taken, once nothing of it would be left, wherever this group is.
-    fn close_quiet<S: Sink>(
-        &mut self,
-        network: &mut Network<S>,
-        collectives: &mut Collectives,
-        communicator: u32,
-    ) {
+    fn close_quiet<S: Sink>(&mut self, stage: &mut Stage<'_, S>, communicator: u32) {
         let servers = &self.teams[&communicator].place.servers;
         let others = servers.iter().filter_map(|server| self.busy.get(server)).flatten();
         let over: Vec<u32> = others
             .copied()
             .filter(|other| {
                 let first = self.teams[other].sessions.front();
-                first.is_some_and(|session| session.is_taken() && session.quiet <= network.now)
+                first.is_some_and(|session| session.is_taken() && session.quiet <= stage.now())
             })
             .collect();
         for other in over {
-            self.close(network, collectives, other, network.now);
+            self.close(stage, other, stage.now());
         }
     }
 
     /// Calls of a group that were taken and of which nothing would be left are over.
-    fn close<S: Sink>(
-        &mut self,
-        network: &mut Network<S>,
-        collectives: &mut Collectives,
-        communicator: u32,
-        by: Time,
-    ) {
+    fn close<S: Sink>(&mut self, stage: &mut Stage<'_, S>, communicator: u32, by: Time) {
         let team = self.teams.get_mut(&communicator).expect("only what is known has calls");
         while let Some(session) = team.sessions.front()
             && let Phase::Taken(record, _) = session.phase
@@ -210,10 +197,10 @@ impl Memo {
         {
             self.count.taken += 1;
             for (lane, more) in team.place.lanes.iter().flatten().zip(&self.records[record].lanes) {
-                network.count_on_lane(*lane, *more);
+                stage.count_on_lane(team.first_member, *lane, *more);
             }
             for (place, _) in &session.entries {
-                collectives.skip_call(team.first_member + place);
+                stage.skip_call(team.first_member + place);
             }
             team.sessions.pop_front();
         }
@@ -245,34 +232,21 @@ impl Memo {
 
     /// A group makes one more call, which uses nothing before `active`: what is under way beside it is not alone any more.
     /// Whether anything has to be carried out first.
-    fn make_way<S: Sink>(
-        &mut self,
-        network: &mut Network<S>,
-        collectives: &mut Collectives,
-        ground: &mut Ground<'_>,
-        communicator: u32,
-        active: Time,
-    ) -> bool {
+    fn make_way<S: Sink>(&mut self, stage: &mut Stage<'_, S>, communicator: u32, active: Time) -> bool {
         let mut must_wait = false;
         let others: Vec<u32> = self.others(communicator).collect();
         for other in others {
-            must_wait |= self.disturb(network, collectives, ground, other);
+            must_wait |= self.disturb(stage, other);
         }
         // One after the other is no disturbance, if nothing is left of the first when the second begins. Where that is not
         // known yet, it will be looked at when it is.
         let own = self.teams[&communicator].sessions.iter();
         let is_early = own.filter(|session| session.quiet.is_set()).any(|session| session.quiet > active);
-        must_wait | is_early && self.disturb(network, collectives, ground, communicator)
+        must_wait | is_early && self.disturb(stage, communicator)
     }
 
     /// Something else is where the calls of a group are. Whether they have to be carried out first.
-    fn disturb<S: Sink>(
-        &mut self,
-        network: &mut Network<S>,
-        collectives: &mut Collectives,
-        ground: &mut Ground<'_>,
-        communicator: u32,
-    ) -> bool {
+    fn disturb<S: Sink>(&mut self, stage: &mut Stage<'_, S>, communicator: u32) -> bool {
         let team = self.teams.get_mut(&communicator).expect("only what is known has calls");
         let mut records = Vec::new();
         for session in &mut team.sessions {
@@ -283,7 +257,7 @@ impl Memo {
         }
         let has_more = team.sessions.iter().any(|session| !matches!(session.phase, Phase::Real(_)));
         if has_more {
-            self.carry_out(network, collectives, ground, communicator, u64::MAX);
+            self.carry_out(stage, communicator, u64::MAX);
         }
         for record in records {
             self.void(record);
@@ -301,36 +275,24 @@ impl Memo {
     }
 
     /// Carries out the calls of a group up to this one after all, from their beginning.
-    fn carry_out<S: Sink>(
-        &mut self,
-        network: &mut Network<S>,
-        collectives: &mut Collectives,
-        ground: &mut Ground<'_>,
-        communicator: u32,
-        last: u64,
-    ) {
+    fn carry_out<S: Sink>(&mut self, stage: &mut Stage<'_, S>, communicator: u32, last: u64) {
         let team = self.teams.get_mut(&communicator).expect("only what is known has calls");
         for session in team.sessions.iter_mut().filter(|session| session.number <= last) {
             if matches!(session.phase, Phase::Real(_)) {
                 continue;
             }
             for (place, at) in &session.entries {
-                collectives.make_call(network, ground, team.first_member + place, &session.planned, *at);
+                stage.make_call(team.first_member + place, &session.planned, *at);
             }
             (session.phase, session.quiet) = (Phase::Real(None), Time::NEVER);
         }
     }
 
     /// Decides about calls for which all have come. Whether anything of the past is to be run.
-    pub(super) fn decide<S: Sink>(
-        &mut self,
-        network: &mut Network<S>,
-        collectives: &mut Collectives,
-        ground: &mut Ground<'_>,
-    ) -> bool {
+    pub(super) fn decide<S: Sink>(&mut self, stage: &mut Stage<'_, S>) -> bool {
         let mut is_behind = false;
         for communicator in std::mem::take(&mut self.hurried) {
-            is_behind |= self.disturb(network, collectives, ground, communicator);
+            is_behind |= self.disturb(stage, communicator);
         }
         while let Some(record) = self.voided.pop() {
             for (follower, number) in std::mem::take(&mut self.records[record].followers) {
@@ -339,19 +301,12 @@ impl Memo {
             }
         }
         for (communicator, number) in std::mem::take(&mut self.undecided) {
-            is_behind |= self.settle(network, collectives, ground, communicator, number);
+            is_behind |= self.settle(stage, communicator, number);
         }
         is_behind
     }
 
-    fn settle<S: Sink>(
-        &mut self,
-        network: &mut Network<S>,
-        collectives: &mut Collectives,
-        ground: &mut Ground<'_>,
-        communicator: u32,
-        number: u64,
-    ) -> bool {
+    fn settle<S: Sink>(&mut self, stage: &mut Stage<'_, S>, communicator: u32, number: u64) -> bool {
         let team = self.teams.get_mut(&communicator).expect("only what is known has calls");
         let Some(index) = team.position(number) else { return false };
         let session = &mut team.sessions[index];
@@ -374,7 +329,10 @@ impl Memo {
         let before = session.before.take();
         let mut lanes: Option<Vec<_>> = match is_real {
             true => before,
-            false => Some(team.place.lanes.iter().flatten().map(|lane| network.lane(*lane)).collect()),
+            false => {
+                let lanes = team.place.lanes.iter().flatten();
+                Some(lanes.map(|lane| stage.lane(team.first_member, *lane)).collect())
+            }
         };
         for earlier in team.sessions.iter().take(index) {
             lanes = match earlier.phase {
@@ -395,7 +353,7 @@ impl Memo {
             self.records.push(Recorded::new(key, first, lanes));
         }
         if !is_real {
-            self.carry_out(network, collectives, ground, communicator, number);
+            self.carry_out(stage, communicator, number);
         }
         let team = self.teams.get_mut(&communicator).expect("only what is known has calls");
         team.sessions[index].phase = Phase::Real(record);
@@ -427,13 +385,14 @@ impl Memo {
     /// A rank is through with a call that was carried out. Whether that is news.
     pub(super) fn ended<S: Sink>(
         &mut self,
-        network: &Network<S>,
+        stage: &Stage<'_, S>,
         (communicator, place): (u32, u32),
         at: Time,
     ) -> bool {
         let team = self.teams.get_mut(&communicator).expect("only what is known has calls");
         let lanes = team.place.lanes.iter().flatten();
-        let count = || lanes.clone().map(|lane| network.lane(*lane)).collect::<Vec<_>>();
+        let first = team.first_member;
+        let count = || lanes.clone().map(|lane| stage.lane(first, *lane)).collect::<Vec<_>>();
         let is_it = |session: &Session| session.has(place) && !session.done[place as usize];
         let index = team.sessions.iter().position(is_it).expect("only what was begun ends");
         team.quiet = at + team.place.residue;
@@ -496,14 +455,10 @@ impl Memo {
     }
 
     /// The run is over: what was taken counts.
-    pub(super) fn finish<S: Sink>(
-        &mut self,
-        network: &mut Network<S>,
-        collectives: &mut Collectives,
-    ) -> MemoCount {
+    pub(super) fn finish<S: Sink>(&mut self, stage: &mut Stage<'_, S>) -> MemoCount {
         let all: Vec<u32> = self.teams.keys().copied().collect();
         for communicator in all {
-            self.close(network, collectives, communicator, Time::NEVER);
+            self.close(stage, communicator, Time::NEVER);
         }
         self.count
     }

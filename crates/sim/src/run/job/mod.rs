@@ -1,11 +1,13 @@
 //! Jobs: the graph of a step, with its communication by formulas or as packets in the fabric.
 
 mod analytic;
+mod crew;
 mod driver;
 mod memo;
 mod packet;
 mod recovery;
 mod report;
+mod stage;
 
 pub use memo::MemoCount;
 pub use report::{
@@ -24,13 +26,15 @@ pub struct JobSettings<'a, S> {
     /// Whether a collective identical to an earlier one, with nothing in its way, is taken from memory. The result is the
     /// same.
     pub memo: bool,
+    /// How many threads may share the work, where packets are sent and the network is large. The result is the same.
+    pub threads: u32,
     /// Who looks on, where packets are sent.
     pub watch: Option<&'a mut dyn JobWatch<S>>,
 }
 
 impl<S> Default for JobSettings<'_, S> {
     fn default() -> Self {
-        Self { memo: true, watch: None }
+        Self { memo: true, threads: 1, watch: None }
     }
 }
 

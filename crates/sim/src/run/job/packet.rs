@@ -8,8 +8,10 @@ use railnet_job::graph::StepGraph;
 use railnet_nic::Completion;
 
 use super::analytic::specials;
+use super::crew::{Crew, Foreman, Part};
 use super::driver::{Driver, TICK};
 use super::report::{FaultPrice, JobResult, JobsOutcome, sum};
+use super::stage::Stage;
 use super::{JobProgress, JobSettings, JobWatch, keeps_timeline};
 use crate::run::outcome::outcome;
 use crate::run::series::Sampler;
@@ -26,15 +28,16 @@ pub(super) fn run<S: Sink>(
     sink: S,
     settings: JobSettings<'_, S>,
 ) -> Result<Ended<S>, RunError> {
-    let JobSettings { memo, mut watch } = settings;
+    let JobSettings { memo, threads, mut watch } = settings;
+    let manner = Manner { memo, threads };
     let mut first = First { watch: reborrow(&mut watch) };
-    let (mut found, sink, failure) = once(scenario, &scenario.jobs()?, sink, memo, &mut first)?;
+    let (mut found, sink, failure) = once(scenario, &scenario.jobs()?, sink, manner, &mut first)?;
     if scenario.has_slowing_faults() && !found.is_partial {
         let mut sound = scenario.clone();
         sound.faults.clear();
         sound.sample = None;
         let mut second = Second { watch: reborrow(&mut watch) };
-        let sound = succeeded(once(&sound, &sound.jobs()?, NoSink, memo, &mut second)?)?;
+        let sound = succeeded(once(&sound, &sound.jobs()?, NoSink, manner, &mut second)?)?;
         found.is_partial = sound.is_partial;
         let what = scenario.fault_words()?;
         for (job, sound) in
@@ -51,6 +54,13 @@ pub(super) fn run<S: Sink>(
         }
     }
     Ok((found, sink, failure))
+}
+
+/// How jobs are run, without a difference to what comes of it: see [`JobSettings`].
+#[derive(Clone, Copy)]
+struct Manner {
+    memo: bool,
+    threads: u32,
 }
 
 /// What came of jobs, whoever watched them, and why they failed where they did.
@@ -75,7 +85,8 @@ pub(super) fn elsewhere(
 ) -> Result<Vec<Span>, RunError> {
     let mut jobs = jobs.to_vec();
     jobs[index] = placed;
-    let mut found = succeeded(once(scenario, &jobs, NoSink, true, &mut First { watch: None })?)?;
+    let manner = Manner { memo: true, threads: 1 };
+    let mut found = succeeded(once(scenario, &jobs, NoSink, manner, &mut First { watch: None })?)?;
     Ok(found.jobs.swap_remove(index).steps)
 }
 
@@ -101,14 +112,13 @@ fn once<S: Sink>(
     scenario: &Scenario,
     jobs: &[PlacedJob],
     sink: S,
-    memo: bool,
+    Manner { memo, threads }: Manner,
     onlooker: &mut impl Onlooker<S>,
 ) -> Result<Ended<S>, RunError> {
     let slowed = scenario.slowed(false)?;
     let placed: Vec<PlacedJob> = jobs.iter().map(|job| job.with(&slowed)).collect::<Result<_, _>>()?;
     let graphs: Vec<Graphs> = placed.iter().map(Graphs::new).collect();
-    let mut run = Run::new(scenario, (Digest::new(), sink))?;
-    run.limit = Time::ZERO + scenario.limit.map_or(LIMIT, |limit| limit.0);
+    let mut run = new_run(scenario, &placed, sink)?;
     // What else is on the fabric may come in the way of anything.
     let is_idle = run.world.runner.flows.is_empty() && !run.network.has_lane_faults();
     // What is taken from memory sends no packets: nothing would be there to see.
@@ -118,17 +128,17 @@ fn once<S: Sink>(
         let mine: Vec<Slowed> = slowed.iter().filter(|one| one.is_in(placed)).copied().collect();
         driver.add(placed, (&graphs.plain, graphs.written.as_ref()), specials(placed, &mine));
     }
-    for placed in &placed {
-        limit_servers(&mut run, placed);
-    }
     onlooker.begin(&mut run);
-    let (is_partial, failure) = match advance(&mut run, &mut driver, onlooker) {
+    let parts = parts(run, threads, |sink| new_run(scenario, &placed, sink))?;
+    let (mut parts, ended) = advance(parts, &mut driver, onlooker);
+    let (is_partial, failure) = match ended {
         Ok(is_whole) => (!is_whole, None),
         Err(failure) => (true, Some(failure)),
     };
-    let now = run.network.now;
-    let Run { mut network, world: World { runner, mut collectives }, sampler, .. } = run;
-    let memo = collectives.as_mut().map(|all| driver.count(&mut network, all)).unwrap_or_default();
+    let memo =
+        driver.count(&mut Stage::new(parts.iter_mut().map(|part| (&mut part.network, &mut part.world))));
+    let Run { mut network, world: World { runner, mut collectives }, sampler, .. } = joined(parts);
+    let now = network.now;
     if let Some(collectives) = collectives.as_mut().filter(|_| is_partial) {
         collectives.note_end(now);
     }
@@ -149,6 +159,46 @@ fn once<S: Sink>(
         digest: RunDigest::from_u128(all.finish_wide()),
     };
     Ok((outcome, network.sink.1, failure))
+}
+
+fn new_run<S: Sink>(scenario: &Scenario, placed: &[PlacedJob], sink: S) -> Result<Part<S>, RunError> {
+    let mut run = Run::new(scenario, (Digest::new(), sink))?;
+    run.limit = Time::ZERO + scenario.limit.map_or(LIMIT, |limit| limit.0);
+    for placed in placed {
+        limit_servers(&mut run, placed);
+    }
+    Ok(run)
+}
+
+/// A run and others like it that share its work, as many as threads and as the network has use for; or the run alone.
+fn parts<S: Sink>(
+    run: Part<S>,
+    threads: u32,
+    another: impl Fn(S) -> Result<Part<S>, RunError>,
+) -> Result<Vec<Part<S>>, RunError> {
+    let is_plain = run.world.runner.flows.is_empty() && run.sampler.is_none();
+    let count = (2..=threads).rev().find(|count| is_plain && run.network.can_be_shared(*count));
+    let mut parts = vec![run];
+    while (parts.len() as u32) < count.unwrap_or(1)
+        && let Some(sink) = parts[0].network.sink.1.fork()
+    {
+        parts.push(another(sink)?);
+    }
+    Ok(parts)
+}
+
+/// What parts have carried out, in one.
+fn joined<S: Sink>(parts: Vec<Part<S>>) -> Part<S> {
+    let mut parts = parts.into_iter();
+    let mut all = parts.next().expect("a run has a part at least");
+    for (number, part) in (1..).zip(parts) {
+        let Run { network, world, .. } = part;
+        let is_theirs = |component| network.part_of_component(component) == number;
+        all.network.sink.0.absorb(&network.sink.0, is_theirs);
+        all.world.absorb(&mut all.network, &world, &network);
+        all.network.absorb(network);
+    }
+    all
 }
 
 /// Servers that have parameters or storage give and take no more than the job says.
@@ -220,12 +270,60 @@ fn next_look<S>(onlooker: &impl Onlooker<S>, now: Time) -> Time {
     if onlooker.is_there() { now + STRIDE } else { Time::NEVER }
 }
 
-/// Runs until nothing happens any more. Whether it came to its end.
+/// Runs until nothing happens any more. Gives the parts back, and whether it came to its end.
 fn advance<S: Sink>(
-    run: &mut Run<(Digest, S)>,
+    mut parts: Vec<Part<S>>,
     driver: &mut Driver<'_>,
     onlooker: &mut impl Onlooker<S>,
-) -> Result<bool, RunError> {
+) -> (Vec<Part<S>>, Result<bool, RunError>) {
+    let goes_on = if let [run] = &mut parts[..] {
+        advance_alone(run, driver, onlooker)
+    } else {
+        let crew = Crew::new(parts);
+        let goes_on = std::thread::scope(|scope| advance_together(crew.start(scope), driver, onlooker));
+        parts = crew.into_parts();
+        goes_on
+    };
+    let ended = verdict(&mut parts, driver, goes_on);
+    (parts, ended)
+}
+
+/// Whether it came to its end, or why it failed.
+fn verdict<S: Sink>(parts: &mut [Part<S>], driver: &mut Driver<'_>, goes_on: bool) -> Result<bool, RunError> {
+    if let Some(failure) = parts.iter_mut().find_map(|part| part.world.runner.failure.take()) {
+        return Err(failure);
+    }
+    if let Some(failure) = driver.failure.take() {
+        return Err(failure);
+    }
+    let mut wrong = 0;
+    for collectives in parts.iter().filter_map(|part| part.world.collectives.as_ref()) {
+        if let Some(failure) = &collectives.failure {
+            return Err(RunError::Collective(failure.to_string()));
+        }
+        wrong += collectives.wrong();
+    }
+    if wrong > 0 {
+        return Err(RunError::Collective(format!("{wrong} bytes of results were wrong")));
+    }
+    match driver.standstill().filter(|_| goes_on) {
+        Some(who) => Err(RunError::Collective(who)),
+        None => Ok(goes_on),
+    }
+}
+
+/// Whether something has failed in a part.
+fn has_failed<S>(part: &Part<S>) -> bool {
+    let has_broken = part.world.collectives.as_ref().is_some_and(|all| all.failure.is_some());
+    has_broken || part.world.runner.failure.is_some()
+}
+
+/// One thread does it all. Whether nobody has stopped it.
+fn advance_alone<S: Sink>(
+    run: &mut Part<S>,
+    driver: &mut Driver<'_>,
+    onlooker: &mut impl Onlooker<S>,
+) -> bool {
     JobWorld { world: &mut run.world, driver }.settle(&mut run.network);
     let mut is_quiet = false;
     let mut goes_on = true;
@@ -245,36 +343,47 @@ fn advance<S: Sink>(
             run.world.runner.failure = run.watch.look(&mut run.network, &run.world.runner);
         }
         if onlooker.is_there() && (stage == next || is_quiet || is_done) {
-            let ((steps, calls), now, events) = (driver.progress(), run.now(), run.events());
-            let progress = JobProgress { now, events, steps, calls, is_second: false };
+            let progress = progress(driver, run.now(), run.events());
             goes_on = onlooker.look(run, &progress) || is_done;
             next = next_look(onlooker, stage);
         }
-        let has_broken = run.world.collectives.as_ref().is_some_and(|all| all.failure.is_some());
-        if driver.failure.is_some() || run.world.runner.failure.is_some() || has_broken || is_done {
+        if driver.failure.is_some() || has_failed(run) || is_done {
             // Where all is done, what is left are timers of NICs; where a call broke, it never ends.
             break;
         }
     }
-    if let Some(failure) = run.world.runner.failure.take() {
-        return Err(failure);
-    }
-    if let Some(failure) = driver.failure.take() {
-        return Err(failure);
-    }
-    if let Some(collectives) = &run.world.collectives {
-        if let Some(failure) = &collectives.failure {
-            return Err(RunError::Collective(failure.to_string()));
+    goes_on
+}
+
+/// Several threads do it together. Whether nobody has stopped them.
+fn advance_together<S: Sink>(
+    mut foreman: Foreman<'_, S>,
+    driver: &mut Driver<'_>,
+    onlooker: &mut impl Onlooker<S>,
+) -> bool {
+    foreman.begin(driver);
+    let limit = foreman.first().limit;
+    let (mut is_quiet, mut goes_on, mut now) = (false, true, Time::ZERO);
+    while goes_on && !is_quiet && now < limit {
+        let next = next_look(onlooker, now);
+        now = limit.min(next);
+        is_quiet = foreman.run(driver, now);
+        let is_done = driver.is_done();
+        if onlooker.is_there() {
+            let events = foreman.all().iter().map(|part| part.events()).sum();
+            let progress = progress(driver, now, events);
+            goes_on = onlooker.look(&mut foreman.first(), &progress) || is_done;
         }
-        if collectives.wrong() > 0 {
-            let message = format!("{} bytes of results were wrong", collectives.wrong());
-            return Err(RunError::Collective(message));
+        if driver.failure.is_some() || is_done || foreman.all().iter().any(|part| has_failed(part)) {
+            break;
         }
     }
-    match driver.standstill().filter(|_| goes_on) {
-        Some(who) => Err(RunError::Collective(who)),
-        None => Ok(goes_on),
-    }
+    goes_on
+}
+
+fn progress(driver: &Driver<'_>, now: Time, events: u64) -> JobProgress {
+    let (steps, calls) = driver.progress();
+    JobProgress { now, events, steps, calls, is_second: false }
 }
 
 /// All that runs on the hosts while jobs run.
@@ -286,15 +395,13 @@ struct JobWorld<'a, 'g> {
 impl JobWorld<'_, '_> {
     /// Goes on with jobs, as far as they can.
     fn settle<S: Sink>(&mut self, network: &mut Network<S>) {
-        if let (Some(collectives), mut ground) = self.world.parts() {
-            self.driver.settle(network, collectives, &mut ground);
-        }
+        self.driver.settle(&mut Stage::whole(network, self.world));
     }
 
     /// The same, where a call has ended.
     fn settle_ended<S: Sink>(&mut self, network: &mut Network<S>) {
         if self.world.collectives.as_ref().is_some_and(super::super::collective::Collectives::has_ended) {
-            self.driver.note_ended(network);
+            self.driver.note_ended(&mut Stage::whole(network, self.world));
         }
     }
 }

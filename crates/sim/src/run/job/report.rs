@@ -135,6 +135,13 @@ impl Trouble {
         found
     }
 
+    pub(super) fn add(&mut self, other: Self) {
+        self.marks += other.marks;
+        self.pauses += other.pauses;
+        self.lost += other.lost;
+        self.resent += other.resent;
+    }
+
     pub(super) fn since(self, before: Self) -> Self {
         Self {
             marks: self.marks - before.marks,

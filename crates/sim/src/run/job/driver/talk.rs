@@ -6,15 +6,14 @@
 
 use railnet_core::event::Sink;
 use railnet_core::{Bytes, Rank, Span, Time};
-use railnet_fabric::Network;
 use railnet_job::graph::{Communication, What};
 use railnet_job::parallel::Scope;
 use railnet_job::run::{Ticket, kind};
 
 use super::super::memo::Verdict;
 use super::super::report::Trouble;
+use super::super::stage::Stage;
 use super::{Active, Called, Channel, Driver, Key};
-use crate::run::collective::{Collectives, Ground};
 use crate::scenario::ScenarioError;
 
 /// What a rank has under way with servers.
@@ -33,9 +32,7 @@ impl Driver<'_> {
         &mut self,
         index: usize,
         ticket: Ticket,
-        network: &mut Network<S>,
-        collectives: &mut Collectives,
-        ground: &mut Ground<'_>,
+        stage: &mut Stage<'_, S>,
     ) -> Result<bool, ScenarioError> {
         let job = &self.jobs[index];
         let (rank, said) = job.machine.communication(ticket);
@@ -48,7 +45,7 @@ impl Driver<'_> {
             if bytes > Bytes::ZERO {
                 let part = Communication { bytes, ..said };
                 let key = Key::Server { stream, rank: rank.0, node };
-                if !self.say(index, (ticket, key, &part), network, collectives, ground)? {
+                if !self.say(index, (ticket, key, &part), stage)? {
                     return Ok(false);
                 }
             }
@@ -63,31 +60,29 @@ impl Driver<'_> {
         &mut self,
         index: usize,
         (ticket, key, part): (Ticket, Key, &Communication),
-        network: &mut Network<S>,
-        collectives: &mut Collectives,
-        ground: &mut Ground<'_>,
+        stage: &mut Stage<'_, S>,
     ) -> Result<bool, ScenarioError> {
-        self.join(index, key, part.scope, network, collectives, ground)?;
+        self.join(index, key, part.scope, stage)?;
         let job = &mut self.jobs[index];
         let channel = &job.channels[&key];
         let mut call = job.machine.graph().call(part, 2);
         // The rank comes first in the communicator: servers are behind it in the cluster.
         let ends = [Rank(0), Rank(1)];
         [call.root, call.peer] = if part.what == What::Pull { [ends[1], ends[0]] } else { ends };
-        let planned = collectives.plan_call(channel.first_member, &call)?;
+        let planned = stage.plan_call(channel.first_member, &call)?;
         for end in ends {
             let seat = (channel.communicator, end.0);
-            if self.memo.enter(network, collectives, ground, seat, &planned, false) == Verdict::Later {
+            if self.memo.enter(stage, seat, &planned, false) == Verdict::Later {
                 return Ok(false);
             }
             let member = channel.first_member + end.0;
             self.called.insert(member, Called { job: index, ticket, key, number: 0 });
         }
-        let local = job.local(network.now);
+        let local = job.local(stage.now());
         let talk = job.talks.entry(ticket).or_insert_with(|| Talk {
             left: 0,
             begun: local,
-            before: Trouble::so_far(network),
+            before: stage.trouble(),
         });
         talk.left += 2;
         let (_, said) = job.machine.communication(ticket);
@@ -101,9 +96,7 @@ impl Driver<'_> {
         index: usize,
         key: Key,
         scope: Scope,
-        network: &mut Network<S>,
-        collectives: &mut Collectives,
-        ground: &mut Ground<'_>,
+        stage: &mut Stage<'_, S>,
     ) -> Result<(), ScenarioError> {
         let job = &mut self.jobs[index];
         let Key::Server { rank, node, .. } = key else { return Ok(()) };
@@ -111,12 +104,11 @@ impl Driver<'_> {
             return Ok(());
         }
         let endpoints = job.server_endpoints(rank, node);
-        let (communicator, first_member) =
-            collectives.add_group(network, ground, &endpoints, &self.variables)?;
+        let (communicator, first_member) = stage.add_group(&endpoints, &self.variables)?;
         if scope == Scope::Storage && job.placed.resolved.rates.is_storage_bounced {
-            collectives.bounce(communicator);
+            stage.bounce(communicator);
         }
-        self.memo.add(communicator, collectives.place(communicator, ground), first_member, 2);
+        self.memo.add(communicator, stage.place(communicator, first_member), first_member, 2);
         let endpoints = endpoints.to_vec();
         job.channels
             .insert(key, Channel { communicator, first_member, endpoints, callers: 2, is_wide: true });
@@ -124,7 +116,7 @@ impl Driver<'_> {
     }
 
     /// One end of a message between a rank and a server is through.
-    pub(super) fn talked<S: Sink>(&mut self, index: usize, ticket: Ticket, network: &mut Network<S>) {
+    pub(super) fn talked<S: Sink>(&mut self, index: usize, ticket: Ticket, stage: &mut Stage<'_, S>) {
         let job = &mut self.jobs[index];
         let Some(talk) = job.talks.get_mut(&ticket) else { return };
         talk.left -= 1;
@@ -134,12 +126,12 @@ impl Driver<'_> {
         let (begun, before) = (talk.begun, talk.before);
         job.talks.remove(&ticket);
         self.over += 1;
-        let local = job.local(network.now);
+        let local = job.local(stage.now());
         let (_, said) = job.machine.communication(ticket);
         let worst = job.troubles.entry(kind(said.scope, said.what));
         let worst = worst.or_insert((Span::ZERO, Trouble::default()));
         if local.since(begun) > worst.0 {
-            *worst = (local.since(begun), Trouble::so_far(network).since(before));
+            *worst = (local.since(begun), stage.trouble().since(before));
         }
         job.machine.finished(ticket, begun, ticket, local);
     }
