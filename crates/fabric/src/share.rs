@@ -67,10 +67,12 @@ impl<S: Sink> Network<S> {
     pub fn take_share(&mut self, me: u32, parts: u32) {
         let Some(windows) = &self.windows else { return };
         let (switches, islands) = (self.switches.len() as u32, windows.islands().count());
-        let spread = |count: u32| (0..count).map(move |place| place * parts / count);
+        // Switches of a tier follow each other, and often one tier has most to do.
+        let of_switches = (0..switches).map(|switch| switch % parts);
+        let of_islands = (0..islands).map(|island| island * parts / islands);
         self.share = Some(Box::new(Share {
             me,
-            owners: spread(switches).chain(spread(islands)).collect(),
+            owners: of_switches.chain(of_islands).collect(),
             out: (0..parts).map(|_| Mail::default()).collect(),
             first_out: Time::NEVER,
             incoming: Vec::new(),

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread::{Scope, Thread};
+use std::thread::{Builder, Scope, Thread};
 
 use railnet_core::event::Sink;
 use railnet_core::{Digest, Time};
@@ -75,8 +75,12 @@ impl<S: Sink> Crew<S> {
 
     /// Threads for all parts but the first, which is up to whoever asks.
     pub(super) fn start<'a, 'scope>(&'a self, scope: &'scope Scope<'scope, 'a>) -> Foreman<'a, S> {
-        let spawn = |part| scope.spawn(move || self.work(part)).thread().clone();
-        let workers = self.parts[1..].iter().map(spawn).collect();
+        let spawn = |(number, part)| {
+            let named = Builder::new().name(format!("part {number}"));
+            let spawned = named.spawn_scoped(scope, move || self.work(part));
+            spawned.expect("the system has a thread for each core").thread().clone()
+        };
+        let workers = (1..).zip(&self.parts[1..]).map(spawn).collect();
         Foreman { crew: self, workers, events: 0, last: 0 }
     }
 
