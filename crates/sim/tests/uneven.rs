@@ -249,7 +249,18 @@ fn a_server_that_crashes_leaves_the_others() {
     )
     .replace("global_batch = 24", "global_batch = 20");
     let error = run_jobs(&Scenario::parse(&other).unwrap()).unwrap_err().to_string();
-    assert!(error.contains("stand in for one with 8 GPUs and has 4"), "{error}");
+    assert!(error.contains("stand in for one with 8 ranks and has 4 GPUs"), "{error}");
+    // One that has more uses as many.
+    let more = job(
+        "analytic",
+        "[launch]\nnodes = 1\nspares = 1\n[[faults]]\nkind = \"crash\"\nnode = 0\nat = \"1ms\"\n",
+    );
+    for fidelity in ["analytic", "packet"] {
+        let outcome = run(&more.replace("\"analytic\"", &format!("\"{fidelity}\"")));
+        let story = outcome.jobs[0].faults[0].recovery.as_ref().unwrap();
+        assert!(story.has_spare && story.nodes == 1, "{fidelity}: {story:?}");
+        assert_eq!(outcome.jobs[0].placed.ranks(), 4);
+    }
     let alone = "fidelity = \"analytic\"\n[[cluster.groups]]\nserver = \"dgx-h100\"\nnodes = 1\n[[cluster.groups]]\nserver = \"cpu\"\n\
                  nodes = 1\n[model]\nname = \"tiny\"\n[[faults]]\nkind = \"crash\"\nnode = 0\nat = \"100us\"\n";
     let error = run_jobs(&Scenario::parse(alone).unwrap()).unwrap_err().to_string();
@@ -301,6 +312,35 @@ fn fabrics_have_a_port_for_each_nic_there_is() {
     assert!(error.message.contains("`nodes = 5`"), "{error}");
     let error = refused(&with(&switch.replace("19", "24")));
     assert!(error.message.contains("19 NICs") && error.message.contains("24 hosts"), "{error}");
+}
+
+#[test]
+fn ranks_on_some_of_the_gpus() {
+    // Four on each of the servers that have GPUs, whichever they have.
+    for fidelity in ["analytic", "packet"] {
+        let text = job(fidelity, "[launch]\nranks_per_node = 4\n").replace("batch = 24", "batch = 32");
+        let outcome = run(&text);
+        assert_eq!(outcome.jobs[0].placed.ranks(), 16);
+    }
+    let even = |rest: &str| {
+        format!(
+            "[cluster]\nserver = \"dgx-h100\"\nnodes = 2\n[model]\nname = \"tiny\"\n[parallel]\ntp = 2\n{rest}\
+             [launch]\nranks_per_node = 2\n"
+        )
+    };
+    let outcome = run(&even(""));
+    let job = &outcome.jobs[0];
+    assert_eq!((job.placed.ranks(), job.placed.endpoint(2)), (4, 8));
+    let mut ports: Vec<&str> = job.ports.iter().map(|port| port.port.as_str()).collect();
+    ports.dedup();
+    assert_eq!(ports, ["node0.nic0", "node0.nic1", "node1.nic0", "node1.nic1"]);
+    // What is wrong with a GPU without a rank is nobody's trouble.
+    let idle = even("").replace("[launch]", "[[faults]]\nkind = \"nvlink-down\"\ngpu = 5\n[launch]");
+    assert_eq!(run(&idle).jobs[0].steps, job.steps);
+    for (asked, right) in [(0, "1 to 8"), (9, "1 to 8")] {
+        let error = refused(&even("").replace("ranks_per_node = 2", &format!("ranks_per_node = {asked}")));
+        assert!(error.key == "launch.ranks_per_node" && error.message.contains(right), "{error}");
+    }
 }
 
 #[test]

@@ -131,6 +131,31 @@ impl Cluster {
         some
     }
 
+    /// The same with the first so many GPUs of each server that has any; none where one has fewer.
+    pub fn with_gpus(&self, each: u32) -> Option<Self> {
+        let cut = |host: &Host| match host.gpus().len() as u32 {
+            0 => Some(host.clone()),
+            has if has < each || each == 0 => None,
+            _ => Some(host.with_gpus(&(0..each).collect::<Vec<_>>())),
+        };
+        let mut small = self.clone();
+        small.host = cut(&self.host)?;
+        // Kinds stay shared.
+        let mut kinds: Vec<(&Arc<Host>, Arc<Host>)> = Vec::new();
+        for (node, host) in &self.unlike {
+            let known =
+                kinds.iter().find(|(kind, _)| Arc::ptr_eq(kind, host)).map(|(_, small)| Arc::clone(small));
+            let kind = match known {
+                Some(kind) => kind,
+                None => Arc::new(cut(host)?),
+            };
+            kinds.push((host, Arc::clone(&kind)));
+            small.unlike.insert(*node, kind);
+        }
+        small.count();
+        Some(small)
+    }
+
     /// Puts another server in the place of this one.
     pub fn replace(&mut self, node: u32, host: Host) {
         let has_as_many = counts(self.host_of(node)) == counts(&host);

@@ -216,14 +216,14 @@ impl JobSection {
             );
             return Err(FileError::new("launch.nodes", message));
         }
-        let each = mine.ranks().each();
-        if let Some(asked) = self.launch.ranks_per_node.filter(|asked| each != Some(*asked)) {
-            let message = match each {
-                Some(each) => format!(
-                    "a node has {each} GPUs, and a job has a rank for each: leave `ranks_per_node` out"
-                ),
+        let has = |asked: &u32| (0..wanted).all(|node| [0, *asked].contains(&mine.ranks().count(node)));
+        if let Some(asked) = self.launch.ranks_per_node.filter(|asked| !has(asked)) {
+            let message = match mine.ranks().each() {
+                Some(each) => {
+                    format!("a node has {each} GPUs, and each rank needs one: ask for 1 to {each}")
+                }
                 None => format!(
-                    "not every node has {asked} GPUs ({}), and a job has a rank for each: leave `ranks_per_node` out",
+                    "not every node has {asked} GPUs ({}), and each rank needs one: ask for fewer, or leave it out for a rank on each",
                     counted(&mine)
                 ),
             };

@@ -51,6 +51,16 @@ impl Part {
 }
 
 impl Damage {
+    /// Whether what it is about is part of a server.
+    pub(crate) fn is_on(self, host: &Host) -> bool {
+        match self {
+            Self::NvLinks { gpu, .. } | Self::Pcie { device: Part::Gpu(gpu), .. } => {
+                (gpu as usize) < host.gpus().len()
+            }
+            Self::Pcie { device: Part::Nic(_), .. } | Self::Slot { .. } => true,
+        }
+    }
+
     /// The server with this.
     pub(crate) fn on(self, host: &Host) -> Result<Host, DamageError> {
         match self {

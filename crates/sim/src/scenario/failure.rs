@@ -96,10 +96,10 @@ impl Scenario {
             let mut rest = placed.clone();
             let whole = &placed.whole;
             let [has, had] = [whole.ranks().count(spare), placed.cluster.ranks().count(lost)];
-            if has != had {
+            if has < had {
                 let message = format!(
-                    "server {spare} is to stand in for one with {had} GPUs and has {has}: spares are the servers behind those of \
-                     the job, put some with {had} there"
+                    "server {spare} is to stand in for one with {had} ranks and has {has} GPUs: spares are the servers behind those \
+                     of the job, put some with {had} or more there"
                 );
                 return Err(ScenarioError::new(message).within(&format!("faults.{}", failed.fault)));
             }
@@ -108,7 +108,11 @@ impl Scenario {
                 homes[lost as usize] = spare;
                 rest.homes = Some(homes);
             }
-            rest.cluster.replace(lost, whole.host_of(spare).clone());
+            let mut host = whole.host_of(spare).clone();
+            if has > had {
+                host = host.with_gpus(&(0..had).collect::<Vec<_>>());
+            }
+            rest.cluster.replace(lost, host);
             return rest.with(&[]);
         }
         let Some((_, mut section)) = self.job_sections().into_iter().nth(failed.job) else {

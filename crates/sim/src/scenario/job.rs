@@ -73,7 +73,8 @@ impl PlacedJob {
     pub fn rank_on(&self, gpu: u32) -> Option<u32> {
         let (home, gpu) = self.whole.ranks().place(gpu);
         let node = (0..self.cluster.nodes).find(|node| self.home(*node) == home)?;
-        Some(self.cluster.ranks().range(node).start + gpu)
+        let ranks = self.cluster.ranks().range(node);
+        Some(ranks.start + gpu).filter(|rank| ranks.contains(rank))
     }
 
     /// Its servers, by their numbers in the whole cluster.
@@ -173,6 +174,8 @@ impl Scenario {
                 false => error.within(&path),
             };
             let left = all.part(first_node, all.nodes - first_node);
+            let few = section.launch.ranks_per_node.and_then(|each| left.with_gpus(each));
+            let left = few.unwrap_or(left);
             if first_node >= all.nodes {
                 let message = format!("the jobs before it have all {} servers of the cluster", all.nodes);
                 return Err(within(ScenarioError::new(message).at("launch.nodes")));

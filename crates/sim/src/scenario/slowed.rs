@@ -58,8 +58,8 @@ impl Slowed {
     pub(crate) fn carries(&self, placed: &PlacedJob, rank: u32) -> bool {
         let Self::Nic { port, .. } = self else { return false };
         let (node, gpu) = placed.cluster.ranks().place(rank);
-        let (gpus, ports) =
-            (placed.cluster.ranks().count(node), placed.whole.ports().range(placed.home(node)));
+        let home = placed.home(node);
+        let (gpus, ports) = (placed.whole.ranks().count(home), placed.whole.ports().range(home));
         let beside = ports.start + gpu * (ports.end - ports.start) / gpus;
         beside == *port
     }
@@ -94,6 +94,10 @@ impl PlacedJob {
             match one {
                 Slowed::Server { node, damage, .. } => {
                     let Some(node) = self.place_of(*node) else { continue };
+                    if !damage.is_on(placed.cluster.host_of(node)) {
+                        // No rank runs there.
+                        continue;
+                    }
                     let hurt = damage.on(placed.cluster.host_of(node)).map_err(|error| wrong(&error))?;
                     placed.cluster.replace(node, hurt);
                 }

@@ -73,8 +73,17 @@ impl<S: Sink> Crew<S> {
         }
     }
 
-    /// Threads for all parts but the first, which is up to whoever asks.
-    pub(super) fn start<'a, 'scope>(&'a self, scope: &'scope Scope<'scope, 'a>) -> Foreman<'a, S> {
+    /// Does something with all parts together, with a thread for each but the first, which is up to whoever asks. Gives the
+    /// parts back.
+    #[allow(clippy::disallowed_methods, reason = "what comes of it does not depend on threads")]
+    pub(super) fn with<R>(self, what: impl FnOnce(Foreman<'_, S>) -> R) -> (Vec<Part<S>>, R) {
+        let result = std::thread::scope(|scope| what(self.start(scope)));
+        let parts =
+            self.parts.into_iter().map(|part| part.into_inner().unwrap_or_else(PoisonError::into_inner));
+        (parts.collect(), result)
+    }
+
+    fn start<'a, 'scope>(&'a self, scope: &'scope Scope<'scope, 'a>) -> Foreman<'a, S> {
         let spawn = |(number, part)| {
             let named = Builder::new().name(format!("part {number}"));
             let spawned = named.spawn_scoped(scope, move || self.work(part));
@@ -82,11 +91,6 @@ impl<S: Sink> Crew<S> {
         };
         let workers = (1..).zip(&self.parts[1..]).map(spawn).collect();
         Foreman { crew: self, workers, events: 0, last: 0 }
-    }
-
-    /// What was carried out by all of them.
-    pub(super) fn into_parts(self) -> Vec<Part<S>> {
-        self.parts.into_iter().map(|part| part.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
     }
 
     /// Does what is to be done with a part, until all is over.

@@ -279,9 +279,8 @@ fn advance<S: Sink>(
     let goes_on = if let [run] = &mut parts[..] {
         advance_alone(run, driver, onlooker)
     } else {
-        let crew = Crew::new(parts);
-        let goes_on = std::thread::scope(|scope| advance_together(crew.start(scope), driver, onlooker));
-        parts = crew.into_parts();
+        let goes_on;
+        (parts, goes_on) = Crew::new(parts).with(|foreman| advance_together(foreman, driver, onlooker));
         goes_on
     };
     let ended = verdict(&mut parts, driver, goes_on);
