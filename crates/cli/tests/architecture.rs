@@ -193,7 +193,7 @@ fn lints(manifest: &str, heading: &[&str]) -> toml::Table {
 fn live_has_the_workspaces_lints_but_for_unsafe_code() {
     const UNSAFE_FILES: [&str; 11] = [
         "src/communicator/element.rs",
-        "src/engine/context.rs",
+        "src/engine/hands.rs",
         "src/engine/lending.rs",
         "src/engine/stream.rs",
         "src/engine/work.rs",

@@ -1,6 +1,7 @@
 //! All tests of the crate from outside, in one program: the engine is compiled for it once.
 
 mod algorithms;
+mod hands;
 mod machine;
 mod mutation;
 mod network;

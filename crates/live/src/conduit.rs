@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::str::FromStr;
 
-use railnet_coll::machine::{Expect, Filled, Mark};
+use railnet_coll::machine::{Expect, Handed, Mark};
 use railnet_coll::{Fifo, Protocol};
 use railnet_core::Bytes;
 use railnet_core::parse::{ParseError, unknown_name};
@@ -127,7 +127,7 @@ impl SendEnd {
     #[inline]
     pub(crate) fn data(&mut self, slot: u32, length: usize) -> *mut u8 {
         match self {
-            Self::Shared(end) => end.data(slot, length),
+            Self::Shared(end) => end.data(length),
             Self::Tcp(end) => end.data(slot, length),
             Self::Roce(slots) => slots.data(slot, length),
         }
@@ -135,11 +135,12 @@ impl SendEnd {
 
     /// Hands over the next slice.
     #[inline]
-    pub(crate) fn publish(&mut self, filled: &Filled, nic: Option<&mut Rdma>) {
+    pub(crate) fn publish(&mut self, filled: &Handed<'_>, nic: Option<&mut Rdma>) {
         match self {
-            Self::Shared(end) => end.publish(filled.slot, filled.mark),
-            Self::Tcp(end) => end.publish(filled.slot, filled.bytes.0 as usize, filled.mark),
-            Self::Roce(slots) => nic.expect(NIC).fill(slots, filled),
+            Self::Shared(end) => end.publish(filled.data.0 as usize, filled.mark),
+            // Nothing goes with the data: flags are of use to GPUs.
+            Self::Tcp(end) => end.publish(filled.slot, filled.data.0 as usize, filled.mark),
+            Self::Roce(slots) => nic.expect(NIC).fill(slots, &filled.filled()),
         }
     }
 
@@ -193,7 +194,7 @@ impl ReceiveEnd {
     #[inline]
     pub(crate) fn data(&mut self, slot: u32, length: usize) -> *mut u8 {
         match self {
-            Self::Shared(end) => end.data(slot, length),
+            Self::Shared(end) => end.data(length),
             Self::Tcp(end) => end.data(slot, length),
             Self::Roce(slots) => slots.data(slot, length),
             Self::Awaited => unreachable!("nothing has arrived"),

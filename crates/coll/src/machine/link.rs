@@ -59,13 +59,15 @@ impl Link {
     }
 
     /// An operation that uses the connection begins.
-    pub(super) fn begin(&mut self, layout: Layout) {
-        self.position = Self::start(self.position, self.layout, &layout);
-        let goes_on = self.layout.is_some_and(|before| before == layout);
-        if self.direction == Direction::Send && !goes_on {
+    pub(super) fn begin(&mut self, layout: &Layout) {
+        if self.layout.as_ref() == Some(layout) {
+            return;
+        }
+        self.position = Self::start(self.position, self.layout, layout);
+        if self.direction == Direction::Send {
             self.is_draining = self.slices > 0;
         }
-        self.layout = Some(layout);
+        self.layout = Some(*layout);
     }
 
     fn layout(&self) -> &Layout {
@@ -143,7 +145,7 @@ mod tests {
         let (mut most, mut drained) = (0, 0);
         for _ in 0..3000 {
             let layout = layout(*dice.pick(&[1, 2]), *dice.pick(&[64, 64, 64, 128]));
-            link.begin(layout);
+            link.begin(&layout);
             for _ in 0..dice.below(12) {
                 while !link.is_ready() {
                     drained += u32::from(in_use.len() < 4);
@@ -171,7 +173,7 @@ mod tests {
             let layout = layout(*dice.pick(&[1, 2]), *dice.pick(&[64, 128]));
             let slices = dice.below(20) + 1;
             let first = link.expect(layout, slices);
-            link.begin(layout);
+            link.begin(&layout);
             assert_eq!(link.slot(), first);
             for _ in 0..slices {
                 link.arrived();

@@ -17,6 +17,7 @@
 
 mod apply;
 mod ghosts;
+mod hands;
 mod link;
 mod plan;
 mod signature;
@@ -29,20 +30,20 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use railnet_core::{Bytes, Rank, Span, Time};
-use smallvec::SmallVec;
 
 pub use crate::outputs::{Source, expected_output};
 pub use apply::{Applier, ApplyError};
 pub use ghosts::wrong_bytes;
+pub use hands::{Hands, Look};
 pub use signature::{Mark, Signature};
 pub use trouble::{
     Answer, Failure, LastSeen, MismatchError, MissingError, Notice, Standing, StuckError, Wait, WaitingFor,
 };
 pub use work::{
-    ConnectionId, Direction, Expect, Filled, Layout, OperationId, Output, Place, Tag, Work, WorkId,
+    ConnectionId, Direction, Expect, Filled, Handed, Layout, OperationId, Output, Place, Tag, Work, WorkId,
 };
 
-use crate::schedule::{Connection, Peer, Piece, Schedule, SwitchGroup};
+use crate::schedule::{Connection, Peer, Schedule, SwitchGroup};
 use link::{Link, NOBODY};
 use plan::Plan;
 use signature::Shared;
@@ -61,8 +62,14 @@ pub struct RankMachine {
     ranks: u32,
     limit: Span,
     next: u64,
-    queue: VecDeque<Operation>,
-    active: Option<Active>,
+    /// Operations that are over and not forgotten, then the one that runs, then those that were submitted. They stay
+    /// where they are: to move them takes as long as to do a small one.
+    operations: VecDeque<Operation>,
+    /// How many of them are over, and when the last of those was.
+    past: usize,
+    finished: Time,
+    /// While one runs, how many of its workers are not done.
+    running: Option<u32>,
     workers: Vec<Worker>,
     links: Vec<Link>,
     names: BTreeMap<(Direction, Connection), ConnectionId>,
@@ -75,14 +82,14 @@ pub struct RankMachine {
     outputs: VecDeque<Output>,
     /// When something last happened here.
     progress: Time,
-    /// What was done before, the latest last, and when that was over.
-    history: VecDeque<Operation>,
-    finished: Time,
     /// What peers said about operations that were not submitted here yet.
     early: Vec<(ConnectionId, Mark)>,
     asking: Option<Asking>,
     /// Whether a peer means something else.
     is_disputed: bool,
+    /// Whether work is done on the spot, and whether somebody wants to know what operations will receive.
+    is_by_hand: bool,
+    tells_expected: bool,
     failure: Option<Arc<Failure>>,
 }
 
@@ -102,16 +109,6 @@ impl Operation {
     }
 }
 
-/// The operation that runs.
-#[derive(Debug)]
-struct Active {
-    operation: Operation,
-    layout: Layout,
-    element: u64,
-    /// Workers that are not done.
-    running: u32,
-}
-
 impl RankMachine {
     /// How long nothing may happen before the others are asked why, unless said otherwise.
     pub const LIMIT: Span = Span::from_secs(30);
@@ -124,8 +121,10 @@ impl RankMachine {
             ranks,
             limit: Self::LIMIT,
             next: 0,
-            queue: VecDeque::new(),
-            active: None,
+            operations: VecDeque::new(),
+            past: 0,
+            finished: Time::ZERO,
+            running: None,
             workers: Vec::new(),
             links: Vec::new(),
             names: BTreeMap::new(),
@@ -134,11 +133,11 @@ impl RankMachine {
             runnable: VecDeque::new(),
             outputs: VecDeque::new(),
             progress: Time::ZERO,
-            history: VecDeque::new(),
-            finished: Time::ZERO,
             early: Vec::new(),
             asking: None,
             is_disputed: false,
+            is_by_hand: false,
+            tells_expected: true,
             failure: None,
         }
     }
@@ -166,22 +165,20 @@ impl RankMachine {
             return Err(Arc::clone(failure));
         }
         assert_eq!(schedule.ranks, self.ranks, "the schedule is for another communicator");
-        let fifo = &schedule.fifo;
-        assert!(
-            fifo.depth.is_multiple_of(fifo.slots_per_slice),
-            "a slice never lies across the end of the slots"
-        );
         let id = OperationId(self.next);
         self.next += 1;
         let plan = self.plan(schedule);
         let mark = plan.mark(id);
-        self.expect(id, mark, &plan);
-        let was_idle = self.active.is_none() && self.queue.is_empty();
-        if was_idle {
+        if self.tells_expected {
+            self.expect(id, mark, &plan);
+        }
+        if self.unfinished() == 0 {
             self.progress = now;
         }
-        self.queue.push_back(Operation { id, mark, plan, submitted: now });
-        self.compare_early(now, mark);
+        self.operations.push_back(Operation { id, mark, plan, submitted: now });
+        if !self.early.is_empty() {
+            self.compare_early(now, mark);
+        }
         self.drive(now);
         Ok(id)
     }
@@ -216,15 +213,15 @@ impl RankMachine {
 
     /// Work that was handed out is done.
     pub fn finished(&mut self, now: Time, work: WorkId) {
-        let Some(active) = &self.active else { return };
         // Work of a communicator that broke since may still come back.
-        if self.failure.is_some() || active.operation.id.0 as u32 != work.sequence() {
+        let is_known = self.active().is_some_and(|active| active.id.0 as u32 == work.sequence());
+        if self.failure.is_some() || !is_known {
             return;
         }
         let worker = &mut self.workers[work.worker() as usize];
         assert_eq!(worker.stage, Stage::Working, "{work:?} was not handed out");
         self.progress = now;
-        self.complete_slice(work.worker());
+        self.complete_slice(work.worker(), tell);
         self.runnable.push_back(work.worker());
         self.drive(now);
     }
@@ -258,22 +255,43 @@ impl RankMachine {
 
     /// The schedule of an operation that is queued or runs.
     pub fn schedule(&self, operation: OperationId) -> Option<&Arc<Schedule>> {
-        self.operations().find(|one| one.id == operation).map(|one| &one.plan.schedule)
+        self.submitted().find(|one| one.id == operation).map(|one| &one.plan.schedule)
     }
 
     /// Operations that were submitted and are not over.
     pub fn unfinished(&self) -> usize {
-        self.queue.len() + usize::from(self.active.is_some())
+        self.operations.len() - self.past
     }
 
-    fn operations(&self) -> impl Iterator<Item = &Operation> {
-        self.active.iter().map(|active| &active.operation).chain(&self.queue)
+    /// The operation that runs.
+    #[inline]
+    fn active(&self) -> Option<&Operation> {
+        self.running.and_then(|_| self.operations.get(self.past))
     }
 
+    /// The one that runs, and those after it.
+    fn submitted(&self) -> impl Iterator<Item = &Operation> {
+        self.operations.range(self.past..)
+    }
+
+    /// What a rank does in an operation that is submitted now. Forgets one that was over long ago.
     fn plan(&mut self, schedule: &Arc<Schedule>) -> Arc<Plan> {
+        let forgotten = if self.past > REMEMBERED { self.operations.pop_front() } else { None };
+        self.past -= usize::from(forgotten.is_some());
+        // Mostly calls are the same again and again, and what is done for the new one is at hand.
+        let at_hand = forgotten.map(|one| one.plan).filter(|plan| Arc::ptr_eq(&plan.schedule, schedule));
+        at_hand.unwrap_or_else(|| self.find_plan(schedule))
+    }
+
+    fn find_plan(&mut self, schedule: &Arc<Schedule>) -> Arc<Plan> {
         if let Some(known) = self.plans.iter().find(|plan| Arc::ptr_eq(&plan.schedule, schedule)) {
             return Arc::clone(known);
         }
+        let fifo = &schedule.fifo;
+        assert!(
+            fifo.depth.is_multiple_of(fifo.slots_per_slice),
+            "a slice never lies across the end of the slots"
+        );
         let Self { links, names, outputs, groups, .. } = self;
         let mut places: BTreeMap<u32, u32> = BTreeMap::new();
         let plan = Arc::new(Plan::new(schedule, self.rank, |direction, to| {
@@ -300,11 +318,10 @@ impl RankMachine {
 
     /// Says what an operation will receive.
     fn expect(&mut self, operation: OperationId, mark: Mark, plan: &Plan) {
-        let Schedule { protocol, fifo, .. } = *plan.schedule;
-        let layout = Layout { protocol, fifo };
+        let layout = plan.layout;
         let receives = plan.uses.0.iter().flatten().filter(|one| one.key.0 == Direction::Receive);
         for one in receives {
-            let slices = one.chunks * u64::from(fifo.slices_per_chunk);
+            let slices = one.chunks * u64::from(layout.fifo.slices_per_chunk);
             let slot = self.links[one.id.0 as usize].expect(layout, slices);
             let expect = Expect { connection: one.id, slices, slot, layout, mark, operation };
             self.outputs.push_back(Output::Expect(expect));
@@ -322,45 +339,43 @@ impl RankMachine {
 
     /// Lets workers run that can, and operations begin and end.
     fn drive(&mut self, now: Time) {
-        while !self.is_disputed {
+        // With hands, it is they that drive it.
+        while !self.is_disputed && !self.is_by_hand {
             while let Some(worker) = self.runnable.pop_front() {
                 self.run(worker);
             }
-            match &self.active {
-                Some(active) if active.running == 0 => self.end(now),
+            match self.running {
+                Some(0) => {
+                    let operation = self.end(now);
+                    self.outputs.push_back(Output::Finished(operation));
+                }
                 Some(_) => return,
-                None if self.queue.is_empty() || self.failure.is_some() => return,
+                None if self.unfinished() == 0 || self.failure.is_some() => return,
                 None => self.begin(),
             }
         }
     }
 
     fn begin(&mut self) {
-        let Some(operation) = self.queue.pop_front() else { return };
-        let plan = &operation.plan;
-        let schedule = &plan.schedule;
-        let layout = Layout { protocol: schedule.protocol, fifo: schedule.fifo };
+        let plan = &self.operations[self.past].plan;
         for one in plan.uses.0.iter().flatten() {
-            self.links[one.id.0 as usize].begin(layout);
+            self.links[one.id.0 as usize].begin(&plan.layout);
         }
         let count = plan.uses.0.len() as u32;
         self.workers.resize_with(count as usize, Worker::new);
         for (index, worker) in (0..count).zip(&mut self.workers) {
             worker.begin(plan.steps(self.rank, index));
+            self.runnable.push_back(index);
         }
-        self.runnable.extend(0..count);
-        let element = schedule.call.dtype.size() as u64;
-        self.active = Some(Active { operation, layout, element, running: count });
+        self.running = Some(count);
     }
 
-    fn end(&mut self, now: Time) {
-        let Some(Active { operation, .. }) = self.active.take() else { return };
-        self.outputs.push_back(Output::Finished(operation.id));
-        if self.history.len() == REMEMBERED {
-            self.history.pop_front();
-        }
-        self.history.push_back(operation);
+    fn end(&mut self, now: Time) -> OperationId {
+        let operation = self.operations[self.past].id;
+        self.running = None;
+        self.past += 1;
         self.finished = now;
+        operation
     }
 
     /// Lets a worker go on until it waits for something, has work, or is done.
@@ -370,28 +385,26 @@ impl RankMachine {
                 return;
             }
             self.workers[index as usize].stage = Stage::Working;
-            let active = self.active.as_ref().expect("workers run in an operation");
             if self.workers[index as usize].has_work() {
-                self.outputs.push_back(Output::Work(WorkId::new(active.operation.id, index)));
+                let operation = self.operations[self.past].id;
+                self.outputs.push_back(Output::Work(WorkId::new(operation, index)));
                 return;
             }
-            self.complete_slice(index);
+            self.complete_slice(index, tell);
         }
     }
 
     /// Makes the step of a worker ready. `false` when there is none left.
     fn step(&mut self, index: u32) -> bool {
         let worker = &mut self.workers[index as usize];
-        let active = self.active.as_mut().expect("workers run in an operation");
         match worker.stage {
             Stage::Fresh if worker.number == worker.steps => {
-                active.running -= 1;
+                self.running = self.running.map(|running| running - 1);
                 worker.stage = Stage::Done;
                 false
             }
             Stage::Fresh => {
-                let plan = &active.operation.plan;
-                worker.load(self.rank, index, plan, &active.layout, active.element);
+                worker.load(self.rank, index, &self.operations[self.past].plan);
                 true
             }
             _ => true,
@@ -427,60 +440,24 @@ impl RankMachine {
 
     /// What there is to do for a piece of work that was handed out and is not finished.
     pub fn work(&self, id: WorkId) -> Work {
-        let index = id.worker();
-        let worker = &self.workers[index as usize];
+        let worker = &self.workers[id.worker() as usize];
         assert_eq!(worker.stage, Stage::Working, "{id:?} was not handed out");
-        let (offset, count) = worker.slice_range();
-        let step = &worker.loaded.step;
-        let (receives, sends) = worker.loaded.links.split_at(step.receives.len());
-        let places = |pieces: &[Piece], links: &[ConnectionId]| {
-            let mut places = SmallVec::new();
-            for piece in pieces {
-                places.push(Place::Buffer(piece.buffer, piece.offset + offset));
-            }
-            for link in links {
-                places.push(Place::Slot(*link, self.links[link.0 as usize].slot()));
-            }
-            places
-        };
-        let active = self.active.as_ref().expect("workers run in an operation");
-        let operation = active.operation.id;
-        Work {
-            id,
-            operation,
-            count,
-            sources: places(&step.sources, receives),
-            targets: places(&step.stores, sends),
-            is_final: step.is_final,
-            layout: active.layout,
-            slice: worker.slice,
-            tag: Tag { sequence: operation.0, chunk: step.chunk, step: worker.number },
-        }
+        let operation = &self.operations[self.past];
+        worker.work(id, operation.id, &operation.plan, &self.links)
     }
 
     /// A slice is done: its slots change hands, and the worker goes to the next.
-    fn complete_slice(&mut self, index: u32) {
-        let active = self.active.as_ref().expect("workers run in an operation");
+    fn complete_slice(&mut self, index: u32, mut hand: impl FnMut(&mut VecDeque<Output>, &Handed<'_>)) {
+        let Operation { id, mark, plan, .. } = &self.operations[self.past];
         let worker = &mut self.workers[index as usize];
         let (_, count) = worker.slice_range();
-        let data = count * active.element;
-        let sequence = active.operation.id.0;
-        let tag = Tag { sequence, chunk: worker.loaded.step.chunk, step: worker.number };
+        let tag = Tag { sequence: id.0, chunk: worker.loaded.step.chunk, step: worker.number };
+        let data = Bytes(count * plan.element);
         for connection in worker.loaded.links.iter().copied() {
             let link = &mut self.links[connection.0 as usize];
-            let slot = link.advance();
-            self.outputs.push_back(match link.direction {
-                Direction::Receive => Output::Emptied { connection, slot },
-                Direction::Send => Output::Filled(Filled {
-                    connection,
-                    slot,
-                    data: Bytes(data),
-                    layout: active.layout,
-                    bytes: Bytes(active.layout.protocol.on_the_way(data)),
-                    mark: active.operation.mark,
-                    tag,
-                }),
-            });
+            let (direction, slot) = (link.direction, link.advance());
+            let handed = Handed { connection, direction, slot, data, layout: &plan.layout, mark: *mark, tag };
+            hand(&mut self.outputs, &handed);
         }
         worker.slice += 1;
         if worker.slice < worker.loaded.slices {
@@ -494,6 +471,15 @@ impl RankMachine {
             self.runnable.push_back(waiter);
         }
     }
+}
+
+/// Says that a slot changes hands, to whoever drives the machine.
+fn tell(outputs: &mut VecDeque<Output>, handed: &Handed<'_>) {
+    let Handed { connection, direction, slot, .. } = *handed;
+    outputs.push_back(match direction {
+        Direction::Receive => Output::Emptied { connection, slot },
+        Direction::Send => Output::Filled(handed.filled()),
+    });
 }
 
 /// The place of a schedule's group among those that are known; a new one is added.

@@ -17,6 +17,9 @@ const FEW: u64 = 8;
 pub(super) struct Plan {
     pub(super) schedule: Arc<Schedule>,
     pub(super) uses: Uses,
+    /// How its slices lie in slots, and the bytes of an element.
+    pub(super) layout: Layout,
+    pub(super) element: u64,
     /// What of signatures is the same for all operations by this plan.
     meaning: Fold,
     /// The steps of each worker, where they are few.
@@ -77,7 +80,7 @@ impl Plan {
                 .collect();
         }
         let meaning = Signature::new(OperationId(0), schedule).meaning();
-        Self { schedule: Arc::clone(schedule), uses, meaning, ready }
+        Self { schedule: Arc::clone(schedule), uses, layout, element, meaning, ready }
     }
 
     /// A step that is ready.

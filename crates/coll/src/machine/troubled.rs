@@ -15,13 +15,12 @@ impl RankMachine {
     /// What the peer said about its operation, on this connection. It costs nothing to say it again.
     #[inline]
     pub fn heard(&mut self, now: Time, connection: ConnectionId, mark: Mark) {
-        let heard = &mut self.links[connection.0 as usize].heard;
-        if *heard == Some(mark) {
+        if self.links[connection.0 as usize].heard == Some(mark) {
             return;
         }
         // Mostly a peer speaks of what is done now.
-        if self.active.as_ref().is_some_and(|active| active.operation.mark == mark) {
-            *heard = Some(mark);
+        if self.active().is_some_and(|active| active.mark == mark) {
+            self.links[connection.0 as usize].heard = Some(mark);
         } else if self.failure.is_none() {
             self.compare(now, connection, mark);
         }
@@ -54,7 +53,7 @@ impl RankMachine {
     }
 
     fn known(&self, operation: OperationId) -> Option<&Operation> {
-        self.operations().chain(&self.history).find(|one| one.id == operation)
+        self.operations.iter().find(|one| one.id == operation)
     }
 
     /// What the workers of this rank wait for.
@@ -78,7 +77,7 @@ impl RankMachine {
             };
             Some(Wait { worker: index as u32, step: worker.number, what, since: self.progress })
         });
-        if self.active.is_some() { waits.collect() } else { Vec::new() }
+        if self.running.is_some() { waits.collect() } else { Vec::new() }
     }
 
     /// When [`RankMachine::handle_timeout`] wants to be called, if nothing happens before.
@@ -86,7 +85,7 @@ impl RankMachine {
         match &self.asking {
             _ if self.failure.is_some() => None,
             Some(asking) => Some(asking.since + self.limit),
-            None => self.active.as_ref().map(|_| self.progress + self.limit),
+            None => self.running.map(|_| self.progress + self.limit),
         }
     }
 
@@ -110,8 +109,8 @@ impl RankMachine {
         }
         if self.asking.is_some() {
             self.conclude(now);
-        } else if let Some(active) = &self.active {
-            let operation = active.operation.id;
+        } else if let Some(active) = self.active() {
+            let operation = active.id;
             self.ask(now, operation, patience);
         }
     }
@@ -123,7 +122,7 @@ impl RankMachine {
 
     /// A rank is gone, and this is what is known of it.
     pub fn lost(&mut self, rank: Rank, cause: impl Into<String>) {
-        let during = self.operations().next().map(Operation::signature);
+        let during = self.submitted().next().map(Operation::signature);
         self.fail(Arc::new(Failure::Lost { rank, cause: cause.into(), during }), false);
     }
 
@@ -131,14 +130,14 @@ impl RankMachine {
     pub fn broken(&mut self, connection: ConnectionId, reason: impl Into<String>) {
         let Connection { peer: with, channel, .. } = self.links[connection.0 as usize].to;
         let (at, reason) = (Rank(self.rank), reason.into());
-        let during = self.operations().next().map(Operation::signature);
+        let during = self.submitted().next().map(Operation::signature);
         self.fail(Arc::new(Failure::Broken { at, with, channel, reason, during }), true);
     }
 
     /// A connection could not be made. `with` is the rank that cannot be reached, if that is why.
     pub fn cannot_connect(&mut self, with: Option<Rank>, reason: impl Into<String>) {
         let (at, reason) = (Rank(self.rank), reason.into());
-        let during = self.operations().next().map(Operation::signature);
+        let during = self.submitted().next().map(Operation::signature);
         self.fail(Arc::new(Failure::Unconnected { at, with, reason, during }), true);
     }
 
@@ -146,7 +145,7 @@ impl RankMachine {
     pub fn awake(&mut self, now: Time) {
         let asleep = self.progress;
         self.progress = now;
-        for operation in self.active.iter_mut().map(|active| &mut active.operation).chain(&mut self.queue) {
+        for operation in self.operations.range_mut(self.past..) {
             if operation.submitted >= asleep {
                 operation.submitted = now;
             }
@@ -194,7 +193,7 @@ impl RankMachine {
 
     fn answer(&self, now: Time, operation: OperationId) -> Answer {
         let signature = self.known(operation).map(Operation::signature);
-        let entered = self.operations().find(|one| one.id == operation);
+        let entered = self.submitted().find(|one| one.id == operation);
         let standing = match entered {
             Some(one) => Standing::Entered {
                 since: now.since(one.submitted),
@@ -203,7 +202,7 @@ impl RankMachine {
             },
             None if operation.0 < self.next => Standing::Finished,
             None => {
-                let last = self.history.back().map(Operation::signature);
+                let last = self.past.checked_sub(1).map(|last| self.operations[last].signature());
                 Standing::NotEntered { last, ago: now.since(self.finished) }
             }
         };
@@ -242,7 +241,8 @@ impl RankMachine {
         }
         self.failure = Some(Arc::clone(&failure));
         self.asking = None;
-        self.queue.clear();
+        // What runs is still looked at: work of it may come back.
+        self.operations.truncate(self.past + usize::from(self.running.is_some()));
         self.runnable.clear();
         if tell && self.ranks > 1 {
             let notice = Notice::Verdict(Arc::clone(&failure));

@@ -113,6 +113,35 @@ pub struct Filled {
     pub tag: Tag,
 }
 
+/// Slots of a slice that is done change hands: those that were filled go to the receiver, those that were emptied back to
+/// the sender.
+#[derive(Clone, Copy, Debug)]
+pub struct Handed<'a> {
+    /// On which connection.
+    pub connection: ConnectionId,
+    /// Which end of it.
+    pub direction: Direction,
+    /// The first slot of the slice.
+    pub slot: u32,
+    /// Bytes of data.
+    pub data: Bytes,
+    /// How slots lie.
+    pub layout: &'a Layout,
+    /// What the operation is.
+    pub mark: Mark,
+    /// Which operation, chunk and step.
+    pub tag: Tag,
+}
+
+impl Handed<'_> {
+    /// The same of a send slot, for a conduit.
+    pub fn filled(&self) -> Filled {
+        let Self { connection, slot, data, layout, mark, tag, .. } = *self;
+        let bytes = Bytes(layout.protocol.on_the_way(data.0));
+        Filled { connection, slot, data, layout: *layout, bytes, mark, tag }
+    }
+}
+
 /// How slices of an operation lie in the slots of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::link::Link;
 use super::plan::{Plan, Uses};
-use super::work::{ConnectionId, Direction, Layout};
-use crate::schedule::Step;
+use super::work::{ConnectionId, Direction, Layout, OperationId, Place, Tag, Work, WorkId};
+use crate::schedule::{Piece, Step};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stage {
@@ -73,6 +74,8 @@ pub(super) struct Worker {
     /// That step. Plans of few steps have them ready; others are loaded one after the other into the same place.
     pub(super) loaded: Arc<Loaded>,
     pub(super) slice: u32,
+    /// What was done with the step before, where this one is the same.
+    kept: Option<Work>,
     /// Workers that wait until this one has done a step.
     waiters: BinaryHeap<Reverse<(u64, u32)>>,
 }
@@ -85,6 +88,7 @@ impl Worker {
             number: 0,
             loaded: Arc::default(),
             slice: 0,
+            kept: None,
             waiters: BinaryHeap::new(),
         }
     }
@@ -98,15 +102,21 @@ impl Worker {
     }
 
     /// Takes the step it is at.
-    pub(super) fn load(&mut self, rank: u32, index: u32, plan: &Plan, layout: &Layout, element: u64) {
+    pub(super) fn load(&mut self, rank: u32, index: u32, plan: &Plan) {
         if let Some(ready) = plan.ready(index, self.number) {
-            self.loaded = Arc::clone(ready);
+            // Small calls are made again and again, and have one step: it is there already.
+            if !Arc::ptr_eq(&self.loaded, ready) {
+                self.loaded = Arc::clone(ready);
+                self.kept = None;
+            }
         } else {
+            self.kept = None;
             if Arc::get_mut(&mut self.loaded).is_none() {
                 self.loaded = Arc::default();
             }
             let own = Arc::get_mut(&mut self.loaded).expect("nobody else has it");
-            own.set(plan.schedule.program.step(rank, index, self.number), index, &plan.uses, layout, element);
+            let step = plan.schedule.program.step(rank, index, self.number);
+            own.set(step, index, &plan.uses, &plan.layout, plan.element);
         }
         self.slice = 0;
         self.stage = Stage::Waiting(0);
@@ -126,6 +136,57 @@ impl Worker {
         let Loaded { step, size, .. } = &*self.loaded;
         let start = (u64::from(self.slice) * size).min(step.count);
         (start, (*size).min(step.count - start))
+    }
+
+    /// What is done with its slice.
+    pub(super) fn work(&self, id: WorkId, operation: OperationId, plan: &Plan, links: &[Link]) -> Work {
+        let (offset, count) = self.slice_range();
+        let step = &self.loaded.step;
+        let (receives, sends) = self.loaded.links.split_at(step.receives.len());
+        let places = |pieces: &[Piece], ends: &[ConnectionId]| {
+            let mut places = SmallVec::new();
+            for piece in pieces {
+                places.push(Place::Buffer(piece.buffer, piece.offset + offset));
+            }
+            for end in ends {
+                places.push(Place::Slot(*end, links[end.0 as usize].slot()));
+            }
+            places
+        };
+        Work {
+            id,
+            operation,
+            count,
+            sources: places(&step.sources, receives),
+            targets: places(&step.stores, sends),
+            is_final: step.is_final,
+            layout: plan.layout,
+            slice: self.slice,
+            tag: Tag { sequence: operation.0, chunk: step.chunk, step: self.number },
+        }
+    }
+
+    /// The same, made of what was done with the slice before where only slots are other ones.
+    pub(super) fn kept_work(
+        &mut self,
+        id: WorkId,
+        operation: OperationId,
+        plan: &Plan,
+        links: &[Link],
+    ) -> &Work {
+        if self.loaded.slices > 1 || self.kept.is_none() {
+            return self.kept.insert(self.work(id, operation, plan, links));
+        }
+        let Loaded { step, links: ends, .. } = &*self.loaded;
+        let work = self.kept.as_mut().expect("it is there");
+        let (receives, sends) = ends.split_at(step.receives.len());
+        let sources = work.sources[step.sources.len()..].iter_mut().zip(receives);
+        let targets = work.targets[step.stores.len()..].iter_mut().zip(sends);
+        for (place, end) in sources.chain(targets) {
+            *place = Place::Slot(*end, links[end.0 as usize].slot());
+        }
+        (work.id, work.operation, work.tag.sequence) = (id, operation, operation.0);
+        work
     }
 
     pub(super) fn add_waiter(&mut self, step: u64, worker: u32) {

@@ -10,7 +10,7 @@ use railnet_core::{Bytes, Rank};
 use super::{At, Communicator, Element, Error, derived};
 use crate::calls;
 use crate::conduit::PROTOCOL;
-use crate::engine::{ContextId, Submitted};
+use crate::engine::ContextId;
 
 /// Sends and receives that are done at once, so that no two ranks wait for each other: made by [`Communicator::group`].
 #[derive(Debug)]
@@ -148,9 +148,8 @@ impl Communicator {
             let context = self.pair(self.rank.0, self.rank.0);
             let (input, output) = (send.at, receive.at);
             let done = self.process.with(|engine| {
-                let call = Submitted { schedule, input, output, keep: None };
-                let operation =
-                    engine.submit(context, call).map_err(|failure| self.failed(engine, failure))?;
+                let submitted = engine.submit(context, &schedule, (input, output), None);
+                let operation = submitted.map_err(|failure| self.failed(engine, failure))?;
                 let done = engine.wait(context, operation);
                 done.map_err(|failure| self.failed(engine, failure))
             });
@@ -174,8 +173,7 @@ impl Communicator {
                     schedule
                 }
             };
-            let call = Submitted { schedule, input: at, output: at, keep: None };
-            let submitted = engine.submit(context, call);
+            let submitted = engine.submit(context, &schedule, (at, at), None);
             engine.turn();
             Ok::<_, Error>(submitted)
         })?;

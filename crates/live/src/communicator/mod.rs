@@ -50,7 +50,7 @@ pub use crate::rdma::RoceOptions;
 use crate::Control;
 use crate::calls::{self, Book, Calls};
 use crate::conduit::Conduit;
-use crate::engine::{At, ContextId, Engine, Keep, Prepared, Submitted};
+use crate::engine::{At, ContextId, Engine, Keep, Prepared};
 use crate::launch::{Launch, Variables, variable};
 use crate::log::{Level, Log};
 use crate::machine::Interface;
@@ -385,21 +385,24 @@ impl Communicator {
     /// Makes a call and waits for it. Buffers must be as long as the call says.
     fn run(&self, call: &Call, input: At, output: At) -> Result<(), Error> {
         let (context, begun) = (self.context, self.begins());
-        self.process.with(|engine| {
-            let schedule = self.schedule(engine, call)?;
-            let noted = begun.map(|begun| (begun, Arc::clone(&schedule)));
-            let submitted = Submitted { schedule, input, output, keep: None };
-            match engine.submit(context, submitted) {
-                Ok(operation) => {
-                    let done = engine.wait(context, operation);
-                    if let Some((begun, schedule)) = noted {
-                        self.note(begun, operation, &schedule, done.is_err());
-                    }
-                    done.map_err(|failure| self.failed(engine, failure))
+        // An error takes many words, which are not to be moved about where there is none.
+        let done = self.process.with(|engine| {
+            let submitted = match engine.submit_known(context, call, (input, output)) {
+                Some(submitted) => submitted,
+                None => {
+                    let schedule = self.schedule(engine, call)?;
+                    engine.submit(context, &schedule, (input, output), None)
                 }
-                Err(failure) => Err(self.refused(engine, call, failure)),
+            };
+            let operation = submitted.map_err(|failure| self.refused(engine, call, failure))?;
+            let done = engine.wait(context, operation);
+            if let Some(begun) = begun {
+                let schedule = self.schedule(engine, call)?;
+                self.note(begun, operation, &schedule, done.is_err());
             }
-        })
+            done.map_err(|failure| Box::new(self.failed(engine, failure)))
+        });
+        done.map_err(|error: Box<Error>| *error)
     }
 
     /// Makes a call whose buffers are in `keep`, and does not wait for it.
@@ -408,8 +411,7 @@ impl Communicator {
         let started = self.process.with(|engine| {
             let schedule = self.schedule(engine, call)?;
             let noted = begun.map(|begun| (begun, Arc::clone(&schedule)));
-            let submitted = Submitted { schedule, input, output, keep: Some(keep) };
-            let submitted = engine.submit(context, submitted);
+            let submitted = engine.submit(context, &schedule, (input, output), Some(keep));
             let operation = submitted.map_err(|failure| self.refused(engine, call, failure))?;
             engine.turn();
             Ok::<_, Error>((operation, noted))

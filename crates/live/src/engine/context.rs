@@ -7,16 +7,17 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 
 use railnet_coll::machine::{
-    ConnectionId, Direction, Failure, Filled, OperationId, Output, Place, RankMachine, Wait, WaitingFor, Work,
+    ConnectionId, Direction, Failure, OperationId, Output, RankMachine, Wait, WaitingFor,
 };
-use railnet_coll::{Buffer, Call, Connection, Peer, Schedule};
+use railnet_coll::{Call, Connection, Peer, Schedule};
 use railnet_core::{Rank, Span, Time};
 use rustix::event::PollFlags;
 
 use super::conduits::Conduits;
+use super::hands::Worker;
 use super::lending;
 use super::notices::Letter;
-use super::work::{self, At, Spot};
+use super::work::At;
 use crate::conduit::{Arrival, ReceiveEnd, SendEnd};
 
 /// Schedules that are kept for calls that are made again.
@@ -30,8 +31,8 @@ pub(super) struct Context {
     pub(super) members: Arc<[u32]>,
     pub(super) machine: RankMachine,
     ends: Vec<End>,
-    /// Calls under way, and whether what they send is lent.
-    calls: VecDeque<(Submitted, bool)>,
+    /// Calls under way.
+    calls: VecDeque<Submitted>,
     /// Calls that are over: the number of the first that is not.
     done: u64,
     /// Whether slices are not all with the system that carries them.
@@ -55,7 +56,7 @@ pub(super) struct End {
     to: Connection,
     pub(super) way: Way,
     /// It can carry nothing any more, and why: an error only if something is still expected of it.
-    over: Option<String>,
+    pub(super) over: Option<String>,
 }
 
 #[derive(Debug)]
@@ -67,14 +68,14 @@ pub(super) enum Way {
 /// A call that was submitted.
 #[derive(Debug)]
 pub(crate) struct Submitted {
-    /// What is done.
-    pub(crate) schedule: Arc<Schedule>,
     /// Where the input begins.
     pub(crate) input: At,
     /// Where the output begins.
     pub(crate) output: At,
     /// What keeps the buffers alive, where the caller does not wait.
     pub(crate) keep: Option<Keep>,
+    /// Whether what it sends is lent.
+    pub(super) lends: bool,
 }
 
 /// Buffers that the engine holds while a call is under way.
@@ -113,7 +114,7 @@ impl Context {
 
     /// None at all: nothing is done there, and nobody is in it.
     pub(super) fn vacant() -> Self {
-        Self::new(0, Arc::new([]), RankMachine::new(Rank(0), 1))
+        Self::new(0, Arc::new([]), RankMachine::new(Rank(0), 1).by_hand(false))
     }
 
     /// Ends it. What it sent is still on its way, and its machine knows what it did.
@@ -127,25 +128,62 @@ impl Context {
         self.machine
     }
 
-    pub(super) fn submit(&mut self, now: Time, call: Submitted) -> Result<OperationId, Arc<Failure>> {
-        let operation = self.machine.submit(now, &call.schedule)?;
-        let Schedule { scratch, call: Call { dtype, .. }, .. } = &*call.schedule;
-        let scratch = dtype.bytes(*scratch).0 as usize;
-        if self.scratch.len() < scratch {
-            self.scratch.resize(scratch, 0);
-        }
-        let lends = call.keep.is_none() && lending::lends(&call.schedule.call, self.machine.ranks());
-        self.calls.push_back((call, lends));
+    /// Submits a call: input and output begin here. Where nobody waits for it, something keeps them alive.
+    pub(super) fn submit(
+        &mut self,
+        now: Time,
+        schedule: &Arc<Schedule>,
+        buffers: (At, At),
+        keep: Option<Keep>,
+    ) -> Result<OperationId, Arc<Failure>> {
+        let operation = self.machine.submit(now, schedule)?;
+        let lends = keep.is_none() && lending::lends(&schedule.call, self.machine.ranks());
+        self.enter(scratch_of(schedule), Submitted { input: buffers.0, output: buffers.1, keep, lends });
         Ok(operation)
     }
 
-    /// The schedule of a call that was made before.
+    /// Submits a call that was made before and that somebody will wait for; nothing if it is new.
     #[inline]
+    pub(super) fn submit_known(
+        &mut self,
+        now: Time,
+        call: &Call,
+        (input, output): (At, At),
+    ) -> Option<Result<OperationId, Arc<Failure>>> {
+        // The schedule is used where it lies: to count who holds it takes a tenth of the time of a small call.
+        let found = self.find(call)?;
+        let schedule = &self.plans[found];
+        let (scratch, lends) = (scratch_of(schedule), lending::lends(&schedule.call, self.machine.ranks()));
+        let submitted = self.machine.submit(now, schedule);
+        if submitted.is_ok() {
+            self.enter(scratch, Submitted { input, output, keep: None, lends });
+        }
+        Some(submitted)
+    }
+
+    /// A call was submitted that needs so much memory.
+    #[inline]
+    fn enter(&mut self, scratch: usize, call: Submitted) {
+        if self.scratch.len() < scratch {
+            self.scratch.resize(scratch, 0);
+        }
+        self.calls.push_back(call);
+    }
+
+    /// The schedule of a call that was made before.
     pub(super) fn known(&mut self, call: &Call) -> Option<Arc<Schedule>> {
+        self.find(call).map(|found| Arc::clone(&self.plans[found]))
+    }
+
+    /// Where the schedule of a call is that was made before.
+    #[inline]
+    fn find(&mut self, call: &Call) -> Option<usize> {
         let found = self.plans.iter().position(|plan| plan.call == *call)?;
         // Those that are used stay in front.
-        self.plans[..=found].rotate_right(1);
-        Some(Arc::clone(&self.plans[0]))
+        if found > 0 {
+            self.plans[..=found].rotate_right(1);
+        }
+        Some(0)
     }
 
     pub(super) fn keep(&mut self, schedule: &Arc<Schedule>) {
@@ -163,64 +201,69 @@ impl Context {
         self.done > operation.0 && !self.has_unsent
     }
 
-    /// Does what the machine asks for. Letters to other ranks go to `post`.
-    pub(super) fn drain(&mut self, now: Time, conduits: &mut Conduits, post: &mut dyn FnMut(Letter)) {
-        // Without one of its connections nothing more can be done, until it is known why.
-        let is_failed = self.machine.failure().is_some();
-        if self.unreached.is_some() && !is_failed {
-            return;
+    /// Does what the machine asks for. Letters to other ranks go to `post`. Whether anything of its calls was done.
+    pub(super) fn drain(&mut self, now: Time, conduits: &mut Conduits, post: &mut dyn FnMut(Letter)) -> bool {
+        let mut moved = false;
+        loop {
+            // Without one of its connections nothing more can be done, until it is known why.
+            if self.unreached.is_some() && self.machine.failure().is_none() {
+                return moved;
+            }
+            let Some(output) = self.machine.poll_output() else {
+                moved |= self.proceed(now, conduits);
+                match self.machine.poll_output() {
+                    Some(output) => self.obey(output, conduits, post),
+                    None => return moved,
+                }
+                continue;
+            };
+            self.obey(output, conduits, post);
         }
-        while let Some(output) = self.machine.poll_output() {
-            match output {
-                Output::Work(_) | Output::Expect(_) | Output::Connect { .. } if is_failed => {}
-                Output::Work(id) => {
-                    let work = self.machine.work(id);
-                    self.execute(now, &work);
+    }
+
+    /// Does what can be done of its calls.
+    #[inline]
+    fn proceed(&mut self, now: Time, conduits: &mut Conduits) -> bool {
+        let Self { ends, calls, done, has_unsent, unread, spare, scratch, machine, .. } = self;
+        let ranks = machine.ranks();
+        let mut worker = Worker { ends, calls, done, has_unsent, unread, spare, scratch, conduits, ranks };
+        machine.proceed(now, &mut worker)
+    }
+
+    /// Does what is not work.
+    #[cold]
+    fn obey(&mut self, output: Output, conduits: &mut Conduits, post: &mut dyn FnMut(Letter)) {
+        let is_failed = self.machine.failure().is_some();
+        match output {
+            Output::Expect(_) | Output::Connect { .. } if is_failed => {}
+            Output::Expect(expect) => {
+                if let Way::Receive(end) = &mut self.ends[expect.connection.0 as usize].way {
+                    end.expect(expect, conduits.nic());
                 }
-                Output::Filled(filled) => self.filled(&filled, conduits),
-                Output::Emptied { connection, .. } => {
-                    let end = self.ends.get_mut(connection.0 as usize);
-                    if let Some(End { way: Way::Receive(end), .. }) = end {
-                        end.release(conduits.nic());
+            }
+            Output::Connect { to, direction, .. } => {
+                let Peer::Rank(rank) = to.peer else { unreachable!("real ranks have no switch") };
+                if let Err(error) = self.connect(to, rank, direction, conduits) {
+                    self.unreached = Some((Rank(rank), None, error));
+                }
+            }
+            Output::Notice { to, notice } => {
+                let members = self.members.to_vec();
+                post(Letter { context: self.id, to, from: self.machine.rank(), members, notice: *notice });
+            }
+            // Nothing of these will be touched again.
+            Output::Failed(_) => {
+                self.calls.clear();
+                for End { way, .. } in self.ends.drain(..) {
+                    match way {
+                        Way::Send(end) => end.close(conduits.nic()),
+                        Way::Receive(end) => end.close(conduits.nic()),
                     }
                 }
-                Output::Finished(_) => {
-                    self.calls.pop_front();
-                    self.done += 1;
-                }
-                Output::Expect(expect) => {
-                    if let Way::Receive(end) = &mut self.ends[expect.connection.0 as usize].way {
-                        end.expect(expect, conduits.nic());
-                    }
-                }
-                Output::Connect { to, direction, .. } => {
-                    let Peer::Rank(rank) = to.peer else { unreachable!("real ranks have no switch") };
-                    if let Err(error) = self.connect(to, rank, direction, conduits) {
-                        self.unreached = Some((Rank(rank), None, error));
-                        return;
-                    }
-                }
-                Output::Notice { to, notice } => {
-                    let members = self.members.to_vec();
-                    post(Letter {
-                        context: self.id,
-                        to,
-                        from: self.machine.rank(),
-                        members,
-                        notice: *notice,
-                    });
-                }
-                // Nothing of these will be touched again.
-                Output::Failed(_) => {
-                    self.calls.clear();
-                    for End { way, .. } in self.ends.drain(..) {
-                        match way {
-                            Way::Send(end) => end.close(conduits.nic()),
-                            Way::Receive(end) => end.close(conduits.nic()),
-                        }
-                    }
-                    self.has_unsent = false;
-                }
+                self.has_unsent = false;
+            }
+            Output::Work(_) | Output::Filled(_) | Output::Emptied { .. } | Output::Finished(_) => {
+                unreachable!("its work is done on the spot")
             }
         }
     }
@@ -239,58 +282,6 @@ impl Context {
         };
         self.ends.push(End { to, way, over: None });
         Ok(())
-    }
-
-    #[expect(unsafe_code, reason = "work on the caller's buffers and on slots is done through pointers")]
-    fn execute(&mut self, now: Time, work: &Work) {
-        let Self { ends, calls, spare, scratch, done, machine, unread, .. } = self;
-        let index = (work.operation.0 - *done) as usize;
-        let (submitted, lends) = &calls[index];
-        // SAFETY: as below.
-        match unsafe { lending::execute(work, submitted, *lends, ends, spare) } {
-            Ok(true) => return machine.finished(now, work.id),
-            Ok(false) => {}
-            Err((connection, error)) => {
-                *unread = Some((ConnectionId(connection), format!("cannot read what was sent: {error}")));
-                return;
-            }
-        }
-        let Submitted { schedule, input, output, .. } = submitted;
-        let call = &schedule.call;
-        let bytes = |count: u64| call.dtype.bytes(count).0 as usize;
-        let length = bytes(work.count);
-        let scratch = At(scratch.as_mut_ptr());
-        let is_large = work::is_large(call, machine.ranks());
-        let own = |start: At, first: u64, is_streamed: bool| Spot {
-            at: At(start.0.wrapping_add(bytes(first))),
-            is_streamed,
-        };
-        let mut locate = |place: Place| match place {
-            Place::Buffer(Buffer::Input, first) => own(*input, first, false),
-            Place::Buffer(Buffer::Output, first) => own(*output, first, is_large),
-            Place::Buffer(Buffer::Scratch, first) => own(scratch, first, false),
-            Place::Slot(connection, slot) => match &mut ends[connection.0 as usize].way {
-                Way::Send(end) => {
-                    Spot { at: At(end.data(slot, length)), is_streamed: matches!(end, SendEnd::Shared(_)) }
-                }
-                Way::Receive(end) => Spot { at: At(end.data(slot, length)), is_streamed: false },
-            },
-        };
-        // SAFETY: buffers hold what their call says, which was checked when it was submitted, and live until it is over;
-        // slots are this rank's until the machine says otherwise. The machine hands out no other work on them meanwhile:
-        // that is what its checker proves of schedules. A NIC may reach slots too, but it is driven by whoever has the
-        // engine, which is this thread now, and has no use for a slot before it was handed over or after it arrived.
-        let done = unsafe { work::execute(work, call, machine.ranks(), spare, &mut locate) };
-        done.expect("types were checked when the call was submitted");
-        machine.finished(now, work.id);
-    }
-
-    fn filled(&mut self, filled: &Filled, conduits: &mut Conduits) {
-        let end = self.ends.get_mut(filled.connection.0 as usize);
-        if let Some(End { way: Way::Send(end), .. }) = end {
-            end.publish(filled, conduits.nic());
-            self.has_unsent |= end.has_unsent();
-        }
     }
 
     /// Looks at all connections. Whether anything happened.
@@ -411,6 +402,12 @@ impl Context {
     pub(super) fn rank_of(&self, world: u32) -> Option<Rank> {
         self.members.iter().position(|member| *member == world).map(|rank| Rank(rank as u32))
     }
+}
+
+/// Bytes of scratch memory that a schedule needs.
+#[inline]
+fn scratch_of(schedule: &Schedule) -> usize {
+    schedule.call.dtype.bytes(schedule.scratch).0 as usize
 }
 
 /// Whether an error says something of the other end, and not of this process or its system.

@@ -35,7 +35,7 @@ enum Source {
     /// In a buffer of the call, where it stays.
     Lasting(At),
     /// In the memory of the sender, at the end of a connection.
-    Foreign(Foreign, usize, u32),
+    Foreign(Foreign, usize),
 }
 
 /// Does a piece of work in which data need not go through all of its slots. Says `false` where there is none of that, and
@@ -45,12 +45,11 @@ enum Source {
 /// As for [`super::work::execute`].
 pub(super) unsafe fn execute(
     work: &Work,
+    call: &Call,
     submitted: &Submitted,
-    lends: bool,
     ends: &mut [End],
     spare: &mut Vec<u8>,
 ) -> Result<bool, (u32, io::Error)> {
-    let call = &submitted.schedule.call;
     let length = call.dtype.bytes(work.count).0 as usize;
     // Nobody lends so little.
     if length < LEAST {
@@ -60,16 +59,16 @@ pub(super) unsafe fn execute(
     let source = match *source {
         Place::Buffer(Buffer::Scratch, _) => return Ok(false),
         Place::Buffer(buffer, first) => Source::Lasting(submitted.at(call, buffer, first)),
-        Place::Slot(connection, slot) => match &mut ends[connection.0 as usize].way {
-            Way::Receive(ReceiveEnd::Shared(end)) => match end.lent(slot) {
-                Some(lent) => Source::Foreign(lent, connection.0 as usize, slot),
+        Place::Slot(connection, _) => match &mut ends[connection.0 as usize].way {
+            Way::Receive(ReceiveEnd::Shared(end)) => match end.lent() {
+                Some(lent) => Source::Foreign(lent, connection.0 as usize),
                 None => return Ok(false),
             },
             _ => return Ok(false),
         },
     };
     let may_lend = |way: &Way| match way {
-        Way::Send(SendEnd::Shared(end)) => lends && end.can_lend(),
+        Way::Send(SendEnd::Shared(end)) => submitted.lends && end.can_lend(),
         // The system takes it as soon as it has room, whatever the receiver does.
         Way::Send(SendEnd::Tcp(_)) => submitted.keep.is_none(),
         _ => false,
@@ -86,7 +85,7 @@ pub(super) unsafe fn execute(
     let mut targets = &work.targets[..];
     let (from, lasts) = match source {
         Source::Lasting(at) => (at, true),
-        Source::Foreign(foreign, connection, slot) => {
+        Source::Foreign(foreign, connection) => {
             let (into, lasts) = match targets {
                 [Place::Buffer(buffer @ (Buffer::Input | Buffer::Output), first), rest @ ..] => {
                     targets = rest;
@@ -101,7 +100,7 @@ pub(super) unsafe fn execute(
             // SAFETY: it is a place of the work, or `spare`, which is long enough.
             unsafe { foreign.process.read(foreign.address, into.0, length) }.map_err(wrong)?;
             if let Way::Receive(ReceiveEnd::Shared(end)) = &ends[connection].way
-                && !end.is_still_lent(slot)
+                && !end.is_still_lent()
             {
                 return Err(wrong(io::Error::other("the sender has given up and taken its data back")));
             }
@@ -120,7 +119,7 @@ pub(super) unsafe fn execute(
                 let is_lent = lasts && may_lend(way);
                 let Way::Send(end) = way else { continue };
                 match end {
-                    SendEnd::Shared(end) if is_lent => end.lend(slot, from.0),
+                    SendEnd::Shared(end) if is_lent => end.lend(from.0),
                     // SAFETY: a call is over only when all that it sent is with the system, and until then its buffers are
                     // not changed where they are sent from: it does not reduce. If it fails, its ends are gone before.
                     SendEnd::Tcp(end) if is_lent => end.lend(slot, unsafe { Lent::new(from.0) }),

@@ -5,6 +5,7 @@
 
 mod conduits;
 mod context;
+mod hands;
 mod idle;
 mod lending;
 mod notices;
@@ -24,7 +25,7 @@ use rustix::event::{PollFd, PollFlags};
 pub use conduits::ReachError;
 pub(crate) use conduits::{Conduits, Prepared};
 use context::Context;
-pub(crate) use context::{Keep, Submitted};
+pub(crate) use context::Keep;
 pub(crate) use idle::{Idle, Next, SLEEP};
 use notices::Letter;
 pub(crate) use work::At;
@@ -151,7 +152,9 @@ impl Engine {
             return *known;
         }
         let limit = Span::from_ps(self.limit.as_nanos() as u64 * 1000);
-        let machine = RankMachine::new(rank, members.len() as u32).with_limit(limit);
+        // Only a NIC asks for data before it comes.
+        let has_nic = self.conduits.nic_ref().is_some();
+        let machine = RankMachine::new(rank, members.len() as u32).with_limit(limit).by_hand(has_nic);
         let mut context = Context::new(name, Arc::clone(members), machine);
         for (lost, cause) in &self.lost {
             if let Some(rank) = context.rank_of(*lost) {
@@ -206,11 +209,29 @@ impl Engine {
         self.contexts[id.0].machine.next_operation()
     }
 
-    /// Submits a call.
-    pub(crate) fn submit(&mut self, id: ContextId, call: Submitted) -> Result<OperationId, Arc<Failure>> {
+    /// Submits a call: input and output begin here. Where nobody waits for it, something keeps them alive.
+    pub(crate) fn submit(
+        &mut self,
+        id: ContextId,
+        schedule: &Arc<Schedule>,
+        buffers: (At, At),
+        keep: Option<Keep>,
+    ) -> Result<OperationId, Arc<Failure>> {
         // Most calls are over before it matters when they began: the clock is asked when one is not.
         self.is_clock_old = true;
-        self.contexts[id.0].submit(self.now, call)
+        self.contexts[id.0].submit(self.now, schedule, buffers, keep)
+    }
+
+    /// Submits a call that was made before and that somebody will wait for; nothing if it is new.
+    #[inline]
+    pub(crate) fn submit_known(
+        &mut self,
+        id: ContextId,
+        call: &Call,
+        buffers: (At, At),
+    ) -> Option<Result<OperationId, Arc<Failure>>> {
+        self.is_clock_old = true;
+        self.contexts[id.0].submit_known(self.now, call, buffers)
     }
 
     /// The schedule of a call that was made before.
@@ -234,6 +255,11 @@ impl Engine {
 
     /// Drives everything until a call is over.
     pub(crate) fn wait(&mut self, id: ContextId, operation: OperationId) -> Result<(), Arc<Failure>> {
+        // Small calls mostly find all that they need, and need nobody to be looked after for them.
+        self.drain(id.0);
+        if self.contexts[id.0].is_done(operation) && self.has_leisure(id) {
+            return Ok(());
+        }
         self.idle.reset();
         loop {
             let moved = self.turn();
@@ -254,6 +280,15 @@ impl Engine {
         }
     }
 
+    /// Whether there is nothing to do but for one communicator.
+    #[inline]
+    fn has_leisure(&self, id: ContextId) -> bool {
+        let others = || self.contexts.iter().enumerate().filter(|(index, _)| *index != id.0);
+        !self.control.has_notice()
+            && self.conduits.nic_ref().is_none()
+            && !others().any(|(_, context)| context.is_busy())
+    }
+
     /// Does what can be done now. Whether anything happened.
     pub(crate) fn turn(&mut self) -> bool {
         let mut moved = false;
@@ -261,9 +296,11 @@ impl Engine {
             if !self.contexts[index].is_busy() {
                 continue;
             }
-            self.drain(index);
-            moved |= self.contexts[index].poll(self.now, &mut self.conduits);
-            self.drain(index);
+            moved |= self.drain(index);
+            if self.contexts[index].poll(self.now, &mut self.conduits) {
+                moved = true;
+                self.drain(index);
+            }
         }
         moved |= self.conduits.progress();
         if self.control.has_notice() {
@@ -273,10 +310,10 @@ impl Engine {
         moved
     }
 
-    fn drain(&mut self, index: usize) {
+    fn drain(&mut self, index: usize) -> bool {
         let Self { contexts, conduits, control, now, .. } = self;
         let mut post = |letter: Letter| control.notify(NoticeKind::Mismatch, &letter.write());
-        contexts[index].drain(*now, conduits, &mut post);
+        contexts[index].drain(*now, conduits, &mut post)
     }
 
     /// Nothing happened: waits a moment, and looks whether that goes on for too long.

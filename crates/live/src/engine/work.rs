@@ -16,9 +16,10 @@ const STREAMED: usize = 1 << 10;
 /// Bytes of a call from which its output is more than a core's share of the caches.
 const LARGE: u64 = 32 << 20;
 
-/// Whether the output of a call should go past the caches.
-pub(super) fn is_large(call: &Call, ranks: u32) -> bool {
-    call.bytes(ranks).0 >= LARGE
+/// Whether so many bytes of the output of a call should go past the caches.
+#[inline]
+pub(super) fn is_large(call: &Call, ranks: u32, length: usize) -> bool {
+    length >= STREAMED && call.bytes(ranks).0 >= LARGE
 }
 
 /// Memory that a piece of work uses, from here on.

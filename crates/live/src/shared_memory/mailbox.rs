@@ -1,15 +1,18 @@
 //! Mailboxes: where slices of one connection arrive, in the segment of the receiver.
 //!
 //! A segment begins with a word that says whether its owner sleeps, and with a directory of mailboxes by the names of their
-//! connections. In a mailbox, slots are used in turns:
+//! connections. In a mailbox there are three rings, and a slice has the place in its ring that its number says:
 //!
 //! ```text
-//!   line 0       how many slices the receiver has taken
-//!   line 2 …     one line for each slot: the number of the slice in it, its mark, and up to 48 bytes of data
-//!   page 1 …     the slots, for longer slices
+//!   page 0       how many slices the receiver has taken
+//!   page 1       lines: the number of the slice, its mark, and up to 48 bytes of data; each slice has one
+//!   page 2 …     short slots, for slices of up to 2 KiB
+//!   …            long slots, for all others
 //! ```
 //!
-//! A slice that fits into its line costs one line on its way between two cores.
+//! A slice that fits into its line costs one line on its way between two cores. There are many more lines than long slots, so
+//! that a sender of small slices can be far ahead of the receiver: then each of the two works on lines that the other
+//! is not at, and they wait for nothing.
 
 use std::io;
 use std::sync::Arc;
@@ -21,17 +24,27 @@ use super::directory::{self, Directory, MAILBOXES};
 pub(crate) use super::directory::{End, Name};
 use super::segment::Segment;
 
-/// Slots of a connection.
+/// Slots of a connection, as machines know them: long slots.
 pub(crate) const DEPTH: u32 = 8;
 /// The most bytes of a slot. Most calls use less: see [`crate::conduit::Conduit::fifo`]. Pages that nobody touches take no
 /// memory.
 pub(crate) const SLOT: usize = 512 << 10;
+/// Slices that have a line.
+pub(super) const LINES: u64 = 64;
+/// Short slots, and the bytes of one.
+pub(super) const SHORTS: u64 = 32;
+const SHORT: usize = 2 << 10;
 /// Bytes of a slice that travels in its line.
 const INLINE: usize = 48;
 const LINE: usize = 64;
 const PAGE: usize = 4096;
+/// Where things begin in a mailbox.
+const FIRST_LINE: usize = PAGE;
+const FIRST_SHORT: usize = FIRST_LINE + LINES as usize * LINE;
+const FIRST_LONG: usize = FIRST_SHORT + SHORTS as usize * SHORT;
 /// Bytes of a mailbox.
-const MAILBOX: usize = PAGE + DEPTH as usize * SLOT;
+const MAILBOX: usize = FIRST_LONG + DEPTH as usize * SLOT;
+const _: () = assert!(FIRST_SHORT.is_multiple_of(PAGE) && FIRST_LONG.is_multiple_of(PAGE));
 
 /// The word that says whether the owner of a segment sleeps.
 const SLEEPING: usize = LINE;
@@ -46,6 +59,39 @@ pub(crate) const SEGMENT: usize = FIRST + MAILBOXES * MAILBOX;
 /// A slice whose data is not in its slot but in the sender's own memory: the number of the slice has this bit, and the
 /// address comes after the mark.
 const LENT: u64 = 1 << 63;
+/// A slice whose place the sender needs soon: the receiver tells at once when it has taken it.
+const URGENT: u64 = 1 << 62;
+
+/// The ring that the data of a slice lies in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ring {
+    Lines,
+    Shorts,
+    Longs,
+}
+
+impl Ring {
+    /// Of a slice of so many bytes.
+    #[inline]
+    pub(super) const fn of(length: usize) -> Self {
+        if length <= INLINE {
+            Self::Lines
+        } else if length <= SHORT {
+            Self::Shorts
+        } else {
+            Self::Longs
+        }
+    }
+}
+
+/// A slice that is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Arrived {
+    pub(crate) mark: Mark,
+    /// Whether the sender wants to know at once when it was taken.
+    pub(crate) is_urgent: bool,
+}
+
 /// Says what others will find in the owner's own memory, if they can read it.
 pub(crate) fn set_proof(segment: &Segment, address: u64, number: u64) {
     segment.word(PROOF + 8).store(number, Ordering::Relaxed);
@@ -91,82 +137,88 @@ impl Mailbox {
         }
         let offset = |mailbox: usize| FIRST + mailbox * MAILBOX;
         let prepare = |mailbox: usize| {
-            for word in 0..(2 + DEPTH as usize) * LINE / 8 {
-                segment.word(offset(mailbox) + word * 8).store(0, Ordering::Relaxed);
+            let lines = (0..LINES as usize).map(|line| FIRST_LINE + line * LINE);
+            for word in std::iter::once(0).chain(lines) {
+                segment.word(offset(mailbox) + word).store(0, Ordering::Relaxed);
             }
         };
         let (entry, mailbox) = Directory { segment, at: DIRECTORY }.enter(name, prepare)?;
         Ok(Self { segment: Arc::clone(segment), offset: offset(mailbox), entry, end })
     }
 
+    /// The line of the slice with this number, from 1 on.
     #[inline]
-    fn line(&self, slot: u32) -> usize {
-        self.offset + (2 + slot as usize) * LINE
+    const fn line(&self, number: u64) -> usize {
+        self.offset + FIRST_LINE + ((number - 1) % LINES) as usize * LINE
     }
 
     /// Where the data of a slice of so many bytes lies.
     #[inline]
-    pub(crate) fn data(&self, slot: u32, length: usize) -> *mut u8 {
-        assert!(slot < DEPTH && length <= SLOT, "slot {slot} with {length} bytes");
-        if length <= INLINE {
-            self.segment.pointer(self.line(slot) + 16, length)
-        } else {
-            self.segment.pointer(self.offset + PAGE + slot as usize * SLOT, length)
-        }
+    pub(crate) fn data(&self, number: u64, length: usize) -> *mut u8 {
+        assert!(length <= SLOT, "a slice of {length} bytes");
+        let place = |ring: u64| ((number - 1) % ring) as usize;
+        let at = match Ring::of(length) {
+            Ring::Lines => self.line(number) + 16,
+            Ring::Shorts => self.offset + FIRST_SHORT + place(SHORTS) * SHORT,
+            Ring::Longs => self.offset + FIRST_LONG + place(u64::from(DEPTH)) * SLOT,
+        };
+        self.segment.pointer(at, length)
     }
 
-    /// Hands over the slice with this number, from 1 on, after its data was written.
+    /// Hands over the slice with this number after its data was written.
     ///
     /// A receiver that goes to sleep in the same moment may miss it until it looks again, which it does every
     /// millisecond. A fence would not let it: but a fence waits until the line has come from the other core, for every
     /// slice, and that is a third of the time that a small call takes.
     #[inline]
-    pub(crate) fn publish(&self, slot: u32, number: u64, mark: Mark, is_lent: bool) {
-        let line = self.line(slot);
+    pub(crate) fn publish(&self, number: u64, mark: Mark, is_urgent: bool, is_lent: bool) {
+        let line = self.line(number);
         self.segment.word(line + 8).store(mark.0, Ordering::Relaxed);
-        let number = if is_lent { number | LENT } else { number };
-        self.segment.word(line).store(number, Ordering::Release);
+        let flags = if is_lent { LENT } else { 0 } | if is_urgent { URGENT } else { 0 };
+        self.segment.word(line).store(number | flags, Ordering::Release);
     }
 
-    /// Begins to fetch the line of a slot that a slice will be written to.
+    /// Begins to fetch the line of a slice that will be written.
     #[inline]
-    pub(crate) fn fetch_to_write(&self, slot: u32) {
-        self.segment.fetch_to_write(self.line(slot));
+    pub(crate) fn fetch_to_write(&self, number: u64) {
+        self.segment.fetch_to_write(self.line(number));
     }
 
-    /// Begins to fetch the line of a slot whose slice may be there already.
+    /// Begins to fetch the line of a slice that may be there already.
     #[inline]
-    pub(crate) fn fetch(&self, slot: u32) {
-        self.segment.fetch(self.line(slot));
+    pub(crate) fn fetch(&self, number: u64) {
+        self.segment.fetch(self.line(number));
     }
 
-    /// Says where the data of the next slice in a slot lies, instead of copying it there.
+    /// Says where the data of a slice lies, instead of copying it to its place.
     #[inline]
-    pub(crate) fn lend(&self, slot: u32, address: u64) {
-        self.segment.word(self.line(slot) + 16).store(address, Ordering::Relaxed);
+    pub(crate) fn lend(&self, number: u64, address: u64) {
+        self.segment.word(self.line(number) + 16).store(address, Ordering::Relaxed);
     }
 
-    /// Where the data of a slice that has arrived lies, if that is not its slot.
+    /// Where the data of a slice that has arrived lies, if that is not its own place.
     #[inline]
-    pub(crate) fn lent(&self, slot: u32) -> Option<u64> {
-        let line = self.line(slot);
+    pub(crate) fn lent(&self, number: u64) -> Option<u64> {
+        let line = self.line(number);
         let is_lent = self.segment.word(line).load(Ordering::Acquire) & LENT != 0;
         is_lent.then(|| self.segment.word(line + 16).load(Ordering::Relaxed))
     }
 
     /// The data of a slice is the sender's again. Whoever reads it looks afterwards whether it was lent all the time.
-    pub(crate) fn take_back(&self, slot: u32) {
-        self.segment.word(self.line(slot)).swap(0, Ordering::SeqCst);
+    pub(crate) fn take_back(&self, number: u64) {
+        self.segment.word(self.line(number)).swap(0, Ordering::SeqCst);
     }
 
-    /// The mark of the slice with this number, if it is there.
+    /// The slice with this number, if it is there.
     #[inline]
-    pub(crate) fn arrived(&self, slot: u32, number: u64) -> Option<Mark> {
-        let line = self.line(slot);
-        if self.segment.word(line).load(Ordering::Acquire) & !LENT != number {
+    pub(crate) fn arrived(&self, number: u64) -> Option<Arrived> {
+        let line = self.line(number);
+        let found = self.segment.word(line).load(Ordering::Acquire);
+        if found & !(LENT | URGENT) != number {
             return None;
         }
-        Some(Mark(self.segment.word(line + 8).load(Ordering::Relaxed)))
+        let mark = Mark(self.segment.word(line + 8).load(Ordering::Relaxed));
+        Some(Arrived { mark, is_urgent: found & URGENT != 0 })
     }
 
     /// Says how many slices were taken.
@@ -204,16 +256,35 @@ mod tests {
         let other = Mailbox::open(&segment, name(1, 1), End::Sender).unwrap();
         assert_eq!(one.offset, same.offset);
         assert!(one.offset.abs_diff(other.offset) >= MAILBOX);
-        one.publish(3, 9, Mark(5), false);
-        assert_eq!(same.arrived(3, 9), Some(Mark(5)));
-        assert_eq!(same.arrived(3, 8), None);
-        assert_eq!(other.arrived(3, 9), None);
-        assert_eq!(same.lent(3), None);
-        one.lend(4, 0x1234);
-        one.publish(4, 10, Mark(6), true);
-        assert_eq!((same.arrived(4, 10), same.lent(4)), (Some(Mark(6)), Some(0x1234)));
-        one.take_back(4);
-        assert_eq!((same.arrived(4, 10), same.lent(4)), (None, None));
+        one.publish(9, Mark(5), true, false);
+        assert_eq!(same.arrived(9), Some(Arrived { mark: Mark(5), is_urgent: true }));
+        assert_eq!(same.arrived(9 + LINES), None);
+        assert_eq!(other.arrived(9), None);
+        assert_eq!(same.lent(9), None);
+        one.lend(10, 0x1234);
+        one.publish(10, Mark(6), true, true);
+        assert_eq!((same.arrived(10).map(|one| one.mark), same.lent(10)), (Some(Mark(6)), Some(0x1234)));
+        one.take_back(10);
+        assert_eq!((same.arrived(10), same.lent(10)), (None, None));
+    }
+
+    #[test]
+    fn data_of_slices_that_are_there_together_does_not_overlap() {
+        let segment = Arc::new(Segment::create(SEGMENT).unwrap());
+        let mailbox = Mailbox::open(&segment, name(1, 0), End::Sender).unwrap();
+        let last = Mailbox::open(&segment, name(1, 1), End::Sender).unwrap();
+        let start = |mailbox: &Mailbox| mailbox.data(1, 1) as usize - 16 - FIRST_LINE;
+        let end = start(&mailbox) + MAILBOX;
+        assert_eq!(start(&last), end);
+        for (length, ring) in [(INLINE, LINES), (SHORT, SHORTS), (SLOT, u64::from(DEPTH))] {
+            let mut places: Vec<usize> =
+                (1..=ring).map(|number| mailbox.data(number, length) as usize).collect();
+            places.sort_unstable();
+            assert!(places.windows(2).all(|pair| pair[0] + length <= pair[1]), "{length}");
+            assert!(places[ring as usize - 1] + length <= end, "{length}");
+            // The next has the place of the first.
+            assert_eq!(mailbox.data(1 + ring, length), mailbox.data(1, length));
+        }
     }
 
     #[test]
@@ -221,17 +292,17 @@ mod tests {
         let segment = Arc::new(Segment::create(SEGMENT).unwrap());
         let sender = Mailbox::open(&segment, name(1, 0), End::Sender).unwrap();
         let place = sender.offset;
-        sender.publish(0, 1, Mark(5), false);
+        sender.publish(1, Mark(5), false, false);
         drop(sender);
         // What was sent is there for a receiver that comes after the sender has left.
         let receiver = Mailbox::open(&segment, name(1, 0), End::Receiver).unwrap();
-        assert_eq!((receiver.offset, receiver.arrived(0, 1)), (place, Some(Mark(5))));
+        assert_eq!((receiver.offset, receiver.arrived(1).map(|one| one.mark)), (place, Some(Mark(5))));
         let other = Mailbox::open(&segment, name(2, 0), End::Receiver).unwrap();
         assert_ne!(other.offset, place);
         receiver.set_taken(1);
         drop(receiver);
         let next = Mailbox::open(&segment, name(3, 0), End::Receiver).unwrap();
-        assert_eq!((next.offset, next.arrived(0, 1), next.taken()), (place, None, 0));
+        assert_eq!((next.offset, next.arrived(1), next.taken()), (place, None, 0));
         // One that its receiver never looked into is given up with its communicator.
         let unread = Mailbox::open(&segment, name(4, 0), End::Sender).unwrap();
         let place = unread.offset;

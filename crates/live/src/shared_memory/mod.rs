@@ -18,11 +18,18 @@ use rustix::event::EventfdFlags;
 
 use foreign::Process;
 use handover::{Counter, Token};
-use mailbox::{DEPTH, End, Mailbox, Name};
+use mailbox::{Arrived, DEPTH, End, LINES, Mailbox, Name, Ring, SHORTS};
 use segment::Segment;
 
 /// How long another rank may take to hand over its memory.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// So many slices are taken before the sender is told, where it can do without knowing.
+const TELL: u64 = 8;
+// A sender that waits for the oldest of its slices to be taken hears of it, however few more the receiver takes.
+const _: () = assert!(TELL + DEPTH as u64 <= SHORTS && SHORTS <= LINES);
+/// How far ahead lines are fetched: as many are on their way between two cores at once.
+const AHEAD: u64 = 4;
 
 /// What this rank needs to share memory with others.
 #[derive(Debug)]
@@ -120,14 +127,14 @@ impl SharedMemory {
         let peer = self.peers.get(&to).ok_or(io::ErrorKind::NotFound)?.clone();
         let name = Name { context, from: self.rank, channel, lane };
         let mailbox = Mailbox::open(&peer.segment, name, End::Sender)?;
-        Ok(Sender { mailbox, peer, sent: 0, freed: 0, lent: 0, lends: 0 })
+        Ok(Sender::new(mailbox, peer))
     }
 
     /// The end at which slices of a rank arrive.
     pub(crate) fn receiver(&self, context: u64, from: u32, channel: u16, lane: u8) -> io::Result<Receiver> {
         let peer = self.peers.get(&from).ok_or(io::ErrorKind::NotFound)?.clone();
         let mailbox = Mailbox::open(&self.own, Name { context, from, channel, lane }, End::Receiver)?;
-        Ok(Receiver { mailbox, peer, arrived: 0, taken: 0 })
+        Ok(Receiver::new(mailbox, peer))
     }
 }
 
@@ -150,29 +157,52 @@ impl Peer {
 }
 
 /// The sending end of a connection.
+///
+/// Its machine counts long slots. There are more places for shorter slices, and the slot of such a slice is free as soon as
+/// whatever may come next has a place.
 #[derive(Debug)]
 pub(crate) struct Sender {
     mailbox: Mailbox,
     peer: Peer,
     sent: u64,
+    /// Slices whose slots are free.
     freed: u64,
+    /// Slices that were taken, as far as it has looked.
+    taken: u64,
+    /// The last slice that lies in a short slot, and the last in a long one.
+    last_short: u64,
+    last_long: u64,
     /// The last slice that was not copied: the receiver reads it where it lies.
     lent: u64,
-    /// Slots whose next slice is such a one.
-    lends: u8,
+    /// Whether the next slice is such a one.
+    lends: bool,
 }
 
 impl Sender {
+    const fn new(mailbox: Mailbox, peer: Peer) -> Self {
+        Self {
+            mailbox,
+            peer,
+            sent: 0,
+            freed: 0,
+            taken: 0,
+            last_short: 0,
+            last_long: 0,
+            lent: 0,
+            lends: false,
+        }
+    }
+
     /// Whether slices need not be copied: the receiver can read the memory of this process.
     #[inline]
     pub(crate) fn can_lend(&self) -> bool {
         self.peer.reads
     }
 
-    /// The data of the next slice in a slot stays where it is, until the receiver has taken it.
-    pub(crate) fn lend(&mut self, slot: u32, from: *const u8) {
-        self.mailbox.lend(slot, from as u64);
-        self.lends |= 1 << slot;
+    /// The data of the next slice stays where it is, until the receiver has taken it.
+    pub(crate) fn lend(&mut self, from: *const u8) {
+        self.mailbox.lend(self.sent + 1, from as u64);
+        self.lends = true;
     }
 
     /// Whether the receiver still reads memory of this process.
@@ -184,51 +214,75 @@ impl Sender {
     /// What was lent is taken back, whether it was read or not: a receiver that still reads it finds out.
     pub(crate) fn take_back(&self) {
         for number in self.freed + 1..=self.lent {
-            let slot = ((number - 1) % u64::from(DEPTH)) as u32;
-            if self.mailbox.lent(slot).is_some() {
-                self.mailbox.take_back(slot);
+            if self.mailbox.lent(number).is_some() {
+                self.mailbox.take_back(number);
             }
         }
     }
 
-    /// Where the data of a slice goes.
+    /// Where the data of the next slice goes.
     #[inline]
-    pub(crate) fn data(&self, slot: u32, length: usize) -> *mut u8 {
-        self.mailbox.data(slot, length)
+    pub(crate) fn data(&self, length: usize) -> *mut u8 {
+        self.mailbox.data(self.sent + 1, length)
     }
 
-    /// Hands over the next slice.
+    /// Hands over the next slice, of so many bytes.
     #[inline]
-    pub(crate) fn publish(&mut self, slot: u32, mark: Mark) {
-        debug_assert_eq!(u64::from(slot), self.sent % u64::from(DEPTH), "slots are used in turns");
+    pub(crate) fn publish(&mut self, length: usize, mark: Mark) {
         self.sent += 1;
-        let is_lent = self.lends & 1 << slot != 0;
+        let ring = Ring::of(length);
+        match ring {
+            Ring::Lines => {}
+            Ring::Shorts => self.last_short = self.sent,
+            Ring::Longs => self.last_long = self.sent,
+        }
+        let is_lent = std::mem::take(&mut self.lends);
         if is_lent {
-            self.lends &= !(1 << slot);
             self.lent = self.sent;
         }
-        self.mailbox.publish(slot, self.sent, mark, is_lent);
+        self.mailbox.publish(self.sent, mark, ring == Ring::Longs, is_lent);
         self.peer.ring();
-        // A slot that may still be full is better left to the receiver.
-        if self.sent - self.freed < u64::from(DEPTH) {
-            self.mailbox.fetch_to_write((self.sent % u64::from(DEPTH)) as u32);
+        // A line that may still be full is better left to the receiver.
+        if self.sent + AHEAD <= self.taken + LINES {
+            self.mailbox.fetch_to_write(self.sent + AHEAD);
         }
     }
 
-    /// Whether slots may be short, or data is lent: only then it is worth a look at what was taken.
+    /// Whether slots are short, or data is lent: only then it is worth a look at what was taken.
     #[inline]
     pub(crate) fn is_short(&self) -> bool {
         self.sent - self.freed >= u64::from(DEPTH) || self.has_lent()
     }
 
-    /// How many slices were taken since the last look.
+    /// How many slots have become free since the last look.
     #[inline]
     pub(crate) fn freed(&mut self) -> u64 {
-        // Whatever a peer writes there, it cannot have taken more than there was.
-        let taken = self.mailbox.taken().clamp(self.freed, self.sent);
-        let new = taken - self.freed;
-        self.freed = taken;
-        new
+        let before = self.freed;
+        self.free();
+        if self.is_short() {
+            // Whatever a peer writes there, it cannot have taken more than there was.
+            self.taken = self.mailbox.taken().clamp(self.taken, self.sent);
+            self.free();
+        }
+        self.freed - before
+    }
+
+    #[inline]
+    fn free(&mut self) {
+        while self.freed < self.sent && self.must_be_taken(self.freed + 1) <= self.taken {
+            self.freed += 1;
+        }
+    }
+
+    /// The slice that must be taken before the slot of this one is free. Then a slice may come that has its number and
+    /// `DEPTH` more, in any of the rings: what lies at its place in them must be gone.
+    #[inline]
+    fn must_be_taken(&self, number: u64) -> u64 {
+        let next = number + u64::from(DEPTH);
+        let line = next.saturating_sub(LINES);
+        let short = next.saturating_sub(SHORTS).min(self.last_short);
+        let long = number.min(self.last_long);
+        line.max(short).max(long)
     }
 }
 
@@ -244,48 +298,152 @@ pub(crate) struct Foreign {
 pub(crate) struct Receiver {
     mailbox: Mailbox,
     peer: Peer,
-    arrived: u64,
     taken: u64,
+    /// The slice that is there and was not taken.
+    there: Option<Arrived>,
+    /// Slices that were there when they were looked for, one after the other, up to a few: the sender is ahead by as many.
+    behind: u64,
 }
 
 impl Receiver {
-    /// Where the data of a slice is.
-    #[inline]
-    pub(crate) fn data(&self, slot: u32, length: usize) -> *mut u8 {
-        self.mailbox.data(slot, length)
+    const fn new(mailbox: Mailbox, peer: Peer) -> Self {
+        Self { mailbox, peer, taken: 0, there: None, behind: 0 }
     }
 
-    /// The next slice, if it is there.
+    /// Where the data of the slice that is there lies.
+    #[inline]
+    pub(crate) fn data(&self, length: usize) -> *mut u8 {
+        self.mailbox.data(self.taken + 1, length)
+    }
+
+    /// The next slice, if it is there and the one before it was taken.
     #[inline]
     pub(crate) fn arrived(&mut self) -> Option<Mark> {
-        if self.arrived - self.taken == u64::from(DEPTH) {
+        if self.there.is_some() {
             return None;
         }
-        let slot = (self.arrived % u64::from(DEPTH)) as u32;
-        let mark = self.mailbox.arrived(slot, self.arrived + 1)?;
-        self.arrived += 1;
-        // A sender may be ahead. If it is not, the line is still the one that this core has.
-        self.mailbox.fetch((self.arrived % u64::from(DEPTH)) as u32);
-        Some(mark)
+        let Some(found) = self.mailbox.arrived(self.taken + 1) else {
+            self.behind = 0;
+            return None;
+        };
+        self.there = Some(found);
+        // A line that the sender is about to write is better left to it.
+        if self.behind > 0 {
+            self.mailbox.fetch(self.taken + 1 + self.behind);
+        }
+        self.behind = (self.behind + 1).min(AHEAD);
+        Some(found.mark)
     }
 
-    /// Where a slice lies in the sender's own memory, if it was not copied to its slot.
+    /// Where the slice that is there lies in the sender's own memory, if it was not copied.
     #[inline]
-    pub(crate) fn lent(&self, slot: u32) -> Option<Foreign> {
+    pub(crate) fn lent(&self) -> Option<Foreign> {
         let process = self.peer.process?;
-        self.mailbox.lent(slot).map(|address| Foreign { process, address })
+        self.mailbox.lent(self.taken + 1).map(|address| Foreign { process, address })
     }
 
     /// Whether the sender has not taken it back.
-    pub(crate) fn is_still_lent(&self, slot: u32) -> bool {
-        self.mailbox.lent(slot).is_some()
+    pub(crate) fn is_still_lent(&self) -> bool {
+        self.mailbox.lent(self.taken + 1).is_some()
     }
 
-    /// Gives the slot of the oldest slice back.
+    /// Gives the place of the slice that is there back.
     #[inline]
     pub(crate) fn release(&mut self) {
         self.taken += 1;
-        self.mailbox.set_taken(self.taken);
-        self.peer.ring();
+        let is_urgent = self.there.take().is_some_and(|one| one.is_urgent);
+        if is_urgent || self.taken.is_multiple_of(TELL) {
+            self.mailbox.set_taken(self.taken);
+            self.peer.ring();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::sync::atomic::AtomicU64;
+
+    use railnet_core::Random;
+
+    use super::*;
+
+    /// Both ends of a connection, and the segment in which its mailbox is.
+    fn pair() -> (Sender, Receiver, Arc<Segment>) {
+        let segment = Arc::new(Segment::create(mailbox::SEGMENT).unwrap());
+        let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        let peer = Peer { segment: Arc::clone(&segment), bell: Arc::new(bell), process: None, reads: true };
+        let name = Name { context: 1, from: 0, channel: 0, lane: 0 };
+        let sender = Sender::new(Mailbox::open(&segment, name, End::Sender).unwrap(), peer.clone());
+        let receiver = Receiver::new(Mailbox::open(&segment, name, End::Receiver).unwrap(), peer);
+        (sender, receiver, segment)
+    }
+
+    /// The first word of a slice, and the last.
+    fn words(segment: &Segment, at: *mut u8, length: usize) -> [&AtomicU64; 2] {
+        let offset = at as usize - segment.pointer(0, 0) as usize;
+        [offset, offset + length - 8].map(|offset| segment.word(offset))
+    }
+
+    #[test]
+    fn no_slice_is_overwritten_before_it_is_taken_and_nobody_waits_for_ever() {
+        let (mut sender, mut receiver, segment) = pair();
+        let mut dice = Random::from_seed(9);
+        let mut lengths = VecDeque::new();
+        let (mut pace, mut most) = (0, 0);
+        for number in 1..=200_000_u64 {
+            // As a machine does: it has so many slots, and asks for what is free when it has none.
+            let is_full = |sender: &Sender| sender.sent - sender.freed == u64::from(DEPTH);
+            if is_full(&sender) {
+                sender.freed();
+            }
+            let is_stuck = is_full(&sender);
+            if !is_stuck {
+                let length = *dice.pick(&[8, 8, 8, 16, 48, 56, 512, 2048, 2056, 1 << 16]);
+                let length = if number / 1000 % 3 == 0 { 8 } else { length };
+                for word in words(&segment, sender.data(length), length) {
+                    word.store(sender.sent + 1, Ordering::Relaxed);
+                }
+                sender.publish(length, Mark(sender.sent + 1));
+                lengths.push_back(length);
+            }
+            most = most.max(lengths.len());
+            if number % 100 == 0 {
+                pace = dice.below(4);
+            }
+            // Where the sender waits, the receiver must be able to help, and has helped when it has taken all.
+            let takes = if is_stuck { lengths.len() as u64 } else { dice.below(pace + 1) };
+            for _ in 0..takes {
+                let Some(mark) = receiver.arrived() else { break };
+                assert_eq!(receiver.arrived(), None, "one at a time");
+                let length = lengths.pop_front().unwrap();
+                assert_eq!(mark, Mark(receiver.taken + 1));
+                for word in words(&segment, receiver.data(length), length) {
+                    assert_eq!(word.load(Ordering::Relaxed), receiver.taken + 1, "{length} bytes");
+                }
+                receiver.release();
+            }
+            if is_stuck {
+                assert!(lengths.is_empty() && sender.freed() > 0, "slice {number}");
+            }
+        }
+        assert!(most > 5 * DEPTH as usize && most <= LINES as usize, "{most} slices at once");
+    }
+
+    #[test]
+    fn what_is_lent_is_told_of_at_once_when_it_was_taken() {
+        let (mut sender, mut receiver, _) = pair();
+        sender.publish(8, Mark(1));
+        sender.lend(std::ptr::without_provenance(0x1000));
+        sender.publish(1 << 16, Mark(2));
+        assert!(sender.is_short() && sender.has_lent());
+        assert_eq!(receiver.arrived(), Some(Mark(1)));
+        receiver.release();
+        assert_eq!((sender.freed(), sender.has_lent()), (0, true));
+        assert_eq!(receiver.arrived(), Some(Mark(2)));
+        assert!(receiver.is_still_lent());
+        receiver.release();
+        assert_eq!((sender.freed(), sender.has_lent()), (2, false));
+        assert!(!sender.is_short());
     }
 }

@@ -1,0 +1,127 @@
+//! Machines whose work is done on the spot.
+//!
+//! In a simulation work takes its time, so a machine puts what is to be done into a queue ([`RankMachine::poll_output`])
+//! and is told later what came of it. Between real processes, whoever drives a machine does the work itself, and at once:
+//! there the way through queues would take longer than a small call does. Such a machine has [`Hands`].
+
+use railnet_core::Time;
+
+use super::signature::Mark;
+use super::work::{ConnectionId, Direction, Handed, OperationId, Work, WorkId};
+use super::worker::Stage;
+use super::{NOBODY, RankMachine};
+use crate::schedule::Schedule;
+
+/// What does the work of a machine on the spot.
+pub trait Hands {
+    /// A worker needs this connection. Hands that look only later, and tell the machine then, see nothing.
+    fn look(&mut self, connection: ConnectionId) -> Look;
+    /// Does this work of an operation. `false` if it cannot be done: then it stands still until somebody says why.
+    fn work(&mut self, work: &Work, schedule: &Schedule) -> bool;
+    /// Carries a send slot.
+    fn filled(&mut self, filled: &Handed<'_>);
+    /// Tells the sender that the next slice of this connection was taken out of its slots.
+    fn emptied(&mut self, connection: ConnectionId);
+    /// An operation is over on this rank.
+    fn finished(&mut self, operation: OperationId);
+}
+
+/// What a look at a connection brings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Look {
+    /// Nothing new.
+    Nothing,
+    /// A slice has arrived, and what the sender says that it is.
+    Arrived(Mark),
+    /// The slots of so many slices, the oldest first, may be used again; one at least.
+    Freed(u64),
+}
+
+impl RankMachine {
+    /// A machine whose work is done on the spot: it does nothing before [`RankMachine::proceed`] is called. Of its outputs
+    /// those stay that are of no work: connections, notices, failures, and what it expects if somebody wants to know.
+    #[must_use]
+    pub fn by_hand(mut self, tells_expected: bool) -> Self {
+        self.is_by_hand = true;
+        self.tells_expected = tells_expected;
+        self
+    }
+
+    /// Does all that can be done now. Whether anything was. Connections that it asks for must be there before.
+    pub fn proceed(&mut self, now: Time, hands: &mut impl Hands) -> bool {
+        debug_assert!(self.is_by_hand, "a machine has hands from its beginning on, or never");
+        let mut moved = false;
+        while !self.is_disputed && self.failure.is_none() {
+            if let Some(worker) = self.runnable.pop_front() {
+                moved |= self.run_by(now, worker, hands);
+                continue;
+            }
+            match self.running {
+                Some(0) => {
+                    let operation = self.end(now);
+                    hands.finished(operation);
+                }
+                Some(_) => break,
+                None if self.unfinished() == 0 => break,
+                None => self.begin(),
+            }
+            moved = true;
+        }
+        if moved {
+            self.progress = now;
+        }
+        moved
+    }
+
+    /// Lets a worker go on until it waits for something or is done. Whether it did anything.
+    fn run_by(&mut self, now: Time, index: u32, hands: &mut impl Hands) -> bool {
+        let mut moved = false;
+        while self.step(index) {
+            while self.must_wait(index) {
+                // It may wait for another worker, which wakes it.
+                let Some(connection) = self.awaited(index) else { return moved };
+                match hands.look(connection) {
+                    Look::Nothing => return moved,
+                    Look::Arrived(mark) => {
+                        self.links[connection.0 as usize].arrived();
+                        self.heard(now, connection, mark);
+                    }
+                    Look::Freed(count) => {
+                        (0..count).for_each(|_| self.links[connection.0 as usize].freed());
+                    }
+                }
+                moved = true;
+                self.links[connection.0 as usize].waiter = NOBODY;
+                if self.is_disputed {
+                    self.runnable.push_back(index);
+                    return moved;
+                }
+            }
+            moved = true;
+            let worker = &mut self.workers[index as usize];
+            if worker.has_work() {
+                worker.stage = Stage::Working;
+                let operation = &self.operations[self.past];
+                let id = WorkId::new(operation.id, index);
+                let work = worker.kept_work(id, operation.id, &operation.plan, &self.links);
+                if !hands.work(work, &operation.plan.schedule) {
+                    return moved;
+                }
+            }
+            self.complete_slice(index, |_, handed| match handed.direction {
+                Direction::Send => hands.filled(handed),
+                Direction::Receive => hands.emptied(handed.connection),
+            });
+        }
+        moved
+    }
+
+    /// The connection that a worker waits for, if it is one.
+    fn awaited(&self, index: u32) -> Option<ConnectionId> {
+        let worker = &self.workers[index as usize];
+        let Stage::Waiting(stage) = worker.stage else { return None };
+        let before = worker.loaded.step.after.len();
+        let connection = *worker.loaded.links.get((stage as usize).checked_sub(before)?)?;
+        (self.links[connection.0 as usize].waiter == index).then_some(connection)
+    }
+}

@@ -1,0 +1,226 @@
+//! Machines whose work is done on the spot do the same as those whose outputs are taken out of a queue.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use railnet_coll::machine::{
+    ConnectionId, Direction, Handed, Hands, Look, Mark, OperationId, Output, RankMachine, Work,
+};
+use railnet_coll::{
+    Algorithm, Call, Choice, Collective, Connection, Peer, Protocol, Schedule, Wiring, build,
+};
+use railnet_core::{Bytes, Random, Rank, Time};
+
+/// A connection: sender, receiver, channel, lane.
+type Wire = (u32, u32, u16, u8);
+
+/// What is on its way on a connection: slices, and slots that go back.
+#[derive(Default)]
+struct Cable {
+    slices: VecDeque<Mark>,
+    slots: u64,
+}
+
+fn wire(rank: u32, to: Connection, direction: Direction) -> Wire {
+    let Peer::Rank(peer) = to.peer else { panic!("no switches here") };
+    match direction {
+        Direction::Send => (rank, peer, to.channel, to.lane),
+        Direction::Receive => (peer, rank, to.channel, to.lane),
+    }
+}
+
+/// What each worker of each rank did.
+type Done = BTreeMap<(u32, u32), Vec<Work>>;
+
+struct World {
+    machines: Vec<RankMachine>,
+    /// The connections of each machine.
+    ends: Vec<Vec<(Wire, Direction)>>,
+    cables: BTreeMap<Wire, Cable>,
+    done: Done,
+    finished: Vec<Vec<OperationId>>,
+    dice: Random,
+}
+
+/// The hands of one rank. They look when they feel like it.
+struct Helper<'a> {
+    rank: u32,
+    ends: &'a [(Wire, Direction)],
+    cables: &'a mut BTreeMap<Wire, Cable>,
+    done: &'a mut Done,
+    finished: &'a mut Vec<OperationId>,
+    dice: &'a mut Random,
+}
+
+impl Hands for Helper<'_> {
+    fn look(&mut self, connection: ConnectionId) -> Look {
+        let (wire, direction) = self.ends[connection.0 as usize];
+        let cable = self.cables.entry(wire).or_default();
+        match direction {
+            _ if self.dice.below(3) == 0 => Look::Nothing,
+            Direction::Receive => cable.slices.pop_front().map_or(Look::Nothing, Look::Arrived),
+            Direction::Send if cable.slots == 0 => Look::Nothing,
+            Direction::Send => Look::Freed(std::mem::take(&mut cable.slots)),
+        }
+    }
+
+    fn work(&mut self, work: &Work, schedule: &Schedule) -> bool {
+        assert_eq!(work.layout.fifo, schedule.fifo);
+        self.done.entry((self.rank, work.id.worker())).or_default().push(work.clone());
+        true
+    }
+
+    fn filled(&mut self, filled: &Handed<'_>) {
+        assert_eq!(filled.direction, Direction::Send);
+        let (wire, _) = self.ends[filled.connection.0 as usize];
+        self.cables.entry(wire).or_default().slices.push_back(filled.mark);
+    }
+
+    fn emptied(&mut self, connection: ConnectionId) {
+        let (wire, _) = self.ends[connection.0 as usize];
+        self.cables.entry(wire).or_default().slots += 1;
+    }
+
+    fn finished(&mut self, operation: OperationId) {
+        self.finished.push(operation);
+    }
+}
+
+impl World {
+    fn new(ranks: u32, by_hand: bool, seed: u64) -> Self {
+        let machine = |rank| {
+            let machine = RankMachine::new(Rank(rank), ranks);
+            if by_hand { machine.by_hand(false) } else { machine }
+        };
+        Self {
+            machines: (0..ranks).map(machine).collect(),
+            ends: vec![Vec::new(); ranks as usize],
+            cables: BTreeMap::new(),
+            done: Done::new(),
+            finished: vec![Vec::new(); ranks as usize],
+            dice: Random::from_seed(seed),
+        }
+    }
+
+    /// Takes outputs out of the queue of a machine.
+    fn drain(&mut self, rank: u32) {
+        let index = rank as usize;
+        while let Some(output) = self.machines[index].poll_output() {
+            match output {
+                Output::Connect { to, direction, .. } => {
+                    self.ends[index].push((wire(rank, to, direction), direction));
+                }
+                Output::Work(id) => {
+                    let work = self.machines[index].work(id);
+                    self.done.entry((rank, id.worker())).or_default().push(work);
+                    self.machines[index].finished(Time::ZERO, id);
+                }
+                Output::Filled(filled) => {
+                    let (wire, _) = self.ends[index][filled.connection.0 as usize];
+                    self.cables.entry(wire).or_default().slices.push_back(filled.mark);
+                }
+                Output::Emptied { connection, .. } => {
+                    let (wire, _) = self.ends[index][connection.0 as usize];
+                    self.cables.entry(wire).or_default().slots += 1;
+                }
+                Output::Finished(id) => self.finished[index].push(id),
+                Output::Expect(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn proceed(&mut self, rank: u32) {
+        self.drain(rank);
+        let Self { machines, ends, cables, done, finished, dice } = self;
+        let index = rank as usize;
+        let mut hands =
+            Helper { rank, ends: &ends[index], cables, done, finished: &mut finished[index], dice };
+        machines[index].proceed(Time::ZERO, &mut hands);
+        self.drain(rank);
+    }
+
+    /// Tells a machine what has come over one of its connections.
+    fn tell(&mut self, rank: u32) {
+        let ends = &self.ends[rank as usize];
+        if ends.is_empty() {
+            return;
+        }
+        let end = self.dice.below(ends.len() as u64) as usize;
+        let ((wire, direction), id) = (ends[end], ConnectionId(end as u32));
+        let (cable, machine) = (self.cables.entry(wire).or_default(), &mut self.machines[rank as usize]);
+        match direction {
+            Direction::Receive => {
+                if let Some(mark) = cable.slices.pop_front() {
+                    machine.heard(Time::ZERO, id, mark);
+                    machine.arrived(Time::ZERO, id);
+                }
+            }
+            Direction::Send if cable.slots > 0 => {
+                cable.slots -= 1;
+                machine.freed(Time::ZERO, id);
+            }
+            Direction::Send => {}
+        }
+    }
+
+    fn run(mut self, schedules: &[Arc<Schedule>], by_hand: bool) -> Done {
+        for schedule in schedules {
+            for machine in &mut self.machines {
+                machine.submit(Time::ZERO, schedule).unwrap();
+            }
+        }
+        let ranks = self.machines.len() as u64;
+        for _ in 0..2_000_000 {
+            if self.finished.iter().all(|finished| finished.len() == schedules.len()) {
+                for (machine, finished) in self.machines.iter().zip(&self.finished) {
+                    assert!((0..).zip(finished).all(|(number, one)| one.0 == number));
+                    assert_eq!(machine.unfinished(), 0);
+                }
+                return self.done;
+            }
+            let rank = self.dice.below(ranks) as u32;
+            if self.dice.below(2) == 0 {
+                self.tell(rank);
+            }
+            if by_hand { self.proceed(rank) } else { self.drain(rank) }
+        }
+        panic!("it stands still");
+    }
+}
+
+#[test]
+fn work_on_the_spot_is_the_same_work() {
+    let mut dice = Random::from_seed(11);
+    let collectives =
+        [Collective::AllReduce, Collective::AllGather, Collective::Broadcast, Collective::AllToAll];
+    let algorithms =
+        [Algorithm::Ring, Algorithm::Tree, Algorithm::Direct, Algorithm::Pat, Algorithm::PointToPoint];
+    let (mut runs, mut works) = (0, 0);
+    while runs < 300 {
+        let ranks = dice.below(4) as u32 + 2;
+        let mut schedules: Vec<Arc<Schedule>> = Vec::new();
+        for _ in 0..=dice.below(3) {
+            let call = Call::new(*dice.pick(&collectives), dice.below(3) * dice.below(2000));
+            let choice = Choice::new(*dice.pick(&algorithms), Protocol::Simple).on(dice.below(2) as u32 + 1);
+            let choice = Choice { buffer: Some(Bytes(8 * 512)), ..choice };
+            let Ok(schedule) = build(&call, &choice, &Wiring::flat(ranks)) else { continue };
+            let schedule = Arc::new(schedule);
+            // The same again and again, and others in between.
+            schedules.extend((0..=dice.below(25)).map(|_| Arc::clone(&schedule)));
+            if dice.below(2) == 0 {
+                schedules.rotate_left(1);
+            }
+        }
+        if schedules.is_empty() {
+            continue;
+        }
+        let queued = World::new(ranks, false, runs).run(&schedules, false);
+        let by_hand = World::new(ranks, true, runs).run(&schedules, true);
+        assert_eq!(queued, by_hand, "run {runs}");
+        works += queued.values().map(Vec::len).sum::<usize>();
+        runs += 1;
+    }
+    assert!(works > 100_000, "{works} pieces of work");
+}

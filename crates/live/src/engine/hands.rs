@@ -1,0 +1,105 @@
+//! Who does the work of a communicator's machine: it copies and reduces between buffers and slots, and hands slots over.
+
+use std::collections::VecDeque;
+
+use railnet_coll::machine::{ConnectionId, Handed, Hands, Look, OperationId, Place, Work};
+use railnet_coll::{Buffer, Schedule};
+
+use super::conduits::Conduits;
+use super::context::{End, Submitted, Way};
+use super::lending;
+use super::work::{self, At, Spot};
+use crate::conduit::{ReceiveEnd, SendEnd};
+
+/// The parts of a communicator that work touches.
+pub(super) struct Worker<'a> {
+    pub(super) ends: &'a mut [End],
+    pub(super) calls: &'a mut VecDeque<Submitted>,
+    pub(super) done: &'a mut u64,
+    pub(super) has_unsent: &'a mut bool,
+    pub(super) unread: &'a mut Option<(ConnectionId, String)>,
+    pub(super) spare: &'a mut Vec<u8>,
+    pub(super) scratch: &'a mut Vec<u8>,
+    pub(super) conduits: &'a mut Conduits,
+    pub(super) ranks: u32,
+}
+
+impl Hands for Worker<'_> {
+    /// A look into memory costs nothing. One at a stream or a NIC does: those are looked at in turns.
+    #[inline]
+    fn look(&mut self, connection: ConnectionId) -> Look {
+        let End { way, over: None, .. } = &mut self.ends[connection.0 as usize] else { return Look::Nothing };
+        match way {
+            Way::Receive(ReceiveEnd::Shared(end)) => end.arrived().map_or(Look::Nothing, Look::Arrived),
+            Way::Send(SendEnd::Shared(end)) => match end.freed() {
+                0 => Look::Nothing,
+                count => Look::Freed(count),
+            },
+            _ => Look::Nothing,
+        }
+    }
+
+    #[expect(unsafe_code, reason = "work on the caller's buffers and on slots is done through pointers")]
+    fn work(&mut self, work: &Work, schedule: &Schedule) -> bool {
+        let Self { ends, calls, spare, scratch, done, unread, .. } = self;
+        let submitted = &calls[(work.operation.0 - **done) as usize];
+        let call = &schedule.call;
+        // SAFETY: as below.
+        match unsafe { lending::execute(work, call, submitted, ends, spare) } {
+            Ok(true) => return true,
+            Ok(false) => {}
+            Err((connection, error)) => {
+                **unread = Some((ConnectionId(connection), format!("cannot read what was sent: {error}")));
+                return false;
+            }
+        }
+        let Submitted { input, output, .. } = submitted;
+        let bytes = |count: u64| call.dtype.bytes(count).0 as usize;
+        let length = bytes(work.count);
+        let scratch = At(scratch.as_mut_ptr());
+        let own = |start: At, first: u64, is_streamed: bool| Spot {
+            at: At(start.0.wrapping_add(bytes(first))),
+            is_streamed,
+        };
+        let ranks = self.ranks;
+        let mut locate = |place: Place| match place {
+            Place::Buffer(Buffer::Input, first) => own(*input, first, false),
+            Place::Buffer(Buffer::Output, first) => own(*output, first, work::is_large(call, ranks, length)),
+            Place::Buffer(Buffer::Scratch, first) => own(scratch, first, false),
+            Place::Slot(connection, slot) => match &mut ends[connection.0 as usize].way {
+                Way::Send(end) => {
+                    Spot { at: At(end.data(slot, length)), is_streamed: matches!(end, SendEnd::Shared(_)) }
+                }
+                Way::Receive(end) => Spot { at: At(end.data(slot, length)), is_streamed: false },
+            },
+        };
+        // SAFETY: buffers hold what their call says, which was checked when it was submitted, and live until it is over;
+        // slots are this rank's until the machine says otherwise. The machine hands out no other work on them meanwhile:
+        // that is what its checker proves of schedules. A NIC may reach slots too, but it is driven by whoever has the
+        // engine, which is this thread now, and has no use for a slot before it was handed over or after it arrived.
+        let done = unsafe { work::execute(work, call, ranks, spare, &mut locate) };
+        done.expect("types were checked when the call was submitted");
+        true
+    }
+
+    #[inline]
+    fn filled(&mut self, filled: &Handed<'_>) {
+        if let End { way: Way::Send(end), .. } = &mut self.ends[filled.connection.0 as usize] {
+            end.publish(filled, self.conduits.nic());
+            *self.has_unsent |= end.has_unsent();
+        }
+    }
+
+    #[inline]
+    fn emptied(&mut self, connection: ConnectionId) {
+        if let End { way: Way::Receive(end), .. } = &mut self.ends[connection.0 as usize] {
+            end.release(self.conduits.nic());
+        }
+    }
+
+    #[inline]
+    fn finished(&mut self, _: OperationId) {
+        self.calls.pop_front();
+        *self.done += 1;
+    }
+}
