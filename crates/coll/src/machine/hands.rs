@@ -48,6 +48,7 @@ impl RankMachine {
     }
 
     /// Does all that can be done now. Whether anything was. Connections that it asks for must be there before.
+    #[inline]
     pub fn proceed(&mut self, now: Time, hands: &mut impl Hands) -> bool {
         debug_assert!(self.is_by_hand, "a machine has hands from its beginning on, or never");
         let mut moved = false;
@@ -74,6 +75,7 @@ impl RankMachine {
     }
 
     /// Lets a worker go on until it waits for something or is done. Whether it did anything.
+    #[inline]
     fn run_by(&mut self, now: Time, index: u32, hands: &mut impl Hands) -> bool {
         let mut moved = false;
         while self.step(index) {
@@ -117,6 +119,7 @@ impl RankMachine {
     }
 
     /// The connection that a worker waits for, if it is one.
+    #[inline]
     fn awaited(&self, index: u32) -> Option<ConnectionId> {
         let worker = &self.workers[index as usize];
         let Stage::Waiting(stage) = worker.stage else { return None };

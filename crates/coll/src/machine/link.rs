@@ -17,6 +17,8 @@ pub(super) struct Link {
     layout: Option<Layout>,
     /// The slot to fill or take next, counted from the first one ever.
     position: u64,
+    /// Which of the slots that is: kept, because a division takes a while.
+    slot: u32,
     /// Sending: slices that are filled and were not freed. Receiving: slices that have arrived and were not taken.
     slices: u32,
     /// Sending: slices of another layout are still in the slots, so that none can be filled.
@@ -36,6 +38,7 @@ impl Link {
             waiter: NOBODY,
             layout: None,
             position: 0,
+            slot: 0,
             slices: 0,
             is_draining: false,
             expected: 0,
@@ -59,6 +62,7 @@ impl Link {
     }
 
     /// An operation that uses the connection begins.
+    #[inline]
     pub(super) fn begin(&mut self, layout: &Layout) {
         if self.layout.as_ref() == Some(layout) {
             return;
@@ -67,9 +71,11 @@ impl Link {
         if self.direction == Direction::Send {
             self.is_draining = self.slices > 0;
         }
+        self.slot = (self.position % u64::from(layout.fifo.depth)) as u32;
         self.layout = Some(*layout);
     }
 
+    #[inline]
     fn layout(&self) -> &Layout {
         self.layout.as_ref().expect("an operation that uses the connection has begun")
     }
@@ -88,14 +94,18 @@ impl Link {
 
     /// The slot to fill or take next.
     #[inline]
-    pub(super) fn slot(&self) -> u32 {
-        (self.position % u64::from(self.layout().fifo.depth)) as u32
+    pub(super) const fn slot(&self) -> u32 {
+        self.slot
     }
 
     /// A slice is filled or taken. Gives its slot.
+    #[inline]
     pub(super) fn advance(&mut self) -> u32 {
-        let slot = self.slot();
-        self.position += u64::from(self.layout().fifo.slots_per_slice);
+        let (slot, fifo) = (self.slot, self.layout().fifo);
+        self.position += u64::from(fifo.slots_per_slice);
+        // A slice never lies across the end of the slots.
+        let next = slot + fifo.slots_per_slice;
+        self.slot = if next == fifo.depth { 0 } else { next };
         match self.direction {
             Direction::Receive => self.slices -= 1,
             Direction::Send => self.slices += 1,
@@ -104,12 +114,14 @@ impl Link {
     }
 
     /// A slice has arrived.
+    #[inline]
     pub(super) fn arrived(&mut self) {
         assert_eq!(self.direction, Direction::Receive, "data arrives where it is received");
         self.slices += 1;
     }
 
     /// The slots of the oldest filled slice may be used again.
+    #[inline]
     pub(super) fn freed(&mut self) {
         assert_eq!(self.direction, Direction::Send, "slots are freed where they were filled");
         assert!(self.slices > 0, "no slice is under way");

@@ -160,6 +160,7 @@ impl RankMachine {
     }
 
     /// Queues an operation: it begins when those before it are over.
+    #[inline]
     pub fn submit(&mut self, now: Time, schedule: &Arc<Schedule>) -> Result<OperationId, Arc<Failure>> {
         if let Some(failure) = &self.failure {
             return Err(Arc::clone(failure));
@@ -167,15 +168,13 @@ impl RankMachine {
         assert_eq!(schedule.ranks, self.ranks, "the schedule is for another communicator");
         let id = OperationId(self.next);
         self.next += 1;
-        let plan = self.plan(schedule);
-        let mark = plan.mark(id);
-        if self.tells_expected {
-            self.expect(id, mark, &plan);
-        }
         if self.unfinished() == 0 {
             self.progress = now;
         }
-        self.operations.push_back(Operation { id, mark, plan, submitted: now });
+        let mark = self.enter(now, id, schedule);
+        if self.tells_expected {
+            self.expect();
+        }
         if !self.early.is_empty() {
             self.compare_early(now, mark);
         }
@@ -259,6 +258,7 @@ impl RankMachine {
     }
 
     /// Operations that were submitted and are not over.
+    #[inline]
     pub fn unfinished(&self) -> usize {
         self.operations.len() - self.past
     }
@@ -274,16 +274,28 @@ impl RankMachine {
         self.operations.range(self.past..)
     }
 
-    /// What a rank does in an operation that is submitted now. Forgets one that was over long ago.
-    fn plan(&mut self, schedule: &Arc<Schedule>) -> Arc<Plan> {
-        let forgotten = if self.past > REMEMBERED { self.operations.pop_front() } else { None };
-        self.past -= usize::from(forgotten.is_some());
-        // Mostly calls are the same again and again, and what is done for the new one is at hand.
-        let at_hand = forgotten.map(|one| one.plan).filter(|plan| Arc::ptr_eq(&plan.schedule, schedule));
-        at_hand.unwrap_or_else(|| self.find_plan(schedule))
+    /// An operation comes after all others, and one that was over long ago is forgotten.
+    #[inline]
+    fn enter(&mut self, now: Time, id: OperationId, schedule: &Arc<Schedule>) -> Mark {
+        if self.past > REMEMBERED {
+            self.past -= 1;
+            // Mostly calls are the same again and again: then the old one has all that the new one needs.
+            if Arc::ptr_eq(&self.operations[0].plan.schedule, schedule) {
+                self.operations.rotate_left(1);
+                let operation = self.operations.back_mut().expect("one was there");
+                let mark = operation.plan.mark(id);
+                (operation.id, operation.mark, operation.submitted) = (id, mark, now);
+                return mark;
+            }
+            self.operations.pop_front();
+        }
+        let plan = self.plan(schedule);
+        let mark = plan.mark(id);
+        self.operations.push_back(Operation { id, mark, plan, submitted: now });
+        mark
     }
 
-    fn find_plan(&mut self, schedule: &Arc<Schedule>) -> Arc<Plan> {
+    fn plan(&mut self, schedule: &Arc<Schedule>) -> Arc<Plan> {
         if let Some(known) = self.plans.iter().find(|plan| Arc::ptr_eq(&plan.schedule, schedule)) {
             return Arc::clone(known);
         }
@@ -316,8 +328,10 @@ impl RankMachine {
         plan
     }
 
-    /// Says what an operation will receive.
-    fn expect(&mut self, operation: OperationId, mark: Mark, plan: &Plan) {
+    /// Says what the operation that was submitted last will receive.
+    fn expect(&mut self) {
+        let Some(Operation { id: operation, mark, plan, .. }) = self.operations.back() else { return };
+        let (operation, mark) = (*operation, *mark);
         let layout = plan.layout;
         let receives = plan.uses.0.iter().flatten().filter(|one| one.key.0 == Direction::Receive);
         for one in receives {
@@ -356,6 +370,7 @@ impl RankMachine {
         }
     }
 
+    #[inline]
     fn begin(&mut self) {
         let plan = &self.operations[self.past].plan;
         for one in plan.uses.0.iter().flatten() {
@@ -370,6 +385,7 @@ impl RankMachine {
         self.running = Some(count);
     }
 
+    #[inline]
     fn end(&mut self, now: Time) -> OperationId {
         let operation = self.operations[self.past].id;
         self.running = None;
@@ -395,6 +411,7 @@ impl RankMachine {
     }
 
     /// Makes the step of a worker ready. `false` when there is none left.
+    #[inline]
     fn step(&mut self, index: u32) -> bool {
         let worker = &mut self.workers[index as usize];
         match worker.stage {
@@ -413,6 +430,7 @@ impl RankMachine {
 
     /// Whether a worker has to wait before its slice, and if so, where it will be woken. What is there stays there, so
     /// that each thing is looked at once.
+    #[inline]
     fn must_wait(&mut self, index: u32) -> bool {
         loop {
             let worker = &mut self.workers[index as usize];
@@ -447,6 +465,7 @@ impl RankMachine {
     }
 
     /// A slice is done: its slots change hands, and the worker goes to the next.
+    #[inline]
     fn complete_slice(&mut self, index: u32, mut hand: impl FnMut(&mut VecDeque<Output>, &Handed<'_>)) {
         let Operation { id, mark, plan, .. } = &self.operations[self.past];
         let worker = &mut self.workers[index as usize];

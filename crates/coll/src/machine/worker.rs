@@ -94,6 +94,7 @@ impl Worker {
     }
 
     /// Begins with the first of so many steps.
+    #[inline]
     pub(super) fn begin(&mut self, steps: u64) {
         self.stage = Stage::Fresh;
         self.steps = steps;
@@ -102,6 +103,7 @@ impl Worker {
     }
 
     /// Takes the step it is at.
+    #[inline]
     pub(super) fn load(&mut self, rank: u32, index: u32, plan: &Plan) {
         if let Some(ready) = plan.ready(index, self.number) {
             // Small calls are made again and again, and have one step: it is there already.
@@ -123,6 +125,7 @@ impl Worker {
     }
 
     /// Whether there is something to move in its slice.
+    #[inline]
     pub(super) fn has_work(&self) -> bool {
         let (_, count) = self.slice_range();
         let step = &self.loaded.step;
@@ -132,6 +135,7 @@ impl Worker {
     }
 
     /// The first element of the slice in the step's chunk, and how many it has.
+    #[inline]
     pub(super) fn slice_range(&self) -> (u64, u64) {
         let Loaded { step, size, .. } = &*self.loaded;
         let start = (u64::from(self.slice) * size).min(step.count);
@@ -167,6 +171,7 @@ impl Worker {
     }
 
     /// The same, made of what was done with the slice before where only slots are other ones.
+    #[inline]
     pub(super) fn kept_work(
         &mut self,
         id: WorkId,
@@ -194,6 +199,7 @@ impl Worker {
     }
 
     /// A worker that waited for a step that is over now.
+    #[inline]
     pub(super) fn next_waiter(&mut self) -> Option<u32> {
         let Reverse((step, worker)) = *self.waiters.peek()?;
         (step < self.number).then(|| {

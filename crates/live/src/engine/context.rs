@@ -15,7 +15,6 @@ use rustix::event::PollFlags;
 
 use super::conduits::Conduits;
 use super::hands::Worker;
-use super::lending;
 use super::notices::Letter;
 use super::work::At;
 use crate::conduit::{Arrival, ReceiveEnd, SendEnd};
@@ -74,8 +73,6 @@ pub(crate) struct Submitted {
     pub(crate) output: At,
     /// What keeps the buffers alive, where the caller does not wait.
     pub(crate) keep: Option<Keep>,
-    /// Whether what it sends is lent.
-    pub(super) lends: bool,
 }
 
 /// Buffers that the engine holds while a call is under way.
@@ -137,8 +134,7 @@ impl Context {
         keep: Option<Keep>,
     ) -> Result<OperationId, Arc<Failure>> {
         let operation = self.machine.submit(now, schedule)?;
-        let lends = keep.is_none() && lending::lends(&schedule.call, self.machine.ranks());
-        self.enter(scratch_of(schedule), Submitted { input: buffers.0, output: buffers.1, keep, lends });
+        self.enter(scratch_of(schedule), Submitted { input: buffers.0, output: buffers.1, keep });
         Ok(operation)
     }
 
@@ -153,10 +149,10 @@ impl Context {
         // The schedule is used where it lies: to count who holds it takes a tenth of the time of a small call.
         let found = self.find(call)?;
         let schedule = &self.plans[found];
-        let (scratch, lends) = (scratch_of(schedule), lending::lends(&schedule.call, self.machine.ranks()));
+        let scratch = scratch_of(schedule);
         let submitted = self.machine.submit(now, schedule);
         if submitted.is_ok() {
-            self.enter(scratch, Submitted { input, output, keep: None, lends });
+            self.enter(scratch, Submitted { input, output, keep: None });
         }
         Some(submitted)
     }
@@ -192,11 +188,13 @@ impl Context {
     }
 
     /// Whether there is something to do for it.
+    #[inline]
     pub(super) fn is_busy(&self) -> bool {
         !self.calls.is_empty() || self.has_unsent
     }
 
     /// Whether a call is over, and what it sends needs this process no more.
+    #[inline]
     pub(super) fn is_done(&self, operation: OperationId) -> bool {
         self.done > operation.0 && !self.has_unsent
     }

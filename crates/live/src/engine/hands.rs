@@ -40,12 +40,14 @@ impl Hands for Worker<'_> {
     }
 
     #[expect(unsafe_code, reason = "work on the caller's buffers and on slots is done through pointers")]
+    #[inline]
     fn work(&mut self, work: &Work, schedule: &Schedule) -> bool {
-        let Self { ends, calls, spare, scratch, done, unread, .. } = self;
+        let Self { ends, calls, spare, scratch, done, unread, ranks, .. } = self;
+        let ranks = *ranks;
         let submitted = &calls[(work.operation.0 - **done) as usize];
         let call = &schedule.call;
         // SAFETY: as below.
-        match unsafe { lending::execute(work, call, submitted, ends, spare) } {
+        match unsafe { lending::execute(work, call, ranks, submitted, ends, spare) } {
             Ok(true) => return true,
             Ok(false) => {}
             Err((connection, error)) => {
@@ -61,7 +63,6 @@ impl Hands for Worker<'_> {
             at: At(start.0.wrapping_add(bytes(first))),
             is_streamed,
         };
-        let ranks = self.ranks;
         let mut locate = |place: Place| match place {
             Place::Buffer(Buffer::Input, first) => own(*input, first, false),
             Place::Buffer(Buffer::Output, first) => own(*output, first, work::is_large(call, ranks, length)),

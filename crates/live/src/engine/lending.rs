@@ -24,10 +24,12 @@ const MOST: u64 = 4 << 20;
 
 /// Whether a call should lend what it sends to ranks of this host: where all send and receive, so that none of them waits
 /// longer for that.
-pub(super) fn lends(call: &Call, ranks: u32) -> bool {
-    let is_mutual = matches!(call.collective, Collective::AllGather | Collective::AllToAll);
+fn lends(call: &Call, ranks: u32) -> bool {
+    if !matches!(call.collective, Collective::AllGather | Collective::AllToAll) {
+        return false;
+    }
     let bytes = call.bytes(ranks).0;
-    is_mutual && bytes <= MOST && bytes / u64::from(ranks.max(1)) >= WORTH
+    bytes <= MOST && bytes >= WORTH * u64::from(ranks.max(1))
 }
 
 /// Where the data of a piece of work is.
@@ -46,6 +48,7 @@ enum Source {
 pub(super) unsafe fn execute(
     work: &Work,
     call: &Call,
+    ranks: u32,
     submitted: &Submitted,
     ends: &mut [End],
     spare: &mut Vec<u8>,
@@ -67,8 +70,9 @@ pub(super) unsafe fn execute(
             _ => return Ok(false),
         },
     };
+    let lends = submitted.keep.is_none() && lends(call, ranks);
     let may_lend = |way: &Way| match way {
-        Way::Send(SendEnd::Shared(end)) => submitted.lends && end.can_lend(),
+        Way::Send(SendEnd::Shared(end)) => lends && end.can_lend(),
         // The system takes it as soon as it has room, whatever the receiver does.
         Way::Send(SendEnd::Tcp(_)) => submitted.keep.is_none(),
         _ => false,
