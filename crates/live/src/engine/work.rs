@@ -11,8 +11,9 @@ use super::stream;
 
 /// Bytes that are worked on at once where they are looked at more than once: they stay in the first cache.
 const BLOCK: usize = 16 << 10;
-/// Bytes from which a copy goes past the caches, where it should.
-const STREAMED: usize = 1 << 10;
+/// Bytes from which a copy goes past the caches, where it should. Below that, an AllGather of 2 KiB took half the time
+/// between cores that share a cache and no longer between others; from there on the others would take several times as long.
+const STREAMED: usize = 2 << 10;
 /// Bytes of a call from which its output is more than a core's share of the caches.
 const LARGE: u64 = 32 << 20;
 
