@@ -139,9 +139,9 @@ type PairKey = (u16, u8, u32, u32);
 /// Everything that ranks do together in a run.
 pub(super) struct Collectives {
     seed: u64,
-    /// Algorithms from files.
     /// The endpoints that take part where a scenario names none.
     everyone: Vec<u32>,
+    /// Algorithms from files.
     algorithms: BTreeMap<String, Arc<dyn CustomAlgorithm>>,
     /// Whether switches of the network reduce.
     aggregates: bool,

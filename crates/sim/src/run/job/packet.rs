@@ -177,7 +177,8 @@ fn parts<S: Sink>(
     another: impl Fn(S) -> Result<Part<S>, RunError>,
 ) -> Result<Vec<Part<S>>, RunError> {
     let is_plain = run.world.runner.flows.is_empty() && run.sampler.is_none();
-    let count = (2..=threads).rev().find(|count| is_plain && run.network.can_be_shared(*count));
+    let most = threads.min(run.network.host_count());
+    let count = (2..=most).rev().find(|count| is_plain && run.network.can_be_shared(*count));
     let mut parts = vec![run];
     while (parts.len() as u32) < count.unwrap_or(1)
         && let Some(sink) = parts[0].network.sink.1.fork()
