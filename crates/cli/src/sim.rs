@@ -81,7 +81,8 @@ pub(crate) struct Arguments {
     /// Carry out every collective of a job, also where an identical one was carried out before: the result is the same
     #[arg(long)]
     no_memo: bool,
-    /// Threads that share the packets of a job on 64 ports or more, one for each core unless said otherwise: the result is the same
+    /// Threads that share the packets of a job on 64 ports or more: the result is the same. One for each core unless said otherwise, but not
+    /// more than one for eight servers
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroU32>,
     #[command(flatten)]

@@ -186,6 +186,24 @@ fn nothing_from_memory_is_the_same() {
     assert_eq!(without["collectives"]["from_memory"], 0);
 }
 
+#[test]
+fn threads_change_nothing() {
+    let job = "[cluster]\nserver = \"dgx-h100\"\nnodes = 8\n[model]\nname = \"tiny\"\n[parallel]\ntp = 8\n";
+    let file = scratch("job-threads.toml", job);
+    let [one, two] = ["1", "2"].map(|threads| -> Value {
+        let output = railnet(&["sim", &file, "--threads", threads, "--json", "-"]);
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output.stderr)))
+    });
+    for key in ["digest", "collectives", "jobs"] {
+        assert_eq!(one[key], two[key], "{key}");
+    }
+    assert_eq!(one["network"]["links"], two["network"]["links"]);
+    let plain = scratch("job-threads-plain.toml", "[[traffic]]\nkind = \"permutation\"\nbytes = \"1KB\"\n");
+    let output = railnet(&["sim", &plain, "--threads", "2"]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("single run of a job"), "{}", text(&output.stderr));
+}
+
 /// Starts a run that would take minutes, presses Ctrl-C once it is under way, and gives what it says then.
 fn interrupted(file: &str) -> Value {
     let mut child = Command::new(env!("CARGO_BIN_EXE_railnet"))

@@ -210,6 +210,19 @@ impl Call {
         }
     }
 
+    /// Elements that a rank cannot have without others: so many come to it at least, however the call is carried out.
+    pub fn received_count(&self, rank: Rank, ranks: u32) -> u64 {
+        let all = self.output_count(rank, ranks);
+        match self.collective {
+            _ if ranks < 2 => 0,
+            Collective::Broadcast | Collective::Scatter if rank == self.root => 0,
+            Collective::AllGather | Collective::AllToAll | Collective::Gather => {
+                all - self.block(rank, rank, ranks).min(all)
+            }
+            _ => all,
+        }
+    }
+
     /// Elements of the output of a rank.
     pub fn output_count(&self, rank: Rank, ranks: u32) -> u64 {
         match self.collective {
@@ -306,4 +319,29 @@ pub enum Overlap {
     InputInOutput(u64),
     /// The output is part of the input, from this element on.
     OutputInInput(u64),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Elements that come to ranks 0 and 1 of four at least.
+    fn come(collective: Collective) -> [u64; 2] {
+        let call = Call { peer: Rank(1), ..Call::new(collective, 10) };
+        [0, 1].map(|rank| call.received_count(Rank(rank), 4))
+    }
+
+    #[test]
+    fn what_a_rank_has_itself_does_not_come_to_it() {
+        assert_eq!(come(Collective::AllReduce), [10, 10]);
+        assert_eq!(come(Collective::ReduceScatter), [10, 10]);
+        assert_eq!(come(Collective::AllGather), [30, 30]);
+        assert_eq!(come(Collective::AllToAll), [30, 30]);
+        assert_eq!(come(Collective::Broadcast), [0, 10]);
+        assert_eq!(come(Collective::Scatter), [0, 10]);
+        assert_eq!(come(Collective::Reduce), [10, 0]);
+        assert_eq!(come(Collective::Gather), [30, 0]);
+        assert_eq!(come(Collective::SendReceive), [0, 10]);
+        assert_eq!(Call::new(Collective::AllReduce, 10).received_count(Rank(0), 1), 0);
+    }
 }

@@ -1,5 +1,6 @@
 //! What runs on the hosts, and how it hears of what happened.
 
+use railnet_core::Time;
 use railnet_core::event::Sink;
 use railnet_nic::Completion;
 
@@ -24,6 +25,12 @@ pub trait Application<S> {
     /// The result of a contribution ([`Network::contribute`]) is with the member; or, where the member gets none, its
     /// contribution has been used.
     fn reduced(&mut self, _network: &mut Network<S>, _group: Group, _member: u32, _token: u64) {}
+
+    /// Before when it will hear of nothing that could make it have one island reach another, as far as it knows, unless it is
+    /// called: see [`Network::expect_lulls`].
+    fn hears_from(&self) -> Time {
+        Time::ZERO
+    }
 
     /// A group will never come to a result. It is told once; only releasing the group is left to do.
     fn reduction_failed(&mut self, _network: &mut Network<S>, _group: Group, _failure: &ReductionFailure) {}

@@ -55,14 +55,16 @@ impl<S: Sink> Network<S> {
     pub fn run(&mut self, application: &mut impl Application<S>, limit: Time) -> bool {
         self.tell(application);
         let mut latest = self.now;
-        while let Some(windows) = &mut self.windows {
+        while let Some(windows) = &self.windows {
             let next = self.calendar.next_time().into_iter().chain(windows.next_time()).min();
             let Some(next) = next.filter(|next| *next <= limit) else {
                 self.now = if next.is_some() { limit } else { latest };
                 return next.is_none();
             };
-            windows.go_to(next);
-            let end = windows.end();
+            let lull = self.lull_from(next, application.hears_from());
+            let end = self.window_end(next, lull);
+            let Some(windows) = &mut self.windows else { break };
+            windows.go_to(next, end);
             let last = if windows.islands().count() > 0 {
                 self.catch_up_by_host(application, end.min(limit))
             } else {
@@ -120,19 +122,28 @@ impl<S: Sink> Network<S> {
             let some = first..count.min(first + together);
             self.look_ahead_at_some(some.clone());
             for island in some {
-                let Some(windows) = &mut self.windows else { return latest };
-                let place = windows.place_of_island(island);
-                if !windows.open(place) {
-                    continue;
-                }
+                latest = latest.max(self.take_island_to(application, island, limit));
+            }
+        }
+        latest
+    }
+
+    /// Takes the hosts of an island through the windows at hand.
+    fn take_island_to(&mut self, application: &mut impl Application<S>, island: u32, limit: Time) -> Time {
+        let mut latest = Time::ZERO;
+        while let Some(windows) = &mut self.windows {
+            let limit = limit.min(windows.end_of_turn());
+            if windows.open(windows.place_of_island(island)) {
                 while let Some((at, event)) = self.windows.as_mut().and_then(|windows| windows.pop_by(limit))
                 {
                     self.happen(application, at, event);
-                    latest = latest.max(at);
+                    latest = at;
                 }
-                if let Some(windows) = &mut self.windows {
-                    windows.close();
-                }
+            }
+            let Some(windows) = &mut self.windows else { break };
+            windows.close();
+            if !windows.turn() {
+                break;
             }
         }
         latest
@@ -198,18 +209,24 @@ impl<S: Sink> Network<S> {
     pub(crate) fn catch_up_to(&mut self, limit: Time) -> Time {
         let mut latest = Time::ZERO;
         for switch in 0..self.switches.len() as u32 {
-            if !self.windows.as_mut().is_some_and(|windows| windows.open(switch)) {
-                continue;
-            }
-            self.look_ahead_at(switch);
-            while let Some((at, event)) = self.windows.as_mut().and_then(|windows| windows.pop_by(limit)) {
-                self.now = at;
-                self.events += 1;
-                self.happen_to_port(event);
-            }
-            latest = latest.max(self.now);
-            if let Some(windows) = &mut self.windows {
+            while let Some(windows) = &mut self.windows {
+                let limit = limit.min(windows.end_of_turn());
+                if windows.open(switch) {
+                    self.look_ahead_at(switch);
+                    while let Some((at, event)) =
+                        self.windows.as_mut().and_then(|windows| windows.pop_by(limit))
+                    {
+                        self.now = at;
+                        self.events += 1;
+                        self.happen_to_port(event);
+                    }
+                    latest = latest.max(self.now);
+                }
+                let Some(windows) = &mut self.windows else { break };
                 windows.close();
+                if !windows.turn() {
+                    break;
+                }
             }
         }
         latest
@@ -239,6 +256,7 @@ impl<S: Sink> Network<S> {
     /// order; and where it asks in an island's turn to be called at a moment of that window, others have gone further by then.
     pub fn take_hosts_apart(&mut self, islands: Vec<u32>, reaction: Span) {
         assert_eq!(islands.len(), self.host_count as usize, "each host is part of an island");
+        self.lulls.reaction = reaction;
         if let Some(windows) = &mut self.windows
             && reaction >= WINDOW_LEAST
         {

@@ -15,6 +15,7 @@ mod event;
 mod fault;
 mod frame;
 mod lane;
+mod lull;
 mod marking;
 mod network;
 mod note;

@@ -19,6 +19,7 @@ use crate::engine::LARGE;
 use crate::event::{CHANNELS_MAX, Event, Packed, rank};
 use crate::fault::Faults;
 use crate::lane::Lanes;
+use crate::lull::Lulls;
 use crate::note::component;
 use crate::packet::{Facts, PacketIndex, Packets};
 use crate::share::Share;
@@ -40,7 +41,7 @@ pub(crate) struct Host {
     pub(crate) reduces: Option<CompletionQueue>,
     /// When the next timer event of this host is in the calendar, and when one after it is: what comes first is often
     /// short, and would be followed by another event for what it came before.
-    timer_at: Time,
+    pub(crate) timer_at: Time,
     timer_later: Time,
     pub(crate) is_ready: bool,
     /// It waits to deal with messages of groups.
@@ -64,6 +65,7 @@ pub struct Network<S> {
     pub(crate) windows: Option<Windows<Packed>>,
     /// What of it this one carries out, where others carry out the rest.
     pub(crate) share: Option<Box<Share>>,
+    pub(crate) lulls: Lulls,
     pub(crate) sequences: Sequences,
     pub(crate) packets: Packets,
     pub(crate) channels: Vec<Channel>,
@@ -220,6 +222,7 @@ impl<S: Sink> Network<S> {
             calendar: Calendar::new(),
             windows: None,
             share: None,
+            lulls: Lulls::NONE,
             // Two more for the application.
             sequences: Sequences::new(node_count + switch_count + 2),
             packets: Packets::default(),
@@ -381,6 +384,7 @@ impl<S: Sink> Network<S> {
             host_state.timer_later = std::mem::replace(&mut host_state.timer_at, at);
             let by = self.channels[egress as usize].sender;
             let at = at.max(self.now);
+            self.lulls.note_timer(at);
             self.schedule_at(Vertex::Host(host), at, rank::TIMER, by, Event::Timer { host });
         }
         let host_state = &mut self.hosts[host as usize];

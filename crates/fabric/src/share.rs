@@ -105,6 +105,10 @@ impl<S: Sink> Network<S> {
             _ => None,
         };
         let Some(share) = &mut self.share else { return };
+        debug_assert!(
+            self.windows.as_ref().is_none_or(|windows| order.time > windows.end()),
+            "one part reached another sooner than it can"
+        );
         share.first_out = share.first_out.min(order.time);
         let Mail { parcels, packets } = &mut share.out[part as usize];
         packets.extend(packet);
@@ -136,15 +140,10 @@ impl<S: Sink> Network<S> {
         self.calendar.next_time().into_iter().chain(own).chain(sent).min()
     }
 
-    /// The last moment of the window in which `at` is.
-    pub fn window_end(&self, at: Time) -> Time {
-        self.windows.as_ref().map_or(at, |windows| windows.end_of(at))
-    }
-
-    /// Goes on to the window in which `at` is, once all that others sent was handed over.
-    pub fn open_window(&mut self, at: Time) {
+    /// Goes on to the windows from the one of `at` to the one that ends at `end`, once all that others sent was handed over.
+    pub fn open_windows(&mut self, at: Time, end: Time) {
         let (Some(windows), Some(share)) = (&mut self.windows, &mut self.share) else { return };
-        windows.go_to(at);
+        windows.go_to(at, end);
         share.first_out = Time::NEVER;
         for Mail { parcels, packets } in &mut share.incoming {
             let mut packets = packets.drain(..);
@@ -210,6 +209,11 @@ impl Share {
     pub(crate) fn elsewhere(&self, place: u32) -> Option<u32> {
         let owner = self.owners[place as usize];
         (owner != self.me).then_some(owner)
+    }
+
+    /// Whether something is on its way to this part or from it.
+    pub(crate) fn has_mail(&self) -> bool {
+        self.out.iter().chain(&self.incoming).any(|mail| !mail.parcels.is_empty())
     }
 
     /// Hands over what it has for another part, in return for room.

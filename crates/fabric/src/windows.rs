@@ -14,8 +14,10 @@ use railnet_topology::Vertex;
 
 use crate::calendar::{AtHand, Entry, Key, make_room};
 
-/// Windows that are kept apart; what lies further ahead waits in a heap.
+/// Windows that are kept apart, or as many as that where there are lulls; what lies further ahead waits in a heap. Powers of
+/// two.
 const RING: u64 = 16;
+const RING_WITH_LULLS: u64 = 256;
 
 /// Events of switches, and of islands where they have windows too, by window and place.
 #[derive(Debug)]
@@ -26,7 +28,13 @@ pub(crate) struct Windows<E> {
     islands: Islands,
     /// How long a window is, in picoseconds.
     width: u64,
-    /// The window at hand, counted from the start of time: nothing happens before it.
+    /// Windows that are kept apart, less one.
+    mask: u64,
+    /// The windows at hand, counted from the start of time: nothing happens before the first of them. There are several in a
+    /// lull, each for one place after the other.
+    first: u64,
+    last: u64,
+    /// The one of them that a place goes through.
     current: u64,
     /// When that begins, in picoseconds.
     began: u64,
@@ -39,7 +47,7 @@ pub(crate) struct Windows<E> {
     /// they are put in: that takes less than a place among all else.
     wakes: Vec<Vec<Entry<E>>>,
     /// How much happens in each of the windows from the present one on, at all places together.
-    counts: [usize; RING as usize],
+    counts: Vec<usize>,
     spare: Vec<Vec<Entry<E>>>,
     far: BinaryHeap<Reverse<(Entry<E>, u32)>>,
     /// The windows of wake-ups that lie further ahead.
@@ -85,13 +93,16 @@ impl<E: Copy> Windows<E> {
             switches,
             islands: Islands::default(),
             width: delay.as_ps().max(1),
+            mask: RING - 1,
+            first: 0,
+            last: 0,
             current: 0,
             began: 0,
             open: NOBODY,
             at_hand: AtHand::new(),
             ring: (0..u64::from(switches) * RING).map(|_| Vec::new()).collect(),
             wakes: (0..switches).map(|_| Vec::new()).collect(),
-            counts: [0; RING as usize],
+            counts: vec![0; RING as usize],
             spare: Vec::new(),
             far: BinaryHeap::new(),
             far_wakes: BinaryHeap::new(),
@@ -103,8 +114,27 @@ impl<E: Copy> Windows<E> {
         self.width = self.width.min(longest.as_ps());
         self.places += islands.hosts.len();
         self.islands = islands;
-        self.ring.resize_with(self.places * RING as usize, Vec::new);
+        self.ring.resize_with(self.places * self.counts.len(), Vec::new);
         self.wakes.resize_with(self.places, Vec::new);
+    }
+
+    /// There are lulls, in which places go through many windows at a time; before anything has happened.
+    pub(crate) fn expect_lulls(&mut self) {
+        self.mask = RING_WITH_LULLS - 1;
+        self.counts.resize(RING_WITH_LULLS as usize, 0);
+        self.ring.resize_with(self.places * self.counts.len(), Vec::new);
+    }
+
+    /// Where a window is among those that are kept apart.
+    #[inline]
+    fn slot(&self, window: u64) -> usize {
+        (window & self.mask) as usize
+    }
+
+    /// Whether a window is one of those that are kept apart.
+    #[inline]
+    fn is_near(&self, window: u64) -> bool {
+        window - self.first <= self.mask
     }
 
     pub(crate) fn islands(&self) -> &Islands {
@@ -141,14 +171,31 @@ impl<E: Copy> Windows<E> {
         }
     }
 
-    /// The last moment of the window at hand.
+    /// The last moment of the windows at hand.
     pub(crate) fn end(&self) -> Time {
-        Time::from_ps(self.began.saturating_add(self.width - 1))
+        self.end_of_window(self.last)
     }
 
     /// The last moment of the window of another moment.
     pub(crate) fn end_of(&self, time: Time) -> Time {
-        Time::from_ps((self.window(time) * self.width).saturating_add(self.width - 1))
+        self.end_of_window(self.window(time))
+    }
+
+    /// The last moment of the window that a place goes through.
+    pub(crate) fn end_of_turn(&self) -> Time {
+        self.end_of_window(self.current)
+    }
+
+    fn end_of_window(&self, window: u64) -> Time {
+        Time::from_ps((window * self.width).saturating_add(self.width - 1))
+    }
+
+    /// The last moment of the last window that is over before `until`, of those that are kept apart; of the window of `at` at
+    /// least.
+    pub(crate) fn end_before(&self, at: Time, until: Time) -> Time {
+        let first = self.window(at);
+        let after = until.as_ps() / self.width;
+        self.end_of_window(after.saturating_sub(1).clamp(first, first + self.mask))
     }
 
     /// Puts an event of a place in.
@@ -162,9 +209,13 @@ impl<E: Copy> Windows<E> {
     #[inline(always)]
     pub(crate) fn put(&mut self, place: u32, entry: Entry<E>) {
         let window = self.window(entry.key.time());
+        debug_assert!(
+            place == self.open || self.open == NOBODY || window > self.last,
+            "one place reached another sooner than it can"
+        );
         if place == self.open && window <= self.current {
             self.at_hand.put(entry);
-        } else if window - self.current < RING {
+        } else if self.is_near(window) {
             self.put_in_ring(window, place, entry);
         } else {
             self.put_far_away(place, entry);
@@ -180,8 +231,9 @@ impl<E: Copy> Windows<E> {
         let at = wakes.iter().position(|other| other.key < wake.key).unwrap_or(wakes.len());
         wakes.insert(at, wake);
         let window = self.window(order.time);
-        if window - self.current < RING {
-            self.counts[(window % RING) as usize] += 1;
+        if self.is_near(window) {
+            let slot = self.slot(window);
+            self.counts[slot] += 1;
         } else {
             self.far_wakes.push(Reverse(window));
         }
@@ -195,7 +247,7 @@ impl<E: Copy> Windows<E> {
     #[allow(clippy::inline_always, reason = "see Calendar::push")]
     #[inline(always)]
     fn put_in_ring(&mut self, window: u64, place: u32, entry: Entry<E>) {
-        let slot = (window % RING) as usize;
+        let slot = self.slot(window);
         let list = &mut self.ring[slot * self.places + place as usize];
         if list.len() == list.capacity() {
             make_room(list, &mut self.spare);
@@ -210,36 +262,54 @@ impl<E: Copy> Windows<E> {
 
     /// When something may happen next: the beginning of a window.
     pub(crate) fn next_time(&self) -> Option<Time> {
-        let near =
-            (self.current..self.current + RING).find(|window| self.counts[(window % RING) as usize] > 0);
+        let near = (self.first..=self.first + self.mask).find(|window| self.counts[self.slot(*window)] > 0);
         let far = self.far.peek().map(|Reverse((entry, _))| self.window(entry.key.time()));
         let far_wake = self.far_wakes.peek().map(|Reverse(window)| *window);
         let window = near.into_iter().chain(far).chain(far_wake).min()?;
         Some(Time::from_ps(window * self.width))
     }
 
-    /// Goes on to the window of a moment. All windows before it must be over.
-    pub(crate) fn go_to(&mut self, time: Time) {
-        self.current = self.window(time);
-        self.began = self.current * self.width;
+    /// Goes on to the window of a moment, and to those behind it until another one. All windows before it must be over.
+    pub(crate) fn go_to(&mut self, time: Time, until: Time) {
+        self.first = self.window(time);
+        self.last = until.as_ps() / self.width;
+        debug_assert!(self.last >= self.first && self.is_near(self.last), "windows that are kept apart");
+        self.turn_to(self.first);
         while let Some(Reverse((entry, _))) = self.far.peek()
-            && self.window(entry.key.time()) - self.current < RING
+            && self.is_near(self.window(entry.key.time()))
         {
             let Some(Reverse((entry, place))) = self.far.pop() else { break };
             self.put_in_ring(self.window(entry.key.time()), place, entry);
         }
         while let Some(Reverse(window)) = self.far_wakes.peek()
-            && window - self.current < RING
+            && self.is_near(*window)
         {
-            self.counts[(window % RING) as usize] += 1;
+            let slot = self.slot(*window);
+            self.counts[slot] += 1;
             self.far_wakes.pop();
         }
+    }
+
+    fn turn_to(&mut self, window: u64) {
+        self.current = window;
+        self.began = window * self.width;
+    }
+
+    /// Whether there is another one of the windows at hand for a place to go through, and goes on to it. If not, the first
+    /// is next again.
+    #[inline]
+    pub(crate) fn turn(&mut self) -> bool {
+        let is_over = self.current == self.last;
+        if self.first < self.last {
+            self.turn_to(if is_over { self.first } else { self.current + 1 });
+        }
+        !is_over
     }
 
     /// It is this place's turn, if anything may happen to it in the window at hand.
     #[inline]
     pub(crate) fn open(&mut self, place: u32) -> bool {
-        let slot = (self.current % RING) as usize;
+        let slot = self.slot(self.current);
         let list = &mut self.ring[slot * self.places + place as usize];
         if list.is_empty() && self.wakes[place as usize].is_empty() {
             return false;
@@ -260,11 +330,11 @@ impl<E: Copy> Windows<E> {
 
     /// What happens to a place in the window at hand before its turn has come, in no particular order.
     pub(crate) fn coming(&self, place: u32) -> impl Iterator<Item = &E> {
-        let slot = (self.current % RING) as usize;
+        let slot = self.slot(self.current);
         self.ring[slot * self.places + place as usize].iter().map(|entry| &entry.event)
     }
 
-    /// What happens next to the place whose turn it is, by `limit`.
+    /// What happens next to the place whose turn it is, by `limit`, which is in its window.
     #[inline]
     pub(crate) fn pop_by(&mut self, limit: Time) -> Option<(Time, E)> {
         let wakes = &mut self.wakes[self.open as usize];
@@ -273,7 +343,8 @@ impl<E: Copy> Windows<E> {
             && self.at_hand.next().is_none_or(|next| key < next)
         {
             wakes.pop();
-            self.counts[(self.current % RING) as usize] -= 1;
+            let slot = self.slot(self.current);
+            self.counts[slot] -= 1;
             return Some((key.time(), event));
         }
         self.at_hand.pop_by(limit)
@@ -289,7 +360,7 @@ impl<E: Copy> Windows<E> {
 
     /// Takes all events out, in no order.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = (Key, E)> {
-        self.counts = [0; RING as usize];
+        self.counts.fill(0);
         self.far_wakes.clear();
         let wakes = self.wakes.iter_mut().flat_map(|list| list.drain(..));
         let near = self.ring.iter_mut().flat_map(|list| list.drain(..));

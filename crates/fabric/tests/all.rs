@@ -8,6 +8,7 @@ mod events;
 mod faults;
 mod frames;
 mod lanes;
+mod lulls;
 mod ports;
 mod reductions;
 mod storm;

@@ -113,8 +113,14 @@ pub(super) fn run(
     Ok(verdict(&outcome))
 }
 
-/// Threads that are used without being asked for: more wait for each other longer than they work.
-const THREADS_MAX: usize = 16;
+/// Servers for each thread: with fewer, threads wait for each other longer than they work.
+const SERVERS_EACH: u32 = 8;
+
+/// Threads that are used where nobody asks for more.
+fn useful_threads(scenario: &Scenario) -> u32 {
+    let servers = scenario.servers().map_or(1, |cluster| cluster.nodes);
+    crate::cores::threads((servers / SERVERS_EACH).max(1) as usize) as u32
+}
 
 /// What came of jobs, why they failed where they did, and what was recorded of them where that is asked for.
 type Watched = (JobsOutcome, Option<RunError>, Option<(FabricGraph, Recorder)>);
@@ -125,8 +131,7 @@ fn run_watched(
     onlooker: &mut Onlooker<'_>,
 ) -> anyhow::Result<Result<Watched, RunError>> {
     let memo = !arguments.no_memo;
-    let threads =
-        arguments.threads.map_or_else(|| crate::cores::threads(THREADS_MAX) as u32, NonZeroU32::get);
+    let threads = arguments.threads.map_or_else(|| useful_threads(&file.scenario), NonZeroU32::get);
     if !arguments.record.is_on() {
         let settings = JobSettings { memo, threads, watch: Some(onlooker) };
         let found = run_jobs_to_failure(&file.scenario, NoSink, settings);
@@ -185,8 +190,8 @@ pub(super) fn totals(scenario: &Scenario, memo: bool) -> Result<(Totals, railnet
 /// Bytes of calls across servers that a second of wall time is enough for: four to twelve gigabytes on the machines of
 /// docs/performance.md.
 const ACROSS_PER_SECOND: f64 = 8e9;
-/// Those inside servers, where they are carried out: one server alone has 5e11, but not when 32 take turns.
-const INSIDE_PER_SECOND: f64 = 2e11;
+/// Those inside servers, where they are carried out.
+const INSIDE_PER_SECOND: f64 = 4e11;
 /// And where most of them are taken from memory.
 const REMEMBERED_PER_SECOND: f64 = 5e12;
 /// What one waits for without being told.

@@ -148,6 +148,11 @@ impl<S: Sink> Run<S> {
             && world.runner.minds_its_host()
         {
             network.take_hosts_apart(islands, reaction);
+            // Jobs know when they talk; other traffic and what faults make of it does not ask.
+            let is_told = collectives.as_ref().is_some_and(Collectives::is_driven);
+            if is_told && world.runner.flows.is_empty() && !network.has_faults_ahead() {
+                network.expect_lulls();
+            }
         }
         world.collectives = collectives;
         if let (Some(collectives), mut ground) = world.parts() {

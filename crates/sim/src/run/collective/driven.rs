@@ -78,6 +78,7 @@ impl Collectives {
         variables: &Variables,
     ) -> Result<(u32, u32), ScenarioError> {
         let added = self.add_communicator(network, ground, endpoints, variables, false, Order::Search)?;
+        self.add_inlets(added, ground);
         Ok((added, self.communicators[added as usize].members.start))
     }
 
@@ -113,6 +114,10 @@ impl Collectives {
         let now = std::mem::replace(&mut network.now, at);
         self.connect_before(network, ground, member, &planned.schedule, planned.launch);
         if here {
+            if self.is_wide(member) {
+                network.begin_talk();
+            }
+            self.note_earliest(member, &planned.schedule, at + planned.launch);
             self.members[member as usize].planned.push_back(Arc::clone(&planned.schedule));
             self.launch_call(network, member, planned.launch);
         }
@@ -202,10 +207,31 @@ impl Collectives {
     }
 
     /// A call of a member is over.
-    pub(super) fn end_driven(&mut self, member: u32, now: Time, wrong: u64) {
+    pub(super) fn end_driven<S: Sink>(&mut self, network: &mut Network<S>, member: u32, wrong: u64) {
+        if self.is_wide(member) {
+            network.end_talk();
+        }
+        let has_more = !self.members[member as usize].planned.is_empty();
+        self.earliest.over(member, network.now, has_more);
         self.driven.wrong += wrong;
         self.members[member as usize].done += 1;
-        self.driven.ended.push((member, now));
+        self.driven.ended.push((member, network.now));
+    }
+
+    /// Before when no call will be over of those that are under way, as far as is known.
+    pub(in crate::run) fn ends_from(&self) -> Time {
+        if self.driven.ended.is_empty() { self.earliest.least() } else { Time::ZERO }
+    }
+
+    /// Whether jobs make the calls.
+    pub(in crate::run) fn is_driven(&self) -> bool {
+        self.driven.is_on
+    }
+
+    /// Whether a member talks to others in other servers.
+    pub(super) fn is_wide(&self, member: u32) -> bool {
+        let communicator = self.members[member as usize].communicator;
+        self.communicators[communicator as usize].cluster.nodes > 1
     }
 
     /// Members whose calls are over by now that were not told of, and since when: in the order of time, then of members.

@@ -8,6 +8,7 @@ mod carrier;
 mod communicator;
 mod connect;
 pub(super) mod driven;
+mod earliest;
 mod group;
 mod identity;
 mod note;
@@ -170,6 +171,7 @@ pub(super) struct Collectives {
     settings: connect::NetSettings,
     pub(super) transfers: put::Transfers,
     driven: driven::Driven,
+    earliest: earliest::Earliest,
     pub(super) results: Vec<CollectiveResult>,
     pub(super) failure: Option<Arc<Failure>>,
     pub(super) finished: Time,
@@ -282,8 +284,8 @@ impl Collectives {
         schedule: &Arc<Schedule>,
         launch: Span,
     ) {
-        let Member { machine, communicator, unprepared, .. } = &mut self.members[member as usize];
-        let is_wide = self.communicators[*communicator as usize].cluster.nodes > 1;
+        let is_wide = self.is_wide(member);
+        let Member { machine, unprepared, .. } = &mut self.members[member as usize];
         if !is_wide || machine.knows(schedule) {
             return;
         }
@@ -442,7 +444,7 @@ impl Collectives {
         let call = self.schedule(member).call.clone();
         let wrong = self.wrong_bytes(network, member, &call);
         if self.driven.is_on {
-            self.end_driven(member, network.now, wrong);
+            self.end_driven(network, member, wrong);
             return;
         }
         let iterations = self.entries[self.at].iterations;

@@ -160,6 +160,7 @@ impl Collectives {
             settings: NetSettings { config, traffic_class, mtu_bytes: u64::from(scenario.nic.mtu) },
             transfers: Transfers::beside(scenario.collective.len()),
             driven: super::driven::Driven::new(scenario.has_jobs()),
+            earliest: super::earliest::Earliest::default(),
             results: Vec::new(),
             failure: None,
             finished: Time::ZERO,

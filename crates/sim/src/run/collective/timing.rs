@@ -44,7 +44,7 @@ impl Timing {
     }
 
     /// The least that it can take from the end of a call to the first step of the next one, among GPUs and without switches of
-    /// the network that reduce; and the least for which something of a call may be left after its end.
+    /// the network that reduce.
     pub(super) fn least_reaction() -> Span {
         let Constants { base, step, .. } = &Constants::NCCL;
         let launch = Algorithm::TUNED.iter().enumerate().flat_map(|(row, algorithm)| match algorithm {
@@ -52,8 +52,7 @@ impl Timing {
             _ => base[row],
         });
         // What NCCL has no figure for cannot be chosen.
-        let launch = launch.filter(|value| *value > 0.0).map(micros).min().unwrap_or(Span::ZERO);
-        launch.min(Self::new(0.0).credit(Hop::NvLink))
+        launch.filter(|value| *value > 0.0).map(micros).min().unwrap_or(Span::ZERO)
     }
 
     /// From the moment when a slot is filled to the moment when its receiver has seen that, inside a node.

@@ -13,6 +13,7 @@ use railnet_core::{Digest, Time};
 use super::driver::Driver;
 use super::stage::Stage;
 use crate::run::Run;
+use crate::run::collective::Collectives;
 
 /// A part of a run.
 pub(super) type Part<S> = Run<(Digest, S)>;
@@ -37,9 +38,9 @@ pub(super) struct Crew<S> {
 
 #[derive(Clone, Copy, Debug)]
 enum Task {
-    /// Hosts are taken until then; before that, the window of a moment is opened where there is one.
+    /// Hosts are taken until then; before that, windows from one moment to another are opened where there are any.
     Hosts {
-        opens: Option<Time>,
+        opens: Option<(Time, Time)>,
         until: Time,
     },
     Switches {
@@ -140,8 +141,8 @@ impl Task {
     fn perform<S: Sink>(self, part: &mut Part<S>) {
         match self {
             Self::Hosts { opens, until } => {
-                if let Some(at) = opens {
-                    part.network.open_window(at);
+                if let Some((at, end)) = opens {
+                    part.network.open_windows(at, end);
                 }
                 part.network.take_hosts(&mut part.world, until);
             }
@@ -166,9 +167,10 @@ impl<S: Sink> Foreman<'_, S> {
                 }
                 return next.is_none();
             };
-            let end = self.first().network.window_end(at);
+            let lull = self.lull_from(at, driver.armed());
+            let end = self.first().network.window_end(at, lull);
             let stop = end.min(limit);
-            let mut opens = Some(at);
+            let mut opens = Some((at, end));
             loop {
                 self.carry_out(Task::Hosts { opens: opens.take(), until: driver.armed().min(stop) });
                 let mut parts = self.all();
@@ -198,6 +200,17 @@ impl<S: Sink> Foreman<'_, S> {
         let parts = self.all();
         let all = parts.iter().filter_map(|part| part.network.next_window());
         all.chain(Some(driver.armed()).filter(|at| at.is_set())).min()
+    }
+
+    /// Until when no island of any part reaches another one; none where one may at any time. The driver does nothing by itself
+    /// before it is due.
+    fn lull_from(&self, at: Time, due: Time) -> Option<Time> {
+        let mut parts = self.all();
+        let ends =
+            parts.iter().filter_map(|part| part.world.collectives.as_ref()).map(Collectives::ends_from);
+        let heard = ends.min().unwrap_or(Time::ZERO).min(due);
+        let mut lulls = parts.iter_mut().map(|part| part.network.lull_from(at, heard));
+        lulls.try_fold(Time::NEVER, |least, lull| Some(least.min(lull?)))
     }
 
     fn stop_at(&self, now: Time) {

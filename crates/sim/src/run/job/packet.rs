@@ -13,6 +13,7 @@ use super::driver::{Driver, TICK};
 use super::report::{FaultPrice, JobResult, JobsOutcome, sum};
 use super::stage::Stage;
 use super::{JobProgress, JobSettings, JobWatch, keeps_timeline};
+use crate::run::collective::Collectives;
 use crate::run::outcome::outcome;
 use crate::run::series::Sampler;
 use crate::run::world::World;
@@ -214,7 +215,7 @@ fn limit_servers<S: Sink>(run: &mut Run<(Digest, S)>, placed: &PlacedJob) {
 }
 
 /// Virtual time between two looks of one who looks on.
-const STRIDE: Span = Span::from_us(10);
+const STRIDE: Span = Span::from_us(200);
 
 /// One who looks on while jobs run in a fabric.
 trait Onlooker<S> {
@@ -400,7 +401,7 @@ impl JobWorld<'_, '_> {
 
     /// The same, where a call has ended.
     fn settle_ended<S: Sink>(&mut self, network: &mut Network<S>) {
-        if self.world.collectives.as_ref().is_some_and(super::super::collective::Collectives::has_ended) {
+        if self.world.collectives.as_ref().is_some_and(Collectives::has_ended) {
             self.driver.note_ended(&mut Stage::whole(network, self.world));
         }
     }
@@ -437,5 +438,9 @@ impl<S: Sink> Application<S> for JobWorld<'_, '_> {
     fn touched(&mut self, network: &mut Network<S>, token: u64) {
         self.world.touched(network, token);
         self.settle_ended(network);
+    }
+
+    fn hears_from(&self) -> Time {
+        self.world.collectives.as_ref().map_or(Time::ZERO, Collectives::ends_from)
     }
 }
