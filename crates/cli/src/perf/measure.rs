@@ -1,5 +1,6 @@
 //! One call, measured among real ranks.
 
+use std::ops::{Deref, DerefMut};
 use std::time::Instant;
 
 use railnet_coll::{Call, Collective};
@@ -13,9 +14,44 @@ use super::data::Data;
 pub(crate) struct Bench<'a> {
     world: &'a Communicator,
     call: Call,
-    input: Vec<u8>,
-    output: Vec<u8>,
+    input: Aligned,
+    output: Aligned,
     data: Option<Data>,
+}
+
+/// Where buffers begin: at pages, as those of the programs do that it is compared with. The system copies from and to such
+/// places faster.
+const PAGE: usize = 4096;
+
+/// Bytes from the beginning of a page on.
+struct Aligned {
+    memory: Vec<u8>,
+    start: usize,
+    length: usize,
+}
+
+impl Aligned {
+    /// So many zeros.
+    fn new(length: usize) -> Self {
+        let memory = vec![0; length + PAGE];
+        // Where that cannot be told, anywhere is right.
+        let start = memory.as_ptr().align_offset(PAGE).min(PAGE);
+        Self { memory, start, length }
+    }
+}
+
+impl Deref for Aligned {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.memory[self.start..][..self.length]
+    }
+}
+
+impl DerefMut for Aligned {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..][..self.length]
+    }
 }
 
 /// The call whose largest buffer is about so many bytes, as nccl-tests counts them.
@@ -36,7 +72,7 @@ impl<'a> Bench<'a> {
         let bytes = |count: u64| call.dtype.bytes(count).0 as usize;
         let (gives, gets) = (bytes(call.input_count(rank, ranks)), bytes(call.output_count(rank, ranks)));
         let (input, output) = if call.in_place { (0, gives.max(gets)) } else { (gives, gets) };
-        Self { world, call, input: vec![0; input], output: vec![0; output], data: None }
+        Self { world, call, input: Aligned::new(input), output: Aligned::new(output), data: None }
     }
 
     /// Puts new data where the input is.
