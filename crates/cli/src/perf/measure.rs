@@ -14,8 +14,8 @@ use super::data::Data;
 pub(crate) struct Bench<'a> {
     world: &'a Communicator,
     call: Call,
-    input: Aligned,
-    output: Aligned,
+    input: Aligned<u8>,
+    output: Aligned<u8>,
     data: Option<Data>,
 }
 
@@ -23,33 +23,34 @@ pub(crate) struct Bench<'a> {
 /// places faster.
 const PAGE: usize = 4096;
 
-/// Bytes from the beginning of a page on.
-struct Aligned {
-    memory: Vec<u8>,
+/// Elements from the beginning of a page on.
+pub(super) struct Aligned<T> {
+    memory: Vec<T>,
     start: usize,
     length: usize,
 }
 
-impl Aligned {
+impl<T: Copy + Default> Aligned<T> {
     /// So many zeros.
-    fn new(length: usize) -> Self {
-        let memory = vec![0; length + PAGE];
+    pub(super) fn new(length: usize) -> Self {
+        let most = PAGE / size_of::<T>();
+        let memory = vec![T::default(); length + most];
         // Where that cannot be told, anywhere is right.
-        let start = memory.as_ptr().align_offset(PAGE).min(PAGE);
+        let start = memory.as_ptr().align_offset(PAGE).min(most);
         Self { memory, start, length }
     }
 }
 
-impl Deref for Aligned {
-    type Target = [u8];
+impl<T> Deref for Aligned<T> {
+    type Target = [T];
 
-    fn deref(&self) -> &[u8] {
+    fn deref(&self) -> &[T] {
         &self.memory[self.start..][..self.length]
     }
 }
 
-impl DerefMut for Aligned {
-    fn deref_mut(&mut self) -> &mut [u8] {
+impl<T> DerefMut for Aligned<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
         &mut self.memory[self.start..][..self.length]
     }
 }
