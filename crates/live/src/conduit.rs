@@ -161,7 +161,8 @@ impl SendEnd {
         match self {
             Self::Shared(end) if end.is_short() => Ok((end.freed(), None)),
             Self::Tcp(end) if end.is_waiting() => Ok((end.flush()?, None)),
-            Self::Shared(_) | Self::Tcp(_) => Ok((0, None)),
+            Self::Tcp(end) => Ok((end.gone(), None)),
+            Self::Shared(_) => Ok((0, None)),
             Self::Roce(slots) => {
                 let (count, heard) = nic.expect(NIC).news(slots)?;
                 Ok((u64::from(count), heard))

@@ -37,6 +37,25 @@ fn ranks_that_call_for_something_else_are_named_with_what_they_call_for() {
 }
 
 #[test]
+fn what_comes_where_nothing_is_awaited_tells_that_ranks_disagree() {
+    for conduit in [Conduit::SharedMemory, Conduit::Tcp] {
+        world(3, conduit, LONG, |world| {
+            // A connection from each to each.
+            world.all_gather(&[1_u8], &mut [0; 3]).unwrap();
+            let began = Instant::now();
+            // Rank 0 sends, and the others wait for each other.
+            let root = [0, 2, 1][world.rank()];
+            let outcome = world.broadcast(&mut [1_u8; 8], root);
+            if world.rank() > 0 {
+                let error = outcome.unwrap_err().to_string();
+                assert!(error.contains("ranks disagree about collective #1 (root)"), "{error}");
+                assert!(began.elapsed() < LONG / 4, "after {:?}", began.elapsed());
+            }
+        });
+    }
+}
+
+#[test]
 fn a_rank_that_does_not_come_is_named_with_what_it_did_last() {
     for conduit in CONDUITS {
         let errors = world(3, conduit, SHORT, |world| {

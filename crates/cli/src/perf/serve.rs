@@ -11,7 +11,7 @@ use railnet_live::Communicator;
 use railnet_live::communicator::Error;
 use rustix::thread::CpuSet;
 
-use super::measure::{Bench, call_of};
+use super::measure::{Aligned, Bench, call_of};
 use crate::bench::live::protocol::{Answer, Hello, Request, Times, Work};
 use crate::processor;
 
@@ -60,13 +60,13 @@ fn bind(world: &Communicator) {
 enum Subject<'a> {
     Call(Bench<'a>),
     /// Something that goes from rank 0 to rank 1 and back.
-    Pair(&'a Communicator, Vec<f32>, u32),
+    Pair(&'a Communicator, Aligned<f32>, u32),
 }
 
 impl<'a> Subject<'a> {
     fn new(world: &'a Communicator, work: &Work) -> Self {
         if work.collective == Collective::SendReceive {
-            return Self::Pair(world, vec![0.0; (work.bytes / 4) as usize], 0);
+            return Self::Pair(world, Aligned::new((work.bytes / 4) as usize), 0);
         }
         // MPI's broadcast has one buffer.
         let in_place = work.collective == Collective::Broadcast;

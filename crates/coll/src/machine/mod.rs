@@ -231,6 +231,12 @@ impl RankMachine {
         self.outputs.pop_front()
     }
 
+    /// Whether somebody waits for what comes over a connection.
+    #[inline]
+    pub fn is_awaited(&self, connection: ConnectionId) -> bool {
+        self.links[connection.0 as usize].waiter != NOBODY
+    }
+
     /// What a connection is, seen from this rank.
     pub fn connection(&self, connection: ConnectionId) -> (Connection, Direction) {
         let link = &self.links[connection.0 as usize];

@@ -174,7 +174,7 @@ impl Communicator {
                 }
             };
             let submitted = engine.submit(context, &schedule, (at, at), None);
-            engine.turn();
+            engine.turn(true);
             Ok::<_, Error>(submitted)
         })?;
         submitted.map(|operation| (context, operation)).map_err(|failure| self.pair_failed(failure, from, to))

@@ -413,7 +413,7 @@ impl Communicator {
             let noted = begun.map(|begun| (begun, Arc::clone(&schedule)));
             let submitted = engine.submit(context, &schedule, (input, output), Some(keep));
             let operation = submitted.map_err(|failure| self.refused(engine, call, failure))?;
-            engine.turn();
+            engine.turn(true);
             Ok::<_, Error>((operation, noted))
         })?;
         self.process.add_started();

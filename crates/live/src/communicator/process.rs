@@ -175,7 +175,7 @@ impl Shared {
             if self.wanted.load(Ordering::Relaxed) > 0 || !engine.is_busy() {
                 break;
             }
-            moved |= engine.turn();
+            moved |= engine.turn(true);
             engine.watch_clock();
         }
         moved

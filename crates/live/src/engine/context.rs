@@ -282,8 +282,9 @@ impl Context {
         Ok(())
     }
 
-    /// Looks at all connections. Whether anything happened.
-    pub(super) fn poll(&mut self, now: Time, conduits: &mut Conduits) -> bool {
+    /// Looks at connections: at all of them, or not at streams from which nothing is awaited. To look at such a stream takes a
+    /// system call, and a rank may have many of them. Whether anything happened.
+    pub(super) fn poll(&mut self, now: Time, conduits: &mut Conduits, all: bool) -> bool {
         let Self { ends, machine, id, members, has_unsent, calls, moved: last_moved, .. } = self;
         let mut moved = false;
         *has_unsent = false;
@@ -292,6 +293,10 @@ impl Context {
                 continue;
             }
             let connection = ConnectionId(index as u32);
+            let is_stream = matches!(way, Way::Receive(ReceiveEnd::Tcp(_) | ReceiveEnd::Awaited));
+            if is_stream && !all && !machine.is_awaited(connection) {
+                continue;
+            }
             let outcome = match way {
                 Way::Send(end) => end.freed(conduits.nic()).map(|(count, heard)| {
                     if let Some(mark) = heard {

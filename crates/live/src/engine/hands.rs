@@ -9,7 +9,7 @@ use super::conduits::Conduits;
 use super::context::{End, Submitted, Way};
 use super::lending;
 use super::work::{self, At, Spot};
-use crate::conduit::{ReceiveEnd, SendEnd};
+use crate::conduit::{Arrival, ReceiveEnd, SendEnd};
 
 /// The parts of a communicator that work touches.
 pub(super) struct Worker<'a> {
@@ -25,13 +25,28 @@ pub(super) struct Worker<'a> {
 }
 
 impl Hands for Worker<'_> {
-    /// A look into memory costs nothing. One at a stream or a NIC does: those are looked at in turns.
+    /// NICs are looked at in turns.
     #[inline]
     fn look(&mut self, connection: ConnectionId) -> Look {
-        let End { way, over: None, .. } = &mut self.ends[connection.0 as usize] else { return Look::Nothing };
+        let End { way, over: over @ None, .. } = &mut self.ends[connection.0 as usize] else {
+            return Look::Nothing;
+        };
         match way {
             Way::Receive(ReceiveEnd::Shared(end)) => end.arrived().map_or(Look::Nothing, Look::Arrived),
             Way::Send(SendEnd::Shared(end)) => match end.freed() {
+                0 => Look::Nothing,
+                count => Look::Freed(count),
+            },
+            // Large slices are looked for in turns: between them others are sent.
+            Way::Receive(ReceiveEnd::Tcp(end)) if end.is_of_small() => match end.arrived() {
+                Ok(Arrival::Slice(mark)) => Look::Arrived(mark),
+                Ok(_) => Look::Nothing,
+                Err(error) => {
+                    *over = Some(error.to_string());
+                    Look::Nothing
+                }
+            },
+            Way::Send(SendEnd::Tcp(end)) => match end.gone() {
                 0 => Look::Nothing,
                 count => Look::Freed(count),
             },

@@ -13,6 +13,8 @@ const LOOKS: u32 = 1_500;
 const LOOKS_SHARED: u32 = 4;
 /// Offers before sleeping.
 const OFFERS: u32 = 1_000;
+/// Every so many looks go to all connections: what comes where nothing is awaited says that ranks mean different calls.
+const AROUND: u32 = 16;
 /// How long a sleep is at most: some news comes without a bell.
 pub(crate) const SLEEP: Duration = Duration::from_millis(1);
 
@@ -52,6 +54,12 @@ impl Idle {
     pub(crate) const fn reset(&mut self) {
         self.looks = 0;
         self.offers = 0;
+    }
+
+    /// Whether it is time to look at connections from which nothing is awaited.
+    #[inline]
+    pub(crate) const fn is_long(&self) -> bool {
+        (self.looks + self.offers) % AROUND == AROUND - 1
     }
 
     /// Waits a moment.

@@ -17,10 +17,10 @@ use crate::tcp::Lent;
 
 /// Bytes of a slice from which a system call is worth less than a copy.
 const LEAST: usize = 16 << 10;
-/// Bytes for each rank from which a call lends, and bytes of a call up to which it does. Outside, slots are as good or
-/// better: the system's copies go through the caches, and ours past them.
-const WORTH: u64 = 256 << 10;
-const MOST: u64 = 4 << 20;
+/// Bytes for each rank from which a call lends, and bytes of a call up to which it does: between two ranks, and among more.
+/// Outside, slots are as good or better: the system's copies go through the caches, and ours past them.
+const WORTH: [u64; 2] = [32 << 10, 256 << 10];
+const MOST: [u64; 2] = [8 << 20, 4 << 20];
 
 /// Whether a call should lend what it sends to ranks of this host: where all send and receive, so that none of them waits
 /// longer for that.
@@ -28,8 +28,8 @@ fn lends(call: &Call, ranks: u32) -> bool {
     if !matches!(call.collective, Collective::AllGather | Collective::AllToAll) {
         return false;
     }
-    let bytes = call.bytes(ranks).0;
-    bytes <= MOST && bytes >= WORTH * u64::from(ranks.max(1))
+    let (bytes, kind) = (call.bytes(ranks).0, usize::from(ranks > 2));
+    bytes <= MOST[kind] && bytes >= WORTH[kind] * u64::from(ranks.max(1))
 }
 
 /// Where the data of a piece of work is.

@@ -262,7 +262,7 @@ impl Engine {
         }
         self.idle.reset();
         loop {
-            let moved = self.turn();
+            let moved = self.turn(self.idle.is_long());
             match self.is_done(id, operation) {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
@@ -289,15 +289,15 @@ impl Engine {
             && !others().any(|(_, context)| context.is_busy())
     }
 
-    /// Does what can be done now. Whether anything happened.
-    pub(crate) fn turn(&mut self) -> bool {
+    /// Does what can be done now, with all connections or those from which something is awaited. Whether anything happened.
+    pub(crate) fn turn(&mut self, all: bool) -> bool {
         let mut moved = false;
         for index in 0..self.contexts.len() {
             if !self.contexts[index].is_busy() {
                 continue;
             }
             moved |= self.drain(index);
-            if self.contexts[index].poll(self.now, &mut self.conduits) {
+            if self.contexts[index].poll(self.now, &mut self.conduits, all) {
                 moved = true;
                 self.drain(index);
             }
@@ -363,7 +363,7 @@ impl Engine {
 
     fn sleep(&mut self) {
         self.conduits.set_sleeping(true);
-        if !self.turn() {
+        if !self.turn(true) {
             let bells = self.conduits.bells().map(|fd| (fd, PollFlags::IN));
             let streams = self.contexts.iter().filter(|context| context.is_busy()).flat_map(Context::streams);
             let mut fds: Vec<PollFd<'_>> =

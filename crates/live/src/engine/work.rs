@@ -106,13 +106,21 @@ pub(super) unsafe fn execute(
     let reduces = call.collective.reduces();
     let divides = work.is_final && reduces && call.op == ReduceOp::Average;
     let multiplies = reduces && matches!(call.op, ReduceOp::PreMulSum(_));
-    if let ([source], [target]) = (&work.sources[..], &work.targets[..])
-        && !divides
-        && !multiplies
-    {
+    if let ([source], false, false) = (&work.sources[..], divides, multiplies) {
         let source = locate(*source).at;
-        // SAFETY: the caller says so.
-        unsafe { locate(*target).take(source, 0, length) };
+        if let [target] = &work.targets[..] {
+            // SAFETY: the caller says so.
+            unsafe { locate(*target).take(source, 0, length) };
+            return Ok(());
+        }
+        let targets: SmallVec<[Spot; 4]> = work.targets.iter().map(|place| locate(*place)).collect();
+        // Block by block, so that all but the first of them come out of the cache.
+        for offset in (0..length).step_by(BLOCK) {
+            for target in &targets {
+                // SAFETY: as above.
+                unsafe { target.take(source.plus(offset), offset, BLOCK.min(length - offset)) };
+            }
+        }
         return Ok(());
     }
     let mut sources: SmallVec<[At; 4]> = SmallVec::new();

@@ -49,6 +49,8 @@ pub(crate) struct Sender {
     lent: [Option<Lent>; DEPTH as usize],
     /// Bytes of the first of them that are, header included.
     written: usize,
+    /// Slices that are all with the kernel, and that nobody has asked for since.
+    gone: u64,
 }
 
 /// A slice on its way to the kernel.
@@ -67,7 +69,7 @@ impl Sender {
         // system takes its limit for more than that.
         rustix::net::sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER)?;
         let waiting = VecDeque::with_capacity(DEPTH as usize);
-        Ok(Self { stream, memory: memory(), waiting, lent: Default::default(), written: 0 })
+        Ok(Self { stream, memory: memory(), waiting, lent: Default::default(), written: 0, gone: 0 })
     }
 
     /// The data of the next slice in a slot stays where it is until the kernel has taken it.
@@ -79,13 +81,17 @@ impl Sender {
         data(&mut self.memory, slot, length)
     }
 
-    /// Hands over the next slice: it goes with the next [`Sender::flush`].
+    /// Hands over the next slice. A small one goes at once, others with the next [`Sender::flush`], together.
     pub(crate) fn publish(&mut self, slot: u32, length: usize, mark: Mark) {
         let header = &mut self.memory[slot as usize * STRIDE + BEFORE..][..HEADER];
         header[..8].copy_from_slice(&(length as u64).to_le_bytes());
         header[8..].copy_from_slice(&mark.0.to_le_bytes());
         let lent = self.lent[slot as usize].take();
         self.waiting.push_back(Slice { slot, length, lent });
+        if length <= SMALL && self.waiting.len() == 1 {
+            // What goes wrong goes wrong again when it is tried next, and is heard of then.
+            let _ = self.write();
+        }
     }
 
     /// Whether the kernel has not taken everything yet.
@@ -93,11 +99,21 @@ impl Sender {
         !self.waiting.is_empty()
     }
 
-    /// Gives the kernel what it takes. Tells how many slices are all with it now.
+    /// How many slices are all with the kernel since the last question.
+    #[inline]
+    pub(crate) fn gone(&mut self) -> u64 {
+        std::mem::take(&mut self.gone)
+    }
+
+    /// Gives the kernel what it takes. Tells how many slices are all with it now, and were not told of.
     pub(crate) fn flush(&mut self) -> io::Result<u64> {
-        let mut done = 0;
+        self.write()?;
+        Ok(self.gone())
+    }
+
+    fn write(&mut self) -> io::Result<()> {
         while !self.waiting.is_empty() {
-            let Self { stream, memory, waiting, written, .. } = self;
+            let Self { stream, memory, waiting, written, gone, .. } = self;
             let mut pieces = [IoSlice::new(&[]); 2 * DEPTH as usize];
             let mut count = 0;
             for slice in waiting.iter() {
@@ -127,10 +143,10 @@ impl Sender {
             {
                 *written -= HEADER + length;
                 waiting.pop_front();
-                done += 1;
+                *gone += 1;
             }
         }
-        Ok(done)
+        Ok(())
     }
 }
 
@@ -149,8 +165,9 @@ pub(crate) struct Receiver {
     taken: u64,
     /// Bytes of the slice that arrives now, header included.
     filled: usize,
-    /// Bytes that were read after the end of a slice, when there was no slot for them.
+    /// Bytes that were read after the end of a slice, and how many of them have come to slots since.
     ahead: Vec<u8>,
+    used: usize,
     /// The number of the slice at which the system was last told to be in no hurry with acknowledgements; 0 where it is.
     calmed: u64,
 }
@@ -159,7 +176,16 @@ impl Receiver {
     pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
-        Ok(Self { stream, memory: memory(), arrived: 0, taken: 0, filled: 0, ahead: Vec::new(), calmed: 0 })
+        Ok(Self {
+            stream,
+            memory: memory(),
+            arrived: 0,
+            taken: 0,
+            filled: 0,
+            ahead: Vec::new(),
+            used: 0,
+            calmed: 0,
+        })
     }
 
     pub(crate) fn data(&mut self, slot: u32, length: usize) -> *mut u8 {
@@ -182,28 +208,48 @@ impl Receiver {
         }
     }
 
+    /// Whether slices are small now, as far as it can know.
+    #[inline]
+    pub(crate) const fn is_of_small(&self) -> bool {
+        self.calmed > 0
+    }
+
     /// The next slice, if it is there.
     pub(crate) fn arrived(&mut self) -> io::Result<Arrival> {
         if self.arrived - self.taken == u64::from(DEPTH) {
             return Ok(Arrival::Nothing);
         }
         let start = (self.arrived % u64::from(DEPTH)) as usize * STRIDE + BEFORE;
-        let whole = &mut self.memory[start..][..HEADER + SLOT];
-        if !self.ahead.is_empty() {
-            let length = self.ahead.len().min(whole.len() - self.filled);
-            whole[self.filled..][..length].copy_from_slice(&self.ahead[..length]);
-            self.ahead.drain(..length);
-            self.filled += length;
-        }
+        let Self { stream, memory, filled, ahead, used, .. } = self;
+        let whole = &mut memory[start..][..HEADER + SLOT];
         loop {
-            if let Some((mark, length)) = complete(whole, &mut self.filled, &mut self.ahead)? {
+            let header = Header::read(&whole[..*filled])?;
+            let end = HEADER + header.map_or(0, |header| header.length);
+            if let Some(Header { mark, length }) = header
+                && *filled >= end
+            {
+                // What was read beyond the end is for the next.
+                if *filled > end {
+                    ahead.clear();
+                    ahead.extend_from_slice(&whole[end..*filled]);
+                    *used = 0;
+                }
+                *filled = 0;
                 self.arrived += 1;
                 self.calm(length);
                 return Ok(Arrival::Slice(mark));
             }
-            match self.stream.read(&mut whole[self.filled..]) {
+            let kept = &ahead[*used..];
+            if !kept.is_empty() {
+                let length = kept.len().min(end - *filled);
+                whole[*filled..][..length].copy_from_slice(&kept[..length]);
+                *used += length;
+                *filled += length;
+                continue;
+            }
+            match stream.read(&mut whole[*filled..]) {
                 Ok(0) => return Ok(Arrival::End),
-                Ok(length) => self.filled += length,
+                Ok(length) => *filled += length,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Arrival::Nothing),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -212,27 +258,27 @@ impl Receiver {
     }
 }
 
-/// The mark and the length of a slice that is all there. What was read beyond its end is kept for the next.
-fn complete(whole: &[u8], filled: &mut usize, ahead: &mut Vec<u8>) -> io::Result<Option<(Mark, usize)>> {
-    let Some((header, _)) = whole[..*filled].split_at_checked(HEADER) else { return Ok(None) };
-    let word =
-        |at: usize| header[at..at + 8].iter().rev().fold(0, |value: u64, byte| value << 8 | u64::from(*byte));
-    let length = word(0);
-    if length > SLOT as u64 {
-        let text = format!("a slice of {length} bytes was announced, and {SLOT} is the most");
-        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+/// What stands before the data of a slice.
+#[derive(Clone, Copy, Debug)]
+struct Header {
+    mark: Mark,
+    length: usize,
+}
+
+impl Header {
+    /// Of a slice that begins with these bytes, once they are enough for it.
+    fn read(bytes: &[u8]) -> io::Result<Option<Self>> {
+        let Some(header) = bytes.get(..HEADER) else { return Ok(None) };
+        let word = |at: usize| {
+            header[at..at + 8].iter().rev().fold(0, |value: u64, byte| value << 8 | u64::from(*byte))
+        };
+        let (length, mark) = (word(0), word(8));
+        if length > SLOT as u64 {
+            let text = format!("a slice of {length} bytes was announced, and {SLOT} is the most");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        Ok(Some(Self { mark: Mark(mark), length: length as usize }))
     }
-    let end = HEADER + length as usize;
-    if *filled < end {
-        return Ok(None);
-    }
-    if *filled > end {
-        let mut rest = whole[end..*filled].to_vec();
-        rest.append(ahead);
-        *ahead = rest;
-    }
-    *filled = 0;
-    Ok(Some((Mark(word(8)), length as usize)))
 }
 
 impl AsFd for Receiver {
