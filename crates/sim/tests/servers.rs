@@ -1,6 +1,7 @@
 //! What is behind the ports: PCIe, NVLink, copies through the host, and the kernel's path.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use railnet_core::Rate;
 use railnet_core::event::NoSink;
 use railnet_sim::{Outcome, Scenario, run};
 
@@ -151,4 +152,21 @@ fn a_cluster_that_makes_no_sense_is_refused_before_anything_runs() {
             .contains("there is no GPU 99: the servers have GPUs 0 to 47")
     );
     assert!(parse("transport = \"udp\"").contains("`rdma` or `tcp`"));
+}
+
+#[test]
+fn links_are_as_fast_as_the_nics_where_nobody_says_otherwise() {
+    let rate =
+        |text: &str| Scenario::parse(&format!("{text}\n[model]\nname = \"tiny\"\n")).unwrap().edge_rate();
+    let servers = |name: &str| format!("[cluster]\nserver = \"{name}\"\nnodes = 2\n");
+    assert_eq!(rate(&servers("dgx-h100")), Rate::gbps(400));
+    assert_eq!(rate(&servers("dgx-a100")), Rate::gbps(200));
+    let said = "[fabric.link]\nrate = \"50Gbps\"\n";
+    assert_eq!(rate(&format!("{}{said}", servers("dgx-h100"))), Rate::gbps(50));
+    let slow = "[fabric]\nlink = { delay = \"2us\", edge = { rate = \"25Gbps\" } }\n";
+    assert_eq!(rate(&format!("{}{slow}", servers("dgx-h100"))), Rate::gbps(25));
+    let unlike = "[[cluster.groups]]\nserver = \"dgx-a100\"\nnodes = 1\n[[cluster.groups]]\nserver = \"dgx-h100\"\nnodes = 1\n";
+    assert_eq!(rate(unlike), Rate::gbps(400));
+    let bare = "[fabric]\ntopology = { kind = \"single-switch\", hosts = 4 }\n";
+    assert_eq!(Scenario::parse(bare).unwrap().edge_rate(), Rate::gbps(100));
 }

@@ -1,25 +1,29 @@
 //! Ghost memory: what each range holds, without bytes.
 
+use std::cell::Cell;
+
 use railnet_core::{GhostRun, GhostTag};
 
 use super::GhostRuns;
 
 /// A stretch of memory that remembers tags instead of bytes, as runs in ascending order.
 ///
-/// Data arrives packet by packet in ascending order, so the last place touched is where the next access begins: a
-/// cursor makes both reading and writing constant time in that case.
+/// Data arrives and leaves packet by packet in ascending order, so the place last written or read is where the next
+/// access of its kind begins: two cursors make both constant time in that case.
 #[derive(Clone, Debug)]
 pub struct GhostMemory {
     /// (first offset, tag at that offset); a run ends where the next begins. Never empty, first offset 0.
     runs: Vec<(u64, GhostTag)>,
     length: u64,
     cursor: usize,
+    /// Where the last read ended.
+    reader: Cell<usize>,
 }
 
 impl GhostMemory {
     /// Blank memory of `length` bytes.
     pub fn new(length: u64) -> Self {
-        Self { runs: vec![(0, GhostTag::BLANK)], length, cursor: 0 }
+        Self { runs: vec![(0, GhostTag::BLANK)], length, cursor: 0, reader: Cell::new(0) }
     }
 
     /// How many bytes it stands for.
@@ -27,10 +31,10 @@ impl GhostMemory {
         self.length
     }
 
-    /// The index of the run that holds `offset`.
-    fn find(&self, offset: u64) -> usize {
+    /// The index of the run that holds `offset`: probably this one, or the next.
+    fn find(&self, offset: u64, probably: usize) -> usize {
         let starts_after = |index: usize| self.runs.get(index).is_none_or(|run| run.0 > offset);
-        for guess in [self.cursor, self.cursor + 1] {
+        for guess in [probably, probably + 1] {
             if guess < self.runs.len() && self.runs[guess].0 <= offset && starts_after(guess + 1) {
                 return guess;
             }
@@ -44,7 +48,7 @@ impl GhostMemory {
 
     /// What `offset` holds.
     pub fn tag_at(&self, offset: u64) -> GhostTag {
-        let (start, tag) = self.runs[self.find(offset)];
+        let (start, tag) = self.runs[self.find(offset, self.cursor)];
         tag.advanced(offset - start)
     }
 
@@ -52,7 +56,7 @@ impl GhostMemory {
     pub fn read(&self, offset: u64, length: u32, out: &mut GhostRuns) {
         debug_assert!(offset + u64::from(length) <= self.length, "read past the end");
         let (mut offset, end) = (offset, offset + u64::from(length));
-        let mut index = self.find(offset);
+        let mut index = self.find(offset, self.reader.get());
         while offset < end {
             let stop = self.end_of(index).min(end);
             let (start, tag) = self.runs[index];
@@ -64,6 +68,7 @@ impl GhostMemory {
                 _ => out.push(run),
             }
             offset = stop;
+            self.reader.set(index);
             index += 1;
         }
     }
@@ -75,7 +80,7 @@ impl GhostMemory {
         if run.length == 0 {
             return;
         }
-        let index = self.find(offset);
+        let index = self.find(offset, self.cursor);
         let (start, tag) = self.runs[index];
         let stop = self.end_of(index);
         if end <= stop && tag.advanced(offset - start) == run.tag {

@@ -308,6 +308,17 @@ impl Scenario {
         self.servers().ok().filter(Cluster::is_uneven)
     }
 
+    /// Links carry what the fastest NIC of the servers does.
+    pub(super) fn match_links(&mut self) {
+        let Some(section) = &self.cluster else { return };
+        let groups = section.groups.iter().filter_map(GroupSection::host);
+        let hosts = section.host().into_iter().chain(groups);
+        let fastest = hosts.flat_map(|host| nic_rates(&host)).max().filter(|rate| *rate > Rate::ZERO);
+        if let Some(rate) = fastest {
+            self.fabric.link.rate = Written(rate);
+        }
+    }
+
     /// Links to servers of groups carry no more than the NICs at their ends.
     pub(super) fn narrow(&self, graph: &mut FabricGraph) {
         let Some(section) = self.cluster.as_ref().filter(|section| !section.groups.is_empty()) else {

@@ -62,14 +62,19 @@ fn described(host: &Host) -> String {
     }
     let links = gpus.first().map_or(0, |gpu| host.nvlinks(*gpu));
     if links > 0 {
-        parts.push(format!("{links} NVLinks each"));
+        parts.push(format!("{} each", several(links as usize, "NVLink")));
     }
     let nics = host.compute_nics();
     if let Some(DeviceKind::Nic { rate, .. }) = nics.first().map(|nic| &host.device(*nic).kind) {
-        parts.push(format!("{} NICs of {rate}", nics.len()));
+        parts.push(format!("{} of {rate}", several(nics.len(), "NIC")));
     }
-    parts.push(format!("{} NUMA nodes", host.cpus().len()));
+    parts.push(several(host.cpus().len(), "NUMA node"));
     parts.join(", ")
+}
+
+/// So many of something.
+fn several(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 impl FaultSection {

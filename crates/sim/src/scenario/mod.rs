@@ -167,6 +167,21 @@ fn default_seed() -> u64 {
     1
 }
 
+/// What a scenario says itself of that whose default depends on the rest.
+#[derive(Clone, Copy, Default)]
+struct Said {
+    fabric: bool,
+    rate: bool,
+}
+
+impl Said {
+    fn of(table: &toml::Table) -> Self {
+        let link = table.get("fabric").and_then(|fabric| fabric.get("link"));
+        let rate = link.and_then(|link| link.get("rate"));
+        Self { fabric: table.contains_key("fabric"), rate: rate.is_some() }
+    }
+}
+
 impl Scenario {
     /// Reads a scenario that names no files.
     pub fn parse(text: &str) -> Result<Self, ScenarioError> {
@@ -190,20 +205,20 @@ impl Scenario {
             ScenarioError { span, ..ScenarioError::new(message) }
         })?;
         scenario.is_planned = is_planned;
-        let has_fabric = locate::key(text, "fabric").is_some();
-        scenario.finish(files, has_fabric).map_err(|error| error.located(text))
+        let said = text.parse().map(|table| Said::of(&table)).unwrap_or_default();
+        scenario.finish(files, said).map_err(|error| error.located(text))
     }
 
     /// Reads a scenario from what its text holds: for those who change it before it is run.
     pub fn from_table(table: toml::Table, files: impl Files) -> Result<Self, ScenarioError> {
-        let has_fabric = table.contains_key("fabric");
+        let said = Said::of(&table);
         let scenario: Self =
             table.try_into().map_err(|error: toml::de::Error| ScenarioError::new(error.message()))?;
-        scenario.finish(files, has_fabric)
+        scenario.finish(files, said)
     }
 
     /// Checks it, and reads the files that it names.
-    fn finish(mut self, mut files: impl Files, has_fabric: bool) -> Result<Self, ScenarioError> {
+    fn finish(mut self, mut files: impl Files, said: Said) -> Result<Self, ScenarioError> {
         self.read_catalogues(&mut files)?;
         self.check()?;
         self.variables = Variables::merge([(Source::Scenario, self.variables())])
@@ -216,7 +231,10 @@ impl Scenario {
             self.files.insert(path, text.into());
         }
         self.read_servers(&mut files)?;
-        self.lay_rails(has_fabric)?;
+        self.lay_rails(said.fabric)?;
+        if !said.rate {
+            self.match_links();
+        }
         // Some of it follows from how long the paths are.
         self.check_control().map_err(|error| error.within("nic"))?;
         self.read_traces(&mut files)?;
