@@ -188,7 +188,7 @@ fn nothing_from_memory_is_the_same() {
 
 #[test]
 fn threads_change_nothing() {
-    let job = "[cluster]\nserver = \"dgx-h100\"\nnodes = 8\n[model]\nname = \"tiny\"\n[parallel]\ntp = 8\n";
+    let job = "[cluster]\nserver = \"dgx-h100\"\nnodes = 8\n[model]\nname = \"tiny\"\n[parallel]\ntp = 4\n";
     let file = scratch("job-threads.toml", job);
     let [one, two] = ["1", "2"].map(|threads| -> Value {
         let output = railnet(&["sim", &file, "--threads", threads, "--json", "-"]);
@@ -198,7 +198,10 @@ fn threads_change_nothing() {
         assert_eq!(one[key], two[key], "{key}");
     }
     assert_eq!(one["network"]["links"], two["network"]["links"]);
-    let plain = scratch("job-threads-plain.toml", "[[traffic]]\nkind = \"permutation\"\nbytes = \"1KB\"\n");
+    let plain = scratch(
+        "job-threads-plain.toml",
+        "[fabric]\ntopology = { kind = \"single-switch\", hosts = 4 }\n[[traffic]]\nkind = \"permutation\"\nbytes = \"1KB\"\n",
+    );
     let output = railnet(&["sim", &plain, "--threads", "2"]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("single run of a job"), "{}", text(&output.stderr));

@@ -224,13 +224,15 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// What ranks wait for that are not through: for the one who has to explain a standstill.
+    /// The communication that ranks wait in that are not through: for the one who has to explain a standstill.
     pub fn waiting(&self) -> impl Iterator<Item = Ticket> + '_ {
-        self.states.iter().enumerate().filter(|(_, state)| state.left > 0).flat_map(|(worker, state)| {
+        let all = self.states.iter().enumerate().filter(|(_, state)| state.left > 0);
+        let entered = all.flat_map(|(worker, state)| {
             let entered = state.records.iter().enumerate();
             let entered = entered.filter(|(_, record)| record.entered.is_set() && !record.ended.is_set());
             entered.map(move |(operation, _)| Ticket { worker: worker as u32, operation: operation as u32 })
-        })
+        });
+        entered.filter(|ticket| matches!(self.operation(*ticket).work, Work::Communicate(_)))
     }
 
     /// Communication takes more or less of a GPU from now on: what it computes goes on at another speed.

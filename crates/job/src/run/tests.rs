@@ -4,7 +4,7 @@ use railnet_topology::Cluster;
 use railnet_topology::catalogue::{cluster, host};
 
 use super::analytic::{Asked, ClusterCosts, Network, NoPrice, Price, run};
-use super::{Outcome, Special, Workers, critical_path, said};
+use super::{Machine, Outcome, Special, Workers, critical_path, said};
 use crate::compute::Gpu;
 use crate::graph::{Job, StepGraph, Stream};
 use crate::model::catalogue;
@@ -230,6 +230,21 @@ fn what_was_said_is_counted_by_kind() {
     // Four microbatches forward and backward: half of the ranks send each way.
     let sent: u64 = of(Scope::Pipeline).iter().map(|one| one.count).sum();
     assert_eq!(sent, 8);
+}
+
+#[test]
+fn one_that_computes_waits_for_nobody() {
+    let parallel = Parallel { data: 2, ..Parallel::default() };
+    let graph = StepGraph::new(&job("tiny", parallel, 2));
+    let mut machine = Machine::new(&graph, Workers::all(&graph, &[]), Time::ZERO);
+    let mut said = None;
+    while said.is_none() {
+        assert_eq!(machine.waiting().next(), None, "all compute");
+        let at = machine.poll_timeout().expect("data parallel ranks come to a communication");
+        machine.handle_timeout(at);
+        said = machine.poll_entry();
+    }
+    assert!(machine.waiting().any(|ticket| Some(ticket) == said), "who entered a communication waits in it");
 }
 
 proptest! {

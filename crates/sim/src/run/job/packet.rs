@@ -307,10 +307,8 @@ fn verdict<S: Sink>(parts: &mut [Part<S>], driver: &mut Driver<'_>, goes_on: boo
     if wrong > 0 {
         return Err(RunError::Collective(format!("{wrong} bytes of results were wrong")));
     }
-    match driver.standstill().filter(|_| goes_on) {
-        Some(who) => Err(RunError::Collective(who)),
-        None => Ok(goes_on),
-    }
+    let standstill = if goes_on { driver.standstill() } else { None };
+    standstill.map_or(Ok(goes_on), |who| Err(RunError::Collective(who)))
 }
 
 /// Whether something has failed in a part.
