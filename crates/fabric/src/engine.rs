@@ -137,7 +137,7 @@ impl<S: Sink> Network<S> {
                 while let Some((at, event)) = self.windows.as_mut().and_then(|windows| windows.pop_by(limit))
                 {
                     self.happen(application, at, event);
-                    latest = at;
+                    latest = latest.max(at);
                 }
             }
             let Some(windows) = &mut self.windows else { break };

@@ -81,6 +81,11 @@ impl Taps {
 }
 
 impl<S: Sink> Network<S> {
+    /// Whether packets travel as frames, or somebody looks at frames.
+    pub fn shows_frames(&self) -> bool {
+        self.shows_frames
+    }
+
     /// Keeps a copy of every frame that passes a link from now on, in both directions, until
     /// [`Network::drain_taps`] hands them out.
     pub fn tap(&mut self, link: u32) {

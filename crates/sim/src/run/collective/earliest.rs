@@ -65,7 +65,7 @@ impl Earliest {
     /// The call of a member is over.
     pub(super) fn over(&mut self, member: u32, now: Time, has_more: bool) {
         let ends = &mut self.ends[member as usize];
-        debug_assert!(now >= *ends, "a call was over sooner than its data could have come");
+        assert!(now >= *ends, "a call was over sooner than its data could have come");
         // What was called before this one was over ends no sooner.
         *ends = if has_more { now } else { Time::NEVER };
     }

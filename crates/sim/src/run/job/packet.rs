@@ -214,8 +214,9 @@ fn limit_servers<S: Sink>(run: &mut Run<(Digest, S)>, placed: &PlacedJob) {
     }
 }
 
-/// Virtual time between two looks of one who looks on.
+/// Virtual time between two looks of one who looks on; and of one who takes frames then, which wait in memory for that.
 const STRIDE: Span = Span::from_us(200);
+const STRIDE_WITH_FRAMES: Span = Span::from_us(10);
 
 /// One who looks on while jobs run in a fabric.
 trait Onlooker<S> {
@@ -268,8 +269,12 @@ impl<S> Onlooker<NoSink> for Second<'_, S> {
 }
 
 /// When one who looks on does so next.
-fn next_look<S>(onlooker: &impl Onlooker<S>, now: Time) -> Time {
-    if onlooker.is_there() { now + STRIDE } else { Time::NEVER }
+fn next_look<S: Sink>(onlooker: &impl Onlooker<S>, run: &Part<S>, now: Time) -> Time {
+    match run.network.shows_frames() {
+        _ if !onlooker.is_there() => Time::NEVER,
+        true => now + STRIDE_WITH_FRAMES,
+        false => now + STRIDE,
+    }
 }
 
 /// Runs until nothing happens any more. Gives the parts back, and whether it came to its end.
@@ -326,7 +331,7 @@ fn advance_alone<S: Sink>(
     JobWorld { world: &mut run.world, driver }.settle(&mut run.network);
     let mut is_quiet = false;
     let mut goes_on = true;
-    let mut next = next_look(onlooker, Time::ZERO);
+    let mut next = next_look(onlooker, run, Time::ZERO);
     while goes_on && !is_quiet && run.network.now < run.limit {
         let sampled = run.sampler.as_ref().map_or(Time::NEVER, |sampler| sampler.next);
         let stage = run.limit.min(run.watch.next).min(sampled).min(next);
@@ -344,7 +349,7 @@ fn advance_alone<S: Sink>(
         if onlooker.is_there() && (stage == next || is_quiet || is_done) {
             let progress = progress(driver, run.now(), run.events());
             goes_on = onlooker.look(run, &progress) || is_done;
-            next = next_look(onlooker, stage);
+            next = next_look(onlooker, run, stage);
         }
         if driver.failure.is_some() || has_failed(run) || is_done {
             // Where all is done, what is left are timers of NICs; where a call broke, it never ends.
@@ -364,7 +369,7 @@ fn advance_together<S: Sink>(
     let limit = foreman.first().limit;
     let (mut is_quiet, mut goes_on, mut now) = (false, true, Time::ZERO);
     while goes_on && !is_quiet && now < limit {
-        let next = next_look(onlooker, now);
+        let next = next_look(onlooker, &foreman.first(), now);
         now = limit.min(next);
         is_quiet = foreman.run(driver, now);
         let is_done = driver.is_done();
