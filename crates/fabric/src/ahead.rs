@@ -12,12 +12,10 @@ use railnet_topology::Vertex;
 use crate::engine::LARGE;
 use crate::event::Event;
 use crate::network::{Host, Network};
-use crate::packet::{NO_PACKET, PacketIndex, Packets};
+use crate::packet::{PacketIndex, Packets};
 
 /// Ports of a switch that are looked at.
 const PORTS_MAX: usize = 64;
-/// Packets of a queue that are looked at: about as many as leave it in a switch's turn.
-const DEEP: usize = 4;
 /// Fewer packets than this are not worth a look.
 const FEW: usize = 3;
 
@@ -28,22 +26,24 @@ impl<S: Sink> Network<S> {
         let mut seen = 0;
         for event in windows.ahead() {
             if let Event::Arrive { packet, .. } = event.event() {
-                seen ^= self.packets.facts[packet as usize].bytes;
+                seen ^= self.packets.facts[packet as usize].hash;
             }
         }
-        // Each look needs what the one before it has brought: the queues are walked side by side.
-        let mut next = [NO_PACKET; PORTS_MAX];
-        for (port, egress) in next.iter_mut().zip(&self.switches[switch as usize].ports) {
+        // What its ports count, where the first and the last packets of their queues wait, and those behind the first: about as
+        // many leave a queue in a switch's turn as have room in a row.
+        let mut behind = [0; PORTS_MAX];
+        for (behind, egress) in behind.iter_mut().zip(&self.switches[switch as usize].ports) {
             let channel = &self.channels[*egress as usize];
-            if channel.occupied != 0 {
-                *port = channel.queues[7 - channel.occupied.leading_zeros() as usize].first();
+            let ingress = &self.channels[channel.reverse as usize];
+            seen ^= channel.look_at_sender() ^ ingress.look_at_receiver();
+            if let Some(queue) = channel.first_queue() {
+                let [after_first, after_last] = queue.look(&self.room);
+                *behind = after_first;
+                seen ^= after_last;
             }
         }
-        for _ in 0..DEEP {
-            for packet in next.iter_mut().filter(|packet| **packet != NO_PACKET) {
-                *packet = self.packets.facts[*packet as usize].next;
-                seen ^= *packet;
-            }
+        for row in behind {
+            seen ^= self.room.look(row);
         }
         std::hint::black_box(seen);
     }
@@ -53,8 +53,8 @@ impl<S: Sink> Network<S> {
         let Self { windows, packets, channels, hosts, coming, host_count, .. } = self;
         let (Some(windows), true) = (windows, *host_count >= LARGE) else { return };
         coming.clear();
-        let mut next = 0;
-        for island in some {
+        let mut seen = 0;
+        for island in some.clone() {
             for event in windows.coming(windows.place_of_island(island)) {
                 if let Event::Arrive { channel, packet } = event.event()
                     && let Vertex::Host(host) = channels[channel as usize].to
@@ -63,10 +63,19 @@ impl<S: Sink> Network<S> {
                 }
             }
             for host in windows.islands().hosts(island) {
-                next ^= hosts[*host as usize].nic.look_at_next();
+                let host = &hosts[*host as usize];
+                seen ^= host.nic.look() ^ channels[host.egress as usize].look_at_sender();
             }
         }
-        std::hint::black_box(next ^ look_at_coming(packets, hosts, coming));
+        for (_, packet) in &*coming {
+            seen ^= packets.facts[*packet as usize].hash;
+        }
+        for island in some {
+            for host in windows.islands().hosts(island) {
+                seen ^= hosts[*host as usize].nic.look_at_next();
+            }
+        }
+        std::hint::black_box(seen ^ look_at_coming(packets, hosts, coming));
     }
 
     /// Looks at the packets that come to hosts in the next few nanoseconds and at the queue pairs that they are for, and at
@@ -98,6 +107,9 @@ impl<S: Sink> Network<S> {
             }
         }
         if coming.len() >= FEW {
+            for (_, packet) in &*coming {
+                seen ^= packets.facts[*packet as usize].hash;
+            }
             seen ^= look_at_coming(packets, hosts, coming);
         }
         std::hint::black_box(seen);
@@ -108,9 +120,6 @@ impl<S: Sink> Network<S> {
 /// brought.
 fn look_at_coming(packets: &Packets, hosts: &[Host], coming: &[(u32, PacketIndex)]) -> u32 {
     let mut seen = 0;
-    for (_, packet) in coming {
-        seen ^= packets.facts[*packet as usize].bytes;
-    }
     for (_, packet) in coming {
         seen ^= packets.headers(*packet).map_or(0, look_at_contents);
     }

@@ -3,8 +3,8 @@
 use railnet_core::{Bytes, Component, Rate, Span, Time};
 use railnet_topology::Vertex;
 
-use crate::packet::Queue;
 use crate::turns::Turns;
+use crate::waiting::Queue;
 
 /// What a channel counted. What every packet changes comes last, where a channel has its queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -152,6 +152,25 @@ impl Channel {
     #[inline]
     pub(crate) fn queued(&self) -> u64 {
         self.queues.iter().map(|queue| queue.bytes).sum()
+    }
+
+    /// Looks at what sending needs of it, and says nothing of use.
+    #[inline]
+    pub(crate) fn look_at_sender(&self) -> u32 {
+        self.counters.packets as u32 ^ self.busy_until.as_ps() as u32
+    }
+
+    /// The same for receiving.
+    #[inline]
+    pub(crate) fn look_at_receiver(&self) -> u32 {
+        self.shared[0] ^ self.reverse
+    }
+
+    /// The queue that sends first, if anything waits.
+    #[inline]
+    pub(crate) fn first_queue(&self) -> Option<&Queue> {
+        let highest = 7_u32.checked_sub(self.occupied.leading_zeros())?;
+        Some(&self.queues[highest as usize])
     }
 
     /// Which of the priorities that are `ready` sends next.

@@ -55,7 +55,11 @@ impl<S: Sink> Network<S> {
     pub fn run(&mut self, application: &mut impl Application<S>, limit: Time) -> bool {
         self.tell(application);
         let mut latest = self.now;
-        while let Some(windows) = &self.windows {
+        loop {
+            if let Some(last) = self.run_by_halves(application, limit) {
+                latest = latest.max(last);
+            }
+            let Some(windows) = &self.windows else { break };
             let next = self.calendar.next_time().into_iter().chain(windows.next_time()).min();
             let Some(next) = next.filter(|next| *next <= limit) else {
                 self.now = if next.is_some() { limit } else { latest };
@@ -114,7 +118,7 @@ impl<S: Sink> Network<S> {
         latest.max(self.take_hosts_to(application, limit))
     }
 
-    fn take_hosts_to(&mut self, application: &mut impl Application<S>, limit: Time) -> Time {
+    pub(crate) fn take_hosts_to(&mut self, application: &mut impl Application<S>, limit: Time) -> Time {
         let mut latest = Time::ZERO;
         let count = self.windows.as_ref().map_or(0, |windows| windows.islands().count());
         let together = (TOGETHER * count / self.host_count.max(1)).max(1);
@@ -207,26 +211,34 @@ impl<S: Sink> Network<S> {
 
     /// Takes all switches through the window at hand until `limit`. Returns when the last thing happened.
     pub(crate) fn catch_up_to(&mut self, limit: Time) -> Time {
+        let count = self.switches.len() as u32;
+        (0..count).fold(Time::ZERO, |latest, switch| latest.max(self.catch_up_one(switch, limit)))
+    }
+
+    /// The same for some of them.
+    pub(crate) fn catch_up_some(&mut self, switches: &[u32], limit: Time) -> Time {
+        switches.iter().fold(Time::ZERO, |latest, switch| latest.max(self.catch_up_one(*switch, limit)))
+    }
+
+    #[inline]
+    fn catch_up_one(&mut self, switch: u32, limit: Time) -> Time {
         let mut latest = Time::ZERO;
-        for switch in 0..self.switches.len() as u32 {
-            while let Some(windows) = &mut self.windows {
-                let limit = limit.min(windows.end_of_turn());
-                if windows.open(switch) {
-                    self.look_ahead_at(switch);
-                    while let Some((at, event)) =
-                        self.windows.as_mut().and_then(|windows| windows.pop_by(limit))
-                    {
-                        self.now = at;
-                        self.events += 1;
-                        self.happen_to_port(event);
-                    }
-                    latest = latest.max(self.now);
+        while let Some(windows) = &mut self.windows {
+            let limit = limit.min(windows.end_of_turn());
+            if windows.open(switch) {
+                self.look_ahead_at(switch);
+                while let Some((at, event)) = self.windows.as_mut().and_then(|windows| windows.pop_by(limit))
+                {
+                    self.now = at;
+                    self.events += 1;
+                    self.happen_to_port(event);
                 }
-                let Some(windows) = &mut self.windows else { break };
-                windows.close();
-                if !windows.turn() {
-                    break;
-                }
+                latest = latest.max(self.now);
+            }
+            let Some(windows) = &mut self.windows else { break };
+            windows.close();
+            if !windows.turn() {
+                break;
             }
         }
         latest
@@ -261,6 +273,7 @@ impl<S: Sink> Network<S> {
             && reaction >= WINDOW_LEAST
         {
             windows.add_islands(Islands::new(islands), reaction);
+            self.find_halves(reaction);
         }
     }
 

@@ -10,7 +10,7 @@ use crate::chance::Chance;
 use crate::config::FlowControl;
 use crate::lane::Lane;
 use crate::network::Network;
-use crate::packet::PacketIndex;
+use crate::packet::{Flag, PacketIndex};
 
 /// Something that changes about the network at a moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -332,19 +332,19 @@ impl<S: Sink> Network<S> {
     /// Whether a packet that leaves now over a troubled channel is lost. One that is damaged goes on, and shows it later.
     pub(crate) fn meets_fault(&mut self, egress: u32, packet: PacketIndex) -> bool {
         let facts = self.packets.facts[packet as usize];
-        let psn = self.psn_of(packet).filter(|_| facts.is_data);
+        let psn = self.psn_of(packet).filter(|_| facts.is(Flag::Data));
         let Some(trouble) = self.faults.troubles.get_mut(&egress) else { return false };
         let is_cut_through = self.config.cut_through
             && matches!(self.channels[egress as usize].to, Vertex::Switch(_))
-            && !facts.is_pause;
-        let mut fate = trouble.fate(facts.bytes, is_cut_through);
+            && !facts.is(Flag::Pause);
+        let mut fate = trouble.fate(facts.bytes.into(), is_cut_through);
         if let Some(psn) = psn
             && trouble.takes_named(facts.target, psn)
         {
             fate = Fate::Lost;
         }
         self.channels[egress as usize].is_troubled = trouble.is_any();
-        if fate == Fate::Damaged && !facts.is_pause {
+        if fate == Fate::Damaged && !facts.is(Flag::Pause) {
             self.damage(egress, packet);
             return false;
         }

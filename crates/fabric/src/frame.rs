@@ -12,7 +12,7 @@ use railnet_topology::{End, Vertex};
 use railnet_wire::{EtherType, Ethernet, Frame, HEADROOM, Mac, Pause, router};
 
 use crate::network::{Network, host_of};
-use crate::packet::PacketIndex;
+use crate::packet::{Flag, PacketIndex};
 
 /// The MAC address of a port: 02 for hosts or 06 for switches, the number in three bytes, the port in two.
 pub fn port_mac(end: End) -> Mac {
@@ -46,7 +46,7 @@ impl<S: Sink> Network<S> {
     #[cold]
     pub(crate) fn show_frame(&mut self, egress: u32, packet: PacketIndex) {
         let is_tapped = self.taps.is_tapped(egress) && self.is_in_sample(packet);
-        let is_corrupt = self.packets.facts[packet as usize].corrupt;
+        let is_corrupt = self.packets.facts[packet as usize].is(Flag::Corrupt);
         if self.form == WireForm::Bytes {
             self.update_frame(egress, packet);
             if is_tapped {
@@ -62,7 +62,8 @@ impl<S: Sink> Network<S> {
 
     /// What a packet is about, and between which ports it travels.
     fn about(&self, packet: PacketIndex) -> (Label, Option<[u32; 2]>) {
-        let contents = self.packets.headers(packet).filter(|_| !self.packets.facts[packet as usize].is_pause);
+        let contents =
+            self.packets.headers(packet).filter(|_| !self.packets.facts[packet as usize].is(Flag::Pause));
         contents.map_or_else(Default::default, |contents| {
             let ends = [contents.network.source, contents.network.target];
             (contents.label, Some(ends.map(host_of)))
@@ -85,18 +86,18 @@ impl<S: Sink> Network<S> {
     /// Brings the frame that travels up to date.
     fn update_frame(&mut self, egress: u32, packet: PacketIndex) {
         let facts = self.packets.facts[packet as usize];
-        let is_new = facts.is_pause || matches!(self.channels[egress as usize].from, Vertex::Host(_));
+        let is_new = facts.is(Flag::Pause) || matches!(self.channels[egress as usize].from, Vertex::Host(_));
         if is_new {
             let mut buffer = Vec::new();
             self.make_frame(egress, packet, &mut buffer);
             self.packets.bytes[packet as usize] = buffer;
-            self.packets.facts[packet as usize].has_bytes = true;
+            self.packets.facts[packet as usize].set(Flag::HasBytes);
             return;
         }
         let Ethernet { source, target, .. } = self.ethernet(egress);
         let bytes = &mut self.packets.bytes[packet as usize];
         router::forward(bytes, source, target).expect("it was made a frame where it started");
-        if facts.marked {
+        if facts.is(Flag::Marked) {
             router::mark(bytes).expect("it was made a frame where it started");
         }
     }
@@ -105,7 +106,7 @@ impl<S: Sink> Network<S> {
     fn make_frame(&self, egress: u32, packet: PacketIndex, buffer: &mut Vec<u8>) {
         let facts = &self.packets.facts[packet as usize];
         let ethernet = self.ethernet(egress);
-        let Some(contents) = self.packets.headers(packet).filter(|_| !facts.is_pause) else {
+        let Some(contents) = self.packets.headers(packet).filter(|_| !facts.is(Flag::Pause)) else {
             let mut pause = Pause::default();
             for (priority, quanta) in pause.quanta.iter_mut().enumerate() {
                 *quanta = (facts.target >> priority & 1 != 0).then_some(facts.hash as u16);
@@ -116,7 +117,7 @@ impl<S: Sink> Network<S> {
         let Transmit { mut network, headers, payload, .. } = contents.clone();
         let extension = contents.extension();
         network.hop_limit = network.hop_limit.saturating_sub(facts.hops);
-        if facts.marked {
+        if facts.is(Flag::Marked) {
             network.traffic_class |= 3;
         }
         buffer.resize(HEADROOM, 0);
@@ -129,7 +130,7 @@ impl<S: Sink> Network<S> {
         };
         let start = frame::emit(buffer, &ethernet, &network, &headers, extension, ghost);
         buffer.drain(..start);
-        if let Some(bit) = self.packets.flipped.get(&packet).filter(|_| facts.corrupt) {
+        if let Some(bit) = self.packets.flipped.get(&packet).filter(|_| facts.is(Flag::Corrupt)) {
             frame::flip(buffer, extension, *bit);
         }
     }
@@ -137,13 +138,13 @@ impl<S: Sink> Network<S> {
     /// A bit of a packet is flipped on its way, one that the ICRC covers. A second one changes nothing more.
     pub(crate) fn damage(&mut self, egress: u32, packet: PacketIndex) {
         let facts = &mut self.packets.facts[packet as usize];
-        if facts.corrupt {
+        if facts.is(Flag::Corrupt) {
             return;
         }
-        facts.corrupt = true;
+        facts.set(Flag::Corrupt);
         self.channels[egress as usize].counters.losses += 1;
         // A pause frame has no ICRC: its receiver finds the damage by the check sequence of Ethernet.
-        if !facts.is_pause
+        if !facts.is(Flag::Pause)
             && let Some(contents) = self.packets.contents.get(packet)
         {
             // The dice fall the same way in both forms, so that both run the same course.
@@ -173,7 +174,8 @@ impl<S: Sink> Network<S> {
             OutboundPayload::Ghost(runs) => Some(&runs[..]),
             OutboundPayload::Bytes(_) => None,
         };
-        let sent = Sent { ghost, network, headers, is_damaged: packets.facts[packet as usize].corrupt };
+        let sent =
+            Sent { ghost, network, headers, is_damaged: packets.facts[packet as usize].is(Flag::Corrupt) };
         // A packet that the NIC throws away is loss: its counters tell.
         let _ =
             frame::deliver(&mut hosts[host as usize].nic, &mut cx, &packets.bytes[packet as usize], &sent);

@@ -14,6 +14,7 @@ mod engine;
 mod event;
 mod fault;
 mod frame;
+mod halves;
 mod lane;
 mod lull;
 mod marking;
@@ -30,6 +31,7 @@ mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod turns;
+mod waiting;
 mod windows;
 
 pub use aggregation::{

@@ -23,6 +23,11 @@ pub(crate) struct Lulls {
 impl Lulls {
     pub(crate) const NONE: Self = Self { reaction: Span::ZERO, talks: None, timers_from: Time::ZERO };
 
+    /// The application tells when there are some.
+    pub(crate) fn are_expected(&self) -> bool {
+        self.talks.is_some()
+    }
+
     /// A timer was set.
     #[inline]
     pub(crate) fn note_timer(&mut self, at: Time) {

@@ -5,21 +5,21 @@ use railnet_core::event::Sink;
 
 use crate::config::Marking;
 use crate::network::Network;
-use crate::packet::PacketIndex;
+use crate::packet::Flag;
+use crate::waiting::Waiting;
 
 impl<S: Sink> Network<S> {
     /// Marks a packet if the `depth` bytes in its queue say so, and its sender would understand.
     #[inline]
-    pub(crate) fn mark(&mut self, switch: u32, egress: u32, packet: PacketIndex, depth: u64) {
-        let facts = &mut self.packets.facts[packet as usize];
-        if depth <= self.marks_above || !facts.markable || facts.marked {
+    pub(crate) fn mark(&mut self, switch: u32, egress: u32, waiting: Waiting, depth: u64) {
+        if depth <= self.marks_above || !waiting.may_be_marked() {
             return;
         }
         let dice = &mut self.switches[switch as usize].dice;
         if is_marked(&self.marking[egress as usize], depth, dice) {
-            facts.marked = true;
+            self.packets.facts[waiting.packet as usize].set(Flag::Marked);
             self.channels[egress as usize].counters.marks += 1;
-            self.note_marked(egress, packet, depth);
+            self.note_marked(egress, waiting.packet, depth);
         }
     }
 }

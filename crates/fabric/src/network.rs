@@ -18,15 +18,17 @@ use crate::detour::{Detours, raised};
 use crate::engine::LARGE;
 use crate::event::{CHANNELS_MAX, Event, Packed, rank};
 use crate::fault::Faults;
+use crate::halves::Halves;
 use crate::lane::Lanes;
 use crate::lull::Lulls;
 use crate::note::component;
-use crate::packet::{Facts, PacketIndex, Packets};
+use crate::packet::{Facts, Flag, Flags, PacketIndex, Packets};
 use crate::share::Share;
 use crate::switch::{Admission, Switch, mix};
 use crate::tap::Taps;
 use crate::telemetry;
 use crate::turns::Turns;
+use crate::waiting::{NO_INGRESS, Waiting, WaitingRoom};
 use crate::windows::Windows;
 
 /// Bytes that must have arrived before a cut-through switch forwards.
@@ -35,7 +37,7 @@ const HEADER_BYTES: u32 = 64;
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) nic: Nic,
-    egress: u32,
+    pub(crate) egress: u32,
     pub(crate) watched: Option<CompletionQueue>,
     /// Where groups hear of messages.
     pub(crate) reduces: Option<CompletionQueue>,
@@ -66,8 +68,11 @@ pub struct Network<S> {
     /// What of it this one carries out, where others carry out the rest.
     pub(crate) share: Option<Box<Share>>,
     pub(crate) lulls: Lulls,
+    pub(crate) halves: Option<Box<Halves>>,
     pub(crate) sequences: Sequences,
     pub(crate) packets: Packets,
+    /// Where they wait.
+    pub(crate) room: WaitingRoom,
     pub(crate) channels: Vec<Channel>,
     pub(crate) switches: Vec<Switch>,
     /// The hosts, then the NICs of switches that reduce.
@@ -223,9 +228,11 @@ impl<S: Sink> Network<S> {
             windows: None,
             share: None,
             lulls: Lulls::NONE,
+            halves: None,
             // Two more for the application.
             sequences: Sequences::new(node_count + switch_count + 2),
             packets: Packets::default(),
+            room: WaitingRoom::default(),
             channels,
             switches,
             hosts,
@@ -307,11 +314,11 @@ impl<S: Sink> Network<S> {
         }
         let (to, reverse) = (self.channels[channel as usize].to, self.channels[channel as usize].reverse);
         let facts = self.packets.facts[packet as usize];
-        if facts.is_pause {
+        if facts.is(Flag::Pause) {
             let (priorities, quanta) = self.read_pause(packet);
             self.packets.release(packet);
             // A damaged one fails the check sequence of its frame, and nobody hears of it.
-            if !facts.corrupt {
+            if !facts.is(Flag::Corrupt) {
                 self.obey_pause(reverse, priorities, quanta);
             }
             return;
@@ -326,22 +333,23 @@ impl<S: Sink> Network<S> {
     fn deliver(&mut self, host: u32, channel: u32, packet: PacketIndex) {
         let facts = self.packets.facts[packet as usize];
         if self.config.flow_control == FlowControl::Credits {
-            self.return_credit(channel, facts.priority, facts.bytes);
+            self.return_credit(channel, facts.priority, facts.bytes.into());
         }
         let mut cx = Context::new(self.now, &mut self.memory, &mut self.sink);
         if self.form == WireForm::Bytes {
             self.deliver_frame(host, packet);
         } else if let Some(contents) = self.packets.contents.get_mut(packet) {
             contents.network.hop_limit = contents.network.hop_limit.saturating_sub(facts.hops);
-            if facts.marked {
+            if facts.is(Flag::Marked) {
                 contents.network.traffic_class |= 3;
             }
             let payload = match &contents.payload {
                 OutboundPayload::Ghost(runs) => Payload::Ghost(runs),
+                OutboundPayload::Bytes(0) => Payload::Bytes(&[]),
                 OutboundPayload::Bytes(_) => Payload::Bytes(&self.packets.bytes[packet as usize]),
             };
             let (network, headers) = (&contents.network, &contents.headers);
-            let (extension, intact) = (contents.extension.as_deref(), !facts.corrupt);
+            let (extension, intact) = (contents.extension.as_deref(), !facts.is(Flag::Corrupt));
             let inbound = Inbound { network, headers, extension, payload, intact };
             // A packet that the NIC throws away is loss: its counters tell.
             let _ = self.hosts[host as usize].nic.receive(&mut cx, &inbound);
@@ -432,46 +440,48 @@ impl<S: Sink> Network<S> {
         let extension = transmit.extension.as_ref().map_or(0, |extension| extension.length() as u32);
         let headers = extension + if self.framing.headers { transmit.headers.length() as u32 } else { 0 };
         let network = &transmit.network;
-        let five_tuple =
-            mix(host_of(network.source) ^ mix(host_of(network.target) ^ u32::from(network.source_port) << 8));
+        let (source, target) = (host_of(network.source), host_of(network.target));
+        let bytes = self.framing.overhead + headers + payload.next_multiple_of(4);
+        debug_assert!(bytes <= u16::MAX.into(), "a packet of {bytes} bytes");
         let facts = Facts {
-            bytes: self.framing.overhead + headers + payload.next_multiple_of(4),
-            target: host_of(network.target),
-            hash: five_tuple,
+            packet: transmit.packet,
+            source,
+            target,
+            hash: mix(source ^ mix(target ^ u32::from(network.source_port) << 8)),
+            bytes: bytes as u16,
             priority: transmit.priority,
-            held_as: transmit.priority,
-            is_data: payload > 0,
-            markable: network.ecn() != 0,
-            gathers: telemetry::gathers(transmit),
-            has_bytes: !buffer.is_empty(),
+            flags: Flags::NONE
+                .with(Flag::Data, payload > 0)
+                .with(Flag::Markable, network.ecn() != 0)
+                .with(Flag::Gathers, telemetry::gathers(transmit))
+                .with(Flag::HasBytes, !buffer.is_empty()),
             ..Facts::NOTHING
         };
         let packet = self.packets.take(facts);
         if !self.buffer.is_empty() {
             self.packets.bytes[packet as usize].extend_from_slice(&self.buffer);
         }
-        self.start(egress, packet);
+        self.start(egress, Waiting::new(packet, &facts, NO_INGRESS, facts.priority.into()));
         self.set_wake(egress);
         true
     }
 
     /// Puts a packet on the wire.
     #[inline]
-    fn start(&mut self, egress: u32, packet: PacketIndex) {
-        let facts = &self.packets.facts[packet as usize];
-        let (bytes, priority, gathers) = (facts.bytes, usize::from(facts.priority), facts.gathers);
+    fn start(&mut self, egress: u32, waiting: Waiting) {
+        let (packet, bytes, priority) = (waiting.packet, waiting.bytes(), waiting.priority());
         let channel = &mut self.channels[egress as usize];
         let takes = channel.serialize(bytes);
         channel.busy_until = self.now + takes;
         channel.counters.bytes += u64::from(bytes);
         channel.counters.packets += 1;
-        channel.counters.data_packets += u64::from(facts.is_data);
-        let takes_credit = self.config.flow_control == FlowControl::Credits && !facts.is_pause;
+        channel.counters.data_packets += u64::from(waiting.is_data());
+        let takes_credit = self.config.flow_control == FlowControl::Credits && !waiting.is_pause();
         if takes_credit {
             channel.credits[priority] = channel.credits[priority].saturating_sub(bytes);
         }
         if let Some(turns) = &mut channel.turns
-            && !facts.is_pause
+            && !waiting.is_pause()
         {
             turns.charge(priority, bytes);
         }
@@ -481,7 +491,7 @@ impl<S: Sink> Network<S> {
             _ => takes,
         };
         let (at, sender, to) = (self.now + until_there + channel.delay, channel.sender, channel.to);
-        if gathers {
+        if waiting.gathers() {
             self.stamp(egress, packet);
         }
         self.note_started(egress, packet, bytes);
@@ -529,8 +539,7 @@ impl<S: Sink> Network<S> {
     fn forward(&mut self, switch: u32, ingress: u32, packet: PacketIndex) {
         let facts = &mut self.packets.facts[packet as usize];
         facts.hops += 1;
-        facts.ingress = ingress;
-        facts.held_as = facts.priority;
+        let held_as = usize::from(facts.priority & 7);
         if self.channels[ingress as usize].raises_priority {
             facts.priority = raised(facts.priority, self.config.lossless);
         }
@@ -538,10 +547,10 @@ impl<S: Sink> Network<S> {
             None => self.routes.next_hops(switch, facts.target),
             Some(detours) => detours.next_hops(switch, facts),
         };
-        let Facts { hash, bytes, held_as, priority, .. } = *facts;
-        let (held_as, priority) = (usize::from(held_as & 7), usize::from(priority & 7));
+        let hash = facts.hash;
+        let waiting = Waiting::new(packet, facts, ingress, held_as);
         if ports.is_empty() {
-            self.drop_packet(ingress, packet, SwitchDropReason::NoRoute);
+            self.drop_packet(waiting, SwitchDropReason::NoRoute);
             return;
         }
         let (channels, now) = (&self.channels, self.now);
@@ -550,21 +559,21 @@ impl<S: Sink> Network<S> {
         let port = state.choose(self.config.routing, ports, hash, now, queued);
         let egress = state.ports[usize::from(port)];
         if self.config.flow_control != FlowControl::Credits {
-            let admission = state.admit(&mut self.channels[ingress as usize], held_as, bytes);
+            let admission = state.admit(&mut self.channels[ingress as usize], held_as, waiting.bytes());
             if admission == Admission::Dropped {
-                self.drop_packet(ingress, packet, SwitchDropReason::NoMemory);
+                self.drop_packet(waiting, SwitchDropReason::NoMemory);
                 return;
             }
             self.check_stop(switch, ingress, held_as);
         }
-        self.enqueue(switch, egress, packet, priority);
+        self.enqueue(switch, egress, waiting);
     }
 
-    fn drop_packet(&mut self, ingress: u32, packet: PacketIndex, reason: SwitchDropReason) {
+    fn drop_packet(&mut self, waiting: Waiting, reason: SwitchDropReason) {
+        let Waiting { packet, ingress, .. } = waiting;
         self.note_dropped(ingress, packet, reason);
         self.channels[ingress as usize].counters.drops += 1;
-        let held_as = self.packets.facts[packet as usize].held_as;
-        self.forget(ingress, packet, held_as);
+        self.forget(ingress, packet, waiting.held_as() as u8);
     }
 
     /// A packet is lost on a channel.
@@ -579,22 +588,23 @@ impl<S: Sink> Network<S> {
     /// made up for. It was sent at `priority`.
     fn forget(&mut self, channel: u32, packet: PacketIndex, priority: u8) {
         let facts = self.packets.facts[packet as usize];
-        if self.config.flow_control == FlowControl::Credits && !facts.is_pause {
-            self.return_credit(channel, priority, facts.bytes);
+        if self.config.flow_control == FlowControl::Credits && !facts.is(Flag::Pause) {
+            self.return_credit(channel, priority, facts.bytes.into());
         }
         self.packets.release(packet);
     }
 
     /// Lets a packet join its queue, marked if that is long, and sends it if nothing is before it.
     #[inline]
-    fn enqueue(&mut self, switch: u32, egress: u32, packet: PacketIndex, priority: usize) {
+    fn enqueue(&mut self, switch: u32, egress: u32, waiting: Waiting) {
+        let priority = waiting.priority();
         let channel = &mut self.channels[egress as usize];
         if self.config.marks && self.config.marks_at == MarksAt::Arrival {
             let depth = channel.queues[priority].bytes;
-            self.mark(switch, egress, packet, depth);
+            self.mark(switch, egress, waiting, depth);
         }
         let channel = &mut self.channels[egress as usize];
-        channel.queues[priority].push(&mut self.packets, packet);
+        channel.queues[priority].push(&mut self.room, waiting);
         channel.occupied |= 1 << priority;
         channel.counters.queue_max = channel.counters.queue_max.max(channel.queues[priority].bytes);
         if channel.busy_until > self.now {
@@ -614,20 +624,20 @@ impl<S: Sink> Network<S> {
             self.set_wake(egress);
             return;
         }
-        if let Some(packet) = channel.urgent.pop(&self.packets) {
-            self.start(egress, packet);
+        if let Some(waiting) = channel.urgent.pop(&mut self.room) {
+            self.start(egress, waiting);
             self.set_wake(egress);
             return;
         }
         let Some(priority) = self.sendable(egress) else { return };
         let channel = &mut self.channels[egress as usize];
-        let Some(packet) = channel.queues[priority].pop(&self.packets) else { return };
+        let Some(waiting) = channel.queues[priority].pop(&mut self.room) else { return };
         if channel.queues[priority].is_empty() {
             channel.occupied &= !(1 << priority);
         }
         let (more, depth) = (channel.occupied != 0, channel.queues[priority].bytes);
-        self.leave_memory(egress, packet, depth);
-        self.start(egress, packet);
+        self.leave_memory(egress, waiting, depth);
+        self.start(egress, waiting);
         if more {
             self.set_wake(egress);
         }
@@ -644,23 +654,22 @@ impl<S: Sink> Network<S> {
 
     /// A packet leaves a switch, with `depth` bytes behind it: its memory is free, and whoever waited for that is told.
     #[inline]
-    fn leave_memory(&mut self, egress: u32, packet: PacketIndex, depth: u64) {
+    fn leave_memory(&mut self, egress: u32, waiting: Waiting, depth: u64) {
         let Vertex::Switch(switch) = self.channels[egress as usize].from else { return };
         if self.config.marks && self.config.marks_at == MarksAt::Departure {
-            self.mark(switch, egress, packet, depth);
+            self.mark(switch, egress, waiting, depth);
         }
-        let facts = self.packets.facts[packet as usize];
+        let (bytes, priority) = (waiting.bytes(), waiting.held_as());
         if self.config.flow_control == FlowControl::Credits {
-            self.return_credit(facts.ingress, facts.held_as, facts.bytes);
+            self.return_credit(waiting.ingress, priority as u8, bytes);
             return;
         }
-        let priority = usize::from(facts.held_as & 7);
-        let ingress = &mut self.channels[facts.ingress as usize];
+        let ingress = &mut self.channels[waiting.ingress as usize];
         let state = &mut self.switches[switch as usize];
-        state.release(ingress, priority, facts.bytes);
+        state.release(ingress, priority, bytes);
         if ingress.told_to_stop & 1 << priority != 0 && state.may_resume(ingress, priority) {
             ingress.told_to_stop &= !(1 << priority);
-            self.send_pause(facts.ingress, priority, 0);
+            self.send_pause(waiting.ingress, priority, 0);
         }
     }
 

@@ -7,8 +7,8 @@ use railnet_core::event::{Event, SentPacket, Sink, SwitchDropReason};
 use railnet_core::{Component, Port};
 use railnet_topology::Vertex;
 
-use crate::network::{Network, host_of};
-use crate::packet::PacketIndex;
+use crate::network::Network;
+use crate::packet::{Flag, PacketIndex};
 
 /// The component of a host or switch among so many.
 pub(crate) fn component(vertex: Vertex, hosts: u32, switches: u32) -> Component {
@@ -45,14 +45,9 @@ impl<S: Sink> Network<S> {
 
     /// Whose packet this is; nothing for a pause frame.
     pub(crate) fn name_of(&self, packet: PacketIndex) -> Option<SentPacket> {
-        if self.packets.facts[packet as usize].is_pause {
-            return None;
-        }
-        let contents = self.packets.headers(packet)?;
-        Some(SentPacket {
-            sender: self.component(Vertex::Host(host_of(contents.network.source))),
-            packet: contents.packet,
-        })
+        let facts = &self.packets.facts[packet as usize];
+        let sender = || self.component(Vertex::Host(facts.source));
+        (!facts.is(Flag::Pause)).then(|| SentPacket { sender: sender(), packet: facts.packet })
     }
 
     #[inline]
@@ -76,7 +71,7 @@ impl<S: Sink> Network<S> {
 
     #[inline]
     pub(crate) fn note_dropped(&mut self, ingress: u32, packet: PacketIndex, reason: SwitchDropReason) {
-        let bytes = self.packets.facts[packet as usize].bytes;
+        let bytes = self.packets.facts[packet as usize].bytes.into();
         if S::ENABLED
             && let Some(packet) = self.name_of(packet)
         {
@@ -90,7 +85,7 @@ impl<S: Sink> Network<S> {
     #[inline]
     pub(crate) fn note_lost(&mut self, egress: u32, packet: PacketIndex) {
         if S::ENABLED {
-            let bytes = self.packets.facts[packet as usize].bytes;
+            let bytes = self.packets.facts[packet as usize].bytes.into();
             let (packet, port) = (self.name_of(packet), self.port_of(egress));
             self.note_at_sender(egress, &Event::PacketLost { packet, port, bytes });
         }

@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use railnet_core::event::PacketId;
+use railnet_core::{Psn, QueuePairNumber};
 use railnet_nic::Transmit;
 
 use crate::detour::NO_DETOUR;
@@ -12,63 +14,88 @@ use crate::detour::NO_DETOUR;
 /// Which packet of the arena.
 pub(crate) type PacketIndex = u32;
 
-/// No packet.
-pub(crate) const NO_PACKET: PacketIndex = u32::MAX;
-
 /// What a hop needs to know.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(32))]
 pub(crate) struct Facts {
-    /// The next in its queue.
-    pub(crate) next: PacketIndex,
-    /// Bytes on the wire.
-    pub(crate) bytes: u32,
+    /// Its name, with its sender.
+    pub(crate) packet: PacketId,
+    pub(crate) source: u32,
     /// The host it goes to; for a pause frame, the priorities it is about.
     pub(crate) target: u32,
-    /// Hash of its five-tuple.
+    /// Hash of its five-tuple; for a pause frame, its quanta.
     pub(crate) hash: u32,
-    /// The channel it came to this switch by.
-    pub(crate) ingress: u32,
+    /// Bytes on the wire.
+    pub(crate) bytes: u16,
     /// The group by which it makes a detour and where it has not been yet.
     pub(crate) detour: u16,
     pub(crate) priority: u8,
-    /// The priority it came to this switch with, under which it is counted in.
-    pub(crate) held_as: u8,
     pub(crate) hops: u8,
-    /// It is a pause frame.
-    pub(crate) is_pause: bool,
-    /// It carries payload.
-    pub(crate) is_data: bool,
-    /// Its sender understands marks.
-    pub(crate) markable: bool,
-    pub(crate) marked: bool,
-    pub(crate) corrupt: bool,
-    /// It has room for what switches write.
-    pub(crate) gathers: bool,
-    /// It has bytes in [`Packets::bytes`].
-    pub(crate) has_bytes: bool,
+    pub(crate) flags: Flags,
 }
 
 impl Facts {
     /// Those of no packet.
     pub(crate) const NOTHING: Self = Self {
-        next: NO_PACKET,
-        bytes: 0,
+        packet: PacketId {
+            queue_pair: QueuePairNumber::new(0),
+            psn: Psn::new(0),
+            transmission: 0,
+            opcode: 0,
+        },
+        source: 0,
         target: 0,
         hash: 0,
-        ingress: u32::MAX,
+        bytes: 0,
         detour: NO_DETOUR,
         priority: 0,
-        held_as: 0,
         hops: 0,
-        is_pause: false,
-        is_data: false,
-        markable: false,
-        marked: false,
-        corrupt: false,
-        gathers: false,
-        has_bytes: false,
+        flags: Flags::NONE,
     };
+
+    #[inline]
+    pub(crate) fn is(&self, flag: Flag) -> bool {
+        self.flags.has(flag)
+    }
+
+    #[inline]
+    pub(crate) fn set(&mut self, flag: Flag) {
+        self.flags = self.flags.with(flag, true);
+    }
+}
+
+/// What is so or not so of a packet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Flag {
+    /// It is a pause frame.
+    Pause,
+    /// It carries payload.
+    Data,
+    /// Its sender understands marks.
+    Markable,
+    Marked,
+    Corrupt,
+    /// It has room for what switches write.
+    Gathers,
+    /// It has bytes in [`Packets::bytes`].
+    HasBytes,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flags(u8);
+
+impl Flags {
+    pub(crate) const NONE: Self = Self(0);
+
+    #[inline]
+    pub(crate) const fn with(self, flag: Flag, is_so: bool) -> Self {
+        Self(self.0 | (is_so as u8) << flag as u8)
+    }
+
+    #[inline]
+    pub(crate) fn has(self, flag: Flag) -> bool {
+        self.0 >> flag as u8 & 1 != 0
+    }
 }
 
 /// Two of them are a line of the cache, and none is in two.
@@ -144,7 +171,7 @@ impl Packets {
     }
 
     pub(crate) fn release(&mut self, index: PacketIndex) {
-        if self.facts[index as usize].has_bytes {
+        if self.facts[index as usize].is(Flag::HasBytes) {
             self.bytes[index as usize].clear();
         }
         self.free.push(index);
@@ -159,65 +186,5 @@ impl Packets {
     /// Packets under way.
     pub(crate) fn in_use(&self) -> usize {
         self.facts.len() - self.free.len()
-    }
-}
-
-/// A queue of packets, chained through the arena.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Queue {
-    head: PacketIndex,
-    tail: PacketIndex,
-    pub(crate) bytes: u64,
-}
-
-impl Queue {
-    pub(crate) const EMPTY: Self = Self { head: NO_PACKET, tail: NO_PACKET, bytes: 0 };
-
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.head == NO_PACKET
-    }
-
-    /// The first packet in it, or none.
-    #[inline]
-    pub(crate) fn first(&self) -> PacketIndex {
-        self.head
-    }
-
-    /// The packets in it, first to last.
-    pub(crate) fn iter<'a>(&self, packets: &'a Packets) -> impl Iterator<Item = PacketIndex> + use<'a> {
-        let mut at = self.head;
-        std::iter::from_fn(move || {
-            let packet = at;
-            if packet == NO_PACKET {
-                return None;
-            }
-            at = packets.facts[packet as usize].next;
-            Some(packet)
-        })
-    }
-
-    #[inline]
-    pub(crate) fn push(&mut self, packets: &mut Packets, index: PacketIndex) {
-        packets.facts[index as usize].next = NO_PACKET;
-        if self.head == NO_PACKET {
-            self.head = index;
-        } else {
-            packets.facts[self.tail as usize].next = index;
-        }
-        self.tail = index;
-        self.bytes += u64::from(packets.facts[index as usize].bytes);
-    }
-
-    #[inline]
-    pub(crate) fn pop(&mut self, packets: &Packets) -> Option<PacketIndex> {
-        if self.head == NO_PACKET {
-            return None;
-        }
-        let index = self.head;
-        let facts = &packets.facts[index as usize];
-        self.head = facts.next;
-        self.bytes -= u64::from(facts.bytes);
-        Some(index)
     }
 }

@@ -7,10 +7,11 @@ use crate::channel::Channel;
 use crate::config::FlowControl;
 use crate::event::{Event, rank};
 use crate::network::Network;
-use crate::packet::Facts;
+use crate::packet::{Facts, Flag, Flags};
+use crate::waiting::{NO_INGRESS, Waiting};
 
 /// Bytes of a pause frame on the wire, preamble and gap included.
-const PAUSE_BYTES: u32 = 84;
+const PAUSE_BYTES: u16 = 84;
 /// The longest pause a frame can ask for, in units of 512 bit times (IEEE 802.3 31B.2).
 const PAUSE_QUANTA: u64 = 65_535;
 
@@ -35,13 +36,13 @@ impl<S: Sink> Network<S> {
             target: 1 << priority,
             hash: quanta,
             priority: 7,
-            held_as: 7,
-            is_pause: true,
+            flags: Flags::NONE.with(Flag::Pause, true),
             ..Facts::NOTHING
         };
         let packet = self.packets.take(facts);
         *self.packets.contents.get_mut(packet) = None;
-        self.channels[back as usize].urgent.push(&mut self.packets, packet);
+        let waiting = Waiting::new(packet, &facts, NO_INGRESS, 7);
+        self.channels[back as usize].urgent.push(&mut self.room, waiting);
         self.send_next(back);
         if quanta > 0 {
             let span = pause_span(&self.channels[ingress as usize], quanta);

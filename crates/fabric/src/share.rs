@@ -15,7 +15,7 @@ use crate::application::Application;
 use crate::calendar::{Entry, Key};
 use crate::event::{Event, Packed};
 use crate::network::Network;
-use crate::packet::{Facts, PacketIndex};
+use crate::packet::{Facts, Flag, PacketIndex};
 use crate::windows::Windows;
 
 /// What a network carries out, and what it has for others.
@@ -118,7 +118,7 @@ impl<S: Sink> Network<S> {
     fn take_out(&mut self, index: PacketIndex) -> Packet {
         let facts = self.packets.facts[index as usize];
         let contents = self.packets.contents.get_mut(index).take();
-        let bytes = match facts.has_bytes {
+        let bytes = match facts.is(Flag::HasBytes) {
             true => std::mem::take(&mut self.packets.bytes[index as usize]),
             false => Vec::new(),
         };

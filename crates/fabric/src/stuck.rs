@@ -7,7 +7,7 @@ use railnet_topology::Vertex;
 use crate::channel::Channel;
 use crate::config::FlowControl;
 use crate::network::{CREDIT_PACKET, Network};
-use crate::packet::PacketIndex;
+use crate::waiting::Waiting;
 
 /// Why a network stands still.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -81,13 +81,10 @@ impl<S: Sink> Network<S> {
         if !self.is_held(ingress, priority) {
             return Vec::new();
         }
-        let came_so = |packet: PacketIndex| {
-            let facts = &self.packets.facts[packet as usize];
-            facts.ingress == ingress && usize::from(facts.held_as) == priority
-        };
+        let came_so = |waiting: Waiting| waiting.ingress == ingress && waiting.held_as() == priority;
         let holds = |&(egress, priority): &(u32, usize)| {
             let queue = &self.channels[egress as usize].queues[priority];
-            self.is_held(egress, priority) && queue.iter(&self.packets).any(came_so)
+            self.is_held(egress, priority) && queue.iter(&self.room).any(came_so)
         };
         let ports = self.switches[switch as usize].ports.iter();
         let lanes = ports.flat_map(|egress| (0..8).map(move |priority| (*egress, priority)));

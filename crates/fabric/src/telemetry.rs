@@ -48,7 +48,8 @@ impl<S> Network<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::Facts;
+    use crate::packet::{Facts, Flag, Flags};
+    use crate::waiting::{NO_INGRESS, Waiting};
     use crate::{Framing, SwitchConfig, host_gid};
     use railnet_core::event::{NoSink, PacketId};
     use railnet_core::{Component, Label, Psn, QueuePairNumber, Rate, Span, Time};
@@ -57,7 +58,7 @@ mod tests {
     use railnet_topology::{FabricGraph, Routes};
     use railnet_wire::{Bth, Extended, Extension, Headers, Network as Addressing, Opcode, Telemetry};
 
-    const FACTS: Facts = Facts { target: 1, is_data: true, ..Facts::NOTHING };
+    const FACTS: Facts = Facts { target: 1, flags: Flags::NONE.with(Flag::Data, true), ..Facts::NOTHING };
 
     fn transmit(telemetry: TelemetryBlock) -> Transmit {
         let (queue_pair, psn) = (QueuePairNumber::new(1), Psn::new(0));
@@ -102,7 +103,7 @@ mod tests {
 
     /// Stamps a packet at each of `channels` in turn, and tells what was written.
     fn stamped(network: &mut Network<NoSink>, telemetry: TelemetryBlock, channels: &[u32]) -> TelemetryBlock {
-        let facts = Facts { gathers: true, ..FACTS };
+        let facts = Facts { flags: FACTS.flags.with(Flag::Gathers, true), ..FACTS };
         let packet = network.packets.take(facts);
         *network.packets.contents.get_mut(packet) = Some(transmit(telemetry));
         for &channel in channels {
@@ -121,8 +122,8 @@ mod tests {
         network.now = Time::ZERO + Span::from_us(7);
         network.channels[leaves].counters.bytes = 512_000;
         let facts = Facts { bytes: 5_120, ..FACTS };
-        let waiting = network.packets.take(facts);
-        network.channels[leaves].queues[3].push(&mut network.packets, waiting);
+        let waiting = Waiting::new(network.packets.take(facts), &facts, NO_INGRESS, 3);
+        network.channels[leaves].queues[3].push(&mut network.room, waiting);
 
         let empty = TelemetryBlock::Gathered(Telemetry::EMPTY);
         let told = stamped(&mut network, empty, &[host as u32, leaves as u32]);

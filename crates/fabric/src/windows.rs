@@ -38,6 +38,8 @@ pub(crate) struct Windows<E> {
     current: u64,
     /// When that begins, in picoseconds.
     began: u64,
+    /// The first window in which a place may reach others.
+    reach: u64,
     /// The place whose turn it is, and what is left of its part of the window at hand.
     open: u32,
     at_hand: AtHand<E>,
@@ -98,6 +100,7 @@ impl<E: Copy> Windows<E> {
             last: 0,
             current: 0,
             began: 0,
+            reach: 1,
             open: NOBODY,
             at_hand: AtHand::new(),
             ring: (0..u64::from(switches) * RING).map(|_| Vec::new()).collect(),
@@ -210,7 +213,7 @@ impl<E: Copy> Windows<E> {
     pub(crate) fn put(&mut self, place: u32, entry: Entry<E>) {
         let window = self.window(entry.key.time());
         debug_assert!(
-            place == self.open || self.open == NOBODY || window > self.last,
+            place == self.open || self.open == NOBODY || window >= self.reach,
             "one place reached another sooner than it can"
         );
         if place == self.open && window <= self.current {
@@ -262,17 +265,43 @@ impl<E: Copy> Windows<E> {
 
     /// When something may happen next: the beginning of a window.
     pub(crate) fn next_time(&self) -> Option<Time> {
+        self.next_window().map(|window| Time::from_ps(window * self.width))
+    }
+
+    /// The next window in which something may happen.
+    pub(crate) fn next_window(&self) -> Option<u64> {
         let near = (self.first..=self.first + self.mask).find(|window| self.counts[self.slot(*window)] > 0);
         let far = self.far.peek().map(|Reverse((entry, _))| self.window(entry.key.time()));
         let far_wake = self.far_wakes.peek().map(|Reverse(window)| *window);
-        let window = near.into_iter().chain(far).chain(far_wake).min()?;
-        Some(Time::from_ps(window * self.width))
+        near.into_iter().chain(far).chain(far_wake).min()
+    }
+
+    /// The window of a moment, counted from the start of time.
+    pub(crate) fn window_of(&self, time: Time) -> u64 {
+        time.as_ps() / self.width
+    }
+
+    /// Whether two windows are over before so much time is.
+    pub(crate) fn are_passed_twice_within(&self, span: Span) -> bool {
+        2 * self.width <= span.as_ps()
     }
 
     /// Goes on to the window of a moment, and to those behind it until another one. All windows before it must be over.
     pub(crate) fn go_to(&mut self, time: Time, until: Time) {
         self.first = self.window(time);
         self.last = until.as_ps() / self.width;
+        self.reach = self.last + 1;
+        self.begin();
+    }
+
+    /// Goes on to these windows for one half of the places. The other half must be through all before the last of them.
+    pub(crate) fn go_through_with_half(&mut self, first: u64, last: u64) {
+        (self.first, self.last, self.reach) = (first, last, first + 1);
+        self.begin();
+    }
+
+    /// Has all that happens in the windows from the first on where it belongs.
+    fn begin(&mut self) {
         debug_assert!(self.last >= self.first && self.is_near(self.last), "windows that are kept apart");
         self.turn_to(self.first);
         while let Some(Reverse((entry, _))) = self.far.peek()
@@ -328,10 +357,12 @@ impl<E: Copy> Windows<E> {
         self.at_hand.events()
     }
 
-    /// What happens to a place in the window at hand before its turn has come, in no particular order.
+    /// What happens to a place in the windows at hand, or the first two of them, before its turn has come; in no particular
+    /// order.
     pub(crate) fn coming(&self, place: u32) -> impl Iterator<Item = &E> {
-        let slot = self.slot(self.current);
-        self.ring[slot * self.places + place as usize].iter().map(|entry| &entry.event)
+        let list = move |window: u64| &self.ring[self.slot(window) * self.places + place as usize];
+        let second = (self.last > self.first).then(|| self.first + 1);
+        std::iter::once(self.first).chain(second).flat_map(list).map(|entry| &entry.event)
     }
 
     /// What happens next to the place whose turn it is, by `limit`, which is in its window.

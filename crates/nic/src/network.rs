@@ -5,13 +5,16 @@ use railnet_core::{Fold, GhostRun, Time};
 use railnet_wire::{CongestionEcho, Extended, Extension, Headers, Opcode, TelemetryBlock, Transport};
 
 use crate::context::Context;
+use crate::device::Device;
 use crate::error::DropReason;
 use crate::memory::Memory;
 use crate::nic::Nic;
 use crate::packet::{Inbound, OutboundPayload, Transmit};
+use crate::pool::Handle;
 use crate::queue_pair::{QueuePair, Responder, Service, State};
-use crate::schedule::Priorities;
+use crate::schedule::{Priorities, Schedule};
 use crate::timer::Timer;
+use crate::work::SendWork;
 
 impl Nic {
     /// A packet came in. What it brings about is there when the call returns; an error tells why it was thrown away,
@@ -146,9 +149,16 @@ impl Nic {
         let slot = self.slot_of(headers.bth.destination);
         let queue_pair = slot.and_then(|slot| self.queue_pairs[slot].as_deref());
         queue_pair.map_or(0, |queue_pair| match headers.bth.opcode.is_response() {
-            true => queue_pair.look_at_requester(),
+            true => queue_pair.look_at_requester(&self.device, queue_pair.requester.queue.front()),
             false => queue_pair.look_at_responder(),
         })
+    }
+
+    /// As [`Nic::look_at`], for what belongs to no queue pair.
+    #[inline]
+    pub fn look(&self) -> u32 {
+        let timer = self.device.timers.next().map_or(0, |(at, _)| at.as_ps() as u32);
+        timer ^ self.device.counters.sent as u32 ^ self.device.ports.first().map_or(0, Schedule::look)
     }
 
     /// As [`Nic::look_at`], for the queue pairs whose turns to send come next on the first port.
@@ -156,7 +166,9 @@ impl Nic {
     pub fn look_at_next(&self) -> u32 {
         let next = self.device.ports[0].next_data();
         let queue_pairs = next.filter_map(|slot| self.queue_pairs[slot as usize].as_deref());
-        queue_pairs.fold(0, |seen, queue_pair| seen ^ queue_pair.look_at_requester())
+        queue_pairs.fold(0, |seen, queue_pair| {
+            seen ^ queue_pair.look_at_requester(&self.device, queue_pair.requester.cursor)
+        })
     }
 
     fn next_control(&mut self, port: u8, allowed: Priorities, slot: &mut Option<Transmit>) -> bool {
@@ -225,25 +237,31 @@ impl Nic {
 }
 
 impl QueuePair {
-    /// A field of every line of the cache that sending a request needs, or an answer to one.
+    /// A field of every line of the cache that sending a request needs, or an answer to one, and of the work that it is for.
     #[inline]
-    fn look_at_requester(&self) -> u32 {
-        let bits = u32::from(self.control.is_none()) ^ u32::from(self.route.priority);
-        self.number.value() ^ self.requester.unacked.value() ^ bits ^ self.deadlines.look()
+    fn look_at_requester(&self, device: &Device, work: Handle) -> u32 {
+        let bits = u32::from(self.control.is_none())
+            ^ u32::from(self.route.priority)
+            ^ u32::from(self.route.network.source.0[0])
+            ^ self.send_after.as_ps() as u32;
+        let work = device.sends.peek(work).map_or(0, SendWork::look);
+        self.number.value() ^ self.requester.unacked.value() ^ bits ^ self.deadlines.look() ^ work
     }
 
     /// The same for a request of the peer.
     #[inline]
     fn look_at_responder(&self) -> u32 {
-        let Responder { receives, answers, expected, msn, .. } = &self.responder;
-        self.number.value() ^ receives.len() ^ answers.len() ^ expected.value() ^ msn
+        let Responder { receives, expected, .. } = &self.responder;
+        let route = u32::from(self.route.network.source.0[0]) ^ u32::from(self.route.priority);
+        let echo = u32::from(self.echo.is_some());
+        self.number.value() ^ echo ^ receives.len() ^ expected.value() ^ route
     }
 
     /// The next data packet: READ responses and requests take turns.
     #[inline]
     fn transmit_data<M: Memory, S: Sink>(
         &mut self,
-        device: &mut crate::device::Device,
+        device: &mut Device,
         cx: &mut Context<'_, M, S>,
         out: &mut Vec<u8>,
         slot: &mut Option<Transmit>,

@@ -71,6 +71,12 @@ impl<T> Pool<T> {
         self.entries[handle.0 as usize].value.as_ref().expect("a handle names a live entry")
     }
 
+    /// As [`Pool::get`], where there may be no entry.
+    #[inline]
+    pub(crate) fn peek(&self, handle: Handle) -> Option<&T> {
+        self.entries.get(handle.0 as usize)?.value.as_ref()
+    }
+
     #[inline]
     pub(crate) fn get_mut(&mut self, handle: Handle) -> &mut T {
         self.entries[handle.0 as usize].value.as_mut().expect("a handle names a live entry")

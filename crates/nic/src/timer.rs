@@ -1,11 +1,11 @@
 //! All timers of all queue pairs, in one place.
 //!
 //! Every acknowledgement moves a deadline, so moving one must be free: the queue pair stores its true deadlines, and
-//! the heap holds for each timer an entry that is never later than the deadline. An entry that comes up early goes
+//! the queue holds for each timer an entry that is never later than the deadline. An entry that comes up early goes
 //! back with the true one.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 use railnet_core::Time;
 
@@ -33,7 +33,7 @@ impl Timer {
 #[derive(Clone, Debug)]
 pub(crate) struct Deadlines {
     due: [Time; Timer::COUNT],
-    /// When the heap's valid entry for each timer comes up; `NEVER` when it has none.
+    /// When the queue's valid entry for each timer comes up; `NEVER` when it has none.
     queued: [Time; Timer::COUNT],
 }
 
@@ -62,10 +62,19 @@ impl Deadlines {
     }
 }
 
-/// The heap over all queue pairs, by slot.
+/// When which queue pair is to be asked, by slot, and for what.
+type Entry = (Time, u32, Timer);
+
+/// What all queue pairs wait for.
+///
+/// Most timers are set for the same span from now on, each of its kind, so they come up in the order in which they were set:
+/// these wait in line. What would have to go before the last one of its line is in the heap.
 #[derive(Debug, Default)]
 pub(crate) struct TimerQueue {
-    heap: BinaryHeap<Reverse<(Time, u32, Timer)>>,
+    /// The first of all, which is in none of the others.
+    first: Option<Entry>,
+    lines: [VecDeque<Entry>; Timer::COUNT],
+    heap: BinaryHeap<Reverse<Entry>>,
 }
 
 impl TimerQueue {
@@ -76,26 +85,56 @@ impl TimerQueue {
         deadlines.due[index] = at;
         if at < deadlines.queued[index] {
             deadlines.queued[index] = at;
-            self.heap.push(Reverse((at, slot, timer)));
+            self.put((at, slot, timer));
+        }
+    }
+
+    fn put(&mut self, entry: Entry) {
+        let entry = match &mut self.first {
+            Some(first) if *first <= entry => entry,
+            Some(first) => std::mem::replace(first, entry),
+            None => {
+                self.first = Some(entry);
+                return;
+            }
+        };
+        let line = &mut self.lines[entry.2 as usize];
+        if line.back().is_none_or(|last| *last <= entry) {
+            line.push_back(entry);
+        } else {
+            self.heap.push(Reverse(entry));
         }
     }
 
     /// When the next entry comes up. It may prove early.
+    #[inline]
     pub(crate) fn next(&self) -> Option<(Time, Timer)> {
-        self.heap.peek().map(|Reverse((at, _, timer))| (*at, *timer))
+        self.first.map(|(at, _, timer)| (at, timer))
     }
 
     /// The next entry that came up by `now`: which queue pair to ask whether it is really due.
-    pub(crate) fn pop(&mut self, now: Time) -> Option<(Time, u32, Timer)> {
-        let Reverse((at, _, _)) = self.heap.peek()?;
-        if *at > now {
-            return None;
+    pub(crate) fn pop(&mut self, now: Time) -> Option<Entry> {
+        let entry = self.first.filter(|(at, _, _)| *at <= now)?;
+        self.first = self.take_next();
+        Some(entry)
+    }
+
+    fn take_next(&mut self) -> Option<Entry> {
+        let lines = self.lines.iter_mut().filter(|line| !line.is_empty());
+        let line = lines.min_by_key(|line| line.front().copied());
+        let in_heap = self.heap.peek().map(|Reverse(entry)| *entry);
+        match (line, in_heap) {
+            (Some(line), Some(in_heap)) if line.front().is_some_and(|first| *first > in_heap) => {
+                self.heap.pop();
+                Some(in_heap)
+            }
+            (Some(line), _) => line.pop_front(),
+            (None, _) => self.heap.pop().map(|Reverse(entry)| entry),
         }
-        self.heap.pop().map(|Reverse(entry)| entry)
     }
 
     /// Whether a popped entry means that the timer fires now; if not, it is queued again as needed.
-    pub(crate) fn fires(&mut self, deadlines: &mut Deadlines, now: Time, entry: (Time, u32, Timer)) -> bool {
+    pub(crate) fn fires(&mut self, deadlines: &mut Deadlines, now: Time, entry: Entry) -> bool {
         let (at, slot, timer) = entry;
         let index = timer as usize;
         if deadlines.queued[index] != at {
@@ -135,6 +174,31 @@ mod tests {
         }
         assert_eq!(fired, [20]);
         assert_eq!(queue.next(), None);
+    }
+
+    #[test]
+    fn entries_come_up_in_order_whatever_the_order_they_are_set_in() {
+        let timers = [Timer::Acknowledgement, Timer::ReceiverNotReady, Timer::Pace, Timer::CongestionControl];
+        let mut dice = railnet_core::Random::stream(1, "timers", 0);
+        let (mut queue, mut waiting) = (TimerQueue::default(), Vec::new());
+        let mut last = (Time::ZERO, 0, Timer::Acknowledgement);
+        for _ in 0..20_000 {
+            if dice.below(2) == 0 {
+                let later = if dice.below(4) == 0 { dice.below(90) } else { 55 };
+                let at = Time::from_ps(last.0.as_ps() + later);
+                let entry = (at, dice.below(8) as u32, *dice.pick(&timers));
+                queue.set(&mut Deadlines::NONE.clone(), entry.1, entry.2, at);
+                waiting.push(entry);
+            } else if let Some(entry) = queue.pop(Time::NEVER) {
+                waiting.sort_unstable();
+                assert_eq!(entry, waiting.remove(0));
+                last = entry;
+            } else {
+                assert!(waiting.is_empty());
+            }
+            let first = waiting.iter().min().map(|(at, _, timer)| (*at, *timer));
+            assert_eq!(queue.next(), first);
+        }
     }
 
     #[test]

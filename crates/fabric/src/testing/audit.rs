@@ -67,25 +67,27 @@ impl<S: Sink> Network<S> {
         let ports = self.switches[switch as usize].ports.iter();
         let queues = ports.flat_map(|port| &self.channels[*port as usize].queues);
         queues.fold((0, 0), |(packets, bytes), queue| {
-            (packets + queue.iter(&self.packets).count() as u64, bytes + queue.bytes)
+            (packets + queue.iter(&self.room).count() as u64, bytes + queue.bytes)
         })
     }
 
     /// Adds what waits in front of a channel to what is held of each ingress. Returns the packets.
     fn audit_queues(&self, egress: usize, held: &mut [[u64; 8]]) -> Result<usize, String> {
         let channel = &self.channels[egress];
-        let mut packets = channel.urgent.iter(&self.packets).count();
+        let mut packets = channel.urgent.iter(&self.room).count();
         for (priority, queue) in channel.queues.iter().enumerate() {
             let mut bytes = 0;
-            for packet in queue.iter(&self.packets) {
-                let facts = &self.packets.facts[packet as usize];
+            for waiting in queue.iter(&self.room) {
+                let facts = &self.packets.facts[waiting.packet as usize];
                 bytes += u64::from(facts.bytes);
                 packets += 1;
-                let ingress = &self.channels[facts.ingress as usize];
-                if ingress.to != channel.from || usize::from(facts.priority) != priority {
+                let ingress = &self.channels[waiting.ingress as usize];
+                let is_told_right = (waiting.bytes(), waiting.priority())
+                    == (facts.bytes.into(), usize::from(facts.priority));
+                if ingress.to != channel.from || waiting.priority() != priority || !is_told_right {
                     return Err(format!("channel {egress}, priority {priority}: a packet of another queue"));
                 }
-                held[facts.ingress as usize][usize::from(facts.held_as)] += u64::from(facts.bytes);
+                held[waiting.ingress as usize][waiting.held_as()] += u64::from(facts.bytes);
             }
             let is_occupied = channel.occupied >> priority & 1 != 0;
             if bytes != queue.bytes || is_occupied != (bytes > 0) {

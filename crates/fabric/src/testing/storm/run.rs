@@ -155,9 +155,9 @@ impl<'a> Run<'a> {
                 let queues = network.channels.iter_mut().flat_map(|channel| &mut channel.queues);
                 let mut full = queues.filter(|queue| !queue.is_empty());
                 if let Some(queue) = full.next()
-                    && let Some(packet) = queue.pop(&network.packets)
+                    && let Some(waiting) = queue.pop(&mut network.room)
                 {
-                    network.packets.release(packet);
+                    network.packets.release(waiting.packet);
                     self.sabotage = None;
                 }
             }
