@@ -14,8 +14,12 @@ use crate::event::Event;
 use crate::network::{Host, Network};
 use crate::packet::{PacketIndex, Packets};
 
+/// With so many hosts what ports count is more than a cache holds, too.
+const VAST: u32 = 256;
 /// Ports of a switch that are looked at.
 const PORTS_MAX: usize = 64;
+/// Packets of a queue that are looked at: about as many as leave it in a switch's turn.
+const DEEP: usize = 4;
 /// Fewer packets than this are not worth a look.
 const FEW: usize = 3;
 
@@ -29,10 +33,17 @@ impl<S: Sink> Network<S> {
                 seen ^= self.packets.facts[packet as usize].hash;
             }
         }
-        // What its ports count, where the first and the last packets of their queues wait, and those behind the first: about as
-        // many leave a queue in a switch's turn as have room in a row.
-        let mut behind = [0; PORTS_MAX];
-        for (behind, egress) in behind.iter_mut().zip(&self.switches[switch as usize].ports) {
+        if self.host_count >= VAST {
+            seen ^= self.look_at_ports(&self.switches[switch as usize].ports);
+        }
+        std::hint::black_box(seen);
+    }
+
+    /// Looks at what ports count, and where packets wait in front of them: the first of a queue and those behind it, of which about
+    /// a row leaves in a switch's turn, and the last. Each look needs what the one before it has brought.
+    fn look_at_ports(&self, ports: &[u32]) -> u32 {
+        let (mut seen, mut behind) = (0, [0; PORTS_MAX]);
+        for (behind, egress) in behind.iter_mut().zip(ports) {
             let channel = &self.channels[*egress as usize];
             let ingress = &self.channels[channel.reverse as usize];
             seen ^= channel.look_at_sender() ^ ingress.look_at_receiver();
@@ -42,10 +53,17 @@ impl<S: Sink> Network<S> {
                 seen ^= after_last;
             }
         }
-        for row in behind {
-            seen ^= self.room.look(row);
+        for (row, _) in behind.iter().zip(ports) {
+            seen ^= self.room.look(*row);
         }
-        std::hint::black_box(seen);
+        // Whoever is marked is told of by name.
+        let queues = ports.iter().filter_map(|egress| self.channels[*egress as usize].first_queue());
+        for queue in queues.filter(|queue| self.config.marks && queue.bytes > self.marks_above) {
+            for waiting in queue.iter(&self.room).take(DEEP).filter(|waiting| waiting.may_be_marked()) {
+                seen ^= self.packets.facts[waiting.packet as usize].hash;
+            }
+        }
+        seen
     }
 
     /// Looks at the packets that some islands will deal with in their turns, and at the queue pairs that come next there.

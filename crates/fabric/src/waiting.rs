@@ -247,7 +247,7 @@ mod tests {
         }
         for (queue, expected) in queues.iter().zip(&expected) {
             let all: Vec<u32> = queue.iter(&room).map(|waiting| waiting.packet).collect();
-            assert_eq!(all, Vec::from_iter(expected.iter().copied()));
+            assert!(all.iter().eq(expected));
         }
         for queue in &mut queues {
             while queue.pop(&mut room).is_some() {}
