@@ -211,7 +211,7 @@ impl Prepared {
         };
         let (mut shared, told) = match &counter {
             Some(counter) => {
-                let mut shared = SharedMemory::new(rank)?;
+                let mut shared = SharedMemory::new(rank, near.len() + 1)?;
                 let told = shared.exchange(counter, &near, limit, |shared| {
                     agree(&shared.reached().collect::<Vec<_>>())
                 })??;
