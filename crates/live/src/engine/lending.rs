@@ -21,7 +21,8 @@ const LEAST: usize = 16 << 10;
 /// Outside, slots are as good or better: the system's copies go through the caches, and ours past them.
 const WORTH: [u64; 2] = [32 << 10, 256 << 10];
 const MOST: [u64; 2] = [8 << 20, 4 << 20];
-/// Bytes of a call from which it does between cores that are near each other: up to there slots stay in the caches.
+/// Bytes of a call between two ranks from which it does where their cores are near each other: up to there slots stay in
+/// the caches.
 const NEAR: u64 = 2 << 20;
 
 /// Whether a call should lend what it sends to ranks of this host: where all send and receive, so that none of them waits
@@ -73,7 +74,7 @@ pub(super) unsafe fn execute(
         },
     };
     let lends = submitted.keep.is_none() && lends(call, ranks);
-    let is_long = call.bytes(ranks).0 > NEAR;
+    let is_long = ranks > 2 || call.bytes(ranks).0 > NEAR;
     let may_lend = |way: &Way| match way {
         Way::Send(SendEnd::Shared(end)) => lends && end.can_lend() && (end.is_far() || is_long),
         // The system takes it as soon as it has room, whatever the receiver does.
