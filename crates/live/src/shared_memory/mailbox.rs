@@ -34,8 +34,8 @@ pub(crate) const SLOT: usize = 512 << 10;
 /// holds. Every connection takes so much memory, which among many ranks would be too much.
 const WANDERING: usize = 256 << 10;
 const WANDERING_MOST: usize = 8;
-/// Slices that have a line.
-pub(super) const LINES: u64 = 64;
+/// Slices that have a line. Where ranks share cores, this is how many a root sends before it has to let others run.
+pub(super) const LINES: u64 = 256;
 /// Short slots, and the bytes of one.
 pub(super) const SHORTS: u64 = 32;
 const SHORT: usize = 2 << 10;
