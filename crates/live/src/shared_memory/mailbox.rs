@@ -5,9 +5,9 @@
 //!
 //! ```text
 //!   page 0       how many slices the receiver has taken
-//!   page 1       lines: the number of the slice, its mark, and up to 48 bytes of data; each slice has one
-//!   page 2 …     short slots, for slices of up to 2 KiB
-//!   …            long slots, for all others
+//!   page 1 …     lines: the number of the slice, its mark, and up to 48 bytes of data; each slice has one
+//!   …            short slots, for slices of up to 2 KiB
+//!   …            long slots, for all others, which move on in them from round to round
 //! ```
 //!
 //! A slice that fits into its line costs one line on its way between two cores. There are many more lines than long slots, so
