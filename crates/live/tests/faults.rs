@@ -7,6 +7,7 @@ mod world;
 
 use std::io::Write as _;
 use std::net::{TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use railnet_core::{Random, Rank, ReduceOp};
@@ -39,6 +40,7 @@ fn ranks_that_call_for_something_else_are_named_with_what_they_call_for() {
 #[test]
 fn what_comes_where_nothing_is_awaited_tells_that_ranks_disagree() {
     for conduit in [Conduit::SharedMemory, Conduit::Tcp] {
+        let over = AtomicUsize::new(0);
         world(3, conduit, LONG, |world| {
             // A connection from each to each.
             world.all_gather(&[1_u8], &mut [0; 3]).unwrap();
@@ -46,6 +48,11 @@ fn what_comes_where_nothing_is_awaited_tells_that_ranks_disagree() {
             // Rank 0 sends, and the others wait for each other.
             let root = [0, 2, 1][world.rank()];
             let outcome = world.broadcast(&mut [1_u8; 8], root);
+            // Nobody leaves before all know: who has left answers nothing.
+            over.fetch_add(1, Ordering::Relaxed);
+            while over.load(Ordering::Relaxed) < 3 && began.elapsed() < LONG {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             if world.rank() > 0 {
                 let error = outcome.unwrap_err().to_string();
                 assert!(error.contains("ranks disagree about collective #1 (root)"), "{error}");

@@ -152,6 +152,8 @@ impl Processes {
                 let more = self.medium.two_shots;
                 (2, 2 * others, 2.0 * part * more, part * more)
             }
+            // On one host it is a chain: sums go up, and the result comes down.
+            (Collective::AllReduce, Algorithm::Tree) if self.nodes == 1 => (2 * others, 2, 3.0, 1.0),
             // A rank with two children sends the sum up, and the result to both.
             (Collective::AllReduce, Algorithm::Tree) => (2 * depth, 2 * depth, 3.0, 1.0),
             (Collective::AllReduce, _) => (2 * others, 2 * others, 2.0 * part, part),

@@ -20,7 +20,7 @@ const LONG_MOST: u64 = 16 << 20;
 /// Fitted to `railnet bench live --peers railnet --collectives all_reduce --ranks 2,4` and, for RoCEv2, `railnet perf
 /// all_reduce --conduit roce`, each with `NCCL_ALGO` forcing one algorithm after the other, three times, on a machine with two
 /// cores that share no cache: hop and message from 8 B, bandwidths from 512 KiB and 2 MiB between two ranks, `two_shots` from
-/// 2 MiB among four. What was measured there, in µs, for 8 B, 32 KiB, 64 KiB, 512 KiB:
+/// 2 MiB among four (in shared memory with cores that share one, where a ring takes 1.1 ms and two shots 1.4). What was measured there, in µs, for 8 B, 32 KiB, 64 KiB, 512 KiB:
 ///
 /// ```text
 ///                    Direct                Ring                  Tree
@@ -30,10 +30,19 @@ const LONG_MOST: u64 = 16 << 20;
 ///   4 ranks, shm     6–8  35–64 –  490–770 13–19 31–34 – 230–290 13–19 37–42 – 260–300
 ///   4 ranks, TCP     112–150 199–286 – 2,100–2,700   109–130 173–185 – 700–1,250   90–102 142–166 – 880–1,150
 /// ```
-const fn medium(conduit: Conduit) -> Medium {
+///
+/// Where ranks share cores, each message takes one away from somebody: over TCP that is what counts. Four ranks on two cores, in µs,
+/// for 8 B, 2 KiB, 32 KiB, 128 KiB, 512 KiB (`--ranks 4 --transports tcp`, four times by turns, middle):
+///
+/// ```text
+///   AllReduce        Direct 85 111 199 703 2,549    Ring 159 141 191 286 729    Tree 73 72 120 327 1,114
+///   Broadcast        Direct 8.9 15 26 101 271       Ring 5.7 5.7 22 71 219
+/// ```
+const fn medium(conduit: Conduit, shares_cores: bool) -> Medium {
     let [hop_us, message_us, bandwidth, reduce_bandwidth, two_shots] = match conduit {
-        Conduit::SharedMemory => [0.4, 0.2, 8.8, 24.0, 0.9],
+        Conduit::SharedMemory => [0.4, 0.2, 8.8, 24.0, 1.1],
         // What TCP gains from a ring it gains from both directions at once: here that is a cost of reducing.
+        Conduit::Tcp if shares_cores => [2.0, 28.0, 2.8, 3.2, 1.1],
         Conduit::Tcp => [5.5, 5.0, 2.8, 3.2, 1.1],
         Conduit::Roce => [12.0, 9.0, 0.78, 3.0, 2.1],
     };
@@ -60,8 +69,9 @@ pub(super) struct Chosen {
 }
 
 impl Place {
-    /// Ranks with the names of their hosts. `conduit` is the slowest between any two of them: the same on all.
-    pub(super) fn new(hosts: &[&str], conduit: Conduit, variables: &Variables) -> Self {
+    /// Ranks with the names of their hosts. `conduit` is the slowest between any two of them: the same on all, as is whether
+    /// any of them share cores.
+    pub(super) fn new(hosts: &[&str], conduit: Conduit, share_cores: bool, variables: &Variables) -> Self {
         let mut nodes: Vec<(&str, Vec<u32>)> = Vec::new();
         for (rank, host) in (0..).zip(hosts) {
             match nodes.iter_mut().find(|(name, _)| name == host) {
@@ -73,7 +83,7 @@ impl Place {
         let table = Processes {
             ranks: hosts.len() as u32,
             nodes: nodes.len() as u32,
-            medium: medium(conduit),
+            medium: medium(conduit, share_cores),
             settings: variables.settings(),
         };
         let wiring = Wiring {
@@ -162,7 +172,7 @@ mod tests {
     #[test]
     fn the_table_has_the_winners_that_were_measured() {
         use Collective::{AllGather, AllReduce, Broadcast, ReduceScatter};
-        let (direct, ring) = (Algorithm::Direct, Algorithm::Ring);
+        let (direct, ring, tree) = (Algorithm::Direct, Algorithm::Ring, Algorithm::Tree);
         let cases = [
             (2, Conduit::SharedMemory, AllReduce, 8, direct),
             (2, Conduit::SharedMemory, AllReduce, 2 << 10, direct),
@@ -171,10 +181,14 @@ mod tests {
             (4, Conduit::SharedMemory, AllReduce, 2 << 10, direct),
             (4, Conduit::SharedMemory, AllReduce, 32 << 10, ring),
             (4, Conduit::SharedMemory, AllReduce, 512 << 10, ring),
-            (4, Conduit::SharedMemory, AllReduce, 2 << 20, direct),
+            (4, Conduit::SharedMemory, AllReduce, 2 << 20, ring),
             (2, Conduit::Tcp, AllReduce, 32 << 10, direct),
             (2, Conduit::Tcp, AllReduce, 512 << 10, ring),
+            (4, Conduit::Tcp, AllReduce, 8, tree),
+            (4, Conduit::Tcp, AllReduce, 32 << 10, tree),
             (4, Conduit::Tcp, AllReduce, 512 << 10, ring),
+            (4, Conduit::Tcp, AllGather, 2 << 10, direct),
+            (4, Conduit::Tcp, Broadcast, 8, ring),
             (4, Conduit::Tcp, AllReduce, 2 << 20, ring),
             (2, Conduit::Roce, AllReduce, 32 << 10, direct),
             (4, Conduit::Roce, AllReduce, 4 << 10, direct),
@@ -187,7 +201,8 @@ mod tests {
         ];
         for (ranks, conduit, collective, bytes, expected) in cases {
             let hosts = vec!["here"; ranks];
-            let place = Place::new(&hosts, conduit, &Variables::default());
+            // Those of four were measured on two cores.
+            let place = Place::new(&hosts, conduit, ranks > 2, &Variables::default());
             let parts = if matches!(collective, AllGather | ReduceScatter) { ranks as u64 } else { 1 };
             let call = Call::new(collective, bytes / 4 / parts);
             let chosen = place.choose(&call).unwrap();

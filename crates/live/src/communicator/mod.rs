@@ -230,7 +230,9 @@ impl Communicator {
             let context = engine.context(name, rank, &members);
             let people = engine.control().members();
             let hosts: Vec<&str> = members.iter().map(|world| &*people[*world as usize].group).collect();
-            (context, Place::new(&hosts, engine.conduits().slowest(&members), nccl))
+            let conduits = engine.conduits();
+            let place = Place::new(&hosts, conduits.slowest(&members), conduits.share_cores(&members), nccl);
+            (context, place)
         });
         Self {
             process,
@@ -523,8 +525,8 @@ fn introduction(config: &Config, options: &Options, engine: &Engine) -> String {
             config.rank.0
         );
     }
-    let cores = crate::machine::cores().usable;
-    let _ = write!(text, "{} of the ranks share this host and its {cores} cores", engine.conduits().near());
+    let (ranks, cores) = engine.conduits().crowd_here();
+    let _ = write!(text, "{ranks} of the ranks share this host and its {cores} cores");
     text
 }
 

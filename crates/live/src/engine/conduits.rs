@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use super::cores::Cores;
 use crate::Control;
 use crate::conduit::{Conduit, ReceiveEnd, SendEnd};
 use crate::launch::Meeting;
@@ -41,6 +42,7 @@ struct Card {
     port: u16,
     /// Where ranks can meet again, if this one is the first of those that are left.
     next_port: u16,
+    cores: Cores,
 }
 
 impl Card {
@@ -56,6 +58,7 @@ impl Card {
         for address in &self.addresses {
             put_blob(&mut out, address.to_string().as_bytes());
         }
+        self.cores.write(&mut out);
         out
     }
 
@@ -74,8 +77,9 @@ impl Card {
             let text = reader.text("address", 64)?;
             text.parse().map_err(|_| Malformed::Field("address"))
         })?;
+        let cores = Cores::read(&mut reader)?;
         reader.finish()?;
-        Ok(Self { token, boot, forced, is_bound, addresses, port, next_port })
+        Ok(Self { token, boot, forced, is_bound, addresses, port, next_port, cores })
     }
 }
 
@@ -161,7 +165,8 @@ impl Prepared {
         let next = tcp::listener(bind)?;
         let next_port = next.local_addr()?.port();
         let (port, is_bound) = (tcp.port()?, chosen.is_some());
-        let card = Card { token, boot: boot(), forced, is_bound, addresses, port, next_port };
+        let cores = Cores::own();
+        let card = Card { token, boot: boot(), forced, is_bound, addresses, port, next_port, cores };
         Ok(Self { card, counter, tcp, next })
     }
 
@@ -211,7 +216,7 @@ impl Prepared {
         };
         let (mut shared, told) = match &counter {
             Some(counter) => {
-                let mut shared = SharedMemory::new(rank)?;
+                let mut shared = SharedMemory::new(rank, near.len() + 1)?;
                 let told = shared.exchange(counter, &near, limit, |shared| {
                     agree(&shared.reached().collect::<Vec<_>>())
                 })??;
@@ -257,7 +262,7 @@ impl Prepared {
             Some(Conduit::Roce) => Some(open_nic(control, &cards, limit, options)?),
             _ => None,
         };
-        Ok(Conduits { rank, pairs, shared, tcp, nic, near: near.len() + 1, cards, next })
+        Ok(Conduits { rank, pairs, shared, tcp, nic, cards, next })
     }
 }
 
@@ -314,8 +319,6 @@ pub(crate) struct Conduits {
     shared: Option<SharedMemory>,
     tcp: Tcp,
     nic: Option<Rdma>,
-    /// Ranks of this host, this one included.
-    near: usize,
     cards: Vec<Card>,
     /// The door where ranks can meet again. It stays open, or the port would be another's before somebody listens again.
     next: TcpListener,
@@ -334,9 +337,24 @@ impl Conduits {
         kinds.max().unwrap_or(Conduit::SharedMemory)
     }
 
-    /// Ranks of this host, this one included.
-    pub(crate) fn near(&self) -> usize {
-        self.near
+    /// How many ranks are on the machine of a rank, and how many cores they have between them.
+    pub(crate) fn crowd(&self, rank: u32) -> (usize, usize) {
+        let boot = &self.cards[rank as usize].boot;
+        let here = self.cards.iter().filter(|card| card.boot == *boot);
+        (here.clone().count(), Cores::together(here.map(|card| &card.cores)))
+    }
+
+    /// The same of this rank.
+    pub(crate) fn crowd_here(&self) -> (usize, usize) {
+        self.crowd(self.rank)
+    }
+
+    /// Whether ranks share cores on a machine that one of these is on: all ranks know the same of it.
+    pub(crate) fn share_cores(&self, ranks: &[u32]) -> bool {
+        ranks.iter().any(|rank| {
+            let (ranks, cores) = self.crowd(*rank);
+            ranks > cores
+        })
     }
 
     /// Where these ranks can meet again: at the first of them.
@@ -478,6 +496,7 @@ mod tests {
             addresses: vec!["10.0.0.1".parse().unwrap(), "2001:db8::1".parse().unwrap()],
             port: 4791,
             next_port: 29_500,
+            cores: Cores { usable: 2, mask: vec![3] },
         };
         let bytes = card.write();
         assert_eq!(Card::read(&bytes).unwrap(), card);

@@ -84,7 +84,8 @@ impl Hands for Worker<'_> {
             Place::Buffer(Buffer::Scratch, first) => own(scratch, first, false),
             Place::Slot(connection, slot) => match &mut ends[connection.0 as usize].way {
                 Way::Send(end) => {
-                    Spot { at: At(end.data(slot, length)), is_streamed: matches!(end, SendEnd::Shared(_)) }
+                    let is_streamed = matches!(end, SendEnd::Shared(end) if end.is_far());
+                    Spot { at: At(end.data(slot, length)), is_streamed }
                 }
                 Way::Receive(end) => Spot { at: At(end.data(slot, length)), is_streamed: false },
             },

@@ -38,9 +38,9 @@ pub(crate) struct Idle {
 }
 
 impl Idle {
-    /// For so many ranks on this host with so many cores.
-    pub(crate) const fn new(ranks: usize, cores: usize) -> Self {
-        let patience = if ranks <= cores { LOOKS } else { LOOKS_SHARED };
+    /// Where ranks of this host share cores, or where each has one.
+    pub(crate) const fn new(shares_cores: bool) -> Self {
+        let patience = if shares_cores { LOOKS_SHARED } else { LOOKS };
         Self { patience, looks: 0, offers: 0 }
     }
 

@@ -21,6 +21,9 @@ const LEAST: usize = 16 << 10;
 /// Outside, slots are as good or better: the system's copies go through the caches, and ours past them.
 const WORTH: [u64; 2] = [32 << 10, 256 << 10];
 const MOST: [u64; 2] = [8 << 20, 4 << 20];
+/// Bytes of a call between two ranks from which it does where their cores are near each other: up to there slots stay in
+/// the caches.
+const NEAR: u64 = 2 << 20;
 
 /// Whether a call should lend what it sends to ranks of this host: where all send and receive, so that none of them waits
 /// longer for that.
@@ -71,8 +74,9 @@ pub(super) unsafe fn execute(
         },
     };
     let lends = submitted.keep.is_none() && lends(call, ranks);
+    let is_long = ranks > 2 || call.bytes(ranks).0 > NEAR;
     let may_lend = |way: &Way| match way {
-        Way::Send(SendEnd::Shared(end)) => lends && end.can_lend(),
+        Way::Send(SendEnd::Shared(end)) => lends && end.can_lend() && (end.is_far() || is_long),
         // The system takes it as soon as it has room, whatever the receiver does.
         Way::Send(SendEnd::Tcp(_)) => submitted.keep.is_none(),
         _ => false,
@@ -104,7 +108,7 @@ pub(super) unsafe fn execute(
             // SAFETY: it is a place of the work, or `spare`, which is long enough.
             unsafe { foreign.process.read(foreign.address, into.0, length) }.map_err(wrong)?;
             if let Way::Receive(ReceiveEnd::Shared(end)) = &ends[connection].way
-                && !end.is_still_lent()
+                && !end.is_still_lent(length)
             {
                 return Err(wrong(io::Error::other("the sender has given up and taken its data back")));
             }
@@ -123,7 +127,7 @@ pub(super) unsafe fn execute(
                 let is_lent = lasts && may_lend(way);
                 let Way::Send(end) = way else { continue };
                 match end {
-                    SendEnd::Shared(end) if is_lent => end.lend(from.0),
+                    SendEnd::Shared(end) if is_lent => end.lend(from.0, length),
                     // SAFETY: a call is over only when all that it sent is with the system, and until then its buffers are
                     // not changed where they are sent from: it does not reduce. If it fails, its ends are gone before.
                     SendEnd::Tcp(end) if is_lent => end.lend(slot, unsafe { Lent::new(from.0) }),

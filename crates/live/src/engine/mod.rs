@@ -5,6 +5,7 @@
 
 mod conduits;
 mod context;
+mod cores;
 mod hands;
 mod idle;
 mod lending;
@@ -85,8 +86,8 @@ pub(crate) struct Engine {
 impl Engine {
     /// Of a rank that has met the others.
     pub(crate) fn new(control: Arc<Control>, conduits: Conduits, limit: Duration) -> Self {
-        let cores = crate::machine::cores().usable;
-        let idle = Idle::new(conduits.near(), cores);
+        let (ranks, cores) = conduits.crowd_here();
+        let idle = Idle::new(ranks > cores);
         Self {
             control,
             conduits,

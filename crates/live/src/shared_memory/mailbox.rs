@@ -5,9 +5,9 @@
 //!
 //! ```text
 //!   page 0       how many slices the receiver has taken
-//!   page 1       lines: the number of the slice, its mark, and up to 48 bytes of data; each slice has one
-//!   page 2 …     short slots, for slices of up to 2 KiB
-//!   …            long slots, for all others
+//!   page 1 …     lines: the number of the slice, its mark, and up to 48 bytes of data; each slice has one
+//!   …            short slots, for slices of up to 2 KiB
+//!   …            long slots, for all others, which move on in them from round to round
 //! ```
 //!
 //! A slice that fits into its line costs one line on its way between two cores. There are many more lines than long slots, so
@@ -29,8 +29,13 @@ pub(crate) const DEPTH: u32 = 8;
 /// The most bytes of a slot. Most calls use less: see [`crate::conduit::Conduit::fifo`]. Pages that nobody touches take no
 /// memory.
 pub(crate) const SLOT: usize = 512 << 10;
-/// Slices that have a line.
-pub(super) const LINES: u64 = 64;
+/// Bytes of a long slot in which slices move on from round to round, where few ranks share a host. To write what is still in
+/// the receiver's own cache takes twice as long as what has left it for one that both share: all slots together are more than that cache
+/// holds. Every connection takes so much memory, which among many ranks would be too much.
+const WANDERING: usize = 256 << 10;
+const WANDERING_MOST: usize = 8;
+/// Slices that have a line. Where ranks share cores, this is how many a root sends before it has to let others run.
+pub(super) const LINES: u64 = 256;
 /// Short slots, and the bytes of one.
 pub(super) const SHORTS: u64 = 32;
 const SHORT: usize = 2 << 10;
@@ -127,11 +132,13 @@ pub(crate) struct Mailbox {
     offset: usize,
     entry: usize,
     end: End,
+    /// Bytes of a long slot in which slices move on.
+    wandering: usize,
 }
 
 impl Mailbox {
-    /// The mailbox of a connection, found or made.
-    pub(crate) fn open(segment: &Arc<Segment>, name: Name, end: End) -> io::Result<Self> {
+    /// The mailbox of a connection, found or made, where so many ranks share a host.
+    pub(crate) fn open(segment: &Arc<Segment>, name: Name, end: End, ranks: usize) -> io::Result<Self> {
         if segment.len() < SEGMENT {
             return Err(io::Error::other("the shared memory of a rank is too short for mailboxes"));
         }
@@ -143,7 +150,8 @@ impl Mailbox {
             }
         };
         let (entry, mailbox) = Directory { segment, at: DIRECTORY }.enter(name, prepare)?;
-        Ok(Self { segment: Arc::clone(segment), offset: offset(mailbox), entry, end })
+        let wandering = if ranks <= WANDERING_MOST { WANDERING } else { 0 };
+        Ok(Self { segment: Arc::clone(segment), offset: offset(mailbox), entry, end, wandering })
     }
 
     /// The line of the slice with this number, from 1 on.
@@ -155,14 +163,38 @@ impl Mailbox {
     /// Where the data of a slice of so many bytes lies.
     #[inline]
     pub(crate) fn data(&self, number: u64, length: usize) -> *mut u8 {
+        self.segment.pointer(self.place(number, length), length)
+    }
+
+    /// Gets the pages in which slices of a long slot move on: one after the other they would make each of many slices late.
+    #[cold]
+    pub(super) fn populate(&self, number: u64) {
+        let slot = ((number - 1) % u64::from(DEPTH)) as usize;
+        if self.wandering > 0 {
+            self.segment.populate(self.offset + FIRST_LONG + slot * SLOT, self.wandering);
+        }
+    }
+
+    /// Makes a line of the place of a slice this core's.
+    pub(super) fn touch(&self, number: u64, length: usize, line: usize) {
+        debug_assert!((line + 1) * LINE <= length, "line {line} of {length} bytes");
+        self.segment.word(self.place(number, length) + line * LINE).swap(0, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn place(&self, number: u64, length: usize) -> usize {
         assert!(length <= SLOT, "a slice of {length} bytes");
-        let place = |ring: u64| ((number - 1) % ring) as usize;
-        let at = match Ring::of(length) {
+        let (index, many) = (number - 1, u64::from(DEPTH));
+        let place = |ring: u64| (index % ring) as usize;
+        match Ring::of(length) {
             Ring::Lines => self.line(number) + 16,
             Ring::Shorts => self.offset + FIRST_SHORT + place(SHORTS) * SHORT,
-            Ring::Longs => self.offset + FIRST_LONG + place(u64::from(DEPTH)) * SLOT,
-        };
-        self.segment.pointer(at, length)
+            Ring::Longs => {
+                let stride = length.next_power_of_two();
+                let part = (index / many) as usize % (self.wandering / stride).max(1);
+                self.offset + FIRST_LONG + place(many) * SLOT + part * stride
+            }
+        }
     }
 
     /// Hands over the slice with this number after its data was written.
@@ -251,9 +283,9 @@ mod tests {
     #[test]
     fn both_ends_find_the_same_mailbox_and_others_another() {
         let segment = Arc::new(Segment::create(SEGMENT).unwrap());
-        let one = Mailbox::open(&segment, name(1, 0), End::Sender).unwrap();
-        let same = Mailbox::open(&segment, name(1, 0), End::Receiver).unwrap();
-        let other = Mailbox::open(&segment, name(1, 1), End::Sender).unwrap();
+        let one = Mailbox::open(&segment, name(1, 0), End::Sender, 2).unwrap();
+        let same = Mailbox::open(&segment, name(1, 0), End::Receiver, 2).unwrap();
+        let other = Mailbox::open(&segment, name(1, 1), End::Sender, 2).unwrap();
         assert_eq!(one.offset, same.offset);
         assert!(one.offset.abs_diff(other.offset) >= MAILBOX);
         one.publish(9, Mark(5), true, false);
@@ -271,8 +303,8 @@ mod tests {
     #[test]
     fn data_of_slices_that_are_there_together_does_not_overlap() {
         let segment = Arc::new(Segment::create(SEGMENT).unwrap());
-        let mailbox = Mailbox::open(&segment, name(1, 0), End::Sender).unwrap();
-        let last = Mailbox::open(&segment, name(1, 1), End::Sender).unwrap();
+        let mailbox = Mailbox::open(&segment, name(1, 0), End::Sender, 2).unwrap();
+        let last = Mailbox::open(&segment, name(1, 1), End::Sender, 2).unwrap();
         let start = |mailbox: &Mailbox| mailbox.data(1, 1) as usize - 16 - FIRST_LINE;
         let end = start(&mailbox) + MAILBOX;
         assert_eq!(start(&last), end);
@@ -285,30 +317,45 @@ mod tests {
             // The next has the place of the first.
             assert_eq!(mailbox.data(1 + ring, length), mailbox.data(1, length));
         }
+        // Long slices that do not fill their slots move on in them, and come back.
+        let depth = u64::from(DEPTH);
+        for length in [SHORT + 1, 5000, 1 << 16, WANDERING] {
+            let rounds = (WANDERING / length.next_power_of_two()) as u64;
+            let at = |number: u64| mailbox.data(number, length) as usize - mailbox.data(1, SLOT) as usize;
+            for number in 1..=depth * rounds {
+                let slot = (number - 1) as usize % DEPTH as usize * SLOT;
+                assert!(at(number) >= slot && at(number) + length <= slot + SLOT, "{number} of {length}");
+                assert!(rounds == 1 || at(number) != at(number + depth), "{number} of {length}");
+                assert_eq!(at(number), at(number + depth * rounds), "{number} of {length}");
+            }
+        }
+        let many = Mailbox::open(&segment, name(1, 0), End::Sender, WANDERING_MOST + 1).unwrap();
+        assert_eq!(many.data(1 + depth, 5000), many.data(1, 5000));
+        std::mem::forget(many);
     }
 
     #[test]
     fn a_mailbox_that_both_ends_have_left_is_used_again_and_nothing_is_left_in_it() {
         let segment = Arc::new(Segment::create(SEGMENT).unwrap());
-        let sender = Mailbox::open(&segment, name(1, 0), End::Sender).unwrap();
+        let sender = Mailbox::open(&segment, name(1, 0), End::Sender, 2).unwrap();
         let place = sender.offset;
         sender.publish(1, Mark(5), false, false);
         drop(sender);
         // What was sent is there for a receiver that comes after the sender has left.
-        let receiver = Mailbox::open(&segment, name(1, 0), End::Receiver).unwrap();
+        let receiver = Mailbox::open(&segment, name(1, 0), End::Receiver, 2).unwrap();
         assert_eq!((receiver.offset, receiver.arrived(1).map(|one| one.mark)), (place, Some(Mark(5))));
-        let other = Mailbox::open(&segment, name(2, 0), End::Receiver).unwrap();
+        let other = Mailbox::open(&segment, name(2, 0), End::Receiver, 2).unwrap();
         assert_ne!(other.offset, place);
         receiver.set_taken(1);
         drop(receiver);
-        let next = Mailbox::open(&segment, name(3, 0), End::Receiver).unwrap();
+        let next = Mailbox::open(&segment, name(3, 0), End::Receiver, 2).unwrap();
         assert_eq!((next.offset, next.arrived(1), next.taken()), (place, None, 0));
         // One that its receiver never looked into is given up with its communicator.
-        let unread = Mailbox::open(&segment, name(4, 0), End::Sender).unwrap();
+        let unread = Mailbox::open(&segment, name(4, 0), End::Sender, 2).unwrap();
         let place = unread.offset;
         drop((unread, next, other));
         forget(&segment, 1);
-        let next = Mailbox::open(&segment, name(5, 0), End::Sender).unwrap();
+        let next = Mailbox::open(&segment, name(5, 0), End::Sender, 2).unwrap();
         assert_eq!(next.offset, place);
     }
 
@@ -318,14 +365,14 @@ mod tests {
         let mut dice = railnet_core::Random::from_seed(3);
         let mut there: Vec<(u32, [Mailbox; 2])> = Vec::new();
         for from in 0..40_000 {
-            let open = |end| Mailbox::open(&segment, name(from, 0), end).unwrap();
+            let open = |end| Mailbox::open(&segment, name(from, 0), end, 2).unwrap();
             there.push((from, [open(End::Sender), open(End::Receiver)]));
             if there.len() == 3990 || dice.below(3) == 0 {
                 there.swap_remove(dice.below(there.len() as u64) as usize);
             }
             if from % 1000 == 0 {
                 for (from, [one, other]) in &there {
-                    let found = Mailbox::open(&segment, name(*from, 0), End::Sender).unwrap();
+                    let found = Mailbox::open(&segment, name(*from, 0), End::Sender, 2).unwrap();
                     assert_eq!((one.offset, found.offset), (other.offset, one.offset));
                     // It is not left: there was a sender before.
                     std::mem::forget(found);
@@ -341,7 +388,7 @@ mod tests {
     #[test]
     fn a_full_segment_says_so() {
         let segment = Arc::new(Segment::create(SEGMENT).unwrap());
-        let open = |from| Mailbox::open(&segment, name(from, 0), End::Sender);
+        let open = |from| Mailbox::open(&segment, name(from, 0), End::Sender, 2);
         let made: Vec<Mailbox> = (0..5000).map_while(|from| open(from).ok()).collect();
         assert_eq!(made.len(), MAILBOXES);
     }

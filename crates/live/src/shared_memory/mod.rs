@@ -1,6 +1,7 @@
 //! Shared memory between the ranks of one host: each has a segment in which the others leave slices for it.
 
 mod directory;
+mod distance;
 pub(crate) mod foreign;
 pub(crate) mod handover;
 pub(crate) mod mailbox;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use railnet_coll::machine::Mark;
 use rustix::event::EventfdFlags;
 
+use distance::Distance;
 use foreign::Process;
 use handover::{Counter, Token};
 use mailbox::{Arrived, DEPTH, End, LINES, Mailbox, Name, Ring, SHORTS};
@@ -27,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// So many slices are taken before the sender is told, where it can do without knowing.
 const TELL: u64 = 8;
 // A sender that waits for the oldest of its slices to be taken hears of it, however few more the receiver takes.
-const _: () = assert!(TELL + DEPTH as u64 <= SHORTS && SHORTS <= LINES);
+const _: () = assert!(TELL + DEPTH as u64 <= SHORTS && SHORTS <= LINES && DEPTH <= u8::BITS);
 /// How far ahead lines are fetched: as many are on their way between two cores at once.
 const AHEAD: u64 = 4;
 
@@ -35,6 +37,8 @@ const AHEAD: u64 = 4;
 #[derive(Debug)]
 pub(crate) struct SharedMemory {
     rank: u32,
+    /// How many ranks share this host.
+    ranks: usize,
     own: Arc<Segment>,
     bell: OwnedFd,
     peers: BTreeMap<u32, Peer>,
@@ -55,13 +59,13 @@ struct Peer {
 }
 
 impl SharedMemory {
-    /// With memory of its own, and nobody else's yet.
-    pub(crate) fn new(rank: u32) -> io::Result<Self> {
+    /// With memory of its own, and nobody else's yet. So many ranks are on this host.
+    pub(crate) fn new(rank: u32, ranks: usize) -> io::Result<Self> {
         let own = Segment::create(mailbox::SEGMENT)?;
         let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let proof = Box::new(u64::from_ne_bytes(crate::secret::random()?));
         mailbox::set_proof(&own, std::ptr::from_ref(&*proof) as u64, *proof);
-        Ok(Self { rank, own: Arc::new(own), bell, peers: BTreeMap::new(), proof })
+        Ok(Self { rank, ranks, own: Arc::new(own), bell, peers: BTreeMap::new(), proof })
     }
 
     /// Gets the memory of other ranks of this host, and hands out its own meanwhile, until `agree` has heard from all which
@@ -126,14 +130,15 @@ impl SharedMemory {
     pub(crate) fn sender(&self, context: u64, to: u32, channel: u16, lane: u8) -> io::Result<Sender> {
         let peer = self.peers.get(&to).ok_or(io::ErrorKind::NotFound)?.clone();
         let name = Name { context, from: self.rank, channel, lane };
-        let mailbox = Mailbox::open(&peer.segment, name, End::Sender)?;
+        let mailbox = Mailbox::open(&peer.segment, name, End::Sender, self.ranks)?;
         Ok(Sender::new(mailbox, peer))
     }
 
     /// The end at which slices of a rank arrive.
     pub(crate) fn receiver(&self, context: u64, from: u32, channel: u16, lane: u8) -> io::Result<Receiver> {
         let peer = self.peers.get(&from).ok_or(io::ErrorKind::NotFound)?.clone();
-        let mailbox = Mailbox::open(&self.own, Name { context, from, channel, lane }, End::Receiver)?;
+        let mailbox =
+            Mailbox::open(&self.own, Name { context, from, channel, lane }, End::Receiver, self.ranks)?;
         Ok(Receiver::new(mailbox, peer))
     }
 }
@@ -176,6 +181,9 @@ pub(crate) struct Sender {
     lent: u64,
     /// Whether the next slice is such a one.
     lends: bool,
+    distance: Distance,
+    /// Long slots that were never used, a bit for each.
+    unused: u8,
 }
 
 impl Sender {
@@ -190,6 +198,8 @@ impl Sender {
             last_long: 0,
             lent: 0,
             lends: false,
+            distance: Distance::new(),
+            unused: !0,
         }
     }
 
@@ -199,8 +209,9 @@ impl Sender {
         self.peer.reads
     }
 
-    /// The data of the next slice stays where it is, until the receiver has taken it.
-    pub(crate) fn lend(&mut self, from: *const u8) {
+    /// The data of the next slice, of so many bytes, stays where it is, until the receiver has taken it.
+    pub(crate) fn lend(&mut self, from: *const u8, length: usize) {
+        self.measure(length);
         self.mailbox.lend(self.sent + 1, from as u64);
         self.lends = true;
     }
@@ -220,9 +231,29 @@ impl Sender {
         }
     }
 
+    /// Whether the receiver's core is far away, as far as that is known.
+    #[inline]
+    pub(crate) const fn is_far(&self) -> bool {
+        self.distance.is_far()
+    }
+
+    #[inline]
+    fn measure(&mut self, length: usize) {
+        let (mailbox, number) = (&self.mailbox, self.sent + 1);
+        self.distance.passes(length, |line| mailbox.touch(number, length, line));
+    }
+
     /// Where the data of the next slice goes.
     #[inline]
-    pub(crate) fn data(&self, length: usize) -> *mut u8 {
+    pub(crate) fn data(&mut self, length: usize) -> *mut u8 {
+        if self.unused != 0 && Ring::of(length) == Ring::Longs {
+            let slot = 1 << (self.sent % u64::from(DEPTH));
+            if self.unused & slot != 0 {
+                self.unused &= !slot;
+                self.mailbox.populate(self.sent + 1);
+            }
+        }
+        self.measure(length);
         self.mailbox.data(self.sent + 1, length)
     }
 
@@ -342,8 +373,12 @@ impl Receiver {
         self.mailbox.lent(self.taken + 1).map(|address| Foreign { process, address })
     }
 
-    /// Whether the sender has not taken it back.
-    pub(crate) fn is_still_lent(&self) -> bool {
+    /// Whether the sender has not taken it back, after its so many bytes were read.
+    pub(crate) fn is_still_lent(&self, length: usize) -> bool {
+        // The sender measures how far this core is on lines that this core had.
+        for line in distance::LINES {
+            self.mailbox.touch(self.taken + 1, length, line);
+        }
         self.mailbox.lent(self.taken + 1).is_some()
     }
 
@@ -374,8 +409,8 @@ mod tests {
         let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
         let peer = Peer { segment: Arc::clone(&segment), bell: Arc::new(bell), process: None, reads: true };
         let name = Name { context: 1, from: 0, channel: 0, lane: 0 };
-        let sender = Sender::new(Mailbox::open(&segment, name, End::Sender).unwrap(), peer.clone());
-        let receiver = Receiver::new(Mailbox::open(&segment, name, End::Receiver).unwrap(), peer);
+        let sender = Sender::new(Mailbox::open(&segment, name, End::Sender, 2).unwrap(), peer.clone());
+        let receiver = Receiver::new(Mailbox::open(&segment, name, End::Receiver, 2).unwrap(), peer);
         (sender, receiver, segment)
     }
 
@@ -434,14 +469,14 @@ mod tests {
     fn what_is_lent_is_told_of_at_once_when_it_was_taken() {
         let (mut sender, mut receiver, _) = pair();
         sender.publish(8, Mark(1));
-        sender.lend(std::ptr::without_provenance(0x1000));
+        sender.lend(std::ptr::without_provenance(0x1000), 1 << 16);
         sender.publish(1 << 16, Mark(2));
         assert!(sender.is_short() && sender.has_lent());
         assert_eq!(receiver.arrived(), Some(Mark(1)));
         receiver.release();
         assert_eq!((sender.freed(), sender.has_lent()), (0, true));
         assert_eq!(receiver.arrived(), Some(Mark(2)));
-        assert!(receiver.is_still_lent());
+        assert!(receiver.is_still_lent(1 << 16));
         receiver.release();
         assert_eq!((sender.freed(), sender.has_lent()), (2, false));
         assert!(!sender.is_short());

@@ -108,6 +108,13 @@ impl Segment {
         let _ = offset;
     }
 
+    /// Gets pages that will be written, all at once. What cannot be had now is got when it is written.
+    pub(crate) fn populate(&self, offset: usize, length: usize) {
+        let at = self.pointer(offset, length).cast();
+        // SAFETY: it lies in the mapping, and no byte of it changes.
+        let _ = unsafe { rustix::mm::madvise(at, length, rustix::mm::Advice::LinuxPopulateWrite) };
+    }
+
     /// Where bytes lie.
     #[inline]
     pub(crate) fn pointer(&self, offset: usize, length: usize) -> *mut u8 {
