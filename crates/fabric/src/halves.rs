@@ -130,7 +130,7 @@ mod tests {
     use railnet_core::Rate;
     use railnet_topology::fabric::{Dragonfly, FabricKind, LeafSpine, LinkSpec};
 
-    fn halves(kind: FabricKind) -> Option<[Vec<u32>; 2]> {
+    fn halves(kind: &FabricKind) -> Option<[Vec<u32>; 2]> {
         let links = LinkSpec::new(Rate::gbps(100), Span::from_us(1));
         let graph = kind.build(&links).expect("a fabric that can be built");
         let mut windows = Windows::<u64>::new(graph.switches.len() as u32, Span::from_us(1));
@@ -141,13 +141,13 @@ mod tests {
     #[test]
     fn spines_are_in_the_half_of_hosts_and_leaves_are_in_the_other() {
         let tree = LeafSpine { leaves: 3, hosts_per_leaf: 2, spines: 2, links_per_spine: 1 };
-        assert_eq!(halves(FabricKind::LeafSpine(tree)), Some([vec![3, 4], vec![0, 1, 2]]));
+        assert_eq!(halves(&FabricKind::LeafSpine(tree)), Some([vec![3, 4], vec![0, 1, 2]]));
     }
 
     #[test]
     fn routers_that_are_neighbours_and_have_hosts_are_in_no_halves() {
         let groups =
             Dragonfly { groups: 3, routers_per_group: 2, hosts_per_router: 2, global_links_per_router: 1 };
-        assert_eq!(halves(FabricKind::Dragonfly(groups)), None);
+        assert_eq!(halves(&FabricKind::Dragonfly(groups)), None);
     }
 }
