@@ -81,7 +81,7 @@ impl<S: Sink> Network<S> {
         application: &mut impl Application<S>,
         limit: Time,
     ) -> Option<Time> {
-        if self.share.is_some() || self.lulls.are_expected() {
+        if self.halves.is_none() || self.share.is_some() || self.lulls.are_expected() {
             return None;
         }
         let windows = self.windows.as_ref()?;
