@@ -85,9 +85,6 @@ impl<S: Sink> Network<S> {
                 seen ^= host.nic.look() ^ channels[host.egress as usize].look_at_sender();
             }
         }
-        for (_, packet) in &*coming {
-            seen ^= packets.facts[*packet as usize].hash;
-        }
         for island in some {
             for host in windows.islands().hosts(island) {
                 seen ^= hosts[*host as usize].nic.look_at_next();
@@ -125,9 +122,6 @@ impl<S: Sink> Network<S> {
             }
         }
         if coming.len() >= FEW {
-            for (_, packet) in &*coming {
-                seen ^= packets.facts[*packet as usize].hash;
-            }
             seen ^= look_at_coming(packets, hosts, coming);
         }
         std::hint::black_box(seen);
@@ -138,6 +132,9 @@ impl<S: Sink> Network<S> {
 /// brought.
 fn look_at_coming(packets: &Packets, hosts: &[Host], coming: &[(u32, PacketIndex)]) -> u32 {
     let mut seen = 0;
+    for (_, packet) in coming {
+        seen ^= packets.facts[*packet as usize].hash;
+    }
     for (_, packet) in coming {
         seen ^= packets.headers(*packet).map_or(0, look_at_contents);
     }

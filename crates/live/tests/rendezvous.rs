@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use railnet_core::Rank;
 use railnet_live::control::{Absence, NoticeKind};
 use railnet_live::launch::{Launch, Launcher, Meeting};
-use railnet_live::message::{Trouble, TroubleKind, preamble_of};
+use railnet_live::message::{Trouble, TroubleKind, preamble, preamble_of};
 use railnet_live::rendezvous::{Config, MeetError, meet};
 use railnet_live::{Control, Secret};
 
@@ -219,10 +219,10 @@ fn strangers_and_garbage_are_counted_and_change_nothing() {
         let silent = call(port);
         let mut web = call(port);
         web.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-        assert_eq!(web.read(&mut [0; 100]).unwrap_or(0), preamble_of(1).len());
+        assert_eq!(web.read(&mut [0; 100]).unwrap_or(0), preamble().len());
         // Begins well, and then claims a frame of 4 GB.
         let mut liar = call(port);
-        liar.write_all(&preamble_of(1)).unwrap();
+        liar.write_all(&preamble()).unwrap();
         liar.write_all(&[0xff; 40]).unwrap();
         let mut bytes = Vec::new();
         let _ = liar.read_to_end(&mut bytes);
