@@ -57,8 +57,13 @@ impl<S: Sink> Network<S> {
             seen ^= self.room.look(*row);
         }
         // Whoever is marked is told of by name.
-        let queues = ports.iter().filter_map(|egress| self.channels[*egress as usize].first_queue());
-        for queue in queues.filter(|queue| self.config.marks && queue.bytes > self.marks_above) {
+        for egress in ports {
+            let queue = self.channels[*egress as usize].first_queue();
+            let Some(queue) = queue.filter(|queue| self.config.marks && queue.bytes > self.marks_above)
+            else {
+                continue;
+            };
+            seen ^= self.markers[*egress as usize].low() as u32;
             for waiting in queue.iter(&self.room).take(DEEP).filter(|waiting| waiting.may_be_marked()) {
                 seen ^= self.packets.facts[waiting.packet as usize].hash;
             }

@@ -18,6 +18,12 @@ const WIDTH_BITS: u32 = 12;
 const BUCKETS: usize = 1 << 11;
 const WORDS: usize = BUCKETS / 64;
 
+/// In a key, the priority stands above so many bits, and the component above those of the sequence.
+const RANK_SHIFT: u32 = 61;
+pub(crate) const SEQUENCE_BITS: u32 = 39;
+/// Components that have a place of their own in the order.
+pub(crate) const COMPONENTS_MAX: usize = 1 << (RANK_SHIFT - SEQUENCE_BITS);
+
 /// Time, priority, component and sequence packed so that one comparison orders them (see [`Order`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Key {
@@ -48,9 +54,9 @@ impl Key {
     #[allow(clippy::inline_always, reason = "see Calendar::push")]
     #[inline(always)]
     pub(crate) fn new(order: &Order) -> Self {
-        let rest = u64::from(order.priority) << 56
-            | u64::from(order.component.0 & 0x00ff_ffff) << 32
-            | order.sequence & 0xffff_ffff;
+        let rest = u64::from(order.priority) << RANK_SHIFT
+            | u64::from(order.component.0) << SEQUENCE_BITS
+            | order.sequence & ((1 << SEQUENCE_BITS) - 1);
         Self { time: order.time.as_ps(), rest }
     }
 
@@ -66,7 +72,7 @@ impl Key {
 
     /// Its rank among what happens at the same time.
     fn rank(self) -> u8 {
-        (self.rest >> 56) as u8
+        (self.rest >> RANK_SHIFT) as u8
     }
 
     fn bucket(self) -> u64 {

@@ -1,8 +1,10 @@
 //! One direction of a link: the sender's queues in front of it, the receiver's memory behind it.
 
-use railnet_core::{Bytes, Component, Rate, Span, Time};
+use railnet_core::{Bytes, Component, Order, Rate, Span, Time};
 use railnet_topology::Vertex;
 
+use crate::calendar::SEQUENCE_BITS;
+use crate::event::rank;
 use crate::turns::Turns;
 use crate::waiting::Queue;
 
@@ -30,6 +32,11 @@ pub struct ChannelCounters {
     pub queue_max: u64,
 }
 
+/// In the order of arrivals, a port stands above so many bits of its packets' number.
+const COUNT_BITS: u32 = 24;
+/// Ports of a switch that have a place of their own in that order.
+pub(crate) const PORTS_MAX: usize = 1 << (SEQUENCE_BITS - COUNT_BITS);
+
 /// One direction of a link.
 ///
 /// A run touches many of them in no order, and each line of the cache that a packet needs of one is a miss. So fields lie
@@ -46,11 +53,15 @@ pub(crate) struct Channel {
     pub(crate) sender: Component,
     pub(crate) delay: Span,
     /// Picoseconds for a byte, where that is a whole number.
-    ps_per_byte: u64,
+    ps_per_byte: u32,
+    /// The port of the sender that it leaves by.
+    pub(crate) port: u16,
+    /// Its switch has it among the ports that are to be woken.
+    pub(crate) is_listed: bool,
     pub(crate) busy_until: Time,
     /// Whose turn it is, where priorities have weights.
     pub(crate) turns: Option<Box<Turns>>,
-    /// A wake-up at `busy_until` is in the calendar.
+    /// A wake-up at `busy_until` is planned.
     pub(crate) wake_set: bool,
     /// Priorities with something queued.
     pub(crate) occupied: u8,
@@ -86,7 +97,7 @@ pub(crate) struct Channel {
 
 impl Channel {
     pub(crate) fn new(
-        (from, sender): (Vertex, Component),
+        (from, from_port, sender): (Vertex, u16, Component),
         to: Vertex,
         reverse: u32,
         rate: Rate,
@@ -100,6 +111,8 @@ impl Channel {
             delay,
             rate,
             ps_per_byte: ps_per_byte(rate),
+            port: from_port,
+            is_listed: false,
             busy_until: Time::ZERO,
             wake_set: false,
             queues: [Queue::EMPTY; 8],
@@ -139,11 +152,19 @@ impl Channel {
         self.full_rate
     }
 
+    /// Where the arrival at `time` of the packet that was counted last stands among all events: with others of its sender at the
+    /// same moment, by port and, where packets take no time, by number.
+    #[inline]
+    pub(crate) fn arrival_order(&self, time: Time) -> Order {
+        let sequence = u64::from(self.port) << COUNT_BITS | self.counters.packets & ((1 << COUNT_BITS) - 1);
+        Order { time, priority: rank::ARRIVE, component: self.sender, sequence }
+    }
+
     /// How long `bytes` take.
     #[inline]
     pub(crate) fn serialize(&self, bytes: u32) -> Span {
         if self.ps_per_byte != 0 {
-            return Span::from_ps(u64::from(bytes) * self.ps_per_byte);
+            return Span::from_ps(u64::from(bytes) * u64::from(self.ps_per_byte));
         }
         self.rate.serialize(Bytes(u64::from(bytes)))
     }
@@ -152,6 +173,13 @@ impl Channel {
     #[inline]
     pub(crate) fn queued(&self) -> u64 {
         self.queues.iter().map(|queue| queue.bytes).sum()
+    }
+
+    /// Whether nothing is before a packet of this priority, and nobody has to choose.
+    #[inline]
+    pub(crate) fn is_free_for(&self, priority: usize, now: Time) -> bool {
+        let is_held = self.paused & 1 << priority != 0 || self.turns.is_some();
+        self.busy_until <= now && self.occupied == 0 && !is_held && self.urgent.is_empty()
     }
 
     /// Looks at what sending needs of it, and says nothing of use.
@@ -214,9 +242,9 @@ const _: () = {
     assert!(std::mem::offset_of!(Channel, shared) == 320);
 };
 
-/// Picoseconds for a byte, or 0 where that is no whole number.
-fn ps_per_byte(rate: Rate) -> u64 {
+/// Picoseconds for a byte, or 0 where that is no whole number, or one that is too large.
+fn ps_per_byte(rate: Rate) -> u32 {
     const PS_PER_SECOND_AND_BYTE: u64 = 8_000_000_000_000;
     let is_exact = rate.as_bps() > 0 && PS_PER_SECOND_AND_BYTE.is_multiple_of(rate.as_bps());
-    if is_exact { PS_PER_SECOND_AND_BYTE / rate.as_bps() } else { 0 }
+    if is_exact { u32::try_from(PS_PER_SECOND_AND_BYTE / rate.as_bps()).unwrap_or(0) } else { 0 }
 }

@@ -7,7 +7,7 @@
 //! its hosts are taken as switches are.
 
 use railnet_core::event::Sink;
-use railnet_core::{Component, Span, Time};
+use railnet_core::{Component, Order, Span, Time};
 use railnet_topology::Vertex;
 
 use crate::application::Application;
@@ -194,18 +194,18 @@ impl<S: Sink> Network<S> {
     /// The same for what can happen to a switch: without an application, and without a second step in the loop over everything,
     /// which has to be short.
     #[inline]
-    fn happen_to_port(&mut self, event: Packed) {
+    fn happen_to_port(&mut self, switch: u32, event: Packed) {
         match event.event() {
-            Event::Arrive { channel, packet } => self.arrive(channel, packet),
-            Event::Wake { channel } => self.wake(channel),
+            Event::Arrive { channel, packet } => self.arrive_at_switch(switch, channel, packet),
             Event::PauseEnd { channel } => self.pause_end(channel),
             Event::PauseAgain { channel, priority } => self.pause_again(channel, priority),
             Event::Credit { channel, priority, bytes } => self.take_credit(channel, priority, bytes),
-            Event::Timer { .. }
+            Event::Wake { .. }
+            | Event::Timer { .. }
             | Event::Call { .. }
             | Event::Slice { .. }
             | Event::Fault { .. }
-            | Event::Reroute => unreachable!("a switch has ports only"),
+            | Event::Reroute => unreachable!("a switch has ports only, and wakes them itself"),
         }
     }
 
@@ -227,13 +227,18 @@ impl<S: Sink> Network<S> {
             let limit = limit.min(windows.end_of_turn());
             if windows.open(switch) {
                 self.look_ahead_at(switch);
-                while let Some((at, event)) = self.windows.as_mut().and_then(|windows| windows.pop_by(limit))
+                self.open_ports();
+                while let Some((at, event)) =
+                    self.windows.as_mut().and_then(|windows| windows.pop_at_hand_by(limit))
                 {
+                    if self.is_in_order(switch) {
+                        self.wake_in_order(switch, at);
+                    }
                     self.now = at;
                     self.events += 1;
-                    self.happen_to_port(event);
+                    self.happen_to_port(switch, event);
                 }
-                latest = latest.max(self.now);
+                latest = latest.max(self.close_ports(switch, limit));
             }
             let Some(windows) = &mut self.windows else { break };
             windows.close();
@@ -284,6 +289,7 @@ impl<S: Sink> Network<S> {
             for (key, event) in windows.drain() {
                 self.calendar.put(key, event);
             }
+            self.wake_by_calendar();
         }
     }
 
@@ -292,15 +298,22 @@ impl<S: Sink> Network<S> {
     #[inline(always)]
     pub(crate) fn schedule_at(&mut self, place: Vertex, time: Time, rank: u8, by: Component, event: Event) {
         let order = self.sequences.order(time, rank, by);
+        self.schedule(place, &order, event);
+    }
+
+    /// The same, where the order is known.
+    #[allow(clippy::inline_always, reason = "see Calendar::push")]
+    #[inline(always)]
+    pub(crate) fn schedule(&mut self, place: Vertex, order: &Order, event: Event) {
         if let Some(windows) = &mut self.windows
             && let Some(place) = windows.place(place)
         {
             match self.share.as_ref().and_then(|share| share.elsewhere(place)) {
-                None => windows.push(&order, place, Packed::new(event)),
-                Some(part) => self.send_to_part(part, &order, place, event),
+                None => windows.push(order, place, Packed::new(event)),
+                Some(part) => self.send_to_part(part, order, place, event),
             }
         } else {
-            self.calendar.push(&order, Packed::new(event));
+            self.calendar.push(order, Packed::new(event));
         }
     }
 

@@ -22,6 +22,7 @@ mod network;
 mod note;
 mod packet;
 mod pause;
+mod ports;
 mod sample;
 mod share;
 mod stuck;

@@ -8,31 +8,50 @@ use crate::network::Network;
 use crate::packet::Flag;
 use crate::waiting::Waiting;
 
+/// Who marks in front of a channel: a line of the cache.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(crate) struct Marker {
+    marking: Marking,
+    dice: Random,
+}
+
+impl Marker {
+    pub(crate) fn new(marking: Marking, dice: Random) -> Self {
+        Self { marking, dice }
+    }
+
+    /// Bytes below which it never marks.
+    pub(crate) fn low(&self) -> u64 {
+        self.marking.low.0
+    }
+
+    #[inline]
+    fn marks(&mut self, depth: u64) -> bool {
+        let marking = &self.marking;
+        if depth <= marking.low.0 {
+            return false;
+        }
+        if depth > marking.high.0 {
+            return true;
+        }
+        let part = depth - marking.low.0;
+        let whole = (marking.high.0 - marking.low.0).max(1);
+        self.dice.chance((u64::from(marking.most) * part / whole) as u32)
+    }
+}
+
 impl<S: Sink> Network<S> {
     /// Marks a packet if the `depth` bytes in its queue say so, and its sender would understand.
     #[inline]
-    pub(crate) fn mark(&mut self, switch: u32, egress: u32, waiting: Waiting, depth: u64) {
+    pub(crate) fn mark(&mut self, egress: u32, waiting: Waiting, depth: u64) {
         if depth <= self.marks_above || !waiting.may_be_marked() {
             return;
         }
-        let dice = &mut self.switches[switch as usize].dice;
-        if is_marked(&self.marking[egress as usize], depth, dice) {
+        if self.markers[egress as usize].marks(depth) {
             self.packets.facts[waiting.packet as usize].set(Flag::Marked);
             self.channels[egress as usize].counters.marks += 1;
             self.note_marked(egress, waiting.packet, depth);
         }
     }
-}
-
-#[inline]
-fn is_marked(marking: &Marking, depth: u64, dice: &mut Random) -> bool {
-    if depth <= marking.low.0 {
-        return false;
-    }
-    if depth > marking.high.0 {
-        return true;
-    }
-    let part = depth - marking.low.0;
-    let whole = (marking.high.0 - marking.low.0).max(1);
-    dice.chance((u64::from(marking.most) * part / whole) as u32)
 }

@@ -11,8 +11,8 @@ use railnet_topology::{FabricGraph, LinkKind, Routes, Vertex};
 use railnet_wire::Gid;
 
 use crate::aggregation::{Aggregation, extended, reducer};
-use crate::calendar::{Calendar, Sequences};
-use crate::channel::{Channel, ChannelCounters};
+use crate::calendar::{COMPONENTS_MAX, Calendar, Sequences};
+use crate::channel::{Channel, ChannelCounters, PORTS_MAX};
 use crate::config::{FlowControl, Framing, Marking, MarksAt, Routing, Scheduling, SwitchConfig};
 use crate::detour::{Detours, raised};
 use crate::engine::LARGE;
@@ -21,8 +21,10 @@ use crate::fault::Faults;
 use crate::halves::Halves;
 use crate::lane::Lanes;
 use crate::lull::Lulls;
+use crate::marking::Marker;
 use crate::note::component;
 use crate::packet::{Facts, Flag, Flags, PacketIndex, Packets};
+use crate::ports::Notebook;
 use crate::share::Share;
 use crate::switch::{Admission, Switch, mix};
 use crate::tap::Taps;
@@ -73,6 +75,8 @@ pub struct Network<S> {
     pub(crate) packets: Packets,
     /// Where they wait.
     pub(crate) room: WaitingRoom,
+    /// What the switch whose turn it is has to tell.
+    pub(crate) notebook: Notebook,
     pub(crate) channels: Vec<Channel>,
     pub(crate) switches: Vec<Switch>,
     /// The hosts, then the NICs of switches that reduce.
@@ -81,8 +85,8 @@ pub struct Network<S> {
     pub(crate) routes: Routes,
     /// Where connections make detours, if they do.
     pub(crate) detours: Option<Detours>,
-    /// Marking thresholds of each channel.
-    pub(crate) marking: Vec<Marking>,
+    /// Who marks in front of each channel.
+    pub(crate) markers: Vec<Marker>,
     /// The lowest of them: below it nobody marks.
     pub(crate) marks_above: u64,
     /// Hosts with completions that the application has not seen.
@@ -149,7 +153,7 @@ impl<S: Sink> Network<S> {
                 let index = channels.len() as u32;
                 let (from, to) = (link.ends[near], link.ends[far]);
                 let sender = component(from.vertex, host_count, switch_count as u32);
-                let near = (from.vertex, sender);
+                let near = (from.vertex, from.port, sender);
                 channels.push(Channel::new(near, to.vertex, index ^ 1, link.rate, link.delay));
                 channels[index as usize].raises_priority =
                     config.raises_priority && link.kind == LinkKind::Global;
@@ -164,6 +168,11 @@ impl<S: Sink> Network<S> {
             }
         }
         assert!(channels.len() <= CHANNELS_MAX, "a network has at most {CHANNELS_MAX} channels");
+        assert!(
+            node_count + switch_count + 2 <= COMPONENTS_MAX,
+            "a network has at most {COMPONENTS_MAX} nodes"
+        );
+        assert!(ports.iter().all(|ports| ports.len() <= PORTS_MAX), "a switch has at most {PORTS_MAX} ports");
         for channel in &mut channels {
             channel.headroom_max = match config.flow_control {
                 FlowControl::Pfc => config.headroom.map_or_else(|| headroom(channel), |bytes| bytes.0 as u32),
@@ -186,12 +195,13 @@ impl<S: Sink> Network<S> {
                 Switch::new(&config, ports, headroom, Random::stream(seed, "switch", index as u64))
             })
             .collect();
-        let marking: Vec<Marking> = channels
-            .iter()
-            .map(|channel| config.marking.unwrap_or_else(|| Marking::for_rate(channel.rate())))
-            .collect();
+        let marking = |channel: &Channel| config.marking.unwrap_or_else(|| Marking::for_rate(channel.rate()));
+        let dice = |channel: usize| Random::stream(seed, "marks", channel as u64);
+        let markers = channels.iter().enumerate();
+        let markers: Vec<_> =
+            markers.map(|(index, channel)| Marker::new(marking(channel), dice(index))).collect();
         let awaited = if S::DETAIL { vec![0; channels.len()] } else { Vec::new() };
-        let marks_above = marking.iter().map(|marking| marking.low.0).min().unwrap_or(0);
+        let marks_above = markers.iter().map(Marker::low).min().unwrap_or(0);
         let host = |nic: Nic, host: u32| Host {
             nic,
             egress: egress[host as usize],
@@ -233,13 +243,14 @@ impl<S: Sink> Network<S> {
             sequences: Sequences::new(node_count + switch_count + 2),
             packets: Packets::default(),
             room: WaitingRoom::default(),
+            notebook: Notebook::default(),
             channels,
             switches,
             hosts,
             host_count,
             routes,
             detours,
-            marking,
+            markers,
             marks_above,
             ready: Vec::new(),
             has_news: false,
@@ -308,25 +319,37 @@ impl<S: Sink> Network<S> {
     }
 
     pub(crate) fn arrive(&mut self, channel: u32, packet: PacketIndex) {
+        match self.channels[channel as usize].to {
+            Vertex::Host(host) => self.arrive_at_host(host, channel, packet),
+            Vertex::Switch(switch) => self.arrive_at_switch(switch, channel, packet),
+        }
+    }
+
+    fn arrive_at_host(&mut self, host: u32, channel: u32, packet: PacketIndex) {
+        if !self.ends_in_port(channel, packet) {
+            self.deliver(host, channel, packet);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn arrive_at_switch(&mut self, switch: u32, channel: u32, packet: PacketIndex) {
+        if !self.ends_in_port(channel, packet) {
+            self.forward(switch, channel, packet);
+        }
+    }
+
+    /// Whether what comes out of a channel goes no further than the port: it is lost, or was meant for the port.
+    #[inline]
+    fn ends_in_port(&mut self, channel: u32, packet: PacketIndex) -> bool {
         if self.channels[channel as usize].is_down {
             self.lose(channel, packet);
-            return;
+            return true;
         }
-        let (to, reverse) = (self.channels[channel as usize].to, self.channels[channel as usize].reverse);
-        let facts = self.packets.facts[packet as usize];
-        if facts.is(Flag::Pause) {
-            let (priorities, quanta) = self.read_pause(packet);
-            self.packets.release(packet);
-            // A damaged one fails the check sequence of its frame, and nobody hears of it.
-            if !facts.is(Flag::Corrupt) {
-                self.obey_pause(reverse, priorities, quanta);
-            }
-            return;
+        let is_pause = self.packets.facts[packet as usize].is(Flag::Pause);
+        if is_pause {
+            self.take_pause(channel, packet);
         }
-        match to {
-            Vertex::Host(host) => self.deliver(host, channel, packet),
-            Vertex::Switch(switch) => self.forward(switch, channel, packet),
-        }
+        is_pause
     }
 
     /// A packet comes to its host.
@@ -490,7 +513,8 @@ impl<S: Sink> Network<S> {
             Vertex::Switch(_) if self.config.cut_through => channel.serialize(bytes.min(HEADER_BYTES)),
             _ => takes,
         };
-        let (at, sender, to) = (self.now + until_there + channel.delay, channel.sender, channel.to);
+        let (at, to) = (self.now + until_there + channel.delay, channel.to);
+        let order = channel.arrival_order(at);
         if waiting.gathers() {
             self.stamp(egress, packet);
         }
@@ -506,29 +530,18 @@ impl<S: Sink> Network<S> {
             self.lose(egress, packet);
             return;
         }
-        self.schedule_at(to, at, rank::ARRIVE, sender, Event::Arrive { channel: egress, packet });
-    }
-
-    #[inline]
-    fn set_wake(&mut self, egress: u32) {
-        let channel = &mut self.channels[egress as usize];
-        if !channel.wake_set {
-            channel.wake_set = true;
-            let (at, sender, from) = (channel.busy_until.max(self.now), channel.sender, channel.from);
-            let order = self.sequences.order(at, rank::WAKE, sender);
-            let event = Packed::new(Event::Wake { channel: egress });
-            if let Some(windows) = &mut self.windows
-                && let Some(place) = windows.place(from)
-            {
-                windows.wake(&order, place, event);
-            } else {
-                self.calendar.push(&order, event);
-            }
-        }
+        self.schedule(to, &order, Event::Arrive { channel: egress, packet });
     }
 
     pub(crate) fn wake(&mut self, egress: u32) {
-        self.channels[egress as usize].wake_set = false;
+        let channel = &mut self.channels[egress as usize];
+        channel.wake_set = false;
+        if channel.busy_until > self.now {
+            // A packet left at this very moment before it: it was for nothing, and does not count.
+            self.events -= 1;
+            self.set_wake(egress);
+            return;
+        }
         match self.channels[egress as usize].from {
             Vertex::Host(host) => self.kick(host),
             Vertex::Switch(_) => self.send_next(egress),
@@ -543,6 +556,10 @@ impl<S: Sink> Network<S> {
         if self.channels[ingress as usize].raises_priority {
             facts.priority = raised(facts.priority, self.config.lossless);
         }
+        if matches!(self.config.routing, Routing::Adaptive | Routing::Flowlet(_)) {
+            self.wake_ports(switch);
+        }
+        let facts = &mut self.packets.facts[packet as usize];
         let ports = match &self.detours {
             None => self.routes.next_hops(switch, facts.target),
             Some(detours) => detours.next_hops(switch, facts),
@@ -559,14 +576,26 @@ impl<S: Sink> Network<S> {
         let port = state.choose(self.config.routing, ports, hash, now, queued);
         let egress = state.ports[usize::from(port)];
         if self.config.flow_control != FlowControl::Credits {
-            let admission = state.admit(&mut self.channels[ingress as usize], held_as, waiting.bytes());
-            if admission == Admission::Dropped {
-                self.drop_packet(waiting, SwitchDropReason::NoMemory);
+            let channel = &mut self.channels[ingress as usize];
+            if !state.admit_surely(channel, held_as, waiting.bytes()) && !self.admit_barely(switch, waiting) {
                 return;
             }
-            self.check_stop(switch, ingress, held_as);
         }
-        self.enqueue(switch, egress, waiting);
+        self.enqueue(egress, waiting);
+    }
+
+    /// Takes in a packet for which there may be no room, or after which its sender has to stop. Returns whether it could.
+    #[cold]
+    fn admit_barely(&mut self, switch: u32, waiting: Waiting) -> bool {
+        self.wake_ports(switch);
+        let (ingress, priority) = (waiting.ingress, waiting.held_as());
+        let channel = &mut self.channels[ingress as usize];
+        if self.switches[switch as usize].admit(channel, priority, waiting.bytes()) == Admission::Dropped {
+            self.drop_packet(waiting, SwitchDropReason::NoMemory);
+            return false;
+        }
+        self.check_stop(switch, ingress, priority);
+        true
     }
 
     fn drop_packet(&mut self, waiting: Waiting, reason: SwitchDropReason) {
@@ -596,14 +625,21 @@ impl<S: Sink> Network<S> {
 
     /// Lets a packet join its queue, marked if that is long, and sends it if nothing is before it.
     #[inline]
-    fn enqueue(&mut self, switch: u32, egress: u32, waiting: Waiting) {
+    fn enqueue(&mut self, egress: u32, waiting: Waiting) {
+        self.wake_before_now(egress);
         let priority = waiting.priority();
         let channel = &mut self.channels[egress as usize];
         if self.config.marks && self.config.marks_at == MarksAt::Arrival {
             let depth = channel.queues[priority].bytes;
-            self.mark(switch, egress, waiting, depth);
+            self.mark(egress, waiting, depth);
         }
         let channel = &mut self.channels[egress as usize];
+        if self.config.flow_control != FlowControl::Credits && channel.is_free_for(priority, self.now) {
+            channel.counters.queue_max = channel.counters.queue_max.max(waiting.bytes().into());
+            self.leave_memory(egress, waiting, 0);
+            self.start(egress, waiting);
+            return;
+        }
         channel.queues[priority].push(&mut self.room, waiting);
         channel.occupied |= 1 << priority;
         channel.counters.queue_max = channel.counters.queue_max.max(channel.queues[priority].bytes);
@@ -657,7 +693,7 @@ impl<S: Sink> Network<S> {
     fn leave_memory(&mut self, egress: u32, waiting: Waiting, depth: u64) {
         let Vertex::Switch(switch) = self.channels[egress as usize].from else { return };
         if self.config.marks && self.config.marks_at == MarksAt::Departure {
-            self.mark(switch, egress, waiting, depth);
+            self.mark(egress, waiting, depth);
         }
         let (bytes, priority) = (waiting.bytes(), waiting.held_as());
         if self.config.flow_control == FlowControl::Credits {
@@ -669,6 +705,7 @@ impl<S: Sink> Network<S> {
         state.release(ingress, priority, bytes);
         if ingress.told_to_stop & 1 << priority != 0 && state.may_resume(ingress, priority) {
             ingress.told_to_stop &= !(1 << priority);
+            state.stopped -= 1;
             self.send_pause(waiting.ingress, priority, 0);
         }
     }

@@ -39,8 +39,7 @@ impl<S: Sink> Network<S> {
 
     /// The port that a channel leaves its sender by.
     pub(crate) fn port_of(&self, channel: u32) -> Port {
-        let link = &self.graph.links[channel as usize / 2];
-        Port(u32::from(link.ends[channel as usize % 2].port))
+        Port(self.channels[channel as usize].port.into())
     }
 
     /// Whose packet this is; nothing for a pause frame.
@@ -125,6 +124,8 @@ impl<S: Sink> Network<S> {
 
     pub(crate) fn note_at_sender(&mut self, egress: u32, event: &Event) {
         let component = self.channels[egress as usize].sender;
-        self.sink.record(self.now, component, event);
+        if !self.notebook.take(self.now, component, event) {
+            self.sink.record(self.now, component, event);
+        }
     }
 }

@@ -92,6 +92,12 @@ impl Flags {
         Self(self.0 | (is_so as u8) << flag as u8)
     }
 
+    /// A bit for each flag, from the first on.
+    #[inline]
+    pub(crate) fn bits(self) -> u32 {
+        self.0.into()
+    }
+
     #[inline]
     pub(crate) fn has(self, flag: Flag) -> bool {
         self.0 >> flag as u8 & 1 != 0

@@ -7,7 +7,7 @@ use crate::channel::Channel;
 use crate::config::FlowControl;
 use crate::event::{Event, rank};
 use crate::network::Network;
-use crate::packet::{Facts, Flag, Flags};
+use crate::packet::{Facts, Flag, Flags, PacketIndex};
 use crate::waiting::{NO_INGRESS, Waiting};
 
 /// Bytes of a pause frame on the wire, preamble and gap included.
@@ -24,6 +24,7 @@ impl<S: Sink> Network<S> {
         let is_told = channel.told_to_stop & 1 << priority != 0;
         if !is_told && self.switches[switch as usize].should_stop(channel, priority) {
             channel.told_to_stop |= 1 << priority;
+            self.switches[switch as usize].stopped += 1;
             self.send_pause(ingress, priority, PAUSE_QUANTA as u32);
         }
     }
@@ -31,6 +32,7 @@ impl<S: Sink> Network<S> {
     /// Sends a pause frame to the sender of `ingress`; a pause of 0 ends one.
     pub(crate) fn send_pause(&mut self, ingress: u32, priority: usize, quanta: u32) {
         let back = self.channels[ingress as usize].reverse;
+        self.wake_before_now(back);
         let facts = Facts {
             bytes: PAUSE_BYTES,
             target: 1 << priority,
@@ -58,8 +60,22 @@ impl<S: Sink> Network<S> {
         }
     }
 
+    /// A pause frame comes out of a channel.
+    #[cold]
+    pub(crate) fn take_pause(&mut self, channel: u32, packet: PacketIndex) {
+        let is_damaged = self.packets.facts[packet as usize].is(Flag::Corrupt);
+        let (priorities, quanta) = self.read_pause(packet);
+        self.packets.release(packet);
+        // A damaged one fails the check sequence of its frame, and nobody hears of it.
+        if !is_damaged {
+            let egress = self.channels[channel as usize].reverse;
+            self.obey_pause(egress, priorities, quanta);
+        }
+    }
+
     /// The sender of a channel was told to stop, or to go on.
     pub(crate) fn obey_pause(&mut self, egress: u32, priorities: u8, quanta: u32) {
+        self.wake_before_now(egress);
         let now = self.now;
         // A port obeys for the priorities that it would itself send pauses for.
         let port = self.channels[egress as usize].reverse;
@@ -85,6 +101,7 @@ impl<S: Sink> Network<S> {
     }
 
     pub(crate) fn pause_end(&mut self, egress: u32) {
+        self.wake_before_now(egress);
         let now = self.now;
         let channel = &mut self.channels[egress as usize];
         let over = (0..8).filter(|&priority| channel.pause_until[priority] <= now);

@@ -16,13 +16,17 @@ const FLOWLETS: usize = 1 << 12;
 pub(crate) struct Switch {
     /// The channel that leaves by each port.
     pub(crate) ports: Vec<u32>,
+    /// Ports that have more to send when they are free again, where they are woken by their switch.
+    pub(crate) awake: Vec<u32>,
+    /// Priorities of all ports whose senders were told to stop, and not yet to go on.
+    pub(crate) stopped: u32,
     /// Bytes in the shared part of the memory.
     pub(crate) shared_used: u64,
     /// Memory that is neither reserve nor headroom.
     shared_max: u64,
     shift: u32,
     pub(crate) reserve: u32,
-    pub(crate) dice: Random,
+    dice: Random,
     seed: u32,
     /// (time of the last packet, port) of recent connections.
     flowlets: Vec<(Time, u16)>,
@@ -48,6 +52,8 @@ impl Switch {
         };
         Self {
             ports,
+            awake: Vec::new(),
+            stopped: 0,
             shared_used: 0,
             shared_max: config.buffer.0.saturating_sub(set_aside),
             shift: config.shift,
@@ -66,6 +72,21 @@ impl Switch {
     #[inline]
     fn shared_of(&self, ingress: &Channel, priority: usize) -> u64 {
         u64::from(ingress.shared[priority].saturating_sub(self.reserve))
+    }
+
+    /// Counts a packet in, if that would fit, and nobody be told to stop, though some of what it holds may have left.
+    #[inline]
+    pub(crate) fn admit_surely(&mut self, ingress: &mut Channel, priority: usize, bytes: u32) -> bool {
+        let held = ingress.shared[priority] + bytes;
+        let over = u64::from(held.saturating_sub(self.reserve));
+        let used = self.shared_used + over.min(u64::from(bytes));
+        let fits =
+            over < self.shared_max.saturating_sub(used) >> self.shift && ingress.headroom[priority] == 0;
+        if fits {
+            self.shared_used = used;
+            ingress.shared[priority] = held;
+        }
+        fits
     }
 
     /// Counts a packet in, if there is room for it.

@@ -21,23 +21,16 @@ pub(crate) struct Waiting {
 
 const PRIORITY_SHIFT: u32 = 16;
 const HELD_AS_SHIFT: u32 = 19;
-const PAUSE: u32 = 1 << 22;
-const DATA: u32 = 1 << 23;
-const GATHERS: u32 = 1 << 24;
-const MAY_BE_MARKED: u32 = 1 << 25;
+const FLAGS_SHIFT: u32 = 22;
 
 impl Waiting {
     /// One that came by `ingress` with the priority `held_as`.
     #[inline]
     pub(crate) fn new(packet: PacketIndex, facts: &Facts, ingress: u32, held_as: usize) -> Self {
-        let bit = |is_so: bool, bit: u32| if is_so { bit } else { 0 };
         let rest = u32::from(facts.bytes)
             | u32::from(facts.priority & 7) << PRIORITY_SHIFT
             | (held_as as u32 & 7) << HELD_AS_SHIFT
-            | bit(facts.is(Flag::Pause), PAUSE)
-            | bit(facts.is(Flag::Data), DATA)
-            | bit(facts.is(Flag::Gathers), GATHERS)
-            | bit(facts.is(Flag::Markable) && !facts.is(Flag::Marked), MAY_BE_MARKED);
+            | facts.flags.bits() << FLAGS_SHIFT;
         Self { packet, ingress, rest }
     }
 
@@ -56,25 +49,31 @@ impl Waiting {
         (self.rest >> HELD_AS_SHIFT & 7) as usize
     }
 
+    /// What was so when it came.
+    #[inline]
+    fn is(self, flag: Flag) -> bool {
+        self.rest >> (FLAGS_SHIFT + flag as u32) & 1 != 0
+    }
+
     #[inline]
     pub(crate) fn is_pause(self) -> bool {
-        self.rest & PAUSE != 0
+        self.is(Flag::Pause)
     }
 
     #[inline]
     pub(crate) fn is_data(self) -> bool {
-        self.rest & DATA != 0
+        self.is(Flag::Data)
     }
 
     #[inline]
     pub(crate) fn gathers(self) -> bool {
-        self.rest & GATHERS != 0
+        self.is(Flag::Gathers)
     }
 
     /// Its sender understands marks, and it had none when it came.
     #[inline]
     pub(crate) fn may_be_marked(self) -> bool {
-        self.rest & MAY_BE_MARKED != 0
+        self.is(Flag::Markable) && !self.is(Flag::Marked)
     }
 }
 
@@ -164,7 +163,8 @@ impl Queue {
         self.first == Place::NONE
     }
 
-    #[inline]
+    #[allow(clippy::inline_always, reason = "it is called for each packet-hop, from one or two places")]
+    #[inline(always)]
     pub(crate) fn push(&mut self, room: &mut WaitingRoom, waiting: Waiting) {
         let place = if self.is_empty() {
             self.first = Place(room.take() * 8);
@@ -181,7 +181,8 @@ impl Queue {
         self.bytes += u64::from(waiting.bytes());
     }
 
-    #[inline]
+    #[allow(clippy::inline_always, reason = "it is called for each packet-hop, from one or two places")]
+    #[inline(always)]
     pub(crate) fn pop(&mut self, room: &mut WaitingRoom) -> Option<Waiting> {
         let place = self.first;
         if place == Place::NONE {

@@ -45,7 +45,9 @@ pub(crate) struct Windows<E> {
     at_hand: AtHand<E>,
     /// What happens in the windows from the present one on, place by place.
     ring: Vec<Vec<Entry<E>>>,
-    /// Channels of each place that are to be woken, the next one last. They are few, and mostly wake in the order in which
+    /// The window in which ports of each switch are to be woken.
+    ports_due: Vec<u64>,
+    /// Channels of each island that are to be woken, the next one last. They are few, and mostly wake in the order in which
     /// they are put in: that takes less than a place among all else.
     wakes: Vec<Vec<Entry<E>>>,
     /// How much happens in each of the windows from the present one on, at all places together.
@@ -84,6 +86,9 @@ impl Islands {
     }
 }
 
+/// No window.
+const NEVER: u64 = u64::MAX;
+
 /// No place has its turn.
 const NOBODY: u32 = u32::MAX;
 
@@ -104,7 +109,8 @@ impl<E: Copy> Windows<E> {
             open: NOBODY,
             at_hand: AtHand::new(),
             ring: (0..u64::from(switches) * RING).map(|_| Vec::new()).collect(),
-            wakes: (0..switches).map(|_| Vec::new()).collect(),
+            ports_due: vec![NEVER; switches as usize],
+            wakes: Vec::new(),
             counts: vec![0; RING as usize],
             spare: Vec::new(),
             far: BinaryHeap::new(),
@@ -118,7 +124,7 @@ impl<E: Copy> Windows<E> {
         self.places += islands.hosts.len();
         self.islands = islands;
         self.ring.resize_with(self.places * self.counts.len(), Vec::new);
-        self.wakes.resize_with(self.places, Vec::new);
+        self.wakes.resize_with(self.islands.hosts.len(), Vec::new);
     }
 
     /// There are lulls, in which places go through many windows at a time; before anything has happened.
@@ -225,12 +231,12 @@ impl<E: Copy> Windows<E> {
         }
     }
 
-    /// A channel of a place is to be woken.
+    /// A channel of an island is to be woken.
     #[allow(clippy::inline_always, reason = "see Calendar::push")]
     #[inline(always)]
     pub(crate) fn wake(&mut self, order: &Order, place: u32, event: E) {
         let wake = Entry { key: Key::new(order), event };
-        let wakes = &mut self.wakes[place as usize];
+        let wakes = &mut self.wakes[(place - self.switches) as usize];
         let at = wakes.iter().position(|other| other.key < wake.key).unwrap_or(wakes.len());
         wakes.insert(at, wake);
         let window = self.window(order.time);
@@ -240,6 +246,15 @@ impl<E: Copy> Windows<E> {
         } else {
             self.far_wakes.push(Reverse(window));
         }
+    }
+
+    /// Ports of the switch whose turn it is are to be woken again, the first of them at `next`.
+    pub(crate) fn wake_ports(&mut self, switch: u32, next: Time) {
+        // Further ahead than windows are kept apart, a switch is looked at once or more for nothing.
+        let window = self.window(next).min(self.first + self.mask);
+        let slot = self.slot(window);
+        self.counts[slot] += 1;
+        self.ports_due[switch as usize] = window;
     }
 
     #[cold]
@@ -340,8 +355,17 @@ impl<E: Copy> Windows<E> {
     pub(crate) fn open(&mut self, place: u32) -> bool {
         let slot = self.slot(self.current);
         let list = &mut self.ring[slot * self.places + place as usize];
-        if list.is_empty() && self.wakes[place as usize].is_empty() {
+        let due = self.ports_due.get(place as usize).copied();
+        let wakes = |due: Option<u64>| match due {
+            Some(due) => due <= self.current,
+            None => !self.wakes[(place - self.switches) as usize].is_empty(),
+        };
+        if list.is_empty() && !wakes(due) {
             return false;
+        }
+        if let Some(due) = due.filter(|due| *due != NEVER) {
+            self.ports_due[place as usize] = NEVER;
+            self.counts[(due & self.mask) as usize] -= 1;
         }
         if !list.is_empty() {
             self.counts[slot] -= list.len();
@@ -365,10 +389,16 @@ impl<E: Copy> Windows<E> {
         std::iter::once(self.first).chain(second).flat_map(list).map(|entry| &entry.event)
     }
 
-    /// What happens next to the place whose turn it is, by `limit`, which is in its window.
+    /// What happens next to the switch whose turn it is, by `limit`, which is in its window.
+    #[inline]
+    pub(crate) fn pop_at_hand_by(&mut self, limit: Time) -> Option<(Time, E)> {
+        self.at_hand.pop_by(limit)
+    }
+
+    /// The same for an island, with its wake-ups.
     #[inline]
     pub(crate) fn pop_by(&mut self, limit: Time) -> Option<(Time, E)> {
-        let wakes = &mut self.wakes[self.open as usize];
+        let wakes = &mut self.wakes[(self.open - self.switches) as usize];
         if let Some(&Entry { key, event }) = wakes.last()
             && key.time() <= limit
             && self.at_hand.next().is_none_or(|next| key < next)
@@ -393,6 +423,7 @@ impl<E: Copy> Windows<E> {
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = (Key, E)> {
         self.counts.fill(0);
         self.far_wakes.clear();
+        self.ports_due.fill(NEVER);
         let wakes = self.wakes.iter_mut().flat_map(|list| list.drain(..));
         let near = self.ring.iter_mut().flat_map(|list| list.drain(..));
         let far = self.far.drain().map(|Reverse((entry, _))| entry);

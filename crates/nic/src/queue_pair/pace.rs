@@ -47,12 +47,13 @@ impl QueuePair {
         self.requester.queue.is_empty() && !self.has_read_response(device)
     }
 
-    /// The clock of congestion control stands while there is nothing to send: a cluster has many connections that once
-    /// met congestion and are silent. Call this before its state is used: what was missed is made up for, each tick as if
-    /// it had been seen in its time, and the rate is told as it is by now.
+    /// The clock of congestion control runs only while the queue pair waits for the rate limiter, which each tick may let it
+    /// go sooner: a cluster has many connections that once met congestion and are silent, or wait for their turn. Call this
+    /// before its state is used: what was missed is made up for, each tick as if it had been seen in its time, and the rate is
+    /// told as it is by now.
     #[inline]
     pub(crate) fn wake_clock<M: Memory, S: Sink>(&mut self, device: &mut Device, cx: &mut Context<'_, M, S>) {
-        if !self.deadlines.is_set(Timer::CongestionControl) && self.control.next_timer().is_set() {
+        if self.control.next_timer() < cx.now {
             self.make_up_for_ticks(device, cx);
         }
     }
@@ -76,12 +77,17 @@ impl QueuePair {
             let rate = last.unwrap_or(line);
             cx.emit(device.component, || Event::RateChanged { queue_pair, rate });
         }
+    }
+
+    /// It waits for the rate limiter, and the clock of congestion control runs.
+    pub(crate) fn wait_for_pace(&mut self, device: &mut Device) {
+        device.timers.set(&mut self.deadlines, self.slot, Timer::Pace, self.send_after);
         self.set_clock(device);
     }
 
     fn set_clock(&mut self, device: &mut Device) {
         let next = self.control.next_timer();
-        if next.is_set() {
+        if next.is_set() && self.deadlines.is_set(Timer::Pace) {
             device.timers.set(&mut self.deadlines, self.slot, Timer::CongestionControl, next);
         } else {
             self.deadlines.clear(Timer::CongestionControl);

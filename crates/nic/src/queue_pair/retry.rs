@@ -72,7 +72,10 @@ impl QueuePair {
                 }
                 self.mark_data_ready(device);
             }
-            Timer::Pace => self.mark_data_ready(device),
+            Timer::Pace => {
+                self.deadlines.clear(Timer::CongestionControl);
+                self.mark_data_ready(device);
+            }
             Timer::Reordering => self.find_losses(device, cx),
             Timer::CongestionControl if self.is_idle(device) => {}
             Timer::CongestionControl => {

@@ -1,0 +1,205 @@
+//! Ports of switches that have more to send, where each switch is taken through windows of time by itself.
+//!
+//! What a port sends when it is free again concerns nobody else in its switch but by the memory that becomes free. So in a
+//! switch's turn a port is woken late: when the next packet joins its queue, or when the turn is over; then it does all that it
+//! should have done by then, each thing at its time. That takes no event for each packet that leaves, and no order between
+//! ports.
+//!
+//! Meanwhile a switch knows of less free memory than it has. A packet that fits even so is taken in at once; before any other
+//! one all ports are woken, and so they are before each event where somebody waits to be told that there is room again, the
+//! first of them first.
+
+use railnet_core::event::{Event as Note, Sink};
+use railnet_core::{Component, Order, Span, Time};
+use railnet_topology::Vertex;
+
+use crate::config::FlowControl;
+use crate::event::{Event, Packed, rank};
+use crate::network::Network;
+
+/// Something to be told, out of order.
+#[derive(Debug)]
+struct Untold {
+    at: Time,
+    /// One more than the port that was woken, which is later than all else at that moment; 0 for what comes from an event.
+    woken: u32,
+    component: Component,
+    note: Note,
+}
+
+/// What a switch in its turn has to tell: its ports do not take turns in the order of time, but whoever listens hears in that order.
+#[derive(Debug, Default)]
+pub(crate) struct Notebook {
+    is_open: bool,
+    woken: u32,
+    notes: Vec<Untold>,
+}
+
+impl Notebook {
+    /// Whether a note was written down; if not, it can be told at once.
+    #[inline]
+    pub(crate) fn take(&mut self, at: Time, component: Component, note: &Note) -> bool {
+        if self.is_open {
+            self.notes.push(Untold { at, woken: self.woken, component, note: *note });
+        }
+        self.is_open
+    }
+}
+
+impl<S: Sink> Network<S> {
+    /// A switch's turn begins.
+    pub(crate) fn open_ports(&mut self) {
+        self.notebook.is_open = true;
+    }
+
+    /// A switch's turn is over at `limit`: its ports send what they should have by then. Returns when the last of them was woken.
+    pub(crate) fn close_ports(&mut self, switch: u32, limit: Time) -> Time {
+        let after = limit + Span::from_ps(1);
+        if self.is_in_order(switch) {
+            self.wake_in_order(switch, after);
+        }
+        let (mut last, mut next) = (self.now, Time::NEVER);
+        let mut index = 0;
+        while let Some(&egress) = self.switches[switch as usize].awake.get(index) {
+            last = last.max(self.wake_until(egress, after));
+            let channel = &mut self.channels[egress as usize];
+            if channel.wake_set {
+                next = next.min(channel.busy_until);
+                index += 1;
+            } else {
+                channel.is_listed = false;
+                self.switches[switch as usize].awake.swap_remove(index);
+            }
+        }
+        if let Some(windows) = &mut self.windows
+            && next.is_set()
+        {
+            windows.wake_ports(switch, next);
+        }
+        self.notebook.is_open = false;
+        if !self.notebook.notes.is_empty() {
+            self.tell_in_order();
+        }
+        last
+    }
+
+    fn tell_in_order(&mut self) {
+        let notes = &mut self.notebook.notes;
+        notes.sort_by_key(|untold| (untold.at, untold.woken));
+        for Untold { at, component, note, .. } in notes.drain(..) {
+            self.sink.record(at, component, &note);
+        }
+    }
+
+    /// Whether ports of a switch must be woken in the order of time: where somebody is told of room the moment there is some.
+    #[inline]
+    pub(crate) fn is_in_order(&self, switch: u32) -> bool {
+        self.switches[switch as usize].stopped > 0 || self.config.flow_control == FlowControl::Credits
+    }
+
+    /// Wakes all ports of a switch that should have been before `time`, the first one first.
+    pub(crate) fn wake_in_order(&mut self, switch: u32, time: Time) {
+        loop {
+            let awake = self.switches[switch as usize].awake.iter();
+            let channels = awake.map(|egress| (*egress, &self.channels[*egress as usize]));
+            let due = channels.filter(|(_, channel)| channel.wake_set && channel.busy_until < time);
+            let Some((at, egress)) = due.map(|(egress, channel)| (channel.busy_until, egress)).min() else {
+                return;
+            };
+            self.wake_until(egress, at + Span::from_ps(1));
+        }
+    }
+
+    /// Wakes all ports of a switch that should have been before now.
+    #[cold]
+    pub(crate) fn wake_ports(&mut self, switch: u32) {
+        let mut index = 0;
+        while let Some(&egress) = self.switches[switch as usize].awake.get(index) {
+            self.wake_before_now(egress);
+            index += 1;
+        }
+    }
+
+    /// Wakes a port as often as it should have been before now: its queue is what it should be then.
+    #[inline]
+    pub(crate) fn wake_before_now(&mut self, egress: u32) {
+        let channel = &self.channels[egress as usize];
+        if channel.wake_set && channel.busy_until < self.now {
+            self.wake_until(egress, self.now);
+        }
+    }
+
+    /// Wakes a port as often as it should be before `time`. Returns when the last time was.
+    fn wake_until(&mut self, egress: u32, time: Time) -> Time {
+        let (now, before) = (self.now, self.notebook.woken);
+        let mut last = Time::ZERO;
+        self.notebook.woken = egress + 1;
+        loop {
+            let channel = &mut self.channels[egress as usize];
+            if !channel.wake_set || channel.busy_until >= time {
+                break;
+            }
+            channel.wake_set = false;
+            last = channel.busy_until;
+            self.now = last;
+            self.events += 1;
+            self.send_next(egress);
+        }
+        (self.now, self.notebook.woken) = (now, before);
+        last
+    }
+
+    /// The port of a channel is to be woken when it is free again.
+    #[allow(clippy::inline_always, reason = "mostly it is planned already")]
+    #[inline(always)]
+    pub(crate) fn set_wake(&mut self, egress: u32) {
+        let channel = &mut self.channels[egress as usize];
+        if !channel.wake_set {
+            channel.wake_set = true;
+            if !channel.is_listed {
+                self.plan_wake(egress);
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn plan_wake(&mut self, egress: u32) {
+        let channel = &mut self.channels[egress as usize];
+        let (at, sender, from) = (channel.busy_until.max(self.now), channel.sender, channel.from);
+        if self.windows.is_some()
+            && let Vertex::Switch(switch) = from
+        {
+            channel.is_listed = true;
+            self.switches[switch as usize].awake.push(egress);
+            return;
+        }
+        let (order, event) = (wake_order(at, sender, egress), Packed::new(Event::Wake { channel: egress }));
+        if let Some(windows) = &mut self.windows
+            && let Some(place) = windows.place(from)
+        {
+            windows.wake(&order, place, event);
+        } else {
+            self.calendar.push(&order, event);
+        }
+    }
+
+    /// Has all ports woken by the calendar from now on.
+    pub(crate) fn wake_by_calendar(&mut self) {
+        for switch in &mut self.switches {
+            for egress in switch.awake.drain(..) {
+                let channel = &mut self.channels[egress as usize];
+                channel.is_listed = false;
+                if channel.wake_set {
+                    let order = wake_order(channel.busy_until.max(self.now), channel.sender, egress);
+                    self.calendar.push(&order, Packed::new(Event::Wake { channel: egress }));
+                }
+            }
+        }
+    }
+}
+
+/// Where the wake-up of a port stands among all events: with others of its switch at the same moment, by its number. A port has
+/// no more than one.
+fn wake_order(time: Time, component: Component, egress: u32) -> Order {
+    Order { time, priority: rank::WAKE, component, sequence: egress.into() }
+}
