@@ -195,12 +195,16 @@ impl<S: Sink> Network<S> {
     /// which has to be short.
     #[inline]
     fn happen_to_port(&mut self, switch: u32, event: Packed) {
+        if let Some((channel, packet)) = event.arrival() {
+            self.arrive_at_switch(switch, channel, packet);
+            return;
+        }
         match event.event() {
-            Event::Arrive { channel, packet } => self.arrive_at_switch(switch, channel, packet),
             Event::PauseEnd { channel } => self.pause_end(channel),
             Event::PauseAgain { channel, priority } => self.pause_again(channel, priority),
             Event::Credit { channel, priority, bytes } => self.take_credit(channel, priority, bytes),
-            Event::Wake { .. }
+            Event::Arrive { .. }
+            | Event::Wake { .. }
             | Event::Timer { .. }
             | Event::Call { .. }
             | Event::Slice { .. }

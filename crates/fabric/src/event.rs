@@ -76,6 +76,12 @@ impl Packed {
         }
     }
 
+    /// The channel and the packet, where one comes out of the other: nearly all that happens is that.
+    #[inline]
+    pub(crate) fn arrival(self) -> Option<(u32, PacketIndex)> {
+        (self.0 >> KIND_SHIFT == 0).then_some(((self.0 >> CHANNEL_SHIFT) as u32, self.0 as u32))
+    }
+
     #[allow(clippy::inline_always, reason = "it is taken apart where it is dealt with")]
     #[inline(always)]
     pub(crate) fn event(self) -> Event {

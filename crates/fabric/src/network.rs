@@ -492,13 +492,38 @@ impl<S: Sink> Network<S> {
     /// Puts a packet on the wire.
     #[inline]
     fn start(&mut self, egress: u32, waiting: Waiting) {
-        let (packet, bytes, priority) = (waiting.packet, waiting.bytes(), waiting.priority());
+        let bytes = waiting.bytes();
         let channel = &mut self.channels[egress as usize];
         let takes = channel.serialize(bytes);
         channel.busy_until = self.now + takes;
         channel.counters.bytes += u64::from(bytes);
         channel.counters.packets += 1;
         channel.counters.data_packets += u64::from(waiting.is_data());
+        let is_special = S::DETAIL
+            | waiting.gathers()
+            | self.shows_frames
+            | self.config.cut_through
+            | (self.config.flow_control == FlowControl::Credits)
+            | channel.turns.is_some()
+            | channel.is_down
+            | channel.is_troubled;
+        let mut until_there = takes;
+        if is_special {
+            let Some(sooner) = self.start_specially(egress, waiting, takes) else { return };
+            until_there = sooner;
+        }
+        let channel = &self.channels[egress as usize];
+        let (at, to) = (self.now + until_there + channel.delay, channel.to);
+        let order = channel.arrival_order(at);
+        self.schedule(to, &order, Event::Arrive { channel: egress, packet: waiting.packet });
+    }
+
+    /// What is to be done about a packet on the wire in some networks, or for some packets. Returns how long it is before
+    /// enough of it has left for the other end to go on with it; none where it never arrives.
+    #[inline(never)]
+    fn start_specially(&mut self, egress: u32, waiting: Waiting, takes: Span) -> Option<Span> {
+        let (packet, bytes, priority) = (waiting.packet, waiting.bytes(), waiting.priority());
+        let channel = &mut self.channels[egress as usize];
         let takes_credit = self.config.flow_control == FlowControl::Credits && !waiting.is_pause();
         if takes_credit {
             channel.credits[priority] = channel.credits[priority].saturating_sub(bytes);
@@ -513,8 +538,6 @@ impl<S: Sink> Network<S> {
             Vertex::Switch(_) if self.config.cut_through => channel.serialize(bytes.min(HEADER_BYTES)),
             _ => takes,
         };
-        let (at, to) = (self.now + until_there + channel.delay, channel.to);
-        let order = channel.arrival_order(at);
         if waiting.gathers() {
             self.stamp(egress, packet);
         }
@@ -528,9 +551,9 @@ impl<S: Sink> Network<S> {
         if is_cut || is_troubled && self.meets_fault(egress, packet) {
             self.taps.lose_last(egress);
             self.lose(egress, packet);
-            return;
+            return None;
         }
-        self.schedule(to, &order, Event::Arrive { channel: egress, packet });
+        Some(until_there)
     }
 
     pub(crate) fn wake(&mut self, egress: u32) {
@@ -689,7 +712,8 @@ impl<S: Sink> Network<S> {
     }
 
     /// A packet leaves a switch, with `depth` bytes behind it: its memory is free, and whoever waited for that is told.
-    #[inline]
+    #[allow(clippy::inline_always, reason = "it is called for each packet-hop, from two places")]
+    #[inline(always)]
     fn leave_memory(&mut self, egress: u32, waiting: Waiting, depth: u64) {
         let Vertex::Switch(switch) = self.channels[egress as usize].from else { return };
         if self.config.marks && self.config.marks_at == MarksAt::Departure {

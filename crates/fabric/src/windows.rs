@@ -166,7 +166,7 @@ impl<E: Copy> Windows<E> {
         }
     }
 
-    /// Mostly the window at hand or the next one: a division is as long as all the rest. What an application has happen in
+    /// Mostly the window at hand or one of the next two: a division is as long as all the rest. What an application has happen in
     /// the past, because it only now knows of it, belongs to the window at hand.
     #[inline]
     fn window(&self, time: Time) -> u64 {
@@ -175,6 +175,8 @@ impl<E: Copy> Windows<E> {
             self.current
         } else if ahead < 2 * self.width {
             self.current + 1
+        } else if ahead < 3 * self.width {
+            self.current + 2
         } else {
             (time.as_ps() / self.width).max(self.current)
         }
@@ -237,8 +239,12 @@ impl<E: Copy> Windows<E> {
     pub(crate) fn wake(&mut self, order: &Order, place: u32, event: E) {
         let wake = Entry { key: Key::new(order), event };
         let wakes = &mut self.wakes[(place - self.switches) as usize];
-        let at = wakes.iter().position(|other| other.key < wake.key).unwrap_or(wakes.len());
-        wakes.insert(at, wake);
+        if wakes.is_empty() {
+            wakes.push(wake);
+        } else {
+            let at = wakes.iter().position(|other| other.key < wake.key).unwrap_or(wakes.len());
+            wakes.insert(at, wake);
+        }
         let window = self.window(order.time);
         if self.is_near(window) {
             let slot = self.slot(window);
