@@ -117,7 +117,7 @@ fn incast_ideal() -> Span {
 
 #[test]
 fn an_incast_under_pause_frames_loses_nothing_whatever_the_control() {
-    // How much longer than the link needs it may take. Measured: 1.000, 1.245, 1.643, 1.001, 1.090 and 1.000. TIMELY's first
+    // How much longer than the link needs it may take. Measured: 1.000, 1.145, 1.664, 1.000, 1.090 and 1.000. TIMELY's first
     // gradient takes every sender to its floor at once, and 500 Mb/s each round trip is a long way back. HPCC leaves 5 %
     // of the link free and adds 44 bytes to each packet.
     for (control, most) in [("none", 1.01), ("dcqcn", 1.3), ("timely", 1.8), ("swift", 1.01), ("hpcc", 1.12)]
