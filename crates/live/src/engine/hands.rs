@@ -22,12 +22,27 @@ pub(super) struct Worker<'a> {
     pub(super) scratch: &'a mut Vec<u8>,
     pub(super) conduits: &'a mut Conduits,
     pub(super) ranks: u32,
+    /// A connection with small slices that the system does not have: those that follow each other go together.
+    pub(super) unpushed: Option<ConnectionId>,
+}
+
+impl Worker<'_> {
+    /// Gives the system what it should have before anything is waited for.
+    #[inline]
+    pub(super) fn push(&mut self) {
+        let Some(connection) = self.unpushed.take() else { return };
+        if let End { way: Way::Send(SendEnd::Tcp(end)), .. } = &mut self.ends[connection.0 as usize] {
+            end.push();
+            *self.has_unsent |= end.is_waiting();
+        }
+    }
 }
 
 impl Hands for Worker<'_> {
     /// NICs are looked at in turns.
     #[inline]
     fn look(&mut self, connection: ConnectionId) -> Look {
+        self.push();
         let End { way, over: over @ None, .. } = &mut self.ends[connection.0 as usize] else {
             return Look::Nothing;
         };
@@ -61,8 +76,9 @@ impl Hands for Worker<'_> {
         let ranks = *ranks;
         let submitted = &calls[(work.operation.0 - **done) as usize];
         let call = &schedule.call;
+        let scratch = At(scratch.as_mut_ptr());
         // SAFETY: as below.
-        match unsafe { lending::execute(work, call, ranks, submitted, ends, spare) } {
+        match unsafe { lending::execute(work, call, ranks, submitted, ends, spare, scratch) } {
             Ok(true) => return true,
             Ok(false) => {}
             Err((connection, error)) => {
@@ -73,7 +89,6 @@ impl Hands for Worker<'_> {
         let Submitted { input, output, .. } = submitted;
         let bytes = |count: u64| call.dtype.bytes(count).0 as usize;
         let length = bytes(work.count);
-        let scratch = At(scratch.as_mut_ptr());
         let own = |start: At, first: u64, is_streamed: bool| Spot {
             at: At(start.0.wrapping_add(bytes(first))),
             is_streamed,
@@ -101,9 +116,15 @@ impl Hands for Worker<'_> {
 
     #[inline]
     fn filled(&mut self, filled: &Handed<'_>) {
+        if self.unpushed.is_some_and(|connection| connection != filled.connection) {
+            self.push();
+        }
         if let End { way: Way::Send(end), .. } = &mut self.ends[filled.connection.0 as usize] {
-            end.publish(filled, self.conduits.nic());
-            *self.has_unsent |= end.has_unsent();
+            if end.publish(filled, self.conduits.nic()) {
+                self.unpushed = Some(filled.connection);
+            } else {
+                *self.has_unsent |= end.has_unsent();
+            }
         }
     }
 

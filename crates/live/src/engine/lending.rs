@@ -55,6 +55,7 @@ pub(super) unsafe fn execute(
     submitted: &Submitted,
     ends: &mut [End],
     spare: &mut Vec<u8>,
+    scratch: At,
 ) -> Result<bool, (u32, io::Error)> {
     let length = call.dtype.bytes(work.count).0 as usize;
     // Nobody lends so little.
@@ -64,7 +65,7 @@ pub(super) unsafe fn execute(
     let ([source], false) = (&work.sources[..], call.collective.reduces()) else { return Ok(false) };
     let source = match *source {
         Place::Buffer(Buffer::Scratch, _) => return Ok(false),
-        Place::Buffer(buffer, first) => Source::Lasting(submitted.at(call, buffer, first)),
+        Place::Buffer(buffer, first) => Source::Lasting(submitted.at(call, buffer, first, scratch)),
         Place::Slot(connection, _) => match &mut ends[connection.0 as usize].way {
             Way::Receive(ReceiveEnd::Shared(end)) => match end.lent() {
                 Some(lent) => Source::Foreign(lent, connection.0 as usize),
@@ -97,7 +98,7 @@ pub(super) unsafe fn execute(
             let (into, lasts) = match targets {
                 [Place::Buffer(buffer @ (Buffer::Input | Buffer::Output), first), rest @ ..] => {
                     targets = rest;
-                    (submitted.at(call, *buffer, *first), true)
+                    (submitted.at(call, *buffer, *first, scratch), true)
                 }
                 _ => {
                     spare.resize(spare.len().max(length), 0);
@@ -118,7 +119,7 @@ pub(super) unsafe fn execute(
     for place in targets {
         match *place {
             Place::Buffer(buffer, first) => {
-                let to = submitted.at(call, buffer, first);
+                let to = submitted.at(call, buffer, first, scratch);
                 // SAFETY: both are places of the work, or `spare`.
                 unsafe { from.copy_to(to, length) };
             }
@@ -141,9 +142,13 @@ pub(super) unsafe fn execute(
 }
 
 impl Submitted {
-    /// Where an element of a buffer of the caller's is.
-    fn at(&self, call: &Call, buffer: Buffer, first: u64) -> At {
-        let start = if buffer == Buffer::Input { self.input } else { self.output };
+    /// Where an element of a buffer is.
+    fn at(&self, call: &Call, buffer: Buffer, first: u64, scratch: At) -> At {
+        let start = match buffer {
+            Buffer::Input => self.input,
+            Buffer::Output => self.output,
+            Buffer::Scratch => scratch,
+        };
         At(start.0.wrapping_add(call.dtype.bytes(first).0 as usize))
     }
 }

@@ -81,17 +81,21 @@ impl Sender {
         data(&mut self.memory, slot, length)
     }
 
-    /// Hands over the next slice. A small one goes at once, others with the next [`Sender::flush`], together.
-    pub(crate) fn publish(&mut self, slot: u32, length: usize, mark: Mark) {
+    /// Hands over the next slice. Whether it is small and should go before anything is waited for; others go with the next
+    /// [`Sender::flush`], together.
+    pub(crate) fn publish(&mut self, slot: u32, length: usize, mark: Mark) -> bool {
         let header = &mut self.memory[slot as usize * STRIDE + BEFORE..][..HEADER];
         header[..8].copy_from_slice(&(length as u64).to_le_bytes());
         header[8..].copy_from_slice(&mark.0.to_le_bytes());
         let lent = self.lent[slot as usize].take();
         self.waiting.push_back(Slice { slot, length, lent });
-        if length <= SMALL && self.waiting.len() == 1 {
-            // What goes wrong goes wrong again when it is tried next, and is heard of then.
-            let _ = self.write();
-        }
+        length <= SMALL
+    }
+
+    /// Gives the kernel what it takes.
+    pub(crate) fn push(&mut self) {
+        // What goes wrong goes wrong again when it is tried next, and is heard of then.
+        let _ = self.write();
     }
 
     /// Whether the kernel has not taken everything yet.
