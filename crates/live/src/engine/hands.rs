@@ -2,14 +2,15 @@
 
 use std::collections::VecDeque;
 
-use railnet_coll::machine::{ConnectionId, Handed, Hands, Look, OperationId, Place, Work};
-use railnet_coll::{Buffer, Schedule};
+use railnet_coll::machine::{ConnectionId, Handed, Hands, Landing, Look, OperationId, Place, Work};
+use railnet_coll::{Buffer, Collective, Schedule};
 
 use super::conduits::Conduits;
 use super::context::{End, Submitted, Way};
 use super::lending;
 use super::work::{self, At, Spot};
 use crate::conduit::{Arrival, ReceiveEnd, SendEnd};
+use crate::tcp;
 
 /// The parts of a communicator that work touches.
 pub(super) struct Worker<'a> {
@@ -66,6 +67,25 @@ impl Hands for Worker<'_> {
                 count => Look::Freed(count),
             },
             _ => Look::Nothing,
+        }
+    }
+
+    #[expect(unsafe_code, reason = "the caller's buffers are reached through pointers")]
+    #[inline]
+    fn awaits(&mut self, connection: ConnectionId, landing: Landing) {
+        let length = landing.length.0 as usize;
+        let Way::Receive(ReceiveEnd::Tcp(end)) = &mut self.ends[connection.0 as usize].way else { return };
+        // One way only, what is read ahead into slots makes more room for the sender.
+        let is_one_way = matches!(
+            landing.collective,
+            Collective::Broadcast | Collective::Gather | Collective::Scatter | Collective::SendReceive
+        );
+        if length >= lending::LEAST && !is_one_way {
+            let submitted = &self.calls[(landing.operation.0 - *self.done) as usize];
+            let at = submitted.output.0.wrapping_add(landing.offset.0 as usize);
+            // SAFETY: it is part of the output of a call under way, in which nothing else is done with it until this slice
+            // was taken; a call that fails is over when its ends are gone.
+            end.land(unsafe { tcp::Landing::new(at, length) });
         }
     }
 
