@@ -46,6 +46,14 @@ impl Landing {
         Self { at, length }
     }
 
+    /// The first bytes of memory that a test keeps alive.
+    #[cfg(test)]
+    pub(super) fn of(memory: &mut [u8], length: usize) -> Self {
+        let at = memory[..length].as_mut_ptr();
+        // SAFETY: a test looks at it only when the slice has come.
+        unsafe { Self::new(at, length) }
+    }
+
     pub(super) const fn length(&self) -> usize {
         self.length
     }

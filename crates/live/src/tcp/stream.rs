@@ -399,7 +399,6 @@ mod tests {
 
     /// Slices go where they should, if that was said in time and they are as long as was said; others go to slots.
     #[test]
-    #[expect(unsafe_code, reason = "where slices land is named by pointers")]
     fn slices_land_where_they_go() {
         let (mut sender, mut receiver) = pair();
         let mut dice = railnet_core::Random::from_seed(4);
@@ -421,8 +420,7 @@ mod tests {
             }
             place.fill(!(number as u8));
             if is_said {
-                // SAFETY: it lives until the slice has come.
-                receiver.land(unsafe { Landing::new(place.as_mut_ptr(), said) });
+                receiver.land(Landing::of(&mut place, said));
             }
             if !is_early {
                 assert!(matches!(receiver.arrived().unwrap(), Arrival::Nothing));
