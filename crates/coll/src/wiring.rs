@@ -188,7 +188,11 @@ impl Wiring {
                 let head = self.heads.iter().position(|head| head.get(node) == Some(&rank))?;
                 self.nics.heads.get(head)?.get(node).copied()
             }
-            Algorithm::Pat | Algorithm::Direct | Algorithm::PointToPoint | Algorithm::Custom => None,
+            Algorithm::Pat
+            | Algorithm::Direct
+            | Algorithm::Hypercube
+            | Algorithm::PointToPoint
+            | Algorithm::Custom => None,
         }
     }
 

@@ -42,6 +42,7 @@ fn fits(algorithm: Algorithm, collective: Collective, wiring: &Wiring) -> bool {
         Algorithm::CollNetDirect => !one_node && (all_heads || !scatters),
         Algorithm::CollNetChain | Algorithm::NvlsTree => !one_node,
         Algorithm::Nvls => one_node || all_heads || !scatters,
+        Algorithm::Hypercube => wiring.ranks().is_power_of_two(),
         _ => true,
     }
 }
@@ -163,6 +164,11 @@ fn direct_exchanges_are_right() {
 }
 
 #[test]
+fn hypercubes_are_right() {
+    prove_all(Algorithm::Hypercube);
+}
+
+#[test]
 fn aggregated_trees_are_right() {
     prove_all(Algorithm::Pat);
 }
@@ -182,7 +188,9 @@ fn blocks_of_different_lengths_are_right() {
                 Collective::Scatter,
                 Collective::AllToAll,
             ] {
-                if !algorithm.does(collective) || !fits(algorithm, collective, &wiring) {
+                // It passes blocks on, and takes those of one length.
+                let is_passed = (algorithm, collective) == (Algorithm::Hypercube, Collective::AllToAll);
+                if !algorithm.does(collective) || !fits(algorithm, collective, &wiring) || is_passed {
                     continue;
                 }
                 let mut call = Call::new(collective, 0);
@@ -220,7 +228,7 @@ fn what_cannot_be_is_refused_in_words() {
     let known = [
         (
             refusal(&all_reduce, Algorithm::Pat, simple, &flat),
-            "PAT does not do AllReduce: choose Tree, Ring, CollNetDirect, CollNetChain, NVLS, NVLSTree, Direct",
+            "PAT does not do AllReduce: choose Tree, Ring, CollNetDirect, CollNetChain, NVLS, NVLSTree, Direct, Hypercube",
         ),
         (refusal(&all_reduce, Algorithm::Nvls, Protocol::Ll, &flat), "NVLS does not use LL: choose Simple"),
         (

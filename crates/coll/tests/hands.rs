@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use railnet_coll::machine::{
-    ConnectionId, Direction, Handed, Hands, Look, Mark, OperationId, Output, RankMachine, Work,
+    ConnectionId, Direction, Handed, Hands, Landing, Look, Mark, OperationId, Output, Place, RankMachine,
+    Work,
 };
 use railnet_coll::{
-    Algorithm, Call, Choice, Collective, Connection, Peer, Protocol, Schedule, Wiring, build,
+    Algorithm, Buffer, Call, Choice, Collective, Connection, Peer, Protocol, Schedule, Wiring, build,
 };
 use railnet_core::{Bytes, Random, Rank, Time};
 
@@ -33,12 +34,17 @@ fn wire(rank: u32, to: Connection, direction: Direction) -> Wire {
 /// What each worker of each rank did.
 type Done = BTreeMap<(u32, u32), Vec<Work>>;
 
+/// Where the next slice of a connection of a rank may be put.
+type Landings = BTreeMap<(u32, ConnectionId), Landing>;
+
 struct World {
     machines: Vec<RankMachine>,
     /// The connections of each machine.
     ends: Vec<Vec<(Wire, Direction)>>,
     cables: BTreeMap<Wire, Cable>,
     done: Done,
+    landings: Landings,
+    landed: u64,
     finished: Vec<Vec<OperationId>>,
     dice: Random,
 }
@@ -49,6 +55,8 @@ struct Helper<'a> {
     ends: &'a [(Wire, Direction)],
     cables: &'a mut BTreeMap<Wire, Cable>,
     done: &'a mut Done,
+    landings: &'a mut Landings,
+    landed: &'a mut u64,
     finished: &'a mut Vec<OperationId>,
     dice: &'a mut Random,
 }
@@ -65,8 +73,26 @@ impl Hands for Helper<'_> {
         }
     }
 
+    fn awaits(&mut self, connection: ConnectionId, landing: Landing) {
+        // Nothing has to be done with nothing.
+        if landing.length > Bytes(0) {
+            self.landings.insert((self.rank, connection), landing);
+        }
+    }
+
     fn work(&mut self, work: &Work, schedule: &Schedule) -> bool {
         assert_eq!(work.layout.fifo, schedule.fifo);
+        for source in &work.sources {
+            let Place::Slot(connection, _) = source else { continue };
+            if let Some(landing) = self.landings.remove(&(self.rank, *connection)) {
+                // What was put there is where it goes, and all there is to it.
+                assert_eq!((work.sources.len(), work.operation), (1, landing.operation));
+                assert_eq!(landing.collective, schedule.call.collective);
+                assert_eq!(landing.length.0, 4 * work.count);
+                assert_eq!(work.targets[0], Place::Buffer(Buffer::Output, landing.offset.0 / 4));
+                *self.landed += 1;
+            }
+        }
         self.done.entry((self.rank, work.id.worker())).or_default().push(work.clone());
         true
     }
@@ -98,6 +124,8 @@ impl World {
             ends: vec![Vec::new(); ranks as usize],
             cables: BTreeMap::new(),
             done: Done::new(),
+            landings: Landings::new(),
+            landed: 0,
             finished: vec![Vec::new(); ranks as usize],
             dice: Random::from_seed(seed),
         }
@@ -133,10 +161,10 @@ impl World {
 
     fn proceed(&mut self, rank: u32) {
         self.drain(rank);
-        let Self { machines, ends, cables, done, finished, dice } = self;
+        let Self { machines, ends, cables, done, landings, landed, finished, dice } = self;
         let index = rank as usize;
-        let mut hands =
-            Helper { rank, ends: &ends[index], cables, done, finished: &mut finished[index], dice };
+        let (ends, finished) = (&ends[index], &mut finished[index]);
+        let mut hands = Helper { rank, ends, cables, done, landings, landed, finished, dice };
         machines[index].proceed(Time::ZERO, &mut hands);
         self.drain(rank);
     }
@@ -165,7 +193,7 @@ impl World {
         }
     }
 
-    fn run(mut self, schedules: &[Arc<Schedule>], by_hand: bool) -> Done {
+    fn run(mut self, schedules: &[Arc<Schedule>], by_hand: bool) -> (Done, u64) {
         for schedule in schedules {
             for machine in &mut self.machines {
                 machine.submit(Time::ZERO, schedule).unwrap();
@@ -178,7 +206,7 @@ impl World {
                     assert!((0..).zip(finished).all(|(number, one)| one.0 == number));
                     assert_eq!(machine.unfinished(), 0);
                 }
-                return self.done;
+                return (self.done, self.landed);
             }
             let rank = self.dice.below(ranks) as u32;
             if self.dice.below(2) == 0 {
@@ -195,9 +223,15 @@ fn work_on_the_spot_is_the_same_work() {
     let mut dice = Random::from_seed(11);
     let collectives =
         [Collective::AllReduce, Collective::AllGather, Collective::Broadcast, Collective::AllToAll];
-    let algorithms =
-        [Algorithm::Ring, Algorithm::Tree, Algorithm::Direct, Algorithm::Pat, Algorithm::PointToPoint];
-    let (mut runs, mut works) = (0, 0);
+    let algorithms = [
+        Algorithm::Ring,
+        Algorithm::Tree,
+        Algorithm::Direct,
+        Algorithm::Hypercube,
+        Algorithm::Pat,
+        Algorithm::PointToPoint,
+    ];
+    let (mut runs, mut works, mut landings) = (0, 0, 0);
     while runs < 300 {
         let ranks = dice.below(4) as u32 + 2;
         let mut schedules: Vec<Arc<Schedule>> = Vec::new();
@@ -216,11 +250,13 @@ fn work_on_the_spot_is_the_same_work() {
         if schedules.is_empty() {
             continue;
         }
-        let queued = World::new(ranks, false, runs).run(&schedules, false);
-        let by_hand = World::new(ranks, true, runs).run(&schedules, true);
+        let (queued, _) = World::new(ranks, false, runs).run(&schedules, false);
+        let (by_hand, landed) = World::new(ranks, true, runs).run(&schedules, true);
         assert_eq!(queued, by_hand, "run {runs}");
+        landings += landed;
         works += queued.values().map(Vec::len).sum::<usize>();
         runs += 1;
     }
     assert!(works > 100_000, "{works} pieces of work");
+    assert!(landings > 10_000, "{landings} slices could land");
 }

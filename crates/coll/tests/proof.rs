@@ -14,7 +14,7 @@ use Collective::{
 use Protocol::{Ll, Ll128, Simple};
 
 /// What each algorithm does, and over which protocols.
-const DOES: [(Algorithm, &[Collective], &[Protocol]); 9] = [
+const DOES: [(Algorithm, &[Collective], &[Protocol]); 10] = [
     (Algorithm::Ring, &[AllReduce, AllGather, ReduceScatter, Broadcast, Reduce], &[Ll, Ll128, Simple]),
     (Algorithm::Tree, &[AllReduce], &[Ll, Ll128, Simple]),
     (Algorithm::CollNetDirect, &[AllReduce, AllGather, ReduceScatter], &[Simple]),
@@ -23,6 +23,7 @@ const DOES: [(Algorithm, &[Collective], &[Protocol]); 9] = [
     (Algorithm::NvlsTree, &[AllReduce], &[Simple]),
     (Algorithm::Pat, &[AllGather, ReduceScatter], &[Simple]),
     (Algorithm::Direct, &[AllReduce, AllGather, ReduceScatter, Broadcast], &[Ll, Ll128, Simple]),
+    (Algorithm::Hypercube, &[AllReduce, AllGather, ReduceScatter, AllToAll], &[Simple]),
     (Algorithm::PointToPoint, &[AllToAll, Gather, Scatter, SendReceive, Barrier], &[Ll, Simple]),
 ];
 
@@ -55,6 +56,11 @@ fn refusal(call: &Call, algorithm: Algorithm, protocol: Protocol, wiring: &Wirin
         Some(Refusal::Impossible)
     } else if algorithm == Algorithm::Pat && wiring.nodes.iter().any(|node| node.len() > 1) {
         // One rank in each node.
+        Some(Refusal::Impossible)
+    } else if algorithm == Algorithm::Hypercube
+        && (!wiring.ranks().is_power_of_two() || matches!(call.counts, Counts::PerPair(_)))
+    {
+        // Every bit has a rank that differs in it, and blocks that are passed on have one length.
         Some(Refusal::Impossible)
     } else {
         None

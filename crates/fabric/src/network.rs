@@ -490,6 +490,7 @@ impl<S: Sink> Network<S> {
     }
 
     /// Puts a packet on the wire.
+    #[allow(clippy::needless_bitwise_bool, reason = "one branch for all that is rare")]
     #[inline]
     fn start(&mut self, egress: u32, waiting: Waiting) {
         let bytes = waiting.bytes();

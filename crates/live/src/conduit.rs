@@ -133,15 +133,16 @@ impl SendEnd {
         }
     }
 
-    /// Hands over the next slice.
+    /// Hands over the next slice. Whether it should be pushed before anything is waited for.
     #[inline]
-    pub(crate) fn publish(&mut self, filled: &Handed<'_>, nic: Option<&mut Rdma>) {
+    pub(crate) fn publish(&mut self, filled: &Handed<'_>, nic: Option<&mut Rdma>) -> bool {
         match self {
             Self::Shared(end) => end.publish(filled.data.0 as usize, filled.mark),
             // Nothing goes with the data: flags are of use to GPUs.
-            Self::Tcp(end) => end.publish(filled.slot, filled.data.0 as usize, filled.mark),
+            Self::Tcp(end) => return end.publish(filled.slot, filled.data.0 as usize, filled.mark),
             Self::Roce(slots) => nic.expect(NIC).fill(slots, &filled.filled()),
         }
+        false
     }
 
     /// Whether it holds slices that wait for this process to send them, or that lie in a caller's buffer. What a NIC has is

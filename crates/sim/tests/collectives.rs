@@ -50,6 +50,7 @@ fn can(algorithm: Algorithm, nodes: u32, per_node: u32, has_nvls: bool) -> bool 
         Algorithm::NvlsTree => nodes > 1 && per_node > 1 && has_nvls,
         Algorithm::Pat => nodes > 1 && per_node == 1,
         Algorithm::CollNetDirect | Algorithm::CollNetChain => false,
+        Algorithm::Hypercube => (nodes * per_node).is_power_of_two(),
         _ => true,
     }
 }

@@ -92,6 +92,9 @@ fn gist(schedule: &Schedule) -> &'static str {
             "A binomial tree for each block, all at once: few messages, far away ones first."
         }
         (Algorithm::Direct, _) => "Everybody exchanges with everybody at once.",
+        (Algorithm::Hypercube, _) => {
+            "Ranks whose numbers differ in one bit exchange what they have, one bit after the other."
+        }
         (Algorithm::PointToPoint, Barrier) => {
             "Everybody tells somebody twice as far each time, until all have heard of all."
         }

@@ -10,6 +10,7 @@
 //! | NVLSTree | AllReduce | Simple | switches that reduce, several nodes |
 //! | PAT | AllGather, ReduceScatter | Simple | one rank in each node |
 //! | Direct | AllReduce, AllGather, ReduceScatter, Broadcast | all | anywhere; meant for few ranks |
+//! | Hypercube | AllReduce, AllGather, ReduceScatter, AllToAll | Simple | a power of two of ranks; meant for little data |
 //! | P2P | AllToAll, Gather, Scatter, SendReceive, Barrier | all but LL128 | anywhere |
 //!
 //! One rank alone copies its input to its output, whatever the algorithm.
@@ -19,6 +20,7 @@ mod collnet_chain;
 mod collnet_direct;
 pub(crate) mod direct;
 mod heads;
+pub(crate) mod hypercube;
 mod local;
 mod nvls;
 mod nvls_tree;
@@ -70,6 +72,8 @@ pub enum Algorithm {
     PointToPoint,
     /// A program from a file.
     Custom,
+    /// Ranks whose numbers differ in one bit exchange what they have, one bit after the other.
+    Hypercube,
 }
 
 impl Algorithm {
@@ -97,13 +101,14 @@ impl Algorithm {
             Self::Direct => "Direct",
             Self::PointToPoint => "P2P",
             Self::Custom => "Custom",
+            Self::Hypercube => "Hypercube",
         }
     }
 }
 
 impl Algorithm {
     /// Those that a schedule can be built of: all but [`Algorithm::Custom`].
-    pub const BUILT: [Self; 9] = [
+    pub const BUILT: [Self; 10] = [
         Self::Tree,
         Self::Ring,
         Self::CollNetDirect,
@@ -112,18 +117,20 @@ impl Algorithm {
         Self::NvlsTree,
         Self::Pat,
         Self::Direct,
+        Self::Hypercube,
         Self::PointToPoint,
     ];
 
     /// Whether it does this collective, somewhere.
     pub const fn does(self, collective: Collective) -> bool {
-        use Collective::{AllGather, AllReduce, Broadcast, Reduce, ReduceScatter};
+        use Collective::{AllGather, AllReduce, AllToAll, Broadcast, Reduce, ReduceScatter};
         match self {
             Self::Tree | Self::CollNetChain | Self::NvlsTree => matches!(collective, AllReduce),
             Self::Ring => matches!(collective, AllReduce | AllGather | ReduceScatter | Broadcast | Reduce),
             Self::CollNetDirect | Self::Nvls => {
                 matches!(collective, AllReduce | AllGather | ReduceScatter)
             }
+            Self::Hypercube => matches!(collective, AllReduce | AllGather | ReduceScatter | AllToAll),
             Self::Pat => matches!(collective, AllGather | ReduceScatter),
             Self::Direct => matches!(collective, AllReduce | AllGather | ReduceScatter | Broadcast),
             Self::PointToPoint => {
@@ -295,6 +302,7 @@ pub fn build(call: &Call, choice: &Choice, wiring: &Wiring) -> Result<Schedule, 
         Algorithm::Nvls => nvls::build(call, choice, wiring),
         Algorithm::NvlsTree => nvls_tree::build(call, choice, wiring),
         Algorithm::Direct => Ok(direct::build(call, choice, wiring)),
+        Algorithm::Hypercube => hypercube::build(call, choice, wiring),
         Algorithm::Pat => pat::build(call, choice, wiring),
         Algorithm::Tree => tree::build(call, choice, wiring),
         Algorithm::Custom => Err(BuildError::Unsupported { algorithm, collective }),

@@ -4,18 +4,22 @@
 //! and is told later what came of it. Between real processes, whoever drives a machine does the work itself, and at once:
 //! there the way through queues would take longer than a small call does. Such a machine has [`Hands`].
 
-use railnet_core::Time;
+use railnet_core::{Bytes, Time};
 
 use super::signature::Mark;
 use super::work::{ConnectionId, Direction, Handed, OperationId, Work, WorkId};
 use super::worker::Stage;
 use super::{NOBODY, RankMachine};
-use crate::schedule::Schedule;
+use crate::call::Collective;
+use crate::schedule::{Buffer, Schedule};
 
 /// What does the work of a machine on the spot.
 pub trait Hands {
     /// A worker needs this connection. Hands that look only later, and tell the machine then, see nothing.
     fn look(&mut self, connection: ConnectionId) -> Look;
+    /// A worker waits for the next slice of a connection, which goes to the output as it is: it may be put there when it
+    /// comes. Of all that the worker waits for, the rest is room to send it on.
+    fn awaits(&mut self, _connection: ConnectionId, _landing: Landing) {}
     /// Does this work of an operation. `false` if it cannot be done: then it stands still until somebody says why.
     fn work(&mut self, work: &Work, schedule: &Schedule) -> bool;
     /// Carries a send slot.
@@ -35,6 +39,19 @@ pub enum Look {
     Arrived(Mark),
     /// The slots of so many slices, the oldest first, may be used again; one at least.
     Freed(u64),
+}
+
+/// Where a slice goes in the output of an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Landing {
+    /// Which operation.
+    pub operation: OperationId,
+    /// What that is.
+    pub collective: Collective,
+    /// Where it begins.
+    pub offset: Bytes,
+    /// How long it is.
+    pub length: Bytes,
 }
 
 impl RankMachine {
@@ -83,7 +100,12 @@ impl RankMachine {
                 // It may wait for another worker, which wakes it.
                 let Some(connection) = self.awaited(index) else { return moved };
                 match hands.look(connection) {
-                    Look::Nothing => return moved,
+                    Look::Nothing => {
+                        if let Some(landing) = self.landing(index) {
+                            hands.awaits(connection, landing);
+                        }
+                        return moved;
+                    }
                     Look::Arrived(mark) => {
                         self.links[connection.0 as usize].arrived();
                         self.heard(now, connection, mark);
@@ -116,6 +138,26 @@ impl RankMachine {
             });
         }
         moved
+    }
+
+    /// Where the slice goes that a worker waits for, if it is for the output and nothing is to be done with it.
+    #[inline]
+    fn landing(&self, index: u32) -> Option<Landing> {
+        let worker = &self.workers[index as usize];
+        let step = &worker.loaded.step;
+        // What had to be over is over, and nothing else is received.
+        let waits_for_it = worker.stage == Stage::Waiting(step.after.len() as u32);
+        let is_copied = step.receives.len() == 1 && step.sources.is_empty() && !step.is_final;
+        let store = step.stores.first().filter(|store| store.buffer == Buffer::Output)?;
+        if !waits_for_it || !is_copied {
+            return None;
+        }
+        let (first, count) = worker.slice_range();
+        let operation = &self.operations[self.past];
+        let element = operation.plan.element;
+        let (offset, length) = (Bytes((store.offset + first) * element), Bytes(count * element));
+        let collective = operation.plan.schedule.call.collective;
+        Some(Landing { operation: operation.id, collective, offset, length })
     }
 
     /// The connection that a worker waits for, if it is one.

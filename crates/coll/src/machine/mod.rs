@@ -34,7 +34,7 @@ use railnet_core::{Bytes, Rank, Span, Time};
 pub use crate::outputs::{Source, expected_output};
 pub use apply::{Applier, ApplyError};
 pub use ghosts::wrong_bytes;
-pub use hands::{Hands, Look};
+pub use hands::{Hands, Landing, Look};
 pub use signature::{Mark, Signature};
 pub use trouble::{
     Answer, Failure, LastSeen, MismatchError, MissingError, Notice, Standing, StuckError, Wait, WaitingFor,

@@ -132,7 +132,7 @@ impl Graphs {
             Algorithm::CollNetDirect => self.collnet_direct.as_ref(),
             Algorithm::CollNetChain => self.collnet_chain.as_ref(),
             Algorithm::Nvls | Algorithm::NvlsTree => self.nvls.as_ref(),
-            Algorithm::Direct | Algorithm::PointToPoint | Algorithm::Custom => None,
+            Algorithm::Direct | Algorithm::Hypercube | Algorithm::PointToPoint | Algorithm::Custom => None,
         }
     }
 }

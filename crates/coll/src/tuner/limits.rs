@@ -70,6 +70,15 @@ pub enum Out {
         /// What the algorithm takes.
         limit: u32,
     },
+    /// It needs a power of two of ranks.
+    NoPowerOfTwo(u32),
+    /// The call is too long.
+    TooMuch {
+        /// Bytes of the call.
+        bytes: u64,
+        /// What the algorithm takes.
+        limit: u64,
+    },
     /// PAT needs one rank on each node.
     PatManyLocal(u32),
     /// PAT cannot do this operation.
@@ -124,6 +133,10 @@ impl fmt::Display for Out {
                     "{ranks} ranks are too many for a connection from each to each, of which it takes {limit}"
                 )
             }
+            Self::NoPowerOfTwo(ranks) => {
+                write!(f, "it needs a power of two of ranks, and there are {ranks}")
+            }
+            Self::TooMuch { bytes, limit } => write!(f, "it is for up to {limit} bytes, not for {bytes}"),
             Self::PatManyLocal(local) => write!(f, "it needs one rank on each node, and there are {local}"),
             Self::PatOperation(op) => write!(f, "PAT does not do {op}"),
             Self::PatOffload => f.write_str("NICs run the protocol themselves, and do not know PAT"),
@@ -201,7 +214,7 @@ fn of_algorithm(inputs: &Inputs, kind: &Kind, algorithm: Algorithm) -> Option<Ou
                 (kind.collective == Collective::ReduceScatter && scales).then_some(Out::PatOperation(kind.op))
             }
         }
-        Algorithm::Direct | Algorithm::PointToPoint | Algorithm::Custom => {
+        Algorithm::Direct | Algorithm::Hypercube | Algorithm::PointToPoint | Algorithm::Custom => {
             Some(Out::Collective(algorithm, kind.collective))
         }
     }

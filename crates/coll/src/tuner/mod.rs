@@ -35,6 +35,6 @@ pub use crossover::Crossover;
 pub use decision::{Decision, choose, thread_threshold, threads_max};
 pub use inputs::{CollNet, CpuVendor, GraphFacts, Graphs, Inputs, PeerFacts, Settings};
 pub use limits::{Kind, Out};
-pub use processes::{Medium, Processes};
+pub use processes::{HypercubeLimits, Medium, Processes};
 pub use table::{Cell, Estimate, Model, NoChoice, Request, Table};
 pub use threads::Threads;

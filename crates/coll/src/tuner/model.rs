@@ -161,7 +161,7 @@ impl Formula<'_> {
                 let trees = f64::from(depth) * f64::from(between) / 3.5;
                 (f64::from(base) + trees + 2.8 * f64::from(inputs.ranks)) as f32
             }
-            Algorithm::Direct | Algorithm::PointToPoint | Algorithm::Custom => base,
+            Algorithm::Direct | Algorithm::Hypercube | Algorithm::PointToPoint | Algorithm::Custom => base,
         }
     }
 

@@ -3,12 +3,13 @@
 //! handed in.
 //!
 //! ```
-//! use railnet_coll::tuner::{Medium, Processes, Request, Settings};
+//! use railnet_coll::tuner::{HypercubeLimits, Medium, Processes, Request, Settings};
 //! use railnet_coll::{Algorithm, Collective};
 //! use railnet_core::Bytes;
 //!
 //! let medium = Medium {
-//!     hop_us: 1.0, message_us: 0.1, bandwidth: 5.0, reduce_bandwidth: 20.0, two_shots: 1.0, direct_most: 8,
+//!     hop_us: 1.0, message_us: 0.1, bandwidth: 5.0, reduce_bandwidth: 20.0, two_shots: 1.0, blocks: 1.0, direct_most: 8,
+//!     hypercube: HypercubeLimits::NEVER,
 //! };
 //! let table = Processes { ranks: 4, nodes: 1, medium, settings: Settings::default() };
 //! let (cell, _) = table.best(&Request::new(Collective::AllReduce, Bytes(8)))?;
@@ -21,7 +22,7 @@ use railnet_core::ReduceOp;
 use super::inputs::Settings;
 use super::limits::Out;
 use super::table::{Cell, Estimate, Model, NoChoice, Request, nothing};
-use crate::algorithm::{Algorithm, direct};
+use crate::algorithm::{Algorithm, direct, hypercube};
 use crate::call::Collective;
 use crate::protocol::Protocol;
 
@@ -38,8 +39,41 @@ pub struct Medium {
     pub reduce_bandwidth: f32,
     /// How much longer data takes in two shots of a direct exchange than around a ring.
     pub two_shots: f32,
+    /// How much longer blocks of an AllGather or ReduceScatter take in a direct exchange than around a ring.
+    pub blocks: f32,
     /// The most ranks that have a connection from each to each.
     pub direct_most: u32,
+    /// What is exchanged bit by bit of the ranks' numbers.
+    pub hypercube: HypercubeLimits,
+}
+
+/// The most bytes of calls that ranks exchange bit by bit of their numbers. That is few messages, but one after the other: where
+/// each rank has a core, or much to send, others have more under way at a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HypercubeLimits {
+    /// Of AllReduce.
+    pub all_reduce: u64,
+    /// Of AllGather.
+    pub all_gather: u64,
+    /// Of ReduceScatter.
+    pub reduce_scatter: u64,
+    /// Of AllToAll.
+    pub all_to_all: u64,
+}
+
+impl HypercubeLimits {
+    /// Nothing at all.
+    pub const NEVER: Self = Self { all_reduce: 0, all_gather: 0, reduce_scatter: 0, all_to_all: 0 };
+
+    const fn most(&self, collective: Collective) -> u64 {
+        match collective {
+            Collective::AllReduce => self.all_reduce,
+            Collective::AllGather => self.all_gather,
+            Collective::ReduceScatter => self.reduce_scatter,
+            Collective::AllToAll => self.all_to_all,
+            _ => 0,
+        }
+    }
 }
 
 /// The table of a communicator.
@@ -66,8 +100,14 @@ struct Shape {
 
 impl Processes {
     /// Those that take part; all use Simple, because flags among the data are of use to GPUs.
-    pub const ALGORITHMS: [Algorithm; 4] =
-        [Algorithm::Direct, Algorithm::Ring, Algorithm::Tree, Algorithm::Pat];
+    pub const ALGORITHMS: [Algorithm; 6] = [
+        Algorithm::Direct,
+        Algorithm::PointToPoint,
+        Algorithm::Hypercube,
+        Algorithm::Ring,
+        Algorithm::Tree,
+        Algorithm::Pat,
+    ];
 
     /// What each algorithm costs for a call, or why it is out.
     pub fn cells(&self, request: &Request) -> Vec<Cell> {
@@ -109,8 +149,9 @@ impl Processes {
         }
         let selection = &self.settings.algorithms;
         let is_allowed = match algorithm {
-            // NCCL has no name for it.
-            Algorithm::Direct => selection.allows_others(collective),
+            // NCCL has no name for them.
+            Algorithm::Direct | Algorithm::Hypercube => selection.allows_others(collective),
+            Algorithm::PointToPoint => true,
             _ => selection.allows(collective, algorithm as usize),
         };
         if !is_allowed {
@@ -119,6 +160,11 @@ impl Processes {
         match algorithm {
             Algorithm::Direct if self.ranks > self.medium.direct_most => {
                 Some(Out::TooManyPeers { ranks: self.ranks, limit: self.medium.direct_most })
+            }
+            Algorithm::Hypercube if !self.ranks.is_power_of_two() => Some(Out::NoPowerOfTwo(self.ranks)),
+            Algorithm::Hypercube if request.bytes.0 > self.medium.hypercube.most(collective) => {
+                let (bytes, limit) = (request.bytes.0, self.medium.hypercube.most(collective));
+                Some(Out::TooMuch { bytes, limit })
             }
             Algorithm::Pat if self.nodes != self.ranks => Some(Out::PatManyLocal(self.ranks / self.nodes)),
             Algorithm::Pat if collective == Collective::ReduceScatter => {
@@ -152,6 +198,15 @@ impl Processes {
                 let more = self.medium.two_shots;
                 (2, 2 * others, 2.0 * part * more, part * more)
             }
+            (Collective::AllReduce, Algorithm::Hypercube) => {
+                let all = depth as f32;
+                let is_alone = hypercube::is_alone(request.bytes.0);
+                let (messages, sent, reduced) =
+                    if is_alone { (depth, all, all) } else { (2 * depth, 2.0 * part, part) };
+                (2 * depth, messages, sent, reduced)
+            }
+            // Blocks are passed on.
+            (Collective::AllToAll, Algorithm::Hypercube) => (depth, depth, depth as f32 / 2.0, 0.0),
             // On one host it is a chain: sums go up, and the result comes down.
             (Collective::AllReduce, Algorithm::Tree) if self.nodes == 1 => (2 * others, 2, 3.0, 1.0),
             // A rank with two children sends the sum up, and the result to both.
@@ -163,12 +218,14 @@ impl Processes {
             (collective, _) => {
                 let reduced = if collective == Collective::ReduceScatter { part } else { 0.0 };
                 let hops = match algorithm {
-                    Algorithm::Direct => 1,
-                    Algorithm::Pat => depth,
+                    Algorithm::Direct | Algorithm::PointToPoint => 1,
+                    Algorithm::Pat | Algorithm::Hypercube => depth,
                     _ => others,
                 };
-                let messages = if algorithm == Algorithm::Pat { depth } else { others };
-                (hops, messages, part, reduced)
+                let is_few = matches!(algorithm, Algorithm::Pat | Algorithm::Hypercube);
+                let messages = if is_few { depth } else { others };
+                let more = if algorithm == Algorithm::Direct { self.medium.blocks } else { 1.0 };
+                (hops, messages, part * more, reduced * more)
             }
         };
         Shape { hops, messages, sent, reduced }
@@ -189,7 +246,9 @@ mod tests {
             bandwidth: 5.0,
             reduce_bandwidth: 20.0,
             two_shots: 1.1,
+            blocks: 1.0,
             direct_most: 8,
+            hypercube: HypercubeLimits::NEVER,
         };
         let pairs = match algo {
             "" => Vec::new(),
@@ -226,11 +285,39 @@ mod tests {
     }
 
     #[test]
+    fn little_is_exchanged_bit_by_bit_where_that_is_wanted() {
+        use Collective::{AllGather, AllReduce, AllToAll, Broadcast};
+        let mut table = table(4, 1, "");
+        table.medium.message_us = 5.0;
+        let limits = HypercubeLimits { all_reduce: 1 << 20, all_gather: 100, ..HypercubeLimits::NEVER };
+        table.medium.hypercube = limits;
+        let cases = [
+            (4, AllReduce, 8, Algorithm::Hypercube),
+            (4, AllReduce, 100_000, Algorithm::Hypercube),
+            (4, AllReduce, 2_000_000, Algorithm::Ring),
+            (4, AllGather, 100, Algorithm::Hypercube),
+            (4, AllGather, 101, Algorithm::Direct),
+            (4, AllToAll, 8, Algorithm::PointToPoint),
+            (4, Broadcast, 8, Algorithm::Ring),
+            (6, AllReduce, 8, Algorithm::Tree),
+        ];
+        for (ranks, collective, bytes, expected) in cases {
+            let table = Processes { ranks, ..table.clone() };
+            let (cell, _) = table.best(&Request::new(collective, Bytes(bytes))).unwrap();
+            assert_eq!(cell.algorithm, expected, "{collective} of {bytes} among {ranks}");
+        }
+        let cells = table.cells(&Request::new(AllGather, Bytes(101)));
+        let out = cells.iter().find(|cell| cell.algorithm == Algorithm::Hypercube).unwrap();
+        let reason = out.outcome.as_ref().unwrap_err().to_string();
+        assert_eq!(reason, "it is for up to 100 bytes, not for 101");
+    }
+
+    #[test]
     fn what_cannot_run_says_why() {
         let request = Request::new(Collective::AllReduce, Bytes(8));
         let error = table(4, 1, "NVLS").best(&request).unwrap_err().to_string();
         let expected = "no algorithm and protocol can run AllReduce: Direct/Simple: NCCL_ALGO=NVLS leaves it out; \
-                        Ring/Simple: NCCL_ALGO=NVLS leaves it out; Tree/Simple: NCCL_ALGO=NVLS leaves it out";
+                        Hypercube/Simple: NCCL_ALGO=NVLS leaves it out; Ring/Simple: NCCL_ALGO=NVLS leaves it out; Tree/Simple: NCCL_ALGO=NVLS leaves it out";
         assert_eq!(error, expected);
         let cells = table(9, 1, "").cells(&Request::new(Collective::AllGather, Bytes(8)));
         let reasons: Vec<String> =
@@ -239,6 +326,8 @@ mod tests {
             reasons,
             [
                 "9 ranks are too many for a connection from each to each, of which it takes 8",
+                "P2P does not do AllGather",
+                "it needs a power of two of ranks, and there are 9",
                 "Tree does not do AllGather",
                 "it needs one rank on each node, and there are 9"
             ]

@@ -96,7 +96,7 @@ pub const DECLARATIONS: &[Declaration] = &[
         "`[^]Tree,Ring,CollnetDirect,CollnetChain,NVLS,NVLSTree,PAT`, `;collective:list`",
         "all",
         ALL,
-        "Algorithms that may run; `^` leaves out those listed. `;allreduce:tree,ring` is for one collective. Processes have Ring, Tree and PAT, and a direct exchange, which has no name: it takes part where the list says what to leave out.",
+        "Algorithms that may run; `^` leaves out those listed. `;allreduce:tree,ring` is for one collective. Processes have Ring, Tree and PAT, and two that have no name, a direct exchange and one bit by bit of ranks' numbers (Hypercube): these take part where the list says what to leave out.",
     ),
     variable(
         "NCCL_PROTO",

@@ -1,6 +1,6 @@
 //! Which algorithm carries out a call between real processes: the cheapest by a table of what each costs over the conduit.
 
-use railnet_coll::tuner::{Cell, Medium, NoChoice, Out, Processes, Request};
+use railnet_coll::tuner::{Cell, HypercubeLimits, Medium, NoChoice, Out, Processes, Request};
 use railnet_coll::variables::Variables;
 use railnet_coll::{Algorithm, Call, ChannelNics, Choice, Collective, Counts, Fifo, TreePattern, Wiring};
 use railnet_core::Bytes;
@@ -31,22 +31,49 @@ const LONG_MOST: u64 = 16 << 20;
 ///   4 ranks, TCP     112–150 199–286 – 2,100–2,700   109–130 173–185 – 700–1,250   90–102 142–166 – 880–1,150
 /// ```
 ///
-/// Where ranks share cores, each message takes one away from somebody: over TCP that is what counts. Four ranks on two cores, in µs,
-/// for 8 B, 2 KiB, 32 KiB, 128 KiB, 512 KiB (`--ranks 4 --transports tcp`, four times by turns, middle):
+/// Where ranks share cores, each message takes one away from somebody, and many under way at a time are in each other's way. Four
+/// ranks on two cores, in µs (`--ranks 4`, seven to nine times by turns, middle):
 ///
 /// ```text
-///   AllReduce        Direct 85 111 199 703 2,549    Ring 159 141 191 286 729    Tree 73 72 120 327 1,114
-///   Broadcast        Direct 8.9 15 26 101 271       Ring 5.7 5.7 22 71 219
+///   TCP     AllReduce      8 B … 16 KiB, 32, 64, 128, 512 KiB    Hypercube 43 41 44 51 65 95 183 583   Ring 76 79 84 98 112 139 188 549   Tree 53 45 51 59 100 151 249 677
+///           AllGather      512 KiB, 1, 2, 8 MiB       Hypercube 273 407 917 6,549    Ring 384 507 1,049 5,484    Direct 502 707 1,474 7,100
+///           ReduceScatter  512 KiB, 1, 2, 8 MiB       Hypercube 247 603 1,334 6,496  Ring 264 531 1,063 5,278    Direct 646 1,223 2,496 8,175
+///           AlltoAll       16 B, 2, 32, 128 KiB       Hypercube 66 56 99 214         P2P 93 81 112 168
+///           Broadcast      8 B, 2, 32, 128, 512 KiB   Direct 8.9 15 26 101 271       Ring 5.7 5.7 22 71 219
+///   memory  AllGather      8, 32, 512 KiB, 2, 8 MiB   Hypercube 22 22 125 322 3,913  Ring 8.7 22 61 325 2,780    Direct 11 32 193 304 3,905
+///           ReduceScatter  8, 32, 512 KiB, 2, 8 MiB   Hypercube 8 11 85 545 3,516    Ring 8.4 10 57 231 1,842    Direct 6.2 14 143 832 3,117
 /// ```
 const fn medium(conduit: Conduit, shares_cores: bool) -> Medium {
     let [hop_us, message_us, bandwidth, reduce_bandwidth, two_shots] = match conduit {
         Conduit::SharedMemory => [0.4, 0.2, 8.8, 24.0, 1.1],
         // What TCP gains from a ring it gains from both directions at once: here that is a cost of reducing.
-        Conduit::Tcp if shares_cores => [2.0, 28.0, 2.8, 3.2, 1.1],
+        Conduit::Tcp if shares_cores => [2.0, 8.0, 2.8, 3.2, 1.1],
         Conduit::Tcp => [5.5, 5.0, 2.8, 3.2, 1.1],
         Conduit::Roce => [12.0, 9.0, 0.78, 3.0, 2.1],
     };
-    Medium { hop_us, message_us, bandwidth, reduce_bandwidth, two_shots, direct_most: DIRECT_MOST }
+    let (blocks, hypercube) = match conduit {
+        Conduit::SharedMemory if shares_cores => (1.6, HypercubeLimits::NEVER),
+        Conduit::Tcp if shares_cores => {
+            let hypercube = HypercubeLimits {
+                all_reduce: 256 << 10,
+                all_gather: 2 << 20,
+                reduce_scatter: 512 << 10,
+                all_to_all: 64 << 10,
+            };
+            (1.6, hypercube)
+        }
+        _ => (1.0, HypercubeLimits::NEVER),
+    };
+    Medium {
+        hop_us,
+        message_us,
+        bandwidth,
+        reduce_bandwidth,
+        two_shots,
+        blocks,
+        direct_most: DIRECT_MOST,
+        hypercube,
+    }
 }
 
 /// How a communicator lies on hosts, and what joins its ranks.
@@ -108,11 +135,9 @@ impl Place {
         let request = Request::of(call, self.wiring.ranks());
         let cells = self.table.cells(&request);
         let algorithm = match call.collective {
-            Collective::AllToAll
-            | Collective::Gather
-            | Collective::Scatter
-            | Collective::SendReceive
-            | Collective::Barrier => Algorithm::PointToPoint,
+            Collective::Gather | Collective::Scatter | Collective::SendReceive | Collective::Barrier => {
+                Algorithm::PointToPoint
+            }
             _ => self.best(call, &request)?,
         };
         let choice = Choice::new(algorithm, PROTOCOL).on(self.channels);
@@ -132,9 +157,13 @@ impl Place {
 
     fn best(&self, call: &Call, request: &Request) -> Result<Algorithm, NoChoice> {
         let (cell, _) = self.table.best(request)?;
-        // Trees of aggregated blocks take blocks of one length.
+        // Trees of aggregated blocks take blocks of one length, and so does who passes blocks on.
         let is_even = matches!(call.counts, Counts::Each(_));
-        Ok(if cell.algorithm == Algorithm::Pat && !is_even { Algorithm::Ring } else { cell.algorithm })
+        Ok(match (cell.algorithm, call.collective) {
+            (Algorithm::Pat, _) if !is_even => Algorithm::Ring,
+            (Algorithm::Hypercube, Collective::AllToAll) if !is_even => Algorithm::PointToPoint,
+            (algorithm, _) => algorithm,
+        })
     }
 }
 
@@ -171,8 +200,8 @@ mod tests {
     /// Winners where they were measured: no other algorithm was faster there by more than the spread of a run.
     #[test]
     fn the_table_has_the_winners_that_were_measured() {
-        use Collective::{AllGather, AllReduce, Broadcast, ReduceScatter};
-        let (direct, ring, tree) = (Algorithm::Direct, Algorithm::Ring, Algorithm::Tree);
+        use Collective::{AllGather, AllReduce, AllToAll, Broadcast, ReduceScatter};
+        let (direct, ring, hypercube) = (Algorithm::Direct, Algorithm::Ring, Algorithm::Hypercube);
         let cases = [
             (2, Conduit::SharedMemory, AllReduce, 8, direct),
             (2, Conduit::SharedMemory, AllReduce, 2 << 10, direct),
@@ -184,17 +213,29 @@ mod tests {
             (4, Conduit::SharedMemory, AllReduce, 2 << 20, ring),
             (2, Conduit::Tcp, AllReduce, 32 << 10, direct),
             (2, Conduit::Tcp, AllReduce, 512 << 10, ring),
-            (4, Conduit::Tcp, AllReduce, 8, tree),
-            (4, Conduit::Tcp, AllReduce, 32 << 10, tree),
+            (4, Conduit::Tcp, AllReduce, 8, hypercube),
+            (4, Conduit::Tcp, AllReduce, 32 << 10, hypercube),
+            (4, Conduit::Tcp, AllReduce, 128 << 10, hypercube),
             (4, Conduit::Tcp, AllReduce, 512 << 10, ring),
-            (4, Conduit::Tcp, AllGather, 2 << 10, direct),
+            (4, Conduit::Tcp, AllGather, 2 << 10, hypercube),
+            (4, Conduit::Tcp, AllGather, 2 << 20, hypercube),
+            (4, Conduit::Tcp, AllGather, 8 << 20, ring),
+            (4, Conduit::Tcp, ReduceScatter, 8, hypercube),
+            (4, Conduit::Tcp, ReduceScatter, 2 << 20, ring),
+            (4, Conduit::Tcp, AllToAll, 2 << 10, hypercube),
+            (4, Conduit::Tcp, AllToAll, 128 << 10, Algorithm::PointToPoint),
+            (2, Conduit::Tcp, AllToAll, 2 << 10, Algorithm::PointToPoint),
+            (4, Conduit::SharedMemory, AllToAll, 2 << 10, Algorithm::PointToPoint),
             (4, Conduit::Tcp, Broadcast, 8, ring),
             (4, Conduit::Tcp, AllReduce, 2 << 20, ring),
             (2, Conduit::Roce, AllReduce, 32 << 10, direct),
             (4, Conduit::Roce, AllReduce, 4 << 10, direct),
             (4, Conduit::Roce, AllReduce, 256 << 10, ring),
             (2, Conduit::SharedMemory, AllGather, 8 << 20, direct),
-            (4, Conduit::SharedMemory, ReduceScatter, 32 << 10, direct),
+            (4, Conduit::SharedMemory, ReduceScatter, 8 << 10, direct),
+            (4, Conduit::SharedMemory, ReduceScatter, 32 << 10, ring),
+            (4, Conduit::SharedMemory, AllGather, 2 << 10, direct),
+            (4, Conduit::SharedMemory, AllGather, 512 << 10, ring),
             (4, Conduit::SharedMemory, Broadcast, 8, direct),
             (4, Conduit::Tcp, Broadcast, 512 << 10, ring),
             (2, Conduit::Tcp, Broadcast, 512 << 10, direct),
@@ -203,7 +244,8 @@ mod tests {
             let hosts = vec!["here"; ranks];
             // Those of four were measured on two cores.
             let place = Place::new(&hosts, conduit, ranks > 2, &Variables::default());
-            let parts = if matches!(collective, AllGather | ReduceScatter) { ranks as u64 } else { 1 };
+            let is_of_blocks = matches!(collective, AllGather | ReduceScatter | AllToAll);
+            let parts = if is_of_blocks { ranks as u64 } else { 1 };
             let call = Call::new(collective, bytes / 4 / parts);
             let chosen = place.choose(&call).unwrap();
             let what = format!("{collective} of {bytes} among {ranks} over {conduit}: {}", chosen.reasons());

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use super::cores::Cores;
+use super::cores::{Cores, Home};
 use crate::Control;
 use crate::conduit::{Conduit, ReceiveEnd, SendEnd};
 use crate::launch::Meeting;
@@ -347,6 +347,15 @@ impl Conduits {
     /// The same of this rank.
     pub(crate) fn crowd_here(&self) -> (usize, usize) {
         self.crowd(self.rank)
+    }
+
+    /// The core on which this rank is best off, where ranks of this machine share cores.
+    pub(super) fn home(&self) -> Option<Home> {
+        let boot = &self.cards[self.rank as usize].boot;
+        let is_here = |card: &&Card| card.boot == *boot;
+        let index = self.cards[..self.rank as usize].iter().filter(is_here).count();
+        let all: Vec<&Cores> = self.cards.iter().filter(is_here).map(|card| &card.cores).collect();
+        Home::of(index, &all)
     }
 
     /// Whether ranks share cores on a machine that one of these is on: all ranks know the same of it.

@@ -224,8 +224,12 @@ impl Context {
     fn proceed(&mut self, now: Time, conduits: &mut Conduits) -> bool {
         let Self { ends, calls, done, has_unsent, unread, spare, scratch, machine, .. } = self;
         let ranks = machine.ranks();
-        let mut worker = Worker { ends, calls, done, has_unsent, unread, spare, scratch, conduits, ranks };
-        machine.proceed(now, &mut worker)
+        let unpushed = None;
+        let mut worker =
+            Worker { ends, calls, done, has_unsent, unread, spare, scratch, conduits, ranks, unpushed };
+        let moved = machine.proceed(now, &mut worker);
+        worker.push();
+        moved
     }
 
     /// Does what is not work.

@@ -56,6 +56,72 @@ impl Cores {
     }
 }
 
+/// Times in a row that a rank finds itself on another core, after it has let others run, before it goes to its own.
+const AWAY_LEAST: u32 = 16;
+const AWAY_MOST: u32 = 1 << 14;
+/// Times on its own core after which it goes there as soon as at first.
+const STAYED: u32 = 1 << 10;
+
+/// The core on which a rank is best off that shares cores with others.
+///
+/// Ranks that let each other run never sleep, and the system looks only now and then whether as many wait for one core as for
+/// another: three on one and one on the other take twice as long as two and two. So a rank that waits goes to a core
+/// that fits its number. It is not bound there: what moves it away again has a reason, and then it goes back less often.
+#[derive(Debug)]
+pub(super) struct Home {
+    core: usize,
+    away: u32,
+    stayed: u32,
+    patience: u32,
+}
+
+impl Home {
+    /// Of one of the ranks of a host, where all of them may use the same cores, and there are fewer than ranks.
+    pub(super) fn of(index: usize, all: &[&Cores]) -> Option<Self> {
+        let mask = &all.first()?.mask;
+        let cores: Vec<usize> =
+            (0..8 * mask.len()).filter(|core| mask[core / 8] & 1 << (core % 8) != 0).collect();
+        let is_same = |one: &&Cores| one.mask == *mask && one.usable as usize == cores.len();
+        if cores.len() >= all.len() || !all.iter().all(is_same) {
+            return None;
+        }
+        let core = *cores.get(index % cores.len().max(1))?;
+        Some(Self { core, away: 0, stayed: 0, patience: AWAY_LEAST })
+    }
+
+    /// Others have run. Goes to its core, if it was on another for long.
+    pub(super) fn look(&mut self) {
+        if rustix::thread::sched_getcpu() == self.core {
+            self.away = 0;
+            self.stayed += 1;
+            if self.stayed >= STAYED {
+                self.patience = AWAY_LEAST;
+            }
+            return;
+        }
+        self.away += 1;
+        if self.away >= self.patience {
+            self.go();
+        }
+    }
+
+    /// Has the system move this thread, and nothing else changed.
+    #[cold]
+    fn go(&mut self) {
+        (self.away, self.stayed) = (0, 0);
+        self.patience = (2 * self.patience).min(AWAY_MOST);
+        let Ok(all) = rustix::thread::sched_getaffinity(None) else { return };
+        if all.is_set(self.core) {
+            let mut own = CpuSet::new();
+            own.set(self.core);
+            // It is for speed alone: what the system does not do, nobody misses.
+            if rustix::thread::sched_setaffinity(None, &own).is_ok() {
+                let _ = rustix::thread::sched_setaffinity(None, &all);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,6 +140,36 @@ mod tests {
         assert_eq!(together(&[(4, &[0xff]), (4, &[0xff])]), 4);
         // A system that does not say which.
         assert_eq!(together(&[(3, &[]), (3, &[])]), 3);
+    }
+
+    #[test]
+    fn ranks_that_share_cores_have_as_many_on_each() {
+        let home = |index, all: &[(u32, &[u8])]| {
+            let all: Vec<Cores> =
+                all.iter().map(|(usable, mask)| Cores { usable: *usable, mask: mask.to_vec() }).collect();
+            Home::of(index, &all.iter().collect::<Vec<_>>()).map(|home| home.core)
+        };
+        let shared: [(u32, &[u8]); 5] = [(2, &[0, 0b1010]); 5];
+        assert_eq!([0, 1, 2, 3, 4].map(|index| home(index, &shared).unwrap()), [9, 11, 9, 11, 9]);
+        // Those that have a core each, or not the same ones, or no more than a part of their time, are left where they are.
+        assert_eq!(home(0, &shared[..2]), None);
+        assert_eq!(home(0, &[(1, &[0b01]), (1, &[0b01]), (1, &[0b10])]), None);
+        assert_eq!(home(0, &[(1, &[0b11]), (1, &[0b11])]), None);
+        assert_eq!(home(0, &[(1, &[]), (1, &[])]), None);
+    }
+
+    #[test]
+    fn who_goes_to_its_core_is_there_and_may_use_the_others_still() {
+        let before = rustix::thread::sched_getaffinity(None).unwrap();
+        let core = (0..CpuSet::MAX_CPU).rfind(|core| before.is_set(*core)).unwrap();
+        let mut home = Home { core, away: 0, stayed: 0, patience: AWAY_LEAST };
+        home.go();
+        assert_eq!(home.patience, 2 * AWAY_LEAST);
+        let after = rustix::thread::sched_getaffinity(None).unwrap();
+        assert!((0..CpuSet::MAX_CPU).all(|core| before.is_set(core) == after.is_set(core)));
+        home.patience = AWAY_MOST;
+        home.go();
+        assert_eq!(home.patience, AWAY_MOST);
     }
 
     #[test]

@@ -2,14 +2,15 @@
 
 use std::collections::VecDeque;
 
-use railnet_coll::machine::{ConnectionId, Handed, Hands, Look, OperationId, Place, Work};
-use railnet_coll::{Buffer, Schedule};
+use railnet_coll::machine::{ConnectionId, Handed, Hands, Landing, Look, OperationId, Place, Work};
+use railnet_coll::{Buffer, Collective, Schedule};
 
 use super::conduits::Conduits;
 use super::context::{End, Submitted, Way};
 use super::lending;
 use super::work::{self, At, Spot};
 use crate::conduit::{Arrival, ReceiveEnd, SendEnd};
+use crate::tcp;
 
 /// The parts of a communicator that work touches.
 pub(super) struct Worker<'a> {
@@ -22,12 +23,27 @@ pub(super) struct Worker<'a> {
     pub(super) scratch: &'a mut Vec<u8>,
     pub(super) conduits: &'a mut Conduits,
     pub(super) ranks: u32,
+    /// A connection with small slices that the system does not have: those that follow each other go together.
+    pub(super) unpushed: Option<ConnectionId>,
+}
+
+impl Worker<'_> {
+    /// Gives the system what it should have before anything is waited for.
+    #[inline]
+    pub(super) fn push(&mut self) {
+        let Some(connection) = self.unpushed.take() else { return };
+        if let End { way: Way::Send(SendEnd::Tcp(end)), .. } = &mut self.ends[connection.0 as usize] {
+            end.push();
+            *self.has_unsent |= end.is_waiting();
+        }
+    }
 }
 
 impl Hands for Worker<'_> {
     /// NICs are looked at in turns.
     #[inline]
     fn look(&mut self, connection: ConnectionId) -> Look {
+        self.push();
         let End { way, over: over @ None, .. } = &mut self.ends[connection.0 as usize] else {
             return Look::Nothing;
         };
@@ -54,6 +70,25 @@ impl Hands for Worker<'_> {
         }
     }
 
+    #[expect(unsafe_code, reason = "the caller's buffers are reached through pointers")]
+    #[inline]
+    fn awaits(&mut self, connection: ConnectionId, landing: Landing) {
+        let length = landing.length.0 as usize;
+        let Way::Receive(ReceiveEnd::Tcp(end)) = &mut self.ends[connection.0 as usize].way else { return };
+        // One way only, what is read ahead into slots makes more room for the sender.
+        let is_one_way = matches!(
+            landing.collective,
+            Collective::Broadcast | Collective::Gather | Collective::Scatter | Collective::SendReceive
+        );
+        if length >= lending::LEAST && !is_one_way {
+            let submitted = &self.calls[(landing.operation.0 - *self.done) as usize];
+            let at = submitted.output.0.wrapping_add(landing.offset.0 as usize);
+            // SAFETY: it is part of the output of a call under way, in which nothing else is done with it until this slice
+            // was taken; a call that fails is over when its ends are gone.
+            end.land(unsafe { tcp::Landing::new(at, length) });
+        }
+    }
+
     #[expect(unsafe_code, reason = "work on the caller's buffers and on slots is done through pointers")]
     #[inline]
     fn work(&mut self, work: &Work, schedule: &Schedule) -> bool {
@@ -61,8 +96,9 @@ impl Hands for Worker<'_> {
         let ranks = *ranks;
         let submitted = &calls[(work.operation.0 - **done) as usize];
         let call = &schedule.call;
+        let scratch = At(scratch.as_mut_ptr());
         // SAFETY: as below.
-        match unsafe { lending::execute(work, call, ranks, submitted, ends, spare) } {
+        match unsafe { lending::execute(work, call, ranks, submitted, ends, spare, scratch) } {
             Ok(true) => return true,
             Ok(false) => {}
             Err((connection, error)) => {
@@ -73,7 +109,6 @@ impl Hands for Worker<'_> {
         let Submitted { input, output, .. } = submitted;
         let bytes = |count: u64| call.dtype.bytes(count).0 as usize;
         let length = bytes(work.count);
-        let scratch = At(scratch.as_mut_ptr());
         let own = |start: At, first: u64, is_streamed: bool| Spot {
             at: At(start.0.wrapping_add(bytes(first))),
             is_streamed,
@@ -101,9 +136,15 @@ impl Hands for Worker<'_> {
 
     #[inline]
     fn filled(&mut self, filled: &Handed<'_>) {
+        if self.unpushed.is_some_and(|connection| connection != filled.connection) {
+            self.push();
+        }
         if let End { way: Way::Send(end), .. } = &mut self.ends[filled.connection.0 as usize] {
-            end.publish(filled, self.conduits.nic());
-            *self.has_unsent |= end.has_unsent();
+            if end.publish(filled, self.conduits.nic()) {
+                self.unpushed = Some(filled.connection);
+            } else {
+                *self.has_unsent |= end.has_unsent();
+            }
         }
     }
 

@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use super::cores::Home;
+
 /// Looks before the core is offered to others, where each rank has one: some 50 µs. The system may still have put two of
 /// them on the same.
 const LOOKS: u32 = 1_500;
@@ -35,18 +37,19 @@ pub(crate) struct Idle {
     patience: u32,
     looks: u32,
     offers: u32,
+    home: Option<Home>,
 }
 
 impl Idle {
     /// Where ranks of this host share cores, or where each has one.
-    pub(crate) const fn new(shares_cores: bool) -> Self {
+    pub(super) const fn new(shares_cores: bool, home: Option<Home>) -> Self {
         let patience = if shares_cores { LOOKS_SHARED } else { LOOKS };
-        Self { patience, looks: 0, offers: 0 }
+        Self { patience, looks: 0, offers: 0, home }
     }
 
     /// The same patience, for somebody who has not waited yet.
     pub(crate) const fn fresh(&self) -> Self {
-        Self { patience: self.patience, looks: 0, offers: 0 }
+        Self { patience: self.patience, looks: 0, offers: 0, home: None }
     }
 
     /// Something happened.
@@ -73,6 +76,9 @@ impl Idle {
         if self.offers < OFFERS {
             self.offers += 1;
             std::thread::yield_now();
+            if let Some(home) = &mut self.home {
+                home.look();
+            }
             return Next::LookAround;
         }
         Next::Sleep

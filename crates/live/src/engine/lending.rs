@@ -16,7 +16,7 @@ use crate::shared_memory::Foreign;
 use crate::tcp::Lent;
 
 /// Bytes of a slice from which a system call is worth less than a copy.
-const LEAST: usize = 16 << 10;
+pub(super) const LEAST: usize = 16 << 10;
 /// Bytes for each rank from which a call lends, and bytes of a call up to which it does: between two ranks, and among more.
 /// Outside, slots are as good or better: the system's copies go through the caches, and ours past them.
 const WORTH: [u64; 2] = [32 << 10, 256 << 10];
@@ -35,8 +35,16 @@ fn lends(call: &Call, ranks: u32) -> bool {
     bytes <= MOST[kind] && bytes >= WORTH[kind] * u64::from(ranks.max(1))
 }
 
+/// Whether the slice that is there is in the output already.
+#[inline]
+const fn has_landed(way: &Way) -> bool {
+    matches!(way, Way::Receive(ReceiveEnd::Tcp(end)) if end.has_landed())
+}
+
 /// Where the data of a piece of work is.
 enum Source {
+    /// In the output, at the first of its targets.
+    Landed,
     /// In a buffer of the call, where it stays.
     Lasting(At),
     /// In the memory of the sender, at the end of a connection.
@@ -55,16 +63,22 @@ pub(super) unsafe fn execute(
     submitted: &Submitted,
     ends: &mut [End],
     spare: &mut Vec<u8>,
+    scratch: At,
 ) -> Result<bool, (u32, io::Error)> {
     let length = call.dtype.bytes(work.count).0 as usize;
     // Nobody lends so little.
     if length < LEAST {
         return Ok(false);
     }
-    let ([source], false) = (&work.sources[..], call.collective.reduces()) else { return Ok(false) };
+    let [source] = &work.sources[..] else { return Ok(false) };
+    let landed = matches!(source, Place::Slot(connection, _) if has_landed(&ends[connection.0 as usize].way));
+    if call.collective.reduces() && !landed {
+        return Ok(false);
+    }
     let source = match *source {
+        Place::Slot(..) if landed => Source::Landed,
         Place::Buffer(Buffer::Scratch, _) => return Ok(false),
-        Place::Buffer(buffer, first) => Source::Lasting(submitted.at(call, buffer, first)),
+        Place::Buffer(buffer, first) => Source::Lasting(submitted.at(call, buffer, first, scratch)),
         Place::Slot(connection, _) => match &mut ends[connection.0 as usize].way {
             Way::Receive(ReceiveEnd::Shared(end)) => match end.lent() {
                 Some(lent) => Source::Foreign(lent, connection.0 as usize),
@@ -87,17 +101,25 @@ pub(super) unsafe fn execute(
     };
     let is_lent = matches!(source, Source::Foreign(..));
     let is_lending = work.targets.iter().any(can_lend);
-    if !is_lent && !is_lending {
+    if !is_lent && !is_lending && !landed {
         return Ok(false);
     }
     let mut targets = &work.targets[..];
     let (from, lasts) = match source {
         Source::Lasting(at) => (at, true),
+        Source::Landed => {
+            let [Place::Buffer(buffer, first), rest @ ..] = targets else {
+                unreachable!("it has landed at its first target")
+            };
+            targets = rest;
+            // Calls that reduce may change what they have sent.
+            (submitted.at(call, *buffer, *first, scratch), !call.collective.reduces())
+        }
         Source::Foreign(foreign, connection) => {
             let (into, lasts) = match targets {
                 [Place::Buffer(buffer @ (Buffer::Input | Buffer::Output), first), rest @ ..] => {
                     targets = rest;
-                    (submitted.at(call, *buffer, *first), true)
+                    (submitted.at(call, *buffer, *first, scratch), true)
                 }
                 _ => {
                     spare.resize(spare.len().max(length), 0);
@@ -118,7 +140,7 @@ pub(super) unsafe fn execute(
     for place in targets {
         match *place {
             Place::Buffer(buffer, first) => {
-                let to = submitted.at(call, buffer, first);
+                let to = submitted.at(call, buffer, first, scratch);
                 // SAFETY: both are places of the work, or `spare`.
                 unsafe { from.copy_to(to, length) };
             }
@@ -141,9 +163,13 @@ pub(super) unsafe fn execute(
 }
 
 impl Submitted {
-    /// Where an element of a buffer of the caller's is.
-    fn at(&self, call: &Call, buffer: Buffer, first: u64) -> At {
-        let start = if buffer == Buffer::Input { self.input } else { self.output };
+    /// Where an element of a buffer is.
+    fn at(&self, call: &Call, buffer: Buffer, first: u64, scratch: At) -> At {
+        let start = match buffer {
+            Buffer::Input => self.input,
+            Buffer::Output => self.output,
+            Buffer::Scratch => scratch,
+        };
         At(start.0.wrapping_add(call.dtype.bytes(first).0 as usize))
     }
 }

@@ -87,7 +87,7 @@ impl Engine {
     /// Of a rank that has met the others.
     pub(crate) fn new(control: Arc<Control>, conduits: Conduits, limit: Duration) -> Self {
         let (ranks, cores) = conduits.crowd_here();
-        let idle = Idle::new(ranks > cores);
+        let idle = Idle::new(ranks > cores, conduits.home());
         Self {
             control,
             conduits,

@@ -14,7 +14,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-pub(crate) use lent::Lent;
+pub(crate) use lent::{Landing, Lent};
 pub(crate) use stream::{Receiver, SLOT, Sender};
 
 /// What a rank has to know of another to connect to it.

@@ -2,13 +2,13 @@
 //! and comes from it in one piece.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, Read as _, Write as _};
+use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use railnet_coll::machine::Mark;
 
-use super::lent::Lent;
+use super::lent::{Landing, Lent};
 use crate::conduit::Arrival;
 use crate::shared_memory::mailbox::DEPTH;
 
@@ -81,17 +81,21 @@ impl Sender {
         data(&mut self.memory, slot, length)
     }
 
-    /// Hands over the next slice. A small one goes at once, others with the next [`Sender::flush`], together.
-    pub(crate) fn publish(&mut self, slot: u32, length: usize, mark: Mark) {
+    /// Hands over the next slice. Whether it is small and should go before anything is waited for; others go with the next
+    /// [`Sender::flush`], together.
+    pub(crate) fn publish(&mut self, slot: u32, length: usize, mark: Mark) -> bool {
         let header = &mut self.memory[slot as usize * STRIDE + BEFORE..][..HEADER];
         header[..8].copy_from_slice(&(length as u64).to_le_bytes());
         header[8..].copy_from_slice(&mark.0.to_le_bytes());
         let lent = self.lent[slot as usize].take();
         self.waiting.push_back(Slice { slot, length, lent });
-        if length <= SMALL && self.waiting.len() == 1 {
-            // What goes wrong goes wrong again when it is tried next, and is heard of then.
-            let _ = self.write();
-        }
+        length <= SMALL
+    }
+
+    /// Gives the kernel what it takes.
+    pub(crate) fn push(&mut self) {
+        // What goes wrong goes wrong again when it is tried next, and is heard of then.
+        let _ = self.write();
     }
 
     /// Whether the kernel has not taken everything yet.
@@ -168,6 +172,10 @@ pub(crate) struct Receiver {
     /// Bytes that were read after the end of a slice, and how many of them have come to slots since.
     ahead: Vec<u8>,
     used: usize,
+    /// Where the data of the next slice goes, if that is not its slot.
+    landing: Option<Landing>,
+    /// Whether the slice that is there is not in its slot.
+    has_landed: bool,
     /// The number of the slice at which the system was last told to be in no hurry with acknowledgements; 0 where it is.
     calmed: u64,
 }
@@ -184,6 +192,8 @@ impl Receiver {
             filled: 0,
             ahead: Vec::new(),
             used: 0,
+            landing: None,
+            has_landed: false,
             calmed: 0,
         })
     }
@@ -195,6 +205,54 @@ impl Receiver {
     /// Gives the slot of the oldest slice back.
     pub(crate) fn release(&mut self) {
         self.taken += 1;
+        self.has_landed = false;
+    }
+
+    /// The data of the next slice goes here, if nothing of it has come yet.
+    pub(crate) fn land(&mut self, landing: Landing) {
+        if self.arrived == self.taken && self.filled == 0 && self.used == self.ahead.len() {
+            self.landing = Some(landing);
+        }
+    }
+
+    /// Whether the slice that is there is where it should go.
+    #[inline]
+    pub(crate) const fn has_landed(&self) -> bool {
+        self.has_landed
+    }
+
+    /// The next slice, where it goes. A slice of another length goes to its slot: then ranks do not mean the same, and will be
+    /// told so.
+    fn landed(&mut self) -> io::Result<Arrival> {
+        let start = (self.arrived % u64::from(DEPTH)) as usize * STRIDE + BEFORE;
+        while let Some(landing) = &mut self.landing {
+            let whole = &mut self.memory[start..][..HEADER + SLOT];
+            if let Some(Header { mark, length }) = Header::read(&whole[..self.filled.min(HEADER)])? {
+                if length != landing.length() {
+                    let there = self.filled - HEADER;
+                    whole[HEADER..][..there].copy_from_slice(&landing.bytes()[..there]);
+                    self.landing = None;
+                    break;
+                }
+                if self.filled == HEADER + length {
+                    (self.landing, self.has_landed) = (None, true);
+                    self.filled = 0;
+                    self.arrived += 1;
+                    self.calm(length);
+                    return Ok(Arrival::Slice(mark));
+                }
+            }
+            let header = &mut whole[self.filled.min(HEADER)..HEADER];
+            let data = &mut landing.bytes()[self.filled.saturating_sub(HEADER)..];
+            match self.stream.read_vectored(&mut [IoSliceMut::new(header), IoSliceMut::new(data)]) {
+                Ok(0) => return Ok(Arrival::End),
+                Ok(length) => self.filled += length,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Arrival::Nothing),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.arrived()
     }
 
     /// Tells the system how to acknowledge what comes: not each small slice by itself, large ones at once.
@@ -216,8 +274,12 @@ impl Receiver {
 
     /// The next slice, if it is there.
     pub(crate) fn arrived(&mut self) -> io::Result<Arrival> {
-        if self.arrived - self.taken == u64::from(DEPTH) {
+        // What comes behind a slice that has landed may land too, when that was taken.
+        if self.arrived - self.taken == u64::from(DEPTH) || self.has_landed {
             return Ok(Arrival::Nothing);
+        }
+        if self.landing.is_some() {
+            return self.landed();
         }
         let start = (self.arrived % u64::from(DEPTH)) as usize * STRIDE + BEFORE;
         let Self { stream, memory, filled, ahead, used, .. } = self;
@@ -333,6 +395,60 @@ mod tests {
         }
         drop(sender);
         assert!(matches!(receiver.arrived().unwrap(), Arrival::End));
+    }
+
+    /// Slices go where they should, if that was said in time and they are as long as was said; others go to slots.
+    #[test]
+    fn slices_land_where_they_go() {
+        let (mut sender, mut receiver) = pair();
+        let mut dice = railnet_core::Random::from_seed(4);
+        let mut place = vec![0; SLOT];
+        let (mut landed, mut others) = (0, 0);
+        for number in 0..600_u64 {
+            let length = *dice.pick(&[100, 20_000, SLOT]);
+            let said = *dice.pick(&[length, length, length, 50_000]);
+            let is_said = dice.below(4) > 0;
+            let mut send = || {
+                let at = (number % 8) as usize * STRIDE + 64;
+                sender.memory[at..at + length].fill(number as u8);
+                sender.publish((number % 8) as u32, length, Mark(number));
+                sender.flush().unwrap();
+            };
+            let is_early = dice.below(2) == 0;
+            if is_early {
+                send();
+            }
+            place.fill(!(number as u8));
+            if is_said {
+                receiver.land(Landing::of(&mut place, said));
+            }
+            if !is_early {
+                assert!(matches!(receiver.arrived().unwrap(), Arrival::Nothing));
+                send();
+            }
+            let mark = loop {
+                sender.flush().unwrap();
+                match receiver.arrived().unwrap() {
+                    Arrival::Slice(mark) => break mark,
+                    Arrival::Nothing => std::thread::yield_now(),
+                    _ => panic!("it is not over"),
+                }
+            };
+            assert_eq!(mark, Mark(number));
+            assert_eq!(receiver.has_landed(), is_said && said == length, "slice {number}");
+            let found = if receiver.has_landed() {
+                landed += 1;
+                &place[..length]
+            } else {
+                others += 1;
+                slot(&receiver.memory, number, length)
+            };
+            assert!(found.iter().all(|byte| *byte == number as u8), "slice {number}");
+            assert!(place[said..].iter().all(|byte| *byte == !(number as u8)));
+            receiver.release();
+            assert!(!receiver.has_landed());
+        }
+        assert!(landed > 200 && others > 100, "{landed} and {others}");
     }
 
     #[test]
