@@ -30,7 +30,8 @@ pub struct Order {
     pub priority: u8,
     /// Who scheduled it.
     pub component: Component,
-    /// How many events that component had scheduled before it.
+    /// What tells it from others that the component scheduled for the moment: how many it had scheduled before, or a number that
+    /// does not depend on which of several things it did first.
     pub sequence: u64,
 }
 

@@ -13,6 +13,7 @@ mod detour;
 mod engine;
 mod event;
 mod fault;
+mod forward;
 mod frame;
 mod halves;
 mod lane;

@@ -1,0 +1,183 @@
+//! A packet's way through a switch: where it goes, whether there is room for it, when it leaves.
+
+use railnet_core::event::{Sink, SwitchDropReason};
+use railnet_topology::Vertex;
+
+use crate::config::{FlowControl, MarksAt, Routing};
+use crate::detour::raised;
+use crate::network::{CREDIT_PACKET, Network};
+use crate::packet::{Flag, PacketIndex};
+use crate::switch::Admission;
+use crate::waiting::Waiting;
+
+impl<S: Sink> Network<S> {
+    #[inline]
+    pub(crate) fn arrive_at_switch(&mut self, switch: u32, channel: u32, packet: PacketIndex) {
+        if !self.ends_in_port(channel, packet) {
+            self.forward(switch, channel, packet);
+        }
+    }
+
+    /// A packet comes to a switch.
+    fn forward(&mut self, switch: u32, ingress: u32, packet: PacketIndex) {
+        let facts = &mut self.packets.facts[packet as usize];
+        facts.hops += 1;
+        let held_as = usize::from(facts.priority & 7);
+        if self.channels[ingress as usize].raises_priority {
+            facts.priority = raised(facts.priority, self.config.lossless);
+        }
+        if matches!(self.config.routing, Routing::Adaptive | Routing::Flowlet(_)) {
+            self.wake_ports(switch);
+        }
+        let facts = &mut self.packets.facts[packet as usize];
+        let ports = match &self.detours {
+            None => self.routes.next_hops(switch, facts.target),
+            Some(detours) => detours.next_hops(switch, facts),
+        };
+        let hash = facts.hash;
+        let waiting = Waiting::new(packet, facts, ingress, held_as);
+        if ports.is_empty() {
+            self.drop_packet(waiting, SwitchDropReason::NoRoute);
+            return;
+        }
+        let (channels, now) = (&self.channels, self.now);
+        let queued = |channel: u32| channels[channel as usize].queued();
+        let state = &mut self.switches[switch as usize];
+        let port = state.choose(self.config.routing, ports, hash, now, queued);
+        let egress = state.ports[usize::from(port)];
+        if self.config.flow_control != FlowControl::Credits {
+            let channel = &mut self.channels[ingress as usize];
+            if !state.admit_surely(channel, held_as, waiting.bytes()) && !self.admit_barely(switch, waiting) {
+                return;
+            }
+        }
+        self.enqueue(egress, waiting);
+    }
+
+    /// Takes in a packet for which there may be no room, or after which its sender has to stop. Returns whether it could.
+    #[cold]
+    fn admit_barely(&mut self, switch: u32, waiting: Waiting) -> bool {
+        self.wake_ports(switch);
+        let (ingress, priority) = (waiting.ingress, waiting.held_as());
+        let channel = &mut self.channels[ingress as usize];
+        if self.switches[switch as usize].admit(channel, priority, waiting.bytes()) == Admission::Dropped {
+            self.drop_packet(waiting, SwitchDropReason::NoMemory);
+            return false;
+        }
+        self.check_stop(switch, ingress, priority);
+        true
+    }
+
+    fn drop_packet(&mut self, waiting: Waiting, reason: SwitchDropReason) {
+        let Waiting { packet, ingress, .. } = waiting;
+        self.note_dropped(ingress, packet, reason);
+        self.channels[ingress as usize].counters.drops += 1;
+        self.forget(ingress, packet, waiting.held_as() as u8);
+    }
+
+    /// A packet is lost on a channel.
+    pub(crate) fn lose(&mut self, channel: u32, packet: PacketIndex) {
+        self.note_lost(channel, packet);
+        self.channels[channel as usize].counters.losses += 1;
+        let priority = self.packets.facts[packet as usize].priority;
+        self.forget(channel, packet, priority);
+    }
+
+    /// A packet is gone. Its credit is not: both ends count all that was ever sent (IBTA 7.9), so a loss shows and is
+    /// made up for. It was sent at `priority`.
+    fn forget(&mut self, channel: u32, packet: PacketIndex, priority: u8) {
+        let facts = self.packets.facts[packet as usize];
+        if self.config.flow_control == FlowControl::Credits && !facts.is(Flag::Pause) {
+            self.return_credit(channel, priority, facts.bytes.into());
+        }
+        self.packets.release(packet);
+    }
+
+    /// Lets a packet join its queue, marked if that is long, and sends it if nothing is before it.
+    #[inline]
+    fn enqueue(&mut self, egress: u32, waiting: Waiting) {
+        self.wake_before_now(egress);
+        let priority = waiting.priority();
+        let channel = &mut self.channels[egress as usize];
+        if self.config.marks && self.config.marks_at == MarksAt::Arrival {
+            let depth = channel.queues[priority].bytes;
+            self.mark(egress, waiting, depth);
+        }
+        let channel = &mut self.channels[egress as usize];
+        if self.config.flow_control != FlowControl::Credits && channel.is_free_for(priority, self.now) {
+            channel.counters.queue_max = channel.counters.queue_max.max(waiting.bytes().into());
+            self.leave_memory(egress, waiting, 0);
+            self.start(egress, waiting);
+            return;
+        }
+        channel.queues[priority].push(&mut self.room, waiting);
+        channel.occupied |= 1 << priority;
+        channel.counters.queue_max = channel.counters.queue_max.max(channel.queues[priority].bytes);
+        if channel.busy_until > self.now {
+            self.set_wake(egress);
+        } else {
+            self.send_next(egress);
+        }
+        if S::DETAIL && self.config.flow_control == FlowControl::Credits {
+            self.note_credit(egress, priority);
+        }
+    }
+
+    /// Sends what stands first in front of a free channel.
+    pub(crate) fn send_next(&mut self, egress: u32) {
+        let channel = &mut self.channels[egress as usize];
+        if channel.busy_until > self.now {
+            self.set_wake(egress);
+            return;
+        }
+        if let Some(waiting) = channel.urgent.pop(&mut self.room) {
+            self.start(egress, waiting);
+            self.set_wake(egress);
+            return;
+        }
+        let Some(priority) = self.sendable(egress) else { return };
+        let channel = &mut self.channels[egress as usize];
+        let Some(waiting) = channel.queues[priority].pop(&mut self.room) else { return };
+        if channel.queues[priority].is_empty() {
+            channel.occupied &= !(1 << priority);
+        }
+        let (more, depth) = (channel.occupied != 0, channel.queues[priority].bytes);
+        self.leave_memory(egress, waiting, depth);
+        self.start(egress, waiting);
+        if more {
+            self.set_wake(egress);
+        }
+    }
+
+    fn sendable(&mut self, egress: u32) -> Option<usize> {
+        let channel = &mut self.channels[egress as usize];
+        let ready = match self.config.flow_control {
+            FlowControl::Credits => channel.occupied & channel.with_credit(CREDIT_PACKET),
+            _ => channel.occupied & !channel.paused,
+        };
+        channel.next_priority(ready)
+    }
+
+    /// A packet leaves a switch, with `depth` bytes behind it: its memory is free, and whoever waited for that is told.
+    #[allow(clippy::inline_always, reason = "it is called for each packet-hop, from two places")]
+    #[inline(always)]
+    fn leave_memory(&mut self, egress: u32, waiting: Waiting, depth: u64) {
+        let Vertex::Switch(switch) = self.channels[egress as usize].from else { return };
+        if self.config.marks && self.config.marks_at == MarksAt::Departure {
+            self.mark(egress, waiting, depth);
+        }
+        let (bytes, priority) = (waiting.bytes(), waiting.held_as());
+        if self.config.flow_control == FlowControl::Credits {
+            self.return_credit(waiting.ingress, priority as u8, bytes);
+            return;
+        }
+        let ingress = &mut self.channels[waiting.ingress as usize];
+        let state = &mut self.switches[switch as usize];
+        state.release(ingress, priority, bytes);
+        if ingress.told_to_stop & 1 << priority != 0 && state.may_resume(ingress, priority) {
+            ingress.told_to_stop &= !(1 << priority);
+            state.stopped -= 1;
+            self.send_pause(waiting.ingress, priority, 0);
+        }
+    }
+}
