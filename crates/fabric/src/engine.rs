@@ -235,9 +235,7 @@ impl<S: Sink> Network<S> {
                 while let Some((at, event)) =
                     self.windows.as_mut().and_then(|windows| windows.pop_at_hand_by(limit))
                 {
-                    if self.is_in_order(switch) {
-                        self.wake_in_order(switch, at);
-                    }
+                    self.wake_in_order(switch, at);
                     self.now = at;
                     self.events += 1;
                     self.happen_to_port(switch, event);

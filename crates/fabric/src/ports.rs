@@ -9,6 +9,8 @@
 //! one all ports are woken, and so they are before each event where somebody waits to be told that there is room again, the
 //! first of them first.
 
+use std::cmp::Reverse;
+
 use railnet_core::event::{Event as Note, Sink};
 use railnet_core::{Component, Order, Span, Time};
 use railnet_topology::Vertex;
@@ -55,10 +57,9 @@ impl<S: Sink> Network<S> {
     /// A switch's turn is over at `limit`: its ports send what they should have by then. Returns when the last of them was woken.
     pub(crate) fn close_ports(&mut self, switch: u32, limit: Time) -> Time {
         let after = limit + Span::from_ps(1);
-        if self.is_in_order(switch) {
-            self.wake_in_order(switch, after);
-        }
-        let (mut last, mut next) = (self.now, Time::NEVER);
+        let mut last = self.now.max(self.wake_in_order(switch, after));
+        let in_line = &self.switches[switch as usize].in_line;
+        let mut next = in_line.peek().map_or(Time::NEVER, |Reverse((at, _))| *at);
         let mut index = 0;
         while let Some(&egress) = self.switches[switch as usize].awake.get(index) {
             last = last.max(self.wake_until(egress, after));
@@ -91,22 +92,65 @@ impl<S: Sink> Network<S> {
         }
     }
 
-    /// Whether ports of a switch must be woken in the order of time: where somebody is told of room the moment there is some.
+    /// Where somebody is told of room the moment there is some, wakes all ports of a switch that should have been before `time`,
+    /// the first one first. Returns when the last of them was.
     #[inline]
-    pub(crate) fn is_in_order(&self, switch: u32) -> bool {
-        self.switches[switch as usize].stopped > 0 || self.config.flow_control == FlowControl::Credits
+    pub(crate) fn wake_in_order(&mut self, switch: u32, time: Time) -> Time {
+        let state = &self.switches[switch as usize];
+        let needs_order = state.stopped > 0 || self.config.flow_control == FlowControl::Credits;
+        match needs_order || state.is_in_line {
+            true => self.wake_line(switch, time, needs_order),
+            false => Time::ZERO,
+        }
     }
 
-    /// Wakes all ports of a switch that should have been before `time`, the first one first.
-    pub(crate) fn wake_in_order(&mut self, switch: u32, time: Time) {
-        loop {
-            let awake = self.switches[switch as usize].awake.iter();
-            let channels = awake.map(|egress| (*egress, &self.channels[*egress as usize]));
-            let due = channels.filter(|(_, channel)| channel.wake_set && channel.busy_until < time);
-            let Some((at, egress)) = due.map(|(egress, channel)| (channel.busy_until, egress)).min() else {
-                return;
-            };
-            self.wake_until(egress, at + Span::from_ps(1));
+    fn wake_line(&mut self, switch: u32, time: Time, needs_order: bool) -> Time {
+        let mut last = Time::ZERO;
+        if !self.switches[switch as usize].is_in_line {
+            self.stand_in_line(switch);
+        }
+        while let Some(&Reverse((at, egress))) = self.switches[switch as usize].in_line.peek()
+            && at < time
+        {
+            self.switches[switch as usize].in_line.pop();
+            let channel = &mut self.channels[egress as usize];
+            if channel.busy_until > at {
+                // A packet left at that very moment before it.
+                let later = Reverse((channel.busy_until, egress));
+                self.switches[switch as usize].in_line.push(later);
+            } else {
+                self.wake_until(egress, at + Span::from_ps(1));
+                last = at;
+            }
+        }
+        if !needs_order {
+            self.leave_line(switch);
+        }
+        last
+    }
+
+    /// From now on ports of a switch are woken in the order of time.
+    fn stand_in_line(&mut self, switch: u32) {
+        let Self { switches, channels, .. } = self;
+        let state = &mut switches[switch as usize];
+        state.is_in_line = true;
+        for egress in state.awake.drain(..) {
+            let channel = &mut channels[egress as usize];
+            channel.is_listed = false;
+            if channel.wake_set {
+                state.in_line.push(Reverse((channel.busy_until, egress)));
+            }
+        }
+    }
+
+    /// And from now on in no order again.
+    fn leave_line(&mut self, switch: u32) {
+        let Self { switches, channels, .. } = self;
+        let state = &mut switches[switch as usize];
+        state.is_in_line = false;
+        for Reverse((_, egress)) in state.in_line.drain() {
+            channels[egress as usize].is_listed = true;
+            state.awake.push(egress);
         }
     }
 
@@ -169,8 +213,13 @@ impl<S: Sink> Network<S> {
         if self.windows.is_some()
             && let Vertex::Switch(switch) = from
         {
-            channel.is_listed = true;
-            self.switches[switch as usize].awake.push(egress);
+            let state = &mut self.switches[switch as usize];
+            if state.is_in_line {
+                state.in_line.push(Reverse((at, egress)));
+            } else {
+                channel.is_listed = true;
+                state.awake.push(egress);
+            }
             return;
         }
         let (order, event) = (wake_order(at, sender, egress), Packed::new(Event::Wake { channel: egress }));
@@ -186,7 +235,9 @@ impl<S: Sink> Network<S> {
     /// Has all ports woken by the calendar from now on.
     pub(crate) fn wake_by_calendar(&mut self) {
         for switch in &mut self.switches {
-            for egress in switch.awake.drain(..) {
+            switch.is_in_line = false;
+            let in_line = switch.in_line.drain().map(|Reverse((_, egress))| egress);
+            for egress in switch.awake.drain(..).chain(in_line) {
                 let channel = &mut self.channels[egress as usize];
                 channel.is_listed = false;
                 if channel.wake_set {

@@ -1,5 +1,8 @@
 //! A switch's packet memory and its choice of path.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use railnet_core::{Random, Time};
 
 use crate::channel::Channel;
@@ -18,6 +21,10 @@ pub(crate) struct Switch {
     pub(crate) ports: Vec<u32>,
     /// Ports that have more to send when they are free again, where they are woken by their switch.
     pub(crate) awake: Vec<u32>,
+    /// The same while they are woken in the order of time: when, and which.
+    pub(crate) in_line: BinaryHeap<Reverse<(Time, u32)>>,
+    /// Whether they are.
+    pub(crate) is_in_line: bool,
     /// Priorities of all ports whose senders were told to stop, and not yet to go on.
     pub(crate) stopped: u32,
     /// Bytes in the shared part of the memory.
@@ -53,6 +60,8 @@ impl Switch {
         Self {
             ports,
             awake: Vec::new(),
+            in_line: BinaryHeap::new(),
+            is_in_line: false,
             stopped: 0,
             shared_used: 0,
             shared_max: config.buffer.0.saturating_sub(set_aside),
