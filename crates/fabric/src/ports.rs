@@ -119,7 +119,7 @@ impl<S: Sink> Network<S> {
                 let later = Reverse((channel.busy_until, egress));
                 self.switches[switch as usize].in_line.push(later);
             } else {
-                self.wake_until(egress, at + Span::from_ps(1));
+                self.wake_at(egress, at);
                 last = at;
             }
         }
@@ -175,22 +175,26 @@ impl<S: Sink> Network<S> {
 
     /// Wakes a port as often as it should be before `time`. Returns when the last time was.
     fn wake_until(&mut self, egress: u32, time: Time) -> Time {
-        let (now, before) = (self.now, self.notebook.woken);
         let mut last = Time::ZERO;
-        self.notebook.woken = egress + 1;
         loop {
-            let channel = &mut self.channels[egress as usize];
+            let channel = &self.channels[egress as usize];
             if !channel.wake_set || channel.busy_until >= time {
-                break;
+                return last;
             }
-            channel.wake_set = false;
             last = channel.busy_until;
-            self.now = last;
-            self.events += 1;
-            self.send_next(egress);
+            self.wake_at(egress, last);
         }
-        (self.now, self.notebook.woken) = (now, before);
-        last
+    }
+
+    /// Wakes a port, which is free by then.
+    #[inline]
+    fn wake_at(&mut self, egress: u32, time: Time) {
+        let now = std::mem::replace(&mut self.now, time);
+        let woken = std::mem::replace(&mut self.notebook.woken, egress + 1);
+        self.channels[egress as usize].wake_set = false;
+        self.events += 1;
+        self.send_next(egress);
+        (self.now, self.notebook.woken) = (now, woken);
     }
 
     /// The port of a channel is to be woken when it is free again.
