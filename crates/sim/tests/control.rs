@@ -73,8 +73,12 @@ fn jain(shares: &[f64]) -> f64 {
 }
 
 fn run(hosts: u32, control: &str, traffic: &str) -> (Outcome, Probe) {
+    run_seed(1, hosts, control, traffic)
+}
+
+fn run_seed(seed: u64, hosts: u32, control: &str, traffic: &str) -> (Outcome, Probe) {
     let text = format!(
-        "[fabric]\ntopology = {{ kind = \"single-switch\", hosts = {hosts} }}\n\
+        "seed = {seed}\n[fabric]\ntopology = {{ kind = \"single-switch\", hosts = {hosts} }}\n\
          link = {{ rate = \"100Gbps\", delay = \"1us\" }}\n[nic]\ncontrol = \"{control}\"\n{traffic}"
     );
     let scenario = Scenario::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
@@ -182,7 +186,13 @@ fn swift_keeps_the_queue_near_its_target() {
     assert!((target / 2..target * 3 / 2).contains(&after), "{after} bytes under way, {target} aimed at");
     assert!(after * 2 < most["dcqcn"].1, "DCQCN keeps {} bytes under way", most["dcqcn"].1);
     // The first window, 16 times 250 KB, is all that can come before the first answer.
-    assert!(burst < 4_100_000 && burst < most["dcqcn"].0, "{burst}");
+    // How long DCQCN lets it grow depends on who is marked first: 5.6 to 11.5 MB with eight seeds, 9.5 in the mean.
+    let longest = |seed| {
+        let (outcome, _) = run_seed(seed, 17, "dcqcn", INCAST);
+        outcome.links.iter().map(|link| link.counters.queue_max).max().unwrap()
+    };
+    let dcqcn = (1..=8).map(longest).sum::<u64>() / 8;
+    assert!(burst < 4_100_000 && burst * 2 < dcqcn, "{burst}, DCQCN {dcqcn}");
 }
 
 #[test]
