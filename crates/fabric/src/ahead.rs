@@ -28,10 +28,8 @@ impl<S: Sink> Network<S> {
     pub(crate) fn look_ahead_at(&self, switch: u32) {
         let (Some(windows), true) = (&self.windows, self.host_count >= LARGE) else { return };
         let mut seen = 0;
-        for event in windows.ahead() {
-            if let Event::Arrive { packet, .. } = event.event() {
-                seen ^= self.packets.facts[packet as usize].hash;
-            }
+        for arrival in windows.ahead() {
+            seen ^= self.packets.facts[arrival.packet as usize].hash;
         }
         if self.host_count >= VAST {
             seen ^= self.look_at_ports(&self.switches[switch as usize].ports);
@@ -78,11 +76,9 @@ impl<S: Sink> Network<S> {
         coming.clear();
         let mut seen = 0;
         for island in some.clone() {
-            for event in windows.coming(windows.place_of_island(island)) {
-                if let Event::Arrive { channel, packet } = event.event()
-                    && let Vertex::Host(host) = channels[channel as usize].to
-                {
-                    coming.push((host, packet));
+            for arrival in windows.coming(windows.place_of_island(island)) {
+                if let Vertex::Host(host) = channels[arrival.channel as usize].to {
+                    coming.push((host, arrival.packet));
                 }
             }
             for host in windows.islands().hosts(island) {

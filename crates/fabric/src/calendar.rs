@@ -70,6 +70,12 @@ impl Key {
         Time::from_ps(self.time)
     }
 
+    /// Whether it comes before all that happens at `time` with that rank.
+    #[inline]
+    pub(crate) fn is_before(self, time: Time, rank: u8) -> bool {
+        (self.time, self.rest) < (time.as_ps(), u64::from(rank) << RANK_SHIFT)
+    }
+
     /// Its rank among what happens at the same time.
     fn rank(self) -> u8 {
         (self.rest >> RANK_SHIFT) as u8
@@ -425,7 +431,7 @@ impl<E: Copy> Calendar<E> {
 
 /// Room for one more: that of a bucket that is over, where there is none at all.
 #[cold]
-pub(crate) fn make_room<E>(list: &mut Vec<Entry<E>>, spare: &mut Vec<Vec<Entry<E>>>) {
+pub(crate) fn make_room<T>(list: &mut Vec<T>, spare: &mut Vec<Vec<T>>) {
     match spare.pop() {
         Some(room) if list.capacity() == 0 && room.capacity() > 0 => *list = room,
         room => {

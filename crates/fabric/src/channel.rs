@@ -49,8 +49,8 @@ pub(crate) struct Channel {
     pub(crate) to: Vertex,
     /// The other direction.
     pub(crate) reverse: u32,
-    /// Whose events those of the sender are.
-    pub(crate) sender: Component,
+    /// Where it stands among all channels when packets come out of several at one moment.
+    pub(crate) standing: u32,
     pub(crate) delay: Span,
     /// Picoseconds for a byte, where that is a whole number.
     ps_per_byte: u32,
@@ -85,8 +85,10 @@ pub(crate) struct Channel {
     pub(crate) urgent: Queue,
     pub(crate) queues: [Queue; 8],
     pub(crate) headroom_max: u32,
+    /// Whose events those of the sender are.
+    pub(crate) sender: Component,
     /// Nothing, so that what follows begins a line.
-    gap: [u32; 3],
+    gap: [u32; 2],
     /// Receiver's memory: bytes held for each priority, in the shared part and in the headroom.
     pub(crate) shared: [u32; 8],
     pub(crate) headroom: [u32; 8],
@@ -107,6 +109,7 @@ impl Channel {
             from,
             to,
             reverse,
+            standing: 0,
             sender,
             delay,
             rate,
@@ -125,7 +128,7 @@ impl Channel {
             shared: [0; 8],
             headroom: [0; 8],
             headroom_max: 0,
-            gap: [0; 3],
+            gap: [0; 2],
             told_to_stop: 0,
             credits: [0; 8],
             lossless: u8::MAX,
@@ -152,11 +155,12 @@ impl Channel {
         self.full_rate
     }
 
-    /// Where the arrival at `time` of the packet that was counted last stands among all events: with others of its sender at the
-    /// same moment, by port and, where packets take no time, by number.
+    /// Where the arrival at `time` of the packet that was counted before the last `after` ones stands among all events: with
+    /// others of its sender at the same moment, by port and, where packets take no time, by number.
     #[inline]
-    pub(crate) fn arrival_order(&self, time: Time) -> Order {
-        let sequence = u64::from(self.port) << COUNT_BITS | self.counters.packets & ((1 << COUNT_BITS) - 1);
+    pub(crate) fn arrival_order(&self, time: Time, after: u64) -> Order {
+        let number = self.counters.packets.wrapping_sub(after) & ((1 << COUNT_BITS) - 1);
+        let sequence = u64::from(self.port) << COUNT_BITS | number;
         Order { time, priority: rank::ARRIVE, component: self.sender, sequence }
     }
 

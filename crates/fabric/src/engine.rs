@@ -7,12 +7,13 @@
 //! its hosts are taken as switches are.
 
 use railnet_core::event::Sink;
-use railnet_core::{Component, Order, Span, Time};
+use railnet_core::{Component, Span, Time};
 use railnet_topology::Vertex;
 
 use crate::application::Application;
 use crate::event::{Event, Packed, rank};
 use crate::network::Network;
+use crate::packet::PacketIndex;
 use crate::windows::{Islands, Windows};
 
 /// So many hosts make a large network: its packets, ports and queue pairs are more than a cache holds, and some trouble to
@@ -291,31 +292,51 @@ impl<S: Sink> Network<S> {
             for (key, event) in windows.drain() {
                 self.calendar.put(key, event);
             }
+            // What is still under way on a channel is what was sent last.
+            let mut after = vec![0; self.channels.len()];
+            for (at, channel, packet) in windows.drain_arrivals().into_iter().rev() {
+                let order = self.channels[channel as usize].arrival_order(at, after[channel as usize]);
+                after[channel as usize] += 1;
+                self.calendar.push(&order, Packed::new(Event::Arrive { channel, packet }));
+            }
             self.wake_by_calendar();
         }
     }
 
-    /// Lets something happen to a port of a host or switch.
-    #[allow(clippy::inline_always, reason = "see Calendar::push")]
-    #[inline(always)]
+    /// Lets something happen to a host or switch, or one of its ports.
     pub(crate) fn schedule_at(&mut self, place: Vertex, time: Time, rank: u8, by: Component, event: Event) {
         let order = self.sequences.order(time, rank, by);
-        self.schedule(place, &order, event);
-    }
-
-    /// The same, where the order is known.
-    #[allow(clippy::inline_always, reason = "see Calendar::push")]
-    #[inline(always)]
-    pub(crate) fn schedule(&mut self, place: Vertex, order: &Order, event: Event) {
         if let Some(windows) = &mut self.windows
             && let Some(place) = windows.place(place)
         {
             match self.share.as_ref().and_then(|share| share.elsewhere(place)) {
-                None => windows.push(order, place, Packed::new(event)),
-                Some(part) => self.send_to_part(part, order, place, event),
+                None => windows.push(&order, place, Packed::new(event)),
+                Some(part) => self.send_to_part(part, &order, place, event),
             }
         } else {
-            self.calendar.push(order, Packed::new(event));
+            self.calendar.push(&order, Packed::new(event));
+        }
+    }
+
+    /// Lets the packet that was put on a channel last come out of it, when enough of it has left in so much time.
+    #[allow(clippy::inline_always, reason = "see Calendar::push")]
+    #[inline(always)]
+    pub(crate) fn schedule_arrival(&mut self, egress: u32, leaves_in: Span, packet: PacketIndex) {
+        let channel = &self.channels[egress as usize];
+        let at = self.now + leaves_in + channel.delay;
+        if let Some(windows) = &mut self.windows
+            && let Some(place) = windows.place(channel.to)
+        {
+            match self.share.as_ref().and_then(|share| share.elsewhere(place)) {
+                None => windows.arrive(place, at, channel.standing, egress, packet),
+                Some(part) => {
+                    let order = channel.arrival_order(at, 0);
+                    self.send_to_part(part, &order, place, Event::Arrive { channel: egress, packet });
+                }
+            }
+        } else {
+            let order = channel.arrival_order(at, 0);
+            self.calendar.push(&order, Packed::new(Event::Arrive { channel: egress, packet }));
         }
     }
 

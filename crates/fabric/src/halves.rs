@@ -22,7 +22,7 @@ pub(crate) struct Halves([Vec<u32>; 2]);
 
 impl Halves {
     /// None where two neighbours would be in the same half.
-    pub(crate) fn new<E: Copy>(graph: &FabricGraph, windows: &Windows<E>) -> Option<Self> {
+    pub(crate) fn new(graph: &FabricGraph, windows: &Windows) -> Option<Self> {
         let switches = graph.switches.len();
         let mut half_of: Vec<Option<bool>> = vec![None; switches];
         // Two switches in a row are neighbours of each other; what is next to an island is in the second half.
@@ -133,7 +133,7 @@ mod tests {
     fn halves(kind: &FabricKind) -> Option<[Vec<u32>; 2]> {
         let links = LinkSpec::new(Rate::gbps(100), Span::from_us(1));
         let graph = kind.build(&links).expect("a fabric that can be built");
-        let mut windows = Windows::<u64>::new(graph.switches.len() as u32, Span::from_us(1));
+        let mut windows = Windows::new(graph.switches.len() as u32, Span::from_us(1));
         windows.add_islands(Islands::new((0..graph.hosts.len() as u32).collect()), Span::MAX);
         Halves::new(&graph, &windows).map(|Halves(switches)| switches)
     }

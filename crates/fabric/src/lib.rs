@@ -4,6 +4,7 @@
 mod aggregation;
 mod ahead;
 mod application;
+mod arrivals;
 mod calendar;
 mod chance;
 mod channel;

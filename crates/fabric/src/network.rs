@@ -66,7 +66,7 @@ pub struct Network<S> {
     /// What will happen to hosts, and to switches where all must come in the order of time.
     pub(crate) calendar: Calendar<Packed>,
     /// What will happen to switches, where each can be taken through a window of time by itself.
-    pub(crate) windows: Option<Windows<Packed>>,
+    pub(crate) windows: Option<Windows>,
     /// What of it this one carries out, where others carry out the rest.
     pub(crate) share: Option<Box<Share>>,
     pub(crate) lulls: Lulls,
@@ -173,6 +173,7 @@ impl<S: Sink> Network<S> {
             "a network has at most {COMPONENTS_MAX} nodes"
         );
         assert!(ports.iter().all(|ports| ports.len() <= PORTS_MAX), "a switch has at most {PORTS_MAX} ports");
+        stand_in_order(&mut channels);
         for channel in &mut channels {
             channel.headroom_max = match config.flow_control {
                 FlowControl::Pfc => config.headroom.map_or_else(|| headroom(channel), |bytes| bytes.0 as u32),
@@ -506,10 +507,7 @@ impl<S: Sink> Network<S> {
             let Some(sooner) = self.start_specially(egress, waiting, takes) else { return };
             until_there = sooner;
         }
-        let channel = &self.channels[egress as usize];
-        let (at, to) = (self.now + until_there + channel.delay, channel.to);
-        let order = channel.arrival_order(at);
-        self.schedule(to, &order, Event::Arrive { channel: egress, packet: waiting.packet });
+        self.schedule_arrival(egress, until_there, waiting.packet);
     }
 
     /// What is to be done about a packet on the wire in some networks, or for some packets. Returns how long it is before
@@ -612,6 +610,18 @@ const PLAIN_PACKET: u32 = 4_096 + 128;
 
 /// Room for the largest packet, with telemetry: a sender with less credit waits.
 pub(crate) const CREDIT_PACKET: u32 = PLAIN_PACKET + 44;
+
+/// Where channels stand when packets come out of several at one moment: by sender, then by port.
+fn stand_in_order(channels: &mut [Channel]) {
+    let mut order: Vec<u32> = (0..channels.len() as u32).collect();
+    order.sort_by_key(|index| {
+        let channel = &channels[*index as usize];
+        (channel.sender, channel.port)
+    });
+    for (standing, index) in order.into_iter().enumerate() {
+        channels[index as usize].standing = standing as u32;
+    }
+}
 
 /// What may be under way when a pause is sent: three one-way delays at full rate, and a packet at either end.
 fn headroom(channel: &Channel) -> u32 {

@@ -147,17 +147,19 @@ impl<S: Sink> Network<S> {
         share.first_out = Time::NEVER;
         for Mail { parcels, packets } in &mut share.incoming {
             let mut packets = packets.drain(..);
-            for Parcel { place, mut entry } in parcels.drain(..) {
+            for Parcel { place, entry } in parcels.drain(..) {
                 // Packets come in the order of the events that are about them.
-                if let Event::Arrive { channel, .. } = entry.event.event()
+                if let Some((channel, _)) = entry.event.arrival()
                     && let Some(Packet { facts, contents, bytes }) = packets.next()
                 {
                     let packet = self.packets.take(facts);
                     *self.packets.contents.get_mut(packet) = contents;
                     self.packets.bytes[packet as usize] = bytes;
-                    entry.event = Packed::new(Event::Arrive { channel, packet });
+                    let standing = self.channels[channel as usize].standing;
+                    windows.arrive(place, entry.key.time(), standing, channel, packet);
+                } else {
+                    windows.put(place, entry);
                 }
-                windows.put(place, entry);
             }
         }
     }

@@ -12,7 +12,10 @@ use std::collections::BinaryHeap;
 use railnet_core::{Order, Span, Time};
 use railnet_topology::Vertex;
 
+use crate::arrivals::{Arrival, Arrivals, OFFSETS};
 use crate::calendar::{AtHand, Entry, Key, make_room};
+use crate::event::{Event, Packed, rank};
+use crate::packet::PacketIndex;
 
 /// Windows that are kept apart, or as many as that where there are lulls; what lies further ahead waits in a heap. Powers of
 /// two.
@@ -21,7 +24,7 @@ const RING_WITH_LULLS: u64 = 256;
 
 /// Events of switches, and of islands where they have windows too, by window and place.
 #[derive(Debug)]
-pub(crate) struct Windows<E> {
+pub(crate) struct Windows {
     /// Places: the switches, then the islands.
     places: usize,
     switches: u32,
@@ -42,20 +45,39 @@ pub(crate) struct Windows<E> {
     reach: u64,
     /// The place whose turn it is, and what is left of its part of the window at hand.
     open: u32,
-    at_hand: AtHand<E>,
-    /// What happens in the windows from the present one on, place by place.
-    ring: Vec<Vec<Entry<E>>>,
+    arrivals: Arrivals,
+    at_hand: AtHand<Packed>,
+    /// Packets that come in the windows from the present one on, place by place.
+    coming: Vec<Vec<Arrival>>,
+    /// What else happens in them.
+    ring: Vec<Vec<Entry<Packed>>>,
     /// The window in which ports of each switch are to be woken.
     ports_due: Vec<u64>,
     /// Channels of each island that are to be woken, the next one last. They are few, and mostly wake in the order in which
     /// they are put in: that takes less than a place among all else.
-    wakes: Vec<Vec<Entry<E>>>,
+    wakes: Vec<Vec<Entry<Packed>>>,
     /// How much happens in each of the windows from the present one on, at all places together.
     counts: Vec<usize>,
-    spare: Vec<Vec<Entry<E>>>,
-    far: BinaryHeap<Reverse<(Entry<E>, u32)>>,
+    spare: Vec<Vec<Entry<Packed>>>,
+    spare_coming: Vec<Vec<Arrival>>,
+    far: BinaryHeap<Reverse<(Entry<Packed>, u32)>>,
+    far_coming: BinaryHeap<Reverse<FarArrival>>,
+    /// How many arrivals ever lay that far ahead.
+    far_count: u64,
     /// The windows of wake-ups that lie further ahead.
     far_wakes: BinaryHeap<Reverse<u64>>,
+}
+
+/// A packet that comes in a window further ahead, in the order of time; those of one channel at one moment in the order in
+/// which they were sent.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct FarArrival {
+    at: Time,
+    standing: u32,
+    number: u64,
+    place: u32,
+    channel: u32,
+    packet: PacketIndex,
 }
 
 /// Which hosts are taken through a window together; none where hosts have no windows.
@@ -92,14 +114,15 @@ const NEVER: u64 = u64::MAX;
 /// No place has its turn.
 const NOBODY: u32 = u32::MAX;
 
-impl<E: Copy> Windows<E> {
+impl Windows {
     /// For so many switches that need `delay` at least to reach each other, or a host.
     pub(crate) fn new(switches: u32, delay: Span) -> Self {
+        let width = delay.as_ps().clamp(1, OFFSETS);
         Self {
             places: switches as usize,
             switches,
             islands: Islands::default(),
-            width: delay.as_ps().max(1),
+            width,
             mask: RING - 1,
             first: 0,
             last: 0,
@@ -107,13 +130,18 @@ impl<E: Copy> Windows<E> {
             began: 0,
             reach: 1,
             open: NOBODY,
+            arrivals: Arrivals::new(width),
             at_hand: AtHand::new(),
+            coming: (0..u64::from(switches) * RING).map(|_| Vec::new()).collect(),
             ring: (0..u64::from(switches) * RING).map(|_| Vec::new()).collect(),
             ports_due: vec![NEVER; switches as usize],
             wakes: Vec::new(),
             counts: vec![0; RING as usize],
             spare: Vec::new(),
+            spare_coming: Vec::new(),
             far: BinaryHeap::new(),
+            far_coming: BinaryHeap::new(),
+            far_count: 0,
             far_wakes: BinaryHeap::new(),
         }
     }
@@ -121,9 +149,10 @@ impl<E: Copy> Windows<E> {
     /// Hosts have windows too, from the beginning, and no window is longer than `longest`.
     pub(crate) fn add_islands(&mut self, islands: Islands, longest: Span) {
         self.width = self.width.min(longest.as_ps());
+        self.arrivals = Arrivals::new(self.width);
         self.places += islands.hosts.len();
         self.islands = islands;
-        self.ring.resize_with(self.places * self.counts.len(), Vec::new);
+        self.make_lists();
         self.wakes.resize_with(self.islands.hosts.len(), Vec::new);
     }
 
@@ -131,7 +160,14 @@ impl<E: Copy> Windows<E> {
     pub(crate) fn expect_lulls(&mut self) {
         self.mask = RING_WITH_LULLS - 1;
         self.counts.resize(RING_WITH_LULLS as usize, 0);
-        self.ring.resize_with(self.places * self.counts.len(), Vec::new);
+        self.make_lists();
+    }
+
+    /// A list for each place in each of the windows that are kept apart.
+    fn make_lists(&mut self) {
+        let lists = self.places * self.counts.len();
+        self.coming.resize_with(lists, Vec::new);
+        self.ring.resize_with(lists, Vec::new);
     }
 
     /// Where a window is among those that are kept apart.
@@ -209,16 +245,46 @@ impl<E: Copy> Windows<E> {
         self.end_of_window(after.saturating_sub(1).clamp(first, first + self.mask))
     }
 
-    /// Puts an event of a place in.
+    /// A packet comes to a place by a channel that stands there among all. It is sent after all others that come by it at that
+    /// moment or before.
     #[allow(clippy::inline_always, reason = "see Calendar::push")]
     #[inline(always)]
-    pub(crate) fn push(&mut self, order: &Order, place: u32, event: E) {
-        self.put(place, Entry { key: Key::new(order), event });
+    pub(crate) fn arrive(&mut self, place: u32, at: Time, standing: u32, channel: u32, packet: PacketIndex) {
+        let window = self.window(at);
+        debug_assert!(self.open == NOBODY || window >= self.reach, "a packet comes sooner than it can");
+        if self.is_near(window) {
+            let offset = at.as_ps() - window * self.width;
+            self.put_with_coming(window, place, Arrival::new(offset, standing, channel, packet));
+        } else {
+            self.arrive_far_away(FarArrival { at, standing, number: 0, place, channel, packet });
+        }
+    }
+
+    #[cold]
+    fn arrive_far_away(&mut self, arrival: FarArrival) {
+        self.far_count += 1;
+        self.far_coming.push(Reverse(FarArrival { number: self.far_count, ..arrival }));
     }
 
     #[allow(clippy::inline_always, reason = "see Calendar::push")]
     #[inline(always)]
-    pub(crate) fn put(&mut self, place: u32, entry: Entry<E>) {
+    fn put_with_coming(&mut self, window: u64, place: u32, arrival: Arrival) {
+        let slot = self.slot(window);
+        let list = &mut self.coming[slot * self.places + place as usize];
+        if list.len() == list.capacity() {
+            make_room(list, &mut self.spare_coming);
+        }
+        list.push(arrival);
+        self.counts[slot] += 1;
+    }
+
+    /// Something else happens at a place.
+    pub(crate) fn push(&mut self, order: &Order, place: u32, event: Packed) {
+        self.put(place, Entry { key: Key::new(order), event });
+    }
+
+    pub(crate) fn put(&mut self, place: u32, entry: Entry<Packed>) {
+        debug_assert!(entry.event.arrival().is_none(), "packets have lists of their own");
         let window = self.window(entry.key.time());
         debug_assert!(
             place == self.open || self.open == NOBODY || window >= self.reach,
@@ -236,7 +302,7 @@ impl<E: Copy> Windows<E> {
     /// A channel of an island is to be woken.
     #[allow(clippy::inline_always, reason = "see Calendar::push")]
     #[inline(always)]
-    pub(crate) fn wake(&mut self, order: &Order, place: u32, event: E) {
+    pub(crate) fn wake(&mut self, order: &Order, place: u32, event: Packed) {
         let wake = Entry { key: Key::new(order), event };
         let wakes = &mut self.wakes[(place - self.switches) as usize];
         if wakes.is_empty() {
@@ -264,13 +330,11 @@ impl<E: Copy> Windows<E> {
     }
 
     #[cold]
-    fn put_far_away(&mut self, place: u32, entry: Entry<E>) {
+    fn put_far_away(&mut self, place: u32, entry: Entry<Packed>) {
         self.far.push(Reverse((entry, place)));
     }
 
-    #[allow(clippy::inline_always, reason = "see Calendar::push")]
-    #[inline(always)]
-    fn put_in_ring(&mut self, window: u64, place: u32, entry: Entry<E>) {
+    fn put_in_ring(&mut self, window: u64, place: u32, entry: Entry<Packed>) {
         let slot = self.slot(window);
         let list = &mut self.ring[slot * self.places + place as usize];
         if list.len() == list.capacity() {
@@ -281,7 +345,8 @@ impl<E: Copy> Windows<E> {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.far.is_empty() && self.far_wakes.is_empty() && self.counts.iter().all(|count| *count == 0)
+        let is_far_empty = self.far.is_empty() && self.far_coming.is_empty() && self.far_wakes.is_empty();
+        is_far_empty && self.counts.iter().all(|count| *count == 0)
     }
 
     /// When something may happen next: the beginning of a window.
@@ -293,8 +358,9 @@ impl<E: Copy> Windows<E> {
     pub(crate) fn next_window(&self) -> Option<u64> {
         let near = (self.first..=self.first + self.mask).find(|window| self.counts[self.slot(*window)] > 0);
         let far = self.far.peek().map(|Reverse((entry, _))| self.window(entry.key.time()));
+        let far_arrival = self.far_coming.peek().map(|Reverse(arrival)| self.window(arrival.at));
         let far_wake = self.far_wakes.peek().map(|Reverse(window)| *window);
-        near.into_iter().chain(far).chain(far_wake).min()
+        near.into_iter().chain(far).chain(far_arrival).chain(far_wake).min()
     }
 
     /// The window of a moment, counted from the start of time.
@@ -331,6 +397,13 @@ impl<E: Copy> Windows<E> {
             let Some(Reverse((entry, place))) = self.far.pop() else { break };
             self.put_in_ring(self.window(entry.key.time()), place, entry);
         }
+        while let Some(Reverse(arrival)) = self.far_coming.peek()
+            && self.is_near(self.window(arrival.at))
+        {
+            let Some(Reverse(arrival)) = self.far_coming.pop() else { break };
+            let FarArrival { at, standing, place, channel, packet, .. } = arrival;
+            self.arrive(place, at, standing, channel, packet);
+        }
         while let Some(Reverse(window)) = self.far_wakes.peek()
             && self.is_near(*window)
         {
@@ -360,73 +433,127 @@ impl<E: Copy> Windows<E> {
     #[inline]
     pub(crate) fn open(&mut self, place: u32) -> bool {
         let slot = self.slot(self.current);
-        let list = &mut self.ring[slot * self.places + place as usize];
+        let list = slot * self.places + place as usize;
+        let (coming, others) = (&mut self.coming[list], &mut self.ring[list]);
         let due = self.ports_due.get(place as usize).copied();
         let wakes = |due: Option<u64>| match due {
             Some(due) => due <= self.current,
             None => !self.wakes[(place - self.switches) as usize].is_empty(),
         };
-        if list.is_empty() && !wakes(due) {
+        if coming.is_empty() && others.is_empty() && !wakes(due) {
             return false;
         }
         if let Some(due) = due.filter(|due| *due != NEVER) {
             self.ports_due[place as usize] = NEVER;
             self.counts[(due & self.mask) as usize] -= 1;
         }
-        if !list.is_empty() {
-            self.counts[slot] -= list.len();
-            let room = self.at_hand.fill(std::mem::take(list));
+        if !coming.is_empty() {
+            self.counts[slot] -= coming.len();
+            self.arrivals.fill(self.began, coming);
+            coming.clear();
+            self.spare_coming.push(std::mem::take(coming));
+        }
+        if !others.is_empty() {
+            self.counts[slot] -= others.len();
+            let room = self.at_hand.fill(std::mem::take(others));
             self.spare.push(room);
         }
         self.open = place;
         true
     }
 
-    /// All that happens to the place whose turn it is, as far as is known.
-    pub(crate) fn ahead(&self) -> impl Iterator<Item = &E> {
-        self.at_hand.events()
+    /// The packets that come to the place whose turn it is.
+    pub(crate) fn ahead(&self) -> &[Arrival] {
+        self.arrivals.left()
     }
 
-    /// What happens to a place in the windows at hand, or the first two of them, before its turn has come; in no particular
-    /// order.
-    pub(crate) fn coming(&self, place: u32) -> impl Iterator<Item = &E> {
-        let list = move |window: u64| &self.ring[self.slot(window) * self.places + place as usize];
+    /// The packets that come to a place in the windows at hand, or the first two of them, before its turn has come; in no
+    /// particular order.
+    pub(crate) fn coming(&self, place: u32) -> impl Iterator<Item = &Arrival> {
+        let list = move |window: u64| &self.coming[self.slot(window) * self.places + place as usize];
         let second = (self.last > self.first).then(|| self.first + 1);
-        std::iter::once(self.first).chain(second).flat_map(list).map(|entry| &entry.event)
+        std::iter::once(self.first).chain(second).flat_map(list)
     }
 
     /// What happens next to the switch whose turn it is, by `limit`, which is in its window.
     #[inline]
-    pub(crate) fn pop_at_hand_by(&mut self, limit: Time) -> Option<(Time, E)> {
-        self.at_hand.pop_by(limit)
+    pub(crate) fn pop_at_hand_by(&mut self, limit: Time) -> Option<(Time, Packed)> {
+        let at = self.arrivals.next_time();
+        if !self.at_hand.is_empty()
+            && let Some(next) = self.pop_other_by(limit, at, None)
+        {
+            return Some(next);
+        }
+        if at <= limit { self.pop_arrival(at) } else { None }
     }
 
     /// The same for an island, with its wake-ups.
     #[inline]
-    pub(crate) fn pop_by(&mut self, limit: Time) -> Option<(Time, E)> {
-        let wakes = &mut self.wakes[(self.open - self.switches) as usize];
-        if let Some(&Entry { key, event }) = wakes.last()
-            && key.time() <= limit
-            && self.at_hand.next().is_none_or(|next| key < next)
+    pub(crate) fn pop_by(&mut self, limit: Time) -> Option<(Time, Packed)> {
+        let at = self.arrivals.next_time();
+        let wake = self.wakes[(self.open - self.switches) as usize].last().copied();
+        if !self.at_hand.is_empty()
+            && let Some(next) = self.pop_other_by(limit, at, wake.map(|wake| wake.key))
         {
-            wakes.pop();
-            let slot = self.slot(self.current);
-            self.counts[slot] -= 1;
-            return Some((key.time(), event));
+            return Some(next);
         }
-        self.at_hand.pop_by(limit)
+        // A packet that comes when a port is woken comes before it.
+        match wake {
+            Some(Entry { key, event }) if key.time() < at && key.time() <= limit => {
+                self.wakes[(self.open - self.switches) as usize].pop();
+                let slot = self.slot(self.current);
+                self.counts[slot] -= 1;
+                Some((key.time(), event))
+            }
+            _ if at <= limit => self.pop_arrival(at),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn pop_arrival(&mut self, at: Time) -> Option<(Time, Packed)> {
+        let Arrival { channel, packet, .. } = self.arrivals.pop()?;
+        Some((at, Packed::new(Event::Arrive { channel, packet })))
+    }
+
+    /// What happens next that is neither, if that is by `limit`, before the next arrival and before the next wake-up.
+    #[inline(never)]
+    fn pop_other_by(&mut self, limit: Time, arrival: Time, wake: Option<Key>) -> Option<(Time, Packed)> {
+        let next = self.at_hand.next()?;
+        let comes = next.is_before(arrival, rank::ARRIVE) && wake.is_none_or(|wake| next < wake);
+        if comes { self.at_hand.pop_by(limit) } else { None }
     }
 
     /// Its turn is over. What it did not come to stays for another one.
     pub(crate) fn close(&mut self) {
         let place = std::mem::replace(&mut self.open, NOBODY);
+        while let Some(arrival) = self.arrivals.pop() {
+            self.put_with_coming(self.current, place, arrival);
+        }
+        self.arrivals.clear();
         while let Some(entry) = self.at_hand.pop() {
             self.put_in_ring(self.current, place, entry);
         }
     }
 
-    /// Takes all events out, in no order.
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = (Key, E)> {
+    /// Takes all arrivals out, those of each channel in their order: when, by which channel, what.
+    pub(crate) fn drain_arrivals(&mut self) -> Vec<(Time, u32, PacketIndex)> {
+        let mut all = Vec::new();
+        for window in self.first..=self.first + self.mask {
+            let first = self.slot(window) * self.places;
+            for list in &mut self.coming[first..first + self.places] {
+                let at = |arrival: &Arrival| Time::from_ps(window * self.width + arrival.offset());
+                all.extend(list.drain(..).map(|arrival| (at(&arrival), arrival.channel, arrival.packet)));
+            }
+        }
+        while let Some(Reverse(FarArrival { at, channel, packet, .. })) = self.far_coming.pop() {
+            all.push((at, channel, packet));
+        }
+        all
+    }
+
+    /// Takes all else out, in no order.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = (Key, Packed)> {
         self.counts.fill(0);
         self.far_wakes.clear();
         self.ports_due.fill(NEVER);
