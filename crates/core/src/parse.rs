@@ -261,8 +261,17 @@ impl FromStr for Ratio {
             return Ok(Self::new(numerator, denominator));
         }
         let number = Decimal::read(input, input, quantity)?;
-        let scale = 10_u64.pow(number.digits);
-        Ok(Self::new(number.times(scale, input, quantity)?, scale))
+        let (mut numerator, mut denominator) = (number.value, 10_u128.pow(number.digits));
+        // In its lowest terms it may fit where its digits do not.
+        for factor in [2, 5] {
+            while numerator.is_multiple_of(factor) && denominator.is_multiple_of(factor) {
+                (numerator, denominator) = (numerator / factor, denominator / factor);
+            }
+        }
+        match (u64::try_from(numerator), u64::try_from(denominator)) {
+            (Ok(numerator), Ok(denominator)) => Ok(Self::new(numerator, denominator)),
+            _ => Err(ParseError::TooLarge { input: input.to_owned(), quantity }),
+        }
     }
 }
 
@@ -544,6 +553,7 @@ mod tests {
             assert!(matches!(text.parse::<Bytes>(), Err(ParseError::TooLarge { .. })), "{text}");
         }
         assert!(matches!("19000000000.123456789".parse::<Ratio>(), Err(ParseError::TooLarge { .. })));
+        assert_eq!("20699773995622900.875".parse(), Ok(Ratio::new(165_598_191_964_983_207, 8)));
     }
 
     #[test]
