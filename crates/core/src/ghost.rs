@@ -6,7 +6,10 @@
 //! must hold exactly the sum of the words that should be in it, so thousands of GPUs are checked at no cost in bytes.
 
 /// What a range of ghost memory holds: which contributions, and from which logical offset its first byte comes.
+///
+/// It is in every packet and in every piece of memory, so it takes no room for an alignment that nobody needs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[repr(Rust, packed(8))]
 pub struct GhostTag {
     /// Wrapping sum of the words of everything that was added up here.
     pub sum: u128,

@@ -148,9 +148,12 @@ impl Nic {
     pub fn look_at(&self, headers: &Headers) -> u32 {
         let slot = self.slot_of(headers.bth.destination);
         let queue_pair = slot.and_then(|slot| self.queue_pairs[slot].as_deref());
-        queue_pair.map_or(0, |queue_pair| match headers.bth.opcode.is_response() {
-            true => queue_pair.look_at_requester(&self.device, queue_pair.requester.queue.front()),
-            false => queue_pair.look_at_responder(),
+        queue_pair.map_or(0, |queue_pair| match headers.bth.opcode {
+            Opcode::Cnp => queue_pair.look_at_control(),
+            opcode if opcode.is_response() => {
+                queue_pair.look_at_requester(&self.device, queue_pair.requester.queue.front())
+            }
+            opcode => queue_pair.look_at_responder(&self.device, opcode.position().is_end()),
         })
     }
 
@@ -248,13 +251,25 @@ impl QueuePair {
         self.number.value() ^ self.requester.unacked.value() ^ bits ^ self.deadlines.look() ^ work
     }
 
-    /// The same for a request of the peer.
+    /// The same for a request of the peer, which may take a receive when it ends.
     #[inline]
-    fn look_at_responder(&self) -> u32 {
+    fn look_at_responder(&self, device: &Device, ends: bool) -> u32 {
         let Responder { receives, expected, .. } = &self.responder;
         let route = u32::from(self.route.network.source.0[0]) ^ u32::from(self.route.priority);
         let echo = u32::from(self.echo.is_some());
-        self.number.value() ^ echo ^ receives.len() ^ expected.value() ^ route
+        let receive = match ends {
+            true => device.receives.peek(receives.front()).map_or(0, |receive| receive.work as u32),
+            false => 0,
+        };
+        self.number.value() ^ echo ^ receives.len() ^ expected.value() ^ route ^ receive
+    }
+
+    /// The same for a congestion notification.
+    #[inline]
+    fn look_at_control(&self) -> u32 {
+        let control = u32::from(self.control.is_none()) ^ self.control.next_timer().as_ps() as u32;
+        let route = u32::from(self.route.network.source.0[0]) ^ u32::from(self.route.priority);
+        self.number.value() ^ self.send_after.as_ps() as u32 ^ control ^ route ^ self.deadlines.look()
     }
 
     /// The next data packet: READ responses and requests take turns.
