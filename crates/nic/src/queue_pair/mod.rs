@@ -128,19 +128,19 @@ pub(crate) struct Route {
 
 /// One queue pair.
 ///
-/// Among very many of them each line of the cache that a packet needs is waited for. So fields lie together by use: what every
-/// packet needs, what answers a peer's requests, what hardly anyone asks for, what sends requests.
+/// Among very many of them each line of the cache that a packet needs is waited for. So fields lie together by use: what answers a
+/// peer's requests, what every packet needs, what sends requests, what hardly anyone asks for.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct QueuePair {
+    pub(crate) responder: Responder,
+    /// What the peer is told about the way of its packets. Made where there is something to tell.
+    pub(crate) echo: Option<Box<Echo>>,
     pub(crate) number: QueuePairNumber,
     pub(crate) slot: u32,
     pub(crate) peer: QueuePairNumber,
     pub(crate) domain: ProtectionDomain,
-    pub(crate) send_queue: CompletionQueue,
-    pub(crate) receive_queue: CompletionQueue,
-    /// When the rate limiter lets the next packet go.
-    pub(crate) send_after: Time,
+    pub(crate) route: Route,
     pub(crate) service: Service,
     pub(crate) state: State,
     pub(crate) mtu: Mtu,
@@ -157,19 +157,19 @@ pub(crate) struct QueuePair {
     pub(crate) responder_turn: bool,
     pub(crate) notify_drained: bool,
     pub(crate) recovery: Recovery,
-    /// What the peer is told about the way of its packets. Made where there is something to tell.
-    pub(crate) echo: Option<Box<Echo>>,
-    pub(crate) responder: Responder,
+    pub(crate) receive_queue: CompletionQueue,
+    pub(crate) send_queue: CompletionQueue,
+    /// When the rate limiter lets the next packet go.
+    pub(crate) send_after: Time,
+    pub(crate) requester: Requester,
+    pub(crate) control: Controller,
+    pub(crate) deadlines: Deadlines,
     pub(crate) shared: Option<SharedReceiveQueue>,
     pub(crate) queue_key: u32,
     pub(crate) send_depth: u32,
     pub(crate) receive_depth: u32,
     pub(crate) inline_max: u16,
     pub(crate) gather_max: u8,
-    pub(crate) requester: Requester,
-    pub(crate) route: Route,
-    pub(crate) control: Controller,
-    pub(crate) deadlines: Deadlines,
 }
 
 impl QueuePair {
