@@ -4,6 +4,7 @@ use railnet_core::{Bytes, Component, Order, Rate, Span, Time};
 use railnet_topology::Vertex;
 
 use crate::calendar::SEQUENCE_BITS;
+use crate::config::Weights;
 use crate::event::rank;
 use crate::turns::Turns;
 use crate::waiting::Queue;
@@ -37,6 +38,9 @@ const COUNT_BITS: u32 = 24;
 /// Ports of a switch that have a place of their own in that order.
 pub(crate) const PORTS_MAX: usize = 1 << (SEQUENCE_BITS - COUNT_BITS);
 
+/// No place that has windows.
+pub(crate) const NOWHERE: u32 = u32::MAX;
+
 /// One direction of a link.
 ///
 /// A run touches many of them in no order, and each line of the cache that a packet needs of one is a miss. So fields lie
@@ -58,9 +62,13 @@ pub(crate) struct Channel {
     pub(crate) port: u16,
     /// Its switch has it among the ports that are to be woken.
     pub(crate) is_listed: bool,
+    /// Priorities have weights: `turns` says whose turn it is.
+    pub(crate) has_turns: bool,
     pub(crate) busy_until: Time,
-    /// Whose turn it is, where priorities have weights.
-    pub(crate) turns: Option<Box<Turns>>,
+    /// Where it comes out, among the places that have windows; [`NOWHERE`] where that has none, or is not up to this network.
+    pub(crate) place: u32,
+    /// Nothing, so that the first line is as long as it should be.
+    gap: u32,
     /// A wake-up at `busy_until` is planned.
     pub(crate) wake_set: bool,
     /// Priorities with something queued.
@@ -76,10 +84,10 @@ pub(crate) struct Channel {
     pub(crate) is_down: bool,
     /// Packets may be lost or damaged on it: the faults know how.
     pub(crate) is_troubled: bool,
+    turns: Option<Box<Turns>>,
     rate: Rate,
     /// The rate without faults.
     full_rate: Rate,
-    pub(crate) pause_began: Time,
     pub(crate) counters: ChannelCounters,
     /// Pause frames that wait: they go first.
     pub(crate) urgent: Queue,
@@ -87,8 +95,7 @@ pub(crate) struct Channel {
     pub(crate) headroom_max: u32,
     /// Whose events those of the sender are.
     pub(crate) sender: Component,
-    /// Nothing, so that what follows begins a line.
-    gap: [u32; 2],
+    pub(crate) pause_began: Time,
     /// Receiver's memory: bytes held for each priority, in the shared part and in the headroom.
     pub(crate) shared: [u32; 8],
     pub(crate) headroom: [u32; 8],
@@ -116,7 +123,10 @@ impl Channel {
             ps_per_byte: ps_per_byte(rate),
             port: from_port,
             is_listed: false,
+            has_turns: false,
             busy_until: Time::ZERO,
+            place: NOWHERE,
+            gap: 0,
             wake_set: false,
             queues: [Queue::EMPTY; 8],
             occupied: 0,
@@ -128,7 +138,6 @@ impl Channel {
             shared: [0; 8],
             headroom: [0; 8],
             headroom_max: 0,
-            gap: [0; 2],
             told_to_stop: 0,
             credits: [0; 8],
             lossless: u8::MAX,
@@ -182,7 +191,7 @@ impl Channel {
     /// Whether nothing is before a packet of this priority, and nobody has to choose.
     #[inline]
     pub(crate) fn is_free_for(&self, priority: usize, now: Time) -> bool {
-        let is_held = self.paused & 1 << priority != 0 || self.turns.is_some();
+        let is_held = self.paused & 1 << priority != 0 || self.has_turns;
         self.busy_until <= now && self.occupied == 0 && !is_held && self.urgent.is_empty()
     }
 
@@ -208,10 +217,29 @@ impl Channel {
     /// Which of the priorities that are `ready` sends next.
     #[inline]
     pub(crate) fn next_priority(&mut self, ready: u8) -> Option<usize> {
-        match &mut self.turns {
-            None => (ready != 0).then(|| 7 - ready.leading_zeros() as usize),
-            Some(turns) => turns.next(ready),
+        match self.has_turns {
+            false => (ready != 0).then(|| 7 - ready.leading_zeros() as usize),
+            true => self.turns.as_mut()?.next(ready),
         }
+    }
+
+    /// From now on priorities share it by these weights.
+    pub(crate) fn share_by(&mut self, weights: &Weights) {
+        self.turns = Some(Box::new(Turns::new(weights)));
+        self.has_turns = true;
+    }
+
+    /// A packet of a priority goes out.
+    pub(crate) fn charge(&mut self, priority: usize, bytes: u32) {
+        if let Some(turns) = &mut self.turns {
+            turns.charge(priority, bytes);
+        }
+    }
+
+    /// Whether there is more to a packet that starts on it than on others.
+    #[inline]
+    pub(crate) fn is_special(&self) -> bool {
+        self.has_turns | self.is_down | self.is_troubled
     }
 
     /// Priorities for which there is credit for a packet of `bytes`.

@@ -11,6 +11,7 @@ use railnet_core::{Component, Span, Time};
 use railnet_topology::Vertex;
 
 use crate::application::Application;
+use crate::channel::NOWHERE;
 use crate::event::{Event, Packed, rank};
 use crate::network::Network;
 use crate::packet::PacketIndex;
@@ -265,6 +266,17 @@ impl<S: Sink> Network<S> {
         let delay = self.graph.links.iter().map(|link| link.delay).min();
         let delay = delay.filter(|delay| !needs_order && *delay >= WINDOW_LEAST);
         self.windows = delay.map(|delay| Windows::new(self.switches.len() as u32, delay));
+        self.find_places();
+    }
+
+    /// Where each channel comes out, among the places that have windows and are up to this network.
+    pub(crate) fn find_places(&mut self) {
+        let Self { channels, windows, share, .. } = self;
+        for channel in channels {
+            let place = windows.as_ref().and_then(|windows| windows.place(channel.to));
+            let is_here = |place: &u32| share.as_ref().is_none_or(|share| share.elsewhere(*place).is_none());
+            channel.place = place.filter(is_here).unwrap_or(NOWHERE);
+        }
     }
 
     /// Hosts are taken through windows of time island by island, too, where switches are: `islands` says which one each host
@@ -281,6 +293,7 @@ impl<S: Sink> Network<S> {
             && reaction >= WINDOW_LEAST
         {
             windows.add_islands(Islands::new(islands), reaction);
+            self.find_places();
             self.find_halves(reaction);
         }
     }
@@ -299,6 +312,7 @@ impl<S: Sink> Network<S> {
                 after[channel as usize] += 1;
                 self.calendar.push(&order, Packed::new(Event::Arrive { channel, packet }));
             }
+            self.find_places();
             self.wake_by_calendar();
         }
     }
@@ -319,8 +333,7 @@ impl<S: Sink> Network<S> {
     }
 
     /// Lets the packet that was put on a channel last come out of it, when enough of it has left in so much time.
-    #[allow(clippy::inline_always, reason = "see Calendar::push")]
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn schedule_arrival(&mut self, egress: u32, leaves_in: Span, packet: PacketIndex) {
         let channel = &self.channels[egress as usize];
         let at = self.now + leaves_in + channel.delay;

@@ -11,25 +11,23 @@ use crate::switch::Admission;
 use crate::waiting::Waiting;
 
 impl<S: Sink> Network<S> {
-    #[inline]
-    pub(crate) fn arrive_at_switch(&mut self, switch: u32, channel: u32, packet: PacketIndex) {
-        if !self.ends_in_port(channel, packet) {
-            self.forward(switch, channel, packet);
-        }
-    }
-
     /// A packet comes to a switch.
-    fn forward(&mut self, switch: u32, ingress: u32, packet: PacketIndex) {
-        let facts = &mut self.packets.facts[packet as usize];
-        facts.hops += 1;
-        let held_as = usize::from(facts.priority & 7);
-        if self.channels[ingress as usize].raises_priority {
-            facts.priority = raised(facts.priority, self.config.lossless);
-        }
+    #[inline]
+    pub(crate) fn arrive_at_switch(&mut self, switch: u32, ingress: u32, packet: PacketIndex) {
         if matches!(self.config.routing, Routing::Adaptive | Routing::Flowlet(_)) {
             self.wake_ports(switch);
         }
         let facts = &mut self.packets.facts[packet as usize];
+        let channel = &self.channels[ingress as usize];
+        if channel.is_down | facts.is(Flag::Pause) {
+            self.end_in_port(ingress, packet);
+            return;
+        }
+        facts.hops += 1;
+        let held_as = usize::from(facts.priority & 7);
+        if channel.raises_priority {
+            facts.priority = raised(facts.priority, self.config.lossless);
+        }
         let ports = match &self.detours {
             None => self.routes.next_hops(switch, facts.target),
             Some(detours) => detours.next_hops(switch, facts),
@@ -51,7 +49,7 @@ impl<S: Sink> Network<S> {
                 return;
             }
         }
-        self.enqueue(egress, waiting);
+        self.enqueue(switch, egress, waiting);
     }
 
     /// Takes in a packet for which there may be no room, or after which its sender has to stop. Returns whether it could.
@@ -95,7 +93,7 @@ impl<S: Sink> Network<S> {
 
     /// Lets a packet join its queue, marked if that is long, and sends it if nothing is before it.
     #[inline]
-    fn enqueue(&mut self, egress: u32, waiting: Waiting) {
+    fn enqueue(&mut self, switch: u32, egress: u32, waiting: Waiting) {
         self.wake_before_now(egress);
         let priority = waiting.priority();
         let channel = &mut self.channels[egress as usize];
@@ -106,7 +104,7 @@ impl<S: Sink> Network<S> {
         let channel = &mut self.channels[egress as usize];
         if self.config.flow_control != FlowControl::Credits && channel.is_free_for(priority, self.now) {
             channel.counters.queue_max = channel.counters.queue_max.max(waiting.bytes().into());
-            self.leave_memory(egress, waiting, 0);
+            self.leave_memory(switch, egress, waiting, 0);
             self.start(egress, waiting);
             return;
         }
@@ -128,41 +126,42 @@ impl<S: Sink> Network<S> {
         let channel = &mut self.channels[egress as usize];
         if channel.busy_until > self.now {
             self.set_wake(egress);
-            return;
+        } else {
+            self.send_first(egress);
         }
+    }
+
+    /// The same, for a channel that is known to be free.
+    pub(crate) fn send_first(&mut self, egress: u32) {
+        let channel = &mut self.channels[egress as usize];
         if let Some(waiting) = channel.urgent.pop(&mut self.room) {
             self.start(egress, waiting);
             self.set_wake(egress);
             return;
         }
-        let Some(priority) = self.sendable(egress) else { return };
-        let channel = &mut self.channels[egress as usize];
+        let ready = match self.config.flow_control {
+            FlowControl::Credits => channel.occupied & channel.with_credit(CREDIT_PACKET),
+            _ => channel.occupied & !channel.paused,
+        };
+        let Some(priority) = channel.next_priority(ready) else { return };
         let Some(waiting) = channel.queues[priority].pop(&mut self.room) else { return };
         if channel.queues[priority].is_empty() {
             channel.occupied &= !(1 << priority);
         }
-        let (more, depth) = (channel.occupied != 0, channel.queues[priority].bytes);
-        self.leave_memory(egress, waiting, depth);
+        let (more, depth, from) = (channel.occupied != 0, channel.queues[priority].bytes, channel.from);
+        if let Vertex::Switch(switch) = from {
+            self.leave_memory(switch, egress, waiting, depth);
+        }
         self.start(egress, waiting);
         if more {
             self.set_wake(egress);
         }
     }
 
-    fn sendable(&mut self, egress: u32) -> Option<usize> {
-        let channel = &mut self.channels[egress as usize];
-        let ready = match self.config.flow_control {
-            FlowControl::Credits => channel.occupied & channel.with_credit(CREDIT_PACKET),
-            _ => channel.occupied & !channel.paused,
-        };
-        channel.next_priority(ready)
-    }
-
     /// A packet leaves a switch, with `depth` bytes behind it: its memory is free, and whoever waited for that is told.
     #[allow(clippy::inline_always, reason = "it is called for each packet-hop, from two places")]
     #[inline(always)]
-    fn leave_memory(&mut self, egress: u32, waiting: Waiting, depth: u64) {
-        let Vertex::Switch(switch) = self.channels[egress as usize].from else { return };
+    fn leave_memory(&mut self, switch: u32, egress: u32, waiting: Waiting, depth: u64) {
         if self.config.marks && self.config.marks_at == MarksAt::Departure {
             self.mark(egress, waiting, depth);
         }

@@ -32,7 +32,9 @@ impl<S: Sink> Network<S> {
     pub fn set_wire(&mut self, form: WireForm) {
         assert_eq!(self.packets.in_use(), 0, "packets under way keep their form");
         self.form = form;
-        self.shows_frames |= form == WireForm::Bytes;
+        if form == WireForm::Bytes {
+            self.show_frames();
+        }
     }
 
     fn ethernet(&self, egress: u32) -> Ethernet {

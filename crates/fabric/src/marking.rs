@@ -43,11 +43,16 @@ impl Marker {
 
 impl<S: Sink> Network<S> {
     /// Marks a packet if the `depth` bytes in its queue say so, and its sender would understand.
-    #[inline]
+    #[allow(clippy::inline_always, reason = "most queues are short")]
+    #[inline(always)]
     pub(crate) fn mark(&mut self, egress: u32, waiting: Waiting, depth: u64) {
-        if depth <= self.marks_above || !waiting.may_be_marked() {
-            return;
+        if depth > self.marks_above && waiting.may_be_marked() {
+            self.mark_by_chance(egress, waiting, depth);
         }
+    }
+
+    #[inline(never)]
+    fn mark_by_chance(&mut self, egress: u32, waiting: Waiting, depth: u64) {
         if self.markers[egress as usize].marks(depth) {
             self.packets.facts[waiting.packet as usize].set(Flag::Marked);
             self.channels[egress as usize].counters.marks += 1;

@@ -12,7 +12,7 @@ use railnet_wire::Gid;
 
 use crate::aggregation::{Aggregation, extended, reducer};
 use crate::calendar::{COMPONENTS_MAX, Calendar, Sequences};
-use crate::channel::{Channel, ChannelCounters, PORTS_MAX};
+use crate::channel::{Channel, ChannelCounters, NOWHERE, PORTS_MAX};
 use crate::config::{FlowControl, Framing, Marking, Routing, Scheduling, SwitchConfig};
 use crate::detour::Detours;
 use crate::engine::LARGE;
@@ -29,7 +29,6 @@ use crate::share::Share;
 use crate::switch::{Switch, mix};
 use crate::tap::Taps;
 use crate::telemetry;
-use crate::turns::Turns;
 use crate::waiting::{NO_INGRESS, Waiting, WaitingRoom};
 use crate::windows::Windows;
 
@@ -108,6 +107,8 @@ pub struct Network<S> {
     pub(crate) taps: Taps,
     /// Packets travel as frames, or frames are looked at.
     pub(crate) shows_frames: bool,
+    /// There is more to every packet that starts than in most networks.
+    is_special: bool,
     /// Priorities of each channel that wait for credit, where somebody looks on.
     pub(crate) awaited: Vec<u8>,
 }
@@ -182,7 +183,7 @@ impl<S: Sink> Network<S> {
             channel.credits = [credit(channel.rate(), channel.delay); 8];
             channel.lossless = config.lossless;
             if let Scheduling::Weighted(weights) = &config.scheduling {
-                channel.turns = Some(Box::new(Turns::new(weights)));
+                channel.share_by(weights);
             }
         }
         let switches = ports
@@ -229,6 +230,7 @@ impl<S: Sink> Network<S> {
             aggregation.map(|config| Box::new(Aggregation::new(config, &mut hosts[host_count as usize..])));
         let detours = (config.routing == Routing::Valiant)
             .then(|| Detours::new(&graph, Random::stream(seed, "detours", 0).next_u32()));
+        let is_special = S::DETAIL || config.cut_through || config.flow_control == FlowControl::Credits;
         let mut network = Self {
             now: Time::ZERO,
             memory: Segments::new(),
@@ -266,6 +268,7 @@ impl<S: Sink> Network<S> {
             form: WireForm::Values,
             taps: Taps::default(),
             shows_frames: false,
+            is_special,
             awaited,
         };
         if host_count >= LARGE {
@@ -327,23 +330,22 @@ impl<S: Sink> Network<S> {
     }
 
     fn arrive_at_host(&mut self, host: u32, channel: u32, packet: PacketIndex) {
-        if !self.ends_in_port(channel, packet) {
+        let is_pause = self.packets.facts[packet as usize].is(Flag::Pause);
+        if self.channels[channel as usize].is_down | is_pause {
+            self.end_in_port(channel, packet);
+        } else {
             self.deliver(host, channel, packet);
         }
     }
 
-    /// Whether what comes out of a channel goes no further than the port: it is lost, or was meant for the port.
-    #[inline]
-    pub(crate) fn ends_in_port(&mut self, channel: u32, packet: PacketIndex) -> bool {
+    /// What comes out of a channel goes no further than the port: it is lost, or was meant for the port.
+    #[cold]
+    pub(crate) fn end_in_port(&mut self, channel: u32, packet: PacketIndex) {
         if self.channels[channel as usize].is_down {
             self.lose(channel, packet);
-            return true;
-        }
-        let is_pause = self.packets.facts[packet as usize].is(Flag::Pause);
-        if is_pause {
+        } else {
             self.take_pause(channel, packet);
         }
-        is_pause
     }
 
     /// A packet comes to its host.
@@ -394,9 +396,9 @@ impl<S: Sink> Network<S> {
             if self.config.flow_control == FlowControl::Credits {
                 allowed &= channel.with_credit(CREDIT_PACKET);
             }
-            let sent = match channel.turns {
-                None => self.send_from_nic(host, egress, Priorities(allowed)),
-                Some(_) => self.send_by_turns(host, egress, allowed),
+            let sent = match channel.has_turns {
+                false => self.send_from_nic(host, egress, Priorities(allowed)),
+                true => self.send_by_turns(host, egress, allowed),
             };
             if !sent {
                 break;
@@ -494,36 +496,39 @@ impl<S: Sink> Network<S> {
         channel.counters.bytes += u64::from(bytes);
         channel.counters.packets += 1;
         channel.counters.data_packets += u64::from(waiting.is_data());
-        let is_special = S::DETAIL
-            | waiting.gathers()
-            | self.shows_frames
-            | self.config.cut_through
-            | (self.config.flow_control == FlowControl::Credits)
-            | channel.turns.is_some()
-            | channel.is_down
-            | channel.is_troubled;
-        let mut until_there = takes;
-        if is_special {
-            let Some(sooner) = self.start_specially(egress, waiting, takes) else { return };
-            until_there = sooner;
+        if self.is_special | waiting.gathers() | channel.is_special() {
+            self.start_specially(egress, waiting, takes);
+            return;
         }
-        self.schedule_arrival(egress, until_there, waiting.packet);
+        if let Some(windows) = &mut self.windows
+            && channel.place != NOWHERE
+        {
+            let at = channel.busy_until + channel.delay;
+            windows.arrive(channel.place, at, channel.standing, egress, waiting.packet);
+        } else {
+            self.schedule_arrival(egress, takes, waiting.packet);
+        }
     }
 
-    /// What is to be done about a packet on the wire in some networks, or for some packets. Returns how long it is before
-    /// enough of it has left for the other end to go on with it; none where it never arrives.
+    /// The same with all that is to be done about it in some networks, or for some packets.
     #[inline(never)]
-    fn start_specially(&mut self, egress: u32, waiting: Waiting, takes: Span) -> Option<Span> {
+    fn start_specially(&mut self, egress: u32, waiting: Waiting, takes: Span) {
+        if let Some(until_there) = self.prepare_specially(egress, waiting, takes) {
+            self.schedule_arrival(egress, until_there, waiting.packet);
+        }
+    }
+
+    /// Returns how long it is before enough of the packet has left for the other end to go on with it; none where it never
+    /// arrives.
+    fn prepare_specially(&mut self, egress: u32, waiting: Waiting, takes: Span) -> Option<Span> {
         let (packet, bytes, priority) = (waiting.packet, waiting.bytes(), waiting.priority());
         let channel = &mut self.channels[egress as usize];
         let takes_credit = self.config.flow_control == FlowControl::Credits && !waiting.is_pause();
         if takes_credit {
             channel.credits[priority] = channel.credits[priority].saturating_sub(bytes);
         }
-        if let Some(turns) = &mut channel.turns
-            && !waiting.is_pause()
-        {
-            turns.charge(priority, bytes);
+        if !waiting.is_pause() {
+            channel.charge(priority, bytes);
         }
         let (is_cut, is_troubled) = (channel.is_down, channel.is_troubled);
         let until_there = match channel.to {
@@ -568,6 +573,11 @@ impl<S: Sink> Network<S> {
             Vertex::Host(host) => self.kick(host),
             Vertex::Switch(_) => self.send_next(egress),
         }
+    }
+
+    /// Frames are to be seen from now on.
+    pub(crate) fn show_frames(&mut self) {
+        (self.shows_frames, self.is_special) = (true, true);
     }
 
     pub(crate) fn channel_mut(&mut self, channel: u32) -> &mut Channel {

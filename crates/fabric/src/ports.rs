@@ -94,7 +94,8 @@ impl<S: Sink> Network<S> {
 
     /// Where somebody is told of room the moment there is some, wakes all ports of a switch that should have been before `time`,
     /// the first one first. Returns when the last of them was.
-    #[inline]
+    #[allow(clippy::inline_always, reason = "mostly nobody is")]
+    #[inline(always)]
     pub(crate) fn wake_in_order(&mut self, switch: u32, time: Time) -> Time {
         let state = &self.switches[switch as usize];
         let needs_order = state.stopped > 0 || self.config.flow_control == FlowControl::Credits;
@@ -175,25 +176,31 @@ impl<S: Sink> Network<S> {
 
     /// Wakes a port as often as it should be before `time`. Returns when the last time was.
     fn wake_until(&mut self, egress: u32, time: Time) -> Time {
+        let (now, woken) = (self.now, self.notebook.woken);
+        self.notebook.woken = egress + 1;
         let mut last = Time::ZERO;
         loop {
-            let channel = &self.channels[egress as usize];
+            let channel = &mut self.channels[egress as usize];
             if !channel.wake_set || channel.busy_until >= time {
-                return last;
+                break;
             }
+            channel.wake_set = false;
             last = channel.busy_until;
-            self.wake_at(egress, last);
+            self.now = last;
+            self.events += 1;
+            self.send_first(egress);
         }
+        (self.now, self.notebook.woken) = (now, woken);
+        last
     }
 
-    /// Wakes a port, which is free by then.
-    #[inline]
+    /// Wakes a port once, which is free by then.
     fn wake_at(&mut self, egress: u32, time: Time) {
         let now = std::mem::replace(&mut self.now, time);
         let woken = std::mem::replace(&mut self.notebook.woken, egress + 1);
         self.channels[egress as usize].wake_set = false;
         self.events += 1;
-        self.send_next(egress);
+        self.send_first(egress);
         (self.now, self.notebook.woken) = (now, woken);
     }
 

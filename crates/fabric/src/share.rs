@@ -77,6 +77,7 @@ impl<S: Sink> Network<S> {
             first_out: Time::NEVER,
             incoming: Vec::new(),
         }));
+        self.find_places();
     }
 
     /// Which part carries out a host or switch.

@@ -94,7 +94,7 @@ impl<S: Sink> Network<S> {
         for channel in [link * 2, link * 2 + 1] {
             self.taps.is_tapped[channel as usize] = true;
         }
-        self.shows_frames = true;
+        self.show_frames();
     }
 
     /// Packets that taps look at from now on, besides pause frames; all of them unless said otherwise.

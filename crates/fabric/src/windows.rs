@@ -491,23 +491,23 @@ impl Windows {
     #[inline]
     pub(crate) fn pop_by(&mut self, limit: Time) -> Option<(Time, Packed)> {
         let at = self.arrivals.next_time();
-        let wake = self.wakes[(self.open - self.switches) as usize].last().copied();
-        if !self.at_hand.is_empty()
-            && let Some(next) = self.pop_other_by(limit, at, wake.map(|wake| wake.key))
-        {
-            return Some(next);
+        let wakes = &self.wakes[(self.open - self.switches) as usize];
+        // Only a part of it is read: it was just written in parts, and a processor waits for the whole.
+        let wake_at = wakes.last().map_or(Time::NEVER, |wake| wake.key.time());
+        if !self.at_hand.is_empty() {
+            let wake = wakes.last().map(|wake| wake.key);
+            if let Some(next) = self.pop_other_by(limit, at, wake) {
+                return Some(next);
+            }
         }
         // A packet that comes when a port is woken comes before it.
-        match wake {
-            Some(Entry { key, event }) if key.time() < at && key.time() <= limit => {
-                self.wakes[(self.open - self.switches) as usize].pop();
-                let slot = self.slot(self.current);
-                self.counts[slot] -= 1;
-                Some((key.time(), event))
-            }
-            _ if at <= limit => self.pop_arrival(at),
-            _ => None,
+        if wake_at < at && wake_at <= limit {
+            let wake = self.wakes[(self.open - self.switches) as usize].pop()?;
+            let slot = self.slot(self.current);
+            self.counts[slot] -= 1;
+            return Some((wake_at, wake.event));
         }
+        if at <= limit { self.pop_arrival(at) } else { None }
     }
 
     #[inline]
