@@ -63,7 +63,7 @@ impl<S: Sink> Network<S> {
             };
             seen ^= self.markers[*egress as usize].low() as u32;
             for waiting in queue.iter(&self.room).take(DEEP).filter(|waiting| waiting.may_be_marked()) {
-                seen ^= self.packets.facts[waiting.packet as usize].hash;
+                seen ^= self.packets.facts[waiting.packet() as usize].hash;
             }
         }
         seen

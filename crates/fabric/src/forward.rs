@@ -56,7 +56,7 @@ impl<S: Sink> Network<S> {
     #[cold]
     fn admit_barely(&mut self, switch: u32, waiting: Waiting) -> bool {
         self.wake_ports(switch);
-        let (ingress, priority) = (waiting.ingress, waiting.held_as());
+        let (ingress, priority) = (waiting.ingress(), waiting.held_as());
         let channel = &mut self.channels[ingress as usize];
         if self.switches[switch as usize].admit(channel, priority, waiting.bytes()) == Admission::Dropped {
             self.drop_packet(waiting, SwitchDropReason::NoMemory);
@@ -67,7 +67,7 @@ impl<S: Sink> Network<S> {
     }
 
     fn drop_packet(&mut self, waiting: Waiting, reason: SwitchDropReason) {
-        let Waiting { packet, ingress, .. } = waiting;
+        let (packet, ingress) = (waiting.packet(), waiting.ingress());
         self.note_dropped(ingress, packet, reason);
         self.channels[ingress as usize].counters.drops += 1;
         self.forget(ingress, packet, waiting.held_as() as u8);
@@ -167,16 +167,16 @@ impl<S: Sink> Network<S> {
         }
         let (bytes, priority) = (waiting.bytes(), waiting.held_as());
         if self.config.flow_control == FlowControl::Credits {
-            self.return_credit(waiting.ingress, priority as u8, bytes);
+            self.return_credit(waiting.ingress(), priority as u8, bytes);
             return;
         }
-        let ingress = &mut self.channels[waiting.ingress as usize];
+        let ingress = &mut self.channels[waiting.ingress() as usize];
         let state = &mut self.switches[switch as usize];
         state.release(ingress, priority, bytes);
         if ingress.told_to_stop & 1 << priority != 0 && state.may_resume(ingress, priority) {
             ingress.told_to_stop &= !(1 << priority);
             state.stopped -= 1;
-            self.send_pause(waiting.ingress, priority, 0);
+            self.send_pause(waiting.ingress(), priority, 0);
         }
     }
 }

@@ -54,9 +54,9 @@ impl<S: Sink> Network<S> {
     #[inline(never)]
     fn mark_by_chance(&mut self, egress: u32, waiting: Waiting, depth: u64) {
         if self.markers[egress as usize].marks(depth) {
-            self.packets.facts[waiting.packet as usize].set(Flag::Marked);
+            self.packets.facts[waiting.packet() as usize].set(Flag::Marked);
             self.channels[egress as usize].counters.marks += 1;
-            self.note_marked(egress, waiting.packet, depth);
+            self.note_marked(egress, waiting.packet(), depth);
         }
     }
 }

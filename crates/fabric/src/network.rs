@@ -504,9 +504,9 @@ impl<S: Sink> Network<S> {
             && channel.place != NOWHERE
         {
             let at = channel.busy_until + channel.delay;
-            windows.arrive(channel.place, at, channel.standing, egress, waiting.packet);
+            windows.arrive(channel.place, at, channel.standing, egress, waiting.packet());
         } else {
-            self.schedule_arrival(egress, takes, waiting.packet);
+            self.schedule_arrival(egress, takes, waiting.packet());
         }
     }
 
@@ -514,14 +514,14 @@ impl<S: Sink> Network<S> {
     #[inline(never)]
     fn start_specially(&mut self, egress: u32, waiting: Waiting, takes: Span) {
         if let Some(until_there) = self.prepare_specially(egress, waiting, takes) {
-            self.schedule_arrival(egress, until_there, waiting.packet);
+            self.schedule_arrival(egress, until_there, waiting.packet());
         }
     }
 
     /// Returns how long it is before enough of the packet has left for the other end to go on with it; none where it never
     /// arrives.
     fn prepare_specially(&mut self, egress: u32, waiting: Waiting, takes: Span) -> Option<Span> {
-        let (packet, bytes, priority) = (waiting.packet, waiting.bytes(), waiting.priority());
+        let (packet, bytes, priority) = (waiting.packet(), waiting.bytes(), waiting.priority());
         let channel = &mut self.channels[egress as usize];
         let takes_credit = self.config.flow_control == FlowControl::Credits && !waiting.is_pause();
         if takes_credit {

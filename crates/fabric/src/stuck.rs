@@ -81,7 +81,7 @@ impl<S: Sink> Network<S> {
         if !self.is_held(ingress, priority) {
             return Vec::new();
         }
-        let came_so = |waiting: Waiting| waiting.ingress == ingress && waiting.held_as() == priority;
+        let came_so = |waiting: Waiting| waiting.ingress() == ingress && waiting.held_as() == priority;
         let holds = |&(egress, priority): &(u32, usize)| {
             let queue = &self.channels[egress as usize].queues[priority];
             self.is_held(egress, priority) && queue.iter(&self.room).any(came_so)

@@ -10,15 +10,19 @@ use crate::packet::{Facts, Flag, PacketIndex};
 pub(crate) const NO_INGRESS: u32 = u32::MAX;
 
 /// A packet whose turn to be sent will come.
+///
+/// What is written in parts and soon read as a whole keeps a processor waiting until the parts have reached the cache, so packet and
+/// channel are one word; and five of these with the way to the next five are one line.
 #[derive(Clone, Copy, Debug)]
+#[repr(C, packed(4))]
 pub(crate) struct Waiting {
-    pub(crate) packet: PacketIndex,
-    /// The channel it came to this switch by.
-    pub(crate) ingress: u32,
+    /// The packet, above it the channel by which it came to this switch.
+    who: u64,
     /// Bytes, then the priority it goes out with, the one it came with and under which it is counted in, and flags.
     rest: u32,
 }
 
+const INGRESS_SHIFT: u32 = 32;
 const PRIORITY_SHIFT: u32 = 16;
 const HELD_AS_SHIFT: u32 = 19;
 const FLAGS_SHIFT: u32 = 22;
@@ -31,7 +35,18 @@ impl Waiting {
             | u32::from(facts.priority & 7) << PRIORITY_SHIFT
             | (held_as as u32 & 7) << HELD_AS_SHIFT
             | facts.flags.bits() << FLAGS_SHIFT;
-        Self { packet, ingress, rest }
+        Self { who: u64::from(ingress) << INGRESS_SHIFT | u64::from(packet), rest }
+    }
+
+    #[inline]
+    pub(crate) fn packet(self) -> PacketIndex {
+        self.who as PacketIndex
+    }
+
+    /// The channel it came to this switch by, or [`NO_INGRESS`].
+    #[inline]
+    pub(crate) fn ingress(self) -> u32 {
+        (self.who >> INGRESS_SHIFT) as u32
     }
 
     #[inline]
@@ -93,7 +108,7 @@ const _: () = assert!(size_of::<Row>() == 64);
 
 impl Row {
     const EMPTY: Self =
-        Self { places: [Waiting { packet: 0, ingress: NO_INGRESS, rest: 0 }; ROW as usize], next: 0 };
+        Self { places: [Waiting { who: u64::MAX, rest: 0 }; ROW as usize], next: 0 };
 }
 
 /// Room for all queues of all channels, in rows that are used again, the last one first: that is still in the cache.
@@ -235,7 +250,7 @@ mod tests {
         for packet in 0..10_000 {
             let one = dice.below(3) as usize;
             if dice.below(100) < 48 {
-                let popped = queues[one].pop(&mut room).map(|waiting| waiting.packet);
+                let popped = queues[one].pop(&mut room).map(Waiting::packet);
                 assert_eq!(popped, expected[one].pop_front());
             } else {
                 queues[one].push(&mut room, waiting(packet));
@@ -247,7 +262,7 @@ mod tests {
             }
         }
         for (queue, expected) in queues.iter().zip(&expected) {
-            let all: Vec<u32> = queue.iter(&room).map(|waiting| waiting.packet).collect();
+            let all: Vec<u32> = queue.iter(&room).map(Waiting::packet).collect();
             assert!(all.iter().eq(expected));
         }
         for queue in &mut queues {
@@ -261,7 +276,7 @@ mod tests {
         let flags = crate::packet::Flags::NONE.with(Flag::Data, true).with(Flag::Markable, true);
         let facts = Facts { bytes: u16::MAX, priority: 6, flags, ..Facts::NOTHING };
         let waiting = Waiting::new(9, &facts, 11, 5);
-        assert_eq!((waiting.packet, waiting.ingress, waiting.bytes()), (9, 11, 65_535));
+        assert_eq!((waiting.packet(), waiting.ingress(), waiting.bytes()), (9, 11, 65_535));
         assert_eq!((waiting.priority(), waiting.held_as()), (6, 5));
         assert!(waiting.is_data() && waiting.may_be_marked() && !waiting.is_pause() && !waiting.gathers());
         let marked = Facts { flags: flags.with(Flag::Marked, true), ..facts };

@@ -78,16 +78,16 @@ impl<S: Sink> Network<S> {
         for (priority, queue) in channel.queues.iter().enumerate() {
             let mut bytes = 0;
             for waiting in queue.iter(&self.room) {
-                let facts = &self.packets.facts[waiting.packet as usize];
+                let facts = &self.packets.facts[waiting.packet() as usize];
                 bytes += u64::from(facts.bytes);
                 packets += 1;
-                let ingress = &self.channels[waiting.ingress as usize];
+                let ingress = &self.channels[waiting.ingress() as usize];
                 let is_told_right = (waiting.bytes(), waiting.priority())
                     == (facts.bytes.into(), usize::from(facts.priority));
                 if ingress.to != channel.from || waiting.priority() != priority || !is_told_right {
                     return Err(format!("channel {egress}, priority {priority}: a packet of another queue"));
                 }
-                held[waiting.ingress as usize][waiting.held_as()] += u64::from(facts.bytes);
+                held[waiting.ingress() as usize][waiting.held_as()] += u64::from(facts.bytes);
             }
             let is_occupied = channel.occupied >> priority & 1 != 0;
             if bytes != queue.bytes || is_occupied != (bytes > 0) {

@@ -157,7 +157,7 @@ impl<'a> Run<'a> {
                 if let Some(queue) = full.next()
                     && let Some(waiting) = queue.pop(&mut network.room)
                 {
-                    network.packets.release(waiting.packet);
+                    network.packets.release(waiting.packet());
                     self.sabotage = None;
                 }
             }
