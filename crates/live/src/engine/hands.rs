@@ -23,6 +23,8 @@ pub(super) struct Worker<'a> {
     pub(super) scratch: &'a mut Vec<u8>,
     pub(super) conduits: &'a mut Conduits,
     pub(super) ranks: u32,
+    /// How many looks into memory in a row are worth it.
+    pub(super) looks: u32,
     /// A connection with small slices that the system does not have: those that follow each other go together.
     pub(super) unpushed: Option<ConnectionId>,
 }
@@ -67,6 +69,14 @@ impl Hands for Worker<'_> {
                 count => Look::Freed(count),
             },
             _ => Look::Nothing,
+        }
+    }
+
+    #[inline]
+    fn looks(&self, connection: ConnectionId) -> u32 {
+        match &self.ends[connection.0 as usize].way {
+            Way::Receive(ReceiveEnd::Shared(_)) => self.looks,
+            _ => 1,
         }
     }
 
