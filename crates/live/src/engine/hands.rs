@@ -43,7 +43,7 @@ impl Worker<'_> {
 
 impl Hands for Worker<'_> {
     /// NICs are looked at in turns.
-    #[inline]
+    #[inline(always)]
     fn look(&mut self, connection: ConnectionId) -> Look {
         self.push();
         let End { way, over: over @ None, .. } = &mut self.ends[connection.0 as usize] else {
@@ -100,7 +100,7 @@ impl Hands for Worker<'_> {
     }
 
     #[expect(unsafe_code, reason = "work on the caller's buffers and on slots is done through pointers")]
-    #[inline]
+    #[inline(always)]
     fn work(&mut self, work: &Work, schedule: &Schedule) -> bool {
         let Self { ends, calls, spare, scratch, done, unread, ranks, .. } = self;
         let ranks = *ranks;
@@ -144,7 +144,7 @@ impl Hands for Worker<'_> {
         true
     }
 
-    #[inline]
+    #[inline(always)]
     fn filled(&mut self, filled: &Handed<'_>) {
         if self.unpushed.is_some_and(|connection| connection != filled.connection) {
             self.push();
@@ -158,7 +158,7 @@ impl Hands for Worker<'_> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn emptied(&mut self, connection: ConnectionId) {
         if let End { way: Way::Receive(end), .. } = &mut self.ends[connection.0 as usize] {
             end.release(self.conduits.nic());

@@ -238,7 +238,7 @@ impl Mailbox {
     }
 
     /// Where the data of a slice of so many bytes lies.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn data(&self, number: u64, spot: Spot, length: usize) -> *mut u8 {
         let place = match Ring::of(length) {
             // What is too long for its place is not what was sent there, and nobody looks at it.

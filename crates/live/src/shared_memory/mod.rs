@@ -263,7 +263,7 @@ impl Sender {
 
     /// Where the next slice goes, of so many bytes. Small ones share a line where nothing has come to this process since the one
     /// before: it is ahead of the receiver. In an exchange they do not, since the receiver waits for each, and has the line.
-    #[inline]
+    #[inline(always)]
     fn spot(&self, length: usize) -> Spot {
         let line = self.last.line() + 1;
         if self.arrivals.load(Ordering::Relaxed) != self.arrived {
@@ -292,7 +292,7 @@ impl Sender {
     }
 
     /// Hands over the next slice, of so many bytes.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn publish(&mut self, length: usize, mark: Mark) {
         let spot = self.next.take().unwrap_or_else(|| self.spot(length));
         let is_new = spot.line() != self.last.line();
@@ -418,7 +418,7 @@ impl Receiver {
     }
 
     /// The next slice, if it is there and the one before it was taken.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn arrived(&mut self) -> Option<Mark> {
         if self.is_there {
             return None;
@@ -465,7 +465,7 @@ impl Receiver {
     }
 
     /// Gives the place of the slice that is there back.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn release(&mut self) {
         self.is_there = false;
         self.taken += 1;
