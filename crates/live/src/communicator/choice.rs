@@ -64,7 +64,7 @@ const fn medium(conduit: Conduit, shares_cores: bool) -> Medium {
         }
         _ => (1.0, HypercubeLimits::NEVER),
     };
-    // Two ranks with a core each, in µs (six times by turns, middle): 512 KiB, 1, 2, 4, 8 MiB around a ring 128 255 548 1,328 3,053, in two shots
+    // Two ranks with a core each, in µs (three times by turns and more, middle): 512 KiB, 1, 2, 4, 8 MiB around a ring 128 255 548 1,328 3,053, in two shots
     // 133 221 524 1,469 3,679.
     let two_shots_of_pair = match conduit {
         Conduit::Tcp if !shares_cores => 768 << 10..=2 << 20,
