@@ -169,6 +169,44 @@ impl World {
         self.drain(rank);
     }
 
+    /// Begins with an operation, in the shortest way if there is one. Whether there was.
+    fn begin(&mut self, rank: u32, schedule: &Arc<Schedule>) -> bool {
+        let Self { machines, ends, cables, done, landings, landed, finished, dice } = self;
+        let index = rank as usize;
+        let machine = &mut machines[index];
+        if machine.is_single(schedule, true) {
+            let (ends, finished) = (&ends[index], &mut finished[index]);
+            let mut hands = Helper { rank, ends, cables, done, landings, landed, finished, dice };
+            if machine.at_once(Time::ZERO, &mut hands).is_some() {
+                return true;
+            }
+        }
+        machine.submit(Time::ZERO, schedule).unwrap();
+        false
+    }
+
+    /// Each operation is submitted when the one before is over, as by a caller that waits. Also gives how many were begun in the
+    /// shortest way.
+    fn run_one_by_one(mut self, schedules: &[Arc<Schedule>]) -> (Done, u64) {
+        let ranks = self.machines.len();
+        let (mut begun, mut short) = (vec![0; ranks], 0);
+        for _ in 0..2_000_000 {
+            if self.finished.iter().all(|finished| finished.len() == schedules.len()) {
+                return (self.done, short);
+            }
+            let rank = self.dice.below(ranks as u64) as usize;
+            if self.dice.below(2) == 0 {
+                self.tell(rank as u32);
+            }
+            if self.machines[rank].unfinished() == 0 && begun[rank] < schedules.len() {
+                short += u64::from(self.begin(rank as u32, &schedules[begun[rank]]));
+                begun[rank] += 1;
+            }
+            self.proceed(rank as u32);
+        }
+        panic!("it stands still");
+    }
+
     /// Tells a machine what has come over one of its connections.
     fn tell(&mut self, rank: u32) {
         let ends = &self.ends[rank as usize];
@@ -259,4 +297,68 @@ fn work_on_the_spot_is_the_same_work() {
     }
     assert!(works > 100_000, "{works} pieces of work");
     assert!(landings > 10_000, "{landings} slices could land");
+}
+
+#[test]
+fn small_operations_in_the_shortest_way_are_the_same_work() {
+    let mut dice = Random::from_seed(12);
+    let collectives = [
+        Collective::AllReduce,
+        Collective::AllGather,
+        Collective::ReduceScatter,
+        Collective::Broadcast,
+        Collective::AllToAll,
+    ];
+    let algorithms = [Algorithm::Direct, Algorithm::PointToPoint, Algorithm::Ring];
+    let (mut runs, mut short, mut all) = (0, 0, 0);
+    while runs < 200 {
+        let ranks = dice.below(3) as u32 + 2;
+        let mut schedules: Vec<Arc<Schedule>> = Vec::new();
+        for _ in 0..=dice.below(3) {
+            let call = Call::new(*dice.pick(&collectives), dice.below(40));
+            let choice = Choice::new(*dice.pick(&algorithms), Protocol::Simple);
+            let choice = Choice { buffer: Some(Bytes(8 * 512)), ..choice };
+            let Ok(schedule) = build(&call, &choice, &Wiring::flat(ranks)) else { continue };
+            let schedule = Arc::new(schedule);
+            schedules.extend((0..=dice.below(60)).map(|_| Arc::clone(&schedule)));
+        }
+        let (queued, _) = World::new(ranks, false, runs).run(&schedules, false);
+        let (one_by_one, begun) = World::new(ranks, true, runs).run_one_by_one(&schedules);
+        assert_eq!(queued, one_by_one, "run {runs}");
+        short += begun;
+        all += u64::from(ranks) * schedules.len() as u64;
+        runs += 1;
+    }
+    assert!(short > 1000 && short < all, "{short} of {all}");
+}
+
+/// What a peer says that means something else is found out in the shortest way too, before an operation or in the middle of it.
+#[test]
+fn who_means_something_else_is_found_out_at_once() {
+    let runs =
+        (0..20).flat_map(|seed| [Collective::Broadcast, Collective::AllGather].map(|what| (seed, what)));
+    for (seed, collective) in runs {
+        let schedule = |count| {
+            let choice = Choice::new(Algorithm::Direct, Protocol::Simple);
+            Arc::new(build(&Call::new(collective, count), &choice, &Wiring::flat(2)).unwrap())
+        };
+        let (usual, other) = (schedule(2), schedule(3));
+        let mut world = World::new(2, true, seed);
+        for number in 1..=40 {
+            (0..2).for_each(|rank| _ = world.begin(rank, &usual));
+            for rank in [0, 1].repeat(50) {
+                world.tell(rank);
+                world.proceed(rank);
+            }
+            assert!(world.finished.iter().all(|finished| finished.len() == number), "{number}");
+        }
+        world.begin(0, &other);
+        (0..50).for_each(|_| world.proceed(0));
+        world.begin(1, &usual);
+        (0..50).for_each(|_| world.tell(1));
+        // It asks what the other meant, and does nothing until it knows.
+        let mut outputs = std::iter::from_fn(|| world.machines[1].poll_output());
+        assert!(outputs.any(|output| matches!(output, Output::Notice { .. })), "{collective}, {seed}");
+        assert_eq!(world.finished[1].len(), 40, "{collective}, {seed}");
+    }
 }

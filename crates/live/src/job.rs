@@ -19,6 +19,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 pub use end::{End, How, Outcome, signal_name};
+pub use leash::bind;
 pub use place::{Place, PlaceError, spread, spread_over};
 
 /// What to start.

@@ -2,8 +2,8 @@
 //!
 //! AllReduce has two ways. In *one shot* everybody sends everything to everybody and reduces for itself: one hop, and
 //! n - 1 times the data. In *two shots* everybody reduces a slice of its own and sends the result to everybody: two
-//! hops, and 2 (n - 1) / n of the data. One shot is taken between two ranks, where it costs the same, and where all
-//! ranks together have at most 2 MiB: so do vLLM's kernels for 4 and 8 GPUs (csrc/custom_all_reduce.cuh).
+//! hops, and 2 (n - 1) / n of the data. One shot is taken where all ranks together have at most 2 MiB: so do vLLM's kernels for 4
+//! and 8 GPUs (csrc/custom_all_reduce.cuh). Between two ranks both send the same: there it is taken up to 512 KiB of each.
 //!
 //! In one shot every rank adds contributions up in the order of ranks, so that all get the same bits. Ranks 0 and 1 take
 //! their own first: two things may be added in any order.
@@ -14,6 +14,8 @@ use crate::schedule::{After, Buffer, Connection, Piece, Step};
 
 /// Data of all ranks together up to which one shot is taken.
 const ONE_SHOT_MOST: u64 = 2 << 20;
+/// The same of two ranks.
+const ONE_SHOT_PAIR: u64 = 1 << 20;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
@@ -36,7 +38,8 @@ struct Direct {
 
 /// Whether an AllReduce of so many bytes goes in one shot.
 pub(crate) fn is_one_shot(ranks: u32, bytes: u64) -> bool {
-    ranks == 2 || bytes.saturating_mul(u64::from(ranks)) <= ONE_SHOT_MOST
+    let most = if ranks == 2 { ONE_SHOT_PAIR } else { ONE_SHOT_MOST };
+    bytes.saturating_mul(u64::from(ranks)) <= most
 }
 
 pub(super) fn build(call: &Call, choice: &Choice, wiring: &Wiring) -> Schedule {

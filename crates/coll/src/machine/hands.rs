@@ -4,12 +4,16 @@
 //! and is told later what came of it. Between real processes, whoever drives a machine does the work itself, and at once:
 //! there the way through queues would take longer than a small call does. Such a machine has [`Hands`].
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use railnet_core::{Bytes, Time};
 
+use super::link::Link;
 use super::signature::Mark;
 use super::work::{ConnectionId, Direction, Handed, OperationId, Work, WorkId};
-use super::worker::Stage;
-use super::{NOBODY, RankMachine};
+use super::worker::{Loaded, Stage, Worker};
+use super::{NOBODY, REMEMBERED, RankMachine};
 use crate::call::Collective;
 use crate::schedule::{Buffer, Schedule};
 
@@ -17,6 +21,10 @@ use crate::schedule::{Buffer, Schedule};
 pub trait Hands {
     /// A worker needs this connection. Hands that look only later, and tell the machine then, see nothing.
     fn look(&mut self, connection: ConnectionId) -> Look;
+    /// How many looks at a connection in a row are worth it, for an operation that may be over soon.
+    fn looks(&self, _connection: ConnectionId) -> u32 {
+        1
+    }
     /// A worker waits for the next slice of a connection, which goes to the output as it is: it may be put there when it
     /// comes. Of all that the worker waits for, the rest is room to send it on.
     fn awaits(&mut self, _connection: ConnectionId, _landing: Landing) {}
@@ -62,6 +70,93 @@ impl RankMachine {
         self.is_by_hand = true;
         self.tells_expected = tells_expected;
         self
+    }
+
+    /// Whether nothing is under way, and a schedule has a single slice for its worker, or for each of several; where it was
+    /// carried out a few times before, and last.
+    #[inline]
+    pub fn is_single(&self, schedule: &Arc<Schedule>, or_several: bool) -> bool {
+        let is_idle = self.unfinished() == 0 && self.failure.is_none() && !self.is_disputed;
+        if !is_idle || self.past <= REMEMBERED || self.tells_expected || !self.early.is_empty() {
+            return false;
+        }
+        let plan = &self.operations[0].plan;
+        plan.is_single && Arc::ptr_eq(&plan.schedule, schedule) && (or_several || plan.uses.0.len() == 1)
+    }
+
+    /// Submits an operation with such a schedule and does what can be done of it at once, all of it for the most part. If that is
+    /// nothing, it was not submitted.
+    ///
+    /// [`RankMachine::submit`] and [`RankMachine::proceed`] do the same, and can wait for anything: that they can takes them twice as
+    /// long.
+    #[inline]
+    pub fn at_once(&mut self, now: Time, hands: &mut impl Hands) -> Option<OperationId> {
+        let plan = &self.operations[0].plan;
+        debug_assert!(self.is_single(&plan.schedule, true), "it was looked at before");
+        let (id, mark) = (OperationId(self.next), plan.mark(OperationId(self.next)));
+        let uses = plan.uses.0.iter().flatten();
+        if !uses.clone().all(|one| self.links[one.id.0 as usize].has(&plan.layout)) {
+            return None;
+        }
+        match is_ready(plan.ready(0, 0)?, mark, &mut self.links, hands) {
+            Ok(true) => {}
+            Ok(false) => return None,
+            Err((connection, heard)) => {
+                self.heard(now, connection, heard);
+                return None;
+            }
+        }
+        self.next += 1;
+        self.past -= 1;
+        self.operations.rotate_left(1);
+        let operation = self.operations.back_mut().expect("one was there");
+        (operation.id, operation.mark, operation.submitted) = (id, mark, now);
+        let workers = operation.plan.uses.0.len() as u32;
+        (self.progress, self.running) = (now, Some(workers));
+        if self.workers.len() != workers as usize {
+            self.workers.resize_with(workers as usize, Worker::new);
+        }
+        for index in 0..workers {
+            let plan = &self.operations[self.past].plan;
+            if index > 0 {
+                let loaded = plan.ready(index, 0).expect("a single step is ready");
+                let ready = is_ready(loaded, mark, &mut self.links, hands);
+                if let Err((connection, heard)) = ready {
+                    self.heard(now, connection, heard);
+                }
+                if ready != Ok(true) {
+                    self.leave(index..workers, workers - index);
+                    return Some(id);
+                }
+            }
+            let plan = &self.operations[self.past].plan;
+            let worker = &mut self.workers[index as usize];
+            worker.begin(1);
+            worker.load(self.rank, index, plan);
+            worker.stage = Stage::Working;
+            let work = worker.kept_work(WorkId::new(id, index), id, plan, &self.links);
+            if !hands.work(work, &plan.schedule) {
+                self.leave(index + 1..workers, workers - index);
+                return Some(id);
+            }
+            self.complete_slice(index, |_, handed| match handed.direction {
+                Direction::Send => hands.filled(handed),
+                Direction::Receive => hands.emptied(handed.connection),
+            });
+            self.workers[index as usize].stage = Stage::Done;
+        }
+        let operation = self.end(now);
+        hands.finished(operation);
+        Some(id)
+    }
+
+    /// So many workers have to wait for something, and these have not begun.
+    fn leave(&mut self, fresh: Range<u32>, waiting: u32) {
+        self.running = Some(waiting);
+        for index in fresh {
+            self.workers[index as usize].begin(1);
+            self.runnable.push_back(index);
+        }
     }
 
     /// Does all that can be done now. Whether anything was. Connections that it asks for must be there before.
@@ -169,4 +264,36 @@ impl RankMachine {
         let connection = *worker.loaded.links.get((stage as usize).checked_sub(before)?)?;
         (self.links[connection.0 as usize].waiter == index).then_some(connection)
     }
+}
+
+/// Whether all connections of a step can be used. An error is what was said of an operation that is not this one.
+#[inline]
+fn is_ready(
+    loaded: &Loaded,
+    mark: Mark,
+    links: &mut [Link],
+    hands: &mut impl Hands,
+) -> Result<bool, (ConnectionId, Mark)> {
+    for connection in loaded.links.iter().copied() {
+        let link = &mut links[connection.0 as usize];
+        let mut looks = 0;
+        while !link.is_ready() {
+            match hands.look(connection) {
+                Look::Nothing if looks + 1 >= hands.looks(connection) => return Ok(false),
+                Look::Nothing => {
+                    looks += 1;
+                    std::hint::spin_loop();
+                }
+                Look::Arrived(heard) => {
+                    link.arrived();
+                    if heard != mark {
+                        return Err((connection, heard));
+                    }
+                    link.heard = Some(mark);
+                }
+                Look::Freed(count) => (0..count).for_each(|_| link.freed()),
+            }
+        }
+    }
+    Ok(true)
 }

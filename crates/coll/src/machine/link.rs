@@ -75,6 +75,12 @@ impl Link {
         self.layout = Some(*layout);
     }
 
+    /// Whether its slots are used this way now.
+    #[inline]
+    pub(super) fn has(&self, layout: &Layout) -> bool {
+        self.layout.as_ref() == Some(layout)
+    }
+
     #[inline]
     fn layout(&self) -> &Layout {
         self.layout.as_ref().expect("an operation that uses the connection has begun")

@@ -11,6 +11,9 @@ use crate::schedule::{Connection, Schedule, Usage};
 
 /// Steps up to which they are kept ready: those of small calls, which are made most often and take least time.
 const FEW: u64 = 8;
+/// Bytes of a step up to which it matters that several are done in the shortest way: to look for what comes again and again is in
+/// the way of who writes more.
+const LITTLE: u64 = 512;
 
 /// What one rank does in a schedule. Made once and kept for calls that are made again and again.
 #[derive(Debug)]
@@ -24,6 +27,9 @@ pub(super) struct Plan {
     meaning: Fold,
     /// The steps of each worker, where they are few.
     ready: Vec<Vec<Arc<Loaded>>>,
+    /// Whether each worker has one step of one slice, with something to move, and waits for no other; where there are several, with
+    /// little to move.
+    pub(super) is_single: bool,
 }
 
 /// The connections of each worker, in ascending order.
@@ -65,7 +71,7 @@ impl Plan {
         let layout = Layout { protocol: schedule.protocol, fifo: schedule.fifo };
         let element = schedule.call.dtype.size() as u64;
         let steps: Vec<u64> = (0..program.workers(rank)).map(|worker| program.steps(rank, worker)).collect();
-        let mut ready = Vec::new();
+        let mut ready: Vec<Vec<Arc<Loaded>>> = Vec::new();
         if steps.iter().sum::<u64>() <= FEW {
             ready = (0..)
                 .zip(steps)
@@ -80,7 +86,11 @@ impl Plan {
                 .collect();
         }
         let meaning = Signature::new(OperationId(0), schedule).meaning();
-        Self { schedule: Arc::clone(schedule), uses, layout, element, meaning, ready }
+        let is_single_step = |steps: &Vec<Arc<Loaded>>| matches!(&steps[..], [only] if only.is_single());
+        let most = if ready.len() == 1 { u64::MAX } else { LITTLE };
+        let is_little = |steps: &Vec<Arc<Loaded>>| steps.iter().all(|one| one.step.count * element <= most);
+        let is_single = !ready.is_empty() && ready.iter().all(|one| is_single_step(one) && is_little(one));
+        Self { schedule: Arc::clone(schedule), uses, layout, element, meaning, ready, is_single }
     }
 
     /// A step that is ready.

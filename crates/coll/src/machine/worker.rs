@@ -65,6 +65,15 @@ impl Loaded {
     }
 }
 
+impl Loaded {
+    /// Whether it has one slice, with something to move, and waits for nothing but its connections.
+    pub(super) fn is_single(&self) -> bool {
+        let Step { receives, sources, sends, stores, .. } = &self.step;
+        let moves = !(receives.is_empty() && sources.is_empty() || sends.is_empty() && stores.is_empty());
+        self.slices == 1 && self.step.count > 0 && self.step.after.is_empty() && moves
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Worker {
     pub(super) stage: Stage,

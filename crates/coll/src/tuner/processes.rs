@@ -8,14 +8,16 @@
 //! use railnet_core::Bytes;
 //!
 //! let medium = Medium {
-//!     hop_us: 1.0, message_us: 0.1, bandwidth: 5.0, reduce_bandwidth: 20.0, two_shots: 1.0, blocks: 1.0, direct_most: 8,
-//!     hypercube: HypercubeLimits::NEVER,
+//!     hop_us: 1.0, message_us: 0.1, bandwidth: 5.0, reduce_bandwidth: 20.0, two_shots: 1.0, two_shots_of_pair: 0..=0, blocks: 1.0,
+//!     direct_most: 8, hypercube: HypercubeLimits::NEVER,
 //! };
 //! let table = Processes { ranks: 4, nodes: 1, medium, settings: Settings::default() };
 //! let (cell, _) = table.best(&Request::new(Collective::AllReduce, Bytes(8)))?;
 //! assert_eq!(cell.algorithm, Algorithm::Direct);
 //! # Ok::<(), railnet_coll::tuner::NoChoice>(())
 //! ```
+
+use std::ops::RangeInclusive;
 
 use railnet_core::ReduceOp;
 
@@ -26,8 +28,11 @@ use crate::algorithm::{Algorithm, direct, hypercube};
 use crate::call::Collective;
 use crate::protocol::Protocol;
 
+/// What two shots of two ranks take of the time around a ring, where they are better off so.
+const PAIR_GAIN: f32 = 0.9;
+
 /// What things cost over a conduit.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Medium {
     /// Microseconds from rank to rank, for each that data has to pass.
     pub hop_us: f32,
@@ -39,6 +44,8 @@ pub struct Medium {
     pub reduce_bandwidth: f32,
     /// How much longer data takes in two shots of a direct exchange than around a ring.
     pub two_shots: f32,
+    /// Bytes of an AllReduce between two ranks that are better off in two shots: neither waits with what it gives for what it takes.
+    pub two_shots_of_pair: RangeInclusive<u64>,
     /// How much longer blocks of an AllGather or ReduceScatter take in a direct exchange than around a ring.
     pub blocks: f32,
     /// The most ranks that have a connection from each to each.
@@ -195,7 +202,8 @@ impl Processes {
                 (1, others, all, all)
             }
             (Collective::AllReduce, Algorithm::Direct) => {
-                let more = self.medium.two_shots;
+                let is_better = ranks == 2 && self.medium.two_shots_of_pair.contains(&request.bytes.0);
+                let more = if is_better { PAIR_GAIN } else { self.medium.two_shots };
                 (2, 2 * others, 2.0 * part * more, part * more)
             }
             (Collective::AllReduce, Algorithm::Hypercube) => {
@@ -246,6 +254,7 @@ mod tests {
             bandwidth: 5.0,
             reduce_bandwidth: 20.0,
             two_shots: 1.1,
+            two_shots_of_pair: 0..=0,
             blocks: 1.0,
             direct_most: 8,
             hypercube: HypercubeLimits::NEVER,

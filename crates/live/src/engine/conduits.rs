@@ -257,7 +257,9 @@ impl Prepared {
             let addresses = all.map(|address| SocketAddr::new(address, card.port)).collect();
             (other, tcp::Peer { addresses, token: card.token })
         });
-        tcp.set_peers(peers.collect());
+        let here = cards.iter().filter(|card| card.boot == own.boot);
+        let shares_cores = here.clone().count() > Cores::together(here.map(|card| &card.cores));
+        tcp.set_peers(peers.collect(), shares_cores);
         let nic = match first {
             Some(Conduit::Roce) => Some(open_nic(control, &cards, limit, options)?),
             _ => None,

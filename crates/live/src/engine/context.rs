@@ -138,16 +138,46 @@ impl Context {
         Ok(operation)
     }
 
-    /// Submits a call that was made before and that somebody will wait for; nothing if it is new.
+    /// Submits a call that was made before and that somebody will wait for; nothing if it is new. A small one may be over when
+    /// this returns.
     #[inline]
     pub(super) fn submit_known(
         &mut self,
         now: Time,
         call: &Call,
         (input, output): (At, At),
+        conduits: &mut Conduits,
+        looks: u32,
     ) -> Option<Result<OperationId, Arc<Failure>>> {
         // The schedule is used where it lies: to count who holds it takes a tenth of the time of a small call.
         let found = self.find(call)?;
+        let is_busy = self.is_busy() || self.unreached.is_some();
+        let Self { ends, calls, done, has_unsent, unread, spare, scratch, machine, plans, .. } = self;
+        let schedule = &plans[found];
+        if !is_busy && machine.is_single(schedule, looks > 1) {
+            calls.push_back(Submitted { input, output, keep: None });
+            let ranks = machine.ranks();
+            let unpushed = None;
+            let mut worker = Worker {
+                ends,
+                calls,
+                done,
+                has_unsent,
+                unread,
+                spare,
+                scratch,
+                conduits,
+                ranks,
+                looks,
+                unpushed,
+            };
+            let made = machine.at_once(now, &mut worker);
+            worker.push();
+            if let Some(operation) = made {
+                return Some(Ok(operation));
+            }
+            self.calls.clear();
+        }
         let schedule = &self.plans[found];
         let scratch = scratch_of(schedule);
         let submitted = self.machine.submit(now, schedule);
@@ -224,9 +254,20 @@ impl Context {
     fn proceed(&mut self, now: Time, conduits: &mut Conduits) -> bool {
         let Self { ends, calls, done, has_unsent, unread, spare, scratch, machine, .. } = self;
         let ranks = machine.ranks();
-        let unpushed = None;
-        let mut worker =
-            Worker { ends, calls, done, has_unsent, unread, spare, scratch, conduits, ranks, unpushed };
+        let (looks, unpushed) = (1, None);
+        let mut worker = Worker {
+            ends,
+            calls,
+            done,
+            has_unsent,
+            unread,
+            spare,
+            scratch,
+            conduits,
+            ranks,
+            looks,
+            unpushed,
+        };
         let moved = machine.proceed(now, &mut worker);
         worker.push();
         moved

@@ -23,6 +23,8 @@ pub(super) struct Worker<'a> {
     pub(super) scratch: &'a mut Vec<u8>,
     pub(super) conduits: &'a mut Conduits,
     pub(super) ranks: u32,
+    /// How many looks into memory in a row are worth it.
+    pub(super) looks: u32,
     /// A connection with small slices that the system does not have: those that follow each other go together.
     pub(super) unpushed: Option<ConnectionId>,
 }
@@ -41,7 +43,7 @@ impl Worker<'_> {
 
 impl Hands for Worker<'_> {
     /// NICs are looked at in turns.
-    #[inline]
+    #[inline(always)]
     fn look(&mut self, connection: ConnectionId) -> Look {
         self.push();
         let End { way, over: over @ None, .. } = &mut self.ends[connection.0 as usize] else {
@@ -70,6 +72,14 @@ impl Hands for Worker<'_> {
         }
     }
 
+    #[inline]
+    fn looks(&self, connection: ConnectionId) -> u32 {
+        match &self.ends[connection.0 as usize].way {
+            Way::Receive(ReceiveEnd::Shared(_)) => self.looks,
+            _ => 1,
+        }
+    }
+
     #[expect(unsafe_code, reason = "the caller's buffers are reached through pointers")]
     #[inline]
     fn awaits(&mut self, connection: ConnectionId, landing: Landing) {
@@ -90,7 +100,7 @@ impl Hands for Worker<'_> {
     }
 
     #[expect(unsafe_code, reason = "work on the caller's buffers and on slots is done through pointers")]
-    #[inline]
+    #[inline(always)]
     fn work(&mut self, work: &Work, schedule: &Schedule) -> bool {
         let Self { ends, calls, spare, scratch, done, unread, ranks, .. } = self;
         let ranks = *ranks;
@@ -134,7 +144,7 @@ impl Hands for Worker<'_> {
         true
     }
 
-    #[inline]
+    #[inline(always)]
     fn filled(&mut self, filled: &Handed<'_>) {
         if self.unpushed.is_some_and(|connection| connection != filled.connection) {
             self.push();
@@ -148,7 +158,7 @@ impl Hands for Worker<'_> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn emptied(&mut self, connection: ConnectionId) {
         if let End { way: Way::Receive(end), .. } = &mut self.ends[connection.0 as usize] {
             end.release(self.conduits.nic());

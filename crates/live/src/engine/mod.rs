@@ -223,7 +223,8 @@ impl Engine {
         self.contexts[id.0].submit(self.now, schedule, buffers, keep)
     }
 
-    /// Submits a call that was made before and that somebody will wait for; nothing if it is new.
+    /// Submits a call that was made before and that somebody will wait for; nothing if it is new. A small one may be over when
+    /// this returns.
     #[inline]
     pub(crate) fn submit_known(
         &mut self,
@@ -232,7 +233,8 @@ impl Engine {
         buffers: (At, At),
     ) -> Option<Result<OperationId, Arc<Failure>>> {
         self.is_clock_old = true;
-        self.contexts[id.0].submit_known(self.now, call, buffers)
+        let Self { contexts, conduits, now, idle, .. } = self;
+        contexts[id.0].submit_known(*now, call, buffers, conduits, idle.looks_at_once())
     }
 
     /// The schedule of a call that was made before.
@@ -257,7 +259,9 @@ impl Engine {
     /// Drives everything until a call is over.
     pub(crate) fn wait(&mut self, id: ContextId, operation: OperationId) -> Result<(), Arc<Failure>> {
         // Small calls mostly find all that they need, and need nobody to be looked after for them.
-        self.drain(id.0);
+        if !self.contexts[id.0].is_done(operation) {
+            self.drain(id.0);
+        }
         if self.contexts[id.0].is_done(operation) && self.has_leisure(id) {
             return Ok(());
         }

@@ -10,7 +10,7 @@ use std::process::Command;
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 
 /// Makes the command's process die with this one. It is bound to the thread that starts it.
-pub(super) fn bind(command: &mut Command) {
+pub fn bind(command: &mut Command) {
     let launcher = getpid();
     let in_child = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;

@@ -1,18 +1,21 @@
 //! Mailboxes: where slices of one connection arrive, in the segment of the receiver.
 //!
 //! A segment begins with a word that says whether its owner sleeps, and with a directory of mailboxes by the names of their
-//! connections. In a mailbox there are three rings, and a slice has the place in its ring that its number says:
+//! connections. In a mailbox there are three rings:
 //!
 //! ```text
-//!   page 0       how many slices the receiver has taken
-//!   page 1 …     lines: the number of the slice, its mark, and up to 48 bytes of data; each slice has one
+//!   page 0       how many slices the receiver has taken, and how many lines
+//!   page 1 …     lines: the number of the slice, its mark, and up to 48 bytes of data
 //!   …            short slots, for slices of up to 2 KiB
 //!   …            long slots, for all others, which move on in them from round to round
 //! ```
 //!
-//! A slice that fits into its line costs one line on its way between two cores. There are many more lines than long slots, so
-//! that a sender of small slices can be far ahead of the receiver: then each of the two works on lines that the other
-//! is not at, and they wait for nothing.
+//! A slice has the slot that its number says, and the next line; one that fits into its line costs one line on its way between two
+//! cores. There are many more lines than long slots, so that a sender of small slices can be far ahead of the receiver: then each
+//! of the two works on lines that the other is not at, and they wait for nothing.
+//!
+//! Small slices of a sender that is ahead share a line, two or three of them, each with its mark. The first word of the line says
+//! how many there can be, and how many there are. If the next does not go there after all, it says that too.
 
 use std::io;
 use std::sync::Arc;
@@ -34,7 +37,7 @@ pub(crate) const SLOT: usize = 512 << 10;
 /// holds. Every connection takes so much memory, which among many ranks would be too much.
 const WANDERING: usize = 256 << 10;
 const WANDERING_MOST: usize = 8;
-/// Slices that have a line. Where ranks share cores, this is how many a root sends before it has to let others run.
+/// Lines. Where ranks share cores, so many times three is how many small slices a root sends before it has to let others run.
 pub(super) const LINES: u64 = 256;
 /// Short slots, and the bytes of one.
 pub(super) const SHORTS: u64 = 32;
@@ -61,11 +64,79 @@ const FIRST: usize = (DIRECTORY + directory::LENGTH).next_multiple_of(PAGE);
 /// Bytes of a segment. Most of them are never touched.
 pub(crate) const SEGMENT: usize = FIRST + MAILBOXES * MAILBOX;
 
-/// A slice whose data is not in its slot but in the sender's own memory: the number of the slice has this bit, and the
-/// address comes after the mark.
+/// The first word of a line is the number of its first slice and what follows. A slice whose data is not in its slot but in the
+/// sender's own memory: the address comes after the mark.
 const LENT: u64 = 1 << 63;
 /// A slice whose place the sender needs soon: the receiver tells at once when it has taken it.
 const URGENT: u64 = 1 << 62;
+/// How many slices the line has room for, two bits, and how many more than one are there.
+const ROOM: u32 = 60;
+const MORE: u32 = 58;
+/// The next slice is not in this line, though there is room for it.
+const CLOSED: u64 = 1 << 57;
+const NUMBER: u64 = CLOSED - 1;
+
+/// Where a slice is among the lines: which line, counted from the first ever, which is 1; its place among those of the line; and
+/// how many these can be. One word: parts that were just written, and are read as a whole, are waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Spot(u64);
+
+impl Spot {
+    #[inline]
+    pub(crate) const fn new(line: u64, cell: u64, cells: u64) -> Self {
+        Self(line << 4 | cell << 2 | cells)
+    }
+
+    /// Of a slice that has a line alone.
+    #[inline]
+    pub(crate) const fn alone(line: u64) -> Self {
+        Self::new(line, 0, 1)
+    }
+
+    #[inline]
+    pub(crate) const fn line(self) -> u64 {
+        self.0 >> 4
+    }
+
+    #[inline]
+    const fn cell(self) -> u64 {
+        self.0 >> 2 & 3
+    }
+
+    #[inline]
+    const fn cells(self) -> u64 {
+        self.0 & 3
+    }
+
+    /// The next place in the same line, if there is one.
+    #[inline]
+    pub(crate) const fn next(self) -> Option<Self> {
+        if self.cell() + 1 < self.cells() { Some(Self(self.0 + (1 << 2))) } else { None }
+    }
+
+    /// How many slices of so many bytes a line has room for.
+    #[inline]
+    pub(crate) const fn room(length: usize) -> u64 {
+        match length {
+            0..=8 => 3,
+            9..=16 => 2,
+            _ => 1,
+        }
+    }
+
+    /// Whether a slice of so many bytes fits.
+    #[inline]
+    pub(crate) const fn fits(self, length: usize) -> bool {
+        Self::room(length) >= self.cells()
+    }
+
+    /// Bytes from its line's beginning to its mark; the data comes after that.
+    #[inline]
+    const fn offset(self) -> usize {
+        let stride = if self.cells() == 3 { 16 } else { 24 };
+        8 + self.cell() as usize * stride
+    }
+}
 
 /// The ring that the data of a slice lies in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,12 +160,18 @@ impl Ring {
     }
 }
 
-/// A slice that is there.
+/// What is at a place among the lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Arrived {
-    pub(crate) mark: Mark,
-    /// Whether the sender wants to know at once when it was taken.
-    pub(crate) is_urgent: bool,
+pub(crate) enum Found {
+    /// A slice, in a line that has room for so many. Whether the sender wants to know at once when it was taken.
+    Slice {
+        mark: Mark,
+        cells: u64,
+        is_urgent: bool,
+    },
+    Nothing,
+    /// Nothing ever: the next slice has the next line.
+    Closed,
 }
 
 /// Says what others will find in the owner's own memory, if they can read it.
@@ -145,7 +222,7 @@ impl Mailbox {
         let offset = |mailbox: usize| FIRST + mailbox * MAILBOX;
         let prepare = |mailbox: usize| {
             let lines = (0..LINES as usize).map(|line| FIRST_LINE + line * LINE);
-            for word in std::iter::once(0).chain(lines) {
+            for word in [0, 8].into_iter().chain(lines) {
                 segment.word(offset(mailbox) + word).store(0, Ordering::Relaxed);
             }
         };
@@ -154,16 +231,21 @@ impl Mailbox {
         Ok(Self { segment: Arc::clone(segment), offset: offset(mailbox), entry, end, wandering })
     }
 
-    /// The line of the slice with this number, from 1 on.
+    /// Where a line begins.
     #[inline]
-    const fn line(&self, number: u64) -> usize {
-        self.offset + FIRST_LINE + ((number - 1) % LINES) as usize * LINE
+    const fn line(&self, line: u64) -> usize {
+        self.offset + FIRST_LINE + ((line - 1) % LINES) as usize * LINE
     }
 
     /// Where the data of a slice of so many bytes lies.
-    #[inline]
-    pub(crate) fn data(&self, number: u64, length: usize) -> *mut u8 {
-        self.segment.pointer(self.place(number, length), length)
+    #[inline(always)]
+    pub(crate) fn data(&self, number: u64, spot: Spot, length: usize) -> *mut u8 {
+        let place = match Ring::of(length) {
+            // What is too long for its place is not what was sent there, and nobody looks at it.
+            Ring::Lines if spot.fits(length) => self.line(spot.line()) + spot.offset() + 8,
+            _ => self.slot(number, length),
+        };
+        self.segment.pointer(place, length)
     }
 
     /// Gets the pages in which slices of a long slot move on: one after the other they would make each of many slices late.
@@ -175,20 +257,20 @@ impl Mailbox {
         }
     }
 
-    /// Makes a line of the place of a slice this core's.
+    /// Makes a line of the slot of a slice this core's.
     pub(super) fn touch(&self, number: u64, length: usize, line: usize) {
         debug_assert!((line + 1) * LINE <= length, "line {line} of {length} bytes");
-        self.segment.word(self.place(number, length) + line * LINE).swap(0, Ordering::Relaxed);
+        self.segment.word(self.slot(number, length) + line * LINE).swap(0, Ordering::Relaxed);
     }
 
+    /// Where the slot of a slice begins.
     #[inline]
-    fn place(&self, number: u64, length: usize) -> usize {
+    fn slot(&self, number: u64, length: usize) -> usize {
         assert!(length <= SLOT, "a slice of {length} bytes");
         let (index, many) = (number - 1, u64::from(DEPTH));
         let place = |ring: u64| (index % ring) as usize;
         match Ring::of(length) {
-            Ring::Lines => self.line(number) + 16,
-            Ring::Shorts => self.offset + FIRST_SHORT + place(SHORTS) * SHORT,
+            Ring::Lines | Ring::Shorts => self.offset + FIRST_SHORT + place(SHORTS) * SHORT,
             Ring::Longs => {
                 let stride = length.next_power_of_two();
                 let part = (index / many) as usize % (self.wandering / stride).max(1);
@@ -203,67 +285,86 @@ impl Mailbox {
     /// millisecond. A fence would not let it: but a fence waits until the line has come from the other core, for every
     /// slice, and that is a third of the time that a small call takes.
     #[inline]
-    pub(crate) fn publish(&self, number: u64, mark: Mark, is_urgent: bool, is_lent: bool) {
-        let line = self.line(number);
-        self.segment.word(line + 8).store(mark.0, Ordering::Relaxed);
+    pub(crate) fn publish(&self, number: u64, spot: Spot, mark: Mark, is_urgent: bool, is_lent: bool) {
+        let line = self.line(spot.line());
+        self.segment.word(line + spot.offset()).store(mark.0, Ordering::Relaxed);
         let flags = if is_lent { LENT } else { 0 } | if is_urgent { URGENT } else { 0 };
-        self.segment.word(line).store(number | flags, Ordering::Release);
+        self.segment.word(line).store(first_word(number, spot) | flags, Ordering::Release);
     }
 
-    /// Begins to fetch the line of a slice that will be written.
+    /// Says that what comes after the slice with this number has the next line.
     #[inline]
-    pub(crate) fn fetch_to_write(&self, number: u64) {
-        self.segment.fetch_to_write(self.line(number));
+    pub(crate) fn close(&self, number: u64, spot: Spot) {
+        self.segment.word(self.line(spot.line())).store(first_word(number, spot) | CLOSED, Ordering::Release);
     }
 
-    /// Begins to fetch the line of a slice that may be there already.
+    /// Begins to fetch a line that will be written.
     #[inline]
-    pub(crate) fn fetch(&self, number: u64) {
-        self.segment.fetch(self.line(number));
+    pub(crate) fn fetch_to_write(&self, line: u64) {
+        self.segment.fetch_to_write(self.line(line));
     }
 
-    /// Says where the data of a slice lies, instead of copying it to its place.
+    /// Begins to fetch a line in which something may be already.
     #[inline]
-    pub(crate) fn lend(&self, number: u64, address: u64) {
-        self.segment.word(self.line(number) + 16).store(address, Ordering::Relaxed);
+    pub(crate) fn fetch(&self, line: u64) {
+        self.segment.fetch(self.line(line));
     }
 
-    /// Where the data of a slice that has arrived lies, if that is not its own place.
+    /// Says where the data of a slice lies, which has a line alone, instead of copying it to its slot.
     #[inline]
-    pub(crate) fn lent(&self, number: u64) -> Option<u64> {
-        let line = self.line(number);
+    pub(crate) fn lend(&self, line: u64, address: u64) {
+        self.segment.word(self.line(line) + 16).store(address, Ordering::Relaxed);
+    }
+
+    /// Where the data of the slice in a line lies, if that is not its own place.
+    #[inline]
+    pub(crate) fn lent(&self, line: u64) -> Option<u64> {
+        let line = self.line(line);
         let is_lent = self.segment.word(line).load(Ordering::Acquire) & LENT != 0;
         is_lent.then(|| self.segment.word(line + 16).load(Ordering::Relaxed))
     }
 
-    /// The data of a slice is the sender's again. Whoever reads it looks afterwards whether it was lent all the time.
-    pub(crate) fn take_back(&self, number: u64) {
-        self.segment.word(self.line(number)).swap(0, Ordering::SeqCst);
+    /// The data of the slice in a line is the sender's again. Whoever reads it looks afterwards whether it was lent all the time.
+    pub(crate) fn take_back(&self, line: u64) {
+        self.segment.word(self.line(line)).swap(0, Ordering::SeqCst);
     }
 
-    /// The slice with this number, if it is there.
+    /// The slice with this number, if it is there: in this line, behind so many others.
     #[inline]
-    pub(crate) fn arrived(&self, number: u64) -> Option<Arrived> {
-        let line = self.line(number);
-        let found = self.segment.word(line).load(Ordering::Acquire);
-        if found & !(LENT | URGENT) != number {
-            return None;
+    pub(crate) fn look(&self, number: u64, line: u64, cell: u64) -> Found {
+        let at = self.line(line);
+        let found = self.segment.word(at).load(Ordering::Acquire);
+        if found & NUMBER != number - cell {
+            return Found::Nothing;
         }
-        let mark = Mark(self.segment.word(line + 8).load(Ordering::Relaxed));
-        Some(Arrived { mark, is_urgent: found & URGENT != 0 })
+        if found >> MORE & 3 >= cell {
+            let cells = found >> ROOM & 3;
+            let offset = Spot::new(line, cell, cells).offset();
+            let mark = Mark(self.segment.word(at + offset).load(Ordering::Relaxed));
+            return Found::Slice { mark, cells, is_urgent: found & URGENT != 0 };
+        }
+        if found & CLOSED == 0 { Found::Nothing } else { Found::Closed }
     }
 
-    /// Says how many slices were taken.
+    /// Says how many slices were taken, and how many lines.
     #[inline]
-    pub(crate) fn set_taken(&self, number: u64) {
+    pub(crate) fn set_taken(&self, number: u64, lines: u64) {
+        self.segment.word(self.offset + 8).store(lines, Ordering::Relaxed);
         self.segment.word(self.offset).store(number, Ordering::Release);
     }
 
-    /// How many slices were taken.
+    /// How many slices were taken, and lines.
     #[inline]
-    pub(crate) fn taken(&self) -> u64 {
-        self.segment.word(self.offset).load(Ordering::Acquire)
+    pub(crate) fn taken(&self) -> (u64, u64) {
+        let number = self.segment.word(self.offset).load(Ordering::Acquire);
+        (number, self.segment.word(self.offset + 8).load(Ordering::Relaxed))
     }
+}
+
+/// The first word of the line of a slice, once that is there.
+#[inline]
+const fn first_word(number: u64, spot: Spot) -> u64 {
+    (number - spot.cell()) | spot.cells() << ROOM | spot.cell() << MORE
 }
 
 impl Drop for Mailbox {
@@ -288,16 +389,50 @@ mod tests {
         let other = Mailbox::open(&segment, name(1, 1), End::Sender, 2).unwrap();
         assert_eq!(one.offset, same.offset);
         assert!(one.offset.abs_diff(other.offset) >= MAILBOX);
-        one.publish(9, Mark(5), true, false);
-        assert_eq!(same.arrived(9), Some(Arrived { mark: Mark(5), is_urgent: true }));
-        assert_eq!(same.arrived(9 + LINES), None);
-        assert_eq!(other.arrived(9), None);
-        assert_eq!(same.lent(9), None);
-        one.lend(10, 0x1234);
-        one.publish(10, Mark(6), true, true);
-        assert_eq!((same.arrived(10).map(|one| one.mark), same.lent(10)), (Some(Mark(6)), Some(0x1234)));
-        one.take_back(10);
-        assert_eq!((same.arrived(10), same.lent(10)), (None, None));
+        let slice = |mark, cells, is_urgent| Found::Slice { mark: Mark(mark), cells, is_urgent };
+        one.publish(9, Spot::alone(7), Mark(5), true, false);
+        assert_eq!(same.look(9, 7, 0), slice(5, 1, true));
+        assert_eq!(same.look(9 + LINES, 7 + LINES, 0), Found::Nothing);
+        assert_eq!(other.look(9, 7, 0), Found::Nothing);
+        assert_eq!(same.lent(7), None);
+        one.lend(8, 0x1234);
+        one.publish(10, Spot::alone(8), Mark(6), true, true);
+        assert_eq!((same.look(10, 8, 0), same.lent(8)), (slice(6, 1, true), Some(0x1234)));
+        one.take_back(8);
+        assert_eq!((same.look(10, 8, 0), same.lent(8)), (Found::Nothing, None));
+    }
+
+    /// Two or three in a line: each is there when it was handed over, with data of its own, and what comes after a line that was
+    /// closed is not looked for in it.
+    #[test]
+    fn small_slices_share_a_line() {
+        let segment = Arc::new(Segment::create(SEGMENT).unwrap());
+        let mailbox = Mailbox::open(&segment, name(1, 0), End::Sender, 2).unwrap();
+        for (line, length) in [(1, 8), (2, 16), (2 + LINES, 5)] {
+            let cells = Spot::room(length);
+            let spots: Vec<Spot> =
+                std::iter::successors(Some(Spot::new(line, 0, cells)), |spot| spot.next()).collect();
+            assert_eq!(spots.len() as u64, cells);
+            let data = |spot: Spot| mailbox.data(1, spot, length) as usize;
+            let start = mailbox.data(1, Spot::alone(line), 1) as usize - 16;
+            let first = 100 + line;
+            for (number, spot) in (first..).zip(&spots) {
+                assert_eq!(mailbox.look(number, line, number - first), Found::Nothing);
+                mailbox.publish(number, *spot, Mark(number), false, false);
+                for (number, cell) in (first..=number).zip(0..) {
+                    let found = Found::Slice { mark: Mark(number), cells, is_urgent: false };
+                    assert_eq!(mailbox.look(number, line, cell), found);
+                }
+                // After its mark, and before the next one's or the end of the line.
+                assert!(data(*spot) >= start + 16 && data(*spot) + length <= start + LINE);
+                assert!(spot.next().is_none_or(|next| data(*spot) + length + 8 <= data(next)));
+            }
+        }
+        mailbox.publish(7, Spot::new(5, 0, 3), Mark(7), false, false);
+        assert_eq!(mailbox.look(8, 5, 1), Found::Nothing);
+        mailbox.close(7, Spot::new(5, 0, 3));
+        assert_eq!(mailbox.look(8, 5, 1), Found::Closed);
+        assert_eq!(mailbox.look(7, 5, 0), Found::Slice { mark: Mark(7), cells: 3, is_urgent: false });
     }
 
     #[test]
@@ -305,23 +440,24 @@ mod tests {
         let segment = Arc::new(Segment::create(SEGMENT).unwrap());
         let mailbox = Mailbox::open(&segment, name(1, 0), End::Sender, 2).unwrap();
         let last = Mailbox::open(&segment, name(1, 1), End::Sender, 2).unwrap();
-        let start = |mailbox: &Mailbox| mailbox.data(1, 1) as usize - 16 - FIRST_LINE;
+        let at =
+            |mailbox: &Mailbox, number, length| mailbox.data(number, Spot::alone(number), length) as usize;
+        let start = |mailbox: &Mailbox| at(mailbox, 1, 1) - 16 - FIRST_LINE;
         let end = start(&mailbox) + MAILBOX;
         assert_eq!(start(&last), end);
         for (length, ring) in [(INLINE, LINES), (SHORT, SHORTS), (SLOT, u64::from(DEPTH))] {
-            let mut places: Vec<usize> =
-                (1..=ring).map(|number| mailbox.data(number, length) as usize).collect();
+            let mut places: Vec<usize> = (1..=ring).map(|number| at(&mailbox, number, length)).collect();
             places.sort_unstable();
             assert!(places.windows(2).all(|pair| pair[0] + length <= pair[1]), "{length}");
             assert!(places[ring as usize - 1] + length <= end, "{length}");
             // The next has the place of the first.
-            assert_eq!(mailbox.data(1 + ring, length), mailbox.data(1, length));
+            assert_eq!(at(&mailbox, 1 + ring, length), at(&mailbox, 1, length));
         }
         // Long slices that do not fill their slots move on in them, and come back.
         let depth = u64::from(DEPTH);
         for length in [SHORT + 1, 5000, 1 << 16, WANDERING] {
             let rounds = (WANDERING / length.next_power_of_two()) as u64;
-            let at = |number: u64| mailbox.data(number, length) as usize - mailbox.data(1, SLOT) as usize;
+            let at = |number: u64| at(&mailbox, number, length) - at(&mailbox, 1, SLOT);
             for number in 1..=depth * rounds {
                 let slot = (number - 1) as usize % DEPTH as usize * SLOT;
                 assert!(at(number) >= slot && at(number) + length <= slot + SLOT, "{number} of {length}");
@@ -330,7 +466,7 @@ mod tests {
             }
         }
         let many = Mailbox::open(&segment, name(1, 0), End::Sender, WANDERING_MOST + 1).unwrap();
-        assert_eq!(many.data(1 + depth, 5000), many.data(1, 5000));
+        assert_eq!(at(&many, 1 + depth, 5000), at(&many, 1, 5000));
         std::mem::forget(many);
     }
 
@@ -339,17 +475,18 @@ mod tests {
         let segment = Arc::new(Segment::create(SEGMENT).unwrap());
         let sender = Mailbox::open(&segment, name(1, 0), End::Sender, 2).unwrap();
         let place = sender.offset;
-        sender.publish(1, Mark(5), false, false);
+        sender.publish(1, Spot::alone(1), Mark(5), false, false);
         drop(sender);
         // What was sent is there for a receiver that comes after the sender has left.
         let receiver = Mailbox::open(&segment, name(1, 0), End::Receiver, 2).unwrap();
-        assert_eq!((receiver.offset, receiver.arrived(1).map(|one| one.mark)), (place, Some(Mark(5))));
+        assert_eq!(receiver.offset, place);
+        assert!(matches!(receiver.look(1, 1, 0), Found::Slice { mark: Mark(5), .. }));
         let other = Mailbox::open(&segment, name(2, 0), End::Receiver, 2).unwrap();
         assert_ne!(other.offset, place);
-        receiver.set_taken(1);
+        receiver.set_taken(1, 1);
         drop(receiver);
         let next = Mailbox::open(&segment, name(3, 0), End::Receiver, 2).unwrap();
-        assert_eq!((next.offset, next.arrived(1), next.taken()), (place, None, 0));
+        assert_eq!((next.offset, next.look(1, 1, 0), next.taken()), (place, Found::Nothing, (0, 0)));
         // One that its receiver never looked into is given up with its communicator.
         let unread = Mailbox::open(&segment, name(4, 0), End::Sender, 2).unwrap();
         let place = unread.offset;

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use railnet_coll::machine::Mark;
@@ -20,7 +20,7 @@ use rustix::event::EventfdFlags;
 use distance::Distance;
 use foreign::Process;
 use handover::{Counter, Token};
-use mailbox::{Arrived, DEPTH, End, LINES, Mailbox, Name, Ring, SHORTS};
+use mailbox::{DEPTH, End, Found, LINES, Mailbox, Name, Ring, SHORTS, Spot};
 use segment::Segment;
 
 /// How long another rank may take to hand over its memory.
@@ -42,6 +42,8 @@ pub(crate) struct SharedMemory {
     own: Arc<Segment>,
     bell: OwnedFd,
     peers: BTreeMap<u32, Peer>,
+    /// How many slices have arrived, from all.
+    arrivals: Arc<AtomicU64>,
     /// A number at an address that others look at to find out whether they can read this process's memory.
     #[expect(dead_code, reason = "it is looked at by others")]
     proof: Box<u64>,
@@ -65,7 +67,8 @@ impl SharedMemory {
         let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let proof = Box::new(u64::from_ne_bytes(crate::secret::random()?));
         mailbox::set_proof(&own, std::ptr::from_ref(&*proof) as u64, *proof);
-        Ok(Self { rank, ranks, own: Arc::new(own), bell, peers: BTreeMap::new(), proof })
+        let (own, arrivals) = (Arc::new(own), Arc::default());
+        Ok(Self { rank, ranks, own, bell, peers: BTreeMap::new(), arrivals, proof })
     }
 
     /// Gets the memory of other ranks of this host, and hands out its own meanwhile, until `agree` has heard from all which
@@ -131,7 +134,7 @@ impl SharedMemory {
         let peer = self.peers.get(&to).ok_or(io::ErrorKind::NotFound)?.clone();
         let name = Name { context, from: self.rank, channel, lane };
         let mailbox = Mailbox::open(&peer.segment, name, End::Sender, self.ranks)?;
-        Ok(Sender::new(mailbox, peer))
+        Ok(Sender::new(mailbox, peer, Arc::clone(&self.arrivals)))
     }
 
     /// The end at which slices of a rank arrive.
@@ -139,7 +142,7 @@ impl SharedMemory {
         let peer = self.peers.get(&from).ok_or(io::ErrorKind::NotFound)?.clone();
         let mailbox =
             Mailbox::open(&self.own, Name { context, from, channel, lane }, End::Receiver, self.ranks)?;
-        Ok(Receiver::new(mailbox, peer))
+        Ok(Receiver::new(mailbox, peer, Arc::clone(&self.arrivals)))
     }
 }
 
@@ -170,14 +173,21 @@ pub(crate) struct Sender {
     mailbox: Mailbox,
     peer: Peer,
     sent: u64,
+    /// Where the last of them is, and where the next will be, once its data is on its way.
+    last: Spot,
+    next: Option<Spot>,
+    /// How many slices have arrived in this process, now and when the last one was sent.
+    arrivals: Arc<AtomicU64>,
+    arrived: u64,
     /// Slices whose slots are free.
     freed: u64,
-    /// Slices that were taken, as far as it has looked.
+    /// Slices that were taken, as far as it has looked, and lines.
     taken: u64,
+    taken_lines: u64,
     /// The last slice that lies in a short slot.
     last_short: u64,
-    /// The last slice in each of the long slots.
-    longs: [u64; DEPTH as usize],
+    /// The last slice in each of the long slots, and its line.
+    longs: [(u64, u64); DEPTH as usize],
     /// The last slice that was not copied: the receiver reads it where it lies.
     lent: u64,
     /// Whether the next slice is such a one.
@@ -188,15 +198,20 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    const fn new(mailbox: Mailbox, peer: Peer) -> Self {
+    const fn new(mailbox: Mailbox, peer: Peer, arrivals: Arc<AtomicU64>) -> Self {
         Self {
             mailbox,
             peer,
             sent: 0,
+            last: Spot::alone(0),
+            next: None,
+            arrivals,
+            arrived: 0,
             freed: 0,
             taken: 0,
+            taken_lines: 0,
             last_short: 0,
-            longs: [0; DEPTH as usize],
+            longs: [(0, 0); DEPTH as usize],
             lent: 0,
             lends: false,
             distance: Distance::new(),
@@ -213,8 +228,9 @@ impl Sender {
     /// The data of the next slice, of so many bytes, stays where it is, until the receiver has taken it.
     pub(crate) fn lend(&mut self, from: *const u8, length: usize) {
         self.measure(length);
-        self.mailbox.lend(self.sent + 1, from as u64);
-        self.lends = true;
+        let spot = Spot::alone(self.last.line() + 1);
+        self.mailbox.lend(spot.line(), from as u64);
+        (self.next, self.lends) = (Some(spot), true);
     }
 
     /// Whether the receiver still reads memory of this process.
@@ -226,8 +242,9 @@ impl Sender {
     /// What was lent is taken back, whether it was read or not: a receiver that still reads it finds out.
     pub(crate) fn take_back(&self) {
         for number in self.freed + 1..=self.lent {
-            if self.mailbox.lent(number).is_some() {
-                self.mailbox.take_back(number);
+            let (long, line) = self.longs[long_slot(number)];
+            if long == number && self.mailbox.lent(line).is_some() {
+                self.mailbox.take_back(line);
             }
         }
     }
@@ -244,6 +261,20 @@ impl Sender {
         self.distance.passes(length, |line| mailbox.touch(number, length, line));
     }
 
+    /// Where the next slice goes, of so many bytes. Small ones share a line where nothing has come to this process since the one
+    /// before: it is ahead of the receiver. In an exchange they do not, since the receiver waits for each, and has the line.
+    #[inline(always)]
+    fn spot(&self, length: usize) -> Spot {
+        let line = self.last.line() + 1;
+        if self.arrivals.load(Ordering::Relaxed) != self.arrived {
+            return Spot::alone(line);
+        }
+        match self.last.next() {
+            Some(next) if next.fits(length) => next,
+            _ => Spot::new(line, 0, Spot::room(length)),
+        }
+    }
+
     /// Where the data of the next slice goes.
     #[inline]
     pub(crate) fn data(&mut self, length: usize) -> *mut u8 {
@@ -255,28 +286,37 @@ impl Sender {
             }
         }
         self.measure(length);
-        self.mailbox.data(self.sent + 1, length)
+        let spot = self.spot(length);
+        self.next = Some(spot);
+        self.mailbox.data(self.sent + 1, spot, length)
     }
 
     /// Hands over the next slice, of so many bytes.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn publish(&mut self, length: usize, mark: Mark) {
+        let spot = self.next.take().unwrap_or_else(|| self.spot(length));
+        let is_new = spot.line() != self.last.line();
+        if is_new && self.last.next().is_some() {
+            self.mailbox.close(self.sent, self.last);
+        }
         self.sent += 1;
+        self.last = spot;
+        self.arrived = self.arrivals.load(Ordering::Relaxed);
         let ring = Ring::of(length);
         match ring {
             Ring::Lines => {}
             Ring::Shorts => self.last_short = self.sent,
-            Ring::Longs => self.longs[long_slot(self.sent)] = self.sent,
+            Ring::Longs => self.longs[long_slot(self.sent)] = (self.sent, spot.line()),
         }
         let is_lent = std::mem::take(&mut self.lends);
         if is_lent {
             self.lent = self.sent;
         }
-        self.mailbox.publish(self.sent, mark, ring == Ring::Longs, is_lent);
+        self.mailbox.publish(self.sent, spot, mark, ring == Ring::Longs, is_lent);
         self.peer.ring();
         // A line that may still be full is better left to the receiver.
-        if self.sent + AHEAD <= self.taken + LINES {
-            self.mailbox.fetch_to_write(self.sent + AHEAD);
+        if is_new && spot.line() + AHEAD <= self.taken_lines + LINES {
+            self.mailbox.fetch_to_write(spot.line() + AHEAD);
         }
     }
 
@@ -292,8 +332,10 @@ impl Sender {
         let before = self.freed;
         self.free();
         if self.is_short() {
+            let (taken, lines) = self.mailbox.taken();
             // Whatever a peer writes there, it cannot have taken more than there was.
-            self.taken = self.mailbox.taken().clamp(self.taken, self.sent);
+            self.taken = taken.clamp(self.taken, self.sent);
+            self.taken_lines = lines.clamp(self.taken_lines, self.last.line());
             self.free();
         }
         self.freed - before
@@ -301,22 +343,22 @@ impl Sender {
 
     #[inline]
     fn free(&mut self) {
-        while self.freed < self.sent && self.must_be_taken(self.freed + 1) <= self.taken {
+        while self.freed < self.sent && self.is_free(self.freed + 1) {
             self.freed += 1;
         }
     }
 
-    /// The slice that must be taken before the slot of this one is free. Then a slice may come that has its number and
-    /// `DEPTH` more, in any of the rings: what lies at its place in them must be gone.
+    /// Whether the slot of this slice is free. Then slices up to the one may come that has its number and `DEPTH` more, in any of
+    /// the rings: what lies at their places in them must be gone.
     #[inline]
-    fn must_be_taken(&self, number: u64) -> u64 {
+    fn is_free(&self, number: u64) -> bool {
         let next = number + u64::from(DEPTH);
-        let line = next.saturating_sub(LINES);
+        let lines = self.last.line() + (next - self.sent);
         let short = next.saturating_sub(SHORTS).min(self.last_short);
         // None that is longer came after this one: no two of `DEPTH` slices have the same slot. Of a long slice it is told at once
         // that it was taken, of others only now and then: to wait for one of those that has no slot could be for ever.
-        let long = self.longs[long_slot(number)];
-        line.max(short).max(long)
+        let (long, _) = self.longs[long_slot(number)];
+        lines <= self.taken_lines + LINES && short.max(long) <= self.taken
     }
 }
 
@@ -339,47 +381,78 @@ pub(crate) struct Receiver {
     mailbox: Mailbox,
     peer: Peer,
     taken: u64,
-    /// The slice that is there and was not taken.
-    there: Option<Arrived>,
-    /// Slices that were there when they were looked for, one after the other, up to a few: the sender is ahead by as many.
+    /// The line in which the next slice is, behind so many others.
+    line: u64,
+    cell: u64,
+    /// Whether that is there and was not taken, whether the sender wants to know at once when it is, and how many the line has
+    /// room for.
+    is_there: bool,
+    is_urgent: bool,
+    cells: u64,
+    /// Lines in which something was when it was looked for, one after the other, up to a few: the sender is ahead by as many.
     behind: u64,
+    /// How many slices have arrived in this process.
+    arrivals: Arc<AtomicU64>,
 }
 
 impl Receiver {
-    const fn new(mailbox: Mailbox, peer: Peer) -> Self {
-        Self { mailbox, peer, taken: 0, there: None, behind: 0 }
+    const fn new(mailbox: Mailbox, peer: Peer, arrivals: Arc<AtomicU64>) -> Self {
+        Self {
+            mailbox,
+            peer,
+            taken: 0,
+            line: 1,
+            cell: 0,
+            is_there: false,
+            is_urgent: false,
+            cells: 1,
+            behind: 0,
+            arrivals,
+        }
     }
 
     /// Where the data of the slice that is there lies.
     #[inline]
     pub(crate) fn data(&self, length: usize) -> *mut u8 {
-        self.mailbox.data(self.taken + 1, length)
+        self.mailbox.data(self.taken + 1, Spot::new(self.line, self.cell, self.cells), length)
     }
 
     /// The next slice, if it is there and the one before it was taken.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn arrived(&mut self) -> Option<Mark> {
-        if self.there.is_some() {
+        if self.is_there {
             return None;
         }
-        let Some(found) = self.mailbox.arrived(self.taken + 1) else {
-            self.behind = 0;
-            return None;
+        let mark = loop {
+            match self.mailbox.look(self.taken + 1, self.line, self.cell) {
+                Found::Slice { mark, cells, is_urgent } => {
+                    (self.is_there, self.is_urgent, self.cells) = (true, is_urgent, cells);
+                    break mark;
+                }
+                Found::Closed => (self.line, self.cell) = (self.line + 1, 0),
+                Found::Nothing => {
+                    self.behind = 0;
+                    return None;
+                }
+            }
         };
-        self.there = Some(found);
-        // A line that the sender is about to write is better left to it.
-        if self.behind > 0 {
-            self.mailbox.fetch(self.taken + 1 + self.behind);
+        // Only this process's own ends count, one after the other: it need not be one step.
+        self.arrivals.store(self.arrivals.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        if self.cell == 0 {
+            // A line that the sender is about to write is better left to it.
+            if self.behind > 0 {
+                self.mailbox.fetch(self.line + self.behind);
+            }
+            self.behind = (self.behind + 1).min(AHEAD);
         }
-        self.behind = (self.behind + 1).min(AHEAD);
-        Some(found.mark)
+        Some(mark)
     }
 
     /// Where the slice that is there lies in the sender's own memory, if it was not copied.
     #[inline]
     pub(crate) fn lent(&self) -> Option<Foreign> {
         let process = self.peer.process?;
-        self.mailbox.lent(self.taken + 1).map(|address| Foreign { process, address })
+        self.mailbox.lent(self.line).map(|address| Foreign { process, address })
     }
 
     /// Whether the sender has not taken it back, after its so many bytes were read.
@@ -388,16 +461,20 @@ impl Receiver {
         for line in distance::LINES {
             self.mailbox.touch(self.taken + 1, length, line);
         }
-        self.mailbox.lent(self.taken + 1).is_some()
+        self.mailbox.lent(self.line).is_some()
     }
 
     /// Gives the place of the slice that is there back.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn release(&mut self) {
+        self.is_there = false;
         self.taken += 1;
-        let is_urgent = self.there.take().is_some_and(|one| one.is_urgent);
-        if is_urgent || self.taken.is_multiple_of(TELL) {
-            self.mailbox.set_taken(self.taken);
+        self.cell += 1;
+        if self.cell >= self.cells {
+            (self.line, self.cell) = (self.line + 1, 0);
+        }
+        if self.is_urgent || self.taken.is_multiple_of(TELL) {
+            self.mailbox.set_taken(self.taken, self.line - 1);
             self.peer.ring();
         }
     }
@@ -406,7 +483,6 @@ impl Receiver {
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
-    use std::sync::atomic::AtomicU64;
 
     use railnet_core::Random;
 
@@ -418,8 +494,12 @@ mod tests {
         let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
         let peer = Peer { segment: Arc::clone(&segment), bell: Arc::new(bell), process: None, reads: true };
         let name = Name { context: 1, from: 0, channel: 0, lane: 0 };
-        let sender = Sender::new(Mailbox::open(&segment, name, End::Sender, 2).unwrap(), peer.clone());
-        let receiver = Receiver::new(Mailbox::open(&segment, name, End::Receiver, 2).unwrap(), peer);
+        // Two processes, each of which counts for itself.
+        let counts = [Arc::default(), Arc::default()];
+        let [sends, receives] = counts;
+        let sender = Sender::new(Mailbox::open(&segment, name, End::Sender, 2).unwrap(), peer.clone(), sends);
+        let receiver =
+            Receiver::new(Mailbox::open(&segment, name, End::Receiver, 2).unwrap(), peer, receives);
         (sender, receiver, segment)
     }
 
@@ -434,7 +514,7 @@ mod tests {
         let (mut sender, mut receiver, segment) = pair();
         let mut dice = Random::from_seed(9);
         let mut lengths = VecDeque::new();
-        let (mut pace, mut most) = (0, 0);
+        let (mut pace, mut most, mut shared) = (0, 0, 0);
         for number in 1..=200_000_u64 {
             // As a machine does: it has so many slots, and asks for what is free when it has none.
             let is_full = |sender: &Sender| sender.sent - sender.freed == u64::from(DEPTH);
@@ -445,10 +525,16 @@ mod tests {
             if !is_stuck {
                 let length = *dice.pick(&[8, 8, 8, 16, 48, 56, 512, 2048, 2056, 1 << 16]);
                 let length = if number / 1000 % 3 == 0 { 8 } else { length };
+                // Something comes now and then, or all the time, or never.
+                if dice.below(8) < number / 3000 % 3 * 4 {
+                    sender.arrivals.fetch_add(1, Ordering::Relaxed);
+                }
+                let line = sender.last.line();
                 for word in words(&segment, sender.data(length), length) {
                     word.store(sender.sent + 1, Ordering::Relaxed);
                 }
                 sender.publish(length, Mark(sender.sent + 1));
+                shared += u64::from(sender.last.line() == line);
                 lengths.push_back(length);
             }
             most = most.max(lengths.len());
@@ -474,7 +560,32 @@ mod tests {
                 assert!(lengths.len() < DEPTH as usize && sender.freed() > 0, "slice {number}");
             }
         }
-        assert!(most > 5 * DEPTH as usize && most <= LINES as usize, "{most} slices at once");
+        assert!(most > LINES as usize && most <= 3 * LINES as usize, "{most} slices at once");
+        assert!(shared > 10_000 && receiver.line < receiver.taken - 10_000, "{shared} shared a line");
+    }
+
+    /// A slice for each that has come goes into a line alone, as if lines were never shared; small ones of who is ahead share.
+    #[test]
+    fn who_waits_for_each_slice_gets_it_in_a_line_of_its_own() {
+        let (mut sender, mut receiver, _) = pair();
+        for number in 1..=100 {
+            sender.publish(8, Mark(number));
+            assert_eq!(receiver.arrived(), Some(Mark(number)));
+            receiver.release();
+            sender.arrivals.fetch_add(1, Ordering::Relaxed);
+        }
+        assert!(sender.last.line() >= 99 && receiver.line == sender.last.line() + 1);
+        let before = sender.last.line();
+        (101..=190).for_each(|number| sender.publish(8, Mark(number)));
+        assert!(sender.last.line() - before <= 31);
+        // One that does not fit closes its line.
+        sender.publish(8, Mark(191));
+        sender.publish(2048, Mark(192));
+        for number in 101..=192 {
+            assert_eq!(receiver.arrived(), Some(Mark(number)));
+            receiver.release();
+        }
+        assert_eq!((receiver.arrived(), receiver.line), (None, sender.last.line() + 1));
     }
 
     /// Ranks of a ring each send a long slice and wait for room before they take one: seven small ones before it were taken, and

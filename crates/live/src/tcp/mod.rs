@@ -43,6 +43,8 @@ pub(crate) struct Tcp {
     token: Token,
     listener: TcpListener,
     peers: BTreeMap<u32, Peer>,
+    /// Whether ranks of this host share cores.
+    shares_cores: bool,
     /// Streams whose greeting is not complete.
     fresh: Vec<Fresh>,
     /// Streams that nobody here has asked for yet.
@@ -74,6 +76,7 @@ impl Tcp {
             token,
             listener,
             peers: BTreeMap::new(),
+            shares_cores: false,
             fresh: Vec::new(),
             known: BTreeMap::new(),
             strangers: 0,
@@ -85,8 +88,8 @@ impl Tcp {
         Ok(self.listener.local_addr()?.port())
     }
 
-    pub(crate) fn set_peers(&mut self, peers: BTreeMap<u32, Peer>) {
-        self.peers = peers;
+    pub(crate) fn set_peers(&mut self, peers: BTreeMap<u32, Peer>, shares_cores: bool) {
+        (self.peers, self.shares_cores) = (peers, shares_cores);
     }
 
     /// Streams that were closed because they did not belong here.
@@ -100,7 +103,7 @@ impl Tcp {
 
     /// Connects to a rank. It need not be ready: its system takes the stream for it.
     pub(crate) fn sender(&self, context: u64, to: u32, channel: u16, lane: u8) -> io::Result<Sender> {
-        Sender::new(self.dial(to, Name { context, from: self.rank, channel, lane })?)
+        Sender::new(self.dial(to, Name { context, from: self.rank, channel, lane })?, self.shares_cores)
     }
 
     /// A stream to a rank, at the beginning of which stands this name.

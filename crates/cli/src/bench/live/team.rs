@@ -73,6 +73,8 @@ impl Team {
             Self { name: String::new(), children: Vec::new(), ranks: Vec::new(), log, is_sound: false };
         for mut command in commands(&socket) {
             command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output.try_clone()?);
+            // Ranks that wait for their turn see the end of their connection; one that hangs does not.
+            railnet_live::job::bind(&mut command);
             let child = command.spawn();
             let program = command.get_program().display();
             team.children.push(child.with_context(|| format!("cannot start {program}"))?);
@@ -255,6 +257,8 @@ mod tests {
         Work { collective: Collective::AllReduce, bytes: 8, warmup: 0, batches: 1, calls: 1, salt: 5 };
     /// What makes the test below a rank: its role, its number, and where to call.
     const ROLE: &str = "RAILNET_TEST_ROLE";
+    /// What makes another one a team: the file for the numbers of its ranks.
+    const TEAM: &str = "RAILNET_TEST_TEAM";
 
     /// Two processes of this test program, each of them a rank.
     fn team(name: &str, roles: [&str; 2]) -> anyhow::Result<Team> {
@@ -291,6 +295,7 @@ mod tests {
         for line in BufReader::new(stream.try_clone().unwrap()).lines() {
             match line.unwrap().parse().unwrap() {
                 Request::Quit => return,
+                Request::Run(_) if role == "deaf" => thread::sleep(TURN_LIMIT),
                 Request::Run(_) if role == "mortal" => return,
                 Request::Run(_) if role == "garbled" => writeln!(stream, "Segmentation fault").unwrap(),
                 Request::Run(_) if role == "poor" => {
@@ -319,6 +324,44 @@ mod tests {
             writeln!(rank.stream.get_mut(), "{}", Request::Quit).unwrap();
         }
         assert!(team.ends_within(END_LIMIT));
+    }
+
+    /// Starts ranks that do not answer, says which processes they are, and asks them: if the test below starts it.
+    #[test]
+    fn a_team_in_a_process_of_its_own() {
+        let Ok(file) = std::env::var(TEAM) else { return };
+        let mut team = team("deaf", ["deaf", "deaf"]).unwrap();
+        let ranks: Vec<String> = team.ranks.iter().map(|rank| rank.process.to_string()).collect();
+        std::fs::write(format!("{file}.new"), ranks.join(" ")).unwrap();
+        std::fs::rename(format!("{file}.new"), file).unwrap();
+        let _ = team.turn(WORK);
+    }
+
+    #[test]
+    fn ranks_that_hang_end_with_a_command_that_is_killed() {
+        let file = std::env::temp_dir().join(format!("railnet-team-{}-ranks", std::process::id()));
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "bench::live::team::tests::a_team_in_a_process_of_its_own"]);
+        let mut command = command.env(TEAM, &file).stdout(Stdio::null()).spawn().unwrap();
+        let limit = Instant::now() + Duration::from_mins(1);
+        let wait = |what: &dyn Fn() -> bool| {
+            while !what() {
+                assert!(Instant::now() < limit, "not within a minute");
+                thread::sleep(PAUSE);
+            }
+        };
+        wait(&|| file.exists());
+        let ranks = std::fs::read_to_string(&file).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        command.kill().unwrap();
+        command.wait().unwrap();
+        // A process that has ended and that nobody waits for any more is gone, or a zombie.
+        let runs = |rank: &str| {
+            let state = std::fs::read_to_string(format!("/proc/{rank}/stat")).unwrap_or_default();
+            !state.is_empty() && !state.contains(") Z ")
+        };
+        assert_eq!(ranks.split(' ').count(), 2);
+        wait(&|| !ranks.split(' ').any(runs));
     }
 
     #[test]
