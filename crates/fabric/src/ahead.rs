@@ -85,6 +85,7 @@ impl<S: Sink> Network<S> {
                 let host = &hosts[*host as usize];
                 seen ^= host.nic.look() ^ channels[host.egress as usize].look_at_sender();
             }
+            seen ^= windows.look_at_wakes(island);
         }
         for island in some {
             for host in windows.islands().hosts(island) {

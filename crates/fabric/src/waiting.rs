@@ -107,8 +107,7 @@ struct Row {
 const _: () = assert!(size_of::<Row>() == 64);
 
 impl Row {
-    const EMPTY: Self =
-        Self { places: [Waiting { who: u64::MAX, rest: 0 }; ROW as usize], next: 0 };
+    const EMPTY: Self = Self { places: [Waiting { who: u64::MAX, rest: 0 }; ROW as usize], next: 0 };
 }
 
 /// Room for all queues of all channels, in rows that are used again, the last one first: that is still in the cache.

@@ -475,6 +475,12 @@ impl Windows {
         std::iter::once(self.first).chain(second).flat_map(list)
     }
 
+    /// Looks at which channel of an island is woken next, and says nothing of use.
+    #[inline]
+    pub(crate) fn look_at_wakes(&self, island: u32) -> u32 {
+        self.wakes[island as usize].last().map_or(0, |wake| wake.key.time().as_ps() as u32)
+    }
+
     /// What happens next to the switch whose turn it is, by `limit`, which is in its window.
     #[inline]
     pub(crate) fn pop_at_hand_by(&mut self, limit: Time) -> Option<(Time, Packed)> {

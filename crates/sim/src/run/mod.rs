@@ -5,6 +5,7 @@ mod error;
 mod inside;
 mod job;
 mod outcome;
+mod peers;
 mod runner;
 mod series;
 mod server;

@@ -1,7 +1,5 @@
 //! What runs on the hosts: connections, messages, and when flows began and ended.
 
-use std::collections::BTreeMap;
-
 use railnet_core::event::Sink;
 use railnet_core::{QueuePairNumber, Time};
 use railnet_fabric::{Application, Network, host_gid};
@@ -13,6 +11,7 @@ use railnet_nic::{
 
 use super::error::{FlowFailure, RunError};
 use super::inside::Inside;
+use super::peers::{Lane, Peer, Peers, Side};
 use super::standstill::{Waiting, hold};
 use crate::scenario::{Scenario, ScenarioError};
 use crate::traffic::Flow;
@@ -42,8 +41,8 @@ pub(super) struct Runner {
     pub(super) endpoints: Vec<Endpoint>,
     /// The DSCP of acknowledgements, where it is not that of the data.
     ack_dscp: Option<u8>,
-    /// The queue pair of each host towards each other one it talks to, by lane.
-    connections: Vec<BTreeMap<(u32, Lane), QueuePairNumber>>,
+    /// The queue pairs of each host.
+    connections: Vec<Peers>,
     pub(super) flows: Vec<Flow>,
     pub(super) started: Vec<Time>,
     pub(super) finished: Vec<Time>,
@@ -62,21 +61,6 @@ pub(super) struct Runner {
     failed_at: Time,
     /// The servers behind the ports, where the scenario has any.
     pub(super) inside: Option<Inside>,
-}
-
-/// Connections between two hosts are told apart by DSCP. One serves both directions; only where acknowledgements have a
-/// DSCP of their own, which goes by the queue pair that sends them, each direction has one.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Lane {
-    dscp: u8,
-    side: Side,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Side {
-    Both,
-    Sends,
-    Receives,
 }
 
 const NOBODY: u32 = u32::MAX;
@@ -109,7 +93,7 @@ impl Runner {
             retry_count: scenario.nic.retry_count,
             endpoints: Vec::new(),
             ack_dscp: scenario.ack_dscp()?,
-            connections: vec![BTreeMap::new(); hosts as usize],
+            connections: vec![Peers::default(); hosts as usize],
             started: vec![Time::NEVER; flows.len()],
             finished: vec![Time::NEVER; flows.len()],
             left,
@@ -167,9 +151,8 @@ impl Runner {
 
     /// The queue pairs between two ports for data with this DSCP, at its source and at its target, if they were made.
     fn known(&self, from: u32, to: u32, dscp: u8) -> Option<(QueuePairNumber, QueuePairNumber)> {
-        let [sends, receives] = self.lanes(dscp);
-        let own = self.connections[from as usize].get(&(to, sends))?;
-        Some((*own, *self.connections[to as usize].get(&(from, receives))?))
+        let [sends, _] = self.lanes(dscp);
+        self.connections[from as usize].find(to, sends).map(|peer| (peer.own, peer.other))
     }
 
     /// The connection between two ports for data with this DSCP, made at its first use: the queue pair of either end.
@@ -179,8 +162,9 @@ impl Runner {
         (from, to): (u32, u32),
         dscp: u8,
     ) -> (QueuePairNumber, QueuePairNumber) {
-        if let Some(known) = self.known(from, to, dscp) {
-            return known;
+        let [sends, receives] = self.lanes(dscp);
+        if let Some(peer) = self.connections[from as usize].find_next(to, sends) {
+            return (peer.own, peer.other);
         }
         let ends = [from, to].map(|near| {
             let endpoint = &self.endpoints[near as usize];
@@ -192,12 +176,11 @@ impl Runner {
             let (nic, _) = network.nic(near);
             nic.create_qp(endpoint.domain, &config).expect("the range holds a number for every peer")
         });
-        let [sends, receives] = self.lanes(dscp);
         let answers = self.ack_dscp.unwrap_or(dscp);
         for (near, far, own, other, lane, dscp) in
             [(from, to, ends[0], ends[1], sends, dscp), (to, from, ends[1], ends[0], receives, answers)]
         {
-            self.connections[near as usize].insert((far, lane), own);
+            self.connections[near as usize].insert(Peer { host: far, lane, own, other });
             let plain = Connection::to(host_gid(far), other);
             let connection = Connection {
                 mtu: self.mtu,
@@ -235,13 +218,13 @@ impl Runner {
     /// Every queue pair that was made, with its host.
     pub(super) fn queue_pairs(&self) -> impl Iterator<Item = (u32, QueuePairNumber)> {
         let hosts = self.connections.iter().enumerate();
-        hosts.flat_map(|(host, peers)| peers.values().map(move |own| (host as u32, *own)))
+        hosts.flat_map(|(host, peers)| peers.iter().map(move |peer| (host as u32, peer.own)))
     }
 
     /// The connections by which a host receives: the peer, the DSCP, and its own queue pair.
     pub(super) fn peers(&self, host: u32) -> impl Iterator<Item = (u32, u8, QueuePairNumber)> {
-        let peers = self.connections[host as usize].iter().filter(|((_, lane), _)| lane.side != Side::Sends);
-        peers.map(|((peer, lane), own)| (*peer, lane.dscp, *own))
+        let peers = self.connections[host as usize].iter().filter(|peer| peer.lane.side != Side::Sends);
+        peers.map(|peer| (peer.host, peer.lane.dscp, peer.own))
     }
 
     /// Where a flow that has started is.
