@@ -152,25 +152,9 @@ impl Context {
         // The schedule is used where it lies: to count who holds it takes a tenth of the time of a small call.
         let found = self.find(call)?;
         let is_busy = self.is_busy() || self.unreached.is_some();
-        let Self { ends, calls, done, has_unsent, unread, spare, scratch, machine, plans, .. } = self;
-        let schedule = &plans[found];
-        if !is_busy && machine.is_single(schedule, looks > 1) {
-            calls.push_back(Submitted { input, output, keep: None });
-            let ranks = machine.ranks();
-            let unpushed = None;
-            let mut worker = Worker {
-                ends,
-                calls,
-                done,
-                has_unsent,
-                unread,
-                spare,
-                scratch,
-                conduits,
-                ranks,
-                looks,
-                unpushed,
-            };
+        if !is_busy && self.machine.is_single(&self.plans[found], looks > 1) {
+            self.calls.push_back(Submitted { input, output, keep: None });
+            let (machine, mut worker) = self.hands(conduits, looks);
             let made = machine.at_once(now, &mut worker);
             worker.push();
             if let Some(operation) = made {
@@ -252,10 +236,19 @@ impl Context {
     /// Does what can be done of its calls.
     #[inline]
     fn proceed(&mut self, now: Time, conduits: &mut Conduits) -> bool {
+        let (machine, mut worker) = self.hands(conduits, 1);
+        let moved = machine.proceed(now, &mut worker);
+        worker.push();
+        moved
+    }
+
+    /// The machine, and the hands that do its work; so many looks into memory in a row are worth it.
+    #[inline(always)]
+    fn hands<'a>(&'a mut self, conduits: &'a mut Conduits, looks: u32) -> (&'a mut RankMachine, Worker<'a>) {
         let Self { ends, calls, done, has_unsent, unread, spare, scratch, machine, .. } = self;
         let ranks = machine.ranks();
-        let (looks, unpushed) = (1, None);
-        let mut worker = Worker {
+        let unpushed = None;
+        let worker = Worker {
             ends,
             calls,
             done,
@@ -268,9 +261,7 @@ impl Context {
             looks,
             unpushed,
         };
-        let moved = machine.proceed(now, &mut worker);
-        worker.push();
-        moved
+        (machine, worker)
     }
 
     /// Does what is not work.

@@ -11,9 +11,9 @@ use super::point::{Point, Transport};
 use super::probe;
 use crate::words;
 
-/// Columns of a contestant, a ratio and a verdict.
-const CELL: usize = 20;
-const RATIO: usize = 23;
+/// Columns of a contestant, a ratio and a verdict; a space goes before the first two, however long names are.
+const CELL: usize = 19;
+const RATIO: usize = 22;
 const GOAL: usize = 11;
 /// Of a core: more than this while waiting disturbs the others.
 const RESTLESS: f64 = 0.02;
@@ -42,7 +42,7 @@ pub(crate) fn print(group: &Group, out: &mut dyn Write) -> std::io::Result<()> {
         let mut line = format!("  {name:<14}{:>9}", Bytes(row.point.bytes).to_string());
         for (member, cell) in group.members.iter().zip(&row.cells) {
             if is_shown(member) {
-                let _ = write!(line, "{:>CELL$}", text(group, row.point, cell));
+                let _ = write!(line, " {:>CELL$}", text(group, row.point, cell));
             }
         }
         for family in group.rivals() {
@@ -65,10 +65,10 @@ fn is_shown(member: &Member) -> bool {
 fn heading(group: &Group) -> String {
     let mut line = format!("  {:<14}{:>9}", "µs (bus GB/s)", "");
     for member in group.members.iter().filter(|member| is_shown(member)) {
-        let _ = write!(line, "{:>CELL$}", member.name);
+        let _ = write!(line, " {:>CELL$}", member.name);
     }
     for family in group.rivals() {
-        let _ = write!(line, "{:>RATIO$}  {:<GOAL$}", format!("{} / Railnet", family_name(family)), "goal");
+        let _ = write!(line, " {:>RATIO$}  {:<GOAL$}", format!("{} / Railnet", family_name(family)), "goal");
     }
     line
 }
@@ -108,7 +108,7 @@ fn ratio(group: &Group, row: &Row, family: Family) -> String {
         (Some(goal), Some(true)) => format!("{goal:.1} met"),
         (Some(goal), Some(false)) => format!("{goal:.1} not met"),
     };
-    format!("{ratio:>RATIO$}  {goal:<GOAL$}")
+    format!(" {ratio:>RATIO$}  {goal:<GOAL$}")
 }
 
 fn remarks(group: &Group, member: &Member, out: &mut dyn Write) -> std::io::Result<()> {
