@@ -84,6 +84,7 @@ pub(crate) struct Channel {
     pub(crate) is_down: bool,
     /// Packets may be lost or damaged on it: the faults know how.
     pub(crate) is_troubled: bool,
+    /// Apart from what says whether there are any, which every packet needs.
     turns: Option<Box<Turns>>,
     rate: Rate,
     /// The rate without faults.

@@ -333,23 +333,30 @@ impl<S: Sink> Network<S> {
     }
 
     /// Lets the packet that was put on a channel last come out of it, when enough of it has left in so much time.
-    #[inline(never)]
+    #[allow(clippy::inline_always, reason = "see Calendar::push")]
+    #[inline(always)]
     pub(crate) fn schedule_arrival(&mut self, egress: u32, leaves_in: Span, packet: PacketIndex) {
         let channel = &self.channels[egress as usize];
         let at = self.now + leaves_in + channel.delay;
-        if let Some(windows) = &mut self.windows
-            && let Some(place) = windows.place(channel.to)
-        {
-            match self.share.as_ref().and_then(|share| share.elsewhere(place)) {
-                None => windows.arrive(place, at, channel.standing, egress, packet),
-                Some(part) => {
-                    let order = channel.arrival_order(at, 0);
-                    self.send_to_part(part, &order, place, Event::Arrive { channel: egress, packet });
-                }
+        match &mut self.windows {
+            Some(windows) if channel.place != NOWHERE => {
+                windows.arrive(channel.place, at, channel.standing, egress, packet);
             }
-        } else {
-            let order = channel.arrival_order(at, 0);
-            self.calendar.push(&order, Packed::new(Event::Arrive { channel: egress, packet }));
+            _ => self.schedule_arrival_elsewhere(egress, at, packet),
+        }
+    }
+
+    /// The same where that has no window here: in the order of time, or in another part of the network.
+    #[inline(never)]
+    fn schedule_arrival_elsewhere(&mut self, egress: u32, at: Time, packet: PacketIndex) {
+        let channel = &self.channels[egress as usize];
+        let (order, event) = (channel.arrival_order(at, 0), Event::Arrive { channel: egress, packet });
+        let place = self.windows.as_ref().and_then(|windows| windows.place(channel.to));
+        let part =
+            self.share.as_ref().zip(place).and_then(|(share, place)| Some((share.elsewhere(place)?, place)));
+        match part {
+            Some((part, place)) => self.send_to_part(part, &order, place, event),
+            None => self.calendar.push(&order, Packed::new(event)),
         }
     }
 

@@ -12,7 +12,7 @@ use railnet_wire::Gid;
 
 use crate::aggregation::{Aggregation, extended, reducer};
 use crate::calendar::{COMPONENTS_MAX, Calendar, Sequences};
-use crate::channel::{Channel, ChannelCounters, NOWHERE, PORTS_MAX};
+use crate::channel::{Channel, ChannelCounters, PORTS_MAX};
 use crate::config::{FlowControl, Framing, Marking, Routing, Scheduling, SwitchConfig};
 use crate::detour::Detours;
 use crate::engine::LARGE;
@@ -500,14 +500,7 @@ impl<S: Sink> Network<S> {
             self.start_specially(egress, waiting, takes);
             return;
         }
-        if let Some(windows) = &mut self.windows
-            && channel.place != NOWHERE
-        {
-            let at = channel.busy_until + channel.delay;
-            windows.arrive(channel.place, at, channel.standing, egress, waiting.packet());
-        } else {
-            self.schedule_arrival(egress, takes, waiting.packet());
-        }
+        self.schedule_arrival(egress, takes, waiting.packet());
     }
 
     /// The same with all that is to be done about it in some networks, or for some packets.
