@@ -20,6 +20,8 @@ const VAST: u32 = 256;
 const PORTS_MAX: usize = 64;
 /// Packets of a queue that are looked at: about as many as leave it in a switch's turn.
 const DEEP: usize = 4;
+/// Bytes of a packet that is as long as most are where there are many.
+const FULL: u32 = 4_096;
 /// Fewer packets than this are not worth a look.
 const FEW: usize = 3;
 
@@ -87,9 +89,12 @@ impl<S: Sink> Network<S> {
             }
             seen ^= windows.look_at_wakes(island);
         }
+        let span = windows.span_at_hand().as_ps();
         for island in some {
             for host in windows.islands().hosts(island) {
-                seen ^= hosts[*host as usize].nic.look_at_next();
+                let host = &hosts[*host as usize];
+                let packets = span / channels[host.egress as usize].serialize(FULL).as_ps().max(1);
+                seen ^= host.nic.look_at_next(packets as u32);
             }
         }
         std::hint::black_box(seen ^ look_at_coming(packets, hosts, coming));
@@ -117,7 +122,7 @@ impl<S: Sink> Network<S> {
                 }
                 Event::Wake { channel } => {
                     if let Vertex::Host(host) = channels[channel as usize].from {
-                        seen ^= hosts[host as usize].nic.look_at_next();
+                        seen ^= hosts[host as usize].nic.look_at_next(1);
                     }
                 }
                 _ => {}

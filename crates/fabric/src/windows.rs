@@ -223,6 +223,11 @@ impl Windows {
         self.end_of_window(self.last)
     }
 
+    /// How long the windows at hand are, together.
+    pub(crate) fn span_at_hand(&self) -> Span {
+        Span::from_ps((self.last - self.first + 1) * self.width)
+    }
+
     /// The last moment of the window of another moment.
     pub(crate) fn end_of(&self, time: Time) -> Time {
         self.end_of_window(self.window(time))

@@ -1,7 +1,7 @@
 //! The network side of the NIC: packets in, packets out, time.
 
 use railnet_core::event::{Check, Event, Sink};
-use railnet_core::{Fold, GhostRun, Time};
+use railnet_core::{Fold, GhostRun, Psn, Time};
 use railnet_wire::{CongestionEcho, Extended, Extension, Headers, Opcode, TelemetryBlock, Transport};
 
 use crate::context::Context;
@@ -164,14 +164,22 @@ impl Nic {
         timer ^ self.device.counters.sent as u32 ^ self.device.ports.first().map_or(0, Schedule::look)
     }
 
-    /// As [`Nic::look_at`], for the queue pairs whose turns to send come next on the first port.
+    /// As [`Nic::look_at`], for the queue pairs on the first port that come to send the next so many packets.
     #[inline]
-    pub fn look_at_next(&self) -> u32 {
-        let next = self.device.ports[0].next_data();
-        let queue_pairs = next.filter_map(|slot| self.queue_pairs[slot as usize].as_deref());
-        queue_pairs.fold(0, |seen, queue_pair| {
-            seen ^ queue_pair.look_at_requester(&self.device, queue_pair.requester.cursor)
-        })
+    pub fn look_at_next(&self, packets: u32) -> u32 {
+        let schedule = &self.device.ports[0];
+        let burst_packets = u32::from(self.device.config.burst_packets);
+        let (mut seen, mut left, mut burst) =
+            (0, packets, burst_packets.saturating_sub(schedule.burst.into()));
+        for slot in schedule.next_data() {
+            let Some(queue_pair) = self.queue_pairs[slot as usize].as_deref() else { continue };
+            let requester = &queue_pair.requester;
+            seen ^= queue_pair.look_at_requester(&self.device, requester.cursor);
+            let unsent = requester.next.value().wrapping_sub(requester.sent.value()) & Psn::MASK;
+            let Some(after) = left.checked_sub(unsent.min(burst)) else { break };
+            (left, burst) = (after, burst_packets);
+        }
+        seen
     }
 
     fn next_control(&mut self, port: u8, allowed: Priorities, slot: &mut Option<Transmit>) -> bool {
