@@ -47,7 +47,7 @@ impl<S: Sink> Network<S> {
             let channel = &self.channels[*egress as usize];
             let ingress = &self.channels[channel.reverse as usize];
             seen ^= channel.look_at_sender() ^ ingress.look_at_receiver();
-            if let Some(queue) = channel.first_queue() {
+            if let Some(queue) = channel.long_queue() {
                 let [after_first, after_last] = queue.look(&self.room);
                 *behind = after_first;
                 seen ^= after_last;
@@ -58,14 +58,16 @@ impl<S: Sink> Network<S> {
         }
         // Whoever is marked is told of by name.
         for egress in ports {
-            let queue = self.channels[*egress as usize].first_queue();
+            let queue = self.channels[*egress as usize].long_queue();
             let Some(queue) = queue.filter(|queue| self.config.marks && queue.bytes > self.marks_above)
             else {
                 continue;
             };
-            seen ^= self.markers[*egress as usize].low() as u32;
+            let mut marks = self.markers[*egress as usize].foresee(queue.bytes);
             for waiting in queue.iter(&self.room).take(DEEP).filter(|waiting| waiting.may_be_marked()) {
-                seen ^= self.packets.facts[waiting.packet() as usize].hash;
+                if marks.next() == Some(true) {
+                    seen ^= self.packets.facts[waiting.packet() as usize].hash;
+                }
             }
         }
         seen
@@ -73,7 +75,7 @@ impl<S: Sink> Network<S> {
 
     /// Looks at the packets that some islands will deal with in their turns, and at the queue pairs that come next there.
     pub(crate) fn look_ahead_at_some(&mut self, some: Range<u32>) {
-        let Self { windows, packets, channels, hosts, coming, host_count, .. } = self;
+        let Self { windows, packets, channels, hosts, coming, sending, host_count, .. } = self;
         let (Some(windows), true) = (windows, *host_count >= LARGE) else { return };
         coming.clear();
         let mut seen = 0;
@@ -90,11 +92,24 @@ impl<S: Sink> Network<S> {
             seen ^= windows.look_at_wakes(island);
         }
         let span = windows.span_at_hand().as_ps();
+        sending.clear();
         for island in some {
             for host in windows.islands().hosts(island) {
-                let host = &hosts[*host as usize];
-                let packets = span / channels[host.egress as usize].serialize(FULL).as_ps().max(1);
-                seen ^= host.nic.look_at_next(packets as u32);
+                if let Some((slot, most)) = hosts[*host as usize].nic.next_to_send().next() {
+                    sending.push((*host, slot, most));
+                }
+            }
+        }
+        for (host, slot, most) in sending.iter() {
+            let Host { nic, egress, .. } = &hosts[*host as usize];
+            let packets = span / channels[*egress as usize].serialize(FULL).as_ps().max(1);
+            let mut left = (packets as u32).saturating_sub(nic.look_at_sender(*slot).min(*most));
+            // Few have less to send than there is time for.
+            for (slot, most) in nic.next_to_send().skip(1) {
+                if left == 0 {
+                    break;
+                }
+                left = left.saturating_sub(nic.look_at_sender(slot).min(most));
             }
         }
         std::hint::black_box(seen ^ look_at_coming(packets, hosts, coming));
@@ -122,7 +137,8 @@ impl<S: Sink> Network<S> {
                 }
                 Event::Wake { channel } => {
                     if let Vertex::Host(host) = channels[channel as usize].from {
-                        seen ^= hosts[host as usize].nic.look_at_next(1);
+                        let nic = &hosts[host as usize].nic;
+                        seen ^= nic.next_to_send().next().map_or(0, |(slot, _)| nic.look_at_sender(slot));
                     }
                 }
                 _ => {}

@@ -199,7 +199,7 @@ impl Channel {
     /// Looks at what sending needs of it, and says nothing of use.
     #[inline]
     pub(crate) fn look_at_sender(&self) -> u32 {
-        self.counters.packets as u32 ^ self.busy_until.as_ps() as u32
+        self.counters.packets as u32 ^ self.busy_until.as_ps() as u32 ^ self.headroom_max
     }
 
     /// The same for receiving.
@@ -208,11 +208,10 @@ impl Channel {
         self.shared[0] ^ self.reverse
     }
 
-    /// The queue that sends first, if anything waits.
+    /// The queue of the lowest priority that has anything, which is the one where most waits.
     #[inline]
-    pub(crate) fn first_queue(&self) -> Option<&Queue> {
-        let highest = 7_u32.checked_sub(self.occupied.leading_zeros())?;
-        Some(&self.queues[highest as usize])
+    pub(crate) fn long_queue(&self) -> Option<&Queue> {
+        self.queues.get(self.occupied.trailing_zeros() as usize)
     }
 
     /// Which of the priorities that are `ready` sends next.

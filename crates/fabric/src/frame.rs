@@ -92,7 +92,7 @@ impl<S: Sink> Network<S> {
         if is_new {
             let mut buffer = Vec::new();
             self.make_frame(egress, packet, &mut buffer);
-            self.packets.bytes[packet as usize] = buffer;
+            *self.packets.bytes_of(packet) = buffer;
             self.packets.facts[packet as usize].set(Flag::HasBytes);
             return;
         }
@@ -126,7 +126,7 @@ impl<S: Sink> Network<S> {
         let ghost = match &payload {
             OutboundPayload::Ghost(runs) => Some(&runs[..]),
             OutboundPayload::Bytes(_) => {
-                buffer.extend_from_slice(&self.packets.bytes[packet as usize]);
+                buffer.extend(self.packets.bytes.get(packet as usize).into_iter().flatten());
                 None
             }
         };

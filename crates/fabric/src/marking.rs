@@ -26,6 +26,12 @@ impl Marker {
         self.marking.low.0
     }
 
+    /// Whether it will mark each of the next packets, if its queue stays as long as it is.
+    pub(crate) fn foresee(&self, depth: u64) -> impl Iterator<Item = bool> {
+        let mut like = Self { dice: self.dice.clone(), ..*self };
+        std::iter::from_fn(move || Some(like.marks(depth)))
+    }
+
     #[inline]
     fn marks(&mut self, depth: u64) -> bool {
         let marking = &self.marking;

@@ -97,6 +97,8 @@ pub struct Network<S> {
     pub(crate) aggregation: Option<Box<Aggregation>>,
     /// Packets that come next, and to which host, for a look ahead.
     pub(crate) coming: Vec<(u32, PacketIndex)>,
+    /// Hosts and the queue pairs that send next there, and how many packets those may send, for the same.
+    pub(crate) sending: Vec<(u32, u32, u32)>,
     pub(crate) buffer: Vec<u8>,
     pub(crate) graph: FabricGraph,
     pub(crate) faults: Faults,
@@ -260,6 +262,7 @@ impl<S: Sink> Network<S> {
             reducing: Vec::new(),
             aggregation,
             coming: Vec::new(),
+            sending: Vec::new(),
             buffer: Vec::new(),
             graph,
             faults: Faults::new(seed),
@@ -478,7 +481,7 @@ impl<S: Sink> Network<S> {
         };
         let packet = self.packets.take(facts);
         if !self.buffer.is_empty() {
-            self.packets.bytes[packet as usize].extend_from_slice(&self.buffer);
+            self.packets.bytes_of(packet).extend_from_slice(&self.buffer);
         }
         self.start(egress, Waiting::new(packet, &facts, NO_INGRESS, facts.priority.into()));
         self.set_wake(egress);

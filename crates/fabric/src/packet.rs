@@ -170,7 +170,6 @@ impl Packets {
     fn make_room(&mut self) -> PacketIndex {
         let (first, after) = (self.facts.len(), self.facts.len() + PIECE);
         self.facts.resize(after, Facts::NOTHING);
-        self.bytes.resize_with(after, Vec::new);
         self.contents.pieces.push((0..PIECE).map(|_| Place::default()).collect());
         self.free.extend((first..after).rev().map(|index| index as PacketIndex));
         first as PacketIndex
@@ -181,6 +180,14 @@ impl Packets {
             self.bytes[index as usize].clear();
         }
         self.free.push(index);
+    }
+
+    /// Where the bytes of a packet belong. There is no room for any before the first packet has some: most runs move none.
+    pub(crate) fn bytes_of(&mut self, index: PacketIndex) -> &mut Vec<u8> {
+        if self.bytes.len() <= index as usize {
+            self.bytes.resize_with(self.facts.len(), Vec::new);
+        }
+        &mut self.bytes[index as usize]
     }
 
     /// The headers of a packet; a pause frame has none.

@@ -155,7 +155,9 @@ impl<S: Sink> Network<S> {
                 {
                     let packet = self.packets.take(facts);
                     *self.packets.contents.get_mut(packet) = contents;
-                    self.packets.bytes[packet as usize] = bytes;
+                    if !bytes.is_empty() {
+                        *self.packets.bytes_of(packet) = bytes;
+                    }
                     let standing = self.channels[channel as usize].standing;
                     windows.arrive(place, entry.key.time(), standing, channel, packet);
                 } else {

@@ -10,11 +10,9 @@ use crate::error::DropReason;
 use crate::memory::Memory;
 use crate::nic::Nic;
 use crate::packet::{Inbound, OutboundPayload, Transmit};
-use crate::pool::Handle;
-use crate::queue_pair::{QueuePair, Responder, Service, State};
+use crate::queue_pair::{QueuePair, Requester, Service, State};
 use crate::schedule::{Priorities, Schedule};
 use crate::timer::Timer;
-use crate::work::SendWork;
 
 impl Nic {
     /// A packet came in. What it brings about is there when the call returns; an error tells why it was thrown away,
@@ -164,22 +162,22 @@ impl Nic {
         timer ^ self.device.counters.sent as u32 ^ self.device.ports.first().map_or(0, Schedule::look)
     }
 
-    /// As [`Nic::look_at`], for the queue pairs on the first port that come to send the next so many packets.
+    /// The queue pairs on the first port whose turns to send come next, in their order, and how many packets each may send then.
     #[inline]
-    pub fn look_at_next(&self, packets: u32) -> u32 {
+    pub fn next_to_send(&self) -> impl Iterator<Item = (u32, u32)> {
+        let limit = u32::from(self.device.config.burst_packets);
         let schedule = &self.device.ports[0];
-        let burst_packets = u32::from(self.device.config.burst_packets);
-        let (mut seen, mut left, mut burst) =
-            (0, packets, burst_packets.saturating_sub(schedule.burst.into()));
-        for slot in schedule.next_data() {
-            let Some(queue_pair) = self.queue_pairs[slot as usize].as_deref() else { continue };
-            let requester = &queue_pair.requester;
-            seen ^= queue_pair.look_at_requester(&self.device, requester.cursor);
-            let unsent = requester.next.value().wrapping_sub(requester.sent.value()) & Psn::MASK;
-            let Some(after) = left.checked_sub(unsent.min(burst)) else { break };
-            (left, burst) = (after, burst_packets);
-        }
-        seen
+        let first = limit.saturating_sub(schedule.burst.into());
+        schedule.next_data().zip(std::iter::once(first).chain(std::iter::repeat(limit)))
+    }
+
+    /// As [`Nic::look_at`], for one that has its turn to send. Returns how many packets it has to send.
+    #[inline]
+    pub fn look_at_sender(&self, slot: u32) -> u32 {
+        let Some(queue_pair) = self.queue_pairs[slot as usize].as_deref() else { return 0 };
+        let Requester { next, sent, cursor, .. } = &queue_pair.requester;
+        std::hint::black_box(queue_pair.look_at_requester(&self.device, *cursor));
+        next.value().wrapping_sub(sent.value()) & Psn::MASK
     }
 
     fn next_control(&mut self, port: u8, allowed: Priorities, slot: &mut Option<Transmit>) -> bool {
@@ -248,38 +246,6 @@ impl Nic {
 }
 
 impl QueuePair {
-    /// A field of every line of the cache that sending a request needs, or an answer to one, and of the work that it is for.
-    #[inline]
-    fn look_at_requester(&self, device: &Device, work: Handle) -> u32 {
-        let bits = u32::from(self.control.is_none())
-            ^ u32::from(self.route.priority)
-            ^ u32::from(self.route.network.source.0[0])
-            ^ self.send_after.as_ps() as u32;
-        let work = device.sends.peek(work).map_or(0, SendWork::look);
-        self.number.value() ^ self.requester.unacked.value() ^ bits ^ self.deadlines.look() ^ work
-    }
-
-    /// The same for a request of the peer, which may take a receive when it ends.
-    #[inline]
-    fn look_at_responder(&self, device: &Device, ends: bool) -> u32 {
-        let Responder { receives, expected, .. } = &self.responder;
-        let route = u32::from(self.route.network.source.0[0]) ^ u32::from(self.route.priority);
-        let echo = u32::from(self.echo.is_some());
-        let receive = match ends {
-            true => device.receives.peek(receives.front()).map_or(0, |receive| receive.work as u32),
-            false => 0,
-        };
-        self.number.value() ^ echo ^ receives.len() ^ expected.value() ^ route ^ receive
-    }
-
-    /// The same for a congestion notification.
-    #[inline]
-    fn look_at_control(&self) -> u32 {
-        let control = u32::from(self.control.is_none()) ^ self.control.next_timer().as_ps() as u32;
-        let route = u32::from(self.route.network.source.0[0]) ^ u32::from(self.route.priority);
-        self.number.value() ^ self.send_after.as_ps() as u32 ^ control ^ route ^ self.deadlines.look()
-    }
-
     /// The next data packet: READ responses and requests take turns.
     #[inline]
     fn transmit_data<M: Memory, S: Sink>(

@@ -27,38 +27,54 @@ pub enum Timer {
 
 impl Timer {
     pub(crate) const COUNT: usize = 5;
+
+    /// Where its deadline is among those of a queue pair: those that every packet asks for are first, in one line of the cache.
+    #[inline]
+    const fn place(self) -> usize {
+        match self {
+            Self::Acknowledgement => 0,
+            Self::Pace => 1,
+            Self::CongestionControl => 2,
+            Self::ReceiverNotReady => 3,
+            Self::Reordering => 4,
+        }
+    }
 }
 
 /// The deadlines of one queue pair.
 #[derive(Clone, Debug)]
-pub(crate) struct Deadlines {
-    due: [Time; Timer::COUNT],
-    /// When the queue's valid entry for each timer comes up; `NEVER` when it has none.
-    queued: [Time; Timer::COUNT],
+pub(crate) struct Deadlines([Deadline; Timer::COUNT]);
+
+#[derive(Clone, Copy, Debug)]
+struct Deadline {
+    due: Time,
+    /// When the queue's valid entry comes up; `NEVER` when it has none.
+    queued: Time,
 }
 
 impl Deadlines {
-    pub(crate) const NONE: Self =
-        Self { due: [Time::NEVER; Timer::COUNT], queued: [Time::NEVER; Timer::COUNT] };
+    pub(crate) const NONE: Self = Self([Deadline { due: Time::NEVER, queued: Time::NEVER }; Timer::COUNT]);
 
-    /// Looks at the first and the last of them, and says nothing of use.
+    /// Looks at those that every packet asks for, and says nothing of use.
     #[inline]
     pub(crate) fn look(&self) -> u32 {
-        (self.due[0].as_ps() ^ self.queued[Timer::COUNT - 1].as_ps()) as u32
+        (self.0[0].due.as_ps() ^ self.0[1].queued.as_ps()) as u32
     }
 
     #[inline]
     pub(crate) fn is_set(&self, timer: Timer) -> bool {
-        self.due[timer as usize].is_set()
+        self.0[timer.place()].due.is_set()
     }
 
     #[inline]
     pub(crate) fn clear(&mut self, timer: Timer) {
-        self.due[timer as usize] = Time::NEVER;
+        self.0[timer.place()].due = Time::NEVER;
     }
 
     pub(crate) fn clear_all(&mut self) {
-        self.due = [Time::NEVER; Timer::COUNT];
+        for deadline in &mut self.0 {
+            deadline.due = Time::NEVER;
+        }
     }
 }
 
@@ -81,10 +97,10 @@ impl TimerQueue {
     /// Sets the deadline of a timer.
     #[inline]
     pub(crate) fn set(&mut self, deadlines: &mut Deadlines, slot: u32, timer: Timer, at: Time) {
-        let index = timer as usize;
-        deadlines.due[index] = at;
-        if at < deadlines.queued[index] {
-            deadlines.queued[index] = at;
+        let deadline = &mut deadlines.0[timer.place()];
+        deadline.due = at;
+        if at < deadline.queued {
+            deadline.queued = at;
             self.put((at, slot, timer));
         }
     }
@@ -136,14 +152,14 @@ impl TimerQueue {
     /// Whether a popped entry means that the timer fires now; if not, it is queued again as needed.
     pub(crate) fn fires(&mut self, deadlines: &mut Deadlines, now: Time, entry: Entry) -> bool {
         let (at, slot, timer) = entry;
-        let index = timer as usize;
-        if deadlines.queued[index] != at {
+        let deadline = &mut deadlines.0[timer.place()];
+        if deadline.queued != at {
             return false;
         }
-        deadlines.queued[index] = Time::NEVER;
-        let due = deadlines.due[index];
+        deadline.queued = Time::NEVER;
+        let due = deadline.due;
         if due <= now {
-            deadlines.due[index] = Time::NEVER;
+            deadline.due = Time::NEVER;
             return true;
         }
         if due.is_set() {

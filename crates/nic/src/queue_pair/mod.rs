@@ -8,6 +8,7 @@ mod completer;
 mod connection;
 mod early;
 mod echo;
+mod look;
 mod pace;
 mod request;
 mod requester;
@@ -158,13 +159,13 @@ pub(crate) struct QueuePair {
     pub(crate) notify_drained: bool,
     pub(crate) recovery: Recovery,
     pub(crate) receive_queue: CompletionQueue,
+    pub(crate) shared: Option<SharedReceiveQueue>,
     pub(crate) send_queue: CompletionQueue,
     /// When the rate limiter lets the next packet go.
     pub(crate) send_after: Time,
     pub(crate) requester: Requester,
     pub(crate) control: Controller,
     pub(crate) deadlines: Deadlines,
-    pub(crate) shared: Option<SharedReceiveQueue>,
     pub(crate) queue_key: u32,
     pub(crate) send_depth: u32,
     pub(crate) receive_depth: u32,

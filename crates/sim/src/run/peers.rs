@@ -33,46 +33,57 @@ impl Peer {
     }
 }
 
-/// The connections of one host, in the order of peers and lanes.
+/// The connections of one host.
 ///
-/// A thousand hosts that all talk to each other have a million of these. Flows mostly come in the order of their targets: then the
-/// one that is looked for is behind the last one that was.
+/// A thousand hosts that all talk to each other have a million of these, made in any order and each looked for once or twice:
+/// a tree, or a list that is kept in order, takes as long for that as all that connections need else.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Peers {
+    /// In the order in which they were made.
     list: Vec<Peer>,
-    /// Behind the last one that was looked for.
-    next: usize,
+    /// Where each is in the list, from the place that its key says on; [`NOBODY`] where none is. Half of it at least is empty.
+    places: Vec<u32>,
 }
+
+const NOBODY: u32 = u32::MAX;
 
 impl Peers {
     pub(super) fn find(&self, host: u32, lane: Lane) -> Option<&Peer> {
-        let place = self.list.binary_search_by_key(&(host, lane), Peer::key).ok()?;
-        Some(&self.list[place])
-    }
-
-    /// The same, for one who goes through all of them.
-    pub(super) fn find_next(&mut self, host: u32, lane: Lane) -> Option<&Peer> {
-        let is_next = self.list.get(self.next).is_some_and(|peer| peer.key() == (host, lane));
-        let place = match is_next {
-            true => self.next,
-            false => self.list.binary_search_by_key(&(host, lane), Peer::key).ok()?,
-        };
-        self.next = place + 1;
-        Some(&self.list[place])
+        let in_list = |place| self.list.get(self.places[place] as usize);
+        self.probe(host, lane).map_while(in_list).find(|peer| peer.key() == (host, lane))
     }
 
     /// One more, which is not there.
     pub(super) fn insert(&mut self, peer: Peer) {
-        if self.list.last().is_none_or(|last| last.key() < peer.key()) {
-            self.list.push(peer);
-            return;
+        self.list.push(peer);
+        if 2 * self.list.len() > self.places.len() {
+            self.places = vec![NOBODY; (4 * self.list.len()).next_power_of_two()];
+            (0..self.list.len()).for_each(|index| self.put(index));
+        } else {
+            self.put(self.list.len() - 1);
         }
-        let place = self.list.partition_point(|other| other.key() < peer.key());
-        self.list.insert(place, peer);
     }
 
+    fn put(&mut self, index: usize) {
+        let Peer { host, lane, .. } = self.list[index];
+        let free = self.probe(host, lane).find(|place| self.places[*place] == NOBODY);
+        self.places[free.expect("half of the places are free")] = index as u32;
+    }
+
+    /// The places where a connection may be found, the first one first.
+    fn probe(&self, host: u32, lane: Lane) -> impl Iterator<Item = usize> + use<> {
+        let key = u64::from(host) << 16 | u64::from(lane.dscp) << 8 | lane.side as u64;
+        // The upper bits of a product by 2^64 / golden ratio depend on all bits of the key.
+        let first = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize;
+        let count = self.places.len();
+        (0..count).map(move |step| (first + step) & (count - 1))
+    }
+
+    /// All of them, in the order of hosts and lanes.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Peer> {
-        self.list.iter()
+        let mut peers: Vec<_> = self.list.iter().collect();
+        peers.sort_unstable_by_key(|peer| peer.key());
+        peers.into_iter()
     }
 }
 
@@ -96,10 +107,19 @@ mod tests {
         let order: Vec<_> = peers.iter().map(Peer::key).collect();
         assert!(order.is_sorted() && order.len() == 10);
         for (host, dscp) in [(1, 0), (1, 3), (2, 0), (9, 3), (9, 0), (9, 3), (5, 0)] {
-            assert_eq!(peers.find_next(host, lane(dscp)), Some(&peer(host, dscp)));
             assert_eq!(peers.find(host, lane(dscp)), Some(&peer(host, dscp)));
         }
-        assert_eq!(peers.find_next(1, lane(1)), None);
-        assert_eq!((peers.find(3, lane(0)), peers.find(10, lane(0))), (None, None));
+        assert_eq!(
+            (peers.find(1, lane(1)), peers.find(3, lane(0)), peers.find(10, lane(0))),
+            (None, None, None)
+        );
+        assert_eq!(Peers::default().find(1, lane(0)), None);
+        for host in 20..2_000 {
+            peers.insert(peer(host, 5));
+        }
+        for host in 0..2_020 {
+            let expected = (20..2_000).contains(&host).then(|| peer(host, 5));
+            assert_eq!(peers.find(host, lane(5)), expected.as_ref());
+        }
     }
 }

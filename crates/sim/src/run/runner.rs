@@ -163,7 +163,7 @@ impl Runner {
         dscp: u8,
     ) -> (QueuePairNumber, QueuePairNumber) {
         let [sends, receives] = self.lanes(dscp);
-        if let Some(peer) = self.connections[from as usize].find_next(to, sends) {
+        if let Some(peer) = self.connections[from as usize].find(to, sends) {
             return (peer.own, peer.other);
         }
         let ends = [from, to].map(|near| {
