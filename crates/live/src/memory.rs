@@ -17,6 +17,7 @@
 //! ```
 
 mod copy;
+mod sum;
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use railnet_core::{GhostRun, GhostTag};
 use railnet_nic::memory::{Backing, GhostRuns, Memory, Segments, SpaceId};
+use railnet_wire::PayloadSum;
 
 use crate::shared_memory::segment::Segment;
 
@@ -145,6 +147,20 @@ impl Buffer {
         }
     }
 
+    /// As [`Buffer::append`], with what they add to the ICRC of a packet where that is found on the way.
+    #[inline]
+    fn append_summed(&self, offset: usize, length: usize, out: &mut Vec<u8>) -> Option<PayloadSum> {
+        self.check(offset, length);
+        if offset.is_multiple_of(WORD)
+            && length.is_multiple_of(WORD)
+            && let Some(sum) = sum::append(&self.words()[offset / WORD..][..length / WORD], out)
+        {
+            return Some(sum);
+        }
+        self.append(offset, length, out);
+        None
+    }
+
     fn bytes_of(&self, index: usize) -> [u8; WORD] {
         self.words()[index].load(Ordering::Relaxed).to_ne_bytes()
     }
@@ -250,6 +266,18 @@ impl Memory for ProcessMemory {
     }
 
     #[inline]
+    fn read_summed(
+        &self,
+        space: SpaceId,
+        address: u64,
+        length: usize,
+        out: &mut Vec<u8>,
+    ) -> Option<PayloadSum> {
+        let (buffer, offset) = self.at(space, address);
+        buffer.append_summed(offset, length, out)
+    }
+
+    #[inline]
     fn write(&mut self, space: SpaceId, address: u64, data: &[u8]) {
         let (buffer, offset) = self.at(space, address);
         buffer.write(offset, data);
@@ -277,6 +305,8 @@ impl Memory for ProcessMemory {
 
 #[cfg(test)]
 mod tests {
+    use railnet_wire::{Gid, Network, ROCE_PORT, icrc};
+
     use super::*;
 
     #[test]
@@ -297,6 +327,38 @@ mod tests {
                 let mut out = vec![9];
                 memory.read(space, buffer.address() + offset as u64, length, &mut out);
                 assert_eq!(out[1..], data);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_summed_while_it_is_read_has_the_sum_of_its_bytes() {
+        let buffer = Buffer::new(3 * 4096);
+        let mut memory = ProcessMemory::default();
+        let space = memory.add(&buffer);
+        let data: Vec<u8> = (0..buffer.len()).map(|at| (at * 13 + at / 257) as u8).collect();
+        buffer.write(0, &data);
+        let network = Network {
+            source: Gid::from_ip([10, 0, 0, 1].into()),
+            target: Gid::from_ip([10, 0, 0, 2].into()),
+            source_port: 0xc001,
+            target_port: ROCE_PORT,
+            traffic_class: 0,
+            hop_limit: 64,
+            identification: 3,
+            flow_label: 0,
+        };
+        for offset in [0, 8, 24, 64, 1000, 4096, 4099] {
+            for length in [8, 256, 1024, 1032, 2048, 4095, 4096, 4104] {
+                let mut out = vec![9; 12];
+                let address = buffer.address() + offset as u64;
+                let sum = memory.read_summed(space, address, length, &mut out);
+                assert_eq!(out[..12], [9; 12]);
+                assert_eq!(out[12..], data[offset..][..length], "{length} bytes from {offset} on");
+                if let Some(sum) = sum {
+                    let whole = icrc::of_datagram(&network, &out);
+                    assert_eq!(icrc::of_sum(&network, &[9; 12], sum), whole, "{length} from {offset}");
+                }
             }
         }
     }

@@ -6,6 +6,7 @@ mod world;
 
 use std::time::Duration;
 
+use railnet_coll::{Call, Collective};
 use railnet_core::{DataType, ReduceOp, Scalar};
 use railnet_live::communicator::{Options, RoceOptions};
 use railnet_live::{Communicator, Conduit};
@@ -279,6 +280,23 @@ fn buffers_that_do_not_fit_are_refused_and_nothing_breaks() {
         assert_eq!(error.to_string(), "rank 2 does not exist: there are 2, from 0 to 1");
         assert!(world.all_to_all(&[0_u8; 3], &mut [0; 3]).is_err());
         world.barrier().unwrap();
+    });
+}
+
+#[test]
+fn calls_of_bytes_whose_buffers_do_not_fit_are_refused_and_nothing_breaks() {
+    world(2, Conduit::SharedMemory, LONG, |world| {
+        let all_gather = |count| Call { dtype: DataType::F32, ..Call::new(Collective::AllGather, count) };
+        for count in [0, 2, 1 << 30, u64::from(u32::MAX)] {
+            assert!(world.call(&all_gather(count), &[0; 4], &mut [0; 8]).is_err());
+        }
+        let fits = all_gather(1);
+        let (own, mut all) = ([world.rank() as u8; 4], [9; 8]);
+        let error = world.call(&fits, &own, &mut all[..7]).unwrap_err();
+        let text = "the output, in bytes, has 7 elements: 8 (as the call says) are needed";
+        assert_eq!(error.to_string(), text);
+        world.call(&fits, &own, &mut all).unwrap();
+        assert_eq!(all, [0, 0, 0, 0, 1, 1, 1, 1]);
     });
 }
 

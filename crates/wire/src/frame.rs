@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use crate::bytes::u16_at;
 use crate::ethernet::{EtherType, Ethernet};
-use crate::icrc::{self, ICRC_LENGTH, Identification};
+use crate::icrc::{self, ICRC_LENGTH, Identification, PayloadSum};
 use crate::ipv4::Ipv4;
 use crate::ipv6::Ipv6;
 use crate::malformed::{Layer, Malformed};
@@ -307,6 +307,22 @@ pub fn seal_datagram(
     extension: &Extension,
     payload_bytes: usize,
 ) {
+    seal_datagram_with(datagram, network, headers, extension, payload_bytes, None);
+}
+
+/// As [`seal_datagram`], with what the payload adds to the ICRC where that is known already.
+///
+/// # Panics
+/// When `datagram` does not have [`datagram_length`] bytes, or the sum is one of a payload of another length.
+#[inline]
+pub fn seal_datagram_with(
+    datagram: &mut [u8],
+    network: &Network,
+    headers: &Headers,
+    extension: &Extension,
+    payload_bytes: usize,
+    sum: Option<PayloadSum>,
+) {
     assert_eq!(
         datagram.len(),
         datagram_length(headers, extension, payload_bytes),
@@ -316,7 +332,11 @@ pub fn seal_datagram(
     let covered = datagram.len() - ICRC_LENGTH;
     headers.emit_with(extension, datagram, pad);
     datagram[covered - pad..covered].fill(0);
-    let crc = icrc::of_datagram(network, &datagram[..covered]);
+    let crc = match sum {
+        None => icrc::of_datagram(network, &datagram[..covered]),
+        Some(sum) if sum.length() != payload_bytes => panic!("the sum is of another payload"),
+        Some(sum) => icrc::of_sum(network, &datagram[..covered - payload_bytes], sum),
+    };
     datagram[covered..].copy_from_slice(&crc.to_le_bytes());
 }
 

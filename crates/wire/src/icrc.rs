@@ -72,6 +72,52 @@ pub fn of_datagram(network: &Network, covered: &[u8]) -> u32 {
     finish(&headers[..length], rest)
 }
 
+/// What the payload of a full packet adds to its ICRC, whatever stands in front of it.
+///
+/// A CRC is linear, so that a driver can find it while it copies the payload, before there are headers.
+#[derive(Clone, Copy, Debug)]
+pub struct PayloadSum {
+    crc: u32,
+    behind: &'static Shift,
+}
+
+impl PayloadSum {
+    /// That of a payload of `length` bytes, from bytes that are the same to a CRC that starts with 0: the payload itself,
+    /// or what is left of it when pieces were folded. `None` where no full packet has that length, by
+    /// [`PayloadSum::is_for`].
+    #[inline]
+    pub fn of(length: usize, bytes: &[u8]) -> Option<Self> {
+        let behind = shift_by(length)?;
+        let mut hasher = Hasher::new_with_initial(!0);
+        hasher.update(bytes);
+        Some(Self { crc: !hasher.finalize(), behind })
+    }
+
+    /// Whether payloads of `length` bytes have one: 1, 2 and 4 KiB, as full packets have.
+    #[inline]
+    pub fn is_for(length: usize) -> bool {
+        shift_by(length).is_some()
+    }
+
+    /// The bytes of the payload.
+    pub(crate) fn length(self) -> usize {
+        self.behind.bytes
+    }
+}
+
+/// The ICRC of a packet without padding: its addressing, its transport headers as bytes, and what its payload adds.
+///
+/// # Panics
+/// When `transport` is shorter than a BTH.
+#[inline]
+pub fn of_sum(network: &Network, transport: &[u8], payload: PayloadSum) -> u32 {
+    let (base, extended) = transport.split_at(Bth::LENGTH);
+    let datagram_bytes = transport.len() + payload.behind.bytes + ICRC_LENGTH;
+    let (headers, length) = masked(network, base, datagram_bytes);
+    // Within a CRC all is complemented.
+    !(payload.behind.apply(!start(&headers[..length], extended).finalize()) ^ payload.crc)
+}
+
 /// Which IPv4 IDs a receiver takes for true when it cannot see the real one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Identification {
@@ -238,6 +284,45 @@ const fn inverse_of_a_byte() -> u32 {
     polynomial
 }
 
+/// What becomes of a CRC when so many bytes of zeros follow, by each of its bytes.
+#[derive(Debug)]
+struct Shift {
+    bytes: usize,
+    table: [[u32; 256]; 4],
+}
+
+impl Shift {
+    const fn new(bytes: usize) -> Self {
+        // Squaring doubles the power: lengths are powers of two.
+        let (mut factor, mut shifted) = (ONE >> 8, 1);
+        while shifted < bytes {
+            factor = multiply(factor, factor);
+            shifted *= 2;
+        }
+        assert!(shifted == bytes, "a power of two");
+        let mut table = [[0; 256]; 4];
+        let mut at = 0;
+        while at < 4 * 256 {
+            table[at / 256][at % 256] = multiply(((at % 256) << (at / 256 * 8)) as u32, factor);
+            at += 1;
+        }
+        Self { bytes, table }
+    }
+
+    #[inline]
+    fn apply(&self, crc: u32) -> u32 {
+        let [a, b, c, d] = crc.to_le_bytes().map(usize::from);
+        self.table[0][a] ^ self.table[1][b] ^ self.table[2][c] ^ self.table[3][d]
+    }
+}
+
+static SHIFTS: [Shift; 3] = [Shift::new(4096), Shift::new(2048), Shift::new(1024)];
+
+#[inline]
+fn shift_by(bytes: usize) -> Option<&'static Shift> {
+    SHIFTS.iter().find(|shift| shift.bytes == bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -274,6 +359,22 @@ mod tests {
             assert_eq!(verify(&network(id ^ 0x1234), &datagram, Identification::Any), Some(id));
             let bounded = verify(&network(9), &datagram, Identification::SEGMENTS);
             assert_eq!(bounded, (id <= 63).then_some(id));
+        }
+    }
+
+    #[test]
+    fn the_sum_of_a_payload_makes_the_icrc_of_the_whole() {
+        for length in [0, 4, 512, 1024, 1028, 2048, 4092, 4096, 8192] {
+            let payload: Vec<u8> = (0..length).map(|at| (at * 7 + at / 251) as u8).collect();
+            let sum = PayloadSum::of(length, &payload);
+            assert_eq!(sum.is_some(), PayloadSum::is_for(length));
+            assert_eq!(sum.is_some(), [1024, 2048, 4096].contains(&length), "{length} bytes");
+            for headers in [Bth::LENGTH, 28] {
+                let transport: Vec<u8> = (0..headers as u8).map(|at| at ^ 0x35).collect();
+                let whole = [&transport[..], &payload].concat();
+                let found = sum.map(|sum| of_sum(&network(5), &transport, sum));
+                assert_eq!(found, sum.map(|_| of_datagram(&network(5), &whole)));
+            }
         }
     }
 

@@ -57,10 +57,10 @@ mod udp;
 pub use ethernet::{EtherType, Ethernet, Mac, VlanTag};
 pub use frame::{
     DATAGRAM_BYTES_MAX, Datagram, Frame, HEADROOM, Icrc, Other, RocePacket, datagram_length, emit_around,
-    emit_datagram_around, parse_datagram, parse_packet, seal_datagram,
+    emit_datagram_around, parse_datagram, parse_packet, seal_datagram, seal_datagram_with,
 };
 pub use gid::Gid;
-pub use icrc::{ICRC_LENGTH, Identification};
+pub use icrc::{ICRC_LENGTH, Identification, PayloadSum};
 pub use ipv4::Ipv4;
 pub use ipv6::Ipv6;
 pub use malformed::{Layer, Malformed};

@@ -17,10 +17,11 @@ const STREAMED: usize = 2 << 10;
 /// Bytes of a call from which its output is more than a core's share of the caches.
 const LARGE: u64 = 32 << 20;
 
-/// Whether so many bytes of the output of a call should go past the caches.
+/// Whether so many bytes of the output of a call should go past the caches. What reduces is better off with the caches at any
+/// size: a sum is made where it goes, and not somewhere else first (a ReduceScatter of 32 MiB 3.5 ms for 4.8).
 #[inline]
 pub(super) fn is_large(call: &Call, ranks: u32, length: usize) -> bool {
-    length >= STREAMED && call.bytes(ranks).0 >= LARGE
+    length >= STREAMED && !call.collective.reduces() && call.bytes(ranks).0 >= LARGE
 }
 
 /// Memory that a piece of work uses, from here on.

@@ -1,7 +1,10 @@
 //! One send in the making: packets for one peer, back to back, as the kernel cuts them apart again.
 
 use railnet_nic::Transmit;
-use railnet_wire::{Bth, DATAGRAM_BYTES_MAX, Extension, Headers, Network, datagram_length, seal_datagram};
+use railnet_wire::{
+    Bth, DATAGRAM_BYTES_MAX, Extension, Headers, Network, PayloadSum, datagram_length, seal_datagram,
+    seal_datagram_with,
+};
 
 /// The most bytes of one send, which is one datagram until the kernel cuts it.
 const BYTES_MAX: usize = DATAGRAM_BYTES_MAX;
@@ -110,13 +113,22 @@ impl Batch {
     }
 
     /// Completes the packet that was framed last. After this [`Batch::is_full`] tells whether the send must go now.
-    pub(super) fn seal(&mut self, lane: Lane, network: &Network, packet: &Transmit, payload: usize) {
+    /// `sum` is what the payload adds to the ICRC, where that is known.
+    pub(super) fn seal(
+        &mut self,
+        lane: Lane,
+        network: &Network,
+        packet: &Transmit,
+        payload: usize,
+        sum: Option<PayloadSum>,
+    ) {
         let length = self.bytes.len() - self.sealed;
         if self.lane.is_none() {
             (self.lane, self.segment, self.network) = (Some(lane), length, Some(*network));
         }
         let network = Network { identification: self.count, ..*network };
-        seal_datagram(&mut self.bytes[self.sealed..], &network, &packet.headers, packet.extension(), payload);
+        let datagram = &mut self.bytes[self.sealed..];
+        seal_datagram_with(datagram, &network, &packet.headers, packet.extension(), payload, sum);
         self.sealed = self.bytes.len();
         self.count += 1;
         self.is_closed = length < self.segment

@@ -59,6 +59,7 @@
 
 mod batch;
 mod faults;
+mod gathered;
 mod senders;
 mod system;
 mod tap;
@@ -86,6 +87,7 @@ pub use system::{Arrival, Endpoint, Target};
 
 use batch::Batch;
 use faults::{Datagram, Injector};
+use gathered::Gathered;
 use senders::Senders;
 use tap::Tap;
 
@@ -470,7 +472,8 @@ impl<M: Memory> Driver<M> {
     fn transmit(&mut self, now: Time) -> bool {
         let (mut sends, mut sink) = (0, NoSink);
         while sends < SENDS_MAX {
-            let mut cx = Context::new(now, &mut self.memory, &mut sink);
+            let mut memory = Gathered::new(&mut self.memory);
+            let mut cx = Context::new(now, &mut memory, &mut sink);
             let place = self.batch.open();
             let before = place.len();
             if !self.nic.poll_transmit_into(&mut cx, 0, Priorities::ALL, place, &mut self.packet) {
@@ -478,6 +481,7 @@ impl<M: Memory> Driver<M> {
                 break;
             }
             let payload = place.len() - before;
+            let sum = memory.sum();
             let packet = self.packet.as_mut().expect("the NIC built a packet");
             let (lane, network) = self.senders.lane(packet);
             if payload == 0 && is_plain_acknowledgement(packet) {
@@ -492,7 +496,7 @@ impl<M: Memory> Driver<M> {
                 sends += usize::from(self.flush(now));
             }
             let packet = self.packet.as_ref().expect("the NIC built a packet");
-            self.batch.seal(lane, &network, packet, payload);
+            self.batch.seal(lane, &network, packet, payload, sum);
             if self.batch.is_full() {
                 sends += usize::from(self.flush(now));
             }

@@ -7,6 +7,7 @@ mod ghost;
 mod segments;
 
 use railnet_core::GhostRun;
+use railnet_wire::PayloadSum;
 use smallvec::SmallVec;
 
 pub use ghost::{GhostMemory, reduce_ghosts};
@@ -36,6 +37,20 @@ pub trait Memory {
 
     /// Appends bytes of a range to `out`.
     fn read(&self, space: SpaceId, address: u64, length: usize, out: &mut Vec<u8>);
+
+    /// As [`Memory::read`], and tells what the bytes add to the ICRC of a packet that carries them and nothing else, where
+    /// that is found at less cost than by reading them again.
+    #[inline]
+    fn read_summed(
+        &self,
+        space: SpaceId,
+        address: u64,
+        length: usize,
+        out: &mut Vec<u8>,
+    ) -> Option<PayloadSum> {
+        self.read(space, address, length, out);
+        None
+    }
 
     /// Writes bytes to a range.
     fn write(&mut self, space: SpaceId, address: u64, data: &[u8]);
