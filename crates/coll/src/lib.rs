@@ -32,7 +32,7 @@ pub mod variables;
 pub mod window;
 mod wiring;
 
-pub use algorithm::{Algorithm, BuildError, Choice, CustomAlgorithm, build};
+pub use algorithm::{Algorithm, BuildError, Choice, CustomAlgorithm, build, check_call};
 pub use call::{Call, Collective, Counts, Overlap};
 pub use options::{CrossNic, NicFilter, TopologyOptions};
 pub use protocol::{Fifo, Protocol};

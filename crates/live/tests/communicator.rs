@@ -6,7 +6,7 @@ mod world;
 
 use std::time::Duration;
 
-use railnet_coll::{Call, Collective};
+use railnet_coll::{Call, Collective, Counts};
 use railnet_core::{DataType, ReduceOp, Scalar};
 use railnet_live::communicator::{Options, RoceOptions};
 use railnet_live::{Communicator, Conduit};
@@ -289,6 +289,17 @@ fn calls_of_bytes_whose_buffers_do_not_fit_are_refused_and_nothing_breaks() {
         let all_gather = |count| Call { dtype: DataType::F32, ..Call::new(Collective::AllGather, count) };
         for count in [0, 2, 1 << 30, u64::from(u32::MAX)] {
             assert!(world.call(&all_gather(count), &[0; 4], &mut [0; 8]).is_err());
+        }
+        let of_each = |counts: &[u64]| Call { counts: Counts::PerRank(counts.into()), ..all_gather(1) };
+        for (call, reason) in [
+            (of_each(&[1, 1, 1]), "2 ranks need 2 of them, and there are 3"),
+            (of_each(&[]), "2 ranks need 2 of them, and there are 0"),
+            (Call { counts: Counts::PerPair([1; 4].into()), ..all_gather(1) }, "it takes one count for all"),
+        ] {
+            let error = world.call(&call, &[0; 4], &mut [0; 8]).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+            let error = world.how(&call).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
         }
         let fits = all_gather(1);
         let (own, mut all) = ([world.rank() as u8; 4], [9; 8]);

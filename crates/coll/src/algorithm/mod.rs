@@ -309,9 +309,9 @@ pub fn build(call: &Call, choice: &Choice, wiring: &Wiring) -> Result<Schedule, 
     }
 }
 
-/// Whether the call makes sense among these ranks.
+/// Whether the choice can be carried out, and the call makes sense, among these ranks.
 fn check(call: &Call, choice: &Choice, wiring: &Wiring) -> Result<(), BuildError> {
-    let (ranks, collective) = (wiring.ranks(), call.collective);
+    let ranks = wiring.ranks();
     let impossible = |reason| Err(BuildError::Impossible { algorithm: choice.algorithm, reason });
     if ranks == 0 {
         return impossible("there are no ranks".to_owned());
@@ -324,6 +324,13 @@ fn check(call: &Call, choice: &Choice, wiring: &Wiring) -> Result<(), BuildError
         let (takes, has) = (fifo.slots_per_chunk(), fifo.depth);
         return impossible(format!("a chunk takes {takes} slots, and a connection has {has}"));
     }
+    check_call(call, ranks)
+}
+
+/// Whether a call makes sense among so many ranks: before that is known, nobody can ask how long its buffers are. [`build`] finds it
+/// out, too.
+pub fn check_call(call: &Call, ranks: u32) -> Result<(), BuildError> {
+    let collective = call.collective;
     let special = [call.root, call.peer];
     let named = match collective {
         Collective::SendReceive => &special[..],

@@ -36,7 +36,7 @@ use railnet_coll::machine::{Failure, OperationId};
 use railnet_coll::variables::{
     DECLARATIONS, Place as VariablePlace, Source, VariableError, Variables as NcclVariables, declaration,
 };
-use railnet_coll::{Call, Collective, Schedule, build};
+use railnet_coll::{Call, Collective, Schedule, build, check_call};
 use railnet_core::{Fold, Rank, ReduceOp};
 
 pub use element::{Bf16, Element, F8E4M3, F8E5M2, F16};
@@ -367,6 +367,7 @@ impl Communicator {
         {
             return Err(Error::Scalar { scalar: scalar.dtype(), data: call.dtype });
         }
+        check_call(call, self.members.len() as u32)?;
         let chosen = self.place.choose(call)?;
         let schedule = Arc::new(build(call, &chosen.choice, &self.place.wiring)?);
         self.log.info(|| {
