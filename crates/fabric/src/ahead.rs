@@ -75,7 +75,7 @@ impl<S: Sink> Network<S> {
 
     /// Looks at the packets that some islands will deal with in their turns, and at the queue pairs that come next there.
     pub(crate) fn look_ahead_at_some(&mut self, some: Range<u32>) {
-        let Self { windows, packets, channels, hosts, coming, sending, host_count, .. } = self;
+        let Self { windows, packets, channels, hosts, coming, host_count, .. } = self;
         let (Some(windows), true) = (windows, *host_count >= LARGE) else { return };
         coming.clear();
         let mut seen = 0;
@@ -92,24 +92,11 @@ impl<S: Sink> Network<S> {
             seen ^= windows.look_at_wakes(island);
         }
         let span = windows.span_at_hand().as_ps();
-        sending.clear();
         for island in some {
             for host in windows.islands().hosts(island) {
-                if let Some((slot, most)) = hosts[*host as usize].nic.next_to_send().next() {
-                    sending.push((*host, slot, most));
-                }
-            }
-        }
-        for (host, slot, most) in sending.iter() {
-            let Host { nic, egress, .. } = &hosts[*host as usize];
-            let packets = span / channels[*egress as usize].serialize(FULL).as_ps().max(1);
-            let mut left = (packets as u32).saturating_sub(nic.look_at_sender(*slot).min(*most));
-            // Few have less to send than there is time for.
-            for (slot, most) in nic.next_to_send().skip(1) {
-                if left == 0 {
-                    break;
-                }
-                left = left.saturating_sub(nic.look_at_sender(slot).min(most));
+                let Host { nic, egress, .. } = &hosts[*host as usize];
+                let takes = channels[*egress as usize].serialize(FULL).as_ps().max(1);
+                nic.look_at_senders((span / takes) as u32);
             }
         }
         std::hint::black_box(seen ^ look_at_coming(packets, hosts, coming));
@@ -137,8 +124,7 @@ impl<S: Sink> Network<S> {
                 }
                 Event::Wake { channel } => {
                     if let Vertex::Host(host) = channels[channel as usize].from {
-                        let nic = &hosts[host as usize].nic;
-                        seen ^= nic.next_to_send().next().map_or(0, |(slot, _)| nic.look_at_sender(slot));
+                        hosts[host as usize].nic.look_at_senders(1);
                     }
                 }
                 _ => {}

@@ -126,7 +126,7 @@ impl<S: Sink> Network<S> {
         let ghost = match &payload {
             OutboundPayload::Ghost(runs) => Some(&runs[..]),
             OutboundPayload::Bytes(_) => {
-                buffer.extend(self.packets.bytes.get(packet as usize).into_iter().flatten());
+                buffer.extend_from_slice(self.packets.bytes.get(packet as usize).map_or(&[], Vec::as_slice));
                 None
             }
         };

@@ -97,8 +97,6 @@ pub struct Network<S> {
     pub(crate) aggregation: Option<Box<Aggregation>>,
     /// Packets that come next, and to which host, for a look ahead.
     pub(crate) coming: Vec<(u32, PacketIndex)>,
-    /// Hosts and the queue pairs that send next there, and how many packets those may send, for the same.
-    pub(crate) sending: Vec<(u32, u32, u32)>,
     pub(crate) buffer: Vec<u8>,
     pub(crate) graph: FabricGraph,
     pub(crate) faults: Faults,
@@ -262,7 +260,6 @@ impl<S: Sink> Network<S> {
             reducing: Vec::new(),
             aggregation,
             coming: Vec::new(),
-            sending: Vec::new(),
             buffer: Vec::new(),
             graph,
             faults: Faults::new(seed),

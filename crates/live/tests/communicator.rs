@@ -294,6 +294,9 @@ fn calls_of_bytes_whose_buffers_do_not_fit_are_refused_and_nothing_breaks() {
         for (call, reason) in [
             (of_each(&[1, 1, 1]), "2 ranks need 2 of them, and there are 3"),
             (of_each(&[]), "2 ranks need 2 of them, and there are 0"),
+            (of_each(&[u64::MAX, 2]), "more bytes than can be addressed"),
+            (all_gather(1 << 61), "more bytes than can be addressed"),
+            (all_gather(u64::MAX), "more bytes than can be addressed"),
             (Call { counts: Counts::PerPair([1; 4].into()), ..all_gather(1) }, "it takes one count for all"),
         ] {
             let error = world.call(&call, &[0; 4], &mut [0; 8]).unwrap_err().to_string();

@@ -162,22 +162,22 @@ impl Nic {
         timer ^ self.device.counters.sent as u32 ^ self.device.ports.first().map_or(0, Schedule::look)
     }
 
-    /// The queue pairs on the first port whose turns to send come next, in their order, and how many packets each may send then.
+    /// As [`Nic::look_at`], for the queue pairs that come to send the next so many packets on the first port.
     #[inline]
-    pub fn next_to_send(&self) -> impl Iterator<Item = (u32, u32)> {
-        let limit = u32::from(self.device.config.burst_packets);
-        let schedule = &self.device.ports[0];
-        let first = limit.saturating_sub(schedule.burst.into());
-        schedule.next_data().zip(std::iter::once(first).chain(std::iter::repeat(limit)))
-    }
-
-    /// As [`Nic::look_at`], for one that has its turn to send. Returns how many packets it has to send.
-    #[inline]
-    pub fn look_at_sender(&self, slot: u32) -> u32 {
-        let Some(queue_pair) = self.queue_pairs[slot as usize].as_deref() else { return 0 };
-        let Requester { next, sent, cursor, .. } = &queue_pair.requester;
-        std::hint::black_box(queue_pair.look_at_requester(&self.device, *cursor));
-        next.value().wrapping_sub(sent.value()) & Psn::MASK
+    pub fn look_at_senders(&self, packets: u32) {
+        let (schedule, limit) = (&self.device.ports[0], u32::from(self.device.config.burst_packets));
+        let (mut left, mut burst) = (packets, limit.saturating_sub(schedule.burst.into()));
+        for slot in schedule.next_data() {
+            let Some(queue_pair) = self.queue_pairs[slot as usize].as_deref() else { continue };
+            let Requester { next, sent, cursor, .. } = &queue_pair.requester;
+            std::hint::black_box(queue_pair.look_at_requester(&self.device, *cursor));
+            let unsent = next.value().wrapping_sub(sent.value()) & Psn::MASK;
+            left = left.saturating_sub(unsent.min(burst));
+            if left == 0 {
+                break;
+            }
+            burst = limit;
+        }
     }
 
     fn next_control(&mut self, port: u8, allowed: Priorities, slot: &mut Option<Transmit>) -> bool {

@@ -341,17 +341,19 @@ pub fn check_call(call: &Call, ranks: u32) -> Result<(), BuildError> {
         return Err(BuildError::NoSuchRank { rank: *rank, ranks });
     }
     let wrong = |reason| Err(BuildError::WrongCounts { collective, reason });
-    let (many, wanted, takes) = match &call.counts {
-        Counts::Each(_) => return Ok(()),
+    let all = |counts: &[u64]| counts.iter().try_fold(0_u64, |sum, count| sum.checked_add(*count));
+    let (many, wanted, takes, elements) = match &call.counts {
+        Counts::Each(count) => (1, 1, true, count.checked_mul(ranks.into())),
         Counts::PerRank(counts) => {
             let takes = matches!(
                 collective,
                 Collective::AllGather | Collective::ReduceScatter | Collective::Gather | Collective::Scatter
             );
-            (counts.len(), ranks as usize, takes)
+            (counts.len(), ranks as usize, takes, all(counts))
         }
         Counts::PerPair(counts) => {
-            (counts.len(), ranks as usize * ranks as usize, collective == Collective::AllToAll)
+            let wanted = ranks as usize * ranks as usize;
+            (counts.len(), wanted, collective == Collective::AllToAll, all(counts))
         }
     };
     if !takes {
@@ -359,6 +361,10 @@ pub fn check_call(call: &Call, ranks: u32) -> Result<(), BuildError> {
     }
     if many != wanted {
         return wrong(format!("{ranks} ranks need {wanted} of them, and there are {many}"));
+    }
+    let bytes = elements.and_then(|elements| elements.checked_mul(call.dtype.size() as u64));
+    if bytes.is_none_or(|bytes| i64::try_from(bytes).is_err()) {
+        return wrong(format!("so many elements of {} are more bytes than can be addressed", call.dtype));
     }
     Ok(())
 }

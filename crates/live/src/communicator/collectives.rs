@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use railnet_coll::{Call, Collective, Counts, Overlap};
+use railnet_coll::{Call, Collective, Counts, Overlap, check_call};
 use railnet_core::{Rank, ReduceOp};
 
 use super::{At, Communicator, Element, Error};
@@ -35,11 +35,7 @@ impl Communicator {
     /// buffer in `output`, as long as the longer of the two, and no input.
     pub fn call(&self, call: &Call, input: &[u8], output: &mut [u8]) -> Result<(), Error> {
         let (rank, ranks) = (self.rank, self.size() as u32);
-        // Counts that do not fit are found before they are used; one that all blocks have, and that no number of ranks makes
-        // too long, fits.
-        if !matches!(call.counts, Counts::Each(count) if u32::try_from(count).is_ok()) {
-            self.process.with(|engine| self.schedule(engine, call))?;
-        }
+        check_call(call, ranks)?;
         let bytes = |count: u64| call.dtype.bytes(count).0 as usize;
         let (gives, gets) = (bytes(call.input_count(rank, ranks)), bytes(call.output_count(rank, ranks)));
         if !call.in_place {

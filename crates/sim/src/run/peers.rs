@@ -36,7 +36,8 @@ impl Peer {
 /// The connections of one host.
 ///
 /// A thousand hosts that all talk to each other have a million of these, made in any order and each looked for once or twice:
-/// a tree, or a list that is kept in order, takes as long for that as all that connections need else.
+/// a tree, or a list that is kept in order, takes as long for that as all that connections need else. The order of a
+/// hash map of the standard library is random.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Peers {
     /// In the order in which they were made.
