@@ -111,11 +111,17 @@ impl Arrivals {
         &self.sorted[self.over..]
     }
 
-    /// When the next one is.
+    /// The next one: when, by which channel, which packet.
     #[inline]
-    pub(crate) fn next_time(&self) -> Time {
-        let next = self.sorted.get(self.over);
-        next.map_or(Time::NEVER, |arrival| Time::from_ps(self.began + arrival.offset()))
+    pub(crate) fn next(&self) -> Option<(Time, u32, PacketIndex)> {
+        let arrival = self.sorted.get(self.over)?;
+        Some((Time::from_ps(self.began + arrival.offset()), arrival.channel, arrival.packet))
+    }
+
+    /// It is over.
+    #[inline]
+    pub(crate) fn pass(&mut self) {
+        self.over += 1;
     }
 
     #[inline]

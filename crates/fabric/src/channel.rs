@@ -196,6 +196,13 @@ impl Channel {
         self.busy_until <= now && self.occupied == 0 && !is_held && self.urgent.is_empty()
     }
 
+    /// It is to be woken when it is free again; whether that has to be planned.
+    #[inline]
+    pub(crate) fn needs_wake(&mut self) -> bool {
+        let is_new = !std::mem::replace(&mut self.wake_set, true);
+        is_new && !self.is_listed
+    }
+
     /// Looks at what sending needs of it, and says nothing of use.
     #[inline]
     pub(crate) fn look_at_sender(&self) -> u32 {

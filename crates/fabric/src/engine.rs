@@ -140,17 +140,49 @@ impl<S: Sink> Network<S> {
         while let Some(windows) = &mut self.windows {
             let limit = limit.min(windows.end_of_turn());
             if windows.open(windows.place_of_island(island)) {
-                while let Some((at, event)) = self.windows.as_mut().and_then(|windows| windows.pop_by(limit))
-                {
-                    self.happen(application, at, event);
-                    latest = latest.max(at);
-                }
+                latest = latest.max(self.take_open_island_to(application, limit));
             }
             let Some(windows) = &mut self.windows else { break };
             windows.close();
             if !windows.turn() {
                 break;
             }
+        }
+        latest
+    }
+
+    /// Lets all happen to an island in its turn that happens by `limit`, which is in its window. Returns when the last of it did.
+    #[allow(clippy::inline_always, reason = "it is called from one place, for all that ever happens to hosts")]
+    #[inline(always)]
+    fn take_open_island_to(&mut self, application: &mut impl Application<S>, limit: Time) -> Time {
+        let mut latest = Time::ZERO;
+        while let Some(windows) = &mut self.windows {
+            let arrival = windows.next_arrival();
+            let arrives = arrival.map_or(Time::NEVER, |(at, ..)| at);
+            let wakes = windows.next_wake();
+            if windows.has_others()
+                && let Some((at, event)) = windows.pop_other_of_island_by(limit, arrives)
+            {
+                self.happen(application, at, event);
+                latest = latest.max(at);
+                continue;
+            }
+            // A packet that comes when a port is woken comes before it.
+            if wakes < arrives && wakes <= limit {
+                let Some(channel) = windows.pop_wake() else { break };
+                (self.now, self.events) = (wakes, self.events + 1);
+                self.wake(channel);
+            } else if let Some((at, channel, packet)) = arrival
+                && at <= limit
+            {
+                windows.pass_arrival();
+                (self.now, self.events) = (at, self.events + 1);
+                self.arrive(channel, packet);
+            } else {
+                break;
+            }
+            latest = latest.max(self.now);
+            self.tell(application);
         }
         latest
     }
@@ -193,14 +225,9 @@ impl<S: Sink> Network<S> {
         self.tell(application);
     }
 
-    /// The same for what can happen to a switch: without an application, and without a second step in the loop over everything,
-    /// which has to be short.
-    #[inline]
-    fn happen_to_port(&mut self, switch: u32, event: Packed) {
-        if let Some((channel, packet)) = event.arrival() {
-            self.arrive_at_switch(switch, channel, packet);
-            return;
-        }
+    /// The same for what can happen to a switch besides packets that come: without an application.
+    #[inline(never)]
+    fn happen_to_port(&mut self, event: Packed) {
         match event.event() {
             Event::PauseEnd { channel } => self.pause_end(channel),
             Event::PauseAgain { channel, priority } => self.pause_again(channel, priority),
@@ -234,14 +261,7 @@ impl<S: Sink> Network<S> {
             if windows.open(switch) {
                 self.look_ahead_at(switch);
                 self.open_ports();
-                while let Some((at, event)) =
-                    self.windows.as_mut().and_then(|windows| windows.pop_at_hand_by(limit))
-                {
-                    self.wake_in_order(switch, at);
-                    self.now = at;
-                    self.events += 1;
-                    self.happen_to_port(switch, event);
-                }
+                self.take_switch_to(switch, limit);
                 latest = latest.max(self.close_ports(switch, limit));
             }
             let Some(windows) = &mut self.windows else { break };
@@ -251,6 +271,34 @@ impl<S: Sink> Network<S> {
             }
         }
         latest
+    }
+
+    /// Lets all happen to a switch that happens by `limit`, which is in its window.
+    #[allow(clippy::inline_always, reason = "it is called from one place, for nearly all that ever happens")]
+    #[inline(always)]
+    fn take_switch_to(&mut self, switch: u32, limit: Time) {
+        while let Some(windows) = &mut self.windows {
+            let next = windows.next_arrival();
+            if windows.has_others()
+                && let Some((at, event)) = windows.pop_other_by(limit, next.map_or(Time::NEVER, |(at, ..)| at), None)
+            {
+                self.turn_to(switch, at);
+                self.happen_to_port(event);
+                continue;
+            }
+            let Some((at, channel, packet)) = next.filter(|(at, ..)| *at <= limit) else { break };
+            windows.pass_arrival();
+            self.turn_to(switch, at);
+            self.arrive_at_switch(switch, channel, packet);
+        }
+    }
+
+    /// Something happens to a switch now.
+    #[inline]
+    fn turn_to(&mut self, switch: u32, at: Time) {
+        self.wake_in_order(switch, at);
+        self.now = at;
+        self.events += 1;
     }
 
     /// Lets switches do what they do until now, for who wants to look at them in the middle of a run.
@@ -332,31 +380,22 @@ impl<S: Sink> Network<S> {
         }
     }
 
-    /// Lets the packet that was put on a channel last come out of it, when enough of it has left in so much time.
-    #[allow(clippy::inline_always, reason = "see Calendar::push")]
-    #[inline(always)]
-    pub(crate) fn schedule_arrival(&mut self, egress: u32, leaves_in: Span, packet: PacketIndex) {
-        let channel = &self.channels[egress as usize];
-        let at = self.now + leaves_in + channel.delay;
-        match &mut self.windows {
-            Some(windows) if channel.place != NOWHERE => {
-                windows.arrive(channel.place, at, channel.standing, egress, packet);
-            }
-            _ => self.schedule_arrival_elsewhere(egress, at, packet),
-        }
-    }
-
-    /// The same where that has no window here: in the order of time, or in another part of the network.
+    /// Lets the packet that was put on a channel last come out of it.
     #[inline(never)]
-    fn schedule_arrival_elsewhere(&mut self, egress: u32, at: Time, packet: PacketIndex) {
+    pub(crate) fn schedule_arrival(&mut self, egress: u32, at: Time, packet: PacketIndex) {
         let channel = &self.channels[egress as usize];
-        let (order, event) = (channel.arrival_order(at, 0), Event::Arrive { channel: egress, packet });
-        let place = self.windows.as_ref().and_then(|windows| windows.place(channel.to));
-        let part =
-            self.share.as_ref().zip(place).and_then(|(share, place)| Some((share.elsewhere(place)?, place)));
-        match part {
-            Some((part, place)) => self.send_to_part(part, &order, place, event),
-            None => self.calendar.push(&order, Packed::new(event)),
+        let order = channel.arrival_order(at, 0);
+        let event = Event::Arrive { channel: egress, packet };
+        let Some(windows) = &mut self.windows else {
+            self.calendar.push(&order, Packed::new(event));
+            return;
+        };
+        let place = windows.place(channel.to);
+        let elsewhere = |place| self.share.as_ref().and_then(|share| share.elsewhere(place));
+        match (place, place.and_then(elsewhere)) {
+            (Some(place), None) => windows.arrive(place, at, channel.standing, egress, packet),
+            (Some(place), Some(part)) => self.send_to_part(part, &order, place, event),
+            (None, _) => self.calendar.push(&order, Packed::new(event)),
         }
     }
 

@@ -96,9 +96,8 @@ impl<S: Sink> Network<S> {
     fn enqueue(&mut self, switch: u32, egress: u32, waiting: Waiting) {
         self.wake_before_now(egress);
         let priority = waiting.priority();
-        let channel = &mut self.channels[egress as usize];
         if self.config.marks && self.config.marks_at == MarksAt::Arrival {
-            let depth = channel.queues[priority].bytes;
+            let depth = self.channels[egress as usize].queues[priority].bytes;
             self.mark(egress, waiting, depth);
         }
         let channel = &mut self.channels[egress as usize];
@@ -108,11 +107,14 @@ impl<S: Sink> Network<S> {
             self.start(egress, waiting);
             return;
         }
-        channel.queues[priority].push(&mut self.room, waiting);
+        let queue = &mut channel.queues[priority];
+        queue.push(&mut self.room, waiting);
         channel.occupied |= 1 << priority;
-        channel.counters.queue_max = channel.counters.queue_max.max(channel.queues[priority].bytes);
+        channel.counters.queue_max = channel.counters.queue_max.max(queue.bytes);
         if channel.busy_until > self.now {
-            self.set_wake(egress);
+            if channel.needs_wake() {
+                self.plan_wake(egress);
+            }
         } else {
             self.send_next(egress);
         }
@@ -134,9 +136,8 @@ impl<S: Sink> Network<S> {
     /// The same, for a channel that is known to be free.
     pub(crate) fn send_first(&mut self, egress: u32) {
         let channel = &mut self.channels[egress as usize];
-        if let Some(waiting) = channel.urgent.pop(&mut self.room) {
-            self.start(egress, waiting);
-            self.set_wake(egress);
+        if !channel.urgent.is_empty() {
+            self.send_urgent(egress);
             return;
         }
         let ready = match self.config.flow_control {
@@ -144,16 +145,26 @@ impl<S: Sink> Network<S> {
             _ => channel.occupied & !channel.paused,
         };
         let Some(priority) = channel.next_priority(ready) else { return };
-        let Some(waiting) = channel.queues[priority].pop(&mut self.room) else { return };
-        if channel.queues[priority].is_empty() {
+        let queue = &mut channel.queues[priority];
+        let Some(waiting) = queue.pop(&mut self.room) else { return };
+        if queue.is_empty() {
             channel.occupied &= !(1 << priority);
         }
-        let (more, depth, from) = (channel.occupied != 0, channel.queues[priority].bytes, channel.from);
+        let (more, depth, from) = (channel.occupied != 0, queue.bytes, channel.from);
         if let Vertex::Switch(switch) = from {
             self.leave_memory(switch, egress, waiting, depth);
         }
         self.start(egress, waiting);
         if more {
+            self.set_wake(egress);
+        }
+    }
+
+    /// A pause frame goes before all else.
+    #[cold]
+    fn send_urgent(&mut self, egress: u32) {
+        if let Some(waiting) = self.channels[egress as usize].urgent.pop(&mut self.room) {
+            self.start(egress, waiting);
             self.set_wake(egress);
         }
     }

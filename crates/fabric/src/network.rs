@@ -12,7 +12,7 @@ use railnet_wire::Gid;
 
 use crate::aggregation::{Aggregation, extended, reducer};
 use crate::calendar::{COMPONENTS_MAX, Calendar, Sequences};
-use crate::channel::{Channel, ChannelCounters, PORTS_MAX};
+use crate::channel::{Channel, ChannelCounters, NOWHERE, PORTS_MAX};
 use crate::config::{FlowControl, Framing, Marking, Routing, Scheduling, SwitchConfig};
 use crate::detour::Detours;
 use crate::engine::LARGE;
@@ -487,12 +487,14 @@ impl<S: Sink> Network<S> {
 
     /// Puts a packet on the wire.
     #[allow(clippy::needless_bitwise_bool, reason = "one branch for all that is rare")]
-    #[inline]
+    #[allow(clippy::inline_always, reason = "it is called for each packet-hop, from three places")]
+    #[inline(always)]
     pub(crate) fn start(&mut self, egress: u32, waiting: Waiting) {
+        let Self { channels, windows, now, .. } = self;
         let bytes = waiting.bytes();
-        let channel = &mut self.channels[egress as usize];
+        let channel = &mut channels[egress as usize];
         let takes = channel.serialize(bytes);
-        channel.busy_until = self.now + takes;
+        channel.busy_until = *now + takes;
         channel.counters.bytes += u64::from(bytes);
         channel.counters.packets += 1;
         channel.counters.data_packets += u64::from(waiting.is_data());
@@ -500,14 +502,21 @@ impl<S: Sink> Network<S> {
             self.start_specially(egress, waiting, takes);
             return;
         }
-        self.schedule_arrival(egress, takes, waiting.packet());
+        let at = channel.busy_until + channel.delay;
+        match windows {
+            Some(windows) if channel.place != NOWHERE => {
+                windows.arrive(channel.place, at, channel.standing, egress, waiting.packet());
+            }
+            _ => self.schedule_arrival(egress, at, waiting.packet()),
+        }
     }
 
     /// The same with all that is to be done about it in some networks, or for some packets.
     #[inline(never)]
     fn start_specially(&mut self, egress: u32, waiting: Waiting, takes: Span) {
         if let Some(until_there) = self.prepare_specially(egress, waiting, takes) {
-            self.schedule_arrival(egress, until_there, waiting.packet());
+            let at = self.now + until_there + self.channels[egress as usize].delay;
+            self.schedule_arrival(egress, at, waiting.packet());
         }
     }
 

@@ -208,17 +208,13 @@ impl<S: Sink> Network<S> {
     #[allow(clippy::inline_always, reason = "mostly it is planned already")]
     #[inline(always)]
     pub(crate) fn set_wake(&mut self, egress: u32) {
-        let channel = &mut self.channels[egress as usize];
-        if !channel.wake_set {
-            channel.wake_set = true;
-            if !channel.is_listed {
-                self.plan_wake(egress);
-            }
+        if self.channels[egress as usize].needs_wake() {
+            self.plan_wake(egress);
         }
     }
 
     #[inline(never)]
-    fn plan_wake(&mut self, egress: u32) {
+    pub(crate) fn plan_wake(&mut self, egress: u32) {
         let channel = &mut self.channels[egress as usize];
         let (at, sender, from) = (channel.busy_until.max(self.now), channel.sender, channel.from);
         if self.windows.is_some()
@@ -233,13 +229,13 @@ impl<S: Sink> Network<S> {
             }
             return;
         }
-        let (order, event) = (wake_order(at, sender, egress), Packed::new(Event::Wake { channel: egress }));
+        let order = wake_order(at, sender, egress);
         if let Some(windows) = &mut self.windows
             && let Some(place) = windows.place(from)
         {
-            windows.wake(&order, place, event);
+            windows.wake(&order, place, egress);
         } else {
-            self.calendar.push(&order, event);
+            self.calendar.push(&order, Packed::new(Event::Wake { channel: egress }));
         }
     }
 

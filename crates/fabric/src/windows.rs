@@ -55,8 +55,9 @@ pub(crate) struct Windows {
     ports_due: Vec<u64>,
     /// Channels of each island that are to be woken, the next one last. They are few, and mostly wake in the order in which
     /// they are put in: that takes less than a place among all else.
-    wakes: Vec<Vec<Entry<Packed>>>,
-    /// How much happens in each of the windows from the present one on, at all places together.
+    wakes: Vec<Vec<(Key, u32)>>,
+    /// How much happens in each of the windows from the present one on, at all places together; packets that come to one place
+    /// count once.
     counts: Vec<usize>,
     spare: Vec<Vec<Entry<Packed>>>,
     spare_coming: Vec<Vec<Arrival>>,
@@ -276,11 +277,13 @@ impl Windows {
     fn put_with_coming(&mut self, window: u64, place: u32, arrival: Arrival) {
         let slot = self.slot(window);
         let list = &mut self.coming[slot * self.places + place as usize];
+        if list.is_empty() {
+            self.counts[slot] += 1;
+        }
         if list.len() == list.capacity() {
             make_room(list, &mut self.spare_coming);
         }
         list.push(arrival);
-        self.counts[slot] += 1;
     }
 
     /// Something else happens at a place.
@@ -307,14 +310,14 @@ impl Windows {
     /// A channel of an island is to be woken.
     #[allow(clippy::inline_always, reason = "see Calendar::push")]
     #[inline(always)]
-    pub(crate) fn wake(&mut self, order: &Order, place: u32, event: Packed) {
-        let wake = Entry { key: Key::new(order), event };
+    pub(crate) fn wake(&mut self, order: &Order, place: u32, channel: u32) {
+        let key = Key::new(order);
         let wakes = &mut self.wakes[(place - self.switches) as usize];
         if wakes.is_empty() {
-            wakes.push(wake);
+            wakes.push((key, channel));
         } else {
-            let at = wakes.iter().position(|other| other.key < wake.key).unwrap_or(wakes.len());
-            wakes.insert(at, wake);
+            let at = wakes.iter().position(|(other, _)| *other < key).unwrap_or(wakes.len());
+            wakes.insert(at, (key, channel));
         }
         let window = self.window(order.time);
         if self.is_near(window) {
@@ -434,6 +437,12 @@ impl Windows {
         !is_over
     }
 
+    /// Whether the place whose turn it is goes through the first of the windows at hand.
+    #[inline]
+    pub(crate) fn is_first_of_turn(&self) -> bool {
+        self.current == self.first
+    }
+
     /// It is this place's turn, if anything may happen to it in the window at hand.
     #[inline]
     pub(crate) fn open(&mut self, place: u32) -> bool {
@@ -453,7 +462,7 @@ impl Windows {
             self.counts[(due & self.mask) as usize] -= 1;
         }
         if !coming.is_empty() {
-            self.counts[slot] -= coming.len();
+            self.counts[slot] -= 1;
             self.arrivals.fill(self.began, coming);
             coming.clear();
             self.spare_coming.push(std::mem::take(coming));
@@ -483,53 +492,58 @@ impl Windows {
     /// Looks at which channel of an island is woken next, and says nothing of use.
     #[inline]
     pub(crate) fn look_at_wakes(&self, island: u32) -> u32 {
-        self.wakes[island as usize].last().map_or(0, |wake| wake.key.time().as_ps() as u32)
+        self.wakes[island as usize].last().map_or(0, |(key, _)| key.time().as_ps() as u32)
     }
 
-    /// What happens next to the switch whose turn it is, by `limit`, which is in its window.
+    /// The next packet that comes to the place whose turn it is: when, by which channel, which.
     #[inline]
-    pub(crate) fn pop_at_hand_by(&mut self, limit: Time) -> Option<(Time, Packed)> {
-        let at = self.arrivals.next_time();
-        if !self.at_hand.is_empty()
-            && let Some(next) = self.pop_other_by(limit, at, None)
-        {
-            return Some(next);
-        }
-        if at <= limit { self.pop_arrival(at) } else { None }
+    pub(crate) fn next_arrival(&self) -> Option<(Time, u32, PacketIndex)> {
+        self.arrivals.next()
     }
 
-    /// The same for an island, with its wake-ups.
+    /// It has come.
     #[inline]
-    pub(crate) fn pop_by(&mut self, limit: Time) -> Option<(Time, Packed)> {
-        let at = self.arrivals.next_time();
-        let wakes = &self.wakes[(self.open - self.switches) as usize];
+    pub(crate) fn pass_arrival(&mut self) {
+        self.arrivals.pass();
+    }
+
+    /// Whether anything but packets may come to that place.
+    #[inline]
+    pub(crate) fn has_others(&self) -> bool {
+        !self.at_hand.is_empty()
+    }
+
+    /// When the next channel of the island whose turn it is will be woken.
+    #[inline]
+    pub(crate) fn next_wake(&self) -> Time {
         // Only a part of it is read: it was just written in parts, and a processor waits for the whole.
-        let wake_at = wakes.last().map_or(Time::NEVER, |wake| wake.key.time());
-        if !self.at_hand.is_empty() {
-            let wake = wakes.last().map(|wake| wake.key);
-            if let Some(next) = self.pop_other_by(limit, at, wake) {
-                return Some(next);
-            }
-        }
-        // A packet that comes when a port is woken comes before it.
-        if wake_at < at && wake_at <= limit {
-            let wake = self.wakes[(self.open - self.switches) as usize].pop()?;
-            let slot = self.slot(self.current);
-            self.counts[slot] -= 1;
-            return Some((wake_at, wake.event));
-        }
-        if at <= limit { self.pop_arrival(at) } else { None }
+        self.wakes_of_open().last().map_or(Time::NEVER, |(key, _)| key.time())
+    }
+
+    /// That channel: it is woken.
+    #[inline]
+    pub(crate) fn pop_wake(&mut self) -> Option<u32> {
+        let slot = self.slot(self.current);
+        let (_, channel) = self.wakes[(self.open - self.switches) as usize].pop()?;
+        self.counts[slot] -= 1;
+        Some(channel)
     }
 
     #[inline]
-    fn pop_arrival(&mut self, at: Time) -> Option<(Time, Packed)> {
-        let Arrival { channel, packet, .. } = self.arrivals.pop()?;
-        Some((at, Packed::new(Event::Arrive { channel, packet })))
+    fn wakes_of_open(&self) -> &[(Key, u32)] {
+        &self.wakes[(self.open - self.switches) as usize]
     }
 
-    /// What happens next that is neither, if that is by `limit`, before the next arrival and before the next wake-up.
+    /// What else happens next to that island, if that is by `limit`, before the next arrival and before the next wake-up.
+    pub(crate) fn pop_other_of_island_by(&mut self, limit: Time, arrival: Time) -> Option<(Time, Packed)> {
+        let wake = self.wakes_of_open().last().map(|(key, _)| *key);
+        self.pop_other_by(limit, arrival, wake)
+    }
+
+    /// What happens next to the place whose turn it is besides those, if that is by `limit`, before the next arrival and before a
+    /// wake-up.
     #[inline(never)]
-    fn pop_other_by(&mut self, limit: Time, arrival: Time, wake: Option<Key>) -> Option<(Time, Packed)> {
+    pub(crate) fn pop_other_by(&mut self, limit: Time, arrival: Time, wake: Option<Key>) -> Option<(Time, Packed)> {
         let next = self.at_hand.next()?;
         let comes = next.is_before(arrival, rank::ARRIVE) && wake.is_none_or(|wake| next < wake);
         if comes { self.at_hand.pop_by(limit) } else { None }
@@ -568,9 +582,10 @@ impl Windows {
         self.counts.fill(0);
         self.far_wakes.clear();
         self.ports_due.fill(NEVER);
-        let wakes = self.wakes.iter_mut().flat_map(|list| list.drain(..));
+        let wake = |(key, channel)| (key, Packed::new(Event::Wake { channel }));
+        let wakes = self.wakes.iter_mut().flat_map(|list| list.drain(..)).map(wake);
         let near = self.ring.iter_mut().flat_map(|list| list.drain(..));
         let far = self.far.drain().map(|Reverse((entry, _))| entry);
-        near.chain(far).chain(wakes).map(|entry| (entry.key, entry.event))
+        near.chain(far).map(|entry| (entry.key, entry.event)).chain(wakes)
     }
 }
