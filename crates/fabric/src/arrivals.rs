@@ -158,10 +158,11 @@ mod tests {
             let mut all = Arrivals::new(width);
             all.fill(7_000, &arrivals);
             for arrival in sorted {
-                prop_assert_eq!(all.next_time(), Time::from_ps(7_000 + arrival.offset()));
+                let at = Time::from_ps(7_000 + arrival.offset());
+                prop_assert_eq!(all.next(), Some((at, arrival.channel, arrival.packet)));
                 prop_assert_eq!(all.pop(), Some(arrival));
             }
-            prop_assert_eq!(all.next_time(), Time::NEVER);
+            prop_assert_eq!(all.next(), None);
             prop_assert_eq!(all.pop(), None);
         }
     }

@@ -140,7 +140,8 @@ impl<E: Copy> AtHand<E> {
 
     /// What there is, in no particular order.
     pub(crate) fn events(&self) -> impl Iterator<Item = &E> {
-        self.sorted.iter().map(|entry| &entry.event)
+        let late = self.late.iter().map(|Reverse(entry)| entry);
+        self.sorted.iter().chain(late).map(|entry| &entry.event)
     }
 
     /// Puts one more in: mostly near the end, which is what comes next.
@@ -241,6 +242,12 @@ impl<E: Copy> Calendar<E> {
     pub(crate) fn fresh(&mut self) -> impl Iterator<Item = &E> {
         self.is_fresh = false;
         self.active.events()
+    }
+
+    /// All that will happen, in no particular order.
+    pub(crate) fn events(&self) -> impl Iterator<Item = &E> {
+        let later = self.ring.iter().flatten().chain(self.far.iter().map(|Reverse(entry)| entry));
+        self.active.events().chain(later.map(|entry| &entry.event))
     }
 
     /// How many events wait.

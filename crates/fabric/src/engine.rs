@@ -87,6 +87,17 @@ impl<S: Sink> Network<S> {
         self.run_in_order(application, limit)
     }
 
+    /// Whether all that is left are timers of NICs which have nothing to wait for. They are many where there were many
+    /// connections, each set for when an answer would be late.
+    pub fn is_idle(&self) -> bool {
+        let near = self.windows.iter().flat_map(Windows::events);
+        let is_timer = |event: &Packed| matches!(event.event(), Event::Timer { .. });
+        self.packets.in_use() == 0
+            && self.hosts.iter().all(|host| host.nic.is_idle())
+            && self.calendar.events().chain(near).all(is_timer)
+            && self.windows.as_ref().is_none_or(|windows| !windows.has_wakes())
+    }
+
     /// Lets happen in the order of time what happens to hosts and the application until `limit`. Returns when the last of it
     /// did.
     fn catch_up_in_order(&mut self, application: &mut impl Application<S>, limit: Time) -> Time {
@@ -152,7 +163,10 @@ impl<S: Sink> Network<S> {
     }
 
     /// Lets all happen to an island in its turn that happens by `limit`, which is in its window. Returns when the last of it did.
-    #[allow(clippy::inline_always, reason = "it is called from one place, for all that ever happens to hosts")]
+    #[allow(
+        clippy::inline_always,
+        reason = "it is called from one place, for all that ever happens to hosts"
+    )]
     #[inline(always)]
     fn take_open_island_to(&mut self, application: &mut impl Application<S>, limit: Time) -> Time {
         let mut latest = Time::ZERO;
@@ -280,7 +294,8 @@ impl<S: Sink> Network<S> {
         while let Some(windows) = &mut self.windows {
             let next = windows.next_arrival();
             if windows.has_others()
-                && let Some((at, event)) = windows.pop_other_by(limit, next.map_or(Time::NEVER, |(at, ..)| at), None)
+                && let Some((at, event)) =
+                    windows.pop_other_by(limit, next.map_or(Time::NEVER, |(at, ..)| at), None)
             {
                 self.turn_to(switch, at);
                 self.happen_to_port(event);

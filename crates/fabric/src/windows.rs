@@ -543,7 +543,12 @@ impl Windows {
     /// What happens next to the place whose turn it is besides those, if that is by `limit`, before the next arrival and before a
     /// wake-up.
     #[inline(never)]
-    pub(crate) fn pop_other_by(&mut self, limit: Time, arrival: Time, wake: Option<Key>) -> Option<(Time, Packed)> {
+    pub(crate) fn pop_other_by(
+        &mut self,
+        limit: Time,
+        arrival: Time,
+        wake: Option<Key>,
+    ) -> Option<(Time, Packed)> {
         let next = self.at_hand.next()?;
         let comes = next.is_before(arrival, rank::ARRIVE) && wake.is_none_or(|wake| next < wake);
         if comes { self.at_hand.pop_by(limit) } else { None }
@@ -559,6 +564,17 @@ impl Windows {
         while let Some(entry) = self.at_hand.pop() {
             self.put_in_ring(self.current, place, entry);
         }
+    }
+
+    /// All that will happen besides arrivals, wake-ups and what ports of switches do, in no particular order.
+    pub(crate) fn events(&self) -> impl Iterator<Item = &Packed> {
+        let far = self.far.iter().map(|Reverse((entry, _))| entry);
+        self.ring.iter().flatten().chain(far).map(|entry| &entry.event).chain(self.at_hand.events())
+    }
+
+    /// Whether a channel of an island will be woken.
+    pub(crate) fn has_wakes(&self) -> bool {
+        self.wakes.iter().any(|wakes| !wakes.is_empty())
     }
 
     /// Takes all arrivals out, those of each channel in their order: when, by which channel, what.

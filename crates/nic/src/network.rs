@@ -140,6 +140,12 @@ impl Nic {
         sent
     }
 
+    /// Whether it has nothing to send, and waits for no answer: what time there is left until [`Nic::poll_timeout`] is for nothing.
+    pub fn is_idle(&self) -> bool {
+        let device = &self.device;
+        device.sends.is_empty() && device.responses.is_empty() && device.ports.iter().all(Schedule::is_empty)
+    }
+
     /// Looks at the state of the queue pair that a packet is for, and says nothing of use. A driver that looks at many
     /// before it hands over packets for them waits for memory once instead of each time.
     #[inline]

@@ -16,6 +16,8 @@ struct Entry<T> {
 pub(crate) struct Pool<T> {
     entries: Vec<Entry<T>>,
     free: u32,
+    /// Entries that are in use.
+    length: u32,
 }
 
 /// One queue: a chain of entries of a [`Pool`].
@@ -41,10 +43,15 @@ impl Handle {
 
 impl<T> Pool<T> {
     pub(crate) const fn new() -> Self {
-        Self { entries: Vec::new(), free: NONE }
+        Self { entries: Vec::new(), free: NONE, length: 0 }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.length == 0
     }
 
     fn insert(&mut self, value: T) -> Handle {
+        self.length += 1;
         if self.free == NONE {
             self.entries.push(Entry { value: Some(value), next: NONE });
             return Handle(self.entries.len() as u32 - 1);
@@ -63,6 +70,7 @@ impl<T> Pool<T> {
         let value = entry.value.take().expect("a handle names a live entry");
         entry.next = self.free;
         self.free = handle.0;
+        self.length -= 1;
         value
     }
 
@@ -183,6 +191,7 @@ mod tests {
             assert_eq!(pool.pop(&mut a), None);
         }
         assert_eq!(pool.entries.len(), 3);
+        assert!(pool.is_empty());
     }
 
     #[test]

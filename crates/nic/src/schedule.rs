@@ -75,6 +75,11 @@ impl Schedule {
         u32::from(self.control_mask) ^ self.control[0].len() as u32
     }
 
+    /// Whether nobody stands in a ring.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.control_mask == 0 && self.data_mask == 0
+    }
+
     /// Takes the head of a data ring off.
     pub(crate) fn pop_data(&mut self, priority: u8) {
         let ring = &mut self.data[usize::from(priority)];
