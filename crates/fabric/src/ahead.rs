@@ -44,11 +44,13 @@ impl<S: Sink> Network<S> {
     /// a row leaves in a switch's turn, and the last. Each look needs what the one before it has brought.
     fn look_at_ports(&self, ports: &[u32]) -> u32 {
         let (mut seen, mut behind) = (0, [0; PORTS_MAX]);
-        for (behind, egress) in behind.iter_mut().zip(ports) {
+        for egress in ports {
             let channel = &self.channels[*egress as usize];
             let ingress = &self.channels[channel.reverse as usize];
             seen ^= channel.look_at_sender() ^ ingress.look_at_receiver();
-            if let Some(queue) = channel.long_queue() {
+        }
+        for (behind, egress) in behind.iter_mut().zip(ports) {
+            if let Some(queue) = self.channels[*egress as usize].long_queue() {
                 let [after_first, after_last] = queue.look(&self.room);
                 *behind = after_first;
                 seen ^= after_last;
@@ -91,6 +93,11 @@ impl<S: Sink> Network<S> {
                 seen ^= host.nic.look() ^ channels[host.egress as usize].look_at_sender();
             }
             seen ^= windows.look_at_wakes(island);
+        }
+        for island in some.clone() {
+            for host in windows.islands().hosts(island) {
+                seen ^= hosts[*host as usize].nic.look_for_sender();
+            }
         }
         let span = windows.span_at_hand().as_ps();
         for island in some {
@@ -147,6 +154,11 @@ fn look_at_coming(packets: &Packets, hosts: &[Host], coming: &[(u32, PacketIndex
     }
     for (_, packet) in coming {
         seen ^= packets.headers(*packet).map_or(0, look_at_contents);
+    }
+    for (host, packet) in coming {
+        if let Some(contents) = packets.headers(*packet) {
+            seen ^= hosts[*host as usize].nic.look_for(&contents.headers);
+        }
     }
     for (host, packet) in coming {
         if let Some(contents) = packets.headers(*packet) {

@@ -161,6 +161,20 @@ impl Nic {
         })
     }
 
+    /// Looks at where the queue pair is that a packet is for.
+    #[inline]
+    pub fn look_for(&self, headers: &Headers) -> u32 {
+        let slot = self.slot_of(headers.bth.destination);
+        slot.map_or(0, |slot| self.queue_pairs[slot].is_some().into())
+    }
+
+    /// Looks at where the queue pair is that sends next.
+    #[inline]
+    pub fn look_for_sender(&self) -> u32 {
+        let slot = self.device.ports[0].next_data().next();
+        slot.map_or(0, |slot| self.queue_pairs[slot as usize].is_some().into())
+    }
+
     /// As [`Nic::look_at`], for what belongs to no queue pair.
     #[inline]
     pub fn look(&self) -> u32 {
