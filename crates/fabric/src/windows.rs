@@ -60,7 +60,8 @@ pub(crate) struct Windows {
     /// count once.
     counts: Vec<usize>,
     spare: Vec<Vec<Entry<Packed>>>,
-    spare_coming: Vec<Vec<Arrival>>,
+    /// Room for packets that come, of switches and of islands: where many come and where few do.
+    spare_coming: [Vec<Vec<Arrival>>; 2],
     far: BinaryHeap<Reverse<(Entry<Packed>, u32)>>,
     far_coming: BinaryHeap<Reverse<FarArrival>>,
     /// How many arrivals ever lay that far ahead.
@@ -139,7 +140,7 @@ impl Windows {
             wakes: Vec::new(),
             counts: vec![0; RING as usize],
             spare: Vec::new(),
-            spare_coming: Vec::new(),
+            spare_coming: [Vec::new(), Vec::new()],
             far: BinaryHeap::new(),
             far_coming: BinaryHeap::new(),
             far_count: 0,
@@ -281,7 +282,7 @@ impl Windows {
             self.counts[slot] += 1;
         }
         if list.len() == list.capacity() {
-            make_room(list, &mut self.spare_coming);
+            make_room(list, &mut self.spare_coming[usize::from(place >= self.switches)]);
         }
         list.push(arrival);
     }
@@ -465,7 +466,7 @@ impl Windows {
             self.counts[slot] -= 1;
             self.arrivals.fill(self.began, coming);
             coming.clear();
-            self.spare_coming.push(std::mem::take(coming));
+            self.spare_coming[usize::from(place >= self.switches)].push(std::mem::take(coming));
         }
         if !others.is_empty() {
             self.counts[slot] -= others.len();
