@@ -70,6 +70,7 @@ impl<S: Sink> Network<S> {
             for waiting in queue.iter(&self.room).take(DEEP).filter(|waiting| waiting.may_be_marked()) {
                 if marks.next() == Some(true) {
                     seen ^= self.packets.facts[waiting.packet() as usize].hash;
+                    seen ^= self.channels[*egress as usize].counters.marks as u32;
                 }
             }
         }
