@@ -312,6 +312,13 @@ impl Nic {
         Ok(number)
     }
 
+    /// Makes room for so many more queue pairs, sends and receives that wait. Without it there is room when it is needed.
+    pub fn reserve(&mut self, queue_pairs: usize, sends: usize, receives: usize) {
+        self.queue_pairs.reserve(queue_pairs);
+        self.device.sends.reserve(sends);
+        self.device.receives.reserve(receives);
+    }
+
     fn blank_queue_pair(
         &self,
         domain: ProtectionDomain,

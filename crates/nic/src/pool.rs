@@ -50,6 +50,11 @@ impl<T> Pool<T> {
         self.length == 0
     }
 
+    /// Makes room for so many more.
+    pub(crate) fn reserve(&mut self, count: usize) {
+        self.entries.reserve_exact(count);
+    }
+
     fn insert(&mut self, value: T) -> Handle {
         self.length += 1;
         if self.free == NONE {

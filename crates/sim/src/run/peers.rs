@@ -80,6 +80,17 @@ impl Peers {
         (0..count).map(move |step| (first + step) & (count - 1))
     }
 
+    /// Room for so many.
+    pub(super) fn reserve(&mut self, count: usize) {
+        self.list.reserve(count);
+        self.places = vec![NOBODY; (2 * count).next_power_of_two()];
+    }
+
+    /// All of them, in the order in which they were made.
+    pub(super) fn made(&self) -> &[Peer] {
+        &self.list
+    }
+
     /// All of them, in the order of hosts and lanes.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Peer> {
         let mut peers: Vec<_> = self.list.iter().collect();

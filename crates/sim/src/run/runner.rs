@@ -128,8 +128,27 @@ impl Runner {
             network.watch(host, queue);
             self.endpoints.push(Endpoint { domain, queue, key });
         }
+        self.make_room(network);
         for first in &self.starts {
             network.call_at(self.flows[*first as usize].start, *first);
+        }
+    }
+
+    /// Room for what starts at the first moment, where that is much: what grows step by step is copied each time.
+    fn make_room<S: Sink>(&mut self, network: &mut Network<S>) {
+        let hosts = self.hosts as usize;
+        let mut messages = vec![[0; 2]; hosts];
+        let mut next = self.starts.first().copied().unwrap_or(NOBODY);
+        while self.inside.is_none() && next != NOBODY {
+            let Flow { source, target, .. } = self.flows[next as usize];
+            messages[source as usize][0] += 1;
+            messages[target as usize][1] += 1;
+            next = self.next_waiting[next as usize];
+        }
+        for (host, [sends, receives]) in messages.into_iter().enumerate() {
+            let peers = (sends + receives).min(hosts);
+            self.connections[host].reserve(peers);
+            network.nic(host as u32).0.reserve(peers, sends, receives);
         }
     }
 
@@ -218,7 +237,7 @@ impl Runner {
     /// Every queue pair that was made, with its host.
     pub(super) fn queue_pairs(&self) -> impl Iterator<Item = (u32, QueuePairNumber)> {
         let hosts = self.connections.iter().enumerate();
-        hosts.flat_map(|(host, peers)| peers.iter().map(move |peer| (host as u32, peer.own)))
+        hosts.flat_map(|(host, peers)| peers.made().iter().map(move |peer| (host as u32, peer.own)))
     }
 
     /// The connections by which a host receives: the peer, the DSCP, and its own queue pair.
