@@ -244,6 +244,32 @@ fn a_run_in_steps_is_the_same_run() {
 }
 
 #[test]
+fn a_run_is_over_before_timers_that_are_for_nothing_and_not_before_others() {
+    // Timers for acknowledgements that are late after 1 ms, and after 67 ms. On a link that loses packets the last acknowledgement
+    // may be lost after all has arrived: then there is something to come.
+    for (timeout, loss) in [(8, "0"), (14, "0"), (8, "0.05"), (14, "0.05")] {
+        let text = format!(
+            "seed = 3\n[fabric]\ntopology = {{ kind = \"single-switch\", hosts = 4 }}\nlink = {{ loss = {loss} }}\n\
+             [nic]\ntimeout = {timeout}\n[[traffic]]\nkind = \"all-to-all\"\nbytes = \"64KB\"\n"
+        );
+        let scenario = Scenario::parse(&text).unwrap();
+        let seen = |stride| {
+            let mut run = Run::new(&scenario, Digest::new()).unwrap();
+            while !run.advance(stride) {}
+            let now = run.now();
+            let (outcome, digest) = run.finish().unwrap();
+            (now, digest.finish(), outcome.completion, outcome.events, outcome.resent)
+        };
+        let at_once = seen(Span::from_secs(1));
+        assert_eq!(at_once, seen(Span::from_ns(700)), "{text}");
+        let (now, _, completion, _, resent) = at_once;
+        assert_eq!(resent > 0, loss != "0", "{text}");
+        let is_late = now.since(completion) > Span::from_ms(60);
+        assert!(!is_late, "{text}{now} is long after {completion}");
+    }
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_with_its_place() {
     let base = "[fabric]\ntopology = { kind = \"single-switch\", hosts = 4 }\n";
     for (rest, hint, place) in [

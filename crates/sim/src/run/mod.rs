@@ -182,9 +182,9 @@ impl<S: Sink> Run<S> {
             }
             if stage == self.watch.next && self.world.runner.failure.is_none() {
                 self.world.runner.failure = self.watch.look(&mut self.network, &self.world.runner);
+                // Nobody has to wait for timers that nothing will come of.
+                self.is_quiet |= self.world.unfinished() == 0 && self.network.is_idle();
             }
-            // Nobody has to wait for timers that nothing will come of either.
-            self.is_quiet |= self.world.unfinished() == 0 && self.network.is_idle();
             // A call that broke never ends: nobody has to wait for what pauses and timers do then.
             let has_broken = self.world.collectives.as_ref().is_some_and(|all| all.failure.is_some());
             self.is_over =
