@@ -257,7 +257,7 @@ fn watch_with<S: Sink>(
     let captured = capture.map(Capture::finish).transpose()?;
     let seed = file.scenario.seed;
     let (finished, sink) = if is_over {
-        finish(run, seed, began)
+        finish(run, Run::end_at_exit, seed, began)
     } else {
         let all = run.flows() + run.calls();
         let partial = Some((all - run.unfinished(), all));
@@ -272,17 +272,25 @@ fn simulate(scenario: &Scenario, wire: Wire) -> Result<Finished, RunError> {
     let began = Instant::now();
     let mut run = Run::new(scenario, (Digest::new(), NoSink))?;
     run.set_wire(wire.form());
-    let (finished, _) = finish(run, scenario.seed, began);
+    let (finished, _) = finish(run, Run::end, scenario.seed, began);
     match finished.failure {
         Some(error) => Err(error),
         None => Ok(finished),
     }
 }
 
+/// What came of a run, with what listened to it.
+type Ended<S> = (RunOutcome, (Digest, S));
+
 /// Runs what is left, and says what came of it, or had by the time it failed.
-fn finish<S: Sink>(mut run: Run<(Digest, S)>, seed: u64, began: Instant) -> (Finished, S) {
+fn finish<S: Sink>(
+    mut run: Run<(Digest, S)>,
+    end_of: fn(Run<(Digest, S)>) -> Ended<S>,
+    seed: u64,
+    began: Instant,
+) -> (Finished, S) {
     match run.complete() {
-        Ok(()) => end(run.end(), seed, began),
+        Ok(()) => end(end_of(run), seed, began),
         Err(error) => {
             let (finished, sink) = stop(run, seed, began);
             (Finished { failure: Some(error), ..finished }, sink)
@@ -294,7 +302,7 @@ fn stop<S: Sink>(run: Run<(Digest, S)>, seed: u64, began: Instant) -> (Finished,
     end(run.stop(), seed, began)
 }
 
-fn end<S>((outcome, (digest, sink)): (RunOutcome, (Digest, S)), seed: u64, began: Instant) -> (Finished, S) {
+fn end<S>((outcome, (digest, sink)): Ended<S>, seed: u64, began: Instant) -> (Finished, S) {
     let (digest, wall_s) = (digest.finish(), began.elapsed().as_secs_f64());
     (Finished { seed, outcome, digest, wall_s, captured: None, partial: None, failure: None }, sink)
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 use railnet_core::{Digest, Time};
-use railnet_sim::Scenario;
+use railnet_sim::{Run, Scenario};
 use serde_json::{Value, json};
 
 use crate::words::tenths;
@@ -259,7 +259,9 @@ fn measure_here(row: &Row) -> anyhow::Result<Value> {
     let scenario = Scenario::parse(&row.scenario())?;
     large_pages::start_again_with(railnet_sim::graph(&scenario)?.hosts.len());
     let began = Instant::now();
-    let (outcome, digest) = railnet_sim::run(&scenario, Digest::new())?;
+    let mut run = Run::new(&scenario, Digest::new())?;
+    run.complete()?;
+    let (outcome, digest) = run.end_at_exit();
     let wall_s = began.elapsed().as_secs_f64();
     Ok(json!({
         "packet_hops": outcome.packet_hops,

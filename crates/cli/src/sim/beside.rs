@@ -71,7 +71,7 @@ impl Beside {
                 return Ok(None);
             }
         }
-        let (finished, _) = finish(run, file.scenario.seed, began);
+        let (finished, _) = finish(run, Run::end, file.scenario.seed, began);
         Ok(Some(serde_json::to_value(report::whole(&file.path, &finished))?))
     }
 }

@@ -253,7 +253,7 @@ pub(crate) fn run_again(file: &File, budget: Budget, share: &dyn Fn(f64)) -> any
         share((run.flows() - run.unfinished()) as f64 / run.flows().max(1) as f64);
     }
     take_frames(&graph, &mut run);
-    let (finished, recorder) = finish(run, file.scenario.seed, began);
+    let (finished, recorder) = finish(run, Run::end, file.scenario.seed, began);
     traffic(file, &graph, &finished, recorder)
 }
 

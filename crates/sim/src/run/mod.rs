@@ -264,9 +264,20 @@ impl<S: Sink> Run<S> {
 
     /// What came of a run that is over ([`Run::complete`]).
     pub fn end(self) -> (Outcome, S) {
+        let (outcome, network) = self.take_apart();
+        (outcome, network.sink)
+    }
+
+    /// As [`Run::end`], where the process is about to end: most of what the run has in memory is left to the system.
+    pub fn end_at_exit(self) -> (Outcome, S) {
+        let (outcome, network) = self.take_apart();
+        (outcome, network.into_sink_at_exit())
+    }
+
+    fn take_apart(self) -> (Outcome, Network<S>) {
         let Self { mut network, world: World { runner, collectives }, sampler, .. } = self;
         let series = sampler.map(Sampler::finish);
-        (outcome(&mut network, runner, collectives, series), network.sink)
+        (outcome(&mut network, runner, collectives, series), network)
     }
 
     /// Gives up, and says what is known by now: flows that have finished, calls that are over, what links counted.
