@@ -80,7 +80,7 @@ impl Peers {
         (0..count).map(move |step| (first + step) & (count - 1))
     }
 
-    /// Room for so many.
+    /// Room for so many, before there are any.
     pub(super) fn reserve(&mut self, count: usize) {
         self.list.reserve(count);
         self.places = vec![NOBODY; (2 * count).next_power_of_two()];
