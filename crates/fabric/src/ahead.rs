@@ -46,8 +46,7 @@ impl<S: Sink> Network<S> {
         let (mut seen, mut behind) = (0, [0; PORTS_MAX]);
         for egress in ports {
             let channel = &self.channels[*egress as usize];
-            let ingress = &self.channels[channel.reverse as usize];
-            seen ^= channel.look_at_sender() ^ ingress.look_at_receiver();
+            seen ^= channel.look_at_sender() ^ self.held[channel.reverse as usize].shared[0];
         }
         for (behind, egress) in behind.iter_mut().zip(ports) {
             if let Some(queue) = self.channels[*egress as usize].long_queue() {

@@ -1,4 +1,4 @@
-//! One direction of a link: the sender's queues in front of it, the receiver's memory behind it.
+//! One direction of a link, and the sender's queues in front of it.
 
 use railnet_core::{Bytes, Component, Order, Rate, Span, Time};
 use railnet_topology::Vertex;
@@ -7,7 +7,7 @@ use crate::calendar::SEQUENCE_BITS;
 use crate::config::Weights;
 use crate::event::rank;
 use crate::turns::Turns;
-use crate::waiting::Queue;
+use crate::waiting::{Queue, Waiting};
 
 /// What a channel counted. What every packet changes comes last, where a channel has its queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub(crate) const NOWHERE: u32 = u32::MAX;
 ///
 /// A run touches many of them in no order, and each line of the cache that a packet needs of one is a miss. So fields lie
 /// in the order of use: what starts a packet in the first line, rare things in the second, what is counted with every
-/// packet, the urgent and the lowest queue in the third; the receiver's memory of all priorities has a line to itself.
+/// packet, the urgent and the lowest queue in the third. What its receiver holds is apart ([`Held`](crate::switch::Held)).
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Channel {
@@ -97,9 +97,6 @@ pub(crate) struct Channel {
     /// Whose events those of the sender are.
     pub(crate) sender: Component,
     pub(crate) pause_began: Time,
-    /// Receiver's memory: bytes held for each priority, in the shared part and in the headroom.
-    pub(crate) shared: [u32; 8],
-    pub(crate) headroom: [u32; 8],
     /// Bytes that the sender may still send, by priority, where credits are in use.
     pub(crate) credits: [u32; 8],
     pub(crate) pause_until: [Time; 8],
@@ -136,8 +133,6 @@ impl Channel {
             paused: 0,
             pause_until: [Time::ZERO; 8],
             pause_began: Time::ZERO,
-            shared: [0; 8],
-            headroom: [0; 8],
             headroom_max: 0,
             told_to_stop: 0,
             credits: [0; 8],
@@ -196,6 +191,12 @@ impl Channel {
         self.busy_until <= now && self.occupied == 0 && !is_held && self.urgent.is_empty()
     }
 
+    /// Whether it should be woken before `time`.
+    #[inline]
+    pub(crate) fn is_due_before(&self, time: Time) -> bool {
+        self.wake_set && self.busy_until < time
+    }
+
     /// It is to be woken when it is free again; whether that has to be planned.
     #[inline]
     pub(crate) fn needs_wake(&mut self) -> bool {
@@ -207,12 +208,6 @@ impl Channel {
     #[inline]
     pub(crate) fn look_at_sender(&self) -> u32 {
         self.counters.packets as u32 ^ self.busy_until.as_ps() as u32 ^ self.headroom_max
-    }
-
-    /// The same for receiving.
-    #[inline]
-    pub(crate) fn look_at_receiver(&self) -> u32 {
-        self.shared[0] ^ self.reverse
     }
 
     /// The queue of the lowest priority that has anything, which is the one where most waits.
@@ -243,6 +238,14 @@ impl Channel {
         }
     }
 
+    /// A packet goes out.
+    #[inline]
+    pub(crate) fn count(&mut self, waiting: Waiting) {
+        self.counters.bytes += u64::from(waiting.bytes());
+        self.counters.packets += 1;
+        self.counters.data_packets += u64::from(waiting.is_data());
+    }
+
     /// Whether there is more to a packet that starts on it than on others.
     #[inline]
     pub(crate) fn is_special(&self) -> bool {
@@ -258,7 +261,7 @@ impl Channel {
     /// What is up to its receiver becomes what it is in another one.
     pub(crate) fn take_receiver_of(&mut self, other: &Self) {
         self.counters.drops = other.counters.drops;
-        (self.told_to_stop, self.shared, self.headroom) = (other.told_to_stop, other.shared, other.headroom);
+        self.told_to_stop = other.told_to_stop;
     }
 
     /// Notes that the set of paused priorities becomes `paused`.
@@ -278,7 +281,6 @@ const _: () = {
     let counted = std::mem::offset_of!(Channel, counters) + std::mem::offset_of!(ChannelCounters, bytes);
     assert!(counted == 128);
     assert!(std::mem::offset_of!(Channel, queues) + size_of::<Queue>() == 192);
-    assert!(std::mem::offset_of!(Channel, shared) == 320);
 };
 
 /// Picoseconds for a byte, or 0 where that is no whole number, or one that is too large.

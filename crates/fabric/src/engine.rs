@@ -15,6 +15,7 @@ use crate::channel::NOWHERE;
 use crate::event::{Event, Packed, rank};
 use crate::network::Network;
 use crate::packet::PacketIndex;
+use crate::ports::cause;
 use crate::windows::{Islands, Windows};
 
 /// So many hosts make a large network: its packets, ports and queue pairs are more than a cache holds, and some trouble to
@@ -287,32 +288,46 @@ impl<S: Sink> Network<S> {
         latest
     }
 
-    /// Lets all happen to a switch that happens by `limit`, which is in its window.
+    /// Lets all happen to a switch that happens by `limit`, which is in its turn.
     #[allow(clippy::inline_always, reason = "it is called from one place, for nearly all that ever happens")]
     #[inline(always)]
     fn take_switch_to(&mut self, switch: u32, limit: Time) {
+        if self.set_down_all(switch, limit) {
+            return;
+        }
+        if let Some(windows) = &mut self.windows {
+            windows.sort_arrivals();
+        }
         while let Some(windows) = &mut self.windows {
             let next = windows.next_arrival();
             if windows.has_others()
                 && let Some((at, event)) =
                     windows.pop_other_by(limit, next.map_or(Time::NEVER, |(at, ..)| at), None)
             {
-                self.turn_to(switch, at);
+                self.pass_ports(switch, at);
+                self.turn_to(switch, at, cause::OTHER);
                 self.happen_to_port(event);
                 continue;
             }
             let Some((at, channel, packet)) = next.filter(|(at, ..)| *at <= limit) else { break };
-            windows.pass_arrival();
-            self.turn_to(switch, at);
+            let is_plain = !windows.has_others() && !self.switches[switch as usize].needs_order();
+            if self.goes_by_port && is_plain && self.set_down_by(switch, limit) {
+                continue;
+            }
+            self.pass_ports(switch, at);
+            if let Some(windows) = &mut self.windows {
+                windows.pass_arrival();
+            }
+            self.turn_to(switch, at, cause::arrived(self.channels[channel as usize].standing));
             self.arrive_at_switch(switch, channel, packet);
         }
     }
 
     /// Something happens to a switch now.
     #[inline]
-    fn turn_to(&mut self, switch: u32, at: Time) {
+    fn turn_to(&mut self, switch: u32, at: Time, cause: u64) {
         self.wake_in_order(switch, at);
-        self.now = at;
+        (self.now, self.notebook.cause) = (at, cause);
         self.events += 1;
     }
 

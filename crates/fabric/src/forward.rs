@@ -12,7 +12,6 @@ use crate::waiting::Waiting;
 
 impl<S: Sink> Network<S> {
     /// A packet comes to a switch.
-    #[inline]
     pub(crate) fn arrive_at_switch(&mut self, switch: u32, ingress: u32, packet: PacketIndex) {
         if matches!(self.config.routing, Routing::Adaptive | Routing::Flowlet(_)) {
             self.wake_ports(switch);
@@ -44,8 +43,8 @@ impl<S: Sink> Network<S> {
         let port = state.choose(self.config.routing, ports, hash, now, queued);
         let egress = state.ports[usize::from(port)];
         if self.config.flow_control != FlowControl::Credits {
-            let channel = &mut self.channels[ingress as usize];
-            if !state.admit_surely(channel, held_as, waiting.bytes()) && !self.admit_barely(switch, waiting) {
+            let held = &mut self.held[ingress as usize];
+            if !state.admit_surely(held, held_as, waiting.bytes()) && !self.admit_barely(switch, waiting) {
                 return;
             }
         }
@@ -57,8 +56,11 @@ impl<S: Sink> Network<S> {
     fn admit_barely(&mut self, switch: u32, waiting: Waiting) -> bool {
         self.wake_ports(switch);
         let (ingress, priority) = (waiting.ingress(), waiting.held_as());
-        let channel = &mut self.channels[ingress as usize];
-        if self.switches[switch as usize].admit(channel, priority, waiting.bytes()) == Admission::Dropped {
+        let channel = &self.channels[ingress as usize];
+        let headroom = if channel.lossless & 1 << priority == 0 { 0 } else { channel.headroom_max };
+        let held = &mut self.held[ingress as usize];
+        let state = &mut self.switches[switch as usize];
+        if state.admit(held, priority, waiting.bytes(), headroom) == Admission::Dropped {
             self.drop_packet(waiting, SwitchDropReason::NoMemory);
             return false;
         }
@@ -93,7 +95,7 @@ impl<S: Sink> Network<S> {
 
     /// Lets a packet join its queue, marked if that is long, and sends it if nothing is before it.
     #[inline]
-    fn enqueue(&mut self, switch: u32, egress: u32, waiting: Waiting) {
+    pub(crate) fn enqueue(&mut self, switch: u32, egress: u32, waiting: Waiting) {
         self.wake_before_now(egress);
         let priority = waiting.priority();
         if self.config.marks && self.config.marks_at == MarksAt::Arrival {
@@ -182,9 +184,10 @@ impl<S: Sink> Network<S> {
             return;
         }
         let ingress = &mut self.channels[waiting.ingress() as usize];
+        let held = &mut self.held[waiting.ingress() as usize];
         let state = &mut self.switches[switch as usize];
-        state.release(ingress, priority, bytes);
-        if ingress.told_to_stop & 1 << priority != 0 && state.may_resume(ingress, priority) {
+        state.release(held, priority, bytes);
+        if ingress.told_to_stop & 1 << priority != 0 && state.may_resume(held, priority) {
             ingress.told_to_stop &= !(1 << priority);
             state.stopped -= 1;
             self.send_pause(waiting.ingress(), priority, 0);

@@ -5,6 +5,7 @@ mod aggregation;
 mod ahead;
 mod application;
 mod arrivals;
+mod batch;
 mod calendar;
 mod chance;
 mod channel;

@@ -33,7 +33,7 @@ impl Marker {
     }
 
     #[inline]
-    fn marks(&mut self, depth: u64) -> bool {
+    pub(crate) fn marks(&mut self, depth: u64) -> bool {
         let marking = &self.marking;
         if depth <= marking.low.0 {
             return false;

@@ -11,6 +11,7 @@ use railnet_topology::{FabricGraph, LinkKind, Routes, Vertex};
 use railnet_wire::Gid;
 
 use crate::aggregation::{Aggregation, extended, reducer};
+use crate::batch::{self, Batch};
 use crate::calendar::{COMPONENTS_MAX, Calendar, Sequences};
 use crate::channel::{Channel, ChannelCounters, NOWHERE, PORTS_MAX};
 use crate::config::{FlowControl, Framing, Marking, Routing, Scheduling, SwitchConfig};
@@ -26,7 +27,7 @@ use crate::note::component;
 use crate::packet::{Facts, Flag, Flags, PacketIndex, Packets};
 use crate::ports::Notebook;
 use crate::share::Share;
-use crate::switch::{Switch, mix};
+use crate::switch::{Held, Switch, mix};
 use crate::tap::Taps;
 use crate::telemetry;
 use crate::waiting::{NO_INGRESS, Waiting, WaitingRoom};
@@ -76,7 +77,12 @@ pub struct Network<S> {
     pub(crate) room: WaitingRoom,
     /// What the switch whose turn it is has to tell.
     pub(crate) notebook: Notebook,
+    /// Packets that it has taken in, where its ports are taken one by one.
+    pub(crate) batch: Batch,
+    pub(crate) goes_by_port: bool,
     pub(crate) channels: Vec<Channel>,
+    /// What the receiver of each of them holds.
+    pub(crate) held: Vec<Held>,
     pub(crate) switches: Vec<Switch>,
     /// The hosts, then the NICs of switches that reduce.
     pub(crate) hosts: Vec<Host>,
@@ -108,7 +114,7 @@ pub struct Network<S> {
     /// Packets travel as frames, or frames are looked at.
     pub(crate) shows_frames: bool,
     /// There is more to every packet that starts than in most networks.
-    is_special: bool,
+    pub(crate) is_special: bool,
     /// Priorities of each channel that wait for credit, where somebody looks on.
     pub(crate) awaited: Vec<u8>,
 }
@@ -186,7 +192,7 @@ impl<S: Sink> Network<S> {
                 channel.share_by(weights);
             }
         }
-        let switches = ports
+        let switches: Vec<Switch> = ports
             .into_iter()
             .enumerate()
             .map(|(index, ports)| {
@@ -231,6 +237,8 @@ impl<S: Sink> Network<S> {
         let detours = (config.routing == Routing::Valiant)
             .then(|| Detours::new(&graph, Random::stream(seed, "detours", 0).next_u32()));
         let is_special = S::DETAIL || config.cut_through || config.flow_control == FlowControl::Credits;
+        let batch = Batch::new(switches.iter().map(|switch| switch.ports.len()).max().unwrap_or(0));
+        let goes_by_port = batch::is_apt(&config) && !channels.iter().any(|channel| channel.raises_priority);
         let mut network = Self {
             now: Time::ZERO,
             memory: Segments::new(),
@@ -247,6 +255,9 @@ impl<S: Sink> Network<S> {
             packets: Packets::default(),
             room: WaitingRoom::default(),
             notebook: Notebook::default(),
+            batch,
+            goes_by_port,
+            held: vec![Held::default(); channels.len()],
             channels,
             switches,
             hosts,
@@ -503,9 +514,7 @@ impl<S: Sink> Network<S> {
         let channel = &mut channels[egress as usize];
         let takes = channel.serialize(bytes);
         channel.busy_until = *now + takes;
-        channel.counters.bytes += u64::from(bytes);
-        channel.counters.packets += 1;
-        channel.counters.data_packets += u64::from(waiting.is_data());
+        channel.count(waiting);
         if self.is_special | waiting.gathers() | channel.is_special() {
             self.start_specially(egress, waiting, takes);
             return;

@@ -7,8 +7,9 @@ use railnet_core::event::{Event, SentPacket, Sink, SwitchDropReason};
 use railnet_core::{Component, Port};
 use railnet_topology::Vertex;
 
+use crate::channel::Channel;
 use crate::network::Network;
-use crate::packet::{Flag, PacketIndex};
+use crate::packet::{Facts, Flag, PacketIndex};
 
 /// The component of a host or switch among so many.
 pub(crate) fn component(vertex: Vertex, hosts: u32, switches: u32) -> Component {
@@ -18,6 +19,12 @@ pub(crate) fn component(vertex: Vertex, hosts: u32, switches: u32) -> Component 
         Vertex::Host(host) => Component(host + switches + 1),
         Vertex::Switch(switch) => Component(hosts + switch),
     }
+}
+
+/// A packet of `sender` was marked in front of a channel, with so many bytes behind it.
+pub(crate) fn marked(sender: Component, facts: &Facts, channel: &Channel, depth: u64) -> Event {
+    let packet = SentPacket { sender, packet: facts.packet };
+    Event::Marked { packet, port: Port(channel.port.into()), depth }
 }
 
 impl<S: Sink> Network<S> {
@@ -61,10 +68,11 @@ impl<S: Sink> Network<S> {
     #[inline]
     pub(crate) fn note_marked(&mut self, egress: u32, packet: PacketIndex, depth: u64) {
         if S::ENABLED
-            && let Some(packet) = self.name_of(packet)
+            && let Some(SentPacket { sender, .. }) = self.name_of(packet)
         {
-            let port = self.port_of(egress);
-            self.note_at_sender(egress, &Event::Marked { packet, port, depth });
+            let (facts, channel) = (&self.packets.facts[packet as usize], &self.channels[egress as usize]);
+            let event = marked(sender, facts, channel, depth);
+            self.note_at_sender(egress, &event);
         }
     }
 

@@ -144,6 +144,8 @@ pub(crate) struct Packets {
     /// Which bit of a corrupt packet was flipped, where it travels as values.
     pub(crate) flipped: BTreeMap<PacketIndex, u64>,
     free: Vec<PacketIndex>,
+    /// There is or was one that has room for what switches write.
+    pub(crate) gather: bool,
 }
 
 impl Packets {
@@ -161,6 +163,7 @@ impl Packets {
     pub(crate) fn take(&mut self, facts: Facts) -> PacketIndex {
         let index = self.vacant();
         self.free.pop();
+        self.gather |= facts.is(Flag::Gathers);
         self.facts[index as usize] = facts;
         index
     }

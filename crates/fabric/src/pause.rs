@@ -22,7 +22,8 @@ impl<S: Sink> Network<S> {
             return;
         }
         let is_told = channel.told_to_stop & 1 << priority != 0;
-        if !is_told && self.switches[switch as usize].should_stop(channel, priority) {
+        let held = &self.held[ingress as usize];
+        if !is_told && self.switches[switch as usize].should_stop(held, priority) {
             channel.told_to_stop |= 1 << priority;
             self.switches[switch as usize].stopped += 1;
             self.send_pause(ingress, priority, PAUSE_QUANTA as u32);

@@ -23,8 +23,7 @@ use crate::network::Network;
 #[derive(Debug)]
 struct Untold {
     at: Time,
-    /// One more than the port that was woken, which is later than all else at that moment; 0 for what comes from an event.
-    woken: u32,
+    cause: u64,
     component: Component,
     note: Note,
 }
@@ -33,8 +32,27 @@ struct Untold {
 #[derive(Debug, Default)]
 pub(crate) struct Notebook {
     is_open: bool,
-    woken: u32,
+    /// Of what happens now.
+    pub(crate) cause: u64,
     notes: Vec<Untold>,
+}
+
+/// What makes a switch note something, in the order of causes at one moment.
+pub(crate) mod cause {
+    /// A packet that comes by a channel that stands there among all.
+    #[inline]
+    pub(crate) fn arrived(standing: u32) -> u64 {
+        standing.into()
+    }
+
+    /// Something else that happens to a port.
+    pub(crate) const OTHER: u64 = 1 << 32;
+
+    /// A port that was woken.
+    #[inline]
+    pub(crate) fn woken(egress: u32) -> u64 {
+        2 << 32 | u64::from(egress)
+    }
 }
 
 impl Notebook {
@@ -42,7 +60,7 @@ impl Notebook {
     #[inline]
     pub(crate) fn take(&mut self, at: Time, component: Component, note: &Note) -> bool {
         if self.is_open {
-            self.notes.push(Untold { at, woken: self.woken, component, note: *note });
+            self.notes.push(Untold { at, cause: self.cause, component, note: *note });
         }
         self.is_open
     }
@@ -57,12 +75,15 @@ impl<S: Sink> Network<S> {
     /// A switch's turn is over at `limit`: its ports send what they should have by then. Returns when the last of them was woken.
     pub(crate) fn close_ports(&mut self, switch: u32, limit: Time) -> Time {
         let after = limit + Span::from_ps(1);
-        let mut last = self.now.max(self.wake_in_order(switch, after));
+        let passed = self.pass_ports(switch, after);
+        let mut last = self.now.max(passed).max(self.wake_in_order(switch, after));
         let in_line = &self.switches[switch as usize].in_line;
         let mut next = in_line.peek().map_or(Time::NEVER, |Reverse((at, _))| *at);
         let mut index = 0;
         while let Some(&egress) = self.switches[switch as usize].awake.get(index) {
-            last = last.max(self.wake_until(egress, after));
+            if self.channels[egress as usize].is_due_before(after) {
+                last = last.max(self.pass_until(switch, egress, after));
+            }
             let channel = &mut self.channels[egress as usize];
             if channel.wake_set {
                 next = next.min(channel.busy_until);
@@ -86,7 +107,7 @@ impl<S: Sink> Network<S> {
 
     fn tell_in_order(&mut self) {
         let notes = &mut self.notebook.notes;
-        notes.sort_by_key(|untold| (untold.at, untold.woken));
+        notes.sort_by_key(|untold| (untold.at, untold.cause));
         for Untold { at, component, note, .. } in notes.drain(..) {
             self.sink.record(at, component, &note);
         }
@@ -158,6 +179,7 @@ impl<S: Sink> Network<S> {
     /// Wakes all ports of a switch that should have been before now.
     #[cold]
     pub(crate) fn wake_ports(&mut self, switch: u32) {
+        self.pass_ports(switch, self.now);
         let mut index = 0;
         while let Some(&egress) = self.switches[switch as usize].awake.get(index) {
             self.wake_before_now(egress);
@@ -169,19 +191,19 @@ impl<S: Sink> Network<S> {
     #[inline]
     pub(crate) fn wake_before_now(&mut self, egress: u32) {
         let channel = &self.channels[egress as usize];
-        if channel.wake_set && channel.busy_until < self.now {
+        if channel.is_due_before(self.now) {
             self.wake_until(egress, self.now);
         }
     }
 
     /// Wakes a port as often as it should be before `time`. Returns when the last time was.
-    fn wake_until(&mut self, egress: u32, time: Time) -> Time {
-        let (now, woken) = (self.now, self.notebook.woken);
-        self.notebook.woken = egress + 1;
+    pub(crate) fn wake_until(&mut self, egress: u32, time: Time) -> Time {
+        let (now, before) = (self.now, self.notebook.cause);
+        self.notebook.cause = cause::woken(egress);
         let mut last = Time::ZERO;
         loop {
             let channel = &mut self.channels[egress as usize];
-            if !channel.wake_set || channel.busy_until >= time {
+            if !channel.is_due_before(time) {
                 break;
             }
             channel.wake_set = false;
@@ -190,18 +212,18 @@ impl<S: Sink> Network<S> {
             self.events += 1;
             self.send_first(egress);
         }
-        (self.now, self.notebook.woken) = (now, woken);
+        (self.now, self.notebook.cause) = (now, before);
         last
     }
 
     /// Wakes a port once, which is free by then.
     fn wake_at(&mut self, egress: u32, time: Time) {
         let now = std::mem::replace(&mut self.now, time);
-        let woken = std::mem::replace(&mut self.notebook.woken, egress + 1);
+        let before = std::mem::replace(&mut self.notebook.cause, cause::woken(egress));
         self.channels[egress as usize].wake_set = false;
         self.events += 1;
         self.send_first(egress);
-        (self.now, self.notebook.woken) = (now, woken);
+        (self.now, self.notebook.cause) = (now, before);
     }
 
     /// The port of a channel is to be woken when it is free again.

@@ -194,6 +194,9 @@ impl<S: Sink> Network<S> {
         }
         for (index, theirs) in other.channels.into_iter().enumerate() {
             let [sends, receives] = [theirs.from, theirs.to].map(|vertex| self.part_of(vertex) == part);
+            if receives {
+                self.held[index] = std::mem::take(&mut other.held[index]);
+            }
             let ours = &mut self.channels[index];
             match (sends, receives) {
                 (true, true) => *ours = theirs,

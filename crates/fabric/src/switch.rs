@@ -5,7 +5,6 @@ use std::collections::BinaryHeap;
 
 use railnet_core::{Random, Time};
 
-use crate::channel::Channel;
 use crate::config::{FlowControl, Routing, SwitchConfig};
 
 /// Bytes that a queue must fall below its threshold before the sender may go on.
@@ -37,6 +36,15 @@ pub(crate) struct Switch {
     seed: u32,
     /// (time of the last packet, port) of recent connections.
     flowlets: Vec<(Time, u16)>,
+}
+
+/// Bytes that a switch holds of what came by one of its ports, of each priority: a line of the cache.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+#[repr(align(64))]
+pub(crate) struct Held {
+    /// In the shared part of its memory.
+    pub(crate) shared: [u32; 8],
+    pub(crate) headroom: [u32; 8],
 }
 
 /// Whether a packet fits.
@@ -73,73 +81,87 @@ impl Switch {
         }
     }
 
+    /// Whether its ports have to be woken in the order of time, because somebody waits to be told that there is room, or are.
+    #[inline]
+    pub(crate) fn needs_order(&self) -> bool {
+        self.stopped > 0 || self.is_in_line
+    }
+
     #[inline]
     fn threshold(&self) -> u64 {
         self.shared_max.saturating_sub(self.shared_used) >> self.shift
     }
 
     #[inline]
-    fn shared_of(&self, ingress: &Channel, priority: usize) -> u64 {
-        u64::from(ingress.shared[priority].saturating_sub(self.reserve))
+    fn shared_of(&self, held: &Held, priority: usize) -> u64 {
+        u64::from(held.shared[priority].saturating_sub(self.reserve))
     }
 
     /// Counts a packet in, if that would fit, and nobody be told to stop, though some of what it holds may have left.
     #[inline]
-    pub(crate) fn admit_surely(&mut self, ingress: &mut Channel, priority: usize, bytes: u32) -> bool {
-        let held = ingress.shared[priority] + bytes;
-        let over = u64::from(held.saturating_sub(self.reserve));
+    pub(crate) fn admit_surely(&mut self, held: &mut Held, priority: usize, bytes: u32) -> bool {
+        let shared = held.shared[priority] + bytes;
+        let over = u64::from(shared.saturating_sub(self.reserve));
         let used = self.shared_used + over.min(u64::from(bytes));
-        let fits =
-            over < self.shared_max.saturating_sub(used) >> self.shift && ingress.headroom[priority] == 0;
+        let fits = over < self.shared_max.saturating_sub(used) >> self.shift && held.headroom[priority] == 0;
         if fits {
             self.shared_used = used;
-            ingress.shared[priority] = held;
+            held.shared[priority] = shared;
         }
         fits
     }
 
-    /// Counts a packet in, if there is room for it.
+    /// Whether nobody would have to be told to stop with so many bytes above the reserves, and so many of one port and priority.
     #[inline]
-    pub(crate) fn admit(&mut self, ingress: &mut Channel, priority: usize, bytes: u32) -> Admission {
+    pub(crate) fn fits(&self, used: u64, most: u32) -> bool {
+        u64::from(most) < self.shared_max.saturating_sub(used) >> self.shift
+    }
+
+    /// Counts a packet in, if there is room for it, in `headroom` if need be.
+    pub(crate) fn admit(&mut self, held: &mut Held, priority: usize, bytes: u32, headroom: u32) -> Admission {
         let threshold = self.threshold();
-        let held = ingress.shared[priority] + bytes;
-        let over = u64::from(held.saturating_sub(self.reserve));
+        let shared = held.shared[priority] + bytes;
+        let over = u64::from(shared.saturating_sub(self.reserve));
         if over > threshold {
             // Beyond its share: only the headroom is left, which exists where senders can be told to stop.
-            let is_lossless = ingress.lossless & 1 << priority != 0;
-            if !is_lossless || ingress.headroom[priority] + bytes > ingress.headroom_max {
+            if held.headroom[priority] + bytes > headroom {
                 return Admission::Dropped;
             }
-            ingress.headroom[priority] += bytes;
+            held.headroom[priority] += bytes;
             return Admission::Fits;
         }
         self.shared_used += over.min(u64::from(bytes));
-        ingress.shared[priority] = held;
+        held.shared[priority] = shared;
         Admission::Fits
     }
 
     /// Counts a packet out: headroom empties first.
     #[inline]
-    pub(crate) fn release(&mut self, ingress: &mut Channel, priority: usize, bytes: u32) {
-        let from_headroom = ingress.headroom[priority].min(bytes);
-        ingress.headroom[priority] -= from_headroom;
-        let rest = bytes - from_headroom;
-        let from_shared = self.shared_of(ingress, priority).min(u64::from(rest));
+    pub(crate) fn release(&mut self, held: &mut Held, priority: usize, bytes: u32) {
+        let from_headroom = held.headroom[priority].min(bytes);
+        held.headroom[priority] -= from_headroom;
+        self.release_shared(held, priority, bytes - from_headroom);
+    }
+
+    /// The same where there is nothing in the headroom: nobody is told to stop.
+    #[inline]
+    pub(crate) fn release_shared(&mut self, held: &mut Held, priority: usize, bytes: u32) {
+        let from_shared = self.shared_of(held, priority).min(u64::from(bytes));
         self.shared_used -= from_shared;
-        ingress.shared[priority] -= rest;
+        held.shared[priority] -= bytes;
     }
 
     /// Whether the sender of this ingress should stop.
     #[inline]
-    pub(crate) fn should_stop(&self, ingress: &Channel, priority: usize) -> bool {
-        ingress.headroom[priority] > 0 || self.shared_of(ingress, priority) >= self.threshold().max(1)
+    pub(crate) fn should_stop(&self, held: &Held, priority: usize) -> bool {
+        held.headroom[priority] > 0 || self.shared_of(held, priority) >= self.threshold().max(1)
     }
 
     /// Whether a sender that was stopped may go on.
     #[inline]
-    pub(crate) fn may_resume(&self, ingress: &Channel, priority: usize) -> bool {
-        let shared = self.shared_of(ingress, priority);
-        ingress.headroom[priority] == 0 && (shared == 0 || shared + RESUME_OFFSET <= self.threshold())
+    pub(crate) fn may_resume(&self, held: &Held, priority: usize) -> bool {
+        let shared = self.shared_of(held, priority);
+        held.headroom[priority] == 0 && (shared == 0 || shared + RESUME_OFFSET <= self.threshold())
     }
 
     /// Which of `ports` a packet takes.
@@ -157,9 +179,8 @@ impl Switch {
             return *first;
         }
         let spread = mix(hash ^ self.seed);
-        let by_hash = ports[((u64::from(spread) * ports.len() as u64) >> 32) as usize];
         match routing {
-            Routing::Ecmp | Routing::Valiant => by_hash,
+            Routing::Ecmp | Routing::Valiant => self.by_hash(ports, hash),
             Routing::Spray => *self.dice.pick(ports),
             Routing::Adaptive => self.least_loaded(ports, queued),
             Routing::Flowlet(gap) => {
@@ -171,6 +192,13 @@ impl Switch {
                 port
             }
         }
+    }
+
+    /// Which of `ports`, of which there are some, a packet of this hash takes.
+    #[inline]
+    pub(crate) fn by_hash(&self, ports: &[u16], hash: u32) -> u16 {
+        let spread = mix(hash ^ self.seed);
+        ports[((u64::from(spread) * ports.len() as u64) >> 32) as usize]
     }
 
     /// The port with the shortest queue; among equals any. By hash, connections that share a path would keep sharing it

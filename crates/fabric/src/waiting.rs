@@ -198,10 +198,14 @@ impl Queue {
     #[allow(clippy::inline_always, reason = "it is called for each packet-hop, from one or two places")]
     #[inline(always)]
     pub(crate) fn pop(&mut self, room: &mut WaitingRoom) -> Option<Waiting> {
+        (!self.is_empty()).then(|| self.pop_front(room))
+    }
+
+    /// The first packet of a queue that has one.
+    #[allow(clippy::inline_always, reason = "it is called for each packet-hop, from one or two places")]
+    #[inline(always)]
+    pub(crate) fn pop_front(&mut self, room: &mut WaitingRoom) -> Waiting {
         let place = self.first;
-        if place == Place::NONE {
-            return None;
-        }
         let waiting = room.rows[place.row()].places[place.at()];
         let is_last = place == self.last;
         if is_last || place.is_last_of_row() {
@@ -209,7 +213,7 @@ impl Queue {
         }
         self.first = if is_last { Place::NONE } else { place.next(room) };
         self.bytes -= u64::from(waiting.bytes());
-        Some(waiting)
+        waiting
     }
 
     /// The packets in it, first to last.

@@ -21,6 +21,8 @@ use crate::packet::PacketIndex;
 /// two.
 const RING: u64 = 16;
 const RING_WITH_LULLS: u64 = 256;
+/// Windows that one half of all places goes through before the other one does.
+const TURN_WINDOWS: u64 = 2;
 
 /// Events of switches, and of islands where they have windows too, by window and place.
 #[derive(Debug)]
@@ -37,10 +39,13 @@ pub(crate) struct Windows {
     /// lull, each for one place after the other.
     first: u64,
     last: u64,
-    /// The one of them that a place goes through.
+    /// The first of those that a place goes through in one turn.
     current: u64,
     /// When that begins, in picoseconds.
     began: u64,
+    /// The last of them, and how many there may be.
+    turn_last: u64,
+    turn_max: u64,
     /// The first window in which a place may reach others.
     reach: u64,
     /// The place whose turn it is, and what is left of its part of the window at hand.
@@ -68,6 +73,41 @@ pub(crate) struct Windows {
     far_count: u64,
     /// The windows of wake-ups that lie further ahead.
     far_wakes: BinaryHeap<Reverse<u64>>,
+}
+
+/// Where the packets of one channel come to, in the windows that they mostly come in.
+pub(crate) struct Outlet<'a> {
+    windows: &'a mut Windows,
+    /// Where what comes in the first of the windows at hand is, and in those after it.
+    lists: [usize; OUTLET_WINDOWS],
+}
+
+const OUTLET_WINDOWS: usize = 4;
+const _: () = assert!(TURN_WINDOWS + OUTLET_WINDOWS as u64 <= RING);
+
+impl Outlet<'_> {
+    /// As [`Windows::arrive`].
+    #[allow(clippy::inline_always, reason = "see Calendar::push")]
+    #[inline(always)]
+    pub(crate) fn arrive(&mut self, place: u32, at: Time, standing: u32, channel: u32, packet: PacketIndex) {
+        let width = self.windows.width;
+        let ahead = at.as_ps().wrapping_sub(self.windows.began);
+        // Which of several it is cannot be foreseen, so there is no branch for each.
+        let further =
+            u64::from(ahead >= width) + u64::from(ahead >= 2 * width) + u64::from(ahead >= 3 * width);
+        let offset = ahead.wrapping_sub(further * width);
+        let list = &mut self.windows.coming[self.lists[further as usize]];
+        if offset < width && !list.is_empty() && list.len() < list.capacity() {
+            list.push(Arrival::new(offset, standing, channel, packet));
+        } else {
+            self.arrive_first(place, at, standing, channel, packet);
+        }
+    }
+
+    #[inline(never)]
+    fn arrive_first(&mut self, place: u32, at: Time, standing: u32, channel: u32, packet: PacketIndex) {
+        self.windows.arrive(place, at, standing, channel, packet);
+    }
 }
 
 /// A packet that comes in a window further ahead, in the order of time; those of one channel at one moment in the order in
@@ -130,9 +170,11 @@ impl Windows {
             last: 0,
             current: 0,
             began: 0,
+            turn_last: 0,
+            turn_max: 1,
             reach: 1,
             open: NOBODY,
-            arrivals: Arrivals::new(width),
+            arrivals: Arrivals::new(TURN_WINDOWS * width),
             at_hand: AtHand::new(),
             coming: (0..u64::from(switches) * RING).map(|_| Vec::new()).collect(),
             ring: (0..u64::from(switches) * RING).map(|_| Vec::new()).collect(),
@@ -151,7 +193,7 @@ impl Windows {
     /// Hosts have windows too, from the beginning, and no window is longer than `longest`.
     pub(crate) fn add_islands(&mut self, islands: Islands, longest: Span) {
         self.width = self.width.min(longest.as_ps());
-        self.arrivals = Arrivals::new(self.width);
+        self.arrivals = Arrivals::new(TURN_WINDOWS * self.width);
         self.places += islands.hosts.len();
         self.islands = islands;
         self.make_lists();
@@ -176,6 +218,12 @@ impl Windows {
     #[inline]
     fn slot(&self, window: u64) -> usize {
         (window & self.mask) as usize
+    }
+
+    /// Where what happens to a place in a window is: that of one place lies together.
+    #[inline]
+    fn list(&self, window: u64, place: u32) -> usize {
+        place as usize * (self.mask as usize + 1) + self.slot(window)
     }
 
     /// Whether a window is one of those that are kept apart.
@@ -235,9 +283,9 @@ impl Windows {
         self.end_of_window(self.window(time))
     }
 
-    /// The last moment of the window that a place goes through.
+    /// The last moment of the windows that a place goes through in one turn.
     pub(crate) fn end_of_turn(&self) -> Time {
-        self.end_of_window(self.current)
+        self.end_of_window(self.turn_last)
     }
 
     fn end_of_window(&self, window: u64) -> Time {
@@ -267,6 +315,13 @@ impl Windows {
         }
     }
 
+    /// For a port that sends several packets to a place.
+    #[inline]
+    pub(crate) fn outlet(&mut self, place: u32) -> Outlet<'_> {
+        let list = |ahead: u64| self.list(self.current + ahead, place);
+        Outlet { lists: [list(0), list(1), list(2), list(3)], windows: self }
+    }
+
     #[cold]
     fn arrive_far_away(&mut self, arrival: FarArrival) {
         self.far_count += 1;
@@ -277,7 +332,8 @@ impl Windows {
     #[inline(always)]
     fn put_with_coming(&mut self, window: u64, place: u32, arrival: Arrival) {
         let slot = self.slot(window);
-        let list = &mut self.coming[slot * self.places + place as usize];
+        let list = self.list(window, place);
+        let list = &mut self.coming[list];
         if list.is_empty() {
             self.counts[slot] += 1;
         }
@@ -299,7 +355,7 @@ impl Windows {
             place == self.open || self.open == NOBODY || window >= self.reach,
             "one place reached another sooner than it can"
         );
-        if place == self.open && window <= self.current {
+        if place == self.open && window <= self.turn_last {
             self.at_hand.put(entry);
         } else if self.is_near(window) {
             self.put_in_ring(window, place, entry);
@@ -345,7 +401,8 @@ impl Windows {
 
     fn put_in_ring(&mut self, window: u64, place: u32, entry: Entry<Packed>) {
         let slot = self.slot(window);
-        let list = &mut self.ring[slot * self.places + place as usize];
+        let list = self.list(window, place);
+        let list = &mut self.ring[list];
         if list.len() == list.capacity() {
             make_room(list, &mut self.spare);
         }
@@ -387,12 +444,14 @@ impl Windows {
         self.first = self.window(time);
         self.last = until.as_ps() / self.width;
         self.reach = self.last + 1;
+        self.turn_max = 1;
         self.begin();
     }
 
     /// Goes on to these windows for one half of the places. The other half must be through all before the last of them.
     pub(crate) fn go_through_with_half(&mut self, first: u64, last: u64) {
         (self.first, self.last, self.reach) = (first, last, first + 1);
+        self.turn_max = if TURN_WINDOWS * self.width <= OFFSETS { TURN_WINDOWS } else { 1 };
         self.begin();
     }
 
@@ -425,15 +484,16 @@ impl Windows {
     fn turn_to(&mut self, window: u64) {
         self.current = window;
         self.began = window * self.width;
+        self.turn_last = self.last.min(window + self.turn_max - 1);
     }
 
     /// Whether there is another one of the windows at hand for a place to go through, and goes on to it. If not, the first
     /// is next again.
     #[inline]
     pub(crate) fn turn(&mut self) -> bool {
-        let is_over = self.current == self.last;
-        if self.first < self.last {
-            self.turn_to(if is_over { self.first } else { self.current + 1 });
+        let is_over = self.turn_last == self.last;
+        if self.current > self.first || !is_over {
+            self.turn_to(if is_over { self.first } else { self.turn_last + 1 });
         }
         !is_over
     }
@@ -447,34 +507,53 @@ impl Windows {
     /// It is this place's turn, if anything may happen to it in the window at hand.
     #[inline]
     pub(crate) fn open(&mut self, place: u32) -> bool {
-        let slot = self.slot(self.current);
-        let list = slot * self.places + place as usize;
-        let (coming, others) = (&mut self.coming[list], &mut self.ring[list]);
         let due = self.ports_due.get(place as usize).copied();
-        let wakes = |due: Option<u64>| match due {
-            Some(due) => due <= self.current,
+        let mut is_open = match due {
+            Some(due) => due <= self.turn_last,
             None => !self.wakes[(place - self.switches) as usize].is_empty(),
         };
-        if coming.is_empty() && others.is_empty() && !wakes(due) {
-            return false;
+        for window in self.current..=self.turn_last {
+            is_open |= self.open_window(place, window);
         }
-        if let Some(due) = due.filter(|due| *due != NEVER) {
-            self.ports_due[place as usize] = NEVER;
-            self.counts[(due & self.mask) as usize] -= 1;
+        if is_open {
+            self.open = place;
+            if place >= self.switches {
+                self.arrivals.sort();
+            }
+            if let Some(due) = due.filter(|due| *due != NEVER) {
+                self.ports_due[place as usize] = NEVER;
+                self.counts[(due & self.mask) as usize] -= 1;
+            }
         }
+        is_open
+    }
+
+    /// Has at hand what happens to a place in a window. Returns whether anything does.
+    #[allow(clippy::inline_always, reason = "it is called from one place")]
+    #[inline(always)]
+    fn open_window(&mut self, place: u32, window: u64) -> bool {
+        let slot = self.slot(window);
+        let list = self.list(window, place);
+        let (coming, others) = (&mut self.coming[list], &mut self.ring[list]);
+        let is_empty = coming.is_empty() && others.is_empty();
         if !coming.is_empty() {
             self.counts[slot] -= 1;
-            self.arrivals.fill(self.began, coming);
+            self.arrivals.add(window * self.width - self.began, coming);
             coming.clear();
             self.spare_coming[usize::from(place >= self.switches)].push(std::mem::take(coming));
         }
         if !others.is_empty() {
             self.counts[slot] -= others.len();
-            let room = self.at_hand.fill(std::mem::take(others));
-            self.spare.push(room);
+            if self.at_hand.is_empty() {
+                let room = self.at_hand.fill(std::mem::take(others));
+                self.spare.push(room);
+            } else {
+                for entry in others.drain(..) {
+                    self.at_hand.put(entry);
+                }
+            }
         }
-        self.open = place;
-        true
+        !is_empty
     }
 
     /// The packets that come to the place whose turn it is.
@@ -485,7 +564,7 @@ impl Windows {
     /// The packets that come to a place in the windows at hand, or the first two of them, before its turn has come; in no
     /// particular order.
     pub(crate) fn coming(&self, place: u32) -> impl Iterator<Item = &Arrival> {
-        let list = move |window: u64| &self.coming[self.slot(window) * self.places + place as usize];
+        let list = move |window: u64| &self.coming[self.list(window, place)];
         let second = (self.last > self.first).then(|| self.first + 1);
         std::iter::once(self.first).chain(second).flat_map(list)
     }
@@ -499,13 +578,35 @@ impl Windows {
     /// The next packet that comes to the place whose turn it is: when, by which channel, which.
     #[inline]
     pub(crate) fn next_arrival(&self) -> Option<(Time, u32, PacketIndex)> {
-        self.arrivals.next()
+        self.arrivals.next(self.began)
+    }
+
+    /// Puts the packets that come to the switch whose turn it is in the order of time.
+    pub(crate) fn sort_arrivals(&mut self) {
+        self.arrivals.sort();
+    }
+
+    /// Nothing more comes to it in its turn.
+    pub(crate) fn clear_arrivals(&mut self) {
+        self.arrivals.clear();
+    }
+
+    /// When the windows that a place goes through in its turn begin.
+    #[inline]
+    pub(crate) fn began(&self) -> Time {
+        Time::from_ps(self.began)
+    }
+
+    /// So many of the packets that come to the place whose turn it is have come.
+    #[inline]
+    pub(crate) fn pass_arrivals(&mut self, count: u32) {
+        self.arrivals.pass(count);
     }
 
     /// It has come.
     #[inline]
     pub(crate) fn pass_arrival(&mut self) {
-        self.arrivals.pass();
+        self.arrivals.pass(1);
     }
 
     /// Whether anything but packets may come to that place.
@@ -524,8 +625,8 @@ impl Windows {
     /// That channel: it is woken.
     #[inline]
     pub(crate) fn pop_wake(&mut self) -> Option<u32> {
-        let slot = self.slot(self.current);
-        let (_, channel) = self.wakes[(self.open - self.switches) as usize].pop()?;
+        let (key, channel) = self.wakes[(self.open - self.switches) as usize].pop()?;
+        let slot = self.slot(self.window(key.time()));
         self.counts[slot] -= 1;
         Some(channel)
     }
@@ -559,11 +660,12 @@ impl Windows {
     pub(crate) fn close(&mut self) {
         let place = std::mem::replace(&mut self.open, NOBODY);
         while let Some(arrival) = self.arrivals.pop() {
-            self.put_with_coming(self.current, place, arrival);
+            let ahead = arrival.offset() / self.width;
+            self.put_with_coming(self.current + ahead, place, arrival.sooner(ahead * self.width));
         }
         self.arrivals.clear();
         while let Some(entry) = self.at_hand.pop() {
-            self.put_in_ring(self.current, place, entry);
+            self.put_in_ring(self.window(entry.key.time()), place, entry);
         }
     }
 
@@ -582,8 +684,9 @@ impl Windows {
     pub(crate) fn drain_arrivals(&mut self) -> Vec<(Time, u32, PacketIndex)> {
         let mut all = Vec::new();
         for window in self.first..=self.first + self.mask {
-            let first = self.slot(window) * self.places;
-            for list in &mut self.coming[first..first + self.places] {
+            for place in 0..self.places {
+                let list = self.list(window, place as u32);
+                let list = &mut self.coming[list];
                 let at = |arrival: &Arrival| Time::from_ps(window * self.width + arrival.offset());
                 all.extend(list.drain(..).map(|arrival| (at(&arrival), arrival.channel, arrival.packet)));
             }

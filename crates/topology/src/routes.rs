@@ -33,6 +33,29 @@ pub struct Routes {
     groups: Vec<Vec<u16>>,
 }
 
+/// The equal-cost next hops of one switch.
+#[derive(Clone, Copy, Debug)]
+pub struct RoutesOf<'a> {
+    routes: &'a Routes,
+    switch: u32,
+    /// By column.
+    groups: &'a [u32],
+}
+
+impl<'a> RoutesOf<'a> {
+    /// The ports that lie on a shortest path to `host`, ascending; empty where there is none.
+    #[inline]
+    pub fn next_hops(&self, host: u32) -> &'a [u16] {
+        match &self.routes.attachments[host as usize] {
+            Some(Attachment::Switch { leaf, port, .. }) if *leaf == self.switch => port,
+            Some(Attachment::Switch { column, .. }) => {
+                &self.routes.groups[self.groups[*column as usize] as usize]
+            }
+            _ => &[],
+        }
+    }
+}
+
 /// What the other end of a host's link is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attachment {
@@ -61,14 +84,17 @@ impl Routes {
     }
 
     /// The ports of `switch` that lie on a shortest path to `host`, ascending; empty where there is none.
+    #[inline]
     pub fn next_hops(&self, switch: u32, host: u32) -> &[u16] {
-        match &self.attachments[host as usize] {
-            Some(Attachment::Switch { leaf, port, .. }) if *leaf == switch => port,
-            Some(Attachment::Switch { column, .. }) => {
-                &self.groups[self.table[self.place(switch, *column)] as usize]
-            }
-            _ => &[],
-        }
+        self.of(switch).next_hops(host)
+    }
+
+    /// The same for one switch and many hosts.
+    #[inline]
+    pub fn of(&self, switch: u32) -> RoutesOf<'_> {
+        let columns = self.leaves.len();
+        let row = switch as usize * columns;
+        RoutesOf { routes: self, switch, groups: &self.table[row..row + columns] }
     }
 
     /// How many links a packet at `switch` still has to cross to reach `host`.

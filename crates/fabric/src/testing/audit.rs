@@ -5,6 +5,7 @@ use railnet_topology::Vertex;
 
 use crate::config::FlowControl;
 use crate::network::{Network, credit};
+use crate::switch::Held;
 
 impl<S: Sink> Network<S> {
     /// What of the present state contradicts itself; nothing where all adds up.
@@ -42,8 +43,8 @@ impl<S: Sink> Network<S> {
                 let (paused, told) = (channel.paused, channel.told_to_stop);
                 return Err(format!("{name}: paused {paused:#010b}, told to stop {told:#010b}"));
             }
-            if channel.shared != [0; 8] || channel.headroom != [0; 8] {
-                let (shared, headroom) = (channel.shared, channel.headroom);
+            if self.held[index] != Held::default() {
+                let Held { shared, headroom } = self.held[index];
                 return Err(format!(
                     "{name}: memory not given back, shared {shared:?}, headroom {headroom:?}"
                 ));
@@ -103,7 +104,8 @@ impl<S: Sink> Network<S> {
     fn audit_memory(&self, ingress: usize, held: &[u64; 8]) -> Result<(), String> {
         let channel = &self.channels[ingress];
         for (priority, &bytes) in held.iter().enumerate() {
-            let (shared, headroom) = (channel.shared[priority], channel.headroom[priority]);
+            let Held { shared, headroom } = &self.held[ingress];
+            let (shared, headroom) = (shared[priority], headroom[priority]);
             let place = format!("behind channel {ingress}, priority {priority}");
             if self.config.flow_control == FlowControl::Credits {
                 let whole = u64::from(self.whole_credit(ingress));
@@ -130,8 +132,9 @@ impl<S: Sink> Network<S> {
 
     fn audit_shared(&self, switch: u32) -> Result<(), String> {
         let state = &self.switches[switch as usize];
-        let into = self.channels.iter().filter(|channel| channel.to == Vertex::Switch(switch));
-        let over = into.flat_map(|channel| channel.shared).map(|bytes| bytes.saturating_sub(state.reserve));
+        let into = self.channels.iter().zip(&self.held);
+        let into = into.filter(|(channel, _)| channel.to == Vertex::Switch(switch));
+        let over = into.flat_map(|(_, held)| held.shared).map(|bytes| bytes.saturating_sub(state.reserve));
         let over: u64 = over.map(u64::from).sum();
         if over != state.shared_used {
             let counted = state.shared_used;

@@ -1,0 +1,352 @@
+//! Packets that a switch takes in during its turn, port by port.
+//!
+//! Which port a packet leaves by and whether there is memory for it is decided in the order in which packets come. What a port
+//! then does with them concerns no other port while nobody waits to be told of free memory ([`ports`](crate::ports)): so packets
+//! are set down in front of their ports, and when the turn is over, or when something comes that concerns several ports, each
+//! port goes through all that it has to take and to send at once.
+
+use railnet_core::event::Sink;
+use railnet_core::{Span, Time};
+use railnet_topology::Vertex;
+
+use crate::arrivals::OFFSET_SHIFT;
+use crate::channel::{Channel, NOWHERE};
+use crate::config::{FlowControl, MarksAt, Routing, SwitchConfig};
+use crate::network::Network;
+use crate::note::{component, marked};
+use crate::packet::{Facts, Flag};
+use crate::ports::{Notebook, cause};
+use crate::switch::{Held, Switch};
+use crate::waiting::{Waiting, WaitingRoom};
+use crate::windows::{Outlet, Windows};
+
+/// A packet that joins the queue of a port.
+#[derive(Clone, Copy, Debug)]
+struct Joining {
+    /// As that of its [`Arrival`](crate::arrivals::Arrival).
+    key: u64,
+    waiting: Waiting,
+}
+
+/// Packets set down in front of the ports of the switch whose turn it is.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    /// By port.
+    joining: Vec<Vec<Joining>>,
+    /// Ports that have any.
+    ports: Vec<u16>,
+}
+
+impl Joining {
+    /// When, in picoseconds from the beginning of the turn.
+    #[inline]
+    fn offset(self) -> Span {
+        Span::from_ps(self.key >> OFFSET_SHIFT)
+    }
+
+    /// Where the channel that it came by stands among all.
+    #[inline]
+    fn standing(self) -> u32 {
+        self.key as u32
+    }
+}
+
+impl Batch {
+    /// For switches with so many ports.
+    pub(crate) fn new(ports: usize) -> Self {
+        Self { joining: vec![Vec::new(); ports], ports: Vec::new() }
+    }
+
+    /// Takes all packets up again.
+    fn clear(&mut self) {
+        for port in self.ports.drain(..) {
+            self.joining[usize::from(port)].clear();
+        }
+    }
+
+    #[inline]
+    fn set_down(&mut self, port: u16, joining: Joining) {
+        let list = &mut self.joining[usize::from(port)];
+        if list.is_empty() {
+            self.ports.push(port);
+        }
+        list.push(joining);
+    }
+}
+
+/// Whether what a packet finds in a switch depends on no queue but that of the port it leaves by, so that ports can be taken one
+/// by one.
+pub(crate) fn is_apt(config: &SwitchConfig) -> bool {
+    let chooses_otherwise =
+        matches!(config.routing, Routing::Adaptive | Routing::Flowlet(_) | Routing::Valiant);
+    config.flow_control != FlowControl::Credits && !chooses_otherwise
+}
+
+impl<S: Sink> Network<S> {
+    /// Sets down all packets that come to a switch in its turn, which is over at `limit`, where it is certain that there is memory for
+    /// all of them and that nobody will be told to stop. Otherwise nothing is done.
+    pub(crate) fn set_down_all(&mut self, switch: u32, limit: Time) -> bool {
+        let Self { windows, packets, switches, held, routes, batch, config, .. } = self;
+        let Some(windows) = windows else { return false };
+        let state = &mut switches[switch as usize];
+        let is_plain = self.goes_by_port && config.routing == Routing::Ecmp;
+        if !is_plain || state.needs_order() || windows.has_others() || limit < windows.end_of_turn() {
+            return false;
+        }
+        let arrivals = windows.ahead();
+        let routes = routes.of(switch);
+        // Bytes above the reserves, all and most of one port and priority.
+        let (mut used, mut most) = (state.shared_used, 0);
+        let mut count = 0;
+        for arrival in arrivals {
+            let facts = &mut packets.facts[arrival.packet as usize];
+            let ports = routes.next_hops(facts.target);
+            if facts.is(Flag::Pause) || ports.is_empty() {
+                break;
+            }
+            let priority = usize::from(facts.priority & 7);
+            let waiting = Waiting::new(arrival.packet, facts, arrival.channel, priority);
+            let shared = &mut held[arrival.channel as usize].shared[priority];
+            let before = shared.saturating_sub(state.reserve);
+            *shared += waiting.bytes();
+            let after = shared.saturating_sub(state.reserve);
+            used += u64::from(after - before);
+            most = most.max(after);
+            facts.hops += 1;
+            batch.set_down(state.by_hash(ports, facts.hash), Joining { key: arrival.key, waiting });
+            count += 1;
+        }
+        if count == arrivals.len() && state.fits(used, most) {
+            state.shared_used = used;
+            self.events += count as u64;
+            windows.clear_arrivals();
+            return true;
+        }
+        for arrival in &arrivals[..count] {
+            let facts = &mut packets.facts[arrival.packet as usize];
+            facts.hops -= 1;
+            held[arrival.channel as usize].shared[usize::from(facts.priority & 7)] -= u32::from(facts.bytes);
+        }
+        batch.clear();
+        false
+    }
+
+    /// Sets down packets that come to a switch in its turn by `limit`, in the order of time, up to the first one that takes more than
+    /// that. Returns whether there was any.
+    pub(crate) fn set_down_by(&mut self, switch: u32, limit: Time) -> bool {
+        let Self { windows, packets, switches, held, routes, batch, config, .. } = self;
+        let Some(windows) = windows else { return false };
+        let state = &mut switches[switch as usize];
+        let routes = routes.of(switch);
+        let began = windows.began();
+        let mut count = 0;
+        for arrival in windows.ahead() {
+            let at = began + Span::from_ps(arrival.offset());
+            let facts = &mut packets.facts[arrival.packet as usize];
+            if at > limit || facts.is(Flag::Pause) {
+                break;
+            }
+            let ports = routes.next_hops(facts.target);
+            let priority = usize::from(facts.priority & 7);
+            let waiting = Waiting::new(arrival.packet, facts, arrival.channel, priority);
+            let held = &mut held[arrival.channel as usize];
+            if ports.is_empty() || !state.admit_surely(held, priority, waiting.bytes()) {
+                break;
+            }
+            facts.hops += 1;
+            let port = state.choose(config.routing, ports, facts.hash, at, |_| 0);
+            batch.set_down(port, Joining { key: arrival.key, waiting });
+            count += 1;
+        }
+        windows.pass_arrivals(count);
+        self.events += u64::from(count);
+        count > 0
+    }
+
+    /// Has each port take what was set down in front of it and send what it should have sent before `until`. Returns when the last
+    /// packet was sent by a port that was woken for it.
+    #[inline]
+    pub(crate) fn pass_ports(&mut self, switch: u32, until: Time) -> Time {
+        match self.batch.ports.is_empty() {
+            true => Time::ZERO,
+            false => self.pass_all_ports(switch, until),
+        }
+    }
+
+    fn pass_all_ports(&mut self, switch: u32, until: Time) -> Time {
+        let (now, before) = (self.now, self.notebook.cause);
+        let began = self.windows.as_ref().map_or(Time::ZERO, Windows::began);
+        let mut last = Time::ZERO;
+        while let Some(port) = self.batch.ports.pop() {
+            let mut joining = std::mem::take(&mut self.batch.joining[usize::from(port)]);
+            sort(&mut joining);
+            let egress = self.switches[switch as usize].ports[usize::from(port)];
+            if self.is_plain(&self.channels[egress as usize]) {
+                last = last.max(self.pass_port(switch, egress, &joining, until));
+            } else {
+                for joining in &joining {
+                    self.now = began + joining.offset();
+                    self.notebook.cause = cause::arrived(joining.standing());
+                    self.enqueue(switch, egress, joining.waiting);
+                }
+            }
+            joining.clear();
+            self.batch.joining[usize::from(port)] = joining;
+        }
+        self.now = now;
+        self.notebook.cause = before;
+        last
+    }
+
+    /// Has a port send what it should have sent before `until`. Returns when the last packet was.
+    pub(crate) fn pass_until(&mut self, switch: u32, egress: u32, until: Time) -> Time {
+        let channel = &self.channels[egress as usize];
+        match self.is_plain(channel) && !self.switches[switch as usize].needs_order() {
+            true => self.pass_port(switch, egress, &[], until),
+            false => self.wake_until(egress, until),
+        }
+    }
+
+    /// Whether a port does nothing but send what is first.
+    fn is_plain(&self, channel: &Channel) -> bool {
+        !self.is_special
+            && !self.packets.gather
+            && !channel.is_special()
+            && channel.place != NOWHERE
+            && channel.urgent.is_empty()
+            && channel.paused == 0
+            && channel.wake_set == (channel.occupied != 0)
+            && self.config.marks_at == MarksAt::Departure
+    }
+
+    fn pass_port(&mut self, switch: u32, egress: u32, joining: &[Joining], until: Time) -> Time {
+        let nodes = (self.host_count, self.switches.len() as u32);
+        let Self { windows, packets, channels, switches, held, room, markers, notebook, .. } = self;
+        let Some(windows) = windows else { return Time::ZERO };
+        let began = windows.began();
+        let marks_above = if self.config.marks { self.marks_above } else { u64::MAX };
+        let state = &mut switches[switch as usize];
+        let channel = &mut channels[egress as usize];
+        let outlet = windows.outlet(channel.place);
+        let mut port = Port { egress, channel, state, held, room, outlet };
+        let mut last = Time::ZERO;
+        let mut joining = joining.iter();
+        loop {
+            let next = joining.next();
+            let time = next.map_or(until, |next| began + next.offset());
+            while port.channel.occupied != 0 && port.channel.busy_until < time {
+                last = port.channel.busy_until;
+                self.events += 1;
+                let (waiting, depth) = port.take_first();
+                if depth > marks_above && waiting.may_be_marked() && markers[egress as usize].marks(depth) {
+                    let facts = &mut packets.facts[waiting.packet() as usize];
+                    port.mark::<S>(facts, notebook, nodes, (last, cause::woken(egress), depth));
+                }
+                port.send(waiting, last);
+            }
+            let Some(joining) = next else { break };
+            let (at, waiting) = (time, joining.waiting);
+            let is_free = port.channel.busy_until <= at;
+            if is_free && port.channel.occupied == 0 {
+                let counters = &mut port.channel.counters;
+                counters.queue_max = counters.queue_max.max(waiting.bytes().into());
+                port.send(waiting, at);
+                continue;
+            }
+            port.queue(waiting);
+            if is_free {
+                // It becomes free at this very moment.
+                let (waiting, depth) = port.take_first();
+                if depth > marks_above && waiting.may_be_marked() && markers[egress as usize].marks(depth) {
+                    let facts = &mut packets.facts[waiting.packet() as usize];
+                    port.mark::<S>(facts, notebook, nodes, (at, cause::arrived(joining.standing()), depth));
+                }
+                port.send(waiting, at);
+            }
+        }
+        let Port { channel, state, .. } = port;
+        channel.wake_set = channel.occupied != 0;
+        if channel.wake_set && !channel.is_listed {
+            channel.is_listed = true;
+            state.awake.push(egress);
+        }
+        last
+    }
+}
+
+/// Puts packets that join a queue in order: they are few, and came by several channels, each in order.
+fn sort(joining: &mut [Joining]) {
+    for index in 1..joining.len() {
+        let one = joining[index];
+        let mut at = index;
+        while at > 0 && joining[at - 1].key > one.key {
+            joining[at] = joining[at - 1];
+            at -= 1;
+        }
+        joining[at] = one;
+    }
+}
+
+/// A port with all that it needs to take and send packets.
+struct Port<'a> {
+    egress: u32,
+    channel: &'a mut Channel,
+    state: &'a mut Switch,
+    held: &'a mut [Held],
+    room: &'a mut WaitingRoom,
+    outlet: Outlet<'a>,
+}
+
+#[allow(clippy::inline_always, reason = "they are called for each packet-hop, from one or two places")]
+impl Port<'_> {
+    /// A packet joins the end of its queue.
+    #[inline(always)]
+    fn queue(&mut self, waiting: Waiting) {
+        let priority = waiting.priority();
+        let queue = &mut self.channel.queues[priority];
+        queue.push(self.room, waiting);
+        self.channel.occupied |= 1 << priority;
+        self.channel.counters.queue_max = self.channel.counters.queue_max.max(queue.bytes);
+    }
+
+    /// What comes first of all that waits, and how many bytes are behind it in its queue.
+    #[inline(always)]
+    fn take_first(&mut self) -> (Waiting, u64) {
+        let priority = 7 - (self.channel.occupied | 1).leading_zeros() as usize;
+        let queue = &mut self.channel.queues[priority];
+        let waiting = queue.pop_front(self.room);
+        if queue.is_empty() {
+            self.channel.occupied &= !(1 << priority);
+        }
+        (waiting, queue.bytes)
+    }
+
+    #[inline(never)]
+    fn mark<S: Sink>(
+        &mut self,
+        facts: &mut Facts,
+        notebook: &mut Notebook,
+        (hosts, switches): (u32, u32),
+        (now, cause, depth): (Time, u64, u64),
+    ) {
+        facts.set(Flag::Marked);
+        self.channel.counters.marks += 1;
+        if S::ENABLED {
+            let sender = component(Vertex::Host(facts.source), hosts, switches);
+            notebook.cause = cause;
+            notebook.take(now, self.channel.sender, &marked(sender, facts, self.channel, depth));
+        }
+    }
+
+    /// A packet leaves.
+    #[inline(always)]
+    fn send(&mut self, waiting: Waiting, now: Time) {
+        let bytes = waiting.bytes();
+        self.state.release_shared(&mut self.held[waiting.ingress() as usize], waiting.held_as(), bytes);
+        let channel = &mut *self.channel;
+        channel.busy_until = now + channel.serialize(bytes);
+        channel.count(waiting);
+        let at = channel.busy_until + channel.delay;
+        self.outlet.arrive(channel.place, at, channel.standing, self.egress, waiting.packet());
+    }
+}
