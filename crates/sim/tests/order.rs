@@ -54,6 +54,10 @@ fn place_by_place_is_the_run_in_the_order_of_time() {
         scenario(tree, "{ cut_through = true }", "routing = \"adaptive\"\nlink = { delay = \"70ns\" }"),
         scenario(dragonfly, "{ buffer = \"1MB\" }", "routing = \"valiant\"\n[nic]\ncontrol = \"none\""),
         scenario(tree, "{ }", "[[traffic]]\nkind = \"ring\"\nbytes = \"6MB\"\nhosts = \"0..5\""),
+        // Senders are told to stop and to go on all the time, in between many marks.
+        scenario(leaves, &format!("{{ buffer = \"600KB\", {eager} }}"), "[nic]\ncontrol = \"dcqcn\""),
+        scenario(tree, &format!("{{ marks_at = \"arrival\", {eager} }}"), "[nic]\ncontrol = \"dcqcn\""),
+        scenario(tree, &format!("{{ {eager} }}"), "scheduling = { weights = [3, 1, 1, 1, 1, 1, 2, 1] }"),
     ];
     for (index, case) in cases.iter().enumerate() {
         let in_order = run(case, InOrder::default(), Span::from_us(100));
