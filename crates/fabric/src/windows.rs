@@ -54,8 +54,9 @@ pub(crate) struct Windows {
     at_hand: AtHand<Packed>,
     /// Packets that come in the windows from the present one on, place by place.
     coming: Vec<Vec<Arrival>>,
-    /// What else happens in them.
+    /// What else happens in them, and how much of that there is at each place: mostly nothing.
     ring: Vec<Vec<Entry<Packed>>>,
+    in_ring: Vec<u32>,
     /// The window in which ports of each switch are to be woken.
     ports_due: Vec<u64>,
     /// Channels of each island that are to be woken, the next one last. They are few, and mostly wake in the order in which
@@ -178,6 +179,7 @@ impl Windows {
             at_hand: AtHand::new(),
             coming: (0..u64::from(switches) * RING).map(|_| Vec::new()).collect(),
             ring: (0..u64::from(switches) * RING).map(|_| Vec::new()).collect(),
+            in_ring: vec![0; switches as usize],
             ports_due: vec![NEVER; switches as usize],
             wakes: Vec::new(),
             counts: vec![0; RING as usize],
@@ -212,6 +214,7 @@ impl Windows {
         let lists = self.places * self.counts.len();
         self.coming.resize_with(lists, Vec::new);
         self.ring.resize_with(lists, Vec::new);
+        self.in_ring.resize(self.places, 0);
     }
 
     /// Where a window is among those that are kept apart.
@@ -407,6 +410,7 @@ impl Windows {
             make_room(list, &mut self.spare);
         }
         list.push(entry);
+        self.in_ring[place as usize] += 1;
         self.counts[slot] += 1;
     }
 
@@ -534,15 +538,21 @@ impl Windows {
     fn open_window(&mut self, place: u32, window: u64) -> bool {
         let slot = self.slot(window);
         let list = self.list(window, place);
-        let (coming, others) = (&mut self.coming[list], &mut self.ring[list]);
-        let is_empty = coming.is_empty() && others.is_empty();
-        if !coming.is_empty() {
+        let coming = &mut self.coming[list];
+        let mut is_open = !coming.is_empty();
+        if is_open {
             self.counts[slot] -= 1;
             self.arrivals.add(window * self.width - self.began, coming);
             coming.clear();
             self.spare_coming[usize::from(place >= self.switches)].push(std::mem::take(coming));
         }
-        if !others.is_empty() {
+        if self.in_ring[place as usize] > 0 {
+            let others = &mut self.ring[list];
+            if others.is_empty() {
+                return is_open;
+            }
+            is_open = true;
+            self.in_ring[place as usize] -= others.len() as u32;
             self.counts[slot] -= others.len();
             if self.at_hand.is_empty() {
                 let room = self.at_hand.fill(std::mem::take(others));
@@ -553,7 +563,7 @@ impl Windows {
                 }
             }
         }
-        !is_empty
+        is_open
     }
 
     /// The packets that come to the place whose turn it is.
@@ -700,6 +710,7 @@ impl Windows {
     /// Takes all else out, in no order.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = (Key, Packed)> {
         self.counts.fill(0);
+        self.in_ring.fill(0);
         self.far_wakes.clear();
         self.ports_due.fill(NEVER);
         let wake = |(key, channel)| (key, Packed::new(Event::Wake { channel }));
