@@ -84,10 +84,10 @@ impl<S: Sink> Network<S> {
         coming.clear();
         let mut seen = 0;
         for island in some.clone() {
+            let only_host = windows.islands().only_host(island);
             for arrival in windows.coming(windows.place_of_island(island)) {
-                if let Vertex::Host(host) = channels[arrival.channel as usize].to {
-                    coming.push((host, arrival.packet));
-                }
+                let host = only_host.or_else(|| channels[arrival.channel as usize].to.host());
+                coming.extend(host.map(|host| (host, arrival.packet)));
             }
             for host in windows.islands().hosts(island) {
                 let host = &hosts[*host as usize];

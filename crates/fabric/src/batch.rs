@@ -89,7 +89,7 @@ impl<S: Sink> Network<S> {
         let Self { windows, packets, switches, held, routes, batch, config, .. } = self;
         let Some(windows) = windows else { return false };
         let state = &mut switches[switch as usize];
-        let is_plain = self.goes_by_port && config.routing == Routing::Ecmp;
+        let is_plain = self.goes_by_port && self.is_whole && config.routing == Routing::Ecmp;
         if !is_plain || state.needs_order() || windows.has_others() || limit < windows.end_of_turn() {
             return false;
         }
@@ -213,7 +213,7 @@ impl<S: Sink> Network<S> {
             && !self.packets.gather
             && !channel.is_special()
             && channel.place != NOWHERE
-            && channel.urgent.is_empty()
+            && !channel.is_urgent
             && channel.paused == 0
             && channel.wake_set == (channel.occupied != 0)
             && self.config.marks_at == MarksAt::Departure

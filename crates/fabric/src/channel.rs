@@ -1,5 +1,7 @@
 //! One direction of a link, and the sender's queues in front of it.
 
+use std::ops::{Index, IndexMut};
+
 use railnet_core::{Bytes, Component, Order, Rate, Span, Time};
 use railnet_topology::Vertex;
 
@@ -7,7 +9,7 @@ use crate::calendar::SEQUENCE_BITS;
 use crate::config::Weights;
 use crate::event::rank;
 use crate::turns::Turns;
-use crate::waiting::{Queue, Waiting};
+use crate::waiting::{Queue, Waiting, WaitingRoom};
 
 /// What a channel counted. What every packet changes comes last, where a channel has its queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,6 +40,44 @@ const COUNT_BITS: u32 = 24;
 /// Ports of a switch that have a place of their own in that order.
 pub(crate) const PORTS_MAX: usize = 1 << (SEQUENCE_BITS - COUNT_BITS);
 
+/// The queues in front of a channel, by priority. Those of 0 and 6 lie next to each other: data and congestion notifications have
+/// these where nobody says otherwise.
+#[derive(Clone, Debug)]
+#[repr(transparent)]
+pub(crate) struct Queues([Queue; 8]);
+
+impl Queues {
+    const EMPTY: Self = Self([Queue::EMPTY; 8]);
+    /// Where the queue of each priority is, four bits each.
+    const ORDER: u32 = 0x7165_4320;
+
+    #[inline]
+    fn place(priority: usize) -> usize {
+        (Self::ORDER >> (4 * (priority & 7)) & 7) as usize
+    }
+
+    /// All of them, the lowest priority first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Queue> {
+        (0..8).map(|priority| &self[priority])
+    }
+}
+
+impl Index<usize> for Queues {
+    type Output = Queue;
+
+    #[inline]
+    fn index(&self, priority: usize) -> &Queue {
+        &self.0[Self::place(priority)]
+    }
+}
+
+impl IndexMut<usize> for Queues {
+    #[inline]
+    fn index_mut(&mut self, priority: usize) -> &mut Queue {
+        &mut self.0[Self::place(priority)]
+    }
+}
+
 /// No place that has windows.
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
@@ -45,7 +85,7 @@ pub(crate) const NOWHERE: u32 = u32::MAX;
 ///
 /// A run touches many of them in no order, and each line of the cache that a packet needs of one is a miss. So fields lie
 /// in the order of use: what starts a packet in the first line, rare things in the second, what is counted with every
-/// packet, the urgent and the lowest queue in the third. What its receiver holds is apart ([`Held`](crate::switch::Held)).
+/// packet and the queues that most have use for in the third. What its receiver holds is apart ([`Held`](crate::switch::Held)).
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Channel {
@@ -67,8 +107,10 @@ pub(crate) struct Channel {
     pub(crate) busy_until: Time,
     /// Where it comes out, among the places that have windows; [`NOWHERE`] where that has none, or is not up to this network.
     pub(crate) place: u32,
+    /// Whether a pause frame waits.
+    pub(crate) is_urgent: bool,
     /// Nothing, so that the first line is as long as it should be.
-    gap: u32,
+    gap: [u8; 3],
     /// A wake-up at `busy_until` is planned.
     pub(crate) wake_set: bool,
     /// Priorities with something queued.
@@ -90,9 +132,9 @@ pub(crate) struct Channel {
     /// The rate without faults.
     full_rate: Rate,
     pub(crate) counters: ChannelCounters,
+    pub(crate) queues: Queues,
     /// Pause frames that wait: they go first.
     pub(crate) urgent: Queue,
-    pub(crate) queues: [Queue; 8],
     pub(crate) headroom_max: u32,
     /// Whose events those of the sender are.
     pub(crate) sender: Component,
@@ -124,9 +166,10 @@ impl Channel {
             has_turns: false,
             busy_until: Time::ZERO,
             place: NOWHERE,
-            gap: 0,
+            is_urgent: false,
+            gap: [0; 3],
             wake_set: false,
-            queues: [Queue::EMPTY; 8],
+            queues: Queues::EMPTY,
             occupied: 0,
             turns: None,
             urgent: Queue::EMPTY,
@@ -188,7 +231,7 @@ impl Channel {
     #[inline]
     pub(crate) fn is_free_for(&self, priority: usize, now: Time) -> bool {
         let is_held = self.paused & 1 << priority != 0 || self.has_turns;
-        self.busy_until <= now && self.occupied == 0 && !is_held && self.urgent.is_empty()
+        self.busy_until <= now && self.occupied == 0 && !is_held && !self.is_urgent
     }
 
     /// Whether it should be woken before `time`.
@@ -207,13 +250,25 @@ impl Channel {
     /// Looks at what sending needs of it, and says nothing of use.
     #[inline]
     pub(crate) fn look_at_sender(&self) -> u32 {
-        self.counters.packets as u32 ^ self.busy_until.as_ps() as u32 ^ self.headroom_max
+        self.counters.packets as u32 ^ self.busy_until.as_ps() as u32
     }
 
     /// The queue of the lowest priority that has anything, which is the one where most waits.
     #[inline]
     pub(crate) fn long_queue(&self) -> Option<&Queue> {
-        self.queues.get(self.occupied.trailing_zeros() as usize)
+        (self.occupied != 0).then(|| &self.queues[self.occupied.trailing_zeros() as usize])
+    }
+
+    /// A pause frame is to go out.
+    pub(crate) fn push_urgent(&mut self, room: &mut WaitingRoom, waiting: Waiting) {
+        self.urgent.push(room, waiting);
+        self.is_urgent = true;
+    }
+
+    pub(crate) fn pop_urgent(&mut self, room: &mut WaitingRoom) -> Option<Waiting> {
+        let first = self.urgent.pop(room);
+        self.is_urgent = !self.urgent.is_empty();
+        first
     }
 
     /// Which of the priorities that are `ready` sends next.
@@ -280,7 +335,7 @@ impl Channel {
 const _: () = {
     let counted = std::mem::offset_of!(Channel, counters) + std::mem::offset_of!(ChannelCounters, bytes);
     assert!(counted == 128);
-    assert!(std::mem::offset_of!(Channel, queues) + size_of::<Queue>() == 192);
+    assert!(std::mem::offset_of!(Channel, queues) + 2 * size_of::<Queue>() == 192);
 };
 
 /// Picoseconds for a byte, or 0 where that is no whole number, or one that is too large.

@@ -151,8 +151,9 @@ impl<S: Sink> Network<S> {
         let mut latest = Time::ZERO;
         while let Some(windows) = &mut self.windows {
             let limit = limit.min(windows.end_of_turn());
+            let host = windows.islands().only_host(island);
             if windows.open(windows.place_of_island(island)) {
-                latest = latest.max(self.take_open_island_to(application, limit));
+                latest = latest.max(self.take_open_island_to(application, host, limit));
             }
             let Some(windows) = &mut self.windows else { break };
             windows.close();
@@ -163,13 +164,19 @@ impl<S: Sink> Network<S> {
         latest
     }
 
-    /// Lets all happen to an island in its turn that happens by `limit`, which is in its window. Returns when the last of it did.
+    /// Lets all happen to an island in its turn that happens by `limit`, which is in its window; `host` is its only one, if it has no
+    /// more. Returns when the last of it did.
     #[allow(
         clippy::inline_always,
         reason = "it is called from one place, for all that ever happens to hosts"
     )]
     #[inline(always)]
-    fn take_open_island_to(&mut self, application: &mut impl Application<S>, limit: Time) -> Time {
+    fn take_open_island_to(
+        &mut self,
+        application: &mut impl Application<S>,
+        host: Option<u32>,
+        limit: Time,
+    ) -> Time {
         let mut latest = Time::ZERO;
         while let Some(windows) = &mut self.windows {
             let arrival = windows.next_arrival();
@@ -192,7 +199,10 @@ impl<S: Sink> Network<S> {
             {
                 windows.pass_arrival();
                 (self.now, self.events) = (at, self.events + 1);
-                self.arrive(channel, packet);
+                match host {
+                    Some(host) => self.arrive_at_host(host, channel, packet),
+                    None => self.arrive(channel, packet),
+                }
             } else {
                 break;
             }
@@ -311,7 +321,7 @@ impl<S: Sink> Network<S> {
             }
             let Some((at, channel, packet)) = next.filter(|(at, ..)| *at <= limit) else { break };
             let is_plain = !windows.has_others() && !self.switches[switch as usize].needs_order();
-            if self.goes_by_port && is_plain && self.set_down_by(switch, limit) {
+            if self.goes_by_port && self.is_whole && is_plain && self.set_down_by(switch, limit) {
                 continue;
             }
             self.pass_ports(switch, at);

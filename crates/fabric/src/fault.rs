@@ -287,7 +287,7 @@ impl<S: Sink> Network<S> {
     fn set_link(&mut self, link: u32, down: bool, detection: Span) {
         self.faults.dead.resize(self.link_count(), false);
         self.faults.dead[link as usize] = down;
-        self.goes_by_port &= !down;
+        self.is_whole = !self.faults.dead.contains(&true);
         self.note_environment(&if down { Event::LinkDown { link } } else { Event::LinkUp { link } });
         for channel in channels_of(link) {
             self.channel_mut(channel).is_down = down;

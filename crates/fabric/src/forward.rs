@@ -138,7 +138,7 @@ impl<S: Sink> Network<S> {
     /// The same, for a channel that is known to be free.
     pub(crate) fn send_first(&mut self, egress: u32) {
         let channel = &mut self.channels[egress as usize];
-        if !channel.urgent.is_empty() {
+        if channel.is_urgent {
             self.send_urgent(egress);
             return;
         }
@@ -165,7 +165,7 @@ impl<S: Sink> Network<S> {
     /// A pause frame goes before all else.
     #[cold]
     fn send_urgent(&mut self, egress: u32) {
-        if let Some(waiting) = self.channels[egress as usize].urgent.pop(&mut self.room) {
+        if let Some(waiting) = self.channels[egress as usize].pop_urgent(&mut self.room) {
             self.start(egress, waiting);
             self.set_wake(egress);
         }

@@ -80,6 +80,8 @@ pub struct Network<S> {
     /// Packets that it has taken in, where its ports are taken one by one.
     pub(crate) batch: Batch,
     pub(crate) goes_by_port: bool,
+    /// No link is down.
+    pub(crate) is_whole: bool,
     pub(crate) channels: Vec<Channel>,
     /// What the receiver of each of them holds.
     pub(crate) held: Vec<Held>,
@@ -257,6 +259,7 @@ impl<S: Sink> Network<S> {
             notebook: Notebook::default(),
             batch,
             goes_by_port,
+            is_whole: true,
             held: vec![Held::default(); channels.len()],
             channels,
             switches,
@@ -348,9 +351,9 @@ impl<S: Sink> Network<S> {
         }
     }
 
-    fn arrive_at_host(&mut self, host: u32, channel: u32, packet: PacketIndex) {
+    pub(crate) fn arrive_at_host(&mut self, host: u32, channel: u32, packet: PacketIndex) {
         let is_pause = self.packets.facts[packet as usize].is(Flag::Pause);
-        if self.channels[channel as usize].is_down | is_pause {
+        if is_pause || !self.is_whole && self.channels[channel as usize].is_down {
             self.end_in_port(channel, packet);
         } else {
             self.deliver(host, channel, packet);
@@ -407,7 +410,7 @@ impl<S: Sink> Network<S> {
                 self.set_wake(egress);
                 break;
             }
-            if !channel.urgent.is_empty() {
+            if channel.is_urgent {
                 self.send_next(egress);
                 break;
             }

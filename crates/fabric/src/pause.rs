@@ -45,7 +45,7 @@ impl<S: Sink> Network<S> {
         let packet = self.packets.take(facts);
         *self.packets.contents.get_mut(packet) = None;
         let waiting = Waiting::new(packet, &facts, NO_INGRESS, 7);
-        self.channels[back as usize].urgent.push(&mut self.room, waiting);
+        self.channels[back as usize].push_urgent(&mut self.room, waiting);
         self.send_next(back);
         if quanta > 0 {
             let span = pause_span(&self.channels[ingress as usize], quanta);

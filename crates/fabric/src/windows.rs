@@ -145,6 +145,15 @@ impl Islands {
         self.hosts.len() as u32
     }
 
+    /// The host of an island that has one.
+    #[inline]
+    pub(crate) fn only_host(&self, island: u32) -> Option<u32> {
+        match self.hosts[island as usize][..] {
+            [host] => Some(host),
+            _ => None,
+        }
+    }
+
     /// The hosts of an island.
     pub(crate) fn hosts(&self, island: u32) -> &[u32] {
         &self.hosts[island as usize]

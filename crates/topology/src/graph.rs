@@ -51,6 +51,17 @@ pub enum Vertex {
     Switch(u32),
 }
 
+impl Vertex {
+    /// Which host it is, if it is one.
+    #[inline]
+    pub const fn host(self) -> Option<u32> {
+        match self {
+            Self::Host(host) => Some(host),
+            Self::Switch(_) => None,
+        }
+    }
+}
+
 /// A cable: both directions carry `rate` at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {

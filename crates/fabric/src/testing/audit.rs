@@ -66,7 +66,7 @@ impl<S: Sink> Network<S> {
     /// Packets and bytes that wait in a switch.
     pub(crate) fn held_by(&self, switch: u32) -> (u64, u64) {
         let ports = self.switches[switch as usize].ports.iter();
-        let queues = ports.flat_map(|port| &self.channels[*port as usize].queues);
+        let queues = ports.flat_map(|port| self.channels[*port as usize].queues.iter());
         queues.fold((0, 0), |(packets, bytes), queue| {
             (packets + queue.iter(&self.room).count() as u64, bytes + queue.bytes)
         })

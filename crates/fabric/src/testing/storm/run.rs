@@ -152,9 +152,9 @@ impl<'a> Run<'a> {
         let network = &mut self.world.network;
         match self.sabotage {
             Some(Sabotage::LosePacketSilently) => {
-                let queues = network.channels.iter_mut().flat_map(|channel| &mut channel.queues);
-                let mut full = queues.filter(|queue| !queue.is_empty());
-                if let Some(queue) = full.next()
+                let full = network.channels.iter_mut().find(|channel| channel.occupied != 0);
+                if let Some(channel) = full
+                    && let queue = &mut channel.queues[channel.occupied.trailing_zeros() as usize]
                     && let Some(waiting) = queue.pop(&mut network.room)
                 {
                     network.packets.release(waiting.packet());
