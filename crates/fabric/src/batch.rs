@@ -33,8 +33,9 @@ struct Joining {
 pub(crate) struct Batch {
     /// By port.
     joining: Vec<Vec<Joining>>,
-    /// Ports that have any.
+    /// Ports that have any, so many, and what was of use before.
     ports: Vec<u16>,
+    ports_used: usize,
 }
 
 impl Joining {
@@ -54,12 +55,22 @@ impl Joining {
 impl Batch {
     /// For switches with so many ports.
     pub(crate) fn new(ports: usize) -> Self {
-        Self { joining: vec![Vec::new(); ports], ports: Vec::new() }
+        Self {
+            joining: vec![Vec::new(); ports],
+            ports: vec![0; ports + 1],
+            ports_used: 0,
+        }
+    }
+
+    #[inline]
+    fn pop_port(&mut self) -> Option<u16> {
+        self.ports_used = self.ports_used.checked_sub(1)?;
+        Some(self.ports[self.ports_used])
     }
 
     /// Takes all packets up again.
     fn clear(&mut self) {
-        for port in self.ports.drain(..) {
+        while let Some(port) = self.pop_port() {
             self.joining[usize::from(port)].clear();
         }
     }
@@ -67,9 +78,9 @@ impl Batch {
     #[inline]
     fn set_down(&mut self, port: u16, joining: Joining) {
         let list = &mut self.joining[usize::from(port)];
-        if list.is_empty() {
-            self.ports.push(port);
-        }
+        // Whether it is the first there cannot be foreseen, so there is no branch for it.
+        self.ports[self.ports_used] = port;
+        self.ports_used += usize::from(list.is_empty());
         list.push(joining);
     }
 }
@@ -167,9 +178,9 @@ impl<S: Sink> Network<S> {
     /// packet was sent by a port that was woken for it.
     #[inline]
     pub(crate) fn pass_ports(&mut self, switch: u32, until: Time) -> Time {
-        match self.batch.ports.is_empty() {
-            true => Time::ZERO,
-            false => self.pass_all_ports(switch, until),
+        match self.batch.ports_used {
+            0 => Time::ZERO,
+            _ => self.pass_all_ports(switch, until),
         }
     }
 
@@ -177,7 +188,7 @@ impl<S: Sink> Network<S> {
         let (now, before) = (self.now, self.notebook.cause);
         let began = self.windows.as_ref().map_or(Time::ZERO, Windows::began);
         let mut last = Time::ZERO;
-        while let Some(port) = self.batch.ports.pop() {
+        while let Some(port) = self.batch.pop_port() {
             let mut joining = std::mem::take(&mut self.batch.joining[usize::from(port)]);
             sort(&mut joining);
             let egress = self.switches[switch as usize].ports[usize::from(port)];

@@ -93,9 +93,7 @@ impl Outlet<'_> {
     pub(crate) fn arrive(&mut self, place: u32, at: Time, standing: u32, channel: u32, packet: PacketIndex) {
         let width = self.windows.width;
         let ahead = at.as_ps().wrapping_sub(self.windows.began);
-        // Which of several it is cannot be foreseen, so there is no branch for each.
-        let further =
-            u64::from(ahead >= width) + u64::from(ahead >= 2 * width) + u64::from(ahead >= 3 * width);
+        let further = self.windows.further(ahead);
         let offset = ahead.wrapping_sub(further * width);
         let list = &mut self.windows.coming[self.lists[further as usize]];
         if offset < width && !list.is_empty() && list.len() < list.capacity() {
@@ -264,17 +262,21 @@ impl Windows {
         }
     }
 
-    /// Mostly the window at hand or one of the next two: a division is as long as all the rest. What an application has happen in
+    /// How many windows after the one at hand, of which it may be the third, so many picoseconds after its beginning are. Which it is
+    /// cannot be foreseen, so there is no branch for each.
+    #[inline]
+    fn further(&self, ahead: u64) -> u64 {
+        let width = self.width;
+        u64::from(ahead >= width) + u64::from(ahead >= 2 * width) + u64::from(ahead >= 3 * width)
+    }
+
+    /// Mostly the window at hand or one of the next three: a division is as long as all the rest. What an application has happen in
     /// the past, because it only now knows of it, belongs to the window at hand.
     #[inline]
     fn window(&self, time: Time) -> u64 {
         let ahead = time.as_ps().wrapping_sub(self.began);
-        if ahead < self.width {
-            self.current
-        } else if ahead < 2 * self.width {
-            self.current + 1
-        } else if ahead < 3 * self.width {
-            self.current + 2
+        if ahead < 4 * self.width {
+            self.current + self.further(ahead)
         } else {
             (time.as_ps() / self.width).max(self.current)
         }
