@@ -58,12 +58,7 @@ impl Joining {
 impl Batch {
     /// For switches with so many ports.
     pub(crate) fn new(ports: usize) -> Self {
-        Self {
-            joining: vec![Vec::new(); ports],
-            ports: vec![0; ports + 1],
-            ports_used: 0,
-            spare: Vec::new(),
-        }
+        Self { joining: vec![Vec::new(); ports], ports: vec![0; ports + 1], ports_used: 0, spare: Vec::new() }
     }
 
     #[inline]
