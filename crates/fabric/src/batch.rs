@@ -110,8 +110,11 @@ impl<S: Sink> Network<S> {
         let mut count = 0;
         for arrival in arrivals {
             let facts = &mut packets.facts[arrival.packet as usize];
+            if facts.is(Flag::Pause) {
+                break;
+            }
             let ports = routes.next_hops(facts.target);
-            if facts.is(Flag::Pause) || ports.is_empty() {
+            if ports.is_empty() {
                 break;
             }
             let priority = usize::from(facts.priority & 7);

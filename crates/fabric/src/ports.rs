@@ -1,9 +1,9 @@
 //! Ports of switches that have more to send, where each switch is taken through windows of time by itself.
 //!
 //! What a port sends when it is free again concerns nobody else in its switch but by the memory that becomes free. So in a
-//! switch's turn a port is woken late: when the next packet joins its queue, or when the turn is over; then it does all that it
-//! should have done by then, each thing at its time. That takes no event for each packet that leaves, and no order between
-//! ports.
+//! switch's turn a port is woken late: when a packet joins its queue, or when the turn is over; then it does all that it should have
+//! done by then, each thing at its time. That takes no event for each packet that leaves, and no order between ports. Mostly
+//! packets join late, too, and a port does all of it at once ([`batch`](crate::batch)).
 //!
 //! Meanwhile a switch knows of less free memory than it has. A packet that fits even so is taken in at once; before any other
 //! one all ports are woken, and so they are before each event where somebody waits to be told that there is room again, the

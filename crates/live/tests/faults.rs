@@ -24,9 +24,15 @@ const SHORT: Duration = Duration::from_millis(300);
 fn ranks_that_call_for_something_else_are_named_with_what_they_call_for() {
     for conduit in CONDUITS {
         let errors = world(3, conduit, SHORT, |world| {
-            world.barrier().unwrap();
-            let mut data = vec![1.0_f32; if world.rank() == 2 { 1004 } else { 1000 }];
-            world.all_reduce_in_place(&mut data, ReduceOp::Sum).unwrap_err().to_string()
+            // Who is not through with the barrier by then hears of it there.
+            world
+                .barrier()
+                .and_then(|()| {
+                    let mut data = vec![1.0_f32; if world.rank() == 2 { 1004 } else { 1000 }];
+                    world.all_reduce_in_place(&mut data, ReduceOp::Sum)
+                })
+                .unwrap_err()
+                .to_string()
         });
         for error in errors {
             assert!(error.contains("ranks disagree about collective #1 (count)"), "{error}");

@@ -47,17 +47,37 @@ fn place_by_place_is_the_run_in_the_order_of_time() {
     let dragonfly = "{ kind = \"dragonfly\", groups = 9, routers = 4, hosts = 8, global_links = 2 }";
     let eager = "ecn = { kmin = \"10KB\", kmax = \"40KB\", pmax = 0.5 }";
     let cases = [
-        scenario(tree, &format!("{{ buffer = \"2MB\", {eager} }}"), "[nic]\ncontrol = \"dcqcn\""),
-        scenario(leaves, "{ flow_control = \"credits\" }", "[nic]\ncontrol = \"hpcc\""),
-        scenario(leaves, "{ flow_control = \"none\", buffer = \"1MB\" }", "[nic]\ntimeout = 8"),
-        scenario(leaves, "{ }", "routing = \"spray\"\n[nic]\nrecovery = \"reorder\""),
-        scenario(tree, "{ cut_through = true }", "routing = \"adaptive\"\nlink = { delay = \"70ns\" }"),
-        scenario(dragonfly, "{ buffer = \"1MB\" }", "routing = \"valiant\"\n[nic]\ncontrol = \"none\""),
-        scenario(tree, "{ }", "[[traffic]]\nkind = \"ring\"\nbytes = \"6MB\"\nhosts = \"0..5\""),
+        Box::new(scenario(tree, &format!("{{ buffer = \"2MB\", {eager} }}"), "[nic]\ncontrol = \"dcqcn\"")),
+        Box::new(scenario(leaves, "{ flow_control = \"credits\" }", "[nic]\ncontrol = \"hpcc\"")),
+        Box::new(scenario(leaves, "{ flow_control = \"none\", buffer = \"1MB\" }", "[nic]\ntimeout = 8")),
+        Box::new(scenario(leaves, "{ }", "routing = \"spray\"\n[nic]\nrecovery = \"reorder\"")),
+        Box::new(scenario(
+            tree,
+            "{ cut_through = true }",
+            "routing = \"adaptive\"\nlink = { delay = \"70ns\" }",
+        )),
+        Box::new(scenario(
+            dragonfly,
+            "{ buffer = \"1MB\" }",
+            "routing = \"valiant\"\n[nic]\ncontrol = \"none\"",
+        )),
+        Box::new(scenario(tree, "{ }", "[[traffic]]\nkind = \"ring\"\nbytes = \"6MB\"\nhosts = \"0..5\"")),
         // Senders are told to stop and to go on all the time, in between many marks.
-        scenario(leaves, &format!("{{ buffer = \"600KB\", {eager} }}"), "[nic]\ncontrol = \"dcqcn\""),
-        scenario(tree, &format!("{{ marks_at = \"arrival\", {eager} }}"), "[nic]\ncontrol = \"dcqcn\""),
-        scenario(tree, &format!("{{ {eager} }}"), "scheduling = { weights = [3, 1, 1, 1, 1, 1, 2, 1] }"),
+        Box::new(scenario(
+            leaves,
+            &format!("{{ buffer = \"600KB\", {eager} }}"),
+            "[nic]\ncontrol = \"dcqcn\"",
+        )),
+        Box::new(scenario(
+            tree,
+            &format!("{{ marks_at = \"arrival\", {eager} }}"),
+            "[nic]\ncontrol = \"dcqcn\"",
+        )),
+        Box::new(scenario(
+            tree,
+            &format!("{{ {eager} }}"),
+            "scheduling = { weights = [3, 1, 1, 1, 1, 1, 2, 1] }",
+        )),
     ];
     for (index, case) in cases.iter().enumerate() {
         let in_order = run(case, InOrder::default(), Span::from_us(100));
