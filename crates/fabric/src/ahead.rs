@@ -49,8 +49,7 @@ impl<S: Sink> Network<S> {
             seen ^= channel.look_at_sender() ^ self.held[channel.reverse as usize].shared[0];
         }
         for (behind, egress) in behind.iter_mut().zip(ports) {
-            let channel = &self.channels[*egress as usize];
-            if let Some(queue) = channel.long_queue() {
+            if let Some(queue) = self.channels[*egress as usize].long_queue() {
                 let [after_first, after_last] = queue.look(&self.room);
                 *behind = after_first;
                 seen ^= after_last;

@@ -1,7 +1,8 @@
-//! Packets that come to a place in one window: nearly all that ever happens.
+//! Packets that come to a place in one turn: nearly all that ever happens.
 //!
 //! What a window and a channel say need not be written down with each packet, so an arrival takes two words. They are put in order
-//! once, when the turn of their place has come and if order matters there, by a look at when in the window they come: that leaves little to compare.
+//! once, when the turn of their place has come and if order matters there, by a look at when in the turn they come: that leaves
+//! little to compare.
 
 use railnet_core::Time;
 
@@ -136,10 +137,10 @@ impl Arrivals {
         Some((Time::from_ps(began + arrival.offset()), arrival.channel, arrival.packet))
     }
 
-    /// So many more are over.
+    /// It is over.
     #[inline]
-    pub(crate) fn pass(&mut self, count: u32) {
-        self.over += count as usize;
+    pub(crate) fn pass(&mut self) {
+        self.over += 1;
     }
 
     #[inline]

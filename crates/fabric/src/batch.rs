@@ -1,9 +1,9 @@
 //! Packets that a switch takes in during its turn, port by port.
 //!
-//! Which port a packet leaves by and whether there is memory for it is decided in the order in which packets come. What a port
-//! then does with them concerns no other port while nobody waits to be told of free memory ([`ports`](crate::ports)): so packets
-//! are set down in front of their ports, and when the turn is over, or when something comes that concerns several ports, each
-//! port goes through all that it has to take and to send at once.
+//! What a port does concerns no other port while there is memory for all that comes and nobody waits to be told of free memory
+//! ([`ports`](crate::ports)). Where that is certain for a whole turn before it begins, and nothing but packets comes, they are set
+//! down in front of the ports that they leave by, in any order, and then each port goes through all that it has to take and to send
+//! at once. Otherwise the turn goes in the order of time.
 
 use railnet_core::event::Sink;
 use railnet_core::{Span, Time};
@@ -13,6 +13,7 @@ use crate::arrivals::OFFSET_SHIFT;
 use crate::channel::{Channel, NOWHERE};
 use crate::config::{FlowControl, MarksAt, Routing, SwitchConfig};
 use crate::event::CHANNELS_MAX;
+use crate::marking::Marker;
 use crate::network::Network;
 use crate::note::{component, marked};
 use crate::packet::{Facts, Flag};
@@ -84,23 +85,24 @@ impl Batch {
     }
 }
 
-/// Whether what a packet finds in a switch depends on no queue but that of the port it leaves by, so that ports can be taken one
-/// by one.
+/// Whether the port that a packet leaves by depends on nothing but the packet, and what it finds there on no other port.
 pub(crate) fn is_apt(config: &SwitchConfig) -> bool {
-    let chooses_otherwise =
-        matches!(config.routing, Routing::Adaptive | Routing::Flowlet(_) | Routing::Valiant);
-    config.flow_control != FlowControl::Credits && !chooses_otherwise
+    config.flow_control != FlowControl::Credits && config.routing == Routing::Ecmp
 }
 
 impl<S: Sink> Network<S> {
     /// Sets down all packets that come to a switch in its turn, which is over at `limit`, where it is certain that there is memory for
     /// all of them and that nobody will be told to stop. Otherwise nothing is done.
     pub(crate) fn set_down_all(&mut self, switch: u32, limit: Time) -> bool {
-        let Self { windows, packets, switches, held, routes, batch, config, .. } = self;
+        let Self { windows, packets, switches, held, routes, batch, .. } = self;
         let Some(windows) = windows else { return false };
         let state = &mut switches[switch as usize];
-        let is_plain = self.goes_by_port && self.is_whole && config.routing == Routing::Ecmp;
-        if !is_plain || state.needs_order() || windows.has_others() || limit < windows.end_of_turn() {
+        if !self.goes_by_port
+            || !self.is_whole
+            || state.needs_order()
+            || windows.has_others()
+            || limit < windows.end_of_turn()
+        {
             return false;
         }
         let arrivals = windows.ahead();
@@ -129,7 +131,7 @@ impl<S: Sink> Network<S> {
             batch.set_down(state.by_hash(ports, facts.hash), Joining { key: arrival.key, waiting });
             count += 1;
         }
-        if count == arrivals.len() && state.fits(used, most) {
+        if count == arrivals.len() && state.fits(used, most.into()) {
             state.shared_used = used;
             self.events += count as u64;
             windows.clear_arrivals();
@@ -144,50 +146,10 @@ impl<S: Sink> Network<S> {
         false
     }
 
-    /// Sets down packets that come to a switch in its turn by `limit`, in the order of time, up to the first one that takes more than
-    /// that. Returns whether there was any.
-    pub(crate) fn set_down_by(&mut self, switch: u32, limit: Time) -> bool {
-        let Self { windows, packets, switches, held, routes, batch, config, .. } = self;
-        let Some(windows) = windows else { return false };
-        let state = &mut switches[switch as usize];
-        let routes = routes.of(switch);
-        let began = windows.began();
-        let mut count = 0;
-        for arrival in windows.ahead() {
-            let at = began + Span::from_ps(arrival.offset());
-            let facts = &mut packets.facts[arrival.packet as usize];
-            if at > limit || facts.is(Flag::Pause) {
-                break;
-            }
-            let ports = routes.next_hops(facts.target);
-            let priority = usize::from(facts.priority & 7);
-            let waiting = Waiting::new(arrival.packet, facts, arrival.channel, priority);
-            let held = &mut held[arrival.channel as usize];
-            if ports.is_empty() || !state.admit_surely(held, priority, waiting.bytes()) {
-                break;
-            }
-            facts.hops += 1;
-            let port = state.choose(config.routing, ports, facts.hash, at, |_| 0);
-            batch.set_down(port, Joining { key: arrival.key, waiting });
-            count += 1;
-        }
-        windows.pass_arrivals(count);
-        self.events += u64::from(count);
-        count > 0
-    }
-
     /// Has each port take what was set down in front of it and send what it should have sent before `until`. Returns when the last
     /// packet was sent by a port that was woken for it.
-    #[inline]
     pub(crate) fn pass_ports(&mut self, switch: u32, until: Time) -> Time {
-        match self.batch.ports_used {
-            0 => Time::ZERO,
-            _ => self.pass_all_ports(switch, until),
-        }
-    }
-
-    fn pass_all_ports(&mut self, switch: u32, until: Time) -> Time {
-        let (now, before) = (self.now, self.notebook.cause);
+        let now = self.now;
         let began = self.windows.as_ref().map_or(Time::ZERO, Windows::began);
         let mut last = Time::ZERO;
         while let Some(port) = self.batch.pop_port() {
@@ -206,8 +168,7 @@ impl<S: Sink> Network<S> {
             joining.clear();
             self.batch.joining[usize::from(port)] = joining;
         }
-        self.now = now;
-        self.notebook.cause = before;
+        (self.now, self.notebook.cause) = (now, cause::EVENT);
         last
     }
 
@@ -237,11 +198,20 @@ impl<S: Sink> Network<S> {
         let Self { windows, packets, channels, switches, held, room, markers, notebook, .. } = self;
         let Some(windows) = windows else { return Time::ZERO };
         let began = windows.began();
-        let marks_above = if self.config.marks { self.marks_above } else { u64::MAX };
-        let state = &mut switches[switch as usize];
         let channel = &mut channels[egress as usize];
-        let outlet = windows.outlet(channel.place);
-        let mut port = Port { egress, channel, state, held, room, outlet };
+        let mut port = Port {
+            egress,
+            state: &mut switches[switch as usize],
+            held,
+            room,
+            outlet: windows.outlet(channel.place),
+            channel,
+            marker: &mut markers[egress as usize],
+            marks_above: if self.config.marks { self.marks_above } else { u64::MAX },
+            facts: &mut packets.facts,
+            notebook,
+            nodes,
+        };
         let mut last = Time::ZERO;
         let mut joining = joining.iter();
         loop {
@@ -250,31 +220,20 @@ impl<S: Sink> Network<S> {
             while port.channel.occupied != 0 && port.channel.busy_until < time {
                 last = port.channel.busy_until;
                 self.events += 1;
-                let (waiting, depth) = port.take_first();
-                if depth > marks_above && waiting.may_be_marked() && markers[egress as usize].marks(depth) {
-                    let facts = &mut packets.facts[waiting.packet() as usize];
-                    port.mark::<S>(facts, notebook, nodes, (last, cause::woken(egress), depth));
-                }
-                port.send(waiting, last);
+                port.send_first::<S>(last, cause::woken(egress));
             }
             let Some(joining) = next else { break };
-            let (at, waiting) = (time, joining.waiting);
-            let is_free = port.channel.busy_until <= at;
+            let is_free = port.channel.busy_until <= time;
             if is_free && port.channel.occupied == 0 {
                 let counters = &mut port.channel.counters;
-                counters.queue_max = counters.queue_max.max(waiting.bytes().into());
-                port.send(waiting, at);
+                counters.queue_max = counters.queue_max.max(joining.waiting.bytes().into());
+                port.send(joining.waiting, time);
                 continue;
             }
-            port.queue(waiting);
+            port.queue(joining.waiting);
             if is_free {
                 // It becomes free at this very moment.
-                let (waiting, depth) = port.take_first();
-                if depth > marks_above && waiting.may_be_marked() && markers[egress as usize].marks(depth) {
-                    let facts = &mut packets.facts[waiting.packet() as usize];
-                    port.mark::<S>(facts, notebook, nodes, (at, cause::arrived(joining.standing()), depth));
-                }
-                port.send(waiting, at);
+                port.send_first::<S>(time, cause::arrived(joining.standing()));
             }
         }
         let Port { channel, state, .. } = port;
@@ -361,6 +320,13 @@ struct Port<'a> {
     held: &'a mut [Held],
     room: &'a mut WaitingRoom,
     outlet: Outlet<'a>,
+    marker: &'a mut Marker,
+    /// Bytes below which it never marks.
+    marks_above: u64,
+    facts: &'a mut [Facts],
+    notebook: &'a mut Notebook,
+    /// How many hosts and switches there are.
+    nodes: (u32, u32),
 }
 
 #[allow(clippy::inline_always, reason = "they are called for each packet-hop, from one or two places")]
@@ -375,32 +341,31 @@ impl Port<'_> {
         self.channel.counters.queue_max = self.channel.counters.queue_max.max(queue.bytes);
     }
 
-    /// What comes first of all that waits, and how many bytes are behind it in its queue.
+    /// What comes first of all that waits leaves, marked if what is behind it in its queue says so.
     #[inline(always)]
-    fn take_first(&mut self) -> (Waiting, u64) {
+    fn send_first<S: Sink>(&mut self, now: Time, cause: u64) {
         let priority = 7 - (self.channel.occupied | 1).leading_zeros() as usize;
         let queue = &mut self.channel.queues[priority];
         let waiting = queue.pop_front(self.room);
         if queue.is_empty() {
             self.channel.occupied &= !(1 << priority);
         }
-        (waiting, queue.bytes)
+        let depth = queue.bytes;
+        if depth > self.marks_above && waiting.may_be_marked() && self.marker.marks(depth) {
+            self.mark::<S>(waiting, now, cause, depth);
+        }
+        self.send(waiting, now);
     }
 
     #[inline(never)]
-    fn mark<S: Sink>(
-        &mut self,
-        facts: &mut Facts,
-        notebook: &mut Notebook,
-        (hosts, switches): (u32, u32),
-        (now, cause, depth): (Time, u64, u64),
-    ) {
+    fn mark<S: Sink>(&mut self, waiting: Waiting, now: Time, cause: u64, depth: u64) {
+        let facts = &mut self.facts[waiting.packet() as usize];
         facts.set(Flag::Marked);
         self.channel.counters.marks += 1;
         if S::ENABLED {
-            let sender = component(Vertex::Host(facts.source), hosts, switches);
-            notebook.cause = cause;
-            notebook.take(now, self.channel.sender, &marked(sender, facts, self.channel, depth));
+            let sender = component(Vertex::Host(facts.source), self.nodes.0, self.nodes.1);
+            self.notebook.cause = cause;
+            self.notebook.take(now, self.channel.sender, &marked(sender, facts, self.channel, depth));
         }
     }
 

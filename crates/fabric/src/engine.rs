@@ -15,7 +15,6 @@ use crate::channel::NOWHERE;
 use crate::event::{Event, Packed, rank};
 use crate::network::Network;
 use crate::packet::PacketIndex;
-use crate::ports::cause;
 use crate::windows::{Islands, Windows};
 
 /// So many hosts make a large network: its packets, ports and queue pairs are more than a cache holds, and some trouble to
@@ -314,30 +313,22 @@ impl<S: Sink> Network<S> {
                 && let Some((at, event)) =
                     windows.pop_other_by(limit, next.map_or(Time::NEVER, |(at, ..)| at), None)
             {
-                self.pass_ports(switch, at);
-                self.turn_to(switch, at, cause::OTHER);
+                self.turn_to(switch, at);
                 self.happen_to_port(event);
                 continue;
             }
             let Some((at, channel, packet)) = next.filter(|(at, ..)| *at <= limit) else { break };
-            let is_plain = !windows.has_others() && !self.switches[switch as usize].needs_order();
-            if self.goes_by_port && self.is_whole && is_plain && self.set_down_by(switch, limit) {
-                continue;
-            }
-            self.pass_ports(switch, at);
-            if let Some(windows) = &mut self.windows {
-                windows.pass_arrival();
-            }
-            self.turn_to(switch, at, cause::arrived(self.channels[channel as usize].standing));
+            windows.pass_arrival();
+            self.turn_to(switch, at);
             self.arrive_at_switch(switch, channel, packet);
         }
     }
 
     /// Something happens to a switch now.
     #[inline]
-    fn turn_to(&mut self, switch: u32, at: Time, cause: u64) {
+    fn turn_to(&mut self, switch: u32, at: Time) {
         self.wake_in_order(switch, at);
-        (self.now, self.notebook.cause) = (at, cause);
+        self.now = at;
         self.events += 1;
     }
 

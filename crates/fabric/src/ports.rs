@@ -39,19 +39,19 @@ pub(crate) struct Notebook {
 
 /// What makes a switch note something, in the order of causes at one moment.
 pub(crate) mod cause {
-    /// A packet that comes by a channel that stands there among all.
+    /// An event that has its turn in the order of time: what it causes is written down in that order.
+    pub(crate) const EVENT: u64 = 0;
+
+    /// A packet that came by a channel that stands there among all, where packets come in no order.
     #[inline]
     pub(crate) fn arrived(standing: u32) -> u64 {
         standing.into()
     }
 
-    /// Something else that happens to a port.
-    pub(crate) const OTHER: u64 = 1 << 32;
-
     /// A port that was woken.
     #[inline]
     pub(crate) fn woken(egress: u32) -> u64 {
-        2 << 32 | u64::from(egress)
+        1 << 32 | u64::from(egress)
     }
 }
 
@@ -179,7 +179,6 @@ impl<S: Sink> Network<S> {
     /// Wakes all ports of a switch that should have been before now.
     #[cold]
     pub(crate) fn wake_ports(&mut self, switch: u32) {
-        self.pass_ports(switch, self.now);
         let mut index = 0;
         while let Some(&egress) = self.switches[switch as usize].awake.get(index) {
             self.wake_before_now(egress);

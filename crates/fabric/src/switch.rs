@@ -103,7 +103,7 @@ impl Switch {
         let shared = held.shared[priority] + bytes;
         let over = u64::from(shared.saturating_sub(self.reserve));
         let used = self.shared_used + over.min(u64::from(bytes));
-        let fits = over < self.shared_max.saturating_sub(used) >> self.shift && held.headroom[priority] == 0;
+        let fits = self.fits(used, over) && held.headroom[priority] == 0;
         if fits {
             self.shared_used = used;
             held.shared[priority] = shared;
@@ -113,8 +113,8 @@ impl Switch {
 
     /// Whether nobody would have to be told to stop with so many bytes above the reserves, and so many of one port and priority.
     #[inline]
-    pub(crate) fn fits(&self, used: u64, most: u32) -> bool {
-        u64::from(most) < self.shared_max.saturating_sub(used) >> self.shift
+    pub(crate) fn fits(&self, used: u64, most: u64) -> bool {
+        most < self.shared_max.saturating_sub(used) >> self.shift
     }
 
     /// Counts a packet in, if there is room for it, in `headroom` if need be.
@@ -178,13 +178,12 @@ impl Switch {
         if rest.is_empty() {
             return *first;
         }
-        let spread = mix(hash ^ self.seed);
         match routing {
             Routing::Ecmp | Routing::Valiant => self.by_hash(ports, hash),
             Routing::Spray => *self.dice.pick(ports),
             Routing::Adaptive => self.least_loaded(ports, queued),
             Routing::Flowlet(gap) => {
-                let slot = spread as usize % FLOWLETS;
+                let slot = self.spread(hash) as usize % FLOWLETS;
                 let (last, port) = self.flowlets[slot];
                 let keeps = ports.contains(&port) && now.since(last) < gap;
                 let port = if keeps { port } else { self.least_loaded(ports, queued) };
@@ -197,8 +196,12 @@ impl Switch {
     /// Which of `ports`, of which there are some, a packet of this hash takes.
     #[inline]
     pub(crate) fn by_hash(&self, ports: &[u16], hash: u32) -> u16 {
-        let spread = mix(hash ^ self.seed);
-        ports[((u64::from(spread) * ports.len() as u64) >> 32) as usize]
+        ports[((u64::from(self.spread(hash)) * ports.len() as u64) >> 32) as usize]
+    }
+
+    #[inline]
+    fn spread(&self, hash: u32) -> u32 {
+        mix(hash ^ self.seed)
     }
 
     /// The port with the shortest queue; among equals any. By hash, connections that share a path would keep sharing it

@@ -618,16 +618,10 @@ impl Windows {
         Time::from_ps(self.began)
     }
 
-    /// So many of the packets that come to the place whose turn it is have come.
-    #[inline]
-    pub(crate) fn pass_arrivals(&mut self, count: u32) {
-        self.arrivals.pass(count);
-    }
-
     /// It has come.
     #[inline]
     pub(crate) fn pass_arrival(&mut self) {
-        self.arrivals.pass(1);
+        self.arrivals.pass();
     }
 
     /// Whether anything but packets may come to that place.
