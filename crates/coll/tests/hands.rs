@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use railnet_coll::machine::{
-    ConnectionId, Direction, Handed, Hands, Landing, Look, Mark, OperationId, Output, Place, RankMachine,
-    Work,
+    ConnectionId, Direction, Errand, Handed, Hands, Landing, Look, Mark, OperationId, Output, Place,
+    RankMachine, Work,
 };
 use railnet_coll::{
     Algorithm, Buffer, Call, Choice, Collective, Connection, Peer, Protocol, Schedule, Wiring, build,
@@ -34,6 +34,9 @@ fn wire(rank: u32, to: Connection, direction: Direction) -> Wire {
 /// What each worker of each rank did.
 type Done = BTreeMap<(u32, u32), Vec<Work>>;
 
+/// Whole operations that a rank did as errands, and their connections.
+type Errands = BTreeMap<(u32, OperationId), (Errand, Vec<ConnectionId>)>;
+
 /// Where the next slice of a connection of a rank may be put.
 type Landings = BTreeMap<(u32, ConnectionId), Landing>;
 
@@ -43,6 +46,7 @@ struct World {
     ends: Vec<Vec<(Wire, Direction)>>,
     cables: BTreeMap<Wire, Cable>,
     done: Done,
+    errands: Errands,
     landings: Landings,
     landed: u64,
     finished: Vec<Vec<OperationId>>,
@@ -55,6 +59,7 @@ struct Helper<'a> {
     ends: &'a [(Wire, Direction)],
     cables: &'a mut BTreeMap<Wire, Cable>,
     done: &'a mut Done,
+    errands: &'a mut Errands,
     landings: &'a mut Landings,
     landed: &'a mut u64,
     finished: &'a mut Vec<OperationId>,
@@ -78,6 +83,23 @@ impl Hands for Helper<'_> {
         if landing.length > Bytes(0) {
             self.landings.insert((self.rank, connection), landing);
         }
+    }
+
+    fn carry(&mut self, errand: &Errand, connections: &[ConnectionId], mark: Mark) -> bool {
+        if self.dice.below(3) == 0 {
+            return false;
+        }
+        for connection in connections {
+            let (wire, direction) = self.ends[connection.0 as usize];
+            let cable = self.cables.entry(wire).or_default();
+            match direction {
+                Direction::Send => cable.slices.push_back(mark),
+                Direction::Receive => cable.slots += 1,
+            }
+        }
+        let operation = OperationId(self.finished.len() as u64);
+        self.errands.insert((self.rank, operation), (*errand, connections.to_vec()));
+        true
     }
 
     fn work(&mut self, work: &Work, schedule: &Schedule) -> bool {
@@ -124,6 +146,7 @@ impl World {
             ends: vec![Vec::new(); ranks as usize],
             cables: BTreeMap::new(),
             done: Done::new(),
+            errands: Errands::new(),
             landings: Landings::new(),
             landed: 0,
             finished: vec![Vec::new(); ranks as usize],
@@ -161,22 +184,22 @@ impl World {
 
     fn proceed(&mut self, rank: u32) {
         self.drain(rank);
-        let Self { machines, ends, cables, done, landings, landed, finished, dice } = self;
+        let Self { machines, ends, cables, done, errands, landings, landed, finished, dice } = self;
         let index = rank as usize;
         let (ends, finished) = (&ends[index], &mut finished[index]);
-        let mut hands = Helper { rank, ends, cables, done, landings, landed, finished, dice };
+        let mut hands = Helper { rank, ends, cables, done, errands, landings, landed, finished, dice };
         machines[index].proceed(Time::ZERO, &mut hands);
         self.drain(rank);
     }
 
     /// Begins with an operation, in the shortest way if there is one. Whether there was.
     fn begin(&mut self, rank: u32, schedule: &Arc<Schedule>) -> bool {
-        let Self { machines, ends, cables, done, landings, landed, finished, dice } = self;
+        let Self { machines, ends, cables, done, errands, landings, landed, finished, dice } = self;
         let index = rank as usize;
         let machine = &mut machines[index];
         if machine.is_single(schedule, true) {
             let (ends, finished) = (&ends[index], &mut finished[index]);
-            let mut hands = Helper { rank, ends, cables, done, landings, landed, finished, dice };
+            let mut hands = Helper { rank, ends, cables, done, errands, landings, landed, finished, dice };
             if machine.at_once(Time::ZERO, &mut hands).is_some() {
                 return true;
             }
@@ -187,12 +210,12 @@ impl World {
 
     /// Each operation is submitted when the one before is over, as by a caller that waits. Also gives how many were begun in the
     /// shortest way.
-    fn run_one_by_one(mut self, schedules: &[Arc<Schedule>]) -> (Done, u64) {
+    fn run_one_by_one(mut self, schedules: &[Arc<Schedule>]) -> (Done, Errands, u64) {
         let ranks = self.machines.len();
         let (mut begun, mut short) = (vec![0; ranks], 0);
         for _ in 0..2_000_000 {
             if self.finished.iter().all(|finished| finished.len() == schedules.len()) {
-                return (self.done, short);
+                return (self.done, self.errands, short);
             }
             let rank = self.dice.below(ranks as u64) as usize;
             if self.dice.below(2) == 0 {
@@ -299,6 +322,29 @@ fn work_on_the_spot_is_the_same_work() {
     assert!(landings > 10_000, "{landings} slices could land");
 }
 
+/// The work that is left when errands were done, each of which must be the only work of its operation on its rank.
+fn without(mut done: Done, errands: &Errands) -> Done {
+    for ((rank, operation), (errand, connections)) in errands {
+        let works = done.get_mut(&(*rank, 0)).unwrap();
+        let at = works.iter().position(|work| work.operation == *operation).unwrap();
+        let work = works.remove(at);
+        assert!(works.get(at).is_none_or(|next| next.operation != *operation));
+        let place = |(buffer, offset): (Buffer, Bytes)| Place::Buffer(buffer, offset.0 / 4);
+        let own = |places: &[Place]| places.iter().copied().find(|one| matches!(one, Place::Buffer(..)));
+        assert_eq!(own(&work.sources), errand.from.map(place));
+        assert_eq!(own(&work.targets), errand.into.map(place));
+        assert_eq!(errand.length.0, 4 * work.count);
+        let slots = work.sources.iter().chain(&work.targets).filter_map(|one| match one {
+            Place::Slot(connection, _) => Some(*connection),
+            Place::Buffer(..) => None,
+        });
+        assert_eq!(slots.collect::<Vec<_>>(), *connections);
+        assert_eq!(work.sources.len(), 1);
+    }
+    done.retain(|_, works| !works.is_empty());
+    done
+}
+
 #[test]
 fn small_operations_in_the_shortest_way_are_the_same_work() {
     let mut dice = Random::from_seed(12);
@@ -310,7 +356,7 @@ fn small_operations_in_the_shortest_way_are_the_same_work() {
         Collective::AllToAll,
     ];
     let algorithms = [Algorithm::Direct, Algorithm::PointToPoint, Algorithm::Ring];
-    let (mut runs, mut short, mut all) = (0, 0, 0);
+    let (mut runs, mut short, mut all, mut carried) = (0, 0, 0, 0);
     while runs < 200 {
         let ranks = dice.below(3) as u32 + 2;
         let mut schedules: Vec<Arc<Schedule>> = Vec::new();
@@ -323,13 +369,15 @@ fn small_operations_in_the_shortest_way_are_the_same_work() {
             schedules.extend((0..=dice.below(60)).map(|_| Arc::clone(&schedule)));
         }
         let (queued, _) = World::new(ranks, false, runs).run(&schedules, false);
-        let (one_by_one, begun) = World::new(ranks, true, runs).run_one_by_one(&schedules);
-        assert_eq!(queued, one_by_one, "run {runs}");
+        let (one_by_one, errands, begun) = World::new(ranks, true, runs).run_one_by_one(&schedules);
+        carried += errands.len();
+        assert_eq!(without(queued, &errands), one_by_one, "run {runs}");
         short += begun;
         all += u64::from(ranks) * schedules.len() as u64;
         runs += 1;
     }
     assert!(short > 1000 && short < all, "{short} of {all}");
+    assert!(carried > 500, "{carried} errands");
 }
 
 /// What a peer says that means something else is found out in the shortest way too, before an operation or in the middle of it.

@@ -11,7 +11,7 @@ use railnet_core::{Bytes, Time};
 
 use super::link::Link;
 use super::signature::Mark;
-use super::work::{ConnectionId, Direction, Handed, OperationId, Work, WorkId};
+use super::work::{ConnectionId, Direction, Errand, Handed, OperationId, Work, WorkId};
 use super::worker::{Loaded, Stage, Worker};
 use super::{NOBODY, REMEMBERED, RankMachine};
 use crate::call::Collective;
@@ -28,6 +28,11 @@ pub trait Hands {
     /// A worker waits for the next slice of a connection, which goes to the output as it is: it may be put there when it
     /// comes. Of all that the worker waits for, the rest is room to send it on.
     fn awaits(&mut self, _connection: ConnectionId, _landing: Landing) {}
+    /// Does all of the next operation, whose connections can be used: moves the data, carries it to where it is sent, and tells its
+    /// sender that it was taken. `false` if it does nothing of it: then it is done like any other.
+    fn carry(&mut self, _errand: &Errand, _connections: &[ConnectionId], _mark: Mark) -> bool {
+        false
+    }
     /// Does this work of an operation. `false` if it cannot be done: then it stands still until somebody says why.
     fn work(&mut self, work: &Work, schedule: &Schedule) -> bool;
     /// Carries a send slot.
@@ -98,7 +103,8 @@ impl RankMachine {
         if !uses.clone().all(|one| self.links[one.id.0 as usize].has(&plan.layout)) {
             return None;
         }
-        match is_ready(plan.ready(0, 0)?, mark, &mut self.links, hands) {
+        let first = plan.ready(0, 0)?;
+        match is_ready(first, mark, &mut self.links, hands) {
             Ok(true) => {}
             Ok(false) => return None,
             Err((connection, heard)) => {
@@ -107,10 +113,21 @@ impl RankMachine {
             }
         }
         self.next += 1;
-        self.past -= 1;
+        let is_done = plan.errand.as_ref().is_some_and(|errand| hands.carry(errand, &first.links, mark));
+        if is_done {
+            for connection in &first.links {
+                self.links[connection.0 as usize].advance();
+            }
+        }
         self.operations.rotate_left(1);
         let operation = self.operations.back_mut().expect("one was there");
         (operation.id, operation.mark, operation.submitted) = (id, mark, now);
+        if is_done {
+            (self.progress, self.finished) = (now, now);
+            hands.finished(id);
+            return Some(id);
+        }
+        self.past -= 1;
         let workers = operation.plan.uses.0.len() as u32;
         (self.progress, self.running) = (now, Some(workers));
         if self.workers.len() != workers as usize {

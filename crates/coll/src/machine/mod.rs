@@ -40,7 +40,8 @@ pub use trouble::{
     Answer, Failure, LastSeen, MismatchError, MissingError, Notice, Standing, StuckError, Wait, WaitingFor,
 };
 pub use work::{
-    ConnectionId, Direction, Expect, Filled, Handed, Layout, OperationId, Output, Place, Tag, Work, WorkId,
+    ConnectionId, Direction, Errand, Expect, Filled, Handed, Layout, OperationId, Output, Place, Tag, Work,
+    WorkId,
 };
 
 use crate::schedule::{Connection, Peer, Schedule, SwitchGroup};

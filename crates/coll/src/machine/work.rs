@@ -94,6 +94,18 @@ impl Work {
     }
 }
 
+/// A little data that goes as it is, and needs nothing but its connections: what an operation consists of on this rank. Places are in
+/// bytes, in buffers of the caller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Errand {
+    /// Where the data is; `None` where it comes over the first of the connections.
+    pub from: Option<(Buffer, Bytes)>,
+    /// Where it goes in the memory of this rank, if it does. It goes over all other connections too.
+    pub into: Option<(Buffer, Bytes)>,
+    /// How long it is.
+    pub length: Bytes,
+}
+
 /// A send slot that is filled: the conduit has to carry it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Filled {

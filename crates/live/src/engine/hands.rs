@@ -2,8 +2,11 @@
 
 use std::collections::VecDeque;
 
-use railnet_coll::machine::{ConnectionId, Handed, Hands, Landing, Look, OperationId, Place, Work};
+use railnet_coll::machine::{
+    ConnectionId, Errand, Handed, Hands, Landing, Look, Mark, OperationId, Place, Work,
+};
 use railnet_coll::{Buffer, Collective, Schedule};
+use railnet_core::Bytes;
 
 use super::conduits::Conduits;
 use super::context::{End, Submitted, Way};
@@ -97,6 +100,49 @@ impl Hands for Worker<'_> {
             // was taken; a call that fails is over when its ends are gone.
             end.land(unsafe { tcp::Landing::new(at, length) });
         }
+    }
+
+    #[expect(unsafe_code, reason = "the caller's buffers and slots are reached through pointers")]
+    #[inline(always)]
+    fn carry(&mut self, errand: &Errand, connections: &[ConnectionId], mark: Mark) -> bool {
+        let Some(Submitted { input, output, .. }) = self.calls.back() else { return false };
+        let (input, output) = (*input, *output);
+        let at = |(buffer, offset): (Buffer, Bytes)| {
+            let start = if buffer == Buffer::Input { input } else { output };
+            At(start.0.wrapping_add(offset.0 as usize))
+        };
+        let length = errand.length.0 as usize;
+        let (from, sends) = match (errand.from, connections) {
+            (Some(place), sends) => (at(place), sends),
+            (None, [first, sends @ ..]) => match &mut self.ends[first.0 as usize].way {
+                Way::Receive(ReceiveEnd::Shared(end)) => (At(end.data(length)), sends),
+                _ => return false,
+            },
+            (None, []) => return false,
+        };
+        let is_shared = |connection: &ConnectionId| {
+            matches!(self.ends[connection.0 as usize].way, Way::Send(SendEnd::Shared(_)))
+        };
+        if !sends.iter().all(is_shared) {
+            return false;
+        }
+        for connection in sends {
+            if let Way::Send(SendEnd::Shared(end)) = &mut self.ends[connection.0 as usize].way {
+                // SAFETY: the slice that is sent and its place are so many bytes that nobody else uses now, as in `work`.
+                unsafe { from.copy_to(At(end.data(length)), length) };
+                end.publish(length, mark);
+            }
+        }
+        if let Some(place) = errand.into {
+            // SAFETY: as above.
+            unsafe { from.copy_to(at(place), length) };
+        }
+        if errand.from.is_none()
+            && let Way::Receive(ReceiveEnd::Shared(end)) = &mut self.ends[connections[0].0 as usize].way
+        {
+            end.release();
+        }
+        true
     }
 
     #[expect(unsafe_code, reason = "work on the caller's buffers and on slots is done through pointers")]
