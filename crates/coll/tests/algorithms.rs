@@ -56,9 +56,14 @@ fn choices(algorithm: Algorithm) -> Vec<Choice> {
         all.push(choice.on(3));
         all.push(Choice { chunk: Some(Bytes(64)), ..choice });
     }
+    if algorithm == Algorithm::Direct {
+        let choice = Choice::new(algorithm, Protocol::Simple).on(2);
+        all.push(Choice { chunk: Some(Bytes(64)), by_turns: true, ..choice });
+    }
     let depth = if algorithm == Algorithm::Ring { 2 } else { 1 };
     let slot = Fifo { slot: Bytes(64), depth, slots_per_slice: 1, slices_per_chunk: 1 };
-    all.push(Choice { fifo: Some(slot), parts: Some(2), ..Choice::new(algorithm, Protocol::Simple).on(2) });
+    let short = Choice { fifo: Some(slot), parts: Some(2), ..Choice::new(algorithm, Protocol::Simple).on(2) };
+    all.extend([short, Choice { by_turns: true, ..short }]);
     all
 }
 

@@ -22,6 +22,7 @@ enum Kind {
     OneShot,
     TwoShot,
     AllGather,
+    AllGatherByTurns,
     ReduceScatter,
     Broadcast,
 }
@@ -44,22 +45,19 @@ pub(crate) fn is_one_shot(ranks: u32, bytes: u64) -> bool {
 
 pub(super) fn build(call: &Call, choice: &Choice, wiring: &Wiring) -> Schedule {
     let (ranks, fifo) = (wiring.ranks(), choice.fifo(false));
+    let chunk = chunk(call, choice, &fifo);
+    let blocks = Blocks::new(call, choice, ranks);
+    let channels = blocks.channels();
+    let is_long = (0..channels).any(|channel| blocks.loops(channel, chunk) > 1);
     let kind = match call.collective {
+        Collective::AllGather if choice.by_turns && is_long => Kind::AllGatherByTurns,
         Collective::AllGather => Kind::AllGather,
         Collective::ReduceScatter => Kind::ReduceScatter,
         Collective::Broadcast => Kind::Broadcast,
         _ if is_one_shot(ranks, call.bytes(ranks).0) => Kind::OneShot,
         _ => Kind::TwoShot,
     };
-    let program = Direct {
-        kind,
-        ranks,
-        root: call.root.0,
-        in_place: call.in_place,
-        chunk: chunk(call, choice, &fifo),
-        blocks: Blocks::new(call, choice, ranks),
-    };
-    let channels = program.blocks.channels();
+    let program = Direct { kind, ranks, root: call.root.0, in_place: call.in_place, chunk, blocks };
     let scratch = if kind == Kind::OneShot && ranks > 2 { u64::from(channels) * program.chunk } else { 0 };
     let schedule = choice.schedule(call, ranks, fifo, channels, Arc::new(program));
     Schedule { scratch, ..schedule }
@@ -76,6 +74,8 @@ enum Role {
     Reduce,
     /// Takes what each has for all.
     Gather,
+    /// Sends the same to all, and takes what each has for all, by turns.
+    CastAndGather,
 }
 
 impl Direct {
@@ -84,6 +84,7 @@ impl Direct {
             Kind::OneShot => &[Role::Cast, Role::Reduce],
             Kind::TwoShot => &[Role::Scatter, Role::Reduce, Role::Gather],
             Kind::AllGather => &[Role::Cast, Role::Gather],
+            Kind::AllGatherByTurns => &[Role::CastAndGather],
             Kind::ReduceScatter => &[Role::Scatter, Role::Reduce],
             Kind::Broadcast => &[Role::Cast],
         }
@@ -120,7 +121,7 @@ impl Direct {
                 let (offset, count) = share.part(looped * self.chunk, self.chunk);
                 (offset, count, offset)
             }
-            Kind::AllGather | Kind::ReduceScatter => {
+            Kind::AllGather | Kind::AllGatherByTurns | Kind::ReduceScatter => {
                 let share = self.blocks.share(owner, channel);
                 let (offset, count) = share.part(looped * self.chunk, self.chunk);
                 (offset, count, self.blocks.start(owner) + offset)
@@ -142,6 +143,16 @@ impl Direct {
         if self.kind != Kind::OneShot && !self.in_place {
             step.stores.push(output(whole));
         }
+        step
+    }
+
+    fn gather(&self, rank: u32, channel: u32, number: u64) -> Step {
+        let others = u64::from(self.ranks) - 1;
+        // Who begins with this rank comes first.
+        let from = self.after(rank, others - number % others);
+        let (mut step, whole, _) = self.part(from, channel, number / others);
+        step.receives.push(with(channel, u8::from(self.kind == Kind::TwoShot), from));
+        step.stores.push(output(whole));
         step
     }
 
@@ -178,6 +189,7 @@ impl Program for Direct {
         let parts = if self.kind == Kind::TwoShot { u64::from(self.ranks) } else { 1 };
         let each = match role {
             Role::Scatter | Role::Gather => u64::from(self.ranks) - 1,
+            Role::CastAndGather => u64::from(self.ranks),
             Role::Reduce if self.kind == Kind::OneShot && rank > 1 => 2,
             Role::Cast | Role::Reduce => 1,
         };
@@ -208,13 +220,13 @@ impl Program for Direct {
                 }
                 step
             }
-            Role::Gather => {
-                // Who begins with this rank comes first.
-                let from = self.after(rank, others - number % others);
-                let (mut step, whole, _) = self.part(from, channel, number / others);
-                step.receives.push(with(channel, u8::from(self.kind == Kind::TwoShot), from));
-                step.stores.push(output(whole));
-                step
+            Role::Gather => self.gather(rank, channel, number),
+            Role::CastAndGather => {
+                let (looped, turn) = (number / (others + 1), number % (others + 1));
+                match turn.checked_sub(1) {
+                    None => self.cast(rank, channel, looped),
+                    Some(other) => self.gather(rank, channel, looped * others + other),
+                }
             }
         }
     }

@@ -194,12 +194,24 @@ pub struct Choice {
     pub chunk: Option<Bytes>,
     /// How chunks lie in slots; `None` for NCCL's way.
     pub fifo: Option<Fifo>,
+    /// Whether a rank that gives and takes does so by turns, a chunk each, instead of both at once: where what is given should
+    /// still be in a cache when it is taken. An AllGather by Direct knows how.
+    pub by_turns: bool,
 }
 
 impl Choice {
     /// One channel, and sizes as NCCL has them.
     pub const fn new(algorithm: Algorithm, protocol: Protocol) -> Self {
-        Self { algorithm, protocol, channels: 1, parts: None, buffer: None, chunk: None, fifo: None }
+        Self {
+            algorithm,
+            protocol,
+            channels: 1,
+            parts: None,
+            buffer: None,
+            chunk: None,
+            fifo: None,
+            by_turns: false,
+        }
     }
 
     /// On so many channels.

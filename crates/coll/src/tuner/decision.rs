@@ -42,6 +42,7 @@ impl Decision {
             buffer: Some(self.buffer),
             chunk: Some(self.chunk),
             fifo: None,
+            by_turns: false,
         }
     }
 }

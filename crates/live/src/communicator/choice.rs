@@ -10,10 +10,11 @@ use crate::conduit::{Conduit, PROTOCOL};
 /// The most ranks that exchange with each other directly: each has a connection to each, with memory of its own.
 const DIRECT_MOST: u32 = 8;
 
-/// Bytes for each rank from which, and bytes of a call up to which, slices are as long as slots where blocks cross each other:
-/// an AlltoAll of 8 MiB between two ranks took 530 µs so, and 670 with slices of 32 KiB.
+/// Bytes for each rank from which slices are as long as slots where blocks cross each other: an AlltoAll of 8 MiB between two
+/// ranks took 530 µs so, and 670 with slices of 32 KiB; one of 16 MiB 1.58 ms, and 1.77 with slices of 128 KiB.
 const LONG_LEAST: u64 = 128 << 10;
-const LONG_MOST: u64 = 16 << 20;
+/// Bytes of a call among more than two ranks up to which that is so: beyond, slots of all connections are more than the caches hold.
+const LONG_MOST: u64 = 4 << 20;
 
 /// What things cost over a conduit.
 ///
@@ -149,15 +150,18 @@ impl Place {
         };
         let choice = Choice::new(algorithm, PROTOCOL).on(self.channels);
         let (fifo, chunk) = (Some(self.fifo), self.chunk(call));
-        Ok(Chosen { choice: Choice { fifo, chunk, ..choice }, cells, request })
+        // In shared memory a slice is still in the caches when the next step takes it; elsewhere it is under way meanwhile.
+        let by_turns = self.conduit == Conduit::SharedMemory;
+        Ok(Chosen { choice: Choice { fifo, chunk, by_turns, ..choice }, cells, request })
     }
 
     /// The longest slice of a call: as long as a slot where blocks of all ranks cross each other in shared memory, and
-    /// there are more than a few, but not more than the caches hold.
+    /// there are more than a few.
     fn chunk(&self, call: &Call) -> Option<Bytes> {
         let is_mutual = matches!(call.collective, Collective::AllGather | Collective::AllToAll);
         let (ranks, bytes) = (self.wiring.ranks(), call.bytes(self.wiring.ranks()).0);
-        let is_long = is_mutual && bytes <= LONG_MOST && bytes / u64::from(ranks) >= LONG_LEAST;
+        let is_long =
+            is_mutual && bytes / u64::from(ranks) >= LONG_LEAST && (ranks == 2 || bytes <= LONG_MOST);
         let is_whole = self.conduit == Conduit::SharedMemory && is_long;
         (!is_whole && !self.is_fifo_given).then(|| self.conduit.slice())
     }

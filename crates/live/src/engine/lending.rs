@@ -10,7 +10,7 @@ use railnet_coll::machine::{Place, Work};
 use railnet_coll::{Buffer, Call, Collective};
 
 use super::context::{End, Submitted, Way};
-use super::work::At;
+use super::work::{self, At};
 use crate::conduit::{ReceiveEnd, SendEnd};
 use crate::shared_memory::Foreign;
 use crate::tcp::Lent;
@@ -88,9 +88,11 @@ pub(super) unsafe fn execute(
         },
     };
     let lends = submitted.keep.is_none() && lends(call, ranks);
-    let is_long = ranks > 2 || call.bytes(ranks).0 > NEAR;
+    // What goes past the caches in part should do so in all.
+    let is_large = work::is_large(call, ranks, length) && call.collective == Collective::AllToAll;
+    let is_fit = ranks > 2 || call.bytes(ranks).0 > NEAR && !is_large;
     let may_lend = |way: &Way| match way {
-        Way::Send(SendEnd::Shared(end)) => lends && end.can_lend() && (end.is_far() || is_long),
+        Way::Send(SendEnd::Shared(end)) => lends && end.can_lend() && (end.is_far() || is_fit),
         // The system takes it as soon as it has room, whatever the receiver does.
         Way::Send(SendEnd::Tcp(_)) => submitted.keep.is_none(),
         _ => false,
