@@ -10,7 +10,7 @@ use railnet_coll::machine::{Place, Work};
 use railnet_coll::{Buffer, Call, Collective};
 
 use super::context::{End, Submitted, Way};
-use super::work::{self, At};
+use super::work::{self, At, Spot};
 use crate::conduit::{ReceiveEnd, SendEnd};
 use crate::shared_memory::Foreign;
 use crate::tcp::Lent;
@@ -142,9 +142,10 @@ pub(super) unsafe fn execute(
     for place in targets {
         match *place {
             Place::Buffer(buffer, first) => {
-                let to = submitted.at(call, buffer, first, scratch);
+                let at = submitted.at(call, buffer, first, scratch);
+                let to = Spot { at, is_streamed: !lends && work::is_large(call, ranks, length) };
                 // SAFETY: both are places of the work, or `spare`.
-                unsafe { from.copy_to(to, length) };
+                unsafe { to.take(from, 0, length) };
             }
             Place::Slot(connection, slot) => {
                 let way = &mut ends[connection.0 as usize].way;

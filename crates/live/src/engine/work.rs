@@ -79,7 +79,7 @@ impl Spot {
     ///
     /// # Safety
     /// As for [`At::copy_to`].
-    unsafe fn take(self, from: At, offset: usize, length: usize) {
+    pub(super) unsafe fn take(self, from: At, offset: usize, length: usize) {
         let at = self.at.plus(offset);
         // SAFETY: the caller says so.
         unsafe {
