@@ -138,7 +138,7 @@ pub const DECLARATIONS: &[Declaration] = &[
         "bytes",
         "4194304",
         ALL,
-        "The buffer of a connection with Simple: 8 slots, and with them the chunks. Between processes 1048576 without it; at most that over TCP, 4194304 in shared memory; RoCEv2 has 262144.",
+        "The buffer of a connection with Simple: 8 slots, and with them the chunks. Between processes 1048576 without it; at most 8388608 over TCP, 4194304 in shared memory; RoCEv2 has 262144.",
     ),
     variable(
         "NCCL_LL_BUFFSIZE",

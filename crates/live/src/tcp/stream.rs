@@ -12,8 +12,10 @@ use super::lent::{Landing, Lent};
 use crate::conduit::Arrival;
 use crate::shared_memory::mailbox::DEPTH;
 
-/// The most bytes of a slot.
-pub(crate) const SLOT: usize = 128 << 10;
+/// The most bytes of a slot. Most calls use less: see [`crate::conduit::Conduit::slice`]. Pages that nobody touches take no memory.
+pub(crate) const SLOT: usize = 1 << 20;
+/// Bytes that are read at once where the slice that comes is not known to be longer: what follows it is moved to its own slot.
+const READ: usize = 128 << 10;
 /// Bytes before the data of a slice: its length, and its mark.
 const HEADER: usize = 16;
 /// Bytes from slot to slot. Data begins at a multiple of 64.
@@ -315,7 +317,7 @@ impl Receiver {
                 *filled += length;
                 continue;
             }
-            match stream.read(&mut whole[*filled..]) {
+            match stream.read(&mut whole[*filled..end.max(HEADER + READ)]) {
                 Ok(0) => return Ok(Arrival::End),
                 Ok(length) => *filled += length,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Arrival::Nothing),
