@@ -119,16 +119,14 @@ impl RankMachine {
                 self.links[connection.0 as usize].advance();
             }
         }
-        self.operations.rotate_left(1);
-        let operation = self.operations.back_mut().expect("one was there");
-        (operation.id, operation.mark, operation.submitted) = (id, mark, now);
+        self.repeat(now, id, mark);
         if is_done {
             (self.progress, self.finished) = (now, now);
             hands.finished(id);
             return Some(id);
         }
         self.past -= 1;
-        let workers = operation.plan.uses.0.len() as u32;
+        let workers = self.operations[self.past].plan.uses.0.len() as u32;
         (self.progress, self.running) = (now, Some(workers));
         if self.workers.len() != workers as usize {
             self.workers.resize_with(workers as usize, Worker::new);

@@ -288,10 +288,8 @@ impl RankMachine {
             self.past -= 1;
             // Mostly calls are the same again and again: then the old one has all that the new one needs.
             if Arc::ptr_eq(&self.operations[0].plan.schedule, schedule) {
-                self.operations.rotate_left(1);
-                let operation = self.operations.back_mut().expect("one was there");
-                let mark = operation.plan.mark(id);
-                (operation.id, operation.mark, operation.submitted) = (id, mark, now);
+                let mark = self.operations[0].plan.mark(id);
+                self.repeat(now, id, mark);
                 return mark;
             }
             self.operations.pop_front();
@@ -300,6 +298,13 @@ impl RankMachine {
         let mark = plan.mark(id);
         self.operations.push_back(Operation { id, mark, plan, submitted: now });
         mark
+    }
+
+    /// The oldest operation becomes the newest: another one by the same plan.
+    #[inline]
+    fn repeat(&mut self, now: Time, id: OperationId, mark: Mark) {
+        let operation = self.operations.pop_front().expect("one was there");
+        self.operations.push_back(Operation { id, mark, submitted: now, ..operation });
     }
 
     fn plan(&mut self, schedule: &Arc<Schedule>) -> Arc<Plan> {

@@ -257,13 +257,21 @@ impl Engine {
     }
 
     /// Drives everything until a call is over.
+    #[inline]
     pub(crate) fn wait(&mut self, id: ContextId, operation: OperationId) -> Result<(), Arc<Failure>> {
         // Small calls mostly find all that they need, and need nobody to be looked after for them.
-        if !self.contexts[id.0].is_done(operation) {
-            self.drain(id.0);
-        }
         if self.contexts[id.0].is_done(operation) && self.has_leisure(id) {
             return Ok(());
+        }
+        self.wait_long(id, operation)
+    }
+
+    fn wait_long(&mut self, id: ContextId, operation: OperationId) -> Result<(), Arc<Failure>> {
+        if !self.contexts[id.0].is_done(operation) {
+            self.drain(id.0);
+            if self.contexts[id.0].is_done(operation) && self.has_leisure(id) {
+                return Ok(());
+            }
         }
         self.idle.reset();
         loop {
@@ -291,7 +299,7 @@ impl Engine {
         let others = || self.contexts.iter().enumerate().filter(|(index, _)| *index != id.0);
         !self.control.has_notice()
             && self.conduits.nic_ref().is_none()
-            && !others().any(|(_, context)| context.is_busy())
+            && (self.contexts.len() == 1 || !others().any(|(_, context)| context.is_busy()))
     }
 
     /// Does what can be done now, with all connections or those from which something is awaited. Whether anything happened.

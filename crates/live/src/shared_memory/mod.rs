@@ -30,6 +30,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const TELL: u64 = 8;
 // A sender that waits for the oldest of its slices to be taken hears of it, however few more the receiver takes.
 const _: () = assert!(TELL + DEPTH as u64 <= SHORTS && SHORTS <= LINES && DEPTH <= u8::BITS);
+/// How long a receiver leaves a line alone in which nothing new was, where slices share lines: some 200 ns. Whoever looks again at once
+/// takes the line from the sender, once for each slice in it, and never falls behind: then a Broadcast of 8 B takes 100 ns for 83
+/// between near cores, and 218 for 118 between far ones.
+const PAUSES: u32 = 16;
 /// How far ahead lines are fetched: as many are on their way between two cores at once.
 const AHEAD: u64 = 4;
 
@@ -432,6 +436,9 @@ impl Receiver {
                 Found::Closed => (self.line, self.cell) = (self.line + 1, 0),
                 Found::Nothing => {
                     self.behind = 0;
+                    if self.cells > 1 {
+                        (0..PAUSES).for_each(|_| std::hint::spin_loop());
+                    }
                     return None;
                 }
             }
