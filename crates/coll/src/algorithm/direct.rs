@@ -35,6 +35,8 @@ struct Direct {
     in_place: bool,
     chunk: u64,
     blocks: Blocks,
+    /// Chunks that are given before the first is taken, by turns.
+    lead: u64,
 }
 
 /// Whether an AllReduce of so many bytes goes in one shot.
@@ -57,7 +59,8 @@ pub(super) fn build(call: &Call, choice: &Choice, wiring: &Wiring) -> Schedule {
         _ if is_one_shot(ranks, call.bytes(ranks).0) => Kind::OneShot,
         _ => Kind::TwoShot,
     };
-    let program = Direct { kind, ranks, root: call.root.0, in_place: call.in_place, chunk, blocks };
+    let lead = u64::from(fifo.depth / (fifo.slots_per_slice * fifo.slices_per_chunk)).min(2);
+    let program = Direct { kind, ranks, root: call.root.0, in_place: call.in_place, chunk, blocks, lead };
     let scratch = if kind == Kind::OneShot && ranks > 2 { u64::from(channels) * program.chunk } else { 0 };
     let schedule = choice.schedule(call, ranks, fifo, channels, Arc::new(program));
     Schedule { scratch, ..schedule }
@@ -76,6 +79,12 @@ enum Role {
     Gather,
     /// Sends the same to all, and takes what each has for all, by turns.
     CastAndGather,
+}
+
+/// What comes next of giving and taking: this chunk, or that of this step of taking.
+enum Turn {
+    Cast(u64),
+    Gather(u64),
 }
 
 impl Direct {
@@ -144,6 +153,23 @@ impl Direct {
             step.stores.push(output(whole));
         }
         step
+    }
+
+    /// Who gives and takes by turns has given a chunk more than it has taken, where slots have room for it: then nobody waits for who is
+    /// a little late.
+    fn turn(&self, channel: u32, number: u64) -> Turn {
+        let (others, loops) = (u64::from(self.ranks) - 1, self.blocks.loops(channel, self.chunk));
+        let lead = self.lead.min(loops);
+        let Some(number) = number.checked_sub(lead) else { return Turn::Cast(number) };
+        let (looped, turn) = (number / (others + 1), number % (others + 1));
+        if looped >= loops - lead {
+            // All is given, and the rest is to be taken.
+            Turn::Gather(number - (loops - lead))
+        } else if turn < others {
+            Turn::Gather(looped * others + turn)
+        } else {
+            Turn::Cast(looped + lead)
+        }
     }
 
     fn gather(&self, rank: u32, channel: u32, number: u64) -> Step {
@@ -221,13 +247,10 @@ impl Program for Direct {
                 step
             }
             Role::Gather => self.gather(rank, channel, number),
-            Role::CastAndGather => {
-                let (looped, turn) = (number / (others + 1), number % (others + 1));
-                match turn.checked_sub(1) {
-                    None => self.cast(rank, channel, looped),
-                    Some(other) => self.gather(rank, channel, looped * others + other),
-                }
-            }
+            Role::CastAndGather => match self.turn(channel, number) {
+                Turn::Cast(looped) => self.cast(rank, channel, looped),
+                Turn::Gather(number) => self.gather(rank, channel, number),
+            },
         }
     }
 }
