@@ -126,6 +126,14 @@ fn storm<T: Totals>(
     });
     broken?;
     let wall = start.elapsed();
+    totals.print(out, failures.len())?;
+    let rate = extent.seeds as f64 / wall.as_secs_f64().max(1e-9);
+    writeln!(out, "wall time       {:.2} s, {rate:.0} seeds/s", wall.as_secs_f64())?;
+    if failures.is_empty() {
+        writeln!(out, "digest {}", RunDigest::from_u128(digest.finish_wide()))?;
+        return Ok(Outcome::Done);
+    }
+    // At the end, where nobody overlooks it.
     for (seed, what) in failures.iter().take(FAILURES_MAX) {
         writeln!(out, "VIOLATED {what}")?;
         writeln!(out, "  replay: {replay} --seeds 1 --seed {seed:#x}")?;
@@ -133,15 +141,8 @@ fn storm<T: Totals>(
     if failures.len() > FAILURES_MAX {
         writeln!(out, "and {} more", failures.len() - FAILURES_MAX)?;
     }
-    totals.print(out, failures.len())?;
-    let rate = extent.seeds as f64 / wall.as_secs_f64().max(1e-9);
-    writeln!(out, "wall time       {:.2} s, {rate:.0} seeds/s", wall.as_secs_f64())?;
-    if failures.is_empty() {
-        writeln!(out, "digest {}", RunDigest::from_u128(digest.finish_wide()))?;
-        Ok(Outcome::Done)
-    } else {
-        Ok(Outcome::CheckFailed)
-    }
+    writeln!(out, "FAILED: {} of {} seeds", failures.len(), extent.seeds)?;
+    Ok(Outcome::CheckFailed)
 }
 
 fn push_digest(fold: &mut Fold, digest: RunDigest) {
