@@ -169,7 +169,8 @@ impl Place {
             Conduit::Tcp => ranks == 2 && bytes >= LONG_TCP,
             Conduit::Roce => false,
         };
-        (!(is_mutual && is_long) && !self.is_fifo_given).then(|| self.conduit.slice())
+        let is_whole = self.is_fifo_given || is_mutual && is_long;
+        (!is_whole).then(|| self.conduit.slice())
     }
 
     fn best(&self, call: &Call, request: &Request) -> Result<Algorithm, NoChoice> {
