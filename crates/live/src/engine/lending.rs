@@ -88,7 +88,7 @@ pub(super) unsafe fn execute(
         },
     };
     let lends = submitted.keep.is_none() && lends(call, ranks);
-    // What goes past the caches in part should do so in all.
+    // Past the caches is better for an AlltoAll of that size; for an AllGather it depends on who else is on the host.
     let is_large = work::is_large(call, ranks, length) && call.collective == Collective::AllToAll;
     let is_fit = ranks > 2 || call.bytes(ranks).0 > NEAR && !is_large;
     let may_lend = |way: &Way| match way {
