@@ -105,8 +105,7 @@ impl<S: Sink> Network<S> {
         let channel = &mut self.channels[egress as usize];
         if self.config.flow_control != FlowControl::Credits && channel.is_free_for(priority, self.now) {
             channel.counters.queue_max = channel.counters.queue_max.max(waiting.bytes().into());
-            self.leave_memory(switch, egress, waiting, 0);
-            self.start(egress, waiting);
+            self.leave(switch, egress, waiting, 0);
             return;
         }
         let queue = &mut channel.queues[priority];
@@ -153,10 +152,10 @@ impl<S: Sink> Network<S> {
             channel.occupied &= !(1 << priority);
         }
         let (more, depth, from) = (channel.occupied != 0, queue.bytes, channel.from);
-        if let Vertex::Switch(switch) = from {
-            self.leave_memory(switch, egress, waiting, depth);
+        match from {
+            Vertex::Switch(switch) => self.leave(switch, egress, waiting, depth),
+            Vertex::Host(_) => self.start(egress, waiting),
         }
-        self.start(egress, waiting);
         if more {
             self.set_wake(egress);
         }
@@ -174,10 +173,13 @@ impl<S: Sink> Network<S> {
     /// A packet leaves a switch, with `depth` bytes behind it: its memory is free, and whoever waited for that is told.
     #[allow(clippy::inline_always, reason = "it is called for each packet-hop, from two places")]
     #[inline(always)]
-    fn leave_memory(&mut self, switch: u32, egress: u32, waiting: Waiting, depth: u64) {
+    fn leave(&mut self, switch: u32, egress: u32, waiting: Waiting, depth: u64) {
         if self.config.marks && self.config.marks_at == MarksAt::Departure {
             self.mark(egress, waiting, depth);
         }
+        // It takes its port before anyone is told, who may have to be told by that port: a detour can lead a packet back
+        // where it came from.
+        self.start(egress, waiting);
         let (bytes, priority) = (waiting.bytes(), waiting.held_as());
         if self.config.flow_control == FlowControl::Credits {
             self.return_credit(waiting.ingress(), priority as u8, bytes);

@@ -68,6 +68,7 @@ impl<'a> Run<'a> {
     pub(super) fn new(plan: &'a Plan, form: WireForm, sabotage: Option<Sabotage>) -> Self {
         let mut world = World::watched(&plan.graph, plan.options.clone(), Watch::default());
         world.network.set_wire(form);
+        world.network.sink.fastest = plan.graph.links.iter().map(|link| link.rate).max();
         match form {
             WireForm::Values => world.network.sink.in_order = true,
             WireForm::Bytes => {

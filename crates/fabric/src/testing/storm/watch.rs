@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use railnet_core::event::{Event, Sink, SwitchDropReason};
-use railnet_core::{Component, Digest, Port, Time};
+use railnet_core::{Bytes, Component, Digest, Port, Rate, Time};
 
 /// Packets and their bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -46,6 +46,8 @@ pub(super) struct PortBooks {
     /// Priorities that are paused now.
     pub(super) paused: u8,
     pub(super) times_paused: u64,
+    /// Before this moment the last packet cannot have left, whatever the port's rate.
+    busy_until: Time,
 }
 
 /// The sink.
@@ -62,6 +64,8 @@ pub(super) struct Watch {
     pub(super) refused: u64,
     /// When something last happened, to each or to anyone at all.
     last: BTreeMap<Option<Component>, Time>,
+    /// The rate of the fastest link, once that is known.
+    pub(super) fastest: Option<Rate>,
     /// Everything must come in the order of time, not just what happens to one component.
     pub(super) in_order: bool,
     /// The first event that contradicts those before it.
@@ -105,6 +109,14 @@ impl Sink for Watch {
                 let books = self.ports.entry((source, port)).or_default();
                 let amount = if packet.is_some() { &mut books.started } else { &mut books.pauses };
                 amount.add(bytes.into());
+                let free = books.busy_until;
+                let takes = self.fastest.map(|rate| rate.serialize(Bytes(bytes.into())));
+                books.busy_until = at + takes.unwrap_or_default();
+                if at < free {
+                    self.contradict(|| {
+                        format!("{source} {port}: busy until {free:?}, but at {at:?}: {event:?}")
+                    });
+                }
             }
             Event::PacketLost { packet, port, bytes } => {
                 let books = self.ports.entry((source, port)).or_default();
