@@ -65,6 +65,8 @@ pub struct QueuePairInfo {
     pub send_psn: railnet_core::Psn,
     /// The sequence number that is expected from the peer.
     pub receive_psn: railnet_core::Psn,
+    /// Bytes that are still to come of the WRITE that it is in the middle of; 0 where it is in none.
+    pub to_come: u32,
 }
 
 impl Nic {
@@ -410,6 +412,7 @@ impl Nic {
             mtu: queue_pair.mtu,
             send_psn: queue_pair.requester.next,
             receive_psn: queue_pair.responder.expected,
+            to_come: queue_pair.responder.to_come(),
         })
     }
 

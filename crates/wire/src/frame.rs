@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use crate::bytes::u16_at;
 use crate::ethernet::{EtherType, Ethernet};
-use crate::icrc::{self, ICRC_LENGTH, Identification, PayloadSum};
+use crate::icrc::{self, Fronts, ICRC_LENGTH, Identification, PayloadSum};
 use crate::ipv4::Ipv4;
 use crate::ipv6::Ipv6;
 use crate::malformed::{Layer, Malformed};
@@ -310,7 +310,8 @@ pub fn seal_datagram(
     seal_datagram_with(datagram, network, headers, extension, payload_bytes, None);
 }
 
-/// As [`seal_datagram`], with what the payload adds to the ICRC where that is known already.
+/// As [`seal_datagram`], with what the payload adds to the ICRC where that is known already, and what packets before it left
+/// to know.
 ///
 /// # Panics
 /// When `datagram` does not have [`datagram_length`] bytes, or the sum is one of a payload of another length.
@@ -321,7 +322,7 @@ pub fn seal_datagram_with(
     headers: &Headers,
     extension: &Extension,
     payload_bytes: usize,
-    sum: Option<PayloadSum>,
+    sum: Option<(PayloadSum, &mut Fronts)>,
 ) {
     assert_eq!(
         datagram.len(),
@@ -334,8 +335,8 @@ pub fn seal_datagram_with(
     datagram[covered - pad..covered].fill(0);
     let crc = match sum {
         None => icrc::of_datagram(network, &datagram[..covered]),
-        Some(sum) if sum.length() != payload_bytes => panic!("the sum is of another payload"),
-        Some(sum) => icrc::of_sum(network, &datagram[..covered - payload_bytes], sum),
+        Some((sum, _)) if sum.length() != payload_bytes => panic!("the sum is of another payload"),
+        Some((sum, fronts)) => icrc::of_sum(fronts, network, &datagram[..covered - payload_bytes], sum),
     };
     datagram[covered..].copy_from_slice(&crc.to_le_bytes());
 }

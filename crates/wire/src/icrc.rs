@@ -105,17 +105,68 @@ impl PayloadSum {
     }
 }
 
+/// What CRCs have come to in front of the BTH, by IPv4 ID: packets of one length to one peer differ in nothing else up to
+/// there, so that a sender finds it once for many.
+#[derive(Clone, Debug, Default)]
+pub struct Fronts {
+    /// The addressing of those packets, with ID 0, and the bytes of their UDP payload.
+    of: Option<(Network, usize)>,
+    /// For the IDs from 0 on, as far as they were asked for.
+    crcs: Vec<u32>,
+}
+
+impl Fronts {
+    /// IDs that are remembered: those of the segments of one send.
+    const IDS: usize = 64;
+
+    #[inline]
+    fn crc(&mut self, network: &Network, datagram_bytes: usize) -> u32 {
+        let of = Some((Network { identification: 0, ..*network }, datagram_bytes));
+        if self.of != of {
+            self.of = of;
+            self.crcs.clear();
+        }
+        let known = self.crcs.get(usize::from(network.identification));
+        known.copied().unwrap_or_else(|| self.find(network, datagram_bytes))
+    }
+
+    #[cold]
+    fn find(&mut self, network: &Network, datagram_bytes: usize) -> u32 {
+        let front = |identification| {
+            let network = Network { identification, ..*network };
+            let (headers, length) = masked(&network, &[0; Bth::LENGTH], datagram_bytes);
+            let mut hasher = Hasher::new_with_initial(CRC_OF_ROUTE_HEADER);
+            hasher.update(&headers[..length - Bth::LENGTH]);
+            !hasher.finalize()
+        };
+        let known = self.crcs.len() as u16;
+        let most = network.identification.min(Self::IDS as u16 - 1);
+        self.crcs.extend((known..=most).map(front));
+        front(network.identification)
+    }
+}
+
 /// The ICRC of a packet without padding: its addressing, its transport headers as bytes, and what its payload adds.
 ///
 /// # Panics
 /// When `transport` is shorter than a BTH.
 #[inline]
-pub fn of_sum(network: &Network, transport: &[u8], payload: PayloadSum) -> u32 {
+pub fn of_sum(fronts: &mut Fronts, network: &Network, transport: &[u8], payload: PayloadSum) -> u32 {
     let (base, extended) = transport.split_at(Bth::LENGTH);
     let datagram_bytes = transport.len() + payload.behind.bytes + ICRC_LENGTH;
-    let (headers, length) = masked(network, base, datagram_bytes);
     // Within a CRC all is complemented.
-    !(payload.behind.apply(!start(&headers[..length], extended).finalize()) ^ payload.crc)
+    let crc = if extended.is_empty() {
+        let mut masked = [0; Bth::LENGTH];
+        masked.copy_from_slice(base);
+        Bth::mask(&mut masked);
+        let (words, _) = masked.as_chunks();
+        let front = fronts.crc(network, datagram_bytes);
+        words.iter().fold(front, |crc, word| OVER_A_WORD.apply(crc ^ u32::from_le_bytes(*word)))
+    } else {
+        let (headers, length) = masked(network, base, datagram_bytes);
+        !start(&headers[..length], extended).finalize()
+    };
+    !(payload.behind.apply(crc) ^ payload.crc)
 }
 
 /// Which IPv4 IDs a receiver takes for true when it cannot see the real one.
@@ -316,6 +367,9 @@ impl Shift {
     }
 }
 
+/// A CRC with a word added to it that becomes one over both.
+static OVER_A_WORD: Shift = Shift::new(4);
+
 static SHIFTS: [Shift; 3] = [Shift::new(4096), Shift::new(2048), Shift::new(1024)];
 
 #[inline]
@@ -364,6 +418,7 @@ mod tests {
 
     #[test]
     fn the_sum_of_a_payload_makes_the_icrc_of_the_whole() {
+        let mut fronts = Fronts::default();
         for length in [0, 4, 512, 1024, 1028, 2048, 4092, 4096, 8192] {
             let payload: Vec<u8> = (0..length).map(|at| (at * 7 + at / 251) as u8).collect();
             let sum = PayloadSum::of(length, &payload);
@@ -372,8 +427,13 @@ mod tests {
             for headers in [Bth::LENGTH, 28] {
                 let transport: Vec<u8> = (0..headers as u8).map(|at| at ^ 0x35).collect();
                 let whole = [&transport[..], &payload].concat();
-                let found = sum.map(|sum| of_sum(&network(5), &transport, sum));
-                assert_eq!(found, sum.map(|_| of_datagram(&network(5), &whole)));
+                // What is remembered of one must not serve for another.
+                for id in [5, 0, 6, 5, 63, 64, u16::MAX, 5] {
+                    for network in [network(id), Network { target_port: 5000, ..network(id) }] {
+                        let found = sum.map(|sum| of_sum(&mut fronts, &network, &transport, sum));
+                        assert_eq!(found, sum.map(|_| of_datagram(&network, &whole)));
+                    }
+                }
             }
         }
     }

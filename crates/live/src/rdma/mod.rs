@@ -178,6 +178,8 @@ impl Rdma {
         let port = options.port.and_then(|port| port.checked_add(index)).unwrap_or(0);
         let mut config = Config::new(SocketAddr::new(address, port));
         config.senders = ranks.saturating_sub(1).max(1);
+        // Its slices are too short to gain by it, and what comes from others would wait.
+        config.rest = Duration::ZERO;
         config.faults = options.faults;
         // Not the same luck for every rank.
         config.faults.seed = config.faults.seed.wrapping_add(u64::from(rank));

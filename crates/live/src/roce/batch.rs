@@ -2,7 +2,7 @@
 
 use railnet_nic::Transmit;
 use railnet_wire::{
-    Bth, DATAGRAM_BYTES_MAX, Extension, Headers, Network, PayloadSum, datagram_length, seal_datagram,
+    Bth, DATAGRAM_BYTES_MAX, Extension, Fronts, Headers, Network, PayloadSum, datagram_length, seal_datagram,
     seal_datagram_with,
 };
 
@@ -43,6 +43,7 @@ pub(super) struct Batch {
     is_closed: bool,
     segments_max: u16,
     late: Option<Late>,
+    fronts: Fronts,
 }
 
 /// What is ready to go.
@@ -66,6 +67,7 @@ impl Batch {
             is_closed: false,
             segments_max,
             late: None,
+            fronts: Fronts::default(),
         }
     }
 
@@ -128,6 +130,7 @@ impl Batch {
         }
         let network = Network { identification: self.count, ..*network };
         let datagram = &mut self.bytes[self.sealed..];
+        let sum = sum.map(|sum| (sum, &mut self.fronts));
         seal_datagram_with(datagram, &network, &packet.headers, packet.extension(), payload, sum);
         self.sealed = self.bytes.len();
         self.count += 1;

@@ -60,6 +60,7 @@
 mod batch;
 mod faults;
 mod gathered;
+mod rest;
 mod senders;
 mod system;
 mod tap;
@@ -88,6 +89,7 @@ pub use system::{Arrival, Endpoint, Target};
 use batch::Batch;
 use faults::{Datagram, Injector};
 use gathered::Gathered;
+use rest::Rest;
 use senders::Senders;
 use tap::Tap;
 
@@ -138,6 +140,10 @@ pub struct Config {
     /// How long [`Driver::wait`] looks again and again before it sleeps: a wake-up costs more than a short wait, and a
     /// long one would take a core from those who work.
     pub spin: Duration,
+    /// How long [`Driver::progress`] may leave the socket alone at most when it has found nothing in the middle of a long
+    /// WRITE that comes at full speed, or of several that follow each other, and sends nothing itself. A sender on the same
+    /// host is faster by it, and nobody waits for a part of a WRITE; but what others send waits, too. 0: never.
+    pub rest: Duration,
     /// What happens to datagrams on their way out.
     pub faults: Faults,
 }
@@ -159,6 +165,7 @@ impl Config {
             spread: true,
             segment: true,
             spin: Duration::from_micros(30),
+            rest: Duration::from_micros(200),
             faults: Faults::NONE,
         }
     }
@@ -233,6 +240,7 @@ pub struct Driver<M = ProcessMemory> {
     inbox: Box<[u8]>,
     started: Instant,
     spin: Duration,
+    rest: Rest,
     injector: Option<Injector>,
     /// Datagrams that the faults let go.
     released: Vec<Datagram>,
@@ -273,6 +281,7 @@ impl<M: Memory> Driver<M> {
             inbox: vec![0; RECEIVE_BYTES].into(),
             started: Instant::now(),
             spin: config.spin,
+            rest: Rest::new(config.rest),
             injector: (!config.faults.is_none()).then(|| Injector::new(config.faults)),
             released: Vec::new(),
             tap: None,
@@ -422,8 +431,8 @@ impl<M: Memory> Driver<M> {
         self.nic.poll_cq(queue, out)
     }
 
-    /// Does what can be done without waiting: sends what is due, takes one receive's worth in. Tells whether anything
-    /// was done.
+    /// Does what can be done without waiting: sends what is due, takes one receive's worth in, unless it rests
+    /// ([`Config::rest`]). Tells whether anything was done.
     ///
     /// Sending comes first, so that what the application posted in answer to the last call goes out in one send with
     /// the acknowledgement that is owed for it.
@@ -451,6 +460,7 @@ impl<M: Memory> Driver<M> {
         }
         let limit = self.next_timeout().map_or(limit, |next| next.min(limit));
         wait_for(&self.receiver, PollFlags::IN, limit)?;
+        self.rest.end();
         self.progress()
     }
 
@@ -563,7 +573,14 @@ impl<M: Memory> Driver<M> {
     }
 
     fn receive(&mut self, now: Time) -> io::Result<bool> {
+        if !self.rest.is_over(now) {
+            return Ok(false);
+        }
         let Some(arrival) = self.receiver.receive(&mut self.inbox)? else {
+            // Who sends, too, waits for acknowledgements.
+            let may_rest = self.nic.is_idle();
+            let to_come = |queue_pair| self.nic.query_qp(queue_pair).map_or(0, |info| info.to_come);
+            self.rest.came_nothing(now, |queue_pair| if may_rest { to_come(queue_pair) } else { 0 });
             return Ok(false);
         };
         self.counters.receives += 1;
@@ -575,6 +592,7 @@ impl<M: Memory> Driver<M> {
         let mut network = self.network_of(&arrival);
         let mut sink = NoSink;
         let mut cx = Context::new(now, &mut self.memory, &mut sink);
+        let before = self.counters.received;
         for (index, datagram) in self.inbox[..arrival.length].chunks(arrival.segment).enumerate() {
             self.counters.received += 1;
             // Segments that Linux merged were most likely cut from one send, which numbered them.
@@ -607,7 +625,11 @@ impl<M: Memory> Driver<M> {
             };
             // What it throws away it has counted; loss is nothing to worry about.
             let _ = self.nic.receive(&mut cx, &inbound);
+            if inbound.intact {
+                self.rest.came(&parsed.headers);
+            }
         }
+        self.rest.came_together((self.counters.received - before) as usize);
         Ok(true)
     }
 

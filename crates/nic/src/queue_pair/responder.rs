@@ -154,6 +154,14 @@ impl Responder {
         }
     }
 
+    /// Bytes that are still to come of the WRITE that has begun, if one has.
+    pub(crate) fn to_come(&self) -> u32 {
+        match self.message {
+            Message::Write { left, .. } => left,
+            Message::None | Message::Send { .. } => 0,
+        }
+    }
+
     /// The receive that an unfinished message holds, given up.
     pub(crate) fn release_taken(&mut self) -> Option<Handle> {
         match std::mem::replace(&mut self.message, Message::None) {
