@@ -5,7 +5,7 @@ use railnet_core::{Label, Psn, Time};
 use railnet_wire::{Aeth, Bth, Extended, Headers, Opcode, Reth, Syndrome};
 
 use super::echo::boxed;
-use super::responder::{Refusal, Response};
+use super::responder::Refusal;
 use super::{QueuePair, Service, State};
 use crate::config::credit_code;
 use crate::context::Context;
@@ -20,6 +20,26 @@ const ANSWERS_MAX: u32 = 1 << 10;
 
 /// Traffic class of congestion notifications: DSCP 48, the usual choice, not ECN-capable.
 const NOTIFICATION_CLASS: u8 = 48 << 2;
+
+/// An answer that waits for the port, in the order of the requests.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Response {
+    /// A verdict.
+    Verdict { psn: Psn, aeth: Aeth },
+    /// The old value of an atomic.
+    Atomic { psn: Psn, msn: u32, original: u64 },
+    /// What is left of a READ.
+    Read { psn: Psn, msn: u32, address: u64, key: Key, left: u32, starts: bool, is_replay: bool },
+}
+
+impl Response {
+    /// The sequence number it goes out with next.
+    pub(super) fn psn(&self) -> Psn {
+        match *self {
+            Self::Verdict { psn, .. } | Self::Atomic { psn, .. } | Self::Read { psn, .. } => psn,
+        }
+    }
+}
 
 fn notification_priority(device: &Device) -> u8 {
     device.config.priorities[usize::from(NOTIFICATION_CLASS >> 2)] & 7

@@ -7,7 +7,7 @@ use railnet_core::{Psn, Span, Time};
 use railnet_wire::{Headers, Network, SelectiveAck};
 
 use super::QueuePair;
-use super::responder::Response;
+use super::answers::Response;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::DropReason;

@@ -25,9 +25,10 @@ use railnet_wire::{Gid, Network};
 pub use connection::Connection;
 pub use state::{Attribute, Attributes, State};
 
+pub(crate) use answers::Response;
 pub(crate) use echo::Echo;
 pub(crate) use requester::Requester;
-pub(crate) use responder::{Responder, Response};
+pub(crate) use responder::Responder;
 pub(crate) use state::check_transition;
 
 use crate::completion::{Completion, CompletionKind, CompletionQueue, Status};

@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 
 use railnet_core::event::{Check, Event, Sink};
 use railnet_core::{Psn, Time};
-use railnet_wire::{Aeth, AtomicEth, Extended, NakCode, Opcode, Position, Reth, Syndrome};
+use railnet_wire::{AtomicEth, Extended, NakCode, Opcode, Position, Reth, Syndrome};
 
+use super::answers::Response;
 use super::completer::scatter;
 use super::early::EarlyPackets;
 use super::requester::MESSAGE_MAX;
@@ -30,26 +31,6 @@ pub(super) enum Message {
     Send { receive: Handle, offset: u32 },
     /// A WRITE.
     Write { address: u64, key: Key, left: u32, length: u32 },
-}
-
-/// An answer that waits for the port, in the order of the requests.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Response {
-    /// A verdict.
-    Verdict { psn: Psn, aeth: Aeth },
-    /// The old value of an atomic.
-    Atomic { psn: Psn, msn: u32, original: u64 },
-    /// What is left of a READ.
-    Read { psn: Psn, msn: u32, address: u64, key: Key, left: u32, starts: bool, is_replay: bool },
-}
-
-impl Response {
-    /// The sequence number it goes out with next.
-    pub(super) fn psn(&self) -> Psn {
-        match *self {
-            Self::Verdict { psn, .. } | Self::Atomic { psn, .. } | Self::Read { psn, .. } => psn,
-        }
-    }
 }
 
 /// A READ or atomic that is remembered, in case its answer gets lost.
