@@ -120,17 +120,7 @@ fn extension_headers_are_read_aloud() {
     };
     let hop = |queued| Hop::new(Rate::gbps(100), Time::from_ps(7_000), Bytes(5_120), Bytes(queued));
     let hops = [hop(1_024), hop(51_200)].into_iter().collect();
-    let bth = Bth {
-        opcode: Opcode::RcWriteMiddle,
-        solicited: false,
-        migrated: true,
-        fecn: false,
-        becn: false,
-        ack_request: false,
-        partition: 0xffff,
-        destination: QueuePairNumber::new(0x11),
-        psn: Psn::new(7),
-    };
+    let bth = Bth::new(Opcode::RcWriteMiddle, QueuePairNumber::new(0x11), Psn::new(7));
     let data = Headers { bth, extended: Extended::None };
     let gathered = Extension { telemetry: TelemetryBlock::Gathered(hops), ..Extension::NONE };
     let extended = Extended::Aeth(Aeth { syndrome: Syndrome::ACK, msn: 0 });

@@ -62,17 +62,7 @@ mod tests {
 
     fn transmit(telemetry: TelemetryBlock) -> Transmit {
         let (queue_pair, psn) = (QueuePairNumber::new(1), Psn::new(0));
-        let bth = Bth {
-            opcode: Opcode::RcWriteMiddle,
-            solicited: false,
-            migrated: true,
-            fecn: false,
-            becn: false,
-            ack_request: false,
-            partition: 0xffff,
-            destination: queue_pair,
-            psn,
-        };
+        let bth = Bth::new(Opcode::RcWriteMiddle, queue_pair, psn);
         Transmit {
             network: Addressing {
                 source: host_gid(0),

@@ -30,17 +30,7 @@ fn inject(pair: &mut Pair, side: usize, opcode: Opcode, psn: u32, extended: Exte
         identification: 0,
         flow_label: 0,
     };
-    let bth = Bth {
-        opcode,
-        solicited: false,
-        migrated: true,
-        fecn: false,
-        becn: false,
-        ack_request: true,
-        partition: 0xffff,
-        destination: pair.queue_pairs[side],
-        psn: Psn::new(psn),
-    };
+    let bth = Bth { ack_request: true, ..Bth::new(opcode, pair.queue_pairs[side], Psn::new(psn)) };
     let headers = Headers { bth, extended };
     let (nic, mut cx) = pair.lab.nic(side);
     let (network, headers, payload) = (&network, &headers, Payload::Bytes(&[]));

@@ -22,6 +22,9 @@ use crate::udp::Udp;
 /// Bytes of the ICRC.
 pub const ICRC_LENGTH: usize = 4;
 
+/// Segments of one send: Linux takes so many on every kernel that can segment.
+pub const SEGMENTS_MAX: u16 = 64;
+
 /// The CRC of the eight bytes of ones that stand for the local route header.
 const CRC_OF_ROUTE_HEADER: u32 = 0x2144_df1c;
 
@@ -116,9 +119,6 @@ pub struct Fronts {
 }
 
 impl Fronts {
-    /// IDs that are remembered: those of the segments of one send.
-    const IDS: usize = 64;
-
     #[inline]
     fn crc(&mut self, network: &Network, datagram_bytes: usize) -> u32 {
         let of = Some((Network { identification: 0, ..*network }, datagram_bytes));
@@ -140,7 +140,7 @@ impl Fronts {
             !hasher.finalize()
         };
         let known = self.crcs.len() as u16;
-        let most = network.identification.min(Self::IDS as u16 - 1);
+        let most = network.identification.min(SEGMENTS_MAX - 1);
         self.crcs.extend((known..=most).map(front));
         front(network.identification)
     }
@@ -182,8 +182,8 @@ pub enum Identification {
 }
 
 impl Identification {
-    /// What Railnet sends: Linux gives the segments of one send the IDs 0, 1, 2, and so on, at most 64 of them.
-    pub const SEGMENTS: Self = Self::AtMost(63);
+    /// What Railnet sends: Linux gives the segments of one send the IDs 0, 1, 2, and so on.
+    pub const SEGMENTS: Self = Self::AtMost(SEGMENTS_MAX - 1);
 }
 
 /// Checks a UDP payload, BTH to ICRC, against its ICRC. The answer is the IPv4 ID with which it is right (over IPv6,

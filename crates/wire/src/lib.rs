@@ -60,7 +60,7 @@ pub use frame::{
     emit_datagram_around, parse_datagram, parse_packet, seal_datagram, seal_datagram_with,
 };
 pub use gid::Gid;
-pub use icrc::{Fronts, ICRC_LENGTH, Identification, PayloadSum};
+pub use icrc::{Fronts, ICRC_LENGTH, Identification, PayloadSum, SEGMENTS_MAX};
 pub use ipv4::Ipv4;
 pub use ipv6::Ipv6;
 pub use malformed::{Layer, Malformed};

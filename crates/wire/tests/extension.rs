@@ -12,17 +12,7 @@ use railnet_wire::{
 };
 
 fn bth(opcode: Opcode) -> Bth {
-    Bth {
-        opcode,
-        solicited: false,
-        migrated: true,
-        fecn: false,
-        becn: false,
-        ack_request: false,
-        partition: 0xffff,
-        destination: QueuePairNumber::new(0x11),
-        psn: Psn::new(7),
-    }
+    Bth::new(opcode, QueuePairNumber::new(0x11), Psn::new(7))
 }
 
 fn addressing() -> Network {

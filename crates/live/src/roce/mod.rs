@@ -79,7 +79,7 @@ use railnet_nic::{
 };
 use railnet_wire::capture::CaptureError;
 use railnet_wire::{
-    Aeth, Extended, Extension, Gid, Identification, Network, Opcode, Syndrome, parse_datagram,
+    Aeth, Extended, Extension, Gid, Identification, Network, Opcode, SEGMENTS_MAX, Syndrome, parse_datagram,
 };
 use rustix::event::{PollFd, PollFlags};
 
@@ -97,9 +97,6 @@ use crate::memory::ProcessMemory;
 
 /// Sends that one call makes before it looks at what came in.
 const SENDS_MAX: usize = 4;
-
-/// Segments of one send: Linux takes 64 of them on every kernel that can segment.
-const SEGMENTS_MAX: u16 = 64;
 
 /// Bytes of one receive: what the kernel merges at most.
 const RECEIVE_BYTES: usize = 1 << 16;

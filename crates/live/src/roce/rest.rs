@@ -131,17 +131,7 @@ mod tests {
     }
 
     fn packet(queue_pair: u32, opcode: Opcode) -> Headers {
-        let bth = Bth {
-            opcode,
-            solicited: false,
-            migrated: true,
-            fecn: false,
-            becn: false,
-            ack_request: false,
-            partition: 0xffff,
-            destination: QueuePairNumber::new(queue_pair),
-            psn: Psn::new(0),
-        };
+        let bth = Bth::new(opcode, QueuePairNumber::new(queue_pair), Psn::new(0));
         let extended = match opcode {
             Opcode::RcWriteFirst => Extended::Reth(Reth { address: 0, key: 0, length: MIB }),
             _ => Extended::None,

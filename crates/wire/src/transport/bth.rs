@@ -52,6 +52,21 @@ impl Bth {
     /// Bytes of the header.
     pub const LENGTH: usize = 12;
 
+    /// A header as most packets have it: in the default partition, with no flag but the one that hardware sets.
+    pub const fn new(opcode: Opcode, destination: QueuePairNumber, psn: Psn) -> Self {
+        Self {
+            opcode,
+            solicited: false,
+            migrated: true,
+            fecn: false,
+            becn: false,
+            ack_request: false,
+            partition: 0xffff,
+            destination,
+            psn,
+        }
+    }
+
     /// What the packet is; `None` where an extension header follows, in which the real opcode stands.
     #[inline]
     pub(super) fn opcode(raw: &[u8; Self::LENGTH]) -> Result<Option<Opcode>, Malformed> {
