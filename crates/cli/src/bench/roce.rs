@@ -68,6 +68,12 @@ const QUOTIENTS: [(&str, usize, usize, &str); 5] = [
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let time = Duration::from_secs_f64(arguments.seconds);
     let address = SocketAddr::new(arguments.address, 0);
+    UdpSocket::bind(address).with_context(|| {
+        format!(
+            "cannot receive at {}: --address takes one of this host's, such as 127.0.0.1",
+            arguments.address
+        )
+    })?;
     writeln!(
         out,
         "RoCEv2 over UDP at {}, MTU 4096, two threads; {} × {} s each, by turns: middle, least – most\n",
