@@ -84,6 +84,11 @@ impl Collective {
         matches!(self, Self::AllReduce | Self::Reduce | Self::ReduceScatter)
     }
 
+    /// Whether data goes one way, from a rank or to one: nobody waits for those that it sends to.
+    pub const fn is_one_way(self) -> bool {
+        matches!(self, Self::Broadcast | Self::Reduce | Self::Gather | Self::Scatter | Self::SendReceive)
+    }
+
     /// What each of so many ranks sends at least, as a part of the bytes of a call; nccl-tests makes bus bandwidth of algorithm
     /// bandwidth with it (doc/PERFORMANCE.md).
     pub fn bus_factor(self, ranks: u32) -> f64 {

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
+use std::time::Instant;
 
 use railnet_coll::machine::{
     ConnectionId, Direction, Failure, OperationId, Output, RankMachine, Wait, WaitingFor,
@@ -16,8 +17,10 @@ use rustix::event::PollFlags;
 use super::conduits::Conduits;
 use super::hands::Worker;
 use super::notices::Letter;
+use super::pace::Pace;
 use super::work::At;
 use crate::conduit::{Arrival, ReceiveEnd, SendEnd};
+use crate::tcp;
 
 /// Schedules that are kept for calls that are made again.
 const PLANS: usize = 64;
@@ -36,6 +39,9 @@ pub(super) struct Context {
     done: u64,
     /// Whether slices are not all with the system that carries them.
     has_unsent: bool,
+    /// Whether it has streams that it sends on, and how calls follow each other there.
+    has_streams: bool,
+    pace: Pace,
     /// What a rank has lent and could not be read, and why: its end is told of in better words, if there is one.
     unread: Option<(ConnectionId, String)>,
     /// A rank that could not be reached, since when where the clock was looked at, and why: the same.
@@ -91,7 +97,7 @@ impl std::fmt::Debug for Keep {
 }
 
 impl Context {
-    pub(super) fn new(id: u64, members: Arc<[u32]>, machine: RankMachine) -> Self {
+    pub(super) fn new(id: u64, members: Arc<[u32]>, machine: RankMachine, shares_cores: bool) -> Self {
         Self {
             id,
             members,
@@ -100,6 +106,8 @@ impl Context {
             calls: VecDeque::new(),
             done: 0,
             has_unsent: false,
+            has_streams: false,
+            pace: Pace::new(shares_cores),
             unread: None,
             unreached: None,
             moved: Time::ZERO,
@@ -111,7 +119,7 @@ impl Context {
 
     /// None at all: nothing is done there, and nobody is in it.
     pub(super) fn vacant() -> Self {
-        Self::new(0, Arc::new([]), RankMachine::new(Rank(0), 1).by_hand(false))
+        Self::new(0, Arc::new([]), RankMachine::new(Rank(0), 1).by_hand(false), false)
     }
 
     /// Ends it. What it sent is still on its way, and its machine knows what it did.
@@ -134,6 +142,7 @@ impl Context {
         keep: Option<Keep>,
     ) -> Result<OperationId, Arc<Failure>> {
         let operation = self.machine.submit(now, schedule)?;
+        self.pace.is_one_way = schedule.call.collective.is_one_way();
         self.enter(scratch_of(schedule), Submitted { input: buffers.0, output: buffers.1, keep });
         Ok(operation)
     }
@@ -151,12 +160,16 @@ impl Context {
     ) -> Option<Result<OperationId, Arc<Failure>>> {
         // The schedule is used where it lies: to count who holds it takes a tenth of the time of a small call.
         let found = self.find(call)?;
+        self.pace.is_one_way = call.collective.is_one_way();
         let is_busy = self.is_busy() || self.unreached.is_some();
         if !is_busy && self.machine.is_single(&self.plans[found], looks > 1) {
             self.calls.push_back(Submitted { input, output, keep: None });
             let (machine, mut worker) = self.hands(conduits, looks);
             let made = machine.at_once(now, &mut worker);
-            worker.push();
+            if worker.unpushed.is_some() {
+                worker.pace.comes(Instant::now());
+                worker.push(worker.calls.is_empty());
+            }
             if let Some(operation) = made {
                 return Some(Ok(operation));
             }
@@ -238,14 +251,49 @@ impl Context {
     fn proceed(&mut self, now: Time, conduits: &mut Conduits) -> bool {
         let (machine, mut worker) = self.hands(conduits, 1);
         let moved = machine.proceed(now, &mut worker);
-        worker.push();
+        worker.push(worker.calls.is_empty());
         moved
+    }
+
+    /// A call has to wait for something.
+    #[inline]
+    pub(super) fn begin_wait(&mut self) {
+        if self.has_streams {
+            self.pace.comes(Instant::now());
+        }
+    }
+
+    /// It is over.
+    #[inline]
+    pub(super) fn end_wait(&mut self) {
+        if self.has_streams {
+            self.pace.leaves(Instant::now());
+        }
+    }
+
+    /// Whether the system holds back what was sent, for what may follow.
+    #[inline]
+    pub(super) const fn is_holding(&self) -> bool {
+        self.pace.is_holding
+    }
+
+    /// Has the system send what it holds back.
+    pub(super) fn let_go(&mut self) {
+        if std::mem::take(&mut self.pace.is_holding) {
+            let streams = self.ends.iter_mut().filter_map(|end| match &mut end.way {
+                Way::Send(SendEnd::Tcp(end)) => Some(end),
+                _ => None,
+            });
+            if streams.map(tcp::Sender::let_go).max() == Some(1) {
+                self.pace.is_wrong();
+            }
+        }
     }
 
     /// The machine, and the hands that do its work; so many looks into memory in a row are worth it.
     #[inline(always)]
     fn hands<'a>(&'a mut self, conduits: &'a mut Conduits, looks: u32) -> (&'a mut RankMachine, Worker<'a>) {
-        let Self { ends, calls, done, has_unsent, unread, spare, scratch, machine, .. } = self;
+        let Self { ends, calls, done, has_unsent, pace, unread, spare, scratch, machine, .. } = self;
         let ranks = machine.ranks();
         let unpushed = None;
         let worker = Worker {
@@ -253,6 +301,7 @@ impl Context {
             calls,
             done,
             has_unsent,
+            pace,
             unread,
             spare,
             scratch,
@@ -294,7 +343,7 @@ impl Context {
                         Way::Receive(end) => end.close(conduits.nic()),
                     }
                 }
-                self.has_unsent = false;
+                (self.has_unsent, self.pace.is_holding) = (false, false);
             }
             Output::Work(_) | Output::Filled(_) | Output::Emptied { .. } | Output::Finished(_) => {
                 unreachable!("its work is done on the spot")
@@ -314,6 +363,7 @@ impl Context {
             Direction::Send => Way::Send(conduits.sender(self.id, peer, to.channel, to.lane)?),
             Direction::Receive => Way::Receive(conduits.receiver(self.id, peer, to.channel, to.lane)?),
         };
+        self.has_streams |= matches!(way, Way::Send(SendEnd::Tcp(_)));
         self.ends.push(End { to, way, over: None });
         Ok(())
     }

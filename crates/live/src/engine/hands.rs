@@ -5,12 +5,13 @@ use std::collections::VecDeque;
 use railnet_coll::machine::{
     ConnectionId, Errand, Handed, Hands, Landing, Look, Mark, OperationId, Place, Work,
 };
-use railnet_coll::{Buffer, Collective, Schedule};
+use railnet_coll::{Buffer, Schedule};
 use railnet_core::Bytes;
 
 use super::conduits::Conduits;
 use super::context::{End, Submitted, Way};
 use super::lending;
+use super::pace::Pace;
 use super::work::{self, At, Spot};
 use crate::conduit::{Arrival, ReceiveEnd, SendEnd};
 use crate::tcp;
@@ -21,6 +22,7 @@ pub(super) struct Worker<'a> {
     pub(super) calls: &'a mut VecDeque<Submitted>,
     pub(super) done: &'a mut u64,
     pub(super) has_unsent: &'a mut bool,
+    pub(super) pace: &'a mut Pace,
     pub(super) unread: &'a mut Option<(ConnectionId, String)>,
     pub(super) spare: &'a mut Vec<u8>,
     pub(super) scratch: &'a mut Vec<u8>,
@@ -33,13 +35,14 @@ pub(super) struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    /// Gives the system what it should have before anything is waited for.
+    /// Gives the system what it should have before anything is waited for. If nothing is, as far as is known, it may hold it back.
     #[inline]
-    pub(super) fn push(&mut self) {
+    pub(super) fn push(&mut self, is_over: bool) {
         let Some(connection) = self.unpushed.take() else { return };
         if let End { way: Way::Send(SendEnd::Tcp(end)), .. } = &mut self.ends[connection.0 as usize] {
-            end.push();
+            end.push(is_over && self.pace.is_stream());
             *self.has_unsent |= end.is_waiting();
+            self.pace.is_holding |= end.is_holding();
         }
     }
 }
@@ -48,7 +51,7 @@ impl Hands for Worker<'_> {
     /// NICs are looked at in turns.
     #[inline(always)]
     fn look(&mut self, connection: ConnectionId) -> Look {
-        self.push();
+        self.push(false);
         let End { way, over: over @ None, .. } = &mut self.ends[connection.0 as usize] else {
             return Look::Nothing;
         };
@@ -89,11 +92,7 @@ impl Hands for Worker<'_> {
         let length = landing.length.0 as usize;
         let Way::Receive(ReceiveEnd::Tcp(end)) = &mut self.ends[connection.0 as usize].way else { return };
         // One way only, what is read ahead into slots makes more room for the sender.
-        let is_one_way = matches!(
-            landing.collective,
-            Collective::Broadcast | Collective::Gather | Collective::Scatter | Collective::SendReceive
-        );
-        if length >= lending::LEAST && !is_one_way {
+        if length >= lending::LEAST && !landing.collective.is_one_way() {
             let submitted = &self.calls[(landing.operation.0 - *self.done) as usize];
             let at = submitted.output.0.wrapping_add(landing.offset.0 as usize);
             // SAFETY: it is part of the output of a call under way, in which nothing else is done with it until this slice
@@ -193,7 +192,7 @@ impl Hands for Worker<'_> {
     #[inline(always)]
     fn filled(&mut self, filled: &Handed<'_>) {
         if self.unpushed.is_some_and(|connection| connection != filled.connection) {
-            self.push();
+            self.push(true);
         }
         if let End { way: Way::Send(end), .. } = &mut self.ends[filled.connection.0 as usize] {
             if end.publish(filled, self.conduits.nic()) {

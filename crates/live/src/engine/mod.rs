@@ -10,6 +10,7 @@ mod hands;
 mod idle;
 mod lending;
 mod notices;
+mod pace;
 mod stream;
 mod work;
 
@@ -70,6 +71,8 @@ pub(crate) struct Engine {
     closed: VecDeque<(u64, RankMachine)>,
     /// How long nothing may move.
     limit: Duration,
+    /// Whether ranks of this host share cores.
+    shares_cores: bool,
     idle: Idle,
     start: Instant,
     now: Time,
@@ -87,8 +90,10 @@ impl Engine {
     /// Of a rank that has met the others.
     pub(crate) fn new(control: Arc<Control>, conduits: Conduits, limit: Duration) -> Self {
         let (ranks, cores) = conduits.crowd_here();
-        let idle = Idle::new(ranks > cores, conduits.home());
+        let shares_cores = ranks > cores;
+        let idle = Idle::new(shares_cores, conduits.home());
         Self {
+            shares_cores,
             control,
             conduits,
             contexts: Vec::new(),
@@ -117,6 +122,11 @@ impl Engine {
 
     pub(crate) fn conduits_mut(&mut self) -> &mut Conduits {
         &mut self.conduits
+    }
+
+    /// Whether ranks of this host share cores.
+    pub(crate) const fn shares_cores(&self) -> bool {
+        self.shares_cores
     }
 
     /// How to wait for something, from the beginning on.
@@ -156,7 +166,7 @@ impl Engine {
         // Only a NIC asks for data before it comes.
         let has_nic = self.conduits.nic_ref().is_some();
         let machine = RankMachine::new(rank, members.len() as u32).with_limit(limit).by_hand(has_nic);
-        let mut context = Context::new(name, Arc::clone(members), machine);
+        let mut context = Context::new(name, Arc::clone(members), machine, self.shares_cores);
         for (lost, cause) in &self.lost {
             if let Some(rank) = context.rank_of(*lost) {
                 context.machine.lost(rank, cause.clone());
@@ -268,6 +278,7 @@ impl Engine {
 
     fn wait_long(&mut self, id: ContextId, operation: OperationId) -> Result<(), Arc<Failure>> {
         if !self.contexts[id.0].is_done(operation) {
+            self.contexts[id.0].begin_wait();
             self.drain(id.0);
             if self.contexts[id.0].is_done(operation) && self.has_leisure(id) {
                 return Ok(());
@@ -277,7 +288,10 @@ impl Engine {
         loop {
             let moved = self.turn(self.idle.is_long());
             match self.is_done(id, operation) {
-                Ok(true) => return Ok(()),
+                Ok(true) => {
+                    self.contexts[id.0].end_wait();
+                    return Ok(());
+                }
                 Ok(false) => {}
                 Err(failure) => {
                     // Buffers are the caller's again when this returns.
@@ -304,6 +318,7 @@ impl Engine {
 
     /// Does what can be done now, with all connections or those from which something is awaited. Whether anything happened.
     pub(crate) fn turn(&mut self, all: bool) -> bool {
+        self.let_go();
         let mut moved = false;
         for index in 0..self.contexts.len() {
             if !self.contexts[index].is_busy() {
@@ -321,6 +336,18 @@ impl Engine {
             moved = true;
         }
         moved
+    }
+
+    /// Whether a system holds back what was sent, for what may follow.
+    #[inline]
+    pub(crate) fn is_holding(&self) -> bool {
+        self.contexts.iter().any(Context::is_holding)
+    }
+
+    /// Has it sent: somebody waits, or nothing follows.
+    #[inline]
+    pub(crate) fn let_go(&mut self) {
+        self.contexts.iter_mut().for_each(Context::let_go);
     }
 
     fn drain(&mut self, index: usize) -> bool {

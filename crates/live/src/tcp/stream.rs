@@ -7,7 +7,8 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use railnet_coll::machine::Mark;
-use rustix::net::sockopt::set_socket_send_buffer_size;
+use rustix::net::SendFlags;
+use rustix::net::sockopt::{set_socket_send_buffer_size, set_tcp_nodelay};
 
 use super::lent::{Landing, Lent};
 use crate::conduit::Arrival;
@@ -33,16 +34,14 @@ const SMALL: usize = 16 << 10;
 /// Bytes that the system shall keep of what is sent; and on this host, where more than the caches hold is of no use. With 4 MiB an
 /// AlltoAll of 8 MiB took 1.25 times as long, with 256 KiB a Broadcast of 2 MiB. Where ranks share cores, it is how far a rank goes on
 /// before it lets others run: four on two cores take 1.05 and 4.4 ms for Broadcasts of 2 and 8 MiB with 256 KiB, and 1.6 and 7.0 with
-/// 4 MiB. Many short slices are another matter: with 512 KiB, Broadcasts of 2, 8 and 32 KiB take 0.65, 0.85 and 0.87 of the time.
+/// 4 MiB.
 const SEND_BUFFER: usize = 4 << 20;
 const SEND_BUFFER_HERE: usize = 512 << 10;
 const SEND_BUFFER_SHARED: usize = 256 << 10;
 
-/// Bytes of a slice of which many shall fit into the buffer.
-const SHORT: usize = 64 << 10;
-/// So many short slices in a row are many.
-const MANY: u32 = 16;
-
+/// The most small slices that the kernel holds back for one that follows, and the most of their bytes.
+const HELD: u32 = 15;
+const HELD_BYTES: usize = 56 << 10;
 fn memory() -> Box<[u8]> {
     vec![0; DEPTH as usize * STRIDE].into_boxed_slice()
 }
@@ -64,8 +63,9 @@ pub(crate) struct Sender {
     written: usize,
     /// Slices that are all with the kernel, and that nobody has asked for since.
     gone: u64,
-    /// How many more short slices in a row the kernel keeps less for, after a long one; `None` where it always keeps the same.
-    held_back: Option<u32>,
+    /// Slices that the kernel holds back for those that follow, and their bytes.
+    held: u32,
+    held_bytes: usize,
 }
 
 /// A slice on its way to the kernel.
@@ -84,7 +84,11 @@ impl Sender {
         // system takes its limit for more than that.
         let is_here =
             matches!((stream.peer_addr(), stream.local_addr()), (Ok(peer), Ok(own)) if peer.ip() == own.ip());
-        let kept = if is_here { SEND_BUFFER_HERE } else { SEND_BUFFER };
+        let kept = match (is_here, shares_cores) {
+            (true, true) => SEND_BUFFER_SHARED,
+            (true, false) => SEND_BUFFER_HERE,
+            (false, _) => SEND_BUFFER,
+        };
         set_socket_send_buffer_size(&stream, kept)?;
         Ok(Self {
             stream,
@@ -93,23 +97,9 @@ impl Sender {
             lent: Default::default(),
             written: 0,
             gone: 0,
-            held_back: (is_here && shares_cores).then_some(0),
+            held: 0,
+            held_bytes: 0,
         })
-    }
-
-    /// Has the kernel keep as much as is good for slices of this length.
-    #[inline]
-    fn expect(&mut self, length: usize) {
-        let Some(left) = &mut self.held_back else { return };
-        let before = *left;
-        *left = if length <= SHORT { before.saturating_sub(1) } else { MANY };
-        let kept = match (before > 0, *left > 0) {
-            (false, true) => SEND_BUFFER_SHARED,
-            (true, false) => SEND_BUFFER_HERE,
-            _ => return,
-        };
-        // Slices go with less, too.
-        let _ = set_socket_send_buffer_size(&self.stream, kept);
     }
 
     /// The data of the next slice in a slot stays where it is until the kernel has taken it.
@@ -124,7 +114,6 @@ impl Sender {
     /// Hands over the next slice. Whether it is small and should go before anything is waited for; others go with the next
     /// [`Sender::flush`], together.
     pub(crate) fn publish(&mut self, slot: u32, length: usize, mark: Mark) -> bool {
-        self.expect(length);
         let header = &mut self.memory[slot as usize * STRIDE + BEFORE..][..HEADER];
         header[..8].copy_from_slice(&(length as u64).to_le_bytes());
         header[8..].copy_from_slice(&mark.0.to_le_bytes());
@@ -133,10 +122,30 @@ impl Sender {
         length <= SMALL
     }
 
-    /// Gives the kernel what it takes.
-    pub(crate) fn push(&mut self) {
+    /// Gives the kernel what it takes. Where more will follow soon, it may hold back what it has.
+    pub(crate) fn push(&mut self, more: bool) {
+        let length = self.waiting.iter().map(|slice| slice.length).sum::<usize>();
+        let holds = more && self.held < HELD && self.held_bytes + length <= HELD_BYTES;
+        (self.held, self.held_bytes) = if holds { (self.held + 1, self.held_bytes + length) } else { (0, 0) };
         // What goes wrong goes wrong again when it is tried next, and is heard of then.
-        let _ = self.write();
+        let _ = self.write(holds);
+    }
+
+    /// Whether the kernel may hold something back.
+    #[inline]
+    pub(crate) const fn is_holding(&self) -> bool {
+        self.held > 0
+    }
+
+    /// Has the kernel send what it holds back. How many slices that may be.
+    pub(crate) fn let_go(&mut self) -> u32 {
+        let held = std::mem::take(&mut self.held);
+        self.held_bytes = 0;
+        if held > 0 {
+            // It is set already: setting it again sends. If that fails, so will what is sent next.
+            let _ = set_tcp_nodelay(&self.stream, true);
+        }
+        held
     }
 
     /// Whether the kernel has not taken everything yet.
@@ -152,11 +161,11 @@ impl Sender {
 
     /// Gives the kernel what it takes. Tells how many slices are all with it now, and were not told of.
     pub(crate) fn flush(&mut self) -> io::Result<u64> {
-        self.write()?;
+        self.write(false)?;
         Ok(self.gone())
     }
 
-    fn write(&mut self) -> io::Result<()> {
+    fn write(&mut self, holds: bool) -> io::Result<()> {
         while !self.waiting.is_empty() {
             let Self { stream, memory, waiting, written, gone, .. } = self;
             let mut pieces = [IoSlice::new(&[]); 2 * DEPTH as usize];
@@ -173,6 +182,10 @@ impl Sender {
             let mut pieces = &mut pieces[..count];
             IoSlice::advance_slices(&mut pieces, *written);
             let outcome = match &*pieces {
+                [one] if holds => {
+                    let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
+                    rustix::net::send(&*stream, one, flags).map_err(io::Error::from)
+                }
                 [one] => stream.write(one),
                 several => stream.write_vectored(several),
             };
@@ -393,6 +406,7 @@ impl AsFd for Receiver {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -410,31 +424,78 @@ mod tests {
         &memory[(number % 8) as usize * STRIDE + 64..][..length]
     }
 
-    /// What the kernel keeps after a slice of each length, in half of its own units: it counts twice what is asked for.
-    fn kept_after(shares_cores: bool, lengths: &[usize]) -> usize {
-        let (mut sender, _receiver) = pair_that_shares(shares_cores);
-        for length in lengths {
-            sender.expect(*length);
+    #[test]
+    fn where_ranks_share_cores_the_kernel_keeps_less() {
+        let kept = |stream: &TcpStream| rustix::net::sockopt::socket_send_buffer_size(stream).unwrap();
+        for (shares_cores, wanted) in [(false, SEND_BUFFER_HERE), (true, SEND_BUFFER_SHARED)] {
+            let (sender, receiver) = pair_that_shares(shares_cores);
+            // The system may have a lower limit.
+            set_socket_send_buffer_size(&receiver.stream, wanted).unwrap();
+            assert_eq!(kept(&sender.stream), kept(&receiver.stream));
         }
-        rustix::net::sockopt::socket_send_buffer_size(&sender.stream).unwrap() / 2
+    }
+
+    /// A small slice of a stream of calls: the kernel may hold it back. Whether it may.
+    fn hold(sender: &mut Sender, number: u64, length: usize) -> bool {
+        let slot = (number % u64::from(DEPTH)) as u32;
+        assert!(sender.publish(slot, length, Mark(number)));
+        sender.push(true);
+        assert_eq!((sender.gone(), sender.is_waiting()), (1, false));
+        sender.is_holding()
+    }
+
+    /// Takes so many slices, which must come.
+    fn take(receiver: &mut Receiver, numbers: std::ops::Range<u64>) {
+        for number in numbers {
+            let deadline = Instant::now() + Duration::from_mins(1);
+            loop {
+                match receiver.arrived().unwrap() {
+                    Arrival::Slice(mark) => break assert_eq!(mark, Mark(number)),
+                    Arrival::Nothing => assert!(Instant::now() < deadline, "slice {number} has not come"),
+                    _ => panic!("the stream is over"),
+                }
+            }
+            receiver.release();
+        }
     }
 
     #[test]
-    fn where_ranks_share_cores_the_kernel_keeps_less_of_long_slices() {
-        let [most, least] = [SEND_BUFFER_HERE, SEND_BUFFER_SHARED].map(|kept| {
-            let stream = TcpStream::connect(TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
-            let stream = stream.unwrap();
-            set_socket_send_buffer_size(&stream, kept).unwrap();
-            // The system may have a lower limit.
-            rustix::net::sockopt::socket_send_buffer_size(&stream).unwrap() / 2
-        });
-        let short = [SHORT; MANY as usize];
-        assert_eq!(kept_after(true, &[8, SHORT]), most);
-        assert_eq!(kept_after(true, &[8, SHORT + 1, SHORT]), least);
-        assert_eq!(kept_after(true, &[&[SLOT], &short[1..]].concat()), least);
-        assert_eq!(kept_after(true, &[&[SLOT], &short[..]].concat()), most);
-        assert_eq!(kept_after(true, &[&[SLOT], &short[..], &[SLOT]].concat()), least);
-        assert_eq!(kept_after(false, &[SLOT]), most);
+    fn what_is_held_back_goes_when_it_is_let_go() {
+        let (mut sender, mut receiver) = pair();
+        assert!((0..5).all(|number| hold(&mut sender, number, 100)));
+        assert_eq!((sender.let_go(), sender.let_go()), (5, 0));
+        take(&mut receiver, 0..5);
+    }
+
+    #[test]
+    fn what_is_held_back_goes_with_what_is_not() {
+        let (mut sender, mut receiver) = pair();
+        assert!((0..5).all(|number| hold(&mut sender, number, 100)));
+        sender.publish(5, 100, Mark(5));
+        sender.push(false);
+        assert!(!sender.is_holding());
+        take(&mut receiver, 0..6);
+    }
+
+    #[test]
+    fn what_is_held_back_goes_when_the_sender_is_gone() {
+        let (mut sender, mut receiver) = pair();
+        assert!((0..5).all(|number| hold(&mut sender, number, 100)));
+        drop(sender);
+        take(&mut receiver, 0..5);
+        assert!(matches!(receiver.arrived().unwrap(), Arrival::End));
+    }
+
+    #[test]
+    fn only_so_much_is_held_back() {
+        for (length, most) in [(8, HELD), (SMALL, (HELD_BYTES / SMALL) as u32)] {
+            let (mut sender, mut receiver) = pair();
+            let held = |number| hold(&mut sender, number, length);
+            let lots: Vec<bool> = (0..3 * u64::from(most + 1)).map(held).collect();
+            let is_last = |index: usize| (index as u32 + 1).is_multiple_of(most + 1);
+            assert!(lots.iter().enumerate().all(|(index, held)| *held != is_last(index)), "{lots:?}");
+            take(&mut receiver, 0..lots.len() as u64);
+        }
     }
 
     /// Slices of all lengths, sent in bursts: they come one by one, whole, in order, and never more than there are slots.
