@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::algorithm::Algorithm;
-use crate::call::Call;
+use crate::algorithm::{Algorithm, direct};
+use crate::call::{Call, Collective};
 use crate::machine::Direction;
 use crate::protocol::{Fifo, Protocol};
 
@@ -187,4 +187,23 @@ pub struct Schedule {
     pub scratch: u64,
     /// The steps.
     pub program: Arc<dyn Program>,
+}
+
+impl Schedule {
+    /// Whether nothing is written to where something was sent from, or nothing that could be had before it has come. On a ring,
+    /// what comes back of a chunk has been to everybody, and so has what comes back of a part in two shots. By other algorithms,
+    /// and in one shot in place, a rank adds to what it sends before anybody has to have taken it.
+    pub(crate) fn keeps_sent(&self) -> bool {
+        let Call { collective, in_place, .. } = self.call;
+        let is_one_shot = || {
+            collective == Collective::AllReduce
+                && direct::is_one_shot(self.ranks, self.call.bytes(self.ranks).0)
+        };
+        match self.algorithm {
+            _ if !collective.reduces() => true,
+            Algorithm::Ring => true,
+            Algorithm::Direct => !in_place || !is_one_shot(),
+            _ => false,
+        }
+    }
 }

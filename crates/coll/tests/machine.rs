@@ -37,7 +37,10 @@ fn shapes() -> impl Strategy<Value = (u32, u32)> {
 }
 
 fn run(schedules: &[Schedule], data: Data, seed: u64) -> Result<(), String> {
-    let mut lab = Lab::new(schedules[0].ranks, data, seed);
+    run_in(Lab::new(schedules[0].ranks, data, seed), schedules)
+}
+
+fn run_in(mut lab: Lab, schedules: &[Schedule]) -> Result<(), String> {
     for schedule in schedules {
         lab.submit(schedule);
     }
@@ -58,7 +61,8 @@ fn a_ring_sums_on_real_bytes() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// Every collective by every algorithm and protocol that does it, several after each other, on bytes and on ghosts.
+    /// Every collective by every algorithm and protocol that does it, several after each other, on bytes and on ghosts, and with
+    /// slices that are sent from buffers.
     #[test]
     fn every_schedule_gives_the_right_result(
         collective in prop::sample::select(Collective::ALL.to_vec()),
@@ -69,7 +73,7 @@ proptest! {
         in_place: bool,
         root in 0u32..64,
         dtype in prop::sample::select(vec![DataType::F32, DataType::U8, DataType::F64]),
-        data in prop::sample::select(vec![Data::Bytes, Data::Ghosts]),
+        (data, is_lent) in prop::sample::select(vec![(Data::Bytes, false), (Data::Bytes, true), (Data::Ghosts, false)]),
         is_uneven: bool,
         seed: u64,
     ) {
@@ -95,7 +99,9 @@ proptest! {
             let Ok(schedule) = build(&call, &choice(algorithm, protocol, channels), &wiring) else { continue };
             let other = build(&Call::new(Collective::AllReduce, 100), &choice(Algorithm::Ring, Protocol::Ll, 2), &wiring).unwrap();
             let all = [schedule.clone(), other, schedule];
-            prop_assert_eq!(run(&all, data, seed), Ok(()), "{} {} on {}x{}", algorithm, collective, nodes, per_node);
+            let lab = Lab::new(ranks, data, seed);
+            let lab = if is_lent { lab.lending() } else { lab };
+            prop_assert_eq!(run_in(lab, &all), Ok(()), "{} {} on {}x{}", algorithm, collective, nodes, per_node);
         }
     }
 }
@@ -112,6 +118,28 @@ fn every_algorithm_runs_what_it_does() {
             for schedule in schedules {
                 assert_eq!(run(&[schedule], Data::Bytes, 1), Ok(()), "{algorithm} {collective}");
             }
+        }
+    }
+}
+
+/// Long reductions whose slices are sent from where they lie, and are read there as late as they come.
+#[test]
+fn what_reductions_send_is_as_it_was_when_it_comes() {
+    let ops = [ReduceOp::Sum, ReduceOp::Average, ReduceOp::PreMulSum(Scalar::from_f32(DataType::F32, 0.5))];
+    let calls = [Collective::AllReduce, Collective::ReduceScatter].into_iter().flat_map(|collective| {
+        // Enough for two shots.
+        let call = Call::new(collective, 600_000);
+        let with = move |op| [false, true].map(|in_place| Call { in_place, op, ..call.clone() });
+        ops.into_iter().flat_map(with)
+    });
+    for call in calls {
+        for (algorithm, ranks) in
+            [(Algorithm::Ring, 2), (Algorithm::Ring, 5), (Algorithm::Direct, 2), (Algorithm::Direct, 3)]
+        {
+            let choice = Choice::new(algorithm, Protocol::Simple);
+            let schedule = build(&call, &choice, &Wiring::flat(ranks)).unwrap();
+            let lab = Lab::new(ranks, Data::Bytes, u64::from(ranks)).lending();
+            assert_eq!(run_in(lab, &[schedule]), Ok(()), "{algorithm}, {ranks} ranks: {call:?}");
         }
     }
 }

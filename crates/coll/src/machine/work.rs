@@ -3,13 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use railnet_core::{Bytes, Label, Rank};
+use railnet_core::{Bytes, Label, Rank, ReduceOp};
 use smallvec::SmallVec;
 
 use super::signature::Mark;
 use super::trouble::{Failure, Notice};
 use crate::protocol::{Fifo, Protocol};
-use crate::schedule::{Buffer, Connection};
+use crate::schedule::{Buffer, Connection, Schedule};
 
 /// An operation of a communicator: its sequence number, from 0 on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -85,6 +85,24 @@ pub struct Work {
     pub slice: u32,
     /// Which operation, chunk and step, for reports.
     pub tag: Tag,
+}
+
+impl Work {
+    /// The place in the buffers of a call where all that this piece of work sends lies when it is done, and stays as it is until
+    /// it has come. It can be sent from there instead of from slots.
+    pub fn kept(&self, schedule: &Schedule) -> Option<Place> {
+        if !schedule.keeps_sent() {
+            return None;
+        }
+        // What is multiplied or divided on the way is not what lies there.
+        let is_changed = self.is_final || matches!(schedule.call.op, ReduceOp::PreMulSum(_));
+        let is_as_it_is = !schedule.call.collective.reduces() || !is_changed;
+        match (&self.sources[..], &self.targets[..]) {
+            ([source @ Place::Buffer(Buffer::Input | Buffer::Output, _)], _) if is_as_it_is => Some(*source),
+            (_, [target @ Place::Buffer(Buffer::Output, _), ..]) => Some(*target),
+            _ => None,
+        }
+    }
 }
 
 impl Work {

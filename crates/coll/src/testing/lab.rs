@@ -1,10 +1,10 @@
 //! Machines in memory: conduits are queues, and what happens next is drawn by lot.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use railnet_core::{Random, Rank, Span, Time};
-use railnet_nic::memory::{Segments, SpaceId};
+use railnet_nic::memory::{Memory as _, Segments, SpaceId};
 use thiserror::Error;
 
 use super::buffers::{Buffers, Data, add};
@@ -42,7 +42,12 @@ struct Cable {
     slots: Option<(SpaceId, u64)>,
     /// Slices that came before the receiver knew the wire.
     early: Vec<Mark>,
+    /// Of each slice that has not come yet: where it lies, where it goes, and how long it is, if it is lent.
+    under_way: VecDeque<Option<Lent>>,
 }
+
+/// A slice that is sent from a buffer: from here, to a slot, so many bytes.
+type Lent = ((SpaceId, u64), (SpaceId, u64), usize);
 
 /// Something that will happen.
 #[derive(Debug)]
@@ -96,6 +101,9 @@ pub struct Lab {
     events: Vec<Event>,
     dice: Random,
     applier: Applier,
+    lends: bool,
+    /// Slices that are lent, and were not handed over yet.
+    lent: BTreeMap<(u32, ConnectionId, u32), Lent>,
 }
 
 impl Lab {
@@ -116,7 +124,16 @@ impl Lab {
             events: Vec::new(),
             dice: Random::stream(seed, "lab", 0),
             applier: Applier::new(),
+            lends: false,
+            lent: BTreeMap::new(),
         }
+    }
+
+    /// The same with slices to ranks that are sent from buffers, where they stay there ([`Work::kept`]), and are read as late as
+    /// can be: when they come. For bytes only.
+    #[must_use]
+    pub fn lending(self) -> Self {
+        Self { lends: true, ..self }
     }
 
     /// Submits a schedule on all ranks, at different times.
@@ -216,6 +233,11 @@ impl Lab {
             cable.early.push(mark);
             return;
         };
+        if let Some(Some((from, to, length))) = cable.under_way.pop_front() {
+            let mut data = Vec::new();
+            self.memory.read(from.0, from.1, length, &mut data);
+            self.memory.write(to.0, to.1, &data);
+        }
         let machine = &mut self.machines[rank as usize];
         machine.heard(self.now, id, mark);
         machine.arrived(self.now, id);
@@ -284,7 +306,11 @@ impl Lab {
     fn carry(&mut self, rank: u32, filled: &Filled) {
         let wire = self.wire(rank, filled.connection);
         match wire.to {
-            Peer::Rank(_) => self.events.push(Event::Arrived(wire, filled.mark)),
+            Peer::Rank(_) => {
+                let lent = self.lent.remove(&(rank, filled.connection, filled.slot));
+                self.cables.entry(wire).or_default().under_way.push_back(lent);
+                self.events.push(Event::Arrived(wire, filled.mark));
+            }
             Peer::Switch(_) => {
                 self.switches.filled(wire, *filled);
                 self.turn_switches(wire, wire.to);
@@ -348,5 +374,16 @@ impl Lab {
         self.work_done += 1;
         let done = self.applier.apply(&mut self.memory, work, &schedule.call, schedule.ranks, locate);
         done.expect("the lab has all memory");
+        let Some(kept) = work.kept(&schedule).filter(|_| self.lends) else { return };
+        let length = schedule.call.dtype.bytes(work.count).0 as usize;
+        for place in &work.targets {
+            let Place::Slot(connection, slot) = *place else { continue };
+            if let Peer::Rank(_) = self.wire(rank, connection).to {
+                let (from, to) = (locate(kept), locate(*place));
+                // What is read before it comes would be wrong.
+                self.memory.write(to.0, to.1, &vec![0xee; length]);
+                self.lent.insert((rank, connection, slot), (from, to, length));
+            }
+        }
     }
 }

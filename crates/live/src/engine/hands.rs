@@ -153,7 +153,7 @@ impl Hands for Worker<'_> {
         let call = &schedule.call;
         let scratch = At(scratch.as_mut_ptr());
         // SAFETY: as below.
-        match unsafe { lending::execute(work, call, ranks, submitted, ends, spare, scratch) } {
+        match unsafe { lending::execute(work, schedule, ranks, submitted, ends, spare, scratch) } {
             Ok(true) => return true,
             Ok(false) => {}
             Err((connection, error)) => {
@@ -161,6 +161,7 @@ impl Hands for Worker<'_> {
                 return false;
             }
         }
+        let result = lending::result(work, schedule, submitted);
         let Submitted { input, output, .. } = submitted;
         let bytes = |count: u64| call.dtype.bytes(count).0 as usize;
         let length = bytes(work.count);
@@ -173,6 +174,11 @@ impl Hands for Worker<'_> {
             Place::Buffer(Buffer::Output, first) => own(*output, first, work::is_large(call, ranks, length)),
             Place::Buffer(Buffer::Scratch, first) => own(scratch, first, false),
             Place::Slot(connection, slot) => match &mut ends[connection.0 as usize].way {
+                Way::Send(SendEnd::Tcp(end)) if let Some(at) = result => {
+                    // SAFETY: as in `lending::execute`.
+                    end.lend(slot, unsafe { tcp::Lent::new(at.0) });
+                    Spot { at, is_streamed: false }
+                }
                 Way::Send(end) => {
                     let is_streamed = matches!(end, SendEnd::Shared(end) if end.is_far());
                     Spot { at: At(end.data(slot, length)), is_streamed }

@@ -1,13 +1,14 @@
 //! Copies that spare a slot: a rank lends what it sends, and the receiver reads it where it lies.
 //!
 //! Data goes from buffer to buffer in one copy. The sender's call is over only when the receiver has read it, so this is
-//! for calls that somebody waits for, and that write to nothing that they send: those that reduce do.
+//! for calls that somebody waits for, and that write to nothing that they send before it has come
+//! ([`Work::kept`]).
 #![expect(unsafe_code, reason = "buffers of callers are reached through pointers")]
 
 use std::io;
 
 use railnet_coll::machine::{Place, Work};
-use railnet_coll::{Buffer, Call, Collective};
+use railnet_coll::{Buffer, Call, Collective, Schedule};
 
 use super::context::{End, Submitted, Way};
 use super::work::{self, At, Spot};
@@ -58,13 +59,14 @@ enum Source {
 /// As for [`super::work::execute`].
 pub(super) unsafe fn execute(
     work: &Work,
-    call: &Call,
+    schedule: &Schedule,
     ranks: u32,
     submitted: &Submitted,
     ends: &mut [End],
     spare: &mut Vec<u8>,
     scratch: At,
 ) -> Result<bool, (u32, io::Error)> {
+    let call = &schedule.call;
     let length = call.dtype.bytes(work.count).0 as usize;
     // Nobody lends so little.
     if length < LEAST {
@@ -72,12 +74,10 @@ pub(super) unsafe fn execute(
     }
     let [source] = &work.sources[..] else { return Ok(false) };
     let landed = matches!(source, Place::Slot(connection, _) if has_landed(&ends[connection.0 as usize].way));
-    if call.collective.reduces() && !landed {
-        return Ok(false);
-    }
+    let kept = work.kept(schedule);
     let source = match *source {
         Place::Slot(..) if landed => Source::Landed,
-        Place::Buffer(Buffer::Scratch, _) => return Ok(false),
+        Place::Buffer(..) if kept != Some(*source) => return Ok(false),
         Place::Buffer(buffer, first) => Source::Lasting(submitted.at(call, buffer, first, scratch)),
         Place::Slot(connection, _) => match &mut ends[connection.0 as usize].way {
             Way::Receive(ReceiveEnd::Shared(end)) => match end.lent() {
@@ -114,8 +114,7 @@ pub(super) unsafe fn execute(
                 unreachable!("it has landed at its first target")
             };
             targets = rest;
-            // Calls that reduce may change what they have sent.
-            (submitted.at(call, *buffer, *first, scratch), !call.collective.reduces())
+            (submitted.at(call, *buffer, *first, scratch), kept.is_some())
         }
         Source::Foreign(foreign, connection) => {
             let (into, lasts) = match targets {
@@ -154,7 +153,7 @@ pub(super) unsafe fn execute(
                 match end {
                     SendEnd::Shared(end) if is_lent => end.lend(from.0, length),
                     // SAFETY: a call is over only when all that it sent is with the system, and until then its buffers are
-                    // not changed where they are sent from: it does not reduce. If it fails, its ends are gone before.
+                    // not changed where they are sent from, as its schedule says. If it fails, its ends are gone before.
                     SendEnd::Tcp(end) if is_lent => end.lend(slot, unsafe { Lent::new(from.0) }),
                     // SAFETY: both are places of the work, or `spare`.
                     end => unsafe { from.copy_to(At(end.data(slot, length)), length) },
@@ -163,6 +162,20 @@ pub(super) unsafe fn execute(
         }
     }
     Ok(true)
+}
+
+/// Where the result of a piece of work is in the output and is sent from, in place of slots of streams.
+pub(super) fn result(work: &Work, schedule: &Schedule, submitted: &Submitted) -> Option<At> {
+    let length = schedule.call.dtype.bytes(work.count).0 as usize;
+    if length < LEAST || work.targets.len() < 2 || submitted.keep.is_some() {
+        return None;
+    }
+    match work.kept(schedule)? {
+        Place::Buffer(Buffer::Output, first) if work.targets[0] == Place::Buffer(Buffer::Output, first) => {
+            Some(submitted.at(&schedule.call, Buffer::Output, first, submitted.output))
+        }
+        _ => None,
+    }
 }
 
 impl Submitted {

@@ -115,7 +115,9 @@ pub(super) unsafe fn execute(
             unsafe { locate(*target).take(source, 0, length) };
             return Ok(());
         }
-        let targets: SmallVec<[Spot; 4]> = work.targets.iter().map(|place| locate(*place)).collect();
+        let mut targets: SmallVec<[Spot; 4]> = work.targets.iter().map(|place| locate(*place)).collect();
+        // What is sent from where it goes, goes there once.
+        targets.dedup_by_key(|target| target.at.0);
         // Block by block, so that all but the first of them come out of the cache.
         for offset in (0..length).step_by(BLOCK) {
             for target in &targets {
@@ -133,6 +135,7 @@ pub(super) unsafe fn execute(
     for place in &work.targets {
         targets.push(locate(*place));
     }
+    targets.dedup_by_key(|target| target.at.0);
     // The result is made in its first target, unless later data still lies there, or it shall not be in the caches.
     let first = targets[0];
     let apart = multiplies
