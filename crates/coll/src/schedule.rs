@@ -201,7 +201,7 @@ impl Schedule {
         };
         match self.algorithm {
             _ if !collective.reduces() => true,
-            Algorithm::Ring => true,
+            Algorithm::Ring | Algorithm::Hypercube => true,
             Algorithm::Direct => !in_place || !is_one_shot(),
             _ => false,
         }

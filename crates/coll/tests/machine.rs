@@ -10,7 +10,8 @@ use railnet_coll::testing::{Data, Lab};
 use railnet_coll::{Algorithm, Call, Choice, Collective, Counts, Protocol, Schedule, Wiring, build};
 use railnet_core::{Bytes, DataType, Rank, ReduceOp, Scalar, Time};
 
-const ALGORITHMS: [Algorithm; 9] = [
+const ALGORITHMS: [Algorithm; 10] = [
+    Algorithm::Hypercube,
     Algorithm::Tree,
     Algorithm::Ring,
     Algorithm::CollNetDirect,

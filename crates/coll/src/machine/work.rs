@@ -94,11 +94,16 @@ impl Work {
         if !schedule.keeps_sent() {
             return None;
         }
+        let reduces = schedule.call.collective.reduces();
         // What is multiplied or divided on the way is not what lies there.
-        let is_changed = self.is_final || matches!(schedule.call.op, ReduceOp::PreMulSum(_));
-        let is_as_it_is = !schedule.call.collective.reduces() || !is_changed;
+        let is_as_it_is = !reduces || !self.is_final && !matches!(schedule.call.op, ReduceOp::PreMulSum(_));
         match (&self.sources[..], &self.targets[..]) {
-            ([source @ Place::Buffer(Buffer::Input | Buffer::Output, _)], _) if is_as_it_is => Some(*source),
+            // Sums stay in scratch memory; what only passes through it makes room for more.
+            ([source @ Place::Buffer(buffer, _)], _)
+                if is_as_it_is && (reduces || *buffer != Buffer::Scratch) =>
+            {
+                Some(*source)
+            }
             (_, [target @ Place::Buffer(Buffer::Output, _), ..]) => Some(*target),
             _ => None,
         }
