@@ -18,6 +18,8 @@ const LONG_MOST: u64 = 4 << 20;
 /// Bytes of a call between two ranks from which slices are as long as slots over TCP: AllGather and AlltoAll of 32 MiB take 0.86 of the
 /// time so, those of 2 MiB 1.1 to 1.3 times as long.
 const LONG_TCP: u64 = 16 << 20;
+/// Bytes of a Broadcast or Reduce over TCP from which ranks that share a core follow each other.
+const BY_CORE_LEAST: u64 = 8 << 10;
 
 /// What things cost over a conduit.
 ///
@@ -103,6 +105,8 @@ const fn medium(conduit: Conduit, shares_cores: bool) -> Medium {
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) wiring: Wiring,
+    /// The same with ranks that share a core next to each other: what goes from one to the other stays in its caches.
+    by_core: Wiring,
     table: Processes,
     conduit: Conduit,
     channels: u32,
@@ -119,9 +123,15 @@ pub(super) struct Chosen {
 }
 
 impl Place {
-    /// Ranks with the names of their hosts. `conduit` is the slowest between any two of them: the same on all, as is whether
+    /// Ranks with the names of their hosts, and the cores that they are best off on where they share them. `conduit` is the slowest between any two of them: the same on all, as is whether
     /// any of them share cores.
-    pub(super) fn new(hosts: &[&str], conduit: Conduit, share_cores: bool, variables: &Variables) -> Self {
+    pub(super) fn new(
+        hosts: &[&str],
+        cores: &[Option<usize>],
+        conduit: Conduit,
+        share_cores: bool,
+        variables: &Variables,
+    ) -> Self {
         let mut nodes: Vec<(&str, Vec<u32>)> = Vec::new();
         for (rank, host) in (0..).zip(hosts) {
             match nodes.iter_mut().find(|(name, _)| name == host) {
@@ -136,6 +146,8 @@ impl Place {
             medium: medium(conduit, share_cores),
             settings: variables.settings(),
         };
+        let mut by_core = nodes.clone();
+        by_core.iter_mut().for_each(|node| node.sort_by_key(|rank| cores[*rank as usize]));
         let wiring = Wiring {
             rings: vec![nodes.concat()],
             chains: vec![nodes.clone()],
@@ -150,7 +162,15 @@ impl Place {
         let channels = variables.channels_min().unwrap_or(1).min(most);
         let buffer = variables.bytes("NCCL_BUFFSIZE");
         let (fifo, is_fifo_given) = (conduit.fifo_with(buffer), buffer.is_some());
-        Self { wiring, table, conduit, channels, fifo, is_fifo_given }
+        let by_core = Wiring { rings: vec![by_core.concat()], ..wiring.clone() };
+        Self { wiring, by_core, table, conduit, channels, fifo, is_fifo_given }
+    }
+
+    /// How ranks lie around a ring of a call.
+    pub(super) fn wiring_of(&self, call: &Call) -> &Wiring {
+        let is_pipeline = matches!(call.collective, Collective::Broadcast | Collective::Reduce);
+        let is_long = call.bytes(self.wiring.ranks()).0 >= BY_CORE_LEAST;
+        if self.conduit == Conduit::Tcp && is_pipeline && is_long { &self.by_core } else { &self.wiring }
     }
 
     /// The choice for a call.
@@ -276,7 +296,8 @@ mod tests {
         for (ranks, conduit, collective, bytes, expected) in cases {
             let hosts = vec!["here"; ranks];
             // Those of four were measured on two cores.
-            let place = Place::new(&hosts, conduit, ranks > 2, &Variables::default());
+            let place =
+                Place::new(&hosts, &vec![None; hosts.len()], conduit, ranks > 2, &Variables::default());
             let is_of_blocks = matches!(collective, AllGather | ReduceScatter | AllToAll);
             let parts = if is_of_blocks { ranks as u64 } else { 1 };
             let call = Call::new(collective, bytes / 4 / parts);
@@ -284,5 +305,22 @@ mod tests {
             let what = format!("{collective} of {bytes} among {ranks} over {conduit}: {}", chosen.reasons());
             assert_eq!(chosen.choice.algorithm, expected, "{what}");
         }
+    }
+
+    /// Ranks 0, 2, 4, 6 and 1, 3, 5, 7 share cores of two hosts, of which the first has ranks 0 to 3.
+    #[test]
+    fn long_pipelines_go_from_rank_to_rank_of_a_core() {
+        let hosts = ["a", "a", "a", "a", "b", "b", "b", "b"];
+        let cores = [0, 1, 0, 1, 0, 1, 0, 1].map(Some);
+        let ring = |conduit, collective, bytes: u64| {
+            let place = Place::new(&hosts, &cores, conduit, true, &Variables::default());
+            place.wiring_of(&Call::new(collective, bytes / 4)).rings.clone()
+        };
+        let (plain, by_core) = (vec![vec![0, 1, 2, 3, 4, 5, 6, 7]], vec![vec![0, 2, 1, 3, 4, 6, 5, 7]]);
+        assert_eq!(ring(Conduit::Tcp, Collective::Broadcast, 64 << 10), by_core);
+        assert_eq!(ring(Conduit::Tcp, Collective::Reduce, BY_CORE_LEAST), by_core);
+        assert_eq!(ring(Conduit::Tcp, Collective::Broadcast, BY_CORE_LEAST - 4), plain);
+        assert_eq!(ring(Conduit::Tcp, Collective::AllReduce, 64 << 10), plain);
+        assert_eq!(ring(Conduit::SharedMemory, Collective::Broadcast, 64 << 10), plain);
     }
 }

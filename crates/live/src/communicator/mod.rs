@@ -231,7 +231,8 @@ impl Communicator {
             let people = engine.control().members();
             let hosts: Vec<&str> = members.iter().map(|world| &*people[*world as usize].group).collect();
             let conduits = engine.conduits();
-            let place = Place::new(&hosts, conduits.slowest(&members), conduits.share_cores(&members), nccl);
+            let (slowest, cores) = (conduits.slowest(&members), conduits.cores(&members));
+            let place = Place::new(&hosts, &cores, slowest, conduits.share_cores(&members), nccl);
             (context, place)
         });
         Self {
@@ -369,7 +370,7 @@ impl Communicator {
         }
         check_call(call, self.members.len() as u32)?;
         let chosen = self.place.choose(call)?;
-        let schedule = Arc::new(build(call, &chosen.choice, &self.place.wiring)?);
+        let schedule = Arc::new(build(call, &chosen.choice, self.place.wiring_of(call))?);
         self.log.info(|| {
             let Schedule { algorithm, protocol, channels, fifo, .. } = &*schedule;
             let (bytes, dtype, slot) = (call.bytes(self.members.len() as u32), call.dtype, fifo.slot);

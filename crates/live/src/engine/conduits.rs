@@ -353,11 +353,21 @@ impl Conduits {
 
     /// The core on which this rank is best off, where ranks of this machine share cores.
     pub(super) fn home(&self) -> Option<Home> {
-        let boot = &self.cards[self.rank as usize].boot;
+        self.home_of(self.rank)
+    }
+
+    /// The same of any rank: all know the same of it.
+    fn home_of(&self, rank: u32) -> Option<Home> {
+        let boot = &self.cards[rank as usize].boot;
         let is_here = |card: &&Card| card.boot == *boot;
-        let index = self.cards[..self.rank as usize].iter().filter(is_here).count();
+        let index = self.cards[..rank as usize].iter().filter(is_here).count();
         let all: Vec<&Cores> = self.cards.iter().filter(is_here).map(|card| &card.cores).collect();
         Home::of(index, &all)
+    }
+
+    /// The cores on which these ranks are best off, where they share cores.
+    pub(crate) fn cores(&self, ranks: &[u32]) -> Vec<Option<usize>> {
+        ranks.iter().map(|rank| self.home_of(*rank).map(|home| home.core())).collect()
     }
 
     /// Whether ranks share cores on a machine that one of these is on: all ranks know the same of it.

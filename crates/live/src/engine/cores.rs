@@ -89,6 +89,10 @@ impl Home {
         Some(Self { core, away: 0, stayed: 0, patience: AWAY_LEAST })
     }
 
+    pub(super) const fn core(&self) -> usize {
+        self.core
+    }
+
     /// Others have run. Goes to its core, if it was on another for long.
     pub(super) fn look(&mut self) {
         if rustix::thread::sched_getcpu() == self.core {
