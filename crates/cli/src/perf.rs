@@ -32,8 +32,9 @@ Examples:
   railnet perf all_reduce -n 2 --conduit roce --record run.rail   the same and packets, for railnet view
   srun -n 16 railnet perf all_reduce                       under a launcher: its ranks
 
-The table is that of nccl-tests. Times are those of one call, averaged over the iterations and over ranks; every element
-of every result is checked after new data was put in.";
+The table is that of nccl-tests, whose long names (--minbytes, --maxbytes, --iters and so on) are taken too. Times are
+those of one call, averaged over the iterations and over ranks; every element of every result is checked after new
+data was put in.";
 
 #[derive(clap::Args, Clone)]
 #[command(after_help = EXAMPLES)]
@@ -48,19 +49,19 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 1)]
     nodes: u32,
     /// The smallest size
-    #[arg(short = 'b', long, value_name = "SIZE", default_value = "8", value_parser = size)]
+    #[arg(short = 'b', long, alias = "minbytes", value_name = "SIZE", default_value = "8", value_parser = size)]
     minimum: u64,
     /// The largest size
-    #[arg(short = 'e', long, value_name = "SIZE", default_value = "128M", value_parser = size)]
+    #[arg(short = 'e', long, alias = "maxbytes", value_name = "SIZE", default_value = "128M", value_parser = size)]
     maximum: u64,
     /// Each size is so many times the one before
-    #[arg(short = 'f', long, value_name = "FACTOR", default_value_t = 2, value_parser = clap::value_parser!(u64).range(2..))]
+    #[arg(short = 'f', long, alias = "stepfactor", value_name = "FACTOR", default_value_t = 2, value_parser = clap::value_parser!(u64).range(2..))]
     factor: u64,
     /// Each size is so much more than the one before, in place of a factor
-    #[arg(short = 'i', long, value_name = "SIZE", value_parser = size, conflicts_with = "factor")]
+    #[arg(short = 'i', long, alias = "stepbytes", value_name = "SIZE", value_parser = size, conflicts_with = "factor")]
     step: Option<u64>,
     /// The type of the elements
-    #[arg(short = 'd', long = "type", value_name = "TYPE", default_value = "f32")]
+    #[arg(short = 'd', long = "type", alias = "datatype", value_name = "TYPE", default_value = "f32")]
     dtype: DataType,
     /// How they are put together: sum, prod, min, max, avg, mulsum
     #[arg(short = 'o', long, value_name = "OP", default_value = "sum")]
@@ -69,10 +70,10 @@ pub(crate) struct Arguments {
     #[arg(short = 'r', long, value_name = "RANK", default_value_t = 0)]
     root: u32,
     /// Calls that are timed, for each size; fewer where a call takes long
-    #[arg(long, value_name = "N", default_value_t = 20)]
+    #[arg(long, alias = "iters", value_name = "N", default_value_t = 20)]
     iterations: u32,
     /// Calls before those
-    #[arg(short = 'w', long, value_name = "N", default_value_t = 5)]
+    #[arg(short = 'w', long, alias = "warmup_iters", value_name = "N", default_value_t = 5)]
     warmup: u32,
     /// The conduit between all ranks: shm, tcp or roce; without it, the best for each pair
     #[arg(long, value_name = "NAME")]

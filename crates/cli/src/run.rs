@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use railnet_core::Span;
+use railnet_live::Conduit;
 use railnet_live::job::{self, JobError, Place, Plan};
 
 use crate::live_record::{self, Folder};
@@ -20,6 +21,7 @@ const EXAMPLES: &str = "\
 Examples:
   railnet run -n 4 -- ./train --epochs 3            four ranks
   railnet run -n 8 --nodes 2 -- python train.py     as if on two hosts: no shared memory between them
+  railnet run -n 4 --conduit tcp -- ./train         over TCP, also where memory could be shared
   railnet run --hostfile hosts -- ./train           a host group for each host of the file, its slots as ranks
   railnet run -n 4 --output logs -- ./train         what each rank prints, in logs/rank-0.out and so on
   railnet run -n 4 --record run.rail -- ./train     who called what when, for railnet view
@@ -41,6 +43,9 @@ pub(crate) struct Arguments {
     /// Take host groups from this file (`name`, `name slots=4` or `name:4` in each line); all ranks still run here
     #[arg(long, value_name = "FILE")]
     hostfile: Option<PathBuf>,
+    /// The conduit between all ranks: shm, tcp or roce; without it, the best for each pair
+    #[arg(long, value_name = "NAME")]
+    conduit: Option<Conduit>,
     /// Write what each rank prints into files in this folder instead
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
@@ -90,9 +95,19 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     let Some((program, rest)) = arguments.program.split_first() else {
         return Ok(Outcome::Exit(2));
     };
+    if program.as_encoded_bytes().starts_with(b"-") {
+        let option = program.display();
+        report(&format!(
+            "error: railnet run has no option {option}\n  railnet run --help lists those that it has; the program comes after --"
+        ));
+        return Ok(Outcome::Exit(2));
+    }
     arguments.record.check()?;
     let folder = arguments.record.is_on().then(Folder::new).transpose()?;
     let mut variables = arguments.variables.clone();
+    if let Some(conduit) = arguments.conduit {
+        variables.push(("RAILNET_CONDUIT".into(), conduit.name().into()));
+    }
     if let Some(folder) = &folder {
         variables.extend(folder.call_variables());
         if arguments.record.has_packets() {

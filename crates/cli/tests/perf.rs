@@ -100,7 +100,7 @@ fn a_trace_has_the_calls_of_all_ranks() {
     let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("calls.pftrace");
     let _ = std::fs::remove_file(&file);
     let path = file.to_str().unwrap();
-    let asked = "all_reduce -n 3 --nodes 3 --conduit tcp -b 4K -e 4K --iterations 7 --trace";
+    let asked = "all_reduce -n 3 --nodes 3 --conduit tcp --minbytes 4K --maxbytes 4K --iters 7 --trace";
     let asked: Vec<&str> = asked.split(' ').chain([path]).collect();
     let output = perf(&asked);
     assert!(output.status.success(), "{}", text(&output.stderr));

@@ -183,9 +183,17 @@ fn wrong_usage_is_2_and_a_missing_program_127() {
         &["run", "-n", "2", "--env", "X", "--", "true"],
         &["run", "-n", "2", "--hostfile", "/no/such/file", "--", "true"],
         &["run", "-n", "2", "--force", "--", "true"],
+        &["run", "-n", "2", "--conduit", "pigeons", "--", "true"],
+        &["run", "-n", "2", "--conduct", "tcp", "--", "true"],
     ] {
         assert_eq!(run(wrong).status.code(), Some(2), "{wrong:?}");
     }
+    let unknown = run(&["run", "-n", "2", "--conduct", "tcp", "--", "true"]);
+    assert!(
+        text(&unknown.stderr).contains("railnet run has no option --conduct"),
+        "{}",
+        text(&unknown.stderr)
+    );
     let folder = folder("run-missing");
     let plain = folder.join("plain");
     fs::write(&plain, "x").unwrap();
@@ -202,6 +210,12 @@ fn wrong_usage_is_2_and_a_missing_program_127() {
         assert_eq!(output.status.code(), Some(127), "{program}");
         assert!(text(&output.stderr).contains(part), "{}", text(&output.stderr));
     }
+}
+
+#[test]
+fn a_conduit_is_for_all_ranks() {
+    let output = shell(&["-n", "2", "--conduit", "TCP"], "echo $RAILNET_CONDUIT");
+    assert_eq!(sorted(&output.stdout), ["[0] tcp", "[1] tcp"]);
 }
 
 /// A run whose ranks have all said that they are there. Each prints its process and that of a child of its own.

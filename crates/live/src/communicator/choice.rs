@@ -192,8 +192,11 @@ impl Place {
 
     /// The longest slice of a call: as long as a slot where blocks of all ranks cross each other, and there are more than a few.
     fn chunk(&self, call: &Call) -> Option<Bytes> {
-        let is_mutual = matches!(call.collective, Collective::AllGather | Collective::AllToAll);
         let (ranks, bytes) = (self.wiring.ranks(), call.bytes(self.wiring.ranks()).0);
+        let is_mutual = match call.collective {
+            Collective::AllGather => ranks == 2,
+            collective => collective == Collective::AllToAll,
+        };
         let is_long = match self.conduit {
             Conduit::SharedMemory => {
                 bytes / u64::from(ranks) >= LONG_LEAST && (ranks == 2 || bytes <= LONG_MOST)
