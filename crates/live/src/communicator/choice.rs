@@ -147,7 +147,9 @@ impl Place {
             settings: variables.settings(),
         };
         let mut by_core = nodes.clone();
-        by_core.iter_mut().for_each(|node| node.sort_by_key(|rank| cores[*rank as usize]));
+        for node in &mut by_core {
+            node.sort_by_key(|rank| cores[*rank as usize]);
+        }
         let wiring = Wiring {
             rings: vec![nodes.concat()],
             chains: vec![nodes.clone()],
