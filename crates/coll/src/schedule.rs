@@ -191,8 +191,9 @@ pub struct Schedule {
 
 impl Schedule {
     /// Whether nothing is written to where something was sent from, or nothing that could be had before it has come. On a ring,
-    /// what comes back of a chunk has been to everybody, and so has what comes back of a part in two shots. By other algorithms,
-    /// and in one shot in place, a rank adds to what it sends before anybody has to have taken it.
+    /// what comes back of a chunk has been to everybody; so has what comes back in two shots, or of the half that a rank gave away
+    /// in a hypercube. In one shot in place, a rank adds to what it sends before anybody has to have taken it; of others it is not
+    /// known.
     pub(crate) fn keeps_sent(&self) -> bool {
         let Call { collective, in_place, .. } = self.call;
         let is_one_shot = || {
@@ -200,6 +201,7 @@ impl Schedule {
                 && direct::is_one_shot(self.ranks, self.call.bytes(self.ranks).0)
         };
         match self.algorithm {
+            Algorithm::Custom => false,
             _ if !collective.reduces() => true,
             Algorithm::Ring | Algorithm::Hypercube => true,
             Algorithm::Direct => !in_place || !is_one_shot(),
