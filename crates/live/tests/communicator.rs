@@ -119,6 +119,25 @@ fn data_arrives_while_the_sender_does_something_else() {
     }
 }
 
+/// Small calls that follow each other go several at a time, and the last of them as well as the first: who passes them on makes
+/// no call after them either.
+#[test]
+fn the_end_of_a_stream_arrives_while_its_senders_do_something_else() {
+    for conduit in CONDUITS {
+        let all_have_it = std::sync::Barrier::new(3);
+        world(3, conduit, LONG, |world| {
+            for round in 0..20 {
+                for number in 0..100 + round {
+                    let mut value = if world.rank() == 0 { [number] } else { [0] };
+                    world.broadcast(&mut value, 0).unwrap();
+                    assert_eq!(value, [number]);
+                }
+                all_have_it.wait();
+            }
+        });
+    }
+}
+
 #[test]
 fn a_rank_that_leaves_has_delivered_what_it_sent() {
     let faults = "drop=0.2,seed=3".parse().unwrap();

@@ -1,6 +1,6 @@
 //! What the communicators of a process share: the engine, who may drive it, and the thread that does when nobody else.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -14,11 +14,6 @@ use crate::rendezvous::Config;
 
 /// How long the thread waits for news before it looks whether it should end.
 const NEWS: Duration = Duration::from_millis(200);
-/// How long it leaves alone what is held back for what may follow; where ranks share cores it takes one from a rank to look.
-const HELD: Duration = Duration::from_micros(500);
-const HELD_SHARED: Duration = Duration::from_millis(1);
-/// After so many looks since something was last held back, it looks no more until something is.
-const LOOKS: u32 = 25;
 /// Turns of the engine that the thread does before it lets others have it.
 const TURNS: usize = 64;
 
@@ -45,10 +40,6 @@ pub(super) struct Shared {
     wanted: AtomicUsize,
     /// Calls that were started and not waited for.
     started: AtomicUsize,
-    /// Looks that are left for what may be held back: all of them while calls hold something back, none when nothing is.
-    looks: AtomicU32,
-    /// The time between two of them.
-    held: Duration,
     ends: AtomicBool,
 }
 
@@ -61,15 +52,12 @@ impl Process {
     ) -> std::io::Result<Self> {
         let control = Arc::clone(engine.control());
         let attendant = Attendant::new(&engine)?;
-        let held = if engine.shares_cores() { HELD_SHARED } else { HELD };
         let shared = Arc::new(Shared {
             engine: Mutex::new(Some(engine)),
             attendant,
             control,
             wanted: AtomicUsize::new(0),
             started: AtomicUsize::new(0),
-            looks: AtomicU32::new(0),
-            held,
             ends: AtomicBool::new(false),
         });
         let own = Arc::clone(&shared);
@@ -125,13 +113,7 @@ impl Process {
             }
         };
         let engine = guard.as_mut()?;
-        let Some(attendant) = &self.engine.attendant else {
-            let outcome = action(engine);
-            if engine.is_holding() {
-                self.engine.look_after();
-            }
-            return Some(outcome);
-        };
+        let Some(attendant) = &self.engine.attendant else { return Some(action(engine)) };
         attendant.hand_over();
         let outcome = action(engine);
         attendant.take_over(engine);
@@ -171,14 +153,10 @@ impl Shared {
     fn run(&self) {
         while !self.ends.load(Ordering::Relaxed) {
             if self.started.load(Ordering::Relaxed) == 0 {
-                let looks = self.looks.load(Ordering::Relaxed);
-                if self.control.wait_for_news(if looks > 0 { self.held } else { NEWS }) {
+                if self.control.wait_for_news(NEWS) {
                     self.lock().as_mut().map(Engine::hear);
                     // Whoever drives the engine has taken the news; if nobody could, it is not lost.
                     std::thread::yield_now();
-                }
-                if looks > 0 {
-                    self.let_go();
                 }
                 continue;
             }
@@ -189,26 +167,9 @@ impl Shared {
         }
     }
 
-    /// A call has left something that is held back.
-    #[inline]
-    fn look_after(&self) {
-        if self.looks.swap(LOOKS, Ordering::Relaxed) == 0 {
-            self.control.poke();
-        }
-    }
-
-    /// Has sent what is held back, if no call has held anything back since the last look. Whoever calls now sends it before
-    /// that waits.
-    fn let_go(&self) {
-        if self.looks.fetch_sub(1, Ordering::Relaxed) < LOOKS {
-            self.with_if_free(Engine::let_go);
-        }
-    }
-
     fn turns(&self) -> bool {
         let mut guard = self.lock();
         let Some(engine) = guard.as_mut() else { return false };
-        engine.let_go();
         let mut moved = false;
         for _ in 0..TURNS {
             if self.wanted.load(Ordering::Relaxed) > 0 || !engine.is_busy() {
@@ -238,58 +199,5 @@ impl Drop for Process {
         }
         self.attendant.take().map(JoinHandle::join);
         drop(self.engine.lock().take());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Instant;
-
-    use railnet_core::Rank;
-
-    use super::*;
-    use crate::launch::{Launch, Launcher, Meeting, free_port};
-    use crate::{Communicator, Conduit};
-
-    /// Small Broadcasts one after the other hold something back. When no call follows, the thread has it sent: only that
-    /// ends it, and the other rank has all of them before the next call.
-    #[test]
-    fn what_calls_hold_back_is_sent_when_no_other_follows() {
-        let limit = Duration::from_mins(1);
-        let port = free_port().unwrap();
-        let join = |rank| {
-            let launch = Launch {
-                launcher: Launcher::Torchrun,
-                rank: Rank(rank),
-                world_size: 2,
-                meeting: Some(Meeting::new("127.0.0.1", port)),
-                ..Launch::alone()
-            };
-            let options = Options { limit, conduit: Some(Conduit::Tcp), ..Options::default() };
-            Communicator::meet(&Config { limit, ..Config::new(&launch) }, &options).unwrap()
-        };
-        std::thread::scope(|scope| {
-            let other = scope.spawn(|| {
-                let (world, mut value) = (join(1), [1_u64]);
-                while value != [0] {
-                    world.broadcast(&mut value, 0).unwrap();
-                }
-            });
-            let world = join(0);
-            let is_holding = || world.process.with(|engine| engine.is_holding());
-            let deadline = Instant::now() + limit;
-            while !is_holding() {
-                assert!(Instant::now() < deadline, "nothing is held back of any stream of calls");
-                for _ in 0..40 {
-                    world.broadcast(&mut [1_u64], 0).unwrap();
-                }
-            }
-            while is_holding() {
-                assert!(Instant::now() < deadline, "nobody has sent what is held back");
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            world.broadcast(&mut [0_u64], 0).unwrap();
-            other.join().unwrap();
-        });
     }
 }

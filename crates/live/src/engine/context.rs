@@ -46,6 +46,8 @@ pub(super) struct Context {
     unread: Option<(ConnectionId, String)>,
     /// A rank that could not be reached, since when where the clock was looked at, and why: the same.
     unreached: Option<(Rank, Option<Time>, io::Error)>,
+    /// Since when something is expected of a connection that can carry nothing any more, as far as the clock was looked at: the same.
+    ended: Option<Time>,
     /// When something last happened at its connections.
     moved: Time,
     spare: Vec<u8>,
@@ -110,6 +112,7 @@ impl Context {
             pace: Pace::new(shares_cores),
             unread: None,
             unreached: None,
+            ended: None,
             moved: Time::ZERO,
             spare: Vec::new(),
             plans: Vec::new(),
@@ -271,12 +274,6 @@ impl Context {
         }
     }
 
-    /// Whether the system holds back what was sent, for what may follow.
-    #[inline]
-    pub(super) const fn is_holding(&self) -> bool {
-        self.pace.is_holding
-    }
-
     /// Has the system send what it holds back.
     pub(super) fn let_go(&mut self) {
         if std::mem::take(&mut self.pace.is_holding) {
@@ -284,7 +281,7 @@ impl Context {
                 Way::Send(SendEnd::Tcp(end)) => Some(end),
                 _ => None,
             });
-            if streams.map(tcp::Sender::let_go).max() == Some(1) {
+            if streams.filter_map(tcp::Sender::let_go).max() == Some(0) {
                 self.pace.is_wrong();
             }
         }
@@ -457,25 +454,36 @@ impl Context {
         }
     }
 
-    /// Nothing has moved for a while: is something expected of a connection that can carry nothing any more?
-    pub(super) fn check_ends(&mut self) {
-        if let Some((connection, reason)) = self.unread.take() {
+    /// Whether something is expected of a connection that can carry nothing any more, and nobody has said for so long why.
+    pub(super) fn check_ends(&mut self, now: Time, patience: Span) {
+        let Some((connection, reason)) = self.ended() else {
+            self.ended = None;
+            return;
+        };
+        if now.since(*self.ended.get_or_insert(now)) > patience {
             self.machine.broken(connection, reason);
         }
+    }
+
+    /// The connection of which something is expected that it cannot carry any more, and why.
+    fn ended(&self) -> Option<(ConnectionId, String)> {
+        if self.unread.is_some() || self.ends.iter().all(|end| end.over.is_none()) {
+            return self.unread.clone();
+        }
         let waits = self.machine.waiting_for();
-        let awaited = |end: &End| {
+        let is_awaited = |end: &End| {
             let is_it = |wait: &Wait| match wait.what {
                 WaitingFor::Data(peer, channel) | WaitingFor::Room(peer, channel) => {
                     (peer, channel) == (end.to.peer, end.to.channel)
                 }
                 _ => false,
             };
-            end.over.is_some() && waits.iter().any(is_it)
+            waits.iter().any(is_it)
         };
-        if let Some(index) = self.ends.iter().position(awaited) {
-            let reason = self.ends[index].over.clone().unwrap_or_default();
-            self.machine.broken(ConnectionId(index as u32), reason);
-        }
+        let mut ended =
+            (0..).zip(&self.ends).filter_map(|(index, end)| Some((index, end, end.over.as_ref()?)));
+        let found = ended.find(|(_, end, _)| is_awaited(end));
+        found.map(|(index, _, reason)| (ConnectionId(index), reason.clone()))
     }
 
     /// The streams that may bring it on, and what it waits for there.

@@ -39,8 +39,8 @@ use crate::socket;
 
 /// How long ranks that were asked may take to answer. Their control threads answer while they compute.
 const ANSWERS: Duration = Duration::from_secs(2);
-/// How long a call may stand still after a rank of it has left, or a connection broke. A rank that dies is told of on the
-/// control channel, in better words.
+/// How long a call may stand still after a rank of it has left, or a connection broke. A rank that dies, or gives up what it was
+/// part of, is told of on the control channel, in better words, and those words may be later than the end of its connections.
 const FAREWELL: Duration = Duration::from_millis(500);
 
 /// How often the NIC is looked after before others have the engine.
@@ -122,11 +122,6 @@ impl Engine {
 
     pub(crate) fn conduits_mut(&mut self) -> &mut Conduits {
         &mut self.conduits
-    }
-
-    /// Whether ranks of this host share cores.
-    pub(crate) const fn shares_cores(&self) -> bool {
-        self.shares_cores
     }
 
     /// How to wait for something, from the beginning on.
@@ -338,12 +333,6 @@ impl Engine {
         moved
     }
 
-    /// Whether a system holds back what was sent, for what may follow.
-    #[inline]
-    pub(crate) fn is_holding(&self) -> bool {
-        self.contexts.iter().any(Context::is_holding)
-    }
-
     /// Has it sent: somebody waits, or nothing follows.
     #[inline]
     pub(crate) fn let_go(&mut self) {
@@ -385,9 +374,7 @@ impl Engine {
         {
             context.machine.expired(now);
         }
-        if now.since(context.machine.last_progress()) > span(FAREWELL) {
-            context.check_ends();
-        }
+        context.check_ends(now, span(FAREWELL));
         context.check_unsent(now, span(self.limit));
         let gone = self.left.iter().find_map(|(world, heard)| {
             let rank = context.rank_of(*world)?;

@@ -1,10 +1,11 @@
 //! Whether calls come one after the other: then small slices go together.
 //!
 //! A packet of its own costs a small slice of TCP several times what anything else of it does. Who makes one call after the
-//! other (the root of many Broadcasts, say, and those that pass them on) is better off when several go in one: the kernel is
-//! told that more will follow, and holds a slice back until enough have. It has what it holds back: that goes when the process
-//! ends, in whatever way, and after 200 ms at the latest. Nobody waits for that: it is let go before this rank waits for
-//! anything, and by the thread behind the calls when no call comes.
+//! other (the root of many Broadcasts, say, and those that pass them on) is better off when several go in one. So in a row of
+//! such calls the kernel may hold slices back until one before them is acknowledged (Nagle's algorithm), and their receiver has
+//! that acknowledged when it waits for more: what is held back is fetched by who wants it, and this rank need not come back. It
+//! also goes before this rank waits for anything, lest ranks wait for each other by turns, and when the process ends, in
+//! whatever way.
 
 use std::time::{Duration, Instant};
 
