@@ -145,7 +145,7 @@ pub fn path_of(path: &Path, rank: u32) -> PathBuf {
 pub(crate) struct Book {
     /// A moment, on the clock of the process and on that of the host.
     began: (Instant, u64),
-    file: Option<File>,
+    file: Mutex<Option<File>>,
     is_open: AtomicBool,
     calls: Mutex<Calls>,
 }
@@ -161,7 +161,7 @@ impl Book {
                 std::io::Error::new(error.kind(), text)
             })
         };
-        let file = path.map(create).transpose()?;
+        let file = Mutex::new(path.map(create).transpose()?);
         let (began, is_open) = ((Instant::now(), now.as_nanos() as u64), AtomicBool::new(true));
         Ok(Self { began, file, is_open, calls: Mutex::new(about) })
     }
@@ -181,6 +181,13 @@ impl Book {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Writes what was noted, once.
+    pub(crate) fn close(&self) {
+        let Some(mut file) = self.file.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        // Nobody is left to be told; whoever reads it sees that it is not whole.
+        let _ = file.write_all(self.calls().to_string().as_bytes());
+    }
+
     /// Notes a call that is over now.
     pub(crate) fn note(&self, begun: Instant, call: Call) {
         let ns = |moment: Instant| self.began.1 + moment.duration_since(self.began.0).as_nanos() as u64;
@@ -196,10 +203,6 @@ impl Book {
 
 impl Drop for Book {
     fn drop(&mut self) {
-        if let Some(file) = &mut self.file {
-            let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
-            // Nobody is left to be told; whoever reads it sees that it is not whole.
-            let _ = file.write_all(calls.to_string().as_bytes());
-        }
+        self.close();
     }
 }

@@ -1,12 +1,12 @@
 //! What the communicators of a process share: the engine, who may drive it, and the thread that does when nobody else.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::Options;
 use super::attendant::Attendant;
+use super::{Options, at_exit};
 use crate::Control;
 use crate::calls::Book;
 use crate::engine::Engine;
@@ -14,6 +14,8 @@ use crate::rendezvous::Config;
 
 /// How long the thread waits for news before it looks whether it should end.
 const NEWS: Duration = Duration::from_millis(200);
+/// How long the end of a program waits for whoever has the engine: the thread has it for moments only.
+const AT_EXIT: Duration = Duration::from_millis(100);
 /// Turns of the engine that the thread does before it lets others have it.
 const TURNS: usize = 64;
 
@@ -26,8 +28,6 @@ pub(super) struct Process {
     attendant: Option<JoinHandle<()>>,
     config: Config,
     options: Options,
-    /// What was called, where somebody wants to know.
-    book: Option<Book>,
 }
 
 #[derive(Debug)]
@@ -41,6 +41,12 @@ pub(super) struct Shared {
     /// Calls that were started and not waited for.
     started: AtomicUsize,
     ends: AtomicBool,
+    /// How long the others are waited for at the end.
+    limit: Duration,
+    /// What was called, where somebody wants to know.
+    book: Option<Book>,
+    /// The process that it belongs to.
+    pid: u32,
 }
 
 impl Process {
@@ -59,7 +65,11 @@ impl Process {
             wanted: AtomicUsize::new(0),
             started: AtomicUsize::new(0),
             ends: AtomicBool::new(false),
+            limit: options.limit,
+            book,
+            pid: std::process::id(),
         });
+        at_exit::remember(&shared);
         let own = Arc::clone(&shared);
         let thread =
             std::thread::Builder::new().name("railnet-progress".to_owned()).spawn(move || own.run())?;
@@ -69,7 +79,6 @@ impl Process {
             attendant: None,
             config: config.clone(),
             options: options.clone(),
-            book,
         };
         if process.engine.attendant.is_some() {
             let own = Arc::clone(&process.engine);
@@ -87,7 +96,7 @@ impl Process {
 
     /// Where calls are noted, if they are.
     pub(super) fn book(&self) -> Option<&Book> {
-        self.book.as_ref()
+        self.engine.book.as_ref()
     }
 
     /// What tells of ranks that are gone.
@@ -167,6 +176,42 @@ impl Shared {
         }
     }
 
+    /// Says goodbye to the others, once they have all that was sent to them.
+    fn leave(&self, mut guard: MutexGuard<'_, Option<Engine>>) {
+        let Some(engine) = guard.as_mut() else { return };
+        engine.drain_nic(self.limit);
+        // Rank 0 waits for the others here, and its NIC is there for them.
+        drop(guard);
+        self.control.say_goodbye(self.limit);
+    }
+
+    /// The program ends, and nobody has dropped this. A rank that ends in the middle of a call, or with calls that nobody
+    /// waited for, has not finished, and the others shall know that.
+    pub(super) fn leave_at_exit(&self) {
+        // What was forked has none of the threads, and leaves nothing.
+        if self.pid != std::process::id() {
+            return;
+        }
+        let deadline = Instant::now() + AT_EXIT;
+        let mut guard = loop {
+            match self.engine.try_lock() {
+                Ok(guard) => break guard,
+                Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(_) => return,
+            }
+        };
+        if guard.as_mut().is_none_or(|engine| engine.is_busy()) {
+            return;
+        }
+        self.leave(guard);
+        self.with_if_free(Engine::finish_capture);
+        if let Some(book) = &self.book {
+            book.close();
+        }
+    }
+
     fn turns(&self) -> bool {
         let mut guard = self.lock();
         let Some(engine) = guard.as_mut() else { return false };
@@ -188,11 +233,8 @@ impl Drop for Process {
         self.engine.control.poke();
         // They have nothing to say; a panic of theirs was printed.
         self.thread.take().map(JoinHandle::join);
-        let panics = std::thread::panicking();
-        let drain = |engine: &mut Engine| engine.drain_nic(self.options.limit);
-        if !panics && self.engine.lock().as_mut().map(drain).is_some() {
-            // Rank 0 waits for the others here, and its NIC is there for them.
-            self.engine.control.say_goodbye(self.options.limit);
+        if !std::thread::panicking() {
+            self.engine.leave(self.engine.lock());
         }
         if let Some(attendant) = &self.engine.attendant {
             attendant.end();

@@ -518,6 +518,13 @@ impl Engine {
         }
     }
 
+    /// Ends the capture of what goes over the wire, where there is one.
+    pub(crate) fn finish_capture(&mut self) {
+        if let Some(nic) = self.conduits.nic() {
+            nic.finish_capture();
+        }
+    }
+
     /// Whether calls are under way.
     pub(crate) fn is_busy(&self) -> bool {
         self.contexts.iter().any(Context::is_busy)

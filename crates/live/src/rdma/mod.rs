@@ -239,6 +239,12 @@ impl Rdma {
         self.driver.capture_first(write, most).map_err(io::Error::other)
     }
 
+    /// Ends it.
+    pub(crate) fn finish_capture(&mut self) {
+        // One that could not be written to its end is cut short; nobody is left to be told.
+        let _ = self.driver.finish_capture();
+    }
+
     /// Packets that nobody here waits for, or that were damaged.
     pub(crate) fn strangers(&self) -> u64 {
         let nic = self.driver.nic().counters();
@@ -614,8 +620,7 @@ fn watch(nic: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 
 impl Drop for Rdma {
     fn drop(&mut self) {
-        // A capture that could not be written to its end is cut short; nobody is left to be told.
-        let _ = self.driver.finish_capture();
+        self.finish_capture();
     }
 }
 
