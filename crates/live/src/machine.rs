@@ -5,7 +5,7 @@ mod limits;
 mod network;
 mod shared_memory;
 
-pub use cores::{Cores, Memory, cores, memory};
+pub use cores::{Cores, Memory, cores, memory, running};
 pub use limits::{Limits, limits};
 pub use network::{Interface, UdpAbility, interfaces, udp};
 pub use shared_memory::{SharedMemory, shared_memory};

@@ -3,6 +3,7 @@
 
 use rustix::thread::CpuSet;
 
+use crate::machine;
 use crate::message::Malformed;
 use crate::message::fields::{Reader, put_blob};
 
@@ -66,10 +67,14 @@ const STAYED: u32 = 1 << 10;
 ///
 /// Ranks that let each other run never sleep, and the system looks only now and then whether as many wait for one core as for
 /// another: three on one and one on the other take twice as long as two and two. So a rank that waits goes to a core
-/// that fits its number. It is not bound there: what moves it away again has a reason, and then it goes back less often.
+/// that fits its number. It is not bound there: what moves it away again has a reason, and then it goes back less often. Where others
+/// want to run on the machine too, the system has put ranks where these leave room, and they stay.
 #[derive(Debug)]
 pub(super) struct Home {
     core: usize,
+    /// Ranks that share the cores, and how many cores that are.
+    ranks: usize,
+    cores: usize,
     away: u32,
     stayed: u32,
     patience: u32,
@@ -86,7 +91,8 @@ impl Home {
             return None;
         }
         let core = *cores.get(index % cores.len().max(1))?;
-        Some(Self { core, away: 0, stayed: 0, patience: AWAY_LEAST })
+        let (ranks, cores) = (all.len(), cores.len());
+        Some(Self { core, ranks, cores, away: 0, stayed: 0, patience: AWAY_LEAST })
     }
 
     pub(super) const fn core(&self) -> usize {
@@ -109,11 +115,20 @@ impl Home {
         }
     }
 
+    /// Whether others than the ranks want to run now, where the machine has no cores but theirs.
+    fn is_crowded(&self) -> bool {
+        machine::running().is_some_and(|running| running > self.ranks)
+            && machine::cores().online == self.cores
+    }
+
     /// Has the system move this thread, and nothing else changed.
     #[cold]
     fn go(&mut self) {
         (self.away, self.stayed) = (0, 0);
         self.patience = (2 * self.patience).min(AWAY_MOST);
+        if self.is_crowded() {
+            return;
+        }
         let Ok(all) = rustix::thread::sched_getaffinity(None) else { return };
         if all.is_set(self.core) {
             let mut own = CpuSet::new();
@@ -166,7 +181,7 @@ mod tests {
     fn who_goes_to_its_core_is_there_and_may_use_the_others_still() {
         let before = rustix::thread::sched_getaffinity(None).unwrap();
         let core = (0..CpuSet::MAX_CPU).rfind(|core| before.is_set(*core)).unwrap();
-        let mut home = Home { core, away: 0, stayed: 0, patience: AWAY_LEAST };
+        let mut home = Home { core, ranks: usize::MAX, cores: 1, away: 0, stayed: 0, patience: AWAY_LEAST };
         home.go();
         assert_eq!(home.patience, 2 * AWAY_LEAST);
         let after = rustix::thread::sched_getaffinity(None).unwrap();
@@ -174,6 +189,17 @@ mod tests {
         home.patience = AWAY_MOST;
         home.go();
         assert_eq!(home.patience, AWAY_MOST);
+    }
+
+    #[test]
+    fn where_others_want_to_run_nobody_goes_to_its_core() {
+        let cores = machine::cores().online;
+        let home = |ranks, cores| Home { core: 0, ranks, cores, away: 0, stayed: 0, patience: AWAY_LEAST };
+        // This test runs: that is more than none.
+        assert!(home(0, cores).is_crowded());
+        assert!(!home(usize::MAX, cores).is_crowded());
+        // They may run on the others' cores.
+        assert!(!home(0, cores - 1).is_crowded());
     }
 
     #[test]

@@ -27,6 +27,11 @@ pub fn cores() -> Cores {
     Cores { online: online.unwrap_or(usable).max(usable), usable }
 }
 
+/// How many threads of all processes run or would like to now.
+pub fn running() -> Option<usize> {
+    line("/proc/loadavg").and_then(|text| text.split(' ').nth(3)?.split_once('/')?.0.parse().ok())
+}
+
 /// The length of a list such as `0-3,8`.
 fn count(list: &str) -> Option<usize> {
     list.split(',')
