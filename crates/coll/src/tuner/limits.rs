@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use railnet_core::{DataType, ReduceOp};
+use railnet_core::{Bytes, DataType, ReduceOp};
 use railnet_topology::host::PathType;
 
 use super::inputs::Inputs;
@@ -136,7 +136,10 @@ impl fmt::Display for Out {
             Self::NoPowerOfTwo(ranks) => {
                 write!(f, "it needs a power of two of ranks, and there are {ranks}")
             }
-            Self::TooMuch { bytes, limit } => write!(f, "it is for up to {limit} bytes, not for {bytes}"),
+            Self::TooMuch { limit: 0, .. } => f.write_str("between these ranks it is never the fastest"),
+            Self::TooMuch { bytes, limit } => {
+                write!(f, "it is for up to {}, not for {}", Bytes(*limit), Bytes(*bytes))
+            }
             Self::PatManyLocal(local) => write!(f, "it needs one rank on each node, and there are {local}"),
             Self::PatOperation(op) => write!(f, "PAT does not do {op}"),
             Self::PatOffload => f.write_str("NICs run the protocol themselves, and do not know PAT"),

@@ -318,7 +318,11 @@ mod tests {
         let cells = table.cells(&Request::new(AllGather, Bytes(101)));
         let out = cells.iter().find(|cell| cell.algorithm == Algorithm::Hypercube).unwrap();
         let reason = out.outcome.as_ref().unwrap_err().to_string();
-        assert_eq!(reason, "it is for up to 100 bytes, not for 101");
+        assert_eq!(reason, "it is for up to 100 B, not for 101 B");
+        let cells = table.cells(&Request::new(AllToAll, Bytes(8)));
+        let out = cells.iter().find(|cell| cell.algorithm == Algorithm::Hypercube).unwrap();
+        let reason = out.outcome.as_ref().unwrap_err().to_string();
+        assert_eq!(reason, "between these ranks it is never the fastest");
     }
 
     #[test]
