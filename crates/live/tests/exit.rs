@@ -12,7 +12,7 @@ use ranks::Ranks;
 use rustix::process::Signal;
 
 /// What a rank does: it keeps its communicator where nothing is dropped. Rank 1 sends something and ends its program; when it is
-/// gone, the others come for that. Where it is told to, it ends while a call of its is under way, or waits to be ended.
+/// gone, the others come for that. Where it is told to, it ends in another way.
 #[test]
 #[ignore = "a rank of the tests below, which start it as a process of its own"]
 fn rank() {
@@ -29,6 +29,7 @@ fn rank() {
                 std::thread::spawn(move || world.barrier());
                 std::thread::sleep(Duration::from_millis(100));
             }
+            Ok("with a failure") => std::process::exit(3),
             Ok("by a signal") => {
                 println!("waits");
                 std::thread::sleep(Duration::from_mins(1));
@@ -66,8 +67,8 @@ fn a_program_that_ends_with_its_communicator_has_delivered_what_it_sent() {
 }
 
 #[test]
-fn a_program_that_ends_in_the_middle_of_a_call_or_by_a_signal_is_lost() {
-    for end in ["in a call", "by a signal"] {
+fn a_program_that_ends_in_the_middle_of_a_call_with_a_failure_or_by_a_signal_is_lost() {
+    for end in ["in a call", "with a failure", "by a signal"] {
         let variables = [("RAILNET_CONDUIT", "tcp"), ("RAILNET_TIMEOUT", "30s"), ("TEST_END", end)];
         let mut ranks = Ranks::start(3, &variables);
         if end == "by a signal" {

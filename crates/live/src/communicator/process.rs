@@ -185,30 +185,36 @@ impl Shared {
         self.control.say_goodbye(self.limit);
     }
 
-    /// The program ends, and nobody has dropped this. A rank that ends in the middle of a call, or with calls that nobody
-    /// waited for, has not finished, and the others shall know that.
-    pub(super) fn leave_at_exit(&self) {
+    /// The program ends, and nobody has dropped this. A rank that ends in the middle of a call, with calls that nobody waited for or
+    /// because its program failed, has not finished, and the others shall know that.
+    pub(super) fn end_at_exit(&self, is_success: bool) {
         // What was forked has none of the threads, and leaves nothing.
         if self.pid != std::process::id() {
             return;
         }
-        let deadline = Instant::now() + AT_EXIT;
-        let mut guard = loop {
-            match self.engine.try_lock() {
-                Ok(guard) => break guard,
-                Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                Err(_) => return,
-            }
-        };
-        if guard.as_mut().is_none_or(|engine| engine.is_busy()) {
-            return;
+        if let Some(mut guard) = self.lock_at_exit()
+            && is_success
+            && guard.as_mut().is_some_and(|engine| !engine.is_busy())
+        {
+            self.leave(guard);
         }
-        self.leave(guard);
         self.with_if_free(Engine::finish_capture);
         if let Some(book) = &self.book {
             book.close();
+        }
+    }
+
+    /// The engine, unless somebody else is in a call.
+    fn lock_at_exit(&self) -> Option<MutexGuard<'_, Option<Engine>>> {
+        let deadline = Instant::now() + AT_EXIT;
+        loop {
+            match self.engine.try_lock() {
+                Ok(guard) => return Some(guard),
+                Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(_) => return None,
+            }
         }
     }
 
