@@ -14,10 +14,6 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags};
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
-
 pub(crate) use lent::{Landing, Lent};
 pub(crate) use stream::{Receiver, SLOT, Sender};
 
@@ -226,7 +222,7 @@ fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "it has no address");
     for address in addresses {
         let connected = if address.ip().is_loopback() {
-            connect_here(*address)
+            socket::connect_here(*address, ATTEMPT)
         } else {
             TcpStream::connect_timeout(address, ATTEMPT)
         };
@@ -238,35 +234,6 @@ fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// Connects inside this host, where nothing is congested. A way of avoiding that which spaces packets out in time (BBR, the default of
-/// some systems) costs a timer for each of them, so the plainest is asked for, which every system has and allows. It has to be
-/// asked for before there is a connection: one that was spaced out once stays so.
-fn connect_here(address: SocketAddr) -> io::Result<TcpStream> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-    // Without it a connection is only slower.
-    let _ = sockopt::set_tcp_congestion(&socket, "reno");
-    match rustix::net::connect(&socket, &address) {
-        Ok(()) => {}
-        Err(Errno::INPROGRESS) => {
-            let mut fds = [PollFd::new(&socket, PollFlags::OUT)];
-            let deadline = Instant::now() + ATTEMPT;
-            while fds[0].revents().is_empty() {
-                if Instant::now() >= deadline {
-                    return Err(io::ErrorKind::TimedOut.into());
-                }
-                socket::wait(&mut fds, deadline)?;
-            }
-            sockopt::socket_error(&socket)??;
-        }
-        Err(error) => return Err(error.into()),
-    }
-    let stream = TcpStream::from(socket);
-    stream.set_nonblocking(false)?;
-    Ok(stream)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -276,7 +243,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let stream = connect(&[address]).unwrap();
-        assert_eq!(sockopt::tcp_congestion(&stream).unwrap(), "reno");
+        assert_eq!(rustix::net::sockopt::tcp_congestion(&stream).unwrap(), "reno");
         drop((stream, listener));
         let error = connect(&[address]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused, "{error}");
