@@ -525,3 +525,42 @@ fn is_of_peer(error: &io::Error) -> bool {
             | TimedOut
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use railnet_coll::machine::Failure;
+    use railnet_coll::{Algorithm, Choice, Collective, Protocol, Wiring, build};
+
+    use super::*;
+
+    /// A rank that waits for data of another, which has closed the connection.
+    fn forsaken(now: Time) -> Context {
+        let call = Call::new(Collective::Broadcast, 100);
+        let choice = Choice::new(Algorithm::Ring, Protocol::Simple);
+        let schedule = Arc::new(build(&call, &choice, &Wiring::flat(2)).unwrap());
+        let mut context = Context::new(0, Arc::new([0, 1]), RankMachine::new(Rank(1), 2), false);
+        context.machine.submit(now, &schedule).unwrap();
+        while let Some(output) = context.machine.poll_output() {
+            if let Output::Connect { to, .. } = output {
+                let over = Some("it was closed at the other end".to_owned());
+                context.ends.push(End { to, way: Way::Receive(ReceiveEnd::Awaited), over });
+            }
+        }
+        context
+    }
+
+    /// The others may have given up because of a third rank, and say so a moment after they have closed their connections.
+    #[test]
+    fn a_connection_that_is_over_waits_for_the_reason_from_when_that_is_seen() {
+        let patience = Span::from_ps(1000);
+        let mut context = forsaken(Time::ZERO);
+        // However long the call has stood still by then.
+        let seen = Time::from_ps(1_000_000);
+        context.check_ends(seen, patience);
+        context.check_ends(seen + patience, patience);
+        assert!(context.machine.failure().is_none());
+        context.check_ends(seen + patience + Span::from_ps(1), patience);
+        let failure = context.machine.failure().unwrap();
+        assert!(matches!(**failure, Failure::Broken { .. }), "{failure}");
+    }
+}
