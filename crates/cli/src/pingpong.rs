@@ -16,6 +16,7 @@ use railnet_nic::{Behaviour, Connection, Mtu, Path};
 use railnet_wire::{Gid, Identification, ROCE_PORT};
 
 use crate::Outcome;
+use crate::run::duration;
 use crate::words::grouped;
 use exchange::{End, Meeting};
 use play::{Player, Score};
@@ -74,9 +75,9 @@ pub(crate) struct Arguments {
     /// UDP port to receive at; 0 lets the system choose [default: 4791, or what the system chooses where that is taken]
     #[arg(long, value_name = "PORT")]
     udp_port: Option<u16>,
-    /// The longest wait for the peer, in seconds
-    #[arg(long, default_value_t = 30.0)]
-    timeout: f64,
+    /// The longest wait for the peer
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    timeout: Duration,
     /// Code of the acknowledgement timeout: 4.096 µs × 2 to this power
     #[arg(long, value_name = "CODE", default_value_t = 14, value_parser = clap::value_parser!(u8).range(1..=31))]
     ack_timeout: u8,
@@ -142,8 +143,7 @@ impl Op {
 }
 
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
-    let timeout =
-        Duration::try_from_secs_f64(arguments.timeout).context("--timeout is a number of seconds")?;
+    let timeout = arguments.timeout;
     if arguments.iters == 0 || arguments.rx_depth == 0 {
         bail!("nothing to do: --iters and --rx-depth are 1 at least");
     }

@@ -69,7 +69,7 @@ pub(crate) struct Arguments {
 }
 
 /// A length of time with its unit.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let span: Span = text.parse().map_err(|error| format!("{error}; write 90s or 500ms"))?;
     match Duration::from_nanos(span.as_ps() / 1000) {
         Duration::ZERO => Err("it has to be longer than nothing".to_owned()),

@@ -27,7 +27,7 @@ fn play(server: &[&str], client: &[&str]) -> [Output; 2] {
 
 fn play_at(address: &str, server: &[&str], client: &[&str]) -> [Output; 2] {
     let port = free_port();
-    let common = ["-p", &port, "--timeout", "20"];
+    let common = ["-p", &port, "--timeout", "20s"];
     let server = railnet(&[&common, server].concat()).spawn().unwrap();
     let client = railnet(&[&common, client, &[address]].concat()).output().unwrap();
     [server.wait_with_output().unwrap(), client]
@@ -157,7 +157,7 @@ fn a_peer_that_is_killed_is_named_long_before_the_time_limit() {
     for operation in OPERATIONS {
         for client_dies in [false, true] {
             let port = free_port();
-            let common = [&["-p", &port, "--timeout", "60", "-n", "4000000000"], operation].concat();
+            let common = [&["-p", &port, "--timeout", "60s", "-n", "4000000000"], operation].concat();
             let mut server = railnet(&common).spawn().unwrap();
             let mut client = railnet(&[&common[..], &["127.0.0.1"]].concat()).spawn().unwrap();
             wait_for_line(&mut server, "  remote address");
@@ -180,7 +180,7 @@ fn a_peer_that_is_killed_is_named_long_before_the_time_limit() {
 fn strangers_change_nothing_and_are_told() {
     let port = free_port();
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
-    let common = ["-p", &port, "--timeout", "20"];
+    let common = ["-p", &port, "--timeout", "20s"];
     let server = railnet(&[&common[..], &["--udp-port", &udp]].concat()).spawn().unwrap();
     let is_over = Arc::new(AtomicBool::new(false));
     let stop = Arc::clone(&is_over);
@@ -223,7 +223,7 @@ fn with_server(behave: fn(TcpStream)) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
     let server = thread::spawn(move || behave(listener.accept().unwrap().0));
-    let output = railnet(&["-p", &port, "--timeout", "0.3", "127.0.0.1"]).output().unwrap();
+    let output = railnet(&["-p", &port, "--timeout", "300ms", "127.0.0.1"]).output().unwrap();
     server.join().unwrap();
     assert_eq!(output.status.code(), Some(1));
     text(&output.stderr)
@@ -264,7 +264,7 @@ fn a_peer_that_misbehaves_is_an_error_with_words_and_never_a_hang() {
 /// What the server says when a client sends this and then waits.
 fn with_client(arguments: &[&str], words: &[u8]) -> String {
     let port = free_port();
-    let server = railnet(&[&["-p", &port, "--timeout", "1"], arguments].concat()).spawn().unwrap();
+    let server = railnet(&[&["-p", &port, "--timeout", "1s"], arguments].concat()).spawn().unwrap();
     let limit = Instant::now() + Duration::from_secs(20);
     let mut stream = loop {
         match TcpStream::connect(format!("127.0.0.1:{port}")) {
@@ -302,13 +302,14 @@ fn a_stranger_at_the_tcp_port_is_an_error_that_names_it() {
 
 #[test]
 fn nobody_there_and_wrong_usage_are_told_apart() {
-    let output = railnet(&["-p", &free_port(), "--timeout", "0.1", "127.0.0.1"]).output().unwrap();
+    let output = railnet(&["-p", &free_port(), "--timeout", "100ms", "127.0.0.1"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("is it started?"), "{}", text(&output.stderr));
-    let output = railnet(&["-p", &free_port(), "--timeout", "0.1"]).output().unwrap();
+    let output = railnet(&["-p", &free_port(), "--timeout", "100ms"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("no client came"), "{}", text(&output.stderr));
-    for arguments in [["-m", "1000"], ["--drop", "2"], ["--op", "swap"], ["-s", "4kib"]] {
+    for arguments in [["-m", "1000"], ["--drop", "2"], ["--op", "swap"], ["-s", "4kib"], ["--timeout", "10"]]
+    {
         let output = railnet(&arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
     }
