@@ -4,6 +4,7 @@
 //!   usual shapes and explicit lists.
 //! - [`Routes`] has the equal-cost next hops of every switch towards every host, with or without dead links;
 //!   [`DragonflyRoutes`] adds what detours over a random group need.
+//! - [`LoadedFabric`] says which link is busy longest with a set of demands, by routes and the hash of ECMP.
 //! - [`summary`] measures a fabric: bisection, path lengths, path counts. [`draw`] makes a picture of it.
 //! - [`host::Host`] is a server: GPUs, NVLink, PCIe, NUMA nodes, NICs; [`host::Host::path`] classifies the ways
 //!   between them as NCCL does. [`Cluster`] is so many of them. [`catalogue`] has servers that people have.
@@ -38,6 +39,7 @@ pub mod fabric;
 mod flow;
 mod graph;
 pub mod host;
+mod load;
 mod measure;
 mod places;
 mod routes;
@@ -52,6 +54,7 @@ pub use graph::{
     Adjacency, End, FabricGraph, GraphBuilder, GraphError, HostNode, Link, LinkKind, Neighbour, SwitchNode,
     Vertex,
 };
+pub use load::{Bottleneck, Demands, LoadedFabric, PathSelection};
 pub use measure::{Summary, bisection, summary};
 pub use places::Places;
 pub use routes::{DragonflyRoutes, Routes};
