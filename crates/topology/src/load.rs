@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use railnet_core::Span;
+use railnet_core::{Rate, Span};
 
 use crate::graph::{Adjacency, FabricGraph, Vertex};
 use crate::routes::Routes;
@@ -104,9 +104,7 @@ impl LoadedFabric {
             let ports = self.adjacency.of(vertex);
             let neighbour = match vertex {
                 Vertex::Host(_) => ports.first()?,
-                Vertex::Switch(switch) => {
-                    &ports[usize::from(*self.routes.next_hops(switch, to).first()?)]
-                }
+                Vertex::Switch(switch) => &ports[usize::from(*self.routes.next_hops(switch, to).first()?)],
             };
             delay += self.graph.links[neighbour.link as usize].delay;
             links += 1;
@@ -124,6 +122,17 @@ impl LoadedFabric {
         {
             demands.leaves.entry((a, b)).or_default().add(Flows { bytes, connections });
         }
+    }
+
+    /// Adds what a host sends or receives, wherever beyond its switch that comes from or goes to.
+    pub fn add_at_host(&self, demands: &mut Demands, host: u32, sends: bool, bytes: f64) {
+        demands.hosts.entry(host).or_default()[usize::from(!sends)] += bytes;
+    }
+
+    /// What the link of a host carries each way; nothing where it has none.
+    pub fn host_rate(&self, host: u32) -> Option<Rate> {
+        let neighbour = self.adjacency.of(Vertex::Host(host)).first()?;
+        Some(self.graph.links[neighbour.link as usize].rate)
     }
 
     /// The link that is busy longest with these demands.
@@ -276,8 +285,6 @@ fn power(base: f64, mut exponent: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use railnet_core::Rate;
-
     use super::*;
     use crate::fabric::{FabricKind, LeafSpine, LinkSpec};
 

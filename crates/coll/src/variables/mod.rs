@@ -123,6 +123,8 @@ struct Entry {
 pub struct Variables {
     entries: BTreeMap<&'static str, Entry>,
     unknown: BTreeMap<String, Source>,
+    /// Whether NICs are used through sockets, whatever `NCCL_IB_DISABLE` says.
+    sockets: bool,
 }
 
 impl Variables {
@@ -302,6 +304,17 @@ impl Variables {
         Debug::default().with(level, subsystems)
     }
 
+    /// NICs are used through sockets, as with `NCCL_IB_DISABLE=1`.
+    #[must_use]
+    pub fn over_sockets(self) -> Self {
+        Self { sockets: true, ..self }
+    }
+
+    /// Whether NICs are used through sockets.
+    pub fn uses_sockets(&self) -> bool {
+        self.sockets || self.switch("NCCL_IB_DISABLE").unwrap_or(false)
+    }
+
     /// What the search takes from here.
     pub fn topology(&self) -> TopologyOptions {
         let usual = TopologyOptions::default();
@@ -318,7 +331,7 @@ impl Variables {
                 Some(1) => CrossNic::Always,
                 _ => CrossNic::Auto,
             },
-            ib_disable: is_on("NCCL_IB_DISABLE"),
+            ib_disable: self.uses_sockets(),
             ib_hca: self.devices("NCCL_IB_HCA").cloned().unwrap_or(usual.ib_hca),
             collnet_enable: self.collnet(),
             nvls_enable: self.number("NCCL_NVLS_ENABLE") != Some(0),

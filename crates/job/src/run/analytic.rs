@@ -1,7 +1,11 @@
-//! Drives the machine with formulas instead of packets: NCCL's cost model for collectives, bytes over the narrowest link for
-//! the rest. Milliseconds for thousands of GPUs.
+//! Drives the machine with formulas instead of packets: NCCL's cost model for collectives, bounded by what the interconnect
+//! carries. Milliseconds for thousands of GPUs.
 
+mod contention;
 mod cost;
+mod interconnect;
+mod predict;
+mod traffic;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -11,7 +15,11 @@ use smallvec::SmallVec;
 use thiserror::Error;
 
 pub(crate) use cost::NIC_PERCENT;
-pub use cost::{Carries, ClusterCosts, Rates, Spread};
+pub use cost::{Bottleneck, Carries, ClusterCosts, Rates, Spread};
+pub use interconnect::{HostPath, Interconnect, KernelCosts};
+pub use predict::{Caller, Question, predict};
+
+use contention::Pace;
 
 use super::machine::{Machine, Ticket};
 use super::workers::Workers;
@@ -25,6 +33,9 @@ pub struct Price {
     pub time: Span,
     /// Multiprocessors of each GPU that it runs on, in parts of 1,000.
     pub permille: u32,
+    /// The part of its time in which it keeps the interconnect busy by itself, in parts of 1,000: others that communicate at the
+    /// same time slow it down where they need the rest and more.
+    pub network_permille: u32,
 }
 
 /// What is asked of a network.
@@ -101,6 +112,7 @@ struct UnderWay {
     begun: Time,
     last: Ticket,
     tickets: Meeting,
+    pace: Pace,
 }
 
 /// Runs a step, from time zero to its end.
@@ -118,10 +130,10 @@ pub fn run<'a>(
         driver.machine.handle_timeout(now);
         while driver.ends.peek().is_some_and(|Reverse((time, ..))| *time == now) {
             let Some(Reverse((_, _, slot))) = driver.ends.pop() else { break };
-            let done = driver.under_way[slot as usize].take().expect("every end has its communication");
-            driver.free.push(slot);
-            for ticket in done.tickets {
-                driver.machine.finished(ticket, done.begun, done.last, now);
+            // What was slowed down since, or is over, has another end.
+            let is_due = driver.under_way[slot as usize].as_ref().is_some_and(|one| one.pace.end == now);
+            if is_due {
+                driver.end(now, slot);
             }
         }
         driver.enter(now, network)?;
@@ -146,6 +158,10 @@ struct Driver<'a> {
     under_way: Vec<Option<UnderWay>>,
     free: Vec<u32>,
     started: u64,
+    /// Calls under way that need the interconnect, in the order in which they began.
+    on_network: Vec<u32>,
+    /// The parts of the interconnect that the calls of each worker need, together.
+    needs: Vec<f64>,
     prices: Vec<SmallVec<[(Communication, Price); 4]>>,
 }
 
@@ -180,6 +196,8 @@ impl<'a> Driver<'a> {
             under_way: Vec::new(),
             free: Vec::new(),
             started: 0,
+            on_network: Vec::new(),
+            needs: vec![0.0; prices.len()],
             prices,
         }
     }
@@ -212,20 +230,59 @@ impl<'a> Driver<'a> {
             } else {
                 tickets.push(ticket);
             }
-            self.begin(now, price, UnderWay { begun: now, last: ticket, tickets });
+            let pace = Pace::new(now, price.time, price.network_permille);
+            self.begin(now, UnderWay { begun: now, last: ticket, tickets, pace });
         }
         Ok(())
     }
 
     /// All have come.
-    fn begin(&mut self, now: Time, price: Price, under_way: UnderWay) {
+    fn begin(&mut self, now: Time, under_way: UnderWay) {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.under_way.push(None);
             self.under_way.len() as u32 - 1
         });
+        let (end, need) = (under_way.pace.end, under_way.pace.need());
+        for ticket in &under_way.tickets {
+            self.needs[ticket.worker as usize] += need;
+        }
         self.under_way[slot as usize] = Some(under_way);
-        self.ends.push(Reverse((now + price.time, self.started, slot)));
+        self.ends.push(Reverse((end, self.started, slot)));
         self.started += 1;
+        if need > 0.0 {
+            self.on_network.push(slot);
+            self.share(now);
+        }
+    }
+
+    fn end(&mut self, now: Time, slot: u32) {
+        let done = self.under_way[slot as usize].take().expect("every end has its communication");
+        self.free.push(slot);
+        let need = done.pace.need();
+        if need > 0.0 {
+            self.on_network.retain(|other| *other != slot);
+            for ticket in &done.tickets {
+                let needs = &mut self.needs[ticket.worker as usize];
+                *needs = if self.on_network.is_empty() { 0.0 } else { *needs - need };
+            }
+            self.share(now);
+        }
+        for ticket in done.tickets {
+            self.machine.finished(ticket, done.begun, done.last, now);
+        }
+    }
+
+    /// Calls that need the interconnect share it with others of their ranks.
+    fn share(&mut self, now: Time) {
+        for slot in &self.on_network {
+            let Some(one) = &mut self.under_way[*slot as usize] else { continue };
+            let needs = one.tickets.iter().map(|ticket| self.needs[ticket.worker as usize]);
+            let needs = needs.fold(0.0, f64::max);
+            if one.pace.share(now, needs) {
+                self.ends.push(Reverse((one.pace.end, self.started, *slot)));
+                self.started += 1;
+            }
+        }
     }
 
     /// What it takes, which is the same whenever a worker says the same.

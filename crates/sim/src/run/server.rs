@@ -49,6 +49,10 @@ pub(super) struct Servers {
     pub(super) to_nics: BTreeMap<NicWays, (Vec<Way>, Vec<Way>)>,
     /// What some servers give and take at most, whatever their NICs carry.
     pub(super) limits: BTreeMap<u32, [Stop; 2]>,
+    /// The cores that serve each port for the kernel, sending and receiving.
+    cores: BTreeMap<u32, Vec<[Lane; 2]>>,
+    /// Connections of collectives that each port sends or receives for.
+    connections: BTreeMap<(u32, bool), u32>,
     /// What to call each lane in reports.
     pub(super) names: Vec<(String, Lane)>,
 }
@@ -77,6 +81,8 @@ impl Servers {
             gpus: BTreeMap::new(),
             to_nics: BTreeMap::new(),
             limits: BTreeMap::new(),
+            cores: BTreeMap::new(),
+            connections: BTreeMap::new(),
             names: Vec::new(),
         };
         for server in 0..servers {
@@ -157,7 +163,7 @@ impl Servers {
         let cpu = host.numa_of(nic).and_then(|numa| host.cpus().get(numa as usize).copied());
         let [mut first, mut second] = [Vec::new(), Vec::new()];
         let [mut third, mut fourth] = [Vec::new(), Vec::new()];
-        let through_host = !self.section.gpudirect || self.section.transport == TransportName::Tcp;
+        let through_host = !self.section.gpudirect || self.section.transport() == TransportName::Tcp;
         match (gpu, cpu) {
             (Some(gpu), Some(cpu)) if through_host => {
                 first = self.copy(server, &host, gpu, cpu);
@@ -189,7 +195,7 @@ impl Servers {
     ) -> (Vec<Way>, Vec<Way>) {
         let rate = network.port_rate(port);
         let mut ways = [Vec::new(), Vec::new()];
-        if self.section.transport == TransportName::Rdma {
+        if self.section.transport() == TransportName::Rdma {
             let [out, into] = [out, into].map(|[before, after]| joined(before, after));
             if !out.is_empty() {
                 ways[0].push(network.add_way_to_port(out, rate));
@@ -201,12 +207,11 @@ impl Servers {
             return (out, into);
         }
         let tcp = self.section.tcp.clone();
-        for core in 0..tcp.cores {
+        let cores = self.cores_of(network, port);
+        for core in cores {
             for (side, (parts, ways)) in [&out, &into].into_iter().zip(&mut ways).enumerate() {
                 let [before, after] = parts;
-                let lane = network.add_lane(port);
-                let what = if side == 0 { "sends" } else { "receives" };
-                self.names.push((format!("port{port} core {core} {what}"), lane));
+                let lane = core[side];
                 let mut stops = before.clone();
                 let mut work = Stop {
                     lane,
@@ -235,6 +240,32 @@ impl Servers {
         }
         let [out, into] = ways;
         (out, into)
+    }
+
+    /// The cores that serve a port for the kernel, sending and receiving; made when first used.
+    fn cores_of<S: Sink>(&mut self, network: &mut Network<S>, port: u32) -> Vec<[Lane; 2]> {
+        if let Some(cores) = self.cores.get(&port) {
+            return cores.clone();
+        }
+        let cores: Vec<[Lane; 2]> = (0..self.section.tcp.cores)
+            .map(|core| {
+                ["sends", "receives"].map(|what| {
+                    let lane = network.add_lane(port);
+                    self.names.push((format!("port{port} core {core} {what}"), lane));
+                    lane
+                })
+            })
+            .collect();
+        self.cores.insert(port, cores.clone());
+        cores
+    }
+
+    /// The way of the next connection of a port, sending or receiving: connections take the port's cores in turn.
+    pub(super) fn next_way(&mut self, port: u32, sends: bool, ways: &[Way]) -> Option<Way> {
+        let count = self.connections.entry((port, sends)).or_default();
+        let way = ways.get(*count as usize % ways.len().max(1)).copied();
+        *count += 1;
+        way
     }
 
     /// The way between two endpoints of one server.

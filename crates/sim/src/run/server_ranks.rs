@@ -27,6 +27,11 @@ impl Servers {
         self.cluster.as_ref().map(|cluster| &cluster.host)
     }
 
+    /// All servers, where they are described.
+    pub(super) fn cluster(&self) -> Option<&railnet_topology::Cluster> {
+        self.cluster.as_ref()
+    }
+
     /// The server that an endpoint is part of, where it is described.
     fn host_around(&self, endpoint: u32) -> Option<&Host> {
         self.host_at(self.server_of(endpoint))
@@ -167,7 +172,7 @@ impl Servers {
         }
         let device = host.compute_nics()[nic as usize % host.compute_nics().len()];
         let cpu = host.numa_of(device).and_then(|numa| host.cpus().get(numa as usize).copied());
-        let direct = gdr && self.section.gpudirect && self.section.transport == TransportName::Rdma;
+        let direct = gdr && self.section.gpudirect && self.section.transport() == TransportName::Rdma;
         let (mut out, mut into) = match (cpu, relay.and_then(|relay| self.gpu(relay))) {
             (Some(cpu), _) if !direct => (
                 [self.copy(server, &host, gpu, cpu), self.stops(server, &host, cpu, device)],

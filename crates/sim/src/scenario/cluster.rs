@@ -41,6 +41,9 @@ pub struct ClusterSection {
     pub copy_start: Written<Span>,
     /// The kernel's part, with `transport = "tcp"`.
     pub tcp: TcpSection,
+    /// Whether NCCL's variables ask for sockets.
+    #[serde(skip)]
+    pub(super) sockets: bool,
     /// The server of the file that `server` names, or of a catalogue of the user's.
     #[serde(skip)]
     pub(super) described: Option<Host>,
@@ -80,6 +83,7 @@ impl Default for ClusterSection {
             slots: 16,
             copy_start: Written(Span::from_us(5)),
             tcp: TcpSection::default(),
+            sockets: false,
             described: None,
             known: Vec::new(),
         }
@@ -126,6 +130,11 @@ impl Default for TcpSection {
 }
 
 impl ClusterSection {
+    /// What carries the data: as written, or sockets where `NCCL_IB_DISABLE` asks for them.
+    pub(crate) const fn transport(&self) -> TransportName {
+        if self.sockets { TransportName::Tcp } else { self.transport }
+    }
+
     pub(super) fn check(&self) -> Result<(), ScenarioError> {
         let wrong = |key: &str, message: String| Err(ScenarioError::new(message).at(key));
         if let Some(name) = &self.server
@@ -368,7 +377,7 @@ impl Scenario {
     pub fn copies(&self) -> Option<u32> {
         let section = self.cluster.as_ref()?;
         section.host().filter(|host| !host.gpus().is_empty())?;
-        Some(match (section.transport, section.gpudirect) {
+        Some(match (section.transport(), section.gpudirect) {
             // Between GPU and host, and between the program and the kernel.
             (TransportName::Tcp, _) => 4,
             (TransportName::Rdma, false) => 2,

@@ -174,7 +174,7 @@ impl Scenario {
             filled.whole("cluster.nodes", u64::from(cluster.nodes));
         }
         self.note_servers(filled);
-        filled.put("cluster.transport", name(&section.transport));
+        filled.put("cluster.transport", name(&section.transport()));
         filled.put("cluster.gpudirect", section.gpudirect);
         filled.put("cluster.slice", bytes(section.slice.0));
         filled.whole("cluster.slots", u64::from(section.slots));

@@ -15,6 +15,7 @@ mod files;
 mod filled;
 mod hosts;
 mod identity;
+mod interconnect;
 mod job;
 mod list;
 mod lists;
@@ -221,8 +222,9 @@ impl Scenario {
     fn finish(mut self, mut files: impl Files, said: Said) -> Result<Self, ScenarioError> {
         self.read_catalogues(&mut files)?;
         self.check()?;
-        self.variables = Variables::merge([(Source::Scenario, self.variables())])
+        let variables = Variables::merge([(Source::Scenario, self.variables())])
             .map_err(|error| ScenarioError::new(error.to_string()).at("env"))?;
+        self.set_variables(variables);
         for (key, path) in self.file_names() {
             if self.files.contains_key(&path) {
                 continue;
@@ -273,7 +275,14 @@ impl Scenario {
 
     /// Uses these variables of NCCL's, which have been put together from `[env]` and from elsewhere.
     pub fn set_variables(&mut self, variables: Variables) {
-        self.variables = variables;
+        let Some(cluster) = &mut self.cluster else {
+            self.variables = variables;
+            return;
+        };
+        // One fact, said by the scenario's own key or by NCCL's variable: the NICs are used through sockets.
+        cluster.sockets = variables.uses_sockets();
+        let uses_tcp = cluster.transport() == TransportName::Tcp;
+        self.variables = if uses_tcp { variables.over_sockets() } else { variables };
     }
 
     /// NCCL's variables, as they are used.

@@ -168,7 +168,12 @@ impl Scenario {
 
     /// Whether the kernel carries data, and not the NICs.
     pub fn uses_tcp(&self) -> bool {
-        self.cluster.as_ref().is_some_and(|cluster| cluster.transport == TransportName::Tcp)
+        self.cluster.as_ref().is_some_and(|cluster| cluster.transport() == TransportName::Tcp)
+    }
+
+    /// Whether packets have room for what switches write into them.
+    pub(super) fn has_telemetry(&self) -> bool {
+        self.control_name() == ControlName::Hpcc
     }
 
     /// The loss recovery of the NICs.

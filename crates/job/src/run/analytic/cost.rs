@@ -1,18 +1,28 @@
-//! What communication takes on a cluster whose network is in nobody's way.
+//! What communication costs on a cluster and its interconnect.
 //!
-//! Collectives are NCCL's: the search finds the channels of the group's GPUs, the tuner chooses, its estimate counts. Groups
-//! of the same kind run at the same time, one for each set of GPUs of a server: where their channels would need more than the
-//! NICs carry together, all get their share. Switches are taken to carry whatever NICs send.
+//! Collectives are NCCL's: the search finds the channels of the group's GPUs, the tuner chooses, and its estimate is what the
+//! call takes where the interconnect is no bottleneck. All groups of the same scope communicate at the same time; the resource
+//! that is busy longest with all of them (a link of the fabric, a link inside a server, the kernel's cores) bounds the call
+//! from below. Without an [`Interconnect`], switches are taken to carry whatever NICs send.
+
+mod load;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use railnet_coll::search::{Graphs, agree, search};
-use railnet_coll::tuner::{Constants, Decision, Inputs, Request, Settings, choose};
+use railnet_coll::transport::Transports;
+use railnet_coll::tuner::{Decision, Inputs, Request, Settings, choose};
 use railnet_coll::{Algorithm, Collective, Protocol, TopologyOptions, Wiring};
 use railnet_core::{Bytes, DataType, Rank, Rate, Span};
 use railnet_topology::Cluster;
 use railnet_topology::host::{DeviceKind, Host};
 
+pub use load::Bottleneck;
+
+use super::interconnect::{HostPath, HostPaths, Interconnect, Load};
+use super::predict::{bounded, message_latency};
+use super::traffic::{Hop, Wired};
 use super::{Asked, Network, NoPrice, Price};
 use crate::graph::{Communication, What};
 use crate::parallel::Group;
@@ -113,7 +123,14 @@ struct Known {
     crowd: f64,
     /// The part of the rings that stays on one rail.
     on_rails: f64,
+    /// How its ranks reach each other across servers, where there is an interconnect and servers are alike.
+    wired: Option<Arc<Wired>>,
 }
+
+/// Groups that communicate at the same time: the counts and strides of their ranks.
+type Levels = Vec<(u32, u32)>;
+/// How a collective runs, as far as its traffic goes.
+type Style = (Collective, Algorithm, Protocol, u32);
 
 /// NCCL's cost model over a cluster.
 #[derive(Debug)]
@@ -129,7 +146,19 @@ pub struct ClusterCosts<'a> {
     known: BTreeMap<Shape, Known>,
     /// Channels by the kind of node, its GPUs, and whether there is more than one.
     graphs: BTreeMap<(u32, Vec<u32>, bool), Graphs>,
-    prices: BTreeMap<(Shape, Collective, Bytes, DataType, u64), Price>,
+    prices: BTreeMap<(Shape, Levels, Collective, Bytes, DataType, u64), Price>,
+    interconnect: Option<Arc<Interconnect>>,
+    host_paths: HostPaths,
+    /// How any rank of the cluster reaches any other by messages.
+    transports: Option<Arc<Transports>>,
+    /// Connections of collectives across servers, by shape.
+    hops: BTreeMap<(Shape, Style), Arc<Vec<Hop>>>,
+    /// What is busy longest with the collectives of all groups, for pieces of up to a power of two.
+    loads: BTreeMap<(Levels, Style, u32), Load>,
+    /// The same for messages between ranks that are so far apart.
+    message_loads: BTreeMap<i64, Load>,
+    /// The slowest resource of each kind of communication asked for so far.
+    bottlenecks: BTreeMap<u8, Bottleneck>,
     /// Bytes per second from each GPU of each kind to each other of its server, and through its NIC.
     paths: BTreeMap<(u32, u32, Option<u32>), f64>,
     /// What GPUs of each kind of server send through their best NICs.
@@ -160,7 +189,25 @@ impl<'a> ClusterCosts<'a> {
             prices: BTreeMap::new(),
             paths: BTreeMap::new(),
             to_nics: BTreeMap::new(),
+            interconnect: None,
+            host_paths: HostPaths::default(),
+            transports: None,
+            hops: BTreeMap::new(),
+            loads: BTreeMap::new(),
+            message_loads: BTreeMap::new(),
+            bottlenecks: BTreeMap::new(),
         }
+    }
+
+    /// The same over an interconnect: its links, its hash, and the way from GPUs to NICs bound what is sent.
+    #[must_use]
+    pub fn over(mut self, interconnect: Arc<Interconnect>) -> Self {
+        self.interconnect = Some(interconnect);
+        self
+    }
+
+    fn has_sharp(&self) -> bool {
+        self.interconnect.as_ref().is_some_and(|net| net.aggregates)
     }
 
     /// The cost model with NCCL's defaults.
@@ -235,8 +282,8 @@ impl<'a> ClusterCosts<'a> {
             gpus / look.local.len() as f64 * ring / self.nics_gigabytes(look.kind)
         });
         let crowd = crowd.fold(1.0, f64::max);
-        let inputs = Inputs::of(&asked, &graphs, self.settings.clone(), false);
-        Ok(Known { inputs, crowd, on_rails: on_rails(&graphs) })
+        let inputs = Inputs::of(&asked, &graphs, self.settings.clone(), self.has_sharp());
+        Ok(Known { inputs, crowd, on_rails: on_rails(&graphs), wired: None })
     }
 
     /// What is known of a shape of one kind.
@@ -257,9 +304,11 @@ impl<'a> ClusterCosts<'a> {
                 1.0
             };
             let small = Cluster::new(host, shape.nodes);
-            let inputs = Inputs::of(&small, &graphs, self.settings.clone(), false);
+            let inputs = Inputs::of(&small, &graphs, self.settings.clone(), self.has_sharp());
             let on_rails = on_rails(&graphs);
-            self.known.insert(shape.clone(), Known { inputs, crowd, on_rails });
+            let wired = (self.interconnect.is_some() && shape.nodes > 1)
+                .then(|| Arc::new(Wired::new(Wiring::new(&graphs), Transports::of(&small, &self.options))));
+            self.known.insert(shape.clone(), Known { inputs, crowd, on_rails, wired });
         }
         Ok(&self.known[shape])
     }
@@ -312,25 +361,44 @@ impl<'a> ClusterCosts<'a> {
     ) -> Result<Price, NoPrice> {
         let said = asked.said;
         let load = (asked.load * 1_000.0).round() as u64;
-        let key = (shape.clone(), collective, said.bytes, said.dtype, load);
+        let key = (shape.clone(), asked.group.levels.to_vec(), collective, said.bytes, said.dtype, load);
         if let Some(price) = self.prices.get(&key) {
             return Ok(*price);
         }
         let price = if collective == Collective::AllToAll {
-            self.all_to_all(shape, said.bytes, asked.load)?
+            self.all_to_all(shape, asked)?
         } else {
-            let decision = self.choose(shape, collective, said)?;
-            let crowd = self.known(shape)?.crowd;
-            let seconds = decision.estimate.map_or(0.0, |estimate| {
-                f64::from(estimate.latency_us) + f64::from(estimate.transfer_us) * crowd
-            }) / 1e6;
-            // Of those that have fewest, channels take the largest part.
-            let kinds = shape.kinds.iter().map(|kind| self.multiprocessors[*kind as usize]);
-            let multiprocessors = kinds.min().unwrap_or(1);
-            Price { time: span(seconds), permille: decision.channels * 1_000 / multiprocessors }
+            self.tuned(shape, asked, collective)?
         };
         self.prices.insert(key, price);
         Ok(price)
+    }
+
+    /// What a collective that NCCL's cost model knows takes: its latency, and its bytes over the slower of GPUs and interconnect.
+    fn tuned(&mut self, shape: &Shape, asked: &Asked<'_>, collective: Collective) -> Result<Price, NoPrice> {
+        let said = asked.said;
+        let decision = self.choose(shape, collective, said)?;
+        let multiprocessors = self.fewest_multiprocessors(shape);
+        let permille = decision.channels * 1_000 / multiprocessors;
+        let Some(estimate) = decision.estimate else {
+            return Ok(Price { permille, ..Price::default() });
+        };
+        let Some(load) = self.load(shape, asked.group, collective, &decision, said)? else {
+            let crowd = self.known(shape)?.crowd;
+            let seconds = (f64::from(estimate.latency_us) + f64::from(estimate.transfer_us) * crowd) / 1e6;
+            return Ok(Price { time: span(seconds), permille, network_permille: 0 });
+        };
+        let request = request(collective, said);
+        let inputs = &self.known(shape)?.inputs;
+        let found = bounded(inputs, &request, &decision, &load).expect("the model has an estimate");
+        self.remember(asked, &load, found.on_network, found.seconds);
+        Ok(priced(found.seconds, permille, found.on_network))
+    }
+
+    /// The least multiprocessors of a GPU of a group: of those that have fewest, channels take the largest part.
+    fn fewest_multiprocessors(&self, shape: &Shape) -> u32 {
+        let kinds = shape.kinds.iter().map(|kind| self.multiprocessors[*kind as usize]);
+        kinds.min().unwrap_or(1)
     }
 
     fn choose(
@@ -339,9 +407,7 @@ impl<'a> ClusterCosts<'a> {
         collective: Collective,
         said: &Communication,
     ) -> Result<Decision, NoPrice> {
-        let mut request = Request::new(collective, said.bytes);
-        request.dtype = said.dtype;
-        Ok(choose(&self.known(shape)?.inputs, &request)?)
+        Ok(choose(&self.known(shape)?.inputs, &request(collective, said))?)
     }
 
     /// How NCCL would run a collective; nothing of what is none, and of one of a rank alone.
@@ -364,7 +430,8 @@ impl<'a> ClusterCosts<'a> {
     }
 
     /// Every GPU has a part for every other: those of its node go over NVLink, the others through its NIC.
-    fn all_to_all(&mut self, shape: &Shape, bytes: Bytes, load: f64) -> Result<Price, NoPrice> {
+    fn all_to_all(&mut self, shape: &Shape, asked: &Asked<'_>) -> Result<Price, NoPrice> {
+        let (bytes, load) = (asked.said.bytes, asked.load);
         if !shape.looks.is_empty() {
             return self.all_to_all_of(shape, bytes, load);
         }
@@ -375,11 +442,22 @@ impl<'a> ClusterCosts<'a> {
         // All wait for the one with the narrowest way.
         let near = shape.local[1..].iter().map(|other| self.rate(kind, shape.local[0], Some(*other)));
         let over_nvlink = inside * each / near.fold(f64::INFINITY, f64::min);
-        let out = shape.local.iter().map(|gpu| self.rate(kind, *gpu, None)).fold(f64::INFINITY, f64::min);
-        let over_nic = if shape.nodes > 1 { between * each / out } else { 0.0 };
         let channels = self.known(shape)?.inputs.peers.channels;
-        let time = Self::message_latency(shape.nodes > 1) + over_nvlink.max(over_nic);
-        Ok(Price { time: span(time), permille: channels * 1_000 / self.multiprocessors[kind as usize] })
+        let permille = channels * 1_000 / self.multiprocessors[kind as usize];
+        let latency = message_latency(shape.nodes > 1);
+        if shape.nodes < 2 {
+            return Ok(Price { time: span(latency + over_nvlink), permille, network_permille: 0 });
+        }
+        let decision = self.choose(shape, Collective::AllToAll, asked.said)?;
+        if let Some(found) = self.load(shape, asked.group, Collective::AllToAll, &decision, asked.said)? {
+            let on_network = found.seconds * bytes.as_u64() as f64 * load;
+            let seconds = (latency + found.extra_delay).max(0.0) + over_nvlink.max(on_network);
+            self.remember(asked, &found, on_network, seconds);
+            return Ok(priced(seconds, permille, on_network));
+        }
+        let out = shape.local.iter().map(|gpu| self.rate(kind, *gpu, None)).fold(f64::INFINITY, f64::min);
+        let time = latency + over_nvlink.max(between * each / out);
+        Ok(Price { time: span(time), permille, network_permille: 0 })
     }
 
     /// The same among nodes that look unlike each other: all wait for the node with the narrowest way for what it has to send.
@@ -397,15 +475,7 @@ impl<'a> ClusterCosts<'a> {
         let channels = self.known(shape)?.inputs.peers.channels;
         let kinds = shape.kinds.iter().map(|kind| self.multiprocessors[*kind as usize]);
         let permille = channels * 1_000 / kinds.min().unwrap_or(1);
-        Ok(Price { time: span(Self::message_latency(true) + longest), permille })
-    }
-
-    /// What a message takes besides its bytes: NCCL's figures for one step of a ring with the Simple protocol, in seconds.
-    fn message_latency(is_between: bool) -> f64 {
-        let (ring, simple) = (Algorithm::Ring as usize, Protocol::Simple as usize);
-        let constants = &Constants::NCCL;
-        let step = constants.step[if is_between { 2 } else { 0 }][ring][simple];
-        f64::from(constants.base[ring][simple] + step) / 1e6
+        Ok(Price { time: span(message_latency(true) + longest), permille, network_permille: 0 })
     }
 
     /// What GPUs and NICs carry, when all of them send: those of the first kind of servers; where servers have unlike numbers of
@@ -419,7 +489,7 @@ impl<'a> ClusterCosts<'a> {
             return Carries { gpu, nic: 0.0, bounced: 0.0, line: Rate::ZERO, nics: 0 };
         }
         let nic = self.rate(kind, 0, None) * (gpus.len() as f64 / nics.len() as f64).max(1.0);
-        let (bounced, line) = (Self::bounced(host), Self::line(host));
+        let (bounced, line) = (Self::bounced(host), self.line(kind));
         Carries { gpu, nic, bounced: bounced.min(nic), line, nics: nics.len() as u32 }
     }
 
@@ -466,8 +536,31 @@ impl<'a> ClusterCosts<'a> {
         if is_shared { slowest / 2.0 } else { slowest }
     }
 
+    /// Bits per second of payload that a NIC of a kind of server carries: of its line, what packets leave for data, and no more than
+    /// the kernel's cores handle where it carries the data.
+    fn usable(&self, kind: u32) -> u64 {
+        let line = self.line(kind).as_bps();
+        let Some(net) = &self.interconnect else { return line * NIC_PERCENT / 100 };
+        let payload = line as f64 / net.wire_factor();
+        let cores = match net.host_path {
+            HostPath::Kernel(kernel) => f64::from(kernel.cores) * 8.0 / kernel.per_byte(net.mtu),
+            HostPath::GpuDirect | HostPath::Bounce => f64::INFINITY,
+        };
+        payload.min(cores) as u64
+    }
+
+    /// The rate of the fastest NIC of a kind of server, or of the links at its ports: a NIC is as fast as its link.
+    fn line(&self, kind: u32) -> Rate {
+        let node = (0..self.cluster.nodes).find(|node| self.kind_of(*node) == kind);
+        let ports = self.interconnect.as_ref().zip(node).and_then(|(net, node)| {
+            let ports = net.ports.get(node as usize)?.clone();
+            (0..ports.end - ports.start).filter_map(|nic| net.port_rate(node, nic)).max()
+        });
+        ports.unwrap_or_else(|| Self::nic_line(self.kinds[kind as usize]))
+    }
+
     /// The rate of the fastest NIC of a server.
-    fn line(host: &Host) -> Rate {
+    fn nic_line(host: &Host) -> Rate {
         let rates = host.compute_nics().into_iter().filter_map(|nic| match host.device(nic).kind {
             DeviceKind::Nic { rate, .. } => Some(rate),
             _ => None,
@@ -514,7 +607,7 @@ impl<'a> ClusterCosts<'a> {
         } else {
             let nics = host.compute_nics();
             let shared = (nics.len() as f64 / gpus.len() as f64).min(1.0);
-            let usable = Self::line(host).as_bps() * NIC_PERCENT / 100;
+            let usable = self.usable(kind);
             let best = self.to_nics.entry(kind).or_insert_with(|| host.rates_to_nics());
             best[from as usize].as_bps().min(usable) as f64 / 8.0 * shared
         };
@@ -526,17 +619,43 @@ impl<'a> ClusterCosts<'a> {
         let ((node, gpu), (other_node, other_gpu)) = (self.place(from)?, self.place(to)?);
         let is_between = node != other_node;
         let kinds = [node, other_node].map(|node| self.kind_of(node));
+        if is_between && let Some(load) = self.message_load([from, to])? {
+            let on_network = load.seconds * bytes.as_u64() as f64;
+            let seconds = (message_latency(true) + load.extra_delay).max(0.0) + on_network;
+            return Ok(priced(seconds, 0, on_network));
+        }
         let rate = if is_between {
             self.rate(kinds[0], gpu, None).min(self.rate(kinds[1], other_gpu, None))
         } else {
             self.rate(kinds[0], gpu, Some(other_gpu))
         };
-        let seconds = Self::message_latency(is_between) + bytes.as_u64() as f64 / rate;
-        Ok(Price { time: span(seconds), permille: 0 })
+        let seconds = message_latency(is_between) + bytes.as_u64() as f64 / rate;
+        Ok(Price { time: span(seconds), ..Price::default() })
     }
 
-    /// All ranks talk to all servers at once, each through the NIC of its own number at either end: the narrower side decides.
-    fn servers(&mut self, bytes: Bytes, servers: u32, rate: Option<Rate>, is_bounced: bool) -> Price {
+    /// All ranks talk to all servers at once: the narrower side decides.
+    fn servers(&mut self, asked: &Asked<'_>) -> Result<Price, NoPrice> {
+        let bytes = asked.said.bytes.as_u64() as f64;
+        let is_storage = !matches!(asked.said.what, What::Push | What::Pull);
+        let (servers, rate, is_bounced) = match is_storage {
+            true => (self.rates.storage_servers, self.rates.storage, self.rates.is_storage_bounced),
+            false => (self.rates.servers, self.rates.server, false),
+        };
+        if let Some(net) = self.interconnect.clone() {
+            let ports = if is_storage { &net.storage_servers } else { &net.parameter_servers };
+            let sends = asked.said.what != What::Pull;
+            if let Some(load) = self.server_load(ports, rate, !is_bounced, sends)? {
+                let on_network = load.seconds * bytes;
+                let seconds = (message_latency(true) + load.extra_delay).max(0.0) + on_network;
+                self.remember(asked, &load, on_network, seconds);
+                return Ok(priced(seconds, 0, on_network));
+            }
+        }
+        Ok(self.servers_alone(asked.said.bytes, servers, rate, is_bounced))
+    }
+
+    /// The same where switches carry whatever NICs send: each rank goes through the NIC of its own number at either end.
+    fn servers_alone(&mut self, bytes: Bytes, servers: u32, rate: Option<Rate>, is_bounced: bool) -> Price {
         let kinds: Vec<u32> = (0..)
             .zip(&self.kinds)
             .filter(|(_, host)| !host.gpus().is_empty())
@@ -549,21 +668,20 @@ impl<'a> ClusterCosts<'a> {
         let nics = like * self.cluster.host.gpus().len() as f64;
         let server = rate.map_or(nics, |rate| (rate.as_bps() as f64 / 8.0).min(nics));
         let share = server * f64::from(servers.max(1)) / f64::from(self.cluster.gpus());
-        let seconds = Self::message_latency(true) + bytes.as_u64() as f64 / each.min(share);
-        Price { time: span(seconds), permille: 0 }
+        let seconds = message_latency(true) + bytes.as_u64() as f64 / each.min(share);
+        Price { time: span(seconds), ..Price::default() }
     }
 
-    fn storage(&mut self, bytes: Bytes) -> Result<Price, NoPrice> {
+    fn storage(&mut self, asked: &Asked<'_>) -> Result<Price, NoPrice> {
         let Some(rate) = self.rates.storage else {
             return Err(NoPrice::NoStorage { server: self.cluster.host.name.clone() });
         };
         if self.rates.storage_servers > 0 {
-            let (servers, is_bounced) = (self.rates.storage_servers, self.rates.is_storage_bounced);
-            return Ok(self.servers(bytes, servers, Some(rate), is_bounced));
+            return self.servers(asked);
         }
         // All wait for the node with most ranks.
-        let of_node = bytes * u64::from(self.cluster.ranks().most());
-        Ok(Price { time: rate.serialize(of_node), permille: 0 })
+        let of_node = asked.said.bytes * u64::from(self.cluster.ranks().most());
+        Ok(Price { time: rate.serialize(of_node), ..Price::default() })
     }
 }
 
@@ -582,6 +700,18 @@ fn on_rails(graphs: &Graphs) -> f64 {
     f64::from(straight) / f64::from(all.max(1))
 }
 
+fn request(collective: Collective, said: &Communication) -> Request {
+    let mut request = Request::new(collective, said.bytes);
+    request.dtype = said.dtype;
+    request
+}
+
+/// A price, with the part of its time in which the interconnect is busy with it.
+fn priced(seconds: f64, permille: u32, on_network: f64) -> Price {
+    let share = if seconds > 0.0 { (on_network / seconds).min(1.0) } else { 0.0 };
+    Price { time: span(seconds), permille, network_permille: (share * 1_000.0).round() as u32 }
+}
+
 fn span(seconds: f64) -> Span {
     Span::from_ps((seconds * 1e12).round() as u64)
 }
@@ -591,10 +721,8 @@ impl Network for ClusterCosts<'_> {
         match (asked.said.what, asked.pair) {
             (_, Some(pair)) => self.message(pair, asked.said.bytes),
             (What::Collective(collective), None) => self.collective(asked, collective),
-            (What::Push | What::Pull, None) => {
-                Ok(self.servers(asked.said.bytes, self.rates.servers, self.rates.server, false))
-            }
-            (What::Write | What::Send { .. } | What::Receive { .. }, None) => self.storage(asked.said.bytes),
+            (What::Push | What::Pull, None) => self.servers(asked),
+            (What::Write | What::Send { .. } | What::Receive { .. }, None) => self.storage(asked),
         }
     }
 }

@@ -83,10 +83,10 @@ pub(super) struct Net {
     pub(super) sent: u64,
     /// The sender's slots.
     pub(super) slots: SlotMemory,
-    /// From the sender's memory to its NIC; empty where nothing lies between.
-    pub(super) out: Vec<Way>,
+    /// From the sender's memory to its NIC; nothing where nothing lies between.
+    pub(super) out: Option<Way>,
     /// From the receiver's NIC to its memory.
-    pub(super) into: Vec<Way>,
+    pub(super) into: Option<Way>,
 }
 
 impl Pair {

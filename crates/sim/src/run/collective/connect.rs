@@ -176,10 +176,12 @@ impl Collectives {
         gdr[0] &= !communicator.is_bounced;
         let relay = relay.map(|rank| self.members[(first + rank) as usize].endpoint);
         let ends = [sender, receiver].map(|member| self.members[member as usize].endpoint);
-        let (mut ports, mut out, mut into) = (ends, Vec::new(), Vec::new());
+        let (mut ports, mut out, mut into) = (ends, None, None);
         if let Some(servers) = ground.servers.as_deref_mut() {
-            (ports[0], out) = servers.out_ways(network, ends[0], nics[0], relay, gdr[0]);
-            (ports[1], into) = servers.in_ways(network, ends[1], nics[1], gdr[1]);
+            let (port, ways) = servers.out_ways(network, ends[0], nics[0], relay, gdr[0]);
+            (ports[0], out) = (port, servers.next_way(port, true, &ways));
+            let (port, ways) = servers.in_ways(network, ends[1], nics[1], gdr[1]);
+            (ports[1], into) = (port, servers.next_way(port, false, &ways));
         }
         let own = network.memory.add_ghost(SLOTS, SLOTS_LENGTH);
         let own = Self::register(network, ground, ports[0], own, SLOTS, SLOTS_LENGTH);

@@ -146,6 +146,8 @@ pub(super) struct Collectives {
     algorithms: BTreeMap<String, Arc<dyn CustomAlgorithm>>,
     /// Whether switches of the network reduce.
     aggregates: bool,
+    /// What the cost model sees of the network, where calls are predicted.
+    interconnect: Option<railnet_job::run::analytic::Interconnect>,
     entries: Vec<Entry>,
     /// The entry that runs.
     at: usize,

@@ -4,19 +4,20 @@ use std::sync::Arc;
 
 use railnet_coll::conduit::net::NetConfig;
 use railnet_coll::init_log::Start;
-use railnet_coll::tuner::{Request, choose};
+use railnet_coll::tuner::{Decision, Inputs, Request, choose};
 use railnet_coll::variables::{Source, VariableError, Variables};
 use railnet_coll::{Algorithm, BuildError, Call, Choice, Fifo, Protocol, Schedule, build};
 use railnet_core::event::Sink;
 use railnet_core::{Bytes, Rank, Span, Time};
 use railnet_fabric::Network;
+use railnet_job::run::analytic::{Caller, Interconnect, Question, predict};
 use railnet_nic::Mtu;
 use railnet_topology::FabricGraph;
 
 use super::connect::NetSettings;
 use super::pending::PendingTable;
 use super::put::Transfers;
-use super::{Collectives, Ground};
+use super::{Collectives, Communicator, Ground};
 use crate::scenario::{Chosen, CollectiveSection, Scenario, ScenarioError, TransferSection};
 use crate::written::Written;
 
@@ -139,6 +140,7 @@ impl Collectives {
             everyone: scenario.everyone(ends),
             algorithms: scenario.algorithms.clone(),
             aggregates: scenario.switch_config().aggregation.is_some(),
+            interconnect: interconnect(scenario),
             entries: Vec::new(),
             at: 0,
             started: Time::ZERO,
@@ -257,7 +259,8 @@ impl Collectives {
                     let planned = Self::decide(section, state, &call, variables, true)?;
                     let schedule =
                         build(&call, &planned.choice, &state.wiring).map_err(|error| refused(&error))?;
-                    (predicted, told) = (planned.predicted, planned.told);
+                    predicted = self.predicted(ground, &planned, communicators);
+                    told = planned.told;
                     Arc::new(schedule)
                 }
             };
@@ -266,7 +269,8 @@ impl Collectives {
                 Err(why) => {
                     let state = &self.communicators[*communicator as usize];
                     let planned = Self::decide(section, state, &call, variables, false)?;
-                    (predicted, told) = (planned.predicted, planned.told);
+                    predicted = self.predicted(ground, &planned, communicators);
+                    told = planned.told.clone();
                     let other =
                         build(&call, &planned.choice, &state.wiring).map_err(|error| refused(&error))?;
                     let (wanted, instead) = (schedule.algorithm, other.algorithm);
@@ -279,6 +283,22 @@ impl Collectives {
             parts.push(Part { communicator: *communicator, schedule, differs });
         }
         Ok(Entry { section: index, iterations: section.iterations, parts, predicted, told, fell_back })
+    }
+
+    /// What the cost model says of a call that these groups make at the same time.
+    fn predicted(&self, ground: &Ground<'_>, planned: &Planned, communicators: &[u32]) -> Option<Span> {
+        let (inputs, request, decision) = planned.asked.as_ref()?;
+        let (Some(net), Some(servers)) = (&self.interconnect, ground.servers.as_deref()) else {
+            return decision.estimate.map(|estimate| micros(estimate.time_us));
+        };
+        let question = Question { net, cluster: servers.cluster()?, inputs, request, decision };
+        let caller = |communicator: &u32| {
+            let Communicator { ranks, wiring, transports, .. } = &self.communicators[*communicator as usize];
+            let places = ranks.iter().map(|endpoint| servers.place_of(*endpoint)).collect();
+            Caller { wiring, transports, places }
+        };
+        let callers: Vec<Caller<'_>> = communicators.iter().map(caller).collect();
+        predict(&question, &callers)
     }
 
     /// What those ranks execute whose calls differ from the others'.
@@ -378,17 +398,26 @@ impl Collectives {
             choice.fifo = Some(Fifo { slot, depth, slots_per_slice: 1, slices_per_chunk: 1 });
             choice.chunk = section.chunk.map(|chunk| chunk.0);
         }
-        let predicted = decision.estimate.filter(|_| is_tuned);
-        let predicted = predicted.map(|estimate| micros(estimate.time_us));
         let start = Start::new(&state.cluster, &state.graphs, &state.inputs, variables);
-        Ok(Planned { choice, predicted, told: start.decision(&request, &decision) })
+        let told = start.decision(&request, &decision);
+        let decision = Decision { channels: choice.channels, ..decision };
+        let asked = is_tuned.then_some((inputs, request, decision));
+        Ok(Planned { choice, asked, told })
     }
+}
+
+/// What the cost model sees of the network, where it is asked and GPUs are behind it.
+fn interconnect(scenario: &Scenario) -> Option<Interconnect> {
+    let has_calls = !scenario.collective.is_empty() || !scenario.transfer.is_empty();
+    let has_gpus = scenario.servers().is_ok_and(|cluster| cluster.gpus() > 0);
+    (has_calls && has_gpus).then(|| scenario.whole_interconnect().ok()).flatten()
 }
 
 /// How a call is to run.
 struct Planned {
     choice: Choice,
-    predicted: Option<Span>,
+    /// What the cost model was asked, where it knows the algorithm, and what it chose.
+    asked: Option<(Inputs, Request, Decision)>,
     told: Option<String>,
 }
 

@@ -288,15 +288,17 @@ impl Collectives {
     ) {
         let end = self.members[member as usize].ends[filled.connection.0 as usize];
         let out = match (end, self.carrier(end)) {
-            (End::Giver(group, head), _) => self.sharp_out((group, head)),
-            (_, Some(Carrier::Net(net))) => &net.out,
+            (End::Giver(group, head), _) => {
+                let ways = self.sharp_out((group, head));
+                ways.get(filled.connection.0 as usize % ways.len().max(1)).copied()
+            }
+            (_, Some(Carrier::Net(net))) => net.out,
             _ => return,
         };
-        if out.is_empty() {
+        let Some(way) = out else {
             self.send(network, ground, member, filled);
             return;
-        }
-        let way = out[filled.connection.0 as usize % out.len()];
+        };
         let packets = filled.bytes.as_u64().div_ceil(self.settings.mtu_bytes).max(1) as u32;
         let token = self.pending.add(Pending::Out { member, filled });
         network.carry(way, filled.bytes, packets, token);
@@ -415,9 +417,8 @@ impl Collectives {
         let end = self.members[member as usize].ends[connection.0 as usize];
         let Some(Carrier::Net(net)) = self.carrier(end) else { return };
         let into = Pending::Into { member, connection };
-        match net.into.get(connection.0 as usize % net.into.len().max(1)) {
+        match net.into {
             Some(way) => {
-                let way = *way;
                 let packets = bytes.as_u64().div_ceil(self.settings.mtu_bytes).max(1) as u32;
                 let token = self.pending.add(into);
                 network.carry(way, bytes, packets, token);

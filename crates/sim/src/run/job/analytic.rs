@@ -1,6 +1,7 @@
 //! Jobs by NCCL's cost model: no packets, milliseconds for thousands of GPUs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use railnet_coll::Protocol;
 use railnet_coll::search::{agree, search};
@@ -112,8 +113,10 @@ fn step(
     }
     let graph = StepGraph::new(&job);
     let variables = scenario.nccl();
+    let interconnect = Arc::new(scenario.interconnect(placed)?);
     let costs =
-        ClusterCosts::new(&placed.cluster, variables.settings(), variables.topology(), placed.resolved.rates);
+        ClusterCosts::new(&placed.cluster, variables.settings(), variables.topology(), placed.resolved.rates)
+            .over(interconnect);
     let mut network = SlowedCosts { costs, placed, slowed, hit: BTreeMap::new() };
     let machine = analytic::run(&graph, Workers::kinds(&graph, &specials(placed, slowed)), &mut network)
         .map_err(|error| refused(&error))?;

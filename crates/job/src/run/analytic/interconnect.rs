@@ -1,0 +1,338 @@
+//! What lies between the GPUs of two servers, as the cost model sees it: PCIe inside the servers, the kernel's cores where it
+//! carries the data, and the links of the fabric. A collective is a set of demands on these; the resource that is busy longest
+//! with the demands of all groups that communicate at the same time bounds how fast any of them is.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use railnet_core::{Rate, Span};
+use railnet_topology::host::{DeviceId, Host};
+use railnet_topology::{Cluster, Demands, LoadedFabric};
+
+/// What NCCL's latency of a hop over the network stands for: two links of a microsecond each. What a path has more or less
+/// than that is added to it.
+const REFERENCE_DELAY_S: f64 = 2e-6;
+
+/// How data gets from the memory of a GPU to the NIC.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HostPath {
+    /// The NIC reads and writes the memory of the GPU.
+    GpuDirect,
+    /// Copies through the memory of the host.
+    Bounce,
+    /// The kernel's sockets: copies through the memory of the host and into that of the kernel, by a core.
+    Kernel(KernelCosts),
+}
+
+/// What the kernel spends on the data of a port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KernelCosts {
+    /// Cores that serve a port, sending and receiving apart; a connection has one of them.
+    pub cores: u32,
+    /// A system call.
+    pub system_call: Span,
+    /// From the arrival of data to the moment when a core handles it.
+    pub interrupt: Span,
+    /// What a core spends on each packet.
+    pub per_packet: Span,
+    /// How fast a core copies between user memory and socket buffers.
+    pub copy: Rate,
+}
+
+/// The interconnect of a job.
+#[derive(Clone, Debug)]
+pub struct Interconnect {
+    /// The fabric between the ports.
+    pub fabric: LoadedFabric,
+    /// The ports of each server of the job.
+    pub ports: Vec<Range<u32>>,
+    /// The ports of each parameter server.
+    pub parameter_servers: Vec<Range<u32>>,
+    /// The ports of each storage server.
+    pub storage_servers: Vec<Range<u32>>,
+    /// Payload of a full packet.
+    pub mtu: u32,
+    /// Bytes of a packet on the wire besides its payload.
+    pub header: u32,
+    /// How data gets to the NIC.
+    pub host_path: HostPath,
+    /// What it takes to start a copy between the memory of a GPU and that of the host.
+    pub copy_start: Span,
+    /// Queue pairs of a connection.
+    pub queue_pairs: u32,
+    /// Whether the switches of the fabric reduce (SHARP).
+    pub aggregates: bool,
+}
+
+impl Interconnect {
+    /// Bytes on the wire for each byte of payload.
+    pub fn wire_factor(&self) -> f64 {
+        f64::from(self.mtu + self.header) / f64::from(self.mtu)
+    }
+
+    /// The rate of the link at a port, of the ports of a server of the job.
+    pub fn port_rate(&self, node: u32, nic: u32) -> Option<Rate> {
+        let ports = self.ports.get(node as usize)?;
+        let port = ports.start + nic;
+        ports.contains(&port).then(|| self.fabric.host_rate(port)).flatten()
+    }
+
+    /// Whether a NIC that may reach the memory of a GPU does so.
+    fn is_direct(&self, gdr: bool) -> bool {
+        gdr && self.host_path == HostPath::GpuDirect
+    }
+
+    /// What a hop takes besides what NCCL's latency of one has in it: paths that are longer or shorter than the reference, and
+    /// copies that wait for a whole piece.
+    fn extra_delay(&self, ports: [u32; 2], direct: [bool; 2], piece: f64, pcie: f64) -> f64 {
+        let Some((delay, links)) = self.fabric.path(ports[0], ports[1]) else { return 0.0 };
+        let rate = self.fabric.host_rate(ports[0]).map_or(1.0, |rate| rate.as_bps() as f64 / 8.0);
+        let packet = f64::from(self.mtu + self.header) / rate;
+        let mut seconds =
+            delay.as_secs_f64() - REFERENCE_DELAY_S + f64::from(links.saturating_sub(2)) * packet;
+        for is_direct in direct {
+            if !is_direct {
+                seconds += self.copy_start.as_secs_f64() + piece / pcie;
+            }
+        }
+        if let HostPath::Kernel(kernel) = self.host_path {
+            let work = kernel.work(piece, self.mtu);
+            seconds += kernel.interrupt.as_secs_f64() + 2.0 * work;
+        }
+        seconds
+    }
+}
+
+impl KernelCosts {
+    /// Seconds of a core for a piece of so many bytes.
+    fn work(&self, piece: f64, mtu: u32) -> f64 {
+        self.system_call.as_secs_f64() + piece * self.per_byte(mtu)
+    }
+
+    /// Seconds of a core for each byte, without system calls.
+    pub(super) fn per_byte(&self, mtu: u32) -> f64 {
+        self.per_packet.as_secs_f64() / f64::from(mtu) + 8.0 / self.copy.as_bps() as f64
+    }
+}
+
+/// One end of a hop between servers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct HopEnd {
+    pub(super) node: u32,
+    /// The GPU, by its number in the server; none where data lies in the memory of the host.
+    pub(super) gpu: Option<u32>,
+    /// The NIC, by its place among those for traffic between GPUs.
+    pub(super) nic: u32,
+    /// The GPU beside the NIC to which data is handed first (PXN).
+    pub(super) relay: Option<u32>,
+    /// Whether the NIC may reach the memory of the GPU.
+    pub(super) gdr: bool,
+}
+
+/// A device of a server in the data path: which link, and in which direction.
+type HostLinkId = (u32, u8);
+/// The kind of a server and two of its devices.
+type PathKey = (u32, DeviceId, DeviceId);
+
+/// Paths inside servers, computed once for each kind of server.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HostPaths {
+    known: BTreeMap<PathKey, Vec<HostLinkId>>,
+    /// Bytes per second between a GPU of a kind of server and the memory of its host.
+    to_memory: BTreeMap<(u32, u32), f64>,
+}
+
+impl HostPaths {
+    fn between(&mut self, kind: u32, host: &Host, a: DeviceId, b: DeviceId) -> &[HostLinkId] {
+        self.known.entry((kind, a, b)).or_insert_with(|| {
+            let path = host.path(a, b);
+            let steps = path.devices.windows(2);
+            steps.filter_map(|step| host_link(host, step[0], step[1])).collect()
+        })
+    }
+}
+
+impl HostPaths {
+    /// Bytes per second between a GPU and the memory of its host.
+    fn to_memory(&mut self, kind: u32, host: &Host, gpu: u32) -> f64 {
+        *self.to_memory.entry((kind, gpu)).or_insert_with(|| {
+            let gpu = host.gpus().get(gpu as usize).copied();
+            let numa = gpu.and_then(|gpu| host.numa_of(gpu));
+            let cpu = numa.and_then(|numa| host.cpus().get(numa as usize).copied());
+            let path = gpu.zip(cpu).map(|(gpu, cpu)| host.path(gpu, cpu).bandwidth);
+            path.map_or(f64::INFINITY, |rate| rate.as_bps() as f64 / 8.0)
+        })
+    }
+}
+
+/// The fastest link between two devices, and the direction from the first to the second.
+fn host_link(host: &Host, from: DeviceId, to: DeviceId) -> Option<HostLinkId> {
+    let joins = |ends: [DeviceId; 2]| ends == [from, to] || ends == [to, from];
+    let links = host.links.iter().enumerate().filter(|(_, link)| joins(link.ends));
+    let (index, link) = links.max_by_key(|(_, link)| link.bandwidth)?;
+    Some((index as u32, u8::from(link.ends[0] != from)))
+}
+
+/// Which resource is busy longest, for each byte of a call.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(super) struct Load {
+    /// Seconds for each byte.
+    pub(super) seconds: f64,
+    /// The same if equal paths of the fabric carried equal loads.
+    pub(super) seconds_balanced: f64,
+    /// Its name.
+    pub(super) resource: String,
+    /// What a hop takes besides NCCL's figure for one, in seconds, in the mean.
+    pub(super) extra_delay: f64,
+}
+
+/// Demands of everything that communicates at the same time.
+pub(super) struct Loads<'a> {
+    net: &'a Interconnect,
+    cluster: &'a Cluster,
+    paths: &'a mut HostPaths,
+    kind_of: &'a dyn Fn(u32) -> u32,
+    /// Bytes that are copied at a time where a copy waits for all of them.
+    piece: f64,
+    demands: Demands,
+    /// Bytes over links inside servers: node, link, direction.
+    links: BTreeMap<(u32, u32, u8), f64>,
+    /// Bytes and connections of the cores of a port, sending or receiving.
+    cores: BTreeMap<(u32, u8), (f64, u32)>,
+    delay: f64,
+    hops: f64,
+}
+
+impl<'a> Loads<'a> {
+    pub(super) fn new(
+        net: &'a Interconnect,
+        cluster: &'a Cluster,
+        paths: &'a mut HostPaths,
+        kind_of: &'a dyn Fn(u32) -> u32,
+        piece: f64,
+    ) -> Self {
+        Self {
+            net,
+            cluster,
+            paths,
+            kind_of,
+            piece,
+            demands: Demands::default(),
+            links: BTreeMap::new(),
+            cores: BTreeMap::new(),
+            delay: 0.0,
+            hops: 0.0,
+        }
+    }
+
+    fn port(&self, end: HopEnd) -> u32 {
+        let ports = &self.net.ports[end.node as usize];
+        ports.start + end.nic % (ports.end - ports.start).max(1)
+    }
+
+    /// A GPU sends so many bytes of payload to one of another server.
+    pub(super) fn send(&mut self, from: HopEnd, to: HopEnd, bytes: f64) {
+        let ports = [self.port(from), self.port(to)];
+        self.inside(from, ports[0], true, bytes);
+        self.inside(to, ports[1], false, bytes);
+        self.over_fabric(ports, [from.gdr, to.gdr].map(|gdr| self.net.is_direct(gdr)), from, bytes);
+    }
+
+    /// A GPU sends to the switches of the fabric, or hears from them.
+    pub(super) fn reduce(&mut self, end: HopEnd, sends: bool, bytes: f64) {
+        let port = self.port(end);
+        self.inside(end, port, sends, bytes);
+        self.net.fabric.add_at_host(&mut self.demands, port, sends, bytes * self.net.wire_factor());
+    }
+
+    /// A GPU exchanges data with a port of a server that has no ranks.
+    pub(super) fn exchange(&mut self, end: HopEnd, far: u32, sends: bool, bytes: f64) {
+        let port = self.port(end);
+        self.inside(end, port, sends, bytes);
+        self.at_port(far, !sends, bytes);
+        let ports = if sends { [port, far] } else { [far, port] };
+        let direct = [self.net.is_direct(end.gdr), true];
+        self.over_fabric(ports, direct, end, bytes);
+    }
+
+    fn over_fabric(&mut self, ports: [u32; 2], direct: [bool; 2], end: HopEnd, bytes: f64) {
+        let connections = f64::from(self.net.queue_pairs.max(1));
+        self.net.fabric.add(&mut self.demands, ports, bytes * self.net.wire_factor(), connections);
+        let host = self.cluster.host_of(end.node);
+        let pcie =
+            end.gpu.map_or(f64::INFINITY, |gpu| self.paths.to_memory((self.kind_of)(end.node), host, gpu));
+        self.delay += self.net.extra_delay(ports, direct, self.piece, pcie);
+        self.hops += 1.0;
+    }
+
+    /// The part of a hop between the memory of a GPU and its NIC.
+    fn inside(&mut self, end: HopEnd, port: u32, sends: bool, bytes: f64) {
+        self.at_port(port, sends, bytes);
+        let host = self.cluster.host_of(end.node);
+        let (gpus, nics) = (host.gpus(), host.compute_nics());
+        let gpu = end.gpu.and_then(|gpu| gpus.get(gpu as usize).copied());
+        let nic = nics.get(end.nic as usize % nics.len().max(1)).copied();
+        let (Some(gpu), Some(nic)) = (gpu, nic) else { return };
+        let cpu = host.numa_of(nic).and_then(|numa| host.cpus().get(numa as usize).copied());
+        let relay = end.relay.and_then(|relay| gpus.get(relay as usize).copied());
+        let mut stops = vec![gpu];
+        match (cpu, relay) {
+            (Some(cpu), _) if !self.net.is_direct(end.gdr) => stops.push(cpu),
+            (_, Some(relay)) if sends => stops.push(relay),
+            _ => {}
+        }
+        stops.push(nic);
+        if !sends {
+            stops.reverse();
+        }
+        let kind = (self.kind_of)(end.node);
+        for leg in stops.windows(2) {
+            for (link, direction) in self.paths.between(kind, host, leg[0], leg[1]) {
+                *self.links.entry((end.node, *link, *direction)).or_default() += bytes;
+            }
+        }
+    }
+
+    fn at_port(&mut self, port: u32, sends: bool, bytes: f64) {
+        if matches!(self.net.host_path, HostPath::Kernel(_)) {
+            let (all, connections) = self.cores.entry((port, u8::from(!sends))).or_default();
+            *all += bytes;
+            *connections += 1;
+        }
+    }
+
+    /// What is busy longest.
+    pub(super) fn load(self) -> Load {
+        let fabric = self.net.fabric.bottleneck(&self.demands);
+        let mut load = Load {
+            seconds: fabric.seconds,
+            seconds_balanced: fabric.seconds_balanced,
+            resource: fabric.link,
+            extra_delay: if self.hops > 0.0 { self.delay / self.hops } else { 0.0 },
+        };
+        for ((node, link, direction), bytes) in &self.links {
+            let host = self.cluster.host_of(*node);
+            let joined = &host.links[*link as usize];
+            let seconds = bytes * 8.0 / joined.bandwidth.as_bps() as f64;
+            if seconds > load.seconds {
+                let [from, to] = [usize::from(*direction), 1 - usize::from(*direction)];
+                let name = |end: usize| &host.device(joined.ends[end]).name;
+                load.resource = format!("server{node} {} → {}", name(from), name(to));
+                (load.seconds, load.seconds_balanced) = (seconds, seconds);
+            }
+        }
+        if let HostPath::Kernel(kernel) = self.net.host_path {
+            for ((port, side), (bytes, connections)) in &self.cores {
+                let cores = kernel.cores.min(*connections).max(1);
+                let calls = kernel.system_call.as_secs_f64() / self.piece.max(1.0);
+                let seconds = bytes * (kernel.per_byte(self.net.mtu) + calls) / f64::from(cores);
+                if seconds > load.seconds {
+                    let what = if *side == 0 { "send" } else { "receive" };
+                    load.resource = format!("the {cores} cores that {what} for port {port}");
+                    (load.seconds, load.seconds_balanced) = (seconds, seconds);
+                }
+            }
+        }
+        load
+    }
+}

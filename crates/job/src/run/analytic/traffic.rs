@@ -1,0 +1,190 @@
+//! Which ranks of a group talk to which across servers in a collective, by which NICs, and what share of the call's bytes each
+//! connection carries.
+
+use std::collections::BTreeMap;
+
+use railnet_coll::transport::{Transport, Transports};
+use railnet_coll::tuner::{Decision, Inputs};
+use railnet_coll::{
+    Algorithm, Call, Collective, Connection, Peer, Protocol, Schedule, SwitchKind, Wiring, build,
+};
+
+/// The elements of a channel in the call by which shares are counted: a few grains of every protocol.
+const ELEMENTS: u64 = 1 << 12;
+/// Pairs of ranks of all-to-all that are counted one by one; of more, a regular sample stands for all.
+const PAIRS_MAX: u64 = 1 << 18;
+
+/// A connection between ranks of a group on two servers, or between a rank and the switches of the fabric.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Hop {
+    pub(super) from: Option<u32>,
+    pub(super) to: Option<u32>,
+    /// The NICs of both ends.
+    pub(super) nics: [u32; 2],
+    /// The rank beside the sender's NIC to which data is handed first (PXN).
+    pub(super) relay: Option<u32>,
+    /// Whether the NICs may reach the memory of the GPUs.
+    pub(super) gdr: [bool; 2],
+    /// Bytes over it for each byte of the call.
+    pub(super) share: f64,
+}
+
+/// The ranks of a group and how they reach each other.
+#[derive(Clone, Debug)]
+pub(super) struct Wired {
+    pub(super) wiring: Wiring,
+    pub(super) transports: Transports,
+    node_of: Vec<u32>,
+}
+
+impl Wired {
+    pub(super) fn new(wiring: Wiring, transports: Transports) -> Self {
+        Self { node_of: wiring.node_of(), wiring, transports }
+    }
+
+    /// The connections across servers of a collective that runs as decided.
+    pub(super) fn hops(&self, collective: Collective, decision: &Decision) -> Vec<Hop> {
+        if self.wiring.nodes.len() < 2 {
+            return Vec::new();
+        }
+        match (collective, decision.algorithm) {
+            (Collective::AllToAll, _) => self.all_to_all(),
+            (_, Algorithm::Ring) => self.ring(collective, decision),
+            _ => self.scheduled(collective, decision),
+        }
+    }
+
+    fn is_across(&self, from: u32, to: u32) -> bool {
+        self.node_of[from as usize] != self.node_of[to as usize]
+    }
+
+    fn ring(&self, collective: Collective, decision: &Decision) -> Vec<Hop> {
+        let channels = decision.channels.max(1);
+        let share = collective.bus_factor(self.wiring.ranks()) / f64::from(channels);
+        let mut hops = Vec::new();
+        for channel in 0..channels {
+            let ring = &self.wiring.rings[channel as usize % self.wiring.rings.len()];
+            for (from, to) in ring.iter().zip(ring.iter().cycle().skip(1)) {
+                if self.is_across(*from, *to) {
+                    hops.extend(self.hop(Algorithm::Ring, channel, *from, *to, share));
+                }
+            }
+        }
+        hops
+    }
+
+    /// Every rank has a part for every other.
+    fn all_to_all(&self) -> Vec<Hop> {
+        let ranks = self.wiring.ranks();
+        let stride = (u64::from(ranks) * u64::from(ranks)).div_ceil(PAIRS_MAX).max(1) as u32;
+        let share = f64::from(stride) / f64::from(ranks);
+        let mut hops = Vec::new();
+        for from in 0..ranks {
+            // Distances that are alike for all senders load all receivers alike.
+            for distance in (1..ranks).step_by(stride as usize) {
+                let to = (from + distance) % ranks;
+                if self.is_across(from, to) {
+                    hops.extend(self.hop(Algorithm::PointToPoint, 0, from, to, share));
+                }
+            }
+        }
+        hops
+    }
+
+    /// What a schedule sends over each connection, for a small call: shares are the same for all sizes.
+    fn scheduled(&self, collective: Collective, decision: &Decision) -> Vec<Hop> {
+        let ranks = self.wiring.ranks();
+        let call = Call::new(collective, ELEMENTS * u64::from(decision.channels.max(1)));
+        let Ok(schedule) = build(&call, &decision.choice(), &self.wiring) else { return Vec::new() };
+        let all = call.bytes(ranks).as_u64() as f64;
+        let bytes = bytes_by_connection(&schedule);
+        let mut hops = Vec::new();
+        for ((rank, connection, sends), bytes) in bytes {
+            let share = bytes / all;
+            match connection.peer {
+                Peer::Rank(to) if sends && self.is_across(rank, to) => {
+                    let channel = u32::from(connection.channel);
+                    hops.extend(self.hop(schedule.algorithm, channel, rank, to, share));
+                }
+                Peer::Switch(group) if schedule.groups[group as usize].kind == SwitchKind::Network => {
+                    let channel = u32::from(connection.channel);
+                    hops.extend(self.to_switches(schedule.algorithm, channel, rank, sends, share));
+                }
+                _ => {}
+            }
+        }
+        hops
+    }
+
+    fn hop(&self, algorithm: Algorithm, channel: u32, from: u32, to: u32, share: f64) -> Option<Hop> {
+        let wired = [from, to].map(|rank| self.wiring.nic(algorithm, channel, rank));
+        let (nics, relay, gdr) = if let [Some(out), Some(into)] = wired {
+            let (relay, gdr_send) = self.transports.by_nic(from, out, true);
+            let (_, gdr_receive) = self.transports.by_nic(to, into, false);
+            ([out, into], relay, [gdr_send, gdr_receive])
+        } else {
+            match self.transports.between(from, to).transport {
+                Transport::Network { from_nic, to_nic, gdr_send, gdr_receive, relay, .. } => {
+                    ([from_nic, to_nic], relay, [gdr_send, gdr_receive])
+                }
+                _ => return None,
+            }
+        };
+        Some(Hop { from: Some(from), to: Some(to), nics, relay, gdr, share })
+    }
+
+    fn to_switches(
+        &self,
+        algorithm: Algorithm,
+        channel: u32,
+        rank: u32,
+        sends: bool,
+        share: f64,
+    ) -> Option<Hop> {
+        let nic = self.wiring.nic(algorithm, channel, rank).or_else(|| self.transports.nic_beside(rank))?;
+        let (relay, gdr) = self.transports.by_nic(rank, nic, sends);
+        let (from, to) = if sends { (Some(rank), None) } else { (None, Some(rank)) };
+        Some(Hop { from, to, nics: [nic; 2], relay, gdr: [gdr; 2], share })
+    }
+}
+
+/// The bytes that each rank sends on each connection, and receives from switches, flags of the protocol included.
+fn bytes_by_connection(schedule: &Schedule) -> BTreeMap<(u32, Connection, bool), f64> {
+    let mut bytes = BTreeMap::new();
+    for rank in 0..schedule.ranks {
+        for worker in 0..schedule.program.workers(rank) {
+            for number in 0..schedule.program.steps(rank, worker) {
+                let step = schedule.program.step(rank, worker, number);
+                let data = schedule.call.dtype.bytes(step.count).as_u64() as f64;
+                let sent = step.sends.iter().map(|to| (*to, true));
+                let heard = step.receives.iter().map(|from| (*from, false));
+                for (connection, sends) in sent.chain(heard) {
+                    *bytes.entry((rank, connection, sends)).or_insert(0.0) += data;
+                }
+            }
+        }
+    }
+    bytes
+}
+
+/// Bytes on the way for each byte of data, flags included.
+pub(super) fn flags_factor(protocol: Protocol) -> f64 {
+    // Lines of all protocols fit into so many bytes of data.
+    const DATA: u64 = 120;
+    protocol.on_the_way(DATA) as f64 / DATA as f64
+}
+
+/// What a channel sends at a time over a connection, in bytes: a slice of a slot, or all it has of a small call.
+pub(super) fn piece(decision: &Decision, bytes: f64, inputs: &Inputs) -> f64 {
+    let slot = decision.protocol.payload(decision.buffer.as_u64() / u64::from(Protocol::SLOTS));
+    let blocks = match decision.algorithm {
+        Algorithm::Ring => inputs.ranks,
+        // Heads share what a channel has.
+        Algorithm::Nvls | Algorithm::NvlsTree | Algorithm::CollNetDirect => {
+            inputs.graphs.of(decision.algorithm).map_or(1, |graph| graph.channels.min(inputs.local_ranks))
+        }
+        _ => 1,
+    };
+    let each = bytes / f64::from(decision.channels.max(1)) / f64::from(blocks.max(1));
+    each.clamp(1.0, slot.min(decision.chunk.as_u64().max(1)) as f64)
+}
