@@ -18,6 +18,7 @@ pub use run::{
     run_jobs_to_failure, run_jobs_with,
 };
 pub use scenario::{
-    Fidelity, Files, Filled, PlacedJob, Preset, Scenario, ScenarioError, SourceFile, Topology, graph,
+    Fidelity, Files, Filled, Inert, PlacedJob, Preset, Scenario, ScenarioError, SourceFile, Topology,
+    WhyInert, graph,
 };
 pub use traffic::Flow;

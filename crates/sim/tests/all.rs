@@ -3,6 +3,7 @@
 mod closed_forms;
 mod collectives;
 mod control;
+mod effects;
 mod faults;
 mod job_faults;
 mod job_memo;

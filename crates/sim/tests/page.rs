@@ -10,7 +10,7 @@ const PAGE: &str = include_str!("../../../docs/scenarios.md");
 const SHAPE: &str = "topology = { kind = \"single-switch\", hosts = 2 }\n";
 
 /// The lines of each section, by its heading. Kinds are told apart by what they are kinds of.
-fn sections() -> BTreeMap<String, String> {
+pub(crate) fn sections() -> BTreeMap<String, String> {
     let mut sections: BTreeMap<String, String> = BTreeMap::new();
     let (mut heading, mut chapter) = (String::new(), String::new());
     for line in PAGE.lines() {

@@ -13,6 +13,9 @@ const BTH: u32 = 12;
 /// What HPCC's telemetry adds to a packet.
 const TELEMETRY: u32 = 44;
 
+/// What a cut-through switch waits for before it forwards.
+const CUT_THROUGH: u32 = 64;
+
 impl Scenario {
     /// The interconnect of a job that runs where it is placed.
     pub fn interconnect(&self, placed: &PlacedJob) -> Result<Interconnect, ScenarioError> {
@@ -52,6 +55,10 @@ impl Scenario {
             storage_servers,
             mtu: self.nic.mtu,
             header: self.header_bytes(),
+            forward: match self.fabric.switch.cut_through {
+                true => CUT_THROUGH,
+                false => self.nic.mtu + self.header_bytes(),
+            },
             host_path: section.host_path(),
             copy_start: section.copy_start.0,
             queue_pairs: u32::try_from(queue_pairs).unwrap_or(1),

@@ -6,6 +6,7 @@ mod control;
 mod counts;
 mod damage;
 mod differs;
+mod effect;
 mod env;
 mod error;
 mod fabric;
@@ -46,6 +47,7 @@ use serde::Deserialize;
 pub(crate) use cluster::{ClusterSection, TransportName};
 pub(crate) use collective::{Chosen, CollectiveSection};
 pub(crate) use damage::SlowInside;
+pub use effect::{Inert, WhyInert};
 pub use error::{ScenarioError, SourceFile};
 pub(crate) use failure::FailureSection;
 pub(crate) use faults::{SlowGpu, faults, slow_gpus};
@@ -162,6 +164,9 @@ pub struct Scenario {
     /// Whether jobs may need more memory than there is: they are planned, not run.
     #[serde(skip)]
     is_planned: bool,
+    /// The keys that it was written with.
+    #[serde(skip)]
+    written: Vec<String>,
 }
 
 fn default_seed() -> u64 {
@@ -206,15 +211,18 @@ impl Scenario {
             ScenarioError { span, ..ScenarioError::new(message) }
         })?;
         scenario.is_planned = is_planned;
-        let said = text.parse().map(|table| Said::of(&table)).unwrap_or_default();
+        let table: toml::Table = text.parse().unwrap_or_default();
+        scenario.written = effect::keys(&table);
+        let said = Said::of(&table);
         scenario.finish(files, said).map_err(|error| error.located(text))
     }
 
     /// Reads a scenario from what its text holds: for those who change it before it is run.
     pub fn from_table(table: toml::Table, files: impl Files) -> Result<Self, ScenarioError> {
-        let said = Said::of(&table);
-        let scenario: Self =
+        let (said, written) = (Said::of(&table), effect::keys(&table));
+        let mut scenario: Self =
             table.try_into().map_err(|error: toml::de::Error| ScenarioError::new(error.message()))?;
+        scenario.written = written;
         scenario.finish(files, said)
     }
 

@@ -54,6 +54,8 @@ pub struct Interconnect {
     pub mtu: u32,
     /// Bytes of a packet on the wire besides its payload.
     pub header: u32,
+    /// Bytes of a packet that a switch waits for before it forwards: all of them, or the header where it cuts through.
+    pub forward: u32,
     /// How data gets to the NIC.
     pub host_path: HostPath,
     /// What it takes to start a copy between the memory of a GPU and that of the host.
@@ -87,7 +89,7 @@ impl Interconnect {
     fn extra_delay(&self, ports: [u32; 2], direct: [bool; 2], piece: f64, pcie: f64) -> f64 {
         let Some((delay, links)) = self.fabric.path(ports[0], ports[1]) else { return 0.0 };
         let rate = self.fabric.host_rate(ports[0]).map_or(1.0, |rate| rate.as_bps() as f64 / 8.0);
-        let packet = f64::from(self.mtu + self.header) / rate;
+        let packet = f64::from(self.forward) / rate;
         let mut seconds =
             delay.as_secs_f64() - REFERENCE_DELAY_S + f64::from(links.saturating_sub(2)) * packet;
         for is_direct in direct {

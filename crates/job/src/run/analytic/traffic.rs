@@ -176,7 +176,8 @@ pub(super) fn flags_factor(protocol: Protocol) -> f64 {
 
 /// What a channel sends at a time over a connection, in bytes: a slice of a slot, or all it has of a small call.
 pub(super) fn piece(decision: &Decision, bytes: f64, inputs: &Inputs) -> f64 {
-    let slot = decision.protocol.payload(decision.buffer.as_u64() / u64::from(Protocol::SLOTS));
+    let buffer = decision.protocol.buffer().as_u64();
+    let slot = decision.protocol.payload(buffer / u64::from(Protocol::SLOTS));
     let blocks = match decision.algorithm {
         Algorithm::Ring => inputs.ranks,
         // Heads share what a channel has.
@@ -186,5 +187,5 @@ pub(super) fn piece(decision: &Decision, bytes: f64, inputs: &Inputs) -> f64 {
         _ => 1,
     };
     let each = bytes / f64::from(decision.channels.max(1)) / f64::from(blocks.max(1));
-    each.clamp(1.0, slot.min(decision.chunk.as_u64().max(1)) as f64)
+    each.clamp(1.0, slot as f64)
 }
