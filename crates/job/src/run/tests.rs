@@ -24,7 +24,7 @@ struct Fixed(Span);
 
 impl Network for Fixed {
     fn price(&mut self, _: &Asked<'_>) -> Result<Price, NoPrice> {
-        Ok(Price { time: self.0, permille: 0 })
+        Ok(Price { time: self.0, permille: 0, network_permille: 0 })
     }
 }
 
