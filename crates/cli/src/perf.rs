@@ -87,6 +87,9 @@ pub(crate) struct Arguments {
     check: u8,
     #[command(flatten)]
     record: live_record::Options,
+    /// Replace regular files that are there
+    #[arg(long)]
+    force: bool,
     /// Print JSON in place of the table
     #[arg(long)]
     json: bool,
@@ -139,7 +142,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
             format!("the smallest size is {least} B, and the largest {most} B: -b must not be more than -e");
         return Err(Usage(text).into());
     }
-    arguments.record.check()?;
+    arguments.record.check(arguments.force)?;
     let launch = Launch::from_env()?;
     if let Some(socket) = &arguments.serve {
         serve::serve(&joined(&launch, arguments)?, socket)?;
@@ -235,6 +238,7 @@ fn measured(
     } else if is_first && !arguments.json {
         preamble(arguments, world, out)?;
     }
+    let outputs = if is_first { Some(arguments.record.claim(arguments.force)?) } else { None };
     world.note_calls(false);
     let mut rows = Vec::new();
     let mut bytes = arguments.minimum;
@@ -259,8 +263,8 @@ fn measured(
     }
     if arguments.record.is_on() {
         let noted = gathered(world)?;
-        if is_first {
-            arguments.record.write(&live_record::assemble(&command(), &noted))?;
+        if let Some(outputs) = outputs {
+            outputs.write(&live_record::assemble(&command(), &noted))?;
         }
     }
     if is_first {

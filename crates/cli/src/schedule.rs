@@ -17,7 +17,8 @@ use railnet_coll::{Algorithm, Call, Choice, Collective, Protocol, Schedule, Wiri
 use railnet_core::{Bytes, Rank};
 use railnet_formats::msccl;
 
-use crate::{Outcome, Usage, files};
+use crate::files::Output;
+use crate::{Outcome, Usage};
 use moves::Moves;
 
 const EXAMPLES: &str = "\
@@ -212,6 +213,8 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         let message = format!("--rank {}: there are {} ranks", arguments.rank, schedule.ranks);
         return Err(Usage(message).into());
     }
+    let svg = Output::claim_given(arguments.svg.as_deref(), arguments.force)?;
+    let msccl_file = Output::claim_given(arguments.msccl.as_deref(), arguments.force)?;
     let (report, done) = match check::trace(&schedule) {
         Ok(traced) => traced,
         Err(error) => return Ok(refused(&error, out)?),
@@ -226,20 +229,17 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         story::print(&shown, arguments.rank, &done, arguments.all, out)?;
         summary::print(&shown, &report, out)?;
     }
-    let mut note = |path: &Path, what: &str, text: String| -> anyhow::Result<()> {
-        let mut file = files::create(path, arguments.force)?;
-        file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
+    let mut note = |output: Option<Output>, what: &str, text: &dyn Fn() -> anyhow::Result<String>| {
+        let Some(output) = output else { return Ok(()) };
+        let (name, text) = (output.name().to_owned(), text()?);
+        output.write(|file| file.write_all(text.as_bytes()))?;
         if !arguments.json {
-            writeln!(out, "  {what:<11}{}", path.display())?;
+            writeln!(out, "  {what:<11}{}", name.display())?;
         }
-        Ok(())
+        anyhow::Ok(())
     };
-    if let Some(path) = &arguments.svg {
-        note(path, "Picture", picture::draw(&shown)?)?;
-    }
-    if let Some(path) = &arguments.msccl {
-        note(path, "MSCCL", msccl::write(&schedule)?)?;
-    }
+    note(svg, "Picture", &|| Ok(picture::draw(&shown)?))?;
+    note(msccl_file, "MSCCL", &|| Ok(msccl::write(&schedule)?))?;
     Ok(Outcome::Done)
 }
 

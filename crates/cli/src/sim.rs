@@ -5,6 +5,7 @@ mod capture;
 mod collectives;
 mod failure;
 pub(crate) mod job;
+mod outputs;
 pub(crate) mod problem;
 mod progress;
 pub(crate) mod record;
@@ -28,10 +29,13 @@ use railnet_topology::FabricGraph;
 
 use railnet_coll::variables::{Place, Variables};
 
+use crate::files::Output;
 use crate::interrupt::Interrupt;
 use crate::wire::Wire;
 use crate::{Outcome, Usage, environment, large_pages, report as report_line};
+use beside::Beside;
 use capture::{Capture, Written};
+use outputs::Outputs;
 use problem::File;
 use progress::Progress;
 
@@ -89,7 +93,7 @@ pub(crate) struct Arguments {
     capture: capture::Options,
     #[command(flatten)]
     record: record::Options,
-    /// Write over the capture, record or report that is there
+    /// Replace regular files that are there
     #[arg(long)]
     force: bool,
 }
@@ -124,7 +128,6 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         large_pages::start_again_with(graph.hosts.len());
     }
     let variables = prepare(arguments, &mut file.scenario)?;
-    arguments.record.check(arguments.force)?;
     let beside = arguments.record.beside(arguments, &file)?;
     if let Some(interval) = arguments.sample {
         if !arguments.sweep.is_empty() {
@@ -143,37 +146,47 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         let what = "--threads is for a single run of a job: other runs have a thread each, a sweep as many as there are cores";
         return Err(Usage(what.to_owned()).into());
     }
+    let outputs = Outputs::claim(arguments, &file.scenario)?;
     if !arguments.sweep.is_empty() {
-        return sweep::run(arguments, &file, out);
+        return sweep::run(arguments, &file, outputs, out);
     }
     if file.scenario.has_jobs() {
-        return job::run(arguments, &file, beside.as_ref(), out);
+        return job::run(arguments, &file, beside.as_ref(), outputs, out);
     }
-    // Where they go is known before time is spent on what goes there.
-    if let Some(directory) = &arguments.csv {
-        report::make_directory(directory)?;
-    }
-    let (watched, other) = beside::together(|| watch(arguments, &file, &variables), beside.as_ref());
+    traffic(arguments, &file, &variables, beside.as_ref(), outputs, out)
+}
+
+/// Runs flows and collectives, and says what came of them.
+fn traffic(
+    arguments: &Arguments,
+    file: &File,
+    variables: &Variables,
+    beside: Option<&Beside>,
+    mut outputs: Outputs,
+    out: &mut dyn Write,
+) -> anyhow::Result<Outcome> {
+    let pcap = outputs.pcap.take();
+    let (watched, other) = beside::together(|| watch(arguments, file, variables, pcap), beside);
     let (finished, recorded) = watched?;
-    if let Some(path) = &arguments.json {
-        report::write_json(path, out, &report::whole(&file.path, &finished))?;
+    if let Some(target) = outputs.json.take() {
+        target.write(out, &report::whole(&file.path, &finished))?;
     }
-    if let Some(directory) = &arguments.csv {
-        report::write_csv(directory, &finished.outcome)?;
+    if let Some(tables) = &mut outputs.tables {
+        report::write_csv(tables, &finished.outcome)?;
         if let Some(series) = &finished.outcome.series {
-            series::write_csv(directory, &finished.outcome, series)?;
+            series::write_csv(tables, &finished.outcome, series)?;
         }
     }
     if let Some(error) = &finished.failure {
         failure::tell(error, out);
     } else if !arguments.is_quiet() {
-        summary::print(&file, &finished, out)?;
+        summary::print(file, &finished, out)?;
         if let Some(written) = &finished.captured {
             written.print(out)?;
         }
     }
     if let Some(run) = recorded {
-        arguments.record.deliver(beside::joined(run, beside.as_ref(), other)?, out, arguments.is_quiet())?;
+        outputs.deliver(beside::joined(run, beside, other)?, out, arguments.is_quiet())?;
     }
     let is_whole = finished.partial.is_none() && finished.failure.is_none();
     Ok(if is_whole { Outcome::Done } else { Outcome::CheckFailed })
@@ -212,22 +225,23 @@ fn watch(
     arguments: &Arguments,
     file: &File,
     variables: &Variables,
+    pcap: Option<Output>,
 ) -> anyhow::Result<(Finished, Option<RunFile>)> {
     let graph = railnet_sim::graph(&file.scenario).map_err(|error| file.problem(error))?;
     if !arguments.record.is_on() {
-        let (finished, _) = watch_with(arguments, file, variables, NoSink, &graph, |_| {})?;
+        let (finished, _) = watch_with((arguments, pcap), file, variables, NoSink, &graph, |_| {})?;
         return Ok((finished, None));
     }
     let recorder = Recorder::new(&graph, arguments.record.budget());
     let frames = |run: &mut Run<(Digest, Recorder)>| record::take_frames(&graph, run);
-    let (finished, recorder) = watch_with(arguments, file, variables, recorder, &graph, frames)?;
+    let (finished, recorder) = watch_with((arguments, pcap), file, variables, recorder, &graph, frames)?;
     let run = record::traffic(file, &graph, &finished, recorder)?;
     Ok((finished, Some(run)))
 }
 
 /// The same with somebody beside the digest, who looks at the run on its way.
 fn watch_with<S: Sink>(
-    arguments: &Arguments,
+    (arguments, pcap): (&Arguments, Option<Output>),
     file: &File,
     variables: &Variables,
     sink: S,
@@ -240,7 +254,7 @@ fn watch_with<S: Sink>(
     for line in run.start_lines(variables) {
         report_line(&line);
     }
-    let mut capture = Capture::open(&arguments.capture, graph.clone(), arguments.force, &mut run)?;
+    let mut capture = Capture::open(&arguments.capture, graph.clone(), pcap, &mut run)?;
     if arguments.record.is_on() && capture.is_none() {
         record::tap(graph, &mut run);
     }

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, anyhow, ensure};
+use anyhow::{Context as _, anyhow};
 use railnet_coll::search::search;
 use railnet_coll::transport::Transports;
 use railnet_coll::variables::Place;
@@ -16,6 +16,7 @@ use railnet_formats::{nccl_graph, nccl_topology};
 use railnet_topology::catalogue::Catalogue;
 use railnet_topology::{Cluster, ClusterError};
 
+use crate::files::Output;
 use crate::sim::problem::File;
 use crate::{Outcome, Usage, catalogue, environment, words};
 
@@ -96,11 +97,13 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     }
     let file = File::read(path)?;
     let graph = railnet_sim::graph(&file.scenario).map_err(|error| file.problem(error))?;
+    let picture = Output::claim_given(arguments.svg.as_deref(), arguments.force)?;
     fabric::print(&file, &graph, arguments.json, arguments.links, out)?;
-    if let Some(picture) = &arguments.svg {
-        keep(picture, arguments.force, &railnet_topology::draw(&graph))?;
+    if let Some(output) = picture {
+        let name = output.name().to_owned();
+        output.write(|file| file.write_all(railnet_topology::draw(&graph).as_bytes()))?;
         if !arguments.json {
-            writeln!(out, "  Picture      {}", picture.display())?;
+            writeln!(out, "  Picture      {}", name.display())?;
         }
     }
     Ok(Outcome::Done)
@@ -136,6 +139,8 @@ fn cluster(arguments: &Arguments) -> anyhow::Result<Option<Cluster>> {
 /// Servers: their devices, and what was asked for besides.
 fn servers(arguments: &Arguments, cluster: &Cluster, out: &mut dyn Write) -> anyhow::Result<()> {
     let (server, nodes) = (&cluster.host, cluster.nodes);
+    let xml = Output::claim_given(arguments.nccl_xml.as_deref(), arguments.force)?;
+    let graph = Output::claim_given(arguments.nccl_graph.as_deref(), arguments.force)?;
     let variables = environment::variables(Place::Tune, Vec::new(), None, Vec::new())?;
     let options = variables.topology();
     let wants_graphs = arguments.channels || arguments.nccl_graph.is_some();
@@ -161,20 +166,13 @@ fn servers(arguments: &Arguments, cluster: &Cluster, out: &mut dyn Write) -> any
             channels::print_transports(transports, per_node, out)?;
         }
     }
-    if let Some(path) = &arguments.nccl_xml {
-        keep(path, arguments.force, &nccl_topology::write(server))?;
+    if let Some(output) = xml {
+        output.write(|file| file.write_all(nccl_topology::write(server).as_bytes()))?;
     }
-    if let (Some(path), Some(graphs)) = (&arguments.nccl_graph, &graphs) {
-        keep(path, arguments.force, &nccl_graph::write(graphs))?;
+    if let (Some(output), Some(graphs)) = (graph, &graphs) {
+        output.write(|file| file.write_all(nccl_graph::write(graphs).as_bytes()))?;
     }
     Ok(())
-}
-
-/// Writes a file, but not over what somebody may want to keep.
-fn keep(path: &Path, is_forced: bool, text: &str) -> anyhow::Result<()> {
-    let name = path.display();
-    ensure!(is_forced || !path.exists(), "{name} exists: --force writes over it");
-    std::fs::write(path, text).with_context(|| format!("cannot write {name}"))
 }
 
 fn unknown(servers: &Catalogue, path: &Path) -> Usage {

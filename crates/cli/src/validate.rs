@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use serde_json::Value;
 
+use crate::files::Output;
 use crate::{Outcome, Usage, report};
 
 const EXAMPLES: &str = "\
@@ -24,8 +25,8 @@ Examples:
   railnet validate
   railnet validate --only servers
   railnet validate --json | jq '.parts[].rows[] | select(.difference > 0.1)'
-  railnet validate --write docs/collectives.md
-  railnet validate --full --write docs/collectives-full.md";
+  railnet validate --write docs/collectives.md --force
+  railnet validate --full --write docs/collectives-full.md --force";
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -39,6 +40,9 @@ pub(crate) struct Arguments {
     /// Write the page with all of it to a file, such as docs/collectives.md; with --full just the parts that are longer then
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
+    /// Replace the page that is there
+    #[arg(long, requires = "write")]
+    force: bool,
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
@@ -114,6 +118,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         let advice = "the page has all parts: leave out --only to write it";
         return Err(Usage(advice.to_owned()).into());
     }
+    let page = Output::claim_given(arguments.write.as_deref(), arguments.force)?;
     let mut parts = Vec::new();
     let is_short = arguments.write.is_some() && arguments.full;
     let asked = PARTS.iter().filter(|(name, ..)| wanted.is_none_or(|wanted| wanted == *name));
@@ -129,9 +134,8 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     if arguments.json {
         writeln!(out, "{:#}", page::object(&parts))?;
     }
-    if let Some(path) = &arguments.write {
-        let text = page::markdown(&parts, arguments.full);
-        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    if let Some(output) = page {
+        output.write(|file| file.write_all(page::markdown(&parts, arguments.full).as_bytes()))?;
     }
     Ok(Outcome::Done)
 }

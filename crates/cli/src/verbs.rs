@@ -19,6 +19,7 @@ use railnet_core::Bytes;
 use railnet_nic::{Behaviour, Mtu};
 
 use crate::Outcome;
+use crate::files::Output;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -290,15 +291,12 @@ fn parse_seed(text: &str) -> Result<u64, String> {
 
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     // A file that may not be written is better known before than after.
-    let file = match &arguments.pcap {
-        Some(path) => Some((path, crate::files::create(path, arguments.force)?)),
-        None => None,
-    };
+    let output = Output::claim_given(arguments.pcap.as_deref(), arguments.force)?;
     let record = world::run(&arguments.plan)?;
     let steps = steps::explain(&record);
     let verdict = verdict::judge(&record);
-    if let Some((path, file)) = file {
-        capture::write(path, file, &record)?;
+    if let Some(output) = output {
+        capture::write(output, &record)?;
     }
     if arguments.json {
         ladder::print_json(out, &record, &steps, &verdict)?;

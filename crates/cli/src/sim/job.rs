@@ -7,6 +7,8 @@ mod watch;
 
 use std::io::Write;
 use std::num::NonZeroU32;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use railnet_core::event::NoSink;
@@ -18,8 +20,10 @@ use railnet_topology::FabricGraph;
 use serde_json::Value;
 
 use super::beside::{self, Beside};
+use super::outputs::Outputs;
 use super::problem::File;
 use super::{Arguments, failure, record, report, series};
+use crate::files::Output;
 use crate::{Outcome, Usage};
 use watch::Onlooker;
 
@@ -29,7 +33,7 @@ pub(super) const BUILT_IN: &str = include_str!("../../../../scenarios/life-of-a-
 /// Runs a job and prints its screen.
 pub(super) fn tell(file: &File, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let began = Instant::now();
-    let mut onlooker = Onlooker::new(None, false, crate::wire::Wire::Values, &file.scenario)?;
+    let mut onlooker = Onlooker::new(None, None, crate::wire::Wire::Values, &file.scenario)?;
     let graph = railnet_sim::graph(&file.scenario)?;
     let recorder = Recorder::new(&graph, BUILT_IN_BUDGET).of_job();
     let beside = Beside::transport(file, |_| Ok(()));
@@ -45,14 +49,46 @@ pub(super) fn tell(file: &File, out: &mut dyn Write) -> anyhow::Result<Outcome> 
     if !outcome.is_partial {
         let run = record::jobs(file, &graph, (&outcome, None), wall_s, recorder)?;
         let run = beside::joined(run, beside.as_ref(), other)?;
-        let path = std::env::temp_dir().join(format!("railnet-life-of-a-job-{:?}.html", outcome.digest));
-        match record::write_report(&path, &run) {
-            Ok(()) => writeln!(out, "  {:<23}{}{}", "Report", path.display(), beside::line(&run))?,
-            // The screen is what was asked for.
-            Err(error) => crate::report(&format!("no report: {error:#}")),
+        let written = own_report(&outcome.digest).and_then(|output| {
+            let name = output.name().to_owned();
+            output.write(|file| file.write_all(crate::view::report(&run).as_bytes()))?;
+            Ok(name)
+        });
+        match written {
+            Ok(name) => writeln!(out, "  {:<23}{}{}", "Report", name.display(), beside::line(&run))?,
+            Err(error) => {
+                out.flush()?;
+                crate::report(&format!("error: no report: {error:#}"));
+                return Ok(Outcome::CheckFailed);
+            }
         }
     }
     Ok(verdict(&outcome))
+}
+
+/// Names that are tried for the report of the built-in job in one directory.
+const REPORT_NAMES: u32 = 20;
+
+/// Claims a file for the report of the built-in job. The same report under this user's name is replaced; where its name is
+/// another user's or another run's, the next one is taken, and the current directory where none is left.
+fn own_report(digest: &railnet_core::RunDigest) -> anyhow::Result<Output> {
+    let user = rustix::process::geteuid().as_raw();
+    let directories = [std::env::temp_dir(), PathBuf::from(".")];
+    let mut refused = None;
+    for (directory, number) in directories.iter().flat_map(|one| (1..=REPORT_NAMES).map(move |n| (one, n))) {
+        let more = if number == 1 { String::new() } else { format!("-{number}") };
+        let path = directory.join(format!("railnet-life-of-a-job-{user}-{digest:?}{more}.html"));
+        let is_others =
+            std::fs::symlink_metadata(&path).is_ok_and(|there| !there.is_file() || there.uid() != user);
+        if is_others {
+            continue;
+        }
+        match Output::claim(&path, true) {
+            Ok(output) => return Ok(output),
+            Err(error) => refused = refused.or(Some(error)),
+        }
+    }
+    Err(refused.unwrap_or_else(|| anyhow::anyhow!("its names are all taken")))
 }
 
 /// Enough packets to look at, and soon written.
@@ -67,16 +103,14 @@ pub(super) fn run(
     arguments: &Arguments,
     file: &File,
     beside: Option<&Beside>,
+    mut outputs: Outputs,
     out: &mut dyn Write,
 ) -> anyhow::Result<Outcome> {
     refuse(arguments, &file.scenario)?;
     warn(file, !arguments.no_memo)?;
-    if let Some(directory) = &arguments.csv {
-        report::make_directory(directory)?;
-    }
     let began = Instant::now();
     let mut onlooker =
-        Onlooker::new(Some(&arguments.capture), arguments.force, arguments.wire, &file.scenario)?;
+        Onlooker::new(Some(&arguments.capture), outputs.pcap.take(), arguments.wire, &file.scenario)?;
     let (result, other) = beside::together(|| run_watched(arguments, file, &mut onlooker), beside);
     let result = result?;
     let captured = onlooker.finish()?;
@@ -86,15 +120,15 @@ pub(super) fn run(
         Err(error) => return Err(anyhow::anyhow!(failure::words(&error))),
     };
     let wall_s = began.elapsed().as_secs_f64();
-    if let Some(path) = &arguments.json {
-        report::write_json(path, out, &whole(file, &outcome, failure.as_ref(), wall_s))?;
+    if let Some(target) = outputs.json.take() {
+        target.write(out, &whole(file, &outcome, failure.as_ref(), wall_s))?;
     }
-    if let Some(directory) = &arguments.csv {
-        csv::write(directory, &outcome)?;
+    if let Some(tables) = &mut outputs.tables {
+        csv::write(tables, &outcome)?;
         if let Some(network) = &outcome.network {
-            report::write_csv(directory, network)?;
+            report::write_csv(tables, network)?;
             if let Some(sampled) = &network.series {
-                series::write_csv(directory, network, sampled)?;
+                series::write_csv(tables, network, sampled)?;
             }
         }
     }
@@ -108,7 +142,7 @@ pub(super) fn run(
     }
     if let Some((graph, recorder)) = recorder {
         let run = record::jobs(file, &graph, (&outcome, failure.as_ref()), wall_s, recorder)?;
-        arguments.record.deliver(beside::joined(run, beside, other)?, out, arguments.is_quiet())?;
+        outputs.deliver(beside::joined(run, beside, other)?, out, arguments.is_quiet())?;
     }
     Ok(verdict(&outcome))
 }

@@ -1,10 +1,5 @@
 //! What came of a run, for programs: JSON and CSV.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::Path;
-
-use anyhow::Context as _;
 use railnet_core::{Span, Time};
 use railnet_sim::{FlowResult, LaneResult, LinkResult, Outcome};
 use serde::Serialize;
@@ -14,6 +9,7 @@ use super::collectives::CollectiveRow;
 use super::failure;
 use super::series::{self, SeriesObject};
 use super::transfers::TransferRow;
+use crate::files::Tables;
 
 /// All of a run. `docs/scenarios.md` says what the fields mean.
 #[derive(Serialize)]
@@ -240,31 +236,9 @@ impl<'a> LinkRow<'a> {
     }
 }
 
-/// Writes JSON to a file, or to standard output where the path is `-`.
-pub(super) fn write_json(path: &Path, out: &mut dyn Write, value: &impl Serialize) -> anyhow::Result<()> {
-    if path.as_os_str() == "-" {
-        return json_to(out, value);
-    }
-    let name = path.display();
-    let file = File::create(path).with_context(|| format!("cannot write {name}"))?;
-    let mut file = BufWriter::new(file);
-    json_to(&mut file, value).and_then(|()| Ok(file.flush()?)).with_context(|| format!("cannot write {name}"))
-}
-
-fn json_to(out: &mut dyn Write, value: &impl Serialize) -> anyhow::Result<()> {
-    serde_json::to_writer(&mut *out, value).map_err(std::io::Error::from)?;
-    writeln!(out)?;
-    Ok(())
-}
-
-pub(super) fn make_directory(directory: &Path) -> anyhow::Result<()> {
-    std::fs::create_dir_all(directory)
-        .with_context(|| format!("cannot make the directory {}", directory.display()))
-}
-
 /// Writes `flows.csv` and `links.csv`.
-pub(super) fn write_csv(directory: &Path, outcome: &Outcome) -> anyhow::Result<()> {
-    table(directory, "flows.csv", |out| {
+pub(super) fn write_csv(tables: &mut Tables, outcome: &Outcome) -> anyhow::Result<()> {
+    tables.write("flows.csv", |out| {
         writeln!(out, "source,target,priority,bytes,start_us,finish_us")?;
         for result in &outcome.flows {
             let FlowRow { source, target, priority, bytes, start_us, finish_us } = FlowRow::of(result);
@@ -272,7 +246,7 @@ pub(super) fn write_csv(directory: &Path, outcome: &Outcome) -> anyhow::Result<(
         }
         Ok(())
     })?;
-    table(directory, "links.csv", |out| {
+    tables.write("links.csv", |out| {
         writeln!(
             out,
             "from,to,rate_bps,bytes,packets,utilisation,max_queue_bytes,marks,drops,losses,pauses,paused_us"
@@ -298,20 +272,4 @@ pub(super) fn write_csv(directory: &Path, outcome: &Outcome) -> anyhow::Result<(
         }
         Ok(())
     })
-}
-
-/// Writes one file of a directory.
-pub(super) fn table(
-    directory: &Path,
-    name: &str,
-    write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
-) -> anyhow::Result<()> {
-    let path = directory.join(name);
-    File::create(&path)
-        .map(BufWriter::new)
-        .and_then(|mut file| {
-            write(&mut file)?;
-            file.flush()
-        })
-        .with_context(|| format!("cannot write {}", path.display()))
 }

@@ -9,9 +9,10 @@ use railnet_sim::{RunError, Scenario, ScenarioError};
 use serde::Serialize;
 use toml::{Table, Value};
 
+use super::outputs::Outputs;
 use super::problem::{Advice, File};
 use super::progress::Progress;
-use super::report::{self, Totals};
+use super::report::Totals;
 use super::{Arguments, job, simulate};
 use crate::cores::{self, Work};
 use crate::wire::Wire;
@@ -118,7 +119,12 @@ const fn fields(has_jobs: bool) -> &'static str {
     }
 }
 
-pub(super) fn run(arguments: &Arguments, file: &File, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(super) fn run(
+    arguments: &Arguments,
+    file: &File,
+    mut outputs: Outputs,
+    out: &mut dyn Write,
+) -> anyhow::Result<Outcome> {
     let axes = arguments.sweep.iter().map(|text| Axis::parse(text)).collect::<anyhow::Result<Vec<_>>>();
     let axes = axes.map_err(Usage::of)?;
     let mut table: Table = file.text.parse().with_context(|| format!("cannot read {}", file.path))?;
@@ -127,17 +133,14 @@ pub(super) fn run(arguments: &Arguments, file: &File, out: &mut dyn Write) -> an
         table.insert("seed".to_owned(), Value::Integer(seed));
     }
     let points = points(&axes, &table, |table| file.variant(table)).map_err(Usage::of)?;
-    if let Some(directory) = &arguments.csv {
-        report::make_directory(directory)?;
-    }
     let threads = cores::threads(points.len());
     let results = run_all(&points, arguments.wire, !arguments.no_memo);
     let has_jobs = file.scenario.has_jobs();
-    if let Some(path) = &arguments.json {
-        report::write_json(path, out, &Sweep::of(&file.path, &axes, &points, &results))?;
+    if let Some(target) = outputs.json.take() {
+        target.write(out, &Sweep::of(&file.path, &axes, &points, &results))?;
     }
-    if let Some(directory) = &arguments.csv {
-        report::table(directory, "sweep.csv", |out| write_csv(out, has_jobs, &axes, &points, &results))?;
+    if let Some(tables) = &mut outputs.tables {
+        tables.write("sweep.csv", |out| write_csv(out, has_jobs, &axes, &points, &results))?;
     }
     if !arguments.is_quiet() {
         writeln!(

@@ -10,6 +10,7 @@ use railnet_topology::FabricGraph;
 
 use super::about;
 
+use crate::files::Output;
 use crate::interrupt::Interrupt;
 use crate::sim::capture::{Capture, Options, Written};
 use crate::sim::progress::Progress;
@@ -22,7 +23,7 @@ const KNOWN: f64 = 0.02;
 
 pub(super) struct Onlooker<'a> {
     options: Option<&'a Options>,
-    force: bool,
+    pcap: Option<Output>,
     wire: Wire,
     graph: FabricGraph,
     capture: Option<Capture>,
@@ -37,14 +38,14 @@ pub(super) struct Onlooker<'a> {
 impl<'a> Onlooker<'a> {
     pub(super) fn new(
         options: Option<&'a Options>,
-        force: bool,
+        pcap: Option<Output>,
         wire: Wire,
         scenario: &Scenario,
     ) -> anyhow::Result<Self> {
         let (began, interrupt) = (Instant::now(), Interrupt::catch()?);
         let graph = railnet_sim::graph(scenario)?;
         let (progress, capture, broken) = (Progress::new(), None, None);
-        Ok(Self { options, force, wire, graph, capture, broken, progress, interrupt, began, shown: began })
+        Ok(Self { options, pcap, wire, graph, capture, broken, progress, interrupt, began, shown: began })
     }
 
     /// The run is over, one way or the other.
@@ -79,7 +80,7 @@ impl<'a> Onlooker<'a> {
     fn open<S: Sink>(&mut self, run: &mut Run<S>) {
         run.set_wire(self.wire.form());
         let Some(options) = self.options else { return };
-        match Capture::open(options, self.graph.clone(), self.force, run) {
+        match Capture::open(options, self.graph.clone(), self.pcap.take(), run) {
             Ok(capture) => self.capture = capture,
             Err(error) => self.broken = Some(error),
         }
