@@ -8,17 +8,17 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::{Args, ValueEnum};
 use railnet_core::{Bytes, Psn, Random, Span};
 use railnet_live::roce::{Config, Driver, Error, Faults, share};
 use railnet_nic::{Behaviour, Connection, Mtu, Path};
 use railnet_wire::{Gid, Identification, ROCE_PORT};
 
-use crate::Outcome;
 use crate::files::Output;
 use crate::run::duration;
 use crate::words::grouped;
+use crate::{Outcome, Usage};
 use exchange::{End, Meeting};
 use play::{Player, Score};
 
@@ -146,7 +146,7 @@ impl Op {
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let timeout = arguments.timeout;
     if arguments.iters == 0 || arguments.rx_depth == 0 {
-        bail!("nothing to do: --iters and --rx-depth are 1 at least");
+        return Err(Usage("nothing to do: --iters and --rx-depth are 1 at least".to_owned()).into());
     }
     let capture = Output::claim_given(arguments.pcap.as_deref(), arguments.force)?;
     let mut meeting = match &arguments.host {

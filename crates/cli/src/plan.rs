@@ -15,7 +15,7 @@ use railnet_job::plan::{Ground, Plan, Sweep, compute, paced};
 
 use serde_json::Value;
 
-use crate::{Outcome, catalogue};
+use crate::{Outcome, Usage, catalogue};
 use question::Subject;
 
 const EXAMPLES: &str = "\
@@ -31,9 +31,9 @@ What the lines mean is in docs/planning.md. NCCL's variables count as in railnet
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The job, a scenario with a [model]; or say it with options
+    /// The job, a scenario with a [model]: a TOML file, the name of one that ships, or - for standard input; or say it with options
     #[arg(conflicts_with_all = ["model", "params", "gpus", "cluster", "tp", "pp", "cp", "ep", "zero", "sp", "batch", "micro_batch",
-        "sequence", "recompute", "bucket", "files"])]
+        "sequence", "recompute", "bucket", "files"], value_name = "FILE|NAME")]
     file: Option<PathBuf>,
     #[command(flatten)]
     flags: question::Flags,
@@ -130,8 +130,8 @@ fn answer(mut subject: Subject, arguments: &Arguments) -> anyhow::Result<Answer>
         gpudirect: subject.gpudirect,
     };
     let job = &subject.resolved.job;
-    let plan = Plan::new(job, &ground).with_context(|| subject.title.clone())?;
-    let sweep =
-        Sweep::new(job, &ground, usize::from(arguments.best)).with_context(|| subject.title.clone())?;
+    let refused = |error| Usage(format!("{}: {error}", subject.title));
+    let plan = Plan::new(job, &ground).map_err(refused)?;
+    let sweep = Sweep::new(job, &ground, usize::from(arguments.best)).map_err(refused)?;
     Ok(Answer { subject, plan, sweep, by_itself })
 }

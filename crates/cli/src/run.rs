@@ -4,7 +4,7 @@ mod output;
 mod verdict;
 
 use std::ffi::OsString;
-use std::io::{IsTerminal as _, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -126,7 +126,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     let outcome = match &arguments.output {
         Some(folder) => job::run(&plan, &mut output::Files::new(folder, ranks, arguments.force)?),
         None => {
-            let is_coloured = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+            let is_coloured = crate::terminal::has_colour(&std::io::stdout());
             job::run(&plan, &mut output::Prefixed::new(out, ranks, is_coloured))
         }
     };

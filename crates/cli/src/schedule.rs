@@ -9,7 +9,6 @@ mod summary;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, anyhow};
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use railnet_coll::check::{self, CheckError};
@@ -18,7 +17,7 @@ use railnet_core::{Bytes, Rank};
 use railnet_formats::msccl;
 
 use crate::files::Output;
-use crate::{Outcome, Usage};
+use crate::{Outcome, Usage, input};
 use moves::Moves;
 
 const EXAMPLES: &str = "\
@@ -246,11 +245,11 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
 /// Reads an algorithm, which is proved in passing, and makes a schedule of it.
 fn read(path: &Path, size: Bytes) -> anyhow::Result<(Schedule, String)> {
     let name = path.display();
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
-    let file = msccl::read(&text).map_err(|error| anyhow!("{name} is refused\n  {error}"))?;
-    let count = count(file.collective, size, file.ranks).map_err(|error| anyhow!(error))?;
+    let text = input::text(path)?;
+    let file = msccl::read(&text).map_err(|error| Usage(format!("{name} is refused\n  {error}")))?;
+    let count = count(file.collective, size, file.ranks).map_err(Usage)?;
     let call = Call { root: file.root, in_place: file.in_place, ..Call::new(file.collective, count) };
-    let schedule = file.schedule(&call, None).map_err(|error| anyhow!("{name}: {error}"))?;
+    let schedule = file.schedule(&call, None).map_err(|error| Usage(format!("{name}: {error}")))?;
     Ok((schedule, format!("\"{}\" from {name}", file.name)))
 }
 

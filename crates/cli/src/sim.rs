@@ -32,7 +32,7 @@ use railnet_coll::variables::{Place, Variables};
 use crate::files::Output;
 use crate::interrupt::Interrupt;
 use crate::wire::Wire;
-use crate::{Outcome, Usage, environment, large_pages, report as report_line};
+use crate::{Outcome, Usage, environment, large_pages, report as report_line, shipped};
 use beside::Beside;
 use capture::{Capture, Written};
 use outputs::Outputs;
@@ -55,7 +55,8 @@ The file's format is explained in docs/scenarios.md, that of jobs in docs/jobs.m
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The scenario, a TOML file
+    /// The scenario: a TOML file, the name of one that ships (railnet list), or - for standard input
+    #[arg(value_name = "FILE|NAME")]
     file: PathBuf,
     /// The seed, instead of the scenario's
     #[arg(long)]
@@ -121,7 +122,7 @@ struct Finished {
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let mut file = File::read(&arguments.file)?;
     // What is wrong with a fabric is told below, when all is known that it is made of.
-    if arguments.file.is_file()
+    if (arguments.file.is_file() || shipped::find(&arguments.file).is_some())
         && file.scenario.fidelity == Fidelity::Packet
         && let Ok(graph) = railnet_sim::graph(&file.scenario)
     {
@@ -172,7 +173,7 @@ fn traffic(
         target.write(out, &report::whole(&file.path, &finished))?;
     }
     if let Some(tables) = &mut outputs.tables {
-        report::write_csv(tables, &finished.outcome)?;
+        report::write_csv(tables, &finished.outcome, report::Window::of(&finished.outcome))?;
         if let Some(series) = &finished.outcome.series {
             series::write_csv(tables, &finished.outcome, series)?;
         }
@@ -213,7 +214,7 @@ pub(crate) fn built_in(out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let outcome = job::tell(&file, out)?;
     writeln!(
         out,
-        "\n  Try   railnet compare rails · railnet sim scenarios/job-slow-gpu.toml · railnet plan --params 70B --gpus 64 --compute 200ms · \
+        "\n  Try   railnet compare rails · railnet sim job-slow-gpu · railnet list · railnet plan --params 70B --gpus 64 --compute 200ms · \
          railnet --help"
     )?;
     Ok(outcome)

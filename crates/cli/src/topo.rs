@@ -8,7 +8,6 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, anyhow};
 use railnet_coll::search::search;
 use railnet_coll::transport::Transports;
 use railnet_coll::variables::Place;
@@ -18,7 +17,7 @@ use railnet_topology::{Cluster, ClusterError};
 
 use crate::files::Output;
 use crate::sim::problem::File;
-use crate::{Outcome, Usage, catalogue, environment, words};
+use crate::{Outcome, Usage, catalogue, environment, input, shipped, words};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -35,7 +34,7 @@ Examples:
 #[group(skip)]
 #[command(group = clap::ArgGroup::new("output").args(["svg", "nccl_xml", "nccl_graph"]).multiple(true))]
 pub(crate) struct Arguments {
-    /// A scenario (a TOML file), a server of the catalogue by name, so many of them (dgx-h100x4), or a topology file of
+    /// A scenario (a TOML file, the name of one that ships, or - for standard input), a server of the catalogue by name, so many of them (dgx-h100x4), or a topology file of
     /// NCCL (XML)
     #[arg(value_name = "FILE|NAME")]
     what: PathBuf,
@@ -113,7 +112,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
 fn cluster(arguments: &Arguments) -> anyhow::Result<Option<Cluster>> {
     let path = arguments.what.as_path();
     let nodes = arguments.nodes.unwrap_or(1);
-    if !path.exists() {
+    if !path.exists() && path.as_os_str() != input::STANDARD {
         let name = path.display().to_string();
         let known = arguments.catalogue.read()?.servers;
         return match known.cluster(&name) {
@@ -121,6 +120,7 @@ fn cluster(arguments: &Arguments) -> anyhow::Result<Option<Cluster>> {
                 Err(Usage(format!("{name} are {} servers already: leave --nodes out", found.nodes)).into())
             }
             Ok(found) => Ok(Some(Cluster::new(found.host, found.nodes.max(nodes)))),
+            Err(ClusterError::Unknown { .. }) if shipped::find(path).is_some() => Ok(None),
             Err(ClusterError::Unknown { .. }) => Err(unknown(&known, path).into()),
             Err(error) => Err(Usage(error.to_string()).into()),
         };
@@ -130,9 +130,9 @@ fn cluster(arguments: &Arguments) -> anyhow::Result<Option<Cluster>> {
         return Ok(None);
     }
     let name = path.display();
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+    let text = input::text(path)?;
     let stem = path.file_stem().map_or("server".into(), |stem| stem.to_string_lossy());
-    let host = nccl_topology::read(&stem, &text).map_err(|error| anyhow!("{name}, {error}"))?;
+    let host = nccl_topology::read(&stem, &text).map_err(|error| Usage(format!("{name}, {error}")))?;
     Ok(Some(Cluster::new(host, nodes)))
 }
 
@@ -178,15 +178,17 @@ fn servers(arguments: &Arguments, cluster: &Cluster, out: &mut dyn Write) -> any
 fn unknown(servers: &Catalogue, path: &Path) -> Usage {
     let name = path.display().to_string();
     let known: Vec<&str> = servers.hosts().map(|(name, _)| name).collect();
+    let shipped = shipped::ALL.iter().map(|one| one.name);
+    let all: Vec<&str> = known.iter().copied().chain(shipped).collect();
     let width = known.iter().map(|name| name.len()).max().unwrap_or(0);
-    let mut text = format!("there is no file and no server called {name}\n  servers of the catalogue:");
+    let mut text = format!("there is no file, server or scenario called {name}\n  servers of the catalogue:");
     for (name, title) in servers.hosts() {
         let _ = write!(text, "\n    {name:<width$}  {title}");
     }
-    if let Some(meant) = words::nearest(&name, &known) {
+    if let Some(meant) = words::nearest(&name, &all) {
         let _ = write!(text, "\n  = did you mean \"{meant}\"?");
     }
     text.push_str("\n  = several of them are written as dgx-h100x4");
-    text.push_str("\n  = or give a scenario file, such as scenarios/permutation.toml");
+    text.push_str("\n  = or give a scenario: a file, or one that ships, such as permutation (railnet list)");
     Usage(text)
 }

@@ -18,6 +18,7 @@ use anyhow::Context as _;
 use serde_json::Value;
 
 use crate::files::Output;
+use crate::interrupt::Interrupt;
 use crate::{Outcome, Usage, report};
 
 const EXAMPLES: &str = "\
@@ -119,6 +120,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         return Err(Usage(advice.to_owned()).into());
     }
     let page = Output::claim_given(arguments.write.as_deref(), arguments.force)?;
+    let interrupt = Interrupt::catch()?;
     let mut parts = Vec::new();
     let is_short = arguments.write.is_some() && arguments.full;
     let asked = PARTS.iter().filter(|(name, ..)| wanted.is_none_or(|wanted| wanted == *name));
@@ -130,9 +132,19 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
             out.flush()?;
         }
         parts.push(part);
+        if interrupt.is_set() {
+            break;
+        }
     }
+    let is_partial = interrupt.is_set();
     if arguments.json {
-        writeln!(out, "{:#}", page::object(&parts))?;
+        writeln!(out, "{:#}", page::object(&parts, is_partial))?;
+    }
+    if is_partial {
+        out.flush()?;
+        let page = if page.is_some() { "; the page is not written" } else { "" };
+        report(&format!("PARTIAL: stopped before its end; these are the rows that were known by then{page}"));
+        return Ok(Outcome::CheckFailed);
     }
     if let Some(output) = page {
         output.write(|file| file.write_all(page::markdown(&parts, arguments.full).as_bytes()))?;

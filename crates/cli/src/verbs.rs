@@ -10,7 +10,7 @@ mod verdict;
 mod words;
 mod world;
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
@@ -301,7 +301,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     if arguments.json {
         ladder::print_json(out, &record, &steps, &verdict)?;
     } else {
-        let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        let colour = crate::terminal::has_colour(&std::io::stdout());
         let view = ladder::View { colour, all: arguments.all, pcap: arguments.pcap.as_deref() };
         view.print(out, &record, &steps, &verdict)?;
     }

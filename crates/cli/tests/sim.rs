@@ -496,3 +496,33 @@ fn a_collective_that_falls_back_says_why_and_one_without_in_place_has_no_figures
     assert_eq!(calls.len(), 3);
     assert!(calls[0]["fell_back"].as_str().unwrap().starts_with(why) && calls[2]["fell_back"].is_null());
 }
+
+#[test]
+fn rates_count_from_the_first_flow_and_a_sweep_says_what_it_was_run_with() {
+    let late = "[fabric]\ntopology = { kind = \"single-switch\", hosts = 2 }\nlink = { rate = \"100Gbps\", delay = \"1us\" }\n\
+                [nic]\ncontrol = \"none\"\n[[traffic]]\nkind = \"incast\"\nfrom = \"0\"\nto = 1\nbytes = \"10MB\"\nstart = \"2s\"\n";
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("late.toml");
+    std::fs::write(&file, late).unwrap();
+    let file = file.to_str().unwrap();
+    let value = json(&["sim", file, "--json", "-"]);
+    let busiest = value["links"].as_array().unwrap().iter().map(|link| link["utilisation"].as_f64().unwrap());
+    assert!(busiest.fold(0.0, f64::max) > 0.9, "{value}");
+    let screen = text(&railnet(&["sim", file]).stdout);
+    let throughput = screen.lines().find(|line| line.contains("Throughput")).unwrap();
+    assert!(throughput.contains("Gbps  ") && !throughput.contains("Mbps"), "{throughput}");
+    let compared = text(&railnet(&["compare", file, "incast"]).stdout);
+    let together = compared.lines().find(|line| line.contains("all flows together")).unwrap();
+    assert!(!together.contains(" MB/s") && !together.contains("0.0"), "{together}");
+    let job = Path::new(env!("CARGO_TARGET_TMPDIR")).join("swept.toml");
+    std::fs::write(
+        &job,
+        "steps = 1\n[cluster]\nserver = \"dgx-h100\"\nnodes = 1\n[model]\nname = \"tiny\"\n",
+    )
+    .unwrap();
+    let job = job.to_str().unwrap();
+    let head = |sweep: &str| {
+        text(&railnet(&["sim", job, "--sweep", sweep]).stdout).lines().next().unwrap().to_owned()
+    };
+    assert!(head("fidelity=analytic").contains("· analytic fidelity ·"), "{}", head("fidelity=analytic"));
+    assert!(head("fidelity=packet,analytic").contains("· packet and analytic fidelity ·"));
+}

@@ -28,7 +28,7 @@ use crate::{Outcome, Usage};
 use watch::Onlooker;
 
 /// The job that runs where nothing else is said.
-pub(super) const BUILT_IN: &str = include_str!("../../../../scenarios/life-of-a-job-racks.toml");
+pub(super) const BUILT_IN: &str = crate::shipped::text("life-of-a-job-racks");
 
 /// Runs a job and prints its screen.
 pub(super) fn tell(file: &File, out: &mut dyn Write) -> anyhow::Result<Outcome> {
@@ -107,7 +107,7 @@ pub(super) fn run(
     out: &mut dyn Write,
 ) -> anyhow::Result<Outcome> {
     refuse(arguments, &file.scenario)?;
-    warn(file, !arguments.no_memo)?;
+    warn(file, !arguments.no_memo, arguments.record.is_on())?;
     let began = Instant::now();
     let mut onlooker =
         Onlooker::new(Some(&arguments.capture), outputs.pcap.take(), arguments.wire, &file.scenario)?;
@@ -126,7 +126,7 @@ pub(super) fn run(
     if let Some(tables) = &mut outputs.tables {
         csv::write(tables, &outcome)?;
         if let Some(network) = &outcome.network {
-            report::write_csv(tables, network)?;
+            report::write_csv(tables, network, report::Window::whole(network))?;
             if let Some(sampled) = &network.series {
                 series::write_csv(tables, network, sampled)?;
             }
@@ -231,13 +231,25 @@ const REMEMBERED_PER_SECOND: f64 = 5e12;
 /// What one waits for without being told.
 const PATIENCE_S: f64 = 15.0;
 
+/// How many times as long a run takes that is recorded: 2 to 3.5 on the machines of docs/performance.md, with every collective
+/// carried out and one thread in both.
+const RECORDED: f64 = 3.5;
+
 /// Says how long a run with packets will take, where that is long.
-pub(crate) fn warn(file: &File, memo: bool) -> anyhow::Result<()> {
-    let seconds = expected_s(file, memo)?;
+pub(crate) fn warn(file: &File, memo: bool, is_recorded: bool) -> anyhow::Result<()> {
+    let seconds = expected_s(file, memo, is_recorded)?;
     if seconds > PATIENCE_S {
+        let recording = match is_recorded {
+            true if memo => format!(
+                " (recording needs the packets of every collective, so none is memoised: without it, about {})",
+                about(expected_s(file, memo, false)?)
+            ),
+            true => " with recording".to_owned(),
+            false => String::new(),
+        };
         crate::report(&format!(
-            "packet by packet this takes about {} of wall time; Ctrl-C prints what is known by then, `fidelity = \"analytic\"` \
-             takes seconds",
+            "packet by packet this takes about {} of wall time{recording}; Ctrl-C prints what is known by then, \
+             `fidelity = \"analytic\"` takes seconds",
             about(seconds)
         ));
     }
@@ -246,24 +258,25 @@ pub(crate) fn warn(file: &File, memo: bool) -> anyhow::Result<()> {
 
 /// Whether a job that is recorded takes no longer than one likes to wait.
 pub(super) fn is_soon_over(file: &File) -> anyhow::Result<bool> {
-    Ok(file.scenario.has_jobs() && expected_s(file, false)? <= PATIENCE_S)
+    Ok(file.scenario.has_jobs() && expected_s(file, false, true)? <= PATIENCE_S)
 }
 
 /// How long a run will take, from the bytes that it moves.
-fn expected_s(file: &File, memo: bool) -> anyhow::Result<f64> {
+fn expected_s(file: &File, memo: bool, is_recorded: bool) -> anyhow::Result<f64> {
     if file.scenario.fidelity == Fidelity::Analytic {
         return Ok(0.0);
     }
     let (inside, across) = file.scenario.job_bytes().map_err(|error| file.problem(error))?;
     let runs = if file.scenario.faults.is_empty() { 1.0 } else { 2.0 };
-    let rate = if memo { REMEMBERED_PER_SECOND } else { INSIDE_PER_SECOND };
-    Ok(runs * (across as f64 / ACROSS_PER_SECOND + inside as f64 / rate))
+    let rate = if memo && !is_recorded { REMEMBERED_PER_SECOND } else { INSIDE_PER_SECOND };
+    let recorded = if is_recorded { RECORDED } else { 1.0 };
+    Ok(recorded * runs * (across as f64 / ACROSS_PER_SECOND + inside as f64 / rate))
 }
 
 /// How long, roughly.
 fn about(seconds: f64) -> String {
     match seconds {
-        seconds if seconds < 90.0 => format!("{seconds:.0} s"),
+        seconds if seconds < 90.0 => format!("{:.0} s", seconds.max(1.0)),
         seconds if seconds < 5_400.0 => format!("{:.0} minutes", seconds / 60.0),
         seconds => format!("{:.0} hours", seconds / 3_600.0),
     }

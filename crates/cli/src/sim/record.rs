@@ -90,7 +90,8 @@ impl Options {
             .split_once('=')
             .ok_or_else(|| Usage(format!("--beside {change}: write a key and its value, KEY=VALUE")))?;
         let beside = Beside::new(file, key, value, |other| prepared(arguments, other));
-        beside.map(Some).with_context(|| format!("--beside {change}"))
+        let beside = beside.with_context(|| format!("--beside {change}"));
+        beside.map(Some).map_err(Usage::of)
     }
 }
 
@@ -209,7 +210,8 @@ pub(crate) fn run_again(file: &File, budget: Budget, share: &dyn Fn(f64)) -> any
     tap(&graph, &mut run);
     while !run.advance(railnet_core::Span::from_us(10)) {
         take_frames(&graph, &mut run);
-        share((run.flows() - run.unfinished()) as f64 / run.flows().max(1) as f64);
+        let all = run.flows() + run.calls();
+        share((all - run.unfinished()) as f64 / all.max(1) as f64);
     }
     take_frames(&graph, &mut run);
     let (finished, recorder) = finish(run, Run::end, file.scenario.seed, began);

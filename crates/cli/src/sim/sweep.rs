@@ -129,7 +129,8 @@ pub(super) fn run(
     let axes = axes.map_err(Usage::of)?;
     let mut table: Table = file.text.parse().with_context(|| format!("cannot read {}", file.path))?;
     if let Some(seed) = arguments.seed {
-        let seed = i64::try_from(seed).context("--seed of a sweep is at most 2^63 - 1")?;
+        let seed =
+            i64::try_from(seed).map_err(|_| Usage("--seed of a sweep is at most 2^63 - 1".to_owned()))?;
         table.insert("seed".to_owned(), Value::Integer(seed));
     }
     let points = points(&axes, &table, |table| file.variant(table)).map_err(Usage::of)?;
@@ -148,12 +149,24 @@ pub(super) fn run(
             "Railnet {} · {} · {} fidelity · {} points on {threads} threads\n",
             env!("CARGO_PKG_VERSION"),
             file.path,
-            file.scenario.fidelity.name(),
+            fidelities(&points),
             points.len()
         )?;
         print(has_jobs, &axes, &points, &results, out)?;
     }
     Ok(if results.iter().all(Result::is_ok) { Outcome::Done } else { Outcome::CheckFailed })
+}
+
+/// What the points of a sweep are run with.
+fn fidelities(points: &[Point]) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for point in points {
+        let name = point.scenario.fidelity.name();
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.join(" and ")
 }
 
 impl Axis {

@@ -59,7 +59,7 @@ pub(super) fn print(part: &Part, out: &mut dyn Write) -> std::io::Result<()> {
     writeln!(out)
 }
 
-pub(super) fn object(parts: &[Part]) -> Value {
+pub(super) fn object(parts: &[Part], is_partial: bool) -> Value {
     let part = |part: &Part| {
         let row = |row: &Vec<Cell>| {
             let fields = part.columns.iter().zip(row);
@@ -69,7 +69,11 @@ pub(super) fn object(parts: &[Part]) -> Value {
         let rows: Vec<Value> = part.rows.iter().map(row).collect();
         json!({ "name": part.name, "title": part.title, "rows": rows, "remarks": part.remarks })
     };
-    json!({ "parts": parts.iter().map(part).collect::<Vec<Value>>() })
+    let mut value = json!({ "parts": parts.iter().map(part).collect::<Vec<Value>>() });
+    if is_partial {
+        value["partial"] = true.into();
+    }
+    value
 }
 
 /// The page with these parts; `is_full` where they are those with long rows.
