@@ -6,7 +6,7 @@ use std::fs::{File, FileType, Metadata, OpenOptions, TryLockError};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context as _;
 use rustix::fs::{CWD, OFlags, RenameFlags};
@@ -112,6 +112,13 @@ impl Drop for Output {
         if std::fs::symlink_metadata(&self.temporary).is_ok_and(is_own) {
             let _ = std::fs::remove_file(&self.temporary);
         }
+    }
+}
+
+/// Removes what was claimed: the command ends in the middle of a run.
+pub(crate) fn abandon() {
+    for temporary in CLAIMED.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        let _ = std::fs::remove_file(temporary);
     }
 }
 

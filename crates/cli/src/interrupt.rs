@@ -1,6 +1,6 @@
 //! Ctrl-C and SIGTERM: a long run is asked to stop and to say what it knows; the second time it is ended.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use anyhow::Context as _;
@@ -11,29 +11,35 @@ use signal_hook::flag;
 const SIGNALS: [(i32, i32); 2] = [(SIGINT, 130), (SIGTERM, 143)];
 
 /// The flag of this process: there is one.
-static ASKED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+static ASKED: OnceLock<Interrupt> = OnceLock::new();
 
 /// Whether the run was asked to stop.
 #[derive(Clone)]
-pub(crate) struct Interrupt(Arc<AtomicBool>);
+pub(crate) struct Interrupt {
+    asked: Arc<AtomicBool>,
+    /// The status that a shell would give; 0 before.
+    status: Arc<AtomicUsize>,
+}
 
 impl Interrupt {
     /// From now on the signals only ask.
     pub(crate) fn catch() -> anyhow::Result<Self> {
-        if let Some(asked) = ASKED.get() {
-            return Ok(Self(Arc::clone(asked)));
+        if let Some(interrupt) = ASKED.get() {
+            return Ok(interrupt.clone());
         }
-        let asked = Arc::new(AtomicBool::new(false));
-        if ASKED.set(Arc::clone(&asked)).is_err() {
+        let interrupt = Self { asked: Arc::default(), status: Arc::default() };
+        if ASKED.set(interrupt.clone()).is_err() {
             return Self::catch();
         }
         for (signal, status) in SIGNALS {
             // In this order: the first time nothing is set yet when it looks.
-            flag::register_conditional_shutdown(signal, status, Arc::clone(&asked))
+            flag::register_conditional_shutdown(signal, status, Arc::clone(&interrupt.asked))
                 .context("cannot catch signals")?;
-            flag::register(signal, Arc::clone(&asked)).context("cannot catch signals")?;
+            flag::register_usize(signal, Arc::clone(&interrupt.status), status as usize)
+                .context("cannot catch signals")?;
+            flag::register(signal, Arc::clone(&interrupt.asked)).context("cannot catch signals")?;
         }
-        Ok(Self(asked))
+        Ok(interrupt)
     }
 
     /// From now on the signals end the program again, whatever asked to be asked before.
@@ -47,6 +53,14 @@ impl Interrupt {
 
     /// Whether it has been.
     pub(crate) fn is_set(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// The status to end with, where it has been.
+    pub(crate) fn status(&self) -> Option<i32> {
+        match self.status.load(Ordering::Relaxed) {
+            0 => None,
+            status => i32::try_from(status).ok(),
+        }
     }
 }

@@ -43,13 +43,14 @@ mod view;
 mod wire;
 mod words;
 
+use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use terminal::Screen;
 
 use clap::error::{ContextKind, ContextValue};
-use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 /// The AI training network in software: one RDMA stack, live and simulated.
 ///
@@ -165,8 +166,7 @@ fn run(command: Option<Command>, out: &mut dyn Write) -> anyhow::Result<Outcome>
 }
 
 fn main() -> ExitCode {
-    let matches = with_negative_numbers(Arguments::command()).try_get_matches();
-    let arguments = match matches.and_then(|matches| Arguments::from_arg_matches(&matches)) {
+    let arguments = match Arguments::try_parse_from(words_with_negatives(std::env::args_os())) {
         Ok(arguments) => arguments,
         Err(error) => {
             match whole_number(&error) {
@@ -196,13 +196,30 @@ fn main() -> ExitCode {
     }
 }
 
-/// Every option takes a negative number as its value: what it says about that is better than that there is no such option.
-fn with_negative_numbers(command: clap::Command) -> clap::Command {
-    let take = |argument: clap::Arg| {
-        let is_free = argument.get_action().takes_values() && !argument.is_allow_hyphen_values_set();
-        if is_free { argument.allow_negative_numbers(true) } else { argument }
-    };
-    command.mut_args(take).mut_subcommands(with_negative_numbers)
+/// The words of the command line, where a negative amount belongs to the option before it: what that says about it is better than
+/// that there is no such option.
+fn words_with_negatives(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut joined: Vec<OsString> = Vec::new();
+    let mut is_plain = true;
+    for (place, word) in words.enumerate() {
+        // Behind these are the words of another program.
+        is_plain &= word != "--" && !(place == 1 && word == "run");
+        let is_negative = matches!(word.as_encoded_bytes(), [b'-', b'0'..=b'9' | b'.', ..]);
+        let last = joined.last_mut().filter(|_| is_plain && is_negative && place > 1);
+        let is_long = |last: &OsString| {
+            last.as_encoded_bytes().starts_with(b"--") && !last.as_encoded_bytes().contains(&b'=')
+        };
+        let is_short = |last: &OsString| matches!(last.as_encoded_bytes(), [b'-', b'a'..=b'z' | b'A'..=b'Z']);
+        match last {
+            Some(last) if is_long(last) => {
+                last.push("=");
+                last.push(word);
+            }
+            Some(last) if is_short(last) => last.push(word),
+            _ => joined.push(word),
+        }
+    }
+    joined
 }
 
 /// What is wrong with an option that wants a whole number, without Rust's words for it.

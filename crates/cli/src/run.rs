@@ -50,7 +50,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
     /// Replace regular files that are there
-    #[arg(long)]
+    #[arg(long, requires = "kept")]
     force: bool,
     /// End the run after this time, such as 90s
     #[arg(long, value_name = "TIME", value_parser = duration)]

@@ -11,6 +11,7 @@ mod progress;
 pub(crate) mod record;
 pub(crate) mod report;
 mod series;
+mod setup;
 mod summary;
 pub(crate) mod sweep;
 mod transfers;
@@ -32,12 +33,13 @@ use railnet_coll::variables::{Place, Variables};
 use crate::files::Output;
 use crate::interrupt::Interrupt;
 use crate::wire::Wire;
-use crate::{Outcome, Usage, environment, large_pages, report as report_line, shipped};
+use crate::{Outcome, Usage, environment, large_pages, report as report_line, shipped, words};
 use beside::Beside;
 use capture::{Capture, Written};
 use outputs::Outputs;
 use problem::File;
 use progress::Progress;
+use setup::SetUp;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -250,7 +252,12 @@ fn watch_with<S: Sink>(
     mut look: impl FnMut(&mut Run<(Digest, S)>),
 ) -> anyhow::Result<(Finished, S)> {
     let began = Instant::now();
-    let mut run = Run::new(&file.scenario, (Digest::new(), sink)).map_err(|error| file.problem(error))?;
+    let interrupt = Interrupt::catch()?;
+    let hosts = words::count(graph.hosts.len() as u64, "host", "hosts");
+    let set_up = SetUp::begin(hosts, "network", interrupt.clone(), true);
+    let run = Run::new(&file.scenario, (Digest::new(), sink));
+    drop(set_up);
+    let mut run = run.map_err(|error| file.problem(error))?;
     run.set_wire(arguments.wire.form());
     for line in run.start_lines(variables) {
         report_line(&line);
@@ -259,7 +266,7 @@ fn watch_with<S: Sink>(
     if arguments.record.is_on() && capture.is_none() {
         record::tap(graph, &mut run);
     }
-    let (progress, interrupt) = (Progress::new(), Interrupt::catch()?);
+    let progress = Progress::new();
     let each = |run: &mut Run<(Digest, S)>| match &mut capture {
         Some(capture) => capture.take(run),
         None => {

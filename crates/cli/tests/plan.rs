@@ -205,7 +205,7 @@ fn wrong_usage_says_what_would_be_right() {
         (&["--params", "70GB", "--gpus", "64"], "write it as 70B, 7.5B or 400M"),
         (&["--params", "0B", "--gpus", "64"], "a model has 1M to 100T parameters"),
         (&["--params", "70B"], "how many GPUs? --gpus 64"),
-        (&["--params", "70B", "--gpus", "0"], "0 is not in 1.."),
+        (&["--params", "70B", "--gpus", "0"], "a whole number from 1 to 524288"),
         (
             &["--params", "70B", "--gpus", "60"],
             "dgx-h100 has 8 GPUs, and 60 are no whole servers: 56 or 64 would do",
@@ -226,8 +226,8 @@ fn wrong_usage_says_what_would_be_right() {
         assert!(text(&output.stderr).contains(expected), "{arguments:?}: {}", text(&output.stderr));
     }
     let output = railnet(&["plan", "nowhere.toml"], &[]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("cannot read nowhere.toml"), "{}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("there is no file nowhere.toml"), "{}", text(&output.stderr));
 }
 
 /// What the document shows was printed by the command. A line of dots stands for lines left out.

@@ -127,8 +127,8 @@ fn a_picture_has_an_arrow_for_each_chunk_and_nothing_is_overwritten() {
     assert_eq!(picture.matches("marker-end=").count(), 28);
     assert_eq!(picture.matches(">rank ").count(), 8);
     let again = railnet(&line);
-    assert_eq!(again.status.code(), Some(1));
-    has(&text(&again.stderr), &["is there already: --force overwrites it"]);
+    assert_eq!(again.status.code(), Some(2));
+    has(&text(&again.stderr), &["is there already: --force replaces it"]);
     good(&format!("{line} --force"));
 
     // One lane for the switch, whatever its groups.
@@ -168,7 +168,7 @@ fn what_is_written_for_msccl_is_read_again() {
 #[test]
 fn a_wrong_file_is_refused_with_its_line() {
     let output = railnet(&format!("--file {}", sample("wrong-dependency.xml")));
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     assert!(output.stdout.is_empty());
     has(
         &text(&output.stderr),

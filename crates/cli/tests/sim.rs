@@ -296,7 +296,7 @@ fn series_over_time_are_written_where_they_are_asked_for() {
     let csv = directory.to_str().unwrap();
     assert!(railnet(&["sim", &file, "--csv", csv]).status.success());
     assert!(!directory.join("series.csv").exists());
-    assert!(railnet(&["sim", &file, "--csv", csv, "--sample", "5us"]).status.success());
+    assert!(railnet(&["sim", &file, "--csv", csv, "--sample", "5us", "--force"]).status.success());
     let (header, rows) = table(&directory.join("series.csv"));
     assert_eq!(header, ["time_us", "from", "to", "queue_bytes", "throughput_bps", "paused"]);
     assert!(rows.iter().all(|row| row[4].parse::<f64>().unwrap() <= 100e9));

@@ -56,7 +56,10 @@ fn what_cannot_be_is_refused_at_its_key() {
     };
     let server = "server = \"dgx-h100\"\nnodes = 2\n";
     let (key, message) = wrong(&format!("{server}gpus_per_node = 9"), "");
-    assert_eq!((key.as_str(), message.as_str()), ("cluster.gpus_per_node", "dgx-h100 has 8 GPUs: 1 to 8 of them, not 9"));
+    assert_eq!(
+        (key.as_str(), message.as_str()),
+        ("cluster.gpus_per_node", "dgx-h100 has 8 GPUs: 1 to 8 of them, not 9")
+    );
     assert_eq!(wrong(server, "rate = \"0Gbps\"").0, "nic.rate");
     let groups = "gpus_per_node = 2\n[[cluster.groups]]\nserver = \"dgx-h100\"\nnodes = 1\n";
     assert!(wrong(groups, "").1.contains("not both"));
