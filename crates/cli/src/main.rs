@@ -8,6 +8,7 @@
 )]
 
 mod bench;
+mod calc;
 mod catalogue;
 mod check;
 mod compare;
@@ -66,6 +67,8 @@ struct Arguments {
 enum Command {
     /// Measure how fast a layer is on this machine
     Bench(bench::Arguments),
+    /// Calculate one thing: copies, rails, parallelism, AllReduce
+    Calc(calc::Arguments),
     /// Read a scenario, and print it with every default filled in
     Check(check::Arguments),
     /// Run scenarios side by side: what differs in them, and what that does
@@ -141,6 +144,7 @@ fn run(command: Option<Command>, out: &mut dyn Write) -> anyhow::Result<Outcome>
     let Some(command) = command else { return sim::built_in(out) };
     match command {
         Command::Bench(arguments) => bench::run(&arguments, out),
+        Command::Calc(arguments) => calc::run(&arguments, out),
         Command::Check(arguments) => check::run(&arguments, out),
         Command::Compare(arguments) => compare::run(&arguments, out),
         Command::Decode(arguments) => decode::run(&arguments, out),

@@ -244,7 +244,7 @@ fn a_bad_scenario_is_shown_with_its_line_and_what_would_be_right() {
         let file = scratch(&format!("bad-{index}.toml"), &SMALL.replace(old, new));
         let output = railnet(&["sim", &file]);
         let message = text(&output.stderr);
-        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{new}: {message}");
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{new}: {message}");
         assert!(message.starts_with("error: "), "{message}");
         assert!(message.contains(place), "{new}: {place:?} is not in\n{message}");
         assert!(message.contains(advice), "{new}: {advice:?} is not in\n{message}");

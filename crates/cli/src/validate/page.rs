@@ -10,7 +10,7 @@ use super::{Cell, Part};
 const HEAD: &str = "\
 # Collectives against measurements
 
-`railnet validate --write docs/collectives.md` makes this page: it runs every row and writes what came of it, and the same
+`railnet validate --write docs/collectives.md --force` makes this page: it runs every row and writes what came of it, and the same
 commit gives the same page. `railnet validate` prints it, `--only NAME` just one part of it, `--full` with rows that take
 many minutes: [collectives-full.md](collectives-full.md) has what came of those.
 
@@ -23,7 +23,7 @@ issues of NVIDIA's repositories, where people posted what they measured.
 const HEAD_FULL: &str = "\
 # Collectives against measurements: the long rows too
 
-`railnet validate --full --write docs/collectives-full.md` makes this page. It has the parts of
+`railnet validate --full --write docs/collectives-full.md --force` makes this page. It has the parts of
 [collectives.md](collectives.md) that have rows which take many minutes, with those rows; what is said there holds here.
 ";
 
