@@ -77,8 +77,8 @@ struct Call {
     #[command(flatten)]
     servers: Servers,
     /// The collective
-    #[arg(long, value_name = "NAME", default_value = "all_reduce")]
-    call: Collective,
+    #[arg(long = "call", value_name = "NAME", default_value = "all_reduce")]
+    collective: Collective,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -175,11 +175,11 @@ fn copies(message: &Message, out: &mut dyn Write) -> anyhow::Result<()> {
 
 fn rails(call: &Call, out: &mut dyn Write) -> anyhow::Result<()> {
     let cluster = call.servers.cluster()?;
-    let traffic = traffic(&cluster, call.call, call.size)?;
+    let traffic = traffic(&cluster, call.collective, call.size)?;
     let (stays, nics) = (traffic.out_of_node * traffic.on_rails, traffic.carries.nics);
     if call.json {
         let value = json!({
-            "call": call.call.name(),
+            "call": call.collective.name(),
             "bytes": traffic.bytes.as_u64(),
             "ranks": traffic.ranks,
             "nodes": traffic.nodes,
@@ -191,7 +191,7 @@ fn rails(call: &Call, out: &mut dyn Write) -> anyhow::Result<()> {
         });
         return Ok(show(&value, out)?);
     }
-    title(call.call, &traffic, &cluster, out)?;
+    title(call.collective, &traffic, &cluster, out)?;
     if traffic.out_of_node == 0.0 {
         return Ok(line(out, "Leaves a server", "nothing", "all ranks are in one server")?);
     }

@@ -35,7 +35,7 @@ pub(crate) fn decoded(bytes: Vec<u8>) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
         let (before, byte) = (&error.as_bytes()[..valid], error.as_bytes()[valid]);
-        let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+        let line = before.split(|byte| *byte == b'\n').count();
         let begin = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let column = String::from_utf8_lossy(&before[begin..]).chars().count() + 1;
         format!("{line}:{column}: this is no text: byte {byte:#04x} is not UTF-8")

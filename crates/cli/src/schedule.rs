@@ -237,7 +237,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         }
         anyhow::Ok(())
     };
-    note(svg, "Picture", &|| Ok(picture::draw(&shown)?))?;
+    note(svg, "Picture", &|| picture::draw(&shown))?;
     note(msccl_file, "MSCCL", &|| Ok(msccl::write(&schedule)?))?;
     Ok(Outcome::Done)
 }

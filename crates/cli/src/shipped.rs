@@ -146,17 +146,20 @@ impl Shipped {
         let comment = lines.map(str::trim).collect::<Vec<_>>().join(" ");
         let sentence = &comment[..comment.find(". ").unwrap_or(comment.len())];
         // Where that is long, as much of it as fits into a line.
-        let ends = sentence.char_indices().filter(|(at, letter)| {
+        let mut ends = sentence.char_indices().filter(|(at, letter)| {
             *at <= SUMMARY_MAX && ",:;".contains(*letter) && sentence[at + 1..].starts_with(' ')
         });
-        let end =
-            if sentence.len() <= SUMMARY_MAX { Some(sentence.len()) } else { ends.last().map(|(at, _)| at) };
+        let end = if sentence.len() <= SUMMARY_MAX {
+            Some(sentence.len())
+        } else {
+            ends.next_back().map(|(at, _)| at)
+        };
         match end {
             Some(end) => sentence[..end].trim_end_matches('.').to_owned(),
             None => {
-                let words =
+                let mut words =
                     sentence.char_indices().filter(|(at, letter)| *at < SUMMARY_MAX - 4 && *letter == ' ');
-                format!("{} …", &sentence[..words.last().map_or(0, |(at, _)| at)])
+                format!("{} …", &sentence[..words.next_back().map_or(0, |(at, _)| at)])
             }
         }
     }

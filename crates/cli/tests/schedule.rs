@@ -138,7 +138,7 @@ fn a_picture_has_an_arrow_for_each_chunk_and_nothing_is_overwritten() {
     assert_eq!(picture.matches(">switch<").count(), 1);
     let many =
         railnet(&format!("allreduce --algo ring --ranks 100 --size 400B --svg {}/x.svg", folder.display()));
-    assert_eq!(many.status.code(), Some(1));
+    assert_eq!(many.status.code(), Some(2));
     has(&text(&many.stderr), &["100 ranks and switches are too many for a picture"]);
 }
 
@@ -177,7 +177,7 @@ fn a_wrong_file_is_refused_with_its_line() {
             "a dependency is missing",
         ],
     );
-    assert_eq!(railnet("--file no-such-file.xml").status.code(), Some(1));
+    assert_eq!(railnet("--file no-such-file.xml").status.code(), Some(2));
 }
 
 #[test]

@@ -250,7 +250,7 @@ fn a_bad_scenario_is_shown_with_its_line_and_what_would_be_right() {
         assert!(message.contains(advice), "{new}: {advice:?} is not in\n{message}");
     }
     let missing = railnet(&["sim", "/no/such/file.toml"]);
-    assert!(text(&missing.stderr).contains("cannot read /no/such/file.toml"));
+    assert!(text(&missing.stderr).contains("there is no file /no/such/file.toml"));
     assert!(text(&railnet(&["sim", env!("CARGO_TARGET_TMPDIR")]).stderr).contains("is a directory"));
     assert_eq!(railnet(&["sim"]).status.code(), Some(2));
     assert_eq!(railnet(&["sim", "x.toml", "--nonsense"]).status.code(), Some(2));

@@ -204,6 +204,6 @@ pub(super) fn each<T: Sync, R: Send>(
         }
     });
     let done = done.into_inner().expect("all threads have ended");
-    let is_stopped = |result: &anyhow::Result<R>| result.as_ref().is_err_and(|error| error.is::<Stopped>());
+    let is_stopped = |result: &anyhow::Result<R>| result.as_ref().is_err_and(anyhow::Error::is::<Stopped>);
     done.into_iter().map_while(|result| result.filter(|result| !is_stopped(result))).collect()
 }
