@@ -205,7 +205,12 @@ fn operation(name: &str, dtype: DataType, rank: usize) -> Result<ReduceOp, Usage
     let found = all.into_iter().find(|op| op.name() == name);
     found.map(|op| data::of_rank(op, dtype, rank as u32)).ok_or_else(|| {
         let names: Vec<_> = all.iter().map(|op| op.name()).collect();
-        Usage(format!("there is no operation {name:?}: one of {}", names.join(", ")))
+        let meant = crate::words::nearest(name, &names).map(|meant| format!("; did you mean \"{meant}\"?"));
+        Usage(format!(
+            "there is no operation {name:?}: one of {}{}",
+            names.join(", "),
+            meant.unwrap_or_default()
+        ))
     })
 }
 

@@ -289,15 +289,23 @@ fn watch_with<S: Sink>(
     Ok((Finished { captured, ..finished }, sink))
 }
 
-/// Runs a scenario that nobody watches.
-fn simulate(scenario: &Scenario, wire: Wire) -> Result<Finished, RunError> {
+/// Virtual time between two looks at whether a run shall go on that nobody watches.
+const STEP: Span = Span::from_us(100);
+
+/// Runs a scenario that nobody watches; nothing where it is asked to stop.
+fn simulate(scenario: &Scenario, wire: Wire, interrupt: &Interrupt) -> Result<Option<Finished>, RunError> {
     let began = Instant::now();
     let mut run = Run::new(scenario, (Digest::new(), NoSink))?;
     run.set_wire(wire.form());
+    while !run.advance(STEP) {
+        if interrupt.is_set() {
+            return Ok(None);
+        }
+    }
     let (finished, _) = finish(run, Run::end, scenario.seed, began);
     match finished.failure {
         Some(error) => Err(error),
-        None => Ok(finished),
+        None => Ok(Some(finished)),
     }
 }
 

@@ -19,6 +19,7 @@ use serde_json::Value;
 
 use crate::files::Output;
 use crate::interrupt::Interrupt;
+use crate::words::nearest;
 use crate::{Outcome, Usage, report};
 
 const EXAMPLES: &str = "\
@@ -113,7 +114,10 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         && !PARTS.iter().any(|(part, ..)| *part == name)
     {
         let names: Vec<&str> = PARTS.iter().map(|(name, ..)| *name).collect();
-        return Err(Usage(format!("there is no part \"{name}\": one of {}", names.join(", "))).into());
+        let meant = nearest(name, &names).map(|meant| format!("; did you mean \"{meant}\"?"));
+        let text =
+            format!("there is no part \"{name}\": one of {}{}", names.join(", "), meant.unwrap_or_default());
+        return Err(Usage(text).into());
     }
     if arguments.write.is_some() && wanted.is_some() {
         let advice = "the page has all parts: leave out --only to write it";

@@ -196,3 +196,42 @@ fn a_validation_that_is_stopped_prints_the_rows_it_has() {
     assert_eq!(value["parts"].as_array().unwrap().len(), 1);
     assert!(rest.join().unwrap().contains("PARTIAL"));
 }
+
+#[test]
+fn a_sweep_that_is_stopped_has_the_points_that_are_over() {
+    let text = "[fabric]\ntopology = { kind = \"single-switch\", hosts = 3 }\n\
+                [[traffic]]\nkind = \"incast\"\nfrom = \"0..1\"\nto = 2\nbytes = \"1KB\"\n";
+    let file = scratch("status-sweep.toml", text.as_bytes());
+    // The second point does not end by itself.
+    let words = [
+        "sim",
+        &file,
+        "--sweep",
+        "traffic.0.bytes=1KB,1000GB",
+        "--csv",
+        "status-sweep",
+        "--force",
+        "--json",
+        "-",
+    ];
+    let part = Path::new(env!("CARGO_TARGET_TMPDIR")).join("status-sweep/.sweep.csv.railnet-part");
+    let child = command(&words).stdout(Stdio::piped()).spawn().unwrap();
+    while !part.exists() {
+        std::thread::yield_now();
+    }
+    // Signals are caught soon after the files are claimed: before, they end the command.
+    let caught = |child: &Child| {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0").trim();
+        u64::from_str_radix(mask, 16).unwrap_or(0) & (1 << 14) != 0
+    };
+    while !caught(&child) {
+        std::thread::yield_now();
+    }
+    signal(&child, "TERM");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(value["points"][1]["error"], "stopped before its end");
+    assert!(!part.exists() && part.with_file_name("sweep.csv").exists());
+}

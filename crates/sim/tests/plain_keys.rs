@@ -1,4 +1,5 @@
 //! `nic.rate` and `cluster.gpus_per_node`: the common questions "what if" in one key each.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use railnet_core::Rate;
 use railnet_sim::{Scenario, graph, run_jobs};

@@ -19,11 +19,12 @@ use railnet_sim::{
 use railnet_topology::FabricGraph;
 use serde_json::Value;
 
-use super::beside::{self, Beside};
+use super::beside::{self, Beside, Until};
 use super::outputs::Outputs;
 use super::problem::File;
 use super::{Arguments, failure, record, report, series};
 use crate::files::Output;
+use crate::interrupt::Interrupt;
 use crate::{Outcome, Usage};
 use watch::Onlooker;
 
@@ -202,9 +203,18 @@ pub(super) struct Totals {
     pub(super) tokens_per_s: f64,
 }
 
-/// Runs the jobs of a point of a sweep.
-pub(super) fn totals(scenario: &Scenario, memo: bool) -> Result<(Totals, railnet_core::RunDigest), RunError> {
-    let (outcome, _) = run_jobs_with(scenario, NoSink, JobSettings { memo, threads: 1, watch: None })?;
+/// Runs the jobs of a point of a sweep; nothing where it is asked to stop.
+pub(super) fn totals(
+    scenario: &Scenario,
+    memo: bool,
+    interrupt: &Interrupt,
+) -> Result<Option<(Totals, railnet_core::RunDigest)>, RunError> {
+    let mut until = Until(interrupt);
+    let settings = JobSettings { memo, threads: 1, watch: Some(&mut until) };
+    let (outcome, _) = run_jobs_with(scenario, NoSink, settings)?;
+    if interrupt.is_set() {
+        return Ok(None);
+    }
     let longest = outcome.jobs.iter().max_by_key(|job| job.total());
     let job = longest.ok_or_else(|| RunError::Collective("there is no job".to_owned()))?;
     let first = &job.first.outcome;
@@ -218,7 +228,7 @@ pub(super) fn totals(scenario: &Scenario, memo: bool) -> Result<(Totals, railnet
         mfu: first.mfu,
         tokens_per_s: first.tokens,
     };
-    Ok((totals, outcome.digest))
+    Ok(Some((totals, outcome.digest)))
 }
 
 /// Bytes of calls across servers that a second of wall time is enough for: four to twelve gigabytes on the machines of

@@ -15,6 +15,7 @@ use super::progress::Progress;
 use super::report::Totals;
 use super::{Arguments, job, simulate};
 use crate::cores::{self, Work};
+use crate::interrupt::Interrupt;
 use crate::wire::Wire;
 use crate::words::{grouped, tenths};
 use crate::{Outcome, Usage};
@@ -135,7 +136,8 @@ pub(super) fn run(
     }
     let points = points(&axes, &table, |table| file.variant(table)).map_err(Usage::of)?;
     let threads = cores::threads(points.len());
-    let results = run_all(&points, arguments.wire, !arguments.no_memo);
+    let interrupt = Interrupt::catch()?;
+    let results = run_all(&points, arguments.wire, !arguments.no_memo, &interrupt);
     let has_jobs = file.scenario.has_jobs();
     if let Some(target) = outputs.json.take() {
         target.write(out, &Sweep::of(&file.path, &axes, &points, &results))?;
@@ -294,11 +296,11 @@ fn value(text: &str, before: &Value) -> Value {
 }
 
 /// Runs the points on all cores; the results are in the order of the points, whoever was first.
-fn run_all(points: &[Point], wire: Wire, memo: bool) -> Vec<Verdict> {
+fn run_all(points: &[Point], wire: Wire, memo: bool, interrupt: &Interrupt) -> Vec<Verdict> {
     let (done, progress) = (&AtomicUsize::new(0), &Progress::new());
     let work = points.iter().map(|point| -> Work<'_, Verdict> {
         Box::new(move || {
-            let result = run_one(&point.scenario, wire, memo);
+            let result = run_one(&point.scenario, wire, memo, interrupt);
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;
             progress.show(&format!("{done} of {} points", points.len()));
             result
@@ -309,7 +311,13 @@ fn run_all(points: &[Point], wire: Wire, memo: bool) -> Vec<Verdict> {
     results
 }
 
-fn run_one(scenario: &Scenario, wire: Wire, memo: bool) -> Verdict {
+/// Why a point has no result that the sweep was stopped in.
+const STOPPED: &str = "stopped before its end";
+
+fn run_one(scenario: &Scenario, wire: Wire, memo: bool, interrupt: &Interrupt) -> Verdict {
+    if interrupt.is_set() {
+        return Err(STOPPED.to_owned());
+    }
     let told = |error: RunError| match error {
         // A line of a table has no room for all who wait.
         RunError::Stuck(standstill) => standstill.headline(),
@@ -317,9 +325,10 @@ fn run_one(scenario: &Scenario, wire: Wire, memo: bool) -> Verdict {
     };
     let began = Instant::now();
     let (totals, digest) = if scenario.has_jobs() {
-        job::totals(scenario, memo).map(|(totals, digest)| (Came::Job(totals), digest)).map_err(told)?
+        let totals = job::totals(scenario, memo, interrupt).map_err(told)?;
+        totals.map(|(totals, digest)| (Came::Job(totals), digest)).ok_or(STOPPED)?
     } else {
-        let finished = simulate(scenario, wire).map_err(told)?;
+        let finished = simulate(scenario, wire, interrupt).map_err(told)?.ok_or(STOPPED)?;
         (Came::Traffic(Totals::of(&finished.outcome)), finished.digest)
     };
     Ok(Done {
