@@ -92,6 +92,25 @@ output         = "$dir/job.out"
 options        = ["--wait"]
 TEXT
     check 'railnet submit' 6 3 bash -c "'$railnet' submit '$dir/job.toml' && cat '$dir/job.out'"
+    # What programs with env:// read.
+    cat >"$dir/env.toml" <<'TEXT'
+[launch]
+program        = 'getent hosts "$MASTER_ADDR" >/dev/null && echo "rank $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE, port ${MASTER_PORT:+set}"'
+nodes          = 2
+ranks_per_node = 2
+time           = "1min"
+options        = ["--wait"]
+TEXT
+    echo "output = \"$dir/env.out\"" >>"$dir/env.toml"
+    if "$railnet" submit "$dir/env.toml" >/dev/null && [ "$(sort "$dir/env.out")" = "$(
+        printf 'rank %d of 4, %d of 2, port set\n' 0 0 1 1 2 0 3 1
+    )" ]; then
+        echo 'ok    railnet submit, env://'
+    else
+        echo 'FAILED railnet submit, env://'
+        cat "$dir/env.out" || true
+        failed=1
+    fi
     # A rank that is lost takes the job with it, soon.
     local began=$SECONDS
     if timeout 40 srun --time=1 --kill-on-bad-exit=1 -N2 -n2 bash -c '[ "$SLURM_PROCID" = 0 ] || exit 3; exec "$hello"' >"$dir/lost" 2>&1; then

@@ -2,12 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use railnet_job::file::ModelSection;
 use railnet_job::model::catalogue::Models;
 use railnet_topology::catalogue::Catalogue;
 
-use crate::Usage;
+use crate::{Usage, input};
 
 /// Files with servers, GPUs, NICs and models.
 #[derive(clap::Args, Default)]
@@ -29,7 +28,7 @@ impl Files {
         let mut known = Known { servers: Catalogue::built_in().clone(), models: Models::built_in().clone() };
         for path in &self.files {
             let name = path.display();
-            let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+            let text = input::text(path)?;
             let at = |span: Option<std::ops::Range<usize>>| {
                 let line = |span: std::ops::Range<usize>| text[..span.start.min(text.len())].lines().count();
                 span.map_or(String::new(), |span| format!(", line {}", line(span).max(1)))

@@ -13,7 +13,8 @@ use crate::sim::problem::File;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The scenario, a TOML file
+    /// The scenario: a TOML file, the name of one that ships (railnet list), or - for standard input
+    #[arg(value_name = "FILE|NAME")]
     file: PathBuf,
 }
 

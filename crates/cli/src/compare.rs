@@ -16,7 +16,7 @@ use railnet_sim::RunError;
 use crate::cores::{self, Work};
 use crate::sim::job;
 use crate::sim::problem::{self, File};
-use crate::{Outcome, Usage, environment, words};
+use crate::{Outcome, Usage, environment, input, shipped, words};
 use figures::Figures;
 use sets::Set;
 
@@ -36,7 +36,8 @@ What the rows mean is in docs/planning.md.";
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// Scenarios, two or more TOML files; or the name of a ready-made set
+    /// Scenarios, two or more: TOML files, names of those that ship (railnet list), or - for standard input; or the name of a ready-made
+    /// set
     #[arg(required = true, value_name = "FILE|SET")]
     what: Vec<String>,
     /// The seed of all runs, instead of their own
@@ -84,7 +85,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     let differences = differs::differences(&contestants)?;
     for part in contestants.iter().flat_map(|one| &one.parts) {
         if part.file.scenario.has_jobs() {
-            job::warn(&part.file, true)?;
+            job::warn(&part.file, true, false)?;
         }
     }
     let ran = run_all(&contestants)?;
@@ -111,13 +112,16 @@ fn contestants(what: &[String]) -> anyhow::Result<(Option<Set>, Vec<Contestant>)
         let contestants = set.contestants()?;
         return Ok((Some(set), contestants));
     }
-    let missing = what.iter().find(|name| !Path::new(name).exists());
+    let is_there = |name: &str| {
+        name == input::STANDARD || Path::new(name).exists() || shipped::find(Path::new(name)).is_some()
+    };
+    let missing = what.iter().find(|name| !is_there(name));
     if let Some(name) = missing {
         return Err(unknown(name).into());
     }
     if let [name] = what {
         let message =
-            format!("{name} is one file: name another to compare it with, or a set, {}", sets::names());
+            format!("{name} is one scenario: name another to compare it with, or a set, {}", sets::names());
         return Err(Usage(message).into());
     }
     let read = what.iter().map(|name| {
@@ -131,10 +135,11 @@ fn contestants(what: &[String]) -> anyhow::Result<(Option<Set>, Vec<Contestant>)
 
 fn unknown(name: &str) -> Usage {
     let sets = sets::all();
-    let known: Vec<&str> = sets.iter().map(|set| set.name).collect();
+    let shipped = shipped::ALL.iter().map(|one| one.name);
+    let known: Vec<&str> = sets.iter().map(|set| set.name).chain(shipped).collect();
     let meant = words::nearest(name, &known).map(|meant| format!("; did you mean \"{meant}\"?"));
     Usage(format!(
-        "\"{name}\" is no file and no set: sets are {}{}",
+        "\"{name}\" is no file, no set and no scenario that ships: sets are {}; railnet list has the scenarios{}",
         sets::names(),
         meant.unwrap_or_default()
     ))

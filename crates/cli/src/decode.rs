@@ -6,13 +6,12 @@ use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::{Context, bail};
 use clap::Args;
 use railnet_wire::Frame;
 use railnet_wire::capture::{Packet, Reader, Timestamp, Undecodable};
 use serde_json::{Map, Value};
 
-use crate::{Outcome, report};
+use crate::{Outcome, Usage, input, report};
 use describe::Fields;
 
 const EXAMPLES: &str = "\
@@ -46,17 +45,19 @@ struct Counts {
 
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let name = arguments.file.display();
-    let file = File::open(&arguments.file).with_context(|| format!("cannot open {name}"))?;
+    let file = File::open(&arguments.file)
+        .map_err(|error| Usage(format!("cannot read {name}: {}", input::reason(&error))))?;
     if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
-        bail!("{name} is a directory: name a pcap or pcapng file");
+        return Err(Usage(format!("{name} is a directory: name a pcap or pcapng file")).into());
     }
-    let mut reader = Reader::new(file).with_context(|| {
-        format!("cannot read {name} as a capture (record one with tcpdump -w or dumpcap)")
+    let mut reader = Reader::new(file).map_err(|error| {
+        Usage(format!("cannot read {name} as a capture (record one with tcpdump -w or dumpcap): {error}"))
     })?;
     let mut counts = Counts::default();
     let mut start = None;
-    while let Some(packet) =
-        reader.next_packet().with_context(|| format!("{name}, after {} packets", counts.packets))?
+    while let Some(packet) = reader
+        .next_packet()
+        .map_err(|error| Usage(format!("{name}, after {} packets: {error}", counts.packets)))?
     {
         counts.packets += 1;
         let start = *start.get_or_insert(packet.timestamp);

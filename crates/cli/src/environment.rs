@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use anyhow::Context as _;
 use railnet_coll::variables::{Place, Source, Variables};
 
-use crate::{Usage, report};
+use crate::{Usage, input, report};
 
 /// Reads all sources, and tells of names that do nothing in this command, once each.
 pub(crate) fn variables(
@@ -17,7 +16,7 @@ pub(crate) fn variables(
     let from_file = match file {
         Some(path) => {
             let name = path.display();
-            let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+            let text = input::text(path)?;
             Variables::parse_file(&text).map_err(|error| Usage(format!("{name}: {error}")))?
         }
         None => Vec::new(),

@@ -11,7 +11,7 @@ use railnet_live::calls::{self, Calls};
 use railnet_wire::capture::Reader;
 use railnet_wire::{Extended, Headers, Ip, Udp};
 
-use crate::files;
+use crate::files::{self, Output};
 
 /// Packets of each rank that are looked at, the first ones.
 const PACKETS_MOST: u64 = 20_000;
@@ -41,22 +41,17 @@ impl Options {
     }
 
     /// Says so before anything is run where the files could not be written.
-    pub(crate) fn check(&self) -> anyhow::Result<()> {
+    pub(crate) fn check(&self, force: bool) -> anyhow::Result<()> {
         for path in [&self.record, &self.trace].into_iter().flatten() {
-            files::check_place(path, false, "give another name")?;
+            files::check(path, force)?;
         }
         Ok(())
     }
 
-    /// Writes what was asked for.
-    pub(crate) fn write(&self, run: &RunFile) -> anyhow::Result<()> {
-        if let Some(path) = &self.record {
-            files::write(path, |file| run.write(file))?;
-        }
-        if let Some(path) = &self.trace {
-            files::write(path, |file| perfetto::write(run, file))?;
-        }
-        Ok(())
+    /// Claims the files: in one process of those that take part.
+    pub(crate) fn claim(&self, force: bool) -> anyhow::Result<Outputs> {
+        let claim = |path: &Option<PathBuf>| Output::claim_given(path.as_deref(), force);
+        Ok(Outputs { record: claim(&self.record)?, trace: claim(&self.trace)? })
     }
 
     /// Adds the packets of a folder to the record that ranks have written.
@@ -65,7 +60,26 @@ impl Options {
         let Ok(bytes) = std::fs::read(path) else { return Ok(()) };
         let mut run = RunFile::parse(&bytes).with_context(|| path.display().to_string())?;
         if folder.add_packets(&mut run)? {
-            files::write(path, |file| run.write(file))?;
+            // It is the one that rank 0 has just written.
+            Output::claim(path, true)?.write(|file| run.write(file))?;
+        }
+        Ok(())
+    }
+}
+
+/// The files that were asked for.
+pub(crate) struct Outputs {
+    record: Option<Output>,
+    trace: Option<Output>,
+}
+
+impl Outputs {
+    pub(crate) fn write(self, run: &RunFile) -> anyhow::Result<()> {
+        if let Some(output) = self.record {
+            output.write(|file| run.write(file))?;
+        }
+        if let Some(output) = self.trace {
+            output.write(|file| perfetto::write(run, file))?;
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! The `railnet` command: reads the command line, runs one command, and turns its outcome into an exit code.
 //!
-//! 0: done. 1: it failed, or a check found something. 2: wrong usage. 127: a program to run is not there.
+//! 0: done. 1: it failed, or a check found something. 2: wrong usage, or an input that is wrong. 127: a program to run is not there.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -8,6 +8,7 @@
 )]
 
 mod bench;
+mod calc;
 mod catalogue;
 mod check;
 mod compare;
@@ -16,10 +17,13 @@ mod decode;
 mod doctor;
 mod environment;
 mod files;
+mod input;
 mod interrupt;
 mod knobs;
 mod large_pages;
+mod list;
 mod live_record;
+mod new;
 mod perf;
 mod pingpong;
 mod plan;
@@ -27,9 +31,11 @@ mod processor;
 mod replay;
 mod run;
 mod schedule;
+mod shipped;
 mod sim;
 mod storm;
 mod submit;
+mod terminal;
 mod topo;
 mod tune;
 mod validate;
@@ -38,9 +44,13 @@ mod view;
 mod wire;
 mod words;
 
+use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
+use terminal::Screen;
+
+use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand};
 
 /// The AI training network in software: one RDMA stack, live and simulated.
@@ -57,6 +67,8 @@ struct Arguments {
 enum Command {
     /// Measure how fast a layer is on this machine
     Bench(bench::Arguments),
+    /// Calculate one thing: copies, rails, parallelism, AllReduce
+    Calc(calc::Arguments),
     /// Read a scenario, and print it with every default filled in
     Check(check::Arguments),
     /// Run scenarios side by side: what differs in them, and what that does
@@ -65,6 +77,10 @@ enum Command {
     Decode(decode::Arguments),
     /// List NCCL's variables that mean something here
     Knobs(knobs::Arguments),
+    /// List the scenarios that are built in, to run by name
+    List(list::Arguments),
+    /// Write a scenario to begin with, every line explained
+    New(new::Arguments),
     /// Measure collectives between real processes, as nccl-tests does
     Perf(perf::Arguments),
     /// Send messages back and forth over RoCEv2, with another machine or process
@@ -97,6 +113,23 @@ enum Command {
     View(view::Arguments),
 }
 
+impl Command {
+    /// Whether what it prints is a file, or has columns and colours of its own.
+    const fn is_raw(&self) -> bool {
+        matches!(
+            self,
+            Self::Bench(_)
+                | Self::Check(_)
+                | Self::Decode(_)
+                | Self::List(_)
+                | Self::Perf(_)
+                | Self::Run(_)
+                | Self::Submit(_)
+                | Self::Verbs(_)
+        )
+    }
+}
+
 /// What a command has to say about itself when it did not fail.
 enum Outcome {
     /// All is well.
@@ -111,10 +144,13 @@ fn run(command: Option<Command>, out: &mut dyn Write) -> anyhow::Result<Outcome>
     let Some(command) = command else { return sim::built_in(out) };
     match command {
         Command::Bench(arguments) => bench::run(&arguments, out),
+        Command::Calc(arguments) => calc::run(&arguments, out),
         Command::Check(arguments) => check::run(&arguments, out),
         Command::Compare(arguments) => compare::run(&arguments, out),
         Command::Decode(arguments) => decode::run(&arguments, out),
         Command::Knobs(arguments) => knobs::run(&arguments, out),
+        Command::List(arguments) => list::run(&arguments, out),
+        Command::New(arguments) => new::run(&arguments, out),
         Command::Perf(arguments) => perf::run(&arguments, out),
         Command::Pingpong(arguments) => pingpong::run(&arguments, out),
         Command::Plan(arguments) => plan::run(&arguments, out),
@@ -134,14 +170,18 @@ fn run(command: Option<Command>, out: &mut dyn Write) -> anyhow::Result<Outcome>
 }
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let arguments = match Arguments::try_parse_from(words_with_negatives(std::env::args_os())) {
         Ok(arguments) => arguments,
         Err(error) => {
-            let _ = error.print();
+            match whole_number(&error) {
+                Some(text) => report(&text),
+                None => _ = error.print(),
+            }
             return ExitCode::from(error.exit_code() as u8);
         }
     };
-    let mut out = BufWriter::new(io::stdout().lock());
+    let is_raw = arguments.command.as_ref().is_some_and(Command::is_raw);
+    let mut out = Screen::new(BufWriter::new(io::stdout().lock()), is_raw);
     let outcome = run(arguments.command, &mut out).and_then(|outcome| {
         out.flush()?;
         Ok(outcome)
@@ -160,7 +200,70 @@ fn main() -> ExitCode {
     }
 }
 
-/// A mistake in how the command was called that shows only after its arguments are read: exit code 2.
+/// The words of the command line, where a negative amount belongs to the option before it: what that says about it is better than
+/// that there is no such option.
+fn words_with_negatives(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut joined: Vec<OsString> = Vec::new();
+    let mut is_plain = true;
+    for (place, word) in words.enumerate() {
+        // Behind these are the words of another program.
+        is_plain &= word != "--" && !(place == 1 && word == "run");
+        let is_negative = matches!(word.as_encoded_bytes(), [b'-', b'0'..=b'9' | b'.', ..]);
+        let last = joined.last_mut().filter(|_| is_plain && is_negative && place > 1);
+        let is_long = |last: &OsString| {
+            last.as_encoded_bytes().starts_with(b"--") && !last.as_encoded_bytes().contains(&b'=')
+        };
+        let is_short = |last: &OsString| matches!(last.as_encoded_bytes(), [b'-', b'a'..=b'z' | b'A'..=b'Z']);
+        match last {
+            Some(last) if is_long(last) => {
+                last.push("=");
+                last.push(word);
+            }
+            Some(last) if is_short(last) => last.push(word),
+            _ => joined.push(word),
+        }
+    }
+    joined
+}
+
+/// What is wrong with an option that wants a whole number, without Rust's words for it.
+fn whole_number(error: &clap::Error) -> Option<String> {
+    let source = std::error::Error::source(error)?;
+    let is_number = source.is::<std::num::ParseIntError>() || source.is::<std::num::ParseFloatError>();
+    if !is_number && !source.to_string().contains(" is not in ") {
+        return None;
+    }
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        _ => None,
+    };
+    let (option, value) = (text(ContextKind::InvalidArg)?, text(ContextKind::InvalidValue)?);
+    let wanted = match source.to_string().split_once(" is not in ") {
+        Some((_, range)) => format!("{} belongs there", range_words(range)),
+        None if source.is::<std::num::ParseFloatError>() => "a number belongs there".to_owned(),
+        None if source.to_string().contains("non-zero") => {
+            "a whole number, 1 or more, belongs there".to_owned()
+        }
+        None => "a whole number, 0 or more, belongs there".to_owned(),
+    };
+    Some(format!("error: {option}: \"{value}\" cannot be, {wanted}\n  = --help has all options"))
+}
+
+/// `1..=65536` in words.
+fn range_words(range: &str) -> String {
+    match range.split_once("..") {
+        Some((least, most)) => {
+            let most = most.trim_start_matches('=');
+            let is_open =
+                most.is_empty() || most.parse::<u64>().is_ok_and(|most| most >= u64::from(u32::MAX));
+            let most = if is_open { " on".to_owned() } else { format!(" to {most}") };
+            format!("a whole number from {least}{most}")
+        }
+        None => format!("one of {range}"),
+    }
+}
+
+/// A mistake in how the command was called, or in a file that it reads: exit code 2.
 #[derive(Debug)]
 struct Usage(String);
 
@@ -190,5 +293,5 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 /// A line for people, on standard error. Nobody may be there to read it.
 fn report(line: &str) {
-    let _ = writeln!(io::stderr(), "{line}");
+    let _ = writeln!(io::stderr(), "{}", terminal::message(line));
 }

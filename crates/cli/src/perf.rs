@@ -8,6 +8,7 @@ mod table;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use railnet_coll::{Call, Collective};
@@ -19,7 +20,7 @@ use railnet_live::launch::{Launch, Launcher};
 use railnet_live::{Communicator, Conduit};
 
 use crate::live_record::{self, Folder};
-use crate::{Outcome, Usage, processor};
+use crate::{Outcome, Usage, processor, report};
 use measure::{Bench, call_of};
 use table::Point;
 
@@ -32,17 +33,19 @@ Examples:
   railnet perf all_reduce -n 2 --conduit roce --record run.rail   the same and packets, for railnet view
   srun -n 16 railnet perf all_reduce                       under a launcher: its ranks
 
-The table is that of nccl-tests, whose long names (--minbytes, --maxbytes, --iters and so on) are taken too. Times are
-those of one call, averaged over the iterations and over ranks; every element of every result is checked after new
+The table is that of nccl-tests, and so are options and their long names (--minbytes, --maxbytes, --iters and so on), but for these:
+-n is the number of ranks, sizes grow by a factor of 2 unless -i or -f say otherwise, -w is 5, and -o and -d take no \"all\". Times are
+those of one call, averaged over the iterations and over ranks (-a); every element of every result is checked after new
 data was put in.";
 
 #[derive(clap::Args, Clone)]
 #[command(after_help = EXAMPLES)]
+#[command(group = clap::ArgGroup::new("kept").args(["record", "trace"]).multiple(true))]
 pub(crate) struct Arguments {
     /// What to measure, such as all_reduce, all_gather, reduce_scatter, broadcast, reduce, alltoall, gather, scatter, sendrecv
     #[arg(required_unless_present = "serve")]
     collective: Option<Collective>,
-    /// Start so many ranks on this machine; under a launcher, its ranks are taken
+    /// Start so many ranks on this machine; under a launcher, its ranks are taken. (nccl-tests has -n for --iters, and -t × -g ranks)
     #[arg(short = 'n', long, value_name = "N")]
     ranks: Option<u32>,
     /// Spread them over so many host groups: no shared memory between these
@@ -60,7 +63,7 @@ pub(crate) struct Arguments {
     /// Each size is so much more than the one before, in place of a factor
     #[arg(short = 'i', long, alias = "stepbytes", value_name = "SIZE", value_parser = size, conflicts_with = "factor")]
     step: Option<u64>,
-    /// The type of the elements
+    /// The type of the elements, by its name in NCCL or in PyTorch
     #[arg(short = 'd', long = "type", alias = "datatype", value_name = "TYPE", default_value = "f32")]
     dtype: DataType,
     /// How they are put together: sum, prod, min, max, avg, mulsum
@@ -81,18 +84,93 @@ pub(crate) struct Arguments {
     /// Measure what is asked for at this socket
     #[arg(long, value_name = "SOCKET", hide = true, conflicts_with_all = ["collective", "ranks"])]
     serve: Option<PathBuf>,
-    /// Check every element of every result: 1, or 0 to leave it out
-    #[arg(short = 'c', long, value_name = "0|1", default_value_t = 1, num_args = 0..=1, default_missing_value = "1")]
-    #[arg(value_parser = clap::value_parser!(u8).range(0..=1))]
-    check: u8,
+    /// Check every element of so many calls before and after those that are timed; 0 checks none
+    #[arg(short = 'c', long, value_name = "N", default_value_t = 1, num_args = 0..=1, default_missing_value = "1")]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=1000))]
+    check: u32,
+    /// The time of a call: 0 that of rank 0, 1 the average over ranks, 2 the least, 3 the most
+    #[arg(short = 'a', long, value_name = "0-3", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=3))]
+    average: u8,
+    #[command(flatten)]
+    theirs: Theirs,
     #[command(flatten)]
     record: live_record::Options,
+    /// Replace regular files that are there
+    #[arg(long, requires = "kept")]
+    force: bool,
     /// Print JSON in place of the table
     #[arg(long)]
     json: bool,
     /// Print a table with commas in place of the other
     #[arg(long, conflicts_with = "json")]
     csv: bool,
+}
+
+/// Options of nccl-tests that are about threads, GPUs and CUDA. Those that have a meaning here have theirs.
+#[derive(clap::Args, Clone)]
+#[command(next_help_heading = "Options of nccl-tests")]
+struct Theirs {
+    /// Ranks are processes here: -t × -g of them are started, as -n does
+    #[arg(short = 't', long = "nthreads", value_name = "N", conflicts_with = "ranks", value_parser = clap::value_parser!(u32).range(1..))]
+    threads: Option<u32>,
+    /// See -t
+    #[arg(short = 'g', long = "ngpus", value_name = "N", conflicts_with = "ranks", value_parser = clap::value_parser!(u32).range(1..))]
+    gpus: Option<u32>,
+    /// End the ranks that were started after so many seconds
+    #[arg(short = 'T', long, value_name = "SECONDS", default_value_t = 0)]
+    timeout: u64,
+    /// Calls that are one operation: 1, because nothing is grouped here
+    #[arg(short = 'm', long = "agg_iters", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    aggregated: u32,
+    /// No effect: ranks are processes, and each makes its own communicator
+    #[arg(short = 'p', long = "parallel_init", value_name = "0|1", hide_short_help = true)]
+    parallel_init: Option<u8>,
+    /// No effect: every call waits until it is over
+    #[arg(short = 'z', long, value_name = "0|1", hide_short_help = true)]
+    blocking: Option<u8>,
+    /// No effect: there are no streams
+    #[arg(short = 'y', long = "stream_null", value_name = "0|1", hide_short_help = true)]
+    stream_null: Option<u8>,
+    /// No effect: there are no CUDA graphs
+    #[arg(short = 'G', long = "cudagraph", value_name = "N", hide_short_help = true)]
+    cuda_graph: Option<u32>,
+    /// No effect: the processor's time is in the JSON and CSV anyway
+    #[arg(short = 'C', long = "report_cputime", value_name = "0|1", hide_short_help = true)]
+    report_cpu_time: Option<u8>,
+    /// No effect: buffers are registered where the conduit needs it
+    #[arg(short = 'R', long = "local_register", value_name = "0|1|2", hide_short_help = true)]
+    local_register: Option<u8>,
+}
+
+impl Theirs {
+    /// The ranks that -t and -g make.
+    fn ranks(&self) -> Option<u32> {
+        match (self.threads, self.gpus) {
+            (None, None) => None,
+            (threads, gpus) => threads.unwrap_or(1).checked_mul(gpus.unwrap_or(1)),
+        }
+    }
+
+    fn check(&self) -> Result<(), Usage> {
+        if self.aggregated > 1 {
+            return Err(Usage(format!(
+                "-m {}: calls are not grouped here, each is an operation of its own",
+                self.aggregated
+            )));
+        }
+        let given = [
+            ("-p (--parallel_init)", self.parallel_init.is_some(), "each rank makes its own communicator"),
+            ("-z (--blocking)", self.blocking.is_some(), "every call waits until it is over"),
+            ("-y (--stream_null)", self.stream_null.is_some(), "there are no streams"),
+            ("-G (--cudagraph)", self.cuda_graph.is_some(), "there are no CUDA graphs"),
+            ("-C (--report_cputime)", self.report_cpu_time.is_some(), "--json and --csv have it anyway"),
+            ("-R (--local_register)", self.local_register.is_some(), "the conduit registers what it needs"),
+        ];
+        for (option, _, why) in given.into_iter().filter(|(_, is_given, _)| *is_given) {
+            report(&format!("note: {option} has no effect: {why}"));
+        }
+        Ok(())
+    }
 }
 
 /// `8`, `64K`, `1MiB` and so on: as nccl-tests reads sizes, in powers of 1024, or with a unit.
@@ -127,19 +205,33 @@ fn operation(name: &str, dtype: DataType, rank: usize) -> Result<ReduceOp, Usage
     let found = all.into_iter().find(|op| op.name() == name);
     found.map(|op| data::of_rank(op, dtype, rank as u32)).ok_or_else(|| {
         let names: Vec<_> = all.iter().map(|op| op.name()).collect();
-        Usage(format!("there is no operation {name:?}: one of {}", names.join(", ")))
+        let meant = crate::words::nearest(name, &names).map(|meant| format!("; did you mean \"{meant}\"?"));
+        Usage(format!(
+            "there is no operation {name:?}: one of {}{}",
+            names.join(", "),
+            meant.unwrap_or_default()
+        ))
     })
 }
 
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     operation(&arguments.op, arguments.dtype, 0)?;
+    let is_first = Launch::from_env().is_ok_and(|launch| match launch.launcher {
+        Launcher::Alone => true,
+        // The one who started it has said it.
+        Launcher::Railnet => false,
+        _ => launch.rank == Rank(0),
+    });
+    if is_first {
+        arguments.theirs.check()?;
+    }
     if arguments.minimum > arguments.maximum {
         let (least, most) = (arguments.minimum, arguments.maximum);
         let text =
             format!("the smallest size is {least} B, and the largest {most} B: -b must not be more than -e");
         return Err(Usage(text).into());
     }
-    arguments.record.check()?;
+    arguments.record.check(arguments.force)?;
     let launch = Launch::from_env()?;
     if let Some(socket) = &arguments.serve {
         serve::serve(&joined(&launch, arguments)?, socket)?;
@@ -148,7 +240,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     let Some(collective) = arguments.collective else {
         return Err(Usage("what is to be measured? railnet perf all_reduce -n 2".to_owned()).into());
     };
-    match arguments.ranks {
+    match arguments.ranks.or_else(|| arguments.theirs.ranks()) {
         Some(ranks) if launch.launcher == Launcher::Alone => start(arguments, ranks, out),
         Some(ranks) if ranks != launch.world_size => {
             let (world, launcher) = (launch.world_size, launch.launcher);
@@ -200,7 +292,7 @@ fn start(arguments: &Arguments, ranks: u32, out: &mut dyn Write) -> anyhow::Resu
         places,
         variables: folder.as_ref().map(Folder::packet_variables).unwrap_or_default(),
         grace: std::time::Duration::from_secs(2),
-        limit: None,
+        limit: (arguments.theirs.timeout > 0).then(|| Duration::from_secs(arguments.theirs.timeout)),
     };
     let outcome = job::run(&plan, &mut Plain(out))?;
     if let Some(folder) = &folder {
@@ -235,6 +327,7 @@ fn measured(
     } else if is_first && !arguments.json {
         preamble(arguments, world, out)?;
     }
+    let outputs = if is_first { Some(arguments.record.claim(arguments.force)?) } else { None };
     world.note_calls(false);
     let mut rows = Vec::new();
     let mut bytes = arguments.minimum;
@@ -259,8 +352,8 @@ fn measured(
     }
     if arguments.record.is_on() {
         let noted = gathered(world)?;
-        if is_first {
-            arguments.record.write(&live_record::assemble(&command(), &noted))?;
+        if let Some(outputs) = outputs {
+            outputs.write(&live_record::assemble(&command(), &noted))?;
         }
     }
     if is_first {
@@ -310,7 +403,7 @@ const BUDGET: Span = Span::from_secs(2);
 /// One size, out of place and in place.
 fn point(arguments: &Arguments, world: &Communicator, call: &Call) -> anyhow::Result<Point> {
     let ranks = world.size() as u32;
-    let is_checked = arguments.check == 1;
+    let is_checked = arguments.check > 0;
     let (mut processor, mut moved) = (0.0, 0.0);
     let mut row = Row { call: call.clone(), ranks, out_of_place: None, in_place: None };
     for in_place in [false, true] {
@@ -318,7 +411,10 @@ fn point(arguments: &Arguments, world: &Communicator, call: &Call) -> anyhow::Re
             continue;
         }
         let mut bench = Bench::new(world, Call { in_place, ..call.clone() });
-        let mut wrong = if is_checked { bench.check(u64::from(in_place) + 1)? } else { 0 };
+        let mut wrong = 0;
+        for number in 0..arguments.check {
+            wrong += bench.check(u64::from(in_place) + 1 + 8 * u64::from(number))?;
+        }
         let first = mean(world, bench.time(arguments.warmup.max(1))?)?;
         let fits = BUDGET.as_ps() / first.as_ps().max(1);
         let calls = u64::from(arguments.iterations).min(fits.max(2)) as u32;
@@ -328,12 +424,12 @@ fn point(arguments: &Arguments, world: &Communicator, call: &Call) -> anyhow::Re
         let time = bench.time(calls)?;
         world.note_calls(false);
         let mut used = [processor::seconds() - used];
-        let time = mean(world, time)?;
+        let time = overall(world, time, arguments.average)?;
         world.all_reduce_in_place(&mut used, ReduceOp::Sum)?;
         processor += used[0];
         moved += f64::from(calls) * f64::from(ranks) * call.bytes(ranks).0 as f64;
-        if is_checked {
-            wrong += bench.check(u64::from(in_place) + 5)?;
+        for number in 0..arguments.check {
+            wrong += bench.check(u64::from(in_place) + 5 + 8 * u64::from(number))?;
         }
         let mut all = [wrong];
         world.all_reduce_in_place(&mut all, ReduceOp::Sum)?;
@@ -372,6 +468,18 @@ fn command() -> String {
     let words: Vec<String> =
         std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     format!("railnet {}", words.join(" "))
+}
+
+/// The time of all ranks in one, as `-a` says.
+fn overall(world: &Communicator, time: Span, average: u8) -> anyhow::Result<Span> {
+    let mut one = [time.as_ps()];
+    match average {
+        0 => world.broadcast(&mut one, 0)?,
+        2 => world.all_reduce_in_place(&mut one, ReduceOp::Min)?,
+        3 => world.all_reduce_in_place(&mut one, ReduceOp::Max)?,
+        _ => return mean(world, time),
+    }
+    Ok(Span::from_ps(one[0]))
 }
 
 /// The mean over all ranks.

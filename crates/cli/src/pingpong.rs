@@ -8,16 +8,17 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::{Args, ValueEnum};
 use railnet_core::{Bytes, Psn, Random, Span};
 use railnet_live::roce::{Config, Driver, Error, Faults, share};
 use railnet_nic::{Behaviour, Connection, Mtu, Path};
 use railnet_wire::{Gid, Identification, ROCE_PORT};
 
-use crate::Outcome;
+use crate::files::Output;
 use crate::run::duration;
 use crate::words::grouped;
+use crate::{Outcome, Usage};
 use exchange::{End, Meeting};
 use play::{Player, Score};
 
@@ -145,8 +146,9 @@ impl Op {
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let timeout = arguments.timeout;
     if arguments.iters == 0 || arguments.rx_depth == 0 {
-        bail!("nothing to do: --iters and --rx-depth are 1 at least");
+        return Err(Usage("nothing to do: --iters and --rx-depth are 1 at least".to_owned()).into());
     }
+    let capture = Output::claim_given(arguments.pcap.as_deref(), arguments.force)?;
     let mut meeting = match &arguments.host {
         Some(host) => Meeting::call(host, arguments.port, timeout)?,
         None => {
@@ -161,12 +163,12 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         }
     };
     let mut player = Player::new(open(arguments, &meeting)?, arguments, timeout)?;
-    if let Some(path) = &arguments.pcap {
-        let file = crate::files::create(path, arguments.force)?;
-        player.driver().capture(Box::new(BufWriter::new(file)))?;
+    if let Some(output) = &capture {
+        player.driver().capture(Box::new(BufWriter::new(output.handle()?)))?;
     }
     let outcome = connect_and_play(arguments, &mut player, &mut meeting, out);
     player.driver().finish_capture().context("the capture is not complete")?;
+    capture.map(Output::finish).transpose()?;
     let score = outcome?;
     print_score(out, arguments, &player, &score)?;
     Ok(Outcome::Done)

@@ -15,8 +15,10 @@ use railnet_job::plan::{Ground, Plan, Sweep, compute, paced};
 
 use serde_json::Value;
 
-use crate::{Outcome, catalogue};
+use crate::{Outcome, Usage, catalogue};
 use question::Subject;
+
+pub(crate) use question::{cluster_of, ground_of};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,9 +33,9 @@ What the lines mean is in docs/planning.md. NCCL's variables count as in railnet
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The job, a scenario with a [model]; or say it with options
+    /// The job, a scenario with a [model]: a TOML file, the name of one that ships, or - for standard input; or say it with options
     #[arg(conflicts_with_all = ["model", "params", "gpus", "cluster", "tp", "pp", "cp", "ep", "zero", "sp", "batch", "micro_batch",
-        "sequence", "recompute", "bucket", "files"])]
+        "sequence", "recompute", "bucket", "files"], value_name = "FILE|NAME")]
     file: Option<PathBuf>,
     #[command(flatten)]
     flags: question::Flags,
@@ -92,6 +94,25 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     Ok(Outcome::Done)
 }
 
+/// Prints what each parallel dimension says in a step, and nothing else of the plan.
+pub(crate) fn print_dimensions(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<()> {
+    let mut values = Vec::new();
+    for mut subject in question::subjects(arguments)? {
+        if let Some(told) = arguments.compute {
+            subject.resolved.job = paced(&subject.resolved.job, told);
+        }
+        let plan = plan_of(&subject)?;
+        match arguments.json {
+            true => values.push(json::dimensions(&subject, &plan)),
+            false => screen::dimensions(&subject, &plan, arguments.verbose, out)?,
+        }
+    }
+    if arguments.json {
+        writeln!(out, "{:#}", serde_json::json!({ "jobs": values }))?;
+    }
+    Ok(())
+}
+
 /// Options that the page asks with, and no others: it is no way to read files.
 const ASKED_BY_PAGE: [&str; 8] = ["params", "model", "gpus", "cluster", "compute", "tp", "pp", "zero"];
 
@@ -122,16 +143,26 @@ fn answer(mut subject: Subject, arguments: &Arguments) -> anyhow::Result<Answer>
     if let Some(told) = arguments.compute {
         subject.resolved.job = paced(&subject.resolved.job, told);
     }
-    let ground = Ground {
+    let plan = plan_of(&subject)?;
+    let sweep = Sweep::new(&subject.resolved.job, &ground(&subject), usize::from(arguments.best));
+    let sweep = sweep.map_err(|error| refused(&subject, &error))?;
+    Ok(Answer { subject, plan, sweep, by_itself })
+}
+
+fn ground(subject: &Subject) -> Ground<'_> {
+    Ground {
         cluster: &subject.cluster,
         settings: subject.variables.settings(),
         options: subject.variables.topology(),
         rates: subject.resolved.rates,
         gpudirect: subject.gpudirect,
-    };
-    let job = &subject.resolved.job;
-    let plan = Plan::new(job, &ground).with_context(|| subject.title.clone())?;
-    let sweep =
-        Sweep::new(job, &ground, usize::from(arguments.best)).with_context(|| subject.title.clone())?;
-    Ok(Answer { subject, plan, sweep, by_itself })
+    }
+}
+
+fn plan_of(subject: &Subject) -> Result<Plan, Usage> {
+    Plan::new(&subject.resolved.job, &ground(subject)).map_err(|error| refused(subject, &error))
+}
+
+fn refused(subject: &Subject, error: &dyn std::fmt::Display) -> Usage {
+    Usage(format!("{}: {error}", subject.title))
 }

@@ -1,15 +1,14 @@
 //! `railnet replay`: recorded conversations, held again with Railnet's NIC in the place of each responder.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use railnet_nic::Behaviour;
 use railnet_nic::testing::replay::{Conversation, Freedom, Report, replay};
 
-use crate::Outcome;
+use crate::{Outcome, Usage, input};
 
 const EXAMPLES: &str = "\
 The notes are a text with the two commands, `# server (ADDRESS): COMMAND` and `# client (ADDRESS): COMMAND`, and what \
@@ -47,23 +46,21 @@ enum Profile {
 
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let name = arguments.capture.display();
-    let file = File::open(&arguments.capture).with_context(|| format!("cannot open {name}"))?;
+    let file = File::open(&arguments.capture)
+        .map_err(|error| Usage(format!("cannot read {name}: {}", input::reason(&error))))?;
     if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
-        bail!("{name} is a directory: name a pcap or pcapng file");
+        return Err(Usage(format!("{name} is a directory: name a pcap or pcapng file")).into());
     }
     let notes = match &arguments.notes {
-        Some(path) => {
-            let read = fs::read_to_string(path);
-            Some(read.with_context(|| format!("cannot read the notes {}", path.display()))?)
-        }
+        Some(path) => Some(input::text(path)?),
         None => None,
     };
     let behaviour = match arguments.profile {
         Profile::Rxe => Behaviour::RXE,
         Profile::Specification => Behaviour::SPECIFICATION,
     };
-    let report =
-        replay(file, notes.as_deref(), behaviour).with_context(|| format!("cannot replay {name}"))?;
+    let report = replay(file, notes.as_deref(), behaviour)
+        .map_err(|error| Usage(format!("cannot replay {name}: {error}")))?;
     print(out, &report, arguments.verbose)?;
     Ok(if report.is_equal() { Outcome::Done } else { Outcome::CheckFailed })
 }

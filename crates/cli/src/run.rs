@@ -4,7 +4,7 @@ mod output;
 mod verdict;
 
 use std::ffi::OsString;
-use std::io::{IsTerminal as _, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use railnet_core::Span;
 use railnet_live::Conduit;
 use railnet_live::job::{self, JobError, Place, Plan};
 
-use crate::live_record::{self, Folder};
+use crate::live_record::{self, Folder, Outputs};
 use crate::{Outcome, report};
 pub(crate) use verdict::judge;
 
@@ -49,8 +49,8 @@ pub(crate) struct Arguments {
     /// Write what each rank prints into files in this folder instead
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Write over files that are there
-    #[arg(long, requires = "output")]
+    /// Replace regular files that are there
+    #[arg(long, requires = "kept")]
     force: bool,
     /// End the run after this time, such as 90s
     #[arg(long, value_name = "TIME", value_parser = duration)]
@@ -102,7 +102,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         ));
         return Ok(Outcome::Exit(2));
     }
-    arguments.record.check()?;
+    let outputs = arguments.record.claim(arguments.force)?;
     let folder = arguments.record.is_on().then(Folder::new).transpose()?;
     let mut variables = arguments.variables.clone();
     if let Some(conduit) = arguments.conduit {
@@ -126,12 +126,12 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     let outcome = match &arguments.output {
         Some(folder) => job::run(&plan, &mut output::Files::new(folder, ranks, arguments.force)?),
         None => {
-            let is_coloured = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+            let is_coloured = crate::terminal::has_colour(&std::io::stdout());
             job::run(&plan, &mut output::Prefixed::new(out, ranks, is_coloured))
         }
     };
     if let (Some(folder), Ok(_)) = (&folder, &outcome) {
-        deliver(arguments, folder, ranks)?;
+        deliver(arguments, folder, ranks, outputs)?;
     }
     match outcome {
         Ok(outcome) => judge(&outcome, &plan),
@@ -144,7 +144,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
 }
 
 /// Writes what ranks noted. Programs that use something else than Railnet to talk to each other note nothing.
-fn deliver(arguments: &Arguments, folder: &Folder, ranks: u32) -> anyhow::Result<()> {
+fn deliver(arguments: &Arguments, folder: &Folder, ranks: u32, outputs: Outputs) -> anyhow::Result<()> {
     let calls = folder.calls(ranks);
     if calls.iter().all(|rank| rank.calls.is_empty()) {
         report("nothing is recorded: no rank made a call of Railnet's");
@@ -153,7 +153,7 @@ fn deliver(arguments: &Arguments, folder: &Folder, ranks: u32) -> anyhow::Result
     let words: Vec<_> = arguments.program.iter().map(|word| word.to_string_lossy()).collect();
     let mut run = live_record::assemble(&format!("railnet run -n {ranks} -- {}", words.join(" ")), &calls);
     folder.add_packets(&mut run)?;
-    arguments.record.write(&run)
+    outputs.write(&run)
 }
 
 fn places(arguments: &Arguments) -> anyhow::Result<Vec<Place>> {

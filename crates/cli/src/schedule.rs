@@ -9,7 +9,6 @@ mod summary;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, anyhow};
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use railnet_coll::check::{self, CheckError};
@@ -17,7 +16,8 @@ use railnet_coll::{Algorithm, Call, Choice, Collective, Protocol, Schedule, Wiri
 use railnet_core::{Bytes, Rank};
 use railnet_formats::msccl;
 
-use crate::{Outcome, Usage, files};
+use crate::files::Output;
+use crate::{Outcome, Usage, input};
 use moves::Moves;
 
 const EXAMPLES: &str = "\
@@ -212,6 +212,8 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         let message = format!("--rank {}: there are {} ranks", arguments.rank, schedule.ranks);
         return Err(Usage(message).into());
     }
+    let svg = Output::claim_given(arguments.svg.as_deref(), arguments.force)?;
+    let msccl_file = Output::claim_given(arguments.msccl.as_deref(), arguments.force)?;
     let (report, done) = match check::trace(&schedule) {
         Ok(traced) => traced,
         Err(error) => return Ok(refused(&error, out)?),
@@ -226,31 +228,28 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         story::print(&shown, arguments.rank, &done, arguments.all, out)?;
         summary::print(&shown, &report, out)?;
     }
-    let mut note = |path: &Path, what: &str, text: String| -> anyhow::Result<()> {
-        let mut file = files::create(path, arguments.force)?;
-        file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
+    let mut note = |output: Option<Output>, what: &str, text: &dyn Fn() -> anyhow::Result<String>| {
+        let Some(output) = output else { return Ok(()) };
+        let (name, text) = (output.name().to_owned(), text()?);
+        output.write(|file| file.write_all(text.as_bytes()))?;
         if !arguments.json {
-            writeln!(out, "  {what:<11}{}", path.display())?;
+            writeln!(out, "  {what:<11}{}", name.display())?;
         }
-        Ok(())
+        anyhow::Ok(())
     };
-    if let Some(path) = &arguments.svg {
-        note(path, "Picture", picture::draw(&shown)?)?;
-    }
-    if let Some(path) = &arguments.msccl {
-        note(path, "MSCCL", msccl::write(&schedule)?)?;
-    }
+    note(svg, "Picture", &|| picture::draw(&shown))?;
+    note(msccl_file, "MSCCL", &|| Ok(msccl::write(&schedule)?))?;
     Ok(Outcome::Done)
 }
 
 /// Reads an algorithm, which is proved in passing, and makes a schedule of it.
 fn read(path: &Path, size: Bytes) -> anyhow::Result<(Schedule, String)> {
     let name = path.display();
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
-    let file = msccl::read(&text).map_err(|error| anyhow!("{name} is refused\n  {error}"))?;
-    let count = count(file.collective, size, file.ranks).map_err(|error| anyhow!(error))?;
+    let text = input::text(path)?;
+    let file = msccl::read(&text).map_err(|error| Usage(format!("{name} is refused\n  {error}")))?;
+    let count = count(file.collective, size, file.ranks).map_err(Usage)?;
     let call = Call { root: file.root, in_place: file.in_place, ..Call::new(file.collective, count) };
-    let schedule = file.schedule(&call, None).map_err(|error| anyhow!("{name}: {error}"))?;
+    let schedule = file.schedule(&call, None).map_err(|error| Usage(format!("{name}: {error}")))?;
     Ok((schedule, format!("\"{}\" from {name}", file.name)))
 }
 

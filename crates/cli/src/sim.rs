@@ -5,11 +5,13 @@ mod capture;
 mod collectives;
 mod failure;
 pub(crate) mod job;
+mod outputs;
 pub(crate) mod problem;
 mod progress;
 pub(crate) mod record;
 pub(crate) mod report;
 mod series;
+mod setup;
 mod summary;
 pub(crate) mod sweep;
 mod transfers;
@@ -28,12 +30,16 @@ use railnet_topology::FabricGraph;
 
 use railnet_coll::variables::{Place, Variables};
 
+use crate::files::Output;
 use crate::interrupt::Interrupt;
 use crate::wire::Wire;
-use crate::{Outcome, Usage, environment, large_pages, report as report_line};
+use crate::{Outcome, Usage, environment, large_pages, report as report_line, shipped, words};
+use beside::Beside;
 use capture::{Capture, Written};
+use outputs::Outputs;
 use problem::File;
 use progress::Progress;
+use setup::SetUp;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -51,7 +57,8 @@ The file's format is explained in docs/scenarios.md, that of jobs in docs/jobs.m
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The scenario, a TOML file
+    /// The scenario: a TOML file, the name of one that ships (railnet list), or - for standard input
+    #[arg(value_name = "FILE|NAME")]
     file: PathBuf,
     /// The seed, instead of the scenario's
     #[arg(long)]
@@ -89,7 +96,7 @@ pub(crate) struct Arguments {
     capture: capture::Options,
     #[command(flatten)]
     record: record::Options,
-    /// Write over the capture, record or report that is there
+    /// Replace regular files that are there
     #[arg(long)]
     force: bool,
 }
@@ -117,14 +124,13 @@ struct Finished {
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let mut file = File::read(&arguments.file)?;
     // What is wrong with a fabric is told below, when all is known that it is made of.
-    if arguments.file.is_file()
+    if (arguments.file.is_file() || shipped::find(&arguments.file).is_some())
         && file.scenario.fidelity == Fidelity::Packet
         && let Ok(graph) = railnet_sim::graph(&file.scenario)
     {
         large_pages::start_again_with(graph.hosts.len());
     }
     let variables = prepare(arguments, &mut file.scenario)?;
-    arguments.record.check(arguments.force)?;
     let beside = arguments.record.beside(arguments, &file)?;
     if let Some(interval) = arguments.sample {
         if !arguments.sweep.is_empty() {
@@ -143,37 +149,47 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         let what = "--threads is for a single run of a job: other runs have a thread each, a sweep as many as there are cores";
         return Err(Usage(what.to_owned()).into());
     }
+    let outputs = Outputs::claim(arguments, &file.scenario)?;
     if !arguments.sweep.is_empty() {
-        return sweep::run(arguments, &file, out);
+        return sweep::run(arguments, &file, outputs, out);
     }
     if file.scenario.has_jobs() {
-        return job::run(arguments, &file, beside.as_ref(), out);
+        return job::run(arguments, &file, beside.as_ref(), outputs, out);
     }
-    // Where they go is known before time is spent on what goes there.
-    if let Some(directory) = &arguments.csv {
-        report::make_directory(directory)?;
-    }
-    let (watched, other) = beside::together(|| watch(arguments, &file, &variables), beside.as_ref());
+    traffic(arguments, &file, &variables, beside.as_ref(), outputs, out)
+}
+
+/// Runs flows and collectives, and says what came of them.
+fn traffic(
+    arguments: &Arguments,
+    file: &File,
+    variables: &Variables,
+    beside: Option<&Beside>,
+    mut outputs: Outputs,
+    out: &mut dyn Write,
+) -> anyhow::Result<Outcome> {
+    let pcap = outputs.pcap.take();
+    let (watched, other) = beside::together(|| watch(arguments, file, variables, pcap), beside);
     let (finished, recorded) = watched?;
-    if let Some(path) = &arguments.json {
-        report::write_json(path, out, &report::whole(&file.path, &finished))?;
+    if let Some(target) = outputs.json.take() {
+        target.write(out, &report::whole(&file.path, &finished))?;
     }
-    if let Some(directory) = &arguments.csv {
-        report::write_csv(directory, &finished.outcome)?;
+    if let Some(tables) = &mut outputs.tables {
+        report::write_csv(tables, &finished.outcome, report::Window::of(&finished.outcome))?;
         if let Some(series) = &finished.outcome.series {
-            series::write_csv(directory, &finished.outcome, series)?;
+            series::write_csv(tables, &finished.outcome, series)?;
         }
     }
     if let Some(error) = &finished.failure {
         failure::tell(error, out);
     } else if !arguments.is_quiet() {
-        summary::print(&file, &finished, out)?;
+        summary::print(file, &finished, out)?;
         if let Some(written) = &finished.captured {
             written.print(out)?;
         }
     }
     if let Some(run) = recorded {
-        arguments.record.deliver(beside::joined(run, beside.as_ref(), other)?, out, arguments.is_quiet())?;
+        outputs.deliver(beside::joined(run, beside, other)?, out, arguments.is_quiet())?;
     }
     let is_whole = finished.partial.is_none() && finished.failure.is_none();
     Ok(if is_whole { Outcome::Done } else { Outcome::CheckFailed })
@@ -200,7 +216,7 @@ pub(crate) fn built_in(out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let outcome = job::tell(&file, out)?;
     writeln!(
         out,
-        "\n  Try   railnet compare rails · railnet sim scenarios/job-slow-gpu.toml · railnet plan --params 70B --gpus 64 --compute 200ms · \
+        "\n  Try   railnet compare rails · railnet sim job-slow-gpu · railnet list · railnet plan --params 70B --gpus 64 --compute 200ms · \
          railnet --help"
     )?;
     Ok(outcome)
@@ -212,22 +228,23 @@ fn watch(
     arguments: &Arguments,
     file: &File,
     variables: &Variables,
+    pcap: Option<Output>,
 ) -> anyhow::Result<(Finished, Option<RunFile>)> {
     let graph = railnet_sim::graph(&file.scenario).map_err(|error| file.problem(error))?;
     if !arguments.record.is_on() {
-        let (finished, _) = watch_with(arguments, file, variables, NoSink, &graph, |_| {})?;
+        let (finished, _) = watch_with((arguments, pcap), file, variables, NoSink, &graph, |_| {})?;
         return Ok((finished, None));
     }
     let recorder = Recorder::new(&graph, arguments.record.budget());
     let frames = |run: &mut Run<(Digest, Recorder)>| record::take_frames(&graph, run);
-    let (finished, recorder) = watch_with(arguments, file, variables, recorder, &graph, frames)?;
+    let (finished, recorder) = watch_with((arguments, pcap), file, variables, recorder, &graph, frames)?;
     let run = record::traffic(file, &graph, &finished, recorder)?;
     Ok((finished, Some(run)))
 }
 
 /// The same with somebody beside the digest, who looks at the run on its way.
 fn watch_with<S: Sink>(
-    arguments: &Arguments,
+    (arguments, pcap): (&Arguments, Option<Output>),
     file: &File,
     variables: &Variables,
     sink: S,
@@ -235,16 +252,21 @@ fn watch_with<S: Sink>(
     mut look: impl FnMut(&mut Run<(Digest, S)>),
 ) -> anyhow::Result<(Finished, S)> {
     let began = Instant::now();
-    let mut run = Run::new(&file.scenario, (Digest::new(), sink)).map_err(|error| file.problem(error))?;
+    let interrupt = Interrupt::catch()?;
+    let hosts = words::count(graph.hosts.len() as u64, "host", "hosts");
+    let set_up = SetUp::begin(hosts, "network", interrupt.clone(), true);
+    let run = Run::new(&file.scenario, (Digest::new(), sink));
+    drop(set_up);
+    let mut run = run.map_err(|error| file.problem(error))?;
     run.set_wire(arguments.wire.form());
     for line in run.start_lines(variables) {
         report_line(&line);
     }
-    let mut capture = Capture::open(&arguments.capture, graph.clone(), arguments.force, &mut run)?;
+    let mut capture = Capture::open(&arguments.capture, graph.clone(), pcap, &mut run)?;
     if arguments.record.is_on() && capture.is_none() {
         record::tap(graph, &mut run);
     }
-    let (progress, interrupt) = (Progress::new(), Interrupt::catch()?);
+    let progress = Progress::new();
     let each = |run: &mut Run<(Digest, S)>| match &mut capture {
         Some(capture) => capture.take(run),
         None => {
@@ -267,15 +289,23 @@ fn watch_with<S: Sink>(
     Ok((Finished { captured, ..finished }, sink))
 }
 
-/// Runs a scenario that nobody watches.
-fn simulate(scenario: &Scenario, wire: Wire) -> Result<Finished, RunError> {
+/// Virtual time between two looks at whether a run shall go on that nobody watches.
+const STEP: Span = Span::from_us(100);
+
+/// Runs a scenario that nobody watches; nothing where it is asked to stop.
+fn simulate(scenario: &Scenario, wire: Wire, interrupt: &Interrupt) -> Result<Option<Finished>, RunError> {
     let began = Instant::now();
     let mut run = Run::new(scenario, (Digest::new(), NoSink))?;
     run.set_wire(wire.form());
+    while !run.advance(STEP) {
+        if interrupt.is_set() {
+            return Ok(None);
+        }
+    }
     let (finished, _) = finish(run, Run::end, scenario.seed, began);
     match finished.failure {
         Some(error) => Err(error),
-        None => Ok(finished),
+        None => Ok(Some(finished)),
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 
 use crate::Outcome;
+use crate::files::Output;
 use job::Job;
 
 const EXAMPLES: &str = "\
@@ -59,11 +60,8 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     }
     let path = arguments.script.clone().unwrap_or_else(|| arguments.job.with_extension("sbatch"));
     let name = path.display();
-    ensure!(
-        arguments.force || is_ours(&path)?,
-        "{name} is there already, and railnet did not write it: --force overwrites it"
-    );
-    std::fs::write(&path, text).with_context(|| format!("cannot write {name}"))?;
+    let force = arguments.force || is_ours(&path);
+    Output::claim(&path, force)?.write(|file| file.write_all(text.as_bytes()))?;
     let sbatch = Command::new("sbatch").arg(&path).stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
     match sbatch {
         Ok(mut sbatch) => {
@@ -78,13 +76,11 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     Ok(Outcome::Done)
 }
 
-/// Whether a script may be written there: nothing is, or what is came from here.
-fn is_ours(path: &Path) -> anyhow::Result<bool> {
-    match std::fs::read_to_string(path) {
-        Ok(text) => Ok(text.lines().any(|line| line.starts_with(script::MARK))),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(true),
-        Err(error) => Err(error).with_context(|| format!("cannot look at {}", path.display())),
-    }
+/// Whether a script came from here, and may be replaced.
+fn is_ours(path: &Path) -> bool {
+    path.is_file()
+        && std::fs::read_to_string(path)
+            .is_ok_and(|text| text.lines().any(|line| line.starts_with(script::MARK)))
 }
 
 /// Waits for `sbatch`, not for ever, and returns what it says. What it complains about it has printed itself.

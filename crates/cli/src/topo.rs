@@ -8,7 +8,6 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, anyhow, ensure};
 use railnet_coll::search::search;
 use railnet_coll::transport::Transports;
 use railnet_coll::variables::Place;
@@ -16,8 +15,9 @@ use railnet_formats::{nccl_graph, nccl_topology};
 use railnet_topology::catalogue::Catalogue;
 use railnet_topology::{Cluster, ClusterError};
 
+use crate::files::Output;
 use crate::sim::problem::File;
-use crate::{Outcome, Usage, catalogue, environment, words};
+use crate::{Outcome, Usage, catalogue, environment, input, shipped, words};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -34,7 +34,7 @@ Examples:
 #[group(skip)]
 #[command(group = clap::ArgGroup::new("output").args(["svg", "nccl_xml", "nccl_graph"]).multiple(true))]
 pub(crate) struct Arguments {
-    /// A scenario (a TOML file), a server of the catalogue by name, so many of them (dgx-h100x4), or a topology file of
+    /// A scenario (a TOML file, the name of one that ships, or - for standard input), a server of the catalogue by name, so many of them (dgx-h100x4), or a topology file of
     /// NCCL (XML)
     #[arg(value_name = "FILE|NAME")]
     what: PathBuf,
@@ -96,11 +96,13 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     }
     let file = File::read(path)?;
     let graph = railnet_sim::graph(&file.scenario).map_err(|error| file.problem(error))?;
+    let picture = Output::claim_given(arguments.svg.as_deref(), arguments.force)?;
     fabric::print(&file, &graph, arguments.json, arguments.links, out)?;
-    if let Some(picture) = &arguments.svg {
-        keep(picture, arguments.force, &railnet_topology::draw(&graph))?;
+    if let Some(output) = picture {
+        let name = output.name().to_owned();
+        output.write(|file| file.write_all(railnet_topology::draw(&graph).as_bytes()))?;
         if !arguments.json {
-            writeln!(out, "  Picture      {}", picture.display())?;
+            writeln!(out, "  Picture      {}", name.display())?;
         }
     }
     Ok(Outcome::Done)
@@ -110,7 +112,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
 fn cluster(arguments: &Arguments) -> anyhow::Result<Option<Cluster>> {
     let path = arguments.what.as_path();
     let nodes = arguments.nodes.unwrap_or(1);
-    if !path.exists() {
+    if !path.exists() && path.as_os_str() != input::STANDARD {
         let name = path.display().to_string();
         let known = arguments.catalogue.read()?.servers;
         return match known.cluster(&name) {
@@ -118,6 +120,7 @@ fn cluster(arguments: &Arguments) -> anyhow::Result<Option<Cluster>> {
                 Err(Usage(format!("{name} are {} servers already: leave --nodes out", found.nodes)).into())
             }
             Ok(found) => Ok(Some(Cluster::new(found.host, found.nodes.max(nodes)))),
+            Err(ClusterError::Unknown { .. }) if shipped::find(path).is_some() => Ok(None),
             Err(ClusterError::Unknown { .. }) => Err(unknown(&known, path).into()),
             Err(error) => Err(Usage(error.to_string()).into()),
         };
@@ -127,15 +130,17 @@ fn cluster(arguments: &Arguments) -> anyhow::Result<Option<Cluster>> {
         return Ok(None);
     }
     let name = path.display();
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+    let text = input::text(path)?;
     let stem = path.file_stem().map_or("server".into(), |stem| stem.to_string_lossy());
-    let host = nccl_topology::read(&stem, &text).map_err(|error| anyhow!("{name}, {error}"))?;
+    let host = nccl_topology::read(&stem, &text).map_err(|error| Usage(format!("{name}, {error}")))?;
     Ok(Some(Cluster::new(host, nodes)))
 }
 
 /// Servers: their devices, and what was asked for besides.
 fn servers(arguments: &Arguments, cluster: &Cluster, out: &mut dyn Write) -> anyhow::Result<()> {
     let (server, nodes) = (&cluster.host, cluster.nodes);
+    let xml = Output::claim_given(arguments.nccl_xml.as_deref(), arguments.force)?;
+    let graph = Output::claim_given(arguments.nccl_graph.as_deref(), arguments.force)?;
     let variables = environment::variables(Place::Tune, Vec::new(), None, Vec::new())?;
     let options = variables.topology();
     let wants_graphs = arguments.channels || arguments.nccl_graph.is_some();
@@ -161,34 +166,29 @@ fn servers(arguments: &Arguments, cluster: &Cluster, out: &mut dyn Write) -> any
             channels::print_transports(transports, per_node, out)?;
         }
     }
-    if let Some(path) = &arguments.nccl_xml {
-        keep(path, arguments.force, &nccl_topology::write(server))?;
+    if let Some(output) = xml {
+        output.write(|file| file.write_all(nccl_topology::write(server).as_bytes()))?;
     }
-    if let (Some(path), Some(graphs)) = (&arguments.nccl_graph, &graphs) {
-        keep(path, arguments.force, &nccl_graph::write(graphs))?;
+    if let (Some(output), Some(graphs)) = (graph, &graphs) {
+        output.write(|file| file.write_all(nccl_graph::write(graphs).as_bytes()))?;
     }
     Ok(())
-}
-
-/// Writes a file, but not over what somebody may want to keep.
-fn keep(path: &Path, is_forced: bool, text: &str) -> anyhow::Result<()> {
-    let name = path.display();
-    ensure!(is_forced || !path.exists(), "{name} exists: --force writes over it");
-    std::fs::write(path, text).with_context(|| format!("cannot write {name}"))
 }
 
 fn unknown(servers: &Catalogue, path: &Path) -> Usage {
     let name = path.display().to_string();
     let known: Vec<&str> = servers.hosts().map(|(name, _)| name).collect();
+    let shipped = shipped::ALL.iter().map(|one| one.name);
+    let all: Vec<&str> = known.iter().copied().chain(shipped).collect();
     let width = known.iter().map(|name| name.len()).max().unwrap_or(0);
-    let mut text = format!("there is no file and no server called {name}\n  servers of the catalogue:");
+    let mut text = format!("there is no file, server or scenario called {name}\n  servers of the catalogue:");
     for (name, title) in servers.hosts() {
         let _ = write!(text, "\n    {name:<width$}  {title}");
     }
-    if let Some(meant) = words::nearest(&name, &known) {
+    if let Some(meant) = words::nearest(&name, &all) {
         let _ = write!(text, "\n  = did you mean \"{meant}\"?");
     }
     text.push_str("\n  = several of them are written as dgx-h100x4");
-    text.push_str("\n  = or give a scenario file, such as scenarios/permutation.toml");
+    text.push_str("\n  = or give a scenario: a file, or one that ships, such as permutation (railnet list)");
     Usage(text)
 }

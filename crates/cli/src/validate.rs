@@ -17,6 +17,9 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use serde_json::Value;
 
+use crate::files::Output;
+use crate::interrupt::Interrupt;
+use crate::words::nearest;
 use crate::{Outcome, Usage, report};
 
 const EXAMPLES: &str = "\
@@ -24,8 +27,8 @@ Examples:
   railnet validate
   railnet validate --only servers
   railnet validate --json | jq '.parts[].rows[] | select(.difference > 0.1)'
-  railnet validate --write docs/collectives.md
-  railnet validate --full --write docs/collectives-full.md";
+  railnet validate --write docs/collectives.md --force
+  railnet validate --full --write docs/collectives-full.md --force";
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -39,6 +42,9 @@ pub(crate) struct Arguments {
     /// Write the page with all of it to a file, such as docs/collectives.md; with --full just the parts that are longer then
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
+    /// Replace the page that is there
+    #[arg(long, requires = "write")]
+    force: bool,
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
@@ -108,12 +114,17 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         && !PARTS.iter().any(|(part, ..)| *part == name)
     {
         let names: Vec<&str> = PARTS.iter().map(|(name, ..)| *name).collect();
-        return Err(Usage(format!("there is no part \"{name}\": one of {}", names.join(", "))).into());
+        let meant = nearest(name, &names).map(|meant| format!("; did you mean \"{meant}\"?"));
+        let text =
+            format!("there is no part \"{name}\": one of {}{}", names.join(", "), meant.unwrap_or_default());
+        return Err(Usage(text).into());
     }
     if arguments.write.is_some() && wanted.is_some() {
         let advice = "the page has all parts: leave out --only to write it";
         return Err(Usage(advice.to_owned()).into());
     }
+    let page = Output::claim_given(arguments.write.as_deref(), arguments.force)?;
+    let interrupt = Interrupt::catch()?;
     let mut parts = Vec::new();
     let is_short = arguments.write.is_some() && arguments.full;
     let asked = PARTS.iter().filter(|(name, ..)| wanted.is_none_or(|wanted| wanted == *name));
@@ -125,13 +136,22 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
             out.flush()?;
         }
         parts.push(part);
+        if interrupt.is_set() {
+            break;
+        }
     }
+    let is_partial = interrupt.is_set();
     if arguments.json {
-        writeln!(out, "{:#}", page::object(&parts))?;
+        writeln!(out, "{:#}", page::object(&parts, is_partial))?;
     }
-    if let Some(path) = &arguments.write {
-        let text = page::markdown(&parts, arguments.full);
-        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    if is_partial {
+        out.flush()?;
+        let page = if page.is_some() { "; the page is not written" } else { "" };
+        report(&format!("PARTIAL: stopped before its end; these are the rows that were known by then{page}"));
+        return Ok(Outcome::CheckFailed);
+    }
+    if let Some(output) = page {
+        output.write(|file| file.write_all(page::markdown(&parts, arguments.full).as_bytes()))?;
     }
     Ok(Outcome::Done)
 }

@@ -10,7 +10,7 @@ mod verdict;
 mod words;
 mod world;
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
@@ -19,6 +19,7 @@ use railnet_core::Bytes;
 use railnet_nic::{Behaviour, Mtu};
 
 use crate::Outcome;
+use crate::files::Output;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -290,20 +291,17 @@ fn parse_seed(text: &str) -> Result<u64, String> {
 
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     // A file that may not be written is better known before than after.
-    let file = match &arguments.pcap {
-        Some(path) => Some((path, crate::files::create(path, arguments.force)?)),
-        None => None,
-    };
+    let output = Output::claim_given(arguments.pcap.as_deref(), arguments.force)?;
     let record = world::run(&arguments.plan)?;
     let steps = steps::explain(&record);
     let verdict = verdict::judge(&record);
-    if let Some((path, file)) = file {
-        capture::write(path, file, &record)?;
+    if let Some(output) = output {
+        capture::write(output, &record)?;
     }
     if arguments.json {
         ladder::print_json(out, &record, &steps, &verdict)?;
     } else {
-        let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        let colour = crate::terminal::has_colour(&std::io::stdout());
         let view = ladder::View { colour, all: arguments.all, pcap: arguments.pcap.as_deref() };
         view.print(out, &record, &steps, &verdict)?;
     }

@@ -11,11 +11,11 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use railnet_formats::run_file::RunFile;
 
-use crate::Outcome;
 use crate::interrupt::Interrupt;
+use crate::{Outcome, Usage, input};
 use answers::Shown;
 
 pub(crate) use page::report;
@@ -57,8 +57,8 @@ impl Default for Place {
 
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let name = arguments.file.display();
-    let bytes = std::fs::read(&arguments.file).with_context(|| format!("cannot read {name}"))?;
-    let run = RunFile::parse(&bytes).map_err(|error| anyhow!("{name}: {error}"))?;
+    let bytes = input::bytes(&arguments.file)?;
+    let run = RunFile::parse(&bytes).map_err(|error| Usage(format!("{name}: {error}")))?;
     serve(run, &arguments.place, out)?;
     Ok(Outcome::Done)
 }

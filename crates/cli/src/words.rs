@@ -9,6 +9,8 @@ use railnet_topology::host::DeviceKind;
 
 pub(crate) use railnet_core::nearest;
 
+use crate::terminal;
+
 /// The servers of a job: `4 nodes × 8 H100`, or each run of those that have as many GPUs.
 pub(crate) fn servers(cluster: &Cluster, gpu: &str) -> String {
     let nodes = |nodes: u32| count(u64::from(nodes), "node", "nodes");
@@ -86,7 +88,8 @@ pub(crate) fn time(span: Span) -> String {
     let (value, unit) = match us {
         us if us >= 1e6 => (us / 1e6, "s"),
         us if us >= 1e3 => (us / 1e3, "ms"),
-        us => (us, "µs"),
+        us if us >= 0.01 => (us, "µs"),
+        us => (us * 1e3, "ns"),
     };
     let digits = if value >= 100.0 { 0 } else { 1 + usize::from(value < 10.0) };
     format!("{value:.digits$} {unit}")
@@ -151,14 +154,12 @@ pub(crate) fn columns<R: AsRef<[String]>>(
     Ok(())
 }
 
-/// The width of text that people read.
-const WIDTH: usize = 118;
-
 /// A text in lines that can be read, each two letters in.
 pub(crate) fn paragraph(text: &str, out: &mut dyn Write) -> std::io::Result<()> {
+    let width = terminal::text_columns();
     let mut line = String::from(" ");
     for word in text.split_whitespace() {
-        if line.chars().count() + 1 + word.chars().count() > WIDTH && line.len() > 1 {
+        if line.chars().count() + 1 + word.chars().count() > width && line.len() > 1 {
             writeln!(out, "{line}")?;
             line = String::from(" ");
         }
@@ -166,6 +167,22 @@ pub(crate) fn paragraph(text: &str, out: &mut dyn Write) -> std::io::Result<()> 
         line.push_str(word);
     }
     writeln!(out, "{line}")
+}
+
+/// A name and what it stands for, in lines that can be read.
+pub(crate) fn item(name: &str, width: usize, text: &str, out: &mut dyn Write) -> std::io::Result<()> {
+    let (indent, mut line) = (width + 4, format!("  {name:<width$}  "));
+    for word in text.split_whitespace() {
+        if line.chars().count() + word.chars().count() > terminal::text_columns()
+            && line.trim().len() > name.len()
+        {
+            writeln!(out, "{}", line.trim_end())?;
+            line = " ".repeat(indent);
+        }
+        line.push_str(word);
+        line.push(' ');
+    }
+    writeln!(out, "{}", line.trim_end())
 }
 
 /// `1 host`, `17 hosts`.

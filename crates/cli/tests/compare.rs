@@ -164,10 +164,10 @@ fn wrong_usage_says_what_would_be_right() {
         (
             &["nowhere.toml", "scenarios/incast.toml"],
             2,
-            "\"nowhere.toml\" is no file and no set: sets are transports, rails",
+            "\"nowhere.toml\" is no file, no set and no scenario that ships: sets are transports, rails",
         ),
-        (&["scenarios/incast.toml"], 2, "is one file: name another to compare it with"),
-        (&["scenarios/incast.toml", "scenarios"], 1, "scenarios is a directory"),
+        (&["scenarios/incast.toml"], 2, "is one scenario: name another to compare it with"),
+        (&["scenarios/incast.toml", "scenarios"], 2, "scenarios is a directory"),
         (&["scenarios/incast.toml", "scenarios/deadlock.toml"], 1, "deadlock"),
     ];
     for (arguments, code, expected) in cases {

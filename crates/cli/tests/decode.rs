@@ -183,12 +183,12 @@ fn what_cannot_be_read_is_an_error_with_a_reason() {
         (empty.to_str().unwrap(), "the file is empty"),
         (cut.to_str().unwrap(), "cut off at byte 500"),
         (directory, "is a directory"),
-        ("/no/such/file.pcap", "cannot open /no/such/file.pcap"),
+        ("/no/such/file.pcap", "cannot read /no/such/file.pcap: there is no such file"),
     ];
     for (file, reason) in cases {
         let output = railnet(&["decode", file]);
         let message = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{file}: {message}");
+        assert_eq!(output.status.code(), Some(2), "{file}: {message}");
         assert!(message.starts_with("error: ") && message.contains(reason), "{file}: {message}");
     }
     // The packets before the cut are still printed.

@@ -100,7 +100,7 @@ fn a_job_that_does_not_fit_is_refused_with_what_would() {
         "[cluster]\nserver = \"dgx-h100\"\nnodes = 8\n[model]\nname = \"llama-3-70b\"\n[parallel]\ntp = 8\n",
     );
     let output = railnet(&["sim", &file]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     let message = text(&output.stderr);
     assert!(message.starts_with("error: llama-3-70b does not fit: "), "{message}");
     assert!(message.contains("\n  parameters 17.6 · gradients 17.6 · optimiser"), "{message}");

@@ -148,3 +148,35 @@ fn a_record_has_calls_arrows_and_packets() {
     assert_eq!(table("frames").rows, packets.rows);
     assert!(table("connections").rows >= 4);
 }
+
+#[test]
+fn options_of_nccl_tests_mean_what_they_do_there_or_say_why_not() {
+    let ran = perf(&[
+        "all_reduce",
+        "-t",
+        "2",
+        "-g",
+        "1",
+        "-b",
+        "8",
+        "-e",
+        "8",
+        "-a",
+        "3",
+        "-z",
+        "1",
+        "-c",
+        "2",
+        "--iters",
+        "3",
+    ]);
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let (out, said) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    assert!(out.contains("# 2 ranks") && out.contains("validation: 2"), "{out}");
+    assert_eq!(said.matches("note: -z (--blocking) has no effect").count(), 1, "{said}");
+    let grouped = perf(&["all_reduce", "-n", "2", "-m", "4"]);
+    assert_eq!(grouped.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&grouped.stderr).contains("calls are not grouped here"));
+    let unknown = perf(&["all_reduce", "-n", "2", "-o", "sun"]);
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("did you mean \"sum\"?"));
+}

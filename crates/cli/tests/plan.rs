@@ -205,7 +205,7 @@ fn wrong_usage_says_what_would_be_right() {
         (&["--params", "70GB", "--gpus", "64"], "write it as 70B, 7.5B or 400M"),
         (&["--params", "0B", "--gpus", "64"], "a model has 1M to 100T parameters"),
         (&["--params", "70B"], "how many GPUs? --gpus 64"),
-        (&["--params", "70B", "--gpus", "0"], "0 is not in 1.."),
+        (&["--params", "70B", "--gpus", "0"], "a whole number from 1 to 524288"),
         (
             &["--params", "70B", "--gpus", "60"],
             "dgx-h100 has 8 GPUs, and 60 are no whole servers: 56 or 64 would do",
@@ -226,8 +226,8 @@ fn wrong_usage_says_what_would_be_right() {
         assert!(text(&output.stderr).contains(expected), "{arguments:?}: {}", text(&output.stderr));
     }
     let output = railnet(&["plan", "nowhere.toml"], &[]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("cannot read nowhere.toml"), "{}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("there is no file nowhere.toml"), "{}", text(&output.stderr));
 }
 
 /// What the document shows was printed by the command. A line of dots stands for lines left out.
@@ -287,4 +287,70 @@ fn names_of_a_catalogue_of_ones_own_count_without_a_scenario() {
     assert!(text(&beside.stderr).contains("--catalogue is for names"), "{}", text(&beside.stderr));
     let beside = railnet(&["plan", "scenarios/llama-70b.toml", "--catalogue", &file], &[]);
     assert_eq!(beside.status.code(), Some(2), "a file names its own");
+}
+
+/// Each calculator says what the plan does.
+#[test]
+fn calculators_have_the_formulas_of_the_plan() {
+    let json = |arguments: &[&str]| -> Value {
+        let output = railnet(arguments, &[]);
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output.stderr)))
+    };
+    let close = |value: &Value, expected: f64| {
+        let number = value.as_f64().unwrap();
+        assert!((number - expected).abs() <= expected.abs() * 1e-6, "{number} instead of {expected}");
+    };
+    let job = ["--model", "llama-3-70b", "--gpus", "64", "--tp", "8", "--pp", "2", "--json"];
+    let (plan, dimensions) =
+        (json(&[&["plan"], &job[..]].concat()), json(&[&["calc", "parallel"], &job[..]].concat()));
+    assert_eq!(plan["dimensions"], dimensions["jobs"][0]["dimensions"]);
+    let reduce = json(&["calc", "allreduce", "140GB", "--gpus", "64", "--within", "200ms", "--json"]);
+    close(&reduce["gpu_bytes"], 2.0 * 63.0 / 64.0 * 140e9);
+    close(&reduce["needed_bytes_per_s"]["gpu"], 2.0 * 63.0 / 64.0 * 140e9 / 0.2);
+    close(&reduce["nic_bytes"], reduce["node_bytes"].as_f64().unwrap() / 8.0);
+    assert_eq!(
+        reduce["available_bytes_per_s"],
+        plan["available_bytes_per_s"]
+            .as_object()
+            .map(|there| {
+                serde_json::json!({ "gpu": there["gpu"], "node": there["node"], "nic": there["nic"] })
+            })
+            .unwrap()
+    );
+    let copies = json(&["calc", "copies", "64MiB", "--json"]);
+    close(&copies["copied_bytes"], 2.0 * f64::from(64 << 20));
+    close(&copies["host_memory_bytes"], 4.0 * f64::from(64 << 20));
+    assert!(copies["nic_without_us"].as_f64() >= copies["nic_us"].as_f64());
+    let rails = json(&["calc", "rails", "64MiB", "--gpus", "64", "--call", "alltoall", "--json"]);
+    // Of what a rank has, the parts of the 56 GPUs of other servers leave, from all eight.
+    close(&rails["node_bytes"], f64::from(64 << 20) * 56.0 / 64.0 * 8.0);
+    close(&rails["rail_bytes"], f64::from(64 << 20) * 56.0 / 64.0);
+    for wrong in [
+        &["calc", "copies", "0B"][..],
+        &["calc", "rails", "1GiB"],
+        &["calc", "allreduce", "1GiB", "--gpus", "12"],
+    ] {
+        assert_eq!(railnet(wrong, &[]).status.code(), Some(2), "{wrong:?}");
+    }
+    let screen =
+        text(&railnet(&["calc", "allreduce", "140GB", "--gpus", "64", "--within", "200ms"], &[]).stdout);
+    assert!(screen.contains("2 × 63 / 64 × 140 GB") && screen.contains("not in time"), "{screen}");
+}
+
+#[test]
+fn a_plan_comes_from_standard_input() {
+    use std::io::Write as _;
+    let scenario =
+        std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/llama-70b.toml")).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_railnet"))
+        .args(["plan", "-", "--json"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(&scenario).unwrap();
+    let piped: Value = serde_json::from_slice(&child.wait_with_output().unwrap().stdout).unwrap();
+    let named: Value =
+        serde_json::from_slice(&railnet(&["plan", "llama-70b", "--json"], &[]).stdout).unwrap();
+    assert_eq!(piped, named);
 }

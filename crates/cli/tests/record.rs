@@ -333,7 +333,7 @@ fn a_file_that_is_there_is_not_lost() {
     for option in ["--record", "--report", "--trace"] {
         let output = railnet(&["sim", &toml, option, &file]);
         assert_eq!(output.status.code(), Some(2), "{option}");
-        assert!(text(&output.stderr).contains("is there already: --force overwrites it"));
+        assert!(text(&output.stderr).contains("is there already: --force replaces it"));
         assert_eq!(fs::read_to_string(&file).unwrap(), "dear to me");
     }
     for (arguments, words) in [
@@ -353,7 +353,7 @@ fn a_file_that_is_there_is_not_lost() {
         assert!(text(&output.stderr).contains(words), "{arguments:?}: {}", text(&output.stderr));
     }
     let output = railnet(&["view", &file]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("not a run file: `railnet sim SCENARIO --record FILE` writes one"));
 }
 

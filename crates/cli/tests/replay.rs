@@ -73,14 +73,14 @@ fn bad_files_and_bad_usage_are_told_apart() {
     let scratch = scratch.to_str().unwrap();
     let capture = golden("rc_cas_match.pcap");
     for (arguments, hint) in [
-        (vec!["replay", "/no/such/file.pcap"], "cannot open /no/such/file.pcap"),
+        (vec!["replay", "/no/such/file.pcap"], "cannot read /no/such/file.pcap: there is no such file"),
         (vec!["replay", scratch], "not a pcap or pcapng capture"),
         (vec!["replay", &capture, scratch], "the notes fit no known format"),
-        (vec!["replay", &capture, &capture], "cannot read the notes"),
+        (vec!["replay", &capture, &capture], "this is no text"),
     ] {
         let output = railnet(&arguments);
         let errors = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(errors.contains(hint), "{hint} is missing in\n{errors}");
     }
     assert_eq!(railnet(&["replay"]).status.code(), Some(2));

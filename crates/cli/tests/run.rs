@@ -124,8 +124,8 @@ fn output_goes_to_files_of_each_rank_and_not_over_others() {
         assert_eq!((read("out"), read("err")), (format!("out {rank}\n"), format!("err {rank}\n")));
     }
     let again = shell(&options, "true");
-    assert_eq!(again.status.code(), Some(1));
-    assert!(text(&again.stderr).contains("--force overwrites it"), "{}", text(&again.stderr));
+    assert_eq!(again.status.code(), Some(2));
+    assert!(text(&again.stderr).contains("--force replaces it"), "{}", text(&again.stderr));
     assert!(shell(&[&options[..], &["--force"]].concat(), "true").status.success());
     assert_eq!(fs::read_to_string(path.join("rank-0.out")).unwrap(), "");
 }
@@ -408,7 +408,7 @@ fn a_job_is_written_for_slurm_and_handed_over() {
     // What somebody else wrote is left alone.
     fs::write(folder.join("train.sbatch"), "#!/bin/sh\n").unwrap();
     let kept = submit(&[], "");
-    assert!(text(&kept.stderr).contains("--force overwrites it"), "{}", text(&kept.stderr));
+    assert!(text(&kept.stderr).contains("--force replaces it"), "{}", text(&kept.stderr));
 }
 
 /// What ranks called is in a file and in a trace, under the names of their host groups; a program that calls nothing has none.

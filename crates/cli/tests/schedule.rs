@@ -127,8 +127,8 @@ fn a_picture_has_an_arrow_for_each_chunk_and_nothing_is_overwritten() {
     assert_eq!(picture.matches("marker-end=").count(), 28);
     assert_eq!(picture.matches(">rank ").count(), 8);
     let again = railnet(&line);
-    assert_eq!(again.status.code(), Some(1));
-    has(&text(&again.stderr), &["is there already: --force overwrites it"]);
+    assert_eq!(again.status.code(), Some(2));
+    has(&text(&again.stderr), &["is there already: --force replaces it"]);
     good(&format!("{line} --force"));
 
     // One lane for the switch, whatever its groups.
@@ -138,7 +138,7 @@ fn a_picture_has_an_arrow_for_each_chunk_and_nothing_is_overwritten() {
     assert_eq!(picture.matches(">switch<").count(), 1);
     let many =
         railnet(&format!("allreduce --algo ring --ranks 100 --size 400B --svg {}/x.svg", folder.display()));
-    assert_eq!(many.status.code(), Some(1));
+    assert_eq!(many.status.code(), Some(2));
     has(&text(&many.stderr), &["100 ranks and switches are too many for a picture"]);
 }
 
@@ -168,7 +168,7 @@ fn what_is_written_for_msccl_is_read_again() {
 #[test]
 fn a_wrong_file_is_refused_with_its_line() {
     let output = railnet(&format!("--file {}", sample("wrong-dependency.xml")));
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     assert!(output.stdout.is_empty());
     has(
         &text(&output.stderr),
@@ -177,7 +177,7 @@ fn a_wrong_file_is_refused_with_its_line() {
             "a dependency is missing",
         ],
     );
-    assert_eq!(railnet("--file no-such-file.xml").status.code(), Some(1));
+    assert_eq!(railnet("--file no-such-file.xml").status.code(), Some(2));
 }
 
 #[test]

@@ -244,13 +244,13 @@ fn a_bad_scenario_is_shown_with_its_line_and_what_would_be_right() {
         let file = scratch(&format!("bad-{index}.toml"), &SMALL.replace(old, new));
         let output = railnet(&["sim", &file]);
         let message = text(&output.stderr);
-        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{new}: {message}");
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{new}: {message}");
         assert!(message.starts_with("error: "), "{message}");
         assert!(message.contains(place), "{new}: {place:?} is not in\n{message}");
         assert!(message.contains(advice), "{new}: {advice:?} is not in\n{message}");
     }
     let missing = railnet(&["sim", "/no/such/file.toml"]);
-    assert!(text(&missing.stderr).contains("cannot read /no/such/file.toml"));
+    assert!(text(&missing.stderr).contains("there is no file /no/such/file.toml"));
     assert!(text(&railnet(&["sim", env!("CARGO_TARGET_TMPDIR")]).stderr).contains("is a directory"));
     assert_eq!(railnet(&["sim"]).status.code(), Some(2));
     assert_eq!(railnet(&["sim", "x.toml", "--nonsense"]).status.code(), Some(2));
@@ -296,7 +296,7 @@ fn series_over_time_are_written_where_they_are_asked_for() {
     let csv = directory.to_str().unwrap();
     assert!(railnet(&["sim", &file, "--csv", csv]).status.success());
     assert!(!directory.join("series.csv").exists());
-    assert!(railnet(&["sim", &file, "--csv", csv, "--sample", "5us"]).status.success());
+    assert!(railnet(&["sim", &file, "--csv", csv, "--sample", "5us", "--force"]).status.success());
     let (header, rows) = table(&directory.join("series.csv"));
     assert_eq!(header, ["time_us", "from", "to", "queue_bytes", "throughput_bps", "paused"]);
     assert!(rows.iter().all(|row| row[4].parse::<f64>().unwrap() <= 100e9));
@@ -495,4 +495,34 @@ fn a_collective_that_falls_back_says_why_and_one_without_in_place_has_no_figures
     let calls = value["collectives"].as_array().unwrap();
     assert_eq!(calls.len(), 3);
     assert!(calls[0]["fell_back"].as_str().unwrap().starts_with(why) && calls[2]["fell_back"].is_null());
+}
+
+#[test]
+fn rates_count_from_the_first_flow_and_a_sweep_says_what_it_was_run_with() {
+    let late = "[fabric]\ntopology = { kind = \"single-switch\", hosts = 2 }\nlink = { rate = \"100Gbps\", delay = \"1us\" }\n\
+                [nic]\ncontrol = \"none\"\n[[traffic]]\nkind = \"incast\"\nfrom = \"0\"\nto = 1\nbytes = \"10MB\"\nstart = \"2s\"\n";
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("late.toml");
+    std::fs::write(&file, late).unwrap();
+    let file = file.to_str().unwrap();
+    let value = json(&["sim", file, "--json", "-"]);
+    let busiest = value["links"].as_array().unwrap().iter().map(|link| link["utilisation"].as_f64().unwrap());
+    assert!(busiest.fold(0.0, f64::max) > 0.9, "{value}");
+    let screen = text(&railnet(&["sim", file]).stdout);
+    let throughput = screen.lines().find(|line| line.contains("Throughput")).unwrap();
+    assert!(throughput.contains("Gbps  ") && !throughput.contains("Mbps"), "{throughput}");
+    let compared = text(&railnet(&["compare", file, "incast"]).stdout);
+    let together = compared.lines().find(|line| line.contains("all flows together")).unwrap();
+    assert!(!together.contains(" MB/s") && !together.contains("0.0"), "{together}");
+    let job = Path::new(env!("CARGO_TARGET_TMPDIR")).join("swept.toml");
+    std::fs::write(
+        &job,
+        "steps = 1\n[cluster]\nserver = \"dgx-h100\"\nnodes = 1\n[model]\nname = \"tiny\"\n",
+    )
+    .unwrap();
+    let job = job.to_str().unwrap();
+    let head = |sweep: &str| {
+        text(&railnet(&["sim", job, "--sweep", sweep]).stdout).lines().next().unwrap().to_owned()
+    };
+    assert!(head("fidelity=analytic").contains("· analytic fidelity ·"), "{}", head("fidelity=analytic"));
+    assert!(head("fidelity=packet,analytic").contains("· packet and analytic fidelity ·"));
 }

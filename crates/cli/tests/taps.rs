@@ -158,8 +158,8 @@ fn what_makes_no_sense_is_refused_before_anything_is_written() {
     // A file that is there is left alone.
     fs::write(&file, "precious").unwrap();
     let (code, message) = run(&[]);
-    assert_eq!(code, Some(1));
-    assert!(message.contains("is there already: --force overwrites it"), "{message}");
+    assert_eq!(code, Some(2));
+    assert!(message.contains("is there already: --force replaces it"), "{message}");
     assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
     assert_eq!(run(&["--force"]).0, Some(0));
     assert!(packets(&file).len() > 100);

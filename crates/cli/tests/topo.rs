@@ -154,7 +154,7 @@ fn a_server_goes_into_a_file_of_nccl_and_comes_back() {
     let output = railnet(&["topo", "hgx-h200", "--nccl-xml", file]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(fs::read_to_string(&path).unwrap().starts_with("<system version=\"1\">"));
-    assert_eq!(railnet(&["topo", "hgx-h200", "--nccl-xml", file]).status.code(), Some(1));
+    assert_eq!(railnet(&["topo", "hgx-h200", "--nccl-xml", file]).status.code(), Some(2));
     let channels = |what: &str| {
         let lines = text(&railnet(&["topo", what, "--nodes", "4", "--channels"]).stdout);
         lines[lines.find("\nChannels of").unwrap()..].to_owned()
@@ -180,8 +180,12 @@ fn a_picture_is_written_but_not_over_another() {
     assert!(picture.starts_with("<svg") && picture.contains("32 hosts"));
     fs::write(&path, "mine").unwrap();
     let second = railnet(&arguments);
-    assert_eq!(second.status.code(), Some(1));
-    assert!(text(&second.stderr).contains("exists: --force writes over it"), "{}", text(&second.stderr));
+    assert_eq!(second.status.code(), Some(2));
+    assert!(
+        text(&second.stderr).contains("is there already: --force replaces it"),
+        "{}",
+        text(&second.stderr)
+    );
     assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
     let forced = [&arguments[..], &["--force"]].concat();
     assert!(railnet(&forced).status.success());
@@ -193,7 +197,13 @@ fn an_unknown_name_lists_the_known_ones_and_says_that_a_file_will_do() {
     let output = railnet(&["topo", "dgx-h10"]);
     let message = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2));
-    for part in ["called dgx-h10", "dgx-a100", "pcie-4gpu", "did you mean \"dgx-h100\"?", "scenario file"] {
+    for part in [
+        "called dgx-h10",
+        "dgx-a100",
+        "pcie-4gpu",
+        "did you mean \"dgx-h100\"?",
+        "or give a scenario: a file",
+    ] {
         assert!(message.contains(part), "{part} is missing in\n{message}");
     }
     let server = railnet(&["topo", "cpu", "--svg", "x.svg"]);
@@ -209,6 +219,6 @@ fn a_fabric_that_cannot_be_built_is_shown_with_its_line() {
     fs::write(&path, "[fabric]\ntopology = { kind = \"fat-tree\", k = 5 }\n").unwrap();
     let output = railnet(&["topo", path.to_str().unwrap()]);
     let message = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     assert!(message.contains("use 4 or 6") && message.contains("odd.toml:2:12"), "{message}");
 }

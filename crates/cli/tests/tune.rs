@@ -204,11 +204,11 @@ fn a_cluster_is_also_a_topology_file_or_a_scenario() {
     has(&told(&scenario, &[]), &["16 ranks on 2 nodes (dgx-h100x2)", "Chosen   Ring/"]);
     let plain = repository("scenarios/incast.toml");
     let failed = railnet(&["tune", "allreduce", "1MiB", "--cluster", &plain], &[]);
-    assert_eq!(failed.status.code(), Some(1));
+    assert_eq!(failed.status.code(), Some(2));
     has(&text(&failed.stderr), &["there are no servers", "incast.toml"]);
     let broken = temporary("broken.xml", "<system version=\"1\">\n<cpu\n");
     let failed = railnet(&["tune", "allreduce", "1MiB", "--cluster", broken.to_str().unwrap()], &[]);
-    assert_eq!(failed.status.code(), Some(1));
+    assert_eq!(failed.status.code(), Some(2));
     has(&text(&failed.stderr), &["broken.xml, line "]);
 }
 

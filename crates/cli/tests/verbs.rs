@@ -284,7 +284,7 @@ fn a_capture_has_every_packet_and_decodes() {
     assert_eq!(comments.iter().filter(|comment| comment.ends_with("LOST on the wire")).count(), 1);
 
     let refused = railnet(&["verbs", "write", "--pcap", file]);
-    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(refused.status.code(), Some(2));
     assert_has(&text(&refused.stderr), &["is there already", "--force"]);
     let _ = verbs(&format!("write --force --pcap {file}"));
     let again = railnet(&["decode", "--json", file]);

@@ -30,6 +30,7 @@ mod random;
 pub mod reduce;
 mod time;
 mod units;
+mod wording;
 
 pub use digest::{Digest, Fold, RunDigest};
 pub use dtype::DataType;
@@ -42,3 +43,4 @@ pub use random::Random;
 pub use reduce::{ReduceOp, Scalar};
 pub use time::{Span, Time};
 pub use units::{Bytes, Rate, Ratio};
+pub use wording::without_types;

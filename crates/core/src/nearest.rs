@@ -7,6 +7,14 @@ pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     (best <= word.chars().count().max(3) / 3).then_some(name)
 }
 
+/// A digit for another one makes the name of something else: h100 is no slip for h200.
+fn change(from: char, to: char) -> usize {
+    match from == to {
+        true => 0,
+        false => 1 + usize::from(from.is_ascii_digit() && to.is_ascii_digit()),
+    }
+}
+
 /// Letters to add, drop, change or swap with their neighbour to make one word of the other.
 fn distance(from: &str, to: &str) -> usize {
     let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
@@ -14,8 +22,7 @@ fn distance(from: &str, to: &str) -> usize {
     for (i, letter) in from.iter().enumerate() {
         let mut row = vec![i + 1];
         for (j, other) in to.iter().enumerate() {
-            let mut best =
-                (rows[i][j] + usize::from(letter != other)).min(rows[i][j + 1] + 1).min(row[j] + 1);
+            let mut best = (rows[i][j] + change(*letter, *other)).min(rows[i][j + 1] + 1).min(row[j] + 1);
             if i > 0 && j > 0 && letter == &to[j - 1] && &from[i - 1] == other {
                 best = best.min(rows[i - 1][j - 1] + 1);
             }
@@ -37,5 +44,6 @@ mod tests {
         assert_eq!(nearest("Timley", &known), Some("timely"));
         assert_eq!(nearest("hpcc", &known), None);
         assert_eq!(nearest("x", &[]), None);
+        assert_eq!(nearest("dgx-h200x", &["dgx-h100", "hgx-h200"]), Some("hgx-h200"));
     }
 }

@@ -22,6 +22,7 @@
 //! ```
 
 mod bounce;
+mod call;
 mod demand;
 mod home;
 mod shape;
@@ -34,7 +35,8 @@ use railnet_coll::tuner::Settings;
 use railnet_core::{Bytes, Span};
 use railnet_topology::Cluster;
 
-pub use bounce::Bounce;
+pub use bounce::{Bounce, Copies};
+pub use call::CallTraffic;
 pub use demand::Demand;
 pub use home::Home;
 pub use shape::model_of;

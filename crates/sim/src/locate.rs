@@ -28,6 +28,79 @@ fn member<'a, 'i>(table: &'a DeTable<'i>, name: &str) -> Option<&'a Spanned<DeVa
     table.iter().find(|(key, _)| key.get_ref() == name).map(|(_, value)| value)
 }
 
+/// The value that a message is about, where the reader of TOML knows only its table: the one without which `reread` has another
+/// complaint.
+pub(crate) fn culprit(
+    text: &str,
+    span: &Range<usize>,
+    message: &str,
+    reread: impl Fn(toml::Table) -> Option<String>,
+) -> Option<Range<usize>> {
+    if message.starts_with("missing") || message.starts_with("unknown") {
+        return None;
+    }
+    let whole: toml::Table = text.parse().ok()?;
+    if reread(whole.clone()).as_deref() != Some(message) {
+        return None;
+    }
+    let document = DeTable::parse(text).ok()?;
+    let mut tables = Vec::new();
+    for (key, value) in document.get_ref() {
+        tables_at(value, span, vec![key.get_ref().to_string()], &mut tables);
+    }
+    tables
+        .into_iter()
+        .flat_map(|(path, table)| table.iter().map(move |entry| (path.clone(), entry)))
+        .find_map(|(path, (key, value))| {
+            // Without what says of which kind a table is, nothing of it can be read.
+            if key.get_ref() == "kind" {
+                return None;
+            }
+            let mut without = whole.clone();
+            remove(&mut without, &path, key.get_ref())?;
+            (reread(without).as_deref() != Some(message)).then(|| value.span())
+        })
+}
+
+/// The tables that are written at `span`, each with its path.
+fn tables_at<'a, 'i>(
+    value: &'a Spanned<DeValue<'i>>,
+    span: &Range<usize>,
+    path: Vec<String>,
+    found: &mut Vec<(Vec<String>, &'a DeTable<'i>)>,
+) {
+    let inside = |name: String| path.iter().cloned().chain([name]).collect::<Vec<_>>();
+    match value.get_ref() {
+        DeValue::Table(table) => {
+            for (key, value) in table {
+                tables_at(value, span, inside(key.get_ref().to_string()), found);
+            }
+            if value.span() == *span {
+                found.push((path, table));
+            }
+        }
+        DeValue::Array(list) => {
+            for (index, value) in list.iter().enumerate() {
+                tables_at(value, span, inside(index.to_string()), found);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn remove(table: &mut toml::Table, path: &[String], key: &str) -> Option<toml::Value> {
+    let Some((first, rest)) = path.split_first() else { return table.remove(key) };
+    let mut place = table.get_mut(first)?;
+    for part in rest {
+        place = match place {
+            toml::Value::Table(table) => table.get_mut(part)?,
+            toml::Value::Array(list) => list.get_mut(part.parse::<usize>().ok()?)?,
+            _ => return None,
+        };
+    }
+    place.as_table_mut()?.remove(key)
+}
+
 /// The part of `span` that a message is about. Of what has a `kind`, the reader of TOML knows only where it begins and
 /// ends; the message quotes what it does not like, so that is looked for.
 pub(crate) fn narrowed(text: &str, span: Range<usize>, message: &str) -> Range<usize> {
@@ -97,6 +170,24 @@ mod tests {
         assert_eq!(at("fabric.link.delay"), "{ rate = \"0Gbps\" }");
         assert_eq!(at("traffic.0.to"), "9");
         assert_eq!(key(TEXT, "nic.mtu"), None);
+    }
+
+    #[test]
+    fn the_value_of_a_table_is_found_that_a_message_is_about() {
+        #[derive(serde::Deserialize)]
+        #[serde(tag = "kind", rename_all = "lowercase")]
+        #[allow(dead_code, reason = "only read")]
+        enum One {
+            Flow { from: String, to: u32 },
+        }
+        let text = "[[traffic]]\nkind = \"flow\"\nfrom = \"-5\"\nto = -5\n";
+        let reread = |table: toml::Table| {
+            table["traffic"][0].clone().try_into::<One>().err().map(|error| error.message().to_owned())
+        };
+        let message = reread(text.parse().unwrap()).unwrap();
+        let found = culprit(text, &(0..11), &message, reread).unwrap();
+        assert_eq!((&text[found.clone()], found.start), ("-5", text.rfind("-5").unwrap()));
+        assert_eq!(culprit(text, &(0..11), "missing field `x`", reread), None);
     }
 
     #[test]

@@ -47,9 +47,16 @@ pub(crate) fn flows(scenario: &Scenario, graph: &FabricGraph) -> Result<Vec<Flow
     }
     let calls = !scenario.collective.is_empty() || !scenario.transfer.is_empty() || scenario.has_jobs();
     if flows.is_empty() && !calls {
-        return Err(ScenarioError::new(
-            "nothing is sent: add a [[traffic]] table with a kind, such as \"incast\", or a [[collective]] one",
-        ));
+        let message = match scenario.cluster.is_some() {
+            true => {
+                "nothing is sent: add a [model] for its servers to train, a [[collective]] table, or a [[traffic]] one with a kind, \
+                 such as \"incast\""
+            }
+            false => {
+                "nothing is sent: add a [[traffic]] table with a kind, such as \"incast\", or a [[collective]] one"
+            }
+        };
+        return Err(ScenarioError::new(message));
     }
     Ok(flows)
 }

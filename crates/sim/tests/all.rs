@@ -14,6 +14,7 @@ mod mismatch;
 mod order;
 mod page;
 mod peers;
+mod plain_keys;
 mod priorities;
 mod recovery;
 mod scenarios;

@@ -329,6 +329,17 @@ impl Host {
         small
     }
 
+    /// The same with NICs of this rate for the traffic between GPUs.
+    #[must_use]
+    pub fn with_nic_rate(mut self, wanted: Rate) -> Self {
+        for device in &mut self.devices {
+            if let DeviceKind::Nic { rate, role: NicRole::Compute, .. } = &mut device.kind {
+                *rate = wanted;
+            }
+        }
+        self
+    }
+
     /// The drives, in order.
     pub fn drives(&self) -> Vec<DeviceId> {
         self.of_kind(|kind| matches!(kind, DeviceKind::Nvme))

@@ -4,7 +4,7 @@ use railnet_core::{Digest, Span, Time};
 use railnet_job::parallel::Scope;
 use railnet_sim::{JobResult, LinkResult, Outcome, Run, RunError, Scenario, run_jobs};
 
-use crate::sim::report::{Times, Totals, taken, utilisation};
+use crate::sim::report::{Times, Totals, Window, taken, utilisation};
 
 /// What a number is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,7 +82,7 @@ pub(super) fn run(scenario: &Scenario) -> Result<Figures, RunError> {
             add_job(&mut figures, job, prefix);
         }
         if let Some(network) = &outcome.network {
-            add_network(&mut figures, scenario, network);
+            add_network(&mut figures, scenario, network, Window::whole(network));
         }
         figures.digest = format!("{:?}", outcome.digest);
         return Ok(figures);
@@ -91,7 +91,7 @@ pub(super) fn run(scenario: &Scenario) -> Result<Figures, RunError> {
     figures.time("completion_us", "completed after (JCT)", outcome.completion.since(Time::ZERO));
     add_flows(&mut figures, &outcome);
     add_collectives(&mut figures, &outcome);
-    add_network(&mut figures, scenario, &outcome);
+    add_network(&mut figures, scenario, &outcome, Window::of(&outcome));
     figures.digest = format!("{:?}", digest.finish());
     Ok(figures)
 }
@@ -141,7 +141,7 @@ fn add_flows(figures: &mut Figures, outcome: &Outcome) {
         return;
     }
     let bytes: u64 = outcome.flows.iter().map(|flow| flow.flow.bytes).sum();
-    let seconds = outcome.completion.since(Time::ZERO).as_secs_f64().max(f64::MIN_POSITIVE);
+    let seconds = Window::of(outcome).span().as_secs_f64().max(f64::MIN_POSITIVE);
     figures.put("gigabytes_per_s", "all flows together", Kind::Bandwidth, bytes as f64 / seconds / 1e9);
     if outcome.flows.len() == 1 {
         return;
@@ -172,7 +172,7 @@ fn add_collectives(figures: &mut Figures, outcome: &Outcome) {
     }
 }
 
-fn add_network(figures: &mut Figures, scenario: &Scenario, outcome: &Outcome) {
+fn add_network(figures: &mut Figures, scenario: &Scenario, outcome: &Outcome, window: Window) {
     if let Some(copies) = scenario.copies() {
         figures.put("copies", "copies of each byte that leaves a server", Kind::Count, f64::from(copies));
         let cores = outcome.lanes.iter().filter(|lane| lane.is_core());
@@ -198,15 +198,14 @@ fn add_network(figures: &mut Figures, scenario: &Scenario, outcome: &Outcome) {
     }
     figures.put("paused_us", "time paused, all links together", Kind::Time, totals.paused_us);
     figures.put("max_queue_bytes", "longest queue", Kind::Bytes, totals.max_queue_bytes as f64);
-    let end = outcome.completion;
-    let part = |link: &LinkResult| utilisation(link, end);
+    let part = |link: &LinkResult| utilisation(link, window);
     if let Some(link) = outcome.links.iter().max_by(|a, b| part(a).total_cmp(&part(b))) {
         figures.put("busiest_link", "busiest link", Kind::Share, part(link));
         figures.name("busiest_link_name", "which is", format!("{} → {}", link.from, link.to));
     }
     let lanes = outcome.lanes.iter();
-    if let Some(lane) = lanes.max_by(|a, b| taken(a, end).total_cmp(&taken(b, end))) {
-        figures.put("busiest_lane", "busiest in a server", Kind::Share, taken(lane, end));
+    if let Some(lane) = lanes.max_by(|a, b| taken(a, window).total_cmp(&taken(b, window))) {
+        figures.put("busiest_lane", "busiest in a server", Kind::Share, taken(lane, window));
         figures.name("busiest_lane_name", "which is", lane.name.clone());
     }
 }

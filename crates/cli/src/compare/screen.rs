@@ -7,7 +7,7 @@ use railnet_core::Span;
 use super::Ran;
 use super::differs::Difference;
 use super::figures::{Figure, Kind, Value};
-use crate::words::{self, grouped, percent, tenths};
+use crate::words::{self, grouped, tenths};
 
 /// Keys that are shown without being asked for more.
 const KEYS_SHOWN: usize = 20;
@@ -141,16 +141,29 @@ fn shown(value: &Value) -> String {
     match kind {
         Kind::Time => words::time(Span::from_ps((number * 1e6).round() as u64)),
         Kind::Bytes => words::bytes(number as u64),
+        Kind::Bandwidth if number < 0.1 => format!("{}/s", words::bytes((number * 1e9).round() as u64)),
+        Kind::Bandwidth if number < 9.95 => format!("{number:.2} GB/s"),
         Kind::Bandwidth => format!("{} GB/s", tenths(number)),
+        Kind::Count | Kind::PerSecond | Kind::Hours if number < 9.95 && number.fract() != 0.0 => {
+            significant(number)
+        }
         Kind::Count | Kind::PerSecond | Kind::Hours => grouped(number.round() as u64),
-        Kind::Share => percent(number),
+        Kind::Share => format!("{} %", significant(number * 100.0)),
     }
 }
 
-/// `+57 %`, `−12 %`, `× 8.4`.
+/// Two digits that say something, or all before the point: `38`, `3.2`, `0.027`.
+fn significant(number: f64) -> String {
+    let digits = (0..12).find(|digits| number * 10_f64.powi(*digits) >= 9.95).unwrap_or(12);
+    format!("{number:.0$}", digits as usize)
+}
+
+/// `+57 %`, `−12 %`, `× 8.4`. Nothing over a number that is shown as 0.
 pub(super) fn change(from: Option<&Value>, to: Option<&Value>) -> String {
-    let (Some(Value::Number(_, from)), Some(Value::Number(_, to))) = (from, to) else { return String::new() };
-    if *from == 0.0 || *to == 0.0 || (from - to).abs() <= from.abs() * f64::EPSILON {
+    let (Some(first), Some(second)) = (from, to) else { return String::new() };
+    let (Value::Number(_, from), Value::Number(_, to)) = (first, second) else { return String::new() };
+    let is_zero = |value: &Value| !shown(value).contains(|letter: char| ('1'..='9').contains(&letter));
+    if is_zero(first) || is_zero(second) || (from - to).abs() <= from.abs() * f64::EPSILON {
         return String::new();
     }
     let ratio = to / from;
@@ -162,4 +175,36 @@ pub(super) fn change(from: Option<&Value>, to: Option<&Value>) -> String {
     let digits = usize::from(hundredths.abs() < 9.95);
     let sign = if hundredths < 0.0 { "−" } else { "+" };
     format!("{sign}{:.digits$} %", hundredths.abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown_as(kind: Kind, number: f64) -> String {
+        shown(&Value::Number(kind, number))
+    }
+
+    #[test]
+    fn small_figures_have_digits_that_say_something() {
+        assert_eq!(shown_as(Kind::Bandwidth, 0.032), "32 MB/s");
+        assert_eq!(shown_as(Kind::Bandwidth, 1.84), "1.84 GB/s");
+        assert_eq!(shown_as(Kind::Bandwidth, 390.25), "390.3 GB/s");
+        assert_eq!(shown_as(Kind::Share, 0.000_27), "0.027 %");
+        assert_eq!(shown_as(Kind::Share, 0.382), "38 %");
+        assert_eq!(shown_as(Kind::Share, 1.0), "100 %");
+        assert_eq!(shown_as(Kind::Count, 4.0), "4");
+        assert_eq!(shown_as(Kind::PerSecond, 0.25), "0.25");
+        assert_eq!(shown_as(Kind::Time, 0.000_2), "0.20 ns");
+    }
+
+    #[test]
+    fn nothing_is_a_multiple_of_what_is_shown_as_nothing() {
+        let number = |number| Value::Number(Kind::Share, number);
+        assert_eq!(change(Some(&number(0.000_1)), Some(&number(0.365))), "× 3650");
+        assert_eq!(change(Some(&number(1e-18)), Some(&number(0.365))), "");
+        assert_eq!(change(Some(&number(0.365)), Some(&number(0.0))), "");
+        let time = |us| Value::Number(Kind::Time, us);
+        assert_eq!(change(Some(&time(1e-7)), Some(&time(5.0))), "");
+    }
 }

@@ -8,14 +8,14 @@ use super::{Contestant, Part, Ran};
 use crate::check::shown;
 use crate::sim::problem::File;
 use crate::sim::sweep::set;
-use crate::words;
+use crate::{shipped, words};
 
-const RDMA_OR_TCP: &str = include_str!("../../../../scenarios/rdma-or-tcp.toml");
-const RACKS: &str = include_str!("../../../../scenarios/life-of-a-job-racks.toml");
-const RAILS: &str = include_str!("../../../../scenarios/life-of-a-job-rails.toml");
-const PRESETS: &str = include_str!("../../../../scenarios/presets.toml");
-const INCAST: &str = include_str!("../../../../scenarios/incast.toml");
-const SPRAY: &str = include_str!("../../../../scenarios/spray.toml");
+const RDMA_OR_TCP: &str = shipped::text("rdma-or-tcp");
+const RACKS: &str = shipped::text("life-of-a-job-racks");
+const RAILS: &str = shipped::text("life-of-a-job-rails");
+const PRESETS: &str = shipped::text("presets");
+const INCAST: &str = shipped::text("incast");
+const SPRAY: &str = shipped::text("spray");
 
 /// A key and what it becomes; nothing takes it out.
 type Change = (&'static str, Option<&'static str>);
@@ -235,15 +235,18 @@ fn rails(ran: &[Ran]) -> String {
     } else {
         format!("A step takes {} in racks and {} on rails", time(step[0]), time(step[1]))
     };
+    // What is printed alike is alike.
+    let waits = |without: f64, with: f64| match time(without) == time(with) {
+        true => format!("wait {}, as with all of it", time(without)),
+        false => format!("wait {} for communication instead of {}", time(without), time(with)),
+    };
     let needs = if exposed[3] < exposed[1] * 1.02 { "they do not need it" } else { "they need some of it" };
     format!(
         "{full}, but on rails packets cross {fewer:.0} % fewer links: data goes between NICs of the same number, under one switch. With \
-         a quarter of the spine racks wait {} for communication instead of {} and a step takes {}; rails wait {} instead of {}: {needs}.",
-        time(exposed[2]),
-        time(exposed[0]),
+         a quarter of the spine racks {} and a step takes {}; rails {}: {needs}.",
+        waits(exposed[2], exposed[0]),
         time(step[2]),
-        time(exposed[3]),
-        time(exposed[1])
+        waits(exposed[3], exposed[1])
     )
 }
 

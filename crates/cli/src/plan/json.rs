@@ -5,9 +5,9 @@ use railnet_job::memory::Memory;
 use railnet_job::plan::{Candidate, Demand, Home, Plan, least_memory, why};
 use serde_json::{Value, json};
 
-use super::Answer;
 use super::layouts::name;
 use super::screen::{is_hidden, tokens, what};
+use super::{Answer, Subject};
 use crate::words;
 
 pub(super) fn object(answer: &Answer) -> Value {
@@ -82,6 +82,18 @@ pub(super) fn object(answer: &Answer) -> Value {
         "layouts_beaten": beaten.collect::<Vec<_>>(),
         "layouts_that_do_not_fit": sweep.misfits.iter().map(layout).collect::<Vec<_>>(),
         "notes": subject.notes,
+    })
+}
+
+/// What each parallel dimension says in a step.
+pub(super) fn dimensions(subject: &Subject, plan: &Plan) -> Value {
+    json!({
+        "job": subject.resolved.name,
+        "gpus": subject.cluster.gpus(),
+        "layout": parallel(&subject.resolved.job),
+        "compute_us": plan.outcome.average.compute().as_us_f64(),
+        "nics": plan.carries.nics,
+        "dimensions": plan.demands.iter().map(|one| demand(plan, one)).collect::<Vec<_>>(),
     })
 }
 

@@ -8,7 +8,7 @@ use railnet_core::Bytes;
 use railnet_job::file::{
     FileError, JobSection, ModelSection, ParallelSection, RecomputeName, Resolved, TrainingSection, Written,
 };
-use railnet_job::plan::model_of;
+use railnet_job::plan::{Ground, model_of};
 use railnet_sim::{PlacedJob, Scenario, Topology};
 use railnet_topology::Cluster;
 use railnet_topology::catalogue::Catalogue;
@@ -211,48 +211,65 @@ impl Flags {
 
     /// The servers: as many as have so many GPUs.
     fn cluster(&self, known: &Catalogue, topology_file: Option<&str>) -> anyhow::Result<Cluster> {
-        let named = match (&self.cluster, topology_file) {
-            (None, Some(path)) => {
-                let server = problem::server(Path::new(path));
-                Cluster::new(server.with_context(|| format!("NCCL_TOPO_FILE={path}"))?, 1)
-            }
-            (name, _) => {
-                let name = name.as_deref().unwrap_or("dgx-h100");
-                known.cluster(name).map_err(|error| Usage(format!("--cluster: {error}")))?
-            }
-        };
-        let each = named.ranks().count(0);
-        if each == 0 {
-            return Err(Usage(format!("--cluster: {} has no GPUs to train on", named.host.name)).into());
-        }
-        let Some(gpus) = self.gpus else {
-            if named.nodes == 1 && self.cluster.is_none() {
-                return Err(Usage("how many GPUs? --gpus 64, or --cluster dgx-h100x8".to_owned()).into());
-            }
-            return Ok(named);
-        };
-        if named.nodes > 1 && gpus != named.gpus() {
-            let message = format!(
-                "{} has {} GPUs, not {gpus}: leave --gpus or the number of servers out",
-                named.name,
-                named.gpus()
-            );
-            return Err(Usage(message).into());
-        }
-        if gpus < each {
-            let few: Vec<u32> = (0..gpus).collect();
-            return Ok(Cluster::new(named.host.with_gpus(&few), 1));
-        }
-        if !gpus.is_multiple_of(each) {
-            let (less, more) = (gpus / each * each, gpus.next_multiple_of(each));
-            let message = format!(
-                "{} has {each} GPUs, and {gpus} are no whole servers: {less} or {more} would do",
-                named.host.name
-            );
-            return Err(Usage(message).into());
-        }
-        Ok(Cluster::new(named.host, gpus / each))
+        cluster_of(known, self.cluster.as_deref(), self.gpus, topology_file)
     }
+}
+
+/// The variables of the environment, as a plan takes them.
+pub(crate) fn ground_of(cluster: &Cluster) -> anyhow::Result<Ground<'_>> {
+    let variables = environment::variables(Place::Plan, Vec::new(), None, Vec::new())?;
+    let (settings, options) = (variables.settings(), variables.topology());
+    Ok(Ground { settings, options, ..Ground::plain(cluster) })
+}
+
+/// Servers by name, as many as have so many GPUs.
+pub(crate) fn cluster_of(
+    known: &Catalogue,
+    cluster: Option<&str>,
+    gpus: Option<u32>,
+    topology_file: Option<&str>,
+) -> anyhow::Result<Cluster> {
+    let named = match (cluster, topology_file) {
+        (None, Some(path)) => {
+            let server = problem::server(Path::new(path));
+            Cluster::new(server.with_context(|| format!("NCCL_TOPO_FILE={path}"))?, 1)
+        }
+        (name, _) => {
+            let name = name.unwrap_or("dgx-h100");
+            known.cluster(name).map_err(|error| Usage(format!("--cluster: {error}")))?
+        }
+    };
+    let each = named.ranks().count(0);
+    if each == 0 {
+        return Err(Usage(format!("--cluster: {} has no GPUs to train on", named.host.name)).into());
+    }
+    let Some(gpus) = gpus else {
+        if named.nodes == 1 && cluster.is_none() {
+            return Err(Usage("how many GPUs? --gpus 64, or --cluster dgx-h100x8".to_owned()).into());
+        }
+        return Ok(named);
+    };
+    if named.nodes > 1 && gpus != named.gpus() {
+        let message = format!(
+            "{} has {} GPUs, not {gpus}: leave --gpus or the number of servers out",
+            named.name,
+            named.gpus()
+        );
+        return Err(Usage(message).into());
+    }
+    if gpus < each {
+        let few: Vec<u32> = (0..gpus).collect();
+        return Ok(Cluster::new(named.host.with_gpus(&few), 1));
+    }
+    if !gpus.is_multiple_of(each) {
+        let (less, more) = (gpus / each * each, gpus.next_multiple_of(each));
+        let message = format!(
+            "{} has {each} GPUs, and {gpus} are no whole servers: {less} or {more} would do",
+            named.host.name
+        );
+        return Err(Usage(message).into());
+    }
+    Ok(Cluster::new(named.host, gpus / each))
 }
 
 /// Reads 70B, 7.5B, 400M.

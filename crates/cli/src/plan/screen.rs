@@ -7,7 +7,7 @@ use railnet_job::graph::{Job, What};
 use railnet_job::parallel::Scope;
 use railnet_job::plan::{Bounce, Demand, Home, Plan, least_memory};
 
-use super::{Answer, layouts};
+use super::{Answer, Subject, layouts};
 use crate::words::{self, count, grouped, magnitude, percent, time};
 
 /// Dimensions with less than this part of all bytes are in the long form only.
@@ -17,7 +17,7 @@ const HIDDEN: f64 = 0.01;
 
 pub(super) fn print(answer: &Answer, verbose: bool, best: usize, out: &mut dyn Write) -> anyhow::Result<()> {
     let plan = &answer.plan;
-    headline(answer, out)?;
+    headline(&answer.subject, out)?;
     line(out, "Step", &step(answer))?;
     line(out, "Memory", &memory(answer))?;
     for note in &answer.subject.notes {
@@ -56,12 +56,29 @@ pub(super) fn print(answer: &Answer, verbose: bool, best: usize, out: &mut dyn W
     Ok(())
 }
 
+/// What each parallel dimension says in a step.
+pub(super) fn dimensions(
+    subject: &Subject,
+    plan: &Plan,
+    verbose: bool,
+    out: &mut dyn Write,
+) -> std::io::Result<()> {
+    headline(subject, out)?;
+    writeln!(out)?;
+    let shown = shown(plan, verbose);
+    if !shown.is_empty() {
+        table(plan, &shown, out)?;
+        writeln!(out)?;
+    }
+    verdicts(plan, &shown, out)
+}
+
 fn line(out: &mut dyn Write, what: &str, text: &str) -> std::io::Result<()> {
     writeln!(out, "  {what:<11}{text}")
 }
 
-fn headline(answer: &Answer, out: &mut dyn Write) -> std::io::Result<()> {
-    let (subject, job) = (&answer.subject, &answer.subject.resolved.job);
+fn headline(subject: &Subject, out: &mut dyn Write) -> std::io::Result<()> {
+    let job = &subject.resolved.job;
     let cluster = &subject.cluster;
     writeln!(out, "Railnet {} · plan · {}\n", env!("CARGO_PKG_VERSION"), subject.title)?;
     let kind = if cluster.is_uneven() { &cluster.name } else { &cluster.host.name };

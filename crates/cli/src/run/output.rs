@@ -4,10 +4,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use anyhow::Context as _;
 use railnet_live::job::{Output, Stream};
 
-use crate::files;
+use crate::{Usage, files};
 
 /// Colours that can be told apart on dark and on light: cyan, yellow, green, magenta, blue, red.
 const COLOURS: [u8; 6] = [36, 33, 32, 35, 34, 31];
@@ -65,10 +64,22 @@ pub(super) struct Files {
     force: bool,
 }
 
+const STREAMS: [Stream; 2] = [Stream::Out, Stream::Error];
+
 impl Files {
     pub(super) fn new(folder: &Path, ranks: u32, force: bool) -> anyhow::Result<Self> {
-        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        Ok(Self { folder: folder.to_owned(), width: digits(ranks), force })
+        std::fs::create_dir_all(folder)
+            .map_err(|error| Usage(format!("cannot make the directory {}: {error}", folder.display())))?;
+        let files = Self { folder: folder.to_owned(), width: digits(ranks), force };
+        for (rank, stream) in (0..ranks).flat_map(|rank| STREAMS.map(|stream| (rank, stream))) {
+            files::check(&files.path(rank, stream), force)?;
+        }
+        Ok(files)
+    }
+
+    fn path(&self, rank: u32, stream: Stream) -> PathBuf {
+        let (width, kind) = (self.width, if stream == Stream::Out { "out" } else { "err" });
+        self.folder.join(format!("rank-{rank:0width$}.{kind}"))
     }
 }
 
@@ -82,10 +93,8 @@ impl Output for Files {
     }
 
     fn file(&mut self, rank: u32, stream: Stream) -> io::Result<Option<Stdio>> {
-        let (width, kind) = (self.width, if stream == Stream::Out { "out" } else { "err" });
-        let path = self.folder.join(format!("rank-{rank:0width$}.{kind}"));
-        let file =
-            files::create(&path, self.force).map_err(|error| io::Error::other(format!("{error:#}")))?;
+        let file = files::open_log(&self.path(rank, stream), self.force)
+            .map_err(|error| io::Error::other(format!("{error:#}")))?;
         Ok(Some(file.into()))
     }
 }

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-use anyhow::ensure;
 use railnet_coll::{Peer, SwitchKind};
 
 use super::moves::{Move, name};
@@ -90,7 +89,10 @@ impl Layout {
 pub(super) fn draw(shown: &Shown<'_>) -> anyhow::Result<String> {
     let layout = Layout::new(shown);
     let lanes = layout.lanes();
-    ensure!(lanes <= LANES_MAX, "{lanes} ranks and switches are too many for a picture: {LANES_MAX} fit");
+    if lanes > LANES_MAX {
+        let text = format!("{lanes} ranks and switches are too many for a picture: {LANES_MAX} fit");
+        return Err(crate::Usage(text).into());
+    }
     let rounds = shown.moves.rounds.min(ROUNDS_MAX);
     let wide = LEFT + lanes as f64 * layout.lane + 40.0;
     let width = wide.max(48.0 + text_width(&shown.title(), 16.0)).max(560.0);

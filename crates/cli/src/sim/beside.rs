@@ -81,7 +81,7 @@ fn missing(value: &str, error: &anyhow::Error) -> String {
 }
 
 /// Looks on until somebody stops it.
-struct Until<'a>(&'a Interrupt);
+pub(super) struct Until<'a>(pub(super) &'a Interrupt);
 
 impl JobWatch<NoSink> for Until<'_> {
     fn look(&mut self, _run: &mut Run<(Digest, NoSink)>, _progress: &JobProgress) -> bool {

@@ -16,6 +16,7 @@ use railnet_topology::{FabricGraph, LinkKind, Vertex};
 use railnet_wire::capture::{CaptureError, InterfaceId, LinkType, PcapngWriter, Timestamp};
 
 use crate::Usage;
+use crate::files::Output;
 use crate::words::{self, grouped};
 
 /// So many hosts are all listened to where nobody says which: more would be a file for nobody.
@@ -59,11 +60,16 @@ impl Options {
     pub(super) fn is_on(&self) -> bool {
         self.pcap.is_some()
     }
+
+    /// Where they go.
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.pcap.as_deref()
+    }
 }
 
 /// A capture that is being written.
 pub(super) struct Capture {
-    path: PathBuf,
+    output: Output,
     writer: PcapngWriter<BufWriter<File>>,
     graph: FabricGraph,
     /// Pairs of hosts; all where there are none.
@@ -81,16 +87,16 @@ impl Capture {
     pub(super) fn open<S: Sink>(
         options: &Options,
         graph: FabricGraph,
-        force: bool,
+        output: Option<Output>,
         run: &mut Run<S>,
     ) -> anyhow::Result<Option<Self>> {
-        let Some(path) = &options.pcap else { return Ok(None) };
+        let Some(output) = output else { return Ok(None) };
         let links = taps(options, &graph).map_err(Usage::of)?;
         let flows = options.flow.iter().map(|flow| pair(flow, &graph)).collect::<anyhow::Result<_>>();
         let flows = flows.map_err(Usage::of)?;
-        let file = crate::files::create(path, force)?;
-        let mut capture = Self::new(path, file, graph, &links)
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        let (name, file) = (output.name().to_owned(), output.handle()?);
+        let mut capture = Self::new(output, file, graph, &links)
+            .with_context(|| format!("cannot write {}", name.display()))?;
         capture.flows = flows;
         capture.between = options.between.unwrap_or(capture.between);
         capture.snaplen = options.snaplen.unwrap_or(capture.snaplen);
@@ -100,7 +106,12 @@ impl Capture {
         Ok(Some(capture))
     }
 
-    fn new(path: &Path, file: File, graph: FabricGraph, links: &BTreeSet<u32>) -> Result<Self, CaptureError> {
+    fn new(
+        output: Output,
+        file: File,
+        graph: FabricGraph,
+        links: &BTreeSet<u32>,
+    ) -> Result<Self, CaptureError> {
         let mut writer = PcapngWriter::new(BufWriter::new(file))?;
         let mut interfaces = vec![None; graph.links.len()];
         for &link in links {
@@ -109,8 +120,7 @@ impl Capture {
             interfaces[link as usize] = Some(interface);
         }
         let (flows, between, snaplen) = (Vec::new(), (Time::ZERO, Time::NEVER), usize::MAX);
-        let path = path.to_owned();
-        Ok(Self { path, writer, graph, flows, between, snaplen, interfaces, frames: 0, broken: None })
+        Ok(Self { output, writer, graph, flows, between, snaplen, interfaces, frames: 0, broken: None })
     }
 
     /// Writes what has passed since the last time.
@@ -121,7 +131,9 @@ impl Capture {
             }
         });
         match self.broken.take() {
-            Some(error) => Err(error).with_context(|| format!("cannot write {}", self.path.display())),
+            Some(error) => {
+                Err(error).with_context(|| format!("cannot write {}", self.output.name().display()))
+            }
             None => Ok(()),
         }
     }
@@ -153,8 +165,10 @@ impl Capture {
 
     /// Ends the file.
     pub(super) fn finish(self) -> anyhow::Result<Written> {
-        let Self { path, writer, interfaces, frames, .. } = self;
+        let Self { output, writer, interfaces, frames, .. } = self;
+        let path = output.name().to_owned();
         writer.finish().with_context(|| format!("cannot write {}", path.display()))?;
+        output.finish()?;
         Ok(Written { path, links: interfaces.iter().flatten().count() as u64, frames })
     }
 }

@@ -7,6 +7,8 @@ mod watch;
 
 use std::io::Write;
 use std::num::NonZeroU32;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use railnet_core::event::NoSink;
@@ -17,19 +19,22 @@ use railnet_sim::{
 use railnet_topology::FabricGraph;
 use serde_json::Value;
 
-use super::beside::{self, Beside};
+use super::beside::{self, Beside, Until};
+use super::outputs::Outputs;
 use super::problem::File;
 use super::{Arguments, failure, record, report, series};
+use crate::files::Output;
+use crate::interrupt::Interrupt;
 use crate::{Outcome, Usage};
 use watch::Onlooker;
 
 /// The job that runs where nothing else is said.
-pub(super) const BUILT_IN: &str = include_str!("../../../../scenarios/life-of-a-job-racks.toml");
+pub(super) const BUILT_IN: &str = crate::shipped::text("life-of-a-job-racks");
 
 /// Runs a job and prints its screen.
 pub(super) fn tell(file: &File, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let began = Instant::now();
-    let mut onlooker = Onlooker::new(None, false, crate::wire::Wire::Values, &file.scenario)?;
+    let mut onlooker = Onlooker::new(None, None, crate::wire::Wire::Values, &file.scenario)?;
     let graph = railnet_sim::graph(&file.scenario)?;
     let recorder = Recorder::new(&graph, BUILT_IN_BUDGET).of_job();
     let beside = Beside::transport(file, |_| Ok(()));
@@ -45,14 +50,46 @@ pub(super) fn tell(file: &File, out: &mut dyn Write) -> anyhow::Result<Outcome> 
     if !outcome.is_partial {
         let run = record::jobs(file, &graph, (&outcome, None), wall_s, recorder)?;
         let run = beside::joined(run, beside.as_ref(), other)?;
-        let path = std::env::temp_dir().join(format!("railnet-life-of-a-job-{:?}.html", outcome.digest));
-        match record::write_report(&path, &run) {
-            Ok(()) => writeln!(out, "  {:<23}{}{}", "Report", path.display(), beside::line(&run))?,
-            // The screen is what was asked for.
-            Err(error) => crate::report(&format!("no report: {error:#}")),
+        let written = own_report(&outcome.digest).and_then(|output| {
+            let name = output.name().to_owned();
+            output.write(|file| file.write_all(crate::view::report(&run).as_bytes()))?;
+            Ok(name)
+        });
+        match written {
+            Ok(name) => writeln!(out, "  {:<23}{}{}", "Report", name.display(), beside::line(&run))?,
+            Err(error) => {
+                out.flush()?;
+                crate::report(&format!("error: no report: {error:#}"));
+                return Ok(Outcome::CheckFailed);
+            }
         }
     }
     Ok(verdict(&outcome))
+}
+
+/// Names that are tried for the report of the built-in job in one directory.
+const REPORT_NAMES: u32 = 20;
+
+/// Claims a file for the report of the built-in job. The same report under this user's name is replaced; where its name is
+/// another user's or another run's, the next one is taken, and the current directory where none is left.
+fn own_report(digest: &railnet_core::RunDigest) -> anyhow::Result<Output> {
+    let user = rustix::process::geteuid().as_raw();
+    let directories = [std::env::temp_dir(), PathBuf::from(".")];
+    let mut refused = None;
+    for (directory, number) in directories.iter().flat_map(|one| (1..=REPORT_NAMES).map(move |n| (one, n))) {
+        let more = if number == 1 { String::new() } else { format!("-{number}") };
+        let path = directory.join(format!("railnet-life-of-a-job-{user}-{digest:?}{more}.html"));
+        let is_others =
+            std::fs::symlink_metadata(&path).is_ok_and(|there| !there.is_file() || there.uid() != user);
+        if is_others {
+            continue;
+        }
+        match Output::claim(&path, true) {
+            Ok(output) => return Ok(output),
+            Err(error) => refused = refused.or(Some(error)),
+        }
+    }
+    Err(refused.unwrap_or_else(|| anyhow::anyhow!("its names are all taken")))
 }
 
 /// Enough packets to look at, and soon written.
@@ -67,16 +104,14 @@ pub(super) fn run(
     arguments: &Arguments,
     file: &File,
     beside: Option<&Beside>,
+    mut outputs: Outputs,
     out: &mut dyn Write,
 ) -> anyhow::Result<Outcome> {
     refuse(arguments, &file.scenario)?;
-    warn(file, !arguments.no_memo)?;
-    if let Some(directory) = &arguments.csv {
-        report::make_directory(directory)?;
-    }
+    warn(file, !arguments.no_memo, arguments.record.is_on())?;
     let began = Instant::now();
     let mut onlooker =
-        Onlooker::new(Some(&arguments.capture), arguments.force, arguments.wire, &file.scenario)?;
+        Onlooker::new(Some(&arguments.capture), outputs.pcap.take(), arguments.wire, &file.scenario)?;
     let (result, other) = beside::together(|| run_watched(arguments, file, &mut onlooker), beside);
     let result = result?;
     let captured = onlooker.finish()?;
@@ -86,15 +121,15 @@ pub(super) fn run(
         Err(error) => return Err(anyhow::anyhow!(failure::words(&error))),
     };
     let wall_s = began.elapsed().as_secs_f64();
-    if let Some(path) = &arguments.json {
-        report::write_json(path, out, &whole(file, &outcome, failure.as_ref(), wall_s))?;
+    if let Some(target) = outputs.json.take() {
+        target.write(out, &whole(file, &outcome, failure.as_ref(), wall_s))?;
     }
-    if let Some(directory) = &arguments.csv {
-        csv::write(directory, &outcome)?;
+    if let Some(tables) = &mut outputs.tables {
+        csv::write(tables, &outcome)?;
         if let Some(network) = &outcome.network {
-            report::write_csv(directory, network)?;
+            report::write_csv(tables, network, report::Window::whole(network))?;
             if let Some(sampled) = &network.series {
-                series::write_csv(directory, network, sampled)?;
+                series::write_csv(tables, network, sampled)?;
             }
         }
     }
@@ -108,7 +143,7 @@ pub(super) fn run(
     }
     if let Some((graph, recorder)) = recorder {
         let run = record::jobs(file, &graph, (&outcome, failure.as_ref()), wall_s, recorder)?;
-        arguments.record.deliver(beside::joined(run, beside, other)?, out, arguments.is_quiet())?;
+        outputs.deliver(beside::joined(run, beside, other)?, out, arguments.is_quiet())?;
     }
     Ok(verdict(&outcome))
 }
@@ -168,9 +203,18 @@ pub(super) struct Totals {
     pub(super) tokens_per_s: f64,
 }
 
-/// Runs the jobs of a point of a sweep.
-pub(super) fn totals(scenario: &Scenario, memo: bool) -> Result<(Totals, railnet_core::RunDigest), RunError> {
-    let (outcome, _) = run_jobs_with(scenario, NoSink, JobSettings { memo, threads: 1, watch: None })?;
+/// Runs the jobs of a point of a sweep; nothing where it is asked to stop.
+pub(super) fn totals(
+    scenario: &Scenario,
+    memo: bool,
+    interrupt: &Interrupt,
+) -> Result<Option<(Totals, railnet_core::RunDigest)>, RunError> {
+    let mut until = Until(interrupt);
+    let settings = JobSettings { memo, threads: 1, watch: Some(&mut until) };
+    let (outcome, _) = run_jobs_with(scenario, NoSink, settings)?;
+    if interrupt.is_set() {
+        return Ok(None);
+    }
     let longest = outcome.jobs.iter().max_by_key(|job| job.total());
     let job = longest.ok_or_else(|| RunError::Collective("there is no job".to_owned()))?;
     let first = &job.first.outcome;
@@ -184,7 +228,7 @@ pub(super) fn totals(scenario: &Scenario, memo: bool) -> Result<(Totals, railnet
         mfu: first.mfu,
         tokens_per_s: first.tokens,
     };
-    Ok((totals, outcome.digest))
+    Ok(Some((totals, outcome.digest)))
 }
 
 /// Bytes of calls across servers that a second of wall time is enough for: four to twelve gigabytes on the machines of
@@ -197,13 +241,25 @@ const REMEMBERED_PER_SECOND: f64 = 5e12;
 /// What one waits for without being told.
 const PATIENCE_S: f64 = 15.0;
 
+/// How many times as long a run takes that is recorded: 2 to 3.5 on the machines of docs/performance.md, with every collective
+/// carried out and one thread in both.
+const RECORDED: f64 = 3.5;
+
 /// Says how long a run with packets will take, where that is long.
-pub(crate) fn warn(file: &File, memo: bool) -> anyhow::Result<()> {
-    let seconds = expected_s(file, memo)?;
+pub(crate) fn warn(file: &File, memo: bool, is_recorded: bool) -> anyhow::Result<()> {
+    let seconds = expected_s(file, memo, is_recorded)?;
     if seconds > PATIENCE_S {
+        let recording = match is_recorded {
+            true if memo => format!(
+                " (recording needs the packets of every collective, so none is memoised: without it, about {})",
+                about(expected_s(file, memo, false)?)
+            ),
+            true => " with recording".to_owned(),
+            false => String::new(),
+        };
         crate::report(&format!(
-            "packet by packet this takes about {} of wall time; Ctrl-C prints what is known by then, `fidelity = \"analytic\"` \
-             takes seconds",
+            "packet by packet this takes about {} of wall time{recording}; Ctrl-C prints what is known by then, \
+             `fidelity = \"analytic\"` takes seconds",
             about(seconds)
         ));
     }
@@ -212,24 +268,25 @@ pub(crate) fn warn(file: &File, memo: bool) -> anyhow::Result<()> {
 
 /// Whether a job that is recorded takes no longer than one likes to wait.
 pub(super) fn is_soon_over(file: &File) -> anyhow::Result<bool> {
-    Ok(file.scenario.has_jobs() && expected_s(file, false)? <= PATIENCE_S)
+    Ok(file.scenario.has_jobs() && expected_s(file, false, true)? <= PATIENCE_S)
 }
 
 /// How long a run will take, from the bytes that it moves.
-fn expected_s(file: &File, memo: bool) -> anyhow::Result<f64> {
+fn expected_s(file: &File, memo: bool, is_recorded: bool) -> anyhow::Result<f64> {
     if file.scenario.fidelity == Fidelity::Analytic {
         return Ok(0.0);
     }
     let (inside, across) = file.scenario.job_bytes().map_err(|error| file.problem(error))?;
     let runs = if file.scenario.faults.is_empty() { 1.0 } else { 2.0 };
-    let rate = if memo { REMEMBERED_PER_SECOND } else { INSIDE_PER_SECOND };
-    Ok(runs * (across as f64 / ACROSS_PER_SECOND + inside as f64 / rate))
+    let rate = if memo && !is_recorded { REMEMBERED_PER_SECOND } else { INSIDE_PER_SECOND };
+    let recorded = if is_recorded { RECORDED } else { 1.0 };
+    Ok(recorded * runs * (across as f64 / ACROSS_PER_SECOND + inside as f64 / rate))
 }
 
 /// How long, roughly.
 fn about(seconds: f64) -> String {
     match seconds {
-        seconds if seconds < 90.0 => format!("{seconds:.0} s"),
+        seconds if seconds < 90.0 => format!("{:.0} s", seconds.max(1.0)),
         seconds if seconds < 5_400.0 => format!("{:.0} minutes", seconds / 60.0),
         seconds => format!("{:.0} hours", seconds / 3_600.0),
     }

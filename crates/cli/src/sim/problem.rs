@@ -5,14 +5,13 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context as _, anyhow};
 use railnet_coll::CustomAlgorithm;
 use railnet_formats::{chakra, msccl, nccl_topology};
 use railnet_job::trace::RankTrace;
 use railnet_sim::{Files, Scenario, ScenarioError};
 use railnet_topology::host::Host;
 
-use crate::words;
+use crate::{Usage, input, shipped, words};
 
 /// A scenario file that was read.
 pub(crate) struct File {
@@ -35,11 +34,7 @@ impl File {
         path: &Path,
         parse: impl FnOnce(&str, Beside) -> Result<Scenario, ScenarioError>,
     ) -> anyhow::Result<Self> {
-        let name = path.display().to_string();
-        if path.is_dir() {
-            return Err(anyhow!("{name} is a directory: name a scenario, a TOML file"));
-        }
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+        let (name, text) = read(path)?;
         match parse(&text, reader(path)) {
             Ok(scenario) => Ok(Self { path: name, text, scenario }),
             Err(error) => Err(shown(error, &name, &text)),
@@ -71,12 +66,56 @@ impl File {
     }
 }
 
+/// A scenario's name and text: a file, standard input, or one that ships.
+fn read(path: &Path) -> anyhow::Result<(String, String)> {
+    let name = path.display().to_string();
+    if let Some(found) = shipped::find(path) {
+        return Ok((name, found.text.to_owned()));
+    }
+    if name == input::STANDARD {
+        return Ok(("standard input".to_owned(), input::text(path)?));
+    }
+    if path.is_dir() {
+        return Err(Usage(format!("{name} is a directory: name a scenario, a TOML file")).into());
+    }
+    if std::fs::symlink_metadata(path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+        return Err(no_scenario(&name).into());
+    }
+    Ok((name, input::text(path)?))
+}
+
+/// Neither a file nor one that ships.
+pub(crate) fn no_scenario(name: &str) -> Usage {
+    let stem = Path::new(name).file_stem().unwrap_or_default().to_string_lossy();
+    let known: Vec<&str> = shipped::ALL.iter().map(|one| one.name).collect();
+    let mut text = format!("there is no file {name}, and no scenario of that name ships");
+    if let Some(meant) = known.iter().copied().find(|one| *one == stem).or(words::nearest(&stem, &known)) {
+        let _ = write!(text, "\n  = did you mean \"{meant}\"?");
+    }
+    text.push_str("\n  = railnet list names those that ship, railnet new FILE.toml writes one to begin with");
+    Usage(text)
+}
+
 /// The files that a scenario names: they are where it is, unless it says otherwise.
-struct Beside(PathBuf);
+enum Beside {
+    Folder(PathBuf),
+    Shipped,
+}
+
+impl Beside {
+    fn bytes(&self, name: &str) -> Result<Vec<u8>, String> {
+        match self {
+            Self::Folder(folder) => std::fs::read(folder.join(name)).map_err(|error| input::reason(&error)),
+            Self::Shipped => {
+                shipped::file(name).map(<[u8]>::to_vec).ok_or_else(|| "no such file ships".to_owned())
+            }
+        }
+    }
+}
 
 impl Files for Beside {
     fn text(&mut self, name: &str) -> Result<String, String> {
-        std::fs::read_to_string(self.0.join(name)).map_err(|error| error.to_string())
+        input::decoded(self.bytes(name)?)
     }
 
     fn server(&mut self, name: &str) -> Result<Host, String> {
@@ -85,8 +124,7 @@ impl Files for Beside {
     }
 
     fn trace(&mut self, name: &str) -> Result<RankTrace, String> {
-        let file = std::fs::read(self.0.join(name)).map_err(|error| error.to_string())?;
-        chakra::read(&file).map_err(|error| error.to_string())
+        chakra::read(&self.bytes(name)?).map_err(|error| error.to_string())
     }
 
     fn algorithm(&mut self, name: &str) -> Result<Arc<dyn CustomAlgorithm>, String> {
@@ -99,11 +137,15 @@ impl Files for Beside {
 pub(crate) fn server(path: &Path) -> anyhow::Result<Host> {
     let folder = path.parent().map(Path::to_owned).unwrap_or_default();
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    Beside(folder).server(&name).map_err(|reason| anyhow!(reason))
+    let server = Beside::Folder(folder).server(&name);
+    server.map_err(|reason| Usage(format!("{}: {reason}", path.display())).into())
 }
 
 fn reader(scenario: &Path) -> Beside {
-    Beside(scenario.parent().map(Path::to_owned).unwrap_or_default())
+    match shipped::find(scenario) {
+        Some(_) => Beside::Shipped,
+        None => Beside::Folder(scenario.parent().map(Path::to_owned).unwrap_or_default()),
+    }
 }
 
 /// An error with the line it is about.
@@ -115,7 +157,7 @@ fn shown(error: ScenarioError, path: &str, text: &str) -> anyhow::Error {
     };
     if error.message.contains('\n') {
         // It has a layout of its own, and is about more than one line of the file.
-        return anyhow!(error.message);
+        return Usage(error.message).into();
     }
     let advice = Advice::of(&error.message);
     let mut message = advice.headline;
@@ -131,7 +173,7 @@ fn shown(error: ScenarioError, path: &str, text: &str) -> anyhow::Error {
     if let Some(meant) = advice.meant.or(error.meant) {
         let _ = write!(message, "\n  = did you mean \"{meant}\"?");
     }
-    anyhow!(message)
+    Usage(message).into()
 }
 
 /// Where a file that a scenario names is.
@@ -192,7 +234,7 @@ impl Advice {
             let label = Some("it belongs in here".to_owned());
             return Self { headline: format!("the key \"{word}\" is missing"), label, meant: None };
         }
-        Self { headline: message.trim_end().to_owned(), label: None, meant: None }
+        Self { headline: railnet_core::without_types(message.trim_end()), label: None, meant: None }
     }
 }
 
@@ -222,7 +264,7 @@ mod tests {
         let text = "[fabric]\ntopology = { kind = \"fat-tree\", kk = 4 }\n";
         assert!(rendered(text).contains("my.toml:2:33\n"), "{}", rendered(text));
         let text = "[fabric]\ntopology = { kind = \"fat-tree\", k = 4 }\n[[traffic]]\nkind = \"permutation\"\nbytes = \"8\"\n";
-        assert!(rendered(text).contains("my.toml:5:10\n"), "{}", rendered(text));
+        assert!(rendered(text).contains("my.toml:5:9\n"), "{}", rendered(text));
     }
 
     #[test]

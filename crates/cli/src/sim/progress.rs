@@ -40,12 +40,12 @@ impl Progress {
             goes_on = !interrupt.is_set();
             if self.is_due(shown) {
                 shown = Instant::now();
-                let done = run.flows() - run.unfinished();
+                let all = run.flows() + run.calls();
                 let line = format!(
-                    "{} µs simulated · {} of {} flows finished · {:.1} M events/s",
+                    "{} µs simulated · {} of {} finished · {:.1} M events/s",
                     words::micros(run.now() - Time::ZERO),
-                    words::grouped(done as u64),
-                    words::grouped(run.flows() as u64),
+                    words::grouped((all - run.unfinished()) as u64),
+                    of(run),
                     run.events() as f64 / began.elapsed().as_secs_f64().max(1e-9) / 1e6
                 );
                 self.show(&line);
@@ -63,7 +63,7 @@ impl Progress {
 
     pub(super) fn show(&self, line: &str) {
         if self.is_terminal {
-            let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
+            let _ = write!(std::io::stderr(), "\r\x1b[K{}", crate::terminal::cut(line));
         }
     }
 
@@ -71,5 +71,16 @@ impl Progress {
         if self.is_terminal {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
+    }
+}
+
+/// What a run is of: `16 flows`, `3 calls`, `16 flows and 3 calls`.
+fn of<S: Sink>(run: &Run<S>) -> String {
+    let flows = || words::count(run.flows() as u64, "flow", "flows");
+    let calls = || words::count(run.calls() as u64, "call", "calls");
+    match (run.flows(), run.calls()) {
+        (_, 0) => flows(),
+        (0, _) => calls(),
+        _ => format!("{} and {}", flows(), calls()),
     }
 }

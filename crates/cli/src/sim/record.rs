@@ -1,13 +1,11 @@
 //! `--record`, `--report`, `--trace` and `--view`: what happened in a run, for whoever looks at it.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Context as _;
 use railnet_core::event::Sink;
 use railnet_core::{Digest, RunDigest, Time};
-use railnet_formats::perfetto;
 use railnet_formats::run_file::{
     About, Budget, Recorder, RunFile, add_flows, add_jobs, add_queues, kept_of, meta,
 };
@@ -18,7 +16,7 @@ use serde_json::Value;
 use super::beside::Beside;
 use super::problem::File;
 use super::{Arguments, Finished, finish, job, prepare, report, sweep};
-use crate::{Usage, files, view};
+use crate::Usage;
 
 /// Links that are all listened to, for the bytes of packets; of more, those of the first hosts.
 const LINKS_TAPPED: usize = 2_000;
@@ -57,15 +55,14 @@ impl Options {
         Budget { packets: self.record_packets, ..Budget::default() }
     }
 
-    /// Says so before a long run where its files could not be written.
-    pub(super) fn check(&self, force: bool) -> anyhow::Result<()> {
-        for path in [&self.record, &self.report, &self.trace].into_iter().flatten() {
-            files::check_place(path, force, "--force overwrites it")?;
-        }
-        if self.beside.is_some() && !self.makes_page() {
-            return Err(Usage("--beside is for the page: add --record, --report or --view".to_owned()).into());
-        }
-        Ok(())
+    /// Where the run file, the page and the trace go.
+    pub(super) fn paths(&self) -> [Option<&Path>; 3] {
+        [&self.record, &self.report, &self.trace].map(Option::as_deref)
+    }
+
+    /// Whether a browser shows the run when it is over.
+    pub(super) const fn is_viewed(&self) -> bool {
+        self.view
     }
 
     /// Whether there will be a page of it.
@@ -83,6 +80,9 @@ impl Options {
                 None
             });
         };
+        if !self.makes_page() {
+            return Err(Usage("--beside is for the page: add --record, --report or --view".to_owned()).into());
+        }
         if change == "none" {
             return Ok(None);
         }
@@ -90,35 +90,8 @@ impl Options {
             .split_once('=')
             .ok_or_else(|| Usage(format!("--beside {change}: write a key and its value, KEY=VALUE")))?;
         let beside = Beside::new(file, key, value, |other| prepared(arguments, other));
-        beside.map(Some).with_context(|| format!("--beside {change}"))
-    }
-
-    /// Writes what was asked for, and shows it.
-    pub(super) fn deliver(&self, run: RunFile, out: &mut dyn Write, is_quiet: bool) -> anyhow::Result<()> {
-        if let Some(path) = &self.record {
-            files::write(path, |file| run.write(file))?;
-            if !is_quiet {
-                let name = path.display();
-                writeln!(out, "  {:<12}{name}   railnet view {name}", "Record")?;
-            }
-        }
-        if let Some(path) = &self.report {
-            write_report(path, &run)?;
-            if !is_quiet {
-                writeln!(out, "  {:<12}{}   opens in any browser", "Report", path.display())?;
-            }
-        }
-        if let Some(path) = &self.trace {
-            files::write(path, |file| perfetto::write(&run, file))?;
-            if !is_quiet {
-                writeln!(out, "  {:<12}{}   opens in ui.perfetto.dev", "Trace", path.display())?;
-            }
-        }
-        if self.view {
-            out.flush()?;
-            view::serve(run, &view::Place::default(), out)?;
-        }
-        Ok(())
+        let beside = beside.with_context(|| format!("--beside {change}"));
+        beside.map(Some).map_err(Usage::of)
     }
 }
 
@@ -126,19 +99,6 @@ impl Options {
 fn prepared(arguments: &Arguments, other: &mut File) -> anyhow::Result<()> {
     other.scenario.sample = None;
     prepare(arguments, &mut other.scenario).map(|_| ())
-}
-
-/// Writes the page with a run in it, as a new file: one that was there, or a link, is not followed.
-pub(super) fn write_report(path: &Path, run: &RunFile) -> anyhow::Result<()> {
-    let written = || -> std::io::Result<()> {
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).open(path)?;
-        file.write_all(view::report(run).as_bytes())
-    };
-    written().with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Opens the taps that show what packets look like.
@@ -250,7 +210,8 @@ pub(crate) fn run_again(file: &File, budget: Budget, share: &dyn Fn(f64)) -> any
     tap(&graph, &mut run);
     while !run.advance(railnet_core::Span::from_us(10)) {
         take_frames(&graph, &mut run);
-        share((run.flows() - run.unfinished()) as f64 / run.flows().max(1) as f64);
+        let all = run.flows() + run.calls();
+        share((all - run.unfinished()) as f64 / all.max(1) as f64);
     }
     take_frames(&graph, &mut run);
     let (finished, recorder) = finish(run, Run::end, file.scenario.seed, began);

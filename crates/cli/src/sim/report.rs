@@ -1,10 +1,5 @@
 //! What came of a run, for programs: JSON and CSV.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::Path;
-
-use anyhow::Context as _;
 use railnet_core::{Span, Time};
 use railnet_sim::{FlowResult, LaneResult, LinkResult, Outcome};
 use serde::Serialize;
@@ -14,6 +9,7 @@ use super::collectives::CollectiveRow;
 use super::failure;
 use super::series::{self, SeriesObject};
 use super::transfers::TransferRow;
+use crate::files::Tables;
 
 /// All of a run. `docs/scenarios.md` says what the fields mean.
 #[derive(Serialize)]
@@ -103,6 +99,7 @@ struct LaneRow<'a> {
 
 pub(super) fn whole<'a>(scenario: &'a str, finished: &'a Finished) -> Whole<'a> {
     let outcome = &finished.outcome;
+    let window = Window::of(outcome);
     Whole {
         scenario,
         seed: finished.seed,
@@ -116,8 +113,8 @@ pub(super) fn whole<'a>(scenario: &'a str, finished: &'a Finished) -> Whole<'a> 
         collectives: outcome.collectives.iter().map(CollectiveRow::of).collect(),
         transfers: outcome.transfers.iter().map(TransferRow::of).collect(),
         flows: outcome.flows.iter().map(FlowRow::of).collect(),
-        links: outcome.links.iter().map(|link| LinkRow::of(link, outcome)).collect(),
-        lanes: outcome.lanes.iter().map(|lane| LaneRow::of(lane, outcome)).collect(),
+        links: outcome.links.iter().map(|link| LinkRow::of(link, window)).collect(),
+        lanes: outcome.lanes.iter().map(|lane| LaneRow::of(lane, window)).collect(),
         series: outcome.series.as_ref().map(|series| series::object(outcome, series)),
     }
 }
@@ -131,26 +128,54 @@ pub(super) struct Fabric<'a> {
 }
 
 pub(super) fn fabric(outcome: &Outcome) -> Fabric<'_> {
-    let links = outcome.links.iter().map(|link| LinkRow::of(link, outcome)).collect();
+    let window = Window::whole(outcome);
+    let links = outcome.links.iter().map(|link| LinkRow::of(link, window)).collect();
     Fabric { totals: Totals::of(outcome), links }
 }
 
 impl<'a> LaneRow<'a> {
-    fn of(lane: &'a LaneResult, outcome: &Outcome) -> Self {
+    fn of(lane: &'a LaneResult, window: Window) -> Self {
         let LaneResult { name, counters } = lane;
         Self {
             name,
             bytes: counters.bytes,
             slices: counters.slices,
             busy_us: counters.busy.as_us_f64(),
-            utilisation: taken(lane, outcome.completion),
+            utilisation: taken(lane, window),
         }
     }
 }
 
-/// The part of the time until `end` for which a lane was taken.
-pub(crate) fn taken(lane: &LaneResult, end: Time) -> f64 {
-    lane.counters.busy.as_ps() as f64 / end.as_ps().max(1) as f64
+/// The part of a run in which something was sent.
+#[derive(Clone, Copy)]
+pub(crate) struct Window {
+    start: Time,
+    end: Time,
+}
+
+impl Window {
+    /// From the first flow or call to the end of the last.
+    pub(crate) fn of(outcome: &Outcome) -> Self {
+        let flows = outcome.flows.iter().chain(&outcome.open_flows).map(|flow| flow.started);
+        let collectives = outcome.collectives.iter().map(|call| call.started);
+        let transfers = outcome.transfers.iter().map(|transfer| transfer.started);
+        let start = flows.chain(collectives).chain(transfers).min().unwrap_or(Time::ZERO);
+        Self { start: start.min(outcome.completion), end: outcome.completion }
+    }
+
+    /// All of a run: jobs begin with it.
+    pub(crate) const fn whole(outcome: &Outcome) -> Self {
+        Self { start: Time::ZERO, end: outcome.completion }
+    }
+
+    pub(crate) fn span(self) -> Span {
+        self.end.since(self.start)
+    }
+}
+
+/// The part of a window for which a lane was taken.
+pub(crate) fn taken(lane: &LaneResult, window: Window) -> f64 {
+    lane.counters.busy.as_ps() as f64 / window.span().as_ps().max(1) as f64
 }
 
 impl Totals {
@@ -197,9 +222,9 @@ impl Times {
     }
 }
 
-/// The share of a link's capacity that was used until the last flow had finished.
-pub(crate) fn utilisation(link: &LinkResult, completion: Time) -> f64 {
-    let could = link.rate.as_bps() as f64 * (completion.since(Time::ZERO)).as_secs_f64();
+/// The share of a link's capacity that was used in a window.
+pub(crate) fn utilisation(link: &LinkResult, window: Window) -> f64 {
+    let could = link.rate.as_bps() as f64 * window.span().as_secs_f64();
     if could > 0.0 { link.counters.bytes as f64 * 8.0 / could } else { 0.0 }
 }
 
@@ -221,7 +246,7 @@ impl FlowRow {
 }
 
 impl<'a> LinkRow<'a> {
-    fn of(link: &'a LinkResult, outcome: &Outcome) -> Self {
+    fn of(link: &'a LinkResult, window: Window) -> Self {
         let counters = &link.counters;
         Self {
             from: &link.from,
@@ -229,7 +254,7 @@ impl<'a> LinkRow<'a> {
             rate_bps: link.rate.as_bps(),
             bytes: counters.bytes,
             packets: counters.packets,
-            utilisation: utilisation(link, outcome.completion),
+            utilisation: utilisation(link, window),
             max_queue_bytes: counters.queue_max,
             marks: counters.marks,
             drops: counters.drops,
@@ -240,31 +265,9 @@ impl<'a> LinkRow<'a> {
     }
 }
 
-/// Writes JSON to a file, or to standard output where the path is `-`.
-pub(super) fn write_json(path: &Path, out: &mut dyn Write, value: &impl Serialize) -> anyhow::Result<()> {
-    if path.as_os_str() == "-" {
-        return json_to(out, value);
-    }
-    let name = path.display();
-    let file = File::create(path).with_context(|| format!("cannot write {name}"))?;
-    let mut file = BufWriter::new(file);
-    json_to(&mut file, value).and_then(|()| Ok(file.flush()?)).with_context(|| format!("cannot write {name}"))
-}
-
-fn json_to(out: &mut dyn Write, value: &impl Serialize) -> anyhow::Result<()> {
-    serde_json::to_writer(&mut *out, value).map_err(std::io::Error::from)?;
-    writeln!(out)?;
-    Ok(())
-}
-
-pub(super) fn make_directory(directory: &Path) -> anyhow::Result<()> {
-    std::fs::create_dir_all(directory)
-        .with_context(|| format!("cannot make the directory {}", directory.display()))
-}
-
 /// Writes `flows.csv` and `links.csv`.
-pub(super) fn write_csv(directory: &Path, outcome: &Outcome) -> anyhow::Result<()> {
-    table(directory, "flows.csv", |out| {
+pub(super) fn write_csv(tables: &mut Tables, outcome: &Outcome, window: Window) -> anyhow::Result<()> {
+    tables.write("flows.csv", |out| {
         writeln!(out, "source,target,priority,bytes,start_us,finish_us")?;
         for result in &outcome.flows {
             let FlowRow { source, target, priority, bytes, start_us, finish_us } = FlowRow::of(result);
@@ -272,13 +275,13 @@ pub(super) fn write_csv(directory: &Path, outcome: &Outcome) -> anyhow::Result<(
         }
         Ok(())
     })?;
-    table(directory, "links.csv", |out| {
+    tables.write("links.csv", |out| {
         writeln!(
             out,
             "from,to,rate_bps,bytes,packets,utilisation,max_queue_bytes,marks,drops,losses,pauses,paused_us"
         )?;
         for link in &outcome.links {
-            let row = LinkRow::of(link, outcome);
+            let row = LinkRow::of(link, window);
             writeln!(
                 out,
                 "{},{},{},{},{},{:.6},{},{},{},{},{},{:.6}",
@@ -298,20 +301,4 @@ pub(super) fn write_csv(directory: &Path, outcome: &Outcome) -> anyhow::Result<(
         }
         Ok(())
     })
-}
-
-/// Writes one file of a directory.
-pub(super) fn table(
-    directory: &Path,
-    name: &str,
-    write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
-) -> anyhow::Result<()> {
-    let path = directory.join(name);
-    File::create(&path)
-        .map(BufWriter::new)
-        .and_then(|mut file| {
-            write(&mut file)?;
-            file.flush()
-        })
-        .with_context(|| format!("cannot write {}", path.display()))
 }

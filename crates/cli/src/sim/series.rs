@@ -1,17 +1,16 @@
 //! What happened over time, for programs: series.csv and connections.csv, and the same in JSON.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use railnet_core::{Span, Time};
 use railnet_sim::{LinkSample, Outcome, Series};
 use serde::Serialize;
 
-use super::report::table;
+use crate::files::Tables;
 
 /// Both tables of a directory.
-pub(super) fn write_csv(directory: &Path, outcome: &Outcome, series: &Series) -> anyhow::Result<()> {
-    table(directory, "series.csv", |out| {
+pub(super) fn write_csv(tables: &mut Tables, outcome: &Outcome, series: &Series) -> anyhow::Result<()> {
+    tables.write("series.csv", |out| {
         writeln!(out, "time_us,from,to,queue_bytes,throughput_bps,paused")?;
         for sample in &series.links {
             let link = &outcome.links[sample.link as usize];
@@ -20,7 +19,7 @@ pub(super) fn write_csv(directory: &Path, outcome: &Outcome, series: &Series) ->
         }
         Ok(())
     })?;
-    table(directory, "connections.csv", |out| {
+    tables.write("connections.csv", |out| {
         writeln!(out, "time_us,source,target,dscp,throughput_bps")?;
         for sample in &series.connections {
             let (time, bps) = (since_start(sample.time), per_second(sample.bytes, series.interval));

@@ -6,7 +6,7 @@ use railnet_core::{Span, Time};
 use railnet_sim::{LinkResult, Outcome, Scenario};
 
 use super::problem::File;
-use super::report::{Times, Totals, taken, utilisation};
+use super::report::{Times, Totals, Window, taken, utilisation};
 use super::{Finished, collectives, transfers};
 use crate::words::{bytes, count, grouped, kebab, micros, rate, tenths};
 
@@ -136,7 +136,7 @@ fn throughput(outcome: &Outcome, totals: &Totals) -> Line {
     each.sort_by(f64::total_cmp);
     let at = |place: usize| rate(each.get(place).copied().unwrap_or(0.0));
     let last = each.len().saturating_sub(1);
-    let total = per_second(totals.bytes, outcome.completion.since(Time::ZERO));
+    let total = per_second(totals.bytes, Window::of(outcome).span());
     let reason =
         format!("payload, all flows; one flow: min {}, median {}, max {}", at(0), at(last / 2), at(last));
     ("Throughput", rate(total), reason)
@@ -188,9 +188,10 @@ fn most(outcome: &Outcome, of: impl Fn(&LinkResult) -> u64) -> Vec<&LinkResult> 
 }
 
 fn busiest(outcome: &Outcome, out: &mut dyn Write) -> std::io::Result<()> {
-    let parts = |link: &LinkResult| (utilisation(link, outcome.completion) * 1e9) as u64;
+    let window = Window::of(outcome);
+    let parts = |link: &LinkResult| (utilisation(link, window) * 1e9) as u64;
     for (index, link) in most(outcome, parts).into_iter().enumerate() {
-        let share = format!("{:.1} %", utilisation(link, outcome.completion) * 100.0);
+        let share = format!("{:.1} %", utilisation(link, window) * 100.0);
         let reason = format!("{}, {} of {}", name(link), bytes(link.counters.bytes), link.rate);
         line(out, if index == 0 { "Busiest" } else { "" }, &share, &reason)?;
     }
@@ -213,7 +214,7 @@ fn inside(outcome: &Outcome, out: &mut dyn Write) -> std::io::Result<()> {
     let mut lanes: Vec<_> = outcome.lanes.iter().collect();
     lanes.sort_by_key(|lane| std::cmp::Reverse(lane.counters.busy));
     for (index, lane) in lanes.into_iter().take(NAMED).enumerate() {
-        let share = format!("{:.1} %", taken(lane, outcome.completion) * 100.0);
+        let share = format!("{:.1} %", taken(lane, Window::of(outcome)) * 100.0);
         let reason = format!("{}, {}", lane.name, bytes(lane.counters.bytes));
         line(out, if index == 0 { "In servers" } else { "" }, &share, &reason)?;
     }

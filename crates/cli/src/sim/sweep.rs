@@ -9,11 +9,13 @@ use railnet_sim::{RunError, Scenario, ScenarioError};
 use serde::Serialize;
 use toml::{Table, Value};
 
+use super::outputs::Outputs;
 use super::problem::{Advice, File};
 use super::progress::Progress;
-use super::report::{self, Totals};
+use super::report::Totals;
 use super::{Arguments, job, simulate};
 use crate::cores::{self, Work};
+use crate::interrupt::Interrupt;
 use crate::wire::Wire;
 use crate::words::{grouped, tenths};
 use crate::{Outcome, Usage};
@@ -118,26 +120,30 @@ const fn fields(has_jobs: bool) -> &'static str {
     }
 }
 
-pub(super) fn run(arguments: &Arguments, file: &File, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(super) fn run(
+    arguments: &Arguments,
+    file: &File,
+    mut outputs: Outputs,
+    out: &mut dyn Write,
+) -> anyhow::Result<Outcome> {
     let axes = arguments.sweep.iter().map(|text| Axis::parse(text)).collect::<anyhow::Result<Vec<_>>>();
     let axes = axes.map_err(Usage::of)?;
     let mut table: Table = file.text.parse().with_context(|| format!("cannot read {}", file.path))?;
     if let Some(seed) = arguments.seed {
-        let seed = i64::try_from(seed).context("--seed of a sweep is at most 2^63 - 1")?;
+        let seed =
+            i64::try_from(seed).map_err(|_| Usage("--seed of a sweep is at most 2^63 - 1".to_owned()))?;
         table.insert("seed".to_owned(), Value::Integer(seed));
     }
     let points = points(&axes, &table, |table| file.variant(table)).map_err(Usage::of)?;
-    if let Some(directory) = &arguments.csv {
-        report::make_directory(directory)?;
-    }
     let threads = cores::threads(points.len());
-    let results = run_all(&points, arguments.wire, !arguments.no_memo);
+    let interrupt = Interrupt::catch()?;
+    let results = run_all(&points, arguments.wire, !arguments.no_memo, &interrupt);
     let has_jobs = file.scenario.has_jobs();
-    if let Some(path) = &arguments.json {
-        report::write_json(path, out, &Sweep::of(&file.path, &axes, &points, &results))?;
+    if let Some(target) = outputs.json.take() {
+        target.write(out, &Sweep::of(&file.path, &axes, &points, &results))?;
     }
-    if let Some(directory) = &arguments.csv {
-        report::table(directory, "sweep.csv", |out| write_csv(out, has_jobs, &axes, &points, &results))?;
+    if let Some(tables) = &mut outputs.tables {
+        tables.write("sweep.csv", |out| write_csv(out, has_jobs, &axes, &points, &results))?;
     }
     if !arguments.is_quiet() {
         writeln!(
@@ -145,12 +151,24 @@ pub(super) fn run(arguments: &Arguments, file: &File, out: &mut dyn Write) -> an
             "Railnet {} · {} · {} fidelity · {} points on {threads} threads\n",
             env!("CARGO_PKG_VERSION"),
             file.path,
-            file.scenario.fidelity.name(),
+            fidelities(&points),
             points.len()
         )?;
         print(has_jobs, &axes, &points, &results, out)?;
     }
     Ok(if results.iter().all(Result::is_ok) { Outcome::Done } else { Outcome::CheckFailed })
+}
+
+/// What the points of a sweep are run with.
+fn fidelities(points: &[Point]) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for point in points {
+        let name = point.scenario.fidelity.name();
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.join(" and ")
 }
 
 impl Axis {
@@ -278,11 +296,11 @@ fn value(text: &str, before: &Value) -> Value {
 }
 
 /// Runs the points on all cores; the results are in the order of the points, whoever was first.
-fn run_all(points: &[Point], wire: Wire, memo: bool) -> Vec<Verdict> {
+fn run_all(points: &[Point], wire: Wire, memo: bool, interrupt: &Interrupt) -> Vec<Verdict> {
     let (done, progress) = (&AtomicUsize::new(0), &Progress::new());
     let work = points.iter().map(|point| -> Work<'_, Verdict> {
         Box::new(move || {
-            let result = run_one(&point.scenario, wire, memo);
+            let result = run_one(&point.scenario, wire, memo, interrupt);
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;
             progress.show(&format!("{done} of {} points", points.len()));
             result
@@ -293,7 +311,13 @@ fn run_all(points: &[Point], wire: Wire, memo: bool) -> Vec<Verdict> {
     results
 }
 
-fn run_one(scenario: &Scenario, wire: Wire, memo: bool) -> Verdict {
+/// Why a point has no result that the sweep was stopped in.
+const STOPPED: &str = "stopped before its end";
+
+fn run_one(scenario: &Scenario, wire: Wire, memo: bool, interrupt: &Interrupt) -> Verdict {
+    if interrupt.is_set() {
+        return Err(STOPPED.to_owned());
+    }
     let told = |error: RunError| match error {
         // A line of a table has no room for all who wait.
         RunError::Stuck(standstill) => standstill.headline(),
@@ -301,9 +325,10 @@ fn run_one(scenario: &Scenario, wire: Wire, memo: bool) -> Verdict {
     };
     let began = Instant::now();
     let (totals, digest) = if scenario.has_jobs() {
-        job::totals(scenario, memo).map(|(totals, digest)| (Came::Job(totals), digest)).map_err(told)?
+        let totals = job::totals(scenario, memo, interrupt).map_err(told)?;
+        totals.map(|(totals, digest)| (Came::Job(totals), digest)).ok_or(STOPPED)?
     } else {
-        let finished = simulate(scenario, wire).map_err(told)?;
+        let finished = simulate(scenario, wire, interrupt).map_err(told)?.ok_or(STOPPED)?;
         (Came::Traffic(Totals::of(&finished.outcome)), finished.digest)
     };
     Ok(Done {

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use anyhow::{Context as _, anyhow};
 use railnet_core::Span;
 use serde::Deserialize;
 
 use crate::sim::problem::{Advice, excerpt};
+use crate::{Usage, input};
 
 /// What is to be started, and where.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ fn one() -> u32 {
 impl Job {
     pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
         let name = path.display().to_string();
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+        let text = input::text(path)?;
         let stem = path.file_stem().map_or_else(|| "railnet".into(), |stem| stem.to_string_lossy());
         Self::parse(&text, &name, &stem)
     }
@@ -77,9 +77,9 @@ impl Job {
             if let Some(meant) = advice.meant {
                 let _ = write!(message, "\n  = did you mean \"{meant}\"?");
             }
-            anyhow!(message)
+            Usage(message)
         })?;
-        launch.check().map_err(|error| anyhow!("{error}\n --> {path}"))?;
+        launch.check().map_err(|error| Usage(format!("{error}\n --> {path}")))?;
         let name = launch.name.clone().unwrap_or_else(|| stem.to_owned());
         Ok(Self { name, launch })
     }

@@ -7,6 +7,18 @@ use super::job::{Job, Program, seconds};
 /// How the line begins by which a script of ours is known.
 pub(super) const MARK: &str = "# Written by railnet submit";
 
+/// What programs with `env://` need besides their rank (torch.distributed): where rank 0 is, at a port of this job's own. The first
+/// node is where this script runs; its name in Slurm need not be one that has an address.
+const ENVIRONMENT: &str = r#"# For programs that find each other by env://, such as torch.distributed; Railnet's own read Slurm's variables.
+master="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"
+getent hosts "$master" >/dev/null || master="$(hostname)"
+export MASTER_ADDR="${MASTER_ADDR:-$master}"
+export MASTER_PORT="${MASTER_PORT:-$((20000 + SLURM_JOB_ID % 20000))}"
+"#;
+
+/// Starts a program with its rank as those programs read it.
+const RANK: &str = r#"bash -c 'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID exec "$@"' rank"#;
+
 pub(super) fn write(job: &Job) -> String {
     let launch = &job.launch;
     let mut text = String::from("#!/bin/bash\n");
@@ -42,6 +54,8 @@ pub(super) fn write(job: &Job) -> String {
     for (name, value) in &launch.env {
         let _ = writeln!(text, "export {name}={}", quoted(value));
     }
+    text.push_str(ENVIRONMENT);
+    let _ = writeln!(text, "export WORLD_SIZE={ranks} LOCAL_WORLD_SIZE={}", launch.ranks_per_node);
     text.push_str("# A secret of this job, so that no other joins it by mistake.\n");
     text.push_str("export RAILNET_SECRET=\"$(od -An -N16 -tx1 /dev/urandom | tr -d ' \\n')\"\n");
     for line in &launch.setup {
@@ -51,8 +65,8 @@ pub(super) fn write(job: &Job) -> String {
         Program::Line(line) => format!("bash -c {}", quoted(line)),
         Program::Words(words) => words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
     };
-    // Ranks find each other by what srun tells them; when one fails, the others have nothing left to do.
-    let _ = writeln!(text, "\nsrun --kill-on-bad-exit=1 {program}");
+    // When one fails, the others have nothing left to do.
+    let _ = writeln!(text, "\nsrun --kill-on-bad-exit=1 {RANK} {program}");
     text
 }
 
@@ -100,11 +114,17 @@ mod tests {
 set -e
 
 export NCCL_DEBUG=INFO
+# For programs that find each other by env://, such as torch.distributed; Railnet's own read Slurm's variables.
+master=\"$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\"
+getent hosts \"$master\" >/dev/null || master=\"$(hostname)\"
+export MASTER_ADDR=\"${MASTER_ADDR:-$master}\"
+export MASTER_PORT=\"${MASTER_PORT:-$((20000 + SLURM_JOB_ID % 20000))}\"
+export WORLD_SIZE=8 LOCAL_WORLD_SIZE=4
 # A secret of this job, so that no other joins it by mistake.
 export RAILNET_SECRET=\"$(od -An -N16 -tx1 /dev/urandom | tr -d ' \\n')\"
 module load cuda
 
-srun --kill-on-bad-exit=1 ./train --name 'it'\\''s me'
+srun --kill-on-bad-exit=1 bash -c 'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID exec \"$@\"' rank ./train --name 'it'\\''s me'
 ";
         assert_eq!(text, expected);
     }
@@ -112,7 +132,7 @@ srun --kill-on-bad-exit=1 ./train --name 'it'\\''s me'
     #[test]
     fn a_line_of_shell_is_run_by_one_on_every_rank() {
         let text = script("[launch]\nprogram = \"./train > $RANK.log\"\n");
-        assert!(text.ends_with("srun --kill-on-bad-exit=1 bash -c './train > $RANK.log'\n"), "{text}");
+        assert!(text.ends_with(" rank bash -c './train > $RANK.log'\n"), "{text}");
         assert!(text.contains("--job-name=job\n"), "{text}");
     }
 

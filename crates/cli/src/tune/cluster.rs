@@ -2,13 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, anyhow};
 use railnet_formats::nccl_topology;
 use railnet_topology::Cluster;
 use railnet_topology::catalogue::Catalogue;
 
 use crate::sim::problem::File;
-use crate::{Usage, report};
+use crate::{Usage, input, report, shipped};
 
 /// A cluster by name, or a file that has one.
 #[derive(Clone, Debug)]
@@ -21,7 +20,8 @@ impl Target {
     /// Reads the argument: a file if there is one, else a name of the catalogue.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let path = Path::new(text);
-        if path.exists() {
+        if path.exists() || shipped::find(path).is_some() && railnet_topology::catalogue::host(text).is_none()
+        {
             return Ok(Self::File(path.to_owned()));
         }
         let is_file = path.extension().is_some_and(|end| end == "toml" || end == "xml");
@@ -71,9 +71,9 @@ pub(super) fn resolve(
     };
     if is_xml(&path) || target.is_none() {
         let name = path.display();
-        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {name}"))?;
+        let text = input::text(&path)?;
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-        let host = nccl_topology::read(&stem, &text).map_err(|error| anyhow!("{name}, {error}"))?;
+        let host = nccl_topology::read(&stem, &text).map_err(|error| Usage(format!("{name}, {error}")))?;
         return Ok(Cluster::new(host, nodes.unwrap_or(1)));
     }
     if nodes.is_some() {

@@ -5,10 +5,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, anyhow, ensure};
-use railnet_core::event::NoSink;
+use railnet_core::Span;
+use railnet_core::event::{NoSink, Sink};
 use railnet_formats::nccl_tests::Bandwidth;
-use railnet_sim::{CollectiveResult, Run, Scenario};
+use railnet_sim::{CollectiveResult, Outcome, Run, Scenario};
 use railnet_topology::catalogue;
+
+use crate::interrupt::Interrupt;
 
 /// A cluster, and who of it takes part.
 #[derive(Clone, Debug)]
@@ -105,7 +108,7 @@ impl Setup {
         let text = self.scenario(calls)?;
         let scenario = Scenario::parse(&text).map_err(|error| anyhow!("{}\n{text}", error.message))?;
         let run = Run::new(&scenario, NoSink).map_err(|error| anyhow!("{}\n{text}", error.message))?;
-        let (outcome, _) = run.finish().map_err(|error| anyhow!("{error}\n{text}"))?;
+        let (outcome, _) = completed(run, &text)?;
         ensure!(outcome.collectives.len() == calls.len(), "a call gave no result");
         let measured = outcome.collectives.into_iter().map(|result| {
             ensure!(result.wrong == 0, "{} elements are wrong\n{text}", result.wrong);
@@ -152,19 +155,47 @@ pub(super) struct Measured {
     pub(super) result: CollectiveResult,
 }
 
-/// Does something with each, on all cores; the results are in the order of the list.
+/// Virtual time between two looks at whether a run shall go on.
+const STEP: Span = Span::from_us(100);
+
+/// The run was asked to stop.
+#[derive(Debug)]
+struct Stopped;
+
+impl std::fmt::Display for Stopped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("stopped before its end")
+    }
+}
+
+impl std::error::Error for Stopped {}
+
+/// Runs to the end, unless it is asked to stop. `text` is its scenario, for errors.
+pub(super) fn completed<S: Sink>(mut run: Run<S>, text: &str) -> anyhow::Result<(Outcome, S)> {
+    let interrupt = Interrupt::catch()?;
+    while !run.advance(STEP) {
+        if interrupt.is_set() {
+            return Err(Stopped.into());
+        }
+    }
+    run.finish().map_err(|error| anyhow!("{error}\n{text}"))
+}
+
+/// Does something with each, on all cores; the results are in the order of the list. Where the command is asked to stop, they are
+/// those of the first so many.
 pub(super) fn each<T: Sync, R: Send>(
     list: &[T],
     work: impl Fn(&T) -> anyhow::Result<R> + Sync,
 ) -> anyhow::Result<Vec<R>> {
-    let next = AtomicUsize::new(0);
+    let (next, interrupt) = (AtomicUsize::new(0), Interrupt::catch()?);
     let done: Mutex<Vec<Option<anyhow::Result<R>>>> = Mutex::new(list.iter().map(|_| None).collect());
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(list.len());
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                while let Some((index, one)) =
-                    list.iter().enumerate().nth(next.fetch_add(1, Ordering::Relaxed))
+                while !interrupt.is_set()
+                    && let Some((index, one)) =
+                        list.iter().enumerate().nth(next.fetch_add(1, Ordering::Relaxed))
                 {
                     let result = work(one);
                     done.lock().expect("no thread panics while it holds it")[index] = Some(result);
@@ -173,5 +204,6 @@ pub(super) fn each<T: Sync, R: Send>(
         }
     });
     let done = done.into_inner().expect("all threads have ended");
-    done.into_iter().map(|result| result.expect("every one was done")).collect()
+    let is_stopped = |result: &anyhow::Result<R>| result.as_ref().is_err_and(anyhow::Error::is::<Stopped>);
+    done.into_iter().map_while(|result| result.filter(|result| !is_stopped(result))).collect()
 }

@@ -10,7 +10,7 @@ use super::{Cell, Part};
 const HEAD: &str = "\
 # Collectives against measurements
 
-`railnet validate --write docs/collectives.md` makes this page: it runs every row and writes what came of it, and the same
+`railnet validate --write docs/collectives.md --force` makes this page: it runs every row and writes what came of it, and the same
 commit gives the same page. `railnet validate` prints it, `--only NAME` just one part of it, `--full` with rows that take
 many minutes: [collectives-full.md](collectives-full.md) has what came of those.
 
@@ -23,7 +23,7 @@ issues of NVIDIA's repositories, where people posted what they measured.
 const HEAD_FULL: &str = "\
 # Collectives against measurements: the long rows too
 
-`railnet validate --full --write docs/collectives-full.md` makes this page. It has the parts of
+`railnet validate --full --write docs/collectives-full.md --force` makes this page. It has the parts of
 [collectives.md](collectives.md) that have rows which take many minutes, with those rows; what is said there holds here.
 ";
 
@@ -59,7 +59,7 @@ pub(super) fn print(part: &Part, out: &mut dyn Write) -> std::io::Result<()> {
     writeln!(out)
 }
 
-pub(super) fn object(parts: &[Part]) -> Value {
+pub(super) fn object(parts: &[Part], is_partial: bool) -> Value {
     let part = |part: &Part| {
         let row = |row: &Vec<Cell>| {
             let fields = part.columns.iter().zip(row);
@@ -69,7 +69,11 @@ pub(super) fn object(parts: &[Part]) -> Value {
         let rows: Vec<Value> = part.rows.iter().map(row).collect();
         json!({ "name": part.name, "title": part.title, "rows": rows, "remarks": part.remarks })
     };
-    json!({ "parts": parts.iter().map(part).collect::<Vec<Value>>() })
+    let mut value = json!({ "parts": parts.iter().map(part).collect::<Vec<Value>>() });
+    if is_partial {
+        value["partial"] = true.into();
+    }
+    value
 }
 
 /// The page with these parts; `is_full` where they are those with long rows.

@@ -88,10 +88,14 @@ pub(super) fn part(is_full: bool) -> anyhow::Result<Part> {
     let mut rows = Vec::new();
     for (index, line) in lines.iter().enumerate() {
         let Case { size, simai: (rails, plain), .. } = line.case;
+        let all: Vec<f64> = measured.by_ref().take(line.seeds().count()).collect();
+        // The command was asked to stop.
+        if all.len() < line.seeds().count() {
+            break;
+        }
         if index == 0 || lines[index - 1].case.size != *size {
             rows.push(row(size, "SimAI", *rails, &[*plain]));
         }
-        let all: Vec<f64> = measured.by_ref().take(line.seeds().count()).collect();
         rows.push(row(size, line.how.name, all[0], &all[1..]));
     }
     Ok(Part {

@@ -9,7 +9,7 @@ use railnet_core::event::{Event, Sink};
 use railnet_core::{Component, Time};
 use railnet_sim::{Outcome, Run, Scenario};
 
-use super::measure::each;
+use super::measure::{completed, each};
 use super::{Cell, Part};
 
 /// Long enough for headers, and short enough to be quick.
@@ -118,7 +118,7 @@ impl Fabric {
         let scenario = Scenario::parse(&text).map_err(|error| anyhow!("{}\n{text}", error.message))?;
         let run =
             Run::new(&scenario, Payload::default()).map_err(|error| anyhow!("{}\n{text}", error.message))?;
-        let (outcome, payload) = run.finish().map_err(|error| anyhow!("{error}\n{text}"))?;
+        let (outcome, payload) = completed(run, &text)?;
         let result = &outcome.collectives[0];
         ensure!(result.wrong == 0, "{} elements are wrong\n{text}", result.wrong);
         ensure!(result.fell_back.is_none(), "{:?}\n{text}", result.fell_back);
@@ -159,7 +159,7 @@ pub(super) fn part(_: bool) -> anyhow::Result<Part> {
     let jobs: Vec<_> =
         fabrics.iter().flat_map(|fabric| [(*fabric, "ring"), (*fabric, "collnetdirect")]).collect();
     let measured = each(&jobs, |(fabric, algorithm)| fabric.measure(algorithm))?;
-    let rows = fabrics.iter().zip(measured.chunks(2)).map(|(fabric, both)| {
+    let rows = fabrics.iter().zip(measured.chunks_exact(2)).map(|(fabric, both)| {
         let [ring, sharp] = [&both[0], &both[1]];
         let (ranks, levels) = (f64::from(fabric.ranks()), f64::from(fabric.levels()));
         vec![

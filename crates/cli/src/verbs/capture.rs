@@ -2,18 +2,19 @@
 
 use std::fs::File;
 use std::io::BufWriter;
-use std::path::Path;
 
 use anyhow::Context;
 use railnet_wire::capture::{LinkType, PcapngWriter, Timestamp};
+
+use crate::files::Output;
 
 use super::words;
 use super::world::{A, B, Record};
 
 /// Writes all packets. Times are when a packet began to leave, in picoseconds of virtual time.
-pub(super) fn write(path: &Path, file: File, record: &Record) -> anyhow::Result<()> {
+pub(super) fn write(output: Output, record: &Record) -> anyhow::Result<()> {
     let written = || -> anyhow::Result<()> {
-        let mut writer = PcapngWriter::new(BufWriter::new(file))?;
+        let mut writer = PcapngWriter::new(BufWriter::new(output.handle()?))?;
         let digits = PcapngWriter::<File>::PICOSECONDS;
         let ports = [
             writer.interface("A.nic0", LinkType::ETHERNET, digits)?,
@@ -38,5 +39,6 @@ pub(super) fn write(path: &Path, file: File, record: &Record) -> anyhow::Result<
         writer.finish()?;
         Ok(())
     };
-    written().with_context(|| format!("cannot write {}", path.display()))
+    written().with_context(|| format!("cannot write {}", output.name().display()))?;
+    output.finish()
 }

@@ -43,8 +43,10 @@ impl Models {
 
     /// Adds the `[[model]]`s of a file. What it says of GPUs, NICs and servers is for others.
     pub fn extend(&mut self, text: &str) -> Result<(), ModelsError> {
-        let sections: Sections = toml::from_str(text)
-            .map_err(|error| ModelsError { message: error.message().to_owned(), span: error.span() })?;
+        let sections: Sections = toml::from_str(text).map_err(|error| ModelsError {
+            message: railnet_core::without_types(error.message()),
+            span: error.span(),
+        })?;
         for row in sections.model {
             let wrong = |message: String| ModelsError { message, span: Some(row.name.span()) };
             let name = row.name.get_ref();

@@ -23,21 +23,40 @@ pub struct Bounce {
     pub step_bounced: Span,
 }
 
+/// What the hosts at both ends copy without GPUDirect of data that goes from GPU to GPU, and how long NICs take for it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Copies {
+    /// Bytes that are copied between GPUs and the memory of hosts, sending and receiving.
+    pub copied: f64,
+    /// Bytes that pass the memory of hosts for that: each is written once and read once.
+    pub through_memory: f64,
+    /// How long NICs take with GPUDirect.
+    pub direct: Span,
+    /// The same through the memory of the host.
+    pub bounced: Span,
+}
+
+impl Copies {
+    /// Of so many bytes through so many NICs; nothing where none leave, or nothing could be copied.
+    pub fn new(bytes: f64, carries: Carries, nics: u32) -> Option<Self> {
+        if bytes == 0.0 || carries.bounced == 0.0 {
+            return None;
+        }
+        let each = bytes / f64::from(nics.max(1));
+        Some(Self {
+            copied: 2.0 * bytes,
+            through_memory: 4.0 * bytes,
+            direct: span(each / carries.nic),
+            bounced: span(each / carries.bounced),
+        })
+    }
+}
+
 /// The saving, where anything leaves nodes.
 pub(super) fn saving(demands: &[Demand], carries: Carries, steps: [Span; 2]) -> Option<Bounce> {
     let out: f64 = demands.iter().map(|demand| demand.out_of_node).sum();
-    if out == 0.0 || carries.bounced == 0.0 {
-        return None;
-    }
-    let each = out / f64::from(carries.nics.max(1));
-    Some(Bounce {
-        copied: 2.0 * out,
-        through_memory: 4.0 * out,
-        direct: span(each / carries.nic),
-        bounced: span(each / carries.bounced),
-        step_direct: steps[0],
-        step_bounced: steps[1],
-    })
+    let Copies { copied, through_memory, direct, bounced } = Copies::new(out, carries, carries.nics)?;
+    Some(Bounce { copied, through_memory, direct, bounced, step_direct: steps[0], step_bounced: steps[1] })
 }
 
 fn span(seconds: f64) -> Span {

@@ -191,7 +191,11 @@ pub(super) fn crossing(asked: &Asked<'_>, costs: &mut ClusterCosts<'_>) -> Resul
 }
 
 /// The part of what leaves a node that stays on its rail.
-fn on_rails(asked: &Asked<'_>, costs: &mut ClusterCosts<'_>, ground: &Ground<'_>) -> Result<f64, NoPrice> {
+pub(super) fn on_rails(
+    asked: &Asked<'_>,
+    costs: &mut ClusterCosts<'_>,
+    ground: &Ground<'_>,
+) -> Result<f64, NoPrice> {
     let (host, options) = (&ground.cluster.host, &ground.options);
     // With PXN a GPU that is on the receiver's rail sends for the others of its node, which hand it data over NVLink.
     let has_relays = !options.pxn_disable && host.nvlinks(host.gpus()[0]) > 0;

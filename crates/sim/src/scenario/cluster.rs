@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use railnet_core::{Bytes, Rate, Span};
 use railnet_topology::host::{DeviceKind, Host};
-use railnet_topology::{Cluster, FabricGraph, HostNode, Vertex, catalogue};
+use railnet_topology::{Cluster, FabricGraph, HostNode, LinkKind, Vertex, catalogue};
 use serde::Deserialize;
 
 use super::{Scenario, ScenarioError};
@@ -27,6 +27,8 @@ pub struct ClusterSection {
     pub server: Option<String>,
     /// How many servers; as many as the fabric has ports for by default.
     pub nodes: Option<u32>,
+    /// GPUs of each server that there are, the first so many; all by default. Its NICs stay.
+    pub gpus_per_node: Option<u32>,
     /// Servers that are not all alike, one kind after the other; instead of `server` and `nodes`.
     pub groups: Vec<GroupSection>,
     /// What carries the data.
@@ -76,6 +78,7 @@ impl Default for ClusterSection {
         Self {
             server: None,
             nodes: None,
+            gpus_per_node: None,
             groups: Vec::new(),
             transport: TransportName::default(),
             gpudirect: true,
@@ -181,8 +184,8 @@ impl ClusterSection {
         if self.groups.is_empty() {
             return Ok(());
         }
-        if self.server.is_some() || self.nodes.is_some() {
-            let message = "servers that are all alike have `server` and `nodes`, others `groups`: not both";
+        if self.server.is_some() || self.nodes.is_some() || self.gpus_per_node.is_some() {
+            let message = "servers that are all alike have `server`, `nodes` and `gpus_per_node`, others `groups`: not both";
             return Err(ScenarioError::new(message).at("groups"));
         }
         for (index, group) in self.groups.iter().enumerate() {
@@ -328,8 +331,41 @@ impl Scenario {
         }
     }
 
-    /// Links to servers of groups carry no more than the NICs at their ends.
+    /// Gives servers as many GPUs as `gpus_per_node` says, and NICs of the rate that `nic.rate` does.
+    pub(super) fn shape_servers(&mut self) -> Result<(), ScenarioError> {
+        let rate = self.nic.rate.map(|rate| rate.0);
+        let Some(section) = &mut self.cluster else { return Ok(()) };
+        let wrong = |message: String| Err(ScenarioError::new(message).at("cluster.gpus_per_node"));
+        if let Some(wanted) = section.gpus_per_node {
+            let Some(host) = section.host() else {
+                return wrong(
+                    "`gpus_per_node` is of servers: name them, such as server = \"dgx-h100\"".to_owned(),
+                );
+            };
+            let gpus = host.gpus().len() as u32;
+            if wanted == 0 || wanted > gpus {
+                return wrong(format!("{} has {gpus} GPUs: 1 to {gpus} of them, not {wanted}", host.name));
+            }
+            section.described = Some(host.with_gpus(&(0..wanted).collect::<Vec<_>>()));
+        }
+        let Some(rate) = rate else { return Ok(()) };
+        if section.groups.is_empty() {
+            section.described = section.host().map(|host| host.with_nic_rate(rate));
+        }
+        for group in &mut section.groups {
+            group.described = group.host().map(|host| host.with_nic_rate(rate));
+        }
+        Ok(())
+    }
+
+    /// Links to hosts carry what `nic.rate` says; those to servers of groups no more than the NICs at their ends.
     pub(super) fn narrow(&self, graph: &mut FabricGraph) {
+        if let Some(rate) = self.nic.rate {
+            for link in graph.links.iter_mut().filter(|link| link.kind == LinkKind::Edge) {
+                link.rate = rate.0;
+            }
+            return;
+        }
         let Some(section) = self.cluster.as_ref().filter(|section| !section.groups.is_empty()) else {
             return;
         };
@@ -387,7 +423,17 @@ impl Scenario {
 
     /// Puts this server behind the ports, whatever the scenario says.
     pub fn set_server(&mut self, server: Host) {
-        self.cluster.get_or_insert_with(ClusterSection::default).described = Some(server);
+        let rate = self.nic.rate.map(|rate| rate.0);
+        let section = self.cluster.get_or_insert_with(ClusterSection::default);
+        let few = section.gpus_per_node.filter(|wanted| (*wanted as usize) < server.gpus().len());
+        let server = match few {
+            Some(wanted) => server.with_gpus(&(0..wanted).collect::<Vec<_>>()),
+            None => server,
+        };
+        section.described = Some(match rate {
+            Some(rate) => server.with_nic_rate(rate),
+            None => server,
+        });
     }
 
     /// The servers behind the ports, where `[cluster]` says what they are.

@@ -194,7 +194,7 @@ impl RoutingName {
 impl Scenario {
     /// What the links of hosts carry, where a list of links says nothing else.
     pub fn edge_rate(&self) -> Rate {
-        self.fabric.link.edge.rate.unwrap_or(self.fabric.link.rate).0
+        self.nic.rate.or(self.fabric.link.edge.rate).unwrap_or(self.fabric.link.rate).0
     }
 
     /// How switches choose among equal paths, by name.

@@ -157,6 +157,7 @@ impl Scenario {
     }
 
     fn fill_nic(&self, filled: &mut Filled) {
+        filled.put("nic.rate", rate(self.edge_rate()));
         filled.whole("nic.mtu", u64::from(self.nic.mtu));
         filled.put("nic.control", name(&self.control_name()));
         filled.put("nic.recovery", name(&self.recovery()));
@@ -172,6 +173,9 @@ impl Scenario {
             && section.groups.is_empty()
         {
             filled.whole("cluster.nodes", u64::from(cluster.nodes));
+            if cluster.gpus() > 0 {
+                filled.whole("cluster.gpus_per_node", u64::from(cluster.ranks().count(0)));
+            }
         }
         self.note_servers(filled);
         filled.put("cluster.transport", name(&section.transport()));

@@ -37,7 +37,7 @@ use std::sync::Arc;
 
 use railnet_coll::CustomAlgorithm;
 use railnet_coll::variables::{Source, Variables};
-use railnet_core::Span;
+use railnet_core::{Span, without_types};
 use railnet_job::file::{
     JobSection, LaunchSection, ModelSection, ParallelSection, ParametersSection, StorageSection,
     TrainingSection,
@@ -207,8 +207,13 @@ impl Scenario {
     fn read(text: &str, files: impl Files, is_planned: bool) -> Result<Self, ScenarioError> {
         let mut scenario: Self = toml::from_str(text).map_err(|error| {
             let message = error.message().to_owned();
-            let span = error.span().map(|span| locate::narrowed(text, span, &message));
-            ScenarioError { span, ..ScenarioError::new(message) }
+            let reread =
+                |table: toml::Table| table.try_into::<Self>().err().map(|error| error.message().to_owned());
+            let narrowed = |span| locate::narrowed(text, span, &message);
+            let culprit =
+                |span| locate::culprit(text, &span, &message, reread).unwrap_or_else(|| narrowed(span));
+            let span = error.span().map(culprit);
+            ScenarioError { span, ..ScenarioError::new(without_types(&message)) }
         })?;
         scenario.is_planned = is_planned;
         let table: toml::Table = text.parse().unwrap_or_default();
@@ -220,8 +225,9 @@ impl Scenario {
     /// Reads a scenario from what its text holds: for those who change it before it is run.
     pub fn from_table(table: toml::Table, files: impl Files) -> Result<Self, ScenarioError> {
         let (said, written) = (Said::of(&table), effect::keys(&table));
-        let mut scenario: Self =
-            table.try_into().map_err(|error: toml::de::Error| ScenarioError::new(error.message()))?;
+        let mut scenario: Self = table
+            .try_into()
+            .map_err(|error: toml::de::Error| ScenarioError::new(without_types(error.message())))?;
         scenario.written = written;
         scenario.finish(files, said)
     }
@@ -245,6 +251,7 @@ impl Scenario {
         if !said.rate {
             self.match_links();
         }
+        self.shape_servers()?;
         // Some of it follows from how long the paths are.
         self.check_control().map_err(|error| error.within("nic"))?;
         self.read_traces(&mut files)?;

@@ -27,6 +27,8 @@ const REORDERING: Bytes = Bytes::mib(4);
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NicSection {
+    /// What a NIC and its link carry; by default what the server's NICs do, or the links of the fabric.
+    pub rate: Option<Written<Rate>>,
     /// Payload bytes of a full packet.
     pub mtu: u32,
     /// Congestion control.
@@ -63,6 +65,7 @@ pub struct NicSection {
 impl Default for NicSection {
     fn default() -> Self {
         Self {
+            rate: None,
             mtu: 4096,
             control: None,
             dcqcn: DcqcnTable::default(),
@@ -128,6 +131,12 @@ impl ControlName {
 impl NicSection {
     pub(super) fn check(&self) -> Result<(), ScenarioError> {
         let wrong = |key: &str, message: String| Err(ScenarioError::new(message).at(key));
+        if self.rate.is_some_and(|rate| rate.0 == Rate::ZERO) {
+            return wrong(
+                "rate",
+                "a NIC of rate 0 sends nothing: give it one, such as \"400Gbps\"".to_owned(),
+            );
+        }
         if Mtu::from_bytes(self.mtu).is_none() {
             return wrong("mtu", format!("no path MTU is {}: one of 256, 512, 1024, 2048, 4096", self.mtu));
         }

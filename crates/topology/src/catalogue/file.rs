@@ -32,7 +32,7 @@ pub(super) struct Sections {
 impl Sections {
     pub(super) fn read(text: &str) -> Result<Self, CatalogueError> {
         toml::from_str(text).map_err(|error| CatalogueError {
-            message: error.message().to_owned(),
+            message: railnet_core::without_types(error.message()),
             span: error.span(),
             meant: None,
         })

@@ -1,15 +1,13 @@
 //! Tables of a job: its steps, and what was said in the first.
 
-use std::path::Path;
-
 use railnet_sim::{JobsOutcome, SaidResult};
 
 use super::json::what;
-use crate::sim::report::table;
+use crate::files::Tables;
 
 /// Writes `steps.csv` and `said.csv`.
-pub(super) fn write(directory: &Path, outcome: &JobsOutcome) -> anyhow::Result<()> {
-    table(directory, "steps.csv", |out| {
+pub(super) fn write(tables: &mut Tables, outcome: &JobsOutcome) -> anyhow::Result<()> {
+    tables.write("steps.csv", |out| {
         writeln!(out, "job,step,time_us")?;
         for job in &outcome.jobs {
             for (number, step) in job.steps.iter().enumerate() {
@@ -18,7 +16,7 @@ pub(super) fn write(directory: &Path, outcome: &JobsOutcome) -> anyhow::Result<(
         }
         Ok(())
     })?;
-    table(directory, "said.csv", |out| {
+    tables.write("said.csv", |out| {
         writeln!(
             out,
             "job,scope,what,ranks,count,largest_bytes,bytes,median_us,p99_us,max_us,algorithm,protocol,channels"

@@ -11,7 +11,7 @@ use railnet_job::run::Breakdown;
 use railnet_sim::{JobResult, JobsOutcome, LinkResult, Outcome, SaidResult, Trouble};
 
 use crate::sim::problem::File;
-use crate::sim::report::{taken, utilisation};
+use crate::sim::report::{Window, taken, utilisation};
 use crate::words::{self, bytes, count, grouped, magnitude, percent, spread, time};
 
 /// Blocks for a whole step.
@@ -391,20 +391,20 @@ fn fabric(network: &Outcome, jobs: &[JobResult], verbose: bool, out: &mut dyn Wr
         grouped(network.resent)
     );
     line(out, "The network", &text)?;
-    let end = network.completion;
+    let window = Window::whole(network);
     let mut busiest: Vec<&LinkResult> = network.links.iter().collect();
-    busiest.sort_by(|a, b| utilisation(b, end).total_cmp(&utilisation(a, end)));
+    busiest.sort_by(|a, b| utilisation(b, window).total_cmp(&utilisation(a, window)));
     for (index, link) in busiest.iter().take(if verbose { LINKS_SHOWN } else { 1 }).enumerate() {
-        let mut text = format!("{} → {}, {}", link.from, link.to, percent(utilisation(link, end)));
+        let mut text = format!("{} → {}, {}", link.from, link.to, percent(utilisation(link, window)));
         for why in [users(jobs, link), held_up(link)].into_iter().flatten() {
             text.push_str(": ");
             text.push_str(&why);
         }
         line(out, if index == 0 { "Busiest link" } else { "" }, &text)?;
     }
-    let inside = network.lanes.iter().max_by_key(|lane| (taken(lane, end) * 1e6) as u64);
+    let inside = network.lanes.iter().max_by_key(|lane| (taken(lane, window) * 1e6) as u64);
     if let Some(lane) = inside {
-        line(out, "Busiest in a server", &format!("{}, {}", lane.name, percent(taken(lane, end))))?;
+        line(out, "Busiest in a server", &format!("{}, {}", lane.name, percent(taken(lane, window))))?;
     }
     Ok(())
 }

@@ -10,19 +10,21 @@ use railnet_topology::FabricGraph;
 
 use super::about;
 
+use crate::files::Output;
 use crate::interrupt::Interrupt;
 use crate::sim::capture::{Capture, Options, Written};
 use crate::sim::progress::Progress;
 use crate::sim::record;
+use crate::sim::setup::SetUp;
 use crate::wire::Wire;
-use crate::words::time;
+use crate::words::{count, time};
 
 /// The least part of a run from which what is left can be told.
 const KNOWN: f64 = 0.02;
 
 pub(super) struct Onlooker<'a> {
     options: Option<&'a Options>,
-    force: bool,
+    pcap: Option<Output>,
     wire: Wire,
     graph: FabricGraph,
     capture: Option<Capture>,
@@ -30,6 +32,12 @@ pub(super) struct Onlooker<'a> {
     broken: Option<anyhow::Error>,
     progress: Progress,
     interrupt: Interrupt,
+    /// As long as the run is set up.
+    set_up: Option<SetUp>,
+    /// What is set up.
+    of: String,
+    /// Whether a run is over, of which all is known.
+    is_second: bool,
     began: Instant,
     shown: Instant,
 }
@@ -37,18 +45,35 @@ pub(super) struct Onlooker<'a> {
 impl<'a> Onlooker<'a> {
     pub(super) fn new(
         options: Option<&'a Options>,
-        force: bool,
+        pcap: Option<Output>,
         wire: Wire,
         scenario: &Scenario,
     ) -> anyhow::Result<Self> {
         let (began, interrupt) = (Instant::now(), Interrupt::catch()?);
         let graph = railnet_sim::graph(scenario)?;
         let (progress, capture, broken) = (Progress::new(), None, None);
-        Ok(Self { options, force, wire, graph, capture, broken, progress, interrupt, began, shown: began })
+        let gpus = scenario.servers().map_or(0, |cluster| cluster.gpus());
+        let of = count(u64::from(gpus), "GPU", "GPUs");
+        Ok(Self {
+            options,
+            pcap,
+            wire,
+            graph,
+            capture,
+            broken,
+            progress,
+            interrupt,
+            set_up: None,
+            of,
+            is_second: false,
+            began,
+            shown: began,
+        })
     }
 
     /// The run is over, one way or the other.
     pub(super) fn finish(&mut self) -> anyhow::Result<Option<Written>> {
+        self.set_up = None;
         self.progress.clear();
         match self.broken.take() {
             Some(error) => Err(error),
@@ -79,7 +104,7 @@ impl<'a> Onlooker<'a> {
     fn open<S: Sink>(&mut self, run: &mut Run<S>) {
         run.set_wire(self.wire.form());
         let Some(options) = self.options else { return };
-        match Capture::open(options, self.graph.clone(), self.force, run) {
+        match Capture::open(options, self.graph.clone(), self.pcap.take(), run) {
             Ok(capture) => self.capture = capture,
             Err(error) => self.broken = Some(error),
         }
@@ -93,8 +118,21 @@ impl<'a> Onlooker<'a> {
         }
     }
 
+    /// A run is being set up.
+    fn stage(&mut self, name: &'static str) {
+        match &self.set_up {
+            Some(set_up) => set_up.stage(name),
+            None => {
+                let (of, interrupt) = (self.of.clone(), self.interrupt.clone());
+                self.set_up = Some(SetUp::begin(of, name, interrupt, !self.is_second));
+            }
+        }
+    }
+
     /// Says how far it is. Whether it shall go on.
     fn tell(&mut self, progress: &JobProgress) -> bool {
+        self.set_up = None;
+        self.is_second = true;
         if self.progress.is_due(self.shown) {
             self.shown = Instant::now();
             self.progress.show(&self.line(progress));
@@ -104,6 +142,10 @@ impl<'a> Onlooker<'a> {
 }
 
 impl JobWatch<NoSink> for Onlooker<'_> {
+    fn set_up(&mut self, stage: &'static str) {
+        self.stage(stage);
+    }
+
     fn begin(&mut self, run: &mut Run<(Digest, NoSink)>) {
         self.open(run);
     }
@@ -120,6 +162,10 @@ impl JobWatch<NoSink> for Onlooker<'_> {
 
 /// Of a run that is recorded the recorder gets the frames, unless they go to a capture.
 impl JobWatch<Recorder> for Onlooker<'_> {
+    fn set_up(&mut self, stage: &'static str) {
+        self.stage(stage);
+    }
+
     fn begin(&mut self, run: &mut Run<(Digest, Recorder)>) {
         self.open(run);
         if self.capture.is_none() {

@@ -40,6 +40,10 @@ impl<S> Default for JobSettings<'_, S> {
 
 /// One who looks on while jobs run.
 pub trait JobWatch<S> {
+    /// A run is being set up, which takes long on large clusters: this is what comes next. With faults, the one without them is told
+    /// of too.
+    fn set_up(&mut self, _stage: &'static str) {}
+
     /// A run is about to begin: taps can be opened, and the form of packets chosen. With faults there is a second one,
     /// without them, which it is not told of.
     fn begin(&mut self, _run: &mut Run<(Digest, S)>) {}

@@ -116,10 +116,13 @@ fn once<S: Sink>(
     Manner { memo, threads }: Manner,
     onlooker: &mut impl Onlooker<S>,
 ) -> Result<Ended<S>, RunError> {
+    onlooker.set_up("operations of a step");
     let slowed = scenario.slowed(false)?;
     let placed: Vec<PlacedJob> = jobs.iter().map(|job| job.with(&slowed)).collect::<Result<_, _>>()?;
     let graphs: Vec<Graphs> = placed.iter().map(Graphs::new).collect();
+    onlooker.set_up("network");
     let mut run = new_run(scenario, &placed, sink)?;
+    onlooker.set_up("ranks");
     // What else is on the fabric may come in the way of anything.
     let is_idle = run.world.runner.flows.is_empty() && !run.network.has_lane_faults();
     // What is taken from memory sends no packets: nothing would be there to see.
@@ -130,7 +133,9 @@ fn once<S: Sink>(
         driver.add(placed, (&graphs.plain, graphs.written.as_ref()), specials(placed, &mine));
     }
     onlooker.begin(&mut run);
+    onlooker.set_up("network, for each thread");
     let parts = parts(run, threads, |sink| new_run(scenario, &placed, sink))?;
+    onlooker.set_up("communicators and connections");
     let (mut parts, ended) = advance(parts, &mut driver, onlooker);
     let (is_partial, failure) = match ended {
         Ok(is_whole) => (!is_whole, None),
@@ -223,6 +228,9 @@ trait Onlooker<S> {
     /// Whether there is anybody.
     fn is_there(&self) -> bool;
 
+    /// What is set up next.
+    fn set_up(&mut self, stage: &'static str);
+
     fn begin(&mut self, run: &mut Run<(Digest, S)>);
 
     /// Whether the run shall go on.
@@ -237,6 +245,12 @@ struct First<'a, S> {
 impl<S> Onlooker<S> for First<'_, S> {
     fn is_there(&self) -> bool {
         self.watch.is_some()
+    }
+
+    fn set_up(&mut self, stage: &'static str) {
+        if let Some(watch) = &mut self.watch {
+            watch.set_up(stage);
+        }
     }
 
     fn begin(&mut self, run: &mut Run<(Digest, S)>) {
@@ -258,6 +272,12 @@ struct Second<'a, S> {
 impl<S> Onlooker<NoSink> for Second<'_, S> {
     fn is_there(&self) -> bool {
         self.watch.is_some()
+    }
+
+    fn set_up(&mut self, stage: &'static str) {
+        if let Some(watch) = &mut self.watch {
+            watch.set_up(stage);
+        }
     }
 
     fn begin(&mut self, _run: &mut Run<(Digest, NoSink)>) {}
