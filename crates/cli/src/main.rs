@@ -9,6 +9,7 @@
 
 mod bench;
 mod calc;
+mod careful;
 mod catalogue;
 mod check;
 mod compare;

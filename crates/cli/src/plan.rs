@@ -156,6 +156,7 @@ fn ground(subject: &Subject) -> Ground<'_> {
         options: subject.variables.topology(),
         rates: subject.resolved.rates,
         gpudirect: subject.gpudirect,
+        interconnect: subject.interconnect.clone(),
     }
 }
 

@@ -30,6 +30,8 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use railnet_coll::TopologyOptions;
 use railnet_coll::tuner::Settings;
 use railnet_core::{Bytes, Span};
@@ -45,7 +47,7 @@ pub use sweep::{Bound, Candidate, Judged, Part, Sweep, candidates, common, why};
 use crate::graph::{Job, StepGraph, Work};
 use crate::memory::{Memory, memory};
 use crate::parallel::{Axis, Parallel, Scope, Sharding};
-use crate::run::analytic::{self, Carries, ClusterCosts, NoPrice, Rates};
+use crate::run::analytic::{self, Carries, ClusterCosts, HostPath, Interconnect, NoPrice, Rates};
 use crate::run::{Outcome, Workers};
 
 /// Where a job is to run, and what was said of NCCL.
@@ -61,6 +63,8 @@ pub struct Ground<'a> {
     pub rates: Rates,
     /// Whether NICs read and write the memory of GPUs.
     pub gpudirect: bool,
+    /// The network between the servers, where it is described; else switches carry whatever NICs send.
+    pub interconnect: Option<Arc<Interconnect>>,
 }
 
 impl<'a> Ground<'a> {
@@ -72,12 +76,31 @@ impl<'a> Ground<'a> {
             options: TopologyOptions::default(),
             rates: Rates::default(),
             gpudirect: true,
+            interconnect: None,
         }
     }
 
     /// The cost model. What it finds out of a group of ranks it remembers, so one is used for many layouts.
     pub fn costs(&self) -> ClusterCosts<'a> {
-        ClusterCosts::new(self.cluster, self.settings.clone(), self.options.clone(), self.rates)
+        let costs = ClusterCosts::new(self.cluster, self.settings.clone(), self.options.clone(), self.rates);
+        match &self.interconnect {
+            Some(net) => costs.over(Arc::clone(net)),
+            None => costs,
+        }
+    }
+
+    /// The same with GPUDirect where this has none, and without where it has it. Sockets have none either way.
+    fn otherwise(&self) -> Self {
+        let gpudirect = !self.gpudirect;
+        let interconnect = self.interconnect.as_ref().map(|net| {
+            let host_path = match (net.host_path, gpudirect) {
+                (kernel @ HostPath::Kernel(_), _) => kernel,
+                (_, true) => HostPath::GpuDirect,
+                (_, false) => HostPath::Bounce,
+            };
+            Arc::new(Interconnect { host_path, ..Interconnect::clone(net) })
+        });
+        Self { gpudirect, interconnect, ..self.clone() }
     }
 }
 
@@ -89,7 +112,7 @@ fn step(
     gpudirect: bool,
 ) -> Result<Outcome, NoPrice> {
     let workers = Workers::kinds(graph, &[]);
-    let machine = if gpudirect {
+    let machine = if gpudirect || costs.has_interconnect() {
         analytic::run(graph, workers, costs)?
     } else {
         analytic::run(graph, workers, &mut bounce::Bounced::new(costs))?
@@ -125,7 +148,8 @@ impl Plan {
         let mut costs = ground.costs();
         let outcome = step(job, &graph, &mut costs, ground.gpudirect)?;
         let demands = demand::demands(&graph, &outcome, &mut costs, ground)?;
-        let other = step(job, &graph, &mut costs, !ground.gpudirect)?.step;
+        let otherwise = ground.otherwise();
+        let other = step(job, &graph, &mut otherwise.costs(), otherwise.gpudirect)?.step;
         let carries = costs.carries();
         let mut homes = home::homes(&graph, &mut costs, ground.cluster)?;
         let better_order = better_order(job, &outcome, &homes, &mut costs, ground.gpudirect)?;

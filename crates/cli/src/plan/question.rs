@@ -1,6 +1,7 @@
 //! What is asked: a file with jobs, or a job in options.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use railnet_coll::variables::{Place, Variables};
@@ -9,13 +10,14 @@ use railnet_job::file::{
     FileError, JobSection, ModelSection, ParallelSection, RecomputeName, Resolved, TrainingSection, Written,
 };
 use railnet_job::plan::{Ground, model_of};
-use railnet_sim::{PlacedJob, Scenario, Topology};
+use railnet_job::run::analytic::Interconnect;
+use railnet_sim::{Fidelity, Inert, PlacedJob, Scenario, Topology};
 use railnet_topology::Cluster;
 use railnet_topology::catalogue::Catalogue;
 
 use super::Arguments;
 use crate::sim::problem::{self, File};
-use crate::{Usage, environment};
+use crate::{Usage, careful, environment};
 
 /// A job in options.
 #[derive(clap::Args)]
@@ -75,6 +77,10 @@ pub(super) struct Subject {
     pub(super) cluster: Cluster,
     pub(super) variables: Variables,
     pub(super) gpudirect: bool,
+    /// The network between the servers, where a file describes it.
+    pub(super) interconnect: Option<Arc<Interconnect>>,
+    /// Keys and variables that have no effect on a plan.
+    pub(super) inert: Vec<Inert>,
     /// Whether the NICs of the same number are on one leaf, as far as the fabric is known.
     pub(super) has_rails: bool,
     /// What is not counted.
@@ -99,30 +105,37 @@ fn from_file(path: &Path, env_file: Option<&Path>) -> anyhow::Result<Vec<Subject
         let server = problem::server(Path::new(path)).with_context(|| format!("NCCL_TOPO_FILE={path}"))?;
         file.scenario.set_server(server);
     }
+    file.scenario.set_variables(variables.clone());
+    // A plan is made by formulas, whatever a run would be.
+    file.scenario.fidelity = Fidelity::Analytic;
+    let inert = careful::inert(&file.scenario, &variables);
     let jobs = file.scenario.jobs().map_err(|error| file.problem(error))?;
     let mut notes = notes(&file.scenario, &jobs);
     notes.extend(jobs.iter().filter_map(PlacedJob::straddling));
     let has_rails = matches!(file.scenario.fabric.topology, Topology::RailOptimised { .. });
     let gpudirect = file.scenario.cluster.as_ref().is_none_or(|cluster| cluster.gpudirect);
-    let subjects = jobs.into_iter().map(|placed| Subject {
-        title: file.path.clone(),
-        resolved: placed.resolved,
-        cluster: placed.cluster,
-        variables: variables.clone(),
-        gpudirect,
-        has_rails,
-        notes: notes.clone(),
+    let subjects = jobs.into_iter().map(|placed| {
+        let interconnect = file.scenario.interconnect(&placed).map_err(|error| file.problem(error))?;
+        Ok(Subject {
+            title: file.path.clone(),
+            resolved: placed.resolved,
+            cluster: placed.cluster,
+            variables: variables.clone(),
+            gpudirect,
+            interconnect: Some(Arc::new(interconnect)),
+            inert: inert.clone(),
+            has_rails,
+            notes: notes.clone(),
+        })
     });
-    Ok(subjects.collect())
+    subjects.collect()
 }
 
 /// What a file says that a plan does not count.
 fn notes(scenario: &Scenario, jobs: &[PlacedJob]) -> Vec<String> {
-    let is_tcp = scenario.uses_tcp();
     let is_uneven = jobs.iter().any(|placed| placed.cluster.is_uneven());
     let is_mixed = jobs.iter().any(|placed| !placed.cluster.unlike.is_empty()) && !is_uneven;
     let all = [
-        (is_tcp, "TCP is not in the formulas: railnet compare transports has it, with packets"),
         (!scenario.faults.is_empty(), "faults are left out: railnet sim prices them"),
         (is_mixed, "what there is, is that of the first kind of servers; steps wait for the slowest kind"),
         (
@@ -158,8 +171,10 @@ fn from_flags(arguments: &Arguments) -> anyhow::Result<Subject> {
         cluster,
         variables,
         gpudirect: true,
+        interconnect: None,
+        inert: Vec::new(),
         has_rails: true,
-        notes: Vec::new(),
+        notes: vec!["no fabric is described: switches are taken to carry whatever NICs send".to_owned()],
     })
 }
 

@@ -8,6 +8,7 @@ use railnet_job::parallel::Scope;
 use railnet_job::plan::{Bounce, Demand, Home, Plan, least_memory};
 
 use super::{Answer, Subject, layouts};
+use crate::careful;
 use crate::words::{self, count, grouped, magnitude, percent, time};
 
 /// Dimensions with less than this part of all bytes are in the long form only.
@@ -20,6 +21,9 @@ pub(super) fn print(answer: &Answer, verbose: bool, best: usize, out: &mut dyn W
     headline(&answer.subject, out)?;
     line(out, "Step", &step(answer))?;
     line(out, "Memory", &memory(answer))?;
+    for text in careful::lines(&answer.subject.inert) {
+        line(out, "Careful", &text)?;
+    }
     for note in &answer.subject.notes {
         line(out, "Note", note)?;
     }

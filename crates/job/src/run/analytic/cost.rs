@@ -206,6 +206,11 @@ impl<'a> ClusterCosts<'a> {
         self
     }
 
+    /// Whether there is an interconnect.
+    pub const fn has_interconnect(&self) -> bool {
+        self.interconnect.is_some()
+    }
+
     fn has_sharp(&self) -> bool {
         self.interconnect.as_ref().is_some_and(|net| net.aggregates)
     }

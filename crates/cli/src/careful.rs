@@ -1,0 +1,50 @@
+//! Keys and variables that have no effect on a run, told on the screen and in the JSON.
+
+use std::collections::BTreeMap;
+
+use railnet_coll::variables::Variables;
+use railnet_sim::{Inert, Scenario, WhyInert};
+use serde_json::{Value, json};
+
+/// Keys of one reason that are named on a line; the JSON has all.
+const NAMED: usize = 8;
+
+/// The keys of a scenario and the variables, from wherever they come, that have no effect on its run.
+pub(crate) fn inert(scenario: &Scenario, variables: &Variables) -> Vec<Inert> {
+    let mut found = scenario.without_effect();
+    for (name, ..) in variables.set() {
+        let key = format!("env.{name}");
+        if !found.iter().any(|one| one.key == key)
+            && let Some(why) = scenario.why_inert(&key)
+        {
+            found.push(Inert { key, why });
+        }
+    }
+    found
+}
+
+/// A line for each reason.
+pub(crate) fn lines(inert: &[Inert]) -> Vec<String> {
+    let mut by_reason: BTreeMap<String, (WhyInert, Vec<&str>)> = BTreeMap::new();
+    for one in inert {
+        // Variables are known by their own names.
+        let name = one.key.strip_prefix("env.").unwrap_or(&one.key);
+        by_reason.entry(one.why.to_string()).or_insert((one.why, Vec::new())).1.push(name);
+    }
+    by_reason
+        .into_values()
+        .map(|(why, keys)| {
+            let more = keys.len().saturating_sub(NAMED);
+            let mut names = keys.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+            if more > 0 {
+                names = format!("{names} and {more} more");
+            }
+            format!("{names} {} {why}", if keys.len() == 1 { "has" } else { "have" })
+        })
+        .collect()
+}
+
+/// The same for programs.
+pub(crate) fn object(inert: &[Inert]) -> Value {
+    inert.iter().map(|one| json!({ "key": one.key, "why": one.why.to_string() })).collect()
+}
