@@ -2,26 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use railnet_coll::variables::Variables;
-use railnet_sim::{Inert, Scenario, WhyInert};
+use railnet_sim::{Inert, WhyInert};
 use serde_json::{Value, json};
 
 /// Keys of one reason that are named on a line; the JSON has all.
 const NAMED: usize = 8;
-
-/// The keys of a scenario and the variables, from wherever they come, that have no effect on its run.
-pub(crate) fn inert(scenario: &Scenario, variables: &Variables) -> Vec<Inert> {
-    let mut found = scenario.without_effect();
-    for (name, ..) in variables.set() {
-        let key = format!("env.{name}");
-        if !found.iter().any(|one| one.key == key)
-            && let Some(why) = scenario.why_inert(&key)
-        {
-            found.push(Inert { key, why });
-        }
-    }
-    found
-}
 
 /// A line for each reason.
 pub(crate) fn lines(inert: &[Inert]) -> Vec<String> {
@@ -47,4 +32,12 @@ pub(crate) fn lines(inert: &[Inert]) -> Vec<String> {
 /// The same for programs.
 pub(crate) fn object(inert: &[Inert]) -> Value {
     inert.iter().map(|one| json!({ "key": one.key, "why": one.why.to_string() })).collect()
+}
+
+/// The headline where all values of a key give one result.
+pub(crate) fn no_difference(key: &str, values: usize, why: Option<WhyInert>) -> String {
+    match why {
+        Some(why) => format!("{key} has {why}"),
+        None => format!("{key} makes no difference here: its {values} values give the same result"),
+    }
 }

@@ -11,12 +11,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
 use railnet_coll::variables::Place;
-use railnet_sim::RunError;
+use railnet_sim::{Inert, RunError};
 
+use crate::careful;
 use crate::cores::{self, Work};
 use crate::sim::job;
 use crate::sim::problem::{self, File};
 use crate::{Outcome, Usage, environment, input, shipped, words};
+use differs::Difference;
 use figures::Figures;
 use sets::Set;
 
@@ -89,11 +91,15 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         }
     }
     let ran = run_all(&contestants)?;
+    let headlines = headlines(&differences, &contestants, &ran);
     let titles: Vec<&str> = contestants[0].parts.iter().map(|part| part.title).collect();
     let lesson = set.map(|set| (set.lesson)(&ran));
     if arguments.json {
-        writeln!(out, "{:#}", json::object(&differences, &titles, &ran, lesson.as_deref()))?;
+        writeln!(out, "{:#}", json::object(&differences, &headlines, &titles, &ran, lesson.as_deref()))?;
     } else {
+        for headline in &headlines {
+            writeln!(out, "  Careful: {headline}")?;
+        }
         screen::print(&differences, &titles, &ran, arguments.verbose, out)?;
         if let Some(lesson) = lesson {
             writeln!(out)?;
@@ -101,6 +107,26 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         }
     }
     Ok(Outcome::Done)
+}
+
+/// Keys that differ and have no effect on any of the runs, and runs that are the same.
+fn headlines(differences: &[Difference], contestants: &[Contestant], ran: &[Ran]) -> Vec<String> {
+    let parts = || contestants.iter().flat_map(|one| &one.parts);
+    let mut inert = Vec::new();
+    for Difference { key, .. } in differences {
+        let mut reasons = parts().map(|part| part.file.scenario.why_inert(key));
+        if let Some(Some(why)) = reasons.next()
+            && reasons.all(|other| other.is_some())
+        {
+            inert.push(Inert { key: key.clone(), why });
+        }
+    }
+    let mut found = careful::lines(&inert);
+    let digests = |one: &Ran| one.parts.iter().map(|part| part.digest.clone()).collect::<Vec<_>>();
+    if !differences.is_empty() && ran.iter().all(|one| digests(one) == digests(&ran[0])) {
+        found.push("the runs are the same: nothing that differs in the files makes a difference".to_owned());
+    }
+    found
 }
 
 /// Who is compared: a set, or files.

@@ -63,6 +63,9 @@ pub(crate) struct Arguments {
     /// The seed, instead of the scenario's
     #[arg(long)]
     seed: Option<u64>,
+    /// How jobs run, instead of the scenario's: packet or analytic
+    #[arg(long, value_name = "NAME", value_parser = fidelity)]
+    fidelity: Option<Fidelity>,
     /// Write everything as JSON to a file, or to standard output (and nothing else there) with "-"
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -172,7 +175,7 @@ fn traffic(
     let (watched, other) = beside::together(|| watch(arguments, file, variables, pcap), beside);
     let (finished, recorded) = watched?;
     if let Some(target) = outputs.json.take() {
-        target.write(out, &report::whole(&file.path, &finished))?;
+        target.write(out, &report::whole(&file, &finished))?;
     }
     if let Some(tables) = &mut outputs.tables {
         report::write_csv(tables, &finished.outcome, report::Window::of(&finished.outcome))?;
@@ -200,6 +203,9 @@ fn prepare(arguments: &Arguments, scenario: &mut Scenario) -> anyhow::Result<Var
     if let Some(seed) = arguments.seed {
         scenario.seed = seed;
     }
+    if let Some(fidelity) = arguments.fidelity {
+        scenario.set_fidelity(fidelity).map_err(|error| Usage(format!("--fidelity: {}", error.message)))?;
+    }
     let variables =
         environment::variables(Place::Sim, scenario.variables(), arguments.env_file.as_deref(), Vec::new())?;
     scenario.set_variables(variables.clone());
@@ -208,6 +214,11 @@ fn prepare(arguments: &Arguments, scenario: &mut Scenario) -> anyhow::Result<Var
         scenario.set_server(server);
     }
     Ok(variables)
+}
+
+fn fidelity(text: &str) -> Result<Fidelity, String> {
+    let all = [Fidelity::Packet, Fidelity::Analytic];
+    all.into_iter().find(|one| one.name() == text).ok_or_else(|| "write packet or analytic".to_owned())
 }
 
 /// Runs the built-in job, and says what to try next.

@@ -6,7 +6,13 @@ use super::Ran;
 use super::differs::Difference;
 use super::figures::Value;
 
-pub(super) fn object(differences: &[Difference], titles: &[&str], ran: &[Ran], lesson: Option<&str>) -> Json {
+pub(super) fn object(
+    differences: &[Difference],
+    without_effect: &[String],
+    titles: &[&str],
+    ran: &[Ran],
+    lesson: Option<&str>,
+) -> Json {
     let by_name = |of: &dyn Fn(usize) -> Json| -> Map<String, Json> {
         ran.iter().enumerate().map(|(number, one)| (one.name.clone(), of(number))).collect()
     };
@@ -41,5 +47,11 @@ pub(super) fn object(differences: &[Difference], titles: &[&str], ran: &[Ran], l
         })
         .collect();
     let names: Vec<&str> = ran.iter().map(|one| one.name.as_str()).collect();
-    json!({ "compared": names, "differs": differs, "parts": parts, "lesson": lesson })
+    json!({
+        "compared": names,
+        "without_effect": without_effect,
+        "differs": differs,
+        "parts": parts,
+        "lesson": lesson,
+    })
 }

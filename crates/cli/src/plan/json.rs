@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::layouts::name;
 use super::screen::{is_hidden, tokens, what};
 use super::{Answer, Subject};
+use crate::careful;
 use crate::words;
 
 pub(super) fn object(answer: &Answer) -> Value {
@@ -82,6 +83,7 @@ pub(super) fn object(answer: &Answer) -> Value {
         "layouts_beaten": beaten.collect::<Vec<_>>(),
         "layouts_that_do_not_fit": sweep.misfits.iter().map(layout).collect::<Vec<_>>(),
         "notes": subject.notes,
+        "without_effect": careful::object(&subject.inert),
     })
 }
 

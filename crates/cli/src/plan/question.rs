@@ -17,7 +17,7 @@ use railnet_topology::catalogue::Catalogue;
 
 use super::Arguments;
 use crate::sim::problem::{self, File};
-use crate::{Usage, careful, environment};
+use crate::{Usage, environment};
 
 /// A job in options.
 #[derive(clap::Args)]
@@ -108,7 +108,7 @@ fn from_file(path: &Path, env_file: Option<&Path>) -> anyhow::Result<Vec<Subject
     file.scenario.set_variables(variables.clone());
     // A plan is made by formulas, whatever a run would be.
     file.scenario.fidelity = Fidelity::Analytic;
-    let inert = careful::inert(&file.scenario, &variables);
+    let inert = file.scenario.without_effect();
     let jobs = file.scenario.jobs().map_err(|error| file.problem(error))?;
     let mut notes = notes(&file.scenario, &jobs);
     notes.extend(jobs.iter().filter_map(PlacedJob::straddling));

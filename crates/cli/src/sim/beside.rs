@@ -72,7 +72,7 @@ impl Beside {
             }
         }
         let (finished, _) = finish(run, Run::end, file.scenario.seed, began);
-        Ok(Some(serde_json::to_value(report::whole(&file.path, &finished))?))
+        Ok(Some(serde_json::to_value(report::whole(file, &finished))?))
     }
 }
 

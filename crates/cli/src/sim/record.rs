@@ -135,7 +135,7 @@ pub(super) fn traffic(
     add_flows(&mut recorder, &finished.outcome);
     add_queues(&mut recorder, &finished.outcome);
     let end = finished.outcome.completion;
-    let report = serde_json::to_value(report::whole(&file.path, finished))?;
+    let report = serde_json::to_value(report::whole(file, finished))?;
     assemble(file, graph, (report, &finished.digest, end), None, recorder)
 }
 

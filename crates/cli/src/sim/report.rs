@@ -7,8 +7,10 @@ use serde::Serialize;
 use super::Finished;
 use super::collectives::CollectiveRow;
 use super::failure;
+use super::problem::File as ScenarioFile;
 use super::series::{self, SeriesObject};
 use super::transfers::TransferRow;
+use crate::careful;
 use crate::files::Tables;
 
 /// All of a run. `docs/scenarios.md` says what the fields mean.
@@ -16,6 +18,8 @@ use crate::files::Tables;
 pub(super) struct Whole<'a> {
     scenario: &'a str,
     seed: u64,
+    /// Keys and variables that were set and did nothing.
+    without_effect: serde_json::Value,
     /// Only where it was stopped before its end.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     partial: bool,
@@ -97,12 +101,13 @@ struct LaneRow<'a> {
     utilisation: f64,
 }
 
-pub(super) fn whole<'a>(scenario: &'a str, finished: &'a Finished) -> Whole<'a> {
+pub(super) fn whole<'a>(file: &'a ScenarioFile, finished: &'a Finished) -> Whole<'a> {
     let outcome = &finished.outcome;
     let window = Window::of(outcome);
     Whole {
-        scenario,
+        scenario: &file.path,
         seed: finished.seed,
+        without_effect: careful::object(&file.scenario.without_effect()),
         partial: finished.partial.is_some() || finished.failure.is_some(),
         error: finished.failure.as_ref().map(failure::object),
         digest: format!("{:?}", finished.digest),

@@ -8,6 +8,7 @@ use railnet_sim::{LinkResult, Outcome, Scenario};
 use super::problem::File;
 use super::report::{Times, Totals, Window, taken, utilisation};
 use super::{Finished, collectives, transfers};
+use crate::careful;
 use crate::words::{bytes, count, grouped, kebab, micros, rate, tenths};
 
 /// Links that are named for how busy they were, and for how long their queue was.
@@ -24,6 +25,9 @@ pub(super) fn print(file: &File, finished: &Finished, out: &mut dyn Write) -> an
         file.scenario.preset.map(|preset| format!(" · preset {}", kebab(&preset))).unwrap_or_default(),
         finished.seed
     )?;
+    for text in careful::lines(&file.scenario.without_effect()) {
+        writeln!(out, "  Careful: {text}\n")?;
+    }
     if let Some((done, all)) = finished.partial {
         let now = micros(outcome.completion - Time::ZERO);
         writeln!(

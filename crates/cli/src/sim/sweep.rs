@@ -1,5 +1,6 @@
 //! One scenario with some of its keys changed, point by point, on all cores.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -14,6 +15,7 @@ use super::problem::{Advice, File};
 use super::progress::Progress;
 use super::report::Totals;
 use super::{Arguments, job, simulate};
+use crate::careful;
 use crate::cores::{self, Work};
 use crate::interrupt::Interrupt;
 use crate::wire::Wire;
@@ -134,13 +136,17 @@ pub(super) fn run(
             i64::try_from(seed).map_err(|_| Usage("--seed of a sweep is at most 2^63 - 1".to_owned()))?;
         table.insert("seed".to_owned(), Value::Integer(seed));
     }
+    if let Some(fidelity) = arguments.fidelity {
+        table.insert("fidelity".to_owned(), Value::String(fidelity.name().to_owned()));
+    }
     let points = points(&axes, &table, |table| file.variant(table)).map_err(Usage::of)?;
     let threads = cores::threads(points.len());
     let interrupt = Interrupt::catch()?;
     let results = run_all(&points, arguments.wire, !arguments.no_memo, &interrupt);
     let has_jobs = file.scenario.has_jobs();
+    let headlines = headlines(&axes, &points, &results);
     if let Some(target) = outputs.json.take() {
-        target.write(out, &Sweep::of(&file.path, &axes, &points, &results))?;
+        target.write(out, &Sweep::of(&file.path, &axes, &points, &results, &headlines))?;
     }
     if let Some(tables) = &mut outputs.tables {
         tables.write("sweep.csv", |out| write_csv(out, has_jobs, &axes, &points, &results))?;
@@ -154,9 +160,36 @@ pub(super) fn run(
             fidelities(&points),
             points.len()
         )?;
+        for headline in &headlines {
+            writeln!(out, "  Careful: {headline}")?;
+        }
+        if !headlines.is_empty() {
+            writeln!(out)?;
+        }
         print(has_jobs, &axes, &points, &results, out)?;
     }
     Ok(if results.iter().all(Result::is_ok) { Outcome::Done } else { Outcome::CheckFailed })
+}
+
+/// The keys whose values make no difference, whatever the other keys are.
+fn headlines(axes: &[Axis], points: &[Point], results: &[Verdict]) -> Vec<String> {
+    let mut found = Vec::new();
+    for (place, axis) in axes.iter().enumerate() {
+        let mut by_rest: BTreeMap<Vec<&str>, Vec<Option<&str>>> = BTreeMap::new();
+        for (point, result) in points.iter().zip(results) {
+            let rest = point.values.iter().enumerate().filter(|(other, _)| *other != place);
+            let digest = result.as_ref().ok().map(|done| done.digest.as_str());
+            by_rest.entry(rest.map(|(_, value)| value.as_str()).collect()).or_default().push(digest);
+        }
+        let is_same = |digests: &Vec<Option<&str>>| {
+            digests.iter().all(|digest| digest.is_some() && *digest == digests[0])
+        };
+        if axis.values.len() > 1 && by_rest.values().all(is_same) {
+            let why = points.iter().find_map(|point| point.scenario.why_inert(&axis.key));
+            found.push(careful::no_difference(&axis.key, axis.values.len(), why));
+        }
+    }
+    found
 }
 
 /// What the points of a sweep are run with.
@@ -382,6 +415,8 @@ fn print(
 #[derive(Serialize)]
 struct Sweep<'a> {
     scenario: &'a str,
+    /// Keys whose values make no difference.
+    without_effect: &'a [String],
     points: Vec<SweepPoint<'a>>,
 }
 
@@ -399,7 +434,13 @@ struct SweepPoint<'a> {
 }
 
 impl<'a> Sweep<'a> {
-    fn of(scenario: &'a str, axes: &[Axis], points: &[Point], results: &'a [Verdict]) -> Self {
+    fn of(
+        scenario: &'a str,
+        axes: &[Axis],
+        points: &[Point],
+        results: &'a [Verdict],
+        without_effect: &'a [String],
+    ) -> Self {
         let points = points.iter().zip(results).map(|(point, result)| {
             let pairs = axes.iter().zip(&point.values);
             let done = result.as_ref().ok();
@@ -411,7 +452,7 @@ impl<'a> Sweep<'a> {
                 error: result.as_ref().err().map(String::as_str),
             }
         });
-        Self { scenario, points: points.collect() }
+        Self { scenario, without_effect, points: points.collect() }
     }
 }
 

@@ -46,6 +46,14 @@ pub enum Source {
     Option,
 }
 
+/// How names begin of variables that people set for NCCL's network: its own, SHARP's, UCX's, libibverbs', libfabric's.
+const PREFIXES: [&str; 7] = ["NCCL_", "SHARP_", "UCX_", "MLX5_", "IBV_", "FI_", "OFI_NCCL_"];
+
+/// Whether a name is one that people set for NCCL or the network libraries below it.
+pub fn is_network_name(name: &str) -> bool {
+    PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
 /// A value without the quotes around it.
 fn unquoted(value: &str) -> &str {
     let inside = |quote| value.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote));
@@ -129,7 +137,8 @@ pub struct Variables {
 
 impl Variables {
     /// Puts sources together. Of two values for one name that of the later source counts, whatever the order they are
-    /// given in; names that do not begin with `NCCL_` are left alone.
+    /// given in. Names of NCCL's and of the libraries below it ([`is_network_name`]) that have no effect are kept to be named; all
+    /// others are left alone.
     pub fn merge(
         sources: impl IntoIterator<Item = (Source, Vec<(String, String)>)>,
     ) -> Result<Self, VariableError> {
@@ -137,7 +146,7 @@ impl Variables {
         sources.sort_by_key(|(source, _)| *source);
         let mut texts: BTreeMap<String, (String, Source)> = BTreeMap::new();
         for (source, pairs) in sources {
-            for (name, value) in pairs.into_iter().filter(|(name, _)| name.starts_with("NCCL_")) {
+            for (name, value) in pairs.into_iter().filter(|(name, _)| is_network_name(name)) {
                 texts.insert(name, (value, source));
             }
         }

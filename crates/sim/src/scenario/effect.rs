@@ -3,6 +3,7 @@
 //! `tests/effects.rs` goes over every key of the format at every fidelity: two values give two answers somewhere, or the key is
 //! listed here.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use toml::{Table, Value};
@@ -91,10 +92,12 @@ const PACKETS_ONLY: &[&str] = &[
 const AFTER_FAILURE: &[&str] = &["launch.timeout", "launch.restart", "launch.spares", "storage.read"];
 
 impl Scenario {
-    /// The keys that were written, the values of tables and lists of tables one by one, and have no effect on the run.
+    /// The keys that were written, the values of tables and lists of tables one by one, and the variables that are set, wherever
+    /// they come from, that have no effect on the run.
     pub fn without_effect(&self) -> Vec<Inert> {
-        let keys = self.written.iter();
-        keys.filter_map(|key| Some(Inert { key: key.clone(), why: self.why_inert(key)? })).collect()
+        let variables = self.nccl().set().map(|(name, ..)| format!("env.{name}"));
+        let keys: BTreeSet<String> = self.written.iter().cloned().chain(variables).collect();
+        keys.into_iter().filter_map(|key| self.why_inert(&key).map(|why| Inert { key, why })).collect()
     }
 
     /// Why a key has no effect on the run; nothing where it may have one.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use railnet_coll::variables::{Source, VariableError, Variables};
+use railnet_coll::variables::{Source, VariableError, Variables, is_network_name};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
 
@@ -20,7 +20,7 @@ enum Value {
 pub(super) fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
     let values: BTreeMap<String, Value> = BTreeMap::deserialize(deserializer)?;
     let text = |(name, value): (String, Value)| {
-        if !name.starts_with("NCCL_") {
+        if !is_network_name(&name) {
             return Err(D::Error::custom(format!(
                 "{name} is none of NCCL's variables: they begin with NCCL_"
             )));

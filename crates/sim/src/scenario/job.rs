@@ -139,6 +139,12 @@ impl Scenario {
         !self.job.is_empty() || self.model.is_some() || self.trace.is_some()
     }
 
+    /// Runs jobs at this fidelity, whatever the file says.
+    pub fn set_fidelity(&mut self, fidelity: Fidelity) -> Result<(), ScenarioError> {
+        self.fidelity = fidelity;
+        self.check_jobs()
+    }
+
     /// The sections of each job, and where they are written.
     pub(super) fn job_sections(&self) -> Vec<(String, JobSection)> {
         let Some(model) = &self.model else {

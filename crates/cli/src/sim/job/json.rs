@@ -7,6 +7,7 @@ use railnet_job::run::Breakdown;
 use railnet_sim::{FaultPrice, JobResult, JobsOutcome, SaidResult};
 use serde_json::{Map, Value, json};
 
+use crate::careful;
 use crate::sim::problem::File;
 use crate::sim::{report, series};
 
@@ -18,6 +19,7 @@ pub(super) fn whole(file: &File, outcome: &JobsOutcome, wall_s: f64) -> Value {
         "partial": outcome.is_partial,
         "digest": format!("{:?}", outcome.digest),
         "wall_s": wall_s,
+        "without_effect": careful::object(&file.scenario.without_effect()),
         "jobs": outcome.jobs.iter().map(job).collect::<Vec<_>>(),
     });
     if let Some(network) = &outcome.network {
@@ -69,6 +71,12 @@ fn job(job: &JobResult) -> Value {
         "average_us": breakdown(&result.average),
         "said": job.first.said.iter().map(said).collect::<Vec<_>>(),
         "critical_path_us": path(&job.first.path),
+        "bottlenecks": job.first.bottlenecks.iter().map(|one| json!({
+            "scope": one.scope.name().replace(' ', "_"),
+            "resource": one.resource,
+            "busy": one.busy,
+            "collisions": one.collisions,
+        })).collect::<Vec<_>>(),
         "slowest": result.straggler.map(|one| json!({
             "rank": one.rank.0,
             "others_waited_us": one.delay.as_us_f64(),

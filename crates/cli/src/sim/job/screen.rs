@@ -1,6 +1,7 @@
 //! The life of a job on one screen: plain words on the left, the number that matters, the reason on the right.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::io::Write;
 
 use railnet_core::{Bytes, Span};
@@ -10,10 +11,15 @@ use railnet_job::plan::least_memory;
 use railnet_job::run::Breakdown;
 use railnet_sim::{JobResult, JobsOutcome, LinkResult, Outcome, SaidResult, Trouble};
 
+use crate::careful;
 use crate::sim::problem::File;
 use crate::sim::report::{Window, taken, utilisation};
 use crate::words::{self, bytes, count, grouped, magnitude, percent, spread, time};
 
+/// A resource that is busy for this part of a call bounds it.
+const BOUND: f64 = 0.5;
+/// Collisions of ECMP's hash that are worth a word.
+const COLLISIONS: f64 = 1.05;
 /// Blocks for a whole step.
 const BAR: f64 = 30.0;
 /// Steps that are shown one by one.
@@ -40,6 +46,9 @@ pub(super) fn print(
         outcome.fidelity.name(),
         file.scenario.seed
     )?;
+    for text in careful::lines(&file.scenario.without_effect()) {
+        writeln!(out, "  Careful: {text}")?;
+    }
     if outcome.is_partial {
         writeln!(out, "\nPARTIAL: stopped before its end; this is what was known by then")?;
     }
@@ -49,6 +58,9 @@ pub(super) fn print(
         steps(job, out)?;
         writeln!(out)?;
         answer(job, verbose, out)?;
+    }
+    for job in &outcome.jobs {
+        bottlenecks(job, out)?;
     }
     if let Some(network) = &outcome.network {
         fabric(network, &outcome.jobs, verbose, out)?;
@@ -62,6 +74,24 @@ pub(super) fn print(
     }
     line(out, "Wall time", &format!("{wall_s:.2} s"))?;
     line(out, "Digest", &outcome.digest.to_string())?;
+    Ok(())
+}
+
+/// What of the interconnect bounds communication, where formulas say so.
+fn bottlenecks(job: &JobResult, out: &mut dyn Write) -> std::io::Result<()> {
+    let bounding = job.first.bottlenecks.iter().filter(|one| one.busy >= BOUND);
+    for (number, one) in bounding.enumerate() {
+        let mut text =
+            format!("{}, busy {} of {} traffic", one.resource, percent(one.busy), one.scope.name());
+        if one.collisions > COLLISIONS {
+            let _ = write!(
+                text,
+                "; ECMP puts {:.1} times the mean on the fullest path, on average: a run with packets may have more or less",
+                one.collisions
+            );
+        }
+        line(out, if number == 0 { "Bottleneck" } else { "" }, &text)?;
+    }
     Ok(())
 }
 

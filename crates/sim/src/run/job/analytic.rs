@@ -133,7 +133,9 @@ fn step(
         let (algorithm, protocol) = (decision.algorithm, decision.protocol);
         Some(How { algorithm, protocol, channels: decision.channels })
     };
-    Ok(report::step(placed, &machine, how, &BTreeMap::new()))
+    let mut result = report::step(placed, &machine, how, &BTreeMap::new());
+    result.bottlenecks = network.costs.bottlenecks().cloned().collect();
+    Ok(result)
 }
 
 fn refused(error: &NoPrice) -> RunError {

@@ -9,6 +9,7 @@ use railnet_core::{Bytes, RunDigest, Span, Time};
 use railnet_fabric::Network;
 use railnet_job::graph::{Communication, Pass, StepGraph, What, Work};
 use railnet_job::parallel::Scope;
+use railnet_job::run::analytic::Bottleneck;
 use railnet_job::run::{Life, Machine, Outcome as StepOutcome, RankSpan, Said, critical_path, kind, said};
 
 use super::super::Outcome;
@@ -78,6 +79,9 @@ pub struct StepResult {
     pub path: Vec<(&'static str, Span)>,
     /// The kinds of servers, where they are not all alike: who computes for how long, and who waits.
     pub kinds: Vec<KindResult>,
+    /// The resource of the interconnect that bounds each kind of communication across servers, by formulas; nothing with packets,
+    /// which have links that count.
+    pub bottlenecks: Vec<Bottleneck>,
 }
 
 /// The ranks on one kind of server, on average.
@@ -294,7 +298,8 @@ pub(super) fn part_of_step(
 
 fn result(placed: &PlacedJob, machine: &Machine<'_>, said: Vec<SaidResult>) -> StepResult {
     let outcome = StepOutcome::of(&placed.resolved.job, machine);
-    StepResult { said, path: path(machine), kinds: kinds(placed, machine, &outcome), outcome }
+    let (path, kinds) = (path(machine), kinds(placed, machine, &outcome));
+    StepResult { said, path, kinds, outcome, bottlenecks: Vec::new() }
 }
 
 /// What went wrong while the longest of each kind ran, and how long that took.
