@@ -5,6 +5,7 @@ mod collectives;
 mod control;
 mod effects;
 mod faults;
+mod fidelities;
 mod job_faults;
 mod job_memo;
 mod job_servers;
