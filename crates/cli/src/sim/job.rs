@@ -247,23 +247,30 @@ const RECORDED: f64 = 3.5;
 
 /// Says how long a run with packets will take, where that is long.
 pub(crate) fn warn(file: &File, memo: bool, is_recorded: bool) -> anyhow::Result<()> {
-    let seconds = expected_s(file, memo, is_recorded)?;
-    if seconds > PATIENCE_S {
-        let recording = match is_recorded {
-            true if memo => format!(
-                " (recording needs the packets of every collective, so none is memoised: without it, about {})",
-                about(expected_s(file, memo, false)?)
-            ),
-            true => " with recording".to_owned(),
-            false => String::new(),
-        };
-        crate::report(&format!(
-            "packet by packet this takes about {} of wall time{recording}; Ctrl-C prints what is known by then, \
-             `fidelity = \"analytic\"` takes seconds",
-            about(seconds)
-        ));
+    if let Some(text) = estimate(file, memo, is_recorded)? {
+        crate::report(&text);
     }
     Ok(())
+}
+
+fn estimate(file: &File, memo: bool, is_recorded: bool) -> anyhow::Result<Option<String>> {
+    let seconds = expected_s(file, memo, is_recorded)?;
+    if seconds <= PATIENCE_S {
+        return Ok(None);
+    }
+    let recording = match is_recorded {
+        true if memo => format!(
+            " (recording needs the packets of every collective, so none is memoised: without it, about {})",
+            about(expected_s(file, memo, false)?)
+        ),
+        true => " with recording".to_owned(),
+        false => String::new(),
+    };
+    Ok(Some(format!(
+        "packet by packet this takes about {} of wall time{recording}; Ctrl-C prints what is known by then, \
+         `fidelity = \"analytic\"` takes seconds",
+        about(seconds)
+    )))
 }
 
 /// Whether a job that is recorded takes no longer than one likes to wait.
@@ -304,5 +311,21 @@ fn refuse(arguments: &Arguments, scenario: &Scenario) -> anyhow::Result<()> {
                 .into())
         }
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_estimate_counts_recording_and_says_that_nothing_is_memoised() {
+        let file = File::read(std::path::Path::new("llama-70b-256")).unwrap();
+        let of = |memo, is_recorded| expected_s(&file, memo, is_recorded).unwrap();
+        assert!(of(true, true) >= RECORDED * of(true, false));
+        assert!((of(true, true) - of(false, true)).abs() < 1e-9, "recording carries out every collective");
+        let told = estimate(&file, true, true).unwrap().unwrap();
+        assert!(told.contains("none is memoised: without it, about"), "{told}");
+        assert!(!estimate(&file, true, false).unwrap().unwrap().contains("memoised"));
     }
 }
