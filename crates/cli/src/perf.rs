@@ -14,6 +14,7 @@ use railnet_coll::{Call, Collective};
 use railnet_core::{Bytes, DataType, Rank, ReduceOp, Scalar, Span};
 use railnet_formats::nccl_tests::{self, Measurement, Row};
 use railnet_live::calls::Calls;
+use railnet_live::communicator::RoceCounters;
 use railnet_live::job::{self, Output, Plan, Stream};
 use railnet_live::launch::{Launch, Launcher};
 use railnet_live::{Communicator, Conduit};
@@ -263,10 +264,14 @@ fn measured(
             arguments.record.write(&live_record::assemble(&command(), &noted))?;
         }
     }
+    let packets = packets_of_all(world)?;
     if is_first {
         if arguments.json {
-            writeln!(out, "{:#}", table::json(&base, world, &rows))?;
+            writeln!(out, "{:#}", table::json(&base, world, &rows, packets))?;
         } else if !arguments.csv {
+            if let Some(packets) = packets {
+                writeln!(out, "{}", table::packets_line(packets))?;
+            }
             let rows: Vec<Row> = rows.iter().map(|point| point.row.clone()).collect();
             writeln!(out, "{}", nccl_tests::footer(&rows, collective))?;
         }
@@ -302,6 +307,15 @@ fn preamble(arguments: &Arguments, world: &Communicator, out: &mut dyn Write) ->
     writeln!(out, "#")?;
     write!(out, "{}", table::header())?;
     Ok(())
+}
+
+/// Packets of all ranks, where the conduit is RoCE.
+fn packets_of_all(world: &Communicator) -> anyhow::Result<Option<RoceCounters>> {
+    let Some(own) = world.roce_counters() else { return Ok(None) };
+    let mut all = [own.sent, own.resent, own.timeouts, own.received, own.refused];
+    world.all_reduce_in_place(&mut all, ReduceOp::Sum)?;
+    let [sent, resent, timeouts, received, refused] = all;
+    Ok(Some(RoceCounters { sent, resent, timeouts, received, refused }))
 }
 
 /// How long all calls of a size may take, about.

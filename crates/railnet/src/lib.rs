@@ -12,7 +12,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub use railnet_core::{DataType, Rank, ReduceOp, Scalar};
-pub use railnet_live::communicator::{Bf16, Error, F8E4M3, F8E5M2, F16, RoceOptions};
+pub use railnet_live::communicator::{Bf16, Error, F8E4M3, F8E5M2, F16, RoceCounters, RoceOptions};
 pub use railnet_live::{Communicator, Conduit, Element, Group, Options, Pending, Window};
 
 /// What started this process, as its variables say.

@@ -6,6 +6,7 @@ use std::io::Write;
 use railnet_coll::Call;
 use railnet_formats::nccl_tests::{self, Bandwidth, Measurement, Row};
 use railnet_live::Communicator;
+use railnet_live::communicator::RoceCounters;
 use serde_json::json;
 
 /// One size, out of place and in place.
@@ -54,7 +55,21 @@ impl Point {
     }
 }
 
-pub(super) fn json(call: &Call, world: &Communicator, points: &[Point]) -> serde_json::Value {
+/// What NICs did, in a line below the rows.
+pub(super) fn packets_line(packets: RoceCounters) -> String {
+    let RoceCounters { sent, resent, timeouts, .. } = packets;
+    let share = resent as f64 * 100.0 / sent.max(1) as f64;
+    format!(
+        "# RoCEv2 packets       : {sent} sent, {resent} of them again ({share:.2} %), {timeouts} timeouts"
+    )
+}
+
+pub(super) fn json(
+    call: &Call,
+    world: &Communicator,
+    points: &[Point],
+    packets: Option<RoceCounters>,
+) -> serde_json::Value {
     let ranks = world.size() as u32;
     let side = |call: &Call, measured: &Option<Measurement>| {
         measured.map(|Measurement { time, wrong }| {
@@ -83,5 +98,12 @@ pub(super) fn json(call: &Call, world: &Communicator, points: &[Point]) -> serde
         "ranks": ranks,
         "conduits_of_rank_0": conduits,
         "rows": rows,
+        "roce_packets": packets.map(|packets| json!({
+            "sent": packets.sent,
+            "resent": packets.resent,
+            "timeouts": packets.timeouts,
+            "received": packets.received,
+            "refused_sends": packets.refused,
+        })),
     })
 }

@@ -40,6 +40,9 @@ pub(crate) const SLOT: usize = 32 << 10;
 const SLOTS: usize = DEPTH as usize * SLOT;
 /// Packets of a connection under way: what its slots hold. Only those that are lost are sent again.
 const WINDOW: u16 = 64;
+/// How long after a timeout the answer to one packet is no proof that the others were lost: a peer that was not on its core
+/// takes in a window of packets in less.
+const SPURIOUS_WAIT: Span = Span::from_us(500);
 /// Entries of the completion queue. Each connection has eight slices under way at most.
 const COMPLETIONS: u32 = 1 << 16;
 /// Bytes of a packet besides its payload: IPv6, UDP, BTH, RETH, immediate data and ICRC, and some for an extension header.
@@ -68,6 +71,21 @@ impl NicCard {
         let (address, mtu) = std::str::from_utf8(bytes).ok()?.split_once(' ')?;
         Some(Self { address: address.parse().ok()?, mtu: mtu.parse().ok()? })
     }
+}
+
+/// Packets of a rank's NIC so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RoceCounters {
+    /// Packets sent, acknowledgements and those that were sent again included.
+    pub sent: u64,
+    /// Packets sent again.
+    pub resent: u64,
+    /// Acknowledgement timeouts.
+    pub timeouts: u64,
+    /// Packets received.
+    pub received: u64,
+    /// Sends that the kernel refused.
+    pub refused: u64,
 }
 
 /// The NIC of this process, and the connections of collectives on it.
@@ -186,6 +204,7 @@ impl Rdma {
         // Who does not answer may be slow. Whether it is dead, the control channel knows.
         config.nic.behaviour.retry_seven_is_infinite = true;
         config.nic.recovery = RecoveryKind::SelectiveRepeat { window: WINDOW, reordering: Span::ZERO };
+        config.nic.behaviour.spurious_timeout_wait = SPURIOUS_WAIT;
         let opened = match Driver::open(&config, ProcessMemory::default()) {
             // The others are told where it is: any port will do.
             Err(roce::Error::Bind { source, .. })
@@ -265,6 +284,18 @@ impl Rdma {
     /// Packets that came in so far.
     pub(crate) fn received(&self) -> u64 {
         self.driver.counters().received
+    }
+
+    /// What it sent and received so far.
+    pub(crate) fn counters(&self) -> RoceCounters {
+        let (nic, driver) = (self.driver.nic().counters(), self.driver.counters());
+        RoceCounters {
+            sent: nic.sent,
+            resent: nic.resent,
+            timeouts: nic.timeouts,
+            received: nic.received,
+            refused: driver.refused,
+        }
     }
 
     /// The end from which slices are sent to a rank. Its queue pairs are told to the other end, whenever that comes.

@@ -98,6 +98,9 @@ use crate::memory::ProcessMemory;
 /// Sends that one call makes before it looks at what came in.
 const SENDS_MAX: usize = 4;
 
+/// Receives before a timer that is due is looked at: what a socket's buffer holds, in pieces of 16 KiB.
+const RECEIVES_MAX: usize = 256;
+
 /// Bytes of one receive: what the kernel merges at most.
 const RECEIVE_BYTES: usize = 1 << 16;
 
@@ -436,11 +439,24 @@ impl<M: Memory> Driver<M> {
     pub fn progress(&mut self) -> io::Result<bool> {
         let now = self.now();
         if self.nic.poll_timeout().is_some_and(|(due, _)| due <= now) {
+            self.receive_before_timeout(now)?;
             self.nic.handle_timeout(&mut Context::new(now, &mut self.memory, &mut NoSink));
         }
         let sent = self.transmit(now);
         let received = self.receive(now)?;
         Ok(sent || received)
+    }
+
+    /// A timer is due: takes in what the kernel keeps. A thread that was not on a core for longer than a timeout finds the
+    /// acknowledgements there that it would otherwise send everything again for.
+    fn receive_before_timeout(&mut self, now: Time) -> io::Result<()> {
+        self.rest.end();
+        for _ in 0..RECEIVES_MAX {
+            if !self.receive(now)? {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Waits until something may have come in, a timer is due, or `limit` is over; then makes progress.
