@@ -334,16 +334,17 @@ impl<M: Memory> Driver<M> {
 
     /// From now on writes every packet that leaves or comes to `write`, as pcapng.
     pub fn capture(&mut self, write: Box<dyn Write + Send>) -> Result<(), CaptureError> {
-        self.capture_first(write, None)
+        self.capture_first(write, None, None)
     }
 
-    /// The same, but not more than so many of them.
+    /// The same, but not more than so many of them, in a file that begins with a comment.
     pub fn capture_first(
         &mut self,
         write: Box<dyn Write + Send>,
         most: Option<u64>,
+        comment: Option<&str>,
     ) -> Result<(), CaptureError> {
-        self.tap = Some(Tap::new(write, &self.local().to_string(), most.unwrap_or(u64::MAX))?);
+        self.tap = Some(Tap::new(write, &self.local().to_string(), most.unwrap_or(u64::MAX), comment)?);
         Ok(())
     }
 
