@@ -439,25 +439,26 @@ impl<M: Memory> Driver<M> {
     /// the acknowledgement that is owed for it.
     pub fn progress(&mut self) -> io::Result<bool> {
         let now = self.now();
+        let mut received = false;
         if self.nic.poll_timeout().is_some_and(|(due, _)| due <= now) {
-            self.receive_before_timeout(now)?;
+            received = self.receive_before_timeout(now)?;
             self.nic.handle_timeout(&mut Context::new(now, &mut self.memory, &mut NoSink));
         }
         let sent = self.transmit(now);
-        let received = self.receive(now)?;
+        received |= self.receive(now)?;
         Ok(sent || received)
     }
 
     /// A timer is due: takes in what the kernel keeps. A thread that was not on a core for longer than a timeout finds the
-    /// acknowledgements there that it would otherwise send everything again for.
-    fn receive_before_timeout(&mut self, now: Time) -> io::Result<()> {
+    /// acknowledgements there that it would otherwise send everything again for. Tells whether there was anything.
+    fn receive_before_timeout(&mut self, now: Time) -> io::Result<bool> {
         self.rest.end();
-        for _ in 0..RECEIVES_MAX {
+        for receives in 0..RECEIVES_MAX {
             if !self.receive(now)? {
-                break;
+                return Ok(receives > 0);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Waits until something may have come in, a timer is due, or `limit` is over; then makes progress.
