@@ -44,7 +44,7 @@ pub use element::{Bf16, Element, F8E4M3, F8E5M2, F16};
 pub use error::Error;
 pub use group::Group;
 pub use pending::Pending;
-pub use window::Window;
+pub use window::{SignalCount, Window, WindowPath};
 
 pub use crate::rdma::{RoceCounters, RoceOptions};
 
