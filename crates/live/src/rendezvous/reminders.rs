@@ -47,7 +47,7 @@ impl Reminders {
 
 impl fmt::Debug for Reminders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reminders").field("first", &self.first).field("every", &self.every).finish()
+        write!(f, "Reminders({:?}, then every {:?})", self.first, self.every)
     }
 }
 

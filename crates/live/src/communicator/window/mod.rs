@@ -281,7 +281,9 @@ impl<T: Element> Window<'_, T> {
             let mut used = lock(&self.used);
             let is_there = wanted.iter().all(|(from, count)| self.count(*from) - used[*from] >= *count);
             if is_there {
-                wanted.iter().for_each(|(from, count)| used[*from] += count);
+                for (from, count) in &wanted {
+                    used[*from] += count;
+                }
             }
             is_there
         };
