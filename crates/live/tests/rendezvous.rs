@@ -121,9 +121,9 @@ fn a_rank_that_waits_says_for_whom_and_what_sets_the_limit() {
     for config in &mut configs {
         (config.limit, config.reminders) = (SHORT, reminders.clone());
     }
-    all(&configs, |outcome, _| trouble(outcome).text).iter().for_each(|text| {
+    for text in all(&configs, |outcome, _| trouble(outcome).text) {
         assert!(text.contains("(RAILNET_TIMEOUT or RAILNET_RENDEZVOUS_LIMIT sets the limit)"), "{text}");
-    });
+    }
     let said = said.lock().unwrap();
     // Rank 1 may have called before rank 0 listened, and says so then.
     let of_rank_0: Vec<&String> = said.iter().filter(|text| text.starts_with("ranks ")).collect();
