@@ -105,6 +105,11 @@ pub struct Behaviour {
     pub reads_block_requests: bool,
     /// Packets over IPv6 carry a UDP checksum. rxe sends 0. Drivers put it in: [`railnet_wire::fill_udp_checksum`].
     pub udp_checksum_over_ipv6: bool,
+    /// Selective repeat: how long a requester waits for further acknowledgements after that of the packet which a timeout
+    /// sent, before it takes the rest of the flight for lost. If any come, the timeout was spurious (F-RTO, RFC 5682): the
+    /// peer was slow, and the flight arrives. Timeouts in a row double then (RFC 6298, 5.5), up to 2^5. Zero: all that was
+    /// sent before that packet is lost at once, and timeouts stay as they are, as in hardware.
+    pub spurious_timeout_wait: Span,
 }
 
 impl Behaviour {
@@ -127,6 +132,7 @@ impl Behaviour {
         refuse_excess_reads: true,
         reads_block_requests: false,
         udp_checksum_over_ipv6: true,
+        spurious_timeout_wait: Span::ZERO,
     };
 
     /// As Linux Soft-RoCE (`rdma_rxe`, 6.12) behaves.
@@ -148,6 +154,7 @@ impl Behaviour {
         refuse_excess_reads: false,
         reads_block_requests: true,
         udp_checksum_over_ipv6: false,
+        spurious_timeout_wait: Span::ZERO,
     };
 }
 
