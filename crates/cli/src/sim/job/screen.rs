@@ -328,7 +328,11 @@ fn slowest(job: &JobResult) -> String {
             } else {
                 "its communication ends last".to_owned()
             };
-            format!("{}: others wait {} for it, all together; {why}", one.rank.0, time(one.delay))
+            let (who, whom) = match one.alike {
+                1 => (one.rank.0.to_string(), "it"),
+                alike => (format!("{} and {} like it", one.rank.0, grouped(u64::from(alike - 1))), "them"),
+            };
+            format!("{who}: others wait {} for {whom}, all together; {why}", time(one.delay))
         }
     }
 }
