@@ -23,6 +23,7 @@ export const cluster: Level = {
   id: 'cluster',
   title: 'The cluster',
   lead: 'The fabric in bands: [[spine]] switches on top, [[leaf]] switches under them, servers with their GPUs below. A line is a bundle of links: wider is more capacity, stronger colour is more load. Click a switch to come closer, a server to see its step, a line to see it over time.',
+  both: 'stacked',
   make: (app) => new ClusterScene(app),
 };
 
@@ -43,7 +44,7 @@ class ClusterScene implements Scene {
     this.load = new Feed('load', () => app.redraw());
     this.map = new Plane(app, {
       title: 'Load of the fabric',
-      note: 'share of capacity, the busier direction of each bundle. Good: even colours; one dark line is a bottleneck',
+      note: 'share of capacity, the busier direction of each bundle. Good: even colours; one line that stands out is a bottleneck',
       height: (width) => this.height(width),
       draw: (plane) => this.drawMap(plane),
     });

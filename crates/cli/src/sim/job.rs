@@ -32,7 +32,7 @@ pub(super) fn tell(file: &File, out: &mut dyn Write) -> anyhow::Result<Outcome> 
     let mut onlooker = Onlooker::new(None, false, crate::wire::Wire::Values, &file.scenario)?;
     let graph = railnet_sim::graph(&file.scenario)?;
     let recorder = Recorder::new(&graph, BUILT_IN_BUDGET).of_job();
-    let beside = Beside::transport(file, |_| Ok(()));
+    let beside = Beside::transport(file, BUILT_IN_BUDGET, |_| Ok(()));
     let run = || {
         let settings = JobSettings { watch: Some(&mut onlooker), ..JobSettings::default() };
         run_jobs_with(&file.scenario, recorder, settings)
@@ -44,7 +44,8 @@ pub(super) fn tell(file: &File, out: &mut dyn Write) -> anyhow::Result<Outcome> 
     screen::print(file, &outcome, wall_s, false, out)?;
     if !outcome.is_partial {
         let run = record::jobs(file, &graph, (&outcome, None), wall_s, recorder)?;
-        let run = beside::joined(run, beside.as_ref(), other)?;
+        let mut run = beside::joined(run, beside.as_ref(), other)?;
+        run.others.extend(beside::congested(&run, BUILT_IN_BUDGET));
         let path = std::env::temp_dir().join(format!("railnet-life-of-a-job-{:?}.html", outcome.digest));
         match record::write_report(&path, &run) {
             Ok(()) => writeln!(out, "  {:<23}{}{}", "Report", path.display(), beside::line(&run))?,

@@ -38,6 +38,9 @@ struct Talk {
     packets: u64,
     bytes: u64,
     resent: u64,
+    first: u32,
+    /// The memory that it writes to first: address and key, as its packets say.
+    region: Option<(u64, u32)>,
 }
 
 /// A call of a communicator so far.
@@ -47,6 +50,8 @@ struct Meeting {
     begun: u64,
     ended: u64,
     bytes: u64,
+    /// The endpoint that came last.
+    last: u32,
 }
 
 /// What an incident is.
@@ -165,6 +170,14 @@ impl Recorder {
         self.packets.frame(at.as_ps(), 2 * link + u32::from(is_back), kept, length);
     }
 
+    /// A frame that passed a link names the memory that it writes to. Has to come before [`Recorder::frame`] of the same one.
+    pub fn writes_to(&mut self, at: Time, (link, is_back): (u32, bool), (address, key): (u64, u32)) {
+        let sender = self.packets.sender_of(at.as_ps(), 2 * link + u32::from(is_back));
+        if let Some(talk) = sender.and_then(|sender| self.talks.get_mut(&sender)) {
+            talk.region.get_or_insert((address, key));
+        }
+    }
+
     /// Packets that are kept: frames of others need not be shown.
     pub fn sample(&mut self) -> PacketSample {
         self.packets.sample()
@@ -186,7 +199,7 @@ impl Recorder {
     }
 
     /// What a rank did.
-    pub(super) fn operation(&mut self, row: [u64; 12]) {
+    pub(super) fn operation(&mut self, row: [u64; 14]) {
         self.operations.push(row);
     }
 
@@ -254,10 +267,10 @@ impl Recorder {
         }
         members[call.rank as usize] = call.endpoint;
         let name = self.strings.number(&format!("{name} {} {how}", railnet_core::Bytes(bytes)));
-        let fresh = Meeting { name, begun: at, ended: at, bytes };
+        let fresh = Meeting { name, begun: at, ended: at, bytes, last: call.endpoint };
         let meeting = self.meetings.entry((call.communicator, call.sequence)).or_insert(fresh);
         // It begins when the last one comes.
-        meeting.begun = at;
+        (meeting.begun, meeting.last) = (at, call.endpoint);
         if self.tells_calls {
             self.entered.insert((call.communicator, call.rank, call.sequence), (at, name, bytes));
         }
@@ -266,14 +279,17 @@ impl Recorder {
     fn call_over(&mut self, at: u64, call: CallId) {
         let Some(meeting) = self.meetings.get_mut(&(call.communicator, call.sequence)) else { return };
         meeting.ended = at;
-        let begun = meeting.begun;
+        let (begun, last) = (meeting.begun, u64::from(meeting.last));
         let key = (call.communicator, call.rank, call.sequence);
         if let Some((entered, name, bytes)) = self.entered.remove(&key)
             && self.operations.rows < self.budget.rows
         {
             let (rank, name) = (u64::from(call.endpoint), u64::from(name));
             let step = call.sequence;
-            self.operations.push([rank, 0, 5, name, entered, begun, at, bytes, 65_535, 0, step, 0]);
+            let late = if entered < begun { last } else { NOBODY };
+            let row =
+                [rank, 0, 5, name, entered, begun, at, bytes, 65_535, 0, step, 0, late, begun - entered];
+            self.operations.push(row);
         }
     }
 
@@ -286,8 +302,10 @@ impl Recorder {
             }
             if self.operations.rows < self.budget.rows {
                 let name = u64::from(name);
-                self.operations
-                    .push([endpoint, 0, 5, name, entered, entered, end, bytes, 65_535, 0, sequence, 0]);
+                let (late, waited) = (NOBODY, 0);
+                self.operations.push([
+                    endpoint, 0, 5, name, entered, entered, end, bytes, 65_535, 0, sequence, 0, late, waited,
+                ]);
             }
         }
     }
@@ -348,7 +366,7 @@ impl Recorder {
         }
         let mut calls = Table::new("calls", schema::CALLS);
         for ((communicator, sequence), meeting) in &self.meetings {
-            let Meeting { name, begun, ended, bytes } = *meeting;
+            let Meeting { name, begun, ended, bytes, .. } = *meeting;
             calls.push([u64::from(*communicator), *sequence, u64::from(name), begun, ended, bytes]);
         }
         let mut connections = Table::new("connections", schema::CONNECTIONS);
@@ -361,6 +379,9 @@ impl Recorder {
                 talk.packets,
                 talk.bytes,
                 talk.resent,
+                u64::from(talk.first),
+                talk.region.map_or(MISSING, |(address, _)| address),
+                talk.region.map_or(NOBODY, |(_, key)| u64::from(key)),
             ]);
         }
         let (bin_width, bins, load) = self.load.finish(end);
@@ -432,6 +453,8 @@ impl Sink for Recorder {
                     packets: 0,
                     bytes: 0,
                     resent: 0,
+                    first: packet.psn.value(),
+                    region: None,
                 });
                 // The first one shows where it leads; one that is lost does so when it is sent again.
                 let is_first = talk.packets == 0 || talk.to == NOBODY && packet.transmission > 0;
