@@ -36,8 +36,7 @@ export class App {
     this.view = readView(location.hash, run.duration);
     if (!/^#\w/.test(location.hash)) this.view.level = opening(run);
     // Two runs that somebody asked for are beside each other from the start.
-    const asked = (run.meta.runs ?? []).findIndex(({ asked }) => asked);
-    if (asked > 0 && !/[?&]beside=/.test(location.hash)) this.view.beside = asked;
+    this.besideAsAsked();
     if (this.view.beside !== null) void this.other(this.view.beside).then(() => this.widen(), () => this.go({ beside: null }));
     // Of steps that are calculated once, the first is there to be seen.
     if (!/[?&]t=/.test(location.hash) && run.recordedUntil < run.duration) {
@@ -52,6 +51,7 @@ export class App {
     addEventListener('popstate', () => {
       const { level } = this.view;
       this.view = readView(location.hash, this.duration);
+      this.besideAsAsked();
       if (this.view.level !== level) this.playing = false;
       void this.follow();
     });
@@ -70,6 +70,17 @@ export class App {
     return beside === null || beside === this.run.index ? null : (this.runs.get(beside) ?? null);
   }
 
+  /** What the address does not say is as it was asked for. */
+  private besideAsAsked(): void {
+    if (this.besideAtStart !== null && this.view.run === 0 && !/[?&]beside=/.test(location.hash)) this.view.beside = this.besideAtStart;
+  }
+
+  /** The run that somebody asked to have beside this one. */
+  private get besideAtStart(): number | null {
+    const asked = (this.runs.get(0)?.meta.runs ?? []).findIndex(({ asked }) => asked);
+    return asked > 0 ? asked : null;
+  }
+
   /** The whole of both runs, where the whole of one was shown. */
   private widen(): void {
     if (this.view.from === 0 && this.view.to === this.run.duration) this.view.to = this.duration;
@@ -80,7 +91,8 @@ export class App {
   async turnTo(index: number, beside: number | null = null): Promise<void> {
     await this.other(index);
     if (beside !== null) await this.other(beside);
-    this.go({ run: index, beside, packet: null, message: null });
+    // None beside it is said as itself beside it, where another one would come back.
+    this.go({ run: index, beside: beside ?? (this.besideAtStart === null ? null : index), packet: null, message: null });
     this.widen();
   }
 

@@ -13,7 +13,7 @@ interface Named {
 export function pairOf(app: App): Named[] {
   const own = app.run.index === 0 || app.run.meta.change ? 0 : null;
   if (own === null) return [];
-  const second = app.run.index > 0 ? app.run.index : (app.view.beside ?? besideIndex(app));
+  const second = app.run.index > 0 ? app.run.index : app.view.beside || besideIndex(app);
   const change = second === null ? undefined : app.known(second)?.meta.change;
   const names = app.known(0)?.meta.runs;
   if (second === null || second === 0 || (!change && names?.[second]?.role !== 'beside')) return [];
@@ -44,7 +44,7 @@ export class RunSwitch {
   show(): void {
     const { app } = this;
     const pair = pairOf(app);
-    const both = app.view.beside !== null && app.run.index === 0;
+    const both = app.besideRun !== null && app.run.index === 0;
     const hasBoth = LEVEL_LIST[LEVELS.indexOf(app.view.level)]!.both !== undefined;
     const key = JSON.stringify([pair, app.run.index, both, hasBoth]);
     if (key === this.shown) return;

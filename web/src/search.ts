@@ -98,8 +98,9 @@ export class Search {
     return [{ text: `${app.run.rankName(rank)}${missing ? ': not recorded, like one of those that were' : ''}`, open: () => app.open('step', { rank, node: null }) }];
   }
 
-  private names({ name }: Asked): Hit[] {
-    if (!name) return [];
+  private names({ name, queuePair, psn }: Asked): Hit[] {
+    // With a queue pair or sequence number a name says whose it is.
+    if (!name || ((queuePair !== undefined || psn !== undefined) && !/^\d/.test(name))) return [];
     const { app } = this;
     const { fabric, nodes } = app.run.meta;
     const hits: (Hit & { name: string })[] = [];

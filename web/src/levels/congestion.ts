@@ -161,7 +161,11 @@ class RunCharts {
       draw: (plane) => this.drawRates(plane),
       version: () => `${this.rates.version} ${this.rateLines.length}`,
     });
-    this.root = make('div', { class: 'stack' }, failurePanel(app, run), this.numbers(), this.queues.root, this.legend, this.marks.root, this.speed.root, this.tree);
+    // Where nothing happened a line says so, and no empty charts do.
+    const calm = !run.hasCongestion && !run.has('rates') && !run.has('pauses');
+    for (const part of [this.marks.root, this.speed.root, this.tree]) part.hidden = calm;
+    const said = calm && run.has('load') ? make('p', { class: 'note' }, 'No mark, no pause, no drop: no sender was told to slow down, and nobody was stopped.') : null;
+    this.root = make('div', { class: 'stack' }, failurePanel(app, run), this.numbers(), this.queues.root, this.legend, said, this.marks.root, this.speed.root, this.tree);
   }
 
   show(common: { queue: number; trouble: number }): void {

@@ -63,7 +63,7 @@ export class Rerun {
           make('tr', {}, make('td', {}, name), make('td', { class: 'figure' }, left), make('td', { class: 'figure' }, right), make('td', { class: 'quiet' }, verdict(was, is))),
         ),
       ),
-      make('button', { click: () => this.app.go({ beside: null }) }, 'Only this run'),
+      make('button', { click: () => void this.app.turnTo(this.app.run.index) }, 'Only this run'),
     );
   }
 

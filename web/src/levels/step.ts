@@ -16,6 +16,7 @@ const MOST_ROWS = 20_000;
 const PAGE = 16;
 /** Narrower pieces of a sample say nothing that the shares below them do not. */
 const LEAST_WIDTH = 3;
+const MOST_CRITICAL = 400;
 const ORDERS = [
   ['rank', 'by number'],
   ['waiting', 'those that wait most first'],
@@ -329,16 +330,19 @@ class StepScene implements Scene {
     const { context, left, right, scale } = plane;
     const colours = palette();
     const traffic = run.meta.kind === 'traffic';
-    const lane = (this.rowHeight - 6) / this.lanes;
+    // Over shares of time there are two lanes: computing, and communicating.
+    const lanes = least > 0 ? Math.min(2, this.lanes) : this.lanes;
+    const lane = (this.rowHeight - 6) / lanes;
     for (let row = 0; row < rows.count; row++) {
       const top = place.get(rows.rank[row]!);
       if (top === undefined || rows.entered[row]! > view.to || rows.ended[row]! < view.from) continue;
       const kind = rows.kind[row]!;
-      const y = top + 2 + Math.max(0, this.streams.indexOf(rows.stream[row]!)) * lane;
+      const stream = least > 0 ? (kind === COMMUNICATION ? lanes - 1 : 0) : Math.max(0, this.streams.indexOf(rows.stream[row]!));
+      const y = top + 2 + stream * lane;
       const from = scale.x(rows.begun[row]!);
       const wide = Math.max(0.75, scale.x(rows.ended[row]!) - from);
       if (wide < least) continue;
-      if (rows.entered[row]! < rows.begun[row]!) {
+      if (least === 0 && rows.entered[row]! < rows.begun[row]!) {
         context.globalAlpha = 0.25;
         context.fillStyle = KINDS[kind] ?? colours.quiet;
         context.fillRect(scale.x(rows.entered[row]!), y, from - scale.x(rows.entered[row]!), lane - 1);
@@ -435,11 +439,14 @@ class StepScene implements Scene {
 
   private drawCritical(plane: TimePlane, place: Map<number, number>): void {
     const { context, scale } = plane;
+    const { critical } = this.app.run.meta;
     context.strokeStyle = palette().accent;
-    context.lineWidth = 2;
+    // A path that goes to and fro between ranks would cover what they did.
+    context.lineWidth = critical.length > MOST_CRITICAL ? 1 : 2;
+    context.globalAlpha = critical.length > MOST_CRITICAL ? 0.6 : 1;
     context.beginPath();
     let joined = false;
-    for (const { rank, begun, ended } of this.app.run.meta.critical) {
+    for (const { rank, begun, ended } of critical) {
       const top = place.get(rank);
       if (top === undefined) {
         joined = false;
@@ -452,6 +459,7 @@ class StepScene implements Scene {
       joined = true;
     }
     context.stroke();
+    context.globalAlpha = 1;
   }
 
   private tip(rows: Rows, row: number): string {

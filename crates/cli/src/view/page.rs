@@ -14,9 +14,8 @@ const STYLE: &str = include_str!("../../../../web/dist/page.css");
 
 /// Rows of each table that a report has: enough for every picture, few enough to be mailed.
 const REPORT_ROWS: usize = 20_000;
-/// Packets that a report shows byte by byte: of all over the run, and the first of the connection that is there whole.
+/// Packets that a report shows byte by byte: so many of all over the run, and so many of the connection that is there whole.
 const REPORT_PACKETS: usize = 300;
-const REPORT_FOLLOWED: usize = 300;
 /// So many of them follow each other.
 const REPORT_NEIGHBOURS: usize = 6;
 /// Rows of the shares of time of ranks, where not all operations are in a report; the fewest bins of a rank, and the most.
@@ -109,7 +108,7 @@ fn section(run: &RunFile, most: usize, suffix: &str, runs: Value) -> String {
          id=\"railnet-packets{suffix}\">{}</script>\n",
         inert(&run.meta),
         base64(&blocks),
-        inert(&stories(run))
+        inert(&stories(run, most * REPORT_PACKETS / REPORT_ROWS))
     )
 }
 
@@ -174,12 +173,12 @@ impl WholeCall {
 }
 
 /// Packets byte by byte. Names and explanations of their headers' fields are there once for all packets that have the same.
-fn stories(run: &RunFile) -> Value {
+fn stories(run: &RunFile, most: usize) -> Value {
     let Some(table) = run.table("packets") else { return json!({ "shapes": [], "stories": {} }) };
     // Some in a row from all over the run, so that neighbours can be compared.
-    let step = (table.rows * REPORT_NEIGHBOURS).div_ceil(REPORT_PACKETS).max(REPORT_NEIGHBOURS);
+    let step = (table.rows * REPORT_NEIGHBOURS).div_ceil(most).max(REPORT_NEIGHBOURS);
     let mut chosen: BTreeSet<usize> = (0..table.rows).filter(|row| row % step < REPORT_NEIGHBOURS).collect();
-    chosen.extend(followed(run, table, REPORT_FOLLOWED).into_iter().map(|row| row as usize));
+    chosen.extend(followed(run, table, most).into_iter().map(|row| row as usize));
     let index = packet::Index::of(run, &chosen);
     let mut shapes: BTreeMap<String, usize> = BTreeMap::new();
     let mut stories = Map::new();

@@ -3,11 +3,8 @@
 use serde_json::{Value, json};
 
 use super::RunFile;
-use super::packets::NOTIFICATION;
+use super::recorder::is_answer;
 use super::table::MISSING;
-
-/// Opcodes of answers: acknowledgements, of atomics too.
-const ANSWERS: [u64; 2] = [0x11, 0x12];
 
 /// The fastest, the median and the 99th percentile in picoseconds, of how many packets, and whether those are a sample; nothing where
 /// there are none.
@@ -18,8 +15,7 @@ pub fn packet_latency(run: &RunFile) -> Value {
     let took = (0..packets.rows).filter_map(|row| {
         let (sent, received, opcode) =
             (packets.get(row, sent), packets.get(row, received), packets.get(row, opcode));
-        let is_data = opcode != u64::from(NOTIFICATION) && !ANSWERS.contains(&opcode);
-        (is_data && received != MISSING).then(|| received.saturating_sub(sent))
+        (!is_answer(opcode as u8) && received != MISSING).then(|| received.saturating_sub(sent))
     });
     let mut took: Vec<u64> = took.collect();
     took.sort_unstable();

@@ -38,7 +38,8 @@ struct Talk {
     packets: u64,
     bytes: u64,
     resent: u64,
-    first: u32,
+    /// The sequence number of its first request; answers have those of the other side.
+    first: Option<u32>,
     /// The memory that it writes to first: address and key, as its packets say.
     region: Option<(u64, u32)>,
 }
@@ -379,7 +380,7 @@ impl Recorder {
                 talk.packets,
                 talk.bytes,
                 talk.resent,
-                u64::from(talk.first),
+                talk.first.map_or(NOBODY, u64::from),
                 talk.region.map_or(MISSING, |(address, _)| address),
                 talk.region.map_or(NOBODY, |(_, key)| u64::from(key)),
             ]);
@@ -412,6 +413,11 @@ impl Recorder {
             members: self.members,
         }
     }
+}
+
+/// Acknowledgements, of atomics too, and congestion notifications.
+pub(super) const fn is_answer(opcode: u8) -> bool {
+    matches!(opcode, 0x11 | 0x12 | NOTIFICATION)
 }
 
 /// What was recorded.
@@ -453,7 +459,7 @@ impl Sink for Recorder {
                     packets: 0,
                     bytes: 0,
                     resent: 0,
-                    first: packet.psn.value(),
+                    first: None,
                     region: None,
                 });
                 // The first one shows where it leads; one that is lost does so when it is sent again.
@@ -461,6 +467,9 @@ impl Sink for Recorder {
                 talk.packets += 1;
                 talk.bytes += u64::from(length);
                 talk.resent += u64::from(packet.transmission > 0);
+                if !is_answer(packet.opcode) {
+                    talk.first.get_or_insert(packet.psn.value());
+                }
                 self.packets.sent(at, source.0, packet, (target, length, label), is_first);
                 if packet.opcode == NOTIFICATION {
                     let who = (None, u64::from(packet.queue_pair.value()), 0);
