@@ -119,6 +119,16 @@ test('a chart of too many operations draws what is exposed and says what it leav
   }
 });
 
+test('the map of a large fabric says how many bundles a line stands for', async () => {
+  const page = await open(`${address.large}#cluster`);
+  await settled(page);
+  const [, all, drawn] = /([\d,]+) bundles are drawn as ([\d,]+)/.exec(await text(page)).map((word) => Number(word.replaceAll(',', '')));
+  assert.ok(all > 600 && drawn < all, `${all} as ${drawn}`);
+  const tip = (await tips(page)).find((words) => /bundles, the busiest/.test(words));
+  assert.ok(tip, 'what a line stands for');
+  await page.context().close();
+});
+
 test('headline and mark name the same straggler, with what all ranks waited', async () => {
   const [job] = meta.slow.report.jobs;
   assert.ok(Math.abs(job.slowest.others_waited_us / (job.average_us.waiting * job.ranks) - 1) < 0.02, 'the wait is that of all ranks together');

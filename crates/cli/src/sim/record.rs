@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use railnet_core::event::Sink;
-use railnet_core::{Digest, RunDigest, Time};
+use railnet_core::{Digest, QueuePairNumber, RunDigest, Time};
 use railnet_fabric::host_gid;
 use railnet_formats::perfetto;
 use railnet_formats::run_file::{
@@ -152,17 +152,21 @@ pub(super) fn tap<S: Sink>(graph: &FabricGraph, run: &mut Run<S>) {
 
 /// Hands frames that passed the taps to the recorder.
 pub(super) fn take_frames(graph: &FabricGraph, run: &mut Run<(Digest, Recorder)>) {
-    let mut frames = Vec::new();
+    let (mut frames, mut regions) = (Vec::new(), Vec::new());
     run.drain_taps(|tapped| {
         let is_back = graph.links[tapped.link as usize].ends[0].vertex != tapped.from;
-        let region = matches!(tapped.from, Vertex::Host(_)).then(|| region_of(tapped.frame)).flatten();
-        frames.push((tapped.at, (tapped.link, is_back), region, kept_of(tapped.frame), tapped.frame.len()));
+        if matches!(tapped.from, Vertex::Host(_))
+            && let Some((ends, (target, region))) = tapped.flow.zip(region_of(tapped.frame))
+        {
+            regions.push((ends, target, region));
+        }
+        frames.push((tapped.at, (tapped.link, is_back), kept_of(tapped.frame), tapped.frame.len()));
     });
     let recorder = &mut run.sink_mut().1;
-    for (at, way, region, kept, length) in frames {
-        if let Some(region) = region {
-            recorder.writes_to(at, way, region);
-        }
+    for (ends, target, region) in regions {
+        recorder.writes_to(ends, target, region);
+    }
+    for (at, way, kept, length) in frames {
         recorder.frame(at, way, &kept, length);
     }
     recorder.frames_shown();
@@ -171,13 +175,14 @@ pub(super) fn take_frames(graph: &FabricGraph, run: &mut Run<(Digest, Recorder)>
     run.tap_connection(followed);
 }
 
-/// Address and key of the memory that a frame writes to.
-fn region_of(frame: &[u8]) -> Option<(u64, u32)> {
+/// The queue pair that a frame goes to, and address and key of the memory that it writes to.
+fn region_of(frame: &[u8]) -> Option<(QueuePairNumber, (u64, u32))> {
     let start = Ethernet::parse(frame).ok()?.length();
     let start = start + Ip::parse(frame.get(start..)?).ok()?.length() + Udp::LENGTH;
-    match Headers::parse(frame.get(start..)?).ok()?.headers.extended {
+    let headers = Headers::parse(frame.get(start..)?).ok()?.headers;
+    match headers.extended {
         Extended::Reth(Reth { address, key, .. }) | Extended::RethImmediate(Reth { address, key, .. }, _) => {
-            Some((address, key))
+            Some((headers.bth.destination, (address, key)))
         }
         _ => None,
     }

@@ -282,12 +282,6 @@ impl Packets {
         self.frames.push([row, at, channel, offset, kept.len() as u64, length as u64]);
     }
 
-    /// Host and queue pair that sent the packet which passed a link at this moment.
-    pub(super) fn sender_of(&self, at: u64, channel: u32) -> Option<(u32, u32)> {
-        let row = *self.passing.get(&(channel, at))? as usize;
-        Some((self.table.get(row, HOST) as u32, self.table.get(row, QUEUE_PAIR) as u32))
-    }
-
     /// All frames that have passed so far were shown.
     pub(super) fn forget_passing(&mut self) {
         self.passing.clear();

@@ -40,8 +40,6 @@ struct Talk {
     resent: u64,
     /// The sequence number of its first request; answers have those of the other side.
     first: Option<u32>,
-    /// The memory that it writes to first: address and key, as its packets say.
-    region: Option<(u64, u32)>,
 }
 
 /// A call of a communicator so far.
@@ -98,6 +96,8 @@ pub struct Recorder {
     /// Messages that are not over, by host and queue pair: their names and rows.
     open: BTreeMap<(u32, u32), VecDeque<(u64, u32)>>,
     talks: BTreeMap<(u32, u32), Talk>,
+    /// The memory that is written to first, by host, the other host and its queue pair.
+    regions: BTreeMap<(u32, u32, u32), (u64, u32)>,
     meetings: BTreeMap<(u32, u64), Meeting>,
     /// Calls that ranks are in: when they came, and what it is.
     entered: BTreeMap<(u32, u32, u64), (u64, u32, u64)>,
@@ -150,6 +150,7 @@ impl Recorder {
             under_way: BTreeMap::new(),
             open: BTreeMap::new(),
             talks: BTreeMap::new(),
+            regions: BTreeMap::new(),
             meetings: BTreeMap::new(),
             entered: BTreeMap::new(),
             members: Vec::new(),
@@ -171,12 +172,9 @@ impl Recorder {
         self.packets.frame(at.as_ps(), 2 * link + u32::from(is_back), kept, length);
     }
 
-    /// A frame that passed a link names the memory that it writes to. Has to come before [`Recorder::frame`] of the same one.
-    pub fn writes_to(&mut self, at: Time, (link, is_back): (u32, bool), (address, key): (u64, u32)) {
-        let sender = self.packets.sender_of(at.as_ps(), 2 * link + u32::from(is_back));
-        if let Some(talk) = sender.and_then(|sender| self.talks.get_mut(&sender)) {
-            talk.region.get_or_insert((address, key));
-        }
+    /// A packet from one host to a queue pair of another names the memory that it writes to: address and key.
+    pub fn writes_to(&mut self, [host, to]: [u32; 2], target: QueuePairNumber, region: (u64, u32)) {
+        self.regions.entry((host, to, target.value())).or_insert(region);
     }
 
     /// Packets that are kept: frames of others need not be shown.
@@ -372,6 +370,7 @@ impl Recorder {
         }
         let mut connections = Table::new("connections", schema::CONNECTIONS);
         for ((host, queue_pair), talk) in &self.talks {
+            let region = self.regions.get(&(*host, talk.to as u32, talk.target));
             connections.push([
                 u64::from(*host),
                 u64::from(*queue_pair),
@@ -381,8 +380,8 @@ impl Recorder {
                 talk.bytes,
                 talk.resent,
                 talk.first.map_or(NOBODY, u64::from),
-                talk.region.map_or(MISSING, |(address, _)| address),
-                talk.region.map_or(NOBODY, |(_, key)| u64::from(key)),
+                region.map_or(MISSING, |(address, _)| *address),
+                region.map_or(NOBODY, |(_, key)| u64::from(*key)),
             ]);
         }
         let (bin_width, bins, load) = self.load.finish(end);
@@ -460,7 +459,6 @@ impl Sink for Recorder {
                     bytes: 0,
                     resent: 0,
                     first: None,
-                    region: None,
                 });
                 // The first one shows where it leads; one that is lost does so when it is sent again.
                 let is_first = talk.packets == 0 || talk.to == NOBODY && packet.transmission > 0;
