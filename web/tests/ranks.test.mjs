@@ -107,7 +107,9 @@ test('a chart of too many operations draws what is exposed and says what it leav
   railnet('view', file('scenarios-llama-405b-toml.rail'), '--report', report, '--force');
   for (const [how, where] of [['served', address.large], ['report', pathToFileURL(report).href]]) {
     const page = await open(where);
-    await page.waitForFunction(() => /operations are here, too many to draw one by one/.test(document.querySelector('main').textContent));
+    await page.waitForFunction(() => /a column is the share of its time/.test(document.querySelector('main').textContent));
+    const all = meta.large.tables.operations.toString().replace(/\B(?=(\d{3})+(?!\d))/g, ',');
+    assert.ok((await text(page)).includes(how === 'served' ? `${all} operations are here, too many` : `has the longest of the run’s ${all} operations`), how);
     await settled(page);
     // Where nothing else is said, a run without packets opens on what its ranks did.
     assert.ok((await page.textContent('h1')).includes('The step'));

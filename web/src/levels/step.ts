@@ -213,7 +213,12 @@ class StepScene implements Scene {
     if (table && table.total > table.rows && this.shown.length > 0) {
       const shares = this.binned();
       const coarse = shares && shares.width > (2 * (this.app.view.to - this.app.view.from)) / Math.max(1, this.chart.width) ? `, in bins of ${time(shares.width)}, the finest that this report has` : '';
-      parts.push(`${count(table.total)} operations are here, too many to draw one by one: a column is the share of its time${coarse}, red the part that is exposed. Named pieces are the longest. ${this.app.source.canRerun ? 'Zoom in to see each' : 'railnet view shows each'}`);
+      const column = `a column is the share of its time${coarse}, red the part that is exposed. Named pieces are the longest`;
+      parts.push(
+        run.meta.shares
+          ? `this report has the longest of the run’s ${count(run.meta.tables['operations'] ?? 0)} operations one by one, and all of them in columns: ${column}. railnet view shows each`
+          : `${count(table.total)} operations are here, too many to draw one by one: ${column}. Zoom in to see each`,
+      );
     }
     if (run.recordedUntil < run.duration) parts.push(`step 1 of ${count(run.meta.steps.length)} was recorded, up to ${time(run.recordedUntil)}; the others are calculated from it`);
     return parts.join('. ');
