@@ -19,14 +19,14 @@ pub(super) struct Wait {
     /// The worker that came last.
     pub(super) last: u32,
     /// How long.
-    pub(super) wait: Span,
+    pub(super) span: Span,
 }
 
 /// A wait with the worker that caused it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct LateWait {
     pub(super) ticket: Ticket,
-    pub(super) wait: Span,
+    pub(super) span: Span,
     pub(super) cause: u32,
 }
 
@@ -37,7 +37,7 @@ pub(super) fn causes(machine: &Machine<'_>, mut waits: Vec<Wait>) -> Vec<LateWai
     // What each worker has waited so far, by cause.
     let mut waited: Vec<BTreeMap<u32, Span>> = vec![BTreeMap::new(); machine.workers().len()];
     let mut found = Vec::with_capacity(waits.len());
-    for Wait { ticket, last, wait, .. } in waits {
+    for Wait { ticket, last, span: wait, .. } in waits {
         let own = &waited[ticket.worker as usize];
         let longer = |(third, span): (&u32, &Span)| {
             (span.as_ps().saturating_sub(own.get(third).map_or(0, |own| own.as_ps())), u32::MAX - third)
@@ -49,7 +49,7 @@ pub(super) fn causes(machine: &Machine<'_>, mut waits: Vec<Wait>) -> Vec<LateWai
         };
         if cause != ticket.worker {
             *waited[ticket.worker as usize].entry(cause).or_default() += wait;
-            found.push(LateWait { ticket, wait, cause });
+            found.push(LateWait { ticket, span: wait, cause });
         }
     }
     found
@@ -59,9 +59,9 @@ pub(super) fn causes(machine: &Machine<'_>, mut waits: Vec<Wait>) -> Vec<LateWai
 pub(super) fn delays(machine: &Machine<'_>, waits: &[LateWait]) -> Vec<Span> {
     let workers = machine.workers();
     let mut sums = vec![0_u128; workers.len()];
-    for LateWait { ticket, wait, cause } in waits {
+    for LateWait { ticket, span, cause } in waits {
         let ranks = u128::from(workers[ticket.worker as usize].stands_for);
-        sums[*cause as usize] += ranks * u128::from(wait.as_ps());
+        sums[*cause as usize] += ranks * u128::from(span.as_ps());
     }
     sums.into_iter().map(|sum| Span::from_ps(u64::try_from(sum).unwrap_or(u64::MAX))).collect()
 }

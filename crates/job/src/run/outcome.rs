@@ -183,7 +183,7 @@ fn breakdown(machine: &Machine<'_>, worker: u32, step_end: Time, waits: &mut Vec
         let ends_last =
             (0..machine.workers().len() as u32).find(|one| end(machine.records(*one)) == step_end);
         if let (Some(operation), Some(last), true) = (last, ends_last, rest > Span::ZERO) {
-            waits.push(Wait { until: step_end, ticket: Ticket { worker, operation }, last, wait: rest });
+            waits.push(Wait { until: step_end, ticket: Ticket { worker, operation }, last, span: rest });
         }
     }
     found
@@ -234,7 +234,7 @@ fn gap(
         } else {
             found.waiting += wait;
             if let Some(last) = record.last.filter(|_| wait > Span::ZERO) {
-                waits.push(Wait { until: begun, ticket, last: last.worker, wait });
+                waits.push(Wait { until: begun, ticket, last: last.worker, span: wait });
             }
         }
         to = entered;

@@ -52,10 +52,10 @@ pub fn timeline(machine: &Machine<'_>, step: u32, origin: Time) -> Vec<RankSpan>
     critical.sort_unstable();
     let mut late: Vec<LateWait> = late_waits(machine);
     // Of several waits in one operation the longest tells for whom.
-    late.sort_unstable_by_key(|one| (one.ticket, std::cmp::Reverse(one.wait)));
+    late.sort_unstable_by_key(|one| (one.ticket, std::cmp::Reverse(one.span)));
     late.dedup_by(|next, kept| {
         let is_same = next.ticket == kept.ticket;
-        kept.wait += if is_same { next.wait } else { Span::ZERO };
+        kept.span += if is_same { next.span } else { Span::ZERO };
         is_same
     });
     rows(machine, step, origin, (&critical, &late), Time::NEVER)
@@ -75,8 +75,8 @@ fn rows(
 ) -> Vec<RankSpan> {
     let waited_for = |ticket: Ticket| {
         let found = late.binary_search_by_key(&ticket, |one| one.ticket).ok()?;
-        let LateWait { cause, wait, .. } = late[found];
-        Some((machine.workers()[cause as usize].rank, wait))
+        let LateWait { cause, span, .. } = late[found];
+        Some((machine.workers()[cause as usize].rank, span))
     };
     let later = |time: Time| origin + time.since(Time::ZERO);
     let mut spans = Vec::new();
