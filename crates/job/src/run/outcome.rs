@@ -117,7 +117,9 @@ fn step_end(machine: &Machine<'_>) -> Time {
 fn breakdowns(machine: &Machine<'_>, ended: Time) -> (Vec<Breakdown>, Vec<Wait>) {
     let mut waits = Vec::new();
     let count = machine.workers().len() as u32;
-    let workers = (0..count).map(|worker| breakdown(machine, worker, ended, &mut waits)).collect();
+    let ends_last = (0..count).find(|one| end(machine.records(*one)) == ended).unwrap_or(0);
+    let whole = |worker| breakdown(machine, worker, (ended, ends_last), &mut waits);
+    let workers = (0..count).map(whole).collect();
     (workers, waits)
 }
 
@@ -150,7 +152,12 @@ fn average(machine: &Machine<'_>, workers: &[Breakdown]) -> Breakdown {
 }
 
 /// Goes through what a worker computed, and asks of each gap what it waited for.
-fn breakdown(machine: &Machine<'_>, worker: u32, step_end: Time, waits: &mut Vec<Wait>) -> Breakdown {
+fn breakdown(
+    machine: &Machine<'_>,
+    worker: u32,
+    (step_end, ends_last): (Time, u32),
+    waits: &mut Vec<Wait>,
+) -> Breakdown {
     let program = machine.program(worker);
     let records = machine.records(worker);
     let mut found = Breakdown::default();
@@ -180,10 +187,9 @@ fn breakdown(machine: &Machine<'_>, worker: u32, step_end: Time, waits: &mut Vec
         found.bubble += rest;
     } else {
         found.waiting += rest;
-        let ends_last =
-            (0..machine.workers().len() as u32).find(|one| end(machine.records(*one)) == step_end);
-        if let (Some(operation), Some(last), true) = (last, ends_last, rest > Span::ZERO) {
-            waits.push(Wait { until: step_end, ticket: Ticket { worker, operation }, last, span: rest });
+        if let Some(operation) = last.filter(|_| rest > Span::ZERO) {
+            let ticket = Ticket { worker, operation };
+            waits.push(Wait { until: step_end, ticket, last: ends_last, span: rest });
         }
     }
     found
