@@ -11,15 +11,17 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use railnet_core::Digest;
 use railnet_core::event::NoSink;
 use railnet_formats::run_file::{Budget, Recorder};
 use railnet_sim::{
-    Fidelity, JobSettings, JobsOutcome, RunError, Scenario, run_jobs_to_failure, run_jobs_with,
+    Fidelity, JobProgress, JobSettings, JobWatch, JobsOutcome, Run, RunError, Scenario, run_jobs_to_failure,
+    run_jobs_with,
 };
 use railnet_topology::FabricGraph;
 use serde_json::Value;
 
-use super::beside::{self, Beside, Until};
+use super::beside::{self, Beside};
 use super::outputs::Outputs;
 use super::problem::File;
 use super::{Arguments, failure, record, report, series};
@@ -37,7 +39,7 @@ pub(super) fn tell(file: &File, out: &mut dyn Write) -> anyhow::Result<Outcome> 
     let mut onlooker = Onlooker::new(None, None, crate::wire::Wire::Values, &file.scenario)?;
     let graph = railnet_sim::graph(&file.scenario)?;
     let recorder = Recorder::new(&graph, BUILT_IN_BUDGET).of_job();
-    let beside = Beside::transport(file, |_| Ok(()));
+    let beside = Beside::transport(file, BUILT_IN_BUDGET, |_| Ok(()));
     let run = || {
         let settings = JobSettings { watch: Some(&mut onlooker), ..JobSettings::default() };
         run_jobs_with(&file.scenario, recorder, settings)
@@ -49,7 +51,8 @@ pub(super) fn tell(file: &File, out: &mut dyn Write) -> anyhow::Result<Outcome> 
     screen::print(file, &outcome, wall_s, false, out)?;
     if !outcome.is_partial {
         let run = record::jobs(file, &graph, (&outcome, None), wall_s, recorder)?;
-        let run = beside::joined(run, beside.as_ref(), other)?;
+        let mut run = beside::joined(run, beside.as_ref(), other)?;
+        run.others.extend(beside::congested(&run, BUILT_IN_BUDGET));
         let written = own_report(&outcome.digest).and_then(|output| {
             let name = output.name().to_owned();
             output.write(|file| file.write_all(crate::view::report(&run).as_bytes()))?;
@@ -201,6 +204,19 @@ pub(super) struct Totals {
     pub(super) busy: f64,
     pub(super) mfu: f64,
     pub(super) tokens_per_s: f64,
+}
+
+/// Goes on until somebody stops it.
+struct Until<'a>(&'a Interrupt);
+
+impl JobWatch<NoSink> for Until<'_> {
+    fn look(&mut self, _run: &mut Run<(Digest, NoSink)>, _progress: &JobProgress) -> bool {
+        !self.0.is_set()
+    }
+
+    fn look_beside(&mut self, _progress: &JobProgress) -> bool {
+        !self.0.is_set()
+    }
 }
 
 /// Runs the jobs of a point of a sweep; nothing where it is asked to stop.
