@@ -139,6 +139,7 @@ impl Scenario {
         filled.put("fabric.link.loss", link.loss);
         filled.put("fabric.link.bit_error_rate", link.bit_error_rate);
         filled.put("fabric.routing", name(&self.routing_name()));
+        filled.put("fabric.hash", name(&self.fabric.hash));
         filled.put("fabric.framing", name(&self.fabric.framing));
         let switch = self.switch_config();
         filled.put("fabric.switch.buffer", bytes(switch.buffer));
@@ -158,6 +159,8 @@ impl Scenario {
 
     fn fill_nic(&self, filled: &mut Filled) {
         filled.whole("nic.mtu", u64::from(self.nic.mtu));
+        filled.whole("nic.payload", u64::from(self.payload()));
+        filled.whole("nic.burst", u64::from(self.nic.burst));
         filled.put("nic.control", name(&self.control_name()));
         filled.put("nic.recovery", name(&self.recovery()));
         filled.whole("nic.ack_interval", u64::from(self.nic.ack_interval));
