@@ -24,7 +24,7 @@ use crate::{Outcome, Usage};
 use watch::Onlooker;
 
 /// The job that runs where nothing else is said.
-pub(super) const BUILT_IN: &str = include_str!("../../../../scenarios/life-of-a-job-racks.toml");
+pub(super) const BUILT_IN: &str = include_str!("../../../../scenarios/life-of-a-job-small.toml");
 
 /// Runs a job and prints its screen.
 pub(super) fn tell(file: &File, out: &mut dyn Write) -> anyhow::Result<Outcome> {

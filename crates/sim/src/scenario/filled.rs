@@ -118,8 +118,16 @@ impl Scenario {
     }
 
     fn fill_fabric(&self, filled: &mut Filled) {
-        if let Topology::RailOptimised { nodes, rails, nodes_per_group, spines, links_per_spine } =
-            self.fabric.topology
+        if let Topology::RailOptimised {
+            nodes,
+            rails,
+            nodes_per_group,
+            spines,
+            links_per_spine,
+            groups_per_pod,
+            cores,
+            links_per_core,
+        } = self.fabric.topology
         {
             filled.put("fabric.topology.kind", "rail-optimised");
             let numbers = [
@@ -131,6 +139,11 @@ impl Scenario {
             ];
             for (key, number) in numbers {
                 filled.whole(&format!("fabric.topology.{key}"), u64::from(number));
+            }
+            if let (Some(groups), Some(cores)) = (groups_per_pod, cores) {
+                filled.whole("fabric.topology.groups_per_pod", u64::from(groups));
+                filled.whole("fabric.topology.cores", u64::from(cores));
+                filled.whole("fabric.topology.links_per_core", u64::from(links_per_core));
             }
         }
         let link = &self.fabric.link;

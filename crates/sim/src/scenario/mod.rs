@@ -231,10 +231,10 @@ impl Scenario {
             self.files.insert(path, text.into());
         }
         self.read_servers(&mut files)?;
-        self.lay_rails(said.fabric)?;
         if !said.rate {
             self.match_links();
         }
+        self.lay_rails(said.fabric)?;
         // Some of it follows from how long the paths are.
         self.check_control().map_err(|error| error.within("nic"))?;
         self.read_traces(&mut files)?;
