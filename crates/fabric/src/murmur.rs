@@ -7,7 +7,9 @@
 //! addresses that switches have in memory: each is mapped by itself, and Linux maps from high addresses to low ones, so the
 //! switch with the highest number is the first.
 
-use crate::packet::{Facts, Flag};
+use railnet_wire::Opcode;
+
+use crate::packet::Facts;
 
 /// Source port of the first flow from a host to another, and the target port of all.
 const PORTS: (u32, u32) = (10_000, 100);
@@ -22,8 +24,10 @@ impl Murmur {
     /// Which of `ports`, of which there are some, a packet takes at a switch.
     pub(crate) fn choose(self, switch: u32, ports: &[u16], facts: &Facts) -> u16 {
         let (near, far) = PORTS;
-        // What carries no payload is an answer, and has the ports the other way round.
-        let words = if facts.is(Flag::Data) { near | far << 16 } else { far | near << 16 };
+        // Answers have the ports the other way round; all requests of a connection stay in order.
+        let opcode = Opcode::from_byte(facts.packet.opcode);
+        let is_answer = opcode.is_some_and(|opcode| opcode.is_response() || opcode == Opcode::Cnp);
+        let words = if is_answer { far | near << 16 } else { near | far << 16 };
         let hash = murmur3([address(facts.source), address(facts.target), words], self.hosts + switch);
         ports[ports.len() - 1 - hash as usize % ports.len()]
     }
@@ -54,6 +58,21 @@ mod tests {
         // As `SwitchNode::EcmpHash` computes them.
         assert_eq!(murmur3([0, 0, 0], 0), 0xd941_144b);
         assert_eq!(murmur3([0x0b00_0001, 0x0b00_1101, 0x0064_2710], 0x80), 0x0e2f_9116);
+    }
+
+    #[test]
+    fn requests_of_a_connection_share_a_path_and_so_do_its_answers() {
+        let ports: Vec<u16> = (0..64).collect();
+        let port = |opcode: Opcode| {
+            let mut facts = Facts { source: 3, target: 9, ..Facts::NOTHING };
+            facts.packet.opcode = opcode as u8;
+            Murmur { hosts: 128 }.choose(7, &ports, &facts)
+        };
+        let write = port(Opcode::RcWriteFirst);
+        assert_eq!((port(Opcode::RcReadRequest), port(Opcode::RcSendOnly)), (write, write));
+        let answer = port(Opcode::RcAcknowledge);
+        assert_eq!((port(Opcode::RcReadResponseMiddle), port(Opcode::Cnp)), (answer, answer));
+        assert_ne!(write, answer);
     }
 
     #[test]
