@@ -172,7 +172,6 @@ impl Scenario {
 
     fn fill_nic(&self, filled: &mut Filled) {
         filled.whole("nic.mtu", u64::from(self.nic.mtu));
-        filled.whole("nic.payload", u64::from(self.payload()));
         filled.whole("nic.burst", u64::from(self.nic.burst));
         filled.put("nic.control", name(&self.control_name()));
         filled.put("nic.recovery", name(&self.recovery()));
