@@ -10,31 +10,44 @@ use crate::recovery::RecoveryKind;
 
 /// Payload bytes in a full packet of a path.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Mtu {
+pub struct Mtu(u16);
+
+#[allow(non_upper_case_globals, reason = "the values of the specification's enumeration")]
+impl Mtu {
     /// 256 bytes.
-    Mtu256,
+    pub const Mtu256: Self = Self(256);
     /// 512 bytes.
-    Mtu512,
+    pub const Mtu512: Self = Self(512);
     /// 1024 bytes.
-    Mtu1024,
+    pub const Mtu1024: Self = Self(1024);
     /// 2048 bytes.
-    Mtu2048,
+    pub const Mtu2048: Self = Self(2048);
     /// 4096 bytes.
-    Mtu4096,
+    pub const Mtu4096: Self = Self(4096);
 }
 
 impl Mtu {
-    /// All of them, smallest first.
+    /// Those of the specification, smallest first.
     pub const ALL: [Self; 5] = [Self::Mtu256, Self::Mtu512, Self::Mtu1024, Self::Mtu2048, Self::Mtu4096];
+    /// The smallest of [`Mtu::of_payload`].
+    pub const LEAST: u32 = 64;
 
     /// The payload bytes of a full packet.
+    #[inline]
     pub const fn bytes(self) -> u32 {
-        256 << self as u32
+        self.0 as u32
     }
 
-    /// The MTU of exactly `bytes`, if there is one.
+    /// The specification's MTU of exactly `bytes`, if there is one.
     pub fn from_bytes(bytes: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|mtu| mtu.bytes() == bytes)
+    }
+
+    /// Any payload of whole words from [`Mtu::LEAST`] to 4096 bytes. No RoCE path has the ones between those of the
+    /// specification; other simulators do.
+    pub fn of_payload(bytes: u32) -> Option<Self> {
+        let fits = (Self::LEAST..=Self::Mtu4096.bytes()).contains(&bytes) && bytes.is_multiple_of(4);
+        fits.then_some(Self(bytes as u16))
     }
 
     /// How many packets a message of `length` bytes takes: one at least.

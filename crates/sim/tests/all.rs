@@ -10,6 +10,7 @@ mod job_faults;
 mod job_memo;
 mod job_servers;
 mod jobs;
+mod keys;
 mod lists;
 mod mismatch;
 mod order;

@@ -31,7 +31,7 @@ use crate::{Outcome, Usage};
 use watch::Onlooker;
 
 /// The job that runs where nothing else is said.
-pub(super) const BUILT_IN: &str = crate::shipped::text("life-of-a-job-racks");
+pub(super) const BUILT_IN: &str = crate::shipped::text("life-of-a-job-small");
 
 /// Runs a job and prints its screen.
 pub(super) fn tell(file: &File, out: &mut dyn Write) -> anyhow::Result<Outcome> {

@@ -245,10 +245,10 @@ impl Scenario {
             self.files.insert(path, text.into());
         }
         self.read_servers(&mut files)?;
-        self.lay_rails(said.fabric)?;
         if !said.rate {
             self.match_links();
         }
+        self.lay_rails(said.fabric)?;
         self.shape_servers()?;
         // Some of it follows from how long the paths are.
         self.check_control().map_err(|error| error.within("nic"))?;
