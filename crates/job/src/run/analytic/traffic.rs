@@ -1,7 +1,9 @@
 //! Which ranks of a group talk to which across servers in a collective, by which NICs, and what share of the call's bytes each
 //! connection carries.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use railnet_coll::transport::{Transport, Transports};
 use railnet_coll::tuner::{Decision, Inputs};
@@ -35,11 +37,42 @@ pub(super) struct Wired {
     pub(super) wiring: Wiring,
     pub(super) transports: Transports,
     node_of: Vec<u32>,
+    /// How a GPU of a server reaches one of another by messages, by their numbers in their servers: servers are alike.
+    messages: RefCell<BTreeMap<(u32, u32), Option<Message>>>,
+}
+
+/// How a message leaves a server and enters another one.
+#[derive(Clone, Copy, Debug)]
+struct Message {
+    nics: [u32; 2],
+    /// The GPU that helps, by its number in the sender's server.
+    relay: Option<u32>,
+    gdr: [bool; 2],
 }
 
 impl Wired {
     pub(super) fn new(wiring: Wiring, transports: Transports) -> Self {
-        Self { node_of: wiring.node_of(), wiring, transports }
+        Self { node_of: wiring.node_of(), wiring, transports, messages: RefCell::default() }
+    }
+
+    /// The number of a rank among those of its server, and the first of those.
+    fn local(&self, rank: u32) -> (u32, u32) {
+        let first = self.wiring.nodes[self.node_of[rank as usize] as usize].first().copied().unwrap_or(rank);
+        (rank - first, first)
+    }
+
+    /// How one rank sends a message to another on a different server.
+    fn message(&self, from: u32, to: u32) -> Option<Message> {
+        let ((from_local, first), (to_local, _)) = (self.local(from), self.local(to));
+        let find = || match self.transports.between(from, to).transport {
+            Transport::Network { from_nic, to_nic, gdr_send, gdr_receive, relay, .. } => Some(Message {
+                nics: [from_nic, to_nic],
+                relay: relay.map(|relay| relay - first),
+                gdr: [gdr_send, gdr_receive],
+            }),
+            _ => None,
+        };
+        *self.messages.borrow_mut().entry((from_local, to_local)).or_insert_with(find)
     }
 
     /// The connections across servers of a collective that runs as decided.
@@ -50,6 +83,7 @@ impl Wired {
         match (collective, decision.algorithm) {
             (Collective::AllToAll, _) => self.all_to_all(),
             (_, Algorithm::Ring) => self.ring(collective, decision),
+            (_, Algorithm::Pat) => self.pat(collective, decision),
             _ => self.scheduled(collective, decision),
         }
     }
@@ -91,13 +125,37 @@ impl Wired {
         hops
     }
 
+    /// Trees that are the same for every rank but for where they begin: what the first sends to others that are so far away, each
+    /// sends to those that are as far from it.
+    fn pat(&self, collective: Collective, decision: &Decision) -> Vec<Hop> {
+        let ranks = self.wiring.ranks();
+        let call = Call::new(collective, 1);
+        let choice = Decision { channels: 1, ..*decision }.choice();
+        let Ok(schedule) = build(&call, &choice, &self.wiring) else { return Vec::new() };
+        let all = call.bytes(ranks).as_u64() as f64;
+        let mut hops = Vec::new();
+        for ((_, connection, sends), bytes) in bytes_by_connection(&schedule, 0..1) {
+            let Peer::Rank(away) = connection.peer else { continue };
+            if !sends {
+                continue;
+            }
+            for from in 0..ranks {
+                let to = (from + away) % ranks;
+                if self.is_across(from, to) {
+                    hops.extend(self.hop(Algorithm::Pat, 0, from, to, bytes / all));
+                }
+            }
+        }
+        hops
+    }
+
     /// What a schedule sends over each connection, for a small call: shares are the same for all sizes.
     fn scheduled(&self, collective: Collective, decision: &Decision) -> Vec<Hop> {
         let ranks = self.wiring.ranks();
         let call = Call::new(collective, ELEMENTS * u64::from(decision.channels.max(1)));
         let Ok(schedule) = build(&call, &decision.choice(), &self.wiring) else { return Vec::new() };
         let all = call.bytes(ranks).as_u64() as f64;
-        let bytes = bytes_by_connection(&schedule);
+        let bytes = bytes_by_connection(&schedule, 0..ranks);
         let mut hops = Vec::new();
         for ((rank, connection, sends), bytes) in bytes {
             let share = bytes / all;
@@ -123,12 +181,8 @@ impl Wired {
             let (_, gdr_receive) = self.transports.by_nic(to, into, false);
             ([out, into], relay, [gdr_send, gdr_receive])
         } else {
-            match self.transports.between(from, to).transport {
-                Transport::Network { from_nic, to_nic, gdr_send, gdr_receive, relay, .. } => {
-                    ([from_nic, to_nic], relay, [gdr_send, gdr_receive])
-                }
-                _ => return None,
-            }
+            let Message { nics, relay, gdr } = self.message(from, to)?;
+            (nics, relay.map(|relay| self.local(from).1 + relay), gdr)
         };
         Some(Hop { from: Some(from), to: Some(to), nics, relay, gdr, share })
     }
@@ -148,10 +202,10 @@ impl Wired {
     }
 }
 
-/// The bytes that each rank sends on each connection, and receives from switches, flags of the protocol included.
-fn bytes_by_connection(schedule: &Schedule) -> BTreeMap<(u32, Connection, bool), f64> {
+/// The bytes that some ranks send on each connection, and receive.
+fn bytes_by_connection(schedule: &Schedule, ranks: Range<u32>) -> BTreeMap<(u32, Connection, bool), f64> {
     let mut bytes = BTreeMap::new();
-    for rank in 0..schedule.ranks {
+    for rank in ranks {
         for worker in 0..schedule.program.workers(rank) {
             for number in 0..schedule.program.steps(rank, worker) {
                 let step = schedule.program.step(rank, worker, number);
