@@ -86,8 +86,8 @@ impl<'a> Builder<'a> {
 
     /// The operation after which everything so far is computed.
     pub(super) fn flush(&mut self) -> Option<u32> {
-        let slowest = self.job.slowest;
-        let (time, experts) = ((self.pending * slowest).span(), (self.pending_experts * slowest).span());
+        let pace = self.job.pace.of(self.pass);
+        let (time, experts) = ((self.pending * pace).span(), (self.pending_experts * pace).span());
         if time + experts > Span::ZERO {
             let after = std::mem::take(&mut self.waits);
             self.last_compute = Some(self.push(Stream::Compute, Work::Compute { time, experts }, after));
