@@ -112,6 +112,8 @@ fn passes_take_the_times_that_are_given() {
         let one = passes("forward = \"1ms\"");
         near(one.forward, Span::from_ms(1));
         assert_eq!(one.backward, modelled.backward, "what is not given is modelled");
+        let none = passes("forward = \"1ps\"");
+        assert_eq!((none.forward, none.backward), (Span::ZERO, modelled.backward), "it rounds to nothing");
     }
 }
 
