@@ -34,6 +34,15 @@ export class App {
     this.run = run;
     this.runs.set(run.index, run);
     this.view = readView(location.hash, run.duration);
+    if (!/^#\w/.test(location.hash)) this.view.level = opening(run);
+    // Two runs that somebody asked for are beside each other from the start.
+    this.besideAsAsked();
+    if (this.view.beside !== null) void this.other(this.view.beside).then(() => this.widen(), () => this.go({ beside: null }));
+    // Of steps that are calculated once, the first is there to be seen.
+    if (!/[?&]t=/.test(location.hash) && run.recordedUntil < run.duration) {
+      this.view.to = run.recordedUntil;
+      this.view.at = Math.min(this.view.at, Math.round(this.view.to / 2));
+    }
     // Of a run that stood still in the end, first what happened before.
     if (run.meta.report.error && !/[?&]t=/.test(location.hash)) {
       this.view.to = Math.min(run.duration, Math.round(lastMove(run) * 1.1));
@@ -41,11 +50,50 @@ export class App {
     }
     addEventListener('popstate', () => {
       const { level } = this.view;
-      this.view = readView(location.hash, this.run.duration);
+      this.view = readView(location.hash, this.duration);
+      this.besideAsAsked();
       if (this.view.level !== level) this.playing = false;
       void this.follow();
     });
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.recolour());
+  }
+
+  /** How long the time axis is: as long as the longest of the runs that are shown. */
+  get duration(): number {
+    const other = this.view.beside === null ? undefined : this.runs.get(this.view.beside);
+    return Math.max(this.run.duration, other?.duration ?? 0);
+  }
+
+  /** The run beside, where one is shown and is there. */
+  get besideRun(): Run | null {
+    const { beside } = this.view;
+    return beside === null || beside === this.run.index ? null : (this.runs.get(beside) ?? null);
+  }
+
+  /** What the address does not say is as it was asked for. */
+  private besideAsAsked(): void {
+    if (this.besideAtStart !== null && this.view.run === 0 && !/[?&]beside=/.test(location.hash)) this.view.beside = this.besideAtStart;
+  }
+
+  /** The run that somebody asked to have beside this one. */
+  private get besideAtStart(): number | null {
+    const asked = (this.runs.get(0)?.meta.runs ?? []).findIndex(({ asked }) => asked);
+    return asked > 0 ? asked : null;
+  }
+
+  /** The whole of both runs, where the whole of one was shown. */
+  private widen(): void {
+    if (this.view.from === 0 && this.view.to === this.run.duration) this.view.to = this.duration;
+    this.redraw();
+  }
+
+  /** Shows another run on the same level. What is chosen by a row of the one before means nothing in it. */
+  async turnTo(index: number, beside: number | null = null): Promise<void> {
+    await this.other(index);
+    if (beside !== null) await this.other(beside);
+    // None beside it is said as itself beside it, where another one would come back.
+    this.go({ run: index, beside: beside ?? (this.besideAtStart === null ? null : index), packet: null, message: null });
+    this.widen();
   }
 
   /** Looks at something else. Another level is a new entry of the history; the rest replaces the last. */
@@ -54,19 +102,19 @@ export class App {
     this.view = { ...this.view, ...change };
     const { view } = this;
     view.from = Math.max(0, view.from);
-    view.to = Math.min(this.run.duration, view.to);
-    view.at = Math.min(this.run.duration, Math.max(0, view.at));
+    view.to = Math.min(this.duration, view.to);
+    view.at = Math.min(this.duration, Math.max(0, view.at));
     if (change.level && change.level !== level) {
       hideTip();
       this.playing = false;
       clearTimeout(this.saving);
       this.saving = 0;
-      history.pushState(null, '', writeView(view, this.run.duration));
+      history.pushState(null, '', writeView(view, this.duration));
       scrollTo({ top: 0 });
     } else if (!this.saving) {
       this.saving = window.setTimeout(() => {
         this.saving = 0;
-        history.replaceState(null, '', writeView(this.view, this.run.duration));
+        history.replaceState(null, '', writeView(this.view, this.duration));
       }, 300);
     }
     if (change.run !== undefined) void this.follow();
@@ -79,7 +127,7 @@ export class App {
 
   /** Chooses a window of time; the moment comes along. */
   window(from: number, to: number): void {
-    const { duration } = this.run;
+    const { duration } = this;
     const width = Math.min(duration, Math.max(NARROWEST, to - from));
     const start = Math.min(Math.max(0, from), duration - width);
     const end = start + width;
@@ -102,10 +150,10 @@ export class App {
   /** Moves the moment; the window follows when it would leave it. */
   moveTo(at: number): void {
     const { from, to } = this.view;
-    const within = Math.min(this.run.duration, Math.max(0, at));
+    const within = Math.min(this.duration, Math.max(0, at));
     if (within < from || within > to) {
       const width = to - from;
-      const start = Math.min(Math.max(0, within - width / 2), this.run.duration - width);
+      const start = Math.min(Math.max(0, within - width / 2), this.duration - width);
       this.go({ at: within, from: start, to: start + width });
     } else this.go({ at: within });
   }
@@ -155,7 +203,7 @@ export class App {
         this.say(String(error));
         this.view.run = this.run.index;
       }
-      this.view = readView(writeView(this.view, this.run.duration), this.run.duration);
+      this.view = readView(writeView(this.view, this.duration), this.duration);
     }
     this.redraw();
   }
@@ -179,6 +227,11 @@ export class App {
     this.go({ at: next });
     if (next >= to) this.playing = false;
   }
+}
+
+/** The level that has something to show: the fabric where packets ran, else what ranks did. */
+function opening(run: Run): LevelId {
+  return run.has('load') || !run.has('operations') ? 'cluster' : 'step';
 }
 
 export function stillness(): boolean {

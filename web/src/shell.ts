@@ -2,13 +2,16 @@
 import type { App } from './app';
 import { fill, make, words } from './draw/dom';
 import { Keys } from './keys';
+import { lensOf } from './lens';
 import { LEVEL_LIST } from './levels';
 import { failureLine } from './levels/failure';
-import type { Scene } from './levels/level';
+import type { Level, Scene } from './levels/level';
 import { unknownLive } from './levels/live';
 import { LEVELS, type LevelId, type View } from './model/view';
+import { pairOf, RunSwitch } from './runs';
+import { Search } from './search';
 import { Timebar } from './timebar';
-import { Tour } from './tour';
+import { Tour, turnTour } from './tour';
 
 const CHAIN: LevelId[] = ['cluster', 'step', 'collective', 'connection', 'packet'];
 
@@ -16,7 +19,13 @@ export function startShell(app: App, page: HTMLElement): void {
   const scenes = new Map<string, Scene>();
   const timebar = new Timebar(app);
   const tour = new Tour(app);
-  const keys = new Keys(app, () => switchTheme(app));
+  const search = new Search(app);
+  const runs = new RunSwitch(app);
+  const keys = new Keys(
+    app,
+    () => switchTheme(app),
+    () => search.focus(),
+  );
   const nav = make('ol', {});
   for (const level of LEVEL_LIST) {
     nav.append(make('li', {}, make('button', { 'data-level': level.id, click: () => app.open(level.id) }, make('span', {}, level.title))));
@@ -40,14 +49,15 @@ export function startShell(app: App, page: HTMLElement): void {
       make(
         'div',
         { class: 'row' },
-        make('button', { click: () => app.go({ tour: !app.view.tour }) }, 'Tour'),
+        search.root,
+        make('button', { click: () => turnTour(app) }, 'Tour'),
         make('button', { 'aria-label': 'Keys', 'data-tip': 'Keys (?)', click: () => keys.help.showModal() }, '?'),
-        make('button', { 'aria-label': 'Light or dark', 'data-tip': 'Light or dark (D)', click: () => switchTheme(app) }, '◐'),
+        make('button', { 'aria-label': 'Light or dark', 'data-tip': 'Light or dark (L)', click: () => switchTheme(app) }, '◐'),
       ),
     ),
     make('nav', { id: 'levels', 'aria-label': 'Levels' }, nav),
     failed,
-    crumbs,
+    make('div', { class: 'row where' }, crumbs, runs.root),
     make('div', { class: 'heading' }, title, lead),
     main,
     tour.root,
@@ -61,10 +71,12 @@ export function startShell(app: App, page: HTMLElement): void {
   app.paint = () => {
     const { view, run } = app;
     const level = LEVEL_LIST[LEVELS.indexOf(view.level)]!;
-    const key = `${view.level} ${run.index}`;
+    const other = level.both === 'stacked' ? app.besideRun : null;
+    const key = `${view.level} ${run.index} ${other?.index ?? ''}`;
     let scene = scenes.get(key);
     if (!scene) {
-      scene = unknownLive(app, level) ?? level.make(app);
+      const one = unknownLive(app, level) ?? level.make(app);
+      scene = other ? stacked(app, level, one) : one;
       scenes.set(key, scene);
     }
     app.scene = scene;
@@ -90,6 +102,26 @@ export function startShell(app: App, page: HTMLElement): void {
     scene.show();
     timebar.show();
     tour.show();
+    runs.show();
+  };
+}
+
+/** A level of two runs, one under the other, each under its name; playing and stepping is that of the first. */
+function stacked(app: App, level: Level, first: Scene): Scene {
+  const other = app.besideRun!;
+  const second = level.make(lensOf(app, other));
+  const names = pairOf(app);
+  const root = make('div', { class: 'stack' }, make('h2', { class: 'run' }, names[0]?.name ?? 'this run'), first.root, make('h2', { class: 'run' }, names[1]?.name ?? `run ${other.index}`), second.root);
+  for (const part of [first.root, second.root]) part.classList.add('part');
+  return {
+    root,
+    show: () => {
+      first.show();
+      second.show();
+    },
+    step: (direction) => first.step?.(direction) ?? false,
+    play: () => first.play?.() ?? false,
+    fit: () => first.fit?.() ?? false,
   };
 }
 
@@ -117,6 +149,7 @@ function aboutRun({ run }: App): string {
   const { meta } = run;
   const title = meta.title.split(/[.:] /)[0] ?? '';
   const words = run.isLive ? [title, meta.name] : [title || meta.name, meta.name, `${meta.fidelity} fidelity`, `seed ${meta.seed}`];
+  if (meta.change) words.push(meta.change.name);
   if (meta.digest) words.push(`digest ${meta.digest.slice(0, 8)}`);
   return [...new Set(words)].join(' · ');
 }

@@ -20,7 +20,7 @@ export class Timebar {
   private clock: HTMLElement;
   private button: HTMLButtonElement;
   private load: Feed;
-  private profile: { run: Run; table: Table; width: number; bytes: Float64Array; trouble: Uint8Array } | null = null;
+  private profile: { run: Run; table: Table; width: number; duration: number; bytes: Float64Array; trouble: Uint8Array } | null = null;
   private drag: { kind: 'window' | 'moment' | 'left' | 'right'; from: number } | null = null;
 
   constructor(private app: App) {
@@ -42,7 +42,7 @@ export class Timebar {
         step('›', 'On', 1),
         zoom('−', 'Zoom out (−)', () => app.zoom(0.5)),
         zoom('+', 'Zoom in (+)', () => app.zoom(2)),
-        zoom('↔', 'Whole run (0)', () => app.window(0, app.run.duration)),
+        zoom('↔', 'Whole run (0)', () => app.window(0, app.duration)),
         this.clock,
       ),
       this.canvas,
@@ -75,7 +75,7 @@ export class Timebar {
   private drawOverview(context: CanvasRenderingContext2D, width: number): void {
     const { app } = this;
     const colours = palette();
-    const { duration } = app.run;
+    const { duration } = app;
     context.fillStyle = colours.line;
     context.fillRect(0, OVERVIEW - 1, width, 1);
     const profile = this.sums(width);
@@ -125,13 +125,13 @@ export class Timebar {
     const { run } = this.app;
     const table = this.load.want(run, { most: 60000 });
     if (!table || !run.meta.bins || table.rows === 0) return null;
-    if (this.profile && this.profile.table === table && this.profile.width === width && this.profile.run === run) return this.profile;
+    if (this.profile && this.profile.table === table && this.profile.width === width && this.profile.run === run && this.profile.duration === this.app.duration) return this.profile;
     const { width: binWidth, count } = run.meta.bins;
     const byBin = new Float64Array(count + 1);
     const trouble = new Uint8Array(width);
     const [bin, carried, marks, paused, drops] = ['bin', 'bytes', 'marks', 'paused', 'drops'].map((name) => column(table, name));
     const joined = binsPerRow(table);
-    const perPixel = run.duration / width;
+    const perPixel = this.app.duration / width;
     for (let row = 0; row < table.rows; row++) {
       byBin[Math.min(count, bin![row]!)]! += carried![row]!;
       const kind = (marks![row]! ? 1 : 0) | (paused![row]! ? 2 : 0) | (drops![row]! ? 4 : 0);
@@ -140,7 +140,7 @@ export class Timebar {
       const end = Math.min(width, Math.max(first + 1, Math.floor(((bin![row]! + joined) * binWidth) / perPixel)));
       for (let x = first; x < end; x++) trouble[x]! |= kind;
     }
-    this.profile = { run, table, width, bytes: byPixel(joined > 1 ? spread(byBin, joined) : byBin, perPixel / binWidth, width), trouble };
+    this.profile = { run, table, width, duration: this.app.duration, bytes: byPixel(joined > 1 ? spread(byBin, joined) : byBin, perPixel / binWidth, width), trouble };
     return this.profile;
   }
 
@@ -150,7 +150,7 @@ export class Timebar {
       const box = canvas.getBoundingClientRect();
       return { x: event.clientX - box.left, y: event.clientY - box.top, width: box.width };
     };
-    const whole = (x: number, width: number) => (x / width) * app.run.duration;
+    const whole = (x: number, width: number) => (x / width) * app.duration;
     canvas.addEventListener('pointerdown', (event) => {
       const { x, y, width } = place(event);
       canvas.setPointerCapture(event.pointerId);
@@ -159,8 +159,8 @@ export class Timebar {
         app.go({ at: scale(app.view.from, app.view.to, 0, width).value(x) });
         return;
       }
-      const left = (app.view.from / app.run.duration) * width;
-      const right = (app.view.to / app.run.duration) * width;
+      const left = (app.view.from / app.duration) * width;
+      const right = (app.view.to / app.duration) * width;
       const kind = Math.abs(x - left) < HANDLE && left > 1 ? 'left' : Math.abs(x - right) < HANDLE && right < width - 1 ? 'right' : 'window';
       this.drag = { kind, from: x };
     });
@@ -178,7 +178,7 @@ export class Timebar {
       if (this.drag?.kind === 'window' && Math.abs(x - this.drag.from) <= 4) app.moveTo(whole(x, width));
       this.drag = null;
     });
-    canvas.addEventListener('dblclick', () => app.window(0, app.run.duration));
+    canvas.addEventListener('dblclick', () => app.window(0, app.duration));
   }
 }
 

@@ -3,6 +3,12 @@ import type { App } from './app';
 import { fill, make, words } from './draw/dom';
 import { TOUR } from './words/tour';
 
+/** Begins the tour where it begins, or ends it. */
+export function turnTour(app: App): void {
+  if (app.view.tour) app.go({ tour: false });
+  else app.open(TOUR[0]!.level, { tour: true });
+}
+
 export class Tour {
   readonly root: HTMLElement = make('aside', { id: 'tour', hidden: true, 'aria-label': 'Tour' });
   private shown = '';

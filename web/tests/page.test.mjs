@@ -166,6 +166,9 @@ test('clicks lead down from the cluster to a packet, and Esc leads up again', as
   await page.waitForFunction(() => /^#packet.*packet=\d+/.test(location.hash));
   await page.waitForSelector('.layer');
   for (const above of ['connection', 'collective', 'step', 'cluster']) {
+    // One press is enough, also where a term explains itself.
+    await page.locator('.term').first().hover();
+    await page.waitForSelector('#tip:not([hidden])');
     await page.keyboard.press('Escape');
     await page.waitForFunction((hash) => location.hash.startsWith(hash), `#${above}`);
   }
@@ -209,7 +212,10 @@ test('a completion goes from the post to the next step of the ring, in order of 
   const page = await open(`${address.collectives}#completion?at=40000000`);
   await page.waitForFunction(() => /Next step/.test(document.querySelector('main').textContent));
   const names = await page.locator('.steps li b').allTextContents();
-  assert.deepEqual(names, ['Posted', 'First packet', 'Last packet', 'Arrives', 'Checks', 'Into memory', 'Answer', 'Completion', 'Poll', 'Next step']);
+  assert.deepEqual([...names].sort(), ['All there', 'Answer', 'Checks', 'Completion', 'First packet', 'Into memory', 'Last packet', 'Next step', 'Poll', 'Posted']);
+  const place = (name) => names.indexOf(name);
+  assert.ok(place('Checks') < place('Into memory') && place('Into memory') < place('All there'), `the key is checked before any byte is written: ${names}`);
+  assert.ok(/rkey.*before any byte is written/.test((await text(page)).split('Checks')[1].split('Into memory')[0]));
   const factor = { s: 1e12, ms: 1e9, µs: 1e6, ns: 1e3, ps: 1 };
   const times = (await page.locator('.steps .when').allTextContents()).map((word) => parseFloat(word.slice(1)) * factor[word.split(' ')[1]]);
   assert.deepEqual(times, [...times].sort((a, b) => a - b));
@@ -267,8 +273,17 @@ test('keys zoom, move, play and list themselves; the address holds the view', as
   await page.keyboard.press('Space');
   await page.waitForFunction((before) => document.querySelector('.clock').textContent !== before, then);
   await page.keyboard.press('Space');
+  for (const [key, change] of [['w', 0.5], ['s', 2], ['a', 1], ['d', 1]]) {
+    const before = await span();
+    await page.keyboard.press(key);
+    await page.waitForFunction(([from, to]) => location.hash.includes('t=') && !location.hash.includes(`t=${from}-${to}`), before);
+    const after = await span();
+    assert.ok(Math.abs((after[1] - after[0]) / (before[1] - before[0]) - change) < 0.01, `${key}: ${before} became ${after}`);
+    if (change === 1) assert.equal(Math.sign(after[0] - before[0]), key === 'a' ? -1 : 1, key);
+  }
   await page.keyboard.press('?');
   assert.ok(await page.locator('dialog').isVisible());
+  for (const key of ['W S', 'A D', '/', 'F', 'B', 'L', 'T']) assert.ok((await page.textContent('dialog')).includes(key), `${key} is in the list`);
   await page.keyboard.press('Escape');
   await page.waitForTimeout(400);
   const hash = await page.evaluate(() => location.hash);
@@ -312,7 +327,8 @@ test('terms explain themselves on hover and on focus', async () => {
 
 test('the tour goes through all levels', async () => {
   const page = await open(address.collectives);
-  await page.keyboard.press('1');
+  // Wherever one is, it begins at the beginning.
+  await page.keyboard.press('6');
   await page.keyboard.press('t');
   for (const [index, name] of LEVELS.entries()) {
     await page.waitForFunction((id) => location.hash.startsWith(`#${id}`), name);
@@ -335,7 +351,10 @@ test('the scenario runs again with another control, and both runs are shown', as
   const other = await (await fetch(`${address.incast}api/run?run=${beside}`)).json();
   await settled(page);
   assert.notEqual(other.digest, meta.incast.digest);
-  assert.ok((await text(page)).includes('changed, on the right'));
+  const words = await text(page);
+  assert.ok(words.includes('nic.control = dcqcn, on the left') && words.includes('nic.control = hpcc, on the right'), words.slice(0, 900));
+  assert.deepEqual(await page.locator('main .columns h2.run').allTextContents(), ['nic.control = dcqcn', 'nic.control = hpcc']);
+  assert.ok(/all donehpcc/.test(words), 'the numbers of the right column are under the name of what was run');
   assert.ok((await text(page)).includes(`${thousands(other.report.marks)}ECN marks`));
   assert.deepEqual(page.troubles, []);
   await page.context().close();
@@ -345,7 +364,8 @@ test('the page is dark where the system is, and the other way on request', async
   const page = await open(address.incast, { colorScheme: 'dark' });
   const paper = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
   const dark = await paper();
-  await page.keyboard.press('d');
+  assert.ok(!/dark line/.test(await text(page)), 'more load is brighter on dark paper');
+  await page.keyboard.press('l');
   const light = await paper();
   const brightness = (colour) => colour.match(/\d+/g).slice(0, 3).reduce((sum, each) => sum + Number(each), 0);
   assert.ok(brightness(dark) < 150 && brightness(light) > 600, `${dark} and ${light}`);

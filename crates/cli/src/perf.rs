@@ -2,26 +2,31 @@
 
 pub(crate) mod data;
 pub(crate) mod measure;
+mod put;
 mod serve;
 mod table;
 
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use railnet_coll::{Call, Collective};
+use railnet_core::parse::ParseError;
 use railnet_core::{Bytes, DataType, Rank, ReduceOp, Scalar, Span};
 use railnet_formats::nccl_tests::{self, Measurement, Row};
 use railnet_live::calls::Calls;
+use railnet_live::communicator::RoceCounters;
 use railnet_live::job::{self, Output, Plan, Stream};
 use railnet_live::launch::{Launch, Launcher};
 use railnet_live::{Communicator, Conduit};
 
 use crate::live_record::{self, Folder};
 use crate::{Outcome, Usage, processor, report};
-use measure::{Bench, call_of};
+use measure::{Bench, Measured, call_of};
+use put::PutBench;
 use table::Point;
 
 const EXAMPLES: &str = "\
@@ -29,6 +34,7 @@ Examples:
   railnet perf all_reduce -n 2 -b 8 -e 256M -f 8           two ranks here, from 8 B to 256 MiB
   railnet perf all_gather -n 4 --conduit tcp -e 1M         over TCP
   railnet perf alltoall -n 4 --nodes 2                     as if on two hosts
+  railnet perf put -n 2 --conduit tcp                      puts and signals into windows
   railnet perf all_reduce -n 4 --trace calls.pftrace       who called what when, for ui.perfetto.dev
   railnet perf all_reduce -n 2 --conduit roce --record run.rail   the same and packets, for railnet view
   srun -n 16 railnet perf all_reduce                       under a launcher: its ranks
@@ -36,15 +42,56 @@ Examples:
 The table is that of nccl-tests, and so are options and their long names (--minbytes, --maxbytes, --iters and so on), but for these:
 -n is the number of ranks, sizes grow by a factor of 2 unless -i or -f say otherwise, -w is 5, and -o and -d take no \"all\". Times are
 those of one call, averaged over the iterations and over ranks (-a); every element of every result is checked after new
-data was put in.";
+data was put in. put: every rank puts into the memory of the next one, signals, and waits for the signal of the one before;
+out-of-place is a window that Railnet made, in-place memory that the program had already and registered.";
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Subject {
+    Call(Collective),
+    /// Puts into windows.
+    Put,
+}
+
+impl Subject {
+    fn test_name(self) -> &'static str {
+        match self {
+            Self::Call(collective) => collective.test_name(),
+            Self::Put => "put",
+        }
+    }
+
+    const fn has_root(self) -> bool {
+        matches!(self, Self::Call(collective) if collective.has_root())
+    }
+
+    /// The collective that it is, or that counts its bytes.
+    const fn collective(self) -> Collective {
+        match self {
+            Self::Call(collective) => collective,
+            Self::Put => Collective::SendReceive,
+        }
+    }
+}
+
+impl FromStr for Subject {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "put" => Ok(Self::Put),
+            _ => text.parse().map(Self::Call).map_err(|error: ParseError| format!("{error}; or put")),
+        }
+    }
+}
 
 #[derive(clap::Args, Clone)]
 #[command(after_help = EXAMPLES)]
 #[command(group = clap::ArgGroup::new("kept").args(["record", "trace"]).multiple(true))]
 pub(crate) struct Arguments {
-    /// What to measure, such as all_reduce, all_gather, reduce_scatter, broadcast, reduce, alltoall, gather, scatter, sendrecv
+    /// What to measure, such as all_reduce, all_gather, reduce_scatter, broadcast, reduce, alltoall, gather, scatter, sendrecv, put
     #[arg(required_unless_present = "serve")]
-    collective: Option<Collective>,
+    collective: Option<Subject>,
     /// Start so many ranks on this machine; under a launcher, its ranks are taken. (nccl-tests has -n for --iters, and -t × -g ranks)
     #[arg(short = 'n', long, value_name = "N")]
     ranks: Option<u32>,
@@ -237,7 +284,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         serve::serve(&joined(&launch, arguments)?, socket)?;
         return Ok(Outcome::Done);
     }
-    let Some(collective) = arguments.collective else {
+    let Some(subject) = arguments.collective else {
         return Err(Usage("what is to be measured? railnet perf all_reduce -n 2".to_owned()).into());
     };
     match arguments.ranks.or_else(|| arguments.theirs.ranks()) {
@@ -246,7 +293,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
             let (world, launcher) = (launch.world_size, launch.launcher);
             Err(Usage(format!("-n {ranks}, but {launcher} has started {world} ranks: leave -n out")).into())
         }
-        _ => measured(arguments, collective, &joined(&launch, arguments)?, out),
+        _ => measured(arguments, subject, &joined(&launch, arguments)?, out),
     }
 }
 
@@ -303,13 +350,13 @@ fn start(arguments: &Arguments, ranks: u32, out: &mut dyn Write) -> anyhow::Resu
 
 fn measured(
     arguments: &Arguments,
-    collective: Collective,
+    subject: Subject,
     world: &Communicator,
     out: &mut dyn Write,
 ) -> anyhow::Result<Outcome> {
     let ranks = world.size() as u32;
-    let root = arguments.root;
-    if collective.has_root() && root >= ranks {
+    let (root, collective) = (arguments.root, subject.collective());
+    if subject.has_root() && root >= ranks {
         return Err(
             Usage(format!("rank {root} does not exist: there are {ranks}, from 0 to {}", ranks - 1)).into()
         );
@@ -332,7 +379,7 @@ fn measured(
     let mut rows = Vec::new();
     let mut bytes = arguments.minimum;
     while bytes <= arguments.maximum {
-        let point = point(arguments, world, &call_of(&base, bytes, ranks))?;
+        let point = point(arguments, world, subject, &call_of(&base, bytes, ranks))?;
         if is_first && arguments.csv {
             point.write_csv(out)?;
         } else if is_first && !arguments.json {
@@ -356,12 +403,16 @@ fn measured(
             outputs.write(&live_record::assemble(&command(), &noted))?;
         }
     }
+    let packets = packets_of_all(world)?;
     if is_first {
         if arguments.json {
-            writeln!(out, "{:#}", table::json(&base, world, &rows))?;
+            writeln!(out, "{:#}", table::json(subject, &base, world, &rows, packets))?;
         } else if !arguments.csv {
+            if let Some(packets) = packets {
+                writeln!(out, "{}", table::packets_line(packets))?;
+            }
             let rows: Vec<Row> = rows.iter().map(|point| point.row.clone()).collect();
-            writeln!(out, "{}", nccl_tests::footer(&rows, collective))?;
+            writeln!(out, "{}", nccl_tests::footer_of(&rows, subject.test_name()))?;
         }
     }
     let wrong = rows.iter().flat_map(|point| [point.row.out_of_place, point.row.in_place]).flatten();
@@ -393,24 +444,46 @@ fn preamble(arguments: &Arguments, world: &Communicator, out: &mut dyn Write) ->
         railnet_live::machine::host_name()
     )?;
     writeln!(out, "#")?;
+    if arguments.collective == Some(Subject::Put) {
+        writeln!(
+            out,
+            "# out-of-place: into a window that Railnet made; in-place: into memory that was registered"
+        )?;
+        writeln!(out, "#")?;
+    }
     write!(out, "{}", table::header())?;
     Ok(())
+}
+
+/// Packets of all ranks, where the conduit is RoCE.
+fn packets_of_all(world: &Communicator) -> anyhow::Result<Option<RoceCounters>> {
+    let Some(own) = world.roce_counters() else { return Ok(None) };
+    let mut all = [own.sent, own.resent, own.timeouts, own.received, own.refused];
+    world.all_reduce_in_place(&mut all, ReduceOp::Sum)?;
+    let [sent, resent, timeouts, received, refused] = all;
+    Ok(Some(RoceCounters { sent, resent, timeouts, received, refused }))
 }
 
 /// How long all calls of a size may take, about.
 const BUDGET: Span = Span::from_secs(2);
 
 /// One size, out of place and in place.
-fn point(arguments: &Arguments, world: &Communicator, call: &Call) -> anyhow::Result<Point> {
+fn point(
+    arguments: &Arguments,
+    world: &Communicator,
+    subject: Subject,
+    call: &Call,
+) -> anyhow::Result<Point> {
     let ranks = world.size() as u32;
     let is_checked = arguments.check > 0;
     let (mut processor, mut moved) = (0.0, 0.0);
     let mut row = Row { call: call.clone(), ranks, out_of_place: None, in_place: None };
     for in_place in [false, true] {
-        if in_place && !call.collective.has_in_place() {
-            continue;
-        }
-        let mut bench = Bench::new(world, Call { in_place, ..call.clone() });
+        let mut bench: Box<dyn Measured> = match subject {
+            Subject::Put => Box::new(PutBench::new(world, call.bytes(ranks).0 as usize, in_place)?),
+            Subject::Call(collective) if in_place && !collective.has_in_place() => continue,
+            Subject::Call(_) => Box::new(Bench::new(world, Call { in_place, ..call.clone() })),
+        };
         let mut wrong = 0;
         for number in 0..arguments.check {
             wrong += bench.check(u64::from(in_place) + 1 + 8 * u64::from(number))?;
@@ -431,6 +504,7 @@ fn point(arguments: &Arguments, world: &Communicator, call: &Call) -> anyhow::Re
         for number in 0..arguments.check {
             wrong += bench.check(u64::from(in_place) + 5 + 8 * u64::from(number))?;
         }
+        bench.end()?;
         let mut all = [wrong];
         world.all_reduce_in_place(&mut all, ReduceOp::Sum)?;
         let measured = Some(Measurement { time, wrong: is_checked.then_some(all[0]) });
@@ -441,7 +515,7 @@ fn point(arguments: &Arguments, world: &Communicator, call: &Call) -> anyhow::Re
         }
     }
     let processor_ns = if moved > 0.0 { processor * 1e9 / moved } else { 0.0 };
-    Ok(Point { row, processor_ns })
+    Ok(Point { subject, row, processor_ns })
 }
 
 /// What all ranks noted, at each of them.

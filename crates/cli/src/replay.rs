@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         Profile::Specification => Behaviour::SPECIFICATION,
     };
     let report = replay(file, notes.as_deref(), behaviour)
-        .map_err(|error| Usage(format!("cannot replay {name}: {error}")))?;
+        .map_err(|error| Usage::of(anyhow::Error::from(error).context(format!("cannot replay {name}"))))?;
     print(out, &report, arguments.verbose)?;
     Ok(if report.is_equal() { Outcome::Done } else { Outcome::CheckFailed })
 }

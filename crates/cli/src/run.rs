@@ -33,6 +33,7 @@ SIGINT kills. The exit status is 0 if every rank's was, 2 for wrong usage, 127 i
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, override_usage = "railnet run -n N [OPTIONS] -- PROGRAM [ARGUMENTS]...")]
+#[command(group = clap::ArgGroup::new("kept").args(["output", "record", "trace"]).multiple(true))]
 pub(crate) struct Arguments {
     /// How many ranks; with a host file, all of its slots unless this says fewer
     #[arg(short = 'n', long, value_name = "N", required_unless_present = "hostfile")]

@@ -54,6 +54,7 @@ pub(crate) const ALL: &[Shipped] = shipped![
     "life-of-a-job",
     "life-of-a-job-racks",
     "life-of-a-job-rails",
+    "life-of-a-job-small",
     "link-down",
     "list",
     "list-file",

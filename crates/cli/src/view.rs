@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use railnet_formats::run_file::RunFile;
 
+use crate::files::Output;
 use crate::interrupt::Interrupt;
 use crate::{Outcome, Usage, input};
 use answers::Shown;
@@ -25,6 +26,7 @@ Examples:
   railnet sim scenarios/incast.toml --record incast.rail
   railnet view incast.rail
   railnet view incast.rail --port 8080
+  railnet view incast.rail --report incast.html
   railnet sim scenarios/life-of-a-job-racks.toml --view
 
 The page is served on this machine only, and loads nothing from anywhere else. docs/page.md says what it shows.";
@@ -34,6 +36,12 @@ The page is served on this machine only, and loads nothing from anywhere else. d
 pub(crate) struct Arguments {
     /// The run file, as `railnet sim SCENARIO --record FILE` writes it
     file: PathBuf,
+    /// Write the page with this run in it, and those beside it: one file that opens from disk, without a network. Nothing is served
+    #[arg(long, value_name = "FILE.html", conflicts_with_all = ["port", "bind"])]
+    report: Option<PathBuf>,
+    /// Overwrite the report where there is one
+    #[arg(long, requires = "report")]
+    force: bool,
     #[command(flatten)]
     place: Place,
 }
@@ -57,8 +65,15 @@ impl Default for Place {
 
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let name = arguments.file.display();
+    let report = Output::claim_given(arguments.report.as_deref(), arguments.force)?;
     let bytes = input::bytes(&arguments.file)?;
     let run = RunFile::parse(&bytes).map_err(|error| Usage(format!("{name}: {error}")))?;
+    if let Some(output) = report {
+        let name = output.name().display().to_string();
+        output.write(|file| file.write_all(page::report(&run).as_bytes()))?;
+        writeln!(out, "  {:<12}{name}   opens in any browser", "Report")?;
+        return Ok(Outcome::Done);
+    }
     serve(run, &arguments.place, out)?;
     Ok(Outcome::Done)
 }

@@ -220,3 +220,64 @@ fn a_reader_that_goes_away_is_no_failure() {
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
 }
+
+/// The captures of a job of three ranks over RoCE.
+fn captured(name: &str, port: Option<&str>) -> [String; 3] {
+    let stem = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("live-{name}.pcapng"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_railnet"));
+    for variable in ["RANK", "WORLD_SIZE", "RAILNET_LAUNCHER", "RAILNET_ROCE_PORT"] {
+        command.env_remove(variable);
+    }
+    if let Some(port) = port {
+        command.env("RAILNET_ROCE_PORT", port);
+    }
+    let words = ["perf", "all_reduce", "-n", "3", "--conduit", "roce", "-b", "8", "-e", "64K", "-f", "8192"];
+    let output = command.args(words).args(["--iterations", "2"]).env("RAILNET_PCAP", &stem).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    [0, 1, 2].map(|rank| format!("{}.rank{rank}", stem.display()))
+}
+
+#[test]
+fn every_packet_of_a_live_job_is_roce() {
+    // At RoCEv2's port, and at ports of their own, where the ICRC tells.
+    for (name, port) in [("own", None), ("ports", Some("42791"))] {
+        for file in captured(name, port) {
+            let output = railnet(&["decode", "--check", &file]);
+            let verdict = text(&output.stderr);
+            assert!(output.status.success(), "{file}: {verdict}");
+            let packets = text(&output.stdout).lines().count();
+            let expected = format!("good: {packets} packets, {packets} RoCE, 0 with a bad ICRC, 0 malformed");
+            assert!(packets > 50 && verdict.contains(&expected), "{file}: {verdict}");
+        }
+    }
+}
+
+#[test]
+fn tshark_finds_every_packet_of_a_live_job_without_options() {
+    let found = Command::new("tshark").arg("--version").output().is_ok_and(|output| output.status.success());
+    let is_required = std::env::var("RAILNET_REQUIRE_TOOLS").as_deref() == Ok("1");
+    // Where another program has RoCEv2's port at all addresses, ranks have others.
+    let reason = match std::net::UdpSocket::bind(("127.77.0.1", 4791)) {
+        _ if !found => Some("tshark is not on PATH"),
+        Err(_) => Some("port 4791 is taken on this machine"),
+        Ok(_) => None,
+    };
+    if let Some(reason) = reason {
+        assert!(!is_required, "{reason}");
+        #[allow(clippy::print_stderr, reason = "a test that is left out must say so")]
+        {
+            eprintln!("SKIPPED: {reason}");
+        }
+        return;
+    }
+    for file in captured("tshark", None) {
+        let lines = |filter: &[&str]| {
+            let output = Command::new("tshark").args(["-r", &file]).args(filter).output().unwrap();
+            assert!(output.status.success(), "{}", text(&output.stderr));
+            text(&output.stdout).lines().count()
+        };
+        let all = lines(&[]);
+        assert!(all > 50);
+        assert_eq!(lines(&["-Y", "infiniband.bth"]), all, "{file}");
+    }
+}

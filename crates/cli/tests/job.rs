@@ -37,8 +37,8 @@ fn no_argument_runs_the_built_in_job_and_tells_its_life_on_one_screen() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let screen = text(&output.stdout);
     assert!(screen.contains("built-in job \"life-of-a-job\" · packet fidelity · seed 1"), "{screen}");
-    assert!(screen.contains("4 nodes × 8 H100 SXM5, 32 ranks, node01:29500"), "{screen}");
-    assert!(screen.contains("403 M parameters, data × 32, bf16"), "{screen}");
+    assert!(screen.contains("2 nodes × 8 H100 SXM5, 16 ranks, node01:29500"), "{screen}");
+    assert!(screen.contains("124 M parameters, data × 16, bf16"), "{screen}");
     for row in
         ["Meet", "Connect", "step 1", "Where the time goes", "Slowest rank", "The network", "Digest", "Try"]
     {

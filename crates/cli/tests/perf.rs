@@ -59,6 +59,28 @@ fn every_collective_is_measured_and_right_over_every_conduit() {
 }
 
 #[test]
+fn puts_are_measured_and_right_over_every_conduit() {
+    for conduit in ["shm", "tcp", "roce"] {
+        let words = ["put", "-n", "3", "--conduit", conduit, "-b", "8", "-e", "300K", "-f", "200"];
+        let output = perf(&words);
+        let printed = text(&output.stdout);
+        assert!(output.status.success(), "{conduit}: {printed}{}", text(&output.stderr));
+        let rows: Vec<Vec<&str>> = printed
+            .lines()
+            .filter(|line| !line.starts_with('#') && !line.is_empty())
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        assert_eq!(rows.len(), 2, "{printed}");
+        for row in rows {
+            // Neither an operation nor a root, and nothing wrong, in a window and in memory that was registered.
+            assert_eq!((row[3], row[4], row[8], row[12]), ("none", "-1", "0", "0"), "{printed}");
+        }
+        assert!(printed.contains("# Collective test concluded: put_perf"), "{printed}");
+        assert_eq!(printed.contains("# RoCEv2 packets"), conduit == "roce", "{printed}");
+    }
+}
+
+#[test]
 fn every_type_and_operation_is_right() {
     for (dtype, op) in
         [("f64", "sum"), ("bf16", "avg"), ("f16", "max"), ("u8", "min"), ("i32", "prod"), ("f32", "mulsum")]

@@ -357,6 +357,44 @@ fn a_file_that_is_there_is_not_lost() {
     assert!(text(&output.stderr).contains("not a run file: `railnet sim SCENARIO --record FILE` writes one"));
 }
 
+/// A page of a recording is the page that the run itself writes.
+#[test]
+fn a_recording_becomes_a_report() {
+    let toml = scratch_with("again.toml", INCAST);
+    let files = ["again.rail", "again.html", "again-later.html"].map(scratch);
+    let [record, report, later] = &files;
+    let output = railnet(&["sim", &toml, "--record", record, "--report", report]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let output = railnet(&["view", record, "--report", later]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("again-later.html"));
+    assert!(fs::read(report).unwrap() == fs::read(later).unwrap(), "the two are the same");
+    let output = railnet(&["view", record, "--report", later]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("is there already: --force overwrites it"));
+    assert!(railnet(&["view", record, "--report", later, "--force"]).status.success());
+}
+
+/// Whoever opens a connection wants to know what it began with, and what it writes to: also where most packets are not kept.
+#[test]
+fn connections_say_what_they_begin_with_and_write_to() {
+    let (toml, file) = (scratch_with("regions.toml", JOB), scratch("regions.rail"));
+    let output = railnet(&["sim", &toml, "--record", &file, "--record-packets", "500", "--beside", "none"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let run = RunFile::parse(&fs::read(&file).unwrap()).unwrap();
+    assert!(run.meta["kept"]["packets"].as_u64() < run.meta["kept"]["packets_sent"].as_u64());
+    let connections = run.table("connections").unwrap();
+    let [bytes, first, address, key] =
+        ["bytes", "first", "address", "rkey"].map(|name| connections.column(name).unwrap());
+    let senders: Vec<usize> = (0..connections.rows).filter(|row| connections.get(*row, bytes) > 0).collect();
+    assert!(!senders.is_empty());
+    for row in senders {
+        assert_eq!(connections.get(row, first), 0, "row {row}");
+        assert!(connections.get(row, address) != MISSING && connections.get(row, key) != NOBODY, "row {row}");
+    }
+    assert_eq!(run.meta["fabric"]["hosts"][0]["ip"], "10.0.0.1");
+}
+
 /// The other transport is another run, with the numbers that it has by itself.
 #[test]
 fn a_job_that_takes_seconds_has_the_other_transport_beside_it() {
@@ -371,6 +409,17 @@ fn a_job_that_takes_seconds_has_the_other_transport_beside_it() {
         let beside = &one.meta["other"];
         assert_eq!((&beside["key"], &beside["value"]), (&"cluster.transport".into(), &value.into()));
         assert_eq!(came(&beside["report"]), came(&two.meta["report"]));
+        // All of it is there, under its name.
+        let [other] = &one.others[..] else { panic!("one beside it") };
+        assert_eq!(other.meta["transport"], value);
+        assert_eq!(other.meta["change"]["name"], format!("cluster.transport = {value}"));
+        assert_eq!(
+            other.meta["change"]["was"],
+            format!("cluster.transport = {}", one.meta["transport"].as_str().unwrap())
+        );
+        for table in ["operations", "load", "slices"] {
+            assert_eq!(other.table(table).unwrap().rows, two.table(table).unwrap().rows, "{table}");
+        }
     }
     // The seed of the command line holds for both, and nobody has to have it.
     let (toml, file) = (scratch_with("beside.toml", JOB), scratch("beside.rail"));

@@ -390,7 +390,9 @@ fn a_job_is_written_for_slurm_and_handed_over() {
         railnet(&arguments).current_dir(&folder).env("PATH", path).output().unwrap()
     };
     let printed = submit(&["--print"], "");
-    assert!(text(&printed.stdout).ends_with("srun --kill-on-bad-exit=1 ./train\n"));
+    let script = text(&printed.stdout);
+    assert!(script.ends_with(" rank ./train\n"), "{script}");
+    assert!(script.contains("export MASTER_PORT=") && script.contains("RANK=$SLURM_PROCID"), "{script}");
     assert!(!folder.join("train.sbatch").exists());
     // Without Slurm.
     let written = submit(&[], "");

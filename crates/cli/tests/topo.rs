@@ -49,6 +49,7 @@ fn a_fabric_is_told_in_a_few_lines() {
         "permutation.toml · fat-tree\n",
         "Hosts            128 ",
         "Switches         80                 32 edge + 32 agg + 16 core, leaves first",
+        "Ports            8                  of the largest switch, a core",
         "128 to hosts, 256 between switches; all of 100 Gbps and 1 us",
         "Bisection        6.4 Tbps ",
         "Paths            1 to 16 ",
@@ -57,6 +58,23 @@ fn a_fabric_is_told_in_a_few_lines() {
     ] {
         assert!(lines.contains(part), "{part} is missing in\n{lines}");
     }
+}
+
+#[test]
+fn rails_that_nobody_described_are_of_switches_that_are_sold() {
+    let lines = |nodes: u32| {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("rails-{nodes}.toml"));
+        let cluster = format!("[cluster]\nserver = \"dgx-h100\"\nnodes = {nodes}\n");
+        fs::write(&path, format!("{cluster}[model]\nname = \"tiny\"\n")).unwrap();
+        text(&railnet(&["topo", path.to_str().unwrap()]).stdout)
+    };
+    let flat = lines(512);
+    assert!(flat.contains("128 leaf + 32 spine, leaves first"), "{flat}");
+    assert!(flat.contains("Ports            128                of the largest switch, a spine"), "{flat}");
+    let tall = lines(1024);
+    assert!(tall.contains("256 leaf + 128 spine + 64 core, leaves first"), "{tall}");
+    assert!(tall.contains("Ports            128                of the largest switch, a core"), "{tall}");
+    assert!(tall.contains("Oversubscription 1.00 : 1"), "{tall}");
 }
 
 #[test]

@@ -20,6 +20,8 @@ pub enum FlowControl {
 pub enum Routing {
     /// By a hash of the five-tuple: a connection keeps its path.
     Ecmp,
+    /// The same with the hash of the HPCC paper's ns-3, to repeat its paths.
+    Murmur3,
     /// As ECMP, but a connection that paused for so long may take another path.
     Flowlet(Span),
     /// The shortest queue at the moment, packet by packet.
@@ -83,8 +85,12 @@ pub struct SwitchConfig {
     pub buffer: Bytes,
     /// Guaranteed to each (port, priority).
     pub reserve: Bytes,
-    /// A (port, priority) may use the free shared memory divided by 2^shift.
-    pub shift: u32,
+    /// A (port, priority) may use the free shared memory divided by 2^shift, -3 to 7: what is called alpha is 8 to 1/128.
+    pub shift: i8,
+    /// And no more than this: a static threshold, where it is the lower one.
+    pub pause_at: Option<Bytes>,
+    /// Bytes that a queue must fall below its threshold before the sender may go on.
+    pub resume_offset: Bytes,
     /// Kept free for what is under way when a pause is sent, for each (port, lossless priority); `None` computes it
     /// from rate and delay of the link.
     pub headroom: Option<Bytes>,
@@ -118,6 +124,8 @@ impl Default for SwitchConfig {
             buffer: Bytes(32_000_000),
             reserve: Bytes(4_000),
             shift: 3,
+            pause_at: None,
+            resume_offset: Bytes(3_000),
             headroom: None,
             flow_control: FlowControl::Pfc,
             lossless: 0xff,

@@ -31,8 +31,8 @@ impl<S: Sink> Network<S> {
             None => self.routes.next_hops(switch, facts.target),
             Some(detours) => detours.next_hops(switch, facts),
         };
-        let hash = facts.hash;
-        let waiting = Waiting::new(packet, facts, ingress, held_as);
+        let facts = *facts;
+        let waiting = Waiting::new(packet, &facts, ingress, held_as);
         if ports.is_empty() {
             self.drop_packet(waiting, SwitchDropReason::NoRoute);
             return;
@@ -40,7 +40,10 @@ impl<S: Sink> Network<S> {
         let (channels, now) = (&self.channels, self.now);
         let queued = |channel: u32| channels[channel as usize].queued();
         let state = &mut self.switches[switch as usize];
-        let port = state.choose(self.config.routing, ports, hash, now, queued);
+        let port = match self.murmur {
+            None => state.choose(self.config.routing, ports, facts.hash, now, queued),
+            Some(murmur) => murmur.choose(switch, ports, &facts),
+        };
         let egress = state.ports[usize::from(port)];
         if self.config.flow_control != FlowControl::Credits {
             let held = &mut self.held[ingress as usize];

@@ -73,13 +73,14 @@ impl<S: Sink> Network<S> {
     }
 
     /// Whether whoever listens wants to see this packet: every pause frame, packets of the sample and of the connection that is
-    /// followed, and what is sent again.
+    /// followed, what is sent again, and the first sequence number, whose packet tells what a connection writes to.
     fn is_in_sample(&self, packet: PacketIndex) -> bool {
         let sample = self.taps.sample;
         sample == PacketSample::ALL
             || self.packets.headers(packet).is_none_or(|Transmit { packet, headers, network, .. }| {
                 let is_end = |end| end == (host_of(network.source), packet.queue_pair);
                 packet.transmission > 0
+                    || packet.psn.value() == 0
                     || self.taps.followed.is_some_and(|ends| ends.into_iter().any(is_end))
                     || sample.has(packet.psn, [packet.queue_pair, headers.bth.destination])
             })

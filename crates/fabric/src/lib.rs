@@ -21,6 +21,7 @@ mod halves;
 mod lane;
 mod lull;
 mod marking;
+mod murmur;
 mod network;
 mod note;
 mod packet;

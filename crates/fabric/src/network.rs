@@ -23,6 +23,7 @@ use crate::halves::Halves;
 use crate::lane::Lanes;
 use crate::lull::Lulls;
 use crate::marking::Marker;
+use crate::murmur::Murmur;
 use crate::note::component;
 use crate::packet::{Facts, Flag, Flags, PacketIndex, Packets};
 use crate::ports::Notebook;
@@ -92,6 +93,8 @@ pub struct Network<S> {
     pub(crate) routes: Routes,
     /// Where connections make detours, if they do.
     pub(crate) detours: Option<Detours>,
+    /// The hash of another simulator, where that chooses paths.
+    pub(crate) murmur: Option<Murmur>,
     /// Who marks in front of each channel.
     pub(crate) markers: Vec<Marker>,
     /// The lowest of them: below it nobody marks.
@@ -238,6 +241,7 @@ impl<S: Sink> Network<S> {
             aggregation.map(|config| Box::new(Aggregation::new(config, &mut hosts[host_count as usize..])));
         let detours = (config.routing == Routing::Valiant)
             .then(|| Detours::new(&graph, Random::stream(seed, "detours", 0).next_u32()));
+        let murmur = (config.routing == Routing::Murmur3).then_some(Murmur { hosts: host_count });
         let is_special = S::DETAIL || config.cut_through || config.flow_control == FlowControl::Credits;
         let batch = Batch::new(switches.iter().map(|switch| switch.ports.len()).max().unwrap_or(0));
         let goes_by_port = batch::is_apt(&config) && !channels.iter().any(|channel| channel.raises_priority);
@@ -267,6 +271,7 @@ impl<S: Sink> Network<S> {
             host_count,
             routes,
             detours,
+            murmur,
             markers,
             marks_above,
             ready: Vec::new(),

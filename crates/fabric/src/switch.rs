@@ -7,9 +7,6 @@ use railnet_core::{Random, Time};
 
 use crate::config::{FlowControl, Routing, SwitchConfig};
 
-/// Bytes that a queue must fall below its threshold before the sender may go on.
-const RESUME_OFFSET: u64 = 3_000;
-
 /// Entries of the table of recent connections, for flowlets.
 const FLOWLETS: usize = 1 << 12;
 
@@ -30,7 +27,11 @@ pub(crate) struct Switch {
     pub(crate) shared_used: u64,
     /// Memory that is neither reserve nor headroom.
     shared_max: u64,
+    /// The threshold is the free part of it, times eight, shifted right by this,
     shift: u32,
+    /// and no more than this.
+    pause_at: u64,
+    resume_offset: u64,
     pub(crate) reserve: u32,
     dice: Random,
     seed: u32,
@@ -73,7 +74,9 @@ impl Switch {
             stopped: 0,
             shared_used: 0,
             shared_max: config.buffer.0.saturating_sub(set_aside),
-            shift: config.shift,
+            shift: (config.shift.clamp(-3, 7) + 3) as u32,
+            pause_at: config.pause_at.map_or(u64::MAX, |bytes| bytes.0),
+            resume_offset: config.resume_offset.0,
             reserve: config.reserve.0 as u32,
             dice,
             seed,
@@ -87,9 +90,10 @@ impl Switch {
         self.stopped > 0 || self.is_in_line
     }
 
+    /// What one port and priority may hold above its reserve while so much of the shared memory is used.
     #[inline]
-    fn threshold(&self) -> u64 {
-        self.shared_max.saturating_sub(self.shared_used) >> self.shift
+    fn threshold(&self, used: u64) -> u64 {
+        (self.shared_max.saturating_sub(used) << 3 >> self.shift).min(self.pause_at)
     }
 
     #[inline]
@@ -114,12 +118,12 @@ impl Switch {
     /// Whether nobody would have to be told to stop with so many bytes above the reserves, and so many of one port and priority.
     #[inline]
     pub(crate) fn fits(&self, used: u64, most: u64) -> bool {
-        most < self.shared_max.saturating_sub(used) >> self.shift
+        most < self.threshold(used)
     }
 
     /// Counts a packet in, if there is room for it, in `headroom` if need be.
     pub(crate) fn admit(&mut self, held: &mut Held, priority: usize, bytes: u32, headroom: u32) -> Admission {
-        let threshold = self.threshold();
+        let threshold = self.threshold(self.shared_used);
         let shared = held.shared[priority] + bytes;
         let over = u64::from(shared.saturating_sub(self.reserve));
         if over > threshold {
@@ -154,14 +158,16 @@ impl Switch {
     /// Whether the sender of this ingress should stop.
     #[inline]
     pub(crate) fn should_stop(&self, held: &Held, priority: usize) -> bool {
-        held.headroom[priority] > 0 || self.shared_of(held, priority) >= self.threshold().max(1)
+        held.headroom[priority] > 0
+            || self.shared_of(held, priority) >= self.threshold(self.shared_used).max(1)
     }
 
     /// Whether a sender that was stopped may go on.
     #[inline]
     pub(crate) fn may_resume(&self, held: &Held, priority: usize) -> bool {
         let shared = self.shared_of(held, priority);
-        held.headroom[priority] == 0 && (shared == 0 || shared + RESUME_OFFSET <= self.threshold())
+        held.headroom[priority] == 0
+            && (shared == 0 || shared + self.resume_offset <= self.threshold(self.shared_used))
     }
 
     /// Which of `ports` a packet takes.
@@ -179,7 +185,7 @@ impl Switch {
             return *first;
         }
         match routing {
-            Routing::Ecmp | Routing::Valiant => self.by_hash(ports, hash),
+            Routing::Ecmp | Routing::Murmur3 | Routing::Valiant => self.by_hash(ports, hash),
             Routing::Spray => *self.dice.pick(ports),
             Routing::Adaptive => self.least_loaded(ports, queued),
             Routing::Flowlet(gap) => {

@@ -58,6 +58,16 @@ impl Row {
     }
 }
 
+impl Row {
+    /// The row of something between all ranks, which has no root although what stands for it has.
+    pub fn without_root(&self) -> String {
+        const ROOT: std::ops::Range<usize> = 46..52;
+        let mut text = self.to_string();
+        text.replace_range(ROOT, "    -1");
+        text
+    }
+}
+
 /// The three lines above the rows.
 pub const HEADER: &str = "\
 #                                                              out-of-place                       in-place          
@@ -105,13 +115,18 @@ pub fn average_bus_bandwidth(rows: &[Row]) -> f64 {
 
 /// The lines below the rows.
 pub fn footer(rows: &[Row], collective: Collective) -> String {
+    footer_of(rows, collective.test_name())
+}
+
+/// The same of a test that is no collective.
+pub fn footer_of(rows: &[Row], test_name: &str) -> String {
     let measured = rows.iter().flat_map(|row| [row.out_of_place, row.in_place]).flatten();
     let wrong: u64 = measured.filter_map(|measured| measured.wrong).sum();
     let verdict = if wrong == 0 { "OK" } else { "FAILED" };
     let mut text = String::new();
     let _ = writeln!(text, "# {:<20} : {wrong} {verdict}", "Out of bounds values");
     let _ = writeln!(text, "# {:<20} : {} ", "Avg bus bandwidth", six_digits(average_bus_bandwidth(rows)));
-    let _ = writeln!(text, "#\n# Collective test concluded: {}_perf", collective.test_name());
+    let _ = writeln!(text, "#\n# Collective test concluded: {test_name}_perf");
     text
 }
 
@@ -157,6 +172,18 @@ mod tests {
         );
         let columns = HEADER.lines().nth(1).unwrap_or_default();
         assert_eq!(columns.len(), line.len() + 1, "a row is as wide as its header");
+    }
+
+    #[test]
+    fn a_row_without_a_root_says_so_in_its_column() {
+        let call = Call { root: railnet_core::Rank(3), ..Call::new(Collective::SendReceive, 8) };
+        let row = Row { call, ranks: 8, out_of_place: None, in_place: None };
+        assert!(
+            row.to_string().starts_with("          32             8     float    none       3 "),
+            "{row}"
+        );
+        assert!(row.without_root().starts_with("          32             8     float    none      -1 "));
+        assert!(footer_of(&[row], "put").ends_with("# Collective test concluded: put_perf\n"));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! [`analytic::run`] drives it with the cost model of NCCL over a cluster; a simulator with packets drives it the same way.
 
 pub mod analytic;
+mod late;
 mod life;
 mod machine;
 mod outcome;

@@ -17,17 +17,19 @@
 //! ```
 
 mod copy;
+pub(crate) mod given;
 mod sum;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 
 use railnet_core::{GhostRun, GhostTag};
 use railnet_nic::memory::{Backing, GhostRuns, Memory, Segments, SpaceId};
 use railnet_wire::PayloadSum;
 
 use crate::shared_memory::segment::Segment;
+use given::Given;
 
 /// Bytes of a word: what is read and written in one piece.
 const WORD: usize = size_of::<u64>();
@@ -46,6 +48,8 @@ enum Words {
     Own(Arc<[AtomicU64]>),
     /// Memory that other processes have mapped too.
     Mapped(Arc<Segment>),
+    /// Memory that the program had already.
+    Given(Arc<Given>),
 }
 
 impl Buffer {
@@ -61,11 +65,41 @@ impl Buffer {
         Self { words: Words::Mapped(segment), length }
     }
 
+    /// Memory that the program had already.
+    pub(crate) fn given(given: Arc<Given>) -> Self {
+        let length = given.length();
+        Self { words: Words::Given(given), length }
+    }
+
+    /// The vector again that its memory was; `None` where it was none, or others have clones of this.
+    pub(crate) fn into_vector<T: Copy + Send + 'static>(self) -> Option<Vec<T>> {
+        match self.words {
+            Words::Given(given) => Arc::into_inner(given)?.into_vector(),
+            Words::Own(_) | Words::Mapped(_) => None,
+        }
+    }
+
+    /// Whether its memory was a vector.
+    pub(crate) fn is_vector(&self) -> bool {
+        matches!(&self.words, Words::Given(given) if given.is_vector())
+    }
+
+    /// Its whole words, and those that begin in it where there is room for them.
     #[inline]
     fn words(&self) -> &[AtomicU64] {
         match &self.words {
             Words::Own(words) => words,
             Words::Mapped(segment) => segment.words(),
+            Words::Given(given) => given.words(),
+        }
+    }
+
+    /// The bytes after them.
+    #[cold]
+    fn tail(&self) -> &[AtomicU8] {
+        match &self.words {
+            Words::Given(given) => given.tail(),
+            Words::Own(_) | Words::Mapped(_) => &[],
         }
     }
 
@@ -122,7 +156,7 @@ impl Buffer {
         }
         let first = first + usize::from(head > 0);
         let (whole, back) = rest.as_chunks_mut::<WORD>();
-        for (bytes, word) in whole.iter_mut().zip(&self.words()[first..]) {
+        for (bytes, word) in whole.iter_mut().zip(self.words().get(first..).unwrap_or_default()) {
             *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
         }
         if !back.is_empty() {
@@ -141,7 +175,9 @@ impl Buffer {
         }
         let first = first + usize::from(head > 0);
         let (whole, back) = ((length - head) / WORD, (length - head) % WORD);
-        copy::append(&self.words()[first..][..whole], out);
+        if whole > 0 {
+            copy::append(&self.words()[first..][..whole], out);
+        }
         if back > 0 {
             out.extend_from_slice(&self.bytes_of(first + whole)[..back]);
         }
@@ -162,7 +198,27 @@ impl Buffer {
     }
 
     fn bytes_of(&self, index: usize) -> [u8; WORD] {
-        self.words()[index].load(Ordering::Relaxed).to_ne_bytes()
+        match self.words().get(index) {
+            Some(word) => word.load(Ordering::Relaxed).to_ne_bytes(),
+            None => {
+                let mut bytes = [0; WORD];
+                let tail = bytes.iter_mut().zip(self.tail());
+                tail.for_each(|(byte, there)| *byte = there.load(Ordering::Relaxed));
+                bytes
+            }
+        }
+    }
+
+    /// Replaces some bytes of a word, and lets the others be. They are released after all that was written before.
+    #[cold]
+    fn merge(&self, index: usize, skip: usize, bytes: &[u8]) {
+        match self.words().get(index) {
+            Some(word) => merge(word, skip, bytes),
+            None => {
+                let tail = self.tail()[skip..].iter().zip(bytes);
+                tail.for_each(|(there, byte)| there.store(*byte, Ordering::Release));
+            }
+        }
     }
 
     /// Copies `data` to the bytes from `offset` on, in ascending order, the last word after all others.
@@ -173,16 +229,17 @@ impl Buffer {
         let head = if skip == 0 { 0 } else { (WORD - skip).min(data.len()) };
         let (front, rest) = data.split_at(head);
         if head > 0 {
-            merge(&self.words()[first], skip, front);
+            self.merge(first, skip, front);
         }
         let (whole, back) = rest.as_chunks::<WORD>();
-        let words = &self.words()[first + usize::from(head > 0)..];
+        let next = first + usize::from(head > 0);
+        let words = self.words().get(next..).unwrap_or_default();
         let put = |(word, bytes): (&AtomicU64, &[u8; WORD])| {
             word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
         };
         let Some((last, most)) = whole.split_last() else {
             if !back.is_empty() {
-                merge(&words[0], 0, back);
+                self.merge(next, 0, back);
             }
             return;
         };
@@ -190,7 +247,7 @@ impl Buffer {
         fence(Ordering::Release);
         put((&words[most.len()], last));
         if !back.is_empty() {
-            merge(&words[whole.len()], 0, back);
+            self.merge(next + whole.len(), 0, back);
         }
     }
 

@@ -2,12 +2,13 @@
 //!
 //! Every rank calls [`meet`] with what the others shall know of it, and gets a [`Control`] that knows everybody. Rank 0
 //! checks version, number of ranks, duplicates and the secret. What is wrong ends in the same error on every rank, and
-//! ranks that do not come are listed in it when the time is up. Strangers on the port are counted and change nothing.
+//! ranks that do not come are listed in it when the time is up, and named before that ([`Reminders`]). Strangers on the port are counted and change nothing.
 //! A secret is proved by both sides and never sent.
 
 mod caller;
 mod config;
 mod hub;
+mod reminders;
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -16,9 +17,11 @@ use crate::control::Control;
 use crate::launch::Meeting;
 use crate::machine;
 use crate::message::{BLOB_MAX, Hello, Member, NAME_MAX, Trouble};
+use reminders::LIMIT_HINT;
 
 pub(crate) use config::duration;
 pub use config::{Config, ConfigError};
+pub use reminders::Reminders;
 
 /// How much longer than its limit a rank waits for rank 0 to say what is wrong.
 pub(crate) const SLACK: Duration = Duration::from_secs(2);
@@ -37,7 +40,9 @@ pub enum MeetError {
         launcher: String,
     },
     /// Nobody answers there.
-    #[error("rank {rank} found nobody at {meeting} in {waited:.1?}: {last}; is rank 0 running there?")]
+    #[error(
+        "rank {rank} found nobody at {meeting} in {waited:.1?}: {last}; is rank 0 running there? ({LIMIT_HINT})"
+    )]
     Unreachable {
         /// Who tried.
         rank: u32,

@@ -3,7 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use railnet_core::Rank;
 use railnet_live::control::{Absence, NoticeKind};
 use railnet_live::launch::{Launch, Launcher, Meeting};
 use railnet_live::message::{Trouble, TroubleKind, preamble, preamble_of};
-use railnet_live::rendezvous::{Config, MeetError, meet};
+use railnet_live::rendezvous::{Config, MeetError, Reminders, meet};
 use railnet_live::{Control, Secret};
 
 /// Longer than anything takes that goes well.
@@ -102,6 +102,53 @@ fn missing_ranks_are_listed_on_every_rank() {
         assert_eq!((trouble.kind, &trouble.ranks[..]), (TroubleKind::Missing, &[2, 4][..]));
         assert!(trouble.text.starts_with("ranks 2 and 4 of 5 are missing after"), "{}", trouble.text);
     }
+}
+
+/// Reminders that come at once, and what they said.
+fn collected() -> (Reminders, Arc<Mutex<Vec<String>>>) {
+    let said = Arc::new(Mutex::new(Vec::new()));
+    let into = Arc::clone(&said);
+    let mut reminders = Reminders::new(move |text| into.lock().unwrap().push(text.to_owned()));
+    (reminders.first, reminders.every) = (Duration::ZERO, LONG);
+    (reminders, said)
+}
+
+#[test]
+fn a_rank_that_waits_says_for_whom_and_what_sets_the_limit() {
+    let (reminders, said) = collected();
+    let mut configs = configs(4);
+    configs.retain(|config| [0, 1].contains(&config.rank.0));
+    for config in &mut configs {
+        (config.limit, config.reminders) = (SHORT, reminders.clone());
+    }
+    for text in all(&configs, |outcome, _| trouble(outcome).text) {
+        assert!(text.contains("(RAILNET_TIMEOUT or RAILNET_RENDEZVOUS_LIMIT sets the limit)"), "{text}");
+    }
+    let said = said.lock().unwrap();
+    // Rank 1 may have called before rank 0 listened, and says so then.
+    let of_rank_0: Vec<&String> = said.iter().filter(|text| text.starts_with("ranks ")).collect();
+    assert_eq!(of_rank_0.len(), 1, "{said:?}");
+    assert!(of_rank_0[0].contains("2 and 3 of 4 are missing after "), "{said:?}");
+    assert!(of_rank_0[0].contains("RAILNET_TIMEOUT"), "{said:?}");
+
+    let (reminders, said) = collected();
+    let config = Config { limit: SHORT, reminders, ..config(1, 2, free_port()) };
+    assert!(matches!(meet(&config, &[]), Err(MeetError::Unreachable { .. })));
+    let said = said.lock().unwrap();
+    assert_eq!(said.len(), 1);
+    assert!(said[0].starts_with("rank 1 has found no rank 0 at 127.0.0.1:"), "{said:?}");
+}
+
+#[test]
+fn the_time_limit_of_calls_is_that_of_the_rendezvous_unless_that_has_its_own() {
+    let limit = |all: &[(&str, &str)]| {
+        let of = |name: &str| all.iter().find(|(one, _)| *one == name).map(|(_, text)| (*text).to_owned());
+        Config::from_variables(&Launch::alone(), &of).unwrap().limit
+    };
+    assert_eq!(limit(&[]), Duration::from_mins(5));
+    assert_eq!(limit(&[("RAILNET_TIMEOUT", "20s")]), Duration::from_secs(20));
+    let both = [("RAILNET_TIMEOUT", "20s"), ("RAILNET_RENDEZVOUS_LIMIT", "7s")];
+    assert_eq!(limit(&both), Duration::from_secs(7));
 }
 
 #[test]

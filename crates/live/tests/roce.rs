@@ -100,6 +100,27 @@ fn one_send_carries_many_packets_and_an_acknowledgement_rides_behind_data() {
 }
 
 #[test]
+fn acknowledgements_that_came_while_a_thread_was_not_on_its_core_count_before_timeouts() {
+    let configs = [config("127.0.0.1"), config("127.0.0.1")];
+    // 8 µs.
+    let mut pair = Pair::new(configs, 3 * HALF, |connection| connection.timeout = 1);
+    let [a, b] = &mut pair.0;
+    let length = 16 << 10;
+    a.send(SendRequest::new(1, Operation::Write(b.remote(0))).with(a.sge(0, length)));
+    a.driver.progress().unwrap();
+    let sent = a.driver.nic().counters().sent;
+    while b.driver.nic().counters().sent == 0 {
+        b.driver.progress().unwrap();
+    }
+    // The acknowledgement is in the socket, and the timeout is over.
+    std::thread::sleep(std::time::Duration::from_millis(1));
+    assert!(a.driver.progress().unwrap(), "there is a completion to be taken");
+    let counters = a.driver.nic().counters();
+    assert_eq!((counters.timeouts, counters.resent, counters.sent), (0, 0, sent));
+    assert_eq!(a.completions().len(), 1);
+}
+
+#[test]
 fn a_bad_wire_loses_nothing() {
     let five_percent = 50_000;
     let faults = |seed| Faults {

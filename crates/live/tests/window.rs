@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use railnet_core::Random;
-use railnet_live::communicator::{Error, Options, RoceOptions};
-use railnet_live::{Communicator, Conduit};
+use railnet_live::communicator::{Error, Options, RoceOptions, WindowPath};
+use railnet_live::{Communicator, Conduit, Window};
 use ranks::Ranks;
 use rustix::process::Signal;
 use world::{LONG, world, world_with};
@@ -26,9 +26,15 @@ fn data(from: usize, round: usize, count: usize) -> Vec<u32> {
 
 /// Rounds in which everybody puts something into everybody's part, at a place of its own, and looks at what it got.
 fn exchange(world: &Communicator, counts: &[usize]) {
+    let most = counts.iter().max().unwrap();
+    let window = world.window::<u32>(world.size() * most).unwrap();
+    exchange_in(world, &window, counts);
+    window.close().unwrap();
+}
+
+fn exchange_in(world: &Communicator, window: &Window<'_, u32>, counts: &[usize]) {
     let (rank, size) = (world.rank(), world.size());
     let most = counts.iter().max().unwrap();
-    let window = world.window::<u32>(size * most).unwrap();
     for (round, count) in counts.iter().enumerate() {
         for step in 0..size {
             let target = (rank + step) % size;
@@ -50,17 +56,100 @@ fn exchange(world: &Communicator, counts: &[usize]) {
         for target in 0..size {
             window.signal(target).unwrap();
         }
-        for from in 0..size {
-            window.wait_signal(from, 1).unwrap();
-        }
+        let all: Vec<_> = (0..size).map(|from| (from, 1)).collect();
+        window.wait_signals(&all).unwrap();
     }
-    window.close().unwrap();
 }
 
 #[test]
 fn what_was_put_is_there_when_its_signal_is_seen() {
     for conduit in CONDUITS {
         world(3, conduit, LONG, |world| exchange(&world, &[1, 3, 1000, 0, 40_000, 300_001]));
+    }
+}
+
+/// Exchanges through memory that ranks had before, and gets it back.
+fn exchange_registered(world: &Communicator, path: WindowPath) {
+    let counts = [1, 3, 1001, 0, 70_001];
+    let (rank, size) = (world.rank(), world.size());
+    let memory = vec![0; size * counts[4]];
+    let start = memory.as_ptr();
+    let window = world.register(memory).unwrap();
+    for target in 0..size {
+        let expected = if target == rank { WindowPath::SharedMemory } else { path };
+        assert_eq!(window.path(target).unwrap(), expected);
+    }
+    exchange_in(world, &window, &counts);
+    let memory = window.into_vec().unwrap();
+    assert_eq!(memory.as_ptr(), start, "nothing was copied");
+    for from in 0..size {
+        assert!(memory[from * counts[4]..][..counts[4]] == data(from, 4, counts[4]), "from {from}");
+    }
+}
+
+#[test]
+fn memory_that_ranks_already_have_can_be_a_window() {
+    let paths = [WindowPath::ProcessMemory, WindowPath::Service, WindowPath::Rdma];
+    for (conduit, path) in CONDUITS.into_iter().zip(paths) {
+        world(3, conduit, LONG, |world| exchange_registered(&world, path));
+    }
+    // As where the kernel does not let one process write to another.
+    let forbids = |name: &str| (name == "NCCL_P2P_DISABLE").then(|| "1".to_owned());
+    let options = Options { limit: LONG, ..Options::from_variables(&forbids).unwrap() };
+    world_with(3, &options, |world| exchange_registered(&world, WindowPath::Service));
+}
+
+#[test]
+fn some_ranks_may_register_memory_and_others_not() {
+    for conduit in CONDUITS {
+        world(3, conduit, LONG, |world| {
+            let rank = world.rank();
+            let window = match rank {
+                0 => world.register(vec![7_u8; 13]).unwrap(),
+                1 => world.register(Vec::new()).unwrap(),
+                _ => world.window(13).unwrap(),
+            };
+            for target in [0, 2] {
+                window.put_signal(target, 4 * rank, &[rank as u8 + 1; 5]).unwrap();
+            }
+            window.signal(1).unwrap();
+            window.wait_signals(&[(0, 1), (1, 1), (2, 1)]).unwrap();
+            world.barrier().unwrap();
+            assert_eq!(window.len_at(1).unwrap(), 0);
+            assert!(window.put(1, 0, &[1]).is_err(), "it has no memory there");
+            let mut last = [0; 4];
+            window.get(0, 9, &mut last).unwrap();
+            assert_eq!(last, [3; 4]);
+            assert_eq!(window.into_vec().unwrap().len(), [13, 0, 13][rank]);
+        });
+    }
+}
+
+#[test]
+fn a_wait_for_several_ranks_names_those_that_are_missing_and_uses_nothing_up() {
+    for conduit in CONDUITS {
+        world(3, conduit, LONG, |world| {
+            let window = world.window::<u8>(1).unwrap();
+            if world.rank() > 0 {
+                (0..world.rank()).for_each(|_| window.signal(0).unwrap());
+                window.flush().unwrap();
+            }
+            world.barrier().unwrap();
+            if world.rank() == 0 {
+                let late = window.wait_signals_for(&[(1, 2), (2, 1), (2, 2)], SHORT).unwrap_err();
+                let expected = "wait for signals in window #0: rank 1 has sent 1 of 2, rank 2 has sent 2 of 3 in 200.0ms";
+                assert!(late.to_string().starts_with(expected), "{late}");
+                assert_eq!((window.signals(1).unwrap(), window.signals(2).unwrap()), (1, 2));
+                // One that has signalled is not at fault.
+                let late = window.wait_signals_for(&[(1, 1), (2, 3)], SHORT).unwrap_err();
+                assert_eq!(late.culprits()[0].0, 2, "{late}");
+                window.wait_signals(&[(1, 1), (2, 2)]).unwrap();
+                assert_eq!((window.signals(1).unwrap(), window.signals(2).unwrap()), (0, 0));
+                window.wait_signals(&[]).unwrap();
+                assert!(window.wait_signals(&[(1, 0)]).is_err() && window.wait_signals(&[(3, 1)]).is_err());
+            }
+            window.close().unwrap();
+        });
     }
 }
 
@@ -184,7 +273,10 @@ fn rank() {
     let world = Communicator::from_env().unwrap();
     let (rank, size) = (world.rank(), world.size());
     let (next, before) = ((rank + 1) % size, (rank + size - 1) % size);
-    let window = world.window::<u64>(1 << 20).unwrap();
+    let window = match std::env::var_os("TEST_REGISTER") {
+        Some(_) => world.register(vec![0_u64; 1 << 20]).unwrap(),
+        None => world.window::<u64>(1 << 20).unwrap(),
+    };
     println!("\nready");
     let mut dice = Random::from_seed(7);
     let error = loop {
@@ -202,7 +294,10 @@ fn a_killed_rank_is_named_by_those_that_put_to_it_and_wait_for_it() {
     let mut dice = Random::from_seed(11);
     for conduit in CONDUITS {
         for killed in [1, 0] {
+            // Killed rank 0 of a window, killed rank 1 of one over memory that ranks already had.
+            let register = [("TEST_REGISTER", "1")];
             let settings = [("RAILNET_CONDUIT", conduit.name()), ("RAILNET_TIMEOUT", "60s")];
+            let settings = [&settings[..], &register[..killed]].concat();
             let mut ranks = Ranks::start(2, &settings);
             std::thread::sleep(Duration::from_micros(dice.below(20_000)));
             ranks.signal(killed, Signal::KILL);

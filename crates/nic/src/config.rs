@@ -10,31 +10,44 @@ use crate::recovery::RecoveryKind;
 
 /// Payload bytes in a full packet of a path.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Mtu {
+pub struct Mtu(u16);
+
+#[allow(non_upper_case_globals, reason = "the values of the specification's enumeration")]
+impl Mtu {
     /// 256 bytes.
-    Mtu256,
+    pub const Mtu256: Self = Self(256);
     /// 512 bytes.
-    Mtu512,
+    pub const Mtu512: Self = Self(512);
     /// 1024 bytes.
-    Mtu1024,
+    pub const Mtu1024: Self = Self(1024);
     /// 2048 bytes.
-    Mtu2048,
+    pub const Mtu2048: Self = Self(2048);
     /// 4096 bytes.
-    Mtu4096,
+    pub const Mtu4096: Self = Self(4096);
 }
 
 impl Mtu {
-    /// All of them, smallest first.
+    /// Those of the specification, smallest first.
     pub const ALL: [Self; 5] = [Self::Mtu256, Self::Mtu512, Self::Mtu1024, Self::Mtu2048, Self::Mtu4096];
+    /// The smallest of [`Mtu::of_payload`].
+    pub const LEAST: u32 = 64;
 
     /// The payload bytes of a full packet.
+    #[inline]
     pub const fn bytes(self) -> u32 {
-        256 << self as u32
+        self.0 as u32
     }
 
-    /// The MTU of exactly `bytes`, if there is one.
+    /// The specification's MTU of exactly `bytes`, if there is one.
     pub fn from_bytes(bytes: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|mtu| mtu.bytes() == bytes)
+    }
+
+    /// Any payload of whole words from [`Mtu::LEAST`] to 4096 bytes. No RoCE path has the ones between those of the
+    /// specification; other simulators do.
+    pub fn of_payload(bytes: u32) -> Option<Self> {
+        let fits = (Self::LEAST..=Self::Mtu4096.bytes()).contains(&bytes) && bytes.is_multiple_of(4);
+        fits.then_some(Self(bytes as u16))
     }
 
     /// How many packets a message of `length` bytes takes: one at least.
@@ -105,6 +118,11 @@ pub struct Behaviour {
     pub reads_block_requests: bool,
     /// Packets over IPv6 carry a UDP checksum. rxe sends 0. Drivers put it in: [`railnet_wire::fill_udp_checksum`].
     pub udp_checksum_over_ipv6: bool,
+    /// Selective repeat: how long a requester waits for further acknowledgements after that of the packet which a timeout
+    /// sent, before it takes the rest of the flight for lost. If any come, the timeout was spurious (F-RTO, RFC 5682): the
+    /// peer was slow, and the flight arrives. Timeouts in a row double then (RFC 6298, 5.5), up to 2^5. Zero: all that was
+    /// sent before that packet is lost at once, and timeouts stay as they are, as in hardware.
+    pub spurious_timeout_wait: Span,
 }
 
 impl Behaviour {
@@ -127,6 +145,7 @@ impl Behaviour {
         refuse_excess_reads: true,
         reads_block_requests: false,
         udp_checksum_over_ipv6: true,
+        spurious_timeout_wait: Span::ZERO,
     };
 
     /// As Linux Soft-RoCE (`rdma_rxe`, 6.12) behaves.
@@ -148,6 +167,7 @@ impl Behaviour {
         refuse_excess_reads: false,
         reads_block_requests: true,
         udp_checksum_over_ipv6: false,
+        spurious_timeout_wait: Span::ZERO,
     };
 }
 

@@ -190,6 +190,37 @@ fn a_lost_tail_is_found_by_the_clock_and_then_at_once() {
     assert_eq!(again(&pair, 0), expected);
 }
 
+/// As processes have it: a timeout may be the fault of a peer that is not on its core.
+const LIVE: Make = |_, config| {
+    config.recovery = RecoveryKind::SelectiveRepeat { window: 1000, reordering: Span::ZERO };
+    config.behaviour.spurious_timeout_wait = Span::from_us(500);
+};
+
+#[test]
+fn a_lost_tail_is_sent_again_when_nothing_shows_that_the_timeout_was_spurious() {
+    let mut pair = pair(LIVE);
+    lose(&mut pair, 0, &(140..150).collect::<Vec<_>>());
+    write(&mut pair, 1, 50);
+    succeeded(&mut pair, 1..2);
+    arrived(&pair, 50);
+    let counters = pair.lab.nics[0].counters();
+    assert_eq!((counters.timeouts, counters.resent), (1, 11));
+}
+
+#[test]
+fn timeouts_in_a_row_double() {
+    let mut pair = pair(LIVE);
+    lose(&mut pair, 0, &[100; 5]);
+    write(&mut pair, 1, 1);
+    succeeded(&mut pair, 1..2);
+    let tapped = pair.lab.tap.as_ref().unwrap().iter().filter(|tapped| tapped.from == 0);
+    let times: Vec<_> = tapped.map(|tapped| tapped.at).collect();
+    let spans: Vec<u64> = times.windows(2).map(|two| two[1].since(two[0]).as_ps()).collect();
+    let ratios: Vec<f64> = spans.windows(2).map(|two| two[1] as f64 / two[0] as f64).collect();
+    assert_eq!(ratios.len(), 4, "{spans:?}");
+    assert!(ratios.iter().all(|ratio| (1.99..2.01).contains(ratio)), "{spans:?}");
+}
+
 #[test]
 fn shuffled_packets_are_not_taken_for_lost_where_paths_differ() {
     let mut pair = pair(PATIENT);

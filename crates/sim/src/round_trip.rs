@@ -24,7 +24,7 @@ pub(crate) fn idle_round_trip(scenario: &Scenario) -> Span {
         let forward = if scenario.fabric.switch.cut_through { CUT_THROUGH.min(bytes) } else { bytes };
         whole + link.rate.0.serialize(Bytes(forward)) * (links - 1) + link.delay.0 * links
     };
-    over_all(overhead + DATA_HEADERS + u64::from(scenario.nic.mtu)) + over_all(overhead + ANSWER_HEADERS)
+    over_all(overhead + DATA_HEADERS + u64::from(scenario.payload())) + over_all(overhead + ANSWER_HEADERS)
 }
 
 /// Links between the two hosts that are furthest apart; one at least.

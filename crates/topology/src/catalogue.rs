@@ -9,6 +9,7 @@
 mod build;
 mod compute;
 mod file;
+mod switches;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +19,7 @@ use std::sync::LazyLock;
 use thiserror::Error;
 
 pub use self::compute::Compute;
+pub use self::switches::switch_ports;
 pub use crate::cluster::cluster;
 use crate::cluster::{Cluster, ClusterError};
 use crate::host::{DeviceKind, Host};

@@ -30,7 +30,7 @@ pub use dragonfly::Dragonfly;
 pub use explicit::{Explicit, ExplicitLink};
 pub use fat_tree::FatTree;
 pub use leaf_spine::LeafSpine;
-pub use rail_optimised::RailOptimised;
+pub use rail_optimised::{Pods, RailOptimised};
 pub use single_switch::SingleSwitch;
 
 /// More hosts than any fabric that is built; a fat-tree of 100-port switches has 250,000.

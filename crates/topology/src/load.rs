@@ -36,8 +36,8 @@ pub struct LoadedFabric {
 pub struct Demands {
     /// Bytes out of and into each host.
     hosts: BTreeMap<u32, [f64; 2]>,
-    /// Bytes and connections from leaf to leaf.
-    leaves: BTreeMap<(u32, u32), Flows>,
+    /// Bytes and connections from leaf to leaf, as they were added.
+    leaves: Vec<((u32, u32), Flows)>,
 }
 
 /// Connections that share their ends.
@@ -120,7 +120,7 @@ impl LoadedFabric {
         if let (Some(a), Some(b)) = (self.routes.leaf_of(from), self.routes.leaf_of(to))
             && a != b
         {
-            demands.leaves.entry((a, b)).or_default().add(Flows { bytes, connections });
+            demands.leaves.push(((a, b), Flows { bytes, connections }));
         }
     }
 
@@ -167,9 +167,18 @@ impl LoadedFabric {
     /// several next hops.
     fn loads(&self, demands: &Demands) -> BTreeMap<(u32, u8), LinkLoad> {
         let mut loads: BTreeMap<(u32, u8), LinkLoad> = BTreeMap::new();
-        for ((from, to), flows) in &demands.leaves {
-            let Some(host) = self.host_on.get(to) else { continue };
-            let mut front = BTreeMap::from([(*from, 1.0)]);
+        // Sorted by pair, stable: sums do not depend on anything else.
+        let mut leaves = demands.leaves.clone();
+        leaves.sort_by_key(|(pair, _)| *pair);
+        let pairs = leaves.chunk_by(|(one, _), (other, _)| one == other);
+        let summed = pairs.map(|same| {
+            let mut flows = Flows::default();
+            same.iter().for_each(|(_, more)| flows.add(*more));
+            (same[0].0, flows)
+        });
+        for ((from, to), flows) in summed {
+            let Some(host) = self.host_on.get(&to) else { continue };
+            let mut front = BTreeMap::from([(from, 1.0)]);
             while !front.is_empty() {
                 let mut next: BTreeMap<u32, f64> = BTreeMap::new();
                 for (switch, share) in front {
@@ -186,7 +195,7 @@ impl LoadedFabric {
                         *next.entry(peer).or_default() += each;
                     }
                 }
-                next.remove(to);
+                next.remove(&to);
                 front = next;
             }
         }

@@ -151,10 +151,15 @@ impl<'a> Frame<'a> {
     }
 
     fn parse_layers(ethernet: Option<Ethernet>, bytes: &'a [u8]) -> Result<Self, Malformed> {
-        if let Some(kind) = other_than_roce(bytes) {
-            return Ok(Self::Other { ethernet, kind });
-        }
-        let (ip, udp, datagram) = parse_to_udp(bytes)?;
+        let (ip, udp, datagram) = match other_than_roce(bytes) {
+            // Processes that share an address have ports of their own: the ICRC tells RoCEv2 from other UDP there.
+            Some(kind @ Other::Port(port)) => match parse_to_udp_port(bytes, port) {
+                Ok(found) if has_good_icrc(bytes, &found.2) => found,
+                _ => return Ok(Self::Other { ethernet, kind }),
+            },
+            Some(kind) => return Ok(Self::Other { ethernet, kind }),
+            None => parse_to_udp(bytes)?,
+        };
         let (parsed, payload) = parse_transport(&bytes[datagram.clone()])?;
         let covered = datagram.end - ICRC_LENGTH;
         let icrc = Icrc {
@@ -424,6 +429,11 @@ pub fn emit_around(
 
 /// The IP and UDP headers of a RoCEv2 packet, and where its UDP payload lies.
 fn parse_to_udp(bytes: &[u8]) -> Result<(Ip, Udp, Range<usize>), Malformed> {
+    parse_to_udp_port(bytes, ROCE_PORT)
+}
+
+/// The same at another port.
+fn parse_to_udp_port(bytes: &[u8], port: u16) -> Result<(Ip, Udp, Range<usize>), Malformed> {
     let ip = Ip::parse(bytes)?;
     if let Ip::V4(header) = ip
         && header.is_fragment()
@@ -443,10 +453,18 @@ fn parse_to_udp(bytes: &[u8]) -> Result<(Ip, Udp, Range<usize>), Malformed> {
         let (least, most) = (ip.payload_length(), ip.payload_length());
         return Err(Malformed::Length { layer: Layer::Udp, stated, least, most });
     }
-    if udp.target_port != ROCE_PORT {
+    if udp.target_port != port {
         return Err(Malformed::NotRocePort(udp.target_port));
     }
     Ok((ip, udp, start + Udp::LENGTH..end))
+}
+
+/// Whether a UDP payload is a RoCEv2 packet with the right ICRC.
+fn has_good_icrc(bytes: &[u8], datagram: &Range<usize>) -> bool {
+    parse_transport(&bytes[datagram.clone()]).is_ok() && {
+        let covered = datagram.end - ICRC_LENGTH;
+        icrc::of_packet(&bytes[..covered]) == Ok(found_icrc(&bytes[covered..datagram.end]))
+    }
 }
 
 /// The transport headers of a UDP payload, and where its own payload lies in it.

@@ -34,6 +34,7 @@ export class Plane {
   hits: Hit[] = [];
   private chosen = -1;
   private heading: HTMLElement;
+  private noted: HTMLElement;
 
   constructor(
     protected app: App,
@@ -42,7 +43,8 @@ export class Plane {
     this.canvas = make('canvas', { tabindex: '0', role: 'img', 'aria-label': options.label ?? options.title });
     this.context = this.canvas.getContext('2d')!;
     this.heading = make('b', {}, options.title);
-    this.root = make('figure', {}, make('figcaption', {}, this.heading, make('span', {}, words(options.note))), this.canvas);
+    this.noted = make('span', {}, words(options.note));
+    this.root = make('figure', {}, make('figcaption', {}, this.heading, this.noted), this.canvas);
     new ResizeObserver(() => app.redraw()).observe(this.root);
     this.canvas.addEventListener('pointermove', (event) => this.hover(event));
     this.canvas.addEventListener('pointerleave', () => hideTip());
@@ -56,6 +58,13 @@ export class Plane {
 
   set title(text: string) {
     if (this.heading.textContent !== text) this.heading.textContent = text;
+  }
+
+  /** Unit, what is good, and what is not drawn. */
+  set note(text: string) {
+    if (this.noted.dataset['text'] === text) return;
+    this.noted.dataset['text'] = text;
+    this.noted.replaceChildren(words(text));
   }
 
   /** Sizes the canvas for the screen it is on and draws. */

@@ -67,7 +67,7 @@ export class TimePlane extends Plane {
       this.dragFrom = null;
       this.app.redraw();
     });
-    canvas.addEventListener('dblclick', () => this.app.window(0, this.app.run.duration));
+    canvas.addEventListener('dblclick', () => this.app.window(0, this.app.duration));
     canvas.addEventListener(
       'wheel',
       (event) => {

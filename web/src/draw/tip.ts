@@ -41,7 +41,3 @@ export function hideTip(): void {
   owner?.removeAttribute('aria-describedby');
   owner = null;
 }
-
-export function tipIsOpen(): boolean {
-  return box !== null && !box.hidden;
-}

@@ -15,14 +15,15 @@ const LEFT = 78;
 /** Room for a letter of a name. */
 const LETTER = 7;
 const MOST_ROWS = 200_000;
-/** More bundles than the first are a hairball: only the busiest are drawn, as many as the second says. */
+/** More bundles than this are a hairball: those between the same pod and switch, or inside a pod, are drawn as one. */
 const MOST_BUNDLES = 600;
-const BUSIEST_BUNDLES = 150;
+const NOTE = 'share of capacity, the busier direction of each bundle. Good: even colours; one line that stands out is a bottleneck';
 
 export const cluster: Level = {
   id: 'cluster',
   title: 'The cluster',
   lead: 'The fabric in bands: [[spine]] switches on top, [[leaf]] switches under them, servers with their GPUs below. A line is a bundle of links: wider is more capacity, stronger colour is more load. Click a switch to come closer, a server to see its step, a line to see it over time.',
+  both: 'stacked',
   make: (app) => new ClusterScene(app),
 };
 
@@ -43,7 +44,7 @@ class ClusterScene implements Scene {
     this.load = new Feed('load', () => app.redraw());
     this.map = new Plane(app, {
       title: 'Load of the fabric',
-      note: 'share of capacity, the busier direction of each bundle. Good: even colours; one dark line is a bottleneck',
+      note: NOTE,
       height: (width) => this.height(width),
       draw: (plane) => this.drawMap(plane),
     });
@@ -194,9 +195,11 @@ class ClusterScene implements Scene {
     if (width >= 500) for (const band of bands) context.fillText(band.name, 0, band.y + band.h / 2);
     const shares = Float64Array.from(bundles, (each) => this.shareOf(each));
     const far = bundles.length > MOST_BUNDLES;
+    if (far) this.drawStrands(plane, shares);
+    this.map.note = far ? `${NOTE}. ${count(bundles.length)} bundles are drawn as ${count(this.strands!.list.length)}: all between a pod and a switch above it, or inside a pod; colour of the busiest of them` : NOTE;
     // The busiest come last and lie on top.
-    const order = largest(shares, far ? BUSIEST_BUNDLES : bundles.length).reverse().filter((index) => !far || shares[index]! > 0);
-    const dense = far || order.length > 200;
+    const order = far ? [] : largest(shares, bundles.length).reverse();
+    const dense = order.length > 200;
     for (const index of order) {
       const each = bundles[index]!;
       const load = shares[index]!;
@@ -215,6 +218,53 @@ class ClusterScene implements Scene {
       plane.hits.push({ x: middle.x - size / 2, y: middle.y - size / 2, w: size, h: size, tip: () => this.bundleTip(each), open: () => app.go({ link: this.busier(each) }) });
     }
     for (const item of items) this.drawItem(plane, item, bands.find((band) => band.y <= item.y && item.y <= band.y + band.h)?.cells ?? false);
+  }
+
+  private strands: { layout: Layout; list: Strand[] } | null = null;
+
+  /** Bundles of a large fabric, many as one. */
+  private drawStrands(plane: Plane, shares: Float64Array): void {
+    const { app } = this;
+    const { context } = plane;
+    const { layout } = this.laid!;
+    if (this.strands?.layout !== layout) this.strands = { layout, list: strandsOf(layout) };
+    const loads = this.strands.list.map(({ bundles }) => {
+      let [most, sum, busiest] = [0, 0, bundles[0]!];
+      for (const index of bundles) {
+        sum += shares[index]!;
+        if (shares[index]! > most) [most, busiest] = [shares[index]!, index];
+      }
+      return { most, mean: sum / bundles.length, busiest };
+    });
+    const order = [...loads.keys()].sort((a, b) => loads[a]!.most - loads[b]!.most);
+    for (const index of order) {
+      const { upper, lower, bundles, name, inPod } = this.strands.list[index]!;
+      const { most, mean, busiest } = loads[index]!;
+      const link = () => app.go({ link: this.busier(layout.bundles[busiest]!) });
+      const tip = () => `${name}\n${count(bundles.length)} bundles, the busiest ${share(most)}, on average ${share(mean)}\nbusiest: ${layout.bundles[busiest]!.a.name} – ${layout.bundles[busiest]!.b.name}`;
+      context.fillStyle = context.strokeStyle = loadColour(most);
+      if (inPod) {
+        context.globalAlpha = 0.75;
+        context.beginPath();
+        context.moveTo(upper.x, upper.y + upper.h + 2);
+        context.lineTo(upper.x + upper.w, upper.y + upper.h + 2);
+        context.lineTo(lower.x + lower.w, lower.y - 2);
+        context.lineTo(lower.x, lower.y - 2);
+        context.fill();
+        context.globalAlpha = 1;
+        plane.hits.push({ x: Math.min(upper.x, lower.x), y: upper.y + upper.h, w: Math.max(upper.w, lower.w), h: lower.y - upper.y - upper.h, tip, open: link });
+        continue;
+      }
+      const [x, y, to, end] = [upper.x + upper.w / 2, upper.y + upper.h, lower.x + lower.w / 2, lower.y];
+      context.lineWidth = 1.75;
+      context.globalAlpha = most > 0 ? 1 : 0.5;
+      context.beginPath();
+      context.moveTo(x, y);
+      context.bezierCurveTo(x, y + (end - y) * 0.45, to, end - (end - y) * 0.45, to, end);
+      context.stroke();
+      context.globalAlpha = 1;
+      plane.hits.push({ x: (x + to) / 2 - 4, y: (y + end) / 2 - 4, w: 8, h: 8, tip, open: link });
+    }
   }
 
   private drawItem(plane: Plane, item: Item, cell: boolean): void {
@@ -427,6 +477,53 @@ function ticksOf(plane: TimePlane, rows: { bin: number; value: number }[], width
   for (const { bin, value } of rows) {
     if (value > 0) plane.context.fillRect(plane.scale.x(bin * width), y, Math.max(1, plane.scale.x((bin + 1) * width) - plane.scale.x(bin * width)), 4);
   }
+}
+
+/** Bundles that are drawn as one, between two boxes. */
+interface Strand {
+  name: string;
+  /** Between servers and leaves: drawn as wide as the two are. */
+  inPod: boolean;
+  upper: Box;
+  lower: Box;
+  bundles: number[];
+}
+
+interface Box {
+  x: number;
+  y: number;
+  w: number;
+  h: number;
+}
+
+/** Inside a pod all bundles between servers and leaves are one; above it all between the pod's leaves and one switch. */
+function strandsOf({ items, bundles }: Layout): Strand[] {
+  const pods = new Map<string, Box>();
+  const podOf = (item: Item) => `${item.band} ${item.pod}`;
+  for (const item of items) {
+    const box = pods.get(podOf(item));
+    if (!box) pods.set(podOf(item), { x: item.x, y: item.y, w: item.w, h: item.h });
+    else {
+      const [right, low] = [Math.max(box.x + box.w, item.x + item.w), Math.max(box.y + box.h, item.y + item.h)];
+      box.x = Math.min(box.x, item.x);
+      box.y = Math.min(box.y, item.y);
+      box.w = right - box.x;
+      box.h = low - box.y;
+    }
+  }
+  const found = new Map<string, Strand>();
+  bundles.forEach(({ a, b }, index) => {
+    const [upper, lower] = a.y <= b.y ? [a, b] : [b, a];
+    const inPod = upper.band <= 1;
+    const key = `${inPod ? podOf(upper) : upper.id} ${podOf(lower)}`;
+    let strand = found.get(key);
+    if (!strand) {
+      const name = inPod ? `pod ${lower.pod}: servers – leaves` : `${upper.name} – pod ${lower.pod}`;
+      found.set(key, (strand = { name, inPod, upper: inPod ? pods.get(podOf(upper))! : upper, lower: pods.get(podOf(lower))!, bundles: [] }));
+    }
+    strand.bundles.push(index);
+  });
+  return [...found.values()];
 }
 
 /** Draws a bundle as a line that leaves and arrives upright; returns its middle. */

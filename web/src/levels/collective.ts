@@ -19,6 +19,7 @@ export const collective: Level = {
   id: 'collective',
   title: 'The collective',
   lead: 'One [[collective]] [[chunk]] by chunk: pieces travel from rank to rank and what each holds grows. Space plays, ← and → go from arrival to arrival. Click a line between servers to see the connection under it.',
+  both: 'stacked',
   make: (app) => new CollectiveScene(app),
 };
 
@@ -34,6 +35,7 @@ class CollectiveScene implements Scene {
   private cells: Plane;
   private story: { table: Table; slices: Slices; story: Story; reduces: boolean } | null = null;
   private listed = '';
+  private panels: HTMLElement;
 
   constructor(private app: App) {
     this.calls = new Feed('calls', () => app.redraw());
@@ -68,7 +70,8 @@ class CollectiveScene implements Scene {
       make('div', { class: 'columns' }, this.map.root, this.cells.root),
     );
     this.choice.hidden = !app.run.has('calls');
-    this.root.lastElementChild!.toggleAttribute('hidden', !app.run.has('slices'));
+    this.panels = this.root.lastElementChild as HTMLElement;
+    this.panels.hidden = !app.run.has('slices');
   }
 
   show(): void {
@@ -77,10 +80,7 @@ class CollectiveScene implements Scene {
     if (calls && calls.rows > 0) this.list(calls);
     const { communicator, sequence } = app.view;
     if (calls && calls.rows > 0 && sequence === null) {
-      const whole = app.run.meta.kept?.call;
-      if (whole) return this.choose(indexOf(calls, whole.communicator, whole.sequence), whole.channel);
-      const sample = this.sample.want(app.run, { most: 4000 });
-      return sample ? this.choose(richest(calls, sample)) : undefined;
+      return this.chooseRecorded(calls);
     }
     const table = communicator === null || sequence === null ? null : this.feed.want(app.run, { communicator, sequence, most: MOST_SLICES });
     if (table && sequence !== null) this.tell(table);
@@ -129,17 +129,32 @@ class CollectiveScene implements Scene {
     );
   }
 
+  /** Goes to a call of which slices were recorded, rather one that is there whole. */
+  private chooseRecorded(calls: Table): void {
+    const whole = this.app.run.meta.kept?.call;
+    if (whole) return this.choose(indexOf(calls, whole.communicator, whole.sequence), whole.channel);
+    const sample = this.sample.want(this.app.run, { most: 4000 });
+    if (sample) this.choose(richest(calls, sample));
+  }
+
+  fit(): boolean {
+    const span = this.span();
+    if (span) this.app.window(span[0], span[1]);
+    return span !== null;
+  }
+
   private choose(row: number, channel = 0): void {
     const calls = this.calls.want(this.app.run, { most: MOST_CALLS });
     if (!calls || row < 0 || row >= calls.rows) return;
     const begun = column(calls, 'begun')[row]!;
+    const ended = Math.max(begun + 1000, column(calls, 'ended')[row]!);
     this.app.go({
       communicator: column(calls, 'communicator')[row]!,
       sequence: column(calls, 'sequence')[row]!,
       channel,
       from: begun,
-      to: Math.max(begun + 1000, column(calls, 'ended')[row]!),
-      at: begun,
+      to: ended,
+      at: (begun + ended) / 2,
     });
   }
 
@@ -164,10 +179,16 @@ class CollectiveScene implements Scene {
       );
     }
     const { story } = this.story;
+    this.panels.hidden = story.rows.length === 0;
     if (story.rows.length === 0) {
-      this.now.textContent = 'No slice of this collective was recorded; choose another.';
+      const calls = this.calls.want(app.run, { most: MOST_CALLS });
+      const text = this.feed.waiting ? '' : `No slice of this collective was recorded${app.run.has('slices') ? ': only those of the first calls of a run are kept.' : '.'} `;
+      if (this.now.dataset['text'] === text) return;
+      this.now.dataset['text'] = text;
+      fill(this.now, text, text && calls && app.run.has('slices') ? make('button', { click: () => this.chooseRecorded(calls) }, 'One that was recorded') : null);
       return;
     }
+    delete this.now.dataset['text'];
     const moving = story.rows.filter((row) => slices.sent[row]! <= app.view.at && !(story.arrival(row) <= app.view.at));
     const done = story.rows.filter((row) => story.arrival(row) <= app.view.at).length;
     const first = moving[0];

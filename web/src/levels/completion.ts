@@ -1,4 +1,4 @@
-// Level 9: how one message ends: last packet, checks, DMA, answer, completion, poll, and what can go on then.
+// Level 9: how one message ends: checks, DMA, last packet, answer, completion, poll, and what can go on then.
 import type { App } from '../app';
 import { absent, fill, make, words } from '../draw/dom';
 import { CATEGORY, palette } from '../draw/palette';
@@ -144,6 +144,11 @@ class CompletionScene implements Scene {
     return at(table, best);
   }
 
+  fit(): boolean {
+    this.comeCloser();
+    return this.message !== null;
+  }
+
   /** Makes the life of this message fill the window, so that it can be played. */
   private comeCloser(): void {
     if (!this.message) return;
@@ -249,20 +254,27 @@ async function eventsOf(app: App, message: Message): Promise<Event[]> {
   const connections = connectionsOf(await run.rows('connections', { most: 20_000 }));
   const mine = connections.find((each) => each.host === message.host && each.queuePair === message.queuePair) ?? null;
   const sent = await run.rows('packets', { from: message.posted, to: until, host: message.host, queue_pair: message.queuePair, most: MOST });
-  const lastRow = findPsn(sent, last, (opcode) => opcode !== ACKNOWLEDGE);
+  const isRequest = (opcode: number) => opcode !== ACKNOWLEDGE;
+  const [firstRow, lastRow] = [findPsn(sent, message.first, isRequest), findPsn(sent, last, isRequest)];
   const answer = mine ? await answerOf(app, mine, message.posted, until, last) : null;
-  const received = lastRow === null ? null : column(sent, 'received')[lastRow]!;
+  const cell = (row: number | null, name: string) => (row === null || !Number.isFinite(column(sent, name)[row]!) ? null : column(sent, name)[row]!);
+  const [came, received] = [cell(firstRow, 'received'), cell(lastRow, 'received')];
   const a = run.vertexName(message.host);
   const b = mine ? run.vertexName(mine.to) : 'the other side';
   const after = await afterwards(app, message, until, mine?.to ?? null, received ?? message.started);
   const sample = 'this packet is not in the sample';
+  const isOne = message.packets === 1;
+  // A NIC checks a packet before it writes any byte of it: the key and range with the first packet of a message, sequence and length with each.
+  const way: Event[] = [
+    { name: 'First packet', who: `NIC of ${a}`, text: `leaves with [[PSN]] ${message.first}; the data is read from GPU memory by [[DMA]]`, time: message.started },
+    ...(isOne ? [] : [{ name: 'Last packet', who: `NIC of ${a}`, text: lastRow === null ? `PSN ${last}; ${sample}` : `leaves with PSN ${last}`, time: cell(lastRow, 'sent') }]),
+    { name: 'Checks', who: `NIC of ${b}`, text: `PSN ${message.first} is there: [[ICRC]], [[queue pair]], sequence, then [[rkey]], permission and range, before any byte is written; a failure would end the connection${came === null ? `; ${sample}` : ''}`, time: came },
+    { name: 'Into memory', who: `NIC of ${b}`, text: `${isOne ? 'its bytes are' : 'its bytes, and those of each packet behind it,'} written to GPU memory by [[DMA]]; no processor takes part`, time: came },
+  ].sort((one, two) => (one.time ?? Infinity) - (two.time ?? Infinity) || 0);
   return [
     { name: 'Posted', who: `program at ${a}`, text: `a [[work request]]: ${bytes(message.length)} into ${b}’s memory`, time: message.posted },
-    { name: 'First packet', who: `NIC of ${a}`, text: `leaves with [[PSN]] ${message.first}; the data is read from GPU memory by [[DMA]]`, time: message.started },
-    { name: 'Last packet', who: `NIC of ${a}`, text: lastRow === null ? `PSN ${last}; ${sample}` : `leaves with PSN ${last}`, time: lastRow === null ? null : column(sent, 'sent')[lastRow]! },
-    { name: 'Arrives', who: `NIC of ${b}`, text: received === null ? sample : `PSN ${last} is the one expected: ${message.packets === 1 ? 'the only one is in' : `all ${count(message.packets)} are in`}`, time: received },
-    { name: 'Checks', who: `NIC of ${b}`, text: '[[queue pair]], sequence, [[rkey]], permission, range, [[ICRC]]; any failure would end the connection', time: received },
-    { name: 'Into memory', who: `NIC of ${b}`, text: 'written to GPU memory by [[DMA]]; no processor took part', time: received },
+    ...way,
+    { name: 'All there', who: `NIC of ${b}`, text: received === null ? sample : `PSN ${last} is the one expected, passed its checks and is written: ${isOne ? 'the only one' : `all ${count(message.packets)}`}`, time: received },
     { name: 'Answer', who: `NIC of ${b}`, text: `[[ACK]] of PSN ${last}: one answer for everything before it, too`, time: answer },
     { name: 'Completion', who: `NIC of ${a}`, text: message.status ? `with an error, status ${message.status}` : 'a [[CQE]] in the completion queue', time: Number.isFinite(message.completed) ? message.completed : null },
     { name: 'Poll', who: `program at ${a}`, text: 'finds the entry the next time it looks; its buffer is free again', time: Number.isFinite(message.completed) ? message.completed : null },

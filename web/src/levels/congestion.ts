@@ -9,10 +9,11 @@ import { binsPerRow, loadsOf, seriesOf } from '../model/load';
 import type { Run } from '../model/run';
 import { column, type Table } from '../source/block';
 import { bytes, count, rate, time } from '../words/units';
+import { ownLensOf } from '../lens';
 import { failurePanel } from './failure';
 import type { Level, Scene } from './level';
 import { drawTrees } from './pause-tree';
-import { Rerun } from './rerun';
+import { namesOf, Rerun } from './rerun';
 
 const MOST_ROWS = 200_000;
 const LINES_SHOWN = 5;
@@ -21,6 +22,7 @@ export const congestion: Level = {
   id: 'congestion',
   title: 'Congestion',
   lead: 'Where more came in than could go out. A switch first marks packets ([[ECN]]), the receiver tells the sender ([[CNP]]), which slows down. If that is too late, the switch stops its neighbour ([[PFC]]), and that one may have to stop its own.',
+  both: 'own',
   make: (app) => new CongestionScene(app),
 };
 
@@ -30,6 +32,9 @@ class CongestionScene implements Scene {
   private second: RunCharts | null = null;
   private pair = make('div', { class: 'columns' });
   private rerun: Rerun;
+  private example: RunCharts | null = null;
+  private exampleBox = make('section', { class: 'stack', hidden: true });
+  private asked = false;
 
   constructor(private app: App) {
     this.first = new RunCharts(app, app.run);
@@ -42,6 +47,7 @@ class CongestionScene implements Scene {
         : absent('This run was calculated without packets: there are no queues in it. One with queues:', 'railnet sim scenarios/incast.toml --record run.rail && railnet view run.rail'),
       this.rerun.root,
       this.pair,
+      this.exampleBox,
     );
     fill(this.pair, this.first.root);
     this.pair.classList.remove('columns');
@@ -51,12 +57,15 @@ class CongestionScene implements Scene {
 
   show(): void {
     const { app } = this;
-    const { beside } = app.view;
+    const beside = app.view.beside === app.run.index ? null : app.view.beside;
+    this.findExample();
     const run = beside === null ? undefined : app.known(beside);
     if (beside !== null && !run) app.other(beside).then(() => app.redraw(), () => app.go({ beside: null }));
     if (run && this.second?.run !== run) {
       this.second = new RunCharts(app, run);
-      fill(this.pair, this.first.root, this.second.root);
+      const { was, name } = namesOf(app.run, run);
+      const named = (text: string, part: HTMLElement) => make('div', { class: 'stack' }, make('h2', { class: 'run' }, text), part);
+      fill(this.pair, named(was, this.first.root), named(name, this.second.root));
       this.pair.classList.add('columns');
     } else if (!run && this.second) {
       this.second = null;
@@ -72,6 +81,30 @@ class CongestionScene implements Scene {
     this.rerun.show(this.second?.run ?? null);
     this.first.show(most);
     this.second?.show(most);
+    if (this.example) {
+      this.example.prepare();
+      this.example.show({ queue: this.example.deepest, trouble: this.example.mostMarks });
+    }
+  }
+
+  /** A run that met nothing shows another that did, in a time of its own, where the page has one. */
+  private findExample(): void {
+    const { app } = this;
+    if (this.asked || app.run.hasCongestion || app.run.index !== 0) return;
+    this.asked = true;
+    const index = (app.run.meta.runs ?? []).findIndex(({ role }) => role === 'example');
+    if (index < 0) return;
+    void app.other(index).then((run) => {
+      this.example = new RunCharts(ownLensOf(app, run), run);
+      fill(
+        this.exampleBox,
+        make('h2', { class: 'run' }, `Nothing was marked, paused or dropped here. Beside it, ${run.meta.example ?? run.meta.name}`),
+        make('p', { class: 'note' }, `${run.meta.name}: its own ${time(run.duration)}, its own numbers. `, make('button', { class: 'plain', click: () => void app.turnTo(index) }, 'look into it on every level')),
+        this.example.root,
+      );
+      this.exampleBox.hidden = false;
+      app.redraw();
+    });
   }
 }
 
@@ -128,7 +161,11 @@ class RunCharts {
       draw: (plane) => this.drawRates(plane),
       version: () => `${this.rates.version} ${this.rateLines.length}`,
     });
-    this.root = make('div', { class: 'stack' }, failurePanel(app, run), this.numbers(), this.queues.root, this.legend, this.marks.root, this.speed.root, this.tree);
+    // Where nothing happened a line says so, and no empty charts do.
+    const calm = !run.hasCongestion && !run.has('rates') && !run.has('pauses');
+    for (const part of [this.marks.root, this.speed.root, this.tree]) part.hidden = calm;
+    const said = calm && run.has('load') ? make('p', { class: 'note' }, 'No mark, no pause, no drop: no sender was told to slow down, and nobody was stopped.') : null;
+    this.root = make('div', { class: 'stack' }, failurePanel(app, run), this.numbers(), this.queues.root, this.legend, said, this.marks.root, this.speed.root, this.tree);
   }
 
   show(common: { queue: number; trouble: number }): void {

@@ -11,26 +11,18 @@ const STATES = ['RESET', 'INIT', 'RTR', 'RTS', 'SQD', 'SQE', 'ERR'];
 
 export async function setUp(app: App, each: Connection): Promise<(HTMLElement | null)[]> {
   const { run } = app;
-  const packets = await firstPackets(app, each);
-  const [opcode, row] = [column(packets, 'opcode'), packets.columns['row']];
-  let story: PacketStory | null = null;
-  for (let at = 0; at < packets.rows && !story; at++) {
-    if (isData(opcode[at]!)) story = await run.packet(row ? row[at]! : at).catch(() => null);
-    if (story && !field(story, /rkey|remote key|r_key/i) && at < 8) story = null;
-  }
-  const messages = await run.rows('messages', { host: each.host, queue_pair: each.queuePair, most: 64 });
-  const firstPsn = messages.rows > 0 ? column(messages, 'first')[0]! : packets.rows > 0 ? column(packets, 'psn')[0]! : null;
-  const known = {
-    rkey: story && field(story, /rkey|remote key|r_key/i),
-    address: story && field(story, /virtual address|^address$|^va$/i),
-    from: story && field(story, /^source( address| IP)?$|source address/i, /ip/i),
-    to: story && field(story, /^destination( address| IP)?$|destination address/i, /ip/i),
-  };
+  const hex = (value: number | undefined) => (value === undefined ? null : `0x${value.toString(16)}`);
+  const { hosts } = run.meta.fabric;
+  const recorded = { rkey: hex(each.region?.rkey), address: hex(each.region?.address), from: hosts[each.host]?.ip ?? null, to: hosts[each.to]?.ip ?? null };
+  // What a recording does not say of its connections, their packets may.
+  const packets = each.first === null ? await firstPackets(app, each) : emptyTable('packets');
+  const firstPsn = each.first ?? (packets.rows > 0 ? column(packets, 'psn')[0]! : null);
+  const known = each.first === null ? await fromPackets(app, packets) : recorded;
   const a = run.vertexName(each.host);
   const b = run.vertexName(each.to);
   const calls: [string, string, string][] = [
     ['ibv_alloc_pd, ibv_create_cq', 'a protection domain and a completion queue, on both sides', ''],
-    ['ibv_reg_mr', 'memory is made known to the NIC', known.rkey ? `${b} has rkey ${known.rkey} for address ${known.address ?? '?'}` : `the rkey of ${b} is in no packet that was kept`],
+    ['ibv_reg_mr', 'memory is made known to the NIC', known.rkey ? `${b} has rkey ${known.rkey} for address ${known.address ?? '?'}` : `${a} writes nothing to ${b} that was kept: no rkey is known`],
     ['ibv_create_qp', 'a queue pair in state RESET', `${a} has QPN ${each.queuePair}, ${b} has QPN ${each.target}`],
     ['ibv_modify_qp → INIT', 'port and access rights', 'still nothing about the other side'],
     ['over TCP', 'the two tell each other what they have', `QPN, first PSN${firstPsn === null ? '' : ` ${firstPsn}`}, address, rkey`],
@@ -46,6 +38,28 @@ export async function setUp(app: App, each: Connection): Promise<(HTMLElement | 
   return [make('h2', {}, 'How it was made'), make('div', { class: 'calls' }, list, await sides(app, each, known, firstPsn))];
 }
 
+interface Known {
+  rkey: string | null;
+  address: string | null;
+  from: string | null;
+  to: string | null;
+}
+
+async function fromPackets({ run }: App, packets: Table): Promise<Known> {
+  const [opcode, row] = [column(packets, 'opcode'), packets.columns['row']];
+  let story: PacketStory | null = null;
+  for (let at = 0; at < packets.rows && !story; at++) {
+    if (isData(opcode[at]!)) story = await run.packet(row ? row[at]! : at).catch(() => null);
+    if (story && !field(story, /rkey|remote key|r_key/i) && at < 8) story = null;
+  }
+  return {
+    rkey: story && field(story, /rkey|remote key|r_key/i),
+    address: story && field(story, /virtual address|^address$|^va$/i),
+    from: story && field(story, /^source( address| IP)?$|source address/i, /ip/i),
+    to: story && field(story, /^destination( address| IP)?$|destination address/i, /ip/i),
+  };
+}
+
 /** Its first packets: of many, a window that begins with the run has them all. */
 async function firstPackets({ run }: App, each: Connection): Promise<Table> {
   let found = emptyTable('packets');
@@ -58,7 +72,7 @@ async function firstPackets({ run }: App, each: Connection): Promise<Table> {
 async function sides(
   app: App,
   each: Connection,
-  known: { rkey: string | null; address: string | null; from: string | null; to: string | null },
+  known: Known,
   firstPsn: number | null,
 ): Promise<HTMLElement> {
   const { run } = app;
@@ -68,7 +82,7 @@ async function sides(
     ['the other’s QPN', String(each.target), String(each.queuePair)],
     ['the other’s IP', known.to, known.from],
     ['first PSN it sends / expects', firstPsn === null ? null : String(firstPsn), firstPsn === null ? null : String(firstPsn)],
-    ['address it writes to / offers', known.address, known.address],
+    ['address it writes to first / offers', known.address, known.address],
     ['rkey it uses / gave away', known.rkey, known.rkey],
   ];
   const table = make(

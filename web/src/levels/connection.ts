@@ -26,12 +26,16 @@ export interface Connection {
   packets: number;
   bytes: number;
   resent: number;
+  /** Its first sequence number, and the memory that it writes to first; none where its packets named none. */
+  first: number | null;
+  region: { address: number; rkey: number } | null;
 }
 
 export const connection: Level = {
   id: 'connection',
   title: 'The connection',
   lead: 'Two [[queue pair|queue pair]]s that know each other. Each packet has the next [[PSN]]; the answer says up to where all has arrived. A step back is something sent again. Click a packet to follow it.',
+  both: 'stacked',
   make: (app) => new ConnectionScene(app),
 };
 
@@ -69,7 +73,7 @@ class ConnectionScene implements Scene {
       title: 'Sequence numbers over time',
       note: '[[PSN]]s; steeper is faster. Good: one straight rise, answers close behind, nothing red',
       height: 320,
-      left: () => 70,
+      left: () => 96,
       draw: (plane) => this.drawNumbers(plane),
       version: () => this.version(),
     });
@@ -77,7 +81,7 @@ class ConnectionScene implements Scene {
       title: 'Allowed rate',
       note: 'Gbps, set by congestion control; a tick is a [[CNP]]. Good: high and calm',
       height: 150,
-      left: () => 70,
+      left: () => 96,
       draw: (plane) => this.drawRate(plane),
       version: () => this.version(),
     });
@@ -87,7 +91,7 @@ class ConnectionScene implements Scene {
       title: 'Messages and credits',
       note: `${app.run.has('messages') ? 'messages handed to the NIC (blue), ' : 'messages '}done as [[ACK]]s say (green, their [[MSN]]), allowed by their [[credits]] (purple). Good: all rise together`,
       height: 150,
-      left: () => 70,
+      left: () => 96,
       draw: (plane) => this.drawCredits(plane),
       version: () => `${this.version()} ${this.every.version} ${this.everyAnswer.version}`,
     });
@@ -258,7 +262,7 @@ class ConnectionScene implements Scene {
     context.fillStyle = colours.quiet;
     context.textAlign = 'right';
     for (const mark of ticks(range[0], range[1], 5)) {
-      context.fillText(count(base + mark), left - 8, y(mark));
+      context.fillText(count((base + mark) % PSN_WRAP), left - 8, y(mark));
       context.fillRect(left, Math.round(y(mark)), right - left, 0.5);
     }
     context.textAlign = 'left';
@@ -420,10 +424,12 @@ class ConnectionScene implements Scene {
 }
 
 export function connectionsOf(table: Table): Connection[] {
-  const get = ['host', 'queue_pair', 'to', 'target', 'packets', 'bytes', 'resent'].map((name) => column(table, name));
+  const knows = table.columns['address'] !== undefined;
+  const get = ['host', 'queue_pair', 'to', 'target', 'packets', 'bytes', 'resent', ...(knows ? ['first', 'address', 'rkey'] : [])].map((name) => column(table, name));
   return Array.from({ length: table.rows }, (_, row) => {
-    const [host, queuePair, to, target, packets, size, resent] = get.map((values) => values[row]!);
-    return { host: host!, queuePair: queuePair!, to: to!, target: target!, packets: packets!, bytes: size!, resent: resent! };
+    const [host, queuePair, to, target, packets, size, resent, first, address, rkey] = get.map((values) => values[row]!);
+    const region = knows && rkey !== NONE && Number.isFinite(address!) ? { address: address!, rkey: rkey! } : null;
+    return { host: host!, queuePair: queuePair!, to: to!, target: target!, packets: packets!, bytes: size!, resent: resent!, first: knows && first !== NONE ? first! : null, region };
   });
 }
 

@@ -17,6 +17,7 @@ export const launch: Level = {
   id: 'launch',
   title: 'Submit and launch',
   lead: 'A scheduler such as Slurm finds servers and starts one process for each GPU. Each learns its [[rank]] from its environment, and all meet once over TCP. ← and → go through it; click a GPU to see what its process was told.',
+  both: 'stacked',
   make: (app) => new LaunchScene(app),
 };
 

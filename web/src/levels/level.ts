@@ -10,6 +10,8 @@ export interface Scene {
   step?(direction: number): boolean;
   /** Called when playing starts; true when the level has prepared the window by itself. */
   play?(): boolean;
+  /** Makes what is chosen fill the window; false where nothing is. */
+  fit?(): boolean;
 }
 
 export interface Level {
@@ -17,5 +19,7 @@ export interface Level {
   title: string;
   /** One or two sentences with [[terms]]. */
   lead: string;
+  /** How two runs are shown: one under the other, or by the level itself. */
+  both?: 'stacked' | 'own';
   make(app: App): Scene;
 }

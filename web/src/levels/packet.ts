@@ -86,7 +86,7 @@ class PacketScene implements Scene {
     const { source, view } = this.app;
     let next = names.indexOf(view.packet ?? -1) + direction;
     // A report has the bytes of some packets only: the others are passed over.
-    while (next >= 0 && next < table.rows && !source.tells(names[next]!)) next += direction;
+    while (next >= 0 && next < table.rows && !source.tells(this.app.run.index, names[next]!)) next += direction;
     if (next < 0 || next >= table.rows) return true;
     this.app.moveTo(column(table, 'sent')[next]!);
     this.app.go({ packet: names[next]! });
@@ -106,7 +106,7 @@ class PacketScene implements Scene {
     let best = 0;
     let score = -Infinity;
     for (let row = 0; row < table.rows; row++) {
-      const worth = (this.app.source.tells(names[row]!) ? 4 : 0) + (isData(opcode[row]!) ? 2 : 0) + (marked[row] ? 1 : 0) - Math.abs(sent[row]! - this.app.view.at) / this.app.run.duration;
+      const worth = (this.app.source.tells(this.app.run.index, names[row]!) ? 4 : 0) + (isData(opcode[row]!) ? 2 : 0) + (marked[row] ? 1 : 0) - Math.abs(sent[row]! - this.app.view.at) / this.app.run.duration;
       if (worth > score) [score, best] = [worth, row];
     }
     return { packet: names[best]!, host: column(table, 'host')[best]!, queuePair: column(table, 'queue_pair')[best]! };

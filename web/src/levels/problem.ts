@@ -4,8 +4,6 @@ import { absent, figure, make, note, words } from '../draw/dom';
 import { CATEGORY, EXPOSED } from '../draw/palette';
 import type { Report } from '../model/meta';
 import { headline, networkOf } from '../model/run';
-import { column } from '../source/block';
-import { isData } from '../words/opcodes';
 import { count, share, time } from '../words/units';
 import { Calculator } from './calculator';
 import type { Level, Scene } from './level';
@@ -37,6 +35,7 @@ export const problem: Level = {
   id: 'problem',
   title: 'The problem',
   lead: 'GPUs add up numbers over the network, again and again, and stand still until the sum is there. The same job twice: through the operating system, and with [[RDMA]] past it.',
+  both: 'own',
   make: (app) => new ProblemScene(app),
 };
 
@@ -69,7 +68,7 @@ class ProblemScene implements Scene {
             `Only the ${run.isTcp ? 'TCP' : 'RDMA'} side of this job is in the recording. This makes both:`,
             `railnet sim ${run.meta.name} --record run.rail --beside cluster.transport=${run.isTcp ? 'rdma' : 'tcp'}`,
           ),
-      other && !beside ? this.compare([[other.name, other.report, CATEGORY.orange], ['this run', report, CATEGORY.blue]]) : null,
+      other && !beside ? this.compare([[other.name, other.report, CATEGORY.orange], [run.meta.runs?.[0]?.name ?? 'this run', report, CATEGORY.blue]]) : null,
       this.latency(),
       new Calculator(app).root,
     );
@@ -143,22 +142,21 @@ class ProblemScene implements Scene {
       box.append(note(`No packets were recorded (${run.meta.fidelity} fidelity); `, 'scenarios with packets: ', make('code', {}, 'railnet sim scenarios/rdma-or-tcp.toml --record run.rail')));
       return box;
     }
-    const numbers = make('div', { class: 'numbers' });
-    box.append(numbers);
-    void run.rows('packets', { most: 20_000 }).then((table) => {
-      const [sent, received, opcode] = [column(table, 'sent'), column(table, 'received'), column(table, 'opcode')];
-      const took: number[] = [];
-      for (let row = 0; row < table.rows; row++) if (isData(opcode[row]!) && Number.isFinite(received[row]!)) took.push(received[row]! - sent[row]!);
-      took.sort((a, b) => a - b);
-      if (took.length === 0) return;
-      const part = (share: number) => took[Math.min(took.length - 1, Math.floor(share * took.length))]!;
-      numbers.append(
-        figure(time(took[0]!), 'the fastest', 'nothing in its way'),
-        figure(time(part(0.5)), 'half are faster', `${count(took.length)} packets kept`),
-        figure(time(part(0.99)), '99 of 100 are faster', 'the rest waits in queues'),
+    const { latency } = run.meta;
+    if (!latency) return box;
+    const { packets = 0, packets_sent = 0 } = run.meta.kept ?? {};
+    const of = latency.is_sample ? `of a sample: ${count(latency.packets)} with data` : `of all ${count(latency.packets)} with data`;
+    box.append(
+      make(
+        'div',
+        { class: 'numbers' },
+        figure(time(latency.min), 'the fastest', of),
+        figure(time(latency.median), 'half are faster', of),
+        figure(time(latency.p99), '99 of 100 are faster', of),
         figure(count(networkOf(run.meta.report)?.packet_hops ?? 0), words('[[packet-hop]]s in the run'), 'one packet over one link'),
-      );
-    });
+      ),
+    );
+    if (latency.is_sample) box.append(note(`A sample: ${count(packets_sent)} packets were sent, and what was lost, marked or sent again is in it more often than the rest${packets < latency.packets ? `; this report has ${count(packets)} of the packets, the figures are of all that were recorded` : ''}. Percentiles of all packets are likely lower.`));
     return box;
   }
 }

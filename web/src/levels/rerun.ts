@@ -33,7 +33,7 @@ export class Rerun {
         this.table,
       );
     } else {
-      fill(this.root, make('h2', {}, 'What if?'), make('p', { class: 'note' }, words('A report cannot run anything. Served by railnet view, this page runs the scenario again with another congestion control, routing or without its faults, and shows both side by side.')));
+      fill(this.root, make('h2', {}, 'What if?'), make('p', { class: 'note' }, words('A report cannot run anything. Served by railnet view, this page runs the scenario again with another congestion control, routing or without its faults, and shows both side by side.')), this.table);
     }
   }
 
@@ -42,6 +42,7 @@ export class Rerun {
     if (other === this.shown) return;
     this.shown = other;
     if (!other) return fill(this.table);
+    const { was, name } = namesOf(this.app.run, other);
     const [a, b] = [this.app.run.network, other.network];
     if (!a || !b) return;
     const rows: [string, string, string, number, number][] = [
@@ -57,12 +58,12 @@ export class Rerun {
       make(
         'table',
         {},
-        make('tr', {}, make('th', {}, 'less is better'), make('th', { class: 'figure' }, 'this run, on the left'), make('th', { class: 'figure' }, 'changed, on the right'), make('th', {}, '')),
+        make('tr', {}, make('th', {}, 'less is better'), make('th', { class: 'figure' }, `${was}, on the left`), make('th', { class: 'figure' }, `${name}, on the right`), make('th', {}, '')),
         ...rows.map(([name, left, right, was, is]) =>
           make('tr', {}, make('td', {}, name), make('td', { class: 'figure' }, left), make('td', { class: 'figure' }, right), make('td', { class: 'quiet' }, verdict(was, is))),
         ),
       ),
-      make('button', { click: () => this.app.go({ beside: null }) }, 'Only this run'),
+      make('button', { click: () => void this.app.turnTo(this.app.run.index) }, 'Only this run'),
     );
   }
 
@@ -96,6 +97,12 @@ export class Rerun {
       this.progress.hidden = true;
     }
   }
+}
+
+/** What two runs are called where one was made from the other. */
+export function namesOf(run: Run, other: Run): { was: string; name: string } {
+  const { change } = other.meta;
+  return { was: change?.was ?? run.meta.change?.name ?? 'this run', name: change?.name ?? 'the other run' };
 }
 
 function done(run: Run, at_us: number): string {

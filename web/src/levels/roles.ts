@@ -9,6 +9,7 @@ export const roles: Level = {
   id: 'roles',
   title: 'Who did what',
   lead: 'Each layer does one job and knows nothing of the others’: the collective library never sees a packet, the [[NIC]] never hears of [[AllReduce]], a switch never hears of gradients.',
+  both: 'stacked',
   make: (app) => new RolesScene(app),
 };
 

@@ -12,6 +12,24 @@ export interface Meta {
   /** Links have credits, not pauses. */
   credits?: boolean;
   fidelity: 'packet' | 'analytic' | 'live';
+  /** What was run, whatever the text of the scenario says. */
+  control?: string;
+  routing?: string;
+  transport?: string;
+  /** Ranks of which something was recorded, and how many each stands for. */
+  alike?: [number, number][];
+  /** The end of the last operation that was recorded. */
+  recorded_until?: number;
+  /** How long packets with data took from NIC to NIC, of those that were kept. */
+  latency?: { packets: number; is_sample: boolean; min: number; median: number; p99: number } | null;
+  /** Bins of the shares of time that a report has of its ranks. */
+  shares?: number;
+  /** Of the first run: all that the page has. */
+  runs?: { name: string; role: 'own' | 'beside' | 'example'; asked?: boolean }[] | null;
+  /** Of a run that was made from another: what is different, and what it was there. */
+  change?: { key: string; value: string; name: string; was: string; asked?: boolean };
+  /** Of a run that is none of the same scenario: what it is there for. */
+  example?: string;
   duration: number;
   events?: number;
   report: Report;
@@ -50,7 +68,7 @@ export interface WholeCall {
 }
 
 export interface Fabric {
-  hosts: { name: string; node: number | null }[];
+  hosts: { name: string; node: number | null; ip?: string }[];
   switches: { name: string; tier: number; pod?: number | null }[];
   links: { a: number; b: number; rate: number; delay: number }[];
 }
@@ -156,7 +174,7 @@ export interface Job {
     exposed: Record<string, number>;
   };
   critical_path_us: Record<string, number>;
-  slowest: { rank: number; others_waited_us: number; computed_longer_us: number } | null;
+  slowest: { rank: number; alike?: number; others_waited_us: number; computed_longer_us: number } | null;
   said: {
     what: string;
     scope: string;

@@ -2,6 +2,7 @@
 import { emptyTable, type Table } from '../source/block';
 import type { Query, Source } from '../source/source';
 import { count, time } from '../words/units';
+import type { ShareQuery, Shares } from './shares';
 import type { Followed, Job, Meta, Network, PacketStory, Report } from './meta';
 
 const KEPT_TABLES = 96;
@@ -12,6 +13,7 @@ export class Run {
   readonly network: Network | null;
   readonly job: Job | null;
   private parallels: Map<number, string> | null = null;
+  private standsFor: Map<number, number> | null = null;
   private tables = new Map<string, Promise<Table>>();
   private stories = new Map<number, Promise<PacketStory | null>>();
 
@@ -47,6 +49,11 @@ export class Run {
     this.tables.set(key, asked);
     if (this.tables.size > KEPT_TABLES) this.tables.delete(this.tables.keys().next().value as string);
     return asked;
+  }
+
+  /** What ranks did in a window, in bins. */
+  shares(query: ShareQuery): Promise<Shares> {
+    return this.source.shares(this.index, query);
   }
 
   packet(row: number): Promise<PacketStory | null> {
@@ -145,7 +152,7 @@ export class Run {
   }
 
   get isTcp(): boolean {
-    return /^\s*transport\s*=\s*"tcp"/m.test(this.meta.scenario);
+    return this.meta.transport === undefined ? /^\s*transport\s*=\s*"tcp"/m.test(this.meta.scenario) : this.meta.transport === 'tcp';
   }
 
   get gpuDirect(): boolean {
@@ -153,7 +160,24 @@ export class Run {
   }
 
   get control(): string {
-    return /^\s*control\s*=\s*"([^"]+)"/m.exec(this.meta.scenario)?.[1] ?? 'dcqcn';
+    return this.meta.control ?? /^\s*control\s*=\s*"([^"]+)"/m.exec(this.meta.scenario)?.[1] ?? 'dcqcn';
+  }
+
+  /** Up to when operations were recorded: of steps that are calculated once, only the first has any. */
+  get recordedUntil(): number {
+    return Math.min(this.duration, this.meta.recorded_until ?? this.duration);
+  }
+
+  /** How many ranks one that was recorded stands for. */
+  alike(rank: number): number {
+    this.standsFor ??= new Map(this.meta.alike ?? []);
+    return this.standsFor.get(rank) ?? 1;
+  }
+
+  /** Whether anything was marked, paused or dropped. */
+  get hasCongestion(): boolean {
+    const { marks = 0, pauses = 0, drops = 0 } = this.network ?? {};
+    return marks + pauses + drops > 0;
   }
 }
 

@@ -1,5 +1,6 @@
 // The run inside a report: everything is in the file, so windows and filters are applied here.
 import type { Hop, Meta, PacketStory } from '../model/meta';
+import { RankIndex, rebin, type ShareQuery, type Shares } from '../model/shares';
 import { opcodeName } from '../words/opcodes';
 import { column, emptyTable, NONE, readBlocks, type Column, type Table } from './block';
 import type { Progress, Query, Source } from './source';
@@ -26,33 +27,34 @@ interface Stories {
   stories: Record<string, Omit<PacketStory, 'layers'> & { layers: { shape: number; values: string[] } }>;
 }
 
-export class Report implements Source {
-  canRerun = false;
+/** One run of a report. */
+class Part {
   private tables: Map<string, Table>;
   private packets: Stories;
+  private index: RankIndex | null = null;
 
-  constructor(private own: Meta) {
-    this.tables = readBlocks(decode(document.getElementById('railnet-tables')?.textContent ?? ''));
-    this.packets = JSON.parse(document.getElementById('railnet-packets')?.textContent || '{"shapes":[],"stories":{}}') as Stories;
+  constructor(
+    readonly own: Meta,
+    suffix: string,
+  ) {
+    this.tables = readBlocks(decode(document.getElementById(`railnet-tables${suffix}`)?.textContent ?? ''));
+    this.packets = JSON.parse(document.getElementById(`railnet-packets${suffix}`)?.textContent || '{"shapes":[],"stories":{}}') as Stories;
   }
 
-  /** The report that this page is in, or null where it is served. */
-  static find(): Report | null {
-    const meta = document.getElementById('railnet-run');
-    return meta?.textContent ? new Report(JSON.parse(meta.textContent) as Meta) : null;
-  }
-
-  async meta(): Promise<Meta> {
-    return this.own;
-  }
-
-  async rows(_run: number, name: string, query: Query): Promise<Table> {
+  rows(name: string, query: Query): Table {
     const table = this.tables.get(name);
     if (!table) return emptyTable(name);
     return select(table, query, this.own.bins?.width ?? 1);
   }
 
-  async packet(_run: number, row: number): Promise<PacketStory | null> {
+  shares(query: ShareQuery): Shares {
+    const binned = this.tables.get('shares');
+    if (binned && this.own.shares) return rebin(binned, this.own.shares, Math.max(1, this.own.duration), query);
+    this.index ??= new RankIndex(this.tables.get('operations') ?? emptyTable('operations'), this.own.alike ?? []);
+    return this.index.bins(query);
+  }
+
+  packet(row: number): PacketStory | null {
     const story = this.packets.stories[String(row)];
     return story ? { ...story, layers: this.filled(story.layers) } : this.way(row);
   }
@@ -87,6 +89,51 @@ export class Report implements Source {
     return (this.packets.shapes[shape] ?? []).map((layer) => ({ ...layer, fields: layer.fields.map((field) => ({ ...field, value: values[next++] ?? '' })) }));
   }
 
+}
+
+export class Report implements Source {
+  canRerun = false;
+
+  private constructor(private parts: Part[]) {}
+
+  /** The report that this page is in, or null where it is served. */
+  static find(): Report | null {
+    const parts: Part[] = [];
+    for (let number = 0; ; number++) {
+      const suffix = number ? `-${number}` : '';
+      const meta = document.getElementById(`railnet-run${suffix}`);
+      if (!meta?.textContent) break;
+      parts.push(new Part(JSON.parse(meta.textContent) as Meta, suffix));
+    }
+    return parts.length > 0 ? new Report(parts) : null;
+  }
+
+  private part(run: number): Part {
+    const part = this.parts[run];
+    if (!part) throw new Error(`there is no run ${run} in this report`);
+    return part;
+  }
+
+  async meta(run: number): Promise<Meta> {
+    return this.part(run).own;
+  }
+
+  async rows(run: number, name: string, query: Query): Promise<Table> {
+    return this.part(run).rows(name, query);
+  }
+
+  async shares(run: number, query: ShareQuery): Promise<Shares> {
+    return this.part(run).shares(query);
+  }
+
+  async packet(run: number, row: number): Promise<PacketStory | null> {
+    return this.part(run).packet(row);
+  }
+
+  tells(run: number, row: number): boolean {
+    return this.parts[run]?.tells(row) ?? false;
+  }
+
   rerun(): Promise<number> {
     return Promise.reject(new Error('a report cannot run the scenario again'));
   }
@@ -116,13 +163,15 @@ function select(table: Table, query: Query, binWidth: number): Table {
   const scale = first ? 1 : binWidth;
   const wide = scale * (table.columns['bins']?.[0] ?? 1);
   const filters: [Column, number][] = [];
-  for (const key of ['rank', 'host', 'queue_pair', 'communicator', 'sequence', 'packet'] as const) {
+  for (const key of ['rank', 'host', 'queue_pair', 'communicator', 'sequence', 'packet', 'psn'] as const) {
     const values = table.columns[key];
     if (query[key] !== undefined && values) filters.push([values, query[key]]);
   }
+  const ranks = query.ranks && table.columns['rank'] ? new Set(query.ranks) : null;
   const kept: number[] = [];
   rows: for (let row = 0; row < table.rows; row++) {
     for (const [values, wanted] of filters) if (values[row] !== wanted) continue rows;
+    if (ranks && !ranks.has(table.columns['rank']![row]!)) continue;
     if (begins) {
       const begin = begins[row]! * scale;
       const until = ends ? ends[row]! : begin + (first ? 0 : wide);

@@ -2,6 +2,7 @@
 import type { Meta, PacketStory } from '../model/meta';
 import { readBlock, type Table } from './block';
 import type { Plan } from '../levels/calculator';
+import type { ShareQuery, Shares } from '../model/shares';
 import type { Progress, Query, Source } from './source';
 
 export class Served implements Source {
@@ -14,11 +15,19 @@ export class Served implements Source {
   async rows(run: number, table: string, query: Query): Promise<Table> {
     const words = new URLSearchParams({ run: String(run), table });
     for (const [key, value] of Object.entries(query)) {
-      if (value !== undefined) words.set(key, String(Math.round(value as number)));
+      if (value !== undefined) words.set(key, Array.isArray(value) ? value.join('.') : String(Math.round(value as number)));
     }
     const answer = await fetch(`api/rows?${words}`);
     if (!answer.ok) throw new Error(await complaint(answer));
     return readBlock(await answer.arrayBuffer()).table;
+  }
+
+  async shares(run: number, { from, to, bins, ranks }: ShareQuery): Promise<Shares> {
+    const words = new URLSearchParams({ run: String(run), from: String(Math.round(from)), to: String(Math.round(to)), bins: String(bins) });
+    if (ranks) words.set('ranks', ranks.join('.'));
+    const answer = await fetch(`api/shares?${words}`);
+    if (!answer.ok) throw new Error(await complaint(answer));
+    return { from, width: Math.max(1, to - from) / bins, table: readBlock(await answer.arrayBuffer()).table };
   }
 
   async packet(run: number, row: number): Promise<PacketStory | null> {

@@ -1,6 +1,7 @@
 // Where the data of a run comes from: a server on this machine, or the report file itself.
 import type { Meta, PacketStory } from '../model/meta';
 import type { Plan } from '../levels/calculator';
+import type { ShareQuery, Shares } from '../model/shares';
 import type { Table } from './block';
 
 export interface Query {
@@ -13,6 +14,8 @@ export interface Query {
   communicator?: number;
   sequence?: number;
   packet?: number;
+  psn?: number;
+  ranks?: number[];
 }
 
 export type Progress = { state: 'running'; share: number } | { state: 'done' } | { state: 'failed'; error: string };
@@ -22,9 +25,11 @@ export interface Source {
   canRerun: boolean;
   meta(run: number): Promise<Meta>;
   rows(run: number, table: string, query: Query): Promise<Table>;
+  /** What ranks did in a window, in bins. */
+  shares(run: number, query: ShareQuery): Promise<Shares>;
   packet(run: number, row: number): Promise<PacketStory | null>;
-  /** Whether it can tell this packet byte by byte. */
-  tells(row: number): boolean;
+  /** Whether it can tell this packet of a run byte by byte. */
+  tells(run: number, row: number): boolean;
   rerun(key: string, value: string): Promise<number>;
   progress(run: number): Promise<Progress>;
   /** What `railnet plan` answers to options. */

@@ -10,6 +10,32 @@ use railnet_live::communicator::Error;
 
 use super::data::Data;
 
+/// What can be made again and again on all ranks.
+pub(crate) trait Measured {
+    /// Makes so many calls, and gives how long one took.
+    fn time(&mut self, calls: u32) -> Result<Span, Error>;
+
+    /// Makes the call on new data, and counts the elements on this rank that are not what they should be.
+    fn check(&mut self, salt: u64) -> anyhow::Result<u64>;
+
+    /// Every rank has no more use for it.
+    fn end(self: Box<Self>) -> Result<(), Error>;
+}
+
+impl Measured for Bench<'_> {
+    fn time(&mut self, calls: u32) -> Result<Span, Error> {
+        Bench::time(self, calls)
+    }
+
+    fn check(&mut self, salt: u64) -> anyhow::Result<u64> {
+        Bench::check(self, salt)
+    }
+
+    fn end(self: Box<Self>) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
 /// A call with its buffers, ready to be made again and again.
 pub(crate) struct Bench<'a> {
     world: &'a Communicator,

@@ -6,10 +6,14 @@ use std::io::Write;
 use railnet_coll::Call;
 use railnet_formats::nccl_tests::{self, Bandwidth, Measurement, Row};
 use railnet_live::Communicator;
+use railnet_live::communicator::RoceCounters;
 use serde_json::json;
+
+use super::Subject;
 
 /// One size, out of place and in place.
 pub(super) struct Point {
+    pub(super) subject: Subject,
     pub(super) row: Row,
     /// Processor time of all ranks, for each byte of the buffers of all ranks.
     pub(super) processor_ns: f64,
@@ -29,7 +33,11 @@ pub(super) fn header() -> String {
 impl fmt::Display for Point {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let decimals = if self.processor_ns < 10.0 { 3 } else { 0 };
-        write!(f, "{}  {:>8.decimals$}", self.row, self.processor_ns)
+        let row = match self.subject {
+            Subject::Call(_) => self.row.to_string(),
+            Subject::Put => self.row.without_root(),
+        };
+        write!(f, "{row}  {:>8.decimals$}", self.processor_ns)
     }
 }
 
@@ -37,7 +45,7 @@ impl Point {
     pub(super) fn write_csv(&self, out: &mut dyn Write) -> std::io::Result<()> {
         let Row { call, ranks, out_of_place, in_place } = &self.row;
         let (bytes, count) = (call.bytes(*ranks).0, call.block_of(0, *ranks));
-        let root = if call.collective.has_root() { i64::from(call.root.0) } else { -1 };
+        let root = if self.subject.has_root() { i64::from(call.root.0) } else { -1 };
         write!(out, "{bytes},{count},{},{},{root}", call.dtype, call.op)?;
         for measured in [out_of_place, in_place] {
             match measured {
@@ -54,7 +62,22 @@ impl Point {
     }
 }
 
-pub(super) fn json(call: &Call, world: &Communicator, points: &[Point]) -> serde_json::Value {
+/// What NICs did, in a line below the rows.
+pub(super) fn packets_line(packets: RoceCounters) -> String {
+    let RoceCounters { sent, resent, timeouts, .. } = packets;
+    let share = resent as f64 * 100.0 / sent.max(1) as f64;
+    format!(
+        "# RoCEv2 packets       : {sent} sent, {resent} of them again ({share:.2} %), {timeouts} timeouts"
+    )
+}
+
+pub(super) fn json(
+    subject: Subject,
+    call: &Call,
+    world: &Communicator,
+    points: &[Point],
+    packets: Option<RoceCounters>,
+) -> serde_json::Value {
     let ranks = world.size() as u32;
     let side = |call: &Call, measured: &Option<Measurement>| {
         measured.map(|Measurement { time, wrong }| {
@@ -64,7 +87,7 @@ pub(super) fn json(call: &Call, world: &Communicator, points: &[Point]) -> serde
     };
     let rows: Vec<_> = points
         .iter()
-        .map(|Point { row, processor_ns }| {
+        .map(|Point { row, processor_ns, .. }| {
             json!({
                 "bytes": row.call.bytes(ranks).0,
                 "count": row.call.block_of(0, ranks),
@@ -77,11 +100,18 @@ pub(super) fn json(call: &Call, world: &Communicator, points: &[Point]) -> serde
     let others = (0..world.size()).filter(|rank| *rank != world.rank());
     let conduits: Vec<String> = others.map(|rank| world.conduit(rank).to_string()).collect();
     json!({
-        "collective": call.collective.test_name(),
+        "collective": subject.test_name(),
         "type": call.dtype.to_string(),
         "op": call.op.to_string(),
         "ranks": ranks,
         "conduits_of_rank_0": conduits,
         "rows": rows,
+        "roce_packets": packets.map(|packets| json!({
+            "sent": packets.sent,
+            "resent": packets.resent,
+            "timeouts": packets.timeouts,
+            "received": packets.received,
+            "refused_sends": packets.refused,
+        })),
     })
 }

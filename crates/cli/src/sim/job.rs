@@ -11,15 +11,17 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use railnet_core::Digest;
 use railnet_core::event::NoSink;
 use railnet_formats::run_file::{Budget, Recorder};
 use railnet_sim::{
-    Fidelity, JobSettings, JobsOutcome, RunError, Scenario, run_jobs_to_failure, run_jobs_with,
+    Fidelity, JobProgress, JobSettings, JobWatch, JobsOutcome, Run, RunError, Scenario, run_jobs_to_failure,
+    run_jobs_with,
 };
 use railnet_topology::FabricGraph;
 use serde_json::Value;
 
-use super::beside::{self, Beside, Until};
+use super::beside::{self, Beside};
 use super::outputs::Outputs;
 use super::problem::File;
 use super::{Arguments, failure, record, report, series};
@@ -29,7 +31,7 @@ use crate::{Outcome, Usage};
 use watch::Onlooker;
 
 /// The job that runs where nothing else is said.
-pub(super) const BUILT_IN: &str = crate::shipped::text("life-of-a-job-racks");
+pub(super) const BUILT_IN: &str = crate::shipped::text("life-of-a-job-small");
 
 /// Runs a job and prints its screen.
 pub(super) fn tell(file: &File, out: &mut dyn Write) -> anyhow::Result<Outcome> {
@@ -37,7 +39,7 @@ pub(super) fn tell(file: &File, out: &mut dyn Write) -> anyhow::Result<Outcome> 
     let mut onlooker = Onlooker::new(None, None, crate::wire::Wire::Values, &file.scenario)?;
     let graph = railnet_sim::graph(&file.scenario)?;
     let recorder = Recorder::new(&graph, BUILT_IN_BUDGET).of_job();
-    let beside = Beside::transport(file, |_| Ok(()));
+    let beside = Beside::transport(file, BUILT_IN_BUDGET, |_| Ok(()));
     let run = || {
         let settings = JobSettings { watch: Some(&mut onlooker), ..JobSettings::default() };
         run_jobs_with(&file.scenario, recorder, settings)
@@ -49,7 +51,8 @@ pub(super) fn tell(file: &File, out: &mut dyn Write) -> anyhow::Result<Outcome> 
     screen::print(file, &outcome, wall_s, false, out)?;
     if !outcome.is_partial {
         let run = record::jobs(file, &graph, (&outcome, None), wall_s, recorder)?;
-        let run = beside::joined(run, beside.as_ref(), other)?;
+        let mut run = beside::joined(run, beside.as_ref(), other)?;
+        run.others.extend(beside::congested(&run, BUILT_IN_BUDGET));
         let written = own_report(&outcome.digest).and_then(|output| {
             let name = output.name().to_owned();
             output.write(|file| file.write_all(crate::view::report(&run).as_bytes()))?;
@@ -203,6 +206,19 @@ pub(super) struct Totals {
     pub(super) tokens_per_s: f64,
 }
 
+/// Goes on until somebody stops it.
+struct Until<'a>(&'a Interrupt);
+
+impl JobWatch<NoSink> for Until<'_> {
+    fn look(&mut self, _run: &mut Run<(Digest, NoSink)>, _progress: &JobProgress) -> bool {
+        !self.0.is_set()
+    }
+
+    fn look_beside(&mut self, _progress: &JobProgress) -> bool {
+        !self.0.is_set()
+    }
+}
+
 /// Runs the jobs of a point of a sweep; nothing where it is asked to stop.
 pub(super) fn totals(
     scenario: &Scenario,
@@ -247,23 +263,30 @@ const RECORDED: f64 = 3.5;
 
 /// Says how long a run with packets will take, where that is long.
 pub(crate) fn warn(file: &File, memo: bool, is_recorded: bool) -> anyhow::Result<()> {
-    let seconds = expected_s(file, memo, is_recorded)?;
-    if seconds > PATIENCE_S {
-        let recording = match is_recorded {
-            true if memo => format!(
-                " (recording needs the packets of every collective, so none is memoised: without it, about {})",
-                about(expected_s(file, memo, false)?)
-            ),
-            true => " with recording".to_owned(),
-            false => String::new(),
-        };
-        crate::report(&format!(
-            "packet by packet this takes about {} of wall time{recording}; Ctrl-C prints what is known by then, \
-             `fidelity = \"analytic\"` takes seconds",
-            about(seconds)
-        ));
+    if let Some(text) = estimate(file, memo, is_recorded)? {
+        crate::report(&text);
     }
     Ok(())
+}
+
+fn estimate(file: &File, memo: bool, is_recorded: bool) -> anyhow::Result<Option<String>> {
+    let seconds = expected_s(file, memo, is_recorded)?;
+    if seconds <= PATIENCE_S {
+        return Ok(None);
+    }
+    let recording = match is_recorded {
+        true if memo => format!(
+            " (recording needs the packets of every collective, so none is memoised: without it, about {})",
+            about(expected_s(file, memo, false)?)
+        ),
+        true => " with recording".to_owned(),
+        false => String::new(),
+    };
+    Ok(Some(format!(
+        "packet by packet this takes about {} of wall time{recording}; Ctrl-C prints what is known by then, \
+         `fidelity = \"analytic\"` takes seconds",
+        about(seconds)
+    )))
 }
 
 /// Whether a job that is recorded takes no longer than one likes to wait.
@@ -304,5 +327,21 @@ fn refuse(arguments: &Arguments, scenario: &Scenario) -> anyhow::Result<()> {
                 .into())
         }
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_estimate_counts_recording_and_says_that_nothing_is_memoised() {
+        let file = File::read(std::path::Path::new("llama-70b-256")).unwrap();
+        let of = |memo, is_recorded| expected_s(&file, memo, is_recorded).unwrap();
+        assert!(of(true, true) >= RECORDED * of(true, false));
+        assert!((of(true, true) - of(false, true)).abs() < 1e-9, "recording carries out every collective");
+        let told = estimate(&file, true, true).unwrap().unwrap();
+        assert!(told.contains("none is memoised: without it, about"), "{told}");
+        assert!(!estimate(&file, true, false).unwrap().unwrap().contains("memoised"));
     }
 }

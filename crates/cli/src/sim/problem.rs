@@ -264,7 +264,7 @@ mod tests {
         let text = "[fabric]\ntopology = { kind = \"fat-tree\", kk = 4 }\n";
         assert!(rendered(text).contains("my.toml:2:33\n"), "{}", rendered(text));
         let text = "[fabric]\ntopology = { kind = \"fat-tree\", k = 4 }\n[[traffic]]\nkind = \"permutation\"\nbytes = \"8\"\n";
-        assert!(rendered(text).contains("my.toml:5:9\n"), "{}", rendered(text));
+        assert!(rendered(text).contains("my.toml:5:10\n"), "{}", rendered(text));
     }
 
     #[test]

@@ -5,13 +5,15 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use railnet_core::event::Sink;
-use railnet_core::{Digest, RunDigest, Time};
+use railnet_core::{Digest, QueuePairNumber, RunDigest, Time};
+use railnet_fabric::host_gid;
 use railnet_formats::run_file::{
     About, Budget, Recorder, RunFile, add_flows, add_jobs, add_queues, kept_of, meta,
 };
 use railnet_sim::{JobProgress, JobSettings, JobWatch, JobsOutcome, Run, RunError, run_jobs_to_failure};
-use railnet_topology::FabricGraph;
-use serde_json::Value;
+use railnet_topology::{FabricGraph, Vertex};
+use railnet_wire::{Ethernet, Extended, Headers, Ip, Reth, Udp};
+use serde_json::{Value, json};
 
 use super::beside::Beside;
 use super::problem::File;
@@ -75,7 +77,7 @@ impl Options {
         let Some(change) = &self.beside else {
             let is_soon = self.makes_page() && job::is_soon_over(file)?;
             return Ok(if is_soon {
-                Beside::transport(file, |other| prepared(arguments, other))
+                Beside::transport(file, self.budget(), |other| prepared(arguments, other))
             } else {
                 None
             });
@@ -89,7 +91,7 @@ impl Options {
         let (key, value) = change
             .split_once('=')
             .ok_or_else(|| Usage(format!("--beside {change}: write a key and its value, KEY=VALUE")))?;
-        let beside = Beside::new(file, key, value, |other| prepared(arguments, other));
+        let beside = Beside::new(file, (key, value), self.budget(), |other| prepared(arguments, other));
         let beside = beside.with_context(|| format!("--beside {change}"));
         beside.map(Some).map_err(Usage::of)
     }
@@ -110,12 +112,20 @@ pub(super) fn tap<S: Sink>(graph: &FabricGraph, run: &mut Run<S>) {
 
 /// Hands frames that passed the taps to the recorder.
 pub(super) fn take_frames(graph: &FabricGraph, run: &mut Run<(Digest, Recorder)>) {
-    let mut frames = Vec::new();
+    let (mut frames, mut regions) = (Vec::new(), Vec::new());
     run.drain_taps(|tapped| {
         let is_back = graph.links[tapped.link as usize].ends[0].vertex != tapped.from;
+        if matches!(tapped.from, Vertex::Host(_))
+            && let Some((ends, (target, region))) = tapped.flow.zip(region_of(tapped.frame))
+        {
+            regions.push((ends, target, region));
+        }
         frames.push((tapped.at, (tapped.link, is_back), kept_of(tapped.frame), tapped.frame.len()));
     });
     let recorder = &mut run.sink_mut().1;
+    for (ends, target, region) in regions {
+        recorder.writes_to(ends, target, region);
+    }
     for (at, way, kept, length) in frames {
         recorder.frame(at, way, &kept, length);
     }
@@ -123,6 +133,19 @@ pub(super) fn take_frames(graph: &FabricGraph, run: &mut Run<(Digest, Recorder)>
     let (sample, followed) = (recorder.sample(), recorder.followed());
     run.tap_sample(sample);
     run.tap_connection(followed);
+}
+
+/// The queue pair that a frame goes to, and address and key of the memory that it writes to.
+fn region_of(frame: &[u8]) -> Option<(QueuePairNumber, (u64, u32))> {
+    let start = Ethernet::parse(frame).ok()?.length();
+    let start = start + Ip::parse(frame.get(start..)?).ok()?.length() + Udp::LENGTH;
+    let headers = Headers::parse(frame.get(start..)?).ok()?.headers;
+    match headers.extended {
+        Extended::Reth(Reth { address, key, .. }) | Extended::RethImmediate(Reth { address, key, .. }, _) => {
+            Some((headers.bth.destination, (address, key)))
+        }
+        _ => None,
+    }
 }
 
 /// The run file of traffic or collectives.
@@ -176,8 +199,11 @@ fn assemble(
         end,
         jobs,
     };
-    let meta = meta(&about, graph, &recorded).map_err(|error| file.problem(error))?;
-    Ok(RunFile { meta, tables: recorded.tables })
+    let mut meta = meta(&about, graph, &recorded).map_err(|error| file.problem(error))?;
+    for (number, host) in meta["fabric"]["hosts"].as_array_mut().into_iter().flatten().enumerate() {
+        host["ip"] = host_gid(number as u32).to_ip().to_string().into();
+    }
+    Ok(RunFile { meta, tables: recorded.tables, others: Vec::new() })
 }
 
 /// The scenario of a file with one key changed. No value takes the key away.
@@ -193,17 +219,48 @@ pub(crate) fn changed(name: &str, text: &str, key: &str, value: &str) -> anyhow:
     File::of_table(Path::new(name), format!("{text}\n# Run again {how}.\n"), table)
 }
 
-/// Runs a scenario, whatever is in it, and records it: for the page, which runs one again with a key changed. `share` is told how
-/// far it is, from 0 to 1, where that is known.
-pub(crate) fn run_again(file: &File, budget: Budget, share: &dyn Fn(f64)) -> anyhow::Result<RunFile> {
+/// What a run with one key changed is called, and what the key was in the one that it was made from.
+pub(crate) fn change(first: &RunFile, key: &str, value: &str) -> Value {
+    let name = if value.is_empty() { format!("without {key}") } else { format!("{key} = {value}") };
+    // What is not in the scenario has the value that the run says it had.
+    let text = first.meta["scenario"].as_str().unwrap_or_default();
+    let table = text.parse::<toml::Table>().unwrap_or_default();
+    let mut parts = key.split('.');
+    let top = parts.next().and_then(|part| table.get(part));
+    let written = parts.fold(top, |at, part| at.and_then(|at| at.get(part)));
+    let own = key.rsplit('.').next().and_then(|word| first.meta[word].as_str());
+    let was = match (written, own) {
+        (Some(toml::Value::String(word)), _) => format!("{key} = {word}"),
+        (Some(toml::Value::Boolean(value)), _) => format!("{key} = {value}"),
+        (Some(toml::Value::Integer(value)), _) => format!("{key} = {value}"),
+        (Some(toml::Value::Float(value)), _) => format!("{key} = {value}"),
+        (Some(_), _) => format!("with {key}"),
+        (None, Some(word)) => format!("{key} = {word}"),
+        (None, None) => format!("{key} as it is"),
+    };
+    json!({ "key": key, "value": value, "name": name, "was": was })
+}
+
+/// Runs a scenario, whatever is in it, and records it. `goes_on` is told how far it is, from 0 to 1, and says whether it shall go on;
+/// nothing comes of a run that shall not.
+pub(crate) fn run_again(
+    file: &File,
+    budget: Budget,
+    goes_on: &dyn Fn(f64) -> bool,
+) -> anyhow::Result<Option<RunFile>> {
     let graph = railnet_sim::graph(&file.scenario).map_err(|error| file.problem(error))?;
     let began = Instant::now();
     if file.scenario.has_jobs() {
         let recorder = Recorder::new(&graph, budget).of_job();
+        let mut frames = Frames { graph: &graph, goes_on };
+        let settings = JobSettings { threads: 1, watch: Some(&mut frames), ..JobSettings::default() };
         let (outcome, recorder, failure) =
-            record_jobs(file, &graph, recorder).map_err(|error| words(file, error))?;
+            run_jobs_to_failure(&file.scenario, recorder, settings).map_err(|error| words(file, error))?;
         let wall_s = began.elapsed().as_secs_f64();
-        return jobs(file, &graph, (&outcome, failure.as_ref()), wall_s, recorder);
+        if outcome.is_partial && failure.is_none() {
+            return Ok(None);
+        }
+        return jobs(file, &graph, (&outcome, failure.as_ref()), wall_s, recorder).map(Some);
     }
     let sink = (Digest::new(), Recorder::new(&graph, budget));
     let mut run = Run::new(&file.scenario, sink).map_err(|error| file.problem(error))?;
@@ -211,26 +268,26 @@ pub(crate) fn run_again(file: &File, budget: Budget, share: &dyn Fn(f64)) -> any
     while !run.advance(railnet_core::Span::from_us(10)) {
         take_frames(&graph, &mut run);
         let all = run.flows() + run.calls();
-        share((all - run.unfinished()) as f64 / all.max(1) as f64);
+        if !goes_on((all - run.unfinished()) as f64 / all.max(1) as f64) {
+            return Ok(None);
+        }
     }
     take_frames(&graph, &mut run);
     let (finished, recorder) = finish(run, Run::end, file.scenario.seed, began);
-    traffic(file, &graph, &finished, recorder)
-}
-
-/// Runs jobs, with taps open where they send packets.
-pub(super) fn record_jobs(
-    file: &File,
-    graph: &FabricGraph,
-    recorder: Recorder,
-) -> Result<(JobsOutcome, Recorder, Option<RunError>), RunError> {
-    let settings = JobSettings { watch: Some(&mut Frames { graph }), ..JobSettings::default() };
-    run_jobs_to_failure(&file.scenario, recorder, settings)
+    traffic(file, &graph, &finished, recorder).map(Some)
 }
 
 /// Brings the frames of jobs to their recorder.
 struct Frames<'a> {
     graph: &'a FabricGraph,
+    goes_on: &'a dyn Fn(f64) -> bool,
+}
+
+impl Frames<'_> {
+    fn tell(&self, progress: &JobProgress) -> bool {
+        let (over, all) = progress.calls;
+        (self.goes_on)(over as f64 / all.max(1) as f64)
+    }
 }
 
 impl JobWatch<Recorder> for Frames<'_> {
@@ -238,9 +295,13 @@ impl JobWatch<Recorder> for Frames<'_> {
         tap(self.graph, run);
     }
 
-    fn look(&mut self, run: &mut Run<(Digest, Recorder)>, _progress: &JobProgress) -> bool {
+    fn look(&mut self, run: &mut Run<(Digest, Recorder)>, progress: &JobProgress) -> bool {
         take_frames(self.graph, run);
-        true
+        self.tell(progress)
+    }
+
+    fn look_beside(&mut self, progress: &JobProgress) -> bool {
+        self.tell(progress)
     }
 }
 

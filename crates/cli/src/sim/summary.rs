@@ -104,7 +104,7 @@ fn with(scenario: &Scenario) -> Line {
     let recovery = recovery.split_whitespace().next().unwrap_or_default();
     let reason = format!(
         "{recovery}, MTU {} B; switches: {} routing, flow control {}, {}, {} of buffer",
-        scenario.nic.mtu,
+        scenario.payload(),
         kebab(&scenario.routing_name()),
         kebab(&scenario.flow_control_name()),
         if switch.marks { "ECN" } else { "no ECN" },

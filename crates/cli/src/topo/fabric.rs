@@ -88,6 +88,8 @@ struct Tier {
 
 struct Measures {
     summary: Summary,
+    /// The ports of the largest switch, and its tier.
+    ports: Option<(usize, usize)>,
     nodes: u64,
     tiers: Vec<Tier>,
     edge_links: u64,
@@ -132,7 +134,15 @@ impl Measures {
         }
         let nodes = graph.hosts.iter().map(|host| host.node).collect::<std::collections::BTreeSet<_>>().len();
         let summary = summary(graph, &Routes::minimal(graph, &[]));
-        Self { summary, nodes: nodes as u64, tiers, edge_links, edge_bps, kinds }
+        let mut ports = vec![0; graph.switches.len()];
+        for end in graph.links.iter().flat_map(|link| &link.ends) {
+            if let Vertex::Switch(switch) = end.vertex {
+                ports[switch as usize] += 1;
+            }
+        }
+        let tiers_of = graph.switches.iter().map(|switch| usize::from(switch.tier));
+        let ports = ports.into_iter().zip(tiers_of).max();
+        Self { summary, ports, nodes: nodes as u64, tiers, edge_links, edge_bps, kinds }
     }
 
     /// What half of the hosts can send over what the fabric passes on between the halves.
@@ -190,6 +200,11 @@ impl Measures {
                 format!("on average, {} at most", count(u64::from(summary.longest_path), "link", "links")),
             ),
         ];
+        if let Some((ports, tier)) = self.ports {
+            let name =
+                tier.checked_sub(1).and_then(|tier| self.tiers.get(tier)).map_or("", |tier| &tier.name);
+            lines.insert(2, ("Ports", grouped(ports as u64), format!("of the largest switch, a {name}")));
+        }
         lines.push((
             "Oversubscription",
             format!("{:.2} : 1", self.at_bisection()),

@@ -1,36 +1,63 @@
 //! What the page asks for, and what it gets: docs/page.md has the list.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use railnet_formats::run_file::{MISSING, Query, RunFile, coarser, select};
+use railnet_formats::run_file::{MISSING, Query, RankShares, RunFile, coarser, packet_latency, select};
 use serde_json::json;
 
 use super::http::{Request, Response};
-use super::rerun::Reruns;
+use super::rerun::{Reruns, Runs};
 use super::{packet, page};
 
 /// Rows that are sent at once, unless fewer are asked for.
 const ROWS_MAX: usize = 200_000;
 
-/// The runs that are shown: the one that was opened, and those that were made from it since.
+/// Bins that are sent at once of each rank.
+const BINS_MAX: u64 = 8_192;
+
+/// A run, and what was made of it for those who look at it.
+pub(super) struct Served {
+    pub(super) run: RunFile,
+    shares: OnceLock<RankShares>,
+}
+
+impl Served {
+    pub(super) fn new(mut run: RunFile) -> Self {
+        run.meta["latency"] = packet_latency(&run);
+        Self { run, shares: OnceLock::new() }
+    }
+
+    fn shares(&self) -> &RankShares {
+        self.shares.get_or_init(|| {
+            let operations = self.run.table("operations");
+            operations.map(|table| RankShares::of(table, &self.run.meta["alike"])).unwrap_or_default()
+        })
+    }
+}
+
+/// The runs that are shown: the one that was opened with those beside it, and those that were made from it since.
 pub(super) struct Shown {
-    runs: Arc<Mutex<Vec<Option<Arc<RunFile>>>>>,
+    runs: Runs,
     reruns: Reruns,
 }
 
 impl Shown {
-    pub(super) fn new(run: RunFile) -> Self {
-        let runs = Arc::new(Mutex::new(vec![Some(Arc::new(run))]));
+    pub(super) fn new(mut run: RunFile) -> Self {
+        run.meta["runs"] = page::runs(&run);
+        let others = std::mem::take(&mut run.others);
+        let all = std::iter::once(run).chain(others).map(|run| Some(Arc::new(Served::new(run))));
+        let runs = Arc::new(Mutex::new(all.collect()));
         Self { reruns: Reruns::new(Arc::clone(&runs)), runs }
     }
 
     pub(super) fn answer(&self, request: &Request) -> Response {
         match (request.method.as_str(), request.path.as_str()) {
             ("GET", "/") => page::asset("index.html"),
-            ("GET", "/api/run") => self.with(request, |run| Response::json(&run.meta)),
-            ("GET", "/api/rows") => self.with(request, |run| rows(run, request)),
-            ("GET", "/api/packet") => self.with(request, |run| one_packet(run, request)),
+            ("GET", "/api/run") => self.with(request, |one| Response::json(&one.run.meta)),
+            ("GET", "/api/rows") => self.with(request, |one| rows(&one.run, request)),
+            ("GET", "/api/shares") => self.with(request, |one| shares(one, request)),
+            ("GET", "/api/packet") => self.with(request, |one| one_packet(&one.run, request)),
             ("POST", "/api/plan") => planned(&request.body),
             ("POST", "/api/rerun") => self.reruns.start(&request.body),
             ("GET", "/api/rerun") => self.reruns.state(number(request, "run").unwrap_or(0) as usize),
@@ -39,7 +66,7 @@ impl Shown {
         }
     }
 
-    fn with(&self, request: &Request, answer: impl FnOnce(&RunFile) -> Response) -> Response {
+    fn with(&self, request: &Request, answer: impl FnOnce(&Served) -> Response) -> Response {
         let index = number(request, "run").unwrap_or(0) as usize;
         let run = self.runs.lock().ok().and_then(|runs| runs.get(index).cloned().flatten());
         match run {
@@ -53,6 +80,21 @@ fn number(request: &Request, name: &str) -> Option<u64> {
     request.get(name)?.parse().ok()
 }
 
+/// The ranks of a list such as 0,8,16; none where there is no list.
+fn ranks(request: &Request) -> Option<Vec<u32>> {
+    let list = request.get("ranks").filter(|list| !list.is_empty())?;
+    Some(list.split([',', '.']).filter_map(|rank| rank.parse().ok()).collect())
+}
+
+/// What ranks did in a window, in bins.
+fn shares(one: &Served, request: &Request) -> Response {
+    let end = one.run.meta["duration"].as_u64().unwrap_or(MISSING);
+    let window = (number(request, "from").unwrap_or(0), number(request, "to").unwrap_or(end));
+    let bins = number(request, "bins").unwrap_or(1).clamp(1, BINS_MAX);
+    let table = one.shares().bins(window, bins, ranks(request).as_deref());
+    Response::new("application/octet-stream", table.block(table.rows))
+}
+
 fn rows(run: &RunFile, request: &Request) -> Response {
     let name = request.get("table").unwrap_or_default();
     let Some(table) = run.table(name) else {
@@ -64,9 +106,10 @@ fn rows(run: &RunFile, request: &Request) -> Response {
         to: number(request, "to").unwrap_or(MISSING),
         most: number(request, "most").map_or(ROWS_MAX, |most| most as usize).clamp(1, ROWS_MAX),
         equal: Vec::new(),
+        ranks: ranks(request),
     };
     for (key, value) in request.query() {
-        if ["run", "table", "from", "to", "most"].contains(&key.as_str()) {
+        if ["run", "table", "from", "to", "most", "ranks"].contains(&key.as_str()) {
             continue;
         }
         match (table.column(key), value.parse()) {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use railnet_formats::run_file::{Query, RunFile, Table, coarser, select};
+use railnet_formats::run_file::{Query, RankShares, RunFile, Table, coarser, packet_latency, select};
 use serde_json::{Map, Value, json};
 
 use super::http::Response;
@@ -14,11 +14,15 @@ const STYLE: &str = include_str!("../../../../web/dist/page.css");
 
 /// Rows of each table that a report has: enough for every picture, few enough to be mailed.
 const REPORT_ROWS: usize = 20_000;
-/// Packets that a report shows byte by byte: of all over the run, and the first of the connection that is there whole.
+/// Packets that a report shows byte by byte: so many of all over the run, and so many of the connection that is there whole.
 const REPORT_PACKETS: usize = 300;
-const REPORT_FOLLOWED: usize = 300;
 /// So many of them follow each other.
 const REPORT_NEIGHBOURS: usize = 6;
+/// Rows of the shares of time of ranks, where not all operations are in a report; the fewest bins of a rank, and the most.
+const REPORT_SHARES: usize = 60_000;
+const REPORT_BINS: (usize, usize) = (128, 4_096);
+/// A run beside the one that a report is about has this part of what that one has.
+const BESIDE_PART: usize = 4;
 /// Where the page keeps its own script and style.
 const SCRIPT_TAG: &str = r#"<script type="module" src="/page.js"></script>"#;
 const STYLE_TAG: &str = r#"<link rel="stylesheet" href="/page.css">"#;
@@ -33,13 +37,46 @@ pub(super) fn asset(name: &str) -> Response {
     }
 }
 
-/// The page with a run inside: one file that opens from disk.
+/// The runs that a page has, by their numbers: the first is what was opened.
+pub(super) fn runs(run: &RunFile) -> Value {
+    let own = run.others.iter().find_map(|other| other.meta["change"]["was"].as_str());
+    let first = json!({ "name": own.unwrap_or("this run"), "role": "own" });
+    let other = |other: &RunFile| match other.meta["change"]["name"].as_str() {
+        Some(name) => json!({ "name": name, "role": "beside", "asked": other.meta["change"]["asked"] }),
+        None => json!({ "name": other.meta["example"], "role": "example" }),
+    };
+    std::iter::once(first).chain(run.others.iter().map(other)).collect()
+}
+
+/// The page with a run inside, and those beside it: one file that opens from disk.
 pub(crate) fn report(run: &RunFile) -> String {
-    let mut run = run.with_fewer_packets(REPORT_ROWS);
-    let whole_call = WholeCall::of(&run);
+    let mut data = section(run, REPORT_ROWS, "", runs(run));
+    for (number, other) in run.others.iter().enumerate() {
+        data += &section(other, REPORT_ROWS / BESIDE_PART, &format!("-{}", number + 1), Value::Null);
+    }
+    let policy = r#"<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'">"#;
+    let script = format!("<script type=\"module\">{}</script>", SCRIPT.replace("</script", "<\\/script"));
+    let style = format!("<style>{STYLE}</style>");
+    HTML.replacen("<head>", &format!("<head>\n{policy}"), 1)
+        .replacen(STYLE_TAG, &style, 1)
+        .replacen(SCRIPT_TAG, "", 1)
+        .replacen("</body>", &format!("{data}{script}\n</body>"), 1)
+}
+
+/// A run as elements of the page: what it says about itself, its tables, and some packets byte by byte.
+fn section(run: &RunFile, most: usize, suffix: &str, runs: Value) -> String {
+    let latency = packet_latency(run);
+    let mut run = run.with_fewer_packets(most);
+    run.meta["latency"] = latency;
+    run.meta["runs"] = runs;
+    let whole_call = WholeCall::of(&run, most);
     run.meta["kept"]["call"] = whole_call.as_ref().map_or(Value::Null, WholeCall::meta);
-    let run = &run;
     let mut blocks = Vec::new();
+    if let Some((count, table)) = shares(&run, most) {
+        run.meta["shares"] = count.into();
+        blocks.extend(table.block(table.rows));
+    }
+    let run = &run;
     let width = run.meta["bins"]["width"].as_u64().unwrap_or(1);
     for table in &run.tables {
         match table.name.as_str() {
@@ -49,16 +86,15 @@ pub(crate) fn report(run: &RunFile) -> String {
             "packets" | "hops" => blocks.extend(table.block(table.rows)),
             "load" => {
                 let rows: Vec<u32> = (0..table.rows as u32).collect();
-                let loads =
-                    if table.rows > REPORT_ROWS { &coarser(table, &rows, REPORT_ROWS) } else { table };
+                let loads = if table.rows > most { &coarser(table, &rows, most) } else { table };
                 blocks.extend(loads.block(loads.rows));
             }
             _ => {
-                let query = Query { most: REPORT_ROWS, ..Query::all() };
+                let query = Query { most, ..Query::all() };
                 let (mut rows, total) = select(table, &query, width);
                 if rows.len() < total {
-                    rows.extend(followed(run, table, REPORT_ROWS));
-                    rows.extend(whole_call.iter().flat_map(|call| call.rows(table)));
+                    rows.extend(followed(run, table, most));
+                    rows.extend(whole_call.iter().flat_map(|call| call.rows(table, most)));
                     rows.sort_unstable();
                     rows.dedup();
                 }
@@ -66,20 +102,23 @@ pub(crate) fn report(run: &RunFile) -> String {
             }
         }
     }
-    let policy = r#"<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'">"#;
-    let data = format!(
-        "<script type=\"application/json\" id=\"railnet-run\">{}</script>\n<script type=\"text/plain\" \
-         id=\"railnet-tables\">{}</script>\n<script type=\"application/json\" id=\"railnet-packets\">{}</script>\n",
+    format!(
+        "<script type=\"application/json\" id=\"railnet-run{suffix}\">{}</script>\n<script type=\"text/plain\" \
+         id=\"railnet-tables{suffix}\">{}</script>\n<script type=\"application/json\" \
+         id=\"railnet-packets{suffix}\">{}</script>\n",
         inert(&run.meta),
         base64(&blocks),
-        inert(&stories(run))
-    );
-    let script = format!("<script type=\"module\">{}</script>", SCRIPT.replace("</script", "<\\/script"));
-    let style = format!("<style>{STYLE}</style>");
-    HTML.replacen("<head>", &format!("<head>\n{policy}"), 1)
-        .replacen(STYLE_TAG, &style, 1)
-        .replacen(SCRIPT_TAG, "", 1)
-        .replacen("</body>", &format!("{data}{script}\n</body>"), 1)
+        inert(&stories(run, most * REPORT_PACKETS / REPORT_ROWS))
+    )
+}
+
+/// What ranks did in bins, as fine as there is room for, where the report has not all of their operations; and how many bins there are.
+fn shares(run: &RunFile, most: usize) -> Option<(usize, Table)> {
+    let operations = run.table("operations").filter(|table| table.rows > most)?;
+    let shares = RankShares::of(operations, &run.meta["alike"]);
+    let bins = (REPORT_SHARES / shares.ranks().count().max(1)).clamp(REPORT_BINS.0, REPORT_BINS.1);
+    let end = run.meta["duration"].as_u64()?;
+    Some((bins, shares.bins((0, end), bins as u64, None)))
 }
 
 /// The rows of the connection that is there whole, at most so many.
@@ -106,8 +145,8 @@ impl WholeCall {
     const COLUMNS: [&str; 3] = ["communicator", "sequence", "channel"];
 
     /// The first channel of the call that has most slices; of several the first.
-    fn of(run: &RunFile) -> Option<Self> {
-        let table = run.table("slices").filter(|table| table.rows > REPORT_ROWS)?;
+    fn of(run: &RunFile, most: usize) -> Option<Self> {
+        let table = run.table("slices").filter(|table| table.rows > most)?;
         let mut counts: BTreeMap<[u64; 2], (usize, u64)> = BTreeMap::new();
         for row in 0..table.rows as u32 {
             let [communicator, sequence, channel] = Self::cells(table, row);
@@ -122,9 +161,9 @@ impl WholeCall {
         Self::COLUMNS.map(|name| table.column(name).map_or(0, |column| table.get(row as usize, column)))
     }
 
-    fn rows(&self, table: &Table) -> Vec<u32> {
+    fn rows(&self, table: &Table, most: usize) -> Vec<u32> {
         let is_it = |row: &u32| table.name == "slices" && Self::cells(table, *row) == self.is;
-        (0..table.rows as u32).filter(is_it).take(REPORT_ROWS).collect()
+        (0..table.rows as u32).filter(is_it).take(most).collect()
     }
 
     fn meta(&self) -> Value {
@@ -134,12 +173,12 @@ impl WholeCall {
 }
 
 /// Packets byte by byte. Names and explanations of their headers' fields are there once for all packets that have the same.
-fn stories(run: &RunFile) -> Value {
+fn stories(run: &RunFile, most: usize) -> Value {
     let Some(table) = run.table("packets") else { return json!({ "shapes": [], "stories": {} }) };
     // Some in a row from all over the run, so that neighbours can be compared.
-    let step = (table.rows * REPORT_NEIGHBOURS).div_ceil(REPORT_PACKETS).max(REPORT_NEIGHBOURS);
+    let step = (table.rows * REPORT_NEIGHBOURS).div_ceil(most).max(REPORT_NEIGHBOURS);
     let mut chosen: BTreeSet<usize> = (0..table.rows).filter(|row| row % step < REPORT_NEIGHBOURS).collect();
-    chosen.extend(followed(run, table, REPORT_FOLLOWED).into_iter().map(|row| row as usize));
+    chosen.extend(followed(run, table, most).into_iter().map(|row| row as usize));
     let index = packet::Index::of(run, &chosen);
     let mut shapes: BTreeMap<String, usize> = BTreeMap::new();
     let mut stories = Map::new();

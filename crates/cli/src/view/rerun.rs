@@ -3,18 +3,19 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use railnet_formats::run_file::{Budget, RunFile};
+use railnet_formats::run_file::Budget;
 use serde_json::{Value, json};
 
+use super::answers::Served;
 use super::http::Response;
-use crate::sim::record::{changed, run_again};
+use crate::sim::record::{change, changed, run_again};
 
 /// Keys that the page may change.
 const KEYS: [&str; 5] = ["nic.control", "fabric.routing", "cluster.transport", "cluster.gpudirect", "faults"];
 /// Runs that are kept.
 const RUNS_MAX: usize = 16;
 
-type Runs = Arc<Mutex<Vec<Option<Arc<RunFile>>>>>;
+pub(super) type Runs = Arc<Mutex<Vec<Option<Arc<Served>>>>>;
 
 /// The one that is being made, and how far it is.
 #[derive(Default)]
@@ -60,7 +61,7 @@ impl Reruns {
             );
         }
         let Some(first) = runs[0].clone() else { return Response::error(404, "there is no run") };
-        let text = |name: &str| first.meta[name].as_str().unwrap_or_default();
+        let text = |name: &str| first.run.meta[name].as_str().unwrap_or_default();
         let file = match changed(text("name"), text("scenario"), key, value) {
             Ok(file) => file,
             Err(error) => return Response::error(400, &format!("{error:#}")),
@@ -69,12 +70,17 @@ impl Reruns {
         runs.push(None);
         works.push(Arc::clone(&work));
         let (all, number) = (Arc::clone(&self.runs), work.run);
+        let change = change(&first.run, key, value);
         std::thread::spawn(move || {
-            let share = |share: f64| work.share.store((share * 1e6) as u64, Ordering::Relaxed);
+            let share = |share: f64| {
+                work.share.store((share * 1e6) as u64, Ordering::Relaxed);
+                true
+            };
             match run_again(&file, Budget::default(), &share) {
                 Ok(run) => {
-                    if let Ok(mut all) = all.lock() {
-                        all[number] = Some(Arc::new(run));
+                    if let (Ok(mut all), Some(mut run)) = (all.lock(), run) {
+                        run.meta["change"] = change;
+                        all[number] = Some(Arc::new(Served::new(run)));
                     }
                 }
                 Err(error) => {

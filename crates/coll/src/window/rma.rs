@@ -108,10 +108,15 @@ impl Windows {
         if !own.address.is_multiple_of(ALIGNMENT) {
             return Err(WindowError::Alignment { address: own.address });
         }
+        Ok(self.register_unaligned(own))
+    }
+
+    /// The same at any address: the alignment is what GPUs need, and NICs do not.
+    pub fn register_unaligned(&mut self, own: WindowHandle) -> WindowId {
         let mut parts = vec![None; self.peers.len()];
         parts[self.rank as usize] = Some(own);
         self.parts.push(Some(parts));
-        Ok(WindowId(self.parts.len() as u32 - 1))
+        WindowId(self.parts.len() as u32 - 1)
     }
 
     /// Another rank has registered its part.

@@ -8,10 +8,10 @@ use super::table::Table;
 
 impl RunFile {
     /// The same with at most so many packets, chosen as they were when it was recorded; all that is known of the others goes with
-    /// them. One connection stays whole.
+    /// them. One connection stays whole. Runs beside it are left out.
     #[must_use]
     pub fn with_fewer_packets(&self, most: usize) -> Self {
-        let mut run = self.clone();
+        let mut run = Self { meta: self.meta.clone(), tables: self.tables.clone(), others: Vec::new() };
         let Some(packets) = self.table("packets").filter(|packets| packets.rows > most) else { return run };
         let kept = &self.meta["kept"];
         let has_all = kept["packets"] == kept["packets_sent"];

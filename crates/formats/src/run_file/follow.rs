@@ -228,7 +228,7 @@ mod tests {
                 "packets": packets.table.rows, "packets_sent": packets.all, "followed": packets.followed.map(|one| one.meta()),
             },
         });
-        let run = super::super::RunFile { meta, tables: vec![packets.table] };
+        let run = super::super::RunFile { meta, tables: vec![packets.table], others: Vec::new() };
         let small = run.with_fewer_packets(600);
         let table = small.table("packets").unwrap();
         assert!(table.rows <= 600, "{}", table.rows);

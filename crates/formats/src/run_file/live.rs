@@ -76,6 +76,8 @@ pub fn live(name: &str, ranks: &[LiveRank]) -> RunFile {
                 0,
                 step,
                 0,
+                if begun > entered { meetings.last(call, &people) } else { NOBODY },
+                begun - entered,
             ]);
         }
     }
@@ -130,7 +132,7 @@ pub fn live(name: &str, ranks: &[LiveRank]) -> RunFile {
         "critical": [],
         "tables": tables.iter().map(|table| (table.name.clone(), table.rows.into())).collect::<serde_json::Map<_, _>>(),
     });
-    RunFile { meta, tables }
+    RunFile { meta, tables, others: Vec::new() }
 }
 
 /// The hosts in the order of their ranks; of each rank its host, and which of that host's ranks it is.
@@ -182,6 +184,8 @@ struct Meeting<'a> {
     ended: u64,
     bytes: u64,
     ends: (Option<u32>, Option<u32>),
+    /// Who came last.
+    last: u64,
     /// When each rank came and went.
     times: BTreeMap<u32, (u64, u64)>,
 }
@@ -199,7 +203,9 @@ impl<'a> Meetings<'a> {
                 meeting.name = &call.name;
                 meeting.bytes = call.bytes;
                 meeting.ends = call.ends;
-                meeting.begun = meeting.begun.max(call.time_ns.0);
+                if call.time_ns.0 >= meeting.begun {
+                    (meeting.begun, meeting.last) = (call.time_ns.0, rank as u64);
+                }
                 meeting.ended = meeting.ended.max(call.time_ns.1);
                 meeting.times.insert(rank as u32, call.time_ns);
             }
@@ -211,6 +217,12 @@ impl<'a> Meetings<'a> {
     fn begun(&self, call: &LiveCall, people: &People) -> u64 {
         let number = people.find(&call.communicator).unwrap_or(0);
         self.0.get(&(number, call.sequence)).map_or(call.time_ns.0, |meeting| meeting.begun)
+    }
+
+    /// Who that was.
+    fn last(&self, call: &LiveCall, people: &People) -> u64 {
+        let number = people.find(&call.communicator).unwrap_or(0);
+        self.0.get(&(number, call.sequence)).map_or(NOBODY, |meeting| meeting.last)
     }
 
     /// What went from one rank to another, where a call leaves no doubt about that: from when it was given until it was there.

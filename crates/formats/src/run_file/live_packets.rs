@@ -189,7 +189,11 @@ impl Made {
     fn finish(self) -> Vec<Table> {
         let mut connections = Table::new("connections", schema::CONNECTIONS);
         for ((host, own, to, target), [packets, bytes, resent]) in self.talks {
-            connections.push([host.into(), own.into(), to.into(), target.into(), packets, bytes, resent]);
+            let ends = [host, own, to, target].map(u64::from);
+            // What it began with, and the memory that it writes to, its packets say.
+            let (first, address, key) = (NOBODY, MISSING, NOBODY);
+            let [host, own, to, target] = ends;
+            connections.push([host, own, to, target, packets, bytes, resent, first, address, key]);
         }
         vec![self.packets, self.frames, self.incidents, connections, Table::of_bytes("heap", self.heap)]
     }

@@ -87,6 +87,11 @@ pub fn meta(about: &About<'_>, graph: &FabricGraph, recorded: &Recorded) -> Resu
         "kind": kind,
         "credits": scenario.uses_credits(),
         "fidelity": about.jobs.map_or("packet", |jobs| jobs.fidelity.name()),
+        "control": word(scenario.control_name()),
+        "routing": word(scenario.routing_name()),
+        "transport": if scenario.uses_tcp() { "tcp" } else { "rdma" },
+        "alike": about.jobs.map(alike).unwrap_or_default(),
+        "recorded_until": recorded_until(recorded, about.end),
         "duration": about.end.as_ps(),
         "report": about.report,
         "fabric": fabric(graph, &homes),
@@ -114,6 +119,11 @@ fn gpu_of(cluster: &Cluster, node: u32) -> Option<String> {
 
 fn count(table: &Table) -> (String, Value) {
     (table.name.clone(), table.rows.into())
+}
+
+/// A name as scenarios write it.
+fn word(name: impl std::fmt::Debug) -> String {
+    format!("{name:?}").to_lowercase()
 }
 
 fn named(ranks: usize) -> String {
@@ -191,6 +201,24 @@ fn fabric(graph: &FabricGraph, homes: &[u32]) -> Value {
         "switches": switches.collect::<Vec<_>>(),
         "links": links.collect::<Vec<_>>(),
     })
+}
+
+/// Ranks of which something was recorded, and how many each of them stands for.
+fn alike(jobs: &JobsOutcome) -> Vec<[u64; 2]> {
+    let ranks = jobs.jobs.iter().flat_map(|job| {
+        job.timeline
+            .iter()
+            .map(|span| (u64::from(job.placed.endpoint(span.rank.0)), u64::from(span.stands_for)))
+    });
+    ranks.collect::<BTreeSet<_>>().into_iter().map(|(rank, stands_for)| [rank, stands_for]).collect()
+}
+
+/// The end of the last operation that was recorded: of steps that are calculated once, only the first has any.
+fn recorded_until(recorded: &Recorded, end: Time) -> u64 {
+    let operations = recorded.tables.iter().find(|table| table.name == "operations");
+    let column = operations.and_then(|table| Some((table, table.column("ended")?)));
+    let last = column.and_then(|(table, ended)| (0..table.rows).map(|row| table.get(row, ended)).max());
+    last.filter(|last| *last > 0).map_or(end.as_ps(), |last| last.min(end.as_ps()))
 }
 
 /// The steps of the first job.

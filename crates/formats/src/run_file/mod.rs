@@ -4,12 +4,15 @@
 //! "RAILRUN1" · length of what follows as JSON, eight bytes · the JSON · tables, one block after the other · "RAILEND1"
 //! ```
 //!
+//! Runs that are shown beside it follow in the same form, with "RAILNEXT" for the end of the one before.
+//!
 //! All numbers are little endian, and every part begins at a multiple of eight. The JSON says what the run was and what came
 //! of it; [`Recorder`] fills the tables while it runs; [`schema`] has their columns.
 
 mod coarse;
 mod fewer;
 mod follow;
+mod latency;
 mod live;
 mod live_packets;
 mod load;
@@ -21,6 +24,7 @@ mod recorder;
 mod sample;
 pub mod schema;
 mod select;
+mod shares;
 mod strings;
 mod table;
 #[cfg(test)]
@@ -31,6 +35,7 @@ use std::io::{self, Write};
 use serde_json::Value;
 
 pub use coarse::coarser;
+pub use latency::packet_latency;
 pub use live::{LiveCall, LiveRank, live};
 pub use live_packets::{LivePacket, add_packets};
 pub use meta::{About, meta};
@@ -38,10 +43,13 @@ pub use operations::{add_flows, add_jobs, add_queues};
 pub use packets::kept_of;
 pub use recorder::{Budget, Recorded, Recorder};
 pub use select::{Query, select};
+pub use shares::{RankShares, WHOLE};
 pub use table::{BlockError, Column, Kind, MISSING, Schema, Table};
 
 const BEGIN: &[u8; 8] = b"RAILRUN1";
 const END: &[u8; 8] = b"RAILEND1";
+/// In its place where another run follows.
+const NEXT: &[u8; 8] = b"RAILNEXT";
 
 /// A run: what it was, and what happened in it.
 #[derive(Clone, PartialEq, Debug)]
@@ -50,6 +58,8 @@ pub struct RunFile {
     pub meta: Value,
     /// What happened.
     pub tables: Vec<Table>,
+    /// Runs that are shown beside it; those have none.
+    pub others: Vec<RunFile>,
 }
 
 impl RunFile {
@@ -60,6 +70,15 @@ impl RunFile {
 
     /// Writes it.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        self.write_one(out)?;
+        for other in &self.others {
+            out.write_all(NEXT)?;
+            other.write_one(out)?;
+        }
+        out.write_all(END)
+    }
+
+    fn write_one(&self, out: &mut impl Write) -> io::Result<()> {
         let mut meta = self.meta.to_string().into_bytes();
         // Blanks after a value are nothing in JSON.
         meta.resize(meta.len().next_multiple_of(8), b' ');
@@ -69,24 +88,38 @@ impl RunFile {
         for table in &self.tables {
             out.write_all(&table.block(table.rows))?;
         }
-        out.write_all(END)
+        Ok(())
     }
 
     /// Reads it.
     pub fn parse(bytes: &[u8]) -> Result<Self, RunFileError> {
+        let (mut run, mut rest) = Self::parse_one(bytes)?;
+        while let Some(next) = rest.strip_prefix(NEXT) {
+            let (other, after) = Self::parse_one(next).map_err(|error| match error {
+                RunFileError::NotOne => RunFileError::Cut,
+                error => error,
+            })?;
+            run.others.push(other);
+            rest = after;
+        }
+        if rest == END { Ok(run) } else { Err(RunFileError::Cut) }
+    }
+
+    /// Reads the first of several; what is left begins with the mark behind it.
+    fn parse_one(bytes: &[u8]) -> Result<(Self, &[u8]), RunFileError> {
         let rest = bytes.strip_prefix(BEGIN).ok_or(RunFileError::NotOne)?;
-        let rest = rest.strip_suffix(END).ok_or(RunFileError::Cut)?;
         let (length, rest) = rest.split_first_chunk::<8>().ok_or(RunFileError::Cut)?;
         let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| RunFileError::Cut)?;
         let (meta, mut rest) = rest.split_at_checked(length).ok_or(RunFileError::Cut)?;
         let meta = serde_json::from_slice(meta).map_err(|error| RunFileError::Meta(error.to_string()))?;
         let mut tables = Vec::new();
-        while !rest.is_empty() {
+        // A table begins with the length of its header, which is never so long that it reads as this.
+        while !rest.starts_with(END) && !rest.starts_with(NEXT) {
             let (table, taken) = Table::parse(rest)?;
             tables.push(table);
-            rest = rest.get(taken..).ok_or(RunFileError::Cut)?;
+            rest = rest.get(taken..).filter(|rest| !rest.is_empty()).ok_or(RunFileError::Cut)?;
         }
-        Ok(Self { meta, tables })
+        Ok((Self { meta, tables, others: Vec::new() }, rest))
     }
 }
 

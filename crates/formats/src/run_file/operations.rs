@@ -6,6 +6,7 @@ use railnet_job::run::RankSpan;
 use railnet_sim::{FlowResult, JobResult, Outcome};
 
 use super::recorder::Recorder;
+use super::schema::NOBODY;
 
 /// No layer.
 const NO_LAYER: u64 = 65_535;
@@ -30,6 +31,8 @@ pub fn add_jobs(recorder: &mut Recorder, jobs: &[JobResult]) {
                 u64::from(span.microbatch),
                 u64::from(span.step),
                 u64::from(span.is_critical),
+                span.late.map_or(NOBODY, |(rank, _)| u64::from(job.placed.endpoint(rank.0))),
+                span.late.map_or(0, |(_, wait)| wait.as_ps()),
             ]);
         }
     }
@@ -64,6 +67,8 @@ pub fn add_flows(recorder: &mut Recorder, outcome: &Outcome) {
             NO_LAYER,
             0,
             0,
+            0,
+            NOBODY,
             0,
         ]);
     }

@@ -38,6 +38,8 @@ struct Talk {
     packets: u64,
     bytes: u64,
     resent: u64,
+    /// The sequence number of its first request; answers have those of the other side.
+    first: Option<u32>,
 }
 
 /// A call of a communicator so far.
@@ -47,6 +49,8 @@ struct Meeting {
     begun: u64,
     ended: u64,
     bytes: u64,
+    /// The endpoint that came last.
+    last: u32,
 }
 
 /// What an incident is.
@@ -92,6 +96,8 @@ pub struct Recorder {
     /// Messages that are not over, by host and queue pair: their names and rows.
     open: BTreeMap<(u32, u32), VecDeque<(u64, u32)>>,
     talks: BTreeMap<(u32, u32), Talk>,
+    /// The memory that is written to first, by host, the other host and its queue pair.
+    regions: BTreeMap<(u32, u32, u32), (u64, u32)>,
     meetings: BTreeMap<(u32, u64), Meeting>,
     /// Calls that ranks are in: when they came, and what it is.
     entered: BTreeMap<(u32, u32, u64), (u64, u32, u64)>,
@@ -144,6 +150,7 @@ impl Recorder {
             under_way: BTreeMap::new(),
             open: BTreeMap::new(),
             talks: BTreeMap::new(),
+            regions: BTreeMap::new(),
             meetings: BTreeMap::new(),
             entered: BTreeMap::new(),
             members: Vec::new(),
@@ -163,6 +170,11 @@ impl Recorder {
     /// length.
     pub fn frame(&mut self, at: Time, (link, is_back): (u32, bool), kept: &[u8], length: usize) {
         self.packets.frame(at.as_ps(), 2 * link + u32::from(is_back), kept, length);
+    }
+
+    /// A packet from one host to a queue pair of another names the memory that it writes to: address and key.
+    pub fn writes_to(&mut self, [host, to]: [u32; 2], target: QueuePairNumber, region: (u64, u32)) {
+        self.regions.entry((host, to, target.value())).or_insert(region);
     }
 
     /// Packets that are kept: frames of others need not be shown.
@@ -186,7 +198,7 @@ impl Recorder {
     }
 
     /// What a rank did.
-    pub(super) fn operation(&mut self, row: [u64; 12]) {
+    pub(super) fn operation(&mut self, row: [u64; 14]) {
         self.operations.push(row);
     }
 
@@ -254,10 +266,10 @@ impl Recorder {
         }
         members[call.rank as usize] = call.endpoint;
         let name = self.strings.number(&format!("{name} {} {how}", railnet_core::Bytes(bytes)));
-        let fresh = Meeting { name, begun: at, ended: at, bytes };
+        let fresh = Meeting { name, begun: at, ended: at, bytes, last: call.endpoint };
         let meeting = self.meetings.entry((call.communicator, call.sequence)).or_insert(fresh);
         // It begins when the last one comes.
-        meeting.begun = at;
+        (meeting.begun, meeting.last) = (at, call.endpoint);
         if self.tells_calls {
             self.entered.insert((call.communicator, call.rank, call.sequence), (at, name, bytes));
         }
@@ -266,14 +278,17 @@ impl Recorder {
     fn call_over(&mut self, at: u64, call: CallId) {
         let Some(meeting) = self.meetings.get_mut(&(call.communicator, call.sequence)) else { return };
         meeting.ended = at;
-        let begun = meeting.begun;
+        let (begun, last) = (meeting.begun, u64::from(meeting.last));
         let key = (call.communicator, call.rank, call.sequence);
         if let Some((entered, name, bytes)) = self.entered.remove(&key)
             && self.operations.rows < self.budget.rows
         {
             let (rank, name) = (u64::from(call.endpoint), u64::from(name));
             let step = call.sequence;
-            self.operations.push([rank, 0, 5, name, entered, begun, at, bytes, 65_535, 0, step, 0]);
+            let late = if entered < begun { last } else { NOBODY };
+            let row =
+                [rank, 0, 5, name, entered, begun, at, bytes, 65_535, 0, step, 0, late, begun - entered];
+            self.operations.push(row);
         }
     }
 
@@ -286,8 +301,10 @@ impl Recorder {
             }
             if self.operations.rows < self.budget.rows {
                 let name = u64::from(name);
-                self.operations
-                    .push([endpoint, 0, 5, name, entered, entered, end, bytes, 65_535, 0, sequence, 0]);
+                let (late, waited) = (NOBODY, 0);
+                self.operations.push([
+                    endpoint, 0, 5, name, entered, entered, end, bytes, 65_535, 0, sequence, 0, late, waited,
+                ]);
             }
         }
     }
@@ -348,11 +365,12 @@ impl Recorder {
         }
         let mut calls = Table::new("calls", schema::CALLS);
         for ((communicator, sequence), meeting) in &self.meetings {
-            let Meeting { name, begun, ended, bytes } = *meeting;
+            let Meeting { name, begun, ended, bytes, .. } = *meeting;
             calls.push([u64::from(*communicator), *sequence, u64::from(name), begun, ended, bytes]);
         }
         let mut connections = Table::new("connections", schema::CONNECTIONS);
         for ((host, queue_pair), talk) in &self.talks {
+            let region = self.regions.get(&(*host, talk.to as u32, talk.target));
             connections.push([
                 u64::from(*host),
                 u64::from(*queue_pair),
@@ -361,6 +379,9 @@ impl Recorder {
                 talk.packets,
                 talk.bytes,
                 talk.resent,
+                talk.first.map_or(NOBODY, u64::from),
+                region.map_or(MISSING, |(address, _)| *address),
+                region.map_or(NOBODY, |(_, key)| u64::from(*key)),
             ]);
         }
         let (bin_width, bins, load) = self.load.finish(end);
@@ -391,6 +412,11 @@ impl Recorder {
             members: self.members,
         }
     }
+}
+
+/// Acknowledgements, of atomics too, and congestion notifications.
+pub(super) const fn is_answer(opcode: u8) -> bool {
+    matches!(opcode, 0x11 | 0x12 | NOTIFICATION)
 }
 
 /// What was recorded.
@@ -432,12 +458,16 @@ impl Sink for Recorder {
                     packets: 0,
                     bytes: 0,
                     resent: 0,
+                    first: None,
                 });
                 // The first one shows where it leads; one that is lost does so when it is sent again.
                 let is_first = talk.packets == 0 || talk.to == NOBODY && packet.transmission > 0;
                 talk.packets += 1;
                 talk.bytes += u64::from(length);
                 talk.resent += u64::from(packet.transmission > 0);
+                if !is_answer(packet.opcode) {
+                    talk.first.get_or_insert(packet.psn.value());
+                }
                 self.packets.sent(at, source.0, packet, (target, length, label), is_first);
                 if packet.opcode == NOTIFICATION {
                     let who = (None, u64::from(packet.queue_pair.value()), 0);

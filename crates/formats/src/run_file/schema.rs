@@ -17,6 +17,23 @@ pub const OPERATIONS: Schema = &[
     ("microbatch", U16),
     ("step", U16),
     ("critical", U8),
+    ("late", U32),
+    ("waited", U64),
+];
+
+/// What ranks did in bins of time: shares of each bin, of which [`super::WHOLE`] is all, and how long others waited for the rank.
+pub const SHARES: Schema = &[
+    ("rank", U32),
+    ("bin", U32),
+    ("forward", U16),
+    ("recompute", U16),
+    ("backward", U16),
+    ("optimiser", U16),
+    ("checkpoint", U16),
+    ("communication", U16),
+    ("waiting", U16),
+    ("exposed", U16),
+    ("late", U64),
 ];
 
 /// Collectives.
@@ -132,7 +149,7 @@ pub const INCIDENTS: Schema = &[
 pub const PAUSES: Schema =
     &[("begun", U64), ("ended", U64), ("channel", U32), ("priority", U8), ("cause", U32)];
 
-/// Queue pairs, whom they talk to, and what they sent.
+/// Queue pairs, whom they talk to, what they sent, their first sequence number, and the memory that they write to first.
 pub const CONNECTIONS: Schema = &[
     ("host", U32),
     ("queue_pair", U32),
@@ -141,6 +158,9 @@ pub const CONNECTIONS: Schema = &[
     ("packets", U64),
     ("bytes", U64),
     ("resent", U64),
+    ("first", U32),
+    ("address", U64),
+    ("rkey", U32),
 ];
 
 /// The first bytes of frames: which packet, on which link, and where its bytes are in the heap.

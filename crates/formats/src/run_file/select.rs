@@ -15,12 +15,14 @@ pub struct Query {
     pub most: usize,
     /// Only rows whose column has this value.
     pub equal: Vec<(String, u64)>,
+    /// Only rows of these ranks.
+    pub ranks: Option<Vec<u32>>,
 }
 
 impl Query {
     /// All rows.
     pub fn all() -> Self {
-        Self { from: 0, to: MISSING, most: usize::MAX, equal: Vec::new() }
+        Self { from: 0, to: MISSING, most: usize::MAX, equal: Vec::new(), ranks: None }
     }
 }
 
@@ -59,6 +61,7 @@ pub fn select(table: &Table, query: &Query, bin_width: u64) -> (Vec<u32>, usize)
     });
     let equal: Vec<(usize, u64)> =
         query.equal.iter().filter_map(|(name, value)| Some((table.column(name)?, *value))).collect();
+    let ranks = query.ranks.as_ref().and_then(|ranks| Some((table.column("rank")?, ranks)));
     let scale = if table.name == "load" { bin_width.max(1) } else { 1 };
     let span = |row: usize| {
         let Some((begins, ends, _)) = columns else { return (0, MISSING) };
@@ -73,6 +76,7 @@ pub fn select(table: &Table, query: &Query, bin_width: u64) -> (Vec<u32>, usize)
             begins <= query.to
                 && ends >= query.from
                 && equal.iter().all(|(column, value)| table.get(*row, *column) == *value)
+                && ranks.is_none_or(|(column, ranks)| ranks.contains(&(table.get(*row, column) as u32)))
         })
         .map(|row| row as u32)
         .collect();

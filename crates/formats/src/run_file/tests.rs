@@ -6,7 +6,7 @@ fn table() -> Table {
     let mut table = Table::new("operations", schema::OPERATIONS);
     for number in 0..1_000_u64 {
         let (begun, long) = (number * 100, if number == 500 { 90 } else { 10 });
-        table.push([number % 4, 1, 2, number, begun, begun, begun + long, 1 << 40, 65_535, 3, 0, 1]);
+        table.push([number % 4, 1, 2, number, begun, begun, begun + long, 1 << 40, 65_535, 3, 0, 1, 7, 0]);
     }
     table
 }
@@ -14,7 +14,10 @@ fn table() -> Table {
 #[test]
 fn a_file_is_read_as_it_was_written() {
     let meta = serde_json::json!({ "name": "a \u{2192} b", "duration": 5 });
-    let file = RunFile { meta, tables: vec![table(), Table::of_bytes("heap", vec![1, 2, 3])] };
+    let tables = vec![table(), Table::of_bytes("heap", vec![1, 2, 3])];
+    let other =
+        RunFile { meta: serde_json::json!({ "name": "b" }), tables: vec![table()], others: Vec::new() };
+    let file = RunFile { meta, tables, others: vec![other] };
     let mut bytes = Vec::new();
     file.write(&mut bytes).unwrap();
     assert_eq!(RunFile::parse(&bytes), Ok(file));

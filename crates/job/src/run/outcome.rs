@@ -2,6 +2,7 @@
 
 use railnet_core::{Rank, Span, Time};
 
+use super::late::{self, LateWait, Wait};
 use super::machine::{Machine, Record, Ticket};
 use crate::compute::step_flops;
 use crate::graph::{Job, Pass, Stream, Work};
@@ -50,9 +51,11 @@ impl Breakdown {
 pub struct Straggler {
     /// Which.
     pub rank: Rank,
-    /// How long others waited for it, all of them together.
+    /// How many ranks are like it, itself included: one where every rank is run.
+    pub alike: u32,
+    /// How long the GPUs of others had nothing to do because of it and those like it, summed over all ranks.
     pub delay: Span,
-    /// How much longer it computed than the others of its stage, on average.
+    /// How much longer it computed than the average of the others of its stage.
     pub behind: Span,
 }
 
@@ -80,10 +83,9 @@ pub struct Outcome {
 impl Outcome {
     /// What came of a step that has been run.
     pub fn of(job: &Job, machine: &Machine<'_>) -> Self {
-        let count = machine.workers().len() as u32;
-        let ended = (0..count).map(|worker| end(machine.records(worker))).max().unwrap_or(Time::ZERO);
+        let ended = step_end(machine);
         let step = ended.since(Time::ZERO);
-        let workers: Vec<Breakdown> = (0..count).map(|worker| breakdown(machine, worker, ended)).collect();
+        let (workers, waits) = breakdowns(machine, ended);
         let average = average(machine, &workers);
         let seconds = step.as_secs_f64().max(f64::MIN_POSITIVE);
         let gpus = f64::from(machine.graph().layout.ranks());
@@ -94,11 +96,31 @@ impl Outcome {
             mfu: flops / job.peak(),
             flops,
             tokens: job.tokens() as f64 / seconds,
-            straggler: straggler(machine, &workers),
+            straggler: straggler(machine, &workers, &late::causes(machine, waits)),
             average,
             workers,
         }
     }
+}
+
+/// Waits of GPUs for late ranks in a step that is over, each with the worker that caused it.
+pub(super) fn late_waits(machine: &Machine<'_>) -> Vec<LateWait> {
+    late::causes(machine, breakdowns(machine, step_end(machine)).1)
+}
+
+fn step_end(machine: &Machine<'_>) -> Time {
+    let count = machine.workers().len() as u32;
+    (0..count).map(|worker| end(machine.records(worker))).max().unwrap_or(Time::ZERO)
+}
+
+/// Where the time of each worker went, and the communications in which a GPU waited for late ranks.
+fn breakdowns(machine: &Machine<'_>, ended: Time) -> (Vec<Breakdown>, Vec<Wait>) {
+    let mut waits = Vec::new();
+    let count = machine.workers().len() as u32;
+    let ends_last = (0..count).find(|one| end(machine.records(*one)) == ended).unwrap_or(0);
+    let whole = |worker| breakdown(machine, worker, (ended, ends_last), &mut waits);
+    let workers = (0..count).map(whole).collect();
+    (workers, waits)
 }
 
 fn end(records: &[Record]) -> Time {
@@ -130,14 +152,19 @@ fn average(machine: &Machine<'_>, workers: &[Breakdown]) -> Breakdown {
 }
 
 /// Goes through what a worker computed, and asks of each gap what it waited for.
-fn breakdown(machine: &Machine<'_>, worker: u32, step_end: Time) -> Breakdown {
+fn breakdown(
+    machine: &Machine<'_>,
+    worker: u32,
+    (step_end, ends_last): (Time, u32),
+    waits: &mut Vec<Wait>,
+) -> Breakdown {
     let program = machine.program(worker);
     let records = machine.records(worker);
     let mut found = Breakdown::default();
     let mut free = Time::ZERO;
     for operation in &program.streams[Stream::Compute as usize] {
         let (what, record) = (&program.operations[*operation as usize], &records[*operation as usize]);
-        gap(machine, worker, &what.after, free, record.begun, &mut found);
+        gap(machine, (worker, &what.after), (free, record.begun), &mut found, waits);
         let took = record.ended.since(record.begun);
         let alone = alone(machine, Ticket { worker, operation: *operation }).min(took);
         found.contention += took - alone;
@@ -153,13 +180,17 @@ fn breakdown(machine: &Machine<'_>, worker: u32, step_end: Time) -> Breakdown {
     let own_end = end(records);
     let last = (0..records.len() as u32).max_by_key(|number| records[*number as usize].ended);
     if let Some(last) = last {
-        gap(machine, worker, &[last], free, own_end.max(free), &mut found);
+        gap(machine, (worker, &[last]), (free, own_end.max(free)), &mut found, waits);
     }
     let rest = step_end.since(own_end.max(free));
     if machine.graph().stages() > 1 {
         found.bubble += rest;
     } else {
         found.waiting += rest;
+        if let Some(operation) = last.filter(|_| rest > Span::ZERO) {
+            let ticket = Ticket { worker, operation };
+            waits.push(Wait { until: step_end, ticket, last: ends_last, span: rest });
+        }
     }
     found
 }
@@ -178,9 +209,14 @@ fn alone(machine: &Machine<'_>, ticket: Ticket) -> Span {
 
 /// From `from` to `to` a GPU computed nothing, because of the last of these operations to end; before that was entered, because
 /// of what it waited for, and so on.
-fn gap(machine: &Machine<'_>, worker: u32, after: &[u32], from: Time, to: Time, found: &mut Breakdown) {
+fn gap(
+    machine: &Machine<'_>,
+    (worker, after): (u32, &[u32]),
+    (from, mut to): (Time, Time),
+    found: &mut Breakdown,
+    waits: &mut Vec<Wait>,
+) {
     let records = machine.records(worker);
-    let mut to = to;
     let mut cause = after.iter().copied().max_by_key(|number| records[*number as usize].ended);
     while to > from {
         let Some(number) = cause else {
@@ -203,41 +239,38 @@ fn gap(machine: &Machine<'_>, worker: u32, after: &[u32], from: Time, to: Time, 
             found.bubble += wait;
         } else {
             found.waiting += wait;
+            if let Some(last) = record.last.filter(|_| wait > Span::ZERO) {
+                waits.push(Wait { until: begun, ticket, last: last.worker, span: wait });
+            }
         }
         to = entered;
         cause = super::path::cause(machine, ticket).map(|before| before.operation);
     }
 }
 
-/// The one that was last most often, by the time that others waited for it.
-fn straggler(machine: &Machine<'_>, workers: &[Breakdown]) -> Option<Straggler> {
-    let mut delays = vec![Span::ZERO; workers.len()];
-    for worker in 0..workers.len() as u32 {
-        for (number, record) in machine.records(worker).iter().enumerate() {
-            let Some(last) = record.last else { continue };
-            let operation = machine.operation(Ticket { worker, operation: number as u32 });
-            let Work::Communicate(said) = &operation.work else { continue };
-            // Stages wait for each other by design.
-            let is_design = matches!(said.scope, Scope::Pipeline | Scope::World | Scope::Embedding);
-            if !is_design || machine.graph().is_trace() {
-                delays[last.worker as usize] += record.begun.since(record.entered);
-            }
-        }
-    }
-    let (slowest, delay) =
-        delays.iter().enumerate().max_by_key(|(place, delay)| (**delay, usize::MAX - place))?;
+/// The rank for which GPUs of others waited longest.
+fn straggler(machine: &Machine<'_>, workers: &[Breakdown], waits: &[LateWait]) -> Option<Straggler> {
+    let delays = late::delays(machine, waits);
+    let alike = |place: usize| machine.workers()[place].stands_for;
+    let (slowest, delay) = delays
+        .iter()
+        .enumerate()
+        .max_by_key(|(place, delay)| (**delay / u64::from(alike(*place).max(1)), usize::MAX - place))?;
     if *delay == Span::ZERO {
         return None;
     }
     let stage = machine.workers()[slowest].place.pipeline;
     let of_stage = machine.workers().iter().zip(workers).enumerate();
-    let others: Vec<u64> = of_stage
-        .filter(|(place, (worker, _))| {
-            *place != slowest && (worker.place.pipeline == stage || machine.graph().is_trace())
-        })
-        .map(|(_, (_, one))| one.compute().as_ps())
-        .collect();
-    let mean = others.iter().sum::<u64>() / (others.len() as u64).max(1);
+    let (mut ranks, mut sum) = (0_u128, 0_u128);
+    for (place, (worker, one)) in of_stage {
+        if worker.place.pipeline == stage || machine.graph().is_trace() {
+            // Those that it stands for are like itself.
+            let others = u128::from(worker.stands_for) * u128::from(place != slowest);
+            ranks += others;
+            sum += others * u128::from(one.compute().as_ps());
+        }
+    }
+    let mean = (sum / ranks.max(1)) as u64;
     let behind = workers[slowest].compute() - Span::from_ps(mean);
-    Some(Straggler { rank: machine.workers()[slowest].rank, delay: *delay, behind })
+    Some(Straggler { rank: machine.workers()[slowest].rank, alike: alike(slowest), delay: *delay, behind })
 }

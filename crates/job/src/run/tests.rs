@@ -77,7 +77,7 @@ fn one_rank_of_a_kind_stands_for_all() {
     job.hot_expert = 2.0;
     let graph = StepGraph::new(&job);
     let cluster = cluster("dgx-h100x2").expect("it is in the catalogue");
-    for special in [vec![], vec![Special { rank: Rank(6), permille: 1_100 }]] {
+    for special in [vec![], vec![Special { rank: Rank(6), permille: 3_000 }]] {
         let mut outcomes = Vec::new();
         for workers in [Workers::all(&graph, &special), Workers::kinds(&graph, &special)] {
             let count: u32 = workers.workers.iter().map(|worker| worker.stands_for).sum();
@@ -92,10 +92,44 @@ fn one_rank_of_a_kind_stands_for_all() {
         assert!(near(all.average.waiting, kinds.average.waiting));
         assert!(near(all.average.exposed_total(), kinds.average.exposed_total()));
         let slow = all.straggler.expect("the hot expert, or the slow rank");
-        assert_eq!(Some(slow.rank), kinds.straggler.map(|one| one.rank));
+        let kind = kinds.straggler.expect("the same one");
+        assert_eq!(slow.rank, kind.rank);
+        assert!(
+            slow.delay.as_ps().abs_diff(kind.delay.as_ps() / u64::from(kind.alike)) < 1_000,
+            "{slow:?} and {kind:?}"
+        );
         if !special.is_empty() {
             assert_eq!(slow.rank, Rank(6));
         }
+    }
+}
+
+#[test]
+fn all_that_ranks_wait_for_a_slow_gpu_counts_for_it_however_few_stand_for_them() {
+    let parallel = Parallel { tensor: 8, data: 4, ..Parallel::default() };
+    let job = job("gpt-400m", parallel, 16);
+    let graph = StepGraph::new(&job);
+    let cluster = cluster("dgx-h100x4").expect("it is in the catalogue");
+    let special = [Special { rank: Rank(13), permille: 1_200 }];
+    for workers in [Workers::all(&graph, &special), Workers::kinds(&graph, &special)] {
+        let machine = run(&graph, workers, &mut ClusterCosts::plain(&cluster)).expect("it runs");
+        let found = Outcome::of(&job, &machine);
+        let slow = found.straggler.expect("the slow one");
+        assert_eq!(slow.rank, Rank(13));
+        let waited = found.average.waiting.as_secs_f64() * 32.0;
+        let share = slow.delay.as_secs_f64() / waited;
+        assert!(
+            (0.98..=1.001).contains(&share),
+            "{share} of {waited} s in {} workers",
+            machine.workers().len()
+        );
+        // The rows that are drawn say the same.
+        let rows = super::timeline(&machine, 0, Time::ZERO);
+        let drawn = rows.iter().filter_map(|row| {
+            let (rank, wait) = row.late?;
+            (rank == slow.rank).then(|| u64::from(row.stands_for) * wait.as_ps())
+        });
+        assert_eq!(drawn.sum::<u64>(), slow.delay.as_ps());
     }
 }
 

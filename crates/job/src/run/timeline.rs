@@ -2,7 +2,9 @@
 
 use railnet_core::{Bytes, Rank, Span, Time};
 
+use super::late::LateWait;
 use super::machine::{Machine, Ticket};
+use super::outcome::late_waits;
 use super::path::critical_path;
 use crate::graph::{Communication, Pass, Stream, Work};
 
@@ -31,6 +33,10 @@ pub struct RankSpan {
     pub ended: Time,
     /// Whether it is on the critical path of its step.
     pub is_critical: bool,
+    /// The rank that the GPU waited for in it, and for how long it had nothing to do.
+    pub late: Option<(Rank, Span)>,
+    /// How many ranks its rank stands for.
+    pub stands_for: u32,
 }
 
 impl RankSpan {
@@ -44,15 +50,34 @@ impl RankSpan {
 pub fn timeline(machine: &Machine<'_>, step: u32, origin: Time) -> Vec<RankSpan> {
     let mut critical: Vec<Ticket> = critical_path(machine).iter().map(|part| part.ticket).collect();
     critical.sort_unstable();
-    rows(machine, step, origin, &critical, Time::NEVER)
+    let mut late: Vec<LateWait> = late_waits(machine);
+    // Of several waits in one operation the longest tells for whom.
+    late.sort_unstable_by_key(|one| (one.ticket, std::cmp::Reverse(one.span)));
+    late.dedup_by(|next, kept| {
+        let is_same = next.ticket == kept.ticket;
+        kept.span += if is_same { next.span } else { Span::ZERO };
+        is_same
+    });
+    rows(machine, step, origin, (&critical, &late), Time::NEVER)
 }
 
 /// The same of a step that is not over: what is under way lasts until `now`, and nobody knows what is critical.
 pub fn timeline_until(machine: &Machine<'_>, step: u32, origin: Time, now: Time) -> Vec<RankSpan> {
-    rows(machine, step, origin, &[], Time::ZERO + now.since(origin))
+    rows(machine, step, origin, (&[], &[]), Time::ZERO + now.since(origin))
 }
 
-fn rows(machine: &Machine<'_>, step: u32, origin: Time, critical: &[Ticket], until: Time) -> Vec<RankSpan> {
+fn rows(
+    machine: &Machine<'_>,
+    step: u32,
+    origin: Time,
+    (critical, late): (&[Ticket], &[LateWait]),
+    until: Time,
+) -> Vec<RankSpan> {
+    let waited_for = |ticket: Ticket| {
+        let found = late.binary_search_by_key(&ticket, |one| one.ticket).ok()?;
+        let LateWait { cause, span, .. } = late[found];
+        Some((machine.workers()[cause as usize].rank, span))
+    };
     let later = |time: Time| origin + time.since(Time::ZERO);
     let mut spans = Vec::new();
     for (worker, who) in machine.workers().iter().enumerate() {
@@ -82,6 +107,8 @@ fn rows(machine: &Machine<'_>, step: u32, origin: Time, critical: &[Ticket], unt
                 begun: later(record.begun.min(ended)),
                 ended: later(ended),
                 is_critical: critical.binary_search(&ticket).is_ok(),
+                late: waited_for(ticket),
+                stands_for: who.stands_for,
             });
         }
     }

@@ -19,6 +19,12 @@ pub(super) fn bytes<T: Element>(elements: &[T]) -> &[u8] {
     unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) }
 }
 
+/// So many elements of zero.
+pub(super) fn zeros<T: Element>(length: usize) -> Vec<T> {
+    // SAFETY: any bytes are an element.
+    vec![unsafe { std::mem::zeroed() }; length]
+}
+
 /// The same, to be changed.
 pub(super) fn bytes_mut<T: Element>(elements: &mut [T]) -> &mut [u8] {
     // SAFETY: as above, and whatever bytes are put there are elements.

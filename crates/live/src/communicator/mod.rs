@@ -44,9 +44,9 @@ pub use element::{Bf16, Element, F8E4M3, F8E5M2, F16};
 pub use error::Error;
 pub use group::Group;
 pub use pending::Pending;
-pub use window::Window;
+pub use window::{SignalCount, Window, WindowPath};
 
-pub use crate::rdma::RoceOptions;
+pub use crate::rdma::{RoceCounters, RoceOptions};
 
 use crate::Control;
 use crate::calls::{self, Book, Calls};
@@ -56,6 +56,7 @@ use crate::launch::{Launch, Variables, variable};
 use crate::log::{Level, Log};
 use crate::machine::Interface;
 use crate::message::Member;
+use crate::rdma::Rdma;
 use crate::rendezvous::{self, Config, ConfigError, Door};
 use choice::Place;
 use process::Process;
@@ -286,6 +287,12 @@ impl Communicator {
     /// Streams of strangers that were closed, and packets of strangers or damaged ones that were thrown away.
     pub fn strangers(&self) -> u64 {
         self.process.with(|engine| engine.conduits().strangers())
+    }
+
+    /// Packets that the NIC of this process sent and received so far, of all communicators; `None` where the conduit is not
+    /// RoCE.
+    pub fn roce_counters(&self) -> Option<RoceCounters> {
+        self.process.with(|engine| engine.conduits().nic_ref().map(Rdma::counters))
     }
 
     /// Parts it: ranks that give the same `color` are together in a new communicator, in the order of `key` and, where

@@ -13,7 +13,7 @@ use crate::launch::Meeting;
 use crate::machine;
 use crate::message::Malformed;
 use crate::message::fields::{Reader, put_blob, put_text};
-use crate::rdma::{NicCard, Rdma, RoceOptions};
+use crate::rdma::{self, NicCard, Rdma, RoceOptions};
 use crate::rendezvous::Door;
 use crate::roce;
 use crate::shared_memory::SharedMemory;
@@ -278,10 +278,9 @@ fn open_nic(
     let rank = control.rank().0;
     let own = &cards[rank as usize];
     let before = cards[..rank as usize].iter().filter(|card| card.boot == own.boot).count();
-    let mut nic = Rdma::open(rank, cards.len() as u32, nic_address(own, cards)?, before as u16, options)?;
-    if let Some(file) = options.create_capture(rank)? {
-        nic.capture(Box::new(io::BufWriter::new(file)), options.capture_most)?;
-    }
+    let addresses = nic_addresses(rank, cards)?;
+    let mut nic = Rdma::open(rank, cards.len() as u32, &addresses, before as u16, options)?;
+    let capture = options.create_capture(rank)?;
     let told = control.all_gather("NICs", &nic.card().write(), limit)?;
     let mut peers = Vec::with_capacity(told.len());
     for (rank, bytes) in (0..).zip(&told) {
@@ -289,21 +288,25 @@ fn open_nic(
         peers.push(NicCard::read(bytes).ok_or(ReachError::Nonsense { rank, error })?);
     }
     nic.set_peers(&peers);
+    if let Some(file) = capture {
+        nic.capture(Box::new(io::BufWriter::new(file)), options.capture_most)?;
+    }
     Ok(nic)
 }
 
-/// The address of this rank's NIC: a certain one, that all others reach. On one host that is the loopback interface's,
-/// unless another was asked for.
-fn nic_address(own: &Card, cards: &[Card]) -> Result<IpAddr, ReachError> {
+/// Addresses for this rank's NIC, the best first: certain ones, that all others reach. On one host they are the loopback
+/// interface's, unless another was asked for.
+fn nic_addresses(rank: u32, cards: &[Card]) -> Result<Vec<IpAddr>, ReachError> {
+    let own = &cards[rank as usize];
     let of = |card: &Card, is_it: fn(&IpAddr) -> bool| card.addresses.iter().copied().find(is_it);
     if cards.iter().all(|card| card.boot == own.boot && !card.is_bound) {
-        return Ok(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        return Ok(rdma::loopback_addresses(&cards[0].token, rank));
     }
     for version in [IpAddr::is_ipv4 as fn(&IpAddr) -> bool, IpAddr::is_ipv6] {
         if let (true, Some(address)) =
             (cards.iter().all(|card| of(card, version).is_some()), of(own, version))
         {
-            return Ok(address);
+            return Ok(vec![address]);
         }
     }
     let lacks = cards.iter().position(|card| of(card, IpAddr::is_ipv4).is_none()).unwrap_or(0);

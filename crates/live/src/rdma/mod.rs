@@ -11,7 +11,7 @@ mod options;
 pub(crate) mod window;
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ use railnet_core::{Psn, QueuePairNumber, Random, Span};
 use railnet_nic::memory::SpaceId;
 use railnet_nic::recovery::RecoveryKind;
 use railnet_nic::{Access, Completion, CompletionQueue, Key, Mtu, Path, ProtectionDomain, VerbsError};
-use railnet_wire::Gid;
+use railnet_wire::{Gid, ROCE_PORT};
 use rustix::event::epoll;
 
 pub use options::RoceOptions;
@@ -40,6 +40,9 @@ pub(crate) const SLOT: usize = 32 << 10;
 const SLOTS: usize = DEPTH as usize * SLOT;
 /// Packets of a connection under way: what its slots hold. Only those that are lost are sent again.
 const WINDOW: u16 = 64;
+/// How long after a timeout the answer to one packet is no proof that the others were lost: a peer that was not on its core
+/// takes in a window of packets in less.
+const SPURIOUS_WAIT: Span = Span::from_us(500);
 /// Entries of the completion queue. Each connection has eight slices under way at most.
 const COMPLETIONS: u32 = 1 << 16;
 /// Bytes of a packet besides its payload: IPv6, UDP, BTH, RETH, immediate data and ICRC, and some for an extension header.
@@ -68,6 +71,21 @@ impl NicCard {
         let (address, mtu) = std::str::from_utf8(bytes).ok()?.split_once(' ')?;
         Some(Self { address: address.parse().ok()?, mtu: mtu.parse().ok()? })
     }
+}
+
+/// Packets of a rank's NIC so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RoceCounters {
+    /// Packets sent, acknowledgements and those that were sent again included.
+    pub sent: u64,
+    /// Packets sent again.
+    pub resent: u64,
+    /// Acknowledgement timeouts.
+    pub timeouts: u64,
+    /// Packets received.
+    pub received: u64,
+    /// Sends that the kernel refused.
+    pub refused: u64,
 }
 
 /// The NIC of this process, and the connections of collectives on it.
@@ -161,22 +179,71 @@ impl Slots {
 
 /// The largest payload of a packet on the interface of an address.
 fn mtu_of(address: IpAddr) -> u32 {
-    let found = machine::interfaces().into_iter().flatten().find(|one| one.addresses.contains(&address));
+    // All of 127.0.0.0/8 is the loopback interface's, which lists one of them.
+    let has_it = |one: &machine::Interface| {
+        one.addresses.contains(&address) || one.is_loopback && address.is_ipv4() && address.is_loopback()
+    };
+    let found = machine::interfaces().into_iter().flatten().find(has_it);
     let room = found.and_then(|one| one.mtu).unwrap_or(1500).saturating_sub(HEADERS);
     [4096, 2048, 1024, 512].into_iter().find(|mtu| *mtu <= room).unwrap_or(256)
 }
 
+/// Whether an address or port cannot be had, and another one might.
+fn is_elsewhere(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable)
+}
+
+/// The addresses at which the NIC of a rank can have RoCEv2's port where all ranks are on one host: one for each rank, in
+/// one block of 127.0.0.0/8 for the job, `127.block.0.1` for rank 0, `127.block.0.2` for rank 1. Blocks come from what rank 0
+/// drew at random, several in case another job has one; the last is that of the host itself.
+pub(crate) fn loopback_addresses(drawn: &[u8], rank: u32) -> Vec<IpAddr> {
+    const HOSTS: u32 = 254;
+    let (high, low) = (rank / HOSTS, rank % HOSTS + 1);
+    let blocks = drawn.iter().filter(|block| !matches!(**block, 0 | 255));
+    let own = blocks.filter_map(|block| {
+        let high = u8::try_from(high).ok()?;
+        Some(IpAddr::V4(Ipv4Addr::new(127, *block, high, low as u8)))
+    });
+    own.chain([IpAddr::V4(Ipv4Addr::LOCALHOST)]).collect()
+}
+
 impl Rdma {
-    /// Opens the NIC of a rank, one of so many, at this address. `index` counts the ranks of this host.
+    /// Opens the NIC of a rank, one of so many, at the first of these addresses that it can have. `index` counts the ranks of
+    /// this host.
     pub(crate) fn open(
         rank: u32,
         ranks: u32,
-        address: IpAddr,
+        addresses: &[IpAddr],
         index: u16,
         options: &RoceOptions,
     ) -> Result<Self, roce::Error> {
-        let port = options.port.and_then(|port| port.checked_add(index)).unwrap_or(0);
-        let mut config = Config::new(SocketAddr::new(address, port));
+        let port = match options.port {
+            Some(first) => first.checked_add(index).unwrap_or(0),
+            None => ROCE_PORT,
+        };
+        let last = addresses.last().copied().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        // Who names ports has NICs that differ by these alone.
+        let addresses = if options.port.is_some() { &[last] } else { addresses };
+        // The others are told where it is: any port will do where that one is taken.
+        let places = addresses.iter().map(|address| SocketAddr::new(*address, port));
+        let mut places = places.chain([SocketAddr::new(last, 0)]).peekable();
+        loop {
+            let place = places.next().expect("the last one is not skipped");
+            match Self::open_at(rank, ranks, place, options) {
+                Err(roce::Error::Bind { source, .. }) if places.peek().is_some() && is_elsewhere(&source) => {
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn open_at(
+        rank: u32,
+        ranks: u32,
+        address: SocketAddr,
+        options: &RoceOptions,
+    ) -> Result<Self, roce::Error> {
+        let mut config = Config::new(address);
         config.senders = ranks.saturating_sub(1).max(1);
         // Its slices are too short to gain by it, and what comes from others would wait.
         config.rest = Duration::ZERO;
@@ -186,17 +253,8 @@ impl Rdma {
         // Who does not answer may be slow. Whether it is dead, the control channel knows.
         config.nic.behaviour.retry_seven_is_infinite = true;
         config.nic.recovery = RecoveryKind::SelectiveRepeat { window: WINDOW, reordering: Span::ZERO };
-        let opened = match Driver::open(&config, ProcessMemory::default()) {
-            // The others are told where it is: any port will do.
-            Err(roce::Error::Bind { source, .. })
-                if port > 0 && source.kind() == io::ErrorKind::AddrInUse =>
-            {
-                config.address.set_port(0);
-                Driver::open(&config, ProcessMemory::default())
-            }
-            outcome => outcome,
-        };
-        let mut driver = opened?;
+        config.nic.behaviour.spurious_timeout_wait = SPURIOUS_WAIT;
+        let mut driver = Driver::open(&config, ProcessMemory::default())?;
         let domain = driver.nic_mut().alloc_pd();
         let queue = driver.nic_mut().create_cq(COMPLETIONS)?;
         let bind = |source| roce::Error::Bind { address: driver.local(), source };
@@ -234,9 +292,16 @@ impl Rdma {
         self.mtu = mtu.and_then(Mtu::from_bytes).unwrap_or(Mtu::Mtu1024);
     }
 
-    /// Writes what goes over the wire to a file from now on.
+    /// Writes what goes over the wire to a file from now on. Where NICs have other ports than RoCEv2's, the file says so.
     pub(crate) fn capture(&mut self, write: Box<dyn io::Write + Send>, most: Option<u64>) -> io::Result<()> {
-        self.driver.capture_first(write, most).map_err(io::Error::other)
+        let mut ports: Vec<u16> = self.peers.iter().map(SocketAddr::port).collect();
+        ports.sort_unstable();
+        ports.dedup();
+        let odd = ports.into_iter().filter(|port| *port != ROCE_PORT);
+        let hints: Vec<String> = odd.map(|port| format!("-d udp.port=={port},rroce")).collect();
+        let hint = (!hints.is_empty())
+            .then(|| format!("RoCEv2 on ports of its own; Wireshark needs: {}", hints.join(" ")));
+        self.driver.capture_first(write, most, hint.as_deref()).map_err(io::Error::other)
     }
 
     /// Ends it.
@@ -265,6 +330,18 @@ impl Rdma {
     /// Packets that came in so far.
     pub(crate) fn received(&self) -> u64 {
         self.driver.counters().received
+    }
+
+    /// What it sent and received so far.
+    pub(crate) fn counters(&self) -> RoceCounters {
+        let (nic, driver) = (self.driver.nic().counters(), self.driver.counters());
+        RoceCounters {
+            sent: nic.sent,
+            resent: nic.resent,
+            timeouts: nic.timeouts,
+            received: nic.received,
+            refused: driver.refused,
+        }
     }
 
     /// The end from which slices are sent to a rank. Its queue pairs are told to the other end, whenever that comes.
@@ -627,6 +704,22 @@ impl Drop for Rdma {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranks_of_one_host_have_an_address_each() {
+        let of = |rank| loopback_addresses(&[0, 7, 255, 9], rank);
+        let texts: Vec<String> = of(0).iter().map(ToString::to_string).collect();
+        assert_eq!(texts, ["127.7.0.1", "127.9.0.1", "127.0.0.1"]);
+        let first: std::collections::BTreeSet<IpAddr> = (0..10_000).map(|rank| of(rank)[0]).collect();
+        assert_eq!(first.len(), 10_000);
+        // More ranks than a block has addresses: the ports differ then.
+        assert_eq!(of(70_000), [IpAddr::V4(Ipv4Addr::LOCALHOST)]);
+    }
+
+    #[test]
+    fn loopback_packets_are_as_long_as_those_of_its_interface() {
+        assert_eq!(mtu_of("127.7.0.1".parse().unwrap()), mtu_of("127.0.0.1".parse().unwrap()));
+    }
 
     #[test]
     fn a_card_is_read_as_it_was_written() {

@@ -25,13 +25,25 @@ pub(crate) const STAGING: WindowId = WindowId(1);
 /// READs and atomics to a peer at once.
 const READS: u8 = 8;
 
-/// Where things lie in the memory of a window: data from the beginning, signals from here on.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Extent {
-    /// Bytes of data.
-    pub(crate) length: u64,
-    /// Where signals begin.
-    pub(crate) signals: u64,
+/// Counts of signals of a rank's part of a window: a word for each rank that may signal, and one more for the NIC.
+#[derive(Clone, Debug)]
+pub(crate) struct Signals {
+    /// Memory that other processes of the host have mapped: that of the window's data, or of signals alone.
+    pub(crate) memory: Buffer,
+    /// Where they begin in it.
+    pub(crate) start: usize,
+}
+
+impl Signals {
+    /// How often a rank has signalled.
+    pub(crate) fn count(&self, rank: usize) -> u64 {
+        self.memory.load(self.start + 8 * rank)
+    }
+
+    /// A rank signals, after all that this thread wrote before.
+    pub(crate) fn add(&self, rank: usize) {
+        self.memory.add(self.start + 8 * rank, 1);
+    }
 }
 
 /// What other ranks have to know of this rank's part of a window.
@@ -118,18 +130,23 @@ impl Rdma {
         rank: u32,
         members: &[u32],
         memory: &Buffer,
-        extent: Extent,
+        length: u64,
+        counts: &Signals,
         staging: &Buffer,
     ) -> io::Result<(u32, WindowCard)> {
         let ranks = members.len() as u32;
         let token = WINDOWS | self.windows.len() as u32;
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+        let counted = self.driver.memory_mut().add(&counts.memory);
         let space = self.driver.memory_mut().add(memory);
-        // A region is not empty: where a window is, that of its signals comes after it.
-        let data = self.register(space, memory.address(), extent.length.max(1), access)?;
-        let (start, length) = (memory.address() + extent.signals, Windows::signal_bytes(ranks));
+        // A region is not empty: that of a window without data is the first byte of its signals, which nobody can name.
+        let data = match length {
+            0 => self.register(counted, counts.memory.address(), 1, access)?,
+            _ => self.register(space, memory.address(), length, access)?,
+        };
+        let (start, bytes) = (counts.memory.address() + counts.start as u64, Windows::signal_bytes(ranks));
         let access = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
-        let signals = self.register(space, start, length, access)?;
+        let signals = self.register(counted, start, bytes, access)?;
         let staged = self.driver.memory_mut().add(staging);
         let from = self.register(staged, staging.address(), staging.len() as u64, Access::LOCAL_WRITE)?;
         let mut windows = Windows::new(Rank(rank), ranks, token, signals);
@@ -138,9 +155,9 @@ impl Rdma {
             length: Bytes(length),
             key: memory.key,
         };
-        let own = handle(&data, extent.length);
+        let own = handle(&data, length);
         for part in [own, handle(&from, staging.len() as u64)] {
-            windows.register(part).map_err(io::Error::other)?;
+            windows.register_unaligned(part);
         }
         let mut queue_pairs = Vec::with_capacity(members.len());
         for _ in members {
@@ -157,7 +174,7 @@ impl Rdma {
             members: members.to_vec(),
             card: card.clone(),
             rank: rank as usize,
-            spaces: vec![space, staged],
+            spaces: vec![space, counted, staged],
             keys,
             finished: 0,
             failure: None,

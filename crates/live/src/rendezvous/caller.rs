@@ -36,6 +36,7 @@ pub(super) fn meet(
 ) -> Result<(Connection, Vec<Member>), MeetError> {
     let began = Instant::now();
     let mut pause = PAUSES.0;
+    let mut reminders = config.reminders.begin(began);
     loop {
         hello.limit_ms = millis(deadline.saturating_duration_since(Instant::now()));
         let last = match attempt(door, config, meeting, &hello, blob, deadline) {
@@ -48,6 +49,10 @@ pub(super) fn meet(
             let (rank, meeting) = (config.rank.0, meeting.clone());
             return Err(MeetError::Unreachable { rank, meeting, waited: began.elapsed(), last });
         }
+        reminders.remind(Instant::now(), deadline, || {
+            let waited = began.elapsed();
+            format!("rank {} has found no rank 0 at {meeting} in {waited:.1?}: {last}", config.rank.0)
+        });
         std::thread::sleep(pause.min(left));
         pause = (pause * 2).min(PAUSES.1);
     }

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use railnet_core::{Rank, Span};
 
-use crate::Secret;
+use super::Reminders;
 use crate::launch::{Launch, Launcher, Meeting, Variables, variable};
+use crate::{Level, Secret};
 
 /// How long ranks wait for each other, unless told otherwise. Programs that load from a shared disk take their time.
 const LIMIT: Duration = Duration::from_mins(5);
@@ -31,6 +32,8 @@ pub struct Config {
     pub secret: Secret,
     /// How long they wait for each other.
     pub limit: Duration,
+    /// When and to whom a rank that waits says whom it waits for.
+    pub reminders: Reminders,
     /// After how long without a sign of life a rank is reported as silent.
     pub silence: Duration,
     /// The host group; without one, the host's name.
@@ -64,6 +67,7 @@ impl Config {
             launcher: launch.launcher,
             secret: Secret::default(),
             limit: LIMIT,
+            reminders: Reminders::logged(Level::Warn, launch.rank.0),
             silence: SILENCE,
             host_group: launch.host_group.clone(),
             bind: None,
@@ -71,8 +75,8 @@ impl Config {
         }
     }
 
-    /// With what the environment says besides: `RAILNET_SECRET`, `RAILNET_RENDEZVOUS_LIMIT`, `RAILNET_SILENCE`,
-    /// `RAILNET_BIND`.
+    /// With what the environment says besides: `RAILNET_SECRET`, `RAILNET_TIMEOUT` and, before that, `RAILNET_RENDEZVOUS_LIMIT`,
+    /// `RAILNET_SILENCE`, `RAILNET_BIND`, `RAILNET_DEBUG`.
     pub fn from_env(launch: &Launch) -> Result<Self, ConfigError> {
         Self::from_variables(launch, &variable)
     }
@@ -84,11 +88,12 @@ impl Config {
         if let Some(secret) = variables("RAILNET_SECRET") {
             config.secret = Secret::new(secret.as_bytes());
         }
-        for (name, place) in
-            [("RAILNET_RENDEZVOUS_LIMIT", &mut config.limit), ("RAILNET_SILENCE", &mut config.silence)]
-        {
+        config.reminders = Reminders::from_variables(&variables, launch.rank.0);
+        // The later one wins.
+        for name in ["RAILNET_TIMEOUT", "RAILNET_RENDEZVOUS_LIMIT", "RAILNET_SILENCE"] {
             if let Some(text) = variables(name) {
                 let need = "a time such as 30s or 500ms is needed";
+                let place = if name == "RAILNET_SILENCE" { &mut config.silence } else { &mut config.limit };
                 *place = duration(&text).ok_or(ConfigError { name, text, need: need.into() })?;
             }
         }

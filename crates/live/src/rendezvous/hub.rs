@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
+use super::reminders::{Due, LIMIT_HINT};
 use super::{Config, Door, MeetError, member, named, verb};
 use crate::launch::Meeting;
 use crate::message::{
@@ -64,6 +65,7 @@ struct Hub<'a> {
     joined: Vec<Option<Joined>>,
     strangers: usize,
     notes: Vec<String>,
+    reminders: Due<'a>,
 }
 
 /// Waits for all ranks. Connections come back in the order of ranks, from rank 1 on.
@@ -83,15 +85,17 @@ pub(super) fn meet(
         Door::New | Door::Kept(None) => listen(config, meeting)?,
     };
     let joined = (1..config.world_size).map(|_| None).collect();
+    let began = Instant::now();
     let mut hub = Hub {
         config,
         hello,
-        began: Instant::now(),
+        began,
         deadline,
         callers: Vec::new(),
         joined,
         strangers: 0,
         notes: Vec::new(),
+        reminders: config.reminders.begin(began),
     };
     let outcome = loop {
         match hub.turn(&listener) {
@@ -155,8 +159,15 @@ impl Hub<'_> {
         if self.joined.iter().all(Option::is_some) {
             return Ok(true);
         }
-        if Instant::now() >= self.deadline {
-            return Err(Stop::Trouble(self.missing()));
+        let now = Instant::now();
+        if now >= self.deadline {
+            let mut trouble = self.missing();
+            let _ = write!(trouble.text, " ({LIMIT_HINT})");
+            return Err(Stop::Trouble(trouble));
+        }
+        if now >= self.reminders.next() {
+            let missing = self.missing().text;
+            self.reminders.remind(now, self.deadline, || missing);
         }
         self.wait(listener).map_err(Stop::Io)?;
         self.accept(listener);
@@ -187,7 +198,8 @@ impl Hub<'_> {
         let joined = self.joined.iter().flatten().map(|joined| joined.connection.poll_fd());
         fds.extend(self.callers.iter().map(|caller| caller.connection.poll_fd()).chain(joined));
         let slowest = self.callers.iter().map(|caller| caller.since + INTRODUCTION_MAX).min();
-        socket::wait(&mut fds, slowest.map_or(self.deadline, |slowest| slowest.min(self.deadline)))
+        let until = self.deadline.min(self.reminders.next());
+        socket::wait(&mut fds, slowest.map_or(until, |slowest| slowest.min(until)))
     }
 
     fn accept(&mut self, listener: &TcpListener) {

@@ -98,6 +98,9 @@ use crate::memory::ProcessMemory;
 /// Sends that one call makes before it looks at what came in.
 const SENDS_MAX: usize = 4;
 
+/// Receives before a timer that is due is looked at: what a socket's buffer holds, in pieces of 16 KiB.
+const RECEIVES_MAX: usize = 256;
+
 /// Bytes of one receive: what the kernel merges at most.
 const RECEIVE_BYTES: usize = 1 << 16;
 
@@ -331,16 +334,17 @@ impl<M: Memory> Driver<M> {
 
     /// From now on writes every packet that leaves or comes to `write`, as pcapng.
     pub fn capture(&mut self, write: Box<dyn Write + Send>) -> Result<(), CaptureError> {
-        self.capture_first(write, None)
+        self.capture_first(write, None, None)
     }
 
-    /// The same, but not more than so many of them.
+    /// The same, but not more than so many of them, in a file that begins with a comment.
     pub fn capture_first(
         &mut self,
         write: Box<dyn Write + Send>,
         most: Option<u64>,
+        comment: Option<&str>,
     ) -> Result<(), CaptureError> {
-        self.tap = Some(Tap::new(write, &self.local().to_string(), most.unwrap_or(u64::MAX))?);
+        self.tap = Some(Tap::new(write, &self.local().to_string(), most.unwrap_or(u64::MAX), comment)?);
         Ok(())
     }
 
@@ -435,12 +439,26 @@ impl<M: Memory> Driver<M> {
     /// the acknowledgement that is owed for it.
     pub fn progress(&mut self) -> io::Result<bool> {
         let now = self.now();
+        let mut received = false;
         if self.nic.poll_timeout().is_some_and(|(due, _)| due <= now) {
+            received = self.receive_before_timeout(now)?;
             self.nic.handle_timeout(&mut Context::new(now, &mut self.memory, &mut NoSink));
         }
         let sent = self.transmit(now);
-        let received = self.receive(now)?;
+        received |= self.receive(now)?;
         Ok(sent || received)
+    }
+
+    /// A timer is due: takes in what the kernel keeps. A thread that was not on a core for longer than a timeout finds the
+    /// acknowledgements there that it would otherwise send everything again for. Tells whether there was anything.
+    fn receive_before_timeout(&mut self, now: Time) -> io::Result<bool> {
+        self.rest.end();
+        for receives in 0..RECEIVES_MAX {
+            if !self.receive(now)? {
+                return Ok(receives > 0);
+            }
+        }
+        Ok(true)
     }
 
     /// Waits until something may have come in, a timer is due, or `limit` is over; then makes progress.

@@ -20,8 +20,13 @@ pub(super) struct Tap {
 }
 
 impl Tap {
-    pub(super) fn new(write: Box<dyn Write + Send>, name: &str, most: u64) -> Result<Self, CaptureError> {
-        let mut writer = PcapngWriter::new(write)?;
+    pub(super) fn new(
+        write: Box<dyn Write + Send>,
+        name: &str,
+        most: u64,
+        comment: Option<&str>,
+    ) -> Result<Self, CaptureError> {
+        let mut writer = PcapngWriter::with_comment(write, comment)?;
         let interface =
             writer.interface(name, LinkType::RAW, PcapngWriter::<Box<dyn Write + Send>>::NANOSECONDS)?;
         Ok(Self { writer, interface, packet: Vec::new(), left: most, failure: None })

@@ -1,5 +1,5 @@
-//! The memory of another process of this host, read where it lies (`process_vm_readv`): data that goes from one caller's
-//! buffer to another's is then copied once, not twice.
+//! The memory of another process of this host, read and written in place (`process_vm_readv`, `process_vm_writev`): data that
+//! goes from one caller's buffer to another's is then copied once, not twice.
 //!
 //! The system allows it among processes of one user, unless it is told not to (`kernel.yama.ptrace_scope`) or they are in
 //! different containers. So it is tried once for each pair, with a number that only the right process can have.
@@ -26,16 +26,31 @@ impl Process {
     /// # Safety
     /// `into` must be so many bytes of memory that nobody else uses now.
     pub(crate) unsafe fn read(self, address: u64, into: *mut u8, length: usize) -> io::Result<()> {
+        self.move_all(address, into, length, libc::process_vm_readv)
+    }
+
+    /// The same into memory that is the caller's.
+    pub(crate) fn read_to(self, address: u64, out: &mut [u8]) -> io::Result<()> {
+        // SAFETY: it is so many bytes that nobody else uses.
+        unsafe { self.read(address, out.as_mut_ptr(), out.len()) }
+    }
+
+    /// Copies bytes from memory of this process to it, in ascending order.
+    pub(crate) fn write(self, address: u64, data: &[u8]) -> io::Result<()> {
+        self.move_all(address, data.as_ptr().cast_mut(), data.len(), libc::process_vm_writev)
+    }
+
+    /// Copies from its memory to ours or the other way round, as the system call has it.
+    fn move_all(self, address: u64, ours: *mut u8, length: usize, call: Call) -> io::Result<()> {
         let mut done = 0;
         while done < length {
-            let local = libc::iovec { iov_base: into.wrapping_add(done).cast(), iov_len: length - done };
+            let local = libc::iovec { iov_base: ours.wrapping_add(done).cast(), iov_len: length - done };
             let start = (address + done as u64) as usize as *mut libc::c_void;
             let remote = libc::iovec { iov_base: start, iov_len: length - done };
-            // SAFETY: the system writes to `local` alone, which the caller has; it checks addresses of the other process.
-            let read = unsafe {
-                libc::process_vm_readv(self.0 as libc::pid_t, &raw const local, 1, &raw const remote, 1, 0)
-            };
-            match read {
+            // SAFETY: of our memory the system touches `local` alone, which callers have for it; it checks addresses of
+            // the other process.
+            let moved = unsafe { call(self.0 as libc::pid_t, &raw const local, 1, &raw const remote, 1, 0) };
+            match moved {
                 -1 => return Err(io::Error::last_os_error()),
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 length => done += length as usize,
@@ -44,6 +59,16 @@ impl Process {
         Ok(())
     }
 }
+
+/// A system call that moves bytes between processes.
+type Call = unsafe extern "C" fn(
+    libc::pid_t,
+    *const libc::iovec,
+    libc::c_ulong,
+    *const libc::iovec,
+    libc::c_ulong,
+    libc::c_ulong,
+) -> isize;
 
 #[cfg(test)]
 mod tests {
@@ -64,6 +89,11 @@ mod tests {
         // SAFETY: both are vectors of that length.
         unsafe { own.read(data.as_ptr() as u64, out.as_mut_ptr(), out.len()) }.unwrap();
         assert!(out == data);
+        out.fill(0);
+        let address = out.as_mut_ptr() as u64;
+        own.write(address, &data).unwrap();
+        assert!(out == data);
+        assert!(own.write(8, &data).is_err());
         // SAFETY: as above.
         assert!(unsafe { own.read(8, out.as_mut_ptr(), 100) }.is_err());
     }

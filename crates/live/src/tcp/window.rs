@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 
 use crate::memory::Buffer;
+use crate::rdma::window::Signals;
 use crate::socket;
 
 /// Bytes before the data of a request: what it is, where in the window, how much.
@@ -170,9 +171,9 @@ impl Link {
 #[derive(Debug)]
 pub(crate) struct Desk {
     memory: Buffer,
-    /// Bytes of the window, and where signals begin.
+    /// Bytes of the window.
     length: usize,
-    signals: usize,
+    signals: Signals,
     streams: Vec<TcpStream>,
     callers: Mutex<Callers>,
     /// Threads that look after it.
@@ -213,7 +214,7 @@ impl Service {
     pub(crate) fn open(
         memory: Buffer,
         length: usize,
-        signals: usize,
+        signals: Signals,
         streams: Vec<(usize, TcpStream)>,
     ) -> io::Result<Self> {
         let mut list = Vec::with_capacity(streams.len());
@@ -344,7 +345,7 @@ impl Desk {
         let is_inside = offset.checked_add(length).is_some_and(|end| end <= self.length);
         match kind {
             Some(Kind::Put) if is_inside => (caller.offset, caller.left) = (offset, length),
-            Some(Kind::Signal) => self.memory.add(self.signals + 8 * caller.rank, 1),
+            Some(Kind::Signal) => self.signals.add(caller.rank),
             Some(Kind::Flush) => caller.answers.extend(DONE),
             Some(Kind::Get) if is_inside && length <= ASKED => {
                 let start = caller.answers.len();
@@ -423,7 +424,8 @@ mod tests {
         let raw = stream.try_clone().unwrap();
         let memory = Buffer::new(LENGTH + 64);
         let streams = vec![(3, listener.accept().unwrap().0)];
-        let service = Service::open(memory.clone(), LENGTH, LENGTH, streams).unwrap();
+        let signals = Signals { memory: memory.clone(), start: LENGTH };
+        let service = Service::open(memory.clone(), LENGTH, signals, streams).unwrap();
         (Link::new(stream).unwrap(), service, memory, raw)
     }
 

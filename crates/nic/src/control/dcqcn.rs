@@ -1,9 +1,10 @@
 //! DCQCN (Zhu et al., SIGCOMM 2015): the sender cuts its rate on congestion notifications and wins it back by timer
 //! and byte counter, in three phases: fast recovery, additive and hyper increase.
 //!
-//! The paper cuts at each notification; NICs and the ns-3 model look at fixed intervals whether one came, and move
-//! alpha by its own clock. Both are here, told apart by [`DcqcnParameters`]. Rates are bits per second and alpha is
-//! fixed point, so that every machine computes the same.
+//! The paper cuts at each notification. NICs and the ns-3 of the HPCC paper evaluate on a clock, which starts at the
+//! first notification, whether one came since its last tick, and move alpha by a clock of its own. Both are here, told
+//! apart by [`DcqcnParameters`]. Rates are bits per second and alpha is fixed point, so that every machine computes the
+//! same.
 
 use railnet_core::{Bytes, Rate, Span, Time};
 
@@ -24,6 +25,10 @@ pub struct DcqcnParameters {
     pub alpha_interval: Span,
     /// Alpha also rises at each notification, which restarts its clock (the paper); otherwise only by its clock.
     pub alpha_rises_at_once: bool,
+    /// A notification cuts the rate when it comes, if the last cut is `decrease_interval` ago (the paper); otherwise the
+    /// next tick of a clock of that period does, which starts at the first notification: one cut for all that came
+    /// since the tick before.
+    pub cuts_at_once: bool,
     /// The least time between two cuts.
     pub decrease_interval: Span,
     /// The period of the increase timer.
@@ -40,6 +45,10 @@ pub struct DcqcnParameters {
     pub minimum: Rate,
     /// A cut sets the target to the present rate even before any increase came (the paper does).
     pub clamp_target: bool,
+    /// Bytes in flight at most, as time at line rate; `None` for no window.
+    pub window: Option<Span>,
+    /// The window shrinks and grows with the rate: the time is at the present rate.
+    pub window_follows_rate: bool,
 }
 
 impl DcqcnParameters {
@@ -50,6 +59,7 @@ impl DcqcnParameters {
             initial_alpha: (1, 1),
             alpha_interval: Span::from_us(55),
             alpha_rises_at_once: true,
+            cuts_at_once: true,
             decrease_interval: Span::from_us(50),
             increase_interval: Span::from_us(55),
             increase_bytes: Some(Bytes(10_000_000)),
@@ -58,16 +68,20 @@ impl DcqcnParameters {
             hyper: Rate::from_bps(line.as_bps() / 100),
             minimum: Rate::mbps(100),
             clamp_target: true,
+            window: None,
+            window_follows_rate: true,
         }
     }
 
-    /// ConnectX firmware defaults, as public dumps of `mlxconfig` show them.
+    /// ConnectX firmware defaults, as public dumps of `mlxconfig` show them. `RATE_REDUCE_MONITOR_PERIOD` is the clock of
+    /// cuts: "rate reduction will occur only if a CNP is received during the relevant time interval".
     pub fn connectx() -> Self {
         Self {
             gain: (5, 1024),
             initial_alpha: (1023, 1024),
             alpha_interval: Span::from_us(1),
             alpha_rises_at_once: false,
+            cuts_at_once: false,
             decrease_interval: Span::from_us(4),
             increase_interval: Span::from_us(300),
             increase_bytes: Some(Bytes(32_767)),
@@ -76,6 +90,8 @@ impl DcqcnParameters {
             hyper: Rate::mbps(50),
             minimum: Rate::mbps(1),
             clamp_target: false,
+            window: None,
+            window_follows_rate: true,
         }
     }
 
@@ -87,6 +103,7 @@ impl DcqcnParameters {
             initial_alpha: (1, 1),
             alpha_interval: Span::from_us(1),
             alpha_rises_at_once: false,
+            cuts_at_once: false,
             decrease_interval: Span::from_us(4),
             increase_interval: Span::from_us(300),
             increase_bytes: None,
@@ -95,6 +112,8 @@ impl DcqcnParameters {
             hyper: Rate::mbps(50 * steps.max(1)),
             minimum: Rate::gbps(1),
             clamp_target: false,
+            window: None,
+            window_follows_rate: true,
         }
     }
 
@@ -121,9 +140,11 @@ pub struct Dcqcn {
     alpha: u64,
     alpha_due: Time,
     increase_due: Time,
-    /// When the next cut is allowed; a cut that waits is due then.
+    /// When the next cut is allowed, or the clock of cuts ticks next; a cut that waits is due then.
     decrease_due: Time,
-    bytes: u64,
+    bytes: u32,
+    /// Bytes in flight at most at line rate; 0 is no limit.
+    window: u32,
     timer_stage: u16,
     byte_stage: u16,
     /// The rate is below the line rate: the clocks run.
@@ -131,14 +152,18 @@ pub struct Dcqcn {
     cut_waits: bool,
     /// A notification came since alpha last moved.
     notified: bool,
-    /// Alpha holds a sample; before the first notification it does not.
-    has_alpha: bool,
+    window_follows_rate: bool,
 }
 
 impl Dcqcn {
     /// Alpha, for tests and reports: parts of 2^32.
     pub fn alpha(&self) -> u64 {
         self.alpha
+    }
+
+    /// Whether a notification has come yet: the clocks run from the first one on.
+    fn has_started(&self) -> bool {
+        self.alpha_due.is_set()
     }
 
     /// Brings alpha up to date. Its clock ticks every microsecond or so, but nobody looks at it between cuts: the ticks
@@ -179,7 +204,18 @@ impl Dcqcn {
         self.is_limited = true;
         self.cut_waits = false;
         self.increase_due = now + parameters.increase_interval;
-        self.decrease_due = now + parameters.decrease_interval;
+        let last = if parameters.cuts_at_once { now } else { self.decrease_due };
+        self.decrease_due = last + parameters.decrease_interval;
+    }
+
+    /// The next tick of the clock of cuts after `now`.
+    fn next_decrease(&self, parameters: &DcqcnParameters, now: Time) -> Time {
+        if self.decrease_due > now {
+            return self.decrease_due;
+        }
+        let interval = parameters.decrease_interval.as_ps().max(1);
+        let ticks = now.since(self.decrease_due).as_ps() / interval + 1;
+        self.decrease_due + Span::from_ps(interval) * ticks
     }
 
     fn increase(&mut self, parameters: &DcqcnParameters) {
@@ -210,7 +246,8 @@ impl Dcqcn {
 impl CongestionControl for Dcqcn {
     type Parameters = DcqcnParameters;
 
-    fn new(_parameters: &DcqcnParameters, line: Rate, _mtu: Bytes) -> Self {
+    fn new(parameters: &DcqcnParameters, line: Rate, _mtu: Bytes) -> Self {
+        let window = parameters.window.map_or(0, |span| line.bytes_in(span).as_u64().max(1));
         Self {
             line: line.as_bps(),
             current: line.as_bps(),
@@ -220,12 +257,13 @@ impl CongestionControl for Dcqcn {
             increase_due: Time::NEVER,
             decrease_due: Time::ZERO,
             bytes: 0,
+            window: u32::try_from(window).unwrap_or(u32::MAX),
             timer_stage: 0,
             byte_stage: 0,
             is_limited: false,
             cut_waits: false,
             notified: false,
-            has_alpha: false,
+            window_follows_rate: parameters.window_follows_rate,
         }
     }
 
@@ -233,8 +271,8 @@ impl CongestionControl for Dcqcn {
         let (true, Some(period)) = (self.is_limited, parameters.increase_bytes) else {
             return;
         };
-        self.bytes += bytes.0;
-        if self.bytes >= period.0 {
+        self.bytes = self.bytes.saturating_add(bytes.0 as u32);
+        if u64::from(self.bytes) >= period.0 {
             self.bytes = 0;
             self.byte_stage = self.byte_stage.saturating_add(1);
             self.increase(parameters);
@@ -244,16 +282,19 @@ impl CongestionControl for Dcqcn {
     fn on_ack(&mut self, _parameters: &DcqcnParameters, _now: Time, _acknowledged: &Acknowledged<'_>) {}
 
     fn on_notification(&mut self, parameters: &DcqcnParameters, now: Time) {
-        if !self.has_alpha {
-            self.has_alpha = true;
+        if self.has_started() {
+            self.sync_alpha(parameters, now);
+            self.notified = true;
+        } else {
+            // The first one sets alpha, and is no sample besides.
             self.alpha = fixed(parameters.initial_alpha);
             self.alpha_due = now + parameters.alpha_interval;
+            self.decrease_due = now;
         }
-        self.sync_alpha(parameters, now);
-        self.notified = true;
-        if now >= self.decrease_due {
+        if parameters.cuts_at_once && now >= self.decrease_due {
             self.cut(parameters, now);
         } else {
+            self.decrease_due = self.next_decrease(parameters, now);
             self.cut_waits = true;
         }
         if parameters.alpha_rises_at_once {
@@ -290,7 +331,25 @@ impl CongestionControl for Dcqcn {
 
     #[inline]
     fn window(&self) -> Option<Bytes> {
-        None
+        if self.window == 0 {
+            return None;
+        }
+        let full = u64::from(self.window);
+        let follows = self.window_follows_rate && self.is_limited;
+        let part = u128::from(full) * u128::from(self.current) / u128::from(self.line.max(1));
+        // One packet may always go: the rate limiter keeps windows that are smaller.
+        Some(Bytes(if follows { (part as u64).max(1) } else { full }))
+    }
+
+    #[inline]
+    fn ack_interval(&self) -> Option<u16> {
+        // Acknowledgements open the window.
+        (self.window > 0).then_some(1)
+    }
+
+    #[inline]
+    fn wants_round_trips(&self) -> bool {
+        false
     }
 }
 
@@ -389,15 +448,66 @@ mod tests {
     }
 
     #[test]
+    fn the_clock_of_cuts_starts_at_the_first_notification_and_cuts_once_a_tick() {
+        // ns-3 of the HPCC paper, rdma-hw.cc: cnp_received_mlx, CheckRateDecreaseMlx.
+        let parameters = DcqcnParameters::hpcc(LINE);
+        let mut state = Dcqcn::new(&parameters, LINE, MTU);
+        let at = |us: u64| Time::ZERO + Span::from_us(us);
+        for us in [10, 11, 13] {
+            state.on_notification(&parameters, at(us));
+            run_until(&mut state, &parameters, at(us));
+        }
+        assert_eq!(state.rate(), None, "nothing is cut before the first tick");
+        run_until(&mut state, &parameters, at(40));
+        // Four ticks of alpha: without a sample, with one, without, with one. One cut for three notifications.
+        let (lost, mut alpha) = (255.0 / 256.0, 1.0);
+        for sample in [0.0, 1.0, 0.0, 1.0] {
+            alpha = lost * alpha + sample / 256.0;
+        }
+        let expected = 1e11 * (1.0 - alpha / 2.0);
+        assert!((rate(&state) as f64 / expected - 1.0).abs() < 1e-6, "{} not {expected}", rate(&state));
+        let once = rate(&state);
+        // Ticks are at 14 and every 4 us from there: this one is seen at 42.
+        state.on_notification(&parameters, at(41));
+        run_until(&mut state, &parameters, at(41));
+        assert_eq!(rate(&state), once);
+        assert_eq!(state.next_timer(), at(42));
+        run_until(&mut state, &parameters, at(42));
+        assert!(rate(&state) < once);
+    }
+
+    #[test]
+    fn a_window_is_time_at_line_rate_and_follows_the_rate_where_it_shall() {
+        let fixed = DcqcnParameters {
+            window: Some(Span::from_us(12)),
+            window_follows_rate: false,
+            ..DcqcnParameters::hpcc(LINE)
+        };
+        for (parameters, after) in
+            [(fixed.clone(), 150_000), (DcqcnParameters { window_follows_rate: true, ..fixed }, 75_000)]
+        {
+            let mut state = Dcqcn::new(&parameters, LINE, MTU);
+            assert_eq!((state.window(), state.ack_interval()), (Some(Bytes(150_000)), Some(1)));
+            state.on_notification(&parameters, Time::ZERO + Span::from_us(1));
+            run_until(&mut state, &parameters, Time::ZERO + Span::from_us(10));
+            let window = state.window().expect("it has one").0;
+            assert!(window.abs_diff(after) < after / 50, "{window} not {after}");
+        }
+        let none = Dcqcn::new(&DcqcnParameters::hpcc(LINE), LINE, MTU);
+        assert_eq!((none.window(), none.ack_interval()), (None, None));
+    }
+
+    #[test]
     fn cuts_keep_their_distance_and_the_minimum() {
         let parameters = DcqcnParameters::connectx();
         let mut state = Dcqcn::new(&parameters, LINE, MTU);
         let mut now = Time::ZERO + Span::from_us(10);
         state.on_notification(&parameters, now);
-        let once = rate(&state);
-        state.on_notification(&parameters, now + Span::from_us(1));
-        assert_eq!(rate(&state), once, "a second cut within 4 us waits");
         run_until(&mut state, &parameters, now + Span::from_us(4));
+        let once = rate(&state);
+        state.on_notification(&parameters, now + Span::from_us(5));
+        assert_eq!(rate(&state), once, "a second cut within 4 us waits");
+        run_until(&mut state, &parameters, now + Span::from_us(8));
         assert!(rate(&state) < once);
         for _ in 0..200_000 {
             now += Span::from_us(4);

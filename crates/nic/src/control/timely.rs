@@ -62,13 +62,14 @@ impl TimelyParameters {
         }
     }
 
-    /// The set of the HPCC paper's ns-3 runs: one change in a round trip, every increase counts towards the hyper
-    /// increase, and the floor is higher.
+    /// The set of the HPCC paper's ns-3 runs: every packet is acknowledged, one change in a round trip, every increase
+    /// counts towards the hyper increase, and the floor is higher.
     pub fn hpcc(line: Rate) -> Self {
         Self {
             hyper_below_low: true,
             once_each_round_trip: true,
             minimum: Rate::gbps(1),
+            burst: Bytes(1),
             ..Self::paper(line)
         }
     }

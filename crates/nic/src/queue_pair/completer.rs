@@ -236,6 +236,7 @@ impl QueuePair {
         requester.retries = requester.retry_count;
         requester.rnr_retries = requester.rnr_retry;
         requester.recovering = false;
+        requester.backoff = 0;
         if requester.is_owed() {
             self.arm_acknowledgement(device, cx.now);
         } else {
@@ -243,7 +244,7 @@ impl QueuePair {
         }
         let unacked = self.requester.unacked;
         let known = match &mut self.requester.scoreboard {
-            Some(board) => board.advance(unacked, cx.now),
+            Some(board) => board.advance(unacked, cx.now, device.config.behaviour.spurious_timeout_wait),
             None => 0,
         };
         let samples = self.requester.samples.as_mut();

@@ -55,6 +55,8 @@ pub(crate) struct Requester {
     pub(crate) rnr_retry: u8,
     pub(crate) retries: u8,
     pub(crate) rnr_retries: u8,
+    /// Timeouts in a row: each doubles the next, where [`Behaviour::spurious_timeout_wait`](crate::Behaviour) is set.
+    pub(super) backoff: u8,
     /// Sent again from the oldest packet in doubt, because of a NAK or of a response that is missing. What is still in
     /// flight will show the same loss again: it must not count again.
     pub(crate) recovering: bool,
@@ -87,6 +89,7 @@ impl Requester {
             rnr_retry: 0,
             retries: 0,
             rnr_retries: 0,
+            backoff: 0,
             recovering: false,
             hops: 0,
             samples: None,
@@ -597,6 +600,7 @@ impl QueuePair {
             return;
         }
         if let Some(span) = ack_timeout(self.requester.timeout) {
+            let span = span * (1 << self.requester.backoff);
             device.timers.set(&mut self.deadlines, self.slot, Timer::Acknowledgement, now + span);
         }
     }

@@ -1,7 +1,7 @@
 //! The requester's patience: timers, going back to send again, giving up.
 
-use railnet_core::Psn;
 use railnet_core::event::{Event, RetryReason, Sink};
+use railnet_core::{Psn, Span};
 
 use super::QueuePair;
 use crate::completion::Status;
@@ -10,6 +10,9 @@ use crate::device::Device;
 use crate::memory::Memory;
 use crate::recovery::LossRecovery;
 use crate::timer::Timer;
+
+/// How often timeouts in a row double.
+const BACKOFF_MAX: u8 = 5;
 
 impl QueuePair {
     /// Starts again from `psn`, in the way of the loss recovery.
@@ -99,6 +102,9 @@ impl QueuePair {
         let before = self.control.rate();
         self.control.on_timeout(&device.config.control, cx.now);
         self.after_control(device, cx, before);
+        if device.config.behaviour.spurious_timeout_wait != Span::ZERO {
+            self.requester.backoff = (self.requester.backoff + 1).min(BACKOFF_MAX);
+        }
         let from = self.recovery.on_timeout(self.requester.unacked);
         self.go_back(device, cx, from, RetryReason::Timeout);
     }

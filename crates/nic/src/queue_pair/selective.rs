@@ -45,7 +45,8 @@ impl QueuePair {
             && self.requester.is_waiting()
         {
             let sent = self.requester.sent;
-            let news = self.scoreboard().note(told, sent, cx.now);
+            let wait = device.config.behaviour.spurious_timeout_wait;
+            let news = self.scoreboard().note(told, sent, cx.now, wait);
             if news > 0 {
                 self.after_arrivals(device, cx, news);
             }

@@ -79,6 +79,8 @@ struct Resent {
     moment: Moment,
     /// No answer to it can come before: one that does is to an earlier transmission.
     answered_after: Time,
+    /// A timeout sent it.
+    is_probe: bool,
 }
 
 impl Resent {
@@ -111,6 +113,9 @@ pub(crate) struct Scoreboard {
     resends: u32,
     /// Sent again for want of an answer: an answer is to that, for none came to what was sent before.
     overdue: Option<Serial>,
+    /// The packet that a timeout sent is answered: when it was sent, and until when answers to others would show that the
+    /// timeout was spurious. After that it counts like any other.
+    probe: Option<(Moment, Time)>,
     /// The latest sending that is known to have arrived.
     newest: Moment,
     /// What `newest` was, and since when, where that is not long enough ago to count.
@@ -137,6 +142,7 @@ impl Scoreboard {
             resent_order: VecDeque::new(),
             resends: 0,
             overdue: None,
+            probe: None,
             newest: none,
             marks: VecDeque::new(),
             due: none,
@@ -166,7 +172,8 @@ impl Scoreboard {
 
     /// Nothing is known that a requester without a scoreboard would not know.
     pub(crate) fn is_over(&self) -> bool {
-        let is_empty = self.arrived.count == 0 && self.lost.is_empty() && self.resent.is_empty();
+        let is_empty =
+            self.arrived.count == 0 && self.lost.is_empty() && self.resent.is_empty() && self.probe.is_none();
         is_empty && !self.has_overtaken() && self.oldest >= self.episode.max(self.answered)
     }
 
@@ -180,15 +187,23 @@ impl Scoreboard {
     }
 
     /// Everything before `unacked` is answered. Tells how many of that were known to have arrived.
-    pub(crate) fn advance(&mut self, unacked: Psn, now: Time) -> u32 {
+    pub(crate) fn advance(&mut self, unacked: Psn, now: Time, spurious_wait: Span) -> u32 {
         let to = self.serial(unacked);
         let known = self.arrived.forget_before(to);
+        let mut first_transmissions = (to - self.oldest).saturating_sub(Serial::from(known));
+        let mut probe = None;
         while let Some(entry) = self.resent.first_entry()
             && *entry.key() < to
         {
             let (serial, resent) = entry.remove_entry();
-            self.newest = self.newest.max(resent.answered(serial, now));
+            first_transmissions = first_transmissions.saturating_sub(1);
+            if resent.is_probe && spurious_wait != Span::ZERO {
+                probe = Some((resent.moment, now + spurious_wait));
+            } else {
+                self.newest = self.newest.max(resent.answered(serial, now));
+            }
         }
+        self.take_evidence(probe, first_transmissions > 0);
         self.lost = self.lost.split_off(&to);
         (self.unacked, self.oldest) = (unacked, to);
         self.newest = self.newest.max(Moment::first(to - 1));
@@ -197,7 +212,7 @@ impl Scoreboard {
     }
 
     /// Takes in what the peer tells of packets before `sent`. Tells how many of them are news.
-    pub(crate) fn note(&mut self, told: &SelectiveAck, sent: Psn, now: Time) -> u32 {
+    pub(crate) fn note(&mut self, told: &SelectiveAck, sent: Psn, now: Time, spurious_wait: Span) -> u32 {
         let (end, mut bits, before) = (self.serial(sent), told.bits(), self.arrived.count);
         while bits != 0 {
             let psn = told.first.plus(bits.trailing_zeros());
@@ -205,13 +220,28 @@ impl Scoreboard {
             let serial = self.serial(psn);
             // The rest was answered before: the answer came late.
             if serial < end && self.arrived.insert(serial) {
-                let resent = self.resent.remove(&serial);
-                let moment = resent.map_or(Moment::first(serial), |resent| resent.answered(serial, now));
-                self.newest = self.newest.max(moment);
                 self.lost.remove(&serial);
+                match self.resent.remove(&serial) {
+                    Some(resent) if resent.is_probe && spurious_wait != Span::ZERO => {
+                        self.take_evidence(Some((resent.moment, now + spurious_wait)), false);
+                    }
+                    Some(resent) => self.newest = self.newest.max(resent.answered(serial, now)),
+                    None => {
+                        self.newest = self.newest.max(Moment::first(serial));
+                        self.take_evidence(None, true);
+                    }
+                }
             }
         }
         self.arrived.count - before
+    }
+
+    /// What an answer shows of a timeout. The answer to the packet that it sent may cover others that had arrived before.
+    /// Where a later answer covers first transmissions, these arrive still, and the timeout was spurious.
+    fn take_evidence(&mut self, probe: Option<(Moment, Time)>, has_first_transmissions: bool) {
+        if probe.is_some() || has_first_transmissions {
+            self.probe = probe;
+        }
     }
 
     /// The peer has dropped this one after all.
@@ -239,6 +269,9 @@ impl Scoreboard {
 
     /// Time goes on: what arrived `reordering` ago shows by now that what was sent before it and is missing is lost.
     pub(crate) fn ripen(&mut self, now: Time, reordering: Span) {
+        if let Some((moment, _)) = self.probe.take_if(|(_, until)| *until <= now) {
+            self.newest = self.newest.max(moment);
+        }
         if reordering == Span::ZERO {
             self.due = self.newest;
             return;
@@ -268,7 +301,8 @@ impl Scoreboard {
 
     /// When [`Scoreboard::ripen`] will have something to say, where anything is missing that it could be about.
     pub(crate) fn next_due(&self, reordering: Span) -> Option<Time> {
-        self.marks.front().filter(|_| self.has_overtaken()).map(|mark| mark.1 + reordering)
+        let mark = self.marks.front().filter(|_| self.has_overtaken()).map(|mark| mark.1 + reordering);
+        mark.into_iter().chain(self.probe.map(|(_, until)| until)).min()
     }
 
     /// Takes for lost what was sent again, long enough ago, and is missing still. Tells which.
@@ -331,9 +365,10 @@ impl Scoreboard {
         self.lost.remove(&serial);
         self.resends += 1;
         let moment = Moment { serial: self.serial(sent) - 1, again: self.resends };
-        let answered_after = if self.overdue == Some(serial) { Time::ZERO } else { answered_after };
+        let is_probe = self.overdue == Some(serial);
+        let answered_after = if is_probe { Time::ZERO } else { answered_after };
         self.overdue = self.overdue.filter(|&overdue| overdue != serial);
-        self.resent.insert(serial, Resent { moment, answered_after });
+        self.resent.insert(serial, Resent { moment, answered_after, is_probe });
         self.resent_order.push_back((moment, serial));
     }
 

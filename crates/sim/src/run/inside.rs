@@ -102,7 +102,7 @@ impl Inside {
             moves: Vec::new(),
             free: Vec::new(),
             slice,
-            mtu: scenario.nic.mtu,
+            mtu: scenario.payload(),
         }
     }
 

@@ -107,6 +107,7 @@ impl<S: Sink> Run<S> {
             config.behaviour.credits = scenario.nic.credits;
             config.priorities = scenario.priorities();
             config.notification_interval = scenario.notification_interval();
+            config.burst_packets = scenario.nic.burst;
             Nic::new(config)
         };
         let (config, framing) = (scenario.switch_config(), scenario.framing());

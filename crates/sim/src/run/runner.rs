@@ -67,7 +67,7 @@ const NOBODY: u32 = u32::MAX;
 
 impl Runner {
     pub(super) fn new(scenario: &Scenario, hosts: u32, flows: Vec<Flow>) -> Result<Self, ScenarioError> {
-        let mtu = Mtu::from_bytes(scenario.nic.mtu).ok_or_else(|| ScenarioError::new("no such MTU"))?;
+        let mtu = Mtu::of_payload(scenario.payload()).ok_or_else(|| ScenarioError::new("no such MTU"))?;
         let mut waiting = vec![NOBODY; flows.len()];
         let mut next_waiting = vec![NOBODY; flows.len()];
         for (index, flow) in flows.iter().enumerate().rev() {

@@ -44,7 +44,8 @@ parameters! {
         initial_alpha: Share, "Alpha before the first sample.";
         alpha_interval: Written<Interval>, "How often alpha moves.";
         alpha_rises_at_once: bool, "Alpha also rises at each notification.";
-        decrease_interval: Written<Interval>, "The least time between two cuts.";
+        cuts_at_once: bool, "A notification cuts when it comes, and not at the next tick of a clock.";
+        decrease_interval: Written<Interval>, "The least time between two cuts, or the period of their clock.";
         increase_interval: Written<Interval>, "The period of the increase timer.";
         increase_bytes: Written<Bytes>, "Bytes between increases by volume; 0 for no byte counter.";
         fast_recovery: u32, "Increases in fast recovery.";
@@ -52,6 +53,8 @@ parameters! {
         hyper: Written<Step>, "Hyper increase.";
         minimum: Written<Step>, "Never slower than this.";
         clamp_target: bool, "A cut always sets the target to the present rate.";
+        window: Written<Span>, "Bytes in flight at most, as time at line rate; 0 for no window.";
+        window_follows_rate: bool, "The window is that time at the present rate.";
     }
 }
 
@@ -115,6 +118,12 @@ parameters! {
 impl From<Written<Self>> for Span {
     fn from(value: Written<Self>) -> Self {
         value.0
+    }
+}
+
+impl From<Written<Span>> for Option<Span> {
+    fn from(value: Written<Span>) -> Self {
+        (value.0 > Span::ZERO).then_some(value.0)
     }
 }
 

@@ -31,6 +31,9 @@ pub struct FabricSection {
     /// How a switch chooses among equal paths.
     #[serde(default)]
     pub routing: Option<RoutingName>,
+    /// By what hash it chooses where it goes by one.
+    #[serde(default)]
+    pub hash: HashName,
     /// Which priority a DSCP travels in.
     #[serde(default)]
     pub dscp: DscpMap,
@@ -49,6 +52,10 @@ impl FabricSection {
             let message =
                 "detours by way of another group need groups: \"valiant\" is for the kind \"dragonfly\"";
             return Err(ScenarioError::new(message).at("routing"));
+        }
+        if self.hash == HashName::Ns3 && !matches!(self.routing, None | Some(RoutingName::Ecmp)) {
+            let message = "ns-3's hash chooses paths where nothing else does: it goes with routing \"ecmp\"";
+            return Err(ScenarioError::new(message).at("hash"));
         }
         self.link.check().map_err(|error| error.within("link"))?;
         self.switch.check().map_err(|error| error.within("switch"))?;
@@ -173,6 +180,18 @@ pub enum RoutingName {
     Valiant,
 }
 
+/// `hash = "…"`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum HashName {
+    /// One of Railnet's, which depends on the seed.
+    #[default]
+    Seeded,
+    /// That of the HPCC paper's ns-3.
+    #[serde(rename = "ns-3")]
+    Ns3,
+}
+
 /// `framing = "…"`.
 #[derive(Clone, Copy, Debug, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
@@ -182,6 +201,8 @@ pub enum FramingName {
     Ethernet,
     /// Payload and 64 bytes, as htsim counts.
     Payload64,
+    /// Payload and 48 bytes, as the HPCC paper's ns-3 counts.
+    Payload48,
 }
 
 impl RoutingName {
@@ -204,6 +225,7 @@ impl Scenario {
 
     pub(super) fn routing(&self) -> Routing {
         match self.routing_name() {
+            RoutingName::Ecmp if self.fabric.hash == HashName::Ns3 => Routing::Murmur3,
             RoutingName::Ecmp => Routing::Ecmp,
             RoutingName::Flowlet => Routing::Flowlet(Span::from_us(50)),
             RoutingName::Adaptive => Routing::Adaptive,
@@ -217,6 +239,7 @@ impl Scenario {
         match self.fabric.framing {
             FramingName::Ethernet => Framing::ETHERNET,
             FramingName::Payload64 => Framing::fixed(64),
+            FramingName::Payload48 => Framing::fixed(48),
         }
     }
 }

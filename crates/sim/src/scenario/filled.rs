@@ -118,8 +118,16 @@ impl Scenario {
     }
 
     fn fill_fabric(&self, filled: &mut Filled) {
-        if let Topology::RailOptimised { nodes, rails, nodes_per_group, spines, links_per_spine } =
-            self.fabric.topology
+        if let Topology::RailOptimised {
+            nodes,
+            rails,
+            nodes_per_group,
+            spines,
+            links_per_spine,
+            groups_per_pod,
+            cores,
+            links_per_core,
+        } = self.fabric.topology
         {
             filled.put("fabric.topology.kind", "rail-optimised");
             let numbers = [
@@ -132,6 +140,11 @@ impl Scenario {
             for (key, number) in numbers {
                 filled.whole(&format!("fabric.topology.{key}"), u64::from(number));
             }
+            if let (Some(groups), Some(cores)) = (groups_per_pod, cores) {
+                filled.whole("fabric.topology.groups_per_pod", u64::from(groups));
+                filled.whole("fabric.topology.cores", u64::from(cores));
+                filled.whole("fabric.topology.links_per_core", u64::from(links_per_core));
+            }
         }
         let link = &self.fabric.link;
         filled.put("fabric.link.rate", rate(link.rate.0));
@@ -139,6 +152,7 @@ impl Scenario {
         filled.put("fabric.link.loss", link.loss);
         filled.put("fabric.link.bit_error_rate", link.bit_error_rate);
         filled.put("fabric.routing", name(&self.routing_name()));
+        filled.put("fabric.hash", name(&self.fabric.hash));
         filled.put("fabric.framing", name(&self.fabric.framing));
         let switch = self.switch_config();
         filled.put("fabric.switch.buffer", bytes(switch.buffer));
@@ -159,6 +173,7 @@ impl Scenario {
     fn fill_nic(&self, filled: &mut Filled) {
         filled.put("nic.rate", rate(self.edge_rate()));
         filled.whole("nic.mtu", u64::from(self.nic.mtu));
+        filled.whole("nic.burst", u64::from(self.nic.burst));
         filled.put("nic.control", name(&self.control_name()));
         filled.put("nic.recovery", name(&self.recovery()));
         filled.whole("nic.ack_interval", u64::from(self.nic.ack_interval));

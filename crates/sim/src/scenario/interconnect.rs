@@ -53,11 +53,11 @@ impl Scenario {
             ports,
             parameter_servers,
             storage_servers,
-            mtu: self.nic.mtu,
+            mtu: self.payload(),
             header: self.header_bytes(),
             forward: match self.fabric.switch.cut_through {
                 true => CUT_THROUGH,
-                false => self.nic.mtu + self.header_bytes(),
+                false => self.payload() + self.header_bytes(),
             },
             host_path: section.host_path(),
             copy_start: section.copy_start.0,

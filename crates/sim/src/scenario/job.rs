@@ -8,6 +8,8 @@ use railnet_job::graph::StepGraph;
 use railnet_job::parallel::{Axis, Layout, Scope};
 use railnet_job::plan::common;
 use railnet_topology::Cluster;
+use railnet_topology::catalogue::switch_ports;
+use railnet_topology::fabric::RailOptimised;
 use serde::Deserialize;
 
 use super::{Scenario, ScenarioError, Topology};
@@ -307,11 +309,18 @@ impl Scenario {
             });
         };
         let rails = self.uneven_servers().map_or(host.compute_nics().len() as u32, |all| all.ports().most());
-        let nodes_per_group = (1..=GROUP.min(nodes)).rev().find(|group| nodes.is_multiple_of(*group));
-        let nodes_per_group = nodes_per_group.unwrap_or(1);
-        let spines = nodes_per_group;
-        self.fabric.topology =
-            Topology::RailOptimised { nodes, rails, nodes_per_group, spines, links_per_spine: 1 };
+        let ports = switch_ports(self.fabric.link.rate.0);
+        let shape = RailOptimised::of_switches(nodes, rails, GROUP, ports);
+        self.fabric.topology = Topology::RailOptimised {
+            nodes,
+            rails,
+            nodes_per_group: shape.nodes_per_group,
+            spines: shape.spines,
+            links_per_spine: shape.links_per_spine,
+            groups_per_pod: shape.pods.map(|pods| pods.groups),
+            cores: shape.pods.map(|pods| pods.cores),
+            links_per_core: shape.pods.map_or(1, |pods| pods.links_per_core),
+        };
         Ok(())
     }
 }

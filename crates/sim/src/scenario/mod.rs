@@ -209,10 +209,8 @@ impl Scenario {
             let message = error.message().to_owned();
             let reread =
                 |table: toml::Table| table.try_into::<Self>().err().map(|error| error.message().to_owned());
-            let narrowed = |span| locate::narrowed(text, span, &message);
-            let culprit =
-                |span| locate::culprit(text, &span, &message, reread).unwrap_or_else(|| narrowed(span));
-            let span = error.span().map(culprit);
+            let culprit = |span| locate::culprit(text, &span, &message, reread).unwrap_or(span);
+            let span = error.span().map(culprit).map(|span| locate::narrowed(text, span, &message));
             ScenarioError { span, ..ScenarioError::new(without_types(&message)) }
         })?;
         scenario.is_planned = is_planned;
@@ -247,10 +245,10 @@ impl Scenario {
             self.files.insert(path, text.into());
         }
         self.read_servers(&mut files)?;
-        self.lay_rails(said.fabric)?;
         if !said.rate {
             self.match_links();
         }
+        self.lay_rails(said.fabric)?;
         self.shape_servers()?;
         // Some of it follows from how long the paths are.
         self.check_control().map_err(|error| error.within("nic"))?;

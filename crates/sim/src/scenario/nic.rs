@@ -16,6 +16,8 @@ use crate::written::Written;
 
 /// The largest code of an acknowledgement timeout: five bits.
 const TIMEOUT_MAX: u8 = 31;
+/// The largest window and byte counter of DCQCN.
+const WINDOW_MAX: Bytes = Bytes(4_000_000_000);
 /// The most retries: three bits.
 const RETRIES_MAX: u8 = 7;
 
@@ -29,8 +31,12 @@ const REORDERING: Bytes = Bytes::mib(4);
 pub struct NicSection {
     /// What a NIC and its link carry; by default what the server's NICs do, or the links of the fabric.
     pub rate: Option<Written<Rate>>,
-    /// Payload bytes of a full packet.
+    /// Payload bytes of a full packet, one of RoCE's.
     pub mtu: u32,
+    /// The same where it is none of RoCE's.
+    pub payload: Option<u32>,
+    /// Packets that a connection sends before the next one has its turn.
+    pub burst: u16,
     /// Congestion control.
     pub control: Option<ControlName>,
     /// What differs from the parameters that `control` names, where it is DCQCN.
@@ -67,6 +73,8 @@ impl Default for NicSection {
         Self {
             rate: None,
             mtu: 4096,
+            payload: None,
+            burst: 16,
             control: None,
             dcqcn: DcqcnTable::default(),
             timely: TimelyTable::default(),
@@ -138,7 +146,19 @@ impl NicSection {
             );
         }
         if Mtu::from_bytes(self.mtu).is_none() {
-            return wrong("mtu", format!("no path MTU is {}: one of 256, 512, 1024, 2048, 4096", self.mtu));
+            let message = format!(
+                "no path MTU is {}: one of 256, 512, 1024, 2048, 4096; `payload` has packets that no RoCE path has",
+                self.mtu
+            );
+            return wrong("mtu", message);
+        }
+        if let Some(payload) = self.payload.filter(|payload| Mtu::of_payload(*payload).is_none()) {
+            let least = Mtu::LEAST;
+            let message = format!("a full packet has {least} to 4096 bytes, in words of 4, not {payload}");
+            return wrong("payload", message);
+        }
+        if self.burst == 0 {
+            return wrong("burst", "a turn has at least one packet: 1 to 65535".to_owned());
         }
         if let Some(timeout) = self.timeout.filter(|timeout| *timeout > TIMEOUT_MAX) {
             return wrong("timeout", format!("a timeout code is 0 (never) to {TIMEOUT_MAX}, not {timeout}"));
@@ -158,6 +178,11 @@ impl Scenario {
     /// The code of the acknowledgement timeout.
     pub fn timeout(&self) -> u8 {
         self.nic.timeout.unwrap_or(self.choices().timeout)
+    }
+
+    /// Payload bytes of a full packet.
+    pub fn payload(&self) -> u32 {
+        self.nic.payload.unwrap_or(self.nic.mtu)
     }
 
     /// The DSCP of acknowledgements, where it is not that of the data.
@@ -222,7 +247,7 @@ impl Scenario {
                 ControlConfig::Hpcc(hpcc.on(HpccParameters::ns3(rate, idle_round_trip(self))))
             }
             ControlName::Dctcp => {
-                let (round_trip, mtu) = (idle_round_trip(self), Bytes(u64::from(self.nic.mtu)));
+                let (round_trip, mtu) = (idle_round_trip(self), Bytes(u64::from(self.payload())));
                 ControlConfig::Dctcp(dctcp.on(match self.uses_tcp() {
                     true => DctcpParameters::tcp(rate, round_trip, mtu),
                     false => DctcpParameters::hardware(rate, round_trip),
@@ -238,6 +263,18 @@ impl Scenario {
                 let message =
                     format!("the round trips that count as low end at {low}, above the high ones at {high}");
                 Err(ScenarioError::new(message).at("timely.low"))
+            }
+            ControlConfig::Dcqcn(DcqcnParameters { window: Some(window), .. })
+                if self.edge_rate().bytes_in(window) > WINDOW_MAX =>
+            {
+                let message = format!("a window is at most {WINDOW_MAX}, not {window} at line rate");
+                Err(ScenarioError::new(message).at("dcqcn.window"))
+            }
+            ControlConfig::Dcqcn(DcqcnParameters { increase_bytes: Some(bytes), .. })
+                if bytes > WINDOW_MAX =>
+            {
+                let message = format!("the byte counter counts to {WINDOW_MAX} at most, not {bytes}");
+                Err(ScenarioError::new(message).at("dcqcn.increase_bytes"))
             }
             ControlConfig::Swift(SwiftParameters { base, .. }) if base == Span::ZERO => {
                 let message = "a target of 0 is never met: `base` is above the round trip of an idle network";

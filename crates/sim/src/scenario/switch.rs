@@ -2,12 +2,13 @@
 
 use std::fmt;
 
-use railnet_core::{Bytes, Rate};
+use railnet_core::{Bytes, Rate, Ratio};
 use railnet_fabric::{AggregationConfig, FlowControl, Marking, MarksAt, SwitchConfig};
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
+use super::control::RatioVisitor;
 use super::priorities::PriorityList;
 use super::{Scenario, ScenarioError};
 use crate::written::Written;
@@ -29,6 +30,12 @@ pub struct SwitchSection {
     pub reserve: Option<Written<Bytes>>,
     /// Kept free for each (port, priority) that is paused.
     pub headroom: Option<Written<Bytes>>,
+    /// What of the free shared memory one port and priority may use: 1/128 to 8, a power of two.
+    pub alpha: Option<Alpha>,
+    /// The most that one port and priority may use of it.
+    pub pause_at: Option<Written<Bytes>>,
+    /// How far below the threshold a queue must fall before its sender may go on.
+    pub resume_offset: Option<Written<Bytes>>,
     /// `"pfc"`, `"credits"` or `"none"`.
     pub flow_control: Option<FlowControlName>,
     /// The priorities that flow control is for; all by default.
@@ -100,6 +107,23 @@ pub enum FlowControlName {
     None,
 }
 
+/// `alpha = "1/8"`, as the shift that it amounts to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Alpha(i8);
+
+impl<'de> Deserialize<'de> for Alpha {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let ratio = deserializer.deserialize_any(RatioVisitor)?;
+        let shift = (-3..=7i8).find(|shift| {
+            let (up, down) = (1u64 << (-shift).max(0), 1u64 << shift.max(&0));
+            Ratio::new(up, down) == ratio
+        });
+        shift.map(Self).ok_or_else(|| {
+            D::Error::custom(format!("{ratio} is no alpha of a switch: a power of two from \"1/128\" to 8"))
+        })
+    }
+}
+
 /// `marks_at = "…"`.
 #[derive(Clone, Copy, Debug, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
@@ -163,6 +187,8 @@ impl SwitchSection {
             ("buffer", self.buffer, BUFFER_MAX),
             ("reserve", self.reserve, SET_ASIDE_MAX),
             ("headroom", self.headroom, SET_ASIDE_MAX),
+            ("pause_at", self.pause_at, BUFFER_MAX),
+            ("resume_offset", self.resume_offset, BUFFER_MAX),
         ];
         for (key, amount, most) in amounts {
             if let Some(amount) = amount.filter(|amount| amount.0 > most) {
@@ -212,6 +238,12 @@ impl Scenario {
             buffer: section.buffer.map_or(Bytes(rate.as_bps() / 3_125).max(BUFFER_LEAST), |bytes| bytes.0),
             reserve: section.reserve.map_or(default.reserve, |bytes| bytes.0),
             headroom: section.headroom.map(|bytes| bytes.0),
+            // A static threshold alone: all of the free memory is below it.
+            shift: section
+                .alpha
+                .map_or(if section.pause_at.is_some() { 0 } else { default.shift }, |alpha| alpha.0),
+            pause_at: section.pause_at.map(|bytes| bytes.0),
+            resume_offset: section.resume_offset.map_or(default.resume_offset, |bytes| bytes.0),
             flow_control: match self.flow_control_name() {
                 FlowControlName::Pfc => FlowControl::Pfc,
                 FlowControlName::Credits => FlowControl::Credits,

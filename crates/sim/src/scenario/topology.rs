@@ -2,7 +2,9 @@
 
 use railnet_core::Ratio;
 use railnet_topology::FabricGraph;
-use railnet_topology::fabric::{Dragonfly, FabricKind, FatTree, LeafSpine, RailOptimised, SingleSwitch};
+use railnet_topology::fabric::{
+    Dragonfly, FabricKind, FatTree, LeafSpine, Pods, RailOptimised, SingleSwitch,
+};
 use serde::Deserialize;
 use serde::de::Deserializer;
 
@@ -60,6 +62,15 @@ pub enum Topology {
         /// Links between a leaf and a spine.
         #[serde(default = "one")]
         links_per_spine: u32,
+        /// Groups that share spines, where there is a third tier.
+        #[serde(default)]
+        groups_per_pod: Option<u32>,
+        /// Cores that each spine is joined to.
+        #[serde(default)]
+        cores: Option<u32>,
+        /// Links between a spine and a core.
+        #[serde(default = "one")]
+        links_per_core: u32,
     },
     /// Groups of routers, all joined inside a group, and groups joined to each other.
     Dragonfly {
@@ -124,8 +135,26 @@ impl Topology {
             Self::FatTree { k, tiers, oversubscription } => {
                 FabricKind::FatTree(FatTree { k, tiers, oversubscription: oversubscription.0 })
             }
-            Self::RailOptimised { nodes, rails, nodes_per_group, spines, links_per_spine } => {
-                let shape = RailOptimised { nodes, rails, nodes_per_group, spines, links_per_spine };
+            Self::RailOptimised {
+                nodes,
+                rails,
+                nodes_per_group,
+                spines,
+                links_per_spine,
+                groups_per_pod,
+                cores,
+                links_per_core,
+            } => {
+                let pods = match (groups_per_pod, cores) {
+                    (None, None) => None,
+                    (Some(groups), Some(cores)) => Some(Pods { groups, cores, links_per_core }),
+                    _ => {
+                        let message =
+                            "a third tier has pods and cores: give `groups_per_pod` and `cores`, or neither";
+                        return Err(ScenarioError::new(message));
+                    }
+                };
+                let shape = RailOptimised { nodes, rails, nodes_per_group, spines, links_per_spine, pods };
                 FabricKind::RailOptimised(shape)
             }
             Self::Dragonfly { groups, routers, hosts, global_links } => FabricKind::Dragonfly(Dragonfly {

@@ -237,6 +237,40 @@ fn rails_of_a_group_meet_on_one_leaf() {
 }
 
 #[test]
+fn rails_get_a_third_tier_where_spines_have_too_few_ports() {
+    let widest = |graph: &FabricGraph| {
+        let switches = 0..graph.switches.len() as u32;
+        switches.map(|switch| graph.port_count(Vertex::Switch(switch))).max().unwrap()
+    };
+    // Sixteen groups of eight leaves fill spines of 128 ports.
+    let flat = RailOptimised::of_switches(512, 8, 32, 128);
+    let spines = RailOptimised { nodes_per_group: 32, ..RailOptimised::new(512, 8, 32) };
+    assert_eq!(flat, spines);
+    assert_eq!(widest(&build(&FabricKind::RailOptimised(flat))), 128);
+    // One group more: pods of eight groups, 32 spines each with 64 links down and up, cores with links to all three pods.
+    let tall = RailOptimised::of_switches(544, 8, 32, 128);
+    assert_eq!(tall.pods, Some(Pods { groups: 8, cores: 2, links_per_core: 32 }));
+    let graph = build(&FabricKind::RailOptimised(tall));
+    assert_eq!((graph.tiers(), widest(&graph)), (3, 128));
+    assert_eq!(graph.switches.len(), 17 * 8 + 3 * 32 + 32 * 2);
+    let routes = Routes::shortest(&graph);
+    let id = |node: u32, rail: u32| node * 8 + rail;
+    assert_eq!(routes.path_length(id(0, 3), id(31, 3)), Some(2));
+    assert_eq!(routes.path_length(id(0, 3), id(32, 3)), Some(4));
+    assert_eq!(routes.path_length(id(0, 3), id(543, 5)), Some(6));
+    // The largest that one asks for, and all of it of switches that are sold.
+    for (nodes, rails, ports) in [(8_192, 8, 128), (8_192, 8, 64), (32_768, 8, 128)] {
+        let shape = RailOptimised::of_switches(nodes, rails, 32, ports);
+        let pods = shape.pods.unwrap();
+        let groups = nodes / 32;
+        let spine = pods.groups * rails + pods.cores * pods.links_per_core;
+        let core = groups.div_ceil(pods.groups) * pods.links_per_core;
+        assert!(spine <= ports && core <= ports, "{nodes} on {ports}: {spine} and {core}");
+        assert_eq!(pods.groups * rails, pods.cores * pods.links_per_core, "as much up as down");
+    }
+}
+
+#[test]
 fn a_full_dragonfly_joins_every_pair_of_groups_once() {
     let graph = build(&dragonfly(9, 4, 2, 2));
     assert_eq!((graph.hosts.len(), graph.switches.len()), (72, 36));
@@ -465,6 +499,7 @@ fn any_kind() -> impl Strategy<Value = FabricKind> {
                     nodes_per_group,
                     spines,
                     links_per_spine: links,
+                    pods: (links > 1).then_some(Pods { groups: spines, cores: rails, links_per_core: nodes }),
                 })
             }
         ),
@@ -500,7 +535,14 @@ proptest! {
         if u64::from(a) * u64::from(b) > HOSTS_MAX {
             let _ = size(&FabricKind::LeafSpine(LeafSpine { leaves: a, hosts_per_leaf: b, spines: c, links_per_spine: d }));
             let _ = size(&dragonfly(a, b, c, d));
-            let shape = RailOptimised { nodes: a, rails: b, nodes_per_group: c, spines: d, links_per_spine: d };
+            let shape = RailOptimised {
+                nodes: a,
+                rails: b,
+                nodes_per_group: c,
+                spines: d,
+                links_per_spine: d,
+                pods: None,
+            };
             let _ = size(&FabricKind::RailOptimised(shape));
         }
     }

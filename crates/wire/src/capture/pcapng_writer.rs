@@ -28,12 +28,21 @@ impl<W: Write> PcapngWriter<W> {
 
     /// Writes the section header.
     pub fn new(write: W) -> Result<Self, CaptureError> {
+        Self::with_comment(write, None)
+    }
+
+    /// Writes the section header, with a comment on the whole file.
+    pub fn with_comment(write: W, comment: Option<&str>) -> Result<Self, CaptureError> {
         let mut body = Vec::new();
         body.extend(BYTE_ORDER_MARK.to_le_bytes());
         body.extend(MAJOR.to_le_bytes());
         body.extend(0_u16.to_le_bytes());
         // The length of the section is not known yet.
         body.extend(u64::MAX.to_le_bytes());
+        if let Some(comment) = comment {
+            option(&mut body, COMMENT, comment.as_bytes());
+            option(&mut body, END_OF_OPTIONS, &[]);
+        }
         let mut writer = Self { write, digits: Vec::new() };
         writer.block(SECTION, &body)?;
         Ok(writer)

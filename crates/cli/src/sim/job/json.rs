@@ -79,6 +79,7 @@ fn job(job: &JobResult) -> Value {
         })).collect::<Vec<_>>(),
         "slowest": result.straggler.map(|one| json!({
             "rank": one.rank.0,
+            "alike": one.alike,
             "others_waited_us": one.delay.as_us_f64(),
             "computed_longer_us": one.behind.as_us_f64(),
         })),

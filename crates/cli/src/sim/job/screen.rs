@@ -353,12 +353,19 @@ fn slowest(job: &JobResult) -> String {
     match &job.first.outcome.straggler {
         None => "none: all are alike".to_owned(),
         Some(one) => {
-            let why = if one.behind > Span::ZERO {
-                format!("it computes {} longer than the others", time(one.behind))
-            } else {
-                "its communication ends last".to_owned()
+            let (who, whom, each, whose) = match one.alike {
+                1 => (one.rank.0.to_string(), "it", "it", "its"),
+                alike => {
+                    let others = format!("{} and {} like it", one.rank.0, grouped(u64::from(alike - 1)));
+                    (others, "them", "each", "their")
+                }
             };
-            format!("{}: others wait {} for it, all together; {why}", one.rank.0, time(one.delay))
+            let why = if one.behind > Span::ZERO {
+                format!("{each} computes {} longer than the others", time(one.behind))
+            } else {
+                format!("{whose} communication ends last")
+            };
+            format!("{who}: others wait {} for {whom}, all together; {why}", time(one.delay))
         }
     }
 }

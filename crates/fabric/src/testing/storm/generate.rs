@@ -43,6 +43,10 @@ pub(super) fn plan(seed: u64) -> Plan {
     options.seed = seed;
     options.is_ghost = !generator.one_in(4);
     options.mtu = *generator.dice.pick(&Mtu::ALL);
+    if generator.one_in(5) {
+        let words = generator.dice.between(16, 1024) as u32;
+        options.mtu = Mtu::of_payload(4 * words).expect("it is within the limits");
+    }
     options.framing = if generator.one_in(5) { Framing::fixed(64) } else { Framing::ETHERNET };
     options.timeout = if is_patient { 15 } else { generator.dice.between(5, 12) as u8 };
     options.retry_count = if generator.one_in(4) { generator.dice.below(8) as u8 } else { 7 };
@@ -173,7 +177,8 @@ impl Generator {
             _ => FlowControl::None,
         };
         let routing = match self.dice.below(8) {
-            0..4 => Routing::Ecmp,
+            0..3 => Routing::Ecmp,
+            3 => Routing::Murmur3,
             4 => Routing::Valiant,
             5 => Routing::Flowlet(Span::from_us(self.dice.between(1, 50))),
             6 => Routing::Adaptive,
@@ -191,7 +196,9 @@ impl Generator {
                 *self.dice.pick(&[0, 200_000, 500_000, 1_000_000, 2_000_000, 4_000_000, 32_000_000]),
             ),
             reserve: Bytes(*self.dice.pick(&[0, 1_000, 4_000, 4_000, 20_000])),
-            shift: self.dice.between(0, 4) as u32,
+            shift: self.dice.between(0, 10) as i8 - 3,
+            pause_at: self.one_in(6).then(|| Bytes(self.dice.below(200_000))),
+            resume_offset: Bytes(*self.dice.pick(&[0, 3_000, 3_000, 50_000])),
             headroom: is_tight.then(|| Bytes(self.dice.below(20_000))),
             flow_control,
             lossless: if self.one_in(12) { self.dice.below(256) as u8 } else { 0xff },
@@ -218,7 +225,11 @@ impl Generator {
         let round_trip = Span::from_us(self.dice.between(2, 60));
         config.control = match self.dice.below(10) {
             0..3 => ControlConfig::None,
-            3 => ControlConfig::Dcqcn(DcqcnParameters::hpcc(rate)),
+            3 => ControlConfig::Dcqcn(DcqcnParameters {
+                window: self.one_in(2).then_some(round_trip),
+                window_follows_rate: self.one_in(2),
+                ..DcqcnParameters::hpcc(rate)
+            }),
             4 => ControlConfig::Dcqcn(DcqcnParameters::paper(rate)),
             5 => ControlConfig::Dcqcn(DcqcnParameters::connectx()),
             6 => ControlConfig::Timely(TimelyParameters::hpcc(rate)),
@@ -226,7 +237,7 @@ impl Generator {
             8 => ControlConfig::Dctcp(DctcpParameters::hardware(rate, round_trip)),
             _ => ControlConfig::Swift(SwiftParameters::htsim()),
         };
-        let spreads = !matches!(switch.routing, Routing::Ecmp | Routing::Valiant);
+        let spreads = !matches!(switch.routing, Routing::Ecmp | Routing::Murmur3 | Routing::Valiant);
         config.recovery = match self.dice.below(10) {
             8 | 9 => RecoveryKind::SelectiveRepeat {
                 window: *self.dice.pick(&[64, 1 << 10, 1 << 14]),

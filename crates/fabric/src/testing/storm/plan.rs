@@ -119,7 +119,8 @@ impl Plan {
 
     /// Packets of a connection may overtake each other.
     pub(super) fn may_overtake(&self) -> bool {
-        !matches!(self.options.switch.routing, Routing::Ecmp | Routing::Valiant) || self.reroutes()
+        !matches!(self.options.switch.routing, Routing::Ecmp | Routing::Murmur3 | Routing::Valiant)
+            || self.reroutes()
     }
 
     /// Packets that come early are not all kept: answers to READs never are.

@@ -13,6 +13,9 @@ use railnet_topology::{Cluster, Demands, LoadedFabric};
 /// than that is added to it.
 const REFERENCE_DELAY_S: f64 = 2e-6;
 
+/// Hops whose paths are timed, to know what they take in the mean; of more, the first.
+const HOPS_TIMED: f64 = 4_096.0;
+
 /// How data gets from the memory of a GPU to the NIC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HostPath {
@@ -131,30 +134,47 @@ pub(super) struct HopEnd {
     pub(super) gdr: bool,
 }
 
-/// A device of a server in the data path: which link, and in which direction.
+/// A link inside a server, by its place among them, and a direction of it.
 type HostLinkId = (u32, u8);
-/// The kind of a server and two of its devices.
-type PathKey = (u32, DeviceId, DeviceId);
+/// The kind of a server, the GPU and the NIC of an end, the GPU that helps, whether the NIC reaches the memory of the GPU, and whether
+/// the end sends.
+type EndKey = (u32, u32, u32, Option<u32>, bool, bool);
 
 /// Paths inside servers, computed once for each kind of server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HostPaths {
-    known: BTreeMap<PathKey, Vec<HostLinkId>>,
+    known: BTreeMap<EndKey, Vec<HostLinkId>>,
     /// Bytes per second between a GPU of a kind of server and the memory of its host.
     to_memory: BTreeMap<(u32, u32), f64>,
 }
 
 impl HostPaths {
-    fn between(&mut self, kind: u32, host: &Host, a: DeviceId, b: DeviceId) -> &[HostLinkId] {
-        self.known.entry((kind, a, b)).or_insert_with(|| {
-            let path = host.path(a, b);
-            let steps = path.devices.windows(2);
-            steps.filter_map(|step| host_link(host, step[0], step[1])).collect()
+    /// The links between a GPU and a NIC, in the direction of the data.
+    fn between(&mut self, host: &Host, key: EndKey) -> &[HostLinkId] {
+        self.known.entry(key).or_insert_with(|| {
+            let (_, gpu, nic, relay, is_direct, sends) = key;
+            let (gpus, nics) = (host.gpus(), host.compute_nics());
+            let gpu = gpus.get(gpu as usize).copied();
+            let nic = nics.get(nic as usize % nics.len().max(1)).copied();
+            let (Some(gpu), Some(nic)) = (gpu, nic) else { return Vec::new() };
+            let cpu = host.numa_of(nic).and_then(|numa| host.cpus().get(numa as usize).copied());
+            let relay = relay.and_then(|relay| gpus.get(relay as usize).copied());
+            let mut stops = vec![gpu];
+            match (cpu, relay) {
+                (Some(cpu), _) if !is_direct => stops.push(cpu),
+                (_, Some(relay)) if sends => stops.push(relay),
+                _ => {}
+            }
+            stops.push(nic);
+            if !sends {
+                stops.reverse();
+            }
+            let legs = stops.windows(2).flat_map(|leg| host.path(leg[0], leg[1]).devices);
+            let devices: Vec<DeviceId> = legs.collect();
+            devices.windows(2).filter_map(|step| host_link(host, step[0], step[1])).collect()
         })
     }
-}
 
-impl HostPaths {
     /// Bytes per second between a GPU and the memory of its host.
     fn to_memory(&mut self, kind: u32, host: &Host, gpu: u32) -> f64 {
         *self.to_memory.entry((kind, gpu)).or_insert_with(|| {
@@ -197,8 +217,10 @@ pub(super) struct Loads<'a> {
     /// Bytes that are copied at a time where a copy waits for all of them.
     piece: f64,
     demands: Demands,
-    /// Bytes over links inside servers: node, link, direction.
-    links: BTreeMap<(u32, u32, u8), f64>,
+    /// Bytes over links inside servers: both directions of the links of the first server, then of the next.
+    links: Vec<f64>,
+    /// Directions of links that each server has room for.
+    links_each: usize,
     /// Bytes and connections of the cores of a port, sending or receiving.
     cores: BTreeMap<(u32, u8), (f64, u32)>,
     delay: f64,
@@ -213,6 +235,7 @@ impl<'a> Loads<'a> {
         kind_of: &'a dyn Fn(u32) -> u32,
         piece: f64,
     ) -> Self {
+        let most = cluster.kinds().iter().map(|host| host.links.len()).max().unwrap_or(0);
         Self {
             net,
             cluster,
@@ -220,7 +243,8 @@ impl<'a> Loads<'a> {
             kind_of,
             piece,
             demands: Demands::default(),
-            links: BTreeMap::new(),
+            links: vec![0.0; 2 * most * cluster.nodes as usize],
+            links_each: 2 * most,
             cores: BTreeMap::new(),
             delay: 0.0,
             hops: 0.0,
@@ -260,6 +284,9 @@ impl<'a> Loads<'a> {
     fn over_fabric(&mut self, ports: [u32; 2], direct: [bool; 2], end: HopEnd, bytes: f64) {
         let connections = f64::from(self.net.queue_pairs.max(1));
         self.net.fabric.add(&mut self.demands, ports, bytes * self.net.wire_factor(), connections);
+        if self.hops >= HOPS_TIMED {
+            return;
+        }
         let host = self.cluster.host_of(end.node);
         let pcie =
             end.gpu.map_or(f64::INFINITY, |gpu| self.paths.to_memory((self.kind_of)(end.node), host, gpu));
@@ -270,28 +297,12 @@ impl<'a> Loads<'a> {
     /// The part of a hop between the memory of a GPU and its NIC.
     fn inside(&mut self, end: HopEnd, port: u32, sends: bool, bytes: f64) {
         self.at_port(port, sends, bytes);
+        let Some(gpu) = end.gpu else { return };
         let host = self.cluster.host_of(end.node);
-        let (gpus, nics) = (host.gpus(), host.compute_nics());
-        let gpu = end.gpu.and_then(|gpu| gpus.get(gpu as usize).copied());
-        let nic = nics.get(end.nic as usize % nics.len().max(1)).copied();
-        let (Some(gpu), Some(nic)) = (gpu, nic) else { return };
-        let cpu = host.numa_of(nic).and_then(|numa| host.cpus().get(numa as usize).copied());
-        let relay = end.relay.and_then(|relay| gpus.get(relay as usize).copied());
-        let mut stops = vec![gpu];
-        match (cpu, relay) {
-            (Some(cpu), _) if !self.net.is_direct(end.gdr) => stops.push(cpu),
-            (_, Some(relay)) if sends => stops.push(relay),
-            _ => {}
-        }
-        stops.push(nic);
-        if !sends {
-            stops.reverse();
-        }
-        let kind = (self.kind_of)(end.node);
-        for leg in stops.windows(2) {
-            for (link, direction) in self.paths.between(kind, host, leg[0], leg[1]) {
-                *self.links.entry((end.node, *link, *direction)).or_default() += bytes;
-            }
+        let key = ((self.kind_of)(end.node), gpu, end.nic, end.relay, self.net.is_direct(end.gdr), sends);
+        let first = end.node as usize * self.links_each;
+        for (link, direction) in self.paths.between(host, key) {
+            self.links[first + 2 * *link as usize + usize::from(*direction)] += bytes;
         }
     }
 
@@ -312,12 +323,13 @@ impl<'a> Loads<'a> {
             resource: fabric.link,
             extra_delay: if self.hops > 0.0 { self.delay / self.hops } else { 0.0 },
         };
-        for ((node, link, direction), bytes) in &self.links {
-            let host = self.cluster.host_of(*node);
-            let joined = &host.links[*link as usize];
+        for (place, bytes) in self.links.iter().enumerate().filter(|(_, bytes)| **bytes > 0.0) {
+            let (node, link) = (place / self.links_each, place % self.links_each);
+            let host = self.cluster.host_of(node as u32);
+            let joined = &host.links[link / 2];
             let seconds = bytes * 8.0 / joined.bandwidth.as_bps() as f64;
             if seconds > load.seconds {
-                let [from, to] = [usize::from(*direction), 1 - usize::from(*direction)];
+                let [from, to] = [link % 2, 1 - link % 2];
                 let name = |end: usize| &host.device(joined.ends[end]).name;
                 load.resource = format!("server{node} {} → {}", name(from), name(to));
                 (load.seconds, load.seconds_balanced) = (seconds, seconds);

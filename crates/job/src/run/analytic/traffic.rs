@@ -174,18 +174,20 @@ pub(super) fn flags_factor(protocol: Protocol) -> f64 {
     protocol.on_the_way(DATA) as f64 / DATA as f64
 }
 
-/// What a channel sends at a time over a connection, in bytes: a slice of a slot, or all it has of a small call.
+/// What a channel sends at a time over a connection, in bytes: a slot, the chunk of algorithms with heads (NCCL 2.30 enqueue.cc),
+/// or all it has of a small call.
 pub(super) fn piece(decision: &Decision, bytes: f64, inputs: &Inputs) -> f64 {
-    let buffer = decision.protocol.buffer().as_u64();
-    let slot = decision.protocol.payload(buffer / u64::from(Protocol::SLOTS));
-    let blocks = match decision.algorithm {
-        Algorithm::Ring => inputs.ranks,
+    let slot = decision.protocol.payload(decision.protocol.buffer().as_u64() / u64::from(Protocol::SLOTS));
+    let (blocks, most) = match decision.algorithm {
+        Algorithm::Ring => (inputs.ranks, slot),
         // Heads share what a channel has.
         Algorithm::Nvls | Algorithm::NvlsTree | Algorithm::CollNetDirect => {
-            inputs.graphs.of(decision.algorithm).map_or(1, |graph| graph.channels.min(inputs.local_ranks))
+            let heads = inputs.graphs.of(decision.algorithm).map_or(1, |graph| graph.channels);
+            let chunk = if inputs.nodes >= 4 { 64 * 1024 } else { 128 * 1024 };
+            (heads.min(inputs.local_ranks), chunk)
         }
-        _ => 1,
+        _ => (1, slot),
     };
     let each = bytes / f64::from(decision.channels.max(1)) / f64::from(blocks.max(1));
-    each.clamp(1.0, slot as f64)
+    each.clamp(1.0, most as f64)
 }

@@ -4,6 +4,8 @@ mod setup;
 mod staging;
 mod wait;
 
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
 use std::marker::PhantomData;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,7 +15,8 @@ use railnet_core::{Bytes, Rank};
 
 use super::{Communicator, Element, Error, element};
 use crate::memory::Buffer;
-use crate::rdma::window::Extent;
+use crate::rdma::window::Signals;
+use crate::shared_memory::foreign::Process;
 use crate::tcp::window::{Link, Service};
 use staging::Staging;
 
@@ -52,7 +55,9 @@ pub struct Window<'a, T: Element> {
     /// Which of its communicator's windows.
     number: u64,
     memory: Buffer,
-    extent: Extent,
+    signals: Signals,
+    /// Whether others write to memory that is not mapped by them, and that must not become anything else.
+    is_written_from_outside: bool,
     /// Elements of each rank's part.
     lengths: Vec<usize>,
     roads: Vec<Road>,
@@ -67,10 +72,40 @@ pub struct Window<'a, T: Element> {
 #[derive(Debug)]
 enum Road {
     /// It is this process's, or mapped into it.
-    Memory(Buffer),
+    Memory(Buffer, Signals),
+    /// It is memory that the target's program had already: the kernel copies to and from it, at this address.
+    Process(Process, u64, Signals),
     Tcp(Mutex<Link>),
     Nic,
 }
+
+/// How puts to a rank's part of a window get there.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum WindowPath {
+    /// Stores into memory that both processes have mapped.
+    SharedMemory,
+    /// `process_vm_writev`: the memory is the target program's own ([`Communicator::register`]), on the same host.
+    ProcessMemory,
+    /// Messages over TCP that a thread at the target takes: between hosts, and on one host where the memory is the target
+    /// program's own and the kernel does not let this process write there.
+    Service,
+    /// RDMA WRITEs of the NIC.
+    Rdma,
+}
+
+impl fmt::Display for WindowPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::SharedMemory => "shared memory",
+            Self::ProcessMemory => "process_vm_writev",
+            Self::Service => "RMA service over TCP",
+            Self::Rdma => "RDMA",
+        })
+    }
+}
+
+/// Signals that a rank is waited for: how many of which.
+pub type SignalCount = (usize, u64);
 
 /// A lock that nothing leaves half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -145,13 +180,22 @@ impl<T: Element> Window<'_, T> {
         };
         self.check_there(what, target)?;
         match &self.roads[target] {
-            Road::Memory(memory) => {
+            Road::Memory(memory, counts) => {
                 if let Some((offset, data)) = data {
                     memory.write(offset, data);
                 }
                 if signals {
-                    let first = self.part(target).signals as usize;
-                    memory.add(first + 8 * self.communicator.rank(), 1);
+                    counts.add(self.communicator.rank());
+                }
+                Ok(())
+            }
+            Road::Process(process, address, counts) => {
+                if let Some((offset, data)) = data {
+                    let written = process.write(address + offset as u64, data);
+                    written.map_err(|error| self.out_of_reach(what, target, &error))?;
+                }
+                if signals {
+                    counts.add(self.communicator.rank());
                 }
                 Ok(())
             }
@@ -170,9 +214,13 @@ impl<T: Element> Window<'_, T> {
         self.check_there("get", target)?;
         let offset = offset * size_of::<T>();
         match &self.roads[target] {
-            Road::Memory(memory) => {
+            Road::Memory(memory, _) => {
                 memory.read(offset, element::bytes_mut(out));
                 Ok(())
+            }
+            Road::Process(process, address, _) => {
+                let read = process.read_to(address + offset as u64, element::bytes_mut(out));
+                read.map_err(|error| self.out_of_reach("get", target, &error))
             }
             Road::Tcp(link) => {
                 let out = element::bytes_mut(out);
@@ -186,7 +234,7 @@ impl<T: Element> Window<'_, T> {
     pub fn flush(&self) -> Result<(), Error> {
         for (target, road) in self.roads.iter().enumerate() {
             match road {
-                Road::Memory(_) => self.check_there("flush", target)?,
+                Road::Memory(..) | Road::Process(..) => self.check_there("flush", target)?,
                 Road::Tcp(link) => self.over_tcp("flush", target, link, |link, pause| link.flush(pause))?,
                 Road::Nic => {}
             }
@@ -209,33 +257,91 @@ impl<T: Element> Window<'_, T> {
 
     /// The same with another limit. Waiting for too long uses nothing up: the wait may be repeated.
     pub fn wait_signal_for(&self, from: usize, count: u64, limit: Duration) -> Result<(), Error> {
-        let rank = self.communicator.named(from)?;
-        if count == 0 {
-            return Err(WindowError::NoSignals { peer: rank }.into());
+        self.wait_signals_for(&[(from, count)], limit)
+    }
+
+    /// Waits until each of several ranks has signalled so many times more than earlier waits have used up, as NCCL's
+    /// `ncclWaitSignal` does with its descriptors. A rank may be named more than once: its counts add up.
+    pub fn wait_signals(&self, counts: &[SignalCount]) -> Result<(), Error> {
+        self.wait_signals_for(counts, self.limit())
+    }
+
+    /// The same with another limit. Waiting for too long uses nothing up, of any rank: the wait may be repeated.
+    pub fn wait_signals_for(&self, counts: &[SignalCount], limit: Duration) -> Result<(), Error> {
+        let mut wanted: BTreeMap<usize, u64> = BTreeMap::new();
+        for (from, count) in counts {
+            let peer = self.communicator.named(*from)?;
+            if *count == 0 {
+                return Err(WindowError::NoSignals { peer }.into());
+            }
+            let sum = wanted.entry(*from).or_default();
+            *sum = sum.saturating_add(*count);
         }
         let is_there = || {
             let mut used = lock(&self.used);
-            let is_there = self.count(from) - used[from] >= count;
-            used[from] += if is_there { count } else { 0 };
+            let is_there = wanted.iter().all(|(from, count)| self.count(*from) - used[*from] >= *count);
+            if is_there {
+                for (from, count) in &wanted {
+                    used[*from] += count;
+                }
+            }
             is_there
         };
-        let late = || {
-            let have = self.count(from) - lock(&self.used)[from];
-            format!("has sent {have} of {count} in {limit:.1?}")
+        let have = |from: usize| self.count(from) - lock(&self.used)[from];
+        let awaited = || {
+            let missing = wanted.iter().filter(|(from, count)| have(**from) < **count);
+            missing.map(|(from, _)| *from).collect()
         };
-        self.wait("wait for signals", &[from], limit, is_there, late)
+        let late = |ranks: &[usize]| {
+            let mut text = String::new();
+            for (index, from) in ranks.iter().enumerate() {
+                let who = if index == 0 { String::new() } else { format!(", rank {from} ") };
+                let _ = write!(text, "{who}has sent {} of {}", have(*from), wanted[from]);
+            }
+            format!("{text} in {limit:.1?}")
+        };
+        self.wait("wait for signals", &awaited, limit, is_there, &late)
+    }
+
+    /// How puts to a rank get there.
+    pub fn path(&self, target: usize) -> Result<WindowPath, Error> {
+        let target = self.communicator.named(target)?.0 as usize;
+        Ok(self.roads[target].path())
     }
 
     fn count(&self, from: usize) -> u64 {
-        self.memory.load(self.extent.signals as usize + 8 * from)
+        self.signals.count(from)
     }
 
     /// Ends the window. Every rank calls it: it waits until all ranks have what they sent each other, and gives the
     /// memory back. Dropping the window instead gives back what no other rank could still write to.
-    pub fn close(self) -> Result<(), Error> {
+    pub fn close(mut self) -> Result<(), Error> {
+        self.finish()
+    }
+
+    /// Ends the window, as [`Window::close`] does, and gives the elements of this rank's part: the vector itself that was
+    /// [registered](Communicator::register), otherwise a copy.
+    pub fn into_vec(mut self) -> Result<Vec<T>, Error> {
+        self.finish()?;
+        // Nothing else has the memory now.
+        self.roads.clear();
+        let memory = std::mem::replace(&mut self.memory, Buffer::new(0));
+        if memory.is_vector() {
+            return Ok(memory
+                .into_vector()
+                .expect("the memory of a window that is closed has no other user"));
+        }
+        let mut copy = element::zeros(self.len());
+        memory.read(0, element::bytes_mut(&mut copy));
+        Ok(copy)
+    }
+
+    fn finish(&mut self) -> Result<(), Error> {
         self.flush()?;
         // From here on nobody puts anything.
         self.communicator.barrier()?;
+        self.is_written_from_outside = false;
+        self.service = None;
         if let Some(staging) = &self.staging {
             let token = lock(staging).token;
             self.communicator
@@ -243,11 +349,6 @@ impl<T: Element> Window<'_, T> {
                 .with(|engine| engine.conduits_mut().nic().map(|nic| nic.close_window(token)));
         }
         Ok(())
-    }
-
-    /// Where things lie in a rank's part.
-    fn part(&self, rank: usize) -> Extent {
-        setup::extent(self.lengths[rank] * size_of::<T>())
     }
 
     /// Whether a range lies in a rank's part.
@@ -263,10 +364,33 @@ impl<T: Element> Window<'_, T> {
     }
 }
 
+impl Road {
+    fn path(&self) -> WindowPath {
+        match self {
+            Self::Memory(..) => WindowPath::SharedMemory,
+            Self::Process(..) => WindowPath::ProcessMemory,
+            Self::Tcp(_) => WindowPath::Service,
+            Self::Nic => WindowPath::Rdma,
+        }
+    }
+
+    /// The counts of signals that this process has mapped.
+    fn signals(&self) -> Option<&Signals> {
+        match self {
+            Self::Memory(_, signals) | Self::Process(_, _, signals) => Some(signals),
+            Self::Tcp(_) | Self::Nic => None,
+        }
+    }
+}
+
 impl<T: Element> Drop for Window<'_, T> {
     fn drop(&mut self) {
         // Others may have it mapped: they shall not take it for one that somebody reads. At a NIC it stays registered
         // for as long as the NIC lives, because what others write there must be answered.
-        self.memory.store(setup::closed_at(self.extent, self.lengths.len()), 1);
+        self.signals.memory.store(setup::closed_at(&self.signals, self.lengths.len()), 1);
+        if self.is_written_from_outside {
+            // Nothing keeps another process from writing there: it must not become the memory of something else.
+            std::mem::forget(self.memory.clone());
+        }
     }
 }

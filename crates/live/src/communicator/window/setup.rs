@@ -1,8 +1,11 @@
 //! How a window is made: every rank tells the others where its part is, and finds its way to theirs.
 
+use std::collections::BTreeSet;
+use std::io;
 use std::marker::PhantomData;
 use std::net::TcpStream;
 use std::os::fd::AsFd as _;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -10,13 +13,15 @@ use std::time::Instant;
 use railnet_core::DataType;
 
 use super::staging::Staging;
-use super::{Error, Road, Window};
+use super::{Error, Road, Window, WindowPath};
 use crate::communicator::{Communicator, Element, derived};
 use crate::conduit::Conduit;
 use crate::memory::Buffer;
+use crate::memory::given::Given;
 use crate::message::Malformed;
 use crate::message::fields::Reader;
-use crate::rdma::window::{Extent, WindowCard};
+use crate::rdma::window::{Signals, WindowCard};
+use crate::shared_memory::foreign::Process;
 use crate::shared_memory::handover::{self, Counter, Token};
 use crate::shared_memory::segment::Segment;
 use crate::tcp::Name;
@@ -29,15 +34,24 @@ const WINDOWS: u64 = u64::MAX - 1;
 /// Bytes of what a rank says when it cannot take part.
 const WORDS: usize = 200;
 
-/// Where things lie in a part of so many bytes: the data, then a page or more of signals.
-pub(super) fn extent(length: usize) -> Extent {
-    let signals = length.max(1).next_multiple_of(PAGE);
-    Extent { length: length as u64, signals: signals as u64 }
+/// The word after the counts of signals that says that the owner has no more use for it, and one by which a process that can
+/// reach its memory knows it.
+pub(super) fn closed_at(signals: &Signals, ranks: usize) -> usize {
+    signals.start + 8 * (ranks + 1)
 }
 
-/// The word that says that the owner has no more use for it: after a word for each rank, and one for the NIC.
-pub(super) fn closed_at(extent: Extent, ranks: usize) -> usize {
-    extent.signals as usize + 8 * (ranks + 1)
+fn probe_at(signals: &Signals, ranks: usize) -> usize {
+    signals.start + 8 * (ranks + 2)
+}
+
+/// Bytes of all that.
+const fn signal_bytes(ranks: usize) -> usize {
+    (8 * (ranks + 3)).next_multiple_of(PAGE)
+}
+
+/// Where the signals of a part of so many bytes begin that was made for a window.
+fn signals_after(length: usize) -> usize {
+    length.max(1).next_multiple_of(PAGE)
 }
 
 /// What a rank tells of its part.
@@ -46,6 +60,10 @@ struct Card {
     is_ready: bool,
     count: u64,
     dtype: u8,
+    /// Where its data is, if that is memory that the program had already: otherwise 0.
+    given_at: u64,
+    /// Where the word is by which its process is known.
+    probe_at: u64,
     /// With what its memory is asked for.
     token: Token,
     nic: Option<WindowCard>,
@@ -54,7 +72,9 @@ struct Card {
 impl Card {
     fn write(&self) -> Vec<u8> {
         let mut out = vec![u8::from(self.is_ready), self.dtype];
-        out.extend(self.count.to_le_bytes());
+        for long in [self.count, self.given_at, self.probe_at] {
+            out.extend(long.to_le_bytes());
+        }
         out.extend(self.token);
         out.extend(self.nic.iter().flat_map(WindowCard::write));
         out
@@ -64,10 +84,11 @@ impl Card {
         let mut reader = Reader::new(bytes);
         let (is_ready, dtype) = (reader.byte("state")? != 0, reader.byte("type")?);
         let count = reader.long("elements")?;
+        let (given_at, probe_at) = (reader.long("memory")?, reader.long("memory")?);
         let token = reader.array("token")?;
         let nic = if has_nic { Some(WindowCard::read(&mut reader, ranks)?) } else { None };
         reader.finish()?;
-        Ok(Self { is_ready, count, dtype, token, nic })
+        Ok(Self { is_ready, count, dtype, given_at, probe_at, token, nic })
     }
 }
 
@@ -75,8 +96,70 @@ impl Communicator {
     /// Makes a window in which this rank has `length` elements of zero, others may have other numbers of them. Every rank
     /// calls it, with the same type.
     pub fn window<T: Element>(&self, length: usize) -> Result<Window<'_, T>, Error> {
+        self.make_window(|| {
+            let bytes = length.checked_mul(size_of::<T>()).filter(|bytes| *bytes < 1 << 46);
+            let bytes = bytes.ok_or_else(|| io::Error::other("it is larger than any memory"))?;
+            Ok(Source::New { elements: length, bytes })
+        })
+    }
+
+    /// Makes a window of memory that this rank already has. Every rank calls this or [`Communicator::window`], with the same
+    /// type. The vector is the window's until [`Window::into_vec`] gives it back; nothing is copied. If this fails it is
+    /// dropped.
+    ///
+    /// Over RoCEv2 the memory is registered with the NIC, over TCP the thread of the window writes to it. Ranks of the same
+    /// host write to it by `process_vm_writev`, because memory that was not made to be shared cannot be mapped by others; where the
+    /// kernel does not allow that (`kernel.yama.ptrace_scope`, other users, containers) or `NCCL_P2P_DISABLE=1`, by messages
+    /// to that thread. [`Window::path`] tells which.
+    ///
+    /// ```
+    /// use railnet_live::Communicator;
+    ///
+    /// let world = Communicator::from_env()?;
+    /// let (rank, size) = (world.rank(), world.size());
+    /// let gradients = vec![0.0_f32; 1000];
+    /// let window = world.register(gradients)?;
+    /// window.put_signal((rank + 1) % size, 10, &[rank as f32; 5])?;
+    /// let before = (rank + size - 1) % size;
+    /// window.wait_signals(&[(before, 1)])?;
+    /// // Every rank calls it; the vector is the one that was registered.
+    /// let gradients = window.into_vec()?;
+    /// assert_eq!(gradients[10..15], [before as f32; 5]);
+    /// # Ok::<(), railnet_live::communicator::Error>(())
+    /// ```
+    pub fn register<T: Element>(&self, memory: Vec<T>) -> Result<Window<'_, T>, Error> {
+        self.make_window(|| {
+            let elements = memory.len();
+            let given = Given::vector(memory).map_err(|memory| misaligned(memory.as_ptr().cast()))?;
+            Ok(Source::Given { elements, given })
+        })
+    }
+
+    /// The same with memory that is not a vector, such as a mapped file or what another library allocated.
+    ///
+    /// # Safety
+    /// The memory holds `length` elements. Until [`Window::close`] has returned without an error nobody reads or writes them but
+    /// through the window, and the memory is not freed; if it is never closed, for as long as processes of other ranks live.
+    #[expect(unsafe_code, reason = "who has the memory promises to leave it alone")]
+    pub unsafe fn register_raw<T: Element>(
+        &self,
+        start: NonNull<T>,
+        length: usize,
+    ) -> Result<Window<'_, T>, Error> {
+        self.make_window(|| {
+            let first = start.as_ptr().cast();
+            // SAFETY: as the caller promises.
+            let given = unsafe { Given::memory(first, length * size_of::<T>()) };
+            Ok(Source::Given { elements: length, given: given.ok_or_else(|| misaligned(first))? })
+        })
+    }
+
+    fn make_window<T: Element>(
+        &self,
+        source: impl FnOnce() -> io::Result<Source>,
+    ) -> Result<Window<'_, T>, Error> {
         let number = self.windows.fetch_add(1, Ordering::Relaxed);
-        let outcome = self.prepare::<T>(number, length);
+        let outcome = source().and_then(|source| self.prepare::<T>(number, source));
         let (card, mut prepared, trouble) = match outcome {
             Ok((card, prepared)) => (card, Some(prepared), None),
             Err(error) => (self.empty_card::<T>(), None, Some(error)),
@@ -98,25 +181,41 @@ impl Communicator {
     }
 
     /// What this rank has of a window before it knows the others.
-    fn prepare<T: Element>(&self, number: u64, length: usize) -> std::io::Result<(Card, Prepared)> {
-        let bytes = length.checked_mul(size_of::<T>()).filter(|bytes| *bytes < 1 << 46);
-        let extent = extent(bytes.ok_or_else(|| std::io::Error::other("it is larger than any memory"))?);
+    fn prepare<T: Element>(&self, number: u64, source: Source) -> io::Result<(Card, Prepared)> {
         let ranks = self.size();
-        let all = extent.signals as usize + (8 * (ranks + 2)).next_multiple_of(PAGE);
-        let segment = Arc::new(Segment::create(all)?);
-        let memory = Buffer::mapped(Arc::clone(&segment));
-        let token = crate::secret::random()?;
+        // What others count signals in is mapped by them, even where the data cannot be.
+        let (elements, length, start) = match &source {
+            Source::New { elements, bytes } => (*elements, *bytes, signals_after(*bytes)),
+            Source::Given { elements, .. } => (*elements, elements * size_of::<T>(), 0),
+        };
+        let segment = Arc::new(Segment::create(start + signal_bytes(ranks))?);
+        let mapped = Buffer::mapped(Arc::clone(&segment));
+        let signals = Signals { memory: mapped.clone(), start };
+        let (memory, given_at) = match source {
+            Source::New { .. } => (mapped, 0),
+            Source::Given { given, .. } => {
+                let memory = Buffer::given(Arc::new(given));
+                let address = memory.address();
+                (memory, address)
+            }
+        };
+        let token: Token = crate::secret::random()?;
+        let probe = probe_at(&signals, ranks);
+        signals.memory.store(probe, known_by(&token));
+        let probe_at = signals.memory.address() + probe as u64;
         let counter = Counter::open(token)?;
         let opened = self.process.with(|engine| {
             let Some(nic) = engine.conduits_mut().nic() else { return Ok(None) };
             let staging = Buffer::mapped(Arc::new(Segment::create(Staging::BYTES)?));
-            let opened = nic.open_window(self.rank.0, &self.members, &memory, extent, &staging);
+            let opened =
+                nic.open_window(self.rank.0, &self.members, &memory, length as u64, &signals, &staging);
             opened.map(|(token, card)| Some((card, Staging::new(token, staging))))
         });
         let (nic, staging) = opened?.unzip();
-        let card = Card { is_ready: true, count: length as u64, dtype: kind::<T>(), token, nic };
+        let (count, dtype) = (elements as u64, kind::<T>());
+        let card = Card { is_ready: true, count, dtype, given_at, probe_at, token, nic };
         let name = derived(self.name, [WINDOWS, number]);
-        Ok((card, Prepared { name, memory, segment, counter, extent, staging, roads: Vec::new() }))
+        Ok((card, Prepared { name, memory, length, signals, segment, counter, staging, roads: Vec::new() }))
     }
 
     /// What a rank says that cannot take part: as long as what others say.
@@ -130,7 +229,15 @@ impl Communicator {
             }
             false => None,
         };
-        Card { is_ready: false, count: 0, dtype: kind::<T>(), token: Token::default(), nic }
+        Card {
+            is_ready: false,
+            count: 0,
+            dtype: kind::<T>(),
+            given_at: 0,
+            probe_at: 0,
+            token: Token::default(),
+            nic,
+        }
     }
 
     fn exchange(&self, card: &Card) -> Result<Vec<Card>, Error> {
@@ -145,31 +252,26 @@ impl Communicator {
     }
 
     /// Finds what leads to the parts of all others.
-    fn find_ways<T: Element>(
-        &self,
-        number: u64,
-        prepared: &mut Prepared,
-        cards: &[Card],
-    ) -> std::io::Result<()> {
+    fn find_ways<T: Element>(&self, number: u64, prepared: &mut Prepared, cards: &[Card]) -> io::Result<()> {
         let name = |dtype: u8| DataType::ALL.get(usize::from(dtype)).map_or("nothing", |one| one.name());
         let mut others = cards.iter().enumerate();
         if let Some((rank, card)) = others.find(|(_, card)| card.dtype != kind::<T>()) {
             let (own, other) = (name(kind::<T>()), name(card.dtype));
             let text = format!("window #{number} has elements of type {own} here and {other} on rank {rank}");
-            return Err(std::io::Error::other(text));
+            return Err(io::Error::other(text));
         }
         let limit = self.process.origin().1.limit;
         let stop = AtomicBool::new(false);
-        let Prepared { counter, segment, roads, name, memory, .. } = prepared;
+        let Prepared { counter, segment, roads, name, memory, signals, .. } = prepared;
         let give = [segment.as_fd(), segment.as_fd()];
         std::thread::scope(|scope| {
             let server = scope.spawn(|| counter.serve(&give, &stop));
             for (rank, card) in cards.iter().enumerate() {
                 let road = match self.conduit(rank) {
-                    _ if rank == self.rank() => Ok(Road::Memory(memory.clone())),
+                    _ if rank == self.rank() => Ok(Road::Memory(memory.clone(), signals.clone())),
                     Conduit::SharedMemory => handover::fetch(&card.token, limit)
                         .and_then(|(file, _)| Segment::open(file))
-                        .map(|segment| Road::Memory(Buffer::mapped(Arc::new(segment)))),
+                        .and_then(|segment| self.road_on_host::<T>(*name, rank, card, segment)),
                     Conduit::Tcp => self.dial(*name, rank).map(|link| Road::Tcp(Mutex::new(link))),
                     Conduit::Roce => Ok(Road::Nic),
                 };
@@ -178,8 +280,8 @@ impl Communicator {
             // Others fetch this rank's memory until all have said that they have what they need.
             let all = self.barrier();
             stop.store(true, Ordering::Release);
-            server.join().map_err(|_| std::io::Error::other("handing over memory failed"))?;
-            all.map_err(std::io::Error::other)
+            server.join().map_err(|_| io::Error::other("handing over memory failed"))?;
+            all.map_err(io::Error::other)
         })?;
         match roads.iter_mut().find(|road| road.is_err()) {
             Some(road) => Err(std::mem::replace(road, Ok(Road::Nic)).expect_err("it was found to be one")),
@@ -187,14 +289,45 @@ impl Communicator {
         }
     }
 
-    fn dial(&self, context: u64, rank: usize) -> std::io::Result<Link> {
+    /// What leads to the part of a rank of this host, whose segment this is.
+    fn road_on_host<T: Element>(
+        &self,
+        name: u64,
+        rank: usize,
+        card: &Card,
+        segment: Segment,
+    ) -> io::Result<Road> {
+        let memory = Buffer::mapped(Arc::new(segment));
+        if card.given_at == 0 {
+            let start = signals_after(card.count as usize * size_of::<T>());
+            return Ok(Road::Memory(memory.clone(), Signals { memory, start }));
+        }
+        let is_allowed = self.process.origin().1.nccl.switch("NCCL_P2P_DISABLE") != Some(true);
+        let process = self.process.control().members()[self.members[rank] as usize].pid;
+        let found =
+            is_allowed.then(|| Process::find(process, card.probe_at, known_by(&card.token))).flatten();
+        match found {
+            Some(process) => Ok(Road::Process(process, card.given_at, Signals { memory, start: 0 })),
+            None => self.dial(name, rank).map(|link| Road::Tcp(Mutex::new(link))),
+        }
+    }
+
+    /// What leads from each rank to each, by the rank it leads from.
+    fn exchange_paths(&self, roads: &[Road]) -> Result<Vec<u8>, Error> {
+        let own: Vec<u8> = roads.iter().map(|road| road.path() as u8).collect();
+        let mut all = vec![0; own.len() * self.size()];
+        self.all_gather(&own, &mut all)?;
+        Ok(all)
+    }
+
+    fn dial(&self, context: u64, rank: usize) -> io::Result<Link> {
         let (from, to) = (self.members[self.rank()], self.members[rank]);
         let name = Name { context, from, channel: 0, lane: 0 };
         Link::new(self.process.with(|engine| engine.conduits_mut().tcp().dial(to, name))?)
     }
 
     /// Whether all ranks have come so far: if one has not, all know which and why.
-    fn agree(&self, number: u64, trouble: Option<&std::io::Error>) -> Result<(), Error> {
+    fn agree(&self, number: u64, trouble: Option<&io::Error>) -> Result<(), Error> {
         let mut own = [0; WORDS];
         if let Some(trouble) = trouble {
             let text = trouble.to_string();
@@ -219,19 +352,24 @@ impl Communicator {
         prepared: Prepared,
         cards: &[Card],
     ) -> Result<Window<'_, T>, Error> {
-        let Prepared { name, memory, extent, staging, roads, .. } = prepared;
+        let Prepared { name, memory, length, signals, staging, roads, .. } = prepared;
         let roads: Vec<Road> = roads.into_iter().flatten().collect();
+        let paths = self.exchange_paths(&roads)?;
+        let reaches = |rank: usize, path: WindowPath| paths[rank * self.size() + self.rank()] == path as u8;
         let mut streams = Vec::new();
-        for (rank, _) in roads.iter().enumerate().filter(|(_, road)| matches!(road, Road::Tcp(_))) {
+        for rank in (0..self.size()).filter(|rank| reaches(*rank, WindowPath::Service)) {
             streams.push((rank, self.called(number, name, rank)?));
         }
-        let io = |error: std::io::Error| Error::from(crate::ReachError::from(error));
+        let is_written_from_outside = (0..self.size()).any(|rank| reaches(rank, WindowPath::ProcessMemory));
+        self.log.info(|| {
+            let paths: BTreeSet<WindowPath> = roads.iter().map(Road::path).collect();
+            let paths: Vec<String> = paths.iter().map(ToString::to_string).collect();
+            format!("window #{number}: {}", paths.join(", "))
+        });
+        let failed = |error: io::Error| Error::from(crate::ReachError::from(error));
         let service = match streams.is_empty() {
             true => None,
-            false => {
-                let (length, signals) = (extent.length as usize, extent.signals as usize);
-                Some(Service::open(memory.clone(), length, signals, streams).map_err(io)?)
-            }
+            false => Some(Service::open(memory.clone(), length, signals.clone(), streams).map_err(failed)?),
         };
         if let Some(staging) = &staging {
             let cards: Vec<WindowCard> = cards.iter().filter_map(|card| card.nic.clone()).collect();
@@ -239,14 +377,15 @@ impl Communicator {
                 Some(nic) => nic.connect_window(staging.token, &cards),
                 None => Ok(()),
             });
-            connected.map_err(io)?;
+            connected.map_err(failed)?;
         }
         let lengths: Vec<usize> = cards.iter().map(|card| card.count as usize).collect();
         Ok(Window {
             communicator: self,
             number,
             memory,
-            extent,
+            signals,
+            is_written_from_outside,
             used: Mutex::new(vec![0; lengths.len()]),
             lengths,
             roads,
@@ -275,6 +414,21 @@ impl Communicator {
     }
 }
 
+/// What a part of a window is made of.
+enum Source {
+    New { elements: usize, bytes: usize },
+    Given { elements: usize, given: Given },
+}
+
+fn misaligned(start: *const u8) -> io::Error {
+    io::Error::other(format!("its memory begins at {start:p}, which is no multiple of 8"))
+}
+
+/// The number by which the process is known that has a token.
+fn known_by(token: &Token) -> u64 {
+    u64::from_le_bytes(*token.first_chunk().expect("a token is longer than that"))
+}
+
 /// The number of a type of elements.
 fn kind<T: Element>() -> u8 {
     DataType::ALL.iter().position(|one| *one == T::TYPE).expect("every type is in the list") as u8
@@ -284,9 +438,11 @@ fn kind<T: Element>() -> u8 {
 struct Prepared {
     name: u64,
     memory: Buffer,
+    /// Bytes of its data.
+    length: usize,
+    signals: Signals,
     segment: Arc<Segment>,
     counter: Counter,
-    extent: Extent,
     staging: Option<Staging>,
-    roads: Vec<std::io::Result<Road>>,
+    roads: Vec<io::Result<Road>>,
 }

@@ -132,8 +132,8 @@ impl<T: Element> Window<'_, T> {
             }
         };
         let limit = self.limit();
-        let late = || format!("has not taken it for {limit:.1?}");
-        self.wait(what, targets, limit, is_over, late)?;
+        let late = |_: &[usize]| format!("has not taken it for {limit:.1?}");
+        self.wait(what, &|| targets.to_vec(), limit, is_over, &late)?;
         match (failure, targets.first()) {
             (Some(cause), Some(target)) => {
                 Err(self.failed(what, *target, &format!("cannot be reached: {cause}")))

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use railnet_core::Rank;
 
-use super::{Error, Road, Window, lock, setup};
+use super::{Error, Window, lock, setup};
 use crate::communicator::{Element, notes_on};
 use crate::control::Absence;
 use crate::engine::{Engine, Idle, Next, SLEEP};
@@ -73,14 +73,14 @@ impl<T: Element> Window<'_, T> {
         Wait { idle, began: now, moved: now }
     }
 
-    /// Waits until something is there that these ranks have to do.
+    /// Waits until something is there that the awaited ranks have to do.
     pub(super) fn wait(
         &self,
         what: &'static str,
-        ranks: &[usize],
+        awaited: &dyn Fn() -> Vec<usize>,
         limit: Duration,
         mut is_there: impl FnMut() -> bool,
-        late: impl Fn() -> String,
+        late: &dyn Fn(&[usize]) -> String,
     ) -> Result<(), Error> {
         if is_there() {
             return Ok(());
@@ -88,7 +88,7 @@ impl<T: Element> Window<'_, T> {
         let _served = Served::new(self.service.as_ref().map(crate::tcp::window::Service::desk));
         let mut wait = self.begin();
         loop {
-            let outcome = self.pause(&mut wait, what, ranks, limit, &late);
+            let outcome = self.pause(&mut wait, what, awaited, limit, late);
             // What came before a rank died counts.
             if is_there() {
                 return Ok(());
@@ -102,9 +102,9 @@ impl<T: Element> Window<'_, T> {
         &self,
         wait: &mut Wait,
         what: &'static str,
-        ranks: &[usize],
+        awaited: &dyn Fn() -> Vec<usize>,
         limit: Duration,
-        late: &dyn Fn() -> String,
+        late: &dyn Fn(&[usize]) -> String,
     ) -> Result<(), Error> {
         if self.serve() {
             wait.idle.reset();
@@ -118,7 +118,8 @@ impl<T: Element> Window<'_, T> {
                 None => std::thread::sleep(SLEEP),
             },
         }
-        for rank in ranks {
+        let ranks = awaited();
+        for rank in &ranks {
             self.check_alive(what, *rank, wait.moved)?;
         }
         if wait.began.elapsed() < limit {
@@ -126,7 +127,7 @@ impl<T: Element> Window<'_, T> {
         }
         // All of them may be at fault; the first is looked at first by whoever reads it.
         let rank = ranks.first().copied().unwrap_or_default();
-        Err(self.failed(what, rank, &late()))
+        Err(self.failed(what, rank, &late(&ranks)))
     }
 
     /// Something over a stream, in a wait of its own.
@@ -139,11 +140,12 @@ impl<T: Element> Window<'_, T> {
     ) -> Result<(), Error> {
         let _served = Served::new(self.service.as_ref().map(crate::tcp::window::Service::desk));
         let limit = self.limit();
-        let late = || format!("has not taken it for {limit:.1?}");
+        let late = |_: &[usize]| format!("has not taken it for {limit:.1?}");
+        let awaited = || vec![target];
         let mut wait = None;
         let mut pause = || {
             let wait = wait.get_or_insert_with(|| self.begin());
-            self.pause(wait, what, &[target], limit, &late).map_err(Stopped::Error)
+            self.pause(wait, what, &awaited, limit, &late).map_err(Stopped::Error)
         };
         match action(&mut lock(link), &mut pause) {
             Ok(()) => Ok(()),
@@ -195,13 +197,18 @@ impl<T: Element> Window<'_, T> {
         if communicator.process.control().is_lost(Rank(world)) {
             return self.check_alive(what, target, Instant::now());
         }
-        if let Road::Memory(memory) = &self.roads[target]
+        if let Some(signals) = self.roads[target].signals()
             && target != communicator.rank()
-            && memory.load(setup::closed_at(self.part(target), self.lengths.len())) != 0
+            && signals.memory.load(setup::closed_at(signals, self.lengths.len())) != 0
         {
             return Err(self.failed(what, target, "has closed the window"));
         }
         Ok(())
+    }
+
+    /// The kernel does not copy to or from the memory of a rank: its process may be gone, as is known in a moment.
+    pub(super) fn out_of_reach(&self, what: &'static str, target: usize, error: &io::Error) -> Error {
+        self.hung_up(what, target, error)
     }
 
     pub(super) fn failed(&self, what: &'static str, rank: usize, why: &str) -> Error {

@@ -31,10 +31,10 @@ fn what_was_sent_before_an_arrival_is_lost_and_what_was_sent_after_it_is_not() {
     let first = Psn::new(Psn::MASK - 1);
     let mut board = Scoreboard::new(first);
     let sent = first.plus(8);
-    assert_eq!(board.note(&told([first.plus(2), first.plus(5)], first), sent, at(1)), 2);
+    assert_eq!(board.note(&told([first.plus(2), first.plus(5)], first), sent, at(1), Span::ZERO), 2);
     assert_eq!(find(&mut board, at(1), Span::ZERO), [first, first.plus(1), first.plus(3), first.plus(4)]);
     assert_eq!(board.absent(), 6, "two arrived, four lost, two on their way");
-    assert_eq!(board.note(&told([first.plus(2)], first), sent, at(1)), 0, "old news");
+    assert_eq!(board.note(&told([first.plus(2)], first), sent, at(1), Span::ZERO), 0, "old news");
     assert!(find(&mut board, at(1), Span::ZERO).is_empty());
 }
 
@@ -42,18 +42,18 @@ fn what_was_sent_before_an_arrival_is_lost_and_what_was_sent_after_it_is_not() {
 fn a_packet_sent_again_is_lost_when_one_sent_after_it_arrives() {
     let first = Psn::new(7);
     let mut board = Scoreboard::new(first);
-    board.note(&told([first.plus(3)], first), first.plus(4), at(0));
+    board.note(&told([first.plus(3)], first), first.plus(4), at(0), Span::ZERO);
     assert_eq!(find(&mut board, at(0), Span::ZERO).len(), 3);
     for index in 0..3 {
         board.note_resent(first.plus(index), first.plus(4), NEVER_TIMED);
     }
     assert_eq!(board.next_lost(), None);
     // The second of them arrives: the first is lost again, the third may be on its way.
-    board.note(&told([first.plus(1)], first), first.plus(4), at(1));
+    board.note(&told([first.plus(1)], first), first.plus(4), at(1), Span::ZERO);
     assert_eq!(find(&mut board, at(1), Span::ZERO), [first]);
     board.note_resent(first, first.plus(4), NEVER_TIMED);
     // A new packet is sent after all of them, and arrives.
-    board.note(&told([first.plus(4)], first), first.plus(5), at(2));
+    board.note(&told([first.plus(4)], first), first.plus(5), at(2), Span::ZERO);
     assert_eq!(find(&mut board, at(2), Span::ZERO), [first.plus(2), first]);
 }
 
@@ -61,14 +61,14 @@ fn a_packet_sent_again_is_lost_when_one_sent_after_it_arrives() {
 fn an_answer_that_comes_too_soon_is_to_the_first_transmission() {
     let first = Psn::new(7);
     let mut board = Scoreboard::new(first);
-    board.note(&told([first.plus(5)], first), first.plus(6), at(0));
+    board.note(&told([first.plus(5)], first), first.plus(6), at(0), Span::ZERO);
     find(&mut board, at(0), Span::ZERO);
     for index in 0..5 {
         board.note_resent(first.plus(index), first.plus(6), at(10));
     }
     // They were only late, and come one after the other.
     for index in 1..5 {
-        board.note(&told([first.plus(index)], first), first.plus(6), at(2));
+        board.note(&told([first.plus(index)], first), first.plus(6), at(2), Span::ZERO);
         assert!(find(&mut board, at(2), Span::ZERO).is_empty(), "nothing shows that {first} is lost again");
     }
 }
@@ -80,18 +80,47 @@ fn the_answer_to_what_a_timeout_sends_shows_what_else_was_lost() {
     board.lose_oldest();
     assert_eq!(board.next_lost(), Some(first));
     board.note_resent(first, first.plus(4), Time::NEVER);
-    board.advance(first.plus(1), at(100));
+    board.advance(first.plus(1), at(100), Span::ZERO);
     assert_eq!(find(&mut board, at(100), Span::ZERO), [first.plus(1), first.plus(2), first.plus(3)]);
+}
+
+/// A flight of four after a timeout: the first was sent again.
+fn probed() -> (Scoreboard, Psn) {
+    let first = Psn::new(7);
+    let mut board = Scoreboard::new(first);
+    board.lose_oldest();
+    board.note_resent(first, first.plus(4), Time::NEVER);
+    (board, first)
+}
+
+#[test]
+fn a_timeout_is_spurious_when_first_transmissions_arrive_after_it() {
+    let wait = Span::from_us(50);
+    let (mut board, first) = probed();
+    board.advance(first.plus(1), at(100), wait);
+    assert!(find(&mut board, at(100), Span::ZERO).is_empty());
+    assert_eq!(board.next_due(Span::ZERO), Some(at(150)));
+    board.advance(first.plus(3), at(140), wait);
+    assert!(find(&mut board, at(1000), Span::ZERO).is_empty());
+}
+
+#[test]
+fn a_timeout_is_not_spurious_when_nothing_else_is_answered_for_a_while() {
+    let (mut board, first) = probed();
+    // The second had arrived before the timeout, and nobody had asked for its acknowledgement.
+    board.advance(first.plus(2), at(100), Span::from_us(50));
+    assert!(find(&mut board, at(149), Span::ZERO).is_empty());
+    assert_eq!(find(&mut board, at(150), Span::ZERO), [first.plus(2), first.plus(3)]);
 }
 
 #[test]
 fn where_paths_differ_it_waits() {
     let first = Psn::new(7);
     let (mut board, reordering) = (Scoreboard::new(first), Span::from_us(10));
-    board.note(&told([first.plus(1)], first), first.plus(9), at(0));
+    board.note(&told([first.plus(1)], first), first.plus(9), at(0), Span::ZERO);
     assert!(find(&mut board, at(0), reordering).is_empty());
     assert_eq!(board.next_due(reordering), Some(at(10)));
-    board.note(&told([first.plus(3)], first), first.plus(9), at(5));
+    board.note(&told([first.plus(3)], first), first.plus(9), at(5), Span::ZERO);
     assert!(find(&mut board, at(5), reordering).is_empty());
     assert_eq!(find(&mut board, at(10), reordering), [first]);
     assert_eq!(board.next_due(reordering), Some(at(15)));
@@ -106,7 +135,12 @@ fn marks_do_not_pile_up_and_do_not_wait_for_ever() {
     let mut found_at = None;
     // Something arrives each microsecond, and the oldest does not.
     for now in 0..120 {
-        board.note(&told([first.plus(1 + now)], first.plus(1 + now)), first.plus(2000), at(now.into()));
+        board.note(
+            &told([first.plus(1 + now)], first.plus(1 + now)),
+            first.plus(2000),
+            at(now.into()),
+            Span::ZERO,
+        );
         if !find(&mut board, at(now.into()), reordering).is_empty() {
             found_at = found_at.or(Some(now));
         }
@@ -121,9 +155,9 @@ fn losses_of_one_flight_are_one_episode() {
     let mut board = Scoreboard::new(first);
     assert!(board.begin_episode(first.plus(10)));
     assert!(!board.begin_episode(first.plus(20)));
-    board.advance(first.plus(9), at(0));
+    board.advance(first.plus(9), at(0), Span::ZERO);
     assert!(!board.begin_episode(first.plus(20)) && !board.is_over());
-    board.advance(first.plus(10), at(0));
+    board.advance(first.plus(10), at(0), Span::ZERO);
     assert!(board.is_over());
     assert!(board.begin_episode(first.plus(20)));
 }
@@ -190,9 +224,9 @@ proptest! {
             while has.contains(&oldest) {
                 oldest += 1;
             }
-            board.advance(first.plus(oldest), at(step as u64));
+            board.advance(first.plus(oldest), at(step as u64), Span::ZERO);
             let ahead = has.range(oldest..).map(|&psn| first.plus(psn));
-            board.note(&told(ahead, first.plus(oldest)), first.plus(next), at(step as u64));
+            board.note(&told(ahead, first.plus(oldest)), first.plus(next), at(step as u64), Span::ZERO);
             let found: BTreeSet<u32> = find(&mut board, at(step as u64), Span::ZERO)
                 .into_iter()
                 .map(|psn| psn.value().wrapping_sub(first.value()) & Psn::MASK)

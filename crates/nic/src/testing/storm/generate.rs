@@ -241,7 +241,10 @@ impl Generator {
         let first = self.dice.below(self.nics.len() as u64) as usize;
         let step = 1 + self.dice.below(self.nics.len() as u64 - 1) as usize;
         let nics = [first, (first + step) % self.nics.len()];
-        let mtu = *self.dice.pick(&Mtu::ALL);
+        let mtu = match self.dice.below(6) {
+            0 => Mtu::of_payload(4 * self.dice.between(16, 1024) as u32).expect("it is within the limits"),
+            _ => *self.dice.pick(&Mtu::ALL),
+        };
         let reads = [self.dice.between(1, 16) as u8, self.dice.between(1, 16) as u8];
         let base = self.ends.len();
         let allowed = if service == Service::ReliableConnection { *self.dice.pick(&[8, 36, 80]) } else { 16 };

@@ -122,7 +122,7 @@ impl Collectives {
         if scenario.collective.is_empty() && scenario.transfer.is_empty() && !scenario.has_jobs() {
             return Ok(None);
         }
-        let mtu = Mtu::from_bytes(scenario.nic.mtu).ok_or_else(|| ScenarioError::new("no such MTU"))?;
+        let mtu = Mtu::of_payload(scenario.payload()).ok_or_else(|| ScenarioError::new("no such MTU"))?;
         let variables = scenario.nccl();
         let number = |name: &str| variables.number(name).and_then(|number| u32::try_from(number).ok());
         let config = NetConfig {
@@ -159,7 +159,7 @@ impl Collectives {
             pending: PendingTable::default(),
             applier: railnet_coll::machine::Applier::new(),
             notices: Vec::new(),
-            settings: NetSettings { config, traffic_class, mtu_bytes: u64::from(scenario.nic.mtu) },
+            settings: NetSettings { config, traffic_class, mtu_bytes: u64::from(scenario.payload()) },
             transfers: Transfers::beside(scenario.collective.len()),
             driven: super::driven::Driven::new(scenario.has_jobs()),
             earliest: super::earliest::Earliest::default(),

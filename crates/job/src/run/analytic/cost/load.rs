@@ -10,7 +10,7 @@ use railnet_core::{Rank, Rate};
 use railnet_topology::Cluster;
 use smallvec::SmallVec;
 
-use super::super::interconnect::{HopEnd, Interconnect, Load, Loads};
+use super::super::interconnect::{HopEnd, HostPath, Interconnect, Load, Loads};
 use super::super::predict::add;
 use super::super::traffic::{self, Hop};
 use super::super::{Asked, NoPrice};
@@ -58,7 +58,11 @@ impl ClusterCosts<'_> {
         let piece = traffic::piece(decision, said.bytes.as_u64() as f64, &self.known(shape)?.inputs);
         let style = (collective, decision.algorithm, decision.protocol, decision.channels);
         // Pieces matter to copies that wait for all of one: to a factor of two is enough.
-        let key = (group.levels.to_vec(), style, (piece as u64).max(1).ilog2());
+        let pieces = match net.host_path {
+            HostPath::GpuDirect => 0,
+            HostPath::Bounce | HostPath::Kernel(_) => (piece as u64).max(1).ilog2(),
+        };
+        let key = (group.levels.to_vec(), style, pieces);
         if let Some(load) = self.loads.get(&key) {
             return Ok(Some(load.clone()));
         }

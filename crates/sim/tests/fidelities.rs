@@ -1,0 +1,245 @@
+//! Formulas against packets: what the analytic fidelity says of small jobs and collectives is within a tenth of what packets say for
+//! most, and within a quarter for all but those that are listed with the reason. docs/validation.md has the table;
+//! `UPDATE_DOCS=1 cargo test -p railnet-sim fidelities` writes it.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fmt::Write as _;
+
+use railnet_core::event::NoSink;
+use railnet_sim::{Run, Scenario, run_jobs};
+
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/validation.md");
+const BEGIN: &str = "<!-- formulas against packets -->";
+const END: &str = "<!-- end of formulas against packets -->";
+
+/// Rows may differ by so much.
+const ALL: f64 = 0.25;
+/// Most rows differ by no more than this.
+const MOST: f64 = 0.10;
+
+/// Why a row may differ by more.
+const HASH: &str = "ECMP: formulas have the mean over hashes, a run has one";
+const MODEL: &str = "NCCL's own estimate, where the network is no bottleneck";
+const TCP_LATENCY: &str =
+    "TCP and little data: NCCL's latency of a hop has a flush in it that sockets do not";
+
+#[derive(Clone, Copy)]
+enum Shape {
+    Rails,
+    LeafSpine(u32, &'static str),
+    FatTree(&'static str),
+}
+
+struct Row {
+    what: &'static str,
+    servers: u32,
+    shape: Shape,
+    gbps: u32,
+    /// Keys of `[cluster]`.
+    host: &'static str,
+    /// Further sections.
+    rest: String,
+    reason: Option<&'static str>,
+}
+
+impl Row {
+    fn scenario(&self, fidelity: &str) -> String {
+        let Self { servers, shape, gbps, host, rest, .. } = self;
+        let (topology, routing) = match shape {
+            Shape::Rails => (
+                format!(
+                    "kind = \"rail-optimised\", nodes = {servers}, rails = 8, nodes_per_group = {servers}, spines = 1"
+                ),
+                "ecmp",
+            ),
+            Shape::LeafSpine(spines, routing) => (
+                format!("kind = \"leaf-spine\", leaves = {servers}, hosts_per_leaf = 8, spines = {spines}"),
+                *routing,
+            ),
+            Shape::FatTree(routing) => ("kind = \"fat-tree\", k = 4".to_owned(), *routing),
+        };
+        let fidelity =
+            if rest.contains("[model]") { format!("fidelity = \"{fidelity}\"\n") } else { String::new() };
+        let delay = if self.what.contains("10 µs links") { "10us" } else { "1us" };
+        format!(
+            "{fidelity}[cluster]\nserver = \"dgx-h100\"\n{host}\n[fabric]\ntopology = {{ {topology} }}\nrouting = \"{routing}\"\n\
+             link = {{ rate = \"{gbps}Gbps\", delay = \"{delay}\" }}\n{rest}"
+        )
+    }
+
+    fn fabric(&self) -> String {
+        let host = match self.host {
+            "" => "RDMA",
+            "gpudirect = false" => "bounced",
+            _ => "TCP",
+        };
+        let shape = match self.shape {
+            Shape::Rails => "rails".to_owned(),
+            Shape::LeafSpine(spines, routing) => format!("leaf-spine {}:1, {routing}", 8 / spines),
+            Shape::FatTree(routing) => format!("fat-tree, {routing}"),
+        };
+        format!("{shape}, {} Gbps, {host}", self.gbps)
+    }
+
+    /// Microseconds by packets and by formulas, and what ran.
+    fn times(&self) -> (f64, f64, String) {
+        let parse = |fidelity: &str| {
+            let text = self.scenario(fidelity);
+            Scenario::parse(&text).unwrap_or_else(|error| panic!("{}: {}\n{text}", self.what, error.message))
+        };
+        let scenario = parse("packet");
+        if scenario.has_jobs() {
+            let [packets, formulas] = ["packet", "analytic"].map(|fidelity| {
+                let outcome = run_jobs(&parse(fidelity)).unwrap_or_else(|error| panic!("{error}"));
+                outcome.jobs[0].steps[0].as_us_f64()
+            });
+            return (packets, formulas, "step".to_owned());
+        }
+        let (outcome, _) = Run::new(&scenario, NoSink).unwrap().finish().unwrap();
+        let call = &outcome.collectives[0];
+        let formulas = call.predicted.unwrap_or_else(|| panic!("{}: nothing is predicted", self.what));
+        (call.time.as_us_f64(), formulas.as_us_f64(), format!("{}/{}", call.algorithm, call.protocol))
+    }
+}
+
+fn collective(what: &'static str, servers: u32, shape: Shape, gbps: u32, host: &'static str) -> Row {
+    let mut words = what.split(' ');
+    let kind = match words.next().unwrap() {
+        "AllReduce" => "all_reduce",
+        "AllGather" => "all_gather",
+        "ReduceScatter" => "reduce_scatter",
+        _ => "alltoall",
+    };
+    let size = format!("{}MiB", words.next().unwrap());
+    let mut rest = format!("[[collective]]\nkind = \"{kind}\"\nsize = \"{size}\"\nplacement = \"out\"\n");
+    if let Some(algorithm) = what.split("by ").nth(1) {
+        let _ = writeln!(rest, "algorithm = \"{}\"", algorithm.to_lowercase());
+        if algorithm.starts_with("CollNet") {
+            rest = format!("switch = {{ aggregation = {{}} }}\n{rest}");
+        }
+    }
+    Row { what, servers, shape, gbps, host, rest, reason: None }
+}
+
+fn job(what: &'static str, servers: u32, shape: Shape, gbps: u32, host: &'static str, keys: &str) -> Row {
+    let rest = format!("[model]\n{keys}");
+    Row { what, servers, shape, gbps, host, rest, reason: None }
+}
+
+fn but(row: Row, reason: &'static str) -> Row {
+    Row { reason: Some(reason), ..row }
+}
+
+const TCP: &str = "transport = \"tcp\"";
+const BOUNCED: &str = "gpudirect = false";
+const DATA: &str = "name = \"tiny\"\n[training]\nglobal_batch = 32\n";
+const PIPELINE: &str = "name = \"tiny\"\n[parallel]\ntp = 4\npp = 2\n[training]\nglobal_batch = 16\n";
+const SHARDED: &str = "name = \"tiny\"\n[parallel]\nzero = 3\n[training]\nglobal_batch = 32\n";
+const EXPERTS: &str = "name = \"moe\"\nlayers = 4\nhidden = 512\nheads = 8\nffn = 1024\nvocabulary = 1000\nsequence = 512\n\
+                       experts = { count = 16, top_k = 2 }\n[parallel]\nep = 16\n[training]\nmicro_batch = 1\n";
+
+fn rows() -> Vec<Row> {
+    use Shape::{FatTree, LeafSpine, Rails};
+    let mut rows = Vec::new();
+    for servers in [2, 4, 8] {
+        for gbps in [50, 100, 400] {
+            rows.push(collective("AllReduce 64 MiB", servers, Rails, gbps, ""));
+        }
+    }
+    for (servers, gbps) in [(2, 200), (4, 200), (4, 800)] {
+        rows.push(collective("AllGather 64 MiB", servers, Rails, gbps, ""));
+    }
+    rows.push(but(collective("AllGather 64 MiB", 2, Rails, 800, ""), MODEL));
+    for (servers, gbps) in [(2, 50), (4, 100), (8, 100), (4, 400)] {
+        rows.push(collective("AllReduce 16 MiB by Ring", servers, Rails, gbps, ""));
+    }
+    for (servers, gbps) in [(2, 100), (4, 400)] {
+        rows.push(collective("AllReduce 16 MiB by Tree", servers, Rails, gbps, ""));
+    }
+    rows.push(collective("AllReduce 64 MiB by CollNetDirect", 4, Rails, 100, ""));
+    rows.push(but(collective("AllReduce 64 MiB by CollNetDirect", 4, Rails, 400, ""), MODEL));
+    rows.push(collective("AllReduce 1 MiB, 10 µs links", 2, Rails, 400, ""));
+    rows.push(collective("AllReduce 1 MiB, 10 µs links", 4, Rails, 400, ""));
+    for (servers, gbps) in [(2, 100), (2, 400), (4, 100), (4, 400)] {
+        rows.push(collective("AlltoAll 64 MiB", servers, Rails, gbps, ""));
+    }
+    for servers in [2, 4] {
+        for host in [BOUNCED, TCP] {
+            rows.push(collective("AllReduce 64 MiB", servers, Rails, 400, host));
+            rows.push(collective("AllReduce 64 MiB by Ring", servers, Rails, 400, host));
+            rows.push(collective("AllGather 64 MiB", servers, Rails, 400, host));
+        }
+    }
+    rows.push(collective("AllReduce 1 MiB", 2, Rails, 400, BOUNCED));
+    rows.push(but(collective("AllReduce 1 MiB", 2, Rails, 400, TCP), TCP_LATENCY));
+    for spines in [8, 2] {
+        for routing in ["ecmp", "adaptive"] {
+            rows.push(collective("AllReduce 64 MiB", 2, LeafSpine(spines, routing), 400, ""));
+            let gather = collective("AllGather 64 MiB", 2, LeafSpine(spines, routing), 400, "");
+            rows.push(match (spines, routing) {
+                (8, "ecmp") => but(gather, HASH),
+                _ => gather,
+            });
+        }
+    }
+    rows.push(collective("AllReduce 16 MiB by Ring", 2, FatTree("ecmp"), 400, ""));
+    rows.push(collective("AllReduce 16 MiB by Ring", 2, FatTree("adaptive"), 400, ""));
+    for gbps in [50, 400] {
+        rows.push(job("tiny, data × 16", 2, Rails, gbps, "", DATA));
+        rows.push(job("tiny, tensor × 4, pipeline × 2, data × 2", 2, Rails, gbps, "", PIPELINE));
+        rows.push(job("tiny, data × 16, zero 3", 2, Rails, gbps, "", SHARDED));
+        rows.push(job("16 experts on 16 GPUs", 2, Rails, gbps, "", EXPERTS));
+    }
+    rows.push(job("tiny, data × 16", 2, Rails, 400, BOUNCED, DATA));
+    rows.push(job("tiny, data × 16", 2, Rails, 400, TCP, DATA));
+    rows.push(job("tiny, data × 16", 2, LeafSpine(2, "ecmp"), 100, "", DATA));
+    rows
+}
+
+/// The table as the page has it, and what is wrong with it.
+fn table() -> (String, Vec<String>) {
+    let mut text = String::from(
+        "| what | servers | network | runs by | packets µs | formulas µs | difference | |\n\
+         | --- | ---: | --- | --- | ---: | ---: | ---: | --- |\n",
+    );
+    let (mut wrong, mut close, mut all) = (Vec::new(), 0_usize, 0_usize);
+    for row in rows() {
+        let (packets, formulas, by) = row.times();
+        let difference = formulas / packets - 1.0;
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {by} | {packets:.1} | {formulas:.1} | {:+.0} % | {} |",
+            row.what,
+            row.servers,
+            row.fabric(),
+            difference * 100.0,
+            row.reason.unwrap_or_default()
+        );
+        all += 1;
+        close += usize::from(difference.abs() <= MOST);
+        if difference.abs() > ALL && row.reason.is_none() {
+            let (fabric, percent) = (row.fabric(), difference * 100.0);
+            wrong.push(format!("{} on {} servers, {fabric}: {percent:+.0} %", row.what, row.servers));
+        }
+    }
+    if close * 2 <= all {
+        wrong.push(format!("{close} of {all} rows are within a tenth: not most"));
+    }
+    let _ = write!(text, "\n{close} of {all} rows are within 10 %.\n");
+    (text, wrong)
+}
+
+#[test]
+fn formulas_agree_with_packets() {
+    let (table, wrong) = table();
+    assert!(wrong.is_empty(), "{}\n{table}", wrong.join("\n"));
+    let page = std::fs::read_to_string(PAGE).unwrap();
+    let (before, rest) = page.split_once(BEGIN).expect("docs/validation.md has the place for the table");
+    let (_, after) = rest.split_once(END).expect("and its end");
+    let whole = format!("{before}{BEGIN}\n\n{table}\n{END}{after}");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(PAGE, whole).unwrap();
+    } else {
+        assert!(page == whole, "docs/validation.md is not what runs give: UPDATE_DOCS=1 writes it\n{table}");
+    }
+}
