@@ -1,4 +1,5 @@
-//! The answers of docs/questions.md are what the commands print. `docs/update-questions` writes them anew.
+//! The answers of docs/questions.md and the numbers of docs/corrections.md are what the commands print.
+//! `docs/update-questions` writes them anew.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 #![allow(
     clippy::disallowed_methods,
@@ -33,10 +34,10 @@ fn shows(document: &str, output: &str) -> bool {
     document.lines().filter(|line| line.trim() != "…").all(|line| rest.any(|printed| printed == line))
 }
 
-#[test]
-fn every_answer_is_what_its_command_prints() {
+/// Runs the commands of a document and compares what it shows of them, or writes it anew.
+fn check(name: &str) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let path = root.join("docs/questions.md");
+    let path = root.join("docs").join(name);
     let contents = fs::read_to_string(&path).unwrap();
     let is_update = std::env::var_os("RAILNET_UPDATE").is_some();
     let (mut written, mut answers) = (String::new(), 0);
@@ -58,12 +59,22 @@ fn every_answer_is_what_its_command_prints() {
         }
         assert!(
             shows(&shown, &output),
-            "docs/questions.md: `railnet {command}` prints\n{output}\nRun docs/update-questions, and read what it changed."
+            "docs/{name}: `railnet {command}` prints\n{output}\nRun docs/update-questions, and read what it changed."
         );
         written.push_str(part);
     }
     if is_update {
         fs::write(&path, written).unwrap();
     }
-    assert!(answers >= 10, "only {answers} answers were found");
+    assert!(answers >= 10, "only {answers} answers were found in docs/{name}");
+}
+
+#[test]
+fn every_answer_is_what_its_command_prints() {
+    check("questions.md");
+}
+
+#[test]
+fn every_correction_is_what_its_command_prints() {
+    check("corrections.md");
 }

@@ -42,8 +42,8 @@ pub struct Job {
     pub gpu: Gpu,
     /// Ranks on servers that are unlike the first.
     pub others: Vec<Other>,
-    /// What ranks that wait for each other take for what a good GPU does in 1.
-    pub slowest: f64,
+    /// How long ranks that wait for each other compute, as a multiple of what a good GPU takes.
+    pub pace: Pace,
     /// How many times as many tokens as the others the busiest expert gets: 1 where all are alike.
     pub hot_expert: f64,
     /// Servers that have the parameters, where those do not live on the GPUs.
@@ -57,7 +57,7 @@ pub struct Job {
 impl Job {
     /// A job with all experts alike, parameters on the GPUs and no checkpoint.
     pub fn new(model: Model, parallel: Parallel, training: Training, gpu: Gpu) -> Self {
-        let slowest = if parallel.ranks() > 1 { SLOWEST } else { 1.0 };
+        let pace = Pace::even(if parallel.ranks() > 1 { SLOWEST } else { 1.0 });
         let others = Vec::new();
         Self {
             model,
@@ -65,7 +65,7 @@ impl Job {
             training,
             gpu,
             others,
-            slowest,
+            pace,
             hot_expert: 1.0,
             servers: None,
             checkpoint: None,
@@ -93,6 +93,33 @@ impl Job {
     /// Tokens of a step.
     pub fn tokens(&self) -> u64 {
         self.training.global_batch * self.model.sequence
+    }
+}
+
+/// Time of computing as a multiple of what the model of a GPU says, by pass.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Pace {
+    /// Of the forward pass.
+    pub forward: f64,
+    /// Of the backward pass, with what it computes again.
+    pub backward: f64,
+    /// Of the optimiser.
+    pub optimiser: f64,
+}
+
+impl Pace {
+    /// The same for all passes.
+    pub const fn even(times: f64) -> Self {
+        Self { forward: times, backward: times, optimiser: times }
+    }
+
+    /// That of a pass.
+    pub const fn of(&self, pass: Pass) -> f64 {
+        match pass {
+            Pass::Forward => self.forward,
+            Pass::Recompute | Pass::Backward => self.backward,
+            Pass::Optimiser | Pass::Checkpoint => self.optimiser,
+        }
     }
 }
 

@@ -25,6 +25,7 @@ mod bounce;
 mod call;
 mod demand;
 mod home;
+mod pace;
 mod shape;
 mod sweep;
 #[cfg(test)]
@@ -41,10 +42,11 @@ pub use bounce::{Bounce, Copies};
 pub use call::CallTraffic;
 pub use demand::Demand;
 pub use home::Home;
+pub use pace::{Passes, compute, paced, paced_by_pass};
 pub use shape::model_of;
 pub use sweep::{Bound, Candidate, Judged, Part, Sweep, candidates, common, why};
 
-use crate::graph::{Job, StepGraph, Work};
+use crate::graph::{Job, StepGraph};
 use crate::memory::{Memory, memory};
 use crate::parallel::{Axis, Parallel, Scope, Sharding};
 use crate::run::analytic::{self, Carries, ClusterCosts, HostPath, Interconnect, NoPrice, Rates};
@@ -232,25 +234,4 @@ fn larger_buckets(
 pub fn least_memory(job: &Job) -> Bytes {
     let others = job.others.iter().map(|other| other.gpu.memory);
     others.fold(job.gpu.memory, Bytes::min)
-}
-
-/// How long a GPU of a job computes in a step if it does nothing else, on average over the stages of its pipeline; of several
-/// kinds of GPUs, the first.
-pub fn compute(job: &Job) -> Span {
-    let graph = StepGraph::new(job);
-    let stages = graph.layout.size(Axis::Pipeline) as usize;
-    let operations = graph.programs.iter().take(stages).flat_map(|program| &program.operations);
-    let spans = operations.map(|operation| match operation.work {
-        Work::Compute { time, experts } => time + experts,
-        Work::Communicate(_) => Span::ZERO,
-    });
-    let sum = spans.fold(Span::ZERO, |sum, one| sum + one);
-    Span::from_ps(sum.as_ps() / stages.max(1) as u64)
-}
-
-/// The same job on GPUs that compute its step in this time, however fast they would have to be.
-#[must_use]
-pub fn paced(job: &Job, told: Span) -> Job {
-    let pace = told.as_secs_f64() / compute(job).as_secs_f64().max(f64::MIN_POSITIVE);
-    Job { slowest: job.slowest * pace, ..job.clone() }
 }

@@ -9,9 +9,10 @@ use railnet_core::{Span, Time};
 use railnet_fabric::host_gid;
 use railnet_sim::{Run, Scenario, graph};
 use railnet_topology::Vertex;
-use railnet_wire::{Aeth, Extended, Frame, Headers, Network, Opcode, Reth, Syndrome};
+use railnet_wire::{Aeth, Extended, Frame, Headers, NakCode, Network, Opcode, Reth, Syndrome};
 
 const STORY: &str = include_str!("../../../scenarios/life-of-a-job.toml");
+const LOSS: &str = include_str!("../../../scenarios/textbook-loss.toml");
 
 /// Nothing that is waited for here takes longer.
 const LIMIT: Span = Span::from_ms(20);
@@ -150,6 +151,34 @@ fn the_first_step_from_node01_to_node02_is_what_the_story_says() {
         .collect();
     assert_eq!(told[0], Reth { address: 0x7f00_0000, key: 0xabcd, length: 64 });
     assert!(told.iter().all(|reth| reth.key == 0xabcd && reth.length == 64));
+}
+
+/// The story with a loss: PSN 7200 does not arrive, the receiver asks for it, and the sender goes back to it.
+#[test]
+fn a_lost_packet_is_asked_for_and_sent_again_with_all_behind_it() {
+    let mut listener = Listener::new(LOSS, &[(Vertex::Host(7), LEAF[0]), (LEAF[1], Vertex::Host(8))]);
+    listener.until(|packet| packet.from == LEAF[0] && is_ack(packet) && packet.to() == 42);
+    listener.advance(Span::from_us(20));
+    let psns = |from: Vertex| {
+        let data = listener.packets.iter().filter(|packet| packet.from == from && packet.to() == 17);
+        data.filter(|packet| !is_ack(packet)).map(Packet::psn).collect::<Vec<u32>>()
+    };
+    let sent = psns(Vertex::Host(7));
+    let back = sent.windows(2).position(|pair| pair[1] != pair[0] + 1).unwrap();
+    let last = sent[back];
+    assert!(sent[..=back].iter().copied().eq(5_000..=last), "in order up to the NAK");
+    assert_eq!(sent[back + 1..][..3], [7_200, 7_201, 7_202], "go-back-N");
+
+    let arrived = psns(LEAF[1]);
+    assert_eq!(arrived[2_199..][..3], [7_199, 7_201, 7_202], "a gap");
+    assert_eq!(arrived.iter().filter(|psn| **psn == 7_200).count(), 1);
+
+    let answers = listener.packets.iter().filter(|packet| packet.from == LEAF[0] && packet.to() == 42);
+    let naks = answers.filter_map(|packet| match packet.headers.extended {
+        Extended::Aeth(Aeth { syndrome, .. }) if is_ack(packet) => Some((packet.psn(), syndrome)),
+        _ => None,
+    });
+    assert_eq!(naks.take(1).collect::<Vec<_>>(), [(7_200, Syndrome::Nak(NakCode::Sequence))]);
 }
 
 /// The first packet of each message that was sent with an immediate, by link and queue pair: its length.

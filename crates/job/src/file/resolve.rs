@@ -11,6 +11,7 @@ use super::error::FileError;
 use crate::compute::{Gpu, NoGpu};
 use crate::graph::{Job, Other};
 use crate::memory::{Memory, fit, memory};
+use crate::plan::paced_by_pass;
 use crate::run::analytic::{NIC_PERCENT, Rates};
 use crate::training::Precision;
 
@@ -149,6 +150,8 @@ impl JobSection {
         job.others = others;
         job.hot_expert = self.parallel.hot_expert;
         job.servers = servers;
+        let (forward, backward) = self.training.passes()?;
+        let job = paced_by_pass(&job, forward, backward);
         let checkpoint = self.checkpoint(state, ranks)?;
         Ok(Resolved {
             name,

@@ -1,10 +1,11 @@
-use railnet_core::{Bytes, Rate};
+use railnet_core::{Bytes, Rate, Span};
 use railnet_topology::Cluster;
 use railnet_topology::catalogue::cluster;
 
 use super::{FileError, JobSection, Resolved};
 use crate::graph::StepGraph;
 use crate::parallel::{Schedule, Sharding};
+use crate::plan::Passes;
 use crate::run::{Outcome, Workers, analytic};
 
 fn h100(nodes: u32) -> Cluster {
@@ -66,6 +67,16 @@ fn what_is_wrong_is_told_with_its_key() {
             "parameters that live on servers",
         ),
         ("[model]\nname = \"llama-3-405b\"", "model", "llama-3-405b does not fit: "),
+        (
+            "model = { name = \"tiny\" }\ntraining = { forward = \"0ms\" }",
+            "training.forward",
+            "a forward pass takes some time: leave `forward` out",
+        ),
+        (
+            "model = { name = \"tiny\" }\ntraining = { backward = \"3601s\" }",
+            "training.backward",
+            "a backward pass of 3601 s is longer than 3600 s",
+        ),
     ];
     for (text, key, message) in cases {
         let error = resolve(text, 1).expect_err(text);
@@ -77,6 +88,33 @@ fn what_is_wrong_is_told_with_its_key() {
     let unknown =
         toml::from_str::<JobSection>("[parallel]\nschedule = \"zigzag\"").expect_err("no such schedule");
     assert!(unknown.message().contains("expected one of `gpipe`, `1f1b`, `interleaved`"), "{unknown}");
+}
+
+#[test]
+fn passes_take_the_times_that_are_given() {
+    let layouts = ["", "pp = 2", "tp = 4\nzero = 1", "pp = 2\ntp = 2\nschedule = \"gpipe\""];
+    for (layout, recompute) in layouts.into_iter().flat_map(|layout| [(layout, "none"), (layout, "full")]) {
+        let passes = |more: &str| {
+            let text = format!(
+                "[model]\nname = \"gpt-400m\"\n[parallel]\n{layout}\n\
+                 [training]\nglobal_batch = 64\nrecompute = \"{recompute}\"\n{more}"
+            );
+            Passes::of(&resolve(&text, 1).expect("it fits").job)
+        };
+        let near = |found: Span, told: Span| {
+            assert!(found.as_ps().abs_diff(told.as_ps()) < 1_000_000, "{layout}: {found} is not {told}");
+        };
+        let modelled = passes("");
+        let both = passes("forward = \"200ms\"\nbackward = \"300ms\"");
+        near(both.forward, Span::from_ms(200));
+        near(both.backward, Span::from_ms(300));
+        assert_eq!(both.optimiser, modelled.optimiser, "the optimiser is not in the passes");
+        let one = passes("forward = \"1ms\"");
+        near(one.forward, Span::from_ms(1));
+        assert_eq!(one.backward, modelled.backward, "what is not given is modelled");
+        let none = passes("forward = \"1ps\"");
+        assert_eq!((none.forward, none.backward), (Span::ZERO, modelled.backward), "it rounds to nothing");
+    }
 }
 
 #[test]

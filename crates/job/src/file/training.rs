@@ -1,7 +1,9 @@
 //! `[training]`.
 
+use railnet_core::Span;
 use serde::Deserialize;
 
+use super::{FileError, Written};
 use crate::training::{AttentionKernel, Optimiser, Precision, Recompute, Training};
 
 /// `[training]`.
@@ -24,7 +26,14 @@ pub struct TrainingSection {
     pub optimiser: OptimiserName,
     /// Steps.
     pub steps: u32,
+    /// What a rank computes in the forward pass of a step, all microbatches together; by default what its GPU takes.
+    pub forward: Option<Written<Span>>,
+    /// The same of the backward pass, with what it computes again.
+    pub backward: Option<Written<Span>>,
 }
+
+/// The longest pass that can be given: thousands of steps of it are still a time that can be counted.
+const PASS_MAX: Span = Span::from_secs(3600);
 
 impl Default for TrainingSection {
     fn default() -> Self {
@@ -37,6 +46,8 @@ impl Default for TrainingSection {
             attention: AttentionName::Flash,
             optimiser: OptimiserName::Adam,
             steps: 1,
+            forward: None,
+            backward: None,
         }
     }
 }
@@ -127,5 +138,20 @@ impl TrainingSection {
                 OptimiserName::Sgd => Optimiser::Sgd,
             },
         }
+    }
+    /// The computing times of the forward and the backward pass, where they are given.
+    pub(super) fn passes(&self) -> Result<(Option<Span>, Option<Span>), FileError> {
+        for (name, told) in [("forward", self.forward), ("backward", self.backward)] {
+            let Some(Written(told)) = told else { continue };
+            let message = if told == Span::ZERO {
+                format!("a {name} pass takes some time: leave `{name}` out for what the GPU takes")
+            } else if told > PASS_MAX {
+                format!("a {name} pass of {told} is longer than {PASS_MAX}, the longest that can be given")
+            } else {
+                continue;
+            };
+            return Err(FileError::new(&format!("training.{name}"), message));
+        }
+        Ok((self.forward.map(|told| told.0), self.backward.map(|told| told.0)))
     }
 }

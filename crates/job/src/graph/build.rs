@@ -86,13 +86,14 @@ impl<'a> Builder<'a> {
 
     /// The operation after which everything so far is computed.
     pub(super) fn flush(&mut self) -> Option<u32> {
-        let slowest = self.job.slowest;
-        let (time, experts) = ((self.pending * slowest).span(), (self.pending_experts * slowest).span());
+        let pace = self.job.pace.of(self.pass);
+        let (time, experts) = ((self.pending * pace).span(), (self.pending_experts * pace).span());
+        // What rounds to nothing is not left for the next pass, whose pace is another.
+        self.pending = Cost::default();
+        self.pending_experts = Cost::default();
         if time + experts > Span::ZERO {
             let after = std::mem::take(&mut self.waits);
             self.last_compute = Some(self.push(Stream::Compute, Work::Compute { time, experts }, after));
-            self.pending = Cost::default();
-            self.pending_experts = Cost::default();
         }
         self.last_compute
     }
