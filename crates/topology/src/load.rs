@@ -163,10 +163,10 @@ impl LoadedFabric {
         self.graph.links[link as usize].rate.as_bps() as f64 / 8.0
     }
 
-    /// The load of each direction of each link between switches: what goes to a leaf is split evenly at every switch with
-    /// several next hops.
-    fn loads(&self, demands: &Demands) -> BTreeMap<(u32, u8), LinkLoad> {
-        let mut loads: BTreeMap<(u32, u8), LinkLoad> = BTreeMap::new();
+    /// The load of both directions of each link between switches, link by link: what goes to a leaf is split evenly at every switch
+    /// with several next hops.
+    fn loads(&self, demands: &Demands) -> Vec<LinkLoad> {
+        let mut loads = vec![LinkLoad::default(); 2 * self.graph.links.len()];
         // Sorted by pair, stable: sums do not depend on anything else.
         let mut leaves = demands.leaves.clone();
         leaves.sort_by_key(|(pair, _)| *pair);
@@ -188,14 +188,15 @@ impl LoadedFabric {
                         let neighbour = &self.adjacency.of(Vertex::Switch(switch))[usize::from(*port)];
                         let Vertex::Switch(peer) = neighbour.peer.vertex else { continue };
                         let ends = self.graph.links[neighbour.link as usize].ends;
-                        let direction = u8::from(ends[0].vertex != Vertex::Switch(switch));
-                        let load = loads.entry((neighbour.link, direction)).or_default();
+                        let direction = usize::from(ends[0].vertex != Vertex::Switch(switch));
+                        let load = &mut loads[2 * neighbour.link as usize + direction];
                         load.mean.add(flows.times(each));
                         load.candidates += flows.connections;
-                        *next.entry(peer).or_default() += each;
+                        if peer != to {
+                            *next.entry(peer).or_default() += each;
+                        }
                     }
                 }
-                next.remove(&to);
                 front = next;
             }
         }
@@ -203,20 +204,16 @@ impl LoadedFabric {
     }
 
     /// Links that are loaded alike, by how long they are busy in the mean and how many connections could cross each.
-    fn classes(&self, loads: &BTreeMap<(u32, u8), LinkLoad>) -> Vec<Class> {
+    fn classes(&self, loads: &[LinkLoad]) -> Vec<Class> {
         let mut classes: BTreeMap<[u64; 3], Class> = BTreeMap::new();
-        for ((link, direction), load) in loads {
-            let seconds = load.mean.bytes / self.bytes_per_second(*link);
+        for (place, load) in loads.iter().enumerate().filter(|(_, load)| load.candidates > 0.0) {
+            let (link, direction) = (place as u32 / 2, place as u8 & 1);
+            let seconds = load.mean.bytes / self.bytes_per_second(link);
             // Alike to three digits: sums of shares differ in the last bits.
             let alike = |value: f64| (value * 1e3).round() as u64;
             let key = [alike(seconds * 1e9), alike(load.candidates), alike(load.mean.connections)];
-            let class = classes.entry(key).or_insert(Class {
-                link: *link,
-                direction: *direction,
-                load: *load,
-                seconds,
-                links: 0,
-            });
+            let class =
+                classes.entry(key).or_insert(Class { link, direction, load: *load, seconds, links: 0 });
             class.links += 1;
         }
         classes.into_values().collect()
