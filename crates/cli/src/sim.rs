@@ -175,7 +175,7 @@ fn traffic(
     let (watched, other) = beside::together(|| watch(arguments, file, variables, pcap), beside);
     let (finished, recorded) = watched?;
     if let Some(target) = outputs.json.take() {
-        target.write(out, &report::whole(&file, &finished))?;
+        target.write(out, &report::whole(file, &finished))?;
     }
     if let Some(tables) = &mut outputs.tables {
         report::write_csv(tables, &finished.outcome, report::Window::of(&finished.outcome))?;

@@ -101,7 +101,8 @@ fn servers_with_unlike_numbers_of_gpus_and_nics_are_planned_by_the_narrowest() {
     let file = "scenarios/unlike-servers.toml";
     let plan = json(&["plan", file], &[]);
     assert_eq!((&plan["nodes"], &plan["gpus"], &plan["nics"]), (&6.into(), &32.into(), &1.into()), "{plan}");
-    near(&plan["available_bytes_per_s"]["nic"], 12.5e9 * 0.97, 0.01);
+    // Headers take 82 of 4,178 bytes.
+    near(&plan["available_bytes_per_s"]["nic"], 12.5e9 * 4096.0 / 4178.0, 0.001);
     assert_eq!(plan["gpu_memory_bytes"], 48_000_000_000_u64);
     for layout in plan["layouts"].as_array().unwrap() {
         assert!(4 % layout["tp"].as_u64().unwrap() == 0, "inside every server: {layout}");
@@ -157,7 +158,8 @@ fn variables_of_nccl_count_as_in_tune_and_sim() {
         "plan-env.toml",
         "fidelity = \"analytic\"\n[cluster]\nserver = \"dgx-h100\"\nnodes = 4\n[model]\nname = \"gpt-400m\"\n[env]\nNCCL_PROTO = \"LL\"\n",
     );
-    near(&json(&["plan", &scenario], &[])["step_us"], slow, 1e-12);
+    // A file has rails between its servers, options have nothing in the way: here that makes no difference.
+    near(&json(&["plan", &scenario], &[])["step_us"], slow, 1e-6);
     assert!(
         (number(&json(&["plan", &scenario], &[("NCCL_PROTO", "Simple,LL,LL128")])["step_us"]) - plain).abs()
             < 0.3 * plain

@@ -371,7 +371,7 @@ fn a_recording_becomes_a_report() {
     assert!(fs::read(report).unwrap() == fs::read(later).unwrap(), "the two are the same");
     let output = railnet(&["view", record, "--report", later]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("is there already: --force overwrites it"));
+    assert!(text(&output.stderr).contains("is there already: --force replaces it"));
     assert!(railnet(&["view", record, "--report", later, "--force"]).status.success());
 }
 

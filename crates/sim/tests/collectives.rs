@@ -261,7 +261,7 @@ fn what_makes_no_sense_is_refused_with_its_line_and_advice() {
         ("kind = \"all_reduce\"\nsize = 64", "64", "a size such as \"64MiB\""),
         (
             "kind = \"all_reduce\"\nsize = { from = \"1MiB\", to = \"8B\" }",
-            "from",
+            "1MiB",
             "by a factor of 2 or more",
         ),
         ("kind = \"all_reduse\"\nsize = \"1MiB\"", "all_reduse", "all_reduce"),

@@ -141,7 +141,7 @@ fn acknowledgements_in_a_priority_of_their_own_do_not_wait_behind_data() {
 fn bad_priorities_are_refused_with_their_place() {
     let bad = [
         ("switch = { lossless = [8] }", "", "no priority 8", "[8]"),
-        ("switch = { lossless = 3 }", "", "invalid type", "3"),
+        ("switch = { lossless = 3 }", "", "expected a list", "3"),
         ("dscp = { 64 = 1 }", "", "\"64\" is no DSCP", "1"),
         ("dscp = { gold = 1 }", "", "\"gold\" is no DSCP", "1"),
         ("dscp = { 10 = 9 }", "", "no priority 9", "9"),

@@ -29,19 +29,24 @@ fn a_run_of_bytes_has_the_digest_of_the_run_of_values() {
     let dragonfly = "{ kind = \"dragonfly\", groups = 3, routers = 2, hosts = 2, global_links = 1 }";
     let eager = "ecn = { kmin = \"10KB\", kmax = \"40KB\", pmax = 0.5 }";
     let cases = [
-        scenario(single, &format!("{{ buffer = \"2MB\", {eager} }}"), "[nic]\ncontrol = \"none\""),
-        scenario(leaves, &format!("{{ {eager} }}"), "[nic]\nmtu = 1024"),
-        scenario(leaves, "{ flow_control = \"credits\" }", "[nic]\ncontrol = \"swift\""),
-        scenario(leaves, "{ flow_control = \"none\", buffer = \"1MB\" }", "[nic]\ntimeout = 8"),
-        scenario(leaves, "{ }", "routing = \"spray\"\n[nic]\nrecovery = \"reorder\""),
-        scenario(leaves, "{ cut_through = true }", "routing = \"adaptive\"\n[nic]\nrecovery = \"go-back-n\""),
-        scenario(
+        (single, format!("{{ buffer = \"2MB\", {eager} }}"), "[nic]\ncontrol = \"none\""),
+        (leaves, format!("{{ {eager} }}"), "[nic]\nmtu = 1024"),
+        (leaves, "{ flow_control = \"credits\" }".to_owned(), "[nic]\ncontrol = \"swift\""),
+        (leaves, "{ flow_control = \"none\", buffer = \"1MB\" }".to_owned(), "[nic]\ntimeout = 8"),
+        (leaves, "{ }".to_owned(), "routing = \"spray\"\n[nic]\nrecovery = \"reorder\""),
+        (
+            leaves,
+            "{ cut_through = true }".to_owned(),
+            "routing = \"adaptive\"\n[nic]\nrecovery = \"go-back-n\"",
+        ),
+        (
             dragonfly,
-            "{ }",
+            "{ }".to_owned(),
             "routing = \"flowlet\"\nframing = \"payload64\"\n[nic]\ncontrol = \"timely\"",
         ),
     ];
-    for (index, case) in cases.iter().enumerate() {
+    for (index, (topology, switch, rest)) in cases.iter().enumerate() {
+        let case = &scenario(topology, switch, rest);
         let values = run(case, WireForm::Values);
         assert_eq!(values, run(case, WireForm::Bytes), "case {index}");
     }

@@ -173,7 +173,9 @@ impl LoadedFabric {
         let pairs = leaves.chunk_by(|(one, _), (other, _)| one == other);
         let summed = pairs.map(|same| {
             let mut flows = Flows::default();
-            same.iter().for_each(|(_, more)| flows.add(*more));
+            for (_, more) in same {
+                flows.add(*more);
+            }
             (same[0].0, flows)
         });
         for ((from, to), flows) in summed {

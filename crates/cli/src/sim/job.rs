@@ -39,7 +39,7 @@ pub(super) fn tell(file: &File, out: &mut dyn Write) -> anyhow::Result<Outcome> 
     let mut onlooker = Onlooker::new(None, None, crate::wire::Wire::Values, &file.scenario)?;
     let graph = railnet_sim::graph(&file.scenario)?;
     let recorder = Recorder::new(&graph, BUILT_IN_BUDGET).of_job();
-    let beside = Beside::transport(file, BUILT_IN_BUDGET, |_| Ok(()));
+    let beside = Beside::transport(file, BESIDE_BUDGET, |_| Ok(()));
     let run = || {
         let settings = JobSettings { watch: Some(&mut onlooker), ..JobSettings::default() };
         run_jobs_with(&file.scenario, recorder, settings)
@@ -52,7 +52,7 @@ pub(super) fn tell(file: &File, out: &mut dyn Write) -> anyhow::Result<Outcome> 
     if !outcome.is_partial {
         let run = record::jobs(file, &graph, (&outcome, None), wall_s, recorder)?;
         let mut run = beside::joined(run, beside.as_ref(), other)?;
-        run.others.extend(beside::congested(&run, BUILT_IN_BUDGET));
+        run.others.extend(beside::congested(&run, BESIDE_BUDGET));
         let written = own_report(&outcome.digest).and_then(|output| {
             let name = output.name().to_owned();
             output.write(|file| file.write_all(crate::view::report(&run).as_bytes()))?;
@@ -96,7 +96,10 @@ fn own_report(digest: &railnet_core::RunDigest) -> anyhow::Result<Output> {
 }
 
 /// Enough packets to look at, and soon written.
-const BUILT_IN_BUDGET: Budget = Budget { packets: 6_000, rows: 200_000 };
+const BUILT_IN_BUDGET: Budget = Budget { packets: 4_000, rows: 100_000 };
+
+/// Those beside it are looked at less closely.
+const BESIDE_BUDGET: Budget = Budget { packets: 1_000, rows: 30_000 };
 
 /// A run that was stopped is none that succeeded.
 const fn verdict(outcome: &JobsOutcome) -> Outcome {

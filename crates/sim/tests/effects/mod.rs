@@ -282,6 +282,9 @@ const CONTAINERS: &[&str] = &[
     "experts",
 ];
 
+/// What is told on standard error, and a file that the command reads.
+const TOLD: [&str; 3] = ["NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_TOPO_FILE"];
+
 #[test]
 fn every_documented_key_has_a_case() {
     let known: BTreeSet<(String, String)> =
@@ -300,8 +303,6 @@ fn every_documented_key_has_a_case() {
             }
         }
     }
-    // What is told on standard error, and a file that the command reads.
-    const TOLD: [&str; 3] = ["NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_TOPO_FILE"];
     let of_runs = DECLARATIONS.iter().filter(|one| one.places.contains(&Place::Sim));
     for declaration in of_runs.filter(|one| !TOLD.contains(&one.name)) {
         if !known.contains(&("knobs".to_owned(), declaration.name.to_owned())) {
@@ -309,4 +310,30 @@ fn every_documented_key_has_a_case() {
         }
     }
     assert!(missing.is_empty(), "no line in cases.txt for:\n{}", missing.join("\n"));
+}
+
+#[test]
+fn a_run_without_infiniband_is_a_run_over_tcp() {
+    for (base, fidelity) in [("collective", None), ("job", Some("packet")), ("job", Some("analytic"))] {
+        let text = BASES.iter().find(|(name, _)| *name == base).unwrap().1;
+        let with = |path: &str, value: Value| {
+            let mut table: Table = text.parse().unwrap();
+            if let Some(fidelity) = fidelity {
+                set(&mut table, "fidelity", Value::String(fidelity.to_owned()));
+            }
+            set(&mut table, path, value);
+            answer(table).unwrap()
+        };
+        let disabled = with("env.NCCL_IB_DISABLE", Value::Integer(1));
+        assert_eq!(
+            disabled,
+            with("cluster.transport", Value::String("tcp".to_owned())),
+            "{base} {fidelity:?}"
+        );
+        assert_ne!(
+            disabled,
+            with("cluster.transport", Value::String("rdma".to_owned())),
+            "{base} {fidelity:?}"
+        );
+    }
 }

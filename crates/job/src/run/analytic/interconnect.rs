@@ -176,7 +176,7 @@ impl HostPaths {
     }
 
     /// Bytes per second between a GPU and the memory of its host.
-    fn to_memory(&mut self, kind: u32, host: &Host, gpu: u32) -> f64 {
+    fn memory_rate(&mut self, kind: u32, host: &Host, gpu: u32) -> f64 {
         *self.to_memory.entry((kind, gpu)).or_insert_with(|| {
             let gpu = host.gpus().get(gpu as usize).copied();
             let numa = gpu.and_then(|gpu| host.numa_of(gpu));
@@ -289,7 +289,7 @@ impl<'a> Loads<'a> {
         }
         let host = self.cluster.host_of(end.node);
         let pcie =
-            end.gpu.map_or(f64::INFINITY, |gpu| self.paths.to_memory((self.kind_of)(end.node), host, gpu));
+            end.gpu.map_or(f64::INFINITY, |gpu| self.paths.memory_rate((self.kind_of)(end.node), host, gpu));
         self.delay += self.net.extra_delay(ports, direct, self.piece, pcie);
         self.hops += 1.0;
     }

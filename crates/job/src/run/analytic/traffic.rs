@@ -1,7 +1,6 @@
 //! Which ranks of a group talk to which across servers in a collective, by which NICs, and what share of the call's bytes each
 //! connection carries.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -38,7 +37,7 @@ pub(super) struct Wired {
     pub(super) transports: Transports,
     node_of: Vec<u32>,
     /// How a GPU of a server reaches one of another by messages, by their numbers in their servers: servers are alike.
-    messages: RefCell<BTreeMap<(u32, u32), Option<Message>>>,
+    messages: BTreeMap<(u32, u32), Message>,
 }
 
 /// How a message leaves a server and enters another one.
@@ -52,27 +51,23 @@ struct Message {
 
 impl Wired {
     pub(super) fn new(wiring: Wiring, transports: Transports) -> Self {
-        Self { node_of: wiring.node_of(), wiring, transports, messages: RefCell::default() }
+        let mut messages = BTreeMap::new();
+        if let [one, other, ..] = &wiring.nodes[..] {
+            for (from_local, from) in (0..).zip(one) {
+                for (to_local, to) in (0..).zip(other) {
+                    if let Some(message) = message(&transports, one[0], *from, *to) {
+                        messages.insert((from_local, to_local), message);
+                    }
+                }
+            }
+        }
+        Self { node_of: wiring.node_of(), wiring, transports, messages }
     }
 
     /// The number of a rank among those of its server, and the first of those.
     fn local(&self, rank: u32) -> (u32, u32) {
         let first = self.wiring.nodes[self.node_of[rank as usize] as usize].first().copied().unwrap_or(rank);
         (rank - first, first)
-    }
-
-    /// How one rank sends a message to another on a different server.
-    fn message(&self, from: u32, to: u32) -> Option<Message> {
-        let ((from_local, first), (to_local, _)) = (self.local(from), self.local(to));
-        let find = || match self.transports.between(from, to).transport {
-            Transport::Network { from_nic, to_nic, gdr_send, gdr_receive, relay, .. } => Some(Message {
-                nics: [from_nic, to_nic],
-                relay: relay.map(|relay| relay - first),
-                gdr: [gdr_send, gdr_receive],
-            }),
-            _ => None,
-        };
-        *self.messages.borrow_mut().entry((from_local, to_local)).or_insert_with(find)
     }
 
     /// The connections across servers of a collective that runs as decided.
@@ -181,8 +176,9 @@ impl Wired {
             let (_, gdr_receive) = self.transports.by_nic(to, into, false);
             ([out, into], relay, [gdr_send, gdr_receive])
         } else {
-            let Message { nics, relay, gdr } = self.message(from, to)?;
-            (nics, relay.map(|relay| self.local(from).1 + relay), gdr)
+            let ((local, first), (to_local, _)) = (self.local(from), self.local(to));
+            let Message { nics, relay, gdr } = *self.messages.get(&(local, to_local))?;
+            (nics, relay.map(|relay| first + relay), gdr)
         };
         Some(Hop { from: Some(from), to: Some(to), nics, relay, gdr, share })
     }
@@ -199,6 +195,18 @@ impl Wired {
         let (relay, gdr) = self.transports.by_nic(rank, nic, sends);
         let (from, to) = if sends { (Some(rank), None) } else { (None, Some(rank)) };
         Some(Hop { from, to, nics: [nic; 2], relay, gdr: [gdr; 2], share })
+    }
+}
+
+/// How one rank sends a message to another on a different server; `first` is the first rank of the sender's.
+fn message(transports: &Transports, first: u32, from: u32, to: u32) -> Option<Message> {
+    match transports.between(from, to).transport {
+        Transport::Network { from_nic, to_nic, gdr_send, gdr_receive, relay, .. } => Some(Message {
+            nics: [from_nic, to_nic],
+            relay: relay.map(|relay| relay - first),
+            gdr: [gdr_send, gdr_receive],
+        }),
+        _ => None,
     }
 }
 

@@ -270,7 +270,7 @@ impl Collectives {
                     let state = &self.communicators[*communicator as usize];
                     let planned = Self::decide(section, state, &call, variables, false)?;
                     predicted = self.predicted(ground, &planned, communicators);
-                    told = planned.told.clone();
+                    told = planned.told;
                     let other =
                         build(&call, &planned.choice, &state.wiring).map_err(|error| refused(&error))?;
                     let (wanted, instead) = (schedule.algorithm, other.algorithm);
