@@ -9,7 +9,7 @@ use railnet_job::graph::{Job, What};
 use railnet_job::parallel::Scope;
 use railnet_job::plan::least_memory;
 use railnet_job::run::Breakdown;
-use railnet_sim::{JobResult, JobsOutcome, LinkResult, Outcome, SaidResult, Trouble};
+use railnet_sim::{Fidelity, JobResult, JobsOutcome, LinkResult, Outcome, SaidResult, Trouble};
 
 use crate::careful;
 use crate::sim::problem::File;
@@ -47,6 +47,10 @@ pub(super) fn print(
         file.scenario.seed
     )?;
     for text in careful::lines(&file.scenario.without_effect()) {
+        writeln!(out, "  Careful: {text}")?;
+    }
+    if outcome.jobs.len() > 1 && outcome.fidelity == Fidelity::Analytic {
+        let text = "each job is computed as if it had the fabric to itself; use `--fidelity packet`";
         writeln!(out, "  Careful: {text}")?;
     }
     if outcome.is_partial {
