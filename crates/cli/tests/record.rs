@@ -360,14 +360,15 @@ fn a_file_that_is_there_is_not_lost() {
 /// A page of a recording is the page that the run itself writes.
 #[test]
 fn a_recording_becomes_a_report() {
-    let toml = scratch_with("kept.toml", INCAST);
-    let files = ["kept.rail", "kept.html", "kept-later.html"].map(scratch);
+    let toml = scratch_with("report-of-record.toml", INCAST);
+    let files =
+        ["report-of-record.rail", "report-of-record.html", "report-of-record-later.html"].map(scratch);
     let [record, report, later] = &files;
     let output = railnet(&["sim", &toml, "--record", record, "--report", report]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let output = railnet(&["view", record, "--report", later]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(text(&output.stdout).contains("kept-later.html"));
+    assert!(text(&output.stdout).contains("report-of-record-later.html"));
     assert!(fs::read(report).unwrap() == fs::read(later).unwrap(), "the two are the same");
     let output = railnet(&["view", record, "--report", later]);
     assert_eq!(output.status.code(), Some(2));
