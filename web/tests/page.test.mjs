@@ -400,7 +400,7 @@ test('the report of the built-in job has both transports, and packets of its who
   assert.ok(words.includes(`${(tcp / rdma).toFixed(2)} ×as long, TCP`), words.slice(0, 900));
   assert.ok(!words.includes('not run'), 'both sides have their times');
   assert.ok(found.kept.packets < found.kept.packets_sent);
-  await level(page, 'connection', '?host=0&qp=19');
+  await level(page, 'connection', '?host=0&qp=22');
   assert.ok((await text(page)).includes(`${thousands(found.kept.packets)} of the run’s ${thousands(found.kept.packets_sent)} packets were kept`));
   assert.deepEqual(page.troubles, []);
   await page.context().close();

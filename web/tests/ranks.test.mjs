@@ -103,7 +103,7 @@ test('bins have all the exposed time of all operations, whatever the window', as
 test('a chart of too many operations draws what is exposed and says what it leaves out, served and as a report', async () => {
   const report = file('large.html');
   railnet('view', file('scenarios-llama-405b-toml.rail'), '--report', report);
-  assert.throws(() => railnet('view', file('scenarios-llama-405b-toml.rail'), '--report', report), /is there already: --force overwrites it/);
+  assert.throws(() => railnet('view', file('scenarios-llama-405b-toml.rail'), '--report', report), /is there already: --force replaces it/);
   railnet('view', file('scenarios-llama-405b-toml.rail'), '--report', report, '--force');
   for (const [how, where] of [['served', address.large], ['report', pathToFileURL(report).href]]) {
     const page = await open(where);
