@@ -209,7 +209,9 @@ fn felt(case: &Case, fidelity: &str) -> Felt {
             scenario.without_effect().iter().any(|one| one.key == case.path || one.key.starts_with(&below))
         })
     });
-    match (answers[0] != answers[1], is_inert) {
+    // Two refusals differ in their words, and say nothing of an effect.
+    let differs = answers.iter().any(Result::is_ok) && answers[0] != answers[1];
+    match (differs, is_inert) {
         (true, false) => Felt::Differs,
         (false, true) => Felt::Noticed,
         (true, true) => Felt::Denied(format!("said to have no effect, and has one: {answers:?}")),
@@ -298,7 +300,10 @@ fn every_documented_key_has_a_case() {
         let rows = text.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
         for key in rows {
             let is_section = CONTAINERS.contains(&key) && !heading.contains("kind ");
-            if !is_section && !known.contains(&(heading.clone(), key.to_owned())) {
+            // Files that the command reads, as traces are.
+            let is_file =
+                matches!((heading.as_str(), key), ("The file", "catalogue") | ("[[collective]]", "file"));
+            if !is_section && !is_file && !known.contains(&(heading.clone(), key.to_owned())) {
                 missing.push(format!("{heading} | {key}"));
             }
         }
