@@ -16,6 +16,8 @@
 //! assert_eq!(buffer.load(16), 7);
 //! ```
 
+#[cfg(target_arch = "x86_64")]
+pub mod application;
 mod copy;
 pub(crate) mod given;
 mod sum;

@@ -24,6 +24,9 @@ use crate::schedule::Schedule;
 use crate::timer::{Deadlines, TimerQueue};
 use crate::work::{AddressHandle, ReceiveRequest, SendRequest};
 
+/// QP1: management datagrams of the general services, connection management among them (IBTA 3.5.3).
+const GENERAL_SERVICES: QueuePairNumber = QueuePairNumber::new(1);
+
 /// What uses a protection domain.
 #[derive(Clone, Copy, Default, Debug)]
 struct DomainUse {
@@ -44,6 +47,8 @@ pub struct Nic {
     pub(crate) device: Device,
     pub(crate) queue_pairs: Vec<Option<Box<QueuePair>>>,
     free: VecDeque<u32>,
+    /// The slot of the general services queue pair (QP1), whose number lies outside the NIC's range.
+    general_services: Option<u32>,
     domains: Vec<Option<DomainUse>>,
     handles: Vec<Option<(ProtectionDomain, Path)>>,
 }
@@ -99,7 +104,7 @@ impl Nic {
             config,
         };
         let (queue_pairs, free, domains, handles) = (Vec::new(), VecDeque::new(), Vec::new(), Vec::new());
-        Self { device, queue_pairs, free, domains, handles }
+        Self { device, queue_pairs, free, general_services: None, domains, handles }
     }
 
     /// How it was made.
@@ -301,8 +306,13 @@ impl Nic {
         {
             return Err(VerbsError::OtherDomain("shared receive queue"));
         }
-        let slot = self.free_slot(config.number)?;
-        let number = QueuePairNumber::new(self.device.config.queue_pairs.start + slot);
+        let (slot, number) = match config.number {
+            Some(GENERAL_SERVICES) => (self.claim_general_services(config.service)?, GENERAL_SERVICES),
+            wanted => {
+                let slot = self.free_slot(wanted)?;
+                (slot, QueuePairNumber::new(self.device.config.queue_pairs.start + slot))
+            }
+        };
         let queue_pair = self.blank_queue_pair(domain, config, number, slot);
         self.queue_pairs[slot as usize] = Some(Box::new(queue_pair));
         self.domain(domain)?.queue_pairs += 1;
@@ -391,9 +401,27 @@ impl Nic {
         self.free.pop_front().ok_or(VerbsError::Exhausted("queue pair number"))
     }
 
+    /// A slot for QP1, which carries the datagrams of connection management. A NIC has one at most.
+    fn claim_general_services(&mut self, service: Service) -> Result<u32, VerbsError> {
+        if service != Service::Datagram || self.general_services.is_some() {
+            let number = GENERAL_SERVICES.value();
+            return Err(VerbsError::NotAvailable { what: "queue pair number", number });
+        }
+        let slot = self.free_slot(None)?;
+        self.general_services = Some(slot);
+        Ok(slot)
+    }
+
+    #[inline]
     pub(crate) fn slot_of(&self, number: QueuePairNumber) -> Option<usize> {
         let slot = number.value().wrapping_sub(self.device.config.queue_pairs.start) as usize;
-        self.queue_pairs.get(slot)?.as_ref().map(|_| slot)
+        let general_services = self.general_services.map(|slot| slot as usize);
+        match self.queue_pairs.get(slot) {
+            // The number that would go with the slot of QP1 is unused.
+            Some(Some(_)) => (general_services != Some(slot)).then_some(slot),
+            Some(None) => None,
+            None => general_services.filter(|_| number == GENERAL_SERVICES),
+        }
     }
 
     fn queue_pair(&self, number: QueuePairNumber) -> Result<&QueuePair, VerbsError> {
@@ -459,6 +487,7 @@ impl Nic {
         let mut queue_pair = self.queue_pairs[slot].take().expect("slot_of names a live one");
         queue_pair.reset(&mut self.device);
         self.free.push_back(slot as u32);
+        self.general_services.take_if(|general| *general as usize == slot);
         self.domain(queue_pair.domain)?.queue_pairs -= 1;
         self.queue(queue_pair.send_queue)?.users -= 1;
         self.queue(queue_pair.receive_queue)?.users -= 1;

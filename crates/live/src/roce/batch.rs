@@ -17,6 +17,8 @@ pub(super) struct Lane {
     /// Which of the targets that are known.
     pub(super) target: usize,
     pub(super) class: u8,
+    /// The member of the target's address: the kernel steers a send by its first packet.
+    pub(super) member: u16,
 }
 
 /// Addressing and headers of a packet without payload that waits for the end of a send.

@@ -49,6 +49,11 @@ impl<M: Memory> Memory for Gathered<'_, M> {
         self.memory.write_ghost(space, address, run);
     }
 
+    #[inline]
+    fn take_fault(&self) -> bool {
+        self.memory.take_fault()
+    }
+
     fn update(&mut self, space: SpaceId, address: u64, change: impl FnOnce(u64) -> u64) -> u64 {
         self.memory.update(space, address, change)
     }

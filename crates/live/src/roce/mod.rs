@@ -62,6 +62,7 @@ mod faults;
 mod gathered;
 mod rest;
 mod senders;
+mod steering;
 mod system;
 mod tap;
 
@@ -83,6 +84,8 @@ use railnet_wire::{
 };
 use rustix::event::{PollFd, PollFlags};
 
+pub use steering::{COMMUNICATION_BITS, MEMBERS_MAX, QUEUE_PAIR_BITS};
+
 pub use faults::{FaultCounters, Faults, share};
 pub use system::{Arrival, Endpoint, Target};
 
@@ -91,6 +94,7 @@ use faults::{Datagram, Injector};
 use gathered::Gathered;
 use rest::Rest;
 use senders::Senders;
+use steering::Steering;
 use tap::Tap;
 
 use crate::memory::ProcessMemory;
@@ -146,6 +150,9 @@ pub struct Config {
     pub rest: Duration,
     /// What happens to datagrams on their way out.
     pub faults: Faults,
+    /// Share the address with other processes of this user, each of which has queue pair numbers of its own:
+    /// `nic.queue_pairs` is replaced by this process's share of them.
+    pub shared: bool,
 }
 
 impl Config {
@@ -167,6 +174,7 @@ impl Config {
             spin: Duration::from_micros(30),
             rest: Duration::from_micros(200),
             faults: Faults::NONE,
+            shared: false,
         }
     }
 }
@@ -241,6 +249,8 @@ pub struct Driver<M = ProcessMemory> {
     started: Instant,
     spin: Duration,
     rest: Rest,
+    /// Where other processes share the address.
+    steering: Option<Steering>,
     injector: Option<Injector>,
     /// Datagrams that the faults let go.
     released: Vec<Datagram>,
@@ -258,18 +268,25 @@ impl<M: Memory> Driver<M> {
             return Err(Error::Unspecified(address));
         }
         let bind = |source| Error::Bind { address, source };
-        let receiver = Endpoint::bind(address).map_err(bind)?;
+        let (receiver, steering) = match config.shared {
+            true => Steering::join(address).map(|(receiver, steering)| (receiver, Some(steering))),
+            false => Endpoint::bind(address).map(|receiver| (receiver, None)),
+        }
+        .map_err(bind)?;
         let kept = receiver.prepare_receive(config.receive_buffer, config.segment).map_err(bind)?;
         let gid = Gid::from_ip(address.ip());
         let mut nic = config.nic.clone();
         nic.ports[0].gids = vec![gid];
+        if let Some(steering) = &steering {
+            nic.queue_pairs = queue_pairs_of(steering.member(), nic.seed);
+        }
         let behaviour = &mut nic.behaviour;
         behaviour.unacked_packets_max =
             behaviour.unacked_packets_max.min(window(kept, nic.ports[0].mtu.bytes(), config.senders));
         behaviour.ack_requests.interval =
             behaviour.ack_requests.interval.min((behaviour.unacked_packets_max / 4).max(1) as u16);
         let segments = config.segment && config.faults.is_none() && receiver.can_segment();
-        Ok(Self {
+        let mut driver = Self {
             nic: Nic::new(nic),
             memory,
             senders: Senders::new(receiver.local(), config.spread),
@@ -282,13 +299,54 @@ impl<M: Memory> Driver<M> {
             started: Instant::now(),
             spin: config.spin,
             rest: Rest::new(config.rest),
+            steering,
             injector: (!config.faults.is_none()).then(|| Injector::new(config.faults)),
             released: Vec::new(),
             tap: None,
             sink: NoSink,
             counters: Counters::default(),
             last_refusal: None,
-        })
+        };
+        driver.rebuild_steering().map_err(bind)?;
+        Ok(driver)
+    }
+
+    /// The number of this process among those that share its address; 0 where it has the address alone.
+    pub fn member(&self) -> u16 {
+        self.steering.as_ref().map_or(0, Steering::member)
+    }
+
+    /// Requests of connection management for these services come to this process from now on. A service is the lower half
+    /// of its id.
+    pub fn listen(&mut self, services: &[u32]) -> io::Result<()> {
+        if let Some(steering) = &mut self.steering {
+            steering.set_services(services);
+        }
+        self.rebuild_steering()
+    }
+
+    /// Whether [`Driver::rebuild_steering`] is due: a process that shared the address is gone, say. To be asked now and then
+    /// where the address is shared.
+    pub fn needs_steering(&mut self) -> bool {
+        self.steering.as_mut().is_some_and(Steering::needs_rebuild)
+    }
+
+    /// Finds out again which process gets which packets. Takes a fraction of a millisecond, or 30 where a process does not
+    /// answer.
+    pub fn rebuild_steering(&mut self) -> io::Result<()> {
+        let Some(steering) = &mut self.steering else { return Ok(()) };
+        let mut rebuild = steering.begin_rebuild()?;
+        loop {
+            let now = self.now();
+            let received = self.receive(now)?;
+            let Some(steering) = &mut self.steering else { return Ok(()) };
+            if steering.gather_answers(&mut rebuild) {
+                return steering.end_rebuild(&rebuild, &self.receiver);
+            }
+            if !received {
+                std::thread::yield_now();
+            }
+        }
     }
 
     /// Where it receives.
@@ -424,6 +482,12 @@ impl<M: Memory> Driver<M> {
     ) -> Result<(), PostError> {
         let now = self.now();
         self.nic.post_recv(&mut Context::new(now, &mut self.memory, &mut NoSink), queue_pair, request)
+    }
+
+    /// Sends what is due, without looking at what came in. Tells whether anything went out.
+    pub fn flush_sends(&mut self) -> bool {
+        let now = self.now();
+        self.transmit(now)
     }
 
     /// Takes completions off a queue; see [`Nic::poll_cq`].
@@ -610,6 +674,11 @@ impl<M: Memory> Driver<M> {
         let before = self.counters.received;
         for (index, datagram) in self.inbox[..arrival.length].chunks(arrival.segment).enumerate() {
             self.counters.received += 1;
+            if let Some(steering) = &mut self.steering
+                && steering.on_datagram(datagram)
+            {
+                continue;
+            }
             // Segments that Linux merged were most likely cut from one send, which numbered them.
             network.identification = index as u16;
             let Ok(parsed) = parse_datagram(&network, datagram, self.accepted) else {
@@ -639,7 +708,12 @@ impl<M: Memory> Driver<M> {
                 intact: parsed.icrc_is_good(),
             };
             // What it throws away it has counted; loss is nothing to worry about.
-            let _ = self.nic.receive(&mut cx, &inbound);
+            let outcome = self.nic.receive(&mut cx, &inbound);
+            if outcome == Err(DropReason::NoQueuePair)
+                && let Some(steering) = &mut self.steering
+            {
+                steering.on_unknown(parsed.headers.bth.destination);
+            }
             if inbound.intact {
                 self.rest.came(&parsed.headers);
             }
@@ -661,6 +735,16 @@ impl<M: Memory> Driver<M> {
             flow_label: 0,
         }
     }
+}
+
+/// The queue pair numbers of a process that shares its address. Where they begin differs each time, so that packets for a
+/// process that died do not find one that has its numbers now.
+fn queue_pairs_of(member: u16, seed: u64) -> std::ops::Range<u32> {
+    const SPECIAL: u32 = 0x11;
+    let share = 1 << QUEUE_PAIR_BITS;
+    let first = u32::from(member) * share;
+    let skip = SPECIAL + (seed >> 40) as u32 % (share / 4);
+    first + skip..first + share
 }
 
 /// Can be read when something came in.

@@ -10,6 +10,7 @@ use railnet_wire::{Network, ROCE_PORT};
 use rustix::event::PollFlags;
 
 use super::batch::Lane;
+use super::steering::QUEUE_PAIR_BITS;
 use super::system::{Endpoint, Target};
 use super::{Error, SEND_WAIT, wait_for};
 
@@ -127,7 +128,8 @@ impl Senders {
         let network =
             Network { source_port: route.source_port, target_port: route.target_port, ..packet.network };
         let class = packet.network.traffic_class;
-        (Lane { sender: route.sender, target: route.target, class }, network)
+        let member = (packet.headers.bth.destination.value() >> QUEUE_PAIR_BITS) as u16;
+        (Lane { sender: route.sender, target: route.target, class, member }, network)
     }
 
     #[cold]

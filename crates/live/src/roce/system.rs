@@ -46,7 +46,38 @@ pub struct Target {
 impl Endpoint {
     /// A socket at this address; port 0 lets the system choose.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
-        let socket = UdpSocket::bind(address)?;
+        Self::from_socket(UdpSocket::bind(address)?)
+    }
+
+    /// A socket that shares its address with others of this user: the kernel chooses among them for each datagram
+    /// (`SO_REUSEPORT`), by the program of [`Endpoint::steer`] where one is attached.
+    pub(super) fn bind_shared(address: SocketAddr) -> io::Result<Self> {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let socket = rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+        sockopt::set_socket_reuseport(&socket, true)?;
+        rustix::net::bind(&socket, &address)?;
+        Self::from_socket(socket.into())
+    }
+
+    /// Attaches a classic BPF program to all sockets that share this one's address: its result is the index of the socket
+    /// that gets the datagram, in the order in which they were bound.
+    pub(super) fn steer(&self, program: &[libc::sock_filter]) -> io::Result<()> {
+        let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
+        // SAFETY: the kernel reads the program while it is lent, and keeps a copy.
+        let done = unsafe {
+            libc::setsockopt(
+                self.socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_ATTACH_REUSEPORT_CBPF,
+                (&raw const program).cast(),
+                size_of::<libc::sock_fprog>() as libc::socklen_t,
+            )
+        };
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    fn from_socket(socket: UdpSocket) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         let local = socket.local_addr()?;
         let endpoint = Self { socket, local, class: 0 };

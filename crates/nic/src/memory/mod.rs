@@ -29,8 +29,9 @@ pub enum Backing {
 /// Ghost data in order. One run is the rule: a packet seldom spans two buffers.
 pub type GhostRuns = SmallVec<[GhostRun; 1]>;
 
-/// What the driver lends. The NIC calls it only for ranges that lie inside a registered region, so a range that
-/// [`Memory::backing`] accepted at registration must stay accessible until the region is gone.
+/// What the driver lends. The NIC calls it only for ranges that lie inside a registered region. A range that
+/// [`Memory::backing`] accepted at registration stays accessible until the region is gone, or the access reports a fault
+/// ([`Memory::take_fault`]).
 pub trait Memory {
     /// What stands behind this range, or `None` when it is not all mapped with one kind.
     fn backing(&self, space: SpaceId, address: u64, length: u64) -> Option<Backing>;
@@ -60,6 +61,13 @@ pub trait Memory {
 
     /// Writes a run to a ghost range.
     fn write_ghost(&mut self, space: SpaceId, address: u64, run: GhostRun);
+
+    /// Whether an access since the last call failed because its pages are gone; resets the report. The NIC asks after each
+    /// access and treats a fault as a protection error. Memory that cannot lose its pages keeps this default.
+    #[inline]
+    fn take_fault(&self) -> bool {
+        false
+    }
 
     /// Replaces the eight bytes at an aligned address by `change(old)` and returns the old value. Atomics work on the
     /// host's own byte order, which is little-endian here.

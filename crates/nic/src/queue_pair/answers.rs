@@ -13,7 +13,7 @@ use crate::device::Device;
 use crate::memory::{Backing, GhostRuns, Memory};
 use crate::packet::{OutboundPayload, Transmit, wire_bytes};
 use crate::pool::Handle;
-use crate::region::{Access, Key};
+use crate::region::{Access, AccessFault, Key};
 
 /// Answers that may wait on one queue pair. Only duplicates can bring more; they are asked for again.
 const ANSWERS_MAX: u32 = 1 << 10;
@@ -264,14 +264,13 @@ impl QueuePair {
                     cx.memory.read_ghost(place.space, address, length, &mut runs);
                     payload = OutboundPayload::Ghost(runs);
                 }
-                Ok(place) => cx.memory.read(place.space, address, length as usize, out),
-                Err(fault) => {
-                    // The region went away under the READ.
-                    device.responses.clear(&mut self.responder.answers);
-                    self.responder.reads = 0;
-                    self.refuse(device, cx, psn, &Refusal::access(fault.check()));
-                    return false;
+                Ok(place) => {
+                    cx.memory.read(place.space, address, length as usize, out);
+                    if cx.memory.take_fault() {
+                        return self.abandon_read(device, cx, psn, AccessFault::Range);
+                    }
                 }
+                Err(fault) => return self.abandon_read(device, cx, psn, fault),
             }
         }
         if length > 0 {
@@ -308,6 +307,20 @@ impl QueuePair {
             self.take_held(device, cx);
         }
         true
+    }
+
+    /// The region, or the pages behind it, went away under a READ. Sends no packet.
+    fn abandon_read<M: Memory, S: Sink>(
+        &mut self,
+        device: &mut Device,
+        cx: &mut Context<'_, M, S>,
+        psn: Psn,
+        fault: AccessFault,
+    ) -> bool {
+        device.responses.clear(&mut self.responder.answers);
+        self.responder.reads = 0;
+        self.refuse(device, cx, psn, &Refusal::access(fault.check()));
+        false
     }
 
     /// Whether READ responses wait for their turn.

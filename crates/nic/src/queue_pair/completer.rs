@@ -494,6 +494,9 @@ pub(crate) fn scatter<M: Memory, S: Sink>(
         let address = sge.address + skip;
         let place = device.regions.local(sge.key, domain, address, u64::from(part), Access::LOCAL_WRITE)?;
         payload.place(cx.memory, place, address, from, part);
+        if cx.memory.take_fault() {
+            return Err(AccessFault::Range);
+        }
         if from == 0 {
             began = address;
         }

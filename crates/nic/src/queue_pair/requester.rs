@@ -686,6 +686,9 @@ fn gather<M: Memory>(
         }
         Backing::Bytes => {
             memory.read(place.space, address, length as usize, out);
+            if memory.take_fault() {
+                return Err(AccessFault::Range);
+            }
             OutboundPayload::Bytes(length)
         }
     })
@@ -723,6 +726,9 @@ fn gather_many<M: Memory>(
                 Segments::append_pattern(&runs, out);
             }
             memory.read(place.space, address, part as usize, out);
+            if memory.take_fault() {
+                return Err(AccessFault::Range);
+            }
         }
         left -= part;
         skip = 0;

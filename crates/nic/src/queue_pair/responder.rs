@@ -553,6 +553,9 @@ impl QueuePair {
                 .remote(key, domain, number, address, u64::from(length), Access::REMOTE_WRITE)
                 .map_err(|fault| Refusal::access(fault.check()))?;
             packet.payload.place(cx.memory, place, address, 0, length);
+            if cx.memory.take_fault() {
+                return Err(Refusal::access(Check::Range));
+            }
             cx.emit_detail(device.component, || Event::DataPlaced {
                 queue_pair: number,
                 psn,
@@ -656,6 +659,9 @@ impl QueuePair {
             _ if old == atomic.compare => atomic.swap_or_add,
             _ => old,
         });
+        if cx.memory.take_fault() {
+            return Verdict::Refused(Refusal::access(Check::Range));
+        }
         let address = atomic.address;
         cx.emit_detail(device.component, || Event::DataPlaced {
             queue_pair: number,
