@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Every crate there is or will be, without its `railnet-`, and those it may use.
-const ALLOWED: [(&str, &[&str]); 12] = [
+const ALLOWED: [(&str, &[&str]); 13] = [
     ("core", &[]),
     ("wire", &["core"]),
     ("topology", &["core"]),
@@ -19,6 +19,7 @@ const ALLOWED: [(&str, &[&str]); 12] = [
     ("sim", &["core", "wire", "topology", "nic", "coll", "fabric", "job"]),
     ("formats", &["core", "wire", "topology", "nic", "coll", "fabric", "job", "sim"]),
     ("live", &["core", "wire", "topology", "nic", "coll"]),
+    ("verbs", &["core", "wire", "nic", "live"]),
     ("railnet", LIBRARIES),
     ("cli", LIBRARIES),
 ];
@@ -28,7 +29,10 @@ const LIBRARIES: &[&str] =
     &["core", "wire", "topology", "nic", "coll", "fabric", "job", "sim", "formats", "live", "railnet"];
 
 /// The crates that may touch the world: sockets, clocks, threads, files.
-const IMPURE: [&str; 2] = ["live", "cli"];
+const IMPURE: [&str; 3] = ["live", "verbs", "cli"];
+
+/// The crates that may have unsafe code, in files that are listed.
+const UNSAFE: [&str; 2] = ["live", "verbs"];
 
 /// What the library of a pure crate says, so that clippy refuses what `clippy.toml` lists.
 const PURE_LINE: &str = "#![deny(clippy::disallowed_methods, clippy::disallowed_types)]";
@@ -84,8 +88,8 @@ fn wrong_arrows(one: &Crate, allowed: &[&str]) -> Vec<String> {
 }
 
 fn wrong_lints(one: &Crate) -> Vec<String> {
-    // `live` has lints of its own: see `live_has_the_workspaces_lints_but_for_unsafe_code`.
-    if short(&one.package) == "live" || has_workspace_lints(&one.manifest) {
+    // See `crates_with_unsafe_code_have_the_workspaces_other_lints`.
+    if UNSAFE.contains(&short(&one.package)) || has_workspace_lints(&one.manifest) {
         return Vec::new();
     }
     vec![format!(
@@ -186,45 +190,50 @@ fn lints(manifest: &str, heading: &[&str]) -> toml::Table {
     table
 }
 
-/// `live` talks to the system, which now and then takes unsafe code. Where the workspace forbids it, `live` denies it, so
-/// that a small file may say `expect` with its reason; each is listed here. Cargo cannot change one lint of an inherited
-/// table, so `live` repeats the others.
+/// `live` talks to the system and `verbs` to programs in C, which now and then takes unsafe code. Where the workspace forbids
+/// it, they deny it, so that a small file may say `expect` with its reason; each is listed here. Cargo cannot change one lint
+/// of an inherited table, so they repeat the others.
 #[test]
-fn live_has_the_workspaces_lints_but_for_unsafe_code() {
-    const UNSAFE_FILES: [&str; 15] = [
-        "src/communicator/at_exit.rs",
-        "src/communicator/element.rs",
-        "src/communicator/window/setup.rs",
-        "src/engine/hands.rs",
-        "src/engine/lending.rs",
-        "src/engine/stream.rs",
-        "src/engine/work.rs",
-        "src/job/leash.rs",
-        "src/memory/copy.rs",
-        "src/memory/given.rs",
-        "src/memory/sum.rs",
-        "src/roce/system.rs",
-        "src/shared_memory/foreign.rs",
-        "src/shared_memory/segment.rs",
-        "src/tcp/lent.rs",
+fn crates_with_unsafe_code_have_the_workspaces_other_lints() {
+    const UNSAFE_FILES: [&str; 20] = [
+        "live/src/communicator/at_exit.rs",
+        "live/src/communicator/element.rs",
+        "live/src/communicator/window/setup.rs",
+        "live/src/engine/hands.rs",
+        "live/src/engine/lending.rs",
+        "live/src/engine/stream.rs",
+        "live/src/engine/work.rs",
+        "live/src/job/leash.rs",
+        "live/src/memory/application.rs",
+        "live/src/memory/copy.rs",
+        "live/src/memory/given.rs",
+        "live/src/memory/sum.rs",
+        "live/src/roce/system.rs",
+        "live/src/shared_memory/foreign.rs",
+        "live/src/shared_memory/segment.rs",
+        "live/src/tcp/lent.rs",
+        "verbs/src/errors.rs",
+        "verbs/src/export.rs",
+        "verbs/src/object.rs",
+        "verbs/src/post.rs",
     ];
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let read = |path: PathBuf| fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
-    let mut workspace = lints(&read(root.join("Cargo.toml")), &["workspace", "lints"]);
-    let own = lints(&read(root.join("crates/live/Cargo.toml")), &["lints"]);
+    let mut workspace = lints(&read(crates.join("../Cargo.toml")), &["workspace", "lints"]);
     assert_eq!(workspace["rust"]["unsafe_code"].as_str(), Some("forbid"));
     workspace["rust"]["unsafe_code"] = "deny".into();
-    assert_eq!(own, workspace);
-    let mut folders = vec![root.join("crates/live/src")];
     let mut found = Vec::new();
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).expect("a folder of sources") {
-            let path = entry.expect("an entry of it").path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if read(path.clone()).contains("unsafe_code") {
-                let inside = path.strip_prefix(root.join("crates/live")).expect("below it").to_owned();
-                found.push(inside.display().to_string());
+    for name in UNSAFE {
+        assert_eq!(lints(&read(crates.join(name).join("Cargo.toml")), &["lints"]), workspace, "{name}");
+        let mut folders = vec![crates.join(name).join("src")];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(&folder).expect("a folder of sources") {
+                let path = entry.expect("an entry of it").path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if read(path.clone()).contains("unsafe_code") {
+                    found.push(path.strip_prefix(&crates).expect("below it").display().to_string());
+                }
             }
         }
     }

@@ -190,6 +190,10 @@ impl Queue {
         Self { entries: VecDeque::new(), depth, armed: None, broken: false, users: 0 }
     }
 
+    pub(crate) fn resize(&mut self, depth: u32) {
+        self.depth = depth;
+    }
+
     pub(crate) fn put(&mut self, completion: Completion, solicited: bool) -> Put {
         if self.broken {
             return Put::Quiet;

@@ -184,6 +184,11 @@ impl Nic {
         Ok(key)
     }
 
+    /// The present key of a memory window, of which any earlier key is given.
+    pub fn window_key(&self, key: Key) -> Result<Key, VerbsError> {
+        self.device.regions.present_key(key).ok_or(VerbsError::Unknown("memory window"))
+    }
+
     /// Frees a memory window, by its present key.
     pub fn dealloc_mw(&mut self, key: Key) -> Result<(), VerbsError> {
         if !self.device.regions.is_window(key) {
@@ -213,6 +218,18 @@ impl Nic {
             return Err(VerbsError::Busy { what: "completion queue", by: "queue pairs' queues", count });
         }
         self.device.queues[queue.0 as usize] = None;
+        Ok(())
+    }
+
+    /// Changes how many completions a queue holds. It must hold those that wait on it.
+    pub fn resize_cq(&mut self, queue: CompletionQueue, depth: u32) -> Result<(), VerbsError> {
+        let limit = self.device.config.limits.completions;
+        check_limit("a completion queue of depth", depth.into(), limit.into())?;
+        let waiting = self.queue(queue)?.len() as u32;
+        if depth < waiting {
+            return Err(VerbsError::Busy { what: "completion queue", by: "completions", count: waiting });
+        }
+        self.queue(queue)?.resize(depth);
         Ok(())
     }
 
@@ -442,6 +459,16 @@ impl Nic {
             receive_psn: queue_pair.responder.expected,
             to_come: queue_pair.responder.to_come(),
         })
+    }
+
+    /// Work requests of a connected queue pair that no acknowledgement has covered yet. Unreliable ones get none.
+    pub fn unacknowledged(&self, number: QueuePairNumber) -> u32 {
+        match self.queue_pair(number) {
+            Ok(queue_pair) if queue_pair.service == Service::ReliableConnection => {
+                queue_pair.requester.queue.len()
+            }
+            _ => 0,
+        }
     }
 
     /// Changes a queue pair: its state, and the attributes that the transition needs or allows.

@@ -226,6 +226,13 @@ impl Regions {
         matches!(self.slot(key), Some(Slot { kind: Kind::Window { .. }, .. }))
     }
 
+    /// The present key of the window that a key's index names.
+    pub(crate) fn present_key(&self, key: Key) -> Option<Key> {
+        let index = (key.0 >> 8).wrapping_sub(self.range.start) as usize;
+        let slot = self.slots.get(index)?.as_ref()?;
+        matches!(slot.kind, Kind::Window { .. }).then_some(slot.key)
+    }
+
     /// Frees a region or a window.
     pub(crate) fn remove(&mut self, key: Key) -> Result<ProtectionDomain, VerbsError> {
         let slot = *self.slot(key).ok_or(VerbsError::Unknown("key"))?;

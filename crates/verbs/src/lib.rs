@@ -1,0 +1,35 @@
+//! `libibverbs.so.1` and `librdmacm.so.1` over the NIC of `railnet-nic` on UDP sockets: unmodified RDMA programs run with no
+//! hardware, no kernel module and no privilege.
+//!
+//! The crate is thin: it turns C into calls of [`railnet_live::roce::Driver`], and holds no protocol. One shared object
+//! stands under all the names that programs load, so both libraries of a process have one state.
+//!
+//! | module | what it is |
+//! | --- | --- |
+//! | `abi` | the C structures of `infiniband/verbs.h` |
+//! | `export` | the symbols, with the versions of rdma-core |
+//! | `settings` | what environment variables say |
+//! | `device`, `context` | devices, one for each address, and opening them |
+//! | `adapter` | the NIC of an address, its lock, its progress thread |
+//! | `object` | pointers of C as references |
+//! | `channel` | descriptors that become readable with events |
+//! | `memory`, `completion`, `receive`, `queue_pair`, `post`, `address` | the verbs, by object |
+//! | `names` | enumerations in words |
+#![cfg(target_arch = "x86_64")]
+
+mod abi;
+mod adapter;
+mod address;
+mod channel;
+mod completion;
+mod context;
+mod device;
+mod errors;
+mod export;
+mod memory;
+mod names;
+mod object;
+mod post;
+mod queue_pair;
+mod receive;
+mod settings;
