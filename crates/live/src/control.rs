@@ -224,7 +224,10 @@ impl Control {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
         let (label_text, blob) = (label.to_owned(), blob.to_vec());
         self.shared.command(Message::Gather { sequence, limit_ms: millis(limit), label: label_text, blob });
-        let outcome = self.shared.wait_for(began + limit + SLACK, |inbox| inbox.exchanges.remove(&sequence));
+        let outcome = self.shared.wait_for(began + limit + SLACK, |inbox| {
+            let refused = || inbox.refused.clone().map(Err);
+            inbox.exchanges.remove(&sequence).or_else(refused)
+        });
         match outcome {
             Ok(Some(Ok(blobs))) => Ok(blobs),
             Ok(Some(Err(trouble))) => Err(ControlError::Trouble { what: what(), trouble }),
@@ -302,6 +305,12 @@ impl Control {
     /// Ends the wait of [`Control::wait_for_news`].
     pub(crate) fn poke(&self) {
         self.shared.poke();
+    }
+
+    /// This rank cannot go on: exchanges of all ranks, now and later, fail and say why. Leaves.
+    pub(crate) fn give_up(self, trouble: Trouble) {
+        self.shared.command(Message::Refused(trouble));
+        self.say_goodbye(SLACK);
     }
 
     /// Says goodbye. Rank 0 first serves the others until they have left too, or until the limit; all others wait only

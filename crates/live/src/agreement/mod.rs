@@ -19,12 +19,14 @@
 //! assert_eq!(decision.failed, [1].into());
 //! ```
 
+pub(crate) mod mesh;
 mod message;
 pub mod storm;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
 
 use railnet_core::{Span, Time};
 
@@ -41,6 +43,23 @@ pub enum Quorum {
     Majority,
     /// So many, at least one. Below a majority, both sides of a partitioned network may go on: the program has to know that only one can.
     AtLeast(u32),
+}
+
+impl std::str::FromStr for Quorum {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "majority" { Ok(Self::Majority) } else { text.parse().map(Self::AtLeast) }
+    }
+}
+
+impl fmt::Display for Quorum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Majority => f.write_str("a majority, or half of them with the lowest rank"),
+            Self::AtLeast(least) => write!(f, "at least {}", least.max(&1)),
+        }
+    }
 }
 
 impl Quorum {
