@@ -412,10 +412,14 @@ impl Agreement {
             self.role = Role::Accepting { ballot, decision, accepted: [self.config.rank].into() };
             self.say_again();
         }
-        if let Role::Accepting { decision, accepted, .. } = &self.role
-            && quorum.is_met(accepted, size)
-        {
-            self.decide(decision.clone());
+        if let Role::Accepting { decision, accepted, .. } = &self.role {
+            if quorum.is_met(accepted, size) {
+                self.decide(decision.clone());
+            } else if unsuspected.is_subset(accepted) {
+                // Ranks that voted have failed since: nobody is left who could make a quorum.
+                let accepted = accepted.clone();
+                self.give_up(accepted);
+            }
         }
     }
 

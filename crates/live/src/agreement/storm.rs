@@ -6,12 +6,13 @@
 //! - every generation has one membership, and it is a quorum of the one before;
 //! - no rank waits past its timeout;
 //! - no rank is excluded that was there and answered in time;
-//! - where the ranks to which nothing happens are a quorum, all of them continue together.
+//! - where the ranks to which nothing happens are a quorum, all of them continue together;
+//! - where ranks only die, those that are left continue or find that they are no quorum, and never run into their timeout.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-use railnet_core::{Fold, Random, Span, Time};
+use railnet_core::{Fold, Random, RunDigest, Span, Time};
 
 use super::{Agreement, Config, Decision, Message, Outcome, Quorum};
 
@@ -27,7 +28,7 @@ const MEETING_TIMEOUT: Span = Span::from_secs(4);
 const EVENTS_MAX: usize = 2_000_000;
 
 /// What the adversary did in a run in which all invariants held.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Story {
     /// Ranks.
     pub ranks: u32,
@@ -41,8 +42,10 @@ pub struct Story {
     pub generations: u32,
     /// Ranks of the last membership.
     pub members: u32,
-    /// A number that equal runs have in common.
-    pub digest: u64,
+    /// Messages that were sent.
+    pub messages: u64,
+    /// Equal runs have it in common.
+    pub digest: RunDigest,
 }
 
 /// A run that broke an invariant.
@@ -130,6 +133,8 @@ struct World {
     peers: Vec<Peer>,
     partition: Option<(Time, Time)>,
     has_slow_links: bool,
+    /// Ranks die, and nothing else happens.
+    has_only_deaths: bool,
     leaves: bool,
     calendar: BinaryHeap<Reverse<(Time, u64, u32, Event)>>,
     sequence: u64,
@@ -205,6 +210,7 @@ impl World {
             peers,
             partition,
             has_slow_links: slow,
+            has_only_deaths: !stops && !lates && !splits && !slow,
             leaves,
             calendar: BinaryHeap::new(),
             sequence: 0,
@@ -485,6 +491,9 @@ impl World {
             if peer.end.is_none() && peer.dies == Time::NEVER {
                 return Err(format!("rank {rank} never ends"));
             }
+            if self.has_only_deaths && peer.end == Some(End::TimedOut) {
+                return Err(format!("rank {rank} waits for its timeout, where ranks have only died"));
+            }
             if let Some(End::Continues(generation)) = peer.end {
                 last.entry(generation).or_default().push(rank);
             }
@@ -514,7 +523,8 @@ impl World {
             is_partitioned: self.partition.is_some(),
             generations: self.decisions.len() as u32,
             members: last.values().next().map_or(0, |ranks| ranks.len() as u32),
-            digest: self.digest.finish_wide() as u64,
+            messages: self.letters.len() as u64,
+            digest: RunDigest::from_u128(self.digest.finish_wide()),
         })
     }
 }

@@ -136,3 +136,28 @@ fn the_adversary_breaks_no_rule() {
     }
     assert_eq!(storm::run(7), storm::run(7));
 }
+
+#[test]
+fn a_leader_whose_voters_die_before_they_accept_gives_up() {
+    // Ranks 1 and 2 of five are dead, which leaves a majority; then rank 3 dies between its vote and its acceptance.
+    let mut all = ranks(5, &[&[1, 2], &[], &[], &[1, 2], &[1, 2]]);
+    let is_vote =
+        |message: &Message| matches!(message, Message::Ping | Message::Prepare(_) | Message::Promise(..));
+    for _ in 0..4 {
+        for from in [0, 3, 4] {
+            while let Some((to, message)) = all[from as usize].poll_transmit() {
+                if [0, 3, 4].contains(&to) && (is_vote(&message) || (from != 3 && to != 3)) {
+                    all[to as usize].receive(Time::ZERO, from, message);
+                }
+            }
+        }
+    }
+    assert_eq!(all[0].outcome(), None);
+    for rank in [0, 4] {
+        all[rank].report_gone(Time::ZERO, 3);
+    }
+    settle(&mut all, Time::ZERO, |from, to| [0, 4].contains(&from) && [0, 4].contains(&to));
+    for rank in [0, 4] {
+        assert_eq!(all[rank].outcome(), Some(&Outcome::NoQuorum([0, 4].into())), "rank {rank}");
+    }
+}
