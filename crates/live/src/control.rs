@@ -2,7 +2,8 @@
 //!
 //! Every rank keeps its connection to rank 0, which passes things on. A thread in each process, asleep in `poll` most of
 //! the time, serves it, so that a rank that computes still answers and a rank that dies is noticed at once: by the end
-//! of its connection, or by its silence. Every wait has a limit, and an exchange that fails names the ranks it waited
+//! of its connection, or by its silence. The kernel of a process that is stopped still acknowledges what is sent to it; a host that does
+//! not is unreachable, and the kernel ends the connection after the heartbeat timeout. Every wait has a limit, and an exchange that fails names the ranks it waited
 //! for.
 
 mod engine;
@@ -20,7 +21,7 @@ use railnet_core::Rank;
 
 use crate::message::{BLOB_MAX, Member, Message, NAME_MAX, NOTICE_MAX, Trouble};
 use crate::rendezvous::{SLACK, millis};
-use crate::socket::Connection;
+use crate::socket::{self, Connection};
 
 use engine::{Engine, Role};
 use shared::Shared;
@@ -167,6 +168,9 @@ impl Control {
         members: Vec<Member>,
         silence: Duration,
     ) -> io::Result<Self> {
+        for connection in &connections {
+            socket::set_dead_peer_timeout(connection, silence)?;
+        }
         Self::start(Rank(0), Role::hub(connections), members, silence)
     }
 
@@ -176,6 +180,7 @@ impl Control {
         members: Vec<Member>,
         silence: Duration,
     ) -> io::Result<Self> {
+        socket::set_dead_peer_timeout(&connection, silence)?;
         Self::start(rank, Role::Leaf(connection), members, silence)
     }
 
