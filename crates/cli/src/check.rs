@@ -4,8 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use railnet_core::event::NoSink;
-use railnet_sim::{Fidelity, Filled, Run};
+use railnet_sim::{Fidelity, Filled};
 use toml::{Table, Value};
 
 use crate::Outcome;
@@ -21,8 +20,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let file = File::read(&arguments.file)?;
     if file.scenario.fidelity == Fidelity::Packet {
-        // Hosts, links and ranks that are named have to be there.
-        Run::new(&file.scenario, NoSink).map_err(|error| file.problem(error))?;
+        railnet_sim::check(&file.scenario).map_err(|error| file.problem(error))?;
     }
     let written: Table = file.text.parse().context("it was just read")?;
     let filled = file.scenario.filled(written).map_err(|error| file.problem(error))?;

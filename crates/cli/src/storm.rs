@@ -1,5 +1,6 @@
 //! `railnet storm`: random runs, seed after seed, with everything about them checked.
 
+mod control;
 mod fabric;
 mod live;
 mod nic;
@@ -19,9 +20,10 @@ const EXAMPLES: &str = "\
 Examples:
   railnet storm nic --seeds 10000      NICs on a bad wire
   railnet storm fabric --seeds 1000    networks of switches with faults
+  railnet storm control --seeds 10000  ranks that agree on who has failed
   railnet storm live --seeds 100       collectives between real ranks
 
-railnet storm nic --help, railnet storm fabric --help and railnet storm live --help say more.";
+railnet storm nic --help and the like say more.";
 
 /// Threads that run seeds.
 const THREADS: usize = 2;
@@ -46,6 +48,8 @@ enum Layer {
     Nic(nic::Arguments),
     /// Random networks with random traffic and faults, with everything about them checked
     Fabric(fabric::Arguments),
+    /// Ranks that agree on who has failed, while an adversary kills, stops, delays and partitions them
+    Control(control::Arguments),
     /// Random collectives between real ranks, over sockets that lose and damage packets
     Live(live::Arguments),
 }
@@ -76,6 +80,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     match &arguments.layer {
         Layer::Nic(arguments) => nic::run(arguments, out),
         Layer::Fabric(arguments) => fabric::run(arguments, out),
+        Layer::Control(arguments) => control::run(arguments, out),
         Layer::Live(arguments) => live::run(arguments, out),
     }
 }

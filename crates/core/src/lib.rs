@@ -22,6 +22,7 @@ pub mod event;
 pub mod float;
 mod ghost;
 mod id;
+pub mod limits;
 mod nearest;
 mod order;
 pub mod parse;

@@ -9,6 +9,7 @@ mod fit;
 mod tests;
 
 use railnet_core::Bytes;
+use railnet_core::limits::MEMORY_MAX;
 
 pub use fit::{DoesNotFit, Suggestion, fit};
 
@@ -64,8 +65,9 @@ pub fn memory_of_stage(model: &Model, parallel: &Parallel, training: &Training, 
         // Those of the layers that are gathered at the time.
         let largest = (0..model.layers).map(|layer| model.layer_parameters(layer));
         let largest = largest.map(|one| one.dense + one.experts / u64::from(parallel.expert)).max();
-        let gathered = largest.unwrap_or(0) / u64::from(parallel.tensor) * u64::from(1 + parallel.prefetch);
-        parameters += Bytes(gathered * training.precision.bytes());
+        let gathered = 1 + u64::from(parallel.prefetch.min(model.layers));
+        let each = largest.unwrap_or(0) / u64::from(parallel.tensor) * training.precision.bytes();
+        parameters += bounded(u128::from(each) * u128::from(gathered));
     }
     Memory {
         parameters,
@@ -99,7 +101,9 @@ fn activations(
     let (passes, each) = under_way(parallel, training, stage);
     let layers: u64 = chunks.iter().map(|chunk| chunk.layers.len() as u64).sum();
     let per_layer = layer_activations(model, parallel, training);
-    let mut bytes = per_layer * (passes * layers).div_ceil(each);
+    let mut bytes = bounded(
+        u128::from(per_layer.as_u64()) * (u128::from(passes) * u128::from(layers)).div_ceil(each.into()),
+    );
     if training.recompute == Recompute::Full {
         // One layer at a time is there in full.
         let none = Training { recompute: Recompute::None, ..*training };
@@ -136,11 +140,16 @@ pub fn layer_activations(model: &Model, parallel: &Parallel, training: &Training
         None => (model.ffn, 0),
     };
     let feed_forward = tokens * (matrices * width * bytes + copies);
-    let mut split = (attention + feed_forward) / tensor;
+    let mut split = u128::from((attention + feed_forward) / tensor);
     if training.recompute == Recompute::None && training.attention == AttentionKernel::Plain {
         // Scores before and after the mask is applied, and the mask.
-        let scores = tokens * model.sequence * model.heads;
-        split += scores * (2 * bytes + masks) / tensor;
+        let scores = u128::from(tokens) * u128::from(model.sequence) * u128::from(model.heads);
+        split += scores * u128::from(2 * bytes + masks) / u128::from(tensor);
     }
-    Bytes(alike + split)
+    bounded(u128::from(alike) + split)
+}
+
+/// An amount of memory, or one that no GPU has.
+fn bounded(bytes: u128) -> Bytes {
+    Bytes(u64::try_from(bytes).unwrap_or(MEMORY_MAX).min(MEMORY_MAX))
 }

@@ -9,6 +9,10 @@ pub mod catalogue;
 #[cfg(test)]
 mod tests;
 
+use railnet_core::limits::{
+    EXPERTS_MAX, HEADS_MAX, LAYERS_MAX, PARAMETERS_MAX, SEQUENCE_MAX, TOKEN_WIDTH_MAX, VOCABULARY_MAX,
+    WIDTH_MAX,
+};
 use thiserror::Error;
 
 /// A decoder-only transformer.
@@ -135,6 +139,16 @@ pub enum ModelError {
         /// Which.
         key: &'static str,
     },
+    /// A number is past its limit.
+    #[error("{value} `{key}` are too many: {limit} is the limit")]
+    TooMany {
+        /// Which.
+        key: &'static str,
+        /// How many.
+        value: u128,
+        /// How many there may be.
+        limit: u64,
+    },
     /// Heads of keys and values are shared by whole groups of heads.
     #[error("{heads} heads cannot share {kv_heads} heads of keys and values evenly: {would} would do")]
     KvHeads {
@@ -158,20 +172,44 @@ pub enum ModelError {
 impl Model {
     /// Whether the numbers make sense together.
     pub fn check(&self) -> Result<(), ModelError> {
+        let experts = |count: fn(Experts) -> u64| self.experts.map_or(1, count);
         let counts = [
-            ("layers", u64::from(self.layers)),
-            ("hidden", self.hidden),
-            ("heads", self.heads),
-            ("kv_heads", self.kv_heads),
-            ("head_size", self.head_size),
-            ("ffn", self.ffn),
-            ("vocabulary", self.vocabulary),
-            ("sequence", self.sequence),
-            ("experts.count", self.experts.map_or(1, |experts| experts.count)),
-            ("experts.ffn", self.experts.map_or(1, |experts| experts.ffn)),
+            ("layers", u64::from(self.layers), u64::from(LAYERS_MAX)),
+            ("hidden", self.hidden, WIDTH_MAX),
+            ("heads", self.heads, HEADS_MAX),
+            ("kv_heads", self.kv_heads, HEADS_MAX),
+            ("head_size", self.head_size, WIDTH_MAX),
+            ("ffn", self.ffn, WIDTH_MAX),
+            ("vocabulary", self.vocabulary, VOCABULARY_MAX),
+            ("sequence", self.sequence, SEQUENCE_MAX),
+            ("experts.count", experts(|experts| experts.count), EXPERTS_MAX),
+            ("experts.shared", experts(|experts| experts.shared.max(1)), EXPERTS_MAX),
+            ("experts.ffn", experts(|experts| experts.ffn), WIDTH_MAX),
+            ("heads × head_size", self.heads.saturating_mul(self.head_size), TOKEN_WIDTH_MAX),
         ];
-        if let Some((key, _)) = counts.into_iter().find(|(_, count)| *count == 0) {
+        if let Some((key, ..)) = counts.into_iter().find(|(_, count, _)| *count == 0) {
             return Err(ModelError::Zero { key });
+        }
+        if let Some((key, count, limit)) = counts.into_iter().find(|(_, count, limit)| count > limit) {
+            return Err(ModelError::TooMany { key, value: u128::from(count), limit });
+        }
+        if let Some(Experts { top_k, shared, ffn, .. }) = self.experts {
+            let met = [u128::from(top_k) + u128::from(shared), u128::from(ffn.max(self.hidden))];
+            let (value, limit) = (met[0] * met[1], TOKEN_WIDTH_MAX);
+            if value > u128::from(limit) {
+                return Err(ModelError::TooMany {
+                    key: "(experts.top_k + experts.shared) × width",
+                    value,
+                    limit,
+                });
+            }
+        }
+        // A layer has at most 2^59 parameters within these limits; all layers may have more than 64 bits count.
+        let layers = (0..self.layers).map(|layer| self.layer_parameters(layer));
+        let layers: u128 = layers.map(|one| u128::from(one.dense) + u128::from(one.experts)).sum();
+        let value = layers + u128::from(self.embedding_parameters()) + u128::from(self.head_parameters());
+        if value > u128::from(PARAMETERS_MAX) {
+            return Err(ModelError::TooMany { key: "parameters", value, limit: PARAMETERS_MAX });
         }
         if !self.heads.is_multiple_of(self.kv_heads) {
             let would = crate::parallel::divisors_near(self.heads, self.kv_heads);

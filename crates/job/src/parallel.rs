@@ -186,9 +186,16 @@ impl Parallel {
 
 /// In words, the divisors of a number that are nearest to another, below and above: `4 or 8`.
 pub(crate) fn divisors_near(number: u64, wanted: u64) -> String {
-    let divides = |one: &u64| number.is_multiple_of(*one);
-    let below = (1..wanted.min(number + 1)).rev().find(divides);
-    let above = (wanted + 1..=number).find(divides);
+    // Divisors come in pairs of which one is at most the square root: 46,341 trials for a number of 31 bits.
+    let (mut below, mut above) = (None, None);
+    let small = (1..=number.isqrt()).filter(|one| number.is_multiple_of(*one));
+    for divisor in small.flat_map(|one| [one, number / one]) {
+        if divisor < wanted {
+            below = below.max(Some(divisor));
+        } else if divisor > wanted {
+            above = Some(above.map_or(divisor, |least: u64| least.min(divisor)));
+        }
+    }
     let found: Vec<String> = below.into_iter().chain(above).map(|one| one.to_string()).collect();
     found.join(" or ")
 }

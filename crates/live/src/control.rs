@@ -2,7 +2,8 @@
 //!
 //! Every rank keeps its connection to rank 0, which passes things on. A thread in each process, asleep in `poll` most of
 //! the time, serves it, so that a rank that computes still answers and a rank that dies is noticed at once: by the end
-//! of its connection, or by its silence. Every wait has a limit, and an exchange that fails names the ranks it waited
+//! of its connection, or by its silence. The kernel of a process that is stopped still acknowledges what is sent to it; a host that does
+//! not is unreachable, and the kernel ends the connection after the heartbeat timeout. Every wait has a limit, and an exchange that fails names the ranks it waited
 //! for.
 
 mod engine;
@@ -20,7 +21,7 @@ use railnet_core::Rank;
 
 use crate::message::{BLOB_MAX, Member, Message, NAME_MAX, NOTICE_MAX, Trouble};
 use crate::rendezvous::{SLACK, millis};
-use crate::socket::Connection;
+use crate::socket::{self, Connection};
 
 use engine::{Engine, Role};
 use shared::Shared;
@@ -167,6 +168,9 @@ impl Control {
         members: Vec<Member>,
         silence: Duration,
     ) -> io::Result<Self> {
+        for connection in &connections {
+            socket::set_dead_peer_timeout(connection, silence)?;
+        }
         Self::start(Rank(0), Role::hub(connections), members, silence)
     }
 
@@ -176,6 +180,7 @@ impl Control {
         members: Vec<Member>,
         silence: Duration,
     ) -> io::Result<Self> {
+        socket::set_dead_peer_timeout(&connection, silence)?;
         Self::start(rank, Role::Leaf(connection), members, silence)
     }
 
@@ -224,7 +229,10 @@ impl Control {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
         let (label_text, blob) = (label.to_owned(), blob.to_vec());
         self.shared.command(Message::Gather { sequence, limit_ms: millis(limit), label: label_text, blob });
-        let outcome = self.shared.wait_for(began + limit + SLACK, |inbox| inbox.exchanges.remove(&sequence));
+        let outcome = self.shared.wait_for(began + limit + SLACK, |inbox| {
+            let refused = || inbox.refused.clone().map(Err);
+            inbox.exchanges.remove(&sequence).or_else(refused)
+        });
         match outcome {
             Ok(Some(Ok(blobs))) => Ok(blobs),
             Ok(Some(Err(trouble))) => Err(ControlError::Trouble { what: what(), trouble }),
@@ -302,6 +310,12 @@ impl Control {
     /// Ends the wait of [`Control::wait_for_news`].
     pub(crate) fn poke(&self) {
         self.shared.poke();
+    }
+
+    /// This rank cannot go on: exchanges of all ranks, now and later, fail and say why. Leaves.
+    pub(crate) fn give_up(self, trouble: Trouble) {
+        self.shared.command(Message::Refused(trouble));
+        self.say_goodbye(SLACK);
     }
 
     /// Says goodbye. Rank 0 first serves the others until they have left too, or until the limit; all others wait only

@@ -24,7 +24,7 @@ use fields::{Reader, put_blob, put_ranks, put_text};
 
 /// The version that is spoken here. What ranks tell of themselves when they meet is part of it, and where things lie in memory
 /// that they share, and what stands before data in their streams.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 /// The most bytes a rank contributes to a meeting or an exchange, or puts under a key.
 pub const BLOB_MAX: usize = 64 * 1024;
 /// The most bytes of a notice.
@@ -199,10 +199,12 @@ pub enum TroubleKind {
     Mismatch,
     /// More than fits.
     TooMuch,
+    /// A rank lacks something of its own host: descriptors, memory, a thread.
+    Local,
 }
 
 impl TroubleKind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Missing,
         Self::Twice,
         Self::WorldSize,
@@ -212,6 +214,7 @@ impl TroubleKind {
         Self::Gone,
         Self::Mismatch,
         Self::TooMuch,
+        Self::Local,
     ];
 }
 

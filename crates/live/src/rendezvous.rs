@@ -10,7 +10,7 @@ mod config;
 mod hub;
 mod reminders;
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use crate::control::Control;
@@ -83,8 +83,16 @@ pub(crate) enum Door {
     /// Rank 0 opens it. Whoever else is there is in the wrong place, and ranks that call there are told so at once.
     New,
     /// Rank 0 has kept it open since the ranks met before; others have no listener. It was never closed, so that it is
-    /// nobody else's: another meeting there is one more of rank 0's own, and ranks that call try again after it.
-    Kept(Option<TcpListener>),
+    /// nobody else's: another meeting there is one more of rank 0's own, and ranks that call try again after it. A process whose door
+    /// refuses connections has ended.
+    Kept(Option<Kept>),
+}
+
+/// The listener of rank 0, and where the others listen, by rank.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) listener: TcpListener,
+    pub(crate) addresses: Vec<Vec<SocketAddr>>,
 }
 
 /// Meets all other ranks. Every rank gets everybody's blob; [`Control::members`] has them.
@@ -119,20 +127,23 @@ pub(crate) fn meet_at(door: Door, config: &Config, blob: &[u8]) -> Result<Contro
 fn introduction(config: &Config) -> Result<Hello, MeetError> {
     let host = machine::host_name();
     let group = config.host_group.clone().unwrap_or_else(|| host.clone());
-    let mut job = railnet_core::Fold::new();
-    for byte in config.job.bytes() {
-        job.push(u64::from(byte));
-    }
     Ok(Hello {
         rank: config.rank.0,
         world_size: config.world_size,
-        job: job.finish_wide() as u64,
+        job: job_number(&config.job),
         nonce: crate::secret::random()?,
         limit_ms: millis(config.limit),
         pid: std::process::id(),
         host: cut(&host),
         group: cut(&group),
     })
+}
+
+/// A job as greetings have it.
+pub(crate) fn job_number(job: &str) -> u64 {
+    let mut fold = railnet_core::Fold::new();
+    job.bytes().for_each(|byte| fold.push(u64::from(byte)));
+    fold.finish_wide() as u64
 }
 
 fn member(hello: &Hello, blob: &[u8]) -> Member {

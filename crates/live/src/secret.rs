@@ -45,6 +45,23 @@ impl Secret {
         self.code(side, caller, hub).verify_slice(proof).is_ok()
     }
 
+    /// A code over some bytes, for one purpose. All parts but the last have lengths that follow from the purpose.
+    pub(crate) fn code_of(&self, purpose: &[u8], parts: &[&[u8]]) -> Proof {
+        self.hmac(purpose, parts).finalize().into_bytes().into()
+    }
+
+    /// Whether a code is right, in a time that says nothing about where it is wrong.
+    pub(crate) fn is_code(&self, code: &Proof, purpose: &[u8], parts: &[&[u8]]) -> bool {
+        self.hmac(purpose, parts).verify_slice(code).is_ok()
+    }
+
+    fn hmac(&self, purpose: &[u8], parts: &[&[u8]]) -> Hmac<Sha256> {
+        let mut code = Hmac::<Sha256>::new_from_slice(&self.0).expect("a key of any length will do");
+        code.update(purpose);
+        parts.iter().for_each(|part| code.update(part));
+        code
+    }
+
     fn code(&self, side: Side, caller: &Nonce, hub: &Nonce) -> Hmac<Sha256> {
         let mut code = Hmac::<Sha256>::new_from_slice(&self.0).expect("a key of any length will do");
         code.update(b"railnet rendezvous");

@@ -245,6 +245,19 @@ pub(crate) fn connect(addresses: &[SocketAddr], each: Duration, deadline: Instan
     Err(last)
 }
 
+/// Has the kernel end a connection whose other host has not answered for so long: probes where nothing is sent
+/// (keepalive), and a limit for what is sent and not acknowledged.
+pub(crate) fn set_dead_peer_timeout(socket: &impl AsFd, timeout: Duration) -> io::Result<()> {
+    const PROBES: u32 = 4;
+    let interval = (timeout / PROBES).max(Duration::from_secs(1));
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, interval)?;
+    sockopt::set_tcp_keepintvl(socket, interval)?;
+    sockopt::set_tcp_keepcnt(socket, PROBES)?;
+    sockopt::set_tcp_user_timeout(socket, crate::rendezvous::millis(timeout))?;
+    Ok(())
+}
+
 /// Connects inside this host, where nothing is congested. A way of avoiding that which spaces packets out in time (BBR, the default of
 /// some systems) costs a timer for each of them, so the plainest is asked for, which every system has and allows. It has to be
 /// asked for before there is a connection: one that was spaced out once stays so.

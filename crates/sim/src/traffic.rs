@@ -1,5 +1,6 @@
 //! Traffic as a list of flows.
 
+use railnet_core::limits::{FLOW_BYTES_MAX, FLOWS_MAX};
 use railnet_core::{Bytes, Random, Span, Time};
 use railnet_topology::FabricGraph;
 
@@ -25,12 +26,43 @@ pub struct Flow {
     pub after: Option<u32>,
 }
 
-/// More flows than a run has: they would take 1 GB.
-const FLOWS_MAX: usize = 1 << 24;
+/// Flows, or only how many there are.
+struct FlowList {
+    flows: Vec<Flow>,
+    count: usize,
+    is_built: bool,
+}
+
+impl FlowList {
+    /// Adds so many flows, which are made only where the list is built.
+    fn extend<I: IntoIterator<Item = Flow>>(
+        &mut self,
+        count: usize,
+        flows: impl FnOnce(usize) -> I,
+    ) -> Result<(), ScenarioError> {
+        check_count(count, FLOWS_MAX - self.count)?;
+        if self.is_built {
+            self.flows.extend(flows(self.flows.len()));
+            self.count = self.flows.len();
+        } else {
+            self.count += count;
+        }
+        Ok(())
+    }
+}
 
 /// The flows of a scenario on this fabric.
 pub(crate) fn flows(scenario: &Scenario, graph: &FabricGraph) -> Result<Vec<Flow>, ScenarioError> {
-    let mut flows = Vec::new();
+    list(scenario, graph, true).map(|list| list.flows)
+}
+
+/// Whether a scenario has flows that can run on this fabric. They are counted, not built.
+pub(crate) fn check(scenario: &Scenario, graph: &FabricGraph) -> Result<(), ScenarioError> {
+    list(scenario, graph, false).map(|_| ())
+}
+
+fn list(scenario: &Scenario, graph: &FabricGraph, is_built: bool) -> Result<FlowList, ScenarioError> {
+    let mut flows = FlowList { flows: Vec::new(), count: 0, is_built };
     let priorities = scenario.priorities();
     for (index, traffic) in scenario.traffic.iter().enumerate() {
         let within = |error: ScenarioError| error.within(&format!("traffic.{index}"));
@@ -39,14 +71,14 @@ pub(crate) fn flows(scenario: &Scenario, graph: &FabricGraph) -> Result<Vec<Flow
         let priority = priorities[usize::from(dscp)];
         let start = Time::ZERO + start;
         let template = Flow { source: 0, target: 0, bytes: 0, start, dscp, priority, after: None };
-        let base = flows.len();
+        let base = flows.flows.len();
         let dice = Random::stream(scenario.seed, "traffic", index as u64);
         add(traffic, scenario, graph, &template, dice, &mut flows).map_err(within)?;
         let dice = Random::stream(scenario.seed, "jitter", index as u64);
-        delay(&mut flows[base..], jitter, dice);
+        delay(&mut flows.flows[base..], jitter, dice);
     }
     let calls = !scenario.collective.is_empty() || !scenario.transfer.is_empty() || scenario.has_jobs();
-    if flows.is_empty() && !calls {
+    if flows.count == 0 && !calls {
         let message = match scenario.cluster.is_some() {
             true => {
                 "nothing is sent: add a [model] for its servers to train, a [[collective]] table, or a [[traffic]] one with a kind, \
@@ -76,56 +108,81 @@ fn add(
     graph: &FabricGraph,
     template: &Flow,
     mut dice: Random,
-    flows: &mut Vec<Flow>,
+    list: &mut FlowList,
 ) -> Result<(), ScenarioError> {
     let named = |host: &HostName, key: &str| host.find(graph).map_err(|error| error.at(key));
     let plain = |source, target, bytes: Bytes| Flow { source, target, bytes: bytes.as_u64(), ..*template };
-    let left = FLOWS_MAX - flows.len();
+    check_bytes(traffic)?;
     match traffic {
         Traffic::Incast { from, to, bytes, .. } => {
             let senders = from.0.numbers(graph).map_err(|error| error.at("from"))?;
             let target = named(to, "to")?;
-            check_count(senders.len(), left)?;
+            let count = senders.iter().filter(|source| **source != target).count();
             let senders = senders.into_iter().filter(|source| *source != target);
-            flows.extend(senders.map(|source| plain(source, target, bytes.0)));
+            list.extend(count, |_| senders.map(|source| plain(source, target, bytes.0)))?;
         }
         Traffic::Permutation { hosts, bytes, .. } => {
             let members = members(hosts.as_ref(), graph, "a permutation")?;
-            check_count(members.len(), left)?;
-            let targets = derangement(members.len(), &mut dice);
-            let pairs = members.iter().zip(targets);
-            flows.extend(pairs.map(|(source, target)| plain(*source, members[target], bytes.0)));
+            list.extend(members.len(), |_| {
+                let targets = derangement(members.len(), &mut dice);
+                let pairs = members.iter().zip(targets);
+                pairs.map(|(source, target)| plain(*source, members[target], bytes.0))
+            })?;
         }
         Traffic::AllToAll { hosts, bytes, .. } => {
             let members = members(hosts.as_ref(), graph, "an all-to-all")?;
             let count = members.len();
-            check_count(count.saturating_mul(count - 1), left)?;
             // Each host begins with its neighbour, so that not all begin with the same receiver.
-            for step in 1..count {
-                let pair = |place: usize| (members[place], members[(place + step) % count]);
-                flows.extend((0..count).map(pair).map(|(source, target)| plain(source, target, bytes.0)));
-            }
+            let pairs =
+                (1..count).flat_map(|step| (0..count).map(move |place| (place, (place + step) % count)));
+            list.extend(count.saturating_mul(count - 1), |_| {
+                pairs.map(|(source, target)| plain(members[source], members[target], bytes.0))
+            })?;
         }
         Traffic::Ring { hosts, bytes, .. } => {
             let members = members(hosts.as_ref(), graph, "a ring")?;
-            check_count(members.len().saturating_mul(2 * (members.len() - 1)), left)?;
-            ring(&members, bytes.0, plain, flows);
+            let count = members.len().saturating_mul(2 * (members.len() - 1));
+            list.extend(count, |base| ring(&members, bytes.0, plain, base))?;
         }
         Traffic::Flow { from, to, bytes, .. } => {
             let (source, target) = (named(from, "from")?, named(to, "to")?);
-            check_count(1, left)?;
             if source == target {
                 let message = format!("a flow from host {source} to itself crosses no network");
                 return Err(ScenarioError::new(message).at("to"));
             }
-            flows.push(plain(source, target, bytes.0));
+            list.extend(1, |_| [plain(source, target, bytes.0)])?;
         }
         Traffic::List { file, .. } => {
             let dscp_of = |priority| scenario.dscp_of(priority);
-            flows.extend(flow_list::read(&scenario.file(file), graph, template, dscp_of, left)?);
+            let left = FLOWS_MAX - list.count;
+            let read = flow_list::read(&scenario.file(file), graph, template, dscp_of, left)?;
+            if let Some(flow) = read.iter().find(|flow| flow.bytes > FLOW_BYTES_MAX) {
+                return Err(too_long(Bytes(flow.bytes), "file"));
+            }
+            list.extend(read.len(), |_| read)?;
         }
     }
     Ok(())
+}
+
+fn check_bytes(traffic: &Traffic) -> Result<(), ScenarioError> {
+    match traffic {
+        Traffic::Incast { bytes, .. }
+        | Traffic::Permutation { bytes, .. }
+        | Traffic::AllToAll { bytes, .. }
+        | Traffic::Ring { bytes, .. }
+        | Traffic::Flow { bytes, .. }
+            if bytes.0.as_u64() > FLOW_BYTES_MAX =>
+        {
+            Err(too_long(bytes.0, "bytes"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn too_long(bytes: Bytes, key: &str) -> ScenarioError {
+    let limit = Bytes(FLOW_BYTES_MAX);
+    ScenarioError::new(format!("a flow of {bytes} is too long: {limit} is the limit")).at(key)
 }
 
 /// The hosts of a table, two at least.
@@ -137,8 +194,8 @@ fn members(set: Option<&HostSet>, graph: &FabricGraph, what: &str) -> Result<Vec
     Ok(members)
 }
 
-fn ring(members: &[u32], bytes: Bytes, plain: impl Fn(u32, u32, Bytes) -> Flow, flows: &mut Vec<Flow>) {
-    let (base, count) = (flows.len(), members.len());
+fn ring(members: &[u32], bytes: Bytes, plain: impl Fn(u32, u32, Bytes) -> Flow, base: usize) -> Vec<Flow> {
+    let (mut flows, count) = (Vec::new(), members.len());
     let part = Bytes(bytes.as_u64().div_ceil(count as u64));
     for step in 0..2 * (count - 1) {
         for place in 0..count {
@@ -149,6 +206,7 @@ fn ring(members: &[u32], bytes: Bytes, plain: impl Fn(u32, u32, Bytes) -> Flow, 
             flows.push(Flow { after, ..flow });
         }
     }
+    flows
 }
 
 /// An error where a table would bring more flows than are run.

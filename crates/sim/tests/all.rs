@@ -11,6 +11,7 @@ mod job_memo;
 mod job_servers;
 mod jobs;
 mod keys;
+mod limits;
 mod lists;
 mod mismatch;
 mod order;

@@ -33,12 +33,7 @@ pub use leaf_spine::LeafSpine;
 pub use rail_optimised::{Pods, RailOptimised};
 pub use single_switch::SingleSwitch;
 
-/// More hosts than any fabric that is built; a fat-tree of 100-port switches has 250,000.
-pub const HOSTS_MAX: u64 = 1 << 18;
-/// More links than any fabric that is built.
-pub const LINKS_MAX: u64 = 1 << 21;
-/// More ports than a switch of any fabric has.
-pub const PORTS_MAX: u64 = 1 << 16;
+pub use railnet_core::limits::{HOSTS_MAX, LINKS_MAX, PORTS_MAX};
 
 /// The shape of a fabric.
 #[derive(Clone, Debug, PartialEq, Eq)]

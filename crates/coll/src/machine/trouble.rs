@@ -10,7 +10,7 @@ use std::sync::Arc;
 use railnet_core::{Rank, Span, Time};
 use thiserror::Error;
 
-use super::signature::{Means, Shared, Signature};
+use super::signature::{Mark, Means, Shared, Signature};
 use super::work::OperationId;
 use crate::schedule::Peer;
 
@@ -32,6 +32,8 @@ pub struct Answer {
     pub signature: Option<Arc<Signature>>,
     /// How far it is.
     pub standing: Standing,
+    /// What it understood by the operations before that it remembers.
+    pub history: Vec<Mark>,
 }
 
 /// How far a rank is with an operation.
@@ -175,7 +177,8 @@ impl Failure {
             Self::Told { ranks, .. } => ranks.clone(),
             Self::Broken { with: Peer::Rank(rank), .. } => vec![Rank(*rank)],
             Self::Unconnected { with, .. } => with.iter().copied().collect(),
-            Self::Mismatch(_) | Self::Stuck(_) | Self::Aborted { .. } | Self::Broken { .. } => Vec::new(),
+            Self::Mismatch(mismatch) => mismatch.culprits(),
+            Self::Stuck(_) | Self::Aborted { .. } | Self::Broken { .. } => Vec::new(),
         }
     }
 }
@@ -218,6 +221,20 @@ pub struct MismatchError {
 }
 
 impl std::error::Error for MismatchError {}
+
+impl MismatchError {
+    /// Those that differ from a majority of the ranks; without one, nobody can say whose fault it is.
+    pub fn culprits(&self) -> Vec<Rank> {
+        let Some(((_, most), others)) = self.sides.split_first() else { return Vec::new() };
+        let others = others.iter().flat_map(|(_, ranks)| ranks.iter().copied());
+        let mut others: Vec<Rank> = others.collect();
+        if most.len() <= others.len() + self.absent.len() {
+            return Vec::new();
+        }
+        others.sort_unstable();
+        others
+    }
+}
 
 impl fmt::Display for MismatchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -353,12 +370,19 @@ pub(super) struct Asking {
     pub(super) since: Time,
     /// How long a rank may be idle before it counts as stuck.
     patience: Span,
+    /// Whether only differences count: nothing has taken too long yet.
+    pub(super) is_doubt: bool,
+    /// What is to be asked in earnest after a doubt: something came up meanwhile.
+    pub(super) next: Option<(OperationId, Span)>,
+    /// Whether the clock was read since it began.
+    pub(super) is_dated: bool,
     answers: BTreeMap<u32, Answer>,
 }
 
 impl Asking {
     pub(super) fn new(operation: OperationId, since: Time, patience: Span) -> Self {
-        Self { operation, since, patience, answers: BTreeMap::new() }
+        let answers = BTreeMap::new();
+        Self { operation, since, patience, is_doubt: false, next: None, is_dated: false, answers }
     }
 
     pub(super) fn take(&mut self, from: u32, answer: Answer) {
@@ -369,11 +393,27 @@ impl Asking {
         self.answers.len() as u32 == ranks
     }
 
+    /// The first operation before this one that ranks understood differently, as far as they remember: a rank may be through with
+    /// its part of a call before data could have told it of the difference.
+    pub(super) fn first_difference(&self) -> Option<OperationId> {
+        let mut marks: BTreeMap<u64, Mark> = BTreeMap::new();
+        let all = self.answers.values().flat_map(|answer| &answer.history);
+        let differing = all.filter_map(|mark| {
+            let operation = mark.near(self.operation.0);
+            let known = *marks.entry(operation).or_insert(*mark);
+            (known != *mark).then_some(OperationId(operation))
+        });
+        differing.min()
+    }
+
     /// What the answers mean; `None` where it is only slow. A rank without an answer is silent.
     pub(super) fn verdict(self, ranks: u32, waited: Span) -> Option<Failure> {
         let sides = self.sides();
         if sides.len() > 1 {
             return Some(Failure::Mismatch(self.mismatch(sides)));
+        }
+        if self.is_doubt {
+            return None;
         }
         let missing: Vec<_> = (0..ranks).filter_map(|rank| Some((Rank(rank), self.missing(rank)?))).collect();
         let entered = |(rank, answer): (&u32, &Answer)| match &answer.standing {

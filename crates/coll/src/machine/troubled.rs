@@ -145,9 +145,36 @@ impl RankMachine {
     pub fn awake(&mut self, now: Time) {
         let asleep = self.progress;
         self.progress = now;
+        // The others have not been asked before now, whatever the clock said.
+        if let Some(asking) = &mut self.asking
+            && !asking.is_dated
+        {
+            (asking.since, asking.is_dated) = (now, true);
+        }
         for operation in self.operations.range_mut(self.past..) {
             if operation.submitted >= asleep {
                 operation.submitted = now;
+            }
+        }
+    }
+
+    /// This rank was not run for so long: the others' answers wait to be taken in, and are not late for that.
+    pub fn excuse(&mut self, gap: Span) {
+        if let Some(asking) = &mut self.asking {
+            asking.since += gap;
+        }
+    }
+
+    /// Nothing happens for a while, which is no error yet: the others are asked whether they mean the same.
+    pub fn doubt(&mut self, now: Time) {
+        if self.failure.is_some() || self.asking.is_some() {
+            return;
+        }
+        if let Some(active) = self.active() {
+            let operation = active.id;
+            self.ask(now, operation, self.limit);
+            if let Some(asking) = &mut self.asking {
+                asking.is_doubt = true;
             }
         }
     }
@@ -206,11 +233,15 @@ impl RankMachine {
                 Standing::NotEntered { last, ago: now.since(self.finished) }
             }
         };
-        Answer { signature, standing }
+        let before = self.operations.iter().filter(|one| one.id < operation);
+        Answer { signature, standing, history: before.map(|one| one.mark).collect() }
     }
 
     fn ask(&mut self, now: Time, operation: OperationId, patience: Span) {
-        if self.asking.is_some() {
+        if let Some(asking) = &mut self.asking {
+            if asking.is_doubt {
+                asking.next.get_or_insert((operation, patience));
+            }
             return;
         }
         let mut asking = Asking::new(operation, now, patience);
@@ -225,11 +256,24 @@ impl RankMachine {
     fn conclude(&mut self, now: Time) {
         let Some(asking) = self.asking.take() else { return };
         self.is_disputed = false;
+        if let Some(earlier) = asking.first_difference()
+            && self.known(earlier).is_some()
+            && earlier != asking.operation
+        {
+            self.is_disputed = true;
+            return self.ask(now, earlier, self.limit);
+        }
+        let (is_doubt, next) = (asking.is_doubt, asking.next);
         match asking.verdict(self.ranks, now.since(self.progress)) {
             Some(failure) => self.fail(Arc::new(failure), true),
-            // Another period of patience.
+            None if next.is_some() => {
+                let (operation, patience) = next.expect("it is there");
+                self.is_disputed = true;
+                self.ask(now, operation, patience);
+            }
             None => {
-                self.progress = now;
+                // Another period of patience; a doubt leaves the old one running.
+                self.progress = if is_doubt { self.progress } else { now };
                 self.drive(now);
             }
         }

@@ -111,7 +111,11 @@ impl RunFile {
         let (length, rest) = rest.split_first_chunk::<8>().ok_or(RunFileError::Cut)?;
         let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| RunFileError::Cut)?;
         let (meta, mut rest) = rest.split_at_checked(length).ok_or(RunFileError::Cut)?;
-        let meta = serde_json::from_slice(meta).map_err(|error| RunFileError::Meta(error.to_string()))?;
+        let meta: Value =
+            serde_json::from_slice(meta).map_err(|error| RunFileError::Meta(error.to_string()))?;
+        if !meta.is_object() {
+            return Err(RunFileError::Meta("it is no object".to_owned()));
+        }
         let mut tables = Vec::new();
         // A table begins with the length of its header, which is never so long that it reads as this.
         while !rest.starts_with(END) && !rest.starts_with(NEXT) {

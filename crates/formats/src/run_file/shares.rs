@@ -44,7 +44,7 @@ impl Stretches {
         let mut before = Vec::with_capacity(list.len());
         for (from, to) in &list {
             before.push(sum);
-            sum += to - from;
+            sum = u64::saturating_add(sum, to - from);
         }
         Self { list, before }
     }
@@ -75,7 +75,7 @@ impl Stretches {
         let place = self.list.partition_point(|(from, _)| *from < time);
         place.checked_sub(1).map_or(0, |place| {
             let (from, to) = self.list[place];
-            self.before[place] + time.min(to) - from
+            self.before[place].saturating_add(time.min(to) - from)
         })
     }
 }
@@ -122,7 +122,9 @@ impl RankShares {
             own[WAITING].push(if kind == COMMUNICATION { (entered, begun) } else { (0, 0) });
             if knows_late && cell(row, 5) != schema::NOBODY && cell(row, 6) > 0 {
                 let ranks = weights.get(&rank).copied().unwrap_or(1);
-                late.entry(cell(row, 5) as u32).or_default().push((begun, ranks * cell(row, 6)));
+                late.entry(cell(row, 5) as u32)
+                    .or_default()
+                    .push((begun, ranks.saturating_mul(cell(row, 6))));
             }
         }
         let mut ranks: BTreeMap<u32, Lanes> = BTreeMap::new();
@@ -139,7 +141,7 @@ impl RankShares {
             list.sort_unstable();
             let mut sum = 0;
             for (_, wait) in &mut list {
-                sum += *wait;
+                sum = u64::saturating_add(sum, *wait);
                 *wait = sum;
             }
             ranks.entry(rank).or_default().late = list;
@@ -156,7 +158,8 @@ impl RankShares {
     pub fn bins(&self, (from, to): (u64, u64), bins: u64, wanted: Option<&[u32]>) -> Table {
         let mut table = Table::new("shares", schema::SHARES);
         let (bins, span) = (bins.max(1), to.saturating_sub(from).max(1));
-        let edge = |bin: u64| from + (u128::from(span) * u128::from(bin) / u128::from(bins)) as u64;
+        let edge =
+            |bin: u64| from.saturating_add((u128::from(span) * u128::from(bin) / u128::from(bins)) as u64);
         for (rank, lanes) in &self.ranks {
             if wanted.is_some_and(|wanted| !wanted.contains(rank)) {
                 continue;
@@ -164,13 +167,13 @@ impl RankShares {
             let mut before: Vec<u64> = lanes.classes.iter().map(|class| class.until(from)).collect();
             let mut late_before = lanes.late_until(from);
             for bin in 0..bins {
-                let (start, end) = (edge(bin), edge(bin + 1).max(edge(bin) + 1));
+                let (start, end) = (edge(bin), edge(bin + 1).max(edge(bin).saturating_add(1)));
                 let mut row = [0; CLASSES + 3];
                 (row[0], row[1]) = (u64::from(*rank), bin);
                 for (place, class) in lanes.classes.iter().enumerate() {
                     let until = class.until(end);
                     let busy = until - std::mem::replace(&mut before[place], until);
-                    let share = u128::from(busy) * u128::from(WHOLE) / u128::from(end - start);
+                    let share = u128::from(busy) * u128::from(WHOLE) / u128::from(end - start).max(1);
                     // What is there at all is not nothing.
                     row[2 + place] = (share as u64).clamp(u64::from(busy > 0), WHOLE);
                 }

@@ -189,7 +189,7 @@ impl Table {
     pub fn parse(bytes: &[u8]) -> Result<(Self, usize), BlockError> {
         let length = bytes.first_chunk::<4>().ok_or(BlockError::Short)?;
         let length = u32::from_le_bytes(*length) as usize;
-        let header = bytes.get(4..4 + length).ok_or(BlockError::Short)?;
+        let header = bytes[4..].get(..length).ok_or(BlockError::Short)?;
         let header: serde_json::Value =
             serde_json::from_slice(header).map_err(|error| BlockError::Header(error.to_string()))?;
         let field = |name: &str| header.get(name).ok_or_else(|| BlockError::Header(format!("no {name}")));
@@ -204,6 +204,10 @@ impl Table {
             let cells = at.checked_add(length).and_then(|end| bytes.get(at..end)).ok_or(BlockError::Short)?;
             columns.push(Column { name: text("name").to_owned(), kind, bytes: cells.to_vec() });
             at = (at + length).next_multiple_of(8);
+        }
+        // Without a column no length vouches for the rows, and row numbers have 32 bits.
+        if (columns.is_empty() && rows > 0) || u32::try_from(rows).is_err() {
+            return Err(BlockError::Header(format!("{rows} rows of {} columns", columns.len())));
         }
         Ok((Self { name, columns, rows }, at))
     }

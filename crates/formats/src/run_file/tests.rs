@@ -49,3 +49,16 @@ fn of_many_the_longest_are_kept() {
     assert_eq!(total, 1_000);
     assert!(rows.len() <= 44 && rows.contains(&500), "{rows:?}");
 }
+
+#[test]
+fn rows_that_no_bytes_vouch_for_are_refused() {
+    let header = br#"{"table":"load","rows":1152921504606846976,"columns":[]}"#;
+    let mut block = (header.len() as u32).to_le_bytes().to_vec();
+    block.extend_from_slice(header);
+    assert!(matches!(Table::parse(&block), Err(BlockError::Header(_))));
+    let mut bytes = BEGIN.to_vec();
+    bytes.extend_from_slice(&8_u64.to_le_bytes());
+    bytes.extend_from_slice(b"[1]     ");
+    bytes.extend_from_slice(END);
+    assert!(matches!(RunFile::parse(&bytes), Err(RunFileError::Meta(_))));
+}

@@ -1,6 +1,7 @@
 //! `[parallel]`.
 
 use railnet_core::Bytes;
+use railnet_core::limits::EXPERTS_MAX;
 use serde::Deserialize;
 
 use super::error::FileError;
@@ -122,9 +123,11 @@ impl ParallelSection {
                 return Err(FileError::new("parallel.zero", message));
             }
         };
-        if !(self.hot_expert.is_finite() && self.hot_expert >= 1.0) {
-            let message =
-                format!("the busiest expert gets at least its share: 1 or more, not {}", self.hot_expert);
+        if !(1.0..=EXPERTS_MAX as f64).contains(&self.hot_expert) {
+            let message = format!(
+                "the busiest expert gets at least its share: 1 to {EXPERTS_MAX}, not {}",
+                self.hot_expert
+            );
             return Err(FileError::new("parallel.hot_expert", message));
         }
         let copy = self.tp.saturating_mul(self.cp).saturating_mul(self.pp).max(1);

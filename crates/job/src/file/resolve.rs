@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use railnet_core::limits::STEPS_MAX;
 use railnet_core::{Bytes, Rate, Span};
 use railnet_topology::Cluster;
 use railnet_topology::host::{DeviceKind, Host};
@@ -132,13 +133,18 @@ impl JobSection {
         let ranks = cluster.gpus();
         let model = self.model.resolve()?;
         let parallel = self.parallel.resolve(ranks)?;
-        let batch = u64::from(parallel.data) * u64::from(parallel.pipeline) * self.training.micro_batch;
+        let batch = u64::from(parallel.data) * u64::from(parallel.pipeline);
+        let batch = batch.saturating_mul(self.training.micro_batch);
         let training = self.training.resolve(batch);
         parallel
             .check(ranks, &model, training.global_batch, training.micro_batch)
             .map_err(|error| FileError::new("parallel", error.to_string()))?;
         if self.training.steps == 0 {
             return Err(FileError::new("training.steps", "a job has at least one step"));
+        }
+        if self.training.steps > STEPS_MAX {
+            let message = format!("{} steps are too many: {STEPS_MAX} is the limit", self.training.steps);
+            return Err(FileError::new("training.steps", message));
         }
         let no_gpu = |error: NoGpu| FileError::new("cluster.server", error.to_string());
         let gpu = Gpu::of(&cluster.host, training.precision).map_err(no_gpu)?;

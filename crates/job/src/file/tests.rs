@@ -173,3 +173,53 @@ fn checkpoints_and_servers_cost_what_their_bytes_take() {
     let written = bytes.as_u64() as f64 * 8.0 / 10e9;
     assert!((step(Some(bytes)) - plain - written).abs() < 0.001);
 }
+
+#[test]
+fn numbers_within_the_limits_count_without_overflow() {
+    use railnet_core::Random;
+    let mut random = Random::stream(1, "limits", 0);
+    let mut resolved = 0;
+    for _ in 0..20_000 {
+        let mut power = |most: u64| 1_u64 << random.between(0, most);
+        let (heads, layers) = (power(16), power(13));
+        let text = format!(
+            "[model]\nname = \"x\"\nlayers = {layers}\nhidden = {}\nheads = {heads}\nhead_size = {}\nffn = {}\n\
+             vocabulary = {}\nsequence = {}\nexperts = {{ count = {}, top_k = 1, shared = {}, ffn = {} }}\n\
+             [training]\nmicro_batch = {}\nglobal_batch = {}\nattention = \"plain\"\nprecision = \"fp32\"\n\
+             [parallel]\ntp = {}\nzero = 3\nprefetch = {}\n",
+            power(20),
+            power(10),
+            power(20),
+            power(24),
+            power(27),
+            power(16),
+            power(6),
+            power(20),
+            power(10),
+            power(31),
+            power(3),
+            power(13),
+        );
+        let section: JobSection = toml::from_str(&text).expect("it is a job");
+        // Built with overflow checks: a sum that wraps is a panic here.
+        resolved += u32::from(section.lay_out(&h100(1)).is_ok());
+    }
+    assert!(resolved > 100, "{resolved}");
+}
+
+#[test]
+fn divisors_near_are_the_nearest() {
+    for number in 1..200_u64 {
+        for wanted in 1..220 {
+            let below = (1..wanted).rev().find(|one| number.is_multiple_of(*one));
+            let above = (wanted + 1..=number).find(|one| number.is_multiple_of(*one));
+            let slow: Vec<String> = below.into_iter().chain(above).map(|one| one.to_string()).collect();
+            assert_eq!(
+                crate::parallel::divisors_near(number, wanted),
+                slow.join(" or "),
+                "{number} {wanted}"
+            );
+        }
+    }
+    assert_eq!(crate::parallel::divisors_near(2_147_483_647, 16), "1 or 2147483647");
+}

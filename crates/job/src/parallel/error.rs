@@ -1,5 +1,6 @@
 //! What does not divide what, and what would.
 
+use railnet_core::limits::{BATCH_MAX, BATCH_TOKENS_MAX, LAYERS_MAX, MICROBATCH_TOKENS_MAX, PASSES_MAX};
 use thiserror::Error;
 
 use super::{Axis, Parallel, Schedule, divisors_near};
@@ -14,6 +15,16 @@ pub enum ParallelError {
     Zero {
         /// Which.
         key: &'static str,
+    },
+    /// A number past its limit.
+    #[error("{value} {what} are too many: {limit} is the limit")]
+    TooMany {
+        /// What there are so many of.
+        what: &'static str,
+        /// How many.
+        value: u128,
+        /// How many there may be.
+        limit: u64,
     },
     /// The order of axes names one twice.
     #[error("`order` names each of tp, cp, dp and pp once, the innermost first")]
@@ -127,7 +138,25 @@ pub(super) fn check(
         return Err(ParallelError::Sequence);
     }
     check_model(parallel, model)?;
+    check_limits(parallel, model, batch, micro)?;
     check_batch(parallel, batch, micro)
+}
+
+/// Before anything is built for them.
+fn check_limits(parallel: &Parallel, model: &Model, batch: u64, micro: u64) -> Result<(), ParallelError> {
+    let [sequence, layers] = [model.sequence, u64::from(model.layers)].map(u128::from);
+    let microbatches = u128::from(batch) / (u128::from(parallel.data) * u128::from(micro));
+    let limits = [
+        ("sequences of the global batch", u128::from(batch), BATCH_MAX),
+        ("tokens of the global batch", u128::from(batch) * sequence, BATCH_TOKENS_MAX),
+        ("tokens of a microbatch", u128::from(micro) * sequence, MICROBATCH_TOKENS_MAX),
+        ("passes of a rank through a layer in a step", microbatches * layers, PASSES_MAX),
+        ("layers to gather ahead (`prefetch`)", u128::from(parallel.prefetch), u64::from(LAYERS_MAX)),
+    ];
+    match limits.into_iter().find(|(_, value, limit)| *value > u128::from(*limit)) {
+        Some((what, value, limit)) => Err(ParallelError::TooMany { what, value, limit }),
+        None => Ok(()),
+    }
 }
 
 fn check_ranks(parallel: &Parallel, gpus: u32) -> Result<(), ParallelError> {
@@ -148,8 +177,13 @@ fn check_ranks(parallel: &Parallel, gpus: u32) -> Result<(), ParallelError> {
     Err(ParallelError::Ranks { tensor, context, pipeline, data, ranks, gpus, help })
 }
 
-fn divides(key: &'static str, value: u32, number: u64, what: &'static str) -> Result<(), ParallelError> {
-    let value = u64::from(value);
+fn divides(
+    key: &'static str,
+    value: impl Into<u64>,
+    number: u64,
+    what: &'static str,
+) -> Result<(), ParallelError> {
+    let value = value.into();
     if number.is_multiple_of(value) {
         return Ok(());
     }
@@ -163,7 +197,7 @@ fn check_model(parallel: &Parallel, model: &Model) -> Result<(), ParallelError> 
     if parallel.sequence {
         divides("tp", parallel.tensor, model.sequence / u64::from(parallel.context), "tokens of a rank")?;
     }
-    let (chunks, most) = (parallel.chunks(), model.layers + 2);
+    let (chunks, most) = (parallel.chunks(), model.layers.saturating_add(2));
     if chunks > most {
         let (pipeline, each) = (parallel.pipeline, parallel.schedule.chunks());
         return Err(ParallelError::TooManyChunks { chunks, pipeline, each, layers: model.layers, most });
@@ -183,7 +217,7 @@ fn check_model(parallel: &Parallel, model: &Model) -> Result<(), ParallelError> 
 fn check_batch(parallel: &Parallel, batch: u64, micro: u64) -> Result<(), ParallelError> {
     divides("dp", parallel.data, batch, "sequences of the global batch")?;
     let each = batch / u64::from(parallel.data);
-    divides("micro_batch", micro as u32, each, "sequences of each data-parallel rank")?;
+    divides("micro_batch", micro, each, "sequences of each data-parallel rank")?;
     let microbatches = each / micro;
     let pipeline = u64::from(parallel.pipeline);
     let is_interleaved = matches!(parallel.schedule, Schedule::Interleaved { chunks } if chunks > 1);

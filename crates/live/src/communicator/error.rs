@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use railnet_coll::BuildError;
 use railnet_coll::machine::Failure;
@@ -9,9 +10,12 @@ use railnet_coll::tuner::NoChoice;
 use railnet_coll::window::WindowError;
 use railnet_core::Rank;
 
+use crate::agreement::Quorum;
+use crate::control::ControlError;
 use crate::engine::ReachError;
 use crate::launch::LaunchError;
-use crate::rendezvous::{ConfigError, MeetError};
+use crate::message::TroubleKind;
+use crate::rendezvous::{ConfigError, MeetError, named};
 
 /// Why a call failed, or a communicator was not made. It is written in words also where a program prints it for its
 /// authors, as one does whose `main` returns it.
@@ -50,6 +54,39 @@ pub enum Error {
     LeftOut {
         /// Which.
         rank: usize,
+    },
+    /// Too few ranks are left.
+    #[error(
+        "{} of {size} ranks answered: a quorum is {quorum}, so this rank does not continue. \
+         The others may, if they can reach each other; RAILNET_QUORUM or Options::quorum sets the quorum",
+        named(.answered)
+    )]
+    NoQuorum {
+        /// Those that answered, this one among them.
+        answered: Vec<u32>,
+        /// Ranks of the communicator.
+        size: u32,
+        /// What would be enough.
+        quorum: Quorum,
+    },
+    /// The other ranks continue without this one.
+    #[error(
+        "the other ranks agreed to continue without rank {rank}: it did not answer in time, or was reported to have failed. \
+         Start it again as part of a new job"
+    )]
+    Excluded {
+        /// This rank.
+        rank: u32,
+    },
+    /// The ranks that are left did not agree in time.
+    #[error("{} of {size} ranks answered and did not agree on who has failed within {waited:.1?} (RAILNET_TIMEOUT)", named(.answered))]
+    NoAgreement {
+        /// Those that answered, this one among them.
+        answered: Vec<u32>,
+        /// Ranks of the communicator.
+        size: u32,
+        /// How long it took.
+        waited: Duration,
     },
     /// A buffer does not fit the call.
     #[error("{what} has {has} elements: {needs} are needed")]
@@ -101,6 +138,22 @@ impl Error {
             Self::Failed { failure, .. } => failure.culprits(),
             Self::OneSided { rank, .. } => vec![Rank(*rank as u32)],
             _ => Vec::new(),
+        }
+    }
+
+    /// The ranks that kept others from meeting, where that is why: ranks that are left may try without them.
+    pub(super) fn failed_peers(&self) -> Option<Vec<u32>> {
+        match self {
+            Self::Meet(MeetError::Trouble(trouble))
+            | Self::Reach(ReachError::Control(ControlError::Trouble { trouble, .. })) => {
+                let kinds = [TroubleKind::Gone, TroubleKind::Missing, TroubleKind::Local];
+                kinds.contains(&trouble.kind).then(|| trouble.ranks.clone())
+            }
+            Self::Meet(MeetError::HubGone { .. } | MeetError::Unreachable { .. })
+            | Self::Reach(ReachError::Control(
+                ControlError::HubGone { .. } | ControlError::NoAnswer { .. },
+            )) => Some(vec![0]),
+            _ => None,
         }
     }
 }

@@ -23,11 +23,12 @@ mod error;
 mod group;
 mod pending;
 mod process;
+mod rebuild;
 mod window;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::net::IpAddr;
+use std::net::{IpAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -44,11 +45,13 @@ pub use element::{Bf16, Element, F8E4M3, F8E5M2, F16};
 pub use error::Error;
 pub use group::Group;
 pub use pending::Pending;
+pub use rebuild::Agreed;
 pub use window::{SignalCount, Window, WindowPath};
 
 pub use crate::rdma::{RoceCounters, RoceOptions};
 
 use crate::Control;
+use crate::agreement::Quorum;
 use crate::calls::{self, Book, Calls};
 use crate::conduit::Conduit;
 use crate::engine::{At, ContextId, Engine, Keep, Prepared};
@@ -69,6 +72,8 @@ const LIMIT: Duration = Duration::from_mins(5);
 pub struct Options {
     /// How long a call may stand still before it is an error that says who is missing.
     pub limit: Duration,
+    /// How many ranks have to be left after a failure.
+    pub quorum: Quorum,
     /// The conduit between all ranks; without one, shared memory inside a host and TCP between hosts.
     pub conduit: Option<Conduit>,
     /// How the NIC of this rank is made, where the conduit is RoCE.
@@ -87,6 +92,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             limit: LIMIT,
+            quorum: Quorum::default(),
             conduit: None,
             roce: RoceOptions::default(),
             log: Level::Off,
@@ -98,7 +104,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// What the environment says: `RAILNET_TIMEOUT`, `RAILNET_CONDUIT`, `RAILNET_FAULTS`, `RAILNET_PCAP`,
+    /// What the environment says: `RAILNET_TIMEOUT`, `RAILNET_QUORUM`, `RAILNET_CONDUIT`, `RAILNET_FAULTS`, `RAILNET_PCAP`,
     /// `RAILNET_ROCE_PORT`, `RAILNET_RECORD`, `RAILNET_DEBUG` or `NCCL_DEBUG`, and those of NCCL's variables that mean something here.
     pub fn from_env() -> Result<Self, ConfigError> {
         Self::from_variables(&variable)
@@ -112,6 +118,11 @@ impl Options {
             let need = "a time such as 30s or 5min is needed";
             let wrong = ConfigError { name: "RAILNET_TIMEOUT", text: text.clone(), need: need.into() };
             options.limit = rendezvous::duration(&text).ok_or(wrong)?;
+        }
+        if let Some(text) = variables("RAILNET_QUORUM") {
+            let need = "majority or a number of ranks such as 1 is needed";
+            let wrong = |_| ConfigError { name: "RAILNET_QUORUM", text: text.clone(), need: need.into() };
+            options.quorum = text.parse().map_err(wrong)?;
         }
         if let Some(text) = variables("RAILNET_CONDUIT") {
             let need = "shm, tcp or roce is needed";
@@ -184,6 +195,8 @@ pub struct Communicator {
     log: Log,
     splits: AtomicU64,
     windows: AtomicU64,
+    /// Agreements that this rank has entered.
+    agreements: AtomicU64,
     pairs: Mutex<BTreeMap<(u32, u32), ContextId>>,
 }
 
@@ -196,19 +209,30 @@ impl Communicator {
 
     /// Meets all other ranks.
     pub fn meet(config: &Config, options: &Options) -> Result<Self, Error> {
-        Self::meet_at(Door::New, config, options)
+        Self::meet_at(Door::New, config, options, None)
     }
 
-    fn meet_at(door: Door, config: &Config, options: &Options) -> Result<Self, Error> {
+    fn meet_at(
+        door: Door,
+        config: &Config,
+        options: &Options,
+        kept: Option<TcpListener>,
+    ) -> Result<Self, Error> {
         let bind = match config.bind {
             None => named_address(options)?,
             bind => bind,
         };
-        let prepared = Prepared::new(config.rank.0, options.conduit, bind)?;
+        let prepared = Prepared::new(config.rank.0, options.conduit, bind, kept)?;
         let control = rendezvous::meet_at(door, config, &prepared.blob())?;
         // What lets GPUs write into each other's memory lets processes read each other's.
         let reads_memory = options.nccl.switch("NCCL_P2P_DISABLE") != Some(true);
-        let conduits = prepared.reach(&control, config.limit, &options.roce, reads_memory)?;
+        let conduits = match prepared.reach(&control, config.limit, &options.roce, reads_memory) {
+            Ok(conduits) => conduits,
+            Err(error) => {
+                control.give_up(error.trouble(config.rank.0));
+                return Err(error.into());
+            }
+        };
         let engine = Engine::new(Arc::new(control), conduits, options.limit);
         let rank = config.rank;
         let members: Arc<[u32]> = (0..config.world_size).collect();
@@ -247,6 +271,7 @@ impl Communicator {
             log,
             splits: AtomicU64::new(0),
             windows: AtomicU64::new(0),
+            agreements: AtomicU64::new(0),
             pairs: Mutex::new(BTreeMap::new()),
         }
     }
@@ -326,44 +351,6 @@ impl Communicator {
     pub fn survivors(&self) -> Vec<usize> {
         let gone = self.process.with(Engine::gone);
         (0..self.size()).filter(|rank| !gone.contains(&self.members[*rank])).collect()
-    }
-
-    /// Meets again, without some of its ranks: after a failure, those that are left go on with a communicator of their own.
-    /// Each of them calls this, with the same ranks left out; nothing of the old communicator is used any more.
-    ///
-    /// ```no_run
-    /// # use railnet_live::Communicator;
-    /// # use railnet_core::ReduceOp;
-    /// # let world = Communicator::from_env()?;
-    /// # let mut data = [0.0_f32];
-    /// let world = match world.all_reduce_in_place(&mut data, ReduceOp::Sum) {
-    ///     Ok(()) => world,
-    ///     Err(error) => {
-    ///         let lost: Vec<usize> = error.culprits().iter().map(|rank| rank.0 as usize).collect();
-    ///         world.rebuild_without(&lost)?
-    ///     }
-    /// };
-    /// # Ok::<(), railnet_live::communicator::Error>(())
-    /// ```
-    pub fn rebuild_without(&self, lost: &[usize]) -> Result<Self, Error> {
-        let left: Vec<usize> = (0..self.size()).filter(|rank| !lost.contains(rank)).collect();
-        let Some(rank) = left.iter().position(|rank| *rank == self.rank()) else {
-            return Err(Error::LeftOut { rank: self.rank() });
-        };
-        let worlds: Vec<u32> = left.iter().map(|rank| self.members[*rank]).collect();
-        let next = self.process.with(|engine| engine.conduits().next_meeting(&worlds));
-        let (meeting, door) = next.map_err(crate::ReachError::from)?;
-        let (config, options) = self.process.origin();
-        let config = Config {
-            rank: Rank(rank as u32),
-            world_size: left.len() as u32,
-            meeting,
-            // Communicators of one world may be built anew one after the other, at the same door.
-            job: format!("{} {:x} of {worlds:?}", config.job, self.name),
-            is_port_held: false,
-            ..config.clone()
-        };
-        Self::meet_at(door, &config, options)
     }
 
     /// The schedule of a call, kept for the next.

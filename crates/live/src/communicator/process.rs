@@ -180,6 +180,7 @@ impl Shared {
     fn leave(&self, mut guard: MutexGuard<'_, Option<Engine>>) {
         let Some(engine) = guard.as_mut() else { return };
         engine.drain_nic(self.limit);
+        engine.conduits_mut().close_kept_listener();
         // Rank 0 waits for the others here, and its NIC is there for them.
         drop(guard);
         self.control.say_goodbye(self.limit);

@@ -52,6 +52,8 @@ pub(super) struct Hub {
     peers: Vec<Peer>,
     exchanges: BTreeMap<u32, Exchange>,
     failed: BTreeMap<u32, Trouble>,
+    /// Why no exchange can be finished any more.
+    refused: Option<Trouble>,
     values: BTreeMap<String, Vec<u8>>,
     values_size: usize,
     questions: Vec<Question>,
@@ -65,6 +67,7 @@ impl Hub {
             peers: connections.into_iter().map(peer).collect(),
             exchanges: BTreeMap::new(),
             failed: BTreeMap::new(),
+            refused: None,
             values: BTreeMap::new(),
             values_size: 0,
             questions: Vec::new(),
@@ -117,6 +120,7 @@ impl Hub {
             Message::Notice { kind, body, .. } => {
                 self.spread(rank, &Message::Notice { from: rank, kind, body }, shared);
             }
+            Message::Refused(trouble) => self.refuse(trouble, shared),
             Message::Leave => self.depart(rank, NoticeKind::Left, "it has finished", shared),
             _ => {}
         }
@@ -167,6 +171,14 @@ impl Hub {
         true
     }
 
+    /// A rank cannot go on: no exchange will ever be complete, and all hear why.
+    fn refuse(&mut self, trouble: Trouble, shared: &Shared) {
+        if self.refused.is_none() {
+            self.refused = Some(trouble.clone());
+            self.announce(&Message::Refused(trouble), shared);
+        }
+    }
+
     fn gather(
         &mut self,
         rank: u32,
@@ -176,7 +188,7 @@ impl Hub {
         blob: Vec<u8>,
         shared: &Shared,
     ) {
-        if let Some(trouble) = self.failed.get(&sequence).cloned() {
+        if let Some(trouble) = self.failed.get(&sequence).or(self.refused.as_ref()).cloned() {
             return self.send(rank, &Message::GatherFailed { sequence, trouble }, shared);
         }
         let ahead = self.exchanges.values().filter(|one| one.blobs[rank as usize].is_some()).count();

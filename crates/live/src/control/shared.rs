@@ -34,6 +34,8 @@ pub(super) struct Inbox {
     pub(super) answers: BTreeMap<u32, Option<Vec<u8>>>,
     notices: VecDeque<Notice>,
     absent: BTreeMap<Rank, Absence>,
+    /// Why no exchange can be finished.
+    pub(super) refused: Option<Trouble>,
     /// Why nothing more will arrive.
     closed: Option<String>,
     ending: Ending,
@@ -55,6 +57,7 @@ impl Shared {
             answers: BTreeMap::new(),
             notices: VecDeque::new(),
             absent: BTreeMap::new(),
+            refused: None,
             closed: None,
             ending: Ending::No,
             is_poked: false,
@@ -113,6 +116,7 @@ impl Shared {
             Message::GatherFailed { sequence, trouble } => {
                 self.lock().exchanges.insert(sequence, Err(trouble));
             }
+            Message::Refused(trouble) => _ = self.lock().refused.get_or_insert(trouble),
             Message::Got { ticket, value } => {
                 self.lock().answers.insert(ticket, value);
             }

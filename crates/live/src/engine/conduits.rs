@@ -9,12 +9,13 @@ use std::time::Duration;
 use super::cores::{Cores, Home};
 use crate::Control;
 use crate::conduit::{Conduit, ReceiveEnd, SendEnd};
+use crate::control::ControlError;
 use crate::launch::Meeting;
 use crate::machine;
-use crate::message::Malformed;
 use crate::message::fields::{Reader, put_blob, put_text};
+use crate::message::{Malformed, Trouble, TroubleKind};
 use crate::rdma::{self, NicCard, Rdma, RoceOptions};
-use crate::rendezvous::Door;
+use crate::rendezvous::{Door, Kept};
 use crate::roce;
 use crate::shared_memory::SharedMemory;
 use crate::shared_memory::handover::Counter;
@@ -148,9 +149,31 @@ pub enum ReachError {
     },
 }
 
+impl ReachError {
+    /// What the other ranks are to hear of it: an error of the kernel is this rank's own.
+    pub(crate) fn trouble(&self, rank: u32) -> Trouble {
+        match self {
+            Self::Control(ControlError::Trouble { trouble, .. }) => trouble.clone(),
+            Self::Control(ControlError::HubGone { .. } | ControlError::NoAnswer { .. }) => {
+                Trouble { kind: TroubleKind::Gone, ranks: vec![0], text: self.to_string() }
+            }
+            _ => {
+                let (host, pid) = (machine::host_name(), std::process::id());
+                let text = format!("rank {rank} ({host}, pid {pid}) failed by itself: {self}");
+                Trouble { kind: TroubleKind::Local, ranks: vec![rank], text }
+            }
+        }
+    }
+}
+
 impl Prepared {
     /// Opens what others will need to reach this rank.
-    pub(crate) fn new(rank: u32, forced: Option<Conduit>, bind: Option<IpAddr>) -> Result<Self, ReachError> {
+    pub(crate) fn new(
+        rank: u32,
+        forced: Option<Conduit>,
+        bind: Option<IpAddr>,
+        kept: Option<TcpListener>,
+    ) -> Result<Self, ReachError> {
         let token = crate::secret::random()?;
         let tcp = Tcp::listen(rank, token, bind)?;
         let chosen = bind.filter(|address| !address.is_unspecified());
@@ -162,7 +185,10 @@ impl Prepared {
             None | Some(Conduit::SharedMemory) => Some(Counter::open(token)?),
             Some(_) => None,
         };
-        let next = tcp::listener(bind)?;
+        let next = match kept {
+            Some(listener) => listener,
+            None => tcp::listener(bind)?,
+        };
         let next_port = next.local_addr()?.port();
         let (port, is_bound) = (tcp.port()?, chosen.is_some());
         let cores = Cores::own();
@@ -264,7 +290,7 @@ impl Prepared {
             Some(Conduit::Roce) => Some(open_nic(control, &cards, limit, options)?),
             _ => None,
         };
-        Ok(Conduits { rank, pairs, shared, tcp, nic, cards, next })
+        Ok(Conduits { rank, pairs, shared, tcp, nic, cards, next: Some(next) })
     }
 }
 
@@ -325,8 +351,9 @@ pub(crate) struct Conduits {
     tcp: Tcp,
     nic: Option<Rdma>,
     cards: Vec<Card>,
-    /// The door where ranks can meet again. It stays open, or the port would be another's before somebody listens again.
-    next: TcpListener,
+    /// The door where ranks can meet again. It stays open until this rank leaves, or the port would be another's before somebody listens
+    /// again.
+    next: Option<TcpListener>,
 }
 
 impl Conduits {
@@ -385,11 +412,40 @@ impl Conduits {
     pub(crate) fn next_meeting(&self, ranks: &[u32]) -> io::Result<(Option<Meeting>, Door)> {
         let cards: Vec<&Card> = ranks.iter().map(|rank| &self.cards[*rank as usize]).collect();
         let Some(first) = cards.first() else { return Ok((None, Door::Kept(None))) };
-        let own = (ranks[0] == self.rank).then(|| self.next.try_clone()).transpose()?;
+        let own = if ranks[0] == self.rank {
+            Some(Kept { listener: self.kept_listener()?, addresses: self.kept_addresses(ranks) })
+        } else {
+            None
+        };
         let are_near = cards.iter().all(|card| card.boot == first.boot);
         let near = (are_near && first.addresses.len() != 1).then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let address = near.or(first.addresses.first().copied()).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         Ok((Some(Meeting::new(&address.to_string(), first.next_port)), Door::Kept(own)))
+    }
+
+    /// The listener at which ranks that have lost some of them find this one. It lives as long as the process has communicators, also
+    /// those that come of this one.
+    pub(crate) fn kept_listener(&self) -> io::Result<TcpListener> {
+        self.next.as_ref().ok_or(io::ErrorKind::NotConnected)?.try_clone()
+    }
+
+    /// This rank leaves: ranks that have lost others do not wait for it.
+    pub(crate) fn close_kept_listener(&mut self) {
+        self.next = None;
+    }
+
+    /// Where these ranks have such listeners.
+    pub(crate) fn kept_addresses(&self, ranks: &[u32]) -> Vec<Vec<SocketAddr>> {
+        let own = &self.cards[self.rank as usize];
+        let addresses = |rank: &u32| {
+            let card = &self.cards[*rank as usize];
+            let is_near = card.boot == own.boot && !card.is_bound;
+            let near = is_near.then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
+            // A process of this host answers at the loopback interface or nowhere.
+            let all = near.into_iter().chain(card.addresses.iter().copied().filter(|_| !is_near));
+            all.map(|address| SocketAddr::new(address, card.next_port)).collect()
+        };
+        ranks.iter().map(addresses).collect()
     }
 
     /// Streams that were closed because they did not belong here, and packets that were thrown away for that or because

@@ -22,6 +22,8 @@ use super::work::At;
 use crate::conduit::{Arrival, ReceiveEnd, SendEnd};
 use crate::tcp;
 
+/// After how long without progress ranks are asked for the first time whether they mean the same.
+const FIRST_DOUBT: Span = Span::from_ms(500);
 /// Schedules that are kept for calls that are made again.
 const PLANS: usize = 64;
 
@@ -39,6 +41,8 @@ pub(super) struct Context {
     done: u64,
     /// Whether slices are not all with the system that carries them.
     has_unsent: bool,
+    /// After how long without progress it asks whether ranks mean the same.
+    doubts_after: Span,
     /// Whether it has streams that it sends on, and how calls follow each other there.
     has_streams: bool,
     pace: Pace,
@@ -108,6 +112,7 @@ impl Context {
             calls: VecDeque::new(),
             done: 0,
             has_unsent: false,
+            doubts_after: FIRST_DOUBT,
             has_streams: false,
             pace: Pace::new(shares_cores),
             unread: None,
@@ -426,6 +431,15 @@ impl Context {
             *last_moved = now;
         }
         moved
+    }
+
+    /// Nothing has moved for a while: the others are asked whether they mean the same calls. Ranks may well wait for each other, so it
+    /// is asked half as often each time.
+    pub(super) fn doubt(&mut self, now: Time) {
+        if now.since(self.machine.last_progress()) > self.doubts_after {
+            self.doubts_after = self.doubts_after * 2;
+            self.machine.doubt(now);
+        }
     }
 
     /// All calls are over for this rank, but what they sent was not taken for so long: somebody has to be told of it.

@@ -37,6 +37,8 @@ use crate::control::{Notice as News, NoticeKind};
 use crate::rdma::Rdma;
 use crate::socket;
 
+/// A rank that does not look at its clock for so long was stopped, or had no core: the others are not late for that.
+const STALL: Duration = Duration::from_millis(250);
 /// How long ranks that were asked may take to answer. Their control threads answer while they compute.
 const ANSWERS: Duration = Duration::from_secs(2);
 /// How long a call may stand still after a rank of it has left, or a connection broke. A rank that dies, or gives up what it was
@@ -142,7 +144,12 @@ impl Engine {
     }
 
     fn look_at_clock(&mut self) {
-        self.now = Time::from_ps(self.start.elapsed().as_nanos() as u64 * 1000);
+        let now = Time::from_ps(self.start.elapsed().as_nanos() as u64 * 1000);
+        let gap = now.since(self.now);
+        self.now = now;
+        if gap > span(STALL) {
+            self.contexts.iter_mut().for_each(|context| context.machine.excuse(gap));
+        }
         if std::mem::take(&mut self.is_clock_old) {
             for context in &mut self.contexts {
                 if context.is_busy() {
@@ -368,6 +375,7 @@ impl Engine {
     /// Looks whether a call stands still for too long.
     fn watch(&mut self, index: usize) {
         let (now, context) = (self.now, &mut self.contexts[index]);
+        context.doubt(now);
         context.machine.handle_timeout(now);
         if let Some(since) = context.machine.asking_since()
             && now.since(since) > span(ANSWERS)
@@ -455,7 +463,8 @@ impl Engine {
                 // It was never used here: that is an answer too.
                 (Notice::Ask(operation), Some(own)) => {
                     let standing = Standing::NotEntered { last: None, ago: Span::ZERO };
-                    let notice = Notice::Answer(operation, Answer { signature: None, standing });
+                    let notice =
+                        Notice::Answer(operation, Answer { signature: None, standing, history: Vec::new() });
                     let own = Rank(own as u32);
                     let letter = Letter { context, to: Some(from), from: own, members, notice };
                     self.control.notify(NoticeKind::Mismatch, &letter.write());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use railnet_coll::machine::{
-    Answer, Failure, Layout, Notice, OperationId, Signature, Standing, Wait, WaitingFor,
+    Answer, Failure, Layout, Mark, Notice, OperationId, Signature, Standing, Wait, WaitingFor,
 };
 use railnet_coll::{Algorithm, Call, Collective, Counts, Fifo, Peer, Protocol};
 use railnet_core::{Bytes, DataType, Rank, ReduceOp, Scalar, Span, Time};
@@ -15,6 +15,8 @@ use crate::message::{Malformed, NOTICE_MAX};
 const EVERYBODY: u32 = u32::MAX;
 /// The most that is said about what a rank waits for: more would not be read.
 const WAITS: usize = 8;
+/// Operations before the one that is asked about.
+const HISTORY: usize = 16;
 /// Members of a communicator that are named.
 const FEW: usize = 16;
 /// The most bytes of a verdict in words.
@@ -47,6 +49,9 @@ impl Letter {
                 out.extend(operation.0.to_le_bytes());
                 put_signature(&mut out, answer.signature.as_deref());
                 put_standing(&mut out, &answer.standing);
+                let history = &answer.history[answer.history.len().saturating_sub(HISTORY)..];
+                out.extend((history.len() as u32).to_le_bytes());
+                history.iter().for_each(|mark| out.extend(mark.0.to_le_bytes()));
             }
             Notice::Verdict(failure) => {
                 out.push(2);
@@ -72,7 +77,8 @@ impl Letter {
                 let operation = OperationId(reader.long("operation")?);
                 let signature = signature(&mut reader)?;
                 let standing = standing(&mut reader)?;
-                Notice::Answer(operation, Answer { signature, standing })
+                let history = reader.list("history", |reader| Ok(Mark(reader.long("mark")?)))?;
+                Notice::Answer(operation, Answer { signature, standing, history })
             }
             2 => {
                 let ranks = reader.list("ranks", |reader| Ok(Rank(reader.number("rank")?)))?;
@@ -265,12 +271,13 @@ mod tests {
             Standing::Finished,
         ];
         for standing in standings {
-            let answer = Answer { signature: Some(some_signature()), standing };
+            let history = vec![Mark(7), Mark(9 << 40)];
+            let answer = Answer { signature: Some(some_signature()), standing, history };
             let bytes = letter(Notice::Answer(OperationId(118), answer.clone())).write();
             let Notice::Answer(operation, read) = Letter::read(&bytes).unwrap().notice else { panic!() };
             assert_eq!(
-                (operation, read.signature, read.standing),
-                (OperationId(118), answer.signature, answer.standing)
+                (operation, read.signature, read.standing, read.history),
+                (OperationId(118), answer.signature, answer.standing, answer.history)
             );
             for length in 0..bytes.len() {
                 assert!(Letter::read(&bytes[..length]).is_err(), "cut after {length} bytes");

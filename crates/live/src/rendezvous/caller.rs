@@ -1,5 +1,6 @@
 //! The meeting as all ranks but rank 0 see it.
 
+use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use super::{Config, Door, MeetError, SLACK, millis};
@@ -81,7 +82,14 @@ fn attempt(
     let Some(addresses) = addresses else {
         return Err(unknown.unwrap_or_else(|| again(&"its name has no address")));
     };
-    let stream = socket::connect(&addresses, ATTEMPT_MAX, deadline).map_err(|error| again(&error))?;
+    let stream = socket::connect(&addresses, ATTEMPT_MAX, deadline).map_err(|error| match door {
+        // It has listened there since the ranks met before.
+        Door::Kept(_) if error.kind() == ErrorKind::ConnectionRefused => Miss::End(MeetError::HubGone {
+            meeting: meeting.clone(),
+            cause: "its process has ended".to_owned(),
+        }),
+        _ => again(&error),
+    })?;
     let mut connection = Connection::new(stream, REQUEST_MAX).map_err(|error| again(&error))?;
     let limit = deadline.min(Instant::now() + ANSWER_LIMIT);
     introduce(door, config, &mut connection, hello, blob, limit)?;

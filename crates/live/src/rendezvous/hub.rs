@@ -24,6 +24,9 @@ const INTRODUCTION_MAX: Duration = Duration::from_secs(10);
 const FAREWELL_MAX: Duration = Duration::from_secs(2);
 /// How long callers have to hang up after that.
 const HANG_UP_MAX: Duration = Duration::from_millis(300);
+/// How often a missing rank is probed whose process is known, and how long an attempt may take.
+const PROBE_INTERVAL: Duration = Duration::from_millis(50);
+const PROBE_TIMEOUT: Duration = Duration::from_millis(100);
 /// Callers beyond the ranks that are still expected: more, and the one that has said nothing for longest has to go.
 const STRANGERS_AT_ONCE: usize = 256;
 /// Strangers that are described; more are only counted.
@@ -65,6 +68,10 @@ struct Hub<'a> {
     joined: Vec<Option<Joined>>,
     strangers: usize,
     notes: Vec<String>,
+    /// Where ranks listen whose processes are known, by rank; empty at a first meeting.
+    addresses: Vec<Vec<SocketAddr>>,
+    /// When a missing rank was probed, and which.
+    probed: (Instant, usize),
     reminders: Due<'a>,
 }
 
@@ -77,12 +84,15 @@ pub(super) fn meet(
     blob: &[u8],
     deadline: Instant,
 ) -> Result<(Vec<Connection>, Vec<Member>), MeetError> {
-    let (listener, _alone) = match door {
-        Door::Kept(Some(listener)) => {
-            listener.set_nonblocking(true)?;
-            (listener, None)
+    let (listener, _alone, addresses) = match door {
+        Door::Kept(Some(kept)) => {
+            kept.listener.set_nonblocking(true)?;
+            (kept.listener, None, kept.addresses)
         }
-        Door::New | Door::Kept(None) => listen(config, meeting)?,
+        Door::New | Door::Kept(None) => {
+            let (listener, alone) = listen(config, meeting)?;
+            (listener, alone, Vec::new())
+        }
     };
     let joined = (1..config.world_size).map(|_| None).collect();
     let began = Instant::now();
@@ -95,6 +105,8 @@ pub(super) fn meet(
         joined,
         strangers: 0,
         notes: Vec::new(),
+        addresses,
+        probed: (began, 0),
         reminders: config.reminders.begin(began),
     };
     let outcome = loop {
@@ -172,6 +184,7 @@ impl Hub<'_> {
         self.wait(listener).map_err(Stop::Io)?;
         self.accept(listener);
         self.hear_joined()?;
+        self.probe()?;
         let mut kept = Vec::new();
         let mut callers = std::mem::take(&mut self.callers).into_iter();
         while let Some(mut caller) = callers.next() {
@@ -198,7 +211,10 @@ impl Hub<'_> {
         let joined = self.joined.iter().flatten().map(|joined| joined.connection.poll_fd());
         fds.extend(self.callers.iter().map(|caller| caller.connection.poll_fd()).chain(joined));
         let slowest = self.callers.iter().map(|caller| caller.since + INTRODUCTION_MAX).min();
-        let until = self.deadline.min(self.reminders.next());
+        let mut until = self.deadline.min(self.reminders.next());
+        if !self.addresses.is_empty() {
+            until = until.min(Instant::now() + PROBE_INTERVAL);
+        }
         socket::wait(&mut fds, slowest.map_or(until, |slowest| slowest.min(until)))
     }
 
@@ -214,6 +230,29 @@ impl Hub<'_> {
                 self.callers.push(Caller { connection, from, since: Instant::now(), challenged: None });
             }
         }
+    }
+
+    /// Whether a missing rank is still there, one at a time: a process that has ended refuses connections.
+    fn probe(&mut self) -> Result<(), Stop> {
+        if self.addresses.is_empty() || self.probed.0.elapsed() < PROBE_INTERVAL {
+            return Ok(());
+        }
+        let missing: Vec<usize> =
+            (0..self.joined.len()).filter(|index| self.joined[*index].is_none()).collect();
+        let next = missing.iter().copied().find(|index| *index > self.probed.1).or(missing.first().copied());
+        let Some(index) = next else { return Ok(()) };
+        self.probed = (Instant::now(), index);
+        let rank = index as u32 + 1;
+        let Some(addresses) = self.addresses.get(rank as usize) else { return Ok(()) };
+        let refused = |address: &SocketAddr| {
+            let attempt = std::net::TcpStream::connect_timeout(address, PROBE_TIMEOUT);
+            attempt.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+        };
+        if !addresses.is_empty() && addresses.iter().all(refused) {
+            let text = format!("rank {rank} did not come to the meeting: its process has ended");
+            return Err(Stop::Trouble(Trouble { kind: TroubleKind::Gone, ranks: vec![rank], text }));
+        }
+        Ok(())
     }
 
     /// Ranks that are in say nothing until all are; their leaving is news.

@@ -35,10 +35,15 @@ impl Ranks {
 
     /// Waits for a line of a rank.
     pub(crate) fn expect(&mut self, rank: usize, is_it: impl Fn(&str) -> bool) {
+        self.expect_line(rank, is_it);
+    }
+
+    /// The same, and which line it was.
+    pub(crate) fn expect_line(&mut self, rank: usize, is_it: impl Fn(&str) -> bool) -> String {
         let mut seen = String::new();
         while self.0[rank].1.read_line(&mut seen).unwrap() > 0 {
-            if seen.lines().last().is_some_and(&is_it) {
-                return;
+            if let Some(line) = seen.lines().last().filter(|line| is_it(line)) {
+                return line.to_owned();
             }
         }
         panic!("rank {rank} said something else:\n{seen}");

@@ -16,7 +16,7 @@ mod world;
 use std::collections::BTreeMap;
 
 use railnet_coll::variables::Variables;
-use railnet_core::event::Sink;
+use railnet_core::event::{NoSink, Sink};
 use railnet_core::{Bytes, Component, PacketSample, QueuePairNumber, Rate, Span, Time};
 use railnet_fabric::{Fault, Network, Tapped, host_gid};
 use railnet_nic::control::ControlConfig;
@@ -54,6 +54,27 @@ const STRIDE: Span = Span::from_ms(10);
 /// Runs a scenario; events go to `sink`, which comes back with the outcome.
 pub fn run<S: Sink>(scenario: &Scenario, sink: S) -> Result<(Outcome, S), RunError> {
     Run::new(scenario, sink)?.finish()
+}
+
+/// Whether a scenario can be run packet by packet: hosts, links and ranks that it names have to be there. Flows are counted and
+/// neither they nor switches and NICs are built, unless collectives or transfers are planned on them.
+pub fn check(scenario: &Scenario) -> Result<(), ScenarioError> {
+    let graph = graph(scenario)?;
+    let ends = scenario.ends(&graph)?;
+    crate::traffic::check(scenario, &ends)?;
+    if !scenario.collective.is_empty() || !scenario.transfer.is_empty() {
+        return Run::new(scenario, NoSink).map(|_| ());
+    }
+    scenario.ack_dscp()?;
+    faults(scenario, &graph)?;
+    if let Some(cluster) = scenario.damaged()? {
+        scenario.slow_inside(&cluster)?;
+    }
+    slow_gpus(scenario)?;
+    if scenario.has_jobs() {
+        scenario.slowed(false)?;
+    }
+    Ok(())
 }
 
 /// A run that is under way, for those who want to watch it. It comes to the same outcome in one go and in steps.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use railnet_core::limits::NODES_MAX;
 use railnet_core::{Bytes, Rate, Span};
 use railnet_topology::host::{DeviceKind, Host};
 use railnet_topology::{Cluster, FabricGraph, HostNode, LinkKind, Vertex, catalogue};
@@ -10,8 +11,6 @@ use serde::Deserialize;
 use super::{Scenario, ScenarioError};
 use crate::written::Written;
 
-/// The most servers.
-const NODES_MAX: u32 = 1 << 16;
 /// The longest slice.
 const SLICE_MAX: Bytes = Bytes(1 << 30);
 /// The most slices of a flow under way.

@@ -310,6 +310,9 @@ impl Scenario {
     }
 
     fn check(&self) -> Result<(), ScenarioError> {
+        if self.limit.is_some_and(|limit| limit.0 == Span::ZERO) {
+            return Err(ScenarioError::new("nothing happens in no time: write a `limit` above 0").at("limit"));
+        }
         if self.stall.is_some_and(|stall| stall.0 < STALL_LEAST) {
             let message =
                 format!("links are held back for microseconds all the time: at least {STALL_LEAST}");

@@ -458,7 +458,7 @@ fn impossible_and_huge_fabrics_are_refused() {
         (FabricKind::SingleSwitch(SingleSwitch { hosts: 0 }), "single-switch: hosts is 0; use at least 1"),
         (
             FabricKind::SingleSwitch(SingleSwitch { hosts: 70_000 }),
-            "70000 ports on one switch; at most 65536",
+            "70000 ports on one switch; at most 65535",
         ),
         (FabricKind::LeafSpine(LeafSpine::new(2, 2, 0)), "2 leaves without a spine cannot reach each other"),
         (FabricKind::FatTree(FatTree { tiers: 4, ..FatTree::new(4) }), "4 tiers; use 2 or 3"),

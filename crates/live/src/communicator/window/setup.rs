@@ -172,7 +172,7 @@ impl Communicator {
             }
             _ => trouble,
         };
-        self.agree(number, trouble.as_ref())?;
+        self.agree_on_window(number, trouble.as_ref())?;
         let prepared = prepared.expect("it was agreed that nothing is wrong");
         let window = self.open(number, prepared, &cards)?;
         // Nobody writes to a NIC that is not ready for it.
@@ -327,7 +327,7 @@ impl Communicator {
     }
 
     /// Whether all ranks have come so far: if one has not, all know which and why.
-    fn agree(&self, number: u64, trouble: Option<&io::Error>) -> Result<(), Error> {
+    fn agree_on_window(&self, number: u64, trouble: Option<&io::Error>) -> Result<(), Error> {
         let mut own = [0; WORDS];
         if let Some(trouble) = trouble {
             let text = trouble.to_string();
