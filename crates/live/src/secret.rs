@@ -58,7 +58,9 @@ impl Secret {
     fn hmac(&self, purpose: &[u8], parts: &[&[u8]]) -> Hmac<Sha256> {
         let mut code = Hmac::<Sha256>::new_from_slice(&self.0).expect("a key of any length will do");
         code.update(purpose);
-        parts.iter().for_each(|part| code.update(part));
+        for part in parts {
+            code.update(part);
+        }
         code
     }
 

@@ -60,7 +60,9 @@ fn run(ranks: usize, variables: &[(&str, String)]) -> Vec<String> {
     let deadline = Instant::now() + Duration::from_secs(30);
     while ranks.iter_mut().any(|rank| rank.try_wait().unwrap().is_none()) {
         if Instant::now() > deadline {
-            ranks.iter_mut().for_each(|rank| rank.kill().unwrap());
+            for rank in &mut ranks {
+                rank.kill().unwrap();
+            }
             panic!("{variables:?}: a rank hangs");
         }
         std::thread::sleep(Duration::from_millis(5));
@@ -70,7 +72,8 @@ fn run(ranks: usize, variables: &[(&str, String)]) -> Vec<String> {
         rank.stdout.take().unwrap().read_to_string(&mut out).unwrap();
         rank.stderr.take().unwrap().read_to_string(&mut error).unwrap();
         assert!(!error.contains("panicked"), "{variables:?}: {error}");
-        let is_said = |line: &&str| ["meets: ", "calls: ", "all is well"].iter().any(|word| line.starts_with(word));
+        let is_said =
+            |line: &&str| ["meets: ", "calls: ", "all is well"].iter().any(|word| line.starts_with(word));
         out.lines().find(is_said).unwrap_or("nothing").to_owned()
     };
     ranks.iter_mut().map(said).collect()

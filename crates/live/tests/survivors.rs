@@ -60,7 +60,9 @@ fn two_ranks_that_die_at_once_are_survived() {
     ] {
         let mut ranks = start(5, conduit);
         let began = Instant::now();
-        killed.iter().for_each(|rank| ranks.signal(*rank, Signal::KILL));
+        for rank in &killed {
+            ranks.signal(*rank, Signal::KILL);
+        }
         for rank in (0..5).filter(|rank| !killed.contains(rank)) {
             ranks.expect(rank, |line| line == "3 continue");
         }

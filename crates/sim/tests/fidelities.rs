@@ -284,7 +284,7 @@ fn table() -> (String, Vec<String>) {
         );
         if row.is_held_out { &mut held_out } else { &mut settled }.add(difference);
         let mut complain = |what: &str| {
-            wrong.push(format!("{} on {} servers, {fabric}: {percent:+.0} %, {what}", row.what, row.servers))
+            wrong.push(format!("{} on {} servers, {fabric}: {percent:+.0} %, {what}", row.what, row.servers));
         };
         if difference.abs() > ALL && caveats.is_empty() {
             complain("and the run does not say why");

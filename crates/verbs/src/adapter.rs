@@ -167,7 +167,7 @@ impl Adapter {
             complain(&format!("{} is {}, member {member} of its port", device.name, device.socket_address()));
         }
         let doorbell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|error| error.raw_os_error())?;
+            .map_err(rustix::io::Errno::raw_os_error)?;
         Ok(Self {
             device: device.clone(),
             process: std::process::id(),

@@ -16,6 +16,11 @@
 //! | `memory`, `completion`, `receive`, `queue_pair`, `post`, `address` | the verbs, by object |
 //! | `names` | enumerations in words |
 #![cfg(target_arch = "x86_64")]
+#![allow(
+    clippy::wildcard_imports,
+    clippy::struct_field_names,
+    reason = "the names of the C interface are unmistakable, and not ours to choose"
+)]
 
 mod abi;
 mod adapter;

@@ -14,7 +14,7 @@ const BODY_MAX: usize = 64 << 10;
 const AT_ONCE: usize = 32;
 /// How long a browser may take to send a whole request, and to take a whole answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// What a browser asks for.
 #[derive(Debug, Default)]
@@ -82,11 +82,14 @@ pub(super) fn serve(
     });
 }
 
+/// By number in the order of their arrival, with whether the request has come in full.
+type Slots = BTreeMap<u64, (Arc<TcpStream>, bool)>;
+
 /// Connections that have a slot.
 #[derive(Default)]
 struct OpenRequests {
-    /// By number in the order of their arrival, with whether the request has come in full.
-    slots: Mutex<(u64, BTreeMap<u64, (Arc<TcpStream>, bool)>)>,
+    /// The number of the next one, and those that are open.
+    slots: Mutex<(u64, Slots)>,
 }
 
 impl OpenRequests {

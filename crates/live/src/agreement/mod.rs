@@ -292,7 +292,7 @@ impl Agreement {
         let stall = now.since(self.next_ping);
         if stall > self.ping_interval() {
             self.heard.values_mut().for_each(|heard| *heard = (*heard + stall).min(now));
-            self.enter_by = self.enter_by + stall;
+            self.enter_by += stall;
             self.next_ping = now;
         }
     }

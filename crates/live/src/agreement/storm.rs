@@ -274,7 +274,7 @@ impl World {
                 }
             }
             Event::Arrive(number) => self.arrive(now, rank, number),
-            Event::Meet => return self.meet(now, rank),
+            Event::Meet => self.meet(now, rank),
         }
         self.transmit(now, rank);
         self.conclude(now, rank)
@@ -294,7 +294,9 @@ impl World {
         // A connection to a rank that is gone is refused, unless its whole host is unreachable.
         let dead: Vec<u32> =
             (0..self.peers.len() as u32).filter(|other| self.peers[*other as usize].dies <= now).collect();
-        dead.into_iter().for_each(|other| self.refuse(now, rank, other));
+        for other in dead {
+            self.refuse(now, rank, other);
+        }
     }
 
     fn arrive(&mut self, now: Time, rank: u32, number: usize) {
@@ -397,10 +399,10 @@ impl World {
     }
 
     /// The rendezvous of those that have agreed: it is complete once all wait in it, and fails where one has died or left it.
-    fn meet(&mut self, now: Time, rank: u32) -> Result<(), String> {
+    fn meet(&mut self, now: Time, rank: u32) {
         let peer = &self.peers[rank as usize];
         if peer.end.is_some() || peer.machine.is_some() {
-            return Ok(());
+            return;
         }
         let (generation, members) = (peer.generation(), peer.membership().to_vec());
         let of = |member: &u32| &self.peers[*member as usize];
@@ -416,7 +418,7 @@ impl World {
                 let peer = &mut self.peers[member as usize];
                 peer.dies = if peer.dies > now { Time::NEVER } else { peer.dies };
             }
-            return Ok(());
+            return;
         }
         // Whoever has left the rendezvous, or ended before it, refuses connections; the others restart.
         let has_ended = |member: &u32| of(member).generation() < generation && of(member).end.is_some();
@@ -432,11 +434,10 @@ impl World {
             .collect();
         if failed.is_empty() && now < peer.meets_until && !members.iter().any(has_restarted) {
             self.schedule(now + MEETING_POLL, rank, Event::Meet);
-            return Ok(());
+            return;
         }
         self.peers[rank as usize].known.extend(failed);
         self.schedule(now, rank, Event::Enter);
-        Ok(())
     }
 
     /// Has a rank learn, soon or never, that another one refuses connections.

@@ -51,7 +51,9 @@ impl Letter {
                 put_standing(&mut out, &answer.standing);
                 let history = &answer.history[answer.history.len().saturating_sub(HISTORY)..];
                 out.extend((history.len() as u32).to_le_bytes());
-                history.iter().for_each(|mark| out.extend(mark.0.to_le_bytes()));
+                for mark in history {
+                    out.extend(mark.0.to_le_bytes());
+                }
             }
             Notice::Verdict(failure) => {
                 out.push(2);

@@ -218,6 +218,7 @@ impl Memory for ApplicationMemory {
     }
 
     fn update(&mut self, space: SpaceId, address: u64, change: impl FnOnce(u64) -> u64) -> u64 {
+        #[expect(clippy::cast_ptr_alignment, reason = "the NIC has checked that atomics are aligned")]
         let at = self.at(space, address).cast::<u64>();
         let mut old = 0_u64;
         // SAFETY: the word is ours, and a fault at the source is reported.
@@ -376,6 +377,7 @@ mod tests {
 
     #[test]
     fn only_whole_ranges_are_accessible() {
+        static CONSTANT: [u8; 64] = [3; 64];
         let torn = Torn::new();
         let (at, page) = (torn.0 as u64, torn.1 as u64);
         assert!(is_accessible(at, page, true).unwrap());
@@ -383,7 +385,6 @@ mod tests {
         assert!(!is_accessible(at, page + 1, false).unwrap());
         assert!(!is_accessible(at + page, 1, false).unwrap());
         assert!(!is_accessible(u64::MAX - 5, 10, false).unwrap());
-        static CONSTANT: [u8; 64] = [3; 64];
         assert!(is_accessible((&raw const CONSTANT) as u64, 64, false).unwrap());
         assert!(!is_accessible((&raw const CONSTANT) as u64, 64, true).unwrap());
     }
