@@ -196,7 +196,9 @@ impl Formula<'_> {
     }
 
     fn net_overhead(&self) -> f32 {
-        let overhead = self.inputs.net_overhead_us();
+        let inputs = self.inputs;
+        let of_cpu = if matches!(inputs.cpu, CpuVendor::Amd) { 2.0 } else { 1.0 };
+        let overhead = inputs.settings.net_overhead_us.unwrap_or(of_cpu);
         if self.protocol == Protocol::Simple { 3.0 * overhead } else { overhead }
     }
 }
