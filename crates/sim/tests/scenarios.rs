@@ -309,5 +309,5 @@ fn more_than_can_be_run_is_refused_before_memory_is_taken() {
     let long = "[fabric]\ntopology = { kind = \"single-switch\", hosts = 2 }\n\
                 [[traffic]]\nkind = \"flow\"\nfrom = 0\nto = 1\nbytes = \"1PB\"\n";
     let error = railnet_sim::run(&Scenario::parse(long).unwrap(), NoSink).unwrap_err();
-    assert!(error.to_string().contains("cannot be started"), "{error}");
+    assert!(error.to_string().contains("32 TiB is the limit"), "{error}");
 }
