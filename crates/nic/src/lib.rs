@@ -30,6 +30,7 @@
 //! ```
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub mod cm;
 mod completion;
 mod config;
 mod context;

@@ -2,6 +2,7 @@
 
 mod acknowledgements;
 mod basics;
+mod cm;
 mod congestion;
 mod errors;
 mod lifecycle;

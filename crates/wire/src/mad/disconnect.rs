@@ -28,8 +28,12 @@ mod field {
 pub struct RejectReason(pub u16);
 
 impl RejectReason {
+    /// The manager cannot hold more connections.
+    pub const NO_RESOURCES: Self = Self(3);
     /// No answer came in time.
     pub const TIMEOUT: Self = Self(4);
+    /// There is no such connection.
+    pub const INVALID_COMMUNICATION_ID: Self = Self(6);
     /// Nobody listens there.
     pub const INVALID_SERVICE_ID: Self = Self(8);
     /// The connection is not known, or no longer.
