@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use libc::c_int;
 use railnet_nic::AddressHandle;
+use railnet_wire::Gid;
 
 use crate::abi::*;
 use crate::adapter::Adapter;
@@ -44,7 +45,7 @@ fn of_completion(wc: *const ibv_wc, grh: *const ibv_grh) -> Result<ibv_ah_attr, 
     if wc.wc_flags & IBV_WC_GRH == 0 {
         return Err(libc::EINVAL);
     }
-    let area = object::array(grh.cast::<u8>(), size_of::<ibv_grh>())?;
+    let area = object::read(grh.cast::<[u8; size_of::<ibv_grh>()]>())?;
     let mut attr: ibv_ah_attr = object::zeroed();
     attr.is_global = 1;
     attr.port_num = 1;
@@ -52,14 +53,10 @@ fn of_completion(wc: *const ibv_wc, grh: *const ibv_grh) -> Result<ibv_ah_attr, 
     if area[0] >> 4 == 6 {
         let first = u32::from_be_bytes([area[0], area[1], area[2], area[3]]);
         (grh.flow_label, grh.traffic_class) = (first & 0xf_ffff, (first >> 20) as u8);
-        grh.hop_limit = 0xff;
-        grh.dgid.raw.copy_from_slice(&area[8..24]);
     } else {
-        let header = &area[IPV4_HEADER_AT..];
-        (grh.traffic_class, grh.hop_limit) = (header[1], 0xff);
-        grh.dgid.raw[10..12].fill(0xff);
-        grh.dgid.raw[12..].copy_from_slice(&header[12..16]);
+        grh.traffic_class = area[IPV4_HEADER_AT + 1];
     }
+    (grh.hop_limit, grh.dgid.raw) = (0xff, Gid::from_grh(area).0);
     Ok(attr)
 }
 

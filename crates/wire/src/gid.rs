@@ -13,6 +13,14 @@ impl Gid {
         Self(address.to_ipv6_mapped().octets())
     }
 
+    /// Who sent a datagram, by the 40 bytes in front of it: a GRH, or an IPv4 header in its second half.
+    pub fn from_grh(area: &[u8; 40]) -> Self {
+        match area[0] >> 4 {
+            6 => Self(std::array::from_fn(|index| area[8 + index])),
+            _ => Self::from_ipv4(Ipv4Addr::new(area[32], area[33], area[34], area[35])),
+        }
+    }
+
     /// The GID of an IPv6 address.
     pub const fn from_ipv6(address: Ipv6Addr) -> Self {
         Self(address.octets())

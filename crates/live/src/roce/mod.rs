@@ -60,6 +60,7 @@
 mod batch;
 mod faults;
 mod gathered;
+mod management;
 mod rest;
 mod senders;
 mod steering;
@@ -87,6 +88,7 @@ use rustix::event::{PollFd, PollFlags};
 pub use steering::{COMMUNICATION_BITS, MEMBERS_MAX, QUEUE_PAIR_BITS};
 
 pub use faults::{FaultCounters, Faults, share};
+pub use management::ConnectionManagement;
 pub use system::{Arrival, Endpoint, Target};
 
 use batch::Batch;
@@ -314,15 +316,6 @@ impl<M: Memory> Driver<M> {
     /// The number of this process among those that share its address; 0 where it has the address alone.
     pub fn member(&self) -> u16 {
         self.steering.as_ref().map_or(0, Steering::member)
-    }
-
-    /// Requests of connection management for these services come to this process from now on. A service is the lower half
-    /// of its id.
-    pub fn listen(&mut self, services: &[u32]) -> io::Result<()> {
-        if let Some(steering) = &mut self.steering {
-            steering.set_services(services);
-        }
-        self.rebuild_steering()
     }
 
     /// Whether [`Driver::rebuild_steering`] is due: a process that shared the address is gone, say. To be asked now and then
@@ -554,7 +547,7 @@ impl<M: Memory> Driver<M> {
     }
 
     /// The time on this driver's clock.
-    fn now(&self) -> Time {
+    pub fn now(&self) -> Time {
         Time::from_ps(self.started.elapsed().as_nanos() as u64 * 1000)
     }
 

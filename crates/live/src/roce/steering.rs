@@ -71,7 +71,8 @@ pub(super) struct Steering {
     /// Sends probes.
     prober: Endpoint,
     nonce: u64,
-    services: Vec<u32>,
+    /// The lower halves of the service ids that it listens on, each with the unix socket that keeps others from it.
+    services: Vec<(u32, UnixDatagram)>,
     /// Held from the bind on until the first program is in place.
     joining: Option<UnixDatagram>,
     /// Packets went astray, or this member's services changed.
@@ -119,10 +120,21 @@ impl Steering {
         self.member
     }
 
-    /// The member listens on these services of connection management now: the lower halves of their ids.
-    pub(super) fn set_services(&mut self, services: &[u32]) {
-        self.services = services.iter().copied().take(SERVICES_MAX).collect();
+    /// The member listens on a service of connection management: the lower half of its id.
+    pub(super) fn add_service(&mut self, service: u32) -> io::Result<()> {
+        if self.services.len() >= SERVICES_MAX {
+            return Err(io::Error::other(format!("a process listens on {SERVICES_MAX} services at most")));
+        }
+        let name = format!("{}service/{service:#010x}", name_prefix(self.address));
+        let claim = UnixDatagram::bind_addr(&UnixAddress::from_abstract_name(name)?)?;
+        self.services.push((service, claim));
         (self.is_stale, self.last_rebuild) = (true, None);
+        Ok(())
+    }
+
+    pub(super) fn remove_service(&mut self, service: u32) {
+        self.services.retain(|(one, _)| *one != service);
+        self.is_stale = true;
     }
 
     /// A packet arrived for a queue pair that the NIC does not have.
@@ -147,7 +159,8 @@ impl Steering {
                 true
             }
             PROBE => {
-                let answer = Answer { index: word(4), member: self.member, services: self.services.clone() };
+                let services = self.services.iter().map(|(service, _)| *service).collect();
+                let answer = Answer { index: word(4), member: self.member, services };
                 // An asker that is gone needs no answer.
                 if let Ok(name) = member_name(self.address, word(16) as u16) {
                     let _ = self.control.send_to_addr(&answer.emit(&bytes[8..16]), &name);

@@ -1,0 +1,186 @@
+//! Connection management of a driver: QP1, and the communication manager behind it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+use railnet_core::QueuePairNumber;
+use railnet_nic::cm::Manager;
+use railnet_nic::memory::{Memory, SpaceId};
+use railnet_nic::{
+    Access, AddressHandle, Attributes, Completion, CompletionQueue, DatagramTarget, Key, Operation, Path,
+    ProtectionDomain, QueuePairConfig, ReceiveRequest, SendRequest, Service, Sge, State,
+};
+use railnet_wire::Gid;
+use railnet_wire::mad::{MAD_LENGTH, MANAGEMENT_QUEUE_KEY, MANAGEMENT_QUEUE_PAIR, ServiceId};
+
+use super::steering::COMMUNICATION_BITS;
+use super::{Driver, Error, random_u64};
+use crate::memory::application::ApplicationMemory;
+
+const QP1: QueuePairNumber = QueuePairNumber::new(MANAGEMENT_QUEUE_PAIR);
+
+/// Receives that are posted, and datagrams that may wait to be sent.
+const DEPTH: u32 = 512;
+
+/// Bytes in front of a datagram for the GRH.
+const GRH_LENGTH: usize = 40;
+const SLOT: usize = GRH_LENGTH + MAD_LENGTH;
+
+/// Ways to peers that are kept: a process seldom talks to more.
+const HANDLES_MAX: usize = 1024;
+
+impl<M: Memory> Driver<M> {
+    /// Requests of connection management for a service come to this process from now on. An error of kind `AddrInUse` tells that
+    /// another process of the host has it.
+    pub fn listen(&mut self, service: ServiceId) -> io::Result<()> {
+        if let Some(steering) = &mut self.steering {
+            steering.add_service(service.0 as u32)?;
+        }
+        self.rebuild_steering()
+    }
+
+    /// They come no longer.
+    pub fn unlisten(&mut self, service: ServiceId) {
+        if let Some(steering) = &mut self.steering {
+            steering.remove_service(service.0 as u32);
+        }
+    }
+}
+
+/// QP1 of a driver.
+#[derive(Debug)]
+pub struct ConnectionManagement {
+    manager: Manager,
+    domain: ProtectionDomain,
+    completions: CompletionQueue,
+    /// Where datagrams arrive: the NIC writes there.
+    buffer: Box<[u8]>,
+    key: Key,
+    handles: BTreeMap<Gid, AddressHandle>,
+    read: Vec<u8>,
+}
+
+impl ConnectionManagement {
+    /// Opens QP1. `guid` is the device's name in requests.
+    pub fn open(driver: &mut Driver<ApplicationMemory>, guid: u64) -> Result<Self, Error> {
+        let first = u32::from(driver.member()) << COMMUNICATION_BITS;
+        let ids = first..first + (1 << COMMUNICATION_BITS) - 1;
+        let manager = Manager::new(driver.gid(), guid, ids, random_u64());
+        let mut buffer = vec![0; SLOT * DEPTH as usize].into_boxed_slice();
+        let nic = driver.nic_mut();
+        let domain = nic.alloc_pd();
+        let completions = nic.create_cq(2 * DEPTH)?;
+        let mut config = QueuePairConfig::new(Service::Datagram, completions);
+        (config.number, config.send_depth, config.receive_depth) = (Some(QP1), DEPTH, DEPTH);
+        config.inline_max = MAD_LENGTH as u32;
+        nic.create_qp(domain, &config)?;
+        let address = buffer.as_mut_ptr() as u64;
+        let key = driver.register(domain, SpaceId(0), address, buffer.len() as u64, Access::LOCAL_WRITE)?;
+        let (nic, mut cx) = driver.lend();
+        let none = Attributes::default();
+        let init = Attributes {
+            state: Some(State::Init),
+            partition_index: Some(0),
+            port: Some(1),
+            queue_key: Some(MANAGEMENT_QUEUE_KEY),
+            ..none
+        };
+        let receive = Attributes { state: Some(State::ReadyToReceive), ..none };
+        let send = Attributes {
+            state: Some(State::ReadyToSend),
+            send_psn: Some(railnet_core::Psn::new(random_u64() as u32 & railnet_core::Psn::MASK)),
+            ..none
+        };
+        for change in [init, receive, send] {
+            nic.modify_qp(&mut cx, QP1, &change)?;
+        }
+        let mut opened =
+            Self { manager, domain, completions, buffer, key, handles: BTreeMap::new(), read: Vec::new() };
+        for slot in 0..DEPTH {
+            opened.post_receive(driver, slot);
+        }
+        Ok(opened)
+    }
+
+    /// The communication manager. What it has to send leaves with the next [`ConnectionManagement::progress`].
+    pub fn manager(&mut self) -> &mut Manager {
+        &mut self.manager
+    }
+
+    fn post_receive(&mut self, driver: &mut Driver<ApplicationMemory>, slot: u32) {
+        let address = self.buffer.as_mut_ptr() as u64 + u64::from(slot) * SLOT as u64;
+        let sge = Sge { address, length: SLOT as u32, key: self.key };
+        // The queue has room for every slot.
+        let _ = driver.post_recv(QP1, ReceiveRequest::new(slot.into()).with(sge));
+    }
+
+    /// Hands the manager what arrived and what is due, and sends what it has to send; tells whether there was anything.
+    pub fn progress(&mut self, driver: &mut Driver<ApplicationMemory>) -> bool {
+        let mut arrived = [Completion::EMPTY; 16];
+        let mut active = false;
+        loop {
+            let count = driver.poll_cq(self.completions, &mut arrived);
+            for completion in &arrived[..count] {
+                self.take(driver, completion);
+            }
+            active |= count > 0;
+            if count < arrived.len() {
+                break;
+            }
+        }
+        let now = driver.now();
+        if self.manager.poll_timeout().is_some_and(|due| due <= now) {
+            self.manager.handle_timeout(now);
+        }
+        while let Some(datagram) = self.manager.poll_transmit() {
+            active = true;
+            let Ok(handle) = self.handle(driver, datagram.target) else { continue };
+            let target = DatagramTarget { handle, queue_pair: QP1, queue_key: MANAGEMENT_QUEUE_KEY };
+            let mut request = SendRequest::new(u64::MAX, Operation::Send);
+            request = request.with_inline(&datagram.bytes).unsignaled();
+            request.target = Some(target);
+            // A full queue is a loss like any other: the manager sends again.
+            let _ = driver.post_send(QP1, request);
+        }
+        active
+    }
+
+    fn take(&mut self, driver: &mut Driver<ApplicationMemory>, completion: &Completion) {
+        let Ok(slot) = u32::try_from(completion.work) else { return };
+        if completion.length as usize == SLOT && completion.source == QP1 {
+            let address = self.buffer.as_ptr() as u64 + u64::from(slot) * SLOT as u64;
+            self.read.clear();
+            driver.memory().read(SpaceId(0), address, SLOT, &mut self.read);
+            if let Some((grh, datagram)) = self.read.split_first_chunk::<GRH_LENGTH>() {
+                self.manager.receive(driver.now(), Gid::from_grh(grh), datagram);
+            }
+        }
+        self.post_receive(driver, slot);
+    }
+
+    fn handle(
+        &mut self,
+        driver: &mut Driver<ApplicationMemory>,
+        target: Gid,
+    ) -> Result<AddressHandle, Error> {
+        if let Some(handle) = self.handles.get(&target) {
+            return Ok(*handle);
+        }
+        if self.handles.len() >= HANDLES_MAX {
+            for handle in std::mem::take(&mut self.handles).into_values() {
+                driver.nic_mut().destroy_ah(handle)?;
+            }
+        }
+        let path = Path { source: 0, target, flow_label: 0, traffic_class: 0, hop_limit: 64 };
+        let handle = driver.nic_mut().create_ah(self.domain, path)?;
+        self.handles.insert(target, handle);
+        Ok(handle)
+    }
+
+    /// How long until something is due.
+    pub fn next_timeout(&self, driver: &Driver<ApplicationMemory>) -> Option<Duration> {
+        let due = self.manager.poll_timeout()?;
+        Some(Duration::from_nanos(due.as_ps().saturating_sub(driver.now().as_ps()) / 1000))
+    }
+}
