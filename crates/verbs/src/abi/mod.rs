@@ -10,12 +10,14 @@
 )]
 
 mod attributes;
+mod cma;
 mod tables;
 mod work;
 
 use libc::{c_char, c_int, c_uint, c_void, pthread_cond_t, pthread_mutex_t};
 
 pub use attributes::*;
+pub use cma::*;
 pub use tables::*;
 pub use work::*;
 

@@ -1,0 +1,142 @@
+//! The communication manager of an adapter, and the identifiers that its events are for.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use libc::c_int;
+use railnet_live::memory::application::ApplicationMemory;
+use railnet_live::roce::{ConnectionManagement, Driver};
+use railnet_nic::cm::{CmError, ConnectionId, Event, Manager};
+use railnet_wire::mad::ServiceId;
+
+use super::event::What;
+use super::identifier::{CmId, Identifier};
+use crate::adapter::Adapter;
+use crate::errors;
+
+/// Connection management of an adapter.
+pub(crate) struct Management {
+    transport: ConnectionManagement,
+    identifiers: BTreeMap<ConnectionId, Arc<Identifier>>,
+    listeners: BTreeMap<u64, Listener>,
+}
+
+/// Who hears of requests for a service.
+struct Listener {
+    adapter: Arc<Adapter>,
+    identifier: Arc<Identifier>,
+    is_datagram: bool,
+}
+
+/// The number of a manager's refusal.
+pub(super) fn of_manager(error: CmError) -> c_int {
+    match error {
+        CmError::InUse => libc::EADDRINUSE,
+        CmError::Exhausted => libc::ENOMEM,
+        CmError::Unknown => libc::ENOTCONN,
+        CmError::State | CmError::PrivateData(_) => libc::EINVAL,
+    }
+}
+
+impl Management {
+    pub(crate) fn open(driver: &mut Driver<ApplicationMemory>, guid: u64) -> Result<Self, c_int> {
+        let transport =
+            ConnectionManagement::open(driver, guid).map_err(|error| errors::of_driver(&error))?;
+        Ok(Self { transport, identifiers: BTreeMap::new(), listeners: BTreeMap::new() })
+    }
+
+    pub(super) fn manager(&mut self) -> &mut Manager {
+        self.transport.manager()
+    }
+
+    /// Events of a connection go to this identifier from now on.
+    pub(super) fn adopt(&mut self, connection: ConnectionId, identifier: &Arc<Identifier>) {
+        self.identifiers.insert(connection, identifier.clone());
+        identifier.inner().connection = Some(connection);
+    }
+
+    /// An identifier is about to end.
+    pub(super) fn release(&mut self, driver: &Driver<ApplicationMemory>, connection: ConnectionId) {
+        self.identifiers.remove(&connection);
+        self.manager().forget(driver.now(), connection);
+    }
+
+    /// Requests for a service go to this identifier.
+    pub(super) fn listen(
+        &mut self,
+        driver: &mut Driver<ApplicationMemory>,
+        adapter: &Arc<Adapter>,
+        service: ServiceId,
+        identifier: &Arc<Identifier>,
+        is_datagram: bool,
+    ) -> Result<(), c_int> {
+        self.manager().listen(service).map_err(of_manager)?;
+        if let Err(error) = driver.listen(service) {
+            self.manager().unlisten(service);
+            driver.unlisten(service);
+            return Err(match error.kind() {
+                io::ErrorKind::AddrInUse => libc::EADDRINUSE,
+                _ => errors::of_io(&error),
+            });
+        }
+        let listener = Listener { adapter: adapter.clone(), identifier: identifier.clone(), is_datagram };
+        self.listeners.insert(service.0, listener);
+        Ok(())
+    }
+
+    pub(super) fn unlisten(&mut self, driver: &mut Driver<ApplicationMemory>, service: ServiceId) {
+        self.manager().unlisten(service);
+        driver.unlisten(service);
+        self.listeners.remove(&service.0);
+    }
+
+    /// Does what is due, and tells identifiers; tells whether there was anything.
+    pub(crate) fn progress(&mut self, driver: &mut Driver<ApplicationMemory>) -> bool {
+        let mut active = self.transport.progress(driver);
+        while let Some(event) = self.manager().poll_event() {
+            active = true;
+            match &event {
+                Event::Requested { connection, service, .. }
+                | Event::Resolving { connection, service, .. } => {
+                    let connection = *connection;
+                    if !self.announce(connection, *service, event) {
+                        self.release(driver, connection);
+                    }
+                }
+                _ => {
+                    if let Some(identifier) = self.identifiers.get(&connection_of(&event)) {
+                        identifier.push(What::Happened(event));
+                    }
+                }
+            }
+        }
+        // Refusals from above leave at once.
+        self.transport.progress(driver) || active
+    }
+
+    /// Tells a listener of a request; false where nobody can take it.
+    fn announce(&mut self, connection: ConnectionId, service: ServiceId, event: Event) -> bool {
+        let Some(listener) = self.listeners.get(&service.0) else { return false };
+        let asks_datagram = matches!(event, Event::Resolving { .. });
+        if listener.is_datagram != asks_datagram || !listener.identifier.has_room() {
+            return false;
+        }
+        let Some(new) = CmId::for_request(&listener.identifier, &listener.adapter, service, &event) else {
+            return false;
+        };
+        let listener = listener.identifier.clone();
+        self.adopt(connection, &new);
+        listener.push(What::Requested(new, event));
+        true
+    }
+
+    pub(crate) fn next_timeout(&self, driver: &Driver<ApplicationMemory>) -> Option<Duration> {
+        self.transport.next_timeout(driver)
+    }
+}
+
+fn connection_of(event: &Event) -> ConnectionId {
+    event.connection()
+}

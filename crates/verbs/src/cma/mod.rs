@@ -1,0 +1,46 @@
+//! `librdmacm`: connections by address and port, over the communication manager of the NIC.
+//!
+//! | module | what it is |
+//! | --- | --- |
+//! | `socket_address` | addresses of C |
+//! | `identifier` | `rdma_cm_id`: creating, binding, resolving, listening, destroying |
+//! | `connect` | connecting, accepting, refusing, disconnecting |
+//! | `event` | event channels, and what the manager's events mean for an application |
+//! | `queue_pair` | queue pairs, queues and devices of identifiers |
+//! | `endpoint` | `rdma_getaddrinfo`, `rdma_create_ep`, and calls that wait |
+//! | `management` | who of this process hears of which connection |
+
+pub(crate) mod connect;
+pub(crate) mod endpoint;
+pub(crate) mod event;
+pub(crate) mod identifier;
+mod management;
+pub(crate) mod queue_pair;
+mod socket_address;
+
+pub(crate) use management::Management;
+
+use libc::c_int;
+
+use crate::errors::{guard, set};
+
+/// Runs a call of librdmacm: 0, or -1 and `errno`.
+fn call(body: impl FnOnce() -> Result<(), c_int>) -> c_int {
+    guard(-1, || match body() {
+        Ok(()) => 0,
+        Err(number) => {
+            set(number);
+            -1
+        }
+    })
+}
+
+/// What a function of libibverbs says: 0, or the number of its refusal.
+fn checked(number: c_int) -> Result<(), c_int> {
+    if number == 0 { Ok(()) } else { Err(number) }
+}
+
+/// The same of one that returns a pointer.
+fn made<T>(pointer: *mut T) -> Result<*mut T, c_int> {
+    if pointer.is_null() { Err(crate::errors::last()) } else { Ok(pointer) }
+}
