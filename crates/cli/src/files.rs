@@ -187,6 +187,16 @@ pub(crate) fn check(name: &Path, force: bool) -> Result<PathBuf, Usage> {
     Ok(path)
 }
 
+/// Removes a regular file that [`check`] was forced to allow; none there is as good.
+pub(crate) fn remove(path: &Path) -> anyhow::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot replace {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Opens a file that ranks write themselves, as a log that can be followed.
 pub(crate) fn open_log(name: &Path, force: bool) -> anyhow::Result<File> {
     let path = check(name, force)?;

@@ -29,6 +29,7 @@ mod perf;
 mod pingpong;
 mod plan;
 mod processor;
+mod rdma;
 mod replay;
 mod run;
 mod schedule;
@@ -90,6 +91,8 @@ enum Command {
     Plan(plan::Arguments),
     /// Look at this machine: launcher, transports, limits, and what to change
     Doctor(doctor::Arguments),
+    /// Run existing RDMA programs on the software NIC: no hardware, no kernel module, no root
+    Rdma(rdma::Arguments),
     /// Hold recorded conversations again with this NIC, and compare its answers
     Replay(replay::Arguments),
     /// Show who sends what to whom in a collective, and prove it
@@ -117,6 +120,9 @@ enum Command {
 impl Command {
     /// Whether what it prints is a file, or has columns and colours of its own.
     const fn is_raw(&self) -> bool {
+        if let Self::Rdma(arguments) = self {
+            return arguments.is_raw();
+        }
         matches!(
             self,
             Self::Bench(_)
@@ -156,6 +162,7 @@ fn run(command: Option<Command>, out: &mut dyn Write) -> anyhow::Result<Outcome>
         Command::Pingpong(arguments) => pingpong::run(&arguments, out),
         Command::Plan(arguments) => plan::run(&arguments, out),
         Command::Doctor(arguments) => doctor::run(&arguments, out),
+        Command::Rdma(arguments) => rdma::run(&arguments, out),
         Command::Replay(arguments) => replay::run(&arguments, out),
         Command::Schedule(arguments) => schedule::run(&arguments, out),
         Command::Run(arguments) => run::run(&arguments, out),
@@ -208,7 +215,7 @@ fn words_with_negatives(words: impl Iterator<Item = OsString>) -> Vec<OsString> 
     let mut is_plain = true;
     for (place, word) in words.enumerate() {
         // Behind these are the words of another program.
-        is_plain &= word != "--" && !(place == 1 && word == "run");
+        is_plain &= word != "--" && !(place == 1 && (word == "run" || word == "rdma"));
         let is_negative = matches!(word.as_encoded_bytes(), [b'-', b'0'..=b'9' | b'.', ..]);
         let last = joined.last_mut().filter(|_| is_plain && is_negative && place > 1);
         let is_long = |last: &OsString| {

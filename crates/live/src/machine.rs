@@ -3,11 +3,13 @@
 mod cores;
 mod limits;
 mod network;
+mod port;
 mod shared_memory;
 
 pub use cores::{Cores, Memory, cores, memory, running};
 pub use limits::{Limits, limits};
 pub use network::{Interface, UdpAbility, interfaces, udp};
+pub use port::{PortHolder, roce_port_holders};
 pub use shared_memory::{SharedMemory, shared_memory};
 
 /// The host's name.

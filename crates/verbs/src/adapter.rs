@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use libc::c_int;
 use railnet_core::QueuePairNumber;
 use railnet_live::memory::application::ApplicationMemory;
-use railnet_live::roce::{Config, Driver};
+use railnet_live::roce::{Config, Device, Driver, Settings};
 use railnet_nic::control::{ControlConfig, DcqcnParameters};
 use railnet_nic::{AsyncEvent, Behaviour, CompletionQueue, PortConfig, SharedReceiveQueue};
 use railnet_wire::Identification;
@@ -25,8 +25,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 use crate::abi;
 use crate::channel::{Channel, Subject};
-use crate::device::Device;
-use crate::settings::{Settings, complain};
+use crate::errors::complain;
 
 /// Asynchronous events of a context: the kind, and the object.
 pub(crate) type Events = Channel<(c_int, Arc<Subject>)>;
@@ -403,21 +402,23 @@ fn block(socket: BorrowedFd<'_>, doorbell: BorrowedFd<'_>, timeout: Duration) ->
 struct Capture(Arc<Mutex<BufWriter<File>>>);
 
 impl Capture {
-    fn begin(
-        driver: &mut Driver<ApplicationMemory>,
-        path: &std::path::Path,
-        device: &Device,
-    ) -> io::Result<Self> {
-        let mut name = path.to_path_buf().into_os_string();
-        name.push(format!(".{}", std::process::id()));
-        let mut name = PathBuf::from(name);
-        if name.exists() {
-            name.set_extension(format!("{}.{}", std::process::id(), device.name));
-        }
-        let file = File::create_new(&name).map_err(|error| {
+    fn begin(driver: &mut Driver<ApplicationMemory>, path: &Path, device: &Device) -> io::Result<Self> {
+        let refused = |name: &Path, error: io::Error| {
             complain(&format!("cannot write the capture {}: {error}", name.display()));
             error
-        })?;
+        };
+        let mut opened = None;
+        for name in capture_names(path, &device.name, std::process::id()) {
+            match File::create_new(&name) {
+                Ok(file) => {
+                    opened = Some(file);
+                    break;
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(refused(&name, error)),
+            }
+        }
+        let file = opened.ok_or_else(|| refused(path, io::ErrorKind::AlreadyExists.into()))?;
         let shared = Arc::new(Mutex::new(BufWriter::new(file)));
         let writer = Box::new(SharedWriter(shared.clone()));
         driver.capture(writer).map_err(|error| io::Error::other(error.to_string()))?;
@@ -429,6 +430,16 @@ impl Capture {
     }
 }
 
+/// Where a capture goes: the name itself for the first process that captures, then beside it with the number of the process
+/// (`run.4121.pcapng`), then with the device.
+fn capture_names(path: &Path, device: &str, process: u32) -> [PathBuf; 3] {
+    let beside = |middle: String| match path.extension() {
+        Some(extension) => path.with_extension(format!("{middle}.{}", extension.to_string_lossy())),
+        None => path.with_extension(middle),
+    };
+    [path.to_owned(), beside(process.to_string()), beside(format!("{process}.{device}"))]
+}
+
 struct SharedWriter(Arc<Mutex<BufWriter<File>>>);
 
 impl Write for SharedWriter {
@@ -438,5 +449,19 @@ impl Write for SharedWriter {
 
     fn flush(&mut self) -> io::Result<()> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn captures_of_several_processes_stand_side_by_side() {
+        let names = capture_names(Path::new("/tmp/run.pcapng"), "railnet0", 41);
+        assert_eq!(
+            names.map(|name| name.display().to_string()),
+            ["/tmp/run.pcapng", "/tmp/run.41.pcapng", "/tmp/run.41.railnet0.pcapng"]
+        );
     }
 }

@@ -11,9 +11,9 @@ use crate::abi::*;
 use crate::adapter::{Adapter, CompletionTarget, Completions, EventTarget};
 use crate::channel::{Channel, Subject};
 use crate::context::Context;
+use crate::errors::complain;
 use crate::errors::{guard, null, of_verb, set, status};
 use crate::object;
-use crate::settings::complain;
 
 /// A completion channel.
 #[repr(C)]

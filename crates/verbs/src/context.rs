@@ -5,15 +5,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use libc::{c_char, c_int, c_uint, c_void};
-use railnet_live::roce::QUEUE_PAIR_BITS;
+use railnet_live::roce::{Device, QUEUE_PAIR_BITS, Settings, devices, interface_index};
 
 use crate::abi::*;
 use crate::adapter::{Adapter, EventTarget, Events};
 use crate::channel::{Channel, Subject};
-use crate::device::{self, Device};
+use crate::errors::complain;
 use crate::errors::{guard, null, set, status};
 use crate::object;
-use crate::settings::{Settings, complain};
 use crate::{completion, memory, post, queue_pair, receive};
 
 /// A device as the application sees it. There is one for each address, for as long as the process lives.
@@ -76,7 +75,10 @@ fn text<const N: usize>(text: &str) -> [c_char; N] {
 }
 
 fn list() -> Result<Vec<*mut ibv_device>, c_int> {
-    let devices = device::all(&settings()?).map_err(|error| crate::errors::of_io(&error))?;
+    let devices = devices(&settings()?).map_err(|error| {
+        complain(&error.to_string());
+        crate::errors::of_io(&error)
+    })?;
     let mut listed = LISTED.lock().unwrap_or_else(PoisonError::into_inner);
     let mut find = |device: Device| {
         let known = listed.iter().map(|&address| address as *mut ibv_device);
@@ -277,32 +279,12 @@ extern "C" fn query_real_time_values(_context: *mut ibv_context, values: *mut ib
     })
 }
 
-/// Width and speed codes of a port whose interface says this rate: the fastest that is not faster.
-fn width_and_speed(rate_mbps: Option<u32>) -> (u8, u8) {
-    // (Mb/s, width, speed): 1X of 2.5, 5, 10, 25, 50, 100 Gb/s a lane, then 4X.
-    const LINKS: [(u32, u8, u8); 10] = [
-        (2_500, 1, 1),
-        (5_000, 1, 2),
-        (10_000, 1, 4),
-        (25_000, 1, 32),
-        (40_000, 2, 4),
-        (50_000, 1, 64),
-        (100_000, 2, 32),
-        (200_000, 2, 64),
-        (400_000, 2, 128),
-        (800_000, 4, 128),
-    ];
-    let rate = rate_mbps.unwrap_or(10_000);
-    let (_, width, speed) = LINKS.into_iter().rev().find(|(link, ..)| *link <= rate).unwrap_or(LINKS[0]);
-    (width, speed)
-}
-
 fn port_attributes(context: &Context, port: u8) -> Result<ibv_port_attr, c_int> {
     if port != 1 {
         return Err(libc::EINVAL);
     }
     let device = &context.adapter.device;
-    let (active_width, active_speed) = width_and_speed(device.rate_mbps);
+    let link = device.link();
     let mut attr: ibv_port_attr = object::zeroed();
     attr.state = IBV_PORT_ACTIVE;
     attr.max_mtu = queue_pair::mtu_code(railnet_nic::Mtu::Mtu4096);
@@ -312,8 +294,8 @@ fn port_attributes(context: &Context, port: u8) -> Result<ibv_port_attr, c_int> 
     attr.max_msg_sz = 1 << 31;
     attr.pkey_tbl_len = 1;
     attr.max_vl_num = 1;
-    attr.active_width = active_width;
-    attr.active_speed = active_speed;
+    attr.active_width = link.width;
+    attr.active_speed = link.speed;
     attr.phys_state = PHYSICAL_LINK_UP;
     attr.link_layer = IBV_LINK_LAYER_ETHERNET;
     attr.flags = IBV_QPF_GRH_REQUIRED;
@@ -373,7 +355,7 @@ fn gid_entry(context: &Context) -> ibv_gid_entry {
         gid_index: 0,
         port_num: 1,
         gid_type: IBV_GID_TYPE_ROCE_V2,
-        ndev_ifindex: device::interface_index(&context.adapter.device.interface),
+        ndev_ifindex: interface_index(&context.adapter.device.interface),
     }
 }
 

@@ -75,3 +75,9 @@ pub(crate) fn at_exit(function: extern "C" fn()) {
     // SAFETY: the function lives as long as this library, which programs do not unload.
     ONCE.call_once(|| _ = unsafe { libc::atexit(function) });
 }
+
+/// A sentence on standard error, where a program that knows only numbers would keep it from its user.
+#[expect(clippy::print_stderr, reason = "a library behind a C interface has no other way to say a sentence")]
+pub(crate) fn complain(text: &str) {
+    eprintln!("railnet: {text}");
+}

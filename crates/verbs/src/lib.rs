@@ -8,8 +8,7 @@
 //! | --- | --- |
 //! | `abi` | the C structures of `infiniband/verbs.h` |
 //! | `export` | the symbols, with the versions of rdma-core |
-//! | `settings` | what environment variables say |
-//! | `device`, `context` | devices, one for each address, and opening them |
+//! | `context` | devices, one for each address, and opening them |
 //! | `adapter` | the NIC of an address, its lock, its progress thread |
 //! | `object` | pointers of C as references |
 //! | `channel` | descriptors that become readable with events |
@@ -28,7 +27,6 @@ mod address;
 mod channel;
 mod completion;
 mod context;
-mod device;
 mod errors;
 mod export;
 mod memory;
@@ -37,4 +35,3 @@ mod object;
 mod post;
 mod queue_pair;
 mod receive;
-mod settings;

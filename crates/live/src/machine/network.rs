@@ -8,7 +8,7 @@ use quinn_udp::{UdpSockRef, UdpSocketState};
 use super::line;
 
 /// The port of RoCEv2.
-const ROCE_PORT: u16 = 4791;
+pub(super) const ROCE_PORT: u16 = 4791;
 
 /// A network interface that is up.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -58,11 +58,13 @@
 //! ```
 
 mod batch;
+mod device;
 mod faults;
 mod gathered;
 mod management;
 mod rest;
 mod senders;
+mod settings;
 mod steering;
 mod system;
 mod tap;
@@ -87,8 +89,10 @@ use rustix::event::{PollFd, PollFlags};
 
 pub use steering::{COMMUNICATION_BITS, MEMBERS_MAX, QUEUE_PAIR_BITS};
 
+pub use device::{Device, Link, devices, interface_index};
 pub use faults::{FaultCounters, Faults, share};
 pub use management::ConnectionManagement;
+pub use settings::Settings;
 pub use system::{Arrival, Endpoint, Target};
 
 use batch::Batch;

@@ -1,39 +1,48 @@
-//! Devices: one for each address of the host.
+//! RDMA devices of a host: one for each address that can carry RoCEv2.
 
 use std::net::{IpAddr, SocketAddr};
 
-use railnet_live::machine::{Interface, interfaces};
 use railnet_nic::Mtu;
 use railnet_wire::{Gid, ROCE_PORT};
 
-use crate::settings::Settings;
+use super::Settings;
+use crate::machine::{Interface, interfaces};
 
 /// An address that can be opened as a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Device {
-    pub(crate) name: String,
-    pub(crate) index: usize,
-    pub(crate) address: IpAddr,
-    pub(crate) interface: String,
+pub struct Device {
+    /// `railnet0` and so on.
+    pub name: String,
+    /// Its place in the list of devices.
+    pub index: usize,
+    /// Its only address.
+    pub address: IpAddr,
+    /// The network interface that has the address.
+    pub interface: String,
+    /// Whether that is the loopback.
+    pub is_loopback: bool,
+    /// The MTU of the interface, in bytes.
+    pub interface_mtu: Option<u32>,
     /// The largest path MTU that its interface carries.
-    pub(crate) mtu: Mtu,
+    pub mtu: Mtu,
     /// What the interface says of its rate, in Mb/s.
-    pub(crate) rate_mbps: Option<u32>,
+    pub rate_mbps: Option<u32>,
 }
 
 impl Device {
-    pub(crate) fn gid(&self) -> Gid {
+    /// The GID of its address.
+    pub fn gid(&self) -> Gid {
         Gid::from_ip(self.address)
     }
 
     /// Where its NIC receives.
-    pub(crate) fn socket_address(&self) -> SocketAddr {
+    pub fn socket_address(&self) -> SocketAddr {
         SocketAddr::new(self.address, ROCE_PORT)
     }
 
     /// A number that no other device has: the lower half of an IPv6 address, or an IPv4 one behind a locally administered
     /// prefix. In network byte order.
-    pub(crate) fn guid(&self) -> u64 {
+    pub fn guid(&self) -> u64 {
         let mut bytes = [0; 8];
         match self.address {
             IpAddr::V4(v4) => {
@@ -49,8 +58,41 @@ impl Device {
     }
 }
 
+/// How a port's rate is told in verbs: lanes, and the speed of each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// The rate that both come to, in Mb/s.
+    pub rate_mbps: u32,
+    /// The code of the number of lanes: 1, 2, 4 are 1X, 4X, 8X.
+    pub width: u8,
+    /// The code of a lane's speed.
+    pub speed: u8,
+}
+
+impl Device {
+    /// The fastest link of verbs that is not faster than the interface. One that knows no rate, as the loopback, has 10 Gb/s.
+    pub fn link(&self) -> Link {
+        const LINKS: [(u32, u8, u8); 10] = [
+            (2_500, 1, 1),
+            (5_000, 1, 2),
+            (10_000, 1, 4),
+            (25_000, 1, 32),
+            (40_000, 2, 4),
+            (50_000, 1, 64),
+            (100_000, 2, 32),
+            (200_000, 2, 64),
+            (400_000, 2, 128),
+            (800_000, 4, 128),
+        ];
+        let rate = self.rate_mbps.unwrap_or(10_000);
+        let found = LINKS.into_iter().rev().find(|(link, ..)| *link <= rate).unwrap_or(LINKS[0]);
+        let (rate_mbps, width, speed) = found;
+        Link { rate_mbps, width, speed }
+    }
+}
+
 /// All devices: those of networks before the loopback's, IPv4 before IPv6.
-pub(crate) fn all(settings: &Settings) -> std::io::Result<Vec<Device>> {
+pub fn devices(settings: &Settings) -> std::io::Result<Vec<Device>> {
     let mut found: Vec<(Interface, IpAddr)> = Vec::new();
     for interface in interfaces()? {
         let addresses = interface.addresses.clone();
@@ -59,24 +101,40 @@ pub(crate) fn all(settings: &Settings) -> std::io::Result<Vec<Device>> {
     match &settings.addresses {
         None => found.sort_by_key(|(interface, address)| (address.is_ipv6(), interface.is_loopback)),
         Some(wanted) => {
+            if let Some(missing) = wanted.iter().find(|one| !found.iter().any(|(_, address)| address == *one))
+            {
+                return Err(no_address(*missing, &found));
+            }
             let place = |address: &IpAddr| wanted.iter().position(|one| one == address);
             found.retain(|(_, address)| place(address).is_some());
             found.sort_by_key(|(_, address)| place(address));
         }
     }
-    let devices = found.into_iter().enumerate().map(|(index, (interface, address))| Device {
+    let all = found.into_iter().enumerate().map(|(index, (interface, address))| Device {
         name: format!("railnet{index}"),
         index,
         address,
         mtu: mtu(&interface, address, settings),
         rate_mbps: interface.rate_mbps,
+        is_loopback: interface.is_loopback,
+        interface_mtu: interface.mtu,
         interface: interface.name,
     });
-    Ok(devices.collect())
+    Ok(all.collect())
+}
+
+fn no_address(missing: IpAddr, found: &[(Interface, IpAddr)]) -> std::io::Error {
+    let known: Vec<_> = found.iter().map(|(_, address)| address.to_string()).collect();
+    let text = format!(
+        "{}: {missing} is not an address of this host that can carry RoCEv2; it has {}",
+        Settings::ADDRESSES,
+        known.join(", ")
+    );
+    std::io::Error::new(std::io::ErrorKind::AddrNotAvailable, text)
 }
 
 /// The kernel's number of an interface; 0 where it is gone.
-pub(crate) fn interface_index(name: &str) -> u32 {
+pub fn interface_index(name: &str) -> u32 {
     let number = std::fs::read_to_string(format!("/sys/class/net/{name}/ifindex"));
     number.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
@@ -103,14 +161,20 @@ mod tests {
     use super::*;
 
     fn settings(addresses: Option<Vec<IpAddr>>) -> Settings {
-        Settings { addresses, ..Settings::from_env().expect("no variables are set") }
+        Settings { addresses, ..Settings::read(|_| None).unwrap() }
     }
 
     #[test]
     fn the_loopback_is_a_device_with_a_large_mtu() {
-        let devices = all(&settings(Some(vec!["127.0.0.1".parse().unwrap()]))).unwrap();
+        let devices = devices(&settings(Some(vec!["127.0.0.1".parse().unwrap()]))).unwrap();
         assert_eq!(devices.len(), 1);
         assert_eq!((devices[0].name.as_str(), devices[0].mtu), ("railnet0", Mtu::Mtu4096));
+    }
+
+    #[test]
+    fn an_address_of_another_host_is_named() {
+        let error = devices(&settings(Some(vec!["192.0.2.1".parse().unwrap()]))).unwrap_err();
+        assert!(error.to_string().contains("192.0.2.1"), "{error}");
     }
 
     #[test]
