@@ -320,6 +320,21 @@ pub(crate) extern "C" fn query_port(context: *mut ibv_context, port: u8, attr: *
     query_port_of_size(context, port, attr, offset_of!(ibv_port_attr, link_layer) + 2)
 }
 
+/// The rate of a port in units of 100 Mb/s.
+pub(crate) extern "C" fn query_port_speed(context: *mut ibv_context, port: u32, speed: *mut u64) -> c_int {
+    const UNIT_MBPS: u64 = 100;
+    guard(libc::EIO, || {
+        status((|| {
+            let context = Context::of(context)?;
+            if port != 1 {
+                return Err(libc::EINVAL);
+            }
+            *object::write(speed)? = u64::from(context.adapter.device.link().rate_mbps) / UNIT_MBPS;
+            Ok(())
+        })())
+    })
+}
+
 /// Zero, or -1 and `errno`.
 fn posix(outcome: Result<(), c_int>) -> c_int {
     match outcome {

@@ -8,7 +8,7 @@ use std::arch::global_asm;
 
 use libc::{c_int, c_void};
 
-use crate::{address, completion, context, errors, memory, names, queue_pair, receive};
+use crate::{address, buffer, completion, context, errors, memory, names, queue_pair, receive};
 
 /// `exports!("@@", "VERSION", symbol = function, …)`: `@@` where programs that are linked now get this version, `@` where only
 /// older programs ask for it.
@@ -276,6 +276,41 @@ exports!(
     ibv_unimport_dm = nothing,
 );
 exports!("@@", "IBVERBS_1.14", ibv_query_qp_data_in_order = queue_pair::query_data_in_order,);
+exports!(
+    "@@",
+    "IBVERBS_1.15",
+    ibv_alloc_dmah = unsupported_pointer,
+    ibv_dealloc_dmah = unsupported,
+    ibv_reg_mr_ex = buffer::register_extended,
+);
+exports!(
+    "@@",
+    "IBVERBS_1.16",
+    ibv_dm_export_dmabuf_fd = refused,
+    ibv_query_port_speed = context::query_port_speed,
+);
+exports!(
+    "@@",
+    "IBVERBS_1.17",
+    ibv_alloc_buf = buffer::allocate,
+    ibv_free_buf = buffer::free,
+    ibv_reg_buf_mr = buffer::register,
+);
+exports!(
+    "@@",
+    "IBVERBS_1.18",
+    _ibv_query_comp_cntr_caps = unsupported,
+    ibv_create_comp_cntr = unsupported_pointer,
+    ibv_destroy_comp_cntr = unsupported,
+    ibv_export_buf_dmabuf_fd = refused,
+    ibv_inc_comp_cntr = unsupported,
+    ibv_inc_err_comp_cntr = unsupported,
+    ibv_qp_attach_comp_cntr = unsupported,
+    ibv_read_comp_cntr = unsupported,
+    ibv_read_err_comp_cntr = unsupported,
+    ibv_set_comp_cntr = unsupported,
+    ibv_set_err_comp_cntr = unsupported,
+);
 private_exports!("IBVERBS_PRIVATE_25", verbs_register_driver_25);
 private_exports!("IBVERBS_PRIVATE_34", verbs_register_driver_34);
 private_exports!("IBVERBS_PRIVATE_59", verbs_register_driver_59);

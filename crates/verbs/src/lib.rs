@@ -12,7 +12,7 @@
 //! | `adapter` | the NIC of an address, its lock, its progress thread |
 //! | `object` | pointers of C as references |
 //! | `channel` | descriptors that become readable with events |
-//! | `memory`, `completion`, `receive`, `queue_pair`, `post`, `address` | the verbs, by object |
+//! | `memory`, `buffer`, `completion`, `receive`, `queue_pair`, `post`, `address` | the verbs, by object |
 //! | `names` | enumerations in words |
 #![cfg(target_arch = "x86_64")]
 #![allow(
@@ -24,6 +24,7 @@
 mod abi;
 mod adapter;
 mod address;
+mod buffer;
 mod channel;
 mod completion;
 mod context;

@@ -3,7 +3,7 @@
 
 use libc::c_int;
 
-use crate::{abi, address, completion, context, memory, queue_pair, receive};
+use crate::{abi, address, buffer, completion, context, memory, queue_pair, receive};
 
 /// A structure that begins with the C structure `C`.
 ///
@@ -148,6 +148,7 @@ objects! {
     memory::ThreadDomain: ibv_td;
     memory::Region: ibv_mr;
     memory::Window: ibv_mw;
+    buffer::Buffer: ibv_buf;
     completion::CompletionChannel: ibv_comp_channel;
     completion::Queue: ibv_cq ibv_cq_ex;
     receive::SharedQueue: ibv_srq;

@@ -11,6 +11,8 @@
 
 mod attributes;
 mod cma;
+#[cfg(test)]
+mod layout;
 mod tables;
 mod work;
 
@@ -118,6 +120,29 @@ pub struct ibv_td {
     pub context: *mut ibv_context,
 }
 
+/// Opaque to applications.
+#[repr(C)]
+pub struct ibv_buf {
+    pub context: *mut ibv_context,
+}
+
+#[repr(C)]
+pub struct ibv_mr_init_attr {
+    pub length: usize,
+    pub access: c_int,
+    pub comp_mask: u64,
+    pub iova: u64,
+    pub addr: *mut c_void,
+    pub fd: c_int,
+    pub fd_offset: u64,
+    pub dmah: *mut c_void,
+    pub buf: *mut ibv_buf,
+}
+
+pub const IBV_REG_MR_MASK_IOVA: u64 = 1 << 0;
+pub const IBV_REG_MR_MASK_ADDR: u64 = 1 << 1;
+pub const IBV_REG_MR_MASK_BUF: u64 = 1 << 5;
+
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_async_event {
@@ -125,7 +150,8 @@ pub struct ibv_async_event {
     pub event_type: c_int,
 }
 
-#[repr(C)]
+/// A union with two numbers of 64 bits, in C: so it is aligned.
+#[repr(C, align(8))]
 #[derive(Clone, Copy)]
 pub struct ibv_gid {
     pub raw: [u8; 16],
