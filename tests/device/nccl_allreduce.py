@@ -5,6 +5,7 @@ of the result was right.
 """
 import json
 import os
+import socket
 import statistics
 import sys
 import time
@@ -39,9 +40,14 @@ def measure(size, world):
     return (time.perf_counter() - began) / calls
 
 
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 def rank_main(rank, world, repeats):
     os.environ["NCCL_HOSTID"] = f"host{rank}"
-    os.environ["MASTER_ADDR"] = "127.0.0.1"
     torch.cuda.set_device(0)
     dist.init_process_group("nccl", rank=rank, world_size=world)
     for size in SIZES:
@@ -59,4 +65,5 @@ def rank_main(rank, world, repeats):
 if __name__ == "__main__":
     ranks = int(sys.argv[1]) if len(sys.argv) > 1 else 2
     repeats = int(sys.argv[2]) if len(sys.argv) > 2 else 3
+    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "127.0.0.1", str(free_port())
     mp.spawn(rank_main, (ranks, repeats), nprocs=ranks)

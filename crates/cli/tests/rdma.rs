@@ -323,7 +323,7 @@ fn a_shell_takes_the_variables() {
         .stderr(Stdio::piped());
     let Ended { status, text } = wait(shell.spawn().unwrap());
     assert!(status.success(), "{text}");
-    assert_eq!(text, "drop=1/4,seed=1\n1: CA\n");
+    assert_eq!(text, "drop=0.25,seed=1\n1: CA\n");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A preload for RDMA programs: what they read below `/sys/class/infiniband` and its neighbours by absolute path comes from a
-//! directory that `railnet rdma exec` has filled, and that `RAILNET_RDMA_SYSFS` names. Every other path goes to the C library
-//! unchanged, and so does everything where the variable is not set.
+//! directory that `railnet rdma exec` has filled. `RAILNET_RDMA_ROOT` names it, and it stands for `/`. Every other path goes to
+//! the C library unchanged, and so does everything where the variable is not set.
 //!
 //! Each function here has the name of one of the C library's and calls the next of that name with the path that `redirected`
 //! gives it.
@@ -21,22 +21,21 @@ use libc::{DIR, FILE, c_char, c_int, c_uint, c_void, mode_t, size_t, ssize_t};
 
 use next::forward;
 
-/// Directories of sysfs that an RDMA device of the kernel would appear in.
-const REDIRECTED: [&[u8]; 4] = [
+/// Directories that an RDMA device of the kernel would appear in.
+const REDIRECTED: [&[u8]; 5] = [
+    b"/dev/infiniband",
     b"/sys/class/infiniband",
     b"/sys/class/infiniband_verbs",
     b"/sys/class/misc/rdma_cm",
     b"/sys/devices/virtual/infiniband",
 ];
 
-const SYSFS: &[u8] = b"/sys";
-
-/// The directory that stands for `/sys`.
+/// The directory that stands for `/`.
 fn root() -> Option<&'static [u8]> {
     static ROOT: OnceLock<Option<Vec<u8>>> = OnceLock::new();
     let read = || {
         // SAFETY: the name is a C string, and the answer is one that is copied at once.
-        let value = unsafe { libc::getenv(c"RAILNET_RDMA_SYSFS".as_ptr()) };
+        let value = unsafe { libc::getenv(c"RAILNET_RDMA_ROOT".as_ptr()) };
         if value.is_null() {
             return None;
         }
@@ -58,8 +57,7 @@ fn redirected(path: *const c_char) -> Option<CString> {
         path.strip_prefix(directory).is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
     };
     REDIRECTED.iter().find(|directory| is_below(directory))?;
-    let rest = &path[SYSFS.len()..];
-    CString::new([root()?, rest].concat()).ok()
+    CString::new([root()?, path].concat()).ok()
 }
 
 /// The path that the next function is given.
@@ -131,23 +129,16 @@ redirect_second! {
     __lxstat64(version: c_int, path, status: *mut c_void) -> c_int;
 }
 
-/// A resolved path below the directory that stands for `/sys`, as the path below `/sys` that the program asked for.
+/// A resolved path below the directory that stands for `/`, as the program asked for it.
 fn restored(resolved: *mut c_char) -> *mut c_char {
     let (Some(root), false) = (root(), resolved.is_null()) else { return resolved };
     // SAFETY: not null, so a C string of the C library's or the caller's.
     let bytes = unsafe { CStr::from_ptr(resolved) }.to_bytes_with_nul();
-    let Some(rest) = bytes.strip_prefix(root).filter(|rest| matches!(rest.first(), Some(b'/' | 0))) else {
+    let Some(rest) = bytes.strip_prefix(root).filter(|rest| rest.first() == Some(&b'/')) else {
         return resolved;
     };
-    if root.len() < SYSFS.len() {
-        return resolved;
-    }
-    let rest = rest.to_vec();
-    // SAFETY: what is written is not longer than what stood there.
-    unsafe {
-        resolved.cast::<u8>().copy_from_nonoverlapping(SYSFS.as_ptr(), SYSFS.len());
-        resolved.cast::<u8>().add(SYSFS.len()).copy_from_nonoverlapping(rest.as_ptr(), rest.len());
-    }
+    // SAFETY: a part of the string moves to its beginning.
+    unsafe { resolved.copy_from(resolved.add(root.len()), rest.len()) };
     resolved
 }
 

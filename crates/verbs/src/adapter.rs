@@ -381,6 +381,10 @@ fn before_block(adapter: &Weak<Adapter>) -> Option<Duration> {
     let adapter = adapter.upgrade()?;
     let mut state = adapter.state();
     state.driver.needs_steering();
+    if let Some(capture) = &state.capture {
+        // What a process that is killed has captured until it was last idle is in the file.
+        let _ = capture.flush();
+    }
     let timeout = state.driver.next_timeout().map_or(BLOCK_MAX, |timeout| timeout.min(BLOCK_MAX));
     let wakes_at = (adapter.started.elapsed() + timeout).as_nanos() as u64;
     adapter.wakes_at.store(wakes_at, Ordering::Relaxed);

@@ -57,6 +57,8 @@ pub(crate) extern "C" fn destroy_channel(channel: *mut ibv_comp_channel) -> c_in
 pub(crate) struct Queue {
     pub(crate) c: ibv_cq_ex,
     adapter: Arc<Adapter>,
+    /// The service level of received datagrams.
+    datagram_level: u8,
     pub(crate) queue: CompletionQueue,
     channel: Option<Arc<Completions>>,
     /// Of completion events.
@@ -64,6 +66,12 @@ pub(crate) struct Queue {
     errors: EventTarget,
     /// The completion that `ibv_start_poll` and `ibv_next_poll` are at.
     current: Cell<Completion>,
+}
+
+/// What ConnectX tells of a received datagram's network layer where Ethernet has no service level: bit 3 for UDP, 1 for IPv6 or
+/// 2 for IPv4 below it. UCX needs it to find the target's address in front of the datagram.
+fn datagram_level(adapter: &Adapter) -> u8 {
+    0b1000 | if adapter.device.address.is_ipv4() { 2 } else { 1 }
 }
 
 fn make(
@@ -96,7 +104,7 @@ fn make(
     c.read_src_qp = Some(read_source_queue_pair);
     c.read_wc_flags = Some(read_flags);
     c.read_slid = Some(read_nothing);
-    c.read_sl = Some(read_no_byte);
+    c.read_sl = Some(read_service_level);
     c.read_dlid_path_bits = Some(read_no_byte);
     c.read_completion_ts = Some(read_timestamp);
     c.read_completion_wallclock_ns = Some(read_wallclock);
@@ -104,6 +112,7 @@ fn make(
     let mut created = Box::new(Queue {
         c,
         adapter: of_context.adapter.clone(),
+        datagram_level: datagram_level(&of_context.adapter),
         queue,
         channel: events.clone(),
         subject: Subject::new(0),
@@ -274,7 +283,7 @@ pub(crate) extern "C" fn poll(cq: *mut ibv_cq, room: c_int, wc: *mut ibv_wc) -> 
                 continue;
             }
             for completion in &batch[..found] {
-                if object::fill(wc.wrapping_add(filled), &[to_wc(completion)]).is_err() {
+                if object::fill(wc.wrapping_add(filled), &[queue.to_wc(completion)]).is_err() {
                     return -1;
                 }
                 filled += 1;
@@ -296,21 +305,27 @@ fn immediate(completion: &Completion) -> u32 {
     completion.immediate.map(u32::to_be).or(completion.invalidated).unwrap_or(0)
 }
 
-fn to_wc(completion: &Completion) -> ibv_wc {
-    ibv_wc {
-        wr_id: completion.work,
-        status: completion.status as c_int,
-        opcode: completion.kind as c_int,
-        vendor_err: 0,
-        byte_len: completion.length,
-        imm_data: immediate(completion),
-        qp_num: completion.queue_pair.value(),
-        src_qp: completion.source.value(),
-        wc_flags: flags(completion),
-        pkey_index: 0,
-        slid: 0,
-        sl: 0,
-        dlid_path_bits: 0,
+impl Queue {
+    fn service_level(&self, completion: &Completion) -> u8 {
+        if completion.has_grh { self.datagram_level } else { 0 }
+    }
+
+    fn to_wc(&self, completion: &Completion) -> ibv_wc {
+        ibv_wc {
+            wr_id: completion.work,
+            status: completion.status as c_int,
+            opcode: completion.kind as c_int,
+            vendor_err: 0,
+            byte_len: completion.length,
+            imm_data: immediate(completion),
+            qp_num: completion.queue_pair.value(),
+            src_qp: completion.source.value(),
+            wc_flags: flags(completion),
+            pkey_index: 0,
+            slid: 0,
+            sl: self.service_level(completion),
+            dlid_path_bits: 0,
+        }
     }
 }
 
@@ -384,6 +399,10 @@ extern "C" fn read_flags(cq: *mut ibv_cq_ex) -> c_uint {
 
 extern "C" fn read_nothing(_: *mut ibv_cq_ex) -> u32 {
     0
+}
+
+extern "C" fn read_service_level(cq: *mut ibv_cq_ex) -> u8 {
+    object::of::<Queue, _>(cq).map_or(0, |queue| queue.service_level(&queue.current.get()))
 }
 
 extern "C" fn read_no_byte(_: *mut ibv_cq_ex) -> u8 {

@@ -28,7 +28,8 @@ fn mistakes_get_the_errors_of_the_manual_pages() {
         return;
     }
     let folder = library_directory("misuse");
-    let (source, program) = (Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/misuse.c"), folder.join("misuse"));
+    let (source, program) =
+        (Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/misuse.c"), folder.join("misuse"));
     let mut compiler = Command::new("cc");
     compiler.args(["-Wall", "-Wextra", "-Werror", "-O1", "-pthread", "-o"]).args([&program, &source]);
     let compiled = compiler.arg("-L").arg(&folder).arg("-libverbs").output().unwrap();
@@ -40,6 +41,7 @@ fn mistakes_get_the_errors_of_the_manual_pages() {
         .env("RAILNET_RDMA_ADDRESSES", "127.0.0.1")
         .output()
         .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let text =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && text.contains("checks, 0 failed"), "{}\n{text}", output.status);
 }

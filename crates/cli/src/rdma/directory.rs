@@ -1,5 +1,5 @@
 //! The directory that stands in front of the loader's path: the library under every name that programs load, the preload, and
-//! what stands for `/sys`.
+//! what stands for the kernel's files.
 //!
 //! Its name follows from what is in it, so that many programs share one, and it need not be removed when they end.
 
@@ -21,8 +21,12 @@ const NAMES: [&str; 4] = ["libibverbs.so", "libibverbs.so.1", "librdmacm.so", "l
 const VERBS: &str = "librailnet_verbs.so";
 const PRELOAD: &str = "librailnet_sysfs.so";
 
-/// Names the directory that stands for `/sys`, for the preload.
-pub(super) const SYSFS_VARIABLE: &str = "RAILNET_RDMA_SYSFS";
+/// Names the directory that stands for `/` where a kernel's devices would be, for the preload.
+pub(super) const ROOT_VARIABLE: &str = "RAILNET_RDMA_ROOT";
+
+/// What NCCL needs to be told unless the user says otherwise. Its GPUs cannot ring the doorbells of a NIC of software, and 2.28
+/// ends with a segmentation fault where it tries to find out (2: its proxy does that work).
+pub(super) const NCCL_GIN_TYPE: (&str, &str) = ("NCCL_GIN_TYPE", "2");
 
 /// Where a program finds the software NIC.
 pub(super) struct Directory(PathBuf);
@@ -44,7 +48,7 @@ impl Directory {
                     symlink(&verbs, unfinished.join(name))?;
                 }
                 symlink(&preload, unfinished.join(PRELOAD))?;
-                sysfs::write(&entries, &unfinished.join("sys"))?;
+                sysfs::write(&entries, &unfinished.join("root"))?;
                 match fs::rename(&unfinished, &path) {
                     // Another process was faster: what is in it is the same.
                     Err(_) if path.join(PRELOAD).exists() => fs::remove_dir_all(&unfinished),
@@ -61,8 +65,8 @@ impl Directory {
         [("LD_LIBRARY_PATH", self.0.clone()), ("LD_PRELOAD", self.0.join(PRELOAD))]
     }
 
-    pub(super) fn sysfs(&self) -> PathBuf {
-        self.0.join("sys")
+    pub(super) fn root(&self) -> PathBuf {
+        self.0.join("root")
     }
 }
 

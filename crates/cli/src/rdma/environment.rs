@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::directory::{self, SYSFS_VARIABLE};
+use super::directory::{self, NCCL_GIN_TYPE, ROOT_VARIABLE};
 use super::exec;
 use super::options::Options;
 use crate::Outcome;
@@ -45,8 +45,10 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
             for (name, value) in &variables {
                 writeln!(out, "export {name}={}", quoted(value))?;
             }
-            let sysfs = directory.sysfs();
-            writeln!(out, "export {SYSFS_VARIABLE}={}", quoted(&sysfs.to_string_lossy()))?;
+            let root = directory.root();
+            writeln!(out, "export {ROOT_VARIABLE}={}", quoted(&root.to_string_lossy()))?;
+            let (name, value) = NCCL_GIN_TYPE;
+            writeln!(out, "export {name}=\"${{{name}:-{value}}}\"")?;
             for (name, path) in directory.search_paths() {
                 writeln!(out, "export {name}={}\"${{{name}:+:${name}}}\"", quoted(&path.to_string_lossy()))?;
             }

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use railnet_live::roce::{Settings, devices};
 
-use super::directory::{Directory, SYSFS_VARIABLE};
+use super::directory::{Directory, NCCL_GIN_TYPE, ROOT_VARIABLE};
 use super::options::Options;
 use crate::{Outcome, Usage, report};
 
@@ -46,7 +46,11 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let (variables, settings) = arguments.options.variables()?;
     let directory = prepare(&settings)?;
     let mut command = Command::new(program);
-    command.args(rest).envs(variables).env(SYSFS_VARIABLE, directory.sysfs());
+    command.args(rest).envs(variables).env(ROOT_VARIABLE, directory.root());
+    let (name, value) = NCCL_GIN_TYPE;
+    if std::env::var_os(name).is_none() {
+        command.env(name, value);
+    }
     for (name, path) in directory.search_paths() {
         command.env(name, in_front(&path, std::env::var_os(name)));
     }

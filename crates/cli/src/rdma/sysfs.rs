@@ -1,4 +1,4 @@
-//! What the kernel would show of the devices below `/sys`: files for programs that read it past libibverbs.
+//! What the kernel would show of the devices below `/sys` and `/dev`: files for programs that read them past libibverbs.
 
 use std::fs;
 use std::io;
@@ -7,18 +7,20 @@ use std::path::Path;
 
 use railnet_live::roce::Device;
 
-/// Something below `/sys`.
+/// Something below `/`.
 #[derive(Hash)]
 pub(super) enum Entry {
     File { path: String, text: String },
     Link { path: String, target: String },
 }
 
-/// Everything below `/sys` for these devices. What the kernel counts for a device (`counters`, `hw_counters`) is not there: no
+/// Everything for these devices. What the kernel counts for a device (`counters`, `hw_counters`) is not there: no
 /// number here could be true.
 pub(super) fn entries(devices: &[Device]) -> Vec<Entry> {
-    let mut entries =
-        vec![file("class/infiniband_verbs/abi_version", "6"), file("class/misc/rdma_cm/abi_version", "4")];
+    let mut entries = vec![
+        file("sys/class/infiniband_verbs/abi_version", "6"),
+        file("sys/class/misc/rdma_cm/abi_version", "4"),
+    ];
     for device in devices {
         entries.extend(of_device(device));
     }
@@ -31,14 +33,19 @@ fn file(path: &str, text: &str) -> Entry {
 
 fn of_device(device: &Device) -> Vec<Entry> {
     let Device { name, index, interface, .. } = device;
-    let own = format!("devices/virtual/infiniband/{name}");
+    let own = format!("sys/devices/virtual/infiniband/{name}");
     let port = format!("{own}/ports/1");
-    let verbs = format!("class/infiniband_verbs/uverbs{index}");
+    let verbs = format!("sys/class/infiniband_verbs/uverbs{index}");
     let guid = grouped(&device.guid().to_ne_bytes());
     let gid = grouped(&device.gid().0);
     let rate_gbps = f64::from(device.link().rate_mbps) / 1000.0;
     let mut entries = vec![
-        Entry::Link { path: format!("class/infiniband/{name}"), target: format!("../../{own}") },
+        Entry::Link {
+            path: format!("sys/class/infiniband/{name}"),
+            target: format!("../../devices/virtual/infiniband/{name}"),
+        },
+        // UCX takes a device for accessible where this is a character device that it may write; nothing opens it.
+        Entry::Link { path: format!("dev/infiniband/uverbs{index}"), target: "/dev/null".to_owned() },
         file(&format!("{own}/node_type"), "1: CA"),
         file(&format!("{own}/node_desc"), name),
         file(&format!("{own}/fw_ver"), env!("CARGO_PKG_VERSION")),
@@ -59,10 +66,11 @@ fn of_device(device: &Device) -> Vec<Entry> {
         file(&format!("{verbs}/ibdev"), name),
         file(&format!("{verbs}/abi_version"), "1"),
     ];
-    // A device of hardware stands behind interfaces that are none of software's: where it is in the PCI tree is true of this
-    // one, too.
-    if let Ok(hardware) = fs::canonicalize(format!("/sys/class/net/{interface}/device")) {
-        let target = hardware.display().to_string();
+    // What stands behind the interface: its place in the PCI tree, or the interface itself, where it is software, too.
+    let network = format!("/sys/class/net/{interface}");
+    let behind = fs::canonicalize(format!("{network}/device")).or_else(|_| fs::canonicalize(network));
+    if let Ok(behind) = behind {
+        let target = behind.display().to_string();
         entries.push(Entry::Link { path: format!("{own}/device"), target: target.clone() });
         entries.push(Entry::Link { path: format!("{verbs}/device"), target });
     }
@@ -88,5 +96,5 @@ pub(super) fn write(entries: &[Entry], root: &Path) -> io::Result<()> {
         }
     }
     // A host without devices has the directory, and nothing in it.
-    fs::create_dir_all(root.join("class/infiniband"))
+    fs::create_dir_all(root.join("sys/class/infiniband"))
 }
