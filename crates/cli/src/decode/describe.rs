@@ -181,6 +181,12 @@ fn describe_roce(fields: &mut Fields, packet: &RocePacket<'_>) {
     let length = packet.payload.len();
     fields.bare("payload_bytes", length, format_args!("{length} B"));
 
+    if let Some(authentication) = packet.authentication {
+        let counter = authentication.counter;
+        fields.bare("authentication_counter", counter, format_args!("authenticated #{counter}"));
+        let tag: String = authentication.tag.iter().map(|byte| format!("{byte:02x}")).collect();
+        fields.hidden("authentication_tag", tag);
+    }
     let is_management = bth.destination.value() == MANAGEMENT_QUEUE_PAIR;
     if is_management && bth.opcode == Opcode::UdSendOnly {
         describe_connection(fields, packet.payload);
