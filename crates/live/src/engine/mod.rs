@@ -397,6 +397,7 @@ impl Engine {
     }
 
     fn sleep(&mut self) {
+        self.conduits.accept();
         self.conduits.set_sleeping(true);
         if !self.turn(true) {
             let bells = self.conduits.bells().map(|fd| (fd, PollFlags::IN));

@@ -172,6 +172,7 @@ impl Config {
         // Where in its space a process begins is nobody's business: old packets of another find no queue pair.
         let first = 0x100 + (seed >> 32) as u32 % 0x00ff_0000;
         nic.queue_pairs = first..1 << 24;
+        nic.random_keys = true;
         Self {
             address,
             nic,
@@ -377,13 +378,24 @@ impl<M: Memory> Driver<M> {
         peer: SocketAddr,
         connection: &Connection,
     ) -> Result<(), Error> {
+        self.connect_guarded(queue_pair, peer, connection, Guard::default())
+    }
+
+    /// The same, for a queue pair whose packets are held to more than its peer's address. The peer has to do likewise.
+    pub fn connect_guarded(
+        &mut self,
+        queue_pair: QueuePairNumber,
+        peer: SocketAddr,
+        connection: &Connection,
+        guard: Guard,
+    ) -> Result<(), Error> {
         self.check_family(peer)?;
         let mut sink = NoSink;
         let mut cx = Context::new(self.now(), &mut self.memory, &mut sink);
         for change in connection.transitions() {
             self.nic.modify_qp(&mut cx, queue_pair, &change)?;
         }
-        self.route(queue_pair, peer, &connection.path)
+        self.route_guarded(queue_pair, peer, &connection.path, guard)
     }
 
     /// Tells the way of a queue pair that was connected through [`Driver::lend`]: to a peer that receives at `peer`.
@@ -391,7 +403,7 @@ impl<M: Memory> Driver<M> {
         self.route_guarded(queue_pair, peer, path, Guard::default())
     }
 
-    /// The same, for a queue pair whose packets are held to more than its peer's address. The peer has to do likewise.
+    /// The same, with a guard.
     pub fn route_guarded(
         &mut self,
         queue_pair: QueuePairNumber,
@@ -403,6 +415,11 @@ impl<M: Memory> Driver<M> {
         let destination = self.nic.query_qp(queue_pair)?.destination;
         let own_port = railnet_wire::udp_source_port(path.flow_label, queue_pair, destination);
         self.senders.connect(queue_pair, peer, own_port, path, guard)?;
+        if guard.exact_port {
+            let address = self.local();
+            let set = self.receiver.set_class(path.traffic_class, path.hop_limit);
+            set.map_err(|source| Error::Sender { address, source })?;
+        }
         self.guards.set(queue_pair, peer.port(), guard);
         Ok(())
     }

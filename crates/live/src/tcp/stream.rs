@@ -9,20 +9,21 @@ use std::os::fd::{AsFd, BorrowedFd};
 use railnet_coll::machine::Mark;
 use rustix::net::sockopt::{set_socket_send_buffer_size, set_tcp_nodelay, set_tcp_quickack};
 
+use super::Stream;
 use super::lent::{Landing, Lent};
 use crate::conduit::Arrival;
+use crate::seal::Seal;
 use crate::shared_memory::mailbox::DEPTH;
 
 /// The most bytes of a slot. Most calls use less: see [`crate::conduit::Conduit::slice`]. Pages that nobody touches take no memory.
 pub(crate) const SLOT: usize = 1 << 20;
 /// Bytes that are read at once where the slice that comes is not known to be longer: what follows it is moved to its own slot.
 const READ: usize = 128 << 10;
-/// Bytes before the data of a slice: its length, and its mark.
+/// Bytes before the data of a slice: its length, and its mark. On streams that are authenticated a code follows.
 const HEADER: usize = 16;
+const SEALED_HEADER: usize = HEADER + Seal::LENGTH;
 /// Bytes from slot to slot. Data begins at a multiple of 64.
 const STRIDE: usize = 64 + SLOT;
-/// Where the header of a slot begins.
-const BEFORE: usize = 64 - HEADER;
 
 /// After so many small slices the system is asked again not to acknowledge each by itself: nothing is sent the other way
 /// that could carry it, and a packet of its own costs as much as one with data. It forgets this after a pause.
@@ -53,10 +54,25 @@ fn data(memory: &mut [u8], slot: u32, length: usize) -> *mut u8 {
     memory[slot as usize * STRIDE + 64..][..length].as_mut_ptr()
 }
 
+/// Bytes before the data of a slice, by whether it is authenticated.
+fn header_bytes(seal: Option<&Seal>) -> usize {
+    if seal.is_some() { SEALED_HEADER } else { HEADER }
+}
+
+/// What the code of a slice covers of its header: not the hint that it may be set after the code was made.
+fn covered(header: &[u8]) -> [u8; HEADER] {
+    let mut covered: [u8; HEADER] = *header.first_chunk().expect("a header begins with length and mark");
+    covered[7] &= !((PATIENT >> 56) as u8);
+    covered
+}
+
 /// The sending end of a connection.
 #[derive(Debug)]
 pub(crate) struct Sender {
     stream: TcpStream,
+    seal: Option<Seal>,
+    /// Bytes before the data of a slice.
+    header: usize,
     memory: Box<[u8]>,
     /// Slices that are not all with the kernel.
     waiting: VecDeque<Slice>,
@@ -79,7 +95,9 @@ struct Slice {
 }
 
 impl Sender {
-    pub(super) fn new(stream: TcpStream, shares_cores: bool) -> io::Result<Self> {
+    pub(super) fn new(stream: Stream, shares_cores: bool) -> io::Result<Self> {
+        let Stream { stream, seals } = stream;
+        let seal = seals.map(|seals| seals.send);
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
         // A buffer that holds less than a slice makes every slice wait for an acknowledgement, which is sent late. The
@@ -94,6 +112,8 @@ impl Sender {
         set_socket_send_buffer_size(&stream, kept)?;
         Ok(Self {
             stream,
+            header: header_bytes(seal.as_ref()),
+            seal,
             memory: memory(),
             waiting: VecDeque::with_capacity(DEPTH as usize),
             lent: Default::default(),
@@ -115,10 +135,16 @@ impl Sender {
     /// Hands over the next slice. Whether it is small and should go before anything is waited for; others go with the next
     /// [`Sender::flush`], together.
     pub(crate) fn publish(&mut self, slot: u32, length: usize, mark: Mark) -> bool {
-        let header = &mut self.memory[slot as usize * STRIDE + BEFORE..][..HEADER];
+        let whole = &mut self.memory[slot as usize * STRIDE..][..STRIDE];
+        let (header, data) = whole[64 - self.header..].split_at_mut(self.header);
         header[..8].copy_from_slice(&(length as u64).to_le_bytes());
-        header[8..].copy_from_slice(&mark.0.to_le_bytes());
+        header[8..HEADER].copy_from_slice(&mark.0.to_le_bytes());
         let lent = self.lent[slot as usize].take();
+        if let Some(seal) = &mut self.seal {
+            let data = lent.as_ref().map_or(&data[..length], |lent| lent.bytes(length));
+            let code = seal.code(&[&covered(header), data]);
+            header[HEADER..].copy_from_slice(&code);
+        }
         self.waiting.push_back(Slice { slot, length, lent });
         length <= SMALL
     }
@@ -130,7 +156,7 @@ impl Sender {
         let more = more && self.written == 0;
         if more {
             for slice in &self.waiting {
-                self.memory[slice.slot as usize * STRIDE + BEFORE + 7] |= (PATIENT >> 56) as u8;
+                self.memory[slice.slot as usize * STRIDE + 64 - self.header + 7] |= (PATIENT >> 56) as u8;
             }
         } else {
             self.let_go();
@@ -182,12 +208,13 @@ impl Sender {
 
     fn write(&mut self) -> io::Result<()> {
         while !self.waiting.is_empty() {
-            let Self { stream, memory, waiting, written, gone, .. } = self;
+            let Self { stream, memory, waiting, written, gone, header, .. } = self;
+            let header = *header;
             let mut pieces = [IoSlice::new(&[]); 2 * DEPTH as usize];
             let mut count = 0;
             for slice in waiting.iter() {
-                let own = if slice.lent.is_some() { HEADER } else { HEADER + slice.length };
-                pieces[count] = IoSlice::new(&memory[slice.slot as usize * STRIDE + BEFORE..][..own]);
+                let own = if slice.lent.is_some() { header } else { header + slice.length };
+                pieces[count] = IoSlice::new(&memory[slice.slot as usize * STRIDE + 64 - header..][..own]);
                 count += 1;
                 if let Some(lent) = &slice.lent {
                     pieces[count] = IoSlice::new(lent.bytes(slice.length));
@@ -208,9 +235,9 @@ impl Sender {
                 Err(error) => return Err(error),
             }
             while let Some(Slice { length, .. }) = waiting.front()
-                && *written >= HEADER + length
+                && *written >= header + length
             {
-                *written -= HEADER + length;
+                *written -= header + length;
                 waiting.pop_front();
                 *gone += 1;
             }
@@ -229,6 +256,9 @@ impl AsFd for Sender {
 #[derive(Debug)]
 pub(crate) struct Receiver {
     stream: TcpStream,
+    seal: Option<Seal>,
+    /// Bytes before the data of a slice.
+    header: usize,
     memory: Box<[u8]>,
     arrived: u64,
     taken: u64,
@@ -249,11 +279,15 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
+    pub(super) fn new(stream: Stream) -> io::Result<Self> {
+        let Stream { stream, seals } = stream;
+        let seal = seals.map(|seals| seals.receive);
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
         Ok(Self {
             stream,
+            header: header_bytes(seal.as_ref()),
+            seal,
             memory: memory(),
             arrived: 0,
             taken: 0,
@@ -294,19 +328,23 @@ impl Receiver {
     /// The next slice, where it goes. A slice of another length goes to its slot: then ranks do not mean the same, and will be
     /// told so.
     fn landed(&mut self) -> io::Result<Arrival> {
-        let start = (self.arrived % u64::from(DEPTH)) as usize * STRIDE + BEFORE;
+        let start = (self.arrived % u64::from(DEPTH)) as usize * STRIDE + 64 - self.header;
+        let before = self.header;
         while let Some(landing) = &mut self.landing {
-            let whole = &mut self.memory[start..][..HEADER + SLOT];
+            let whole = &mut self.memory[start..][..before + SLOT];
             if let Some(Header { mark, length, is_patient }) =
-                Header::read(&whole[..self.filled.min(HEADER)])?
+                Header::read(&whole[..self.filled.min(before)])?
             {
                 if length != landing.length() {
-                    let there = self.filled - HEADER;
-                    whole[HEADER..][..there].copy_from_slice(&landing.bytes()[..there]);
+                    let there = self.filled.saturating_sub(before);
+                    whole[before..][..there].copy_from_slice(&landing.bytes()[..there]);
                     self.landing = None;
                     break;
                 }
-                if self.filled == HEADER + length {
+                if self.filled == before + length {
+                    if let Some(seal) = &mut self.seal {
+                        check(seal, &whole[..before], landing.bytes())?;
+                    }
                     (self.landing, self.has_landed) = (None, true);
                     self.filled = 0;
                     self.arrived += 1;
@@ -315,8 +353,8 @@ impl Receiver {
                     return Ok(Arrival::Slice(mark));
                 }
             }
-            let header = &mut whole[self.filled.min(HEADER)..HEADER];
-            let data = &mut landing.bytes()[self.filled.saturating_sub(HEADER)..];
+            let header = &mut whole[self.filled.min(before)..before];
+            let data = &mut landing.bytes()[self.filled.saturating_sub(before)..];
             match self.stream.read_vectored(&mut [IoSliceMut::new(header), IoSliceMut::new(data)]) {
                 Ok(0) => return Ok(Arrival::End),
                 Ok(length) => {
@@ -373,15 +411,20 @@ impl Receiver {
         if self.landing.is_some() {
             return self.landed();
         }
-        let start = (self.arrived % u64::from(DEPTH)) as usize * STRIDE + BEFORE;
-        let Self { stream, memory, filled, ahead, used, .. } = self;
-        let whole = &mut memory[start..][..HEADER + SLOT];
+        let start = (self.arrived % u64::from(DEPTH)) as usize * STRIDE + 64 - self.header;
+        let Self { stream, memory, filled, ahead, used, seal, header: before, .. } = self;
+        let before = *before;
+        let whole = &mut memory[start..][..before + SLOT];
         loop {
             let header = Header::read(&whole[..*filled])?;
-            let end = HEADER + header.map_or(0, |header| header.length);
+            let end = before + header.map_or(0, |header| header.length);
             if let Some(Header { mark, length, is_patient }) = header
                 && *filled >= end
             {
+                if let Some(seal) = seal {
+                    let (header, data) = whole[..end].split_at(before);
+                    check(seal, header, data)?;
+                }
                 // What was read beyond the end is for the next.
                 if *filled > end {
                     ahead.clear();
@@ -402,7 +445,7 @@ impl Receiver {
                 *filled += length;
                 continue;
             }
-            match stream.read(&mut whole[*filled..end.max(HEADER + READ)]) {
+            match stream.read(&mut whole[*filled..end.max(before + READ)]) {
                 Ok(0) => return Ok(Arrival::End),
                 Ok(length) => {
                     *filled += length;
@@ -416,6 +459,17 @@ impl Receiver {
                 Err(error) => return Err(error),
             }
         }
+    }
+}
+
+/// Whether a slice is what the other end sent next.
+fn check(seal: &mut Seal, header: &[u8], data: &[u8]) -> io::Result<()> {
+    match seal.is_code(&header[HEADER..], &[&covered(header), data]) {
+        true => Ok(()),
+        false => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "a slice was forged or damaged on its way: its code is wrong",
+        )),
     }
 }
 
@@ -456,15 +510,28 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
+    use crate::seal::Seals;
 
     fn pair() -> (Sender, Receiver) {
         pair_that_shares(false)
     }
 
     fn pair_that_shares(cores: bool) -> (Sender, Receiver) {
+        let (there, here) = streams(false);
+        (Sender::new(there, cores).unwrap(), Receiver::new(here).unwrap())
+    }
+
+    fn streams(are_sealed: bool) -> (Stream, Stream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        (Sender::new(stream, cores).unwrap(), Receiver::new(listener.accept().unwrap().0).unwrap())
+        let seals = are_sealed.then(|| Seals { send: Seal::new(&[1; 16]), receive: Seal::new(&[1; 16]) });
+        let accepted = listener.accept().unwrap().0;
+        (Stream { stream, seals: seals.clone() }, Stream { stream: accepted, seals })
+    }
+
+    fn sealed_pair() -> (Sender, Receiver) {
+        let (there, here) = streams(true);
+        (Sender::new(there, false).unwrap(), Receiver::new(here).unwrap())
     }
 
     fn slot(memory: &[u8], number: u64, length: usize) -> &[u8] {
@@ -575,7 +642,14 @@ mod tests {
     /// Slices of all lengths, sent in bursts: they come one by one, whole, in order, and never more than there are slots.
     #[test]
     fn slices_arrive_whole_and_in_order() {
-        let (mut sender, mut receiver) = pair();
+        for (mut sender, mut receiver) in [pair(), sealed_pair()] {
+            whole_and_in_order(&mut sender, &mut receiver);
+            drop(sender);
+            assert!(matches!(receiver.arrived().unwrap(), Arrival::End));
+        }
+    }
+
+    fn whole_and_in_order(sender: &mut Sender, receiver: &mut Receiver) {
         let mut dice = railnet_core::Random::from_seed(3);
         let lengths: Vec<usize> =
             (0..400).map(|_| *dice.pick(&[0, 1, 8, 100, 4000, SLOT - 1, SLOT])).collect();
@@ -600,14 +674,17 @@ mod tests {
                 taken += 1;
             }
         }
-        drop(sender);
-        assert!(matches!(receiver.arrived().unwrap(), Arrival::End));
     }
 
     /// Slices go where they should, if that was said in time and they are as long as was said; others go to slots.
     #[test]
     fn slices_land_where_they_go() {
-        let (mut sender, mut receiver) = pair();
+        for (sender, receiver) in [pair(), sealed_pair()] {
+            land_where_they_go(sender, receiver);
+        }
+    }
+
+    fn land_where_they_go(mut sender: Sender, mut receiver: Receiver) {
         let mut dice = railnet_core::Random::from_seed(4);
         let mut place = vec![0; SLOT];
         let (mut landed, mut others) = (0, 0);
@@ -669,5 +746,66 @@ mod tests {
             receiver.arrived().is_err()
         });
         assert!(refused);
+    }
+
+    /// What goes along a stream, taken up by somebody in between who changes it.
+    #[test]
+    fn a_slice_that_was_changed_left_out_repeated_or_put_in_is_an_error() {
+        type Change = fn(&mut Vec<u8>, usize);
+        let changes: [(&str, Change); 5] = [
+            ("nothing", |_, _| {}),
+            ("a byte of data", |bytes, whole| bytes[whole + SEALED_HEADER + 3] ^= 1),
+            ("the mark", |bytes, whole| bytes[whole + 9] ^= 1),
+            ("the first left out", |bytes, whole| drop(bytes.drain(..whole))),
+            ("the first repeated", |bytes, whole| {
+                let first = bytes[..whole].to_vec();
+                bytes.splice(whole..whole, first);
+            }),
+        ];
+        for (what, change) in changes {
+            for lands in [false, true] {
+                let (mut sender, between) = {
+                    let (there, here) = streams(true);
+                    (Sender::new(there, false).unwrap(), here)
+                };
+                let (mut forward, here) = {
+                    let (there, here) = streams(true);
+                    (there.stream, here)
+                };
+                let mut receiver = Receiver::new(here).unwrap();
+                for number in 0..3 {
+                    sender.publish(number, 100, Mark(u64::from(number)));
+                }
+                sender.flush().unwrap();
+                let whole = SEALED_HEADER + 100;
+                let mut bytes = vec![0; 3 * whole];
+                (&between.stream).read_exact(&mut bytes).unwrap();
+                change(&mut bytes, whole);
+                forward.write_all(&bytes).unwrap();
+                drop(forward);
+                let mut place = vec![0; 100];
+                let mut taken = 0;
+                let end = loop {
+                    if lands {
+                        receiver.land(Landing::of(&mut place, 100));
+                    }
+                    match receiver.arrived() {
+                        Ok(Arrival::Slice(_)) => {
+                            taken += 1;
+                            receiver.release();
+                        }
+                        Ok(Arrival::Nothing) => std::thread::yield_now(),
+                        Ok(_) => break None,
+                        Err(error) => break Some(error.kind()),
+                    }
+                };
+                let expected = match what {
+                    "nothing" => (None, 3),
+                    "the first left out" => (Some(io::ErrorKind::InvalidData), 0),
+                    _ => (Some(io::ErrorKind::InvalidData), 1),
+                };
+                assert_eq!((end, taken), expected, "{what}, landing: {lands}");
+            }
+        }
     }
 }
