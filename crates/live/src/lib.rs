@@ -39,6 +39,7 @@ mod seal;
 mod secret;
 mod shared_memory;
 mod socket;
+pub mod status;
 mod tcp;
 
 pub use authentication::Authentication;

@@ -247,7 +247,8 @@ impl Communicator {
             });
         }
         let security = (&config.secret, options.authentication);
-        let prepared = Prepared::new(config.rank.0, security, options.conduit, bind, kept)?;
+        let prepared =
+            Prepared::new(config.rank.0, security, options.conduit, (bind, config.listen()), kept)?;
         let control = rendezvous::meet_at(door, config, &prepared.blob())?;
         // What lets GPUs write into each other's memory lets processes read each other's.
         let reads_memory = options.nccl.switch("NCCL_P2P_DISABLE") != Some(true);
@@ -258,7 +259,7 @@ impl Communicator {
                 return Err(error.into());
             }
         };
-        let engine = Engine::new(Arc::new(control), conduits, options.limit);
+        let engine = Engine::new(config.job.clone(), Arc::new(control), conduits, options.limit);
         let rank = config.rank;
         let members: Arc<[u32]> = (0..config.world_size).collect();
         log.info(|| introduction(config, options, &engine));

@@ -188,16 +188,17 @@ impl ReachError {
 }
 
 impl Prepared {
-    /// Opens what others will need to reach this rank.
+    /// Opens what others will need to reach this rank: at the address it was told to use, and where it was told none, at one at which it
+    /// listens all the same, or at all.
     pub(crate) fn new(
         rank: u32,
         (secret, authentication): (&Secret, Authentication),
         forced: Option<Conduit>,
-        bind: Option<IpAddr>,
+        (bind, listen): (Option<IpAddr>, Option<IpAddr>),
         kept: Option<TcpListener>,
     ) -> Result<Self, ReachError> {
         let token = crate::secret::random()?;
-        let tcp = Tcp::listen(rank, secret.clone(), token, bind)?;
+        let tcp = Tcp::listen(rank, secret.clone(), token, bind.or(listen))?;
         let chosen = bind.filter(|address| !address.is_unspecified());
         let addresses = match chosen {
             Some(address) => vec![address],
@@ -209,7 +210,7 @@ impl Prepared {
         };
         let next = match kept {
             Some(listener) => listener,
-            None => tcp::listener(bind)?,
+            None => tcp::listener(bind.or(listen))?,
         };
         let next_port = next.local_addr()?.port();
         let (port, is_bound) = (tcp.port()?, chosen.is_some());

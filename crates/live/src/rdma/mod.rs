@@ -8,6 +8,7 @@
 
 mod handshake;
 mod options;
+mod status;
 pub(crate) mod window;
 
 use std::io;

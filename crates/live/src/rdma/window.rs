@@ -117,6 +117,10 @@ impl End {
         self.windows.unfinished() == 0 || is_hopeless
     }
 
+    pub(super) fn queue_pairs(&self) -> &[QueuePairNumber] {
+        &self.card.queue_pairs
+    }
+
     pub(super) fn has_peers(&self, gone: &[u32]) -> bool {
         let others = self.members.iter().enumerate().filter(|(rank, _)| *rank != self.rank);
         others.into_iter().any(|(_, member)| !gone.contains(member))

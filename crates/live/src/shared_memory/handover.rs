@@ -83,7 +83,7 @@ impl Counter {
 }
 
 /// Whether the other end is a process of this user, or of the superuser.
-fn is_same_user(stream: &UnixStream) -> io::Result<bool> {
+pub(crate) fn is_same_user(stream: &UnixStream) -> io::Result<bool> {
     let peer = rustix::net::sockopt::socket_peercred(stream)?.uid;
     Ok(peer.is_root() || peer == rustix::process::geteuid())
 }

@@ -603,10 +603,11 @@ mod tests {
         ];
         for bytes in forged {
             let (mut link, _service, memory, mut raw) = pair_with(Some(seals()));
+            link.signal(&mut patience()).unwrap();
             raw.write_all(&bytes).unwrap();
             let refused = link.flush(&mut patience());
             assert_ne!(refused.unwrap_err().kind(), io::ErrorKind::TimedOut);
-            assert_eq!((memory.load(0), memory.load(LENGTH + 24)), (0, 0));
+            assert_eq!((memory.load(0), memory.load(LENGTH + 24)), (0, 1));
         }
     }
 }
