@@ -34,6 +34,7 @@ mod run;
 mod schedule;
 mod shipped;
 mod sim;
+mod status;
 mod storm;
 mod submit;
 mod terminal;
@@ -100,6 +101,8 @@ enum Command {
     Storm(storm::Arguments),
     /// Run a scenario in a simulated fabric
     Sim(sim::Arguments),
+    /// Ask running ranks what they do, and whom they wait for
+    Status(status::Arguments),
     /// Write the batch script of a job for Slurm, and submit it
     Submit(submit::Arguments),
     /// Print a fabric or a server: sizes, bandwidths, paths, and a picture
@@ -125,6 +128,7 @@ impl Command {
                 | Self::List(_)
                 | Self::Perf(_)
                 | Self::Run(_)
+                | Self::Status(_)
                 | Self::Submit(_)
                 | Self::Verbs(_)
         )
@@ -156,6 +160,7 @@ fn run(command: Option<Command>, out: &mut dyn Write) -> anyhow::Result<Outcome>
         Command::Pingpong(arguments) => pingpong::run(&arguments, out),
         Command::Plan(arguments) => plan::run(&arguments, out),
         Command::Doctor(arguments) => doctor::run(&arguments, out),
+        Command::Status(arguments) => status::run(&arguments, out),
         Command::Replay(arguments) => replay::run(&arguments, out),
         Command::Schedule(arguments) => schedule::run(&arguments, out),
         Command::Run(arguments) => run::run(&arguments, out),

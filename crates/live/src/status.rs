@@ -24,7 +24,7 @@ const DESCRIPTION_MAX: Duration = Duration::from_millis(500);
 /// How long a conversation may take.
 const CONVERSATION: Duration = Duration::from_secs(2);
 /// The most bytes of an answer.
-const ANSWER_MAX: u64 = 16 << 20;
+const ANSWER_MAX: usize = 16 << 20;
 const PREFIX: &str = "railnet-status-";
 const TEXT_MAX: usize = 4096;
 /// Ranks of one number in one process: of communicators that follow each other.
@@ -339,27 +339,65 @@ impl Server {
     }
 }
 
-/// Asks all ranks of this host that this user may ask. Those that are gone by the time are left out.
-pub fn ranks_here() -> io::Result<Vec<RankStatus>> {
+/// The ranks of this host that this user may ask.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    /// Those that answered.
+    pub ranks: Vec<RankStatus>,
+    /// The processes of those that are there and do not answer: they are stopped, as a rule.
+    pub silent: Vec<u32>,
+}
+
+/// Asks all ranks of this host, at the same time. Those that are gone by then, and those of other users, are left out.
+pub fn ranks_here() -> io::Result<Found> {
     let table = std::fs::read_to_string("/proc/net/unix")?;
     let names = table.lines().filter_map(|line| line.split_once(" @").map(|(_, name)| name));
     let mut names: Vec<&str> = names.filter(|name| name.starts_with(PREFIX)).collect();
     // A listener and its connections have one name.
     names.sort_unstable();
     names.dedup();
-    let mut found: Vec<RankStatus> = names.into_iter().filter_map(|name| query(name).ok()).collect();
-    found.sort_by(|a, b| (&a.job, a.rank, a.pid).cmp(&(&b.job, b.rank, b.pid)));
+    let asked: Vec<(&str, UnixStream)> =
+        names.into_iter().filter_map(|name| Some((name, ask(name).ok()?))).collect();
+    let deadline = Instant::now() + CONVERSATION;
+    let mut found = Found::default();
+    for (name, stream) in asked {
+        match hear(&stream, deadline) {
+            Ok(status) => found.ranks.push(status),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                let pid: Option<u32> =
+                    name[PREFIX.len()..].split('-').next().and_then(|pid| pid.parse().ok());
+                found.silent.extend(pid);
+            }
+            Err(_) => {}
+        }
+    }
+    found.ranks.sort_by(|a, b| (&a.job, a.rank, a.pid).cmp(&(&b.job, b.rank, b.pid)));
     Ok(found)
 }
 
-fn query(name: &str) -> io::Result<RankStatus> {
+fn ask(name: &str) -> io::Result<UnixStream> {
     let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
-    if !is_same_user(&stream)? && !rustix::process::geteuid().is_root() {
-        return Err(io::ErrorKind::PermissionDenied.into());
+    match is_same_user(&stream)? || rustix::process::geteuid().is_root() {
+        true => Ok(stream),
+        false => Err(io::ErrorKind::PermissionDenied.into()),
     }
-    stream.set_read_timeout(Some(CONVERSATION))?;
+}
+
+fn hear(mut stream: &UnixStream, deadline: Instant) -> io::Result<RankStatus> {
     let mut bytes = Vec::new();
-    stream.take(ANSWER_MAX).read_to_end(&mut bytes)?;
+    let mut buffer = [0; 16 << 10];
+    loop {
+        // One that has had all the time there is may still have answered.
+        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut buffer)? {
+            0 => break,
+            length => bytes.extend_from_slice(&buffer[..length]),
+        }
+        if bytes.len() > ANSWER_MAX {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+    }
     RankStatus::read(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 

@@ -259,9 +259,10 @@ impl Communicator {
                 return Err(error.into());
             }
         };
-        let engine = Engine::new(config.job.clone(), Arc::new(control), conduits, options.limit);
         let rank = config.rank;
         let members: Arc<[u32]> = (0..config.world_size).collect();
+        conduits.notes().iter().for_each(|note| log.warn(|| note.clone()));
+        let engine = Engine::new(config.job.clone(), Arc::new(control), conduits, options.limit);
         log.info(|| introduction(config, options, &engine));
         log.info(|| {
             let set = options.nccl.set().map(|(name, text, _)| format!("{name} is {text}"));

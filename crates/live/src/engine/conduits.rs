@@ -269,9 +269,25 @@ impl Prepared {
             let blob: Vec<u8> = reached.iter().flat_map(|one| word(one).to_le_bytes()).collect();
             control.all_gather("shared memory", &blob, limit)
         };
-        let (mut shared, told) = match &counter {
-            Some(counter) => {
-                let mut shared = SharedMemory::new(rank, near.len() + 1)?;
+        let mut notes = Vec::new();
+        let own_memory = match &counter {
+            None => None,
+            Some(counter) => match SharedMemory::new(rank, near.len() + 1) {
+                Ok(shared) => Some((counter, shared)),
+                // A limit of address space (`ulimit -v`), most likely: streams need none to speak of.
+                Err(error) if first != Some(Conduit::SharedMemory) => {
+                    notes.push(format!(
+                        "no shared memory: {error} for {} GiB of address space (ulimit -v limits it); ranks of this host are \
+                         reached over TCP",
+                        SharedMemory::BYTES >> 30
+                    ));
+                    None
+                }
+                Err(error) => return Err(error.into()),
+            },
+        };
+        let (mut shared, told) = match own_memory {
+            Some((counter, mut shared)) => {
                 let told = shared.exchange(counter, &near, limit, |shared| {
                     agree(&shared.reached().collect::<Vec<_>>())
                 })??;
@@ -320,7 +336,7 @@ impl Prepared {
             Some(Conduit::Roce) => Some(open_nic(control, &cards, limit, options, &secret)?),
             _ => None,
         };
-        Ok(Conduits { rank, pairs, shared, tcp, nic, cards, next: Some(next) })
+        Ok(Conduits { rank, pairs, shared, tcp, nic, cards, next: Some(next), notes })
     }
 }
 
@@ -392,9 +408,16 @@ pub(crate) struct Conduits {
     /// The door where ranks can meet again. It stays open until this rank leaves, or the port would be another's before somebody listens
     /// again.
     next: Option<TcpListener>,
+    /// What could not be had, and what is used in its place.
+    notes: Vec<String>,
 }
 
 impl Conduits {
+    /// What could not be had, and what is used in its place.
+    pub(crate) fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
     /// What leads to a rank.
     pub(crate) fn kind(&self, rank: u32) -> Conduit {
         self.pairs[self.rank as usize][rank as usize]

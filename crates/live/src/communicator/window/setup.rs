@@ -264,7 +264,9 @@ impl Communicator {
         let Prepared { counter, segment, roads, name, memory, signals, .. } = prepared;
         let give = [segment.as_fd(), segment.as_fd()];
         std::thread::scope(|scope| {
-            let server = scope.spawn(|| counter.serve(&give, &stop));
+            let serve = || counter.serve(&give, &stop);
+            let server =
+                std::thread::Builder::new().name("railnet-handover".to_owned()).spawn_scoped(scope, serve)?;
             for (rank, card) in cards.iter().enumerate() {
                 let road = match self.conduit(rank) {
                     _ if rank == self.rank() => Ok(Road::Memory(memory.clone(), signals.clone())),
