@@ -5,12 +5,14 @@
 //! each target, from the seed `FUZZ_SEED`; `tests/full/fuzz.sh` does so for longer.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use railnet_core::Random;
 use railnet_formats::{chakra, msccl, nccl_topology};
+use railnet_live::agreement::{Ballot, Decision, Message as Agreed, Vote};
 use railnet_live::message::{BLOB_MAX, Decoder, Hello, Member, Message, Trouble, TroubleKind, preamble};
 use railnet_wire::capture::Reader;
 use railnet_wire::{Extension, Frame, Gid, Identification, Network, ROCE_PORT, parse_datagram, parse_packet};
@@ -78,7 +80,10 @@ fn damage(random: &mut Random, input: &mut Vec<u8>, other: &[u8]) {
                 // A number in a text becomes another one.
                 let digits = input[at..].iter().position(u8::is_ascii_digit).map(|found| at + found);
                 let Some(start) = digits else { continue };
-                let end = input[start..].iter().position(|byte| !byte.is_ascii_digit()).map_or(input.len(), |found| start + found);
+                let end = input[start..]
+                    .iter()
+                    .position(|byte| !byte.is_ascii_digit())
+                    .map_or(input.len(), |found| start + found);
                 let edge = random.pick(&EDGES).to_string();
                 input.splice(start..end, edge.bytes());
             }
@@ -88,7 +93,18 @@ fn damage(random: &mut Random, input: &mut Vec<u8>, other: &[u8]) {
                 input.splice(at..at, other[from..from + length].iter().copied());
             }
             _ => {
-                let text: &[&[u8]] = &[b"-1", b"nan", b"inf", b"1e308", b"\"", b"<", b"[[", b"\xff", b"\0", b"18446744073709551616"];
+                let text: &[&[u8]] = &[
+                    b"-1",
+                    b"nan",
+                    b"inf",
+                    b"1e308",
+                    b"\"",
+                    b"<",
+                    b"[[",
+                    b"\xff",
+                    b"\0",
+                    b"18446744073709551616",
+                ];
                 input.splice(at..at, random.pick(text).iter().copied());
             }
         }
@@ -99,10 +115,14 @@ fn damage(random: &mut Random, input: &mut Vec<u8>, other: &[u8]) {
 /// Tries a parser with its corpus and with what damage makes of it.
 fn target(name: &str, corpus: Vec<Vec<u8>>, parse: impl Fn(&[u8])) {
     let found = files(&format!("testdata/fuzz/{name}"), "");
-    let corpus: Vec<Vec<u8>> = corpus.into_iter().chain(found).map(|mut one| {
-        one.truncate(BYTES_MAX);
-        one
-    }).collect();
+    let corpus: Vec<Vec<u8>> = corpus
+        .into_iter()
+        .chain(found)
+        .map(|mut one| {
+            one.truncate(BYTES_MAX);
+            one
+        })
+        .collect();
     assert!(!corpus.is_empty(), "{name} has no corpus");
     let attempt = |input: &[u8], what: &str| {
         if catch_unwind(AssertUnwindSafe(|| parse(input))).is_ok() {
@@ -173,7 +193,10 @@ fn packets_are_read_or_refused() {
             // What was read is what is written, but for reserved bits: it is read as the same again.
             let again = packet.to_bytes();
             if let Ok(Frame::Roce(second)) = Frame::parse(&again) {
-                assert_eq!((second.headers, second.payload, second.authentication), (packet.headers, packet.payload, packet.authentication));
+                assert_eq!(
+                    (second.headers, second.payload, second.authentication),
+                    (packet.headers, packet.payload, packet.authentication)
+                );
             }
         }
         let _ = Frame::parse_ip(bytes);
@@ -195,8 +218,13 @@ fn packets_are_read_or_refused() {
 #[test]
 fn run_files_are_read_or_refused() {
     let file = |command: &[&str]| {
-        let path = std::env::temp_dir().join(format!("railnet-parsers-{}-{}", std::process::id(), command.len()));
-        let done = std::process::Command::new(env!("CARGO_BIN_EXE_railnet")).args(command).arg(&path).output().unwrap();
+        let path =
+            std::env::temp_dir().join(format!("railnet-parsers-{}-{}", std::process::id(), command.len()));
+        let done = std::process::Command::new(env!("CARGO_BIN_EXE_railnet"))
+            .args(command)
+            .arg(&path)
+            .output()
+            .unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         let bytes = fs::read(&path).unwrap();
         fs::remove_file(&path).unwrap();
@@ -213,12 +241,17 @@ fn run_files_are_read_or_refused() {
 
 #[test]
 fn scenarios_are_read_or_refused() {
-    let corpus = files("scenarios", ".toml").into_iter().chain(files("testdata/catalogue", ".toml")).collect();
+    let corpus =
+        files("scenarios", ".toml").into_iter().chain(files("testdata/catalogue", ".toml")).collect();
     let none = |name: &str| Err(format!("there is no {name} here"));
-    target("scenario", corpus, text(|text| {
-        let _ = railnet_sim::Scenario::parse_with(text, none);
-        let _ = railnet_sim::Scenario::parse_to_plan(text, none);
-    }));
+    target(
+        "scenario",
+        corpus,
+        text(|text| {
+            let _ = railnet_sim::Scenario::parse_with(text, none);
+            let _ = railnet_sim::Scenario::parse_to_plan(text, none);
+        }),
+    );
 }
 
 #[test]
@@ -228,7 +261,11 @@ fn msccl_algorithms_are_read_or_refused() {
 
 #[test]
 fn nccl_topologies_are_read_or_refused() {
-    target("nccl-topology", files("testdata/nccl", ".xml"), text(|text| drop(nccl_topology::read("fuzz", text))));
+    target(
+        "nccl-topology",
+        files("testdata/nccl", ".xml"),
+        text(|text| drop(nccl_topology::read("fuzz", text))),
+    );
 }
 
 #[test]
@@ -248,6 +285,28 @@ fn hosts_and_variables_are_read_or_refused() {
     let variables = ["NCCL_ALGO=Ring,Tree\n# comment\nNCCL_BUFFSIZE=4194304\nNCCL_IB_TIMEOUT=20\n"];
     let corpus = variables.iter().map(|text| text.as_bytes().to_vec()).collect();
     target("variables", corpus, text(|text| drop(railnet_coll::variables::Variables::parse_file(text))));
+}
+
+#[test]
+fn messages_of_agreements_are_read_or_refused() {
+    let ballot = Ballot { round: 7, leader: 3 };
+    let decision = Decision { failed: BTreeSet::from([1, 4]), flags: 0xff };
+    let vote = Vote { accepted: Some((ballot, decision.clone())), failed: BTreeSet::from([2]), flags: 1 };
+    let messages = [
+        Agreed::Ping,
+        Agreed::Prepare(ballot),
+        Agreed::Promise(ballot, vote),
+        Agreed::Accept(ballot, decision.clone()),
+        Agreed::Accepted(ballot),
+        Agreed::Rejected(ballot),
+        Agreed::Decided(decision),
+        Agreed::NoQuorum(BTreeSet::from([0, 2])),
+    ];
+    target("agreement", messages.iter().map(Agreed::write).collect(), |bytes| {
+        if let Ok(message) = Agreed::read(bytes) {
+            assert_eq!(Agreed::read(&message.write()), Ok(message));
+        }
+    });
 }
 
 #[test]
