@@ -132,8 +132,8 @@ fn target(name: &str, corpus: Vec<Vec<u8>>, parse: impl Fn(&[u8])) {
             let path = Path::new(&folder).join(format!("{name}-{}", input.len()));
             fs::write(path, input).unwrap();
         }
-        let hex: String = input.iter().take(4096).map(|byte| format!("{byte:02x}")).collect();
-        panic!("{name} panics on {what}, {} bytes: {hex}", input.len());
+        let (length, shown) = (input.len(), &input[..input.len().min(4096)]);
+        panic!("{name} panics on {what}, {length} bytes: {shown:02x?}");
     };
     for (index, input) in corpus.iter().enumerate() {
         attempt(input, &format!("input {index} of its corpus"));

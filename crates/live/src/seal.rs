@@ -35,7 +35,9 @@ impl Seal {
         let mut hasher = self.hasher;
         hasher.write(&self.counter.to_le_bytes());
         self.counter += 1;
-        pieces.iter().for_each(|piece| hasher.write(piece));
+        for piece in pieces {
+            hasher.write(piece);
+        }
         hasher.finish128().as_bytes()
     }
 

@@ -133,10 +133,12 @@ pub struct RankStatus {
 
 fn put_list<T>(out: &mut Vec<u8>, list: &[T], put: impl Fn(&mut Vec<u8>, &T)) {
     out.extend((list.len() as u32).to_le_bytes());
-    list.iter().for_each(|one| put(out, one));
+    for one in list {
+        put(out, one);
+    }
 }
 
-fn put_number(out: &mut Vec<u8>, number: &u32) {
+fn put_number(out: &mut Vec<u8>, number: u32) {
     out.extend(number.to_le_bytes());
 }
 
@@ -149,20 +151,20 @@ impl RankStatus {
         let mut out = Vec::new();
         put_text(&mut out, &self.job);
         for number in [self.rank, self.world_size, self.pid] {
-            put_number(&mut out, &number);
+            put_number(&mut out, number);
         }
         out.push(self.state as u8);
         out.extend(self.calls_done.to_le_bytes());
         put_list(&mut out, &self.calls, |out, call| {
             put_text(out, &call.call);
-            put_number(out, &call.ranks);
+            put_number(out, call.ranks);
             out.extend(micros(call.age).to_le_bytes());
             out.extend(micros(call.still_for).to_le_bytes());
-            put_list(out, &call.waits_for, put_number);
+            put_list(out, &call.waits_for, |out, rank| put_number(out, *rank));
         });
-        put_list(&mut out, &self.gone, put_number);
+        put_list(&mut out, &self.gone, |out, rank| put_number(out, *rank));
         put_list(&mut out, &self.peers, |out, peer| {
-            put_number(out, &peer.pid);
+            put_number(out, peer.pid);
             put_text(out, &peer.host);
             put_text(out, &peer.transport);
         });
@@ -175,7 +177,7 @@ impl RankStatus {
             for number in
                 [one.number, one.destination, one.sends, one.receives, one.send_psn, one.receive_psn]
             {
-                put_number(out, &number);
+                put_number(out, number);
             }
             put_text(out, &one.state);
         });
@@ -416,7 +418,7 @@ mod tests {
             calls: vec![CallStatus {
                 call: "AllReduce #7 f32 × 8 sum".to_owned(),
                 ranks: 4,
-                age: Duration::from_micros(1_500_000),
+                age: Duration::from_millis(1500),
                 still_for: Duration::from_micros(7),
                 waits_for: vec![0, 2],
             }],

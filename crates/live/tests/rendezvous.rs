@@ -475,7 +475,9 @@ fn a_message_that_was_put_in_is_recognized_where_there_is_a_secret() {
     Message::Notice { from: 1, kind: 0, body }.write(&mut abort);
     for secret in [&b""[..], b"apple"] {
         let mut configs = configs(2);
-        configs.iter_mut().for_each(|config| config.secret = Secret::new(secret));
+        for config in &mut configs {
+            config.secret = Secret::new(secret);
+        }
         with_a_go_between(configs, |hub, rank, _, mut far| {
             far.write_all(&abort).unwrap();
             let notice = hub.wait_notice(LONG).unwrap();

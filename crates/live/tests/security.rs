@@ -6,7 +6,7 @@ mod world;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use railnet_core::ReduceOp;
@@ -25,7 +25,9 @@ fn options(conduit: Conduit) -> Options {
 
 fn secret(text: &[u8], ranks: u32) -> Vec<railnet_live::rendezvous::Config> {
     let mut configs = configs(ranks);
-    configs.iter_mut().for_each(|config| config.secret = Secret::new(text));
+    for config in &mut configs {
+        config.secret = Secret::new(text);
+    }
     configs
 }
 
@@ -223,26 +225,33 @@ fn another_user() {
         packet[5..8].copy_from_slice(&number.wrapping_mul(8191).to_be_bytes()[1..]);
         attacker.send_to(&packet, address).unwrap();
     }
-    let names = std::fs::read_to_string("/proc/net/unix").unwrap();
-    let mut refused = 0;
-    for name in names.lines().filter_map(|line| line.split_once("@railnet-").map(|(_, name)| name.trim())) {
-        use std::os::linux::net::SocketAddrExt as _;
-        let name = std::os::unix::net::SocketAddr::from_abstract_name(format!("railnet-{name}")).unwrap();
-        let Ok(mut stream) = std::os::unix::net::UnixStream::connect_addr(&name) else { continue };
-        stream.set_read_timeout(Some(LONG)).unwrap();
-        let _ = stream.write_all(&[0; 16]);
-        // The end of the stream, or a reset: no descriptor.
-        let mut byte = [0];
-        assert!(!matches!(stream.read(&mut byte), Ok(1)), "a rank handed something over");
-        refused += 1;
+    let mut asked = 0;
+    for _ in 0..PASSES {
+        let names = std::fs::read_to_string("/proc/net/unix").unwrap();
+        let names =
+            names.lines().filter_map(|line| line.split_once("@railnet-").map(|(_, name)| name.trim()));
+        for name in names {
+            use std::os::linux::net::SocketAddrExt as _;
+            let name = std::os::unix::net::SocketAddr::from_abstract_name(format!("railnet-{name}")).unwrap();
+            let Ok(mut stream) = std::os::unix::net::UnixStream::connect_addr(&name) else { continue };
+            stream.set_read_timeout(Some(LONG)).unwrap();
+            // The end of the stream, or a reset: no descriptor, and no status.
+            let _ = stream.write_all(&[0; 16]);
+            let mut byte = [0];
+            assert!(!matches!(stream.read(&mut byte), Ok(1)), "a rank handed something over");
+            asked += 1;
+        }
     }
-    println!("{refused} sockets refused");
+    assert!(asked > 0, "there were sockets to ask");
 }
+
+/// How often the other user looks for sockets.
+const PASSES: usize = 200;
 
 #[test]
 fn another_user_of_the_host_gets_nothing() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("left out: only root can start a program as another user");
+        // Only root can start a program as another user.
         return;
     }
     // Where another user may start it: directories of the build may be closed to it.
@@ -251,30 +260,33 @@ fn another_user_of_the_host_gets_nothing() {
     let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let roce = RoceOptions { port: Some(port), ..RoceOptions::default() };
     let options = Options { roce, authentication: Authentication::Auto, ..options(Conduit::Roce) };
+    let near = world_of(&secret(b"apple", 2), &options_off(Conduit::SharedMemory), |world| world);
     world_of(&secret(b"apple", 2), &options, |world| {
         world.barrier().unwrap();
-        if world.rank() == 0 {
-            let done = Command::new(&program)
-                .args(["--ignored", "--exact", "another_user"])
-                .env("VICTIM", format!("127.0.0.1:{port}"))
-                .current_dir("/")
-                .uid(65_534)
-                .gid(65_534)
-                .output()
-                .unwrap();
-            assert!(
-                done.status.success(),
-                "{}{}",
-                String::from_utf8_lossy(&done.stdout),
-                String::from_utf8_lossy(&done.stderr)
-            );
-        }
-        for count in 1..50 {
-            let mut data = vec![1_u32; count];
+        // While the ranks hand each other memory: over RoCE none, but windows of another communicator do.
+        let mut attack = (world.rank() == 0).then(|| {
+            let mut command = Command::new(&program);
+            command.args(["--ignored", "--exact", "another_user"]).env("VICTIM", format!("127.0.0.1:{port}"));
+            command.current_dir("/").uid(65_534).gid(65_534).stdout(Stdio::piped()).stderr(Stdio::piped());
+            command.spawn().unwrap()
+        });
+        loop {
+            let mut is_over =
+                [u32::from(attack.as_mut().is_none_or(|child| child.try_wait().unwrap().is_some()))];
+            world.all_reduce_in_place(&mut is_over, ReduceOp::Min).unwrap();
+            let mut data = vec![1_u32; 100];
             world.all_reduce_in_place(&mut data, ReduceOp::Sum).unwrap();
             assert!(data.iter().all(|one| *one == 2));
+            if is_over[0] == 1 {
+                break;
+            }
+            near[world.rank()].window::<u64>(100).unwrap().close().unwrap();
         }
-        if world.rank() == 0 {
+        if let Some(child) = attack {
+            let done = child.wait_with_output().unwrap();
+            let (out, errors) =
+                (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+            assert!(done.status.success(), "{out}{errors}");
             assert!(world.strangers() > 0, "what it sent was thrown away, and counted");
         }
         world.barrier().unwrap();

@@ -153,7 +153,7 @@ mod tests {
         let of = |datagram: &[u8]| {
             let mut covered = Vec::new();
             Authentication::covered(&datagram[..datagram.len() - 28], |bytes| {
-                covered.extend_from_slice(bytes)
+                covered.extend_from_slice(bytes);
             });
             covered
         };

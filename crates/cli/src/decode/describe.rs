@@ -184,8 +184,7 @@ fn describe_roce(fields: &mut Fields, packet: &RocePacket<'_>) {
     if let Some(authentication) = packet.authentication {
         let counter = authentication.counter;
         fields.bare("authentication_counter", counter, format_args!("authenticated #{counter}"));
-        let tag: String = authentication.tag.iter().map(|byte| format!("{byte:02x}")).collect();
-        fields.hidden("authentication_tag", tag);
+        fields.hidden("authentication_tag", format!("{:032x}", u128::from_be_bytes(authentication.tag)));
     }
     let is_management = bth.destination.value() == MANAGEMENT_QUEUE_PAIR;
     if is_management && bth.opcode == Opcode::UdSendOnly {
