@@ -293,3 +293,35 @@ fn another_user_of_the_host_gets_nothing() {
     });
     std::fs::remove_file(&program).unwrap();
 }
+
+/// Under srun, mpirun or torchrun without a secret: one line of rank 0, where others than this host's processes may call.
+#[test]
+fn a_job_without_a_secret_says_so_once() {
+    let Some(address) = own_address() else { return };
+    for (host, expected) in [(address.as_str(), 1), ("127.0.0.1", 0)] {
+        let said = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let mut configs = configs(2);
+        for config in &mut configs {
+            let port = config.meeting.as_ref().unwrap().port;
+            config.meeting = Some(railnet_live::launch::Meeting::new(host, port));
+            let said = std::sync::Arc::clone(&said);
+            config.reminders = railnet_live::rendezvous::Reminders::new(move |text| {
+                said.lock().unwrap().push(text.to_owned())
+            });
+        }
+        world_of(&configs, &options_off(Conduit::Tcp), |world| world.barrier().unwrap());
+        let said = said.lock().unwrap();
+        assert_eq!(
+            said.iter().filter(|text| text.contains("no secret (RAILNET_SECRET)")).count(),
+            expected,
+            "{said:?}"
+        );
+    }
+}
+
+/// An address of this host that is not the loopback interface's.
+fn own_address() -> Option<String> {
+    let interfaces = railnet_live::machine::interfaces().ok()?;
+    let addresses = interfaces.into_iter().filter(|one| !one.is_loopback).flat_map(|one| one.addresses);
+    addresses.into_iter().find(std::net::IpAddr::is_ipv4).map(|address| address.to_string())
+}

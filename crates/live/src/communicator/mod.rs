@@ -239,12 +239,15 @@ impl Communicator {
             let (name, text) = ("RAILNET_AUTHENTICATION", options.authentication.to_string());
             return Err(ConfigError { name, text, need: need.into() }.into());
         }
-        if !config.secret.is_given() && config.rank.0 == 0 && config.world_size > 1 {
-            log.warn(|| {
-                "no secret (RAILNET_SECRET): any process that reaches the rendezvous can join, and what ranks send is not \
-                 authenticated"
-                    .to_owned()
-            });
+        let is_first = matches!(door, Door::New);
+        if is_first && !config.secret.is_given() && config.rank.0 == 0 && config.world_size > 1 {
+            let text = "no secret (RAILNET_SECRET): any process that reaches the rendezvous can join, and what ranks send is not \
+                        authenticated";
+            match config.listen() {
+                // Nobody comes from elsewhere: only who asks for warnings hears it.
+                Some(_) => log.warn(|| text.to_owned()),
+                None => config.reminders.say(text),
+            }
         }
         let security = (&config.secret, options.authentication);
         let prepared =
