@@ -134,6 +134,19 @@ mod tests {
     }
 
     #[test]
+    fn a_packet_is_built_from_layers_as_it_is_sealed_and_read() {
+        let packet =
+            crate::RocePacket::new(None, &network(), headers(), b"some payload").with_authentication(TRAILER);
+        let bytes = packet.to_bytes();
+        let crate::Frame::Roce(read) = crate::Frame::parse_ip(&bytes).unwrap() else {
+            panic!("it is RoCEv2")
+        };
+        assert_eq!(read, packet);
+        assert!(read.icrc.is_good());
+        assert_eq!(&bytes[28..], sealed(b"some payload", None));
+    }
+
+    #[test]
     fn a_known_sum_of_the_payload_gives_the_same_packet() {
         let payload: Vec<u8> = (0..1024_u32).map(|index| index as u8).collect();
         let sum = PayloadSum::of(payload.len(), &payload).unwrap();

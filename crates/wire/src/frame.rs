@@ -216,6 +216,21 @@ impl<'a> RocePacket<'a> {
         packet
     }
 
+    /// The same with an authentication trailer.
+    #[must_use]
+    pub fn with_authentication(mut self, authentication: Authentication) -> Self {
+        let network = self.network();
+        let plain = datagram_length(&self.headers, &self.extension, self.payload.len());
+        let datagram_bytes = plain + Authentication::LENGTH;
+        (self.ip, self.udp) = (network.ip(datagram_bytes), network.udp(datagram_bytes));
+        self.authentication = Some(authentication);
+        let bytes = self.to_bytes();
+        let end = bytes.len() - self.trailer.len();
+        let found = found_icrc(&bytes[end - ICRC_LENGTH..end]);
+        self.icrc = Icrc { found, computed: found };
+        self
+    }
+
     /// Its addressing.
     pub fn network(&self) -> Network {
         self.ip.network(&self.udp)
