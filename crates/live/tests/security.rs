@@ -306,7 +306,7 @@ fn a_job_without_a_secret_says_so_once() {
             config.meeting = Some(railnet_live::launch::Meeting::new(host, port));
             let said = std::sync::Arc::clone(&said);
             config.reminders = railnet_live::rendezvous::Reminders::new(move |text| {
-                said.lock().unwrap().push(text.to_owned())
+                said.lock().unwrap().push(text.to_owned());
             });
         }
         world_of(&configs, &options_off(Conduit::Tcp), |world| world.barrier().unwrap());

@@ -5,6 +5,7 @@
 //! and proves that it belongs to the job; streams that begin otherwise are closed and counted.
 
 mod greeting;
+mod header;
 mod lent;
 mod stream;
 pub(crate) mod window;

@@ -10,6 +10,7 @@ use railnet_coll::machine::Mark;
 use rustix::net::sockopt::{set_socket_send_buffer_size, set_tcp_nodelay, set_tcp_quickack};
 
 use super::Stream;
+use super::header::{HEADER, Header, PATIENT, check, covered, header_bytes};
 use super::lent::{Landing, Lent};
 use crate::conduit::Arrival;
 use crate::seal::Seal;
@@ -19,9 +20,6 @@ use crate::shared_memory::mailbox::DEPTH;
 pub(crate) const SLOT: usize = 1 << 20;
 /// Bytes that are read at once where the slice that comes is not known to be longer: what follows it is moved to its own slot.
 const READ: usize = 128 << 10;
-/// Bytes before the data of a slice: its length, and its mark. On streams that are authenticated a code follows.
-const HEADER: usize = 16;
-const SEALED_HEADER: usize = HEADER + Seal::LENGTH;
 /// Bytes from slot to slot. Data begins at a multiple of 64.
 const STRIDE: usize = 64 + SLOT;
 
@@ -39,8 +37,6 @@ const SEND_BUFFER: usize = 4 << 20;
 const SEND_BUFFER_HERE: usize = 512 << 10;
 const SEND_BUFFER_SHARED: usize = 256 << 10;
 
-/// Set in the length of a slice behind which the kernel may hold others back until this one is acknowledged.
-const PATIENT: u64 = 1 << 63;
 /// Looks in vain, some 4 µs, after which a receiver acknowledges the latest such slice. With 1 each brings a packet of its own and a
 /// stream of small Broadcasts takes half as long again; with 32 the last of four ranks on two cores has its end 0.4 ms after the root
 /// in place of 0.25.
@@ -52,18 +48,6 @@ fn memory() -> Box<[u8]> {
 
 fn data(memory: &mut [u8], slot: u32, length: usize) -> *mut u8 {
     memory[slot as usize * STRIDE + 64..][..length].as_mut_ptr()
-}
-
-/// Bytes before the data of a slice, by whether it is authenticated.
-fn header_bytes(seal: Option<&Seal>) -> usize {
-    if seal.is_some() { SEALED_HEADER } else { HEADER }
-}
-
-/// What the code of a slice covers of its header: not the hint that it may be set after the code was made.
-fn covered(header: &[u8]) -> [u8; HEADER] {
-    let mut covered: [u8; HEADER] = *header.first_chunk().expect("a header begins with length and mark");
-    covered[7] &= !((PATIENT >> 56) as u8);
-    covered
 }
 
 /// The sending end of a connection.
@@ -462,42 +446,6 @@ impl Receiver {
     }
 }
 
-/// Whether a slice is what the other end sent next.
-fn check(seal: &mut Seal, header: &[u8], data: &[u8]) -> io::Result<()> {
-    match seal.is_code(&header[HEADER..], &[&covered(header), data]) {
-        true => Ok(()),
-        false => Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            "a slice was forged or damaged on its way: its code is wrong",
-        )),
-    }
-}
-
-/// What stands before the data of a slice.
-#[derive(Clone, Copy, Debug)]
-struct Header {
-    mark: Mark,
-    length: usize,
-    /// Whether what follows may be held back until this is acknowledged.
-    is_patient: bool,
-}
-
-impl Header {
-    /// Of a slice that begins with these bytes, once they are enough for it.
-    fn read(bytes: &[u8]) -> io::Result<Option<Self>> {
-        let Some(header) = bytes.get(..HEADER) else { return Ok(None) };
-        let word = |at: usize| {
-            header[at..at + 8].iter().rev().fold(0, |value: u64, byte| value << 8 | u64::from(*byte))
-        };
-        let (length, mark, is_patient) = (word(0) & !PATIENT, word(8), word(0) & PATIENT != 0);
-        if length > SLOT as u64 {
-            let text = format!("a slice of {length} bytes was announced, and {SLOT} is the most");
-            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
-        }
-        Ok(Some(Self { mark: Mark(mark), length: length as usize, is_patient }))
-    }
-}
-
 impl AsFd for Receiver {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
@@ -509,6 +457,7 @@ mod tests {
     use std::net::TcpListener;
     use std::time::{Duration, Instant};
 
+    use super::super::header::SEALED_HEADER;
     use super::*;
     use crate::seal::Seals;
 
