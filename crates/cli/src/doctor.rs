@@ -7,7 +7,7 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 
-use crate::Outcome;
+use crate::{Outcome, status};
 use checks::{Check, State};
 use facts::Facts;
 
@@ -16,18 +16,25 @@ Examples:
   railnet doctor                          of this shell
   srun -N 2 -n 2 railnet doctor --json    of every rank, as it is started
   railnet run -n 2 -- railnet doctor
+  railnet doctor --process 4711           counters of the NIC and queue pairs of a rank
 
 The exit status is 1 if something is missing without which ranks cannot work, and 0 otherwise.";
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
+    /// Read the counters of the port and of the queue pairs of this process, which is a rank
+    #[arg(long, value_name = "PID")]
+    process: Option<u32>,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    if let Some(process) = arguments.process {
+        return examine(process, arguments.json, out);
+    }
     let facts = Facts::gather();
     let checks = checks::of(&facts);
     if arguments.json {
@@ -37,6 +44,27 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     }
     let is_broken = checks.iter().any(|check| check.state == State::Bad);
     Ok(if is_broken { Outcome::CheckFailed } else { Outcome::Done })
+}
+
+/// Counters of a rank that runs.
+fn examine(process: u32, is_json: bool, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let ranks = status::find(Some(&process.to_string()))?;
+    let ranks: Vec<_> = ranks.ranks.iter().filter(|rank| rank.pid == process).collect();
+    if ranks.is_empty() {
+        let text = format!(
+            "process {process} is no rank, but has started some: `railnet status {process}` lists them"
+        );
+        return Err(crate::Usage(text).into());
+    }
+    if is_json {
+        let all: Vec<Value> = ranks.iter().map(|rank| status::rank_object(rank)).collect();
+        writeln!(out, "{:#}", json!({ "ranks": all }))?;
+        return Ok(Outcome::Done);
+    }
+    for rank in ranks {
+        status::print_counters(rank, out)?;
+    }
+    Ok(Outcome::Done)
 }
 
 fn print(facts: &Facts, checks: &[Check], out: &mut dyn Write) -> std::io::Result<()> {

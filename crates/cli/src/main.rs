@@ -35,6 +35,7 @@ mod run;
 mod schedule;
 mod shipped;
 mod sim;
+mod status;
 mod storm;
 mod submit;
 mod terminal;
@@ -103,6 +104,8 @@ enum Command {
     Storm(storm::Arguments),
     /// Run a scenario in a simulated fabric
     Sim(sim::Arguments),
+    /// Ask running ranks what they do, and whom they wait for
+    Status(status::Arguments),
     /// Write the batch script of a job for Slurm, and submit it
     Submit(submit::Arguments),
     /// Print a fabric or a server: sizes, bandwidths, paths, and a picture
@@ -131,6 +134,7 @@ impl Command {
                 | Self::List(_)
                 | Self::Perf(_)
                 | Self::Run(_)
+                | Self::Status(_)
                 | Self::Submit(_)
                 | Self::Verbs(_)
         )
@@ -163,6 +167,7 @@ fn run(command: Option<Command>, out: &mut dyn Write) -> anyhow::Result<Outcome>
         Command::Plan(arguments) => plan::run(&arguments, out),
         Command::Doctor(arguments) => doctor::run(&arguments, out),
         Command::Rdma(arguments) => rdma::run(&arguments, out),
+        Command::Status(arguments) => status::run(&arguments, out),
         Command::Replay(arguments) => replay::run(&arguments, out),
         Command::Schedule(arguments) => schedule::run(&arguments, out),
         Command::Run(arguments) => run::run(&arguments, out),

@@ -249,6 +249,36 @@ fn crates_with_unsafe_code_have_the_workspaces_other_lints() {
     assert_eq!(found, UNSAFE_FILES, "a file with unsafe code is a decision, made in this list");
 }
 
+/// docs/security.md names the test that attacks each guarantee: all of them exist.
+#[test]
+fn every_guarantee_has_the_test_that_it_names() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = read(&root.join("docs/security.md"));
+    let mut sources = String::new();
+    let mut folders = ["wire", "nic", "coll", "live"].map(|name| root.join("crates").join(name)).to_vec();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder of sources") {
+            let path = entry.expect("an entry of it").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "rs") {
+                sources += &read(&path);
+            }
+        }
+    }
+    // Code in the text that is a path of modules and ends in a test.
+    let code = text.split('`').skip(1).step_by(2);
+    let tests: Vec<&str> = code.filter_map(|code| Some(code.rsplit_once("::")?.1)).collect();
+    assert!(tests.len() >= 15, "{tests:?}");
+    for test in tests {
+        assert!(
+            sources.contains(&format!("#[test]\nfn {test}()"))
+                || sources.contains(&format!("    #[test]\n    fn {test}()")),
+            "there is no test {test}"
+        );
+    }
+}
+
 #[test]
 fn the_table_has_no_circles() {
     // Every crate uses only crates above it in the table, so no chain of arrows comes back.

@@ -19,6 +19,7 @@
 //! ```
 
 pub mod agreement;
+mod authentication;
 pub mod calls;
 pub mod communicator;
 mod conduit;
@@ -34,11 +35,14 @@ pub mod message;
 mod rdma;
 pub mod rendezvous;
 pub mod roce;
+mod seal;
 mod secret;
 mod shared_memory;
 mod socket;
+pub mod status;
 mod tcp;
 
+pub use authentication::Authentication;
 pub use communicator::{Communicator, Element, Group, Options, Pending, Window};
 pub use conduit::Conduit;
 pub use control::Control;

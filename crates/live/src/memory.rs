@@ -417,7 +417,7 @@ mod tests {
                 assert_eq!(out[12..], data[offset..][..length], "{length} bytes from {offset} on");
                 if let Some(sum) = sum {
                     let whole = icrc::of_datagram(&network, &out);
-                    let summed = icrc::of_sum(&mut fronts, &network, &[9; 12], sum);
+                    let summed = icrc::of_sum(&mut fronts, &network, &[9; 12], sum, &[]);
                     assert_eq!(summed, whole, "{length} from {offset}");
                 }
             }

@@ -20,11 +20,12 @@
 
 pub(crate) mod fields;
 
+use crate::seal::Seal;
 use fields::{Reader, put_blob, put_ranks, put_text};
 
 /// The version that is spoken here. What ranks tell of themselves when they meet is part of it, and where things lie in memory
 /// that they share, and what stands before data in their streams.
-pub const VERSION: u16 = 6;
+pub const VERSION: u16 = 7;
 /// The most bytes a rank contributes to a meeting or an exchange, or puts under a key.
 pub const BLOB_MAX: usize = 64 * 1024;
 /// The most bytes of a notice.
@@ -234,6 +235,9 @@ pub enum Malformed {
     /// A kind that does not exist.
     #[error("a message of unknown kind {0}")]
     Kind(u8),
+    /// A frame whose code is wrong.
+    #[error("a message that was forged or changed on its way")]
+    Code,
     /// A field that does not fit, or bytes that are left over.
     #[error("a {0} that is cut off, too long or not what it should be")]
     Field(&'static str),
@@ -449,17 +453,23 @@ pub struct Decoder {
     at: usize,
     has_begun: bool,
     limit: usize,
+    seal: Option<Seal>,
 }
 
 impl Decoder {
     /// For frames of at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
-        Self { bytes: Vec::new(), at: 0, has_begun: false, limit }
+        Self { bytes: Vec::new(), at: 0, has_begun: false, limit, seal: None }
     }
 
     /// Lets frames be of another length from here on.
     pub fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
+    }
+
+    /// From the next frame on a code follows each.
+    pub(crate) fn expect_codes(&mut self, seal: Seal) {
+        self.seal = Some(seal);
     }
 
     /// Takes what has arrived.
@@ -493,11 +503,16 @@ impl Decoder {
         if length == 0 || length > self.limit {
             return Err(Malformed::Length(length));
         }
-        let Some(frame) = rest.get(LENGTH_SIZE..LENGTH_SIZE + length) else {
+        let code = if self.seal.is_some() { Seal::LENGTH } else { 0 };
+        let Some(frame) = rest.get(..LENGTH_SIZE + length + code) else {
             return Ok(None);
         };
-        let message = Message::read(frame)?;
-        self.at += LENGTH_SIZE + length;
+        let (covered, code) = frame.split_at(LENGTH_SIZE + length);
+        if self.seal.as_mut().is_some_and(|seal| !seal.is_code(code, &[covered])) {
+            return Err(Malformed::Code);
+        }
+        let message = Message::read(&covered[LENGTH_SIZE..])?;
+        self.at += frame.len();
         Ok(Some(message))
     }
 

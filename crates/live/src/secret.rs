@@ -6,6 +6,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
 use crate::message::{Nonce, Proof};
+use crate::seal::{Key, Seal, Seals};
 
 /// A secret of a job. It is never printed and never sent.
 #[derive(Clone, Default)]
@@ -45,9 +46,23 @@ impl Secret {
         self.code(side, caller, hub).verify_slice(proof).is_ok()
     }
 
+    /// The codes of a connection between rank 0 and a rank, as that end needs them that is rank 0's or not; without a secret there
+    /// are none.
+    pub(crate) fn seals_of(&self, is_hub: bool, caller: &Nonce, hub: &Nonce) -> Option<Seals> {
+        let key = |purpose: &[u8]| Seal::new(&self.key_of(purpose, &[caller, hub]));
+        let (there, back) = (key(b"railnet to rank 0  "), key(b"railnet from rank 0"));
+        let (send, receive) = if is_hub { (back, there) } else { (there, back) };
+        self.is_given().then_some(Seals { send, receive })
+    }
+
     /// A code over some bytes, for one purpose. All parts but the last have lengths that follow from the purpose.
     pub(crate) fn code_of(&self, purpose: &[u8], parts: &[&[u8]]) -> Proof {
         self.hmac(purpose, parts).finalize().into_bytes().into()
+    }
+
+    /// A key for one purpose. All parts but the last have lengths that follow from the purpose.
+    pub(crate) fn key_of(&self, purpose: &[u8], parts: &[&[u8]]) -> Key {
+        *self.code_of(purpose, parts).first_chunk().expect("a code is longer than a key")
     }
 
     /// Whether a code is right, in a time that says nothing about where it is wrong.

@@ -10,6 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::message::{Decoder, Malformed, Message, preamble};
+use crate::seal::{Seal, Seals};
 
 /// Callers that may wait for `accept`; the system may allow fewer.
 const BACKLOG: i32 = 4096;
@@ -102,6 +103,8 @@ pub(crate) struct Connection {
     out: Vec<u8>,
     sent: usize,
     is_over: bool,
+    /// Codes of what is said.
+    seal: Option<Seal>,
     pub(crate) last_heard: Instant,
     pub(crate) last_said: Instant,
 }
@@ -118,9 +121,16 @@ impl Connection {
             out,
             sent: 0,
             is_over: false,
+            seal: None,
             last_heard: now,
             last_said: now,
         })
+    }
+
+    /// From here on a code follows each message, both ways.
+    pub(crate) fn authenticate(&mut self, seals: Seals) {
+        self.seal = Some(seals.send);
+        self.decoder.expect_codes(seals.receive);
     }
 
     /// Queues a message and sends what can be sent.
@@ -128,7 +138,12 @@ impl Connection {
         if self.is_over {
             return Err(Broken::Closed);
         }
+        let start = self.out.len();
         message.write(&mut self.out);
+        if let Some(seal) = &mut self.seal {
+            let code = seal.code(&[&self.out[start..]]);
+            self.out.extend(code);
+        }
         self.last_said = Instant::now();
         self.flush()?;
         if self.out.len() - self.sent > queue_max { Err(Broken::Stuck) } else { Ok(()) }

@@ -121,8 +121,8 @@ fn a_stranger_shows_in_its_first_bytes_and_another_version_by_its_number() {
         assert_eq!(decoder.next(), Err(Malformed::Magic), "{stranger}");
     }
     let mut decoder = Decoder::new(REQUEST_MAX);
-    decoder.push(&preamble_of(7));
-    assert_eq!(decoder.next(), Err(Malformed::Version(7)));
+    decoder.push(&preamble_of(railnet_live::message::VERSION + 1));
+    assert_eq!(decoder.next(), Err(Malformed::Version(railnet_live::message::VERSION + 1)));
     assert_eq!(decoder.foreign_rank(), None);
     let mut hello = Vec::new();
     let text = String::new;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use railnet_core::Rank;
 use railnet_live::control::{Absence, NoticeKind};
 use railnet_live::launch::{Launch, Launcher, Meeting};
-use railnet_live::message::{Trouble, TroubleKind, preamble, preamble_of};
+use railnet_live::message::{Message, Trouble, TroubleKind, preamble, preamble_of};
 use railnet_live::rendezvous::{Config, MeetError, Reminders, meet};
 use railnet_live::{Control, Secret};
 
@@ -464,6 +464,68 @@ fn a_rank_that_stands_still_is_reported_and_so_is_its_return() {
         assert_eq!((notice.rank, notice.kind), (Rank(1), NoticeKind::Heard));
         rank.leave(LONG);
         hub.leave(LONG);
+    });
+}
+
+/// Somebody between two ranks who knows the protocol and not the secret puts in what a rank could say.
+#[test]
+fn a_message_that_was_put_in_is_recognized_where_there_is_a_secret() {
+    let mut abort = Vec::new();
+    let body = b"forged".to_vec();
+    Message::Notice { from: 1, kind: 0, body }.write(&mut abort);
+    for secret in [&b""[..], b"apple"] {
+        let mut configs = configs(2);
+        for config in &mut configs {
+            config.secret = Secret::new(secret);
+        }
+        with_a_go_between(configs, |hub, rank, _, mut far| {
+            far.write_all(&abort).unwrap();
+            let notice = hub.wait_notice(LONG).unwrap();
+            if secret.is_empty() {
+                assert_eq!(
+                    (notice.rank, &notice.body[..]),
+                    (Rank(1), &b"forged"[..]),
+                    "the attack is a real one"
+                );
+            } else {
+                let text = "rank 1 is lost: it sent a message that was forged or changed on its way";
+                assert_eq!(notice.to_string(), text);
+            }
+            rank.leave(LONG);
+            hub.leave(LONG);
+        });
+    }
+}
+
+/// Greetings of all kinds that are none, to a rendezvous without a secret, which goes on.
+#[test]
+fn malformed_greetings_do_not_end_a_rendezvous_without_a_secret() {
+    let configs = configs(2);
+    let port = configs[0].meeting.as_ref().unwrap().port;
+    thread::scope(|scope| {
+        let hub = scope.spawn(|| meet(&configs[0], b"hub").unwrap());
+        let mut random = railnet_core::Random::from_seed(9);
+        let mut hello = preamble().to_vec();
+        Message::Ping.write(&mut hello);
+        let mut other = preamble_of(99).to_vec();
+        other.extend([20, 0, 0, 0, 1, 7, 0, 0, 0, 200, 0, 0, 0]);
+        let mut greetings = vec![hello, other];
+        for length in 0..200 {
+            let mut bytes = preamble().to_vec();
+            bytes.extend((0..length).map(|_| random.next_u32() as u8));
+            greetings.push(bytes);
+        }
+        // Some say nothing and stay.
+        let idle: Vec<_> = (0..60).map(|_| call(port)).collect();
+        for bytes in &greetings {
+            // One that was not taken for a rank may be closed already.
+            let _ = call(port).write_all(bytes);
+        }
+        let rank = meet(&configs[1], b"rank").unwrap();
+        let hub = hub.join().unwrap();
+        rank.leave(LONG);
+        hub.leave(LONG);
+        drop(idle);
     });
 }
 

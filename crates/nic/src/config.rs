@@ -197,6 +197,8 @@ pub struct NicConfig {
     pub queue_pairs: Range<u32>,
     /// Key indices (the upper 24 bits of a key) it may hand out.
     pub keys: Range<u32>,
+    /// Draw the upper 24 bits of keys at random, so that nobody guesses them; otherwise they are counted up.
+    pub random_keys: bool,
     /// Its ports, numbered from 1 in the verbs interface.
     pub ports: Vec<PortConfig>,
     /// Its limits.
@@ -223,6 +225,7 @@ impl NicConfig {
             seed,
             queue_pairs: 0x11..1 << 24,
             keys: 1..1 << 24,
+            random_keys: false,
             ports: vec![PortConfig { gids: vec![gid], rate: Rate::gbps(100), mtu: Mtu::Mtu4096 }],
             limits: Limits {
                 queue_depth: 1 << 15,

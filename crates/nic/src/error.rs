@@ -206,7 +206,26 @@ pub enum DropReason {
 }
 
 impl DropReason {
-    pub(crate) const COUNT: usize = 16;
+    /// All of them, in the order in which they are declared.
+    pub const ALL: [Self; 16] = [
+        Self::BadIcrc,
+        Self::NoQueuePair,
+        Self::WrongTransport,
+        Self::NotReady,
+        Self::Partition,
+        Self::Address,
+        Self::QueueKey,
+        Self::OutOfSequence,
+        Self::StaleResponse,
+        Self::UnsentResponse,
+        Self::Forgotten,
+        Self::BrokenMessage,
+        Self::NoReceive,
+        Self::TooLong,
+        Self::Access,
+        Self::NotServed,
+    ];
+    pub(crate) const COUNT: usize = Self::ALL.len();
 
     /// The reason in words that live as long as the program.
     pub const fn text(self) -> &'static str {

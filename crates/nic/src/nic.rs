@@ -89,7 +89,7 @@ impl Nic {
         let device = Device {
             component: config.component,
             unacked_max: config.behaviour.unacked_packets_max.min(kept),
-            regions: Regions::new(config.keys.clone(), random),
+            regions: Regions::new(config.keys.clone(), config.random_keys, random),
             queues: Vec::new(),
             shared: Vec::new(),
             sends: Pool::new(),

@@ -1,6 +1,6 @@
 //! Memory regions and windows: who may touch which bytes.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::{BitOr, Range};
 
 use railnet_core::event::Check;
@@ -60,7 +60,8 @@ impl BitOr for Access {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 pub struct ProtectionDomain(pub(crate) u32);
 
-/// A local or remote key: 24 bits of index, 8 bits that change with each use of the index.
+/// A local or remote key: 24 bits that name it, counted up or drawn at random, and 8 bits that change with each use of a number
+/// (of a window: those that the binding gives it).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
 pub struct Key(pub u32);
 
@@ -139,22 +140,35 @@ pub(crate) struct Regions {
     range: Range<u32>,
     slots: Vec<Option<Slot>>,
     free: VecDeque<u32>,
+    /// The index of the slot that has the key of each upper 24 bits, where those are drawn at random.
+    drawn: Option<BTreeMap<u32, u32>>,
     random: Random,
 }
 
 impl Regions {
-    pub(crate) fn new(range: Range<u32>, random: Random) -> Self {
-        Self { range, slots: Vec::new(), free: VecDeque::new(), random }
+    /// Keys whose upper 24 bits are of this range, drawn at random or counted up.
+    pub(crate) fn new(range: Range<u32>, are_drawn: bool, random: Random) -> Self {
+        let drawn = are_drawn.then(BTreeMap::new);
+        Self { range, slots: Vec::new(), free: VecDeque::new(), drawn, random }
+    }
+
+    /// Where the slot of a key would be.
+    #[inline]
+    fn index(&self, key: Key) -> Option<usize> {
+        let number = key.0 >> 8;
+        match &self.drawn {
+            None => Some(number.wrapping_sub(self.range.start) as usize),
+            Some(drawn) => drawn.get(&number).map(|index| *index as usize),
+        }
     }
 
     #[inline]
     fn slot(&self, key: Key) -> Option<&Slot> {
-        let index = (key.0 >> 8).wrapping_sub(self.range.start) as usize;
-        self.slots.get(index)?.as_ref().filter(|slot| slot.key == key)
+        self.slots.get(self.index(key)?)?.as_ref().filter(|slot| slot.key == key)
     }
 
     fn slot_mut(&mut self, key: Key) -> Option<&mut Slot> {
-        let index = (key.0 >> 8).wrapping_sub(self.range.start) as usize;
+        let index = self.index(key)?;
         self.slots.get_mut(index)?.as_mut().filter(|slot| slot.key == key)
     }
 
@@ -169,9 +183,24 @@ impl Regions {
             None => self.next_index()?,
         };
         let variant = (self.random.next_u32() & 0xff).max(1);
-        let key = wanted.unwrap_or(Key((self.range.start + index) << 8 | variant));
+        let key = wanted.unwrap_or_else(|| Key(self.number_for(index) << 8 | variant));
+        if let Some(drawn) = &mut self.drawn {
+            drawn.insert(key.0 >> 8, index);
+        }
         self.slots[index as usize] = Some(Slot { key, domain, kind });
         Ok(key)
+    }
+
+    /// The upper 24 bits of the key of a slot.
+    fn number_for(&mut self, index: u32) -> u32 {
+        let Some(drawn) = &self.drawn else { return self.range.start + index };
+        // There are more numbers than slots.
+        loop {
+            let number = self.random.between(self.range.start.into(), u64::from(self.range.end) - 1) as u32;
+            if !drawn.contains_key(&number) {
+                return number;
+            }
+        }
     }
 
     /// An index nobody has. Freed ones wait for some time, so that a stale key does not find a new region.
@@ -187,6 +216,12 @@ impl Regions {
 
     fn claim(&mut self, key: Key) -> Result<u32, VerbsError> {
         let number = key.0 >> 8;
+        if let Some(drawn) = &self.drawn {
+            return match self.range.contains(&number) && !drawn.contains_key(&number) {
+                true => self.next_index(),
+                false => Err(VerbsError::NotAvailable { what: "key", number: key.0 }),
+            };
+        }
         let index = number.wrapping_sub(self.range.start);
         if !self.range.contains(&number) || self.slots.get(index as usize).is_some_and(Option::is_some) {
             return Err(VerbsError::NotAvailable { what: "key", number: key.0 });
@@ -228,8 +263,7 @@ impl Regions {
 
     /// The present key of the window that a key's index names.
     pub(crate) fn present_key(&self, key: Key) -> Option<Key> {
-        let index = (key.0 >> 8).wrapping_sub(self.range.start) as usize;
-        let slot = self.slots.get(index)?.as_ref()?;
+        let slot = self.slots.get(self.index(key)?)?.as_ref()?;
         matches!(slot.kind, Kind::Window { .. }).then_some(slot.key)
     }
 
@@ -243,9 +277,12 @@ impl Regions {
             Kind::Region { .. } => {}
             Kind::Window { binding } => self.unbind(binding),
         }
-        let index = (key.0 >> 8) - self.range.start;
-        self.slots[index as usize] = None;
-        self.free.push_back(index);
+        let index = self.index(key).expect("it has a slot");
+        self.slots[index] = None;
+        self.free.push_back(index as u32);
+        if let Some(drawn) = &mut self.drawn {
+            drawn.remove(&(key.0 >> 8));
+        }
         Ok(slot.domain)
     }
 
@@ -286,7 +323,7 @@ impl Regions {
         if !contains(address, length, bind.address, bind.length) {
             return Err(AccessFault::Range);
         }
-        let region = (bind.region.0 >> 8) - self.range.start;
+        let region = self.index(bind.region).expect("it has a slot") as u32;
         if let Some(Slot { kind: Kind::Region { windows, .. }, .. }) = &mut self.slots[region as usize] {
             *windows += 1;
         }
@@ -400,7 +437,7 @@ mod tests {
     const DOMAIN: ProtectionDomain = ProtectionDomain(0);
 
     fn regions() -> Regions {
-        Regions::new(1..100, Random::from_seed(1))
+        Regions::new(1..100, false, Random::from_seed(1))
     }
 
     fn register(regions: &mut Regions, access: Access) -> Key {
@@ -453,6 +490,37 @@ mod tests {
         assert!(regions.invalidate(key, DOMAIN, mine).is_ok());
         assert!(regions.remote(key, DOMAIN, mine, 0x1010, 16, Access::REMOTE_WRITE).is_err());
         assert!(regions.remove(region).is_ok());
+    }
+
+    /// Keys of real NICs: 32 random bits, unique while they are in use, and a stale one finds nothing.
+    #[test]
+    fn drawn_keys_are_spread_over_their_range_and_stale_ones_mean_nothing() {
+        let mut regions = Regions::new(1..1 << 24, true, Random::from_seed(2));
+        let keys: Vec<Key> = (0..1000).map(|_| register(&mut regions, Access::ALL)).collect();
+        let numbers: std::collections::BTreeSet<u32> = keys.iter().map(|key| key.0 >> 8).collect();
+        assert_eq!(numbers.len(), 1000);
+        // In each sixteenth of the range there are some, and neighbours are no neighbours there.
+        for part in 0..16 {
+            let found = numbers.range(part << 20..(part + 1) << 20).count();
+            assert!((20..120).contains(&found), "{found} in part {part}");
+        }
+        assert!(keys.windows(2).filter(|pair| (pair[0].0 >> 8).abs_diff(pair[1].0 >> 8) < 1000).count() < 5);
+        for key in &keys {
+            regions.remove(*key).unwrap();
+            assert!(regions.remove(*key).is_err());
+        }
+        let again: Vec<Key> = (0..1000).map(|_| register(&mut regions, Access::ALL)).collect();
+        let is_stale = |key: &&Key| !again.contains(key);
+        for key in keys.iter().filter(is_stale) {
+            let found = regions.local(*key, DOMAIN, 0x1000, 1, Access::NONE);
+            assert_eq!(found.map(|_| ()), Err(AccessFault::Key));
+        }
+        let wanted = Key(42 << 8 | 7);
+        let place = |regions: &mut Regions| {
+            regions.register(DOMAIN, SpaceId(0), Backing::Bytes, 0, 1, Access::NONE, Some(wanted))
+        };
+        assert_eq!(place(&mut regions), Ok(wanted));
+        assert!(place(&mut regions).is_err());
     }
 
     #[test]

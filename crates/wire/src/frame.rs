@@ -8,6 +8,7 @@
 use std::fmt;
 use std::ops::Range;
 
+use crate::authentication::Authentication;
 use crate::bytes::u16_at;
 use crate::ethernet::{EtherType, Ethernet};
 use crate::icrc::{self, Fronts, ICRC_LENGTH, Identification, PayloadSum};
@@ -58,6 +59,8 @@ pub struct RocePacket<'a> {
     pub extension: Extension,
     /// The payload, less padding.
     pub payload: &'a [u8],
+    /// Its authentication trailer, where it has one.
+    pub authentication: Option<Authentication>,
     /// Its ICRC.
     pub icrc: Icrc,
     /// What follows the IP packet in its frame: Ethernet's padding of short frames.
@@ -66,6 +69,7 @@ pub struct RocePacket<'a> {
 
 /// What a frame is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly all frames are RoCEv2")]
 #[non_exhaustive]
 pub enum Frame<'a> {
     /// A RoCEv2 packet.
@@ -160,7 +164,7 @@ impl<'a> Frame<'a> {
             Some(kind) => return Ok(Self::Other { ethernet, kind }),
             None => parse_to_udp(bytes)?,
         };
-        let (parsed, payload) = parse_transport(&bytes[datagram.clone()])?;
+        let (parsed, payload, authentication) = parse_transport(&bytes[datagram.clone()])?;
         let covered = datagram.end - ICRC_LENGTH;
         let icrc = Icrc {
             found: found_icrc(&bytes[covered..datagram.end]),
@@ -173,6 +177,7 @@ impl<'a> Frame<'a> {
             headers: parsed.headers,
             extension: Extension::parse(&bytes[datagram.clone()][extension_of(&parsed)])?,
             payload: &bytes[datagram.clone()][payload],
+            authentication,
             icrc,
             trailer: &bytes[datagram.end..],
         }))
@@ -201,6 +206,7 @@ impl<'a> RocePacket<'a> {
             headers,
             extension,
             payload,
+            authentication: None,
             icrc: Icrc { found: 0, computed: 0 },
             trailer: &[],
         };
@@ -208,6 +214,21 @@ impl<'a> RocePacket<'a> {
         let found = found_icrc(&bytes[bytes.len() - ICRC_LENGTH..]);
         packet.icrc = Icrc { found, computed: found };
         packet
+    }
+
+    /// The same with an authentication trailer.
+    #[must_use]
+    pub fn with_authentication(mut self, authentication: Authentication) -> Self {
+        let network = self.network();
+        let plain = datagram_length(&self.headers, &self.extension, self.payload.len());
+        let datagram_bytes = plain + Authentication::LENGTH;
+        (self.ip, self.udp) = (network.ip(datagram_bytes), network.udp(datagram_bytes));
+        self.authentication = Some(authentication);
+        let bytes = self.to_bytes();
+        let end = bytes.len() - self.trailer.len();
+        let found = found_icrc(&bytes[end - ICRC_LENGTH..end]);
+        self.icrc = Icrc { found, computed: found };
+        self
     }
 
     /// Its addressing.
@@ -231,9 +252,14 @@ impl<'a> RocePacket<'a> {
         append(self.ip.length(), &|out| self.ip.emit(out));
         append(Udp::LENGTH, &|out| out.copy_from_slice(&self.udp.to_bytes()));
         let length = self.headers.length() + self.extension.length();
+        let transport_start = ip_start + self.ip.length() + Udp::LENGTH;
         append(length, &|out| self.headers.emit_with(&self.extension, out, pad));
         bytes.extend_from_slice(self.payload);
         bytes.resize(bytes.len() + pad, 0);
+        if let Some(authentication) = &self.authentication {
+            Bth::announce_trailer(&mut bytes[transport_start..]);
+            bytes.extend_from_slice(&authentication.to_bytes());
+        }
         let crc = icrc::of_packet(&bytes[ip_start..]).expect("IP, UDP and BTH were just written");
         bytes.extend_from_slice(&crc.to_le_bytes());
         bytes.extend_from_slice(self.trailer);
@@ -250,6 +276,8 @@ pub struct Datagram {
     pub extension: Range<usize>,
     /// Where the payload lies, less padding.
     pub payload: Range<usize>,
+    /// The authentication trailer, where there is one; whether it is right, the driver knows.
+    pub authentication: Option<Authentication>,
     /// The IPv4 ID with which the ICRC is right (over IPv6 as in the addressing); `None` where the ICRC is wrong.
     pub identification: Option<u16>,
 }
@@ -270,9 +298,10 @@ pub fn parse_datagram(
     datagram: &[u8],
     accepted: Identification,
 ) -> Result<Datagram, Malformed> {
-    let (parsed, payload) = parse_transport(datagram)?;
+    let (parsed, payload, authentication) = parse_transport(datagram)?;
     let identification = icrc::verify(network, datagram, accepted);
-    Ok(Datagram { headers: parsed.headers, extension: extension_of(&parsed), payload, identification })
+    let extension = extension_of(&parsed);
+    Ok(Datagram { headers: parsed.headers, extension, payload, authentication, identification })
 }
 
 /// Where in a UDP payload the extension header lies.
@@ -285,13 +314,14 @@ fn extension_of(parsed: &ParsedHeaders) -> Range<usize> {
 pub fn parse_packet(bytes: &[u8]) -> Result<(Network, Datagram), Malformed> {
     let (ip, udp, place) = parse_to_udp(bytes)?;
     let network = ip.network(&udp);
-    let (parsed, payload) = parse_transport(&bytes[place.clone()])?;
+    let (parsed, payload, authentication) = parse_transport(&bytes[place.clone()])?;
     let covered = place.end - ICRC_LENGTH;
     let is_good = icrc::of_packet(&bytes[..covered])? == found_icrc(&bytes[covered..place.end]);
     let moved = |range: Range<usize>| range.start + place.start..range.end + place.start;
     let (extension, payload) = (moved(extension_of(&parsed)), moved(payload));
     let identification = is_good.then_some(network.identification);
-    Ok((network, Datagram { headers: parsed.headers, extension, payload, identification }))
+    let headers = parsed.headers;
+    Ok((network, Datagram { headers, extension, payload, authentication, identification }))
 }
 
 /// Bytes of a UDP payload with these headers, a payload of so many bytes, its padding and the ICRC.
@@ -312,14 +342,18 @@ pub fn seal_datagram(
     extension: &Extension,
     payload_bytes: usize,
 ) {
-    seal_datagram_with(datagram, network, headers, extension, payload_bytes, None);
+    seal_datagram_with(datagram, network, headers, extension, payload_bytes, None, None);
 }
 
-/// As [`seal_datagram`], with what the payload adds to the ICRC where that is known already, and what packets before it left
-/// to know.
+/// What makes the authentication trailer of a packet from its bytes, BTH to padding.
+pub type Authenticate<'a> = &'a mut dyn FnMut(&[u8]) -> Authentication;
+
+/// As [`seal_datagram`], with what the payload adds to the ICRC where that is known already and what packets before it left
+/// to know, and with an authentication trailer where one is made.
 ///
 /// # Panics
-/// When `datagram` does not have [`datagram_length`] bytes, or the sum is one of a payload of another length.
+/// When `datagram` does not have [`datagram_length`] bytes and those of the trailer, or the sum is one of a payload of
+/// another length.
 #[inline]
 pub fn seal_datagram_with(
     datagram: &mut [u8],
@@ -328,20 +362,31 @@ pub fn seal_datagram_with(
     extension: &Extension,
     payload_bytes: usize,
     sum: Option<(PayloadSum, &mut Fronts)>,
+    authenticate: Option<Authenticate<'_>>,
 ) {
+    let trailer = if authenticate.is_some() { Authentication::LENGTH } else { 0 };
     assert_eq!(
         datagram.len(),
-        datagram_length(headers, extension, payload_bytes),
-        "room for headers, payload, pad and ICRC"
+        datagram_length(headers, extension, payload_bytes) + trailer,
+        "room for headers, payload, pad, trailer and ICRC"
     );
     let pad = pad_length(payload_bytes);
     let covered = datagram.len() - ICRC_LENGTH;
+    let padded = covered - trailer;
     headers.emit_with(extension, datagram, pad);
-    datagram[covered - pad..covered].fill(0);
+    datagram[padded - pad..padded].fill(0);
+    if let Some(authenticate) = authenticate {
+        Bth::announce_trailer(datagram);
+        let authentication = authenticate(&datagram[..padded]);
+        datagram[padded..covered].copy_from_slice(&authentication.to_bytes());
+    }
     let crc = match sum {
         None => icrc::of_datagram(network, &datagram[..covered]),
         Some((sum, _)) if sum.length() != payload_bytes => panic!("the sum is of another payload"),
-        Some((sum, fronts)) => icrc::of_sum(fronts, network, &datagram[..covered - payload_bytes], sum),
+        Some((sum, fronts)) => {
+            let (front, behind) = (&datagram[..padded - payload_bytes], &datagram[padded..covered]);
+            icrc::of_sum(fronts, network, front, sum, behind)
+        }
     };
     datagram[covered..].copy_from_slice(&crc.to_le_bytes());
 }
@@ -467,8 +512,10 @@ fn has_good_icrc(bytes: &[u8], datagram: &Range<usize>) -> bool {
     }
 }
 
-/// The transport headers of a UDP payload, and where its own payload lies in it.
-fn parse_transport(datagram: &[u8]) -> Result<(ParsedHeaders, Range<usize>), Malformed> {
+/// The transport headers of a UDP payload, where its own payload lies in it, and its authentication trailer.
+fn parse_transport(
+    datagram: &[u8],
+) -> Result<(ParsedHeaders, Range<usize>, Option<Authentication>), Malformed> {
     if datagram.len() > DATAGRAM_BYTES_MAX {
         let (stated, most) = (datagram.len(), DATAGRAM_BYTES_MAX);
         return Err(Malformed::Length { layer: Layer::Udp, stated, least: 0, most });
@@ -478,11 +525,17 @@ fn parse_transport(datagram: &[u8]) -> Result<(ParsedHeaders, Range<usize>), Mal
     let Some(padded) = after.checked_sub(ICRC_LENGTH) else {
         return Err(Malformed::Truncated { layer: Layer::Icrc, needed: ICRC_LENGTH, found: after });
     };
+    let authentication = Authentication::of_packet(&datagram[..datagram.len() - ICRC_LENGTH])?;
+    let trailer = if authentication.is_some() { Authentication::LENGTH } else { 0 };
+    let Some(padded) = padded.checked_sub(trailer) else {
+        let (layer, needed) = (Layer::Authentication, trailer);
+        return Err(Malformed::Truncated { layer, needed, found: padded });
+    };
     // IBTA 9.2.4: payload and padding together are whole words.
     if parsed.pad > padded || !padded.is_multiple_of(4) {
         return Err(Malformed::Pad { pad: parsed.pad, found: padded });
     }
-    Ok((parsed, parsed.length..parsed.length + padded - parsed.pad))
+    Ok((parsed, parsed.length..parsed.length + padded - parsed.pad, authentication))
 }
 
 fn found_icrc(bytes: &[u8]) -> u32 {

@@ -151,9 +151,15 @@ impl Fronts {
 /// # Panics
 /// When `transport` is shorter than a BTH.
 #[inline]
-pub fn of_sum(fronts: &mut Fronts, network: &Network, transport: &[u8], payload: PayloadSum) -> u32 {
+pub fn of_sum(
+    fronts: &mut Fronts,
+    network: &Network,
+    transport: &[u8],
+    payload: PayloadSum,
+    trailer: &[u8],
+) -> u32 {
     let (base, extended) = transport.split_at(Bth::LENGTH);
-    let datagram_bytes = transport.len() + payload.behind.bytes + ICRC_LENGTH;
+    let datagram_bytes = transport.len() + payload.behind.bytes + trailer.len() + ICRC_LENGTH;
     // Within a CRC all is complemented.
     let crc = if extended.is_empty() {
         let mut masked = [0; Bth::LENGTH];
@@ -166,7 +172,13 @@ pub fn of_sum(fronts: &mut Fronts, network: &Network, transport: &[u8], payload:
         let (headers, length) = masked(network, base, datagram_bytes);
         !start(&headers[..length], extended).finalize()
     };
-    !(payload.behind.apply(crc) ^ payload.crc)
+    let crc = !(payload.behind.apply(crc) ^ payload.crc);
+    if trailer.is_empty() {
+        return crc;
+    }
+    let mut hasher = Hasher::new_with_initial(crc);
+    hasher.update(trailer);
+    hasher.finalize()
 }
 
 /// Which IPv4 IDs a receiver takes for true when it cannot see the real one.
@@ -430,7 +442,7 @@ mod tests {
                 // What is remembered of one must not serve for another.
                 for id in [5, 0, 6, 5, 63, 64, u16::MAX, 5] {
                     for network in [network(id), Network { target_port: 5000, ..network(id) }] {
-                        let found = sum.map(|sum| of_sum(&mut fronts, &network, &transport, sum));
+                        let found = sum.map(|sum| of_sum(&mut fronts, &network, &transport, sum, &[]));
                         assert_eq!(found, sum.map(|_| of_datagram(&network, &whole)));
                     }
                 }

@@ -37,6 +37,7 @@
 //! ```
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod authentication;
 mod bytes;
 pub mod capture;
 mod ethernet;
@@ -54,10 +55,11 @@ pub mod router;
 mod transport;
 mod udp;
 
+pub use authentication::Authentication;
 pub use ethernet::{EtherType, Ethernet, Mac, VlanTag};
 pub use frame::{
-    DATAGRAM_BYTES_MAX, Datagram, Frame, HEADROOM, Icrc, Other, RocePacket, datagram_length, emit_around,
-    emit_datagram_around, parse_datagram, parse_packet, seal_datagram, seal_datagram_with,
+    Authenticate, DATAGRAM_BYTES_MAX, Datagram, Frame, HEADROOM, Icrc, Other, RocePacket, datagram_length,
+    emit_around, emit_datagram_around, parse_datagram, parse_packet, seal_datagram, seal_datagram_with,
 };
 pub use gid::Gid;
 pub use icrc::{Fronts, ICRC_LENGTH, Identification, PayloadSum, SEGMENTS_MAX};

@@ -9,7 +9,7 @@ use std::process::Command;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use railnet_wire::capture::{LinkType, PcapWriter, PcapngWriter, Precision, Timestamp};
-use railnet_wire::{EtherType, Ethernet, Headers, Opcode, RocePacket};
+use railnet_wire::{Authentication, EtherType, Ethernet, Headers, Opcode, RocePacket};
 
 /// Whether `tshark` can be started. Says so where it cannot, and fails where it must.
 fn has_tshark() -> bool {
@@ -28,7 +28,7 @@ fn has_tshark() -> bool {
     is_there
 }
 
-/// Frames of every opcode over IPv4 and IPv6, with and without VLAN tag and padding.
+/// Frames of every opcode over IPv4 and IPv6, with and without VLAN tag, padding and authentication.
 fn frames() -> Vec<(Headers, Vec<u8>)> {
     let mut runner = TestRunner::deterministic();
     let mut frames = Vec::new();
@@ -43,6 +43,9 @@ fn frames() -> Vec<(Headers, Vec<u8>)> {
             let payload: Vec<u8> = (0..payload_length(opcode, length)).map(|byte| byte as u8).collect();
             let packet = RocePacket::new(Some(ethernet), &network, headers, &payload);
             frames.push((headers, packet.to_bytes()));
+            // What authenticates it is the end of its payload to others.
+            let authentication = Authentication { counter: frames.len() as u64, tag: [0x5a; 16] };
+            frames.push((headers, packet.with_authentication(authentication).to_bytes()));
         }
     }
     frames

@@ -181,6 +181,11 @@ fn describe_roce(fields: &mut Fields, packet: &RocePacket<'_>) {
     let length = packet.payload.len();
     fields.bare("payload_bytes", length, format_args!("{length} B"));
 
+    if let Some(authentication) = packet.authentication {
+        let counter = authentication.counter;
+        fields.bare("authentication_counter", counter, format_args!("authenticated #{counter}"));
+        fields.hidden("authentication_tag", format!("{:032x}", u128::from_be_bytes(authentication.tag)));
+    }
     let is_management = bth.destination.value() == MANAGEMENT_QUEUE_PAIR;
     if is_management && bth.opcode == Opcode::UdSendOnly {
         describe_connection(fields, packet.payload);

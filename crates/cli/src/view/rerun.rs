@@ -71,7 +71,8 @@ impl Reruns {
         works.push(Arc::clone(&work));
         let (all, number) = (Arc::clone(&self.runs), work.run);
         let change = change(&first.run, key, value);
-        std::thread::spawn(move || {
+        let failed = Arc::clone(&work);
+        let rerun = move || {
             let share = |share: f64| {
                 work.share.store((share * 1e6) as u64, Ordering::Relaxed);
                 true
@@ -90,7 +91,13 @@ impl Reruns {
                 }
             }
             work.is_over.store(true, Ordering::Release);
-        });
+        };
+        if let Err(error) = std::thread::Builder::new().name("railnet-rerun".to_owned()).spawn(rerun) {
+            if let Ok(mut place) = failed.error.lock() {
+                *place = Some(format!("cannot start a thread: {error}"));
+            }
+            failed.is_over.store(true, Ordering::Release);
+        }
         Response::json(&json!({ "run": number }))
     }
 

@@ -52,6 +52,7 @@ pub use crate::rdma::{RoceCounters, RoceOptions};
 
 use crate::Control;
 use crate::agreement::Quorum;
+use crate::authentication::Authentication;
 use crate::calls::{self, Book, Calls};
 use crate::conduit::Conduit;
 use crate::engine::{At, ContextId, Engine, Keep, Prepared};
@@ -76,6 +77,8 @@ pub struct Options {
     pub quorum: Quorum,
     /// The conduit between all ranks; without one, shared memory inside a host and TCP between hosts.
     pub conduit: Option<Conduit>,
+    /// Which packets and slices carry codes that only ranks of the job can make.
+    pub authentication: Authentication,
     /// How the NIC of this rank is made, where the conduit is RoCE.
     pub roce: RoceOptions,
     /// How much is said on standard error.
@@ -94,6 +97,7 @@ impl Default for Options {
             limit: LIMIT,
             quorum: Quorum::default(),
             conduit: None,
+            authentication: Authentication::default(),
             roce: RoceOptions::default(),
             log: Level::Off,
             record: None,
@@ -104,7 +108,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// What the environment says: `RAILNET_TIMEOUT`, `RAILNET_QUORUM`, `RAILNET_CONDUIT`, `RAILNET_FAULTS`, `RAILNET_PCAP`,
+    /// What the environment says: `RAILNET_TIMEOUT`, `RAILNET_QUORUM`, `RAILNET_CONDUIT`, `RAILNET_AUTHENTICATION`, `RAILNET_FAULTS`, `RAILNET_PCAP`,
     /// `RAILNET_ROCE_PORT`, `RAILNET_RECORD`, `RAILNET_DEBUG` or `NCCL_DEBUG`, and those of NCCL's variables that mean something here.
     pub fn from_env() -> Result<Self, ConfigError> {
         Self::from_variables(&variable)
@@ -128,6 +132,12 @@ impl Options {
             let need = "shm, tcp or roce is needed";
             let wrong = |_| ConfigError { name: "RAILNET_CONDUIT", text: text.clone(), need: need.into() };
             options.conduit = Some(text.parse().map_err(wrong)?);
+        }
+        if let Some(text) = variables("RAILNET_AUTHENTICATION") {
+            let need = "auto, always or off is needed";
+            let wrong =
+                |()| ConfigError { name: "RAILNET_AUTHENTICATION", text: text.clone(), need: need.into() };
+            options.authentication = text.parse().map_err(wrong)?;
         }
         options.record = variables("RAILNET_RECORD").map(PathBuf::from);
         options.nccl = nccl(&variables)?;
@@ -222,7 +232,26 @@ impl Communicator {
             None => named_address(options)?,
             bind => bind,
         };
-        let prepared = Prepared::new(config.rank.0, options.conduit, bind, kept)?;
+        let log = Log::new(options.log, config.rank.0);
+        if !config.secret.is_given() && options.authentication == Authentication::Always {
+            let need =
+                "there is nothing to authenticate with: set RAILNET_SECRET to the same secret on every rank";
+            let (name, text) = ("RAILNET_AUTHENTICATION", options.authentication.to_string());
+            return Err(ConfigError { name, text, need: need.into() }.into());
+        }
+        let is_first = matches!(door, Door::New);
+        if is_first && !config.secret.is_given() && config.rank.0 == 0 && config.world_size > 1 {
+            let text = "no secret (RAILNET_SECRET): any process that reaches the rendezvous can join, and what ranks send is not \
+                        authenticated";
+            match config.listen() {
+                // Nobody comes from elsewhere: only who asks for warnings hears it.
+                Some(_) => log.warn(|| text.to_owned()),
+                None => config.reminders.say(text),
+            }
+        }
+        let security = (&config.secret, options.authentication);
+        let prepared =
+            Prepared::new(config.rank.0, security, options.conduit, (bind, config.listen()), kept)?;
         let control = rendezvous::meet_at(door, config, &prepared.blob())?;
         // What lets GPUs write into each other's memory lets processes read each other's.
         let reads_memory = options.nccl.switch("NCCL_P2P_DISABLE") != Some(true);
@@ -233,10 +262,10 @@ impl Communicator {
                 return Err(error.into());
             }
         };
-        let engine = Engine::new(Arc::new(control), conduits, options.limit);
         let rank = config.rank;
         let members: Arc<[u32]> = (0..config.world_size).collect();
-        let log = Log::new(options.log, rank.0);
+        conduits.notes().iter().for_each(|note| log.warn(|| note.clone()));
+        let engine = Engine::new(config.job.clone(), Arc::new(control), conduits, options.limit);
         log.info(|| introduction(config, options, &engine));
         log.info(|| {
             let set = options.nccl.set().map(|(name, text, _)| format!("{name} is {text}"));
@@ -523,7 +552,8 @@ fn introduction(config: &Config, options: &Options, engine: &Engine) -> String {
         );
     }
     let (ranks, cores) = engine.conduits().crowd_here();
-    let _ = write!(text, "{ranks} of the ranks share this host and its {cores} cores");
+    let _ = writeln!(text, "{ranks} of the ranks share this host and its {cores} cores");
+    let _ = write!(text, "packets and slices are {}", options.authentication.describe(&config.secret));
     text
 }
 

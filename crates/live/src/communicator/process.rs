@@ -10,7 +10,9 @@ use super::{Options, at_exit};
 use crate::Control;
 use crate::calls::Book;
 use crate::engine::Engine;
+use crate::engine::bare_status;
 use crate::rendezvous::Config;
+use crate::status::Server;
 
 /// How long the thread waits for news before it looks whether it should end.
 const NEWS: Duration = Duration::from_millis(200);
@@ -26,6 +28,8 @@ pub(super) struct Process {
     thread: Option<JoinHandle<()>>,
     /// The thread that keeps the NIC going.
     attendant: Option<JoinHandle<()>>,
+    /// The socket at which this rank tells what it does, and its thread: a rank goes on without them.
+    status: Option<(Arc<Server>, JoinHandle<()>)>,
     config: Config,
     options: Options,
 }
@@ -77,6 +81,7 @@ impl Process {
             engine: shared,
             thread: Some(thread),
             attendant: None,
+            status: None,
             config: config.clone(),
             options: options.clone(),
         };
@@ -86,6 +91,7 @@ impl Process {
             let thread = std::thread::Builder::new().name("railnet-nic".to_owned()).spawn(run)?;
             process.attendant = Some(thread);
         }
+        process.status = serve_status(&process.engine);
         Ok(process)
     }
 
@@ -234,8 +240,32 @@ impl Shared {
     }
 }
 
+/// Opens the socket at which a rank tells what it does (`railnet status`).
+fn serve_status(shared: &Arc<Shared>) -> Option<(Arc<Server>, JoinHandle<()>)> {
+    let (desk, job) =
+        shared.lock().as_ref().map(|engine| (Arc::clone(engine.desk()), engine.job().to_owned()))?;
+    let server = Arc::new(Server::open(shared.control.rank().0).ok()?);
+    let (own, shared) = (Arc::clone(&server), Arc::clone(shared));
+    let run = move || {
+        let make = || {
+            shared.engine.try_lock().ok()?.as_mut().map(|engine| {
+                engine.watch_clock();
+                engine.status()
+            })
+        };
+        own.run(&desk, make, || bare_status(&job, &shared.control));
+    };
+    let thread = std::thread::Builder::new().name("railnet-status".to_owned()).spawn(run).ok()?;
+    Some((server, thread))
+}
+
 impl Drop for Process {
     fn drop(&mut self) {
+        if let Some((server, thread)) = self.status.take() {
+            server.end();
+            // It has nothing to say; a panic of its was printed.
+            let _ = thread.join();
+        }
         self.engine.ends.store(true, Ordering::Relaxed);
         self.engine.control.poke();
         // They have nothing to say; a panic of theirs was printed.

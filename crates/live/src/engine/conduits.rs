@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::cores::{Cores, Home};
 use crate::Control;
+use crate::authentication::Authentication;
 use crate::conduit::{Conduit, ReceiveEnd, SendEnd};
 use crate::control::ControlError;
 use crate::launch::Meeting;
@@ -16,7 +17,8 @@ use crate::message::fields::{Reader, put_blob, put_text};
 use crate::message::{Malformed, Trouble, TroubleKind};
 use crate::rdma::{self, NicCard, Rdma, RoceOptions};
 use crate::rendezvous::{Door, Kept};
-use crate::roce;
+use crate::roce::{self, SessionKeys};
+use crate::secret::Secret;
 use crate::shared_memory::SharedMemory;
 use crate::shared_memory::handover::Counter;
 use crate::tcp::{self, Name, Tcp};
@@ -36,6 +38,8 @@ struct Card {
     boot: String,
     /// The conduit it was told to use.
     forced: Option<Conduit>,
+    /// What it was told to authenticate.
+    authentication: Authentication,
     /// Whether it was told which address to use.
     is_bound: bool,
     /// Its addresses, and the port where it takes streams.
@@ -52,6 +56,7 @@ impl Card {
         out.extend(self.token);
         put_text(&mut out, &self.boot);
         out.push(self.forced.map_or(0, |conduit| 1 + conduit as u8));
+        out.push(self.authentication as u8);
         out.push(u8::from(self.is_bound));
         out.extend(self.port.to_le_bytes());
         out.extend(self.next_port.to_le_bytes());
@@ -71,6 +76,9 @@ impl Card {
             0 => None,
             number => Some(*Conduit::ALL.get(usize::from(number) - 1).ok_or(Malformed::Field("conduit"))?),
         };
+        let authentication = usize::from(reader.byte("authentication")?);
+        let authentication =
+            *Authentication::ALL.get(authentication).ok_or(Malformed::Field("authentication"))?;
         let is_bound = reader.byte("address")? != 0;
         let port = u16::from_le_bytes(reader.array("port")?);
         let next_port = u16::from_le_bytes(reader.array("port")?);
@@ -80,7 +88,7 @@ impl Card {
         })?;
         let cores = Cores::read(&mut reader)?;
         reader.finish()?;
-        Ok(Self { token, boot, forced, is_bound, addresses, port, next_port, cores })
+        Ok(Self { token, boot, forced, authentication, is_bound, addresses, port, next_port, cores })
     }
 }
 
@@ -91,6 +99,7 @@ pub(crate) struct Prepared {
     counter: Option<Counter>,
     tcp: Tcp,
     next: TcpListener,
+    secret: Secret,
 }
 
 /// Why ranks that have met cannot reach each other.
@@ -122,6 +131,18 @@ pub enum ReachError {
         first: String,
         /// What that was told.
         other: String,
+    },
+    /// Ranks were told to authenticate different things.
+    #[error(
+        "rank 0 was told RAILNET_AUTHENTICATION={first}, rank {rank} {other}: set it the same on every rank"
+    )]
+    AuthenticationDiffers {
+        /// The other rank.
+        rank: u32,
+        /// What rank 0 was told.
+        first: Authentication,
+        /// What that was told.
+        other: Authentication,
     },
     /// Shared memory was asked for, and does not reach everybody.
     #[error("RAILNET_CONDUIT=shm, but rank {rank} shares no memory with rank {other}: {why}")]
@@ -167,15 +188,17 @@ impl ReachError {
 }
 
 impl Prepared {
-    /// Opens what others will need to reach this rank.
+    /// Opens what others will need to reach this rank: at the address it was told to use, and where it was told none, at one at which it
+    /// listens all the same, or at all.
     pub(crate) fn new(
         rank: u32,
+        (secret, authentication): (&Secret, Authentication),
         forced: Option<Conduit>,
-        bind: Option<IpAddr>,
+        (bind, listen): (Option<IpAddr>, Option<IpAddr>),
         kept: Option<TcpListener>,
     ) -> Result<Self, ReachError> {
         let token = crate::secret::random()?;
-        let tcp = Tcp::listen(rank, token, bind)?;
+        let tcp = Tcp::listen(rank, secret.clone(), token, bind.or(listen))?;
         let chosen = bind.filter(|address| !address.is_unspecified());
         let addresses = match chosen {
             Some(address) => vec![address],
@@ -187,13 +210,14 @@ impl Prepared {
         };
         let next = match kept {
             Some(listener) => listener,
-            None => tcp::listener(bind)?,
+            None => tcp::listener(bind.or(listen))?,
         };
         let next_port = next.local_addr()?.port();
         let (port, is_bound) = (tcp.port()?, chosen.is_some());
         let cores = Cores::own();
-        let card = Card { token, boot: boot(), forced, is_bound, addresses, port, next_port, cores };
-        Ok(Self { card, counter, tcp, next })
+        let boot = boot();
+        let card = Card { token, boot, forced, authentication, is_bound, addresses, port, next_port, cores };
+        Ok(Self { card, counter, tcp, next, secret: secret.clone() })
     }
 
     /// What the others have to know.
@@ -209,7 +233,7 @@ impl Prepared {
         options: &RoceOptions,
         reads_memory: bool,
     ) -> Result<Conduits, ReachError> {
-        let Self { card: own, counter, mut tcp, next } = self;
+        let Self { card: own, counter, mut tcp, next, secret } = self;
         let rank = control.rank().0;
         let members = control.members();
         let mut cards = Vec::with_capacity(members.len());
@@ -221,6 +245,11 @@ impl Prepared {
         let first = cards[0].forced;
         if let Some((rank, card)) = (0..).zip(&cards).find(|(_, card)| card.forced != first) {
             return Err(ReachError::Disagree { rank, first: name(first), other: name(card.forced) });
+        }
+        let mode = cards[0].authentication;
+        if let Some((rank, card)) = (0..).zip(&cards).find(|(_, card)| card.authentication != mode) {
+            let (first, other) = (mode, card.authentication);
+            return Err(ReachError::AuthenticationDiffers { rank, first, other });
         }
         let group = &members[rank as usize].group;
         let is_near = |other: u32| {
@@ -240,9 +269,25 @@ impl Prepared {
             let blob: Vec<u8> = reached.iter().flat_map(|one| word(one).to_le_bytes()).collect();
             control.all_gather("shared memory", &blob, limit)
         };
-        let (mut shared, told) = match &counter {
-            Some(counter) => {
-                let mut shared = SharedMemory::new(rank, near.len() + 1)?;
+        let mut notes = Vec::new();
+        let own_memory = match &counter {
+            None => None,
+            Some(counter) => match SharedMemory::new(rank, near.len() + 1) {
+                Ok(shared) => Some((counter, shared)),
+                // A limit of address space (`ulimit -v`), most likely: streams need none to speak of.
+                Err(error) if first != Some(Conduit::SharedMemory) => {
+                    notes.push(format!(
+                        "no shared memory: {error} for {} GiB of address space (ulimit -v limits it); ranks of this host are \
+                         reached over TCP",
+                        SharedMemory::BYTES >> 30
+                    ));
+                    None
+                }
+                Err(error) => return Err(error.into()),
+            },
+        };
+        let (mut shared, told) = match own_memory {
+            Some((counter, mut shared)) => {
                 let told = shared.exchange(counter, &near, limit, |shared| {
                     agree(&shared.reached().collect::<Vec<_>>())
                 })??;
@@ -281,16 +326,17 @@ impl Prepared {
             let near = (card.boot == own.boot).then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
             let all = near.into_iter().chain(card.addresses.iter().copied());
             let addresses = all.map(|address| SocketAddr::new(address, card.port)).collect();
-            (other, tcp::Peer { addresses, token: card.token })
+            let is_sealed = mode.covers(&secret, card.boot == own.boot);
+            (other, tcp::Peer { addresses, token: card.token, is_sealed })
         });
         let here = cards.iter().filter(|card| card.boot == own.boot);
         let shares_cores = here.clone().count() > Cores::together(here.map(|card| &card.cores));
         tcp.set_peers(peers.collect(), shares_cores);
         let nic = match first {
-            Some(Conduit::Roce) => Some(open_nic(control, &cards, limit, options)?),
+            Some(Conduit::Roce) => Some(open_nic(control, &cards, limit, options, &secret)?),
             _ => None,
         };
-        Ok(Conduits { rank, pairs, shared, tcp, nic, cards, next: Some(next) })
+        Ok(Conduits { rank, pairs, shared, tcp, nic, cards, next: Some(next), notes })
     }
 }
 
@@ -300,6 +346,7 @@ fn open_nic(
     cards: &[Card],
     limit: Duration,
     options: &RoceOptions,
+    secret: &Secret,
 ) -> Result<Rdma, ReachError> {
     let rank = control.rank().0;
     let own = &cards[rank as usize];
@@ -313,7 +360,14 @@ fn open_nic(
         let error = Malformed::Field("NIC");
         peers.push(NicCard::read(bytes).ok_or(ReachError::Nonsense { rank, error })?);
     }
-    nic.set_peers(&peers);
+    let way = |other: &Card| {
+        let is_here = other.boot == own.boot;
+        // A token is of one process and one rendezvous, so these keys are used once.
+        let key = |from: &Card, to: &Card| secret.key_of(b"railnet packets", &[&from.token, &to.token]);
+        let is_covered = own.authentication.covers(secret, is_here);
+        (is_here, is_covered.then(|| SessionKeys { send: key(own, other), receive: key(other, own) }))
+    };
+    nic.set_peers(&peers, &cards.iter().map(way).collect::<Vec<_>>());
     if let Some(file) = capture {
         nic.capture(Box::new(io::BufWriter::new(file)), options.capture_most)?;
     }
@@ -354,9 +408,16 @@ pub(crate) struct Conduits {
     /// The door where ranks can meet again. It stays open until this rank leaves, or the port would be another's before somebody listens
     /// again.
     next: Option<TcpListener>,
+    /// What could not be had, and what is used in its place.
+    notes: Vec<String>,
 }
 
 impl Conduits {
+    /// What could not be had, and what is used in its place.
+    pub(crate) fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
     /// What leads to a rank.
     pub(crate) fn kind(&self, rank: u32) -> Conduit {
         self.pairs[self.rank as usize][rank as usize]
@@ -463,6 +524,12 @@ impl Conduits {
     /// The same, to look at.
     pub(crate) fn nic_ref(&self) -> Option<&Rdma> {
         self.nic.as_ref()
+    }
+
+    /// Takes connections that wait: one that nobody takes would wake a rank that sleeps, again and again.
+    pub(crate) fn accept(&mut self) {
+        // What goes wrong goes wrong again where a stream is asked for, and is an error there.
+        let _ = self.tcp.accept();
     }
 
     /// Streams to and from other ranks.
@@ -572,6 +639,7 @@ mod tests {
             token: [7; 16],
             boot: "3b1c".to_owned(),
             forced: Some(Conduit::Tcp),
+            authentication: Authentication::Always,
             is_bound: true,
             addresses: vec!["10.0.0.1".parse().unwrap(), "2001:db8::1".parse().unwrap()],
             port: 4791,

@@ -36,9 +36,9 @@ pub(super) struct Context {
     pub(super) machine: RankMachine,
     ends: Vec<End>,
     /// Calls under way.
-    calls: VecDeque<Submitted>,
+    pub(super) calls: VecDeque<Submitted>,
     /// Calls that are over: the number of the first that is not.
-    done: u64,
+    pub(super) done: u64,
     /// Whether slices are not all with the system that carries them.
     has_unsent: bool,
     /// After how long without progress it asks whether ranks mean the same.
@@ -85,6 +85,8 @@ pub(crate) struct Submitted {
     pub(crate) output: At,
     /// What keeps the buffers alive, where the caller does not wait.
     pub(crate) keep: Option<Keep>,
+    /// When the clock was looked at first since it was submitted.
+    pub(super) began: Option<Time>,
 }
 
 /// Buffers that the engine holds while a call is under way.
@@ -130,6 +132,13 @@ impl Context {
         Self::new(0, Arc::new([]), RankMachine::new(Rank(0), 1).by_hand(false), false)
     }
 
+    /// Calls that were submitted since the clock was looked at last began about now.
+    pub(super) fn note_begin(&mut self, now: Time) {
+        for call in self.calls.iter_mut().rev().take_while(|call| call.began.is_none()) {
+            call.began = Some(now);
+        }
+    }
+
     /// Ends it. What it sent is still on its way, and its machine knows what it did.
     pub(super) fn end(self, conduits: &mut Conduits) -> RankMachine {
         for End { way, .. } in self.ends {
@@ -151,7 +160,10 @@ impl Context {
     ) -> Result<OperationId, Arc<Failure>> {
         let operation = self.machine.submit(now, schedule)?;
         self.pace.is_one_way = schedule.call.collective.is_one_way();
-        self.enter(scratch_of(schedule), Submitted { input: buffers.0, output: buffers.1, keep });
+        self.enter(
+            scratch_of(schedule),
+            Submitted { input: buffers.0, output: buffers.1, keep, began: None },
+        );
         Ok(operation)
     }
 
@@ -171,7 +183,7 @@ impl Context {
         self.pace.is_one_way = call.collective.is_one_way();
         let is_busy = self.is_busy() || self.unreached.is_some();
         if !is_busy && self.machine.is_single(&self.plans[found], looks > 1) {
-            self.calls.push_back(Submitted { input, output, keep: None });
+            self.calls.push_back(Submitted { input, output, keep: None, began: None });
             let (machine, mut worker) = self.hands(conduits, looks);
             let made = machine.at_once(now, &mut worker);
             if worker.unpushed.is_some() {
@@ -187,7 +199,7 @@ impl Context {
         let scratch = scratch_of(schedule);
         let submitted = self.machine.submit(now, schedule);
         if submitted.is_ok() {
-            self.enter(scratch, Submitted { input, output, keep: None });
+            self.enter(scratch, Submitted { input, output, keep: None, began: None });
         }
         Some(submitted)
     }

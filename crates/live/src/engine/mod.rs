@@ -11,6 +11,7 @@ mod idle;
 mod lending;
 mod notices;
 mod pace;
+mod status;
 mod stream;
 mod work;
 
@@ -30,12 +31,14 @@ use context::Context;
 pub(crate) use context::Keep;
 pub(crate) use idle::{Idle, Next, SLEEP};
 use notices::Letter;
+pub(crate) use status::bare as bare_status;
 pub(crate) use work::At;
 
 use crate::Control;
 use crate::control::{Notice as News, NoticeKind};
 use crate::rdma::Rdma;
 use crate::socket;
+use crate::status::Desk;
 
 /// A rank that does not look at its clock for so long was stopped, or had no core: the others are not late for that.
 const STALL: Duration = Duration::from_millis(250);
@@ -86,11 +89,13 @@ pub(crate) struct Engine {
     lost: Vec<(u32, String)>,
     /// The ends of communicators that were not made here yet, and who told of them.
     early: Vec<(u64, Rank, Notice)>,
+    job: String,
+    desk: Arc<Desk>,
 }
 
 impl Engine {
     /// Of a rank that has met the others.
-    pub(crate) fn new(control: Arc<Control>, conduits: Conduits, limit: Duration) -> Self {
+    pub(crate) fn new(job: String, control: Arc<Control>, conduits: Conduits, limit: Duration) -> Self {
         let (ranks, cores) = conduits.crowd_here();
         let shares_cores = ranks > cores;
         let idle = Idle::new(shares_cores, conduits.home());
@@ -111,6 +116,8 @@ impl Engine {
             left: Vec::new(),
             lost: Vec::new(),
             early: Vec::new(),
+            job,
+            desk: Arc::default(),
         }
     }
 
@@ -154,8 +161,12 @@ impl Engine {
             for context in &mut self.contexts {
                 if context.is_busy() {
                     context.machine.awake(self.now);
+                    context.note_begin(self.now);
                 }
             }
+        }
+        if self.desk.is_wanted() {
+            self.desk.leave(self.status());
         }
     }
 
@@ -397,6 +408,7 @@ impl Engine {
     }
 
     fn sleep(&mut self) {
+        self.conduits.accept();
         self.conduits.set_sleeping(true);
         if !self.turn(true) {
             let bells = self.conduits.bells().map(|fd| (fd, PollFlags::IN));

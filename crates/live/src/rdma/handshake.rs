@@ -20,6 +20,8 @@ use railnet_nic::{Key, Remote};
 
 use crate::message::Malformed;
 use crate::message::fields::Reader;
+use crate::seal::{Seal, Seals};
+use crate::tcp::Stream;
 
 /// What a handle begins with.
 const MAGIC: [u8; 4] = *b"RNH1";
@@ -86,16 +88,19 @@ pub(super) struct Handshake {
     /// The end here that it is for.
     pub(super) token: u32,
     stream: TcpStream,
+    /// Codes of what is said, where the way leaves the host.
+    seals: Option<Seals>,
     bytes: Vec<u8>,
     /// What the other end said, while it is waited for to be ready.
     peer: Option<Handle>,
 }
 
 impl Handshake {
-    pub(super) fn new(token: u32, stream: TcpStream) -> io::Result<Self> {
+    pub(super) fn new(token: u32, stream: Stream) -> io::Result<Self> {
+        let Stream { stream, seals } = stream;
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
-        Ok(Self { token, stream, bytes: Vec::new(), peer: None })
+        Ok(Self { token, stream, seals, bytes: Vec::new(), peer: None })
     }
 
     pub(super) fn stream(&self) -> &TcpStream {
@@ -104,12 +109,21 @@ impl Handshake {
 
     /// Tells the other end this end's queue pairs. So few bytes always fit into the system's buffer.
     pub(super) fn tell(&mut self, handle: &Handle) -> io::Result<()> {
-        self.stream.write_all(&write(handle))
+        self.say(&write(handle))
     }
 
     /// Tells the receiver that it may ask.
     pub(super) fn tell_ready(&mut self) -> io::Result<()> {
-        self.stream.write_all(&[READY])
+        self.say(&[READY])
+    }
+
+    fn say(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut bytes = bytes.to_vec();
+        if let Some(seals) = &mut self.seals {
+            let code = seals.send.code(&[&bytes]);
+            bytes.extend(code);
+        }
+        self.stream.write_all(&bytes)
     }
 
     /// The sender's queue pairs are known: from now on it is waited for to be ready.
@@ -119,8 +133,9 @@ impl Handshake {
 
     /// Reads on.
     pub(super) fn step(&mut self) -> io::Result<Step> {
-        let needed = if self.peer.is_some() { 1 } else { LENGTH };
-        let mut buffer = [0; LENGTH];
+        let stated = if self.peer.is_some() { 1 } else { LENGTH };
+        let needed = stated + if self.seals.is_some() { Seal::LENGTH } else { 0 };
+        let mut buffer = [0; LENGTH + Seal::LENGTH];
         while self.bytes.len() < needed {
             match self.stream.read(&mut buffer[..needed - self.bytes.len()]) {
                 Ok(0) => {
@@ -132,7 +147,15 @@ impl Handshake {
                 Err(error) => return Err(error),
             }
         }
-        let bytes = std::mem::take(&mut self.bytes);
+        let mut bytes = std::mem::take(&mut self.bytes);
+        if let Some(seals) = &mut self.seals {
+            let code = bytes.split_off(stated);
+            if !seals.receive.is_code(&code, &[&bytes]) {
+                return Err(io::Error::other(
+                    "what the other end said was changed on its way: its code is wrong",
+                ));
+            }
+        }
         match self.peer.take() {
             Some(peer) if bytes == [READY] => Ok(Step::Ready(peer)),
             Some(_) => Err(io::Error::other(

@@ -8,6 +8,7 @@
 
 mod handshake;
 mod options;
+mod status;
 pub(crate) mod window;
 
 use std::io;
@@ -29,7 +30,7 @@ pub use options::RoceOptions;
 
 use crate::machine;
 use crate::memory::{Buffer, ProcessMemory};
-use crate::roce::{self, Config, Driver};
+use crate::roce::{self, Config, Driver, Guard, SessionKeys};
 use crate::shared_memory::mailbox::DEPTH;
 use crate::tcp::{Name, Tcp};
 use handshake::{Handshake, Step};
@@ -95,6 +96,8 @@ pub(crate) struct Rdma {
     domain: ProtectionDomain,
     queue: CompletionQueue,
     peers: Vec<SocketAddr>,
+    /// What packets of each rank are held to.
+    guards: Vec<Guard>,
     mtu: Mtu,
     options: RoceOptions,
     /// Ends by their token. One is used again only where its end was retired: nothing late can come of it.
@@ -265,6 +268,7 @@ impl Rdma {
             domain,
             queue,
             peers: Vec::new(),
+            guards: Vec::new(),
             mtu: Mtu::Mtu256,
             options: options.clone(),
             ends: Vec::new(),
@@ -285,8 +289,15 @@ impl Rdma {
         NicCard { address, mtu: mtu_of(address.ip()) }
     }
 
-    /// The NICs of all ranks, in their order.
-    pub(crate) fn set_peers(&mut self, cards: &[NicCard]) {
+    /// The NICs of all ranks, in their order; which of them are on this host, and the keys of a session with those between which
+    /// and this one packets are authenticated.
+    pub(crate) fn set_peers(&mut self, cards: &[NicCard], ways: &[(bool, Option<SessionKeys>)]) {
+        let guard = |(is_here, keys): &(bool, Option<SessionKeys>)| {
+            let session = keys.as_ref().map(|keys| self.driver.add_session(keys));
+            // A host has one way to itself: nothing is gained there by source ports that differ.
+            Guard { exact_port: *is_here, session }
+        };
+        self.guards = ways.iter().map(guard).collect();
         self.peers = cards.iter().map(|card| card.address).collect();
         let mtu = cards.iter().map(|card| card.mtu).min();
         self.mtu = mtu.and_then(Mtu::from_bytes).unwrap_or(Mtu::Mtu1024);
@@ -314,7 +325,8 @@ impl Rdma {
     pub(crate) fn strangers(&self) -> u64 {
         let nic = self.driver.nic().counters();
         let strange: u64 = roce::STRANGE.iter().map(|reason| nic.dropped(*reason)).sum();
-        self.driver.counters().malformed + strange
+        let driver = self.driver.counters();
+        driver.malformed + driver.forged_port + driver.forged_code + strange
     }
 
     /// Can be read when there is something to do.
@@ -659,7 +671,8 @@ impl Rdma {
         };
         connected.map_err(io::Error::other)?;
         for queue_pair in end.half.queue_pairs() {
-            self.driver.route(*queue_pair, address, &path).map_err(io::Error::other)?;
+            let guard = self.guards[end.peer as usize];
+            self.driver.route_guarded(*queue_pair, address, &path, guard).map_err(io::Error::other)?;
         }
         Ok(())
     }

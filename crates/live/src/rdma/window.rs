@@ -117,6 +117,10 @@ impl End {
         self.windows.unfinished() == 0 || is_hopeless
     }
 
+    pub(super) fn queue_pairs(&self) -> &[QueuePairNumber] {
+        &self.card.queue_pairs
+    }
+
     pub(super) fn has_peers(&self, gone: &[u32]) -> bool {
         let others = self.members.iter().enumerate().filter(|(rank, _)| *rank != self.rank);
         others.into_iter().any(|(_, member)| !gone.contains(member))
@@ -201,7 +205,8 @@ impl Rdma {
             };
             let path = Path { traffic_class: self.options.traffic_class, ..connection.path };
             let connection = Connection { path, ..connection };
-            self.driver.connect(own, address, &connection).map_err(io::Error::other)?;
+            let guard = self.guards[end.members[rank] as usize];
+            self.driver.connect_guarded(own, address, &connection, guard).map_err(io::Error::other)?;
             let signals = Remote { address: card.signals.address + 8 * end.rank as u64, ..card.signals };
             let peer = Rank(rank as u32);
             end.windows.connect(peer, own, signals);

@@ -138,6 +138,9 @@ fn introduce(
     }
     let side = Side::Caller { rank: hello.rank, world_size: hello.world_size };
     let proof = config.secret.prove(side, &hello.nonce, &nonce);
+    if let Some(seals) = config.secret.seals_of(false, &hello.nonce, &nonce) {
+        connection.authenticate(seals);
+    }
     connection.say(&Message::Join { proof, blob: blob.to_vec() }, usize::MAX).map_err(again)
 }
 

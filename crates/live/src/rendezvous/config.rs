@@ -1,7 +1,7 @@
 //! What a rank knows before it meets the others.
 
 use std::borrow::Cow;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use railnet_core::{Rank, Span};
@@ -73,6 +73,13 @@ impl Config {
             bind: None,
             is_port_held: launch.launcher == Launcher::Railnet,
         }
+    }
+
+    /// Where this rank takes connections of others: where all meet at the loopback address, nobody comes from elsewhere.
+    pub(crate) fn listen(&self) -> Option<IpAddr> {
+        let host = self.meeting.as_ref()?.hosts.first()?;
+        let address = if host == "localhost" { Some(Ipv4Addr::LOCALHOST.into()) } else { host.parse().ok() };
+        address.filter(IpAddr::is_loopback).map(|_| Ipv4Addr::LOCALHOST.into())
     }
 
     /// With what the environment says besides: `RAILNET_SECRET`, `RAILNET_TIMEOUT` and, before that, `RAILNET_RENDEZVOUS_LIMIT`,

@@ -334,6 +334,9 @@ impl Hub<'_> {
         if let Err(cause) = caller.connection.say(&Message::Challenge { nonce, proof }, REQUEST_MAX) {
             return Verdict::Stranger(cause.to_string(), None);
         }
+        if let Some(seals) = self.config.secret.seals_of(true, &hello.nonce, &nonce) {
+            caller.connection.authenticate(seals);
+        }
         caller.challenged = Some((hello, nonce));
         Verdict::Stays
     }
@@ -381,9 +384,15 @@ impl Hub<'_> {
 
     /// One who speaks another version cannot prove anything: it ends the meeting only where no proof is asked for.
     fn foreign(&self, caller: &Caller, version: u16) -> Verdict {
-        let Some((rank, _)) = caller.connection.decoder.foreign_rank() else {
+        let Some((rank, size)) = caller.connection.decoder.foreign_rank() else {
             return Verdict::Stays;
         };
+        if size != self.config.world_size || rank >= size {
+            return Verdict::Stranger(
+                format!("speaks version {version} of the protocol, and is no rank"),
+                None,
+            );
+        }
         let text = format!("rank {rank} speaks version {version} of the protocol, rank 0 version {VERSION}");
         let trouble = Trouble { kind: TroubleKind::Version, ranks: vec![rank], text: text.clone() };
         if self.config.secret.is_given() {

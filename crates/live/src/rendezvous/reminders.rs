@@ -39,6 +39,11 @@ impl Reminders {
         Self::logged(if is_asked { Level::from_variables(variables) } else { Level::Warn }, rank)
     }
 
+    /// Says something else that somebody should look at.
+    pub(crate) fn say(&self, text: &str) {
+        (self.say)(text);
+    }
+
     /// For a wait that begins now.
     pub(super) fn begin(&self, now: Instant) -> Due<'_> {
         Due { reminders: self, next: now + self.first }

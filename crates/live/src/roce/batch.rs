@@ -2,9 +2,11 @@
 
 use railnet_nic::Transmit;
 use railnet_wire::{
-    Bth, DATAGRAM_BYTES_MAX, Extension, Fronts, Headers, Network, PayloadSum, datagram_length, seal_datagram,
-    seal_datagram_with,
+    Authenticate, Authentication, Bth, DATAGRAM_BYTES_MAX, Extension, Fronts, Headers, Network, PayloadSum,
+    datagram_length, seal_datagram_with,
 };
+
+use super::guard::{Guards, SessionId};
 
 /// The most bytes of one send, which is one datagram until the kernel cuts it.
 const BYTES_MAX: usize = DATAGRAM_BYTES_MAX;
@@ -19,6 +21,15 @@ pub(super) struct Lane {
     pub(super) class: u8,
     /// The member of the target's address: the kernel steers a send by its first packet.
     pub(super) member: u16,
+    /// The session under whose keys its packets are authenticated.
+    pub(super) session: Option<SessionId>,
+}
+
+impl Lane {
+    /// Bytes that follow the padding of its packets.
+    fn trailer(self) -> usize {
+        if self.session.is_some() { Authentication::LENGTH } else { 0 }
+    }
 }
 
 /// Addressing and headers of a packet without payload that waits for the end of a send.
@@ -94,11 +105,11 @@ impl Batch {
     }
 
     /// Puts headers in front of the payload that was appended, and makes room for what follows it.
-    pub(super) fn frame(&mut self, packet: &Transmit) {
+    pub(super) fn frame(&mut self, packet: &Transmit, lane: Lane) {
         let headers = packet.headers.length() + packet.extension().length();
         let payload_at = self.sealed + Bth::LENGTH;
         let payload = self.bytes.len() - payload_at;
-        let length = datagram_length(&packet.headers, packet.extension(), payload);
+        let length = datagram_length(&packet.headers, packet.extension(), payload) + lane.trailer();
         self.bytes.resize(self.sealed + length, 0);
         if headers != Bth::LENGTH {
             self.bytes.copy_within(payload_at..payload_at + payload, self.sealed + headers);
@@ -125,6 +136,7 @@ impl Batch {
         packet: &Transmit,
         payload: usize,
         sum: Option<PayloadSum>,
+        guards: &mut Guards,
     ) {
         let length = self.bytes.len() - self.sealed;
         if self.lane.is_none() {
@@ -133,7 +145,11 @@ impl Batch {
         let network = Network { identification: self.count, ..*network };
         let datagram = &mut self.bytes[self.sealed..];
         let sum = sum.map(|sum| (sum, &mut self.fronts));
-        seal_datagram_with(datagram, &network, &packet.headers, packet.extension(), payload, sum);
+        let mut authenticate =
+            lane.session.map(|session| move |bytes: &[u8]| guards.authenticate(session, bytes));
+        let authenticate = authenticate.as_mut().map(|make| make as Authenticate<'_>);
+        let extension = packet.extension();
+        seal_datagram_with(datagram, &network, &packet.headers, extension, payload, sum, authenticate);
         self.sealed = self.bytes.len();
         self.count += 1;
         self.is_closed = length < self.segment
@@ -157,7 +173,7 @@ impl Batch {
     }
 
     /// What was completed, with the packet that was set aside where that fits. `None` when there is nothing.
-    pub(super) fn ready(&mut self) -> Option<Send<'_>> {
+    pub(super) fn ready(&mut self, guards: &mut Guards) -> Option<Send<'_>> {
         let lane = self.lane.or(self.late.as_ref().map(|late| late.lane))?;
         // A packet that has no payload yet may stand behind the completed ones: it is not to be overwritten.
         if self.bytes.len() == self.sealed
@@ -165,7 +181,7 @@ impl Batch {
         {
             let none = Extension::NONE;
             let extension = late.extension.as_deref().unwrap_or(&none);
-            let length = datagram_length(&late.headers, extension, 0);
+            let length = datagram_length(&late.headers, extension, 0) + lane.trailer();
             let fits = self.lane.is_none()
                 || !self.is_closed && length <= self.segment && self.sealed + length <= BYTES_MAX;
             if fits {
@@ -174,7 +190,11 @@ impl Batch {
                 }
                 self.bytes.resize(self.sealed + length, 0);
                 let network = Network { identification: self.count, ..late.network };
-                seal_datagram(&mut self.bytes[self.sealed..], &network, &late.headers, extension, 0);
+                let mut authenticate =
+                    lane.session.map(|session| move |bytes: &[u8]| guards.authenticate(session, bytes));
+                let authenticate = authenticate.as_mut().map(|make| make as Authenticate<'_>);
+                let datagram = &mut self.bytes[self.sealed..];
+                seal_datagram_with(datagram, &network, &late.headers, extension, 0, None, authenticate);
                 self.sealed = self.bytes.len();
                 self.count += 1;
             } else {

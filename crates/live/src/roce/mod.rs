@@ -58,9 +58,12 @@
 //! ```
 
 mod batch;
+mod counters;
 mod device;
+mod error;
 mod faults;
 mod gathered;
+mod guard;
 mod management;
 mod rest;
 mod senders;
@@ -89,8 +92,11 @@ use rustix::event::{PollFd, PollFlags};
 
 pub use steering::{COMMUNICATION_BITS, MEMBERS_MAX, QUEUE_PAIR_BITS};
 
+pub use counters::Counters;
 pub use device::{Device, Link, devices, interface_index};
+pub use error::Error;
 pub use faults::{FaultCounters, Faults, share};
+pub use guard::{Guard, SessionId, SessionKeys};
 pub use management::ConnectionManagement;
 pub use settings::Settings;
 pub use system::{Arrival, Endpoint, Target};
@@ -98,6 +104,7 @@ pub use system::{Arrival, Endpoint, Target};
 use batch::Batch;
 use faults::{Datagram, Injector};
 use gathered::Gathered;
+use guard::Guards;
 use rest::Rest;
 use senders::Senders;
 use steering::Steering;
@@ -169,6 +176,7 @@ impl Config {
         // Where in its space a process begins is nobody's business: old packets of another find no queue pair.
         let first = 0x100 + (seed >> 32) as u32 % 0x00ff_0000;
         nic.queue_pairs = first..1 << 24;
+        nic.random_keys = true;
         Self {
             address,
             nic,
@@ -185,67 +193,13 @@ impl Config {
     }
 }
 
-/// Why a driver cannot be opened, or a queue pair not be connected.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// The socket cannot be had.
-    #[error("cannot receive at {address}: {source}")]
-    Bind {
-        /// Where.
-        address: SocketAddr,
-        /// Why.
-        source: io::Error,
-    },
-    /// An address that stands for all of the host's.
-    #[error("{0} is no address of a NIC: the ICRC covers it, so it must be a certain one")]
-    Unspecified(SocketAddr),
-    /// Peers of different versions of IP.
-    #[error("{local} cannot reach {peer}: one is IPv4 and the other IPv6")]
-    Family {
-        /// This side.
-        local: SocketAddr,
-        /// The other.
-        peer: SocketAddr,
-    },
-    /// A socket to send from cannot be had.
-    #[error("cannot make a socket to send from {address}: {source}")]
-    Sender {
-        /// Its address.
-        address: SocketAddr,
-        /// Why.
-        source: io::Error,
-    },
-    /// The NIC refuses.
-    #[error(transparent)]
-    Verbs(#[from] VerbsError),
-}
-
-/// What a driver counted; what the NIC counted is in [`Nic::counters`].
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Counters {
-    /// Datagrams sent.
-    pub sent: u64,
-    /// Calls to send them.
-    pub sends: u64,
-    /// Datagrams received.
-    pub received: u64,
-    /// Calls that received some.
-    pub receives: u64,
-    /// Datagrams that are no RoCEv2 packets.
-    pub malformed: u64,
-    /// Sends that the kernel refused; their packets are lost.
-    pub refused: u64,
-    /// What the faults did that were asked for.
-    pub faults: FaultCounters,
-}
-
 /// A NIC on real sockets.
 pub struct Driver<M = ProcessMemory> {
     nic: Nic,
     memory: M,
     receiver: Endpoint,
     senders: Senders,
+    guards: Guards,
     gid: Gid,
     accepted: Identification,
     batch: Batch,
@@ -296,6 +250,7 @@ impl<M: Memory> Driver<M> {
             nic: Nic::new(nic),
             memory,
             senders: Senders::new(receiver.local(), config.spread),
+            guards: Guards::default(),
             receiver,
             gid,
             accepted: config.accepted,
@@ -427,21 +382,55 @@ impl<M: Memory> Driver<M> {
         peer: SocketAddr,
         connection: &Connection,
     ) -> Result<(), Error> {
+        self.connect_guarded(queue_pair, peer, connection, Guard::default())
+    }
+
+    /// The same, for a queue pair whose packets are held to more than its peer's address. The peer has to do likewise.
+    pub fn connect_guarded(
+        &mut self,
+        queue_pair: QueuePairNumber,
+        peer: SocketAddr,
+        connection: &Connection,
+        guard: Guard,
+    ) -> Result<(), Error> {
         self.check_family(peer)?;
         let mut sink = NoSink;
         let mut cx = Context::new(self.now(), &mut self.memory, &mut sink);
         for change in connection.transitions() {
             self.nic.modify_qp(&mut cx, queue_pair, &change)?;
         }
-        self.route(queue_pair, peer, &connection.path)
+        self.route_guarded(queue_pair, peer, &connection.path, guard)
     }
 
     /// Tells the way of a queue pair that was connected through [`Driver::lend`]: to a peer that receives at `peer`.
     pub fn route(&mut self, queue_pair: QueuePairNumber, peer: SocketAddr, path: &Path) -> Result<(), Error> {
+        self.route_guarded(queue_pair, peer, path, Guard::default())
+    }
+
+    /// The same, with a guard.
+    pub fn route_guarded(
+        &mut self,
+        queue_pair: QueuePairNumber,
+        peer: SocketAddr,
+        path: &Path,
+        guard: Guard,
+    ) -> Result<(), Error> {
         self.check_family(peer)?;
         let destination = self.nic.query_qp(queue_pair)?.destination;
         let own_port = railnet_wire::udp_source_port(path.flow_label, queue_pair, destination);
-        self.senders.connect(queue_pair, peer, own_port, path)
+        self.senders.connect(queue_pair, peer, own_port, path, guard)?;
+        if guard.exact_port {
+            let address = self.local();
+            let set = self.receiver.set_class(path.traffic_class, path.hop_limit);
+            set.map_err(|source| Error::Sender { address, source })?;
+        }
+        self.guards.set(queue_pair, peer.port(), guard);
+        Ok(())
+    }
+
+    /// A session with another driver: what guards name ([`Guard::session`]).
+    pub fn add_session(&mut self, keys: &SessionKeys) -> SessionId {
+        self.guards.add_session(keys)
     }
 
     fn check_family(&self, peer: SocketAddr) -> Result<(), Error> {
@@ -456,6 +445,7 @@ impl<M: Memory> Driver<M> {
     pub fn destroy(&mut self, queue_pair: QueuePairNumber) -> Result<(), VerbsError> {
         self.nic.destroy_qp(queue_pair)?;
         self.senders.disconnect(queue_pair);
+        self.guards.remove(queue_pair);
         Ok(())
     }
 
@@ -577,12 +567,12 @@ impl<M: Memory> Driver<M> {
                 }
                 self.batch.open();
             }
-            self.batch.frame(packet);
+            self.batch.frame(packet, lane);
             if !self.batch.takes(lane) {
                 sends += usize::from(self.flush(now));
             }
             let packet = self.packet.as_ref().expect("the NIC built a packet");
-            self.batch.seal(lane, &network, packet, payload, sum);
+            self.batch.seal(lane, &network, packet, payload, sum, &mut self.guards);
             if self.batch.is_full() {
                 sends += usize::from(self.flush(now));
             }
@@ -600,7 +590,7 @@ impl<M: Memory> Driver<M> {
 
     /// Sends what is ready; `false` when nothing is.
     fn flush(&mut self, now: Time) -> bool {
-        let Some(send) = self.batch.ready() else {
+        let Some(send) = self.batch.ready(&mut self.guards) else {
             return false;
         };
         if let Some(injector) = &mut self.injector {
@@ -686,6 +676,13 @@ impl<M: Memory> Driver<M> {
                 let identification = parsed.identification.unwrap_or_default();
                 let comment = (!parsed.icrc_is_good()).then_some("damaged");
                 tap.write(&Network { identification, ..network }, datagram, comment);
+            }
+            // A damaged one is the NIC's to count.
+            if parsed.icrc_is_good()
+                && let Err(refusal) = self.guards.check(network.source_port, &parsed, datagram)
+            {
+                self.counters.refuse(refusal);
+                continue;
             }
             let extension = match parsed.extension.is_empty() {
                 true => None,

@@ -10,6 +10,7 @@ use railnet_wire::{Network, ROCE_PORT};
 use rustix::event::PollFlags;
 
 use super::batch::Lane;
+use super::guard::{Guard, SessionId};
 use super::steering::QUEUE_PAIR_BITS;
 use super::system::{Endpoint, Target};
 use super::{Error, SEND_WAIT, wait_for};
@@ -27,6 +28,7 @@ struct Route {
     target: usize,
     source_port: u16,
     target_port: u16,
+    session: Option<SessionId>,
 }
 
 /// The pool.
@@ -63,13 +65,14 @@ impl Senders {
         peer: SocketAddr,
         source_port: u16,
         path: &Path,
+        guard: Guard,
     ) -> Result<(), Error> {
         let target = self.target(peer);
-        let (sender, source_port) = match self.spread {
+        let (sender, source_port) = match self.spread && !guard.exact_port {
             false => (RECEIVER, self.local.port()),
             true => self.sender(source_port, path)?,
         };
-        let route = Route { sender, target, source_port, target_port: peer.port() };
+        let route = Route { sender, target, source_port, target_port: peer.port(), session: guard.session };
         self.routes.insert(queue_pair, route);
         self.last = None;
         Ok(())
@@ -129,7 +132,8 @@ impl Senders {
             Network { source_port: route.source_port, target_port: route.target_port, ..packet.network };
         let class = packet.network.traffic_class;
         let member = (packet.headers.bth.destination.value() >> QUEUE_PAIR_BITS) as u16;
-        (Lane { sender: route.sender, target: route.target, class, member }, network)
+        let (sender, target, session) = (route.sender, route.target, route.session);
+        (Lane { sender, target, class, member, session }, network)
     }
 
     #[cold]
@@ -141,7 +145,8 @@ impl Senders {
         }
         // A datagram has its own target each time: RoCEv2's port there.
         let target = self.target(SocketAddr::new(packet.network.target.to_ip(), ROCE_PORT));
-        Route { sender: RECEIVER, target, source_port: self.local.port(), target_port: ROCE_PORT }
+        let source_port = self.local.port();
+        Route { sender: RECEIVER, target, source_port, target_port: ROCE_PORT, session: None }
     }
 
     /// Sends, and waits a moment where the kernel has no room.

@@ -5,11 +5,16 @@
 //! turn up in a new one. The one that was left last is used first, because its pages are there already.
 //!
 //! Entries are found by a hash of the name; one that was given up keeps its place as a mark where the search goes on.
-//! Changes are made by one at a time. Connections are made and ended seldom, so a lock costs nothing.
+//! Changes are made by one at a time. Connections are made and ended seldom, so a lock costs nothing. It names the process that has
+//! it: one that is killed there loses it to the next. Each change leaves a directory that can be used after each of its stores; what is
+//! lost then is a mailbox at most.
 
 use std::io;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, test_kill_process};
 
 use super::segment::Segment;
 
@@ -122,8 +127,10 @@ impl Directory<'_> {
         if state != BOTH_LEFT {
             return self.set(index, 0, state);
         }
-        self.give_back(self.get(index, 3));
+        // In this order: who dies in between leaves a mailbox that nobody uses, and not one that two use.
+        let mailbox = self.get(index, 3);
         self.set(index, 0, GIVEN_UP);
+        self.give_back(mailbox);
         // Where no search goes on after it, none needs to come here.
         let mut last = index;
         if self.get((last + 1) % ENTRIES, 0) == EMPTY {
@@ -177,8 +184,12 @@ impl Directory<'_> {
 
     fn locked<T>(self, patience: Duration, action: impl FnOnce() -> T) -> io::Result<T> {
         let lock = self.segment.word(self.at);
+        let own = Owner::here();
         let since = Instant::now();
-        while lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        let mut expected = 0;
+        while let Err(found) = lock.compare_exchange(expected, own, Ordering::Acquire, Ordering::Relaxed) {
+            // The lock of one that is gone is taken from it, if nobody else has done so.
+            expected = if found != 0 && Owner::is_gone(found) { found } else { 0 };
             if since.elapsed() > patience {
                 return Err(io::Error::other("a rank stopped while it made a mailbox"));
             }
@@ -187,5 +198,68 @@ impl Directory<'_> {
         let outcome = action();
         lock.store(0, Ordering::Release);
         Ok(outcome)
+    }
+}
+
+/// Who has the lock: the number of its process, and which processes are numbered so (its PID namespace).
+struct Owner;
+
+impl Owner {
+    /// This process, as a word that is not 0.
+    fn here() -> u64 {
+        static NAMESPACE: OnceLock<u64> = OnceLock::new();
+        let namespace = NAMESPACE.get_or_init(|| {
+            use std::os::unix::fs::MetadataExt as _;
+            std::fs::metadata("/proc/self/ns/pid").map_or(0, |file| file.ino() & 0xffff_ffff)
+        });
+        namespace << 32 | u64::from(std::process::id())
+    }
+
+    /// Whether a process that had the lock is known to have ended. Of one in another container that cannot be said.
+    fn is_gone(owner: u64) -> bool {
+        let number = i32::try_from(owner & 0xffff_ffff).ok().and_then(Pid::from_raw);
+        let is_near = owner >> 32 == Self::here() >> 32;
+        is_near && number.is_some_and(|pid| test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAME: Name = Name { context: 1, from: 2, channel: 3, lane: 0 };
+
+    #[test]
+    fn a_lock_of_a_process_that_was_killed_is_taken_over_and_that_of_one_that_lives_is_not() {
+        let segment = Segment::create(LENGTH.next_multiple_of(4096)).unwrap();
+        let directory = Directory { segment: &segment, at: 0 };
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        segment.word(0).store(Owner::here() >> 32 << 32 | u64::from(child.id()), Ordering::Relaxed);
+        assert!(directory.enter(NAME, |_| {}).is_ok());
+        assert_eq!(segment.word(0).load(Ordering::Relaxed), 0);
+        // Process 1 lives, and one of another container cannot be judged.
+        for owner in [Owner::here() >> 32 << 32 | 1, (Owner::here() >> 32 ^ 1) << 32 | u64::from(child.id())]
+        {
+            segment.word(0).store(owner, Ordering::Relaxed);
+            assert!(directory.locked(Duration::from_millis(5), || {}).is_err());
+            assert_eq!(segment.word(0).load(Ordering::Relaxed), owner);
+        }
+    }
+
+    /// Whoever dies between any two stores of a change leaves a directory in which no mailbox has two names.
+    #[test]
+    fn an_entry_is_given_up_before_its_mailbox_is_free() {
+        let segment = Segment::create(LENGTH.next_multiple_of(4096)).unwrap();
+        let directory = Directory { segment: &segment, at: 0 };
+        let (index, mailbox) = directory.enter(NAME, |_| {}).unwrap();
+        directory.leave(index, End::Sender);
+        directory.set(index, 0, GIVEN_UP);
+        // As if it had died here. Another connection gets another mailbox, or this one, but never shares it.
+        let other = Name { context: 9, ..NAME };
+        let (_, second) = directory.enter(other, |_| {}).unwrap();
+        let (_, third) = directory.enter(NAME, |_| {}).unwrap();
+        assert_ne!(second, third);
+        assert_ne!(second, mailbox, "it was not given back");
     }
 }

@@ -1,5 +1,6 @@
 //! Ranks of one host hand each other their segments, and the descriptors that wake them, over unix sockets without a name
-//! in the file system. Who asks has to know the token of the rank it asks, which only the ranks of the job have heard.
+//! in the file system. Who asks has to be a process of the same user (`SO_PEERCRED`), which the kernel says before anything is read,
+//! and to know the token of the rank it asks.
 
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
@@ -62,6 +63,9 @@ impl Counter {
     }
 
     fn talk(&self, stream: &UnixStream, give: &[BorrowedFd<'_>]) -> io::Result<()> {
+        if !is_same_user(stream)? {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
         stream.set_nonblocking(false)?;
         stream.set_read_timeout(Some(CONVERSATION))?;
         let mut told = Token::default();
@@ -76,6 +80,12 @@ impl Counter {
         rustix::net::sendmsg(stream, &[IoSlice::new(&[1])], &mut ancillary, SendFlags::NOSIGNAL)?;
         Ok(())
     }
+}
+
+/// Whether the other end is a process of this user, or of the superuser.
+pub(crate) fn is_same_user(stream: &UnixStream) -> io::Result<bool> {
+    let peer = rustix::net::sockopt::socket_peercred(stream)?.uid;
+    Ok(peer.is_root() || peer == rustix::process::geteuid())
 }
 
 /// Fetches the two descriptors of a rank of this host. Fails at once where there is no such rank here.

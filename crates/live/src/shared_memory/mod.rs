@@ -65,6 +65,9 @@ struct Peer {
 }
 
 impl SharedMemory {
+    /// Address space that the memory of a rank takes, of which most is never touched.
+    pub(crate) const BYTES: usize = mailbox::SEGMENT;
+
     /// With memory of its own, and nobody else's yet. So many ranks are on this host.
     pub(crate) fn new(rank: u32, ranks: usize) -> io::Result<Self> {
         let own = Segment::create(mailbox::SEGMENT)?;
@@ -88,7 +91,9 @@ impl SharedMemory {
         let stop = AtomicBool::new(false);
         let (own, bell) = (Arc::clone(&self.own), self.bell.try_clone()?);
         std::thread::scope(|scope| {
-            let server = scope.spawn(|| counter.serve(&[own.as_fd(), bell.as_fd()], &stop));
+            let serve = || counter.serve(&[own.as_fd(), bell.as_fd()], &stop);
+            let server =
+                std::thread::Builder::new().name("railnet-handover".to_owned()).spawn_scoped(scope, serve)?;
             for (rank, (token, process)) in others {
                 if let Ok((file, bell)) = handover::fetch(token, limit.min(PATIENCE))
                     && let Ok(segment) = Segment::open(file)
@@ -373,7 +378,7 @@ const fn long_slot(number: u64) -> usize {
 }
 
 /// Data in the memory of another process.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Foreign {
     pub(crate) process: Process,
     pub(crate) address: u64,
@@ -458,8 +463,8 @@ impl Receiver {
     /// Where the slice that is there lies in the sender's own memory, if it was not copied.
     #[inline]
     pub(crate) fn lent(&self) -> Option<Foreign> {
-        let process = self.peer.process?;
-        self.mailbox.lent(self.line).map(|address| Foreign { process, address })
+        let process = self.peer.process.as_ref()?;
+        self.mailbox.lent(self.line).map(|address| Foreign { process: process.clone(), address })
     }
 
     /// Whether the sender has not taken it back, after its so many bytes were read.

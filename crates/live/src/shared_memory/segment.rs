@@ -68,7 +68,8 @@ impl Segment {
     /// A word, at a multiple of eight.
     #[inline]
     pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
-        assert!(offset.is_multiple_of(8) && offset < self.length, "no word at {offset}");
+        let is_inside = self.length.checked_sub(8).is_some_and(|last| offset <= last);
+        assert!(offset.is_multiple_of(8) && is_inside, "no word at {offset}");
         // SAFETY: it lies in the mapping, which lives as long as `self`, and is aligned; every process reaches it as an
         // atomic.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
@@ -151,6 +152,17 @@ mod tests {
         ours.word(4096).store(7, Ordering::Release);
         assert_eq!(theirs.word(4096).load(Ordering::Acquire), 7);
         assert_eq!(theirs.len(), 1 << 20);
+    }
+
+    #[test]
+    fn a_word_lies_inside_with_all_of_its_bytes() {
+        let segment = Segment::create(4100).unwrap();
+        segment.word(4088).store(1, Ordering::Relaxed);
+        for offset in [4096, 4104, 4, usize::MAX - 7] {
+            let outside = std::panic::catch_unwind(|| segment.word(offset).load(Ordering::Relaxed));
+            assert!(outside.is_err(), "there is no whole word at {offset}");
+        }
+        assert_eq!(segment.words().len(), 512);
     }
 
     #[test]

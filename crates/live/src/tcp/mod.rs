@@ -4,28 +4,29 @@
 //! full: nothing has to be asked for or given back. Whoever connects begins with a greeting that names the connection
 //! and proves that it belongs to the job; streams that begin otherwise are closed and counted.
 
+mod greeting;
+mod header;
 mod lent;
 mod stream;
 pub(crate) mod window;
 
 use std::collections::BTreeMap;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub(crate) use lent::{Landing, Lent};
 pub(crate) use stream::{Receiver, SLOT, Sender};
 
+use crate::seal::Seals;
+use crate::secret::Secret;
 use crate::socket;
+use greeting::{Acceptor, Fresh, Greeted, UNAUTHENTICATED_MAX};
 
-/// What a rank has to know of another to connect to it.
+/// What tells a process of one rendezvous from all others. It is no secret.
 pub(crate) type Token = [u8; 16];
 
-const MAGIC: [u8; 8] = *b"RAILTCP1";
-const GREETING: usize = 40;
-/// How long a stranger may take for its greeting.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// How long one address of a peer is tried.
 const ATTEMPT: Duration = Duration::from_secs(5);
 
@@ -42,7 +43,7 @@ pub(crate) struct Name {
 #[derive(Debug)]
 pub(crate) struct Tcp {
     rank: u32,
-    token: Token,
+    acceptor: Acceptor,
     listener: TcpListener,
     peers: BTreeMap<u32, Peer>,
     /// Whether ranks of this host share cores.
@@ -50,7 +51,7 @@ pub(crate) struct Tcp {
     /// Streams whose greeting is not complete.
     fresh: Vec<Fresh>,
     /// Streams that nobody here has asked for yet.
-    known: BTreeMap<Name, TcpStream>,
+    known: BTreeMap<Name, Stream>,
     strangers: u64,
 }
 
@@ -59,23 +60,25 @@ pub(crate) struct Tcp {
 pub(crate) struct Peer {
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) token: Token,
+    /// Whether what goes between it and this rank carries codes.
+    pub(crate) is_sealed: bool,
 }
 
+/// A stream that belongs to the job, and the codes of what goes along it, where it carries any.
 #[derive(Debug)]
-struct Fresh {
-    stream: TcpStream,
-    greeting: Vec<u8>,
-    since: Instant,
+pub(crate) struct Stream {
+    pub(crate) stream: TcpStream,
+    pub(crate) seals: Option<Seals>,
 }
 
 impl Tcp {
     /// Listens at an address, or at all of them.
-    pub(crate) fn listen(rank: u32, token: Token, bind: Option<IpAddr>) -> io::Result<Self> {
+    pub(crate) fn listen(rank: u32, secret: Secret, token: Token, bind: Option<IpAddr>) -> io::Result<Self> {
         let listener = listener(bind)?;
         listener.set_nonblocking(true)?;
         Ok(Self {
             rank,
-            token,
+            acceptor: Acceptor::new(secret, token),
             listener,
             peers: BTreeMap::new(),
             shares_cores: false,
@@ -109,18 +112,12 @@ impl Tcp {
     }
 
     /// A stream to a rank, at the beginning of which stands this name.
-    pub(crate) fn dial(&self, to: u32, name: Name) -> io::Result<TcpStream> {
+    pub(crate) fn dial(&self, to: u32, name: Name) -> io::Result<Stream> {
         let peer = self.peers.get(&to).ok_or(io::ErrorKind::NotFound)?;
         let mut stream = connect(&peer.addresses)?;
-        let mut greeting = Vec::with_capacity(GREETING);
-        greeting.extend(MAGIC);
-        greeting.extend(peer.token);
-        greeting.extend(name.context.to_le_bytes());
-        greeting.extend(name.from.to_le_bytes());
-        greeting.extend(name.channel.to_le_bytes());
-        greeting.extend([name.lane, 0]);
+        let (greeting, seals) = greeting::write(&self.acceptor.secret, &peer.token, &name)?;
         stream.write_all(&greeting)?;
-        Ok(stream)
+        Ok(Stream { stream, seals: peer.is_sealed.then_some(seals) })
     }
 
     /// The end at which slices of a rank arrive, once that rank has connected.
@@ -135,7 +132,7 @@ impl Tcp {
     }
 
     /// The stream of this name, once it has come.
-    pub(crate) fn take(&mut self, name: Name) -> io::Result<Option<TcpStream>> {
+    pub(crate) fn take(&mut self, name: Name) -> io::Result<Option<Stream>> {
         self.accept()?;
         Ok(self.known.remove(&name))
     }
@@ -150,13 +147,17 @@ impl Tcp {
         self.rank
     }
 
-    /// Takes streams that wait.
-    fn accept(&mut self) -> io::Result<()> {
+    /// Takes streams that wait, and reads the greetings of those that have not said theirs.
+    pub(crate) fn accept(&mut self) -> io::Result<()> {
         loop {
             match self.listener.accept() {
                 Ok((stream, _)) => {
                     stream.set_nonblocking(true)?;
-                    self.fresh.push(Fresh { stream, greeting: Vec::new(), since: Instant::now() });
+                    if self.fresh.len() >= UNAUTHENTICATED_MAX {
+                        self.fresh.remove(0);
+                        self.strangers += 1;
+                    }
+                    self.fresh.push(Fresh::new(stream));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // Somebody hung up before it was answered.
@@ -165,47 +166,18 @@ impl Tcp {
                 Err(error) => return Err(error),
             }
         }
-        for mut fresh in std::mem::take(&mut self.fresh) {
-            match fresh.greet(&self.token) {
-                Some(Ok(name)) => {
-                    self.known.entry(name).or_insert(fresh.stream);
+        for fresh in std::mem::take(&mut self.fresh) {
+            match self.acceptor.greet(fresh) {
+                Greeted::Waits(fresh) => self.fresh.push(fresh),
+                Greeted::Closed => self.strangers += 1,
+                Greeted::Belongs(name, stream, seals) => {
+                    let is_sealed = self.peers.get(&name.from).is_some_and(|peer| peer.is_sealed);
+                    let seals = is_sealed.then_some(seals);
+                    self.known.entry(name).or_insert(Stream { stream, seals });
                 }
-                Some(Err(())) => self.strangers += 1,
-                None if fresh.since.elapsed() > PATIENCE => self.strangers += 1,
-                None => self.fresh.push(fresh),
             }
         }
         Ok(())
-    }
-}
-
-impl Fresh {
-    /// Reads on. `None` while the greeting is not complete.
-    fn greet(&mut self, token: &Token) -> Option<Result<Name, ()>> {
-        let mut bytes = [0; GREETING];
-        let missing = &mut bytes[..GREETING - self.greeting.len()];
-        match self.stream.read(missing) {
-            Ok(0) => return Some(Err(())),
-            Ok(length) => self.greeting.extend_from_slice(&missing[..length]),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
-            Err(_) => return Some(Err(())),
-        }
-        if self.greeting.len() < GREETING {
-            return None;
-        }
-        let greeting = &self.greeting[..];
-        let number = |at: usize, length: usize| {
-            greeting[at..][..length].iter().rev().fold(0, |value: u64, byte| value << 8 | u64::from(*byte))
-        };
-        if greeting[..8] != MAGIC || greeting[8..24] != *token {
-            return Some(Err(()));
-        }
-        Some(Ok(Name {
-            context: number(24, 8),
-            from: number(32, 4) as u32,
-            channel: number(36, 2) as u16,
-            lane: number(38, 1) as u8,
-        }))
     }
 }
 
@@ -236,6 +208,8 @@ fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     #[test]
@@ -248,5 +222,78 @@ mod tests {
         let error = connect(&[address]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused, "{error}");
         assert!(error.to_string().starts_with(&address.to_string()), "{error}");
+    }
+
+    const NAME: Name = Name { context: 7, from: 1, channel: 2, lane: 3 };
+
+    /// Two ranks of a job with this secret, the second of which dials the first.
+    fn ranks(secret: &[u8]) -> [Tcp; 2] {
+        let mut ranks = [0, 1].map(|rank| {
+            Tcp::listen(rank, Secret::new(secret), [rank as u8; 16], Some(IpAddr::from([127, 0, 0, 1])))
+                .unwrap()
+        });
+        let addresses = ranks.each_ref().map(|rank| vec![rank.listener.local_addr().unwrap()]);
+        for (index, rank) in ranks.iter_mut().enumerate() {
+            let other = 1 - index;
+            let peer =
+                Peer { addresses: addresses[other].clone(), token: [other as u8; 16], is_sealed: true };
+            rank.set_peers(BTreeMap::from([(other as u32, peer)]), false);
+        }
+        ranks
+    }
+
+    /// Has a rank take what comes until that is so.
+    fn until(rank: &mut Tcp, what: &str, is_so: impl Fn(&Tcp) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !is_so(rank) {
+            rank.accept().unwrap();
+            assert!(Instant::now() < deadline, "waited for {what}");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_greeting_that_was_overheard_opens_no_stream() {
+        let [mut acceptor, dialer] = ranks(b"apple");
+        // What goes to the acceptor, word for word.
+        let (overheard, _) = greeting::write(&dialer.acceptor.secret, &[0; 16], &NAME).unwrap();
+        let address = acceptor.listener.local_addr().unwrap();
+        let send = |bytes: &[u8]| TcpStream::connect(address).unwrap().write_all(bytes).unwrap();
+        send(&overheard);
+        until(&mut acceptor, "the stream", |rank| rank.known.contains_key(&NAME));
+        acceptor.known.clear();
+        send(&overheard);
+        // One of another rendezvous, one changed, one of another secret, garbage, and nothing at all.
+        let (elsewhere, _) = greeting::write(&Secret::new(b"apple"), &[9; 16], &NAME).unwrap();
+        let mut changed = greeting::write(&Secret::new(b"apple"), &[0; 16], &NAME).unwrap().0;
+        changed[24] ^= 1;
+        let (pear, _) = greeting::write(&Secret::new(b"pear"), &[0; 16], &NAME).unwrap();
+        for bytes in [&elsewhere[..], &changed, &pear, b"GET / HTTP/1.1", b""] {
+            send(bytes);
+        }
+        until(&mut acceptor, "all to be refused", |rank| rank.strangers() == 6);
+        assert!(acceptor.known.is_empty() && acceptor.fresh.is_empty());
+        drop(dialer);
+    }
+
+    #[test]
+    fn unauthenticated_peers_are_limited_and_those_that_belong_get_through() {
+        let [mut acceptor, dialer] = ranks(b"apple");
+        let address = acceptor.listener.local_addr().unwrap();
+        let mut idle = Vec::new();
+        for _ in 0..UNAUTHENTICATED_MAX + 44 {
+            idle.push(TcpStream::connect(address).unwrap());
+            acceptor.accept().unwrap();
+        }
+        until(&mut acceptor, "the limit", |rank| rank.strangers() == 44);
+        assert_eq!(acceptor.fresh.len(), UNAUTHENTICATED_MAX);
+        let sent = dialer.dial(0, NAME).unwrap();
+        until(&mut acceptor, "the stream", |rank| rank.known.contains_key(&NAME));
+        // Both ends have the same keys, each for its direction.
+        let taken = acceptor.take(NAME).unwrap().unwrap();
+        let (mut here, mut there) = (sent.seals.unwrap(), taken.seals.unwrap());
+        assert_eq!(here.send.code(&[b"x"]), there.receive.code(&[b"x"]));
+        assert_eq!(there.send.code(&[b"y"]), here.receive.code(&[b"y"]));
+        assert_ne!(here.send.code(&[b"z"]), there.send.code(&[b"z"]));
     }
 }

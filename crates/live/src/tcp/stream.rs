@@ -9,20 +9,19 @@ use std::os::fd::{AsFd, BorrowedFd};
 use railnet_coll::machine::Mark;
 use rustix::net::sockopt::{set_socket_send_buffer_size, set_tcp_nodelay, set_tcp_quickack};
 
+use super::Stream;
+use super::header::{HEADER, Header, PATIENT, check, covered, header_bytes};
 use super::lent::{Landing, Lent};
 use crate::conduit::Arrival;
+use crate::seal::Seal;
 use crate::shared_memory::mailbox::DEPTH;
 
 /// The most bytes of a slot. Most calls use less: see [`crate::conduit::Conduit::slice`]. Pages that nobody touches take no memory.
 pub(crate) const SLOT: usize = 1 << 20;
 /// Bytes that are read at once where the slice that comes is not known to be longer: what follows it is moved to its own slot.
 const READ: usize = 128 << 10;
-/// Bytes before the data of a slice: its length, and its mark.
-const HEADER: usize = 16;
 /// Bytes from slot to slot. Data begins at a multiple of 64.
 const STRIDE: usize = 64 + SLOT;
-/// Where the header of a slot begins.
-const BEFORE: usize = 64 - HEADER;
 
 /// After so many small slices the system is asked again not to acknowledge each by itself: nothing is sent the other way
 /// that could carry it, and a packet of its own costs as much as one with data. It forgets this after a pause.
@@ -38,8 +37,6 @@ const SEND_BUFFER: usize = 4 << 20;
 const SEND_BUFFER_HERE: usize = 512 << 10;
 const SEND_BUFFER_SHARED: usize = 256 << 10;
 
-/// Set in the length of a slice behind which the kernel may hold others back until this one is acknowledged.
-const PATIENT: u64 = 1 << 63;
 /// Looks in vain, some 4 µs, after which a receiver acknowledges the latest such slice. With 1 each brings a packet of its own and a
 /// stream of small Broadcasts takes half as long again; with 32 the last of four ranks on two cores has its end 0.4 ms after the root
 /// in place of 0.25.
@@ -57,6 +54,9 @@ fn data(memory: &mut [u8], slot: u32, length: usize) -> *mut u8 {
 #[derive(Debug)]
 pub(crate) struct Sender {
     stream: TcpStream,
+    seal: Option<Seal>,
+    /// Bytes before the data of a slice.
+    header: usize,
     memory: Box<[u8]>,
     /// Slices that are not all with the kernel.
     waiting: VecDeque<Slice>,
@@ -79,7 +79,9 @@ struct Slice {
 }
 
 impl Sender {
-    pub(super) fn new(stream: TcpStream, shares_cores: bool) -> io::Result<Self> {
+    pub(super) fn new(stream: Stream, shares_cores: bool) -> io::Result<Self> {
+        let Stream { stream, seals } = stream;
+        let seal = seals.map(|seals| seals.send);
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
         // A buffer that holds less than a slice makes every slice wait for an acknowledgement, which is sent late. The
@@ -94,6 +96,8 @@ impl Sender {
         set_socket_send_buffer_size(&stream, kept)?;
         Ok(Self {
             stream,
+            header: header_bytes(seal.as_ref()),
+            seal,
             memory: memory(),
             waiting: VecDeque::with_capacity(DEPTH as usize),
             lent: Default::default(),
@@ -115,10 +119,16 @@ impl Sender {
     /// Hands over the next slice. Whether it is small and should go before anything is waited for; others go with the next
     /// [`Sender::flush`], together.
     pub(crate) fn publish(&mut self, slot: u32, length: usize, mark: Mark) -> bool {
-        let header = &mut self.memory[slot as usize * STRIDE + BEFORE..][..HEADER];
+        let whole = &mut self.memory[slot as usize * STRIDE..][..STRIDE];
+        let (header, data) = whole[64 - self.header..].split_at_mut(self.header);
         header[..8].copy_from_slice(&(length as u64).to_le_bytes());
-        header[8..].copy_from_slice(&mark.0.to_le_bytes());
+        header[8..HEADER].copy_from_slice(&mark.0.to_le_bytes());
         let lent = self.lent[slot as usize].take();
+        if let Some(seal) = &mut self.seal {
+            let data = lent.as_ref().map_or(&data[..length], |lent| lent.bytes(length));
+            let code = seal.code(&[&covered(header), data]);
+            header[HEADER..].copy_from_slice(&code);
+        }
         self.waiting.push_back(Slice { slot, length, lent });
         length <= SMALL
     }
@@ -130,7 +140,7 @@ impl Sender {
         let more = more && self.written == 0;
         if more {
             for slice in &self.waiting {
-                self.memory[slice.slot as usize * STRIDE + BEFORE + 7] |= (PATIENT >> 56) as u8;
+                self.memory[slice.slot as usize * STRIDE + 64 - self.header + 7] |= (PATIENT >> 56) as u8;
             }
         } else {
             self.let_go();
@@ -182,12 +192,13 @@ impl Sender {
 
     fn write(&mut self) -> io::Result<()> {
         while !self.waiting.is_empty() {
-            let Self { stream, memory, waiting, written, gone, .. } = self;
+            let Self { stream, memory, waiting, written, gone, header, .. } = self;
+            let header = *header;
             let mut pieces = [IoSlice::new(&[]); 2 * DEPTH as usize];
             let mut count = 0;
             for slice in waiting.iter() {
-                let own = if slice.lent.is_some() { HEADER } else { HEADER + slice.length };
-                pieces[count] = IoSlice::new(&memory[slice.slot as usize * STRIDE + BEFORE..][..own]);
+                let own = if slice.lent.is_some() { header } else { header + slice.length };
+                pieces[count] = IoSlice::new(&memory[slice.slot as usize * STRIDE + 64 - header..][..own]);
                 count += 1;
                 if let Some(lent) = &slice.lent {
                     pieces[count] = IoSlice::new(lent.bytes(slice.length));
@@ -208,9 +219,9 @@ impl Sender {
                 Err(error) => return Err(error),
             }
             while let Some(Slice { length, .. }) = waiting.front()
-                && *written >= HEADER + length
+                && *written >= header + length
             {
-                *written -= HEADER + length;
+                *written -= header + length;
                 waiting.pop_front();
                 *gone += 1;
             }
@@ -229,6 +240,9 @@ impl AsFd for Sender {
 #[derive(Debug)]
 pub(crate) struct Receiver {
     stream: TcpStream,
+    seal: Option<Seal>,
+    /// Bytes before the data of a slice.
+    header: usize,
     memory: Box<[u8]>,
     arrived: u64,
     taken: u64,
@@ -249,11 +263,15 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
+    pub(super) fn new(stream: Stream) -> io::Result<Self> {
+        let Stream { stream, seals } = stream;
+        let seal = seals.map(|seals| seals.receive);
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
         Ok(Self {
             stream,
+            header: header_bytes(seal.as_ref()),
+            seal,
             memory: memory(),
             arrived: 0,
             taken: 0,
@@ -294,19 +312,23 @@ impl Receiver {
     /// The next slice, where it goes. A slice of another length goes to its slot: then ranks do not mean the same, and will be
     /// told so.
     fn landed(&mut self) -> io::Result<Arrival> {
-        let start = (self.arrived % u64::from(DEPTH)) as usize * STRIDE + BEFORE;
+        let start = (self.arrived % u64::from(DEPTH)) as usize * STRIDE + 64 - self.header;
+        let before = self.header;
         while let Some(landing) = &mut self.landing {
-            let whole = &mut self.memory[start..][..HEADER + SLOT];
+            let whole = &mut self.memory[start..][..before + SLOT];
             if let Some(Header { mark, length, is_patient }) =
-                Header::read(&whole[..self.filled.min(HEADER)])?
+                Header::read(&whole[..self.filled.min(before)])?
             {
                 if length != landing.length() {
-                    let there = self.filled - HEADER;
-                    whole[HEADER..][..there].copy_from_slice(&landing.bytes()[..there]);
+                    let there = self.filled.saturating_sub(before);
+                    whole[before..][..there].copy_from_slice(&landing.bytes()[..there]);
                     self.landing = None;
                     break;
                 }
-                if self.filled == HEADER + length {
+                if self.filled == before + length {
+                    if let Some(seal) = &mut self.seal {
+                        check(seal, &whole[..before], landing.bytes())?;
+                    }
                     (self.landing, self.has_landed) = (None, true);
                     self.filled = 0;
                     self.arrived += 1;
@@ -315,8 +337,8 @@ impl Receiver {
                     return Ok(Arrival::Slice(mark));
                 }
             }
-            let header = &mut whole[self.filled.min(HEADER)..HEADER];
-            let data = &mut landing.bytes()[self.filled.saturating_sub(HEADER)..];
+            let header = &mut whole[self.filled.min(before)..before];
+            let data = &mut landing.bytes()[self.filled.saturating_sub(before)..];
             match self.stream.read_vectored(&mut [IoSliceMut::new(header), IoSliceMut::new(data)]) {
                 Ok(0) => return Ok(Arrival::End),
                 Ok(length) => {
@@ -373,15 +395,20 @@ impl Receiver {
         if self.landing.is_some() {
             return self.landed();
         }
-        let start = (self.arrived % u64::from(DEPTH)) as usize * STRIDE + BEFORE;
-        let Self { stream, memory, filled, ahead, used, .. } = self;
-        let whole = &mut memory[start..][..HEADER + SLOT];
+        let start = (self.arrived % u64::from(DEPTH)) as usize * STRIDE + 64 - self.header;
+        let Self { stream, memory, filled, ahead, used, seal, header: before, .. } = self;
+        let before = *before;
+        let whole = &mut memory[start..][..before + SLOT];
         loop {
             let header = Header::read(&whole[..*filled])?;
-            let end = HEADER + header.map_or(0, |header| header.length);
+            let end = before + header.map_or(0, |header| header.length);
             if let Some(Header { mark, length, is_patient }) = header
                 && *filled >= end
             {
+                if let Some(seal) = seal {
+                    let (header, data) = whole[..end].split_at(before);
+                    check(seal, header, data)?;
+                }
                 // What was read beyond the end is for the next.
                 if *filled > end {
                     ahead.clear();
@@ -402,7 +429,7 @@ impl Receiver {
                 *filled += length;
                 continue;
             }
-            match stream.read(&mut whole[*filled..end.max(HEADER + READ)]) {
+            match stream.read(&mut whole[*filled..end.max(before + READ)]) {
                 Ok(0) => return Ok(Arrival::End),
                 Ok(length) => {
                     *filled += length;
@@ -419,31 +446,6 @@ impl Receiver {
     }
 }
 
-/// What stands before the data of a slice.
-#[derive(Clone, Copy, Debug)]
-struct Header {
-    mark: Mark,
-    length: usize,
-    /// Whether what follows may be held back until this is acknowledged.
-    is_patient: bool,
-}
-
-impl Header {
-    /// Of a slice that begins with these bytes, once they are enough for it.
-    fn read(bytes: &[u8]) -> io::Result<Option<Self>> {
-        let Some(header) = bytes.get(..HEADER) else { return Ok(None) };
-        let word = |at: usize| {
-            header[at..at + 8].iter().rev().fold(0, |value: u64, byte| value << 8 | u64::from(*byte))
-        };
-        let (length, mark, is_patient) = (word(0) & !PATIENT, word(8), word(0) & PATIENT != 0);
-        if length > SLOT as u64 {
-            let text = format!("a slice of {length} bytes was announced, and {SLOT} is the most");
-            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
-        }
-        Ok(Some(Self { mark: Mark(mark), length: length as usize, is_patient }))
-    }
-}
-
 impl AsFd for Receiver {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
@@ -455,16 +457,30 @@ mod tests {
     use std::net::TcpListener;
     use std::time::{Duration, Instant};
 
+    use super::super::header::SEALED_HEADER;
     use super::*;
+    use crate::seal::Seals;
 
     fn pair() -> (Sender, Receiver) {
         pair_that_shares(false)
     }
 
     fn pair_that_shares(cores: bool) -> (Sender, Receiver) {
+        let (there, here) = streams(false);
+        (Sender::new(there, cores).unwrap(), Receiver::new(here).unwrap())
+    }
+
+    fn streams(are_sealed: bool) -> (Stream, Stream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        (Sender::new(stream, cores).unwrap(), Receiver::new(listener.accept().unwrap().0).unwrap())
+        let seals = are_sealed.then(|| Seals { send: Seal::new(&[1; 16]), receive: Seal::new(&[1; 16]) });
+        let accepted = listener.accept().unwrap().0;
+        (Stream { stream, seals: seals.clone() }, Stream { stream: accepted, seals })
+    }
+
+    fn sealed_pair() -> (Sender, Receiver) {
+        let (there, here) = streams(true);
+        (Sender::new(there, false).unwrap(), Receiver::new(here).unwrap())
     }
 
     fn slot(memory: &[u8], number: u64, length: usize) -> &[u8] {
@@ -575,7 +591,14 @@ mod tests {
     /// Slices of all lengths, sent in bursts: they come one by one, whole, in order, and never more than there are slots.
     #[test]
     fn slices_arrive_whole_and_in_order() {
-        let (mut sender, mut receiver) = pair();
+        for (mut sender, mut receiver) in [pair(), sealed_pair()] {
+            whole_and_in_order(&mut sender, &mut receiver);
+            drop(sender);
+            assert!(matches!(receiver.arrived().unwrap(), Arrival::End));
+        }
+    }
+
+    fn whole_and_in_order(sender: &mut Sender, receiver: &mut Receiver) {
         let mut dice = railnet_core::Random::from_seed(3);
         let lengths: Vec<usize> =
             (0..400).map(|_| *dice.pick(&[0, 1, 8, 100, 4000, SLOT - 1, SLOT])).collect();
@@ -600,14 +623,17 @@ mod tests {
                 taken += 1;
             }
         }
-        drop(sender);
-        assert!(matches!(receiver.arrived().unwrap(), Arrival::End));
     }
 
     /// Slices go where they should, if that was said in time and they are as long as was said; others go to slots.
     #[test]
     fn slices_land_where_they_go() {
-        let (mut sender, mut receiver) = pair();
+        for (sender, receiver) in [pair(), sealed_pair()] {
+            land_where_they_go(sender, receiver);
+        }
+    }
+
+    fn land_where_they_go(mut sender: Sender, mut receiver: Receiver) {
         let mut dice = railnet_core::Random::from_seed(4);
         let mut place = vec![0; SLOT];
         let (mut landed, mut others) = (0, 0);
@@ -669,5 +695,66 @@ mod tests {
             receiver.arrived().is_err()
         });
         assert!(refused);
+    }
+
+    /// What goes along a stream, taken up by somebody in between who changes it.
+    #[test]
+    fn a_slice_that_was_changed_left_out_repeated_or_put_in_is_an_error() {
+        type Change = fn(&mut Vec<u8>, usize);
+        let changes: [(&str, Change); 5] = [
+            ("nothing", |_, _| {}),
+            ("a byte of data", |bytes, whole| bytes[whole + SEALED_HEADER + 3] ^= 1),
+            ("the mark", |bytes, whole| bytes[whole + 9] ^= 1),
+            ("the first left out", |bytes, whole| drop(bytes.drain(..whole))),
+            ("the first repeated", |bytes, whole| {
+                let first = bytes[..whole].to_vec();
+                bytes.splice(whole..whole, first);
+            }),
+        ];
+        for (what, change) in changes {
+            for lands in [false, true] {
+                let (mut sender, between) = {
+                    let (there, here) = streams(true);
+                    (Sender::new(there, false).unwrap(), here)
+                };
+                let (mut forward, here) = {
+                    let (there, here) = streams(true);
+                    (there.stream, here)
+                };
+                let mut receiver = Receiver::new(here).unwrap();
+                for number in 0..3 {
+                    sender.publish(number, 100, Mark(u64::from(number)));
+                }
+                sender.flush().unwrap();
+                let whole = SEALED_HEADER + 100;
+                let mut bytes = vec![0; 3 * whole];
+                (&between.stream).read_exact(&mut bytes).unwrap();
+                change(&mut bytes, whole);
+                forward.write_all(&bytes).unwrap();
+                drop(forward);
+                let mut place = vec![0; 100];
+                let mut taken = 0;
+                let end = loop {
+                    if lands {
+                        receiver.land(Landing::of(&mut place, 100));
+                    }
+                    match receiver.arrived() {
+                        Ok(Arrival::Slice(_)) => {
+                            taken += 1;
+                            receiver.release();
+                        }
+                        Ok(Arrival::Nothing) => std::thread::yield_now(),
+                        Ok(_) => break None,
+                        Err(error) => break Some(error.kind()),
+                    }
+                };
+                let expected = match what {
+                    "nothing" => (None, 3),
+                    "the first left out" => (Some(io::ErrorKind::InvalidData), 0),
+                    _ => (Some(io::ErrorKind::InvalidData), 1),
+                };
+                assert_eq!((end, taken), expected, "{what}, landing: {lands}");
+            }
+        }
     }
 }

@@ -4,6 +4,9 @@
 //!   source ── kind, offset, length · data ──▶ desk: writes, counts a signal, answers a flush, sends what was asked for
 //! ```
 //!
+//! On streams that are authenticated a code follows the header and covers the data too, of which then only so much goes in one
+//! request that the desk can keep it until the code was checked; answers end with a code.
+//!
 //! The desk is served by whoever waits for something of the window, and by a thread of its own while nobody does: the
 //! target's program may compute.
 
@@ -17,8 +20,10 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 
+use super::Stream;
 use crate::memory::Buffer;
 use crate::rdma::window::Signals;
+use crate::seal::{Seal, Seals};
 use crate::socket;
 
 /// Bytes before the data of a request: what it is, where in the window, how much.
@@ -61,6 +66,7 @@ fn header(kind: Kind, offset: usize, length: usize) -> [u8; HEADER] {
 #[derive(Debug)]
 pub(crate) struct Link {
     stream: TcpStream,
+    seals: Option<Seals>,
     /// It was left in the middle of something: nothing that comes after it could be understood.
     is_broken: bool,
     /// Whether something was sent since the last flush.
@@ -71,11 +77,12 @@ pub(crate) struct Link {
 pub(crate) type Pause<'a, E> = &'a mut dyn FnMut() -> Result<(), E>;
 
 impl Link {
-    pub(crate) fn new(stream: TcpStream) -> io::Result<Self> {
+    pub(crate) fn new(stream: Stream) -> io::Result<Self> {
+        let Stream { stream, seals } = stream;
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
         rustix::net::sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER)?;
-        Ok(Self { stream, is_broken: false, is_dirty: false })
+        Ok(Self { stream, seals, is_broken: false, is_dirty: false })
     }
 
     /// Writes to the target's window, and signals where asked to. Returns when the system has it all.
@@ -87,15 +94,52 @@ impl Link {
         pause: Pause<'_, E>,
     ) -> Result<(), E> {
         self.is_dirty = true;
+        if self.seals.is_some() {
+            let mut offset = offset;
+            for piece in data.chunks(ASKED) {
+                self.request(&header(Kind::Put, offset, piece.len()), piece, pause)?;
+                offset += piece.len();
+            }
+            return if signals { self.signal(pause) } else { Ok(()) };
+        }
         let (first, last) = (header(Kind::Put, offset, data.len()), header(Kind::Signal, 0, 0));
         let mut pieces = [IoSlice::new(&first), IoSlice::new(data), IoSlice::new(&last)];
         self.send(&mut pieces[..if signals { 3 } else { 2 }], pause)
     }
 
+    /// Sends a request, with its code where the stream has them.
+    fn request<E: From<io::Error>>(
+        &mut self,
+        header: &[u8; HEADER],
+        data: &[u8],
+        pause: Pause<'_, E>,
+    ) -> Result<(), E> {
+        let code = self.seals.as_mut().map(|seals| seals.send.code(&[header, data]));
+        let code = code.as_ref().map_or(&[][..], |code| code);
+        self.send(&mut [IoSlice::new(header), IoSlice::new(code), IoSlice::new(data)], pause)
+    }
+
+    /// Receives an answer, and its code where the stream has them.
+    fn answer<E: From<io::Error>>(&mut self, out: &mut [u8], pause: Pause<'_, E>) -> Result<(), E> {
+        self.receive(out, pause)?;
+        if self.seals.is_none() {
+            return Ok(());
+        }
+        let mut code = [0; Seal::LENGTH];
+        self.receive(&mut code, pause)?;
+        let is_right = self.seals.as_mut().is_some_and(|seals| seals.receive.is_code(&code, &[out]));
+        if is_right {
+            return Ok(());
+        }
+        self.is_broken = true;
+        let text = "an answer was forged or damaged on its way: its code is wrong";
+        Err(io::Error::new(io::ErrorKind::InvalidData, text).into())
+    }
+
     /// Adds to the target's count of signals.
     pub(crate) fn signal<E: From<io::Error>>(&mut self, pause: Pause<'_, E>) -> Result<(), E> {
         self.is_dirty = true;
-        self.send(&mut [IoSlice::new(&header(Kind::Signal, 0, 0))], pause)
+        self.request(&header(Kind::Signal, 0, 0), &[], pause)
     }
 
     /// Returns when the target has done all that it was sent.
@@ -103,8 +147,8 @@ impl Link {
         if !self.is_dirty && !self.is_broken {
             return Ok(());
         }
-        self.send(&mut [IoSlice::new(&header(Kind::Flush, 0, 0))], pause)?;
-        self.receive(&mut [0; DONE.len()], pause)?;
+        self.request(&header(Kind::Flush, 0, 0), &[], pause)?;
+        self.answer(&mut [0; DONE.len()], pause)?;
         self.is_dirty = false;
         Ok(())
     }
@@ -118,9 +162,9 @@ impl Link {
     ) -> Result<(), E> {
         let mut offset = offset;
         for piece in out.chunks_mut(ASKED) {
-            self.send(&mut [IoSlice::new(&header(Kind::Get, offset, piece.len()))], pause)?;
+            self.request(&header(Kind::Get, offset, piece.len()), &[], pause)?;
             offset += piece.len();
-            self.receive(piece, pause)?;
+            self.answer(piece, pause)?;
         }
         Ok(())
     }
@@ -196,6 +240,9 @@ struct Caller {
     /// What is still to come of a put: where to, and how much.
     offset: usize,
     left: usize,
+    /// Codes of what comes and goes; and what has come of a put whose code was not checked.
+    seals: Option<Seals>,
+    unchecked: Vec<u8>,
     /// Answers, and how much of them is on its way.
     answers: Vec<u8>,
     sent: usize,
@@ -215,10 +262,10 @@ impl Service {
         memory: Buffer,
         length: usize,
         signals: Signals,
-        streams: Vec<(usize, TcpStream)>,
+        streams: Vec<(usize, Stream)>,
     ) -> io::Result<Self> {
         let mut list = Vec::with_capacity(streams.len());
-        for (rank, stream) in &streams {
+        for (rank, Stream { stream, seals }) in &streams {
             stream.set_nodelay(true)?;
             stream.set_nonblocking(true)?;
             list.push(Caller {
@@ -226,6 +273,8 @@ impl Service {
                 header: Vec::with_capacity(HEADER),
                 offset: 0,
                 left: 0,
+                seals: seals.clone(),
+                unchecked: Vec::new(),
                 answers: Vec::new(),
                 sent: 0,
                 is_over: false,
@@ -235,7 +284,7 @@ impl Service {
             memory,
             length,
             signals,
-            streams: streams.into_iter().map(|(_, stream)| stream).collect(),
+            streams: streams.into_iter().map(|(_, stream)| stream.stream).collect(),
             callers: Mutex::new(Callers { list, piece: vec![0; PIECE].into_boxed_slice() }),
             served: AtomicUsize::new(0),
             bell: rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
@@ -314,24 +363,44 @@ impl Desk {
 
     /// Takes bytes of a stream, wherever they begin and end.
     fn take(&self, caller: &mut Caller, bytes: &[u8]) -> io::Result<()> {
+        let header = HEADER + if caller.seals.is_some() { Seal::LENGTH } else { 0 };
         let mut rest = bytes;
         while !rest.is_empty() {
             if caller.left > 0 {
                 let (data, after) = rest.split_at(rest.len().min(caller.left));
-                self.memory.write(caller.offset, data);
-                caller.offset += data.len();
+                if caller.seals.is_some() {
+                    caller.unchecked.extend_from_slice(data);
+                } else {
+                    self.memory.write(caller.offset, data);
+                    caller.offset += data.len();
+                }
                 caller.left -= data.len();
                 rest = after;
+                if caller.left == 0 && caller.seals.is_some() {
+                    self.finish_put(caller)?;
+                }
                 continue;
             }
-            let (part, after) = rest.split_at(rest.len().min(HEADER - caller.header.len()));
+            let (part, after) = rest.split_at(rest.len().min(header - caller.header.len()));
             caller.header.extend_from_slice(part);
             rest = after;
-            if caller.header.len() == HEADER {
+            if caller.header.len() == header {
                 self.begin(caller)?;
-                caller.header.clear();
+                // A put whose code is still to be checked needs it.
+                if caller.left == 0 || caller.seals.is_none() {
+                    caller.header.clear();
+                }
             }
         }
+        Ok(())
+    }
+
+    /// All of a put with a code has come.
+    fn finish_put(&self, caller: &mut Caller) -> io::Result<()> {
+        caller.check()?;
+        self.memory.write(caller.offset, &caller.unchecked);
+        caller.unchecked.clear();
+        caller.header.clear();
         Ok(())
     }
 
@@ -343,14 +412,24 @@ impl Desk {
         let (offset, length) = (number(8), number(16));
         let kind = Kind::ALL.into_iter().find(|kind| *kind as u8 == caller.header[0]);
         let is_inside = offset.checked_add(length).is_some_and(|end| end <= self.length);
+        let is_checked_later = kind == Some(Kind::Put) && length > 0;
+        if caller.seals.is_some() && !is_checked_later {
+            caller.check()?;
+        }
         match kind {
-            Some(Kind::Put) if is_inside => (caller.offset, caller.left) = (offset, length),
+            Some(Kind::Put) if is_inside && (caller.seals.is_none() || length <= ASKED) => {
+                (caller.offset, caller.left) = (offset, length);
+            }
             Some(Kind::Signal) => self.signals.add(caller.rank),
-            Some(Kind::Flush) => caller.answers.extend(DONE),
+            Some(Kind::Flush) => {
+                caller.answers.extend(DONE);
+                caller.seal_answer(DONE.len());
+            }
             Some(Kind::Get) if is_inside && length <= ASKED => {
                 let start = caller.answers.len();
                 caller.answers.resize(start + length, 0);
                 self.memory.read(offset, &mut caller.answers[start..]);
+                caller.seal_answer(length);
             }
             _ => return Err(io::ErrorKind::InvalidData.into()),
         }
@@ -390,6 +469,26 @@ impl Desk {
 }
 
 impl Caller {
+    /// Whether the request that has come whole is what the other end sent next.
+    fn check(&mut self) -> io::Result<()> {
+        let Self { seals, header, unchecked, .. } = self;
+        let Some(seals) = seals else { return Ok(()) };
+        let (header, code) = header.split_at(HEADER);
+        match seals.receive.is_code(code, &[header, unchecked]) {
+            true => Ok(()),
+            false => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// The last so many bytes of the answers are one: its code follows.
+    fn seal_answer(&mut self, length: usize) {
+        if let Some(seals) = &mut self.seals {
+            let start = self.answers.len() - length;
+            let code = seals.send.code(&[&self.answers[start..]]);
+            self.answers.extend(code);
+        }
+    }
+
     /// Sends answers, as far as the system takes them. Whether it took something.
     fn answer(&mut self, stream: &TcpStream) -> io::Result<bool> {
         let mut moved = false;
@@ -419,14 +518,18 @@ mod tests {
     const LENGTH: usize = 1 << 20;
 
     fn pair() -> (Link, Service, Buffer, TcpStream) {
+        pair_with(None)
+    }
+
+    fn pair_with(seals: Option<Seals>) -> (Link, Service, Buffer, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let raw = stream.try_clone().unwrap();
         let memory = Buffer::new(LENGTH + 64);
-        let streams = vec![(3, listener.accept().unwrap().0)];
+        let streams = vec![(3, Stream { stream: listener.accept().unwrap().0, seals: seals.clone() })];
         let signals = Signals { memory: memory.clone(), start: LENGTH };
         let service = Service::open(memory.clone(), LENGTH, signals, streams).unwrap();
-        (Link::new(stream).unwrap(), service, memory, raw)
+        (Link::new(Stream { stream, seals }).unwrap(), service, memory, raw)
     }
 
     fn patience() -> impl FnMut() -> io::Result<()> {
@@ -442,7 +545,15 @@ mod tests {
 
     #[test]
     fn puts_are_done_in_order_and_what_was_put_is_there_when_a_flush_returns() {
-        let (mut link, _service, memory, _) = pair();
+        done_in_order(pair());
+        done_in_order(pair_with(Some(seals())));
+    }
+
+    fn seals() -> Seals {
+        Seals { send: Seal::new(&[1; 16]), receive: Seal::new(&[1; 16]) }
+    }
+
+    fn done_in_order((mut link, _service, memory, _): (Link, Service, Buffer, TcpStream)) {
         let mut pause = patience();
         let data: Vec<u8> = (0..LENGTH).map(|index| (index % 251) as u8).collect();
         link.put(0, &data, true, &mut pause).unwrap();
@@ -473,6 +584,30 @@ mod tests {
             assert_ne!(refused.unwrap_err().kind(), io::ErrorKind::TimedOut);
             assert_eq!(memory.load(LENGTH), 0);
             assert!(link.put(0, &[1], false, &mut patience()).is_err(), "it stays broken");
+        }
+    }
+
+    #[test]
+    fn a_request_without_the_right_code_ends_a_stream_and_changes_nothing() {
+        let mut other = Seal::new(&[2; 16]);
+        let mut forge = |header: [u8; HEADER], data: &[u8]| {
+            let code = other.code(&[&header, data]);
+            [&header[..], &code, data].concat()
+        };
+        let forged = [
+            forge(header(Kind::Put, 0, 8), &[7; 8]),
+            forge(header(Kind::Put, 0, 0), &[]),
+            forge(header(Kind::Signal, 0, 0), &[]),
+            forge(header(Kind::Flush, 0, 0), &[]),
+            header(Kind::Put, 0, 8).into_iter().chain([7; 40]).collect(),
+        ];
+        for bytes in forged {
+            let (mut link, _service, memory, mut raw) = pair_with(Some(seals()));
+            link.signal(&mut patience()).unwrap();
+            raw.write_all(&bytes).unwrap();
+            let refused = link.flush(&mut patience());
+            assert_ne!(refused.unwrap_err().kind(), io::ErrorKind::TimedOut);
+            assert_eq!((memory.load(0), memory.load(LENGTH + 24)), (0, 1));
         }
     }
 }

@@ -45,7 +45,15 @@ pub(crate) fn world_with<T: Send>(
     options: &Options,
     work: impl Fn(Communicator) -> T + Sync,
 ) -> Vec<T> {
-    let configs = configs(ranks);
+    world_of(&configs(ranks), options, work)
+}
+
+/// The same of these ranks.
+pub(crate) fn world_of<T: Send>(
+    configs: &[Config],
+    options: &Options,
+    work: impl Fn(Communicator) -> T + Sync,
+) -> Vec<T> {
     thread::scope(|scope| {
         let start = |config: &Config| {
             let (config, options, work) = (config.clone(), options.clone(), &work);

@@ -24,6 +24,7 @@ const VERSION_MASK: u8 = 0x0f;
 const FECN: u8 = 0x80;
 const BECN: u8 = 0x40;
 const ACK_REQUEST: u8 = 0x80;
+const TRAILER: u8 = 0x01;
 
 /// The base transport header, without what follows from the rest of the packet (pad count, reserved bits).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -121,8 +122,19 @@ impl Bth {
         raw[field::OPCODE] = EXTENSION_OPCODE;
     }
 
+    /// Announces an authentication trailer in a header that was written.
+    pub(crate) fn announce_trailer(raw: &mut [u8]) {
+        raw[field::ACK_REQUEST] |= TRAILER;
+    }
+
+    /// Whether a header announces an authentication trailer.
+    #[inline]
+    pub(crate) fn has_trailer(raw: &[u8]) -> bool {
+        raw.get(field::ACK_REQUEST).is_some_and(|byte| byte & TRAILER != 0)
+    }
+
     /// The one byte that may change on the way: that of the congestion bits.
-    pub(super) const VARYING: usize = field::CONGESTION;
+    pub(crate) const VARYING: usize = field::CONGESTION;
 
     /// Sets to ones what may change on the way, as the ICRC wants it.
     pub(crate) fn mask(raw: &mut [u8]) {

@@ -106,6 +106,24 @@ pub enum NetError {
         /// Where.
         queue_pair: QueuePairNumber,
     },
+    /// A clear-to-send that no receiver writes.
+    #[error("a slice of {length} bytes was asked for with room for {room}")]
+    NoRoom {
+        /// Of the slice.
+        length: u32,
+        /// What there is for it.
+        room: u64,
+    },
+    /// A completion that does not fit what was asked for: nobody of the job sent that.
+    #[error("{found} arrived on queue pair {queue_pair} in place of {expected}")]
+    Unexpected {
+        /// Where.
+        queue_pair: QueuePairNumber,
+        /// What it was.
+        found: String,
+        /// What was asked for.
+        expected: String,
+    },
     /// The ends were made differently.
     #[error("one end has {here} queue pairs, the other {there}: set them alike")]
     QueuePairsDiffer {
@@ -193,10 +211,26 @@ impl QueuePairs {
         }
     }
 
+    /// Bytes of the part of a slice that goes over this queue pair, of so many over which it goes.
+    fn part(&self, request: u64, queue_pair: QueuePairNumber, length: u32) -> Option<u32> {
+        let queue_pairs = self.of(request);
+        let index = queue_pairs.iter().position(|number| *number == queue_pair)? as u32;
+        let part = part_of(length, queue_pairs.len());
+        Some(length.saturating_sub(part * index).min(part))
+    }
+
     /// The name of a work request.
     fn work(&self, request: u64) -> u64 {
         u64::from(self.token) << 32 | request & 0xffff_ffff
     }
+}
+
+/// Parts of a slice on several queue pairs are whole multiples of this: the lines of LL128 stay whole.
+const SPLIT_GRAIN: u32 = 128;
+
+/// Bytes of a part of a slice that goes over so many queue pairs, but for the last.
+fn part_of(length: u32, queue_pairs: usize) -> u32 {
+    length.div_ceil(queue_pairs as u32).next_multiple_of(SPLIT_GRAIN)
 }
 
 /// Requests under way, and how many parts of each are missing. They begin in order, and what is told of them is in
@@ -215,10 +249,15 @@ impl Parts {
         self.missing[(request % RING) as usize] = parts as u16;
     }
 
+    /// The request under way with these lower bits.
+    fn request(&self, low: u32) -> u64 {
+        self.first + u64::from(low.wrapping_sub(self.first as u32))
+    }
+
     /// A part of the request with these lower bits is there. Gives how many requests are complete now, of those that
     /// have begun, `next` being the first that has not.
     fn done(&mut self, low: u32, next: u64) -> u32 {
-        let request = self.first + u64::from(low.wrapping_sub(self.first as u32));
+        let request = self.request(low);
         assert!(request < next, "no such request is under way");
         self.missing[(request % RING) as usize] -= 1;
         let before = self.first;

@@ -6,8 +6,8 @@ use railnet_core::event::Sink;
 use railnet_core::{Label, QueuePairNumber};
 use railnet_nic::memory::Memory;
 use railnet_nic::{
-    Completion, CompletionQueue, Context, Nic, Operation, Path, ProtectionDomain, ReceiveRequest, Remote,
-    SendRequest, Status,
+    Completion, CompletionKind, CompletionQueue, Context, Nic, Operation, Path, ProtectionDomain,
+    ReceiveRequest, Remote, SendRequest, Status,
 };
 
 use super::{ClearToSend, ELEMENT, Handle, NetConfig, NetError, Parts, QueuePairs, RING};
@@ -30,6 +30,8 @@ pub struct Receiver {
     /// The next request.
     next: u64,
     parts: Parts,
+    /// Bytes that were asked for with each request under way.
+    sizes: [u64; RING as usize],
 }
 
 impl Receiver {
@@ -53,6 +55,7 @@ impl Receiver {
             under_way: 0,
             next: 0,
             parts: Parts::default(),
+            sizes: [0; RING as usize],
         })
     }
 
@@ -156,6 +159,7 @@ impl Receiver {
         let work = self.queue_pairs.work(request);
         let queue_pairs = self.queue_pairs.of(request);
         self.parts.begin(request, queue_pairs.len());
+        self.sizes[(request % RING) as usize] = clear.size;
         for queue_pair in queue_pairs {
             nic.post_recv(cx, *queue_pair, ReceiveRequest::new(work))?;
         }
@@ -171,6 +175,28 @@ impl Receiver {
             let (status, queue_pair) = (completion.status, completion.queue_pair);
             return Err(NetError::Status { status, queue_pair });
         }
+        let request = self.parts.request(completion.work as u32);
+        if !self.fits(request, completion) {
+            let found = format!(
+                "{:?} of {} bytes with immediate data {:?}",
+                completion.kind, completion.length, completion.immediate
+            );
+            let size = self.sizes[(request % RING) as usize];
+            let expected = format!("a part of a slice of at most {size} bytes");
+            return Err(NetError::Unexpected { queue_pair: completion.queue_pair, found, expected });
+        }
         Ok(self.parts.done(completion.work as u32, self.next))
+    }
+
+    /// Whether a completion is of what a sender writes where this was asked for: a WRITE whose immediate data is the length of the
+    /// slice, and which is as long as the part for its queue pair.
+    fn fits(&self, request: u64, completion: &Completion) -> bool {
+        let Some(length) = completion.immediate else { return false };
+        let is_apart =
+            |part: u32| self.queue_pairs.config.apart_above.is_some_and(|above| u64::from(part) > above.0);
+        let is_whole = |part: u32| completion.length == if is_apart(part) { 0 } else { part };
+        completion.kind == CompletionKind::ReceiveWriteImmediate
+            && u64::from(length) <= self.sizes[(request % RING) as usize]
+            && self.queue_pairs.part(request, completion.queue_pair, length).is_some_and(is_whole)
     }
 }

@@ -10,12 +10,9 @@ use railnet_nic::{
     Sge, Status,
 };
 
-use super::{ClearToSend, ELEMENT, Handle, NetConfig, NetError, Parts, QueuePairs, RING};
+use super::{ClearToSend, ELEMENT, Handle, NetConfig, NetError, Parts, QueuePairs, RING, part_of};
 use crate::conduit::SlotMemory;
 use crate::machine::Mark;
-
-/// Parts of a slice on several queue pairs are whole multiples of this: the lines of LL128 stay whole.
-const SPLIT_GRAIN: u32 = 128;
 
 /// A slot that is filled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -133,12 +130,14 @@ impl Sender {
         clear: &ClearToSend,
         fill: Fill,
     ) -> Result<(), NetError> {
-        assert!(u64::from(fill.length) <= clear.size, "the slice is longer than its slots");
+        if u64::from(fill.length) > clear.size {
+            return Err(NetError::NoRoom { length: fill.length, room: clear.size });
+        }
         let request = self.next;
         self.next += 1;
         let queue_pairs = self.queue_pairs.of(request);
         self.parts.begin(request, queue_pairs.len());
-        let part = fill.length.div_ceil(queue_pairs.len() as u32).next_multiple_of(SPLIT_GRAIN);
+        let part = part_of(fill.length, queue_pairs.len());
         let work = self.queue_pairs.work(request);
         let mut offset = 0;
         for queue_pair in queue_pairs {

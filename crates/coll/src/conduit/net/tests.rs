@@ -196,3 +196,47 @@ fn ends_that_were_made_differently_do_not_connect() {
     let error = pair.receiver.connect(nic, &mut cx, Path::to(loopback_gid(0)), &own).unwrap_err();
     assert_eq!(error, NetError::NoRing);
 }
+
+/// What an empty SEND or a WRITE of another length would complete with, sent by somebody who knows the queue pair.
+#[test]
+fn a_completion_of_what_was_not_asked_for_is_no_slice() {
+    let config = NetConfig { queue_pairs: 3, split: true, ..NetConfig::default() };
+    let mut pair = pair(config);
+    pair.expect(0, 1, 4096, 1);
+    pair.run();
+    pair.fill(0, 300);
+    let [_, received] = pair.run();
+    let good = *received.iter().find(|one| one.length == 44).unwrap();
+    let forged = [
+        Completion { kind: railnet_nic::CompletionKind::Receive, ..good },
+        Completion { immediate: None, ..good },
+        Completion { immediate: Some(4097), ..good },
+        Completion { immediate: Some(0), ..good },
+        Completion { length: 0, ..good },
+        Completion { length: 45, ..good },
+        Completion { queue_pair: QueuePairNumber::new(0xabc), ..good },
+    ];
+    for completion in forged {
+        let refused = pair.receiver.completed(&completion);
+        assert!(matches!(refused, Err(NetError::Unexpected { .. })), "{completion:?}: {refused:?}");
+    }
+    let slices: u32 = received.iter().map(|one| pair.receiver.completed(one).unwrap()).sum();
+    assert_eq!(slices, 1, "what was forged counts for nothing");
+}
+
+#[test]
+fn a_clear_to_send_without_room_is_an_error() {
+    let mut pair = pair(NetConfig::default());
+    pair.expect(0, 1, 100, 1);
+    pair.run();
+    let fill = Fill {
+        address: pair.slots.address,
+        length: 101,
+        key: pair.slots.key,
+        mark: Mark(0),
+        label: Label(0),
+    };
+    let (nic, mut cx) = pair.lab.nic(0);
+    let refused = pair.sender.fill(nic, &mut cx, fill);
+    assert_eq!(refused, Err(NetError::NoRoom { length: 101, room: 100 }));
+}

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::marker::PhantomData;
-use std::net::TcpStream;
 use std::os::fd::AsFd as _;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,8 +23,8 @@ use crate::rdma::window::{Signals, WindowCard};
 use crate::shared_memory::foreign::Process;
 use crate::shared_memory::handover::{self, Counter, Token};
 use crate::shared_memory::segment::Segment;
-use crate::tcp::Name;
 use crate::tcp::window::{Link, Service};
+use crate::tcp::{Name, Stream};
 
 /// What parts of a window's memory begin at multiples of.
 const PAGE: usize = 4096;
@@ -265,7 +264,9 @@ impl Communicator {
         let Prepared { counter, segment, roads, name, memory, signals, .. } = prepared;
         let give = [segment.as_fd(), segment.as_fd()];
         std::thread::scope(|scope| {
-            let server = scope.spawn(|| counter.serve(&give, &stop));
+            let serve = || counter.serve(&give, &stop);
+            let server =
+                std::thread::Builder::new().name("railnet-handover".to_owned()).spawn_scoped(scope, serve)?;
             for (rank, card) in cards.iter().enumerate() {
                 let road = match self.conduit(rank) {
                     _ if rank == self.rank() => Ok(Road::Memory(memory.clone(), signals.clone())),
@@ -396,7 +397,7 @@ impl Communicator {
     }
 
     /// The stream that another rank has opened: it was sent, and may still be on its way.
-    fn called(&self, number: u64, context: u64, rank: usize) -> Result<TcpStream, Error> {
+    fn called(&self, number: u64, context: u64, rank: usize) -> Result<Stream, Error> {
         let limit = self.process.origin().1.limit;
         let began = Instant::now();
         let name = Name { context, from: self.members[rank], channel: 0, lane: 0 };
