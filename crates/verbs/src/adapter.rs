@@ -25,6 +25,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 use crate::abi;
 use crate::channel::{Channel, Subject};
+use crate::cma::Management;
 use crate::device::Device;
 use crate::settings::{Settings, complain};
 
@@ -99,6 +100,7 @@ pub(crate) struct State {
     pub(crate) completion_queues: BTreeMap<CompletionQueue, CompletionTarget>,
     pub(crate) queue_pairs: BTreeMap<QueuePairNumber, EventTarget>,
     pub(crate) shared_queues: BTreeMap<SharedReceiveQueue, EventTarget>,
+    pub(crate) management: Management,
     /// Work requests posted and not sent, and their bytes.
     deferred: u32,
     deferred_bytes: u64,
@@ -127,7 +129,7 @@ impl Adapter {
             return Ok(adapter);
         }
         adapters.retain(|adapter| adapter.strong_count() > 0);
-        crate::errors::at_exit(Self::finish_captures);
+        crate::errors::at_exit(Self::leave);
         let adapter = Arc::new(Self::new(device, settings)?);
         let attended = Arc::downgrade(&adapter);
         let socket = adapter
@@ -166,6 +168,7 @@ impl Adapter {
             let member = driver.member();
             complain(&format!("{} is {}, member {member} of its port", device.name, device.socket_address()));
         }
+        let management = Management::open(&mut driver, device.guid())?;
         let doorbell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(rustix::io::Errno::raw_os_error)?;
         Ok(Self {
@@ -176,6 +179,7 @@ impl Adapter {
                 completion_queues: BTreeMap::new(),
                 queue_pairs: BTreeMap::new(),
                 shared_queues: BTreeMap::new(),
+                management,
                 deferred: 0,
                 deferred_bytes: 0,
                 capture,
@@ -215,8 +219,16 @@ impl Adapter {
         self.wake_for_timer(state);
     }
 
+    /// Does what calls of connection management led to, and wakes the thread in time for what follows.
+    pub(crate) fn after_management(&self, state: &mut State) {
+        if state.manage() {
+            state.send();
+        }
+        self.wake_for_timer(state);
+    }
+
     fn wake_for_timer(&self, state: &State) {
-        let Some(timeout) = state.driver.next_timeout() else { return };
+        let Some(timeout) = state.next_timeout() else { return };
         let due = (self.started.elapsed() + timeout).as_nanos() as u64;
         if due < self.wakes_at.load(Ordering::Relaxed) {
             self.ring();
@@ -227,11 +239,15 @@ impl Adapter {
         let _ = rustix::io::write(&self.doorbell, &1_u64.to_ne_bytes());
     }
 
-    /// Ends the capture: nothing may be lost of it when the program ends without closing the device.
-    extern "C" fn finish_captures() {
+    /// The program ends without closing its devices: tells the peers of its connections, and ends the captures.
+    extern "C" fn leave() {
+        let process = std::process::id();
         let adapters = ADAPTERS.lock().unwrap_or_else(PoisonError::into_inner);
-        for adapter in adapters.iter().filter_map(Weak::upgrade) {
+        for adapter in adapters.iter().filter_map(Weak::upgrade).filter(|one| one.process == process) {
             if let Ok(mut state) = adapter.state.try_lock() {
+                let State { driver, management, .. } = &mut *state;
+                management.leave(driver);
+                state.send();
                 state.finish_capture();
             }
         }
@@ -259,8 +275,23 @@ impl State {
         (self.deferred, self.deferred_bytes) = (0, 0);
         // An error of the socket is a loss like any other; timers go on.
         let active = self.driver.progress().unwrap_or(false);
+        let managed = self.manage();
+        if managed {
+            self.driver.flush_sends();
+        }
         self.deliver();
-        active
+        active || managed
+    }
+
+    /// Does what is due in connection management; tells whether there was anything.
+    fn manage(&mut self) -> bool {
+        self.management.progress(&mut self.driver)
+    }
+
+    /// How long until something is due.
+    fn next_timeout(&self) -> Option<Duration> {
+        let management = self.management.next_timeout(&self.driver);
+        self.driver.next_timeout().into_iter().chain(management).min()
     }
 
     /// Hands the NIC's events to those who wait for them.
@@ -382,7 +413,7 @@ fn before_block(adapter: &Weak<Adapter>) -> Option<Duration> {
     let adapter = adapter.upgrade()?;
     let mut state = adapter.state();
     state.driver.needs_steering();
-    let timeout = state.driver.next_timeout().map_or(BLOCK_MAX, |timeout| timeout.min(BLOCK_MAX));
+    let timeout = state.next_timeout().map_or(BLOCK_MAX, |timeout| timeout.min(BLOCK_MAX));
     let wakes_at = (adapter.started.elapsed() + timeout).as_nanos() as u64;
     adapter.wakes_at.store(wakes_at, Ordering::Relaxed);
     Some(timeout)

@@ -8,7 +8,7 @@ use std::arch::global_asm;
 
 use libc::{c_int, c_void};
 
-use crate::{address, completion, context, errors, memory, names, queue_pair, receive};
+use crate::{address, cma, completion, context, errors, memory, names, queue_pair, receive};
 
 /// `exports!("@@", "VERSION", symbol = function, …)`: `@@` where programs that are linked now get this version, `@` where only
 /// older programs ask for it.
@@ -286,7 +286,6 @@ private_exports!("IBVERBS_PRIVATE_63", verbs_register_driver_63);
 private_exports!("IBVERBS_PRIVATE_64", verbs_register_driver_64);
 private_exports!("IBVERBS_PRIVATE_65", verbs_register_driver_65);
 
-// Connection management is not there yet: programs that are linked with librdmacm start, and are told so when they use it.
 exports!(
     "@@",
     "RDMACM_1.0",
@@ -294,41 +293,41 @@ exports!(
     rbind = refused,
     rclose = refused,
     rconnect = refused,
-    rdma_accept = refused,
-    rdma_ack_cm_event = refused,
-    rdma_bind_addr = refused,
-    rdma_connect = refused,
-    rdma_create_ep = refused,
-    rdma_create_event_channel = unsupported_pointer,
-    rdma_create_id = refused,
-    rdma_create_qp = refused,
-    rdma_create_qp_ex = refused,
-    rdma_create_srq = refused,
-    rdma_create_srq_ex = refused,
-    rdma_destroy_ep = nothing,
-    rdma_destroy_event_channel = nothing,
-    rdma_destroy_id = refused,
-    rdma_destroy_qp = nothing,
-    rdma_destroy_srq = nothing,
-    rdma_disconnect = refused,
-    rdma_event_str = unsupported_pointer,
-    rdma_free_devices = nothing,
-    rdma_freeaddrinfo = nothing,
-    rdma_get_cm_event = refused,
-    rdma_get_devices = unsupported_pointer,
-    rdma_get_dst_port = refused,
-    rdma_get_request = refused,
-    rdma_get_src_port = refused,
-    rdma_getaddrinfo = refused,
+    rdma_accept = cma::connect::accept,
+    rdma_ack_cm_event = cma::event::ack_event,
+    rdma_bind_addr = cma::resolve::bind_addr,
+    rdma_connect = cma::connect::connect,
+    rdma_create_ep = cma::endpoint::create,
+    rdma_create_event_channel = cma::event::create_channel,
+    rdma_create_id = cma::identifier::create,
+    rdma_create_qp = cma::queue_pair::create,
+    rdma_create_qp_ex = cma::queue_pair::create_extended,
+    rdma_create_srq = cma::queue_pair::create_shared,
+    rdma_create_srq_ex = cma::queue_pair::create_shared_extended,
+    rdma_destroy_ep = cma::endpoint::destroy,
+    rdma_destroy_event_channel = cma::event::destroy_channel,
+    rdma_destroy_id = cma::identifier::destroy,
+    rdma_destroy_qp = cma::queue_pair::destroy,
+    rdma_destroy_srq = cma::queue_pair::destroy_shared,
+    rdma_disconnect = cma::connect::disconnect,
+    rdma_event_str = cma::event::event_name,
+    rdma_free_devices = cma::device::free_devices,
+    rdma_freeaddrinfo = cma::address_info::free,
+    rdma_get_cm_event = cma::event::get_event,
+    rdma_get_devices = cma::device::get_devices,
+    rdma_get_dst_port = cma::identifier::target_port,
+    rdma_get_request = cma::endpoint::get_request,
+    rdma_get_src_port = cma::identifier::source_port,
+    rdma_getaddrinfo = cma::address_info::get,
     rdma_join_multicast = refused,
     rdma_leave_multicast = refused,
-    rdma_listen = refused,
-    rdma_migrate_id = refused,
-    rdma_notify = refused,
-    rdma_reject = refused,
-    rdma_resolve_addr = refused,
-    rdma_resolve_route = refused,
-    rdma_set_option = refused,
+    rdma_listen = cma::resolve::listen,
+    rdma_migrate_id = cma::identifier::migrate,
+    rdma_notify = cma::connect::notify,
+    rdma_reject = cma::connect::reject,
+    rdma_resolve_addr = cma::resolve::resolve_addr,
+    rdma_resolve_route = cma::resolve::resolve_route,
+    rdma_set_option = cma::identifier::set_option,
     rfcntl = refused,
     rgetpeername = refused,
     rgetsockname = refused,
@@ -354,11 +353,16 @@ exports!(
     rwritev = refused,
 );
 exports!("@@", "RDMACM_1.1", rdma_join_multicast_ex = refused,);
-exports!("@@", "RDMACM_1.2", rdma_establish = refused, rdma_init_qp_attr = refused,);
+exports!(
+    "@@",
+    "RDMACM_1.2",
+    rdma_establish = cma::connect::establish,
+    rdma_init_qp_attr = cma::connect::init_qp_attr,
+);
 exports!(
     "@@",
     "RDMACM_1.3",
-    rdma_get_remote_ece = refused,
-    rdma_reject_ece = refused,
-    rdma_set_local_ece = refused,
+    rdma_get_remote_ece = cma::connect::get_remote_ece,
+    rdma_reject_ece = cma::connect::reject_ece,
+    rdma_set_local_ece = cma::connect::set_local_ece,
 );

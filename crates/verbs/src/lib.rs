@@ -14,6 +14,7 @@
 //! | `object` | pointers of C as references |
 //! | `channel` | descriptors that become readable with events |
 //! | `memory`, `completion`, `receive`, `queue_pair`, `post`, `address` | the verbs, by object |
+//! | `cma` | connection management: `librdmacm` |
 //! | `names` | enumerations in words |
 #![cfg(target_arch = "x86_64")]
 #![allow(
@@ -26,6 +27,7 @@ mod abi;
 mod adapter;
 mod address;
 mod channel;
+mod cma;
 mod completion;
 mod context;
 mod device;

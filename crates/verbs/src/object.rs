@@ -3,7 +3,7 @@
 
 use libc::c_int;
 
-use crate::{abi, address, completion, context, memory, queue_pair, receive};
+use crate::{abi, address, cma, completion, context, memory, queue_pair, receive};
 
 /// A structure that begins with the C structure `C`.
 ///
@@ -42,10 +42,30 @@ pub(crate) fn read<'a, C>(pointer: *const C) -> Result<&'a C, c_int> {
     unsafe { pointer.as_ref() }.ok_or(libc::EINVAL)
 }
 
+/// The same, where null means that there is none.
+pub(crate) fn maybe_read<'a, C>(pointer: *const C) -> Option<&'a C> {
+    read(pointer).ok()
+}
+
 /// The same, to write there.
 pub(crate) fn write<'a, C>(pointer: *mut C) -> Result<&'a mut C, c_int> {
     // SAFETY: not null, so the application vouches for it, as the manual pages ask.
     unsafe { pointer.as_mut() }.ok_or(libc::EINVAL)
+}
+
+/// A copy of what a pointer of the application points to, wherever that is aligned.
+pub(crate) fn load<C: Copy>(pointer: *const C) -> Result<C, c_int> {
+    if pointer.is_null() {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: not null, so the application vouches for it, as the manual pages ask.
+    Ok(unsafe { pointer.read_unaligned() })
+}
+
+/// Writes where the caller has room for it, wherever that is aligned.
+pub(crate) fn store<C: Copy>(pointer: *mut C, value: C) {
+    // SAFETY: the caller names room of its own, or of an application that vouches for it.
+    unsafe { pointer.write_unaligned(value) };
 }
 
 /// An array of the application's.
@@ -129,7 +149,17 @@ macro_rules! plain {
 
 plain!(
     ibv_device_attr_ex ibv_port_attr ibv_gid_entry verbs_context ibv_cq_ex ibv_qp_ex ibv_qp_attr ibv_srq ibv_ah_attr
+    ibv_qp_init_attr ibv_qp_init_attr_ex ibv_sa_path_rec rdma_cm_id rdma_cm_event rdma_addrinfo
 );
+
+macro_rules! plain_addresses {
+    ($($type:ident)*) => {
+        // SAFETY: `repr(C)`, and made of numbers and arrays.
+        $(unsafe impl Plain for libc::$type {})*
+    };
+}
+
+plain_addresses!(sockaddr_storage sockaddr_in sockaddr_in6);
 
 macro_rules! objects {
     ($($type:path: $($c:ident)+;)*) => {
@@ -153,6 +183,9 @@ objects! {
     receive::SharedQueue: ibv_srq;
     queue_pair::QueuePair: ibv_qp ibv_qp_ex;
     address::Handle: ibv_ah;
+    cma::EventChannel: rdma_event_channel;
+    cma::CmId: rdma_cm_id;
+    cma::CmEvent: rdma_cm_event;
 }
 
 /// Puts another object in an object's place. The application's pointer stays.

@@ -31,6 +31,11 @@ const SLOT: usize = GRH_LENGTH + MAD_LENGTH;
 const HANDLES_MAX: usize = 1024;
 
 impl<M: Memory> Driver<M> {
+    /// Keeps a service for this process, which may listen on it later. An error of kind `AddrInUse` tells that it is taken.
+    pub fn reserve(&mut self, service: ServiceId) -> io::Result<()> {
+        self.steering.as_mut().map_or(Ok(()), |steering| steering.reserve_service(service.0 as u32))
+    }
+
     /// Requests of connection management for a service come to this process from now on. An error of kind `AddrInUse` tells that
     /// another process of the host has it.
     pub fn listen(&mut self, service: ServiceId) -> io::Result<()> {
@@ -40,7 +45,7 @@ impl<M: Memory> Driver<M> {
         self.rebuild_steering()
     }
 
-    /// They come no longer.
+    /// They come no longer, and others may have the service.
     pub fn unlisten(&mut self, service: ServiceId) {
         if let Some(steering) = &mut self.steering {
             steering.remove_service(service.0 as u32);
@@ -129,9 +134,13 @@ impl ConnectionManagement {
                 break;
             }
         }
-        let now = driver.now();
-        if self.manager.poll_timeout().is_some_and(|due| due <= now) {
-            self.manager.handle_timeout(now);
+        // Asked in every turn of a progress loop: the clock is read only where something has a time.
+        if let Some(due) = self.manager.poll_timeout() {
+            let now = driver.now();
+            if due <= now {
+                self.manager.handle_timeout(now);
+                active = true;
+            }
         }
         while let Some(datagram) = self.manager.poll_transmit() {
             active = true;

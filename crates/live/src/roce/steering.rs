@@ -73,6 +73,8 @@ pub(super) struct Steering {
     nonce: u64,
     /// The lower halves of the service ids that it listens on, each with the unix socket that keeps others from it.
     services: Vec<(u32, UnixDatagram)>,
+    /// Those that it keeps for itself and does not listen on.
+    reserved: Vec<(u32, UnixDatagram)>,
     /// Held from the bind on until the first program is in place.
     joining: Option<UnixDatagram>,
     /// Packets went astray, or this member's services changed.
@@ -107,6 +109,7 @@ impl Steering {
             prober: Endpoint::bind(any_port)?,
             nonce: random_u64(),
             services: Vec::new(),
+            reserved: Vec::new(),
             joining: Some(joining),
             is_stale: true,
             last_rebuild: None,
@@ -120,21 +123,38 @@ impl Steering {
         self.member
     }
 
+    fn claim(&self, service: u32) -> io::Result<UnixDatagram> {
+        let name = format!("{}service/{service:#010x}", name_prefix(self.address));
+        UnixDatagram::bind_addr(&UnixAddress::from_abstract_name(name)?)
+    }
+
+    /// Keeps a service for this member, which may listen on it later: the lower half of its id.
+    pub(super) fn reserve_service(&mut self, service: u32) -> io::Result<()> {
+        self.reserved.push((service, self.claim(service)?));
+        Ok(())
+    }
+
     /// The member listens on a service of connection management: the lower half of its id.
     pub(super) fn add_service(&mut self, service: u32) -> io::Result<()> {
         if self.services.len() >= SERVICES_MAX {
             return Err(io::Error::other(format!("a process listens on {SERVICES_MAX} services at most")));
         }
-        let name = format!("{}service/{service:#010x}", name_prefix(self.address));
-        let claim = UnixDatagram::bind_addr(&UnixAddress::from_abstract_name(name)?)?;
+        let reserved = self.reserved.iter().position(|(one, _)| *one == service);
+        let claim = match reserved {
+            Some(index) => self.reserved.swap_remove(index).1,
+            None => self.claim(service)?,
+        };
         self.services.push((service, claim));
         (self.is_stale, self.last_rebuild) = (true, None);
         Ok(())
     }
 
+    /// The member gives a service up, whether it listened on it or only kept it.
     pub(super) fn remove_service(&mut self, service: u32) {
+        self.reserved.retain(|(one, _)| *one != service);
+        let before = self.services.len();
         self.services.retain(|(one, _)| *one != service);
-        self.is_stale = true;
+        self.is_stale |= self.services.len() != before;
     }
 
     /// A packet arrived for a queue pair that the NIC does not have.
