@@ -2,19 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use railnet_core::QueuePairNumber;
+use railnet_core::{QueuePairNumber, Span, Time};
 use railnet_nic::cm::Manager;
 use railnet_nic::memory::{Memory, SpaceId};
 use railnet_nic::{
     Access, AddressHandle, Attributes, Completion, CompletionQueue, DatagramTarget, Key, Operation, Path,
     ProtectionDomain, QueuePairConfig, ReceiveRequest, SendRequest, Service, Sge, State,
 };
-use railnet_wire::Gid;
 use railnet_wire::mad::{MAD_LENGTH, MANAGEMENT_QUEUE_KEY, MANAGEMENT_QUEUE_PAIR, ServiceId};
+use railnet_wire::{Gid, ROCE_PORT};
 
-use super::steering::COMMUNICATION_BITS;
+use super::steering::{COMMUNICATION_BITS, is_alive, member_of};
 use super::{Driver, Error, random_u64};
 use crate::memory::application::ApplicationMemory;
 
@@ -64,6 +65,51 @@ pub struct ConnectionManagement {
     key: Key,
     handles: BTreeMap<Gid, AddressHandle>,
     read: Vec<u8>,
+    neighbours: Neighbours,
+}
+
+/// How often this side looks whether the processes of this host that it is connected to are still there.
+const NEIGHBOUR_INTERVAL: Duration = Duration::from_millis(250);
+
+/// The processes that connections lead to, and which of them are of this host. The kernel ends the connections of a process that
+/// dies; here the process at the other end of them does.
+#[derive(Debug, Default)]
+struct Neighbours {
+    /// Members of an address, and whether that member was seen on this host.
+    known: BTreeMap<(Gid, u16), bool>,
+    /// When to look again; `None` while no connection leads to a process of this host.
+    due: Option<Time>,
+}
+
+impl Neighbours {
+    /// Looks whether new peers are processes of this host and, when that is due, whether those are still there. Ends the
+    /// connections to those that are gone; tells whether there were any.
+    fn check(&mut self, now: Time, manager: &mut Manager) -> bool {
+        let is_due = self.due.is_some_and(|due| due <= now);
+        let up: Vec<_> = manager.established().collect();
+        let mut known = BTreeMap::new();
+        let mut lost = false;
+        for (id, peer, queue_pair) in up {
+            let neighbour = (peer, member_of(queue_pair));
+            let alive = || is_alive(SocketAddr::new(peer.to_ip(), ROCE_PORT), neighbour.1);
+            let was_here = self.known.get(&neighbour).copied();
+            let is_here = *known.entry(neighbour).or_insert_with(|| match was_here {
+                None => alive(),
+                Some(true) if is_due => alive(),
+                Some(was_here) => was_here,
+            });
+            if was_here == Some(true) && !is_here {
+                manager.lost(now, id);
+                lost = true;
+            }
+        }
+        self.known = known;
+        if is_due || self.due.is_none() {
+            let interval = Span::from_ps(NEIGHBOUR_INTERVAL.as_nanos() as u64 * 1000);
+            self.due = self.known.values().any(|is_here| *is_here).then(|| now + interval);
+        }
+        lost
+    }
 }
 
 impl ConnectionManagement {
@@ -100,8 +146,16 @@ impl ConnectionManagement {
         for change in [init, receive, send] {
             nic.modify_qp(&mut cx, QP1, &change)?;
         }
-        let mut opened =
-            Self { manager, domain, completions, buffer, key, handles: BTreeMap::new(), read: Vec::new() };
+        let mut opened = Self {
+            manager,
+            domain,
+            completions,
+            buffer,
+            key,
+            handles: BTreeMap::new(),
+            read: Vec::new(),
+            neighbours: Neighbours::default(),
+        };
         for slot in 0..DEPTH {
             opened.post_receive(driver, slot);
         }
@@ -152,6 +206,9 @@ impl ConnectionManagement {
             // A full queue is a loss like any other: the manager sends again.
             let _ = driver.post_send(QP1, request);
         }
+        if active || self.neighbours.due.is_some_and(|due| due <= driver.now()) {
+            active |= self.neighbours.check(driver.now(), &mut self.manager);
+        }
         active
     }
 
@@ -189,7 +246,7 @@ impl ConnectionManagement {
 
     /// How long until something is due.
     pub fn next_timeout(&self, driver: &Driver<ApplicationMemory>) -> Option<Duration> {
-        let due = self.manager.poll_timeout()?;
+        let due = self.manager.poll_timeout().into_iter().chain(self.neighbours.due).min()?;
         Some(Duration::from_nanos(due.as_ps().saturating_sub(driver.now().as_ps()) / 1000))
     }
 }

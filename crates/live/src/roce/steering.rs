@@ -291,6 +291,17 @@ fn member_name(address: SocketAddr, member: u16) -> io::Result<UnixAddress> {
     UnixAddress::from_abstract_name(format!("{}{member}", name_prefix(address)))
 }
 
+/// The member that has a queue pair.
+pub(super) fn member_of(queue_pair: QueuePairNumber) -> u16 {
+    (queue_pair.value() >> QUEUE_PAIR_BITS) as u16
+}
+
+/// Whether a process of this network namespace is this member of an address.
+pub(super) fn is_alive(address: SocketAddr, member: u16) -> bool {
+    let reached = member_name(address, member).and_then(|name| UnixDatagram::unbound()?.connect_addr(&name));
+    reached.is_ok()
+}
+
 fn name_prefix(address: SocketAddr) -> String {
     format!("railnet-rdma/{address}/")
 }

@@ -220,6 +220,20 @@ impl Manager {
         self.events.retain(|event| event.connection() != id);
     }
 
+    /// The connections that are up, each with its peer and the peer's queue pair.
+    pub fn established(&self) -> impl Iterator<Item = (ConnectionId, Gid, QueuePairNumber)> + '_ {
+        let is_up = |connection: &Connection| connection.phase == Phase::Established;
+        let up = self.connections.iter().filter(move |(_, connection)| is_up(connection));
+        up.map(|(id, connection)| (ConnectionId(*id), connection.remote, connection.peer.queue_pair))
+    }
+
+    /// The peer is gone without a word: its connection is over as if it had said so.
+    pub fn lost(&mut self, now: Time, id: ConnectionId) {
+        if self.connections.get(&id.0).is_some_and(|connection| connection.phase == Phase::Established) {
+            self.finish(now, id, Event::Disconnected(id));
+        }
+    }
+
     /// What a connection says about its queue pair on the way to a state.
     pub fn attributes(&self, id: ConnectionId, to: State) -> Result<Attributes, CmError> {
         let connection = self.connections.get(&id.0).ok_or(CmError::Unknown)?;
