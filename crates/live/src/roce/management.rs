@@ -43,7 +43,8 @@ impl<M: Memory> Driver<M> {
         if let Some(steering) = &mut self.steering {
             steering.add_service(service.0 as u32)?;
         }
-        self.rebuild_steering()
+        self.rebuild_steering()?;
+        self.steering.as_ref().map_or(Ok(()), |steering| steering.show_listening(service.0 as u32))
     }
 
     /// They come no longer, and others may have the service.
@@ -52,6 +53,14 @@ impl<M: Memory> Driver<M> {
             steering.remove_service(service.0 as u32);
         }
     }
+}
+
+/// Whether a datagram asks for a service on which another process of the host listens.
+fn is_astray<M: Memory>(driver: &mut Driver<M>, manager: &Manager, datagram: &[u8]) -> bool {
+    let (Some(steering), Some(service)) = (&mut driver.steering, Manager::asked_service(datagram)) else {
+        return false;
+    };
+    !manager.listens(service) && steering.on_foreign_service(service.0 as u32)
 }
 
 /// QP1 of a driver.
@@ -218,7 +227,9 @@ impl ConnectionManagement {
             let address = self.buffer.as_ptr() as u64 + u64::from(slot) * SLOT as u64;
             self.read.clear();
             driver.memory().read(SpaceId(0), address, SLOT, &mut self.read);
-            if let Some((grh, datagram)) = self.read.split_first_chunk::<GRH_LENGTH>() {
+            if let Some((grh, datagram)) = self.read.split_first_chunk::<GRH_LENGTH>()
+                && !is_astray(driver, &self.manager, datagram)
+            {
                 self.manager.receive(driver.now(), Gid::from_grh(grh), datagram);
             }
         }

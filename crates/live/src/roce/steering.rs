@@ -61,6 +61,9 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 const REBUILD_INTERVAL: Duration = Duration::from_millis(20);
 
+/// How long requests for a service that was given up still come to the member: a little longer than they wait there.
+const RELISTEN_WAIT: Duration = Duration::from_millis(300);
+
 /// This process's membership of an address.
 #[derive(Debug)]
 pub(super) struct Steering {
@@ -75,6 +78,8 @@ pub(super) struct Steering {
     services: Vec<(u32, UnixDatagram)>,
     /// Those that it keeps for itself and does not listen on.
     reserved: Vec<(u32, UnixDatagram)>,
+    /// Those that it gave up just now. Requests for them still come here, where they wait for a new listener.
+    given_up: Vec<(u32, Instant)>,
     /// Held from the bind on until the first program is in place.
     joining: Option<UnixDatagram>,
     /// Packets went astray, or this member's services changed.
@@ -110,6 +115,7 @@ impl Steering {
             nonce: random_u64(),
             services: Vec::new(),
             reserved: Vec::new(),
+            given_up: Vec::new(),
             joining: Some(joining),
             is_stale: true,
             last_rebuild: None,
@@ -123,9 +129,22 @@ impl Steering {
         self.member
     }
 
+    fn claim_name(&self, service: u32) -> io::Result<UnixAddress> {
+        UnixAddress::from_abstract_name(format!("{}service/{service:#010x}", name_prefix(self.address)))
+    }
+
     fn claim(&self, service: u32) -> io::Result<UnixDatagram> {
-        let name = format!("{}service/{service:#010x}", name_prefix(self.address));
-        UnixDatagram::bind_addr(&UnixAddress::from_abstract_name(name)?)
+        UnixDatagram::bind_addr(&self.claim_name(service)?)
+    }
+
+    /// A request came for a service that this member does not have. Where another one listens on it the program is stale, and
+    /// this tells so: the peer asks again.
+    pub(super) fn on_foreign_service(&mut self, service: u32) -> bool {
+        // The kernel lets no other socket connect to a claim that is connected to itself.
+        let refused = self.claim_name(service).and_then(|name| UnixDatagram::unbound()?.connect_addr(&name));
+        let is_listened = refused.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
+        self.is_stale |= is_listened;
+        is_listened
     }
 
     /// Keeps a service for this member, which may listen on it later: the lower half of its id.
@@ -145,8 +164,16 @@ impl Steering {
             None => self.claim(service)?,
         };
         self.services.push((service, claim));
+        self.given_up.retain(|(one, _)| *one != service);
         (self.is_stale, self.last_rebuild) = (true, None);
         Ok(())
+    }
+
+    /// Requests for a service arrive from now on. Its claim is connected to itself, so that `/proc/net/unix` tells services that
+    /// are listened on (state 03) from those that are only kept.
+    pub(super) fn show_listening(&self, service: u32) -> io::Result<()> {
+        let listening = self.services.iter().find(|(one, _)| *one == service);
+        listening.map_or(Ok(()), |(_, claim)| claim.connect_addr(&claim.local_addr()?))
     }
 
     /// The member gives a service up, whether it listened on it or only kept it.
@@ -154,7 +181,9 @@ impl Steering {
         self.reserved.retain(|(one, _)| *one != service);
         let before = self.services.len();
         self.services.retain(|(one, _)| *one != service);
-        self.is_stale |= self.services.len() != before;
+        if self.services.len() != before {
+            self.given_up.push((service, Instant::now()));
+        }
     }
 
     /// A packet arrived for a queue pair that the NIC does not have.
@@ -179,7 +208,8 @@ impl Steering {
                 true
             }
             PROBE => {
-                let services = self.services.iter().map(|(service, _)| *service).collect();
+                let listened = self.services.iter().map(|(service, _)| *service);
+                let services = listened.chain(self.given_up.iter().map(|(service, _)| *service)).collect();
                 let answer = Answer { index: word(4), member: self.member, services };
                 // An asker that is gone needs no answer.
                 if let Ok(name) = member_name(self.address, word(16) as u16) {
@@ -198,6 +228,9 @@ impl Steering {
             (self.check_arrived, self.last_check) = (false, Instant::now());
             self.probe(CHECK, u32::from(self.member) << QUEUE_PAIR_BITS);
         }
+        let before = self.given_up.len();
+        self.given_up.retain(|(_, since)| since.elapsed() < RELISTEN_WAIT);
+        self.is_stale |= self.given_up.len() != before;
         self.is_stale && self.last_rebuild.is_none_or(|last| last.elapsed() >= REBUILD_INTERVAL)
     }
 

@@ -79,9 +79,9 @@ impl Management {
         service: ServiceId,
         identifier: &Arc<Identifier>,
     ) -> Result<(), c_int> {
-        self.manager().listen(service).map_err(of_manager)?;
+        self.manager().listen(driver.now(), service).map_err(of_manager)?;
         if let Err(error) = driver.listen(service) {
-            self.manager().unlisten(service);
+            self.unlisten(driver, service, true);
             return Err(of_claim(&error));
         }
         let listener = Listener { adapter: Arc::downgrade(adapter), identifier: identifier.clone() };
@@ -98,7 +98,7 @@ impl Management {
     ) {
         driver.unlisten(service);
         if is_listening {
-            self.manager().unlisten(service);
+            self.manager().unlisten(driver.now(), service);
             self.listeners.remove(&service.0);
         }
     }
