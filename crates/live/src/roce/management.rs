@@ -55,12 +55,14 @@ impl<M: Memory> Driver<M> {
     }
 }
 
-/// Whether a datagram asks for a service on which another process of the host listens.
+/// Whether a datagram is for another process of the host. No process answers, let alone refuses, for another one.
 fn is_astray<M: Memory>(driver: &mut Driver<M>, manager: &Manager, datagram: &[u8]) -> bool {
-    let (Some(steering), Some(service)) = (&mut driver.steering, Manager::asked_service(datagram)) else {
-        return false;
-    };
-    !manager.listens(service) && steering.on_foreign_service(service.0 as u32)
+    let Some(steering) = &mut driver.steering else { return false };
+    match (Manager::asked_service(datagram), Manager::addressed_id(datagram)) {
+        (Some(service), _) => !manager.listens(service) && steering.on_foreign_service(service.0 as u32),
+        (None, Some(id)) => steering.on_foreign_id(id.0),
+        (None, None) => false,
+    }
 }
 
 /// QP1 of a driver.
@@ -125,7 +127,7 @@ impl ConnectionManagement {
     /// Opens QP1. `guid` is the device's name in requests.
     pub fn open(driver: &mut Driver<ApplicationMemory>, guid: u64) -> Result<Self, Error> {
         let first = u32::from(driver.member()) << COMMUNICATION_BITS;
-        let ids = first..first + (1 << COMMUNICATION_BITS) - 1;
+        let ids = first..first + ((1 << COMMUNICATION_BITS) - 1);
         let manager = Manager::new(driver.gid(), guid, ids, random_u64());
         let mut buffer = vec![0; SLOT * DEPTH as usize].into_boxed_slice();
         let nic = driver.nic_mut();

@@ -62,7 +62,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 const REBUILD_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How long requests for a service that was given up still come to the member: a little longer than they wait there.
-const RELISTEN_WAIT: Duration = Duration::from_millis(300);
+const RELISTEN_WAIT: Duration = Duration::from_millis(1050);
 
 /// This process's membership of an address.
 #[derive(Debug)]
@@ -135,6 +135,15 @@ impl Steering {
 
     fn claim(&self, service: u32) -> io::Result<UnixDatagram> {
         UnixDatagram::bind_addr(&self.claim_name(service)?)
+    }
+
+    /// A message of connection management came that names a communication id. Where it is one of another member, which lives,
+    /// the program is stale, and this tells so: the peer sends again.
+    pub(super) fn on_foreign_id(&mut self, id: u32) -> bool {
+        let member = (id >> COMMUNICATION_BITS) as u16;
+        let is_foreign = member != self.member && is_alive(self.address, member);
+        self.is_stale |= is_foreign;
+        is_foreign
     }
 
     /// A request came for a service that this member does not have. Where another one listens on it the program is stale, and

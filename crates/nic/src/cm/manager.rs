@@ -27,7 +27,7 @@ const ANSWER_WAIT: Span = Span::from_secs(10);
 
 /// How long requests for a service that was given up wait for somebody to listen on it anew, and how many of them: a server that
 /// closes one listener and opens the next should not refuse the peers that it told to come.
-const RELISTEN_WAIT: Span = Span::from_ms(250);
+const RELISTEN_WAIT: Span = Span::from_secs(1);
 const WAITING_MAX: usize = 256;
 
 /// Status of a SIDR_REP.
@@ -101,6 +101,21 @@ impl Manager {
                 false => self.waiting.push((waits_for, from, bytes)),
             }
         }
+    }
+
+    /// The communication id of this side that a datagram names, where it is about a connection.
+    pub fn addressed_id(bytes: &[u8]) -> Option<ConnectionId> {
+        let id = match ConnectionMad::parse(bytes).ok()?.message {
+            Message::Reply(message) => message.remote_id,
+            Message::ReadyToUse(message) => message.remote_id,
+            Message::Reject(message) => message.remote_id,
+            Message::MessageReceived(message) => message.remote_id,
+            Message::DisconnectRequest(message) => message.remote_id,
+            Message::DisconnectReply(message) => message.remote_id,
+            Message::SidrReply(message) => message.request_id,
+            _ => return None,
+        };
+        Some(ConnectionId(id))
     }
 
     /// Lets a request wait for a listener, where its service was given up just now.

@@ -144,13 +144,11 @@ pub const RDMA_PS_IB: c_int = 0x013f;
 /// The queue key of datagram queue pairs that connection management made.
 pub const RDMA_UDP_QKEY: u32 = 0x0123_4567;
 
-/// As many as the device has, in `rdma_conn_param`.
+/// As many as the device has, in `rdma_conn_param`; for the initiator it is the same.
 pub const RDMA_MAX_RESP_RES: u8 = 0xff;
-pub const RDMA_MAX_INIT_DEPTH: u8 = 0xff;
 
 pub const RAI_PASSIVE: c_int = 1 << 0;
 pub const RAI_NUMERICHOST: c_int = 1 << 1;
-pub const RAI_FAMILY: c_int = 1 << 3;
 
 pub const RDMA_CM_EVENT_ADDR_RESOLVED: c_int = 0;
 pub const RDMA_CM_EVENT_ADDR_ERROR: c_int = 1;
