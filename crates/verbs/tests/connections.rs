@@ -94,7 +94,7 @@ impl Program {
             let left = LIMIT.saturating_sub(began.elapsed());
             match self.lines.recv_timeout(left) {
                 Ok(line) => self.seen.push(line),
-                Err(_) => panic!("{}: it never says {part:?}:\n{}", self.command, self.text()),
+                Err(why) => panic!("{}: it never says {part:?} ({why}):\n{}", self.command, self.text()),
             }
         }
     }
@@ -266,7 +266,7 @@ fn a_second_process_cannot_listen_on_the_same_port() {
     if !is_installed("rping") {
         return;
     }
-    let mut server = Program::start(&format!("rdma_server -p 21071"), None);
+    let mut server = Program::start("rdma_server -p 21071", None);
     wait_for_listener(&mut server, TCP, 21071);
     let mut second = Program::start("rdma_server -p 21071", None);
     assert_ne!(second.wait(), Some(0));

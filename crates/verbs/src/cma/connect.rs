@@ -29,6 +29,9 @@ const ACK_TIMEOUT: u8 = 17;
 /// Retries of a connection whose application leaves them open.
 const RETRIES: u8 = 7;
 
+/// Retry counts have three bits.
+const COUNT_MAX: u8 = 7;
+
 /// READs and atomics in flight at most; the value that stands for it in `rdma_conn_param` is the largest.
 fn reads_of(wanted: Option<u8>, max: u8) -> Result<u8, c_int> {
     match wanted {
@@ -57,7 +60,6 @@ fn offer_of(id: *mut rdma_cm_id, param: Option<&rdma_conn_param>) -> Result<Offe
         (Err(_), Some(param)) => (param.qp_num, param.srq != 0),
         (Err(number), None) => return Err(number),
     };
-    const COUNT_MAX: u8 = 7;
     Ok(Offer {
         queue_pair: QueuePairNumber::new(number & 0xff_ffff),
         psn: Psn::new(random() as u32 & Psn::MASK),

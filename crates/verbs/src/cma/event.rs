@@ -218,7 +218,7 @@ fn requested(
         inner.is_synchronous
     };
     let c = object::read(listening).ok()?;
-    let id = CmId::publish(new.clone(), c.channel, c.context);
+    let id = CmId::publish(new, c.channel, c.context);
     let shown = CmId::show_address(id).and_then(|()| CmId::show_route(id));
     let shown = shown.and_then(|()| match is_synchronous {
         true => identifier::migrate_to(id, std::ptr::null_mut()),

@@ -229,7 +229,7 @@ impl CmId {
 
     /// Lets the application have an identifier.
     pub(super) fn publish(
-        shared: Arc<Identifier>,
+        shared: &Arc<Identifier>,
         channel: *mut rdma_event_channel,
         context: *mut c_void,
     ) -> *mut rdma_cm_id {
@@ -323,7 +323,7 @@ pub(super) fn create_of_type(
     let events = object::of::<EventChannel, _>(channel)?.events.clone();
     let shared = Arc::new(Identifier::new(events, port_space, queue_pair_type));
     shared.inner().is_synchronous = is_synchronous;
-    Ok(CmId::publish(shared, channel, context))
+    Ok(CmId::publish(&shared, channel, context))
 }
 
 pub(crate) extern "C" fn create(
