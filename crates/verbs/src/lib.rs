@@ -15,6 +15,7 @@
 //! | `channel` | descriptors that become readable with events |
 //! | `memory`, `completion`, `receive`, `queue_pair`, `post`, `address` | the verbs, by object |
 //! | `cma` | connection management: `librdmacm` |
+//! | `rsocket` | stream sockets over connections |
 //! | `names` | enumerations in words |
 #![cfg(target_arch = "x86_64")]
 #![allow(
@@ -39,4 +40,5 @@ mod object;
 mod post;
 mod queue_pair;
 mod receive;
+mod rsocket;
 mod settings;

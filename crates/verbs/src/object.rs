@@ -78,6 +78,35 @@ pub(crate) fn array<'a, C>(pointer: *const C, length: usize) -> Result<&'a [C], 
     }
 }
 
+/// The same, to write there.
+pub(crate) fn array_mut<'a, C>(pointer: *mut C, length: usize) -> Result<&'a mut [C], c_int> {
+    match length {
+        0 => Ok(&mut []),
+        _ if pointer.is_null() => Err(libc::EINVAL),
+        // SAFETY: the application vouches for so many of them, and uses them in one call at a time.
+        _ => Ok(unsafe { std::slice::from_raw_parts_mut(pointer, length) }),
+    }
+}
+
+/// A descriptor of this library's or of the application's.
+pub(crate) fn descriptor(number: &c_int) -> std::os::fd::BorrowedFd<'_> {
+    // SAFETY: it is open, or the system refuses it. -1, which stands for none, is made one that is never open.
+    unsafe { std::os::fd::BorrowedFd::borrow_raw(if *number == -1 { c_int::MAX } else { *number }) }
+}
+
+/// `poll` of the C library; an error is no event.
+pub(crate) fn poll(entries: &mut [libc::pollfd], limit: std::time::Duration) {
+    let limit = limit.as_micros().div_ceil(1000) as c_int;
+    // SAFETY: the slice is what the system writes to.
+    unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, limit) };
+}
+
+/// The parameters of a connection in an event.
+pub(crate) fn conn_param(event: &abi::rdma_cm_event) -> abi::rdma_conn_param {
+    // SAFETY: both parts of the union are numbers and pointers, and this library fills all of it.
+    unsafe { event.param.conn }
+}
+
 /// A piece of the application's memory that inline data is in.
 pub(crate) fn bytes<'a>(address: u64, length: usize) -> Result<&'a [u8], c_int> {
     array(address as *const u8, length)
@@ -149,7 +178,7 @@ macro_rules! plain {
 
 plain!(
     ibv_device_attr_ex ibv_port_attr ibv_gid_entry verbs_context ibv_cq_ex ibv_qp_ex ibv_qp_attr ibv_srq ibv_ah_attr
-    ibv_qp_init_attr ibv_qp_init_attr_ex ibv_sa_path_rec rdma_cm_id rdma_cm_event rdma_addrinfo
+    ibv_qp_init_attr ibv_qp_init_attr_ex ibv_send_wr ibv_wc ibv_sa_path_rec rdma_cm_id rdma_cm_event rdma_addrinfo
 );
 
 macro_rules! plain_addresses {

@@ -85,7 +85,7 @@ pub(super) fn param_of(offer: &Offer) -> rdma_conn_param {
     }
 }
 
-pub(super) const fn no_param() -> rdma_conn_param {
+pub(crate) const fn no_param() -> rdma_conn_param {
     rdma_conn_param {
         private_data: std::ptr::null(),
         private_data_len: 0,

@@ -89,7 +89,7 @@ pub(crate) extern "C" fn get_event(
 }
 
 /// The next event of a channel. Bringing queue pairs up happens here, in the application's thread.
-pub(super) fn next(channel: *mut rdma_event_channel) -> Result<*mut rdma_cm_event, c_int> {
+pub(crate) fn next(channel: *mut rdma_event_channel) -> Result<*mut rdma_cm_event, c_int> {
     let events = object::of::<EventChannel, _>(channel)?.events.clone();
     loop {
         let Queued { identifier, what } = events.next().map_err(|error| of_io(&error))?;
@@ -250,7 +250,7 @@ pub(crate) extern "C" fn ack_event(event: *mut rdma_cm_event) -> c_int {
     call(|| acknowledge(event))
 }
 
-pub(super) fn acknowledge(event: *mut rdma_cm_event) -> Result<(), c_int> {
+pub(crate) fn acknowledge(event: *mut rdma_cm_event) -> Result<(), c_int> {
     let subject = object::of::<CmEvent, _>(event)?.subject.clone();
     object::retire::<CmEvent, _>(event);
     subject.acknowledge(1);

@@ -36,7 +36,7 @@ pub(crate) extern "C" fn bind_addr(id: *mut rdma_cm_id, address: *mut sockaddr) 
 }
 
 /// Binds to an address of this host. Its port is kept from others, in all processes, unless addresses may be reused.
-pub(super) fn bind(id: *mut rdma_cm_id, address: SocketAddr) -> Result<(), c_int> {
+pub(crate) fn bind(id: *mut rdma_cm_id, address: SocketAddr) -> Result<(), c_int> {
     let shared = &CmId::of(id)?.shared;
     let options = {
         let inner = shared.inner();
@@ -77,7 +77,7 @@ pub(crate) extern "C" fn resolve_addr(
 }
 
 /// Finds the device that leads to a peer. The application learns it by an event.
-pub(super) fn resolve(
+pub(crate) fn resolve(
     id: *mut rdma_cm_id,
     source: Option<SocketAddr>,
     target: SocketAddr,
