@@ -236,6 +236,27 @@ fn perftest_connects_by_address() {
 }
 
 #[test]
+fn rsockets_carry_streams() {
+    let tests = [
+        "-T b -S 1000 -C 100 -I 5",
+        "-T a -S 100000 -C 5 -I 3",
+        "-T n -S 70001 -C 5 -I 3",
+        "-B 5000 -S 100000 -C 5 -I 1",
+    ];
+    for (index, options) in tests.into_iter().enumerate() {
+        let port = 21080 + index as u16;
+        let command = format!("rstream -T v {options} -p {port}");
+        run_pair(&command, &format!("{command} -s {ADDRESS}"), (TCP, port), None);
+    }
+}
+
+#[test]
+fn rsockets_write_into_mapped_memory() {
+    let command = "riostream -T v -T b -S 10000 -C 5 -I 5 -p 21090";
+    run_pair(command, &format!("{command} -s {ADDRESS}"), (TCP, 21090), None);
+}
+
+#[test]
 fn a_port_without_a_listener_refuses() {
     if !is_installed("rping") {
         return;

@@ -88,6 +88,11 @@ pub(crate) extern "C" fn get_event(
     })
 }
 
+/// Whether an event waits.
+pub(crate) fn is_waiting(channel: *mut rdma_event_channel) -> bool {
+    object::of::<EventChannel, _>(channel).is_ok_and(|channel| !channel.events.is_empty())
+}
+
 /// The next event of a channel. Bringing queue pairs up happens here, in the application's thread.
 pub(crate) fn next(channel: *mut rdma_event_channel) -> Result<*mut rdma_cm_event, c_int> {
     let events = object::of::<EventChannel, _>(channel)?.events.clone();

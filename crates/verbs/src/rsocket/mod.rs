@@ -263,10 +263,9 @@ pub(crate) extern "C" fn map(
         let offset = if offset == -1 { address as off_t } else { offset };
         let is_writable = protection & libc::PROT_WRITE != 0;
         let shared = find(number)?;
-        until(&shared, false, |socket| {
-            let Some(stream) = socket.connected()? else { return Ok(None) };
-            stream.map(address as u64, length, is_writable, offset as u64).map(Some)
-        })?;
+        let mut socket = lock(&shared);
+        let stream = socket.stream.as_mut().filter(|stream| !stream.hello_is_due()).ok_or(libc::ENOTCONN)?;
+        stream.map(address as u64, length, is_writable, offset as u64)?;
         Ok(offset)
     })
 }

@@ -167,7 +167,7 @@ impl Socket {
     /// Takes what happened, without waiting.
     pub(super) fn pump(&mut self) {
         while self.request.is_none()
-            && is_readable(self.descriptor())
+            && event::is_waiting(self.channel.get())
             && let Ok(told) = event::next(self.channel.get())
         {
             if object::read(told).is_ok_and(|told| told.event == RDMA_CM_EVENT_CONNECT_REQUEST) {
@@ -189,6 +189,7 @@ impl Socket {
         match told.event {
             RDMA_CM_EVENT_ESTABLISHED if self.phase == Phase::Connecting => {
                 self.phase = Phase::Connected;
+                stream.is_up = true;
                 // Who accepted knows the peer already.
                 if stream.hello_is_due() {
                     match Hello::parse(private_of(told)) {
@@ -205,7 +206,7 @@ impl Socket {
             RDMA_CM_EVENT_DISCONNECTED => {
                 // What arrived before is taken first.
                 stream.pump();
-                (stream.incoming, stream.outgoing) = (Flow::Closed, Flow::Closed);
+                stream.leave();
             }
             _ => {}
         }

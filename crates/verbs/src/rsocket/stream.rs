@@ -70,9 +70,10 @@ impl Drop for Buffer {
 
 /// Memory of the application that the peer may write into.
 struct Exposed {
+    /// Its entry of the peer's map, where it has one.
+    index: Option<u32>,
     region: Pointer<ibv_mr>,
     address: u64,
-    offset: u64,
 }
 
 /// A stream.
@@ -102,8 +103,8 @@ pub(super) struct Stream {
     /// The send buffer is a ring.
     send_at: u32,
     send_left: u32,
-    /// The receive buffer is one, too: where the next byte is read, which bytes were read since the peer was told, and where
-    /// the half begins that it is told of next.
+    /// The receive buffer is one, too: where the next byte is read, how many bytes are free that the peer was not told of, and
+    /// where the half begins that it is told of next.
     read_at: u32,
     read: u32,
     publish_at: u32,
@@ -111,6 +112,9 @@ pub(super) struct Stream {
     exposed: Vec<Exposed>,
     /// Entries of the map that the peer does not know yet.
     unannounced: VecDeque<(u32, Mapped)>,
+    /// The peer can receive.
+    pub(super) is_up: bool,
+    is_left: bool,
     pub(super) incoming: Flow,
     pub(super) outgoing: Flow,
     pub(super) error: c_int,
@@ -154,11 +158,14 @@ impl Stream {
             send_at: 0,
             send_left: sizes.send,
             read_at: 0,
-            read: 0,
-            publish_at: 0,
+            // The peer knows the first half from the beginning; the second one is published first.
+            read: sizes.receive / 2,
+            publish_at: sizes.receive / 2,
             arrived: VecDeque::new(),
             exposed: Vec::new(),
             unannounced: VecDeque::new(),
+            is_up: false,
+            is_left: false,
             incoming: Flow::Open,
             outgoing: Flow::Open,
             error: 0,
@@ -249,7 +256,7 @@ impl Stream {
 
     /// The same for one that goes to a map.
     fn can_write(&self) -> bool {
-        self.sends_left > 0 && self.send_left > 0 && self.sent != self.allowed
+        self.is_up && self.sends_left > 0 && self.send_left > 0 && self.sent != self.allowed
     }
 
     /// Whether there is something to read, if only the end.
@@ -266,7 +273,17 @@ impl Stream {
         self.peer.credits == 0
     }
 
+    /// The peer reads nothing any more.
+    pub(super) fn leave(&mut self) {
+        (self.incoming, self.outgoing, self.is_left) = (Flow::Closed, Flow::Closed, true);
+    }
+
+    /// Whether something was sent that the peer may yet take.
     pub(super) fn has_unsent(&self) -> bool {
+        !self.is_left && self.is_busy()
+    }
+
+    fn is_busy(&self) -> bool {
         self.sends_left < QUEUE - CONTROLS || self.controls_left < CONTROLS
     }
 
@@ -293,15 +310,14 @@ impl Stream {
             let target = self.target();
             let most = (data.len() - done).min(target.length as usize);
             let (address, length) = self.buffered(&data[done..done + most]);
-            self.post(SEND, (address, length, 0), Some(Message::Data(length)), (target.address, target.key))?;
+            // The entry is changed first: as soon as the peer has the last byte of its memory, it may write the next one there.
             let left = target.length - length;
-            self.set_target(
-                self.target,
-                Target { address: target.address + u64::from(length), length: left, ..target },
-            );
+            let rest = Target { address: target.address + u64::from(length), length: left, ..target };
+            self.set_target(self.target, rest);
             if left == 0 {
                 self.target = (self.target + 1) % TARGETS;
             }
+            self.post(SEND, (address, length, 0), Some(Message::Data(length)), (target.address, target.key))?;
             (self.sends_left, self.sent) = (self.sends_left - 1, self.sent.wrapping_add(1));
             done += length as usize;
         }
@@ -350,7 +366,8 @@ impl Stream {
         loop {
             let has_room = self.read >= self.half();
             let has_credits = self.taken.wrapping_sub(self.tell_at) < 1 << 15;
-            if !(has_room || has_credits)
+            if !self.is_up
+                || !(has_room || has_credits)
                 || self.controls_left == 0
                 || self.outgoing == Flow::Closed && !has_room
             {
@@ -396,17 +413,18 @@ impl Stream {
         offset: u64,
     ) -> Result<(), c_int> {
         let pd = object::read(self.id.get())?.pd;
-        let index = self.exposed.len() as u32;
-        if is_writable && index >= self.peer.maps {
-            return Err(libc::ENOMEM);
-        }
+        let is_free = |index: &u32| self.exposed.iter().all(|one| one.index != Some(*index));
+        let index = match is_writable {
+            true => Some((0..self.peer.maps).find(is_free).ok_or(libc::ENOMEM)?),
+            false => None,
+        };
         let access = if is_writable { 0b11 } else { 0b01 };
         let region = memory::register_region(pd, address as *mut libc::c_void, length, access);
         if region.is_null() {
             return Err(crate::errors::last());
         }
-        self.exposed.push(Exposed { region: Pointer::new(region), address, offset });
-        if is_writable {
+        self.exposed.push(Exposed { index, region: Pointer::new(region), address });
+        if let Some(index) = index {
             let key = object::read(region)?.rkey;
             let target = Target { address, key, length: length as u32 };
             self.unannounced.push_back((index, Mapped { offset, target }));
@@ -417,7 +435,7 @@ impl Stream {
     pub(super) fn unmap(&mut self, address: u64) -> Result<(), c_int> {
         let index = self.exposed.iter().position(|one| one.address == address).ok_or(libc::EINVAL)?;
         let exposed = self.exposed.remove(index);
-        self.unannounced.retain(|(_, mapped)| mapped.offset != exposed.offset);
+        self.unannounced.retain(|(index, _)| Some(*index) != exposed.index);
         memory::deregister_region(exposed.region.get());
         Ok(())
     }
@@ -514,7 +532,7 @@ impl Stream {
         match message {
             Some(Message::Data(bytes)) if bytes > 0 => self.arrived.push_back(bytes),
             Some(Message::Credits(number)) => self.allowed = number,
-            Some(Message::Disconnect) => (self.incoming, self.outgoing) = (Flow::Closed, Flow::Closed),
+            Some(Message::Disconnect) => self.leave(),
             Some(Message::Shutdown) => self.incoming = Flow::Closed,
             Some(Message::Data(_) | Message::Map(_) | Message::KeepAlive) | None => {}
         }
