@@ -366,3 +366,11 @@ exports!(
     rdma_reject_ece = cma::connect::reject_ece,
     rdma_set_local_ece = cma::connect::set_local_ece,
 );
+exports!(
+    "@@",
+    "RDMACM_1.4",
+    rdma_query_addrinfo = refused,
+    rdma_resolve_addrinfo = refused,
+    rdma_write_cm_event = refused,
+);
+exports!("@@", "RDMACM_1.5", repoll_create = refused, repoll_ctl = refused, repoll_wait = refused,);

@@ -62,7 +62,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 const REBUILD_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How long requests for a service that was given up still come to the member: a little longer than they wait there.
-const RELISTEN_WAIT: Duration = Duration::from_millis(1050);
+const RELISTEN_WAIT: Duration = Duration::from_millis(4050);
 
 /// This process's membership of an address.
 #[derive(Debug)]
@@ -78,8 +78,9 @@ pub(super) struct Steering {
     services: Vec<(u32, UnixDatagram)>,
     /// Those that it keeps for itself and does not listen on.
     reserved: Vec<(u32, UnixDatagram)>,
-    /// Those that it gave up just now. Requests for them still come here, where they wait for a new listener.
-    given_up: Vec<(u32, Instant)>,
+    /// Those that it gave up just now, each with a unix socket that says so. Requests for them still come here, where they wait for
+    /// a new listener.
+    given_up: Vec<(u32, Instant, Option<UnixDatagram>)>,
     /// Held from the bind on until the first program is in place.
     joining: Option<UnixDatagram>,
     /// Packets went astray, or this member's services changed.
@@ -133,6 +134,10 @@ impl Steering {
         UnixAddress::from_abstract_name(format!("{}service/{service:#010x}", name_prefix(self.address)))
     }
 
+    fn closing_name(&self, service: u32) -> io::Result<UnixAddress> {
+        UnixAddress::from_abstract_name(format!("{}closing/{service:#010x}", name_prefix(self.address)))
+    }
+
     fn claim(&self, service: u32) -> io::Result<UnixDatagram> {
         UnixDatagram::bind_addr(&self.claim_name(service)?)
     }
@@ -146,14 +151,17 @@ impl Steering {
         is_foreign
     }
 
-    /// A request came for a service that this member does not have. Where another one listens on it the program is stale, and
-    /// this tells so: the peer asks again.
+    /// A request came for a service that this member does not have. Where another one listens on it, or did just now, the program
+    /// is stale, and this tells so: the peer asks again.
     pub(super) fn on_foreign_service(&mut self, service: u32) -> bool {
+        let reach = |name: io::Result<UnixAddress>| UnixDatagram::unbound()?.connect_addr(&name?);
         // The kernel lets no other socket connect to a claim that is connected to itself.
-        let refused = self.claim_name(service).and_then(|name| UnixDatagram::unbound()?.connect_addr(&name));
-        let is_listened = refused.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
-        self.is_stale |= is_listened;
-        is_listened
+        let claim = reach(self.claim_name(service));
+        let is_listened = claim.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
+        let is_own = self.given_up.iter().any(|(one, ..)| *one == service);
+        let is_foreign = is_listened || !is_own && reach(self.closing_name(service)).is_ok();
+        self.is_stale |= is_foreign;
+        is_foreign
     }
 
     /// Keeps a service for this member, which may listen on it later: the lower half of its id.
@@ -173,7 +181,7 @@ impl Steering {
             None => self.claim(service)?,
         };
         self.services.push((service, claim));
-        self.given_up.retain(|(one, _)| *one != service);
+        self.given_up.retain(|(one, ..)| *one != service);
         (self.is_stale, self.last_rebuild) = (true, None);
         Ok(())
     }
@@ -191,7 +199,9 @@ impl Steering {
         let before = self.services.len();
         self.services.retain(|(one, _)| *one != service);
         if self.services.len() != before {
-            self.given_up.push((service, Instant::now()));
+            // Another one that gave it up just now holds the name already, which does as well.
+            let sign = self.closing_name(service).and_then(|name| UnixDatagram::bind_addr(&name)).ok();
+            self.given_up.push((service, Instant::now(), sign));
         }
     }
 
@@ -218,7 +228,7 @@ impl Steering {
             }
             PROBE => {
                 let listened = self.services.iter().map(|(service, _)| *service);
-                let services = listened.chain(self.given_up.iter().map(|(service, _)| *service)).collect();
+                let services = listened.chain(self.given_up.iter().map(|(service, ..)| *service)).collect();
                 let answer = Answer { index: word(4), member: self.member, services };
                 // An asker that is gone needs no answer.
                 if let Ok(name) = member_name(self.address, word(16) as u16) {
@@ -238,7 +248,7 @@ impl Steering {
             self.probe(CHECK, u32::from(self.member) << QUEUE_PAIR_BITS);
         }
         let before = self.given_up.len();
-        self.given_up.retain(|(_, since)| since.elapsed() < RELISTEN_WAIT);
+        self.given_up.retain(|(_, since, _)| since.elapsed() < RELISTEN_WAIT);
         self.is_stale |= self.given_up.len() != before;
         self.is_stale && self.last_rebuild.is_none_or(|last| last.elapsed() >= REBUILD_INTERVAL)
     }

@@ -430,7 +430,7 @@ pub(crate) extern "C" fn set_option(
             (libc::SOL_SOCKET, libc::SO_SNDBUF) => socket.sizes.send = size_of_option(value)?,
             (libc::SOL_SOCKET, libc::SO_RCVBUF) => socket.sizes.receive = size_of_option(value)?,
             (SOL_RDMA, RDMA_IOMAPSIZE) => {
-                socket.sizes.maps = u32::try_from(value).map_err(|_| libc::EINVAL)?
+                socket.sizes.maps = u32::try_from(value).map_err(|_| libc::EINVAL)?;
             }
             (
                 libc::SOL_SOCKET,

@@ -219,7 +219,9 @@ impl Socket {
         match (self.phase, &self.stream) {
             (Phase::Listening, _) => flag(self.request.is_some(), libc::POLLIN),
             (Phase::Connected, Some(stream)) => {
-                let closed = stream.incoming == Flow::Closed && stream.outgoing == Flow::Closed;
+                // Who finds data reads it before it learns of the end.
+                let closed =
+                    stream.incoming == Flow::Closed && stream.outgoing == Flow::Closed && !stream.has_data();
                 flag(stream.can_read(), libc::POLLIN)
                     | flag(stream.can_send() || stream.outgoing == Flow::Closed, libc::POLLOUT)
                     | flag(closed, libc::POLLHUP)
