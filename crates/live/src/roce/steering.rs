@@ -26,6 +26,7 @@ use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
 use std::time::{Duration, Instant};
 
 use railnet_core::QueuePairNumber;
+use railnet_wire::mad::ServiceId;
 
 use super::random_u64;
 use super::system::{Endpoint, Target};
@@ -198,11 +199,18 @@ impl Steering {
         self.reserved.retain(|(one, _)| *one != service);
         let before = self.services.len();
         self.services.retain(|(one, _)| *one != service);
-        if self.services.len() != before {
-            // Another one that gave it up just now holds the name already, which does as well.
-            let sign = self.closing_name(service).and_then(|name| UnixDatagram::bind_addr(&name)).ok();
-            self.given_up.push((service, Instant::now(), sign));
+        if self.services.len() == before {
+            return;
         }
+        for service in ServiceId(service.into()).same_port().map(|service| service.0 as u32) {
+            if self.services.iter().all(|(one, _)| *one != service) {
+                // Another one that gave it up just now holds the name already, which does as well.
+                let sign = self.closing_name(service).and_then(|name| UnixDatagram::bind_addr(&name)).ok();
+                self.given_up.push((service, Instant::now(), sign));
+            }
+        }
+        // Services came, if only to wait.
+        self.is_stale = true;
     }
 
     /// A packet arrived for a queue pair that the NIC does not have.

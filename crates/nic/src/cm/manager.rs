@@ -89,8 +89,14 @@ impl Manager {
 
     /// Refuses them from now on; at first they wait a little for a new listener.
     pub fn unlisten(&mut self, now: Time, service: ServiceId) {
-        if self.services.remove(&service.0) {
-            self.given_up.insert(service.0, now + RELISTEN_WAIT);
+        if !self.services.remove(&service.0) {
+            return;
+        }
+        // A server may turn from connections to datagrams on the same port.
+        for service in service.same_port() {
+            if !self.services.contains(&service.0) {
+                self.given_up.insert(service.0, now + RELISTEN_WAIT);
+            }
         }
     }
 
