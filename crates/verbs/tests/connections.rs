@@ -222,8 +222,8 @@ fn endpoints_connect() {
 
 #[test]
 fn perftest_connects_by_address() {
-    // Not its datagrams: the server listens for them only after it told the client to come, and may be too late.
-    let tests = ["ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_send_lat", "ib_write_bw -q 4"];
+    let tests =
+        ["ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_send_lat", "ib_write_bw -q 4", "ib_send_bw -c UD"];
     for (index, test) in tests.into_iter().enumerate() {
         let port = 21050 + index as u16;
         let command = format!("{test} -R -F -n 100 -s 1000 -p {port}");
