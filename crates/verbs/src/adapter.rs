@@ -11,7 +11,7 @@ use std::io::{self, BufWriter, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use libc::c_int;
@@ -25,6 +25,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 use crate::abi;
 use crate::channel::{Channel, Subject};
+use crate::cma::Management;
 use crate::errors::complain;
 
 /// Asynchronous events of a context: the kind, and the object.
@@ -69,6 +70,11 @@ const BLOCK_MAX: Duration = Duration::from_millis(250);
 /// How long the thread spins after it found something: a wake-up costs more than a short wait.
 const SPIN: Duration = Duration::from_micros(30);
 
+/// How often a thread tries to have the state before it blocks, and how often the progress thread pauses between two tries to
+/// find something, so that the application comes in between.
+const LOCK_SPINS: u32 = 100;
+const PROGRESS_PAUSES: u32 = 8;
+
 /// Packets that waited for an application which had polled before, until the thread stops relying on it; and wake-ups in vain
 /// until it relies on it again.
 const MISSES_MAX: u32 = 2;
@@ -98,6 +104,7 @@ pub(crate) struct State {
     pub(crate) completion_queues: BTreeMap<CompletionQueue, CompletionTarget>,
     pub(crate) queue_pairs: BTreeMap<QueuePairNumber, EventTarget>,
     pub(crate) shared_queues: BTreeMap<SharedReceiveQueue, EventTarget>,
+    pub(crate) management: Management,
     /// Work requests posted and not sent, and their bytes.
     deferred: u32,
     deferred_bytes: u64,
@@ -126,7 +133,7 @@ impl Adapter {
             return Ok(adapter);
         }
         adapters.retain(|adapter| adapter.strong_count() > 0);
-        crate::errors::at_exit(Self::finish_captures);
+        crate::errors::at_exit(Self::leave);
         let adapter = Arc::new(Self::new(device, settings)?);
         let attended = Arc::downgrade(&adapter);
         let socket = adapter
@@ -165,6 +172,7 @@ impl Adapter {
             let member = driver.member();
             complain(&format!("{} is {}, member {member} of its port", device.name, device.socket_address()));
         }
+        let management = Management::open(&mut driver, device.guid())?;
         let doorbell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(rustix::io::Errno::raw_os_error)?;
         Ok(Self {
@@ -175,6 +183,7 @@ impl Adapter {
                 completion_queues: BTreeMap::new(),
                 queue_pairs: BTreeMap::new(),
                 shared_queues: BTreeMap::new(),
+                management,
                 deferred: 0,
                 deferred_bytes: 0,
                 capture,
@@ -187,8 +196,25 @@ impl Adapter {
         })
     }
 
+    /// The state. A thread that holds it is at most in a system call of a microsecond or two, so it is worth spinning for: to
+    /// be woken up takes longer.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        for _ in 0..LOCK_SPINS {
+            if let Some(state) = self.try_state() {
+                return state;
+            }
+            std::hint::spin_loop();
+        }
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state, unless another thread has it.
+    fn try_state(&self) -> Option<MutexGuard<'_, State>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(state)) => Some(state.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// The state, for a call that waits for completions.
@@ -214,8 +240,16 @@ impl Adapter {
         self.wake_for_timer(state);
     }
 
+    /// Does what calls of connection management led to, and wakes the thread in time for what follows.
+    pub(crate) fn after_management(&self, state: &mut State) {
+        if state.manage() {
+            state.send();
+        }
+        self.wake_for_timer(state);
+    }
+
     fn wake_for_timer(&self, state: &State) {
-        let Some(timeout) = state.driver.next_timeout() else { return };
+        let Some(timeout) = state.next_timeout() else { return };
         let due = (self.started.elapsed() + timeout).as_nanos() as u64;
         if due < self.wakes_at.load(Ordering::Relaxed) {
             self.ring();
@@ -226,11 +260,15 @@ impl Adapter {
         let _ = rustix::io::write(&self.doorbell, &1_u64.to_ne_bytes());
     }
 
-    /// Ends the capture: nothing may be lost of it when the program ends without closing the device.
-    extern "C" fn finish_captures() {
+    /// The program ends without closing its devices: tells the peers of its connections, and ends the captures.
+    extern "C" fn leave() {
+        let process = std::process::id();
         let adapters = ADAPTERS.lock().unwrap_or_else(PoisonError::into_inner);
-        for adapter in adapters.iter().filter_map(Weak::upgrade) {
+        for adapter in adapters.iter().filter_map(Weak::upgrade).filter(|one| one.process == process) {
             if let Ok(mut state) = adapter.state.try_lock() {
+                let State { driver, management, .. } = &mut *state;
+                management.leave(driver);
+                state.send();
                 state.finish_capture();
             }
         }
@@ -258,8 +296,23 @@ impl State {
         (self.deferred, self.deferred_bytes) = (0, 0);
         // An error of the socket is a loss like any other; timers go on.
         let active = self.driver.progress().unwrap_or(false);
+        let managed = self.manage();
+        if managed {
+            self.driver.flush_sends();
+        }
         self.deliver();
-        active
+        active || managed
+    }
+
+    /// Does what is due in connection management; tells whether there was anything.
+    fn manage(&mut self) -> bool {
+        self.management.progress(&mut self.driver)
+    }
+
+    /// How long until something is due.
+    fn next_timeout(&self) -> Option<Duration> {
+        let management = self.management.next_timeout(&self.driver);
+        self.driver.next_timeout().into_iter().chain(management).min()
     }
 
     /// Hands the NIC's events to those who wait for them.
@@ -359,8 +412,12 @@ fn attend(adapter: &Weak<Adapter>, socket: &OwnedFd, doorbell: &OwnedFd) {
         let mut idle_since = Instant::now();
         let mut found = false;
         while idle_since.elapsed() < SPIN {
-            if adapter.state().progress() {
+            // An application that has the state makes progress itself.
+            if adapter.try_state().is_some_and(|mut state| state.progress()) {
                 (found, idle_since) = (true, Instant::now());
+            }
+            for _ in 0..PROGRESS_PAUSES {
+                std::hint::spin_loop();
             }
         }
         vain = if found { 0 } else { vain + 1 };
@@ -385,7 +442,7 @@ fn before_block(adapter: &Weak<Adapter>) -> Option<Duration> {
         // What a process that is killed has captured until it was last idle is in the file.
         let _ = capture.flush();
     }
-    let timeout = state.driver.next_timeout().map_or(BLOCK_MAX, |timeout| timeout.min(BLOCK_MAX));
+    let timeout = state.next_timeout().map_or(BLOCK_MAX, |timeout| timeout.min(BLOCK_MAX));
     let wakes_at = (adapter.started.elapsed() + timeout).as_nanos() as u64;
     adapter.wakes_at.store(wakes_at, Ordering::Relaxed);
     Some(timeout)

@@ -84,6 +84,11 @@ impl<T: OfSubject> Channel<T> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether no event waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue().is_empty()
+    }
+
     /// Appends an event.
     pub(crate) fn push(&self, event: T) {
         self.queue().push_back(event);

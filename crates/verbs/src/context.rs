@@ -1,6 +1,7 @@
 //! Devices and contexts: listing, opening, asking, and asynchronous events.
 
 use std::mem::offset_of;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -72,6 +73,13 @@ fn text<const N: usize>(text: &str) -> [c_char; N] {
         *out = byte as c_char;
     }
     out
+}
+
+/// The devices of this host, with their addresses.
+pub(crate) fn addresses() -> Result<Vec<(IpAddr, *mut ibv_device)>, c_int> {
+    let address =
+        |pointer: *mut ibv_device| Ok((object::of::<ListedDevice, _>(pointer)?.device.address, pointer));
+    list()?.into_iter().map(address).collect()
 }
 
 fn list() -> Result<Vec<*mut ibv_device>, c_int> {

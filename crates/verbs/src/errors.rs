@@ -49,6 +49,11 @@ pub(crate) fn set(number: c_int) {
     unsafe { *libc::__errno_location() = number };
 }
 
+/// What the last function of the C library, or of this one, left in `errno`.
+pub(crate) fn last() -> c_int {
+    io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+}
+
 /// Sets `errno`, for functions that return a pointer.
 pub(crate) fn null<T>(number: c_int) -> *mut T {
     set(number);

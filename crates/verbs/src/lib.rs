@@ -13,6 +13,8 @@
 //! | `object` | pointers of C as references |
 //! | `channel` | descriptors that become readable with events |
 //! | `memory`, `buffer`, `completion`, `receive`, `queue_pair`, `post`, `address` | the verbs, by object |
+//! | `cma` | connection management: `librdmacm` |
+//! | `rsocket` | stream sockets over connections |
 //! | `names` | enumerations in words |
 #![cfg(target_arch = "x86_64")]
 #![allow(
@@ -26,6 +28,7 @@ mod adapter;
 mod address;
 mod buffer;
 mod channel;
+mod cma;
 mod completion;
 mod context;
 mod errors;
@@ -36,3 +39,4 @@ mod object;
 mod post;
 mod queue_pair;
 mod receive;
+mod rsocket;

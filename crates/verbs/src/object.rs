@@ -3,7 +3,7 @@
 
 use libc::c_int;
 
-use crate::{abi, address, buffer, completion, context, memory, queue_pair, receive};
+use crate::{abi, address, buffer, cma, completion, context, memory, queue_pair, receive};
 
 /// A structure that begins with the C structure `C`.
 ///
@@ -42,10 +42,30 @@ pub(crate) fn read<'a, C>(pointer: *const C) -> Result<&'a C, c_int> {
     unsafe { pointer.as_ref() }.ok_or(libc::EINVAL)
 }
 
+/// The same, where null means that there is none.
+pub(crate) fn maybe_read<'a, C>(pointer: *const C) -> Option<&'a C> {
+    read(pointer).ok()
+}
+
 /// The same, to write there.
 pub(crate) fn write<'a, C>(pointer: *mut C) -> Result<&'a mut C, c_int> {
     // SAFETY: not null, so the application vouches for it, as the manual pages ask.
     unsafe { pointer.as_mut() }.ok_or(libc::EINVAL)
+}
+
+/// A copy of what a pointer of the application points to, wherever that is aligned.
+pub(crate) fn load<C: Copy>(pointer: *const C) -> Result<C, c_int> {
+    if pointer.is_null() {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: not null, so the application vouches for it, as the manual pages ask.
+    Ok(unsafe { pointer.read_unaligned() })
+}
+
+/// Writes where the caller has room for it, wherever that is aligned.
+pub(crate) fn store<C: Copy>(pointer: *mut C, value: C) {
+    // SAFETY: the caller names room of its own, or of an application that vouches for it.
+    unsafe { pointer.write_unaligned(value) };
 }
 
 /// An array of the application's.
@@ -56,6 +76,35 @@ pub(crate) fn array<'a, C>(pointer: *const C, length: usize) -> Result<&'a [C], 
         // SAFETY: the application vouches for so many of them.
         _ => Ok(unsafe { std::slice::from_raw_parts(pointer, length) }),
     }
+}
+
+/// The same, to write there.
+pub(crate) fn array_mut<'a, C>(pointer: *mut C, length: usize) -> Result<&'a mut [C], c_int> {
+    match length {
+        0 => Ok(&mut []),
+        _ if pointer.is_null() => Err(libc::EINVAL),
+        // SAFETY: the application vouches for so many of them, and uses them in one call at a time.
+        _ => Ok(unsafe { std::slice::from_raw_parts_mut(pointer, length) }),
+    }
+}
+
+/// A descriptor of this library's or of the application's.
+pub(crate) fn descriptor(number: &c_int) -> std::os::fd::BorrowedFd<'_> {
+    // SAFETY: it is open, or the system refuses it. -1, which stands for none, is made one that is never open.
+    unsafe { std::os::fd::BorrowedFd::borrow_raw(if *number == -1 { c_int::MAX } else { *number }) }
+}
+
+/// `poll` of the C library; an error is no event.
+pub(crate) fn poll(entries: &mut [libc::pollfd], limit: std::time::Duration) {
+    let limit = limit.as_micros().div_ceil(1000) as c_int;
+    // SAFETY: the slice is what the system writes to.
+    unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, limit) };
+}
+
+/// The parameters of a connection in an event.
+pub(crate) fn conn_param(event: &abi::rdma_cm_event) -> abi::rdma_conn_param {
+    // SAFETY: both parts of the union are numbers and pointers, and this library fills all of it.
+    unsafe { event.param.conn }
 }
 
 /// A piece of the application's memory that inline data is in.
@@ -129,7 +178,17 @@ macro_rules! plain {
 
 plain!(
     ibv_device_attr_ex ibv_port_attr ibv_gid_entry verbs_context ibv_cq_ex ibv_qp_ex ibv_qp_attr ibv_srq ibv_ah_attr
+    ibv_qp_init_attr ibv_qp_init_attr_ex ibv_send_wr ibv_wc ibv_sa_path_rec rdma_cm_id rdma_cm_event rdma_addrinfo
 );
+
+macro_rules! plain_addresses {
+    ($($type:ident)*) => {
+        // SAFETY: `repr(C)`, and made of numbers and arrays.
+        $(unsafe impl Plain for libc::$type {})*
+    };
+}
+
+plain_addresses!(sockaddr_storage sockaddr_in sockaddr_in6);
 
 macro_rules! objects {
     ($($type:path: $($c:ident)+;)*) => {
@@ -154,6 +213,9 @@ objects! {
     receive::SharedQueue: ibv_srq;
     queue_pair::QueuePair: ibv_qp ibv_qp_ex;
     address::Handle: ibv_ah;
+    cma::EventChannel: rdma_event_channel;
+    cma::CmId: rdma_cm_id;
+    cma::CmEvent: rdma_cm_event;
 }
 
 /// Puts another object in an object's place. The application's pointer stays.

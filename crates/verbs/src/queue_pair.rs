@@ -80,6 +80,9 @@ fn make(pd: *mut ibv_pd, init: &mut ibv_qp_init_attr, extended: bool) -> Result<
     config.shared = shared.map(|shared| shared.queue);
     (config.send_depth, config.receive_depth) = (init.cap.max_send_wr, init.cap.max_recv_wr);
     config.gather_max = init.cap.max_send_sge.max(init.cap.max_recv_sge).max(1);
+    // As on devices that keep inline data where a work request has its list: some programs rely on that room.
+    init.cap.max_inline_data =
+        init.cap.max_inline_data.max(init.cap.max_send_sge * size_of::<ibv_sge>() as u32);
     config.inline_max = init.cap.max_inline_data;
     config.signal_all = init.sq_sig_all != 0;
     let adapter = domain.adapter.clone();

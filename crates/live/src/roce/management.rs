@@ -2,19 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use railnet_core::QueuePairNumber;
+use railnet_core::{QueuePairNumber, Span, Time};
 use railnet_nic::cm::Manager;
 use railnet_nic::memory::{Memory, SpaceId};
 use railnet_nic::{
     Access, AddressHandle, Attributes, Completion, CompletionQueue, DatagramTarget, Key, Operation, Path,
     ProtectionDomain, QueuePairConfig, ReceiveRequest, SendRequest, Service, Sge, State,
 };
-use railnet_wire::Gid;
 use railnet_wire::mad::{MAD_LENGTH, MANAGEMENT_QUEUE_KEY, MANAGEMENT_QUEUE_PAIR, ServiceId};
+use railnet_wire::{Gid, ROCE_PORT};
 
-use super::steering::COMMUNICATION_BITS;
+use super::steering::{COMMUNICATION_BITS, is_alive, member_of};
 use super::{Driver, Error, random_u64};
 use crate::memory::application::ApplicationMemory;
 
@@ -31,20 +32,36 @@ const SLOT: usize = GRH_LENGTH + MAD_LENGTH;
 const HANDLES_MAX: usize = 1024;
 
 impl<M: Memory> Driver<M> {
+    /// Keeps a service for this process, which may listen on it later. An error of kind `AddrInUse` tells that it is taken.
+    pub fn reserve(&mut self, service: ServiceId) -> io::Result<()> {
+        self.steering.as_mut().map_or(Ok(()), |steering| steering.reserve_service(service.0 as u32))
+    }
+
     /// Requests of connection management for a service come to this process from now on. An error of kind `AddrInUse` tells that
     /// another process of the host has it.
     pub fn listen(&mut self, service: ServiceId) -> io::Result<()> {
         if let Some(steering) = &mut self.steering {
             steering.add_service(service.0 as u32)?;
         }
-        self.rebuild_steering()
+        self.rebuild_steering()?;
+        self.steering.as_ref().map_or(Ok(()), |steering| steering.show_listening(service.0 as u32))
     }
 
-    /// They come no longer.
+    /// They come no longer, and others may have the service.
     pub fn unlisten(&mut self, service: ServiceId) {
         if let Some(steering) = &mut self.steering {
             steering.remove_service(service.0 as u32);
         }
+    }
+}
+
+/// Whether a datagram is for another process of the host. No process answers, let alone refuses, for another one.
+fn is_astray<M: Memory>(driver: &mut Driver<M>, manager: &Manager, datagram: &[u8]) -> bool {
+    let Some(steering) = &mut driver.steering else { return false };
+    match (Manager::asked_service(datagram), Manager::addressed_id(datagram)) {
+        (Some(service), _) => !manager.listens(service) && steering.on_foreign_service(service.0 as u32),
+        (None, Some(id)) => steering.on_foreign_id(id.0),
+        (None, None) => false,
     }
 }
 
@@ -59,13 +76,58 @@ pub struct ConnectionManagement {
     key: Key,
     handles: BTreeMap<Gid, AddressHandle>,
     read: Vec<u8>,
+    neighbours: Neighbours,
+}
+
+/// How often this side looks whether the processes of this host that it is connected to are still there.
+const NEIGHBOUR_INTERVAL: Duration = Duration::from_millis(250);
+
+/// The processes that connections lead to, and which of them are of this host. The kernel ends the connections of a process that
+/// dies; here the process at the other end of them does.
+#[derive(Debug, Default)]
+struct Neighbours {
+    /// Members of an address, and whether that member was seen on this host.
+    known: BTreeMap<(Gid, u16), bool>,
+    /// When to look again; `None` while no connection leads to a process of this host.
+    due: Option<Time>,
+}
+
+impl Neighbours {
+    /// Looks whether new peers are processes of this host and, when that is due, whether those are still there. Ends the
+    /// connections to those that are gone; tells whether there were any.
+    fn check(&mut self, now: Time, manager: &mut Manager) -> bool {
+        let is_due = self.due.is_some_and(|due| due <= now);
+        let up: Vec<_> = manager.established().collect();
+        let mut known = BTreeMap::new();
+        let mut lost = false;
+        for (id, peer, queue_pair) in up {
+            let neighbour = (peer, member_of(queue_pair));
+            let alive = || is_alive(SocketAddr::new(peer.to_ip(), ROCE_PORT), neighbour.1);
+            let was_here = self.known.get(&neighbour).copied();
+            let is_here = *known.entry(neighbour).or_insert_with(|| match was_here {
+                None => alive(),
+                Some(true) if is_due => alive(),
+                Some(was_here) => was_here,
+            });
+            if was_here == Some(true) && !is_here {
+                manager.lost(now, id);
+                lost = true;
+            }
+        }
+        self.known = known;
+        if is_due || self.due.is_none() {
+            let interval = Span::from_ps(NEIGHBOUR_INTERVAL.as_nanos() as u64 * 1000);
+            self.due = self.known.values().any(|is_here| *is_here).then(|| now + interval);
+        }
+        lost
+    }
 }
 
 impl ConnectionManagement {
     /// Opens QP1. `guid` is the device's name in requests.
     pub fn open(driver: &mut Driver<ApplicationMemory>, guid: u64) -> Result<Self, Error> {
         let first = u32::from(driver.member()) << COMMUNICATION_BITS;
-        let ids = first..first + (1 << COMMUNICATION_BITS) - 1;
+        let ids = first..first + ((1 << COMMUNICATION_BITS) - 1);
         let manager = Manager::new(driver.gid(), guid, ids, random_u64());
         let mut buffer = vec![0; SLOT * DEPTH as usize].into_boxed_slice();
         let nic = driver.nic_mut();
@@ -95,8 +157,16 @@ impl ConnectionManagement {
         for change in [init, receive, send] {
             nic.modify_qp(&mut cx, QP1, &change)?;
         }
-        let mut opened =
-            Self { manager, domain, completions, buffer, key, handles: BTreeMap::new(), read: Vec::new() };
+        let mut opened = Self {
+            manager,
+            domain,
+            completions,
+            buffer,
+            key,
+            handles: BTreeMap::new(),
+            read: Vec::new(),
+            neighbours: Neighbours::default(),
+        };
         for slot in 0..DEPTH {
             opened.post_receive(driver, slot);
         }
@@ -129,9 +199,13 @@ impl ConnectionManagement {
                 break;
             }
         }
-        let now = driver.now();
-        if self.manager.poll_timeout().is_some_and(|due| due <= now) {
-            self.manager.handle_timeout(now);
+        // Asked in every turn of a progress loop: the clock is read only where something has a time.
+        if let Some(due) = self.manager.poll_timeout() {
+            let now = driver.now();
+            if due <= now {
+                self.manager.handle_timeout(now);
+                active = true;
+            }
         }
         while let Some(datagram) = self.manager.poll_transmit() {
             active = true;
@@ -143,6 +217,9 @@ impl ConnectionManagement {
             // A full queue is a loss like any other: the manager sends again.
             let _ = driver.post_send(QP1, request);
         }
+        if active || self.neighbours.due.is_some_and(|due| due <= driver.now()) {
+            active |= self.neighbours.check(driver.now(), &mut self.manager);
+        }
         active
     }
 
@@ -152,7 +229,9 @@ impl ConnectionManagement {
             let address = self.buffer.as_ptr() as u64 + u64::from(slot) * SLOT as u64;
             self.read.clear();
             driver.memory().read(SpaceId(0), address, SLOT, &mut self.read);
-            if let Some((grh, datagram)) = self.read.split_first_chunk::<GRH_LENGTH>() {
+            if let Some((grh, datagram)) = self.read.split_first_chunk::<GRH_LENGTH>()
+                && !is_astray(driver, &self.manager, datagram)
+            {
                 self.manager.receive(driver.now(), Gid::from_grh(grh), datagram);
             }
         }
@@ -180,7 +259,7 @@ impl ConnectionManagement {
 
     /// How long until something is due.
     pub fn next_timeout(&self, driver: &Driver<ApplicationMemory>) -> Option<Duration> {
-        let due = self.manager.poll_timeout()?;
+        let due = self.manager.poll_timeout().into_iter().chain(self.neighbours.due).min()?;
         Some(Duration::from_nanos(due.as_ps().saturating_sub(driver.now().as_ps()) / 1000))
     }
 }

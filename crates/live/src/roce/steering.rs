@@ -26,6 +26,7 @@ use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
 use std::time::{Duration, Instant};
 
 use railnet_core::QueuePairNumber;
+use railnet_wire::mad::ServiceId;
 
 use super::random_u64;
 use super::system::{Endpoint, Target};
@@ -61,6 +62,9 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 const REBUILD_INTERVAL: Duration = Duration::from_millis(20);
 
+/// How long requests for a service that was given up still come to the member: a little longer than they wait there.
+const RELISTEN_WAIT: Duration = Duration::from_millis(4050);
+
 /// This process's membership of an address.
 #[derive(Debug)]
 pub(super) struct Steering {
@@ -73,6 +77,11 @@ pub(super) struct Steering {
     nonce: u64,
     /// The lower halves of the service ids that it listens on, each with the unix socket that keeps others from it.
     services: Vec<(u32, UnixDatagram)>,
+    /// Those that it keeps for itself and does not listen on.
+    reserved: Vec<(u32, UnixDatagram)>,
+    /// Those that it gave up just now, each with a unix socket that says so. Requests for them still come here, where they wait for
+    /// a new listener.
+    given_up: Vec<(u32, Instant, Option<UnixDatagram>)>,
     /// Held from the bind on until the first program is in place.
     joining: Option<UnixDatagram>,
     /// Packets went astray, or this member's services changed.
@@ -107,6 +116,8 @@ impl Steering {
             prober: Endpoint::bind(any_port)?,
             nonce: random_u64(),
             services: Vec::new(),
+            reserved: Vec::new(),
+            given_up: Vec::new(),
             joining: Some(joining),
             is_stale: true,
             last_rebuild: None,
@@ -120,20 +131,85 @@ impl Steering {
         self.member
     }
 
+    fn claim_name(&self, service: u32) -> io::Result<UnixAddress> {
+        UnixAddress::from_abstract_name(format!("{}service/{service:#010x}", name_prefix(self.address)))
+    }
+
+    fn closing_name(&self, service: u32) -> io::Result<UnixAddress> {
+        UnixAddress::from_abstract_name(format!("{}closing/{service:#010x}", name_prefix(self.address)))
+    }
+
+    fn claim(&self, service: u32) -> io::Result<UnixDatagram> {
+        UnixDatagram::bind_addr(&self.claim_name(service)?)
+    }
+
+    /// A message of connection management came that names a communication id. Where it is one of another member, which lives,
+    /// the program is stale, and this tells so: the peer sends again.
+    pub(super) fn on_foreign_id(&mut self, id: u32) -> bool {
+        let member = (id >> COMMUNICATION_BITS) as u16;
+        let is_foreign = member != self.member && is_alive(self.address, member);
+        self.is_stale |= is_foreign;
+        is_foreign
+    }
+
+    /// A request came for a service that this member does not have. Where another one listens on it, or did just now, the program
+    /// is stale, and this tells so: the peer asks again.
+    pub(super) fn on_foreign_service(&mut self, service: u32) -> bool {
+        let reach = |name: io::Result<UnixAddress>| UnixDatagram::unbound()?.connect_addr(&name?);
+        // The kernel lets no other socket connect to a claim that is connected to itself.
+        let claim = reach(self.claim_name(service));
+        let is_listened = claim.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
+        let is_own = self.given_up.iter().any(|(one, ..)| *one == service);
+        let is_foreign = is_listened || !is_own && reach(self.closing_name(service)).is_ok();
+        self.is_stale |= is_foreign;
+        is_foreign
+    }
+
+    /// Keeps a service for this member, which may listen on it later: the lower half of its id.
+    pub(super) fn reserve_service(&mut self, service: u32) -> io::Result<()> {
+        self.reserved.push((service, self.claim(service)?));
+        Ok(())
+    }
+
     /// The member listens on a service of connection management: the lower half of its id.
     pub(super) fn add_service(&mut self, service: u32) -> io::Result<()> {
         if self.services.len() >= SERVICES_MAX {
             return Err(io::Error::other(format!("a process listens on {SERVICES_MAX} services at most")));
         }
-        let name = format!("{}service/{service:#010x}", name_prefix(self.address));
-        let claim = UnixDatagram::bind_addr(&UnixAddress::from_abstract_name(name)?)?;
+        let reserved = self.reserved.iter().position(|(one, _)| *one == service);
+        let claim = match reserved {
+            Some(index) => self.reserved.swap_remove(index).1,
+            None => self.claim(service)?,
+        };
         self.services.push((service, claim));
+        self.given_up.retain(|(one, ..)| *one != service);
         (self.is_stale, self.last_rebuild) = (true, None);
         Ok(())
     }
 
+    /// Requests for a service arrive from now on. Its claim is connected to itself, so that `/proc/net/unix` tells services that
+    /// are listened on (state 03) from those that are only kept.
+    pub(super) fn show_listening(&self, service: u32) -> io::Result<()> {
+        let listening = self.services.iter().find(|(one, _)| *one == service);
+        listening.map_or(Ok(()), |(_, claim)| claim.connect_addr(&claim.local_addr()?))
+    }
+
+    /// The member gives a service up, whether it listened on it or only kept it.
     pub(super) fn remove_service(&mut self, service: u32) {
+        self.reserved.retain(|(one, _)| *one != service);
+        let before = self.services.len();
         self.services.retain(|(one, _)| *one != service);
+        if self.services.len() == before {
+            return;
+        }
+        for service in ServiceId(service.into()).same_port().map(|service| service.0 as u32) {
+            if self.services.iter().all(|(one, _)| *one != service) {
+                // Another one that gave it up just now holds the name already, which does as well.
+                let sign = self.closing_name(service).and_then(|name| UnixDatagram::bind_addr(&name)).ok();
+                self.given_up.push((service, Instant::now(), sign));
+            }
+        }
+        // Services came, if only to wait.
         self.is_stale = true;
     }
 
@@ -159,7 +235,8 @@ impl Steering {
                 true
             }
             PROBE => {
-                let services = self.services.iter().map(|(service, _)| *service).collect();
+                let listened = self.services.iter().map(|(service, _)| *service);
+                let services = listened.chain(self.given_up.iter().map(|(service, ..)| *service)).collect();
                 let answer = Answer { index: word(4), member: self.member, services };
                 // An asker that is gone needs no answer.
                 if let Ok(name) = member_name(self.address, word(16) as u16) {
@@ -178,6 +255,9 @@ impl Steering {
             (self.check_arrived, self.last_check) = (false, Instant::now());
             self.probe(CHECK, u32::from(self.member) << QUEUE_PAIR_BITS);
         }
+        let before = self.given_up.len();
+        self.given_up.retain(|(_, since, _)| since.elapsed() < RELISTEN_WAIT);
+        self.is_stale |= self.given_up.len() != before;
         self.is_stale && self.last_rebuild.is_none_or(|last| last.elapsed() >= REBUILD_INTERVAL)
     }
 
@@ -269,6 +349,17 @@ impl Answer {
 /// The name of a member's unix socket. Abstract names belong to the network namespace, as ports do.
 fn member_name(address: SocketAddr, member: u16) -> io::Result<UnixAddress> {
     UnixAddress::from_abstract_name(format!("{}{member}", name_prefix(address)))
+}
+
+/// The member that has a queue pair.
+pub(super) fn member_of(queue_pair: QueuePairNumber) -> u16 {
+    (queue_pair.value() >> QUEUE_PAIR_BITS) as u16
+}
+
+/// Whether a process of this network namespace is this member of an address.
+pub(super) fn is_alive(address: SocketAddr, member: u16) -> bool {
+    let reached = member_name(address, member).and_then(|name| UnixDatagram::unbound()?.connect_addr(&name));
+    reached.is_ok()
 }
 
 fn name_prefix(address: SocketAddr) -> String {

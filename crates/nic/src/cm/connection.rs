@@ -12,7 +12,7 @@ use crate::{Access, Attributes, Mtu, Path, State};
 pub struct Offer {
     /// The queue pair.
     pub queue_pair: QueuePairNumber,
-    /// The sequence number that it starts with.
+    /// The sequence number that the other side starts with (IBTA 12.7.31): what this queue pair expects first.
     pub psn: Psn,
     /// READs and atomics that it serves at once.
     pub responder_resources: u8,
@@ -144,14 +144,14 @@ impl Connection {
                 attributes.path = Some(self.path());
                 attributes.path_mtu = Some(self.mtu);
                 attributes.destination = Some(self.peer.queue_pair);
-                attributes.receive_psn = Some(self.peer.psn);
+                attributes.receive_psn = Some(self.own.psn);
                 if !self.is_unreliable {
                     attributes.destination_reads = Some(self.responder_resources());
                     attributes.min_rnr_timer = Some(0);
                 }
             }
             State::ReadyToSend => {
-                attributes.send_psn = Some(self.own.psn);
+                attributes.send_psn = Some(self.peer.psn);
                 if !self.is_unreliable {
                     attributes.initiator_reads = Some(self.initiator_depth());
                     attributes.timeout = Some(self.ack_timeout);

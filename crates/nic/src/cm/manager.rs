@@ -25,6 +25,12 @@ const TIME_WAIT: Span = Span::from_secs(2);
 /// How long an answer is kept for a peer that asks again: longer than peers wait before they do (Linux 4.3 s).
 const ANSWER_WAIT: Span = Span::from_secs(10);
 
+/// How long requests for a service that was given up wait for somebody to listen on it anew, and how many of them: a server that
+/// closes one listener and opens the next should not refuse the peers that it told to come (perftest measures its clock between
+/// the two). Linux asks again only after 4.3 s.
+const RELISTEN_WAIT: Span = Span::from_secs(4);
+const WAITING_MAX: usize = 256;
+
 /// Status of a SIDR_REP.
 const SIDR_UNSUPPORTED: u8 = 1;
 const SIDR_REJECTED: u8 = 2;
@@ -41,6 +47,10 @@ pub struct Manager {
     /// Passive ones, by the peer's address, its communication id, and whether it is a datagram's question.
     by_peer: BTreeMap<(Gid, u32, bool), u32>,
     services: BTreeSet<u64>,
+    /// Services that were given up, and until when requests for them wait.
+    given_up: BTreeMap<u64, Time>,
+    /// Those requests: the service, the peer, and what came.
+    waiting: Vec<(u64, Gid, Vec<u8>)>,
     outbox: Outbox,
     events: VecDeque<Event>,
 }
@@ -60,24 +70,87 @@ impl Manager {
             connections: BTreeMap::new(),
             by_peer: BTreeMap::new(),
             services: BTreeSet::new(),
+            given_up: BTreeMap::new(),
+            waiting: Vec::new(),
             outbox: Outbox::default(),
             events: VecDeque::new(),
         }
     }
 
     /// Takes requests for a service.
-    pub fn listen(&mut self, service: ServiceId) -> Result<(), CmError> {
-        if self.services.insert(service.0) { Ok(()) } else { Err(CmError::InUse) }
+    pub fn listen(&mut self, now: Time, service: ServiceId) -> Result<(), CmError> {
+        if !self.services.insert(service.0) {
+            return Err(CmError::InUse);
+        }
+        self.given_up.remove(&service.0);
+        self.take_waiting(now, service.0);
+        Ok(())
     }
 
-    /// Refuses them from now on.
-    pub fn unlisten(&mut self, service: ServiceId) {
-        self.services.remove(&service.0);
+    /// Refuses them from now on; at first they wait a little for a new listener.
+    pub fn unlisten(&mut self, now: Time, service: ServiceId) {
+        if !self.services.remove(&service.0) {
+            return;
+        }
+        // A server may turn from connections to datagrams on the same port.
+        for service in service.same_port() {
+            if !self.services.contains(&service.0) {
+                self.given_up.insert(service.0, now + RELISTEN_WAIT);
+            }
+        }
     }
 
-    /// The services that are listened on.
-    pub fn services(&self) -> impl Iterator<Item = ServiceId> + '_ {
-        self.services.iter().map(|service| ServiceId(*service))
+    /// Takes the requests for a service that waited.
+    fn take_waiting(&mut self, now: Time, service: u64) {
+        for (waits_for, from, bytes) in std::mem::take(&mut self.waiting) {
+            match waits_for == service {
+                true => self.receive(now, from, &bytes),
+                false => self.waiting.push((waits_for, from, bytes)),
+            }
+        }
+    }
+
+    /// The communication id of this side that a datagram names, where it is about a connection.
+    pub fn addressed_id(bytes: &[u8]) -> Option<ConnectionId> {
+        let id = match ConnectionMad::parse(bytes).ok()?.message {
+            Message::Reply(message) => message.remote_id,
+            Message::ReadyToUse(message) => message.remote_id,
+            Message::Reject(message) => message.remote_id,
+            Message::MessageReceived(message) => message.remote_id,
+            Message::DisconnectRequest(message) => message.remote_id,
+            Message::DisconnectReply(message) => message.remote_id,
+            Message::SidrReply(message) => message.request_id,
+            _ => return None,
+        };
+        Some(ConnectionId(id))
+    }
+
+    /// Lets a request wait for a listener, where its service was given up just now.
+    fn has_to_wait(&mut self, from: Gid, bytes: &[u8]) -> bool {
+        // Services are given up seldom, and not forgotten before their time: the common case costs nothing.
+        let asked = if self.given_up.is_empty() { None } else { Self::asked_service(bytes) };
+        let Some(service) = asked.filter(|service| self.given_up.contains_key(&service.0)) else {
+            return false;
+        };
+        let is_known = self.waiting.iter().any(|(_, peer, known)| *peer == from && known == bytes);
+        if !is_known && self.waiting.len() < WAITING_MAX {
+            self.waiting.push((service.0, from, bytes.to_vec()));
+        }
+        true
+    }
+
+    /// Whether a service is listened on.
+    pub fn listens(&self, service: ServiceId) -> bool {
+        self.services.contains(&service.0)
+    }
+
+    /// The service that a datagram asks for, where it is a request.
+    pub fn asked_service(bytes: &[u8]) -> Option<ServiceId> {
+        match ConnectionMad::parse(bytes).ok()?.message {
+            Message::Request(request) => Some(request.service),
+            Message::SidrRequest(request) => Some(request.service),
+            _ => None,
+        }
     }
 
     /// Asks a peer for a connection.
@@ -220,6 +293,20 @@ impl Manager {
         self.events.retain(|event| event.connection() != id);
     }
 
+    /// The connections that are up, each with its peer and the peer's queue pair.
+    pub fn established(&self) -> impl Iterator<Item = (ConnectionId, Gid, QueuePairNumber)> + '_ {
+        let is_up = |connection: &Connection| connection.phase == Phase::Established;
+        let up = self.connections.iter().filter(move |(_, connection)| is_up(connection));
+        up.map(|(id, connection)| (ConnectionId(*id), connection.remote, connection.peer.queue_pair))
+    }
+
+    /// The peer is gone without a word: its connection is over as if it had said so.
+    pub fn lost(&mut self, now: Time, id: ConnectionId) {
+        if self.connections.get(&id.0).is_some_and(|connection| connection.phase == Phase::Established) {
+            self.finish(now, id, Event::Disconnected(id));
+        }
+    }
+
     /// What a connection says about its queue pair on the way to a state.
     pub fn attributes(&self, id: ConnectionId, to: State) -> Result<Attributes, CmError> {
         let connection = self.connections.get(&id.0).ok_or(CmError::Unknown)?;
@@ -248,11 +335,16 @@ impl Manager {
 
     /// When [`Manager::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Option<Time> {
-        self.outbox.next_timeout()
+        self.outbox.next_timeout().into_iter().chain(self.given_up.values().copied()).min()
     }
 
     /// Does what is due.
     pub fn handle_timeout(&mut self, now: Time) {
+        while let Some((service, _)) = self.given_up.iter().find(|(_, until)| **until <= now) {
+            let service = *service;
+            self.given_up.remove(&service);
+            self.take_waiting(now, service);
+        }
         while let Some(id) = self.outbox.pop_due(now).map(ConnectionId) {
             let Some(connection) = self.connections.get_mut(&id.0) else { continue };
             if let Phase::Over(_) = connection.phase {
@@ -278,6 +370,9 @@ impl Manager {
 
     /// Takes a datagram that came to QP1 from an address. What cannot be read is ignored, as the specification asks.
     pub fn receive(&mut self, now: Time, from: Gid, bytes: &[u8]) {
+        if self.has_to_wait(from, bytes) {
+            return;
+        }
         let Ok(ConnectionMad { transaction, message }) = ConnectionMad::parse(bytes) else { return };
         match message {
             Message::Request(request) => self.on_request(from, transaction, &request),

@@ -101,6 +101,7 @@ pub struct rdma_ud_param {
 }
 
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub union rdma_event_param {
     pub conn: rdma_conn_param,
     pub ud: rdma_ud_param,
@@ -116,6 +117,7 @@ pub struct rdma_cm_event {
 }
 
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct rdma_addrinfo {
     pub ai_flags: c_int,
     pub ai_family: c_int,
@@ -134,23 +136,24 @@ pub struct rdma_addrinfo {
     pub ai_next: *mut rdma_addrinfo,
 }
 
+pub const RDMA_PS_IPOIB: c_int = 0x0002;
 pub const RDMA_PS_TCP: c_int = 0x0106;
 pub const RDMA_PS_UDP: c_int = 0x0111;
+pub const RDMA_PS_IB: c_int = 0x013f;
 
 /// The queue key of datagram queue pairs that connection management made.
 pub const RDMA_UDP_QKEY: u32 = 0x0123_4567;
 
-/// As many as the device has, in `rdma_conn_param`.
+/// As many as the device has, in `rdma_conn_param`; for the initiator it is the same.
 pub const RDMA_MAX_RESP_RES: u8 = 0xff;
-pub const RDMA_MAX_INIT_DEPTH: u8 = 0xff;
 
 pub const RAI_PASSIVE: c_int = 1 << 0;
 pub const RAI_NUMERICHOST: c_int = 1 << 1;
-pub const RAI_FAMILY: c_int = 1 << 3;
 
 pub const RDMA_CM_EVENT_ADDR_RESOLVED: c_int = 0;
 pub const RDMA_CM_EVENT_ADDR_ERROR: c_int = 1;
 pub const RDMA_CM_EVENT_ROUTE_RESOLVED: c_int = 2;
+pub const RDMA_CM_EVENT_ROUTE_ERROR: c_int = 3;
 pub const RDMA_CM_EVENT_CONNECT_REQUEST: c_int = 4;
 pub const RDMA_CM_EVENT_CONNECT_RESPONSE: c_int = 5;
 pub const RDMA_CM_EVENT_CONNECT_ERROR: c_int = 6;
@@ -158,10 +161,20 @@ pub const RDMA_CM_EVENT_UNREACHABLE: c_int = 7;
 pub const RDMA_CM_EVENT_REJECTED: c_int = 8;
 pub const RDMA_CM_EVENT_ESTABLISHED: c_int = 9;
 pub const RDMA_CM_EVENT_DISCONNECTED: c_int = 10;
+pub const RDMA_CM_EVENT_DEVICE_REMOVAL: c_int = 11;
+pub const RDMA_CM_EVENT_MULTICAST_JOIN: c_int = 12;
+pub const RDMA_CM_EVENT_MULTICAST_ERROR: c_int = 13;
+pub const RDMA_CM_EVENT_ADDR_CHANGE: c_int = 14;
 pub const RDMA_CM_EVENT_TIMEWAIT_EXIT: c_int = 15;
 
 pub const RDMA_OPTION_ID: c_int = 0;
+pub const RDMA_OPTION_IB: c_int = 1;
 pub const RDMA_OPTION_ID_TOS: c_int = 0;
 pub const RDMA_OPTION_ID_REUSEADDR: c_int = 1;
 pub const RDMA_OPTION_ID_AFONLY: c_int = 2;
 pub const RDMA_OPTION_ID_ACK_TIMEOUT: c_int = 3;
+
+const _: () = assert!(size_of::<rdma_cm_id>() == 416);
+const _: () = assert!(size_of::<rdma_cm_event>() == 80);
+const _: () = assert!(size_of::<rdma_conn_param>() == 24);
+const _: () = assert!(size_of::<rdma_addrinfo>() == 96);

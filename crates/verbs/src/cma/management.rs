@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use libc::c_int;
@@ -12,7 +12,7 @@ use railnet_nic::cm::{CmError, ConnectionId, Event, Manager};
 use railnet_wire::mad::ServiceId;
 
 use super::event::What;
-use super::identifier::{CmId, Identifier};
+use super::identifier::Identifier;
 use crate::adapter::Adapter;
 use crate::errors;
 
@@ -23,11 +23,19 @@ pub(crate) struct Management {
     listeners: BTreeMap<u64, Listener>,
 }
 
-/// Who hears of requests for a service.
+/// The identifier that hears of requests for a service.
 struct Listener {
-    adapter: Arc<Adapter>,
+    /// The adapter owns its management.
+    adapter: Weak<Adapter>,
     identifier: Arc<Identifier>,
-    is_datagram: bool,
+}
+
+/// The number of a refusal to keep a service for this process.
+pub(super) fn of_claim(error: &io::Error) -> c_int {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => libc::EADDRINUSE,
+        _ => errors::of_io(error),
+    }
 }
 
 /// The number of a manager's refusal.
@@ -70,29 +78,40 @@ impl Management {
         adapter: &Arc<Adapter>,
         service: ServiceId,
         identifier: &Arc<Identifier>,
-        is_datagram: bool,
     ) -> Result<(), c_int> {
-        self.manager().listen(service).map_err(of_manager)?;
+        self.manager().listen(driver.now(), service).map_err(of_manager)?;
         if let Err(error) = driver.listen(service) {
-            self.manager().unlisten(service);
-            driver.unlisten(service);
-            return Err(match error.kind() {
-                io::ErrorKind::AddrInUse => libc::EADDRINUSE,
-                _ => errors::of_io(&error),
-            });
+            self.unlisten(driver, service, true);
+            return Err(of_claim(&error));
         }
-        let listener = Listener { adapter: adapter.clone(), identifier: identifier.clone(), is_datagram };
+        let listener = Listener { adapter: Arc::downgrade(adapter), identifier: identifier.clone() };
         self.listeners.insert(service.0, listener);
         Ok(())
     }
 
-    pub(super) fn unlisten(&mut self, driver: &mut Driver<ApplicationMemory>, service: ServiceId) {
-        self.manager().unlisten(service);
+    /// Gives up a service that is kept for this process; it may be one that is listened on.
+    pub(super) fn unlisten(
+        &mut self,
+        driver: &mut Driver<ApplicationMemory>,
+        service: ServiceId,
+        is_listening: bool,
+    ) {
         driver.unlisten(service);
-        self.listeners.remove(&service.0);
+        if is_listening {
+            self.manager().unlisten(driver.now(), service);
+            self.listeners.remove(&service.0);
+        }
     }
 
-    /// Does what is due, and tells identifiers; tells whether there was anything.
+    /// The process ends: its peers are told as far as one message does.
+    pub(crate) fn leave(&mut self, driver: &mut Driver<ApplicationMemory>) {
+        for connection in std::mem::take(&mut self.identifiers).into_keys() {
+            self.manager().forget(driver.now(), connection);
+        }
+        self.transport.progress(driver);
+    }
+
+    /// Does what is due, and pushes events; tells whether there was anything.
     pub(crate) fn progress(&mut self, driver: &mut Driver<ApplicationMemory>) -> bool {
         let mut active = self.transport.progress(driver);
         while let Some(event) = self.manager().poll_event() {
@@ -106,7 +125,7 @@ impl Management {
                     }
                 }
                 _ => {
-                    if let Some(identifier) = self.identifiers.get(&connection_of(&event)) {
+                    if let Some(identifier) = self.identifiers.get(&event.connection()) {
                         identifier.push(What::Happened(event));
                     }
                 }
@@ -116,14 +135,15 @@ impl Management {
         self.transport.progress(driver) || active
     }
 
-    /// Tells a listener of a request; false where nobody can take it.
+    /// Tells a listener of a request; false where none can take it.
     fn announce(&mut self, connection: ConnectionId, service: ServiceId, event: Event) -> bool {
         let Some(listener) = self.listeners.get(&service.0) else { return false };
         let asks_datagram = matches!(event, Event::Resolving { .. });
-        if listener.is_datagram != asks_datagram || !listener.identifier.has_room() {
+        if listener.identifier.is_datagram() != asks_datagram || !listener.identifier.has_room() {
             return false;
         }
-        let Some(new) = CmId::for_request(&listener.identifier, &listener.adapter, service, &event) else {
+        let Some(adapter) = listener.adapter.upgrade() else { return false };
+        let Some(new) = Identifier::for_request(&listener.identifier, &adapter, &event) else {
             return false;
         };
         let listener = listener.identifier.clone();
@@ -135,8 +155,4 @@ impl Management {
     pub(crate) fn next_timeout(&self, driver: &Driver<ApplicationMemory>) -> Option<Duration> {
         self.transport.next_timeout(driver)
     }
-}
-
-fn connection_of(event: &Event) -> ConnectionId {
-    event.connection()
 }

@@ -53,6 +53,15 @@ impl ServiceId {
         Self(Self::IP_PREFIX | (protocol as u64) << 16 | port as u64)
     }
 
+    /// The services of the same port in both protocols; without a port the service itself.
+    pub fn same_port(self) -> impl Iterator<Item = Self> {
+        let both = match self.as_ip() {
+            Some((_, port)) => [Self::ip(6, port), Self::ip(17, port)],
+            None => [self; 2],
+        };
+        both.into_iter()
+    }
+
     /// Protocol and port, where it is the service of one.
     pub const fn as_ip(self) -> Option<(u8, u16)> {
         let prefix_matches = self.0 & !0x00ff_ffff == Self::IP_PREFIX;
