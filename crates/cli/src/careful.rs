@@ -1,7 +1,10 @@
-//! Keys and variables that have no effect on a run, told on the screen and in the JSON.
+//! Keys and variables that have no effect on a run, and what formulas are known to differ from packets in: told on the screen and in
+//! the JSON.
 
 use std::collections::BTreeMap;
 
+use railnet_job::parallel::Scope;
+use railnet_job::run::analytic::Caveat;
 use railnet_sim::{Inert, WhyInert};
 use serde_json::{Value, json};
 
@@ -32,6 +35,20 @@ pub(crate) fn lines(inert: &[Inert]) -> Vec<String> {
 /// The same for programs.
 pub(crate) fn object(inert: &[Inert]) -> Value {
     inert.iter().map(|one| json!({ "key": one.key, "why": one.why.to_string() })).collect()
+}
+
+/// A line for each kind of traffic of which packets may differ from formulas.
+pub(crate) fn caveats(found: &[(Scope, Caveat)]) -> impl Iterator<Item = String> {
+    found.iter().map(|(scope, caveat)| format!("{} traffic: {caveat}", scope.name()))
+}
+
+/// The same for programs.
+pub(crate) fn caveats_object(found: &[(Scope, Caveat)]) -> Value {
+    let object = |(scope, caveat): &(Scope, Caveat)| {
+        let scope = scope.name().replace(' ', "_");
+        json!({ "scope": scope, "what": caveat.name(), "why": caveat.to_string() })
+    };
+    found.iter().map(object).collect()
 }
 
 /// The headline where all values of a key give one result.

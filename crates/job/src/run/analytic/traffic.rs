@@ -10,6 +10,8 @@ use railnet_coll::{
     Algorithm, Call, Collective, Connection, Peer, Protocol, Schedule, SwitchKind, Wiring, build,
 };
 
+use super::pipeline;
+
 /// The elements of a channel in the call by which shares are counted: a few grains of every protocol.
 const ELEMENTS: u64 = 1 << 12;
 /// Pairs of ranks of all-to-all that are counted one by one; of more, a regular sample stands for all.
@@ -238,10 +240,11 @@ pub(super) fn flags_factor(protocol: Protocol) -> f64 {
 
 /// What a channel sends at a time over a connection, in bytes: a slot, the chunk of algorithms with heads (NCCL 2.30 enqueue.cc),
 /// or all it has of a small call.
-pub(super) fn piece(decision: &Decision, bytes: f64, inputs: &Inputs) -> f64 {
+pub(super) fn piece(collective: Collective, decision: &Decision, bytes: f64, inputs: &Inputs) -> f64 {
     let slot = decision.protocol.payload(decision.protocol.buffer().as_u64() / u64::from(Protocol::SLOTS));
     let (blocks, most) = match decision.algorithm {
-        Algorithm::Ring => (inputs.ranks, slot),
+        // A chunk goes in slices.
+        Algorithm::Ring => (inputs.ranks * pipeline::fifo(collective, decision).slices_per_chunk, slot),
         // Heads share what a channel has.
         Algorithm::Nvls | Algorithm::NvlsTree | Algorithm::CollNetDirect => {
             let heads = inputs.graphs.of(decision.algorithm).map_or(1, |graph| graph.channels);
