@@ -2,9 +2,7 @@
 
 use libc::{c_char, c_int, c_void, sockaddr, sockaddr_storage, socklen_t};
 
-use super::{
-    ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_gid, ibv_pd, ibv_qp, ibv_srq,
-};
+use super::{ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_gid, ibv_pd, ibv_qp, ibv_srq};
 
 #[repr(C)]
 pub struct rdma_event_channel {

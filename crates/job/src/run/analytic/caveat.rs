@@ -7,6 +7,7 @@ use railnet_coll::tuner::{Constants, Decision, Inputs, Request};
 use railnet_coll::{Algorithm, Collective, Protocol};
 
 use super::interconnect::{Load, REFERENCE_DELAY_S};
+use super::pipeline;
 
 /// Steps that are shorter than this by packets make a call so much shorter that it is said.
 const LATENCY_SHARE: f64 = 0.20;
@@ -81,8 +82,10 @@ impl Caveat {
         let table_us = Constants::NCCL.step[2][algorithm as usize][Protocol::Simple as usize];
         // Trees go up and down; switches of the network are one hop, there and back.
         let hops = match algorithm {
-            Algorithm::NvlsTree if request.collective == Collective::AllReduce => 2 * inputs.nodes.ilog2(),
-            Algorithm::NvlsTree => inputs.nodes.ilog2(),
+            Algorithm::NvlsTree if request.collective == Collective::AllReduce => {
+                2 * pipeline::tree_depth(inputs.nodes)
+            }
+            Algorithm::NvlsTree => pipeline::tree_depth(inputs.nodes),
             _ => 1,
         };
         let shorter_us = f64::from(table_us) - simulated_us(inputs);
@@ -110,7 +113,7 @@ impl Caveat {
     pub fn reason(&self) -> String {
         match self {
             Self::HopLatency { algorithm, table_us, excess } => format!(
-                "NCCL's {table_us} µs for a hop of {algorithm} between servers, of which packets need a part, are {:.0} % of the time",
+                "NCCL's {table_us} µs for a hop of {algorithm} between servers, of which packets need a part, are {:.0} % of a call's time",
                 excess * 100.0
             ),
             Self::SwitchBandwidth { algorithm, factor } => format!(

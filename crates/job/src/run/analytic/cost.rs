@@ -10,6 +10,7 @@ mod load;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use railnet_coll::algorithm::ChannelShares;
 use railnet_coll::search::{Graphs, agree, search};
 use railnet_coll::transport::Transports;
 use railnet_coll::tuner::{Decision, Inputs, Request, Settings, choose};
@@ -131,7 +132,7 @@ struct Known {
 /// Groups that communicate at the same time: the counts and strides of their ranks.
 type Levels = Vec<(u32, u32)>;
 /// How a collective runs, as far as its traffic goes.
-type Style = (Collective, Algorithm, Protocol, u32);
+type Style = (Collective, Algorithm, Protocol, ChannelShares);
 
 /// NCCL's cost model over a cluster.
 #[derive(Debug)]

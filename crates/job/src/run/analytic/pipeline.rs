@@ -5,6 +5,8 @@
 use railnet_coll::tuner::{Constants, Decision, Inputs, Request, Threads};
 use railnet_coll::{Collective, Fifo};
 
+use super::traffic;
+
 /// Where the interconnect is the bottleneck of a ring, it is busy while other chunks are on their hops: every rank has a chunk under
 /// way, and only this part of the latency is left, to fill the pipeline. Fitted to runs with packets (docs/validation.md).
 const RING_FILL: f64 = 0.25;
@@ -34,6 +36,12 @@ pub(super) fn fifo(collective: Collective, decision: &Decision) -> Fifo {
     Fifo::new(decision.protocol, decision.buffer, is_fine)
 }
 
+/// Hops between servers from the root of a tree to its farthest server: each of NCCL's two trees hangs the largest power of two below
+/// the root, and halves of that below it.
+pub(super) fn tree_depth(nodes: u32) -> u32 {
+    nodes.next_power_of_two().ilog2()
+}
+
 /// A tree: a GPU hands a chunk on when all of it has come, so that the last chunk takes each step for all of its bytes, at the rate
 /// of the threads of a channel. Those before it follow each other at half that rate, since the same threads send up and down.
 /// Nothing where there are no trees.
@@ -44,11 +52,12 @@ pub(super) fn tree(
     (latency, on_network): (f64, f64),
 ) -> Option<f64> {
     let graph = inputs.graphs.of(decision.algorithm)?;
-    let channels = f64::from(decision.channels.max(1));
-    let of_channel = request.bytes.as_u64() as f64 / channels;
+    let shares = traffic::shares(request.collective, decision, request.bytes, inputs.ranks);
+    let channels = f64::from(shares.channels());
+    let of_channel = request.bytes.as_u64() as f64 * shares.of(0);
     let chunk = of_channel.min(decision.chunk.as_u64() as f64);
     let directions = if request.collective == Collective::AllReduce { 2.0 } else { 1.0 };
-    let steps = directions * f64::from(inputs.ranks / inputs.nodes - 1 + inputs.nodes.ilog2());
+    let steps = directions * f64::from(inputs.ranks / inputs.nodes - 1 + tree_depth(inputs.nodes));
     let links = f64::from(graph.channels) * f64::from(graph.bandwidth_intra) * 1e9;
     match Threads::of(&Constants::NCCL, inputs, decision.algorithm, decision.protocol) {
         // All channels share the threads of the GPU: while one waits for a step, others send.

@@ -60,7 +60,8 @@ pub(super) fn bounded(
     Some(Bounded { seconds, on_network, caveat })
 }
 
-/// NCCL's latency of a call whose hops over the network take so many seconds more, or less, than its figure for one.
+/// NCCL's latency of a call, with the hops that its trees really have, which take so many seconds more, or less, than its figure for
+/// one.
 fn latency(inputs: &Inputs, request: &Request, decision: &Decision, extra_delay: f64) -> Option<f64> {
     let hops_us = |inputs: &Inputs| {
         let table = Table::new(inputs, request);
@@ -72,10 +73,15 @@ fn latency(inputs: &Inputs, request: &Request, decision: &Decision, extra_delay:
         _ => decision.estimate?.latency_us,
     };
     let nccl = f64::from(nccl_us) / 1e6;
-    if extra_delay == 0.0 || inputs.nodes < 2 {
+    if inputs.nodes < 2 {
         return Some(nccl);
     }
     let mut delayed = inputs.clone();
+    if matches!(decision.algorithm, Algorithm::Tree | Algorithm::NvlsTree) {
+        // NCCL rounds the depth of its trees down; they have the depth of the next larger full tree.
+        delayed.nodes = 1 << pipeline::tree_depth(inputs.nodes);
+        delayed.ranks = inputs.ranks / inputs.nodes * delayed.nodes;
+    }
     // With Simple, NCCL counts what a NIC adds twice: there is a flush after the data.
     let times = if decision.protocol == Protocol::Simple { 2.0 } else { 1.0 };
     let graphs = &mut delayed.graphs;
@@ -131,9 +137,10 @@ pub fn predict(question: &Question<'_>, callers: &[Caller<'_>]) -> Option<Predic
     };
     let mut paths = HostPaths::default();
     let mut loads = Loads::new(net, cluster, &mut paths, &kind_of, piece);
+    let shares = traffic::shares(request.collective, decision, request.bytes, inputs.ranks);
     for caller in callers {
         let wired = Wired::new(caller.wiring.clone(), caller.transports.clone());
-        for hop in wired.hops(request.collective, decision) {
+        for hop in wired.hops(request.collective, decision, shares) {
             add(&mut loads, &hop, &|rank: u32| caller.places[rank as usize]);
         }
     }

@@ -58,7 +58,8 @@ impl ClusterCosts<'_> {
         }
         let piece =
             traffic::piece(collective, decision, said.bytes.as_u64() as f64, &self.known(shape)?.inputs);
-        let style = (collective, decision.algorithm, decision.protocol, decision.channels);
+        let shares = traffic::shares(collective, decision, said.bytes, group.size());
+        let style = (collective, decision.algorithm, decision.protocol, shares);
         // Pieces matter to copies that wait for all of one: to a factor of two is enough.
         let pieces = match net.host_path {
             HostPath::GpuDirect => 0,
@@ -117,7 +118,7 @@ impl ClusterCosts<'_> {
             return Ok(Caller { places, hops: Arc::clone(hops) });
         }
         let hops = match self.known(&key.0)?.wired.clone() {
-            Some(wired) => wired.hops(style.0, decision),
+            Some(wired) => wired.hops(style.0, decision, style.3),
             None => self.unlike(&places, style.0.bus_factor(group.size())),
         };
         let hops = Arc::new(hops);
