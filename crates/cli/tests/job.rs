@@ -65,7 +65,8 @@ fn the_parts_of_a_step_add_up_to_it_for_programs() {
 #[test]
 fn a_run_by_formulas_says_where_packets_may_differ_and_why() {
     let rails = "[fabric]\ntopology = { kind = \"rail-optimised\", nodes = 2, rails = 8, nodes_per_group = 2, spines = 1 }\n";
-    let leaves = "[fabric]\ntopology = { kind = \"leaf-spine\", leaves = 2, hosts_per_leaf = 8, spines = 2 }\n";
+    let leaves =
+        "[fabric]\ntopology = { kind = \"leaf-spine\", leaves = 2, hosts_per_leaf = 8, spines = 2 }\n";
     let four = rails.replace("nodes = 2", "nodes = 4").replace("per_group = 2", "per_group = 4");
     let sharp = format!("switch = {{ aggregation = {{}} }}\n{four}").replace("[fabric]\n", "");
     let sharp = format!("[fabric]\n{sharp}");

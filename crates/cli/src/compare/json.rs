@@ -28,7 +28,7 @@ pub(super) fn object(
         .enumerate()
         .map(|(part, title)| {
             let rows = |number: usize| -> Json {
-                let figures = &ran[number].parts[part];
+                let Some(figures) = &ran[number].parts[part] else { return Json::Null };
                 let mut rows: Map<String, Json> = figures
                     .rows
                     .iter()
@@ -49,6 +49,7 @@ pub(super) fn object(
     let names: Vec<&str> = ran.iter().map(|one| one.name.as_str()).collect();
     json!({
         "compared": names,
+        "partial": ran.iter().any(|one| !one.is_whole()),
         "without_effect": without_effect,
         "differs": differs,
         "parts": parts,

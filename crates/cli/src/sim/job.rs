@@ -222,18 +222,25 @@ impl JobWatch<NoSink> for Until<'_> {
     }
 }
 
+/// Runs the jobs of a scenario on one thread; nothing where it is asked to stop before their end.
+pub(crate) fn run_whole(
+    scenario: &Scenario,
+    memo: bool,
+    interrupt: &Interrupt,
+) -> Result<Option<JobsOutcome>, RunError> {
+    let mut until = Until(interrupt);
+    let settings = JobSettings { memo, threads: 1, watch: Some(&mut until) };
+    let (outcome, _) = run_jobs_with(scenario, NoSink, settings)?;
+    Ok((!outcome.is_partial).then_some(outcome))
+}
+
 /// Runs the jobs of a point of a sweep; nothing where it is asked to stop.
 pub(super) fn totals(
     scenario: &Scenario,
     memo: bool,
     interrupt: &Interrupt,
 ) -> Result<Option<(Totals, railnet_core::RunDigest)>, RunError> {
-    let mut until = Until(interrupt);
-    let settings = JobSettings { memo, threads: 1, watch: Some(&mut until) };
-    let (outcome, _) = run_jobs_with(scenario, NoSink, settings)?;
-    if interrupt.is_set() {
-        return Ok(None);
-    }
+    let Some(outcome) = run_whole(scenario, memo, interrupt)? else { return Ok(None) };
     let longest = outcome.jobs.iter().max_by_key(|job| job.total());
     let job = longest.ok_or_else(|| RunError::Collective("there is no job".to_owned()))?;
     let first = &job.first.outcome;
