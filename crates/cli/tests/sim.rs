@@ -526,3 +526,78 @@ fn rates_count_from_the_first_flow_and_a_sweep_says_what_it_was_run_with() {
     assert!(head("fidelity=analytic").contains("· analytic fidelity ·"), "{}", head("fidelity=analytic"));
     assert!(head("fidelity=packet,analytic").contains("· packet and analytic fidelity ·"));
 }
+
+/// Keys that name files, and variables that the command itself reads: the tests of the format leave them to this one.
+#[test]
+fn what_only_the_command_reads_has_an_effect() {
+    let data = |path: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(path);
+    let digest = |name: &str, contents: &str, variables: &[(&str, &str)]| {
+        let file = scratch(name, contents);
+        let output = Command::new(env!("CARGO_BIN_EXE_railnet"))
+            .args(["sim", &file, "--json", "-"])
+            .envs(variables.iter().copied())
+            .output()
+            .unwrap();
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "{name}: {said}");
+        let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let inert = value["without_effect"].to_string();
+        (value["digest"].as_str().unwrap().to_owned(), said, inert)
+    };
+    // [trace]: the same sixteen ranks with two of them exchanged, and half of them.
+    let traces = directory("traces-of-two-ranks");
+    fs::create_dir_all(&traces).unwrap();
+    for rank in 0..16 {
+        let from = data(&format!("chakra/two-servers.{rank}.et"));
+        let mine = fs::read(&from).unwrap();
+        fs::write(traces.join(format!("same.{rank}.et")), &mine).unwrap();
+        let other = if rank == 6 { fs::read(data("chakra/two-servers.5.et")).unwrap() } else { mine };
+        fs::write(traces.join(format!("other.{rank}.et")), other).unwrap();
+    }
+    let trace = |name: &str| {
+        let files = traces.join(format!("{name}.{{rank}}.et"));
+        let text = format!(
+            "[cluster]\nserver = \"dgx-h100\"\nnodes = 2\n[trace]\nfiles = {:?}\n",
+            files.to_str().unwrap()
+        );
+        digest("trace-effect.toml", &text, &[]).0
+    };
+    assert_ne!(trace("same"), trace("other"));
+    // catalogue: one name, two servers.
+    let own = fs::read_to_string(data("catalogue/own.toml")).unwrap();
+    let catalogue = |rate: &str| {
+        let changed = own.replace("sustained = 327.8", rate);
+        assert!(rate == "sustained = 327.8" || changed != own);
+        scratch("catalogue-effect-own.toml", &changed);
+        let text = "fidelity = \"analytic\"\ncatalogue = [\"catalogue-effect-own.toml\"]\n[cluster]\nserver = \"mine\"\nnodes = 2\n\
+                    [model]\nname = \"tiny\"\n";
+        digest("catalogue-effect.toml", text, &[]).0
+    };
+    assert_ne!(catalogue("sustained = 327.8"), catalogue("sustained = 100.0"));
+    // A collective's file, and NCCL's lines about collectives.
+    let cluster =
+        "[cluster]\nserver = \"dgx-h100\"\n[fabric]\ntopology = { kind = \"single-switch\", hosts = 8 }\n";
+    let collective = |program: &str, variables: &[(&str, &str)]| {
+        let text = format!("{cluster}[[collective]]\nkind = \"all-reduce\"\nsize = \"64KiB\"\n{program}");
+        digest("collective-effect.toml", &text, variables)
+    };
+    let program = |name: &str| format!("ranks = [0, 1, 2, 3]\nfile = {:?}\n", data(name).to_str().unwrap());
+    assert_ne!(
+        collective(&program("msccl/allreduce-ring.xml"), &[]).0,
+        collective(&program("msccl/allreduce-allpairs.xml"), &[]).0
+    );
+    let lines = |variables: &[(&str, &str)]| collective("", variables).1.matches("NCCL INFO").count();
+    let all = lines(&[("NCCL_DEBUG", "INFO")]);
+    let some = lines(&[("NCCL_DEBUG", "INFO"), ("NCCL_DEBUG_SUBSYS", "ENV")]);
+    assert!(all > some && some > 0 && lines(&[]) == 0, "{all} {some}");
+    // A server as NCCL wrote it down, in place of the scenario's.
+    let xml = data("nccl/hgx-h100.xml");
+    let plain = collective("", &[]);
+    let other = collective("", &[("NCCL_TOPO_FILE", xml.to_str().unwrap())]);
+    assert_ne!(plain.0, other.0);
+    // Jobs print no lines of NCCL, and say so.
+    let job =
+        "fidelity = \"analytic\"\n[cluster]\nserver = \"dgx-h100\"\nnodes = 2\n[model]\nname = \"tiny\"\n";
+    let inert = digest("debug-effect.toml", job, &[("NCCL_DEBUG", "INFO")]).2;
+    assert!(inert.contains("env.NCCL_DEBUG"), "{inert}");
+}

@@ -133,7 +133,10 @@ impl Scenario {
                 .is_none_or(|cluster| cluster.gpudirect && cluster.transport() == TransportName::Rdma),
         );
         let dcqcn = [ControlName::Dcqcn, ControlName::DcqcnPaper, ControlName::DcqcnConnectx];
-        let rules: [(&str, bool, &'static str); 17] = [
+        let tells = !self.collective.is_empty();
+        let rules: [(&str, bool, &'static str); 19] = [
+            ("env.NCCL_DEBUG", tells, "for [[collective]]: jobs do not print NCCL's lines"),
+            ("env.NCCL_DEBUG_SUBSYS", tells, "for [[collective]]: jobs do not print NCCL's lines"),
             ("cluster.tcp", tcp, "with `transport = \"tcp\"`"),
             ("cluster.gpudirect", !tcp, "with `transport = \"rdma\"`: sockets always copy"),
             ("cluster.copy_start", !direct, "with `gpudirect = false` or `transport = \"tcp\"`"),

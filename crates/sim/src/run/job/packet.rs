@@ -221,6 +221,9 @@ fn limit_servers<S: Sink>(run: &mut Run<(Digest, S)>, placed: &PlacedJob) {
 
 /// Virtual time between two looks of one who looks on; and of one who takes frames then, which wait in memory for that.
 const STRIDE: Span = Span::from_us(200);
+/// Of so many hosts; of more it is shorter, since as much takes longer then, but not shorter than some epochs.
+const STRIDE_HOSTS: u64 = 1024;
+const STRIDE_LEAST: Span = Span::from_us(5);
 const STRIDE_WITH_FRAMES: Span = Span::from_us(10);
 
 /// One who looks on while jobs run in a fabric.
@@ -293,7 +296,10 @@ fn next_look<S: Sink>(onlooker: &impl Onlooker<S>, run: &Part<S>, now: Time) -> 
     match run.network.shows_frames() {
         _ if !onlooker.is_there() => Time::NEVER,
         true => now + STRIDE_WITH_FRAMES,
-        false => now + STRIDE,
+        false => {
+            let hosts = u64::from(run.network.host_count()).max(STRIDE_HOSTS);
+            now + Span::from_ps(STRIDE.as_ps() * STRIDE_HOSTS / hosts).max(STRIDE_LEAST)
+        }
     }
 }
 
@@ -350,7 +356,7 @@ fn advance_alone<S: Sink>(
 ) -> bool {
     JobWorld { world: &mut run.world, driver }.settle(&mut run.network);
     let mut is_quiet = false;
-    let mut goes_on = true;
+    let mut goes_on = goes_on_at_start(run, driver, onlooker);
     let mut next = next_look(onlooker, run, Time::ZERO);
     while goes_on && !is_quiet && run.network.now < run.limit {
         let sampled = run.sampler.as_ref().map_or(Time::NEVER, |sampler| sampler.next);
@@ -387,7 +393,8 @@ fn advance_together<S: Sink>(
 ) -> bool {
     foreman.begin(driver);
     let limit = foreman.first().limit;
-    let (mut is_quiet, mut goes_on, mut now) = (false, true, Time::ZERO);
+    let (mut is_quiet, mut now) = (false, Time::ZERO);
+    let mut goes_on = goes_on_at_start(&mut foreman.first(), driver, onlooker);
     while goes_on && !is_quiet && now < limit {
         let next = next_look(onlooker, &foreman.first(), now);
         now = limit.min(next);
@@ -403,6 +410,15 @@ fn advance_together<S: Sink>(
         }
     }
     goes_on
+}
+
+/// The run is set up: whether the one who looks on lets it begin.
+fn goes_on_at_start<S: Sink>(
+    run: &mut Part<S>,
+    driver: &Driver<'_>,
+    onlooker: &mut impl Onlooker<S>,
+) -> bool {
+    !onlooker.is_there() || onlooker.look(run, &progress(driver, Time::ZERO, 0))
 }
 
 fn progress(driver: &Driver<'_>, now: Time, events: u64) -> JobProgress {
