@@ -51,6 +51,24 @@ pub(crate) fn caveats_object(found: &[(Scope, Caveat)]) -> Value {
     found.iter().map(object).collect()
 }
 
+/// Notices of several runs, each once, with how many of them have it where not all have; the first run's words stand for all.
+pub(crate) fn caveats_of_all<'a>(runs: impl Iterator<Item = &'a [(Scope, Caveat)]>) -> Vec<String> {
+    let (mut found, mut all) = (Vec::<(Scope, &str, String, usize)>::new(), 0);
+    for run in runs {
+        all += 1;
+        for ((scope, caveat), line) in run.iter().zip(caveats(run)) {
+            match found.iter_mut().find(|one| (one.0, one.1) == (*scope, caveat.name())) {
+                Some(one) => one.3 += 1,
+                None => found.push((*scope, caveat.name(), line, 1)),
+            }
+        }
+    }
+    let words = |(_, _, line, count): (Scope, &str, String, usize)| {
+        if count == all { line } else { format!("{line} ({count} of {all} runs)") }
+    };
+    found.into_iter().map(words).collect()
+}
+
 /// The headline where all values of a key give one result.
 pub(crate) fn no_difference(key: &str, values: usize, why: Option<WhyInert>) -> String {
     match why {

@@ -103,7 +103,9 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     if arguments.json {
         writeln!(out, "{:#}", json::object(&differences, &headlines, &titles, &ran, lesson.as_deref()))?;
     } else {
-        for headline in &headlines {
+        let figures = ran.iter().flat_map(|one| one.parts.iter().flatten());
+        let caveats = careful::caveats_of_all(figures.map(|figures| figures.caveats.as_slice()));
+        for headline in headlines.iter().chain(&caveats) {
             writeln!(out, "  Careful: {headline}")?;
         }
         screen::print(&differences, &titles, &ran, arguments.verbose, out)?;

@@ -95,6 +95,13 @@ fn a_run_by_formulas_says_where_packets_may_differ_and_why() {
         let scope = one["scope"].as_str().unwrap().replace('_', " ");
         let line = format!("Careful: {scope} traffic: {}", one["why"].as_str().unwrap());
         assert!(screen.contains(&line), "no {line:?} in {screen}");
+        // Several runs say it once.
+        let sweep = text(&railnet(&["sim", &file, "--sweep", "training.global_batch=64,128"]).stdout);
+        let compared = text(&railnet(&["compare", &file, &file]).stdout);
+        for several in [sweep, compared] {
+            let flat = several.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert_eq!(flat.matches(&format!("Careful: {scope} traffic: ")).count(), 1, "{several}");
+        }
     }
 }
 

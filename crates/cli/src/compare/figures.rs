@@ -2,6 +2,7 @@
 
 use railnet_core::{Digest, Span, Time};
 use railnet_job::parallel::Scope;
+use railnet_job::run::analytic::Caveat;
 use railnet_sim::{JobResult, LinkResult, Outcome, Run, RunError, Scenario};
 
 use crate::interrupt::Interrupt;
@@ -47,6 +48,8 @@ pub(super) struct Figure {
 pub(super) struct Figures {
     pub(super) rows: Vec<Figure>,
     pub(super) digest: String,
+    /// Why packets may differ from formulas.
+    pub(super) caveats: Vec<(Scope, Caveat)>,
 }
 
 impl Figures {
@@ -86,6 +89,7 @@ pub(super) fn run(scenario: &Scenario, interrupt: &Interrupt) -> Result<Option<F
             let prefix =
                 if outcome.jobs.len() > 1 { Some((number, job.placed.resolved.name.clone())) } else { None };
             add_job(&mut figures, job, prefix);
+            figures.caveats.extend(&job.first.caveats);
         }
         if let Some(network) = &outcome.network {
             add_network(&mut figures, scenario, network, Window::whole(network));

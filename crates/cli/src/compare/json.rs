@@ -5,6 +5,7 @@ use serde_json::{Map, Value as Json, json};
 use super::Ran;
 use super::differs::Difference;
 use super::figures::Value;
+use crate::careful;
 
 pub(super) fn object(
     differences: &[Difference],
@@ -41,6 +42,7 @@ pub(super) fn object(
                     })
                     .collect();
                 rows.insert("digest".to_owned(), figures.digest.clone().into());
+                rows.insert("caveats".to_owned(), careful::caveats_object(&figures.caveats));
                 rows.into()
             };
             json!({ "title": title, "outcome": by_name(&rows) })

@@ -14,6 +14,8 @@ use std::time::Instant;
 use railnet_core::Digest;
 use railnet_core::event::NoSink;
 use railnet_formats::run_file::{Budget, Recorder};
+use railnet_job::parallel::Scope;
+use railnet_job::run::analytic::Caveat;
 use railnet_sim::{
     Fidelity, JobProgress, JobSettings, JobWatch, JobsOutcome, Run, RunError, Scenario, run_jobs_to_failure,
     run_jobs_with,
@@ -25,6 +27,7 @@ use super::beside::{self, Beside};
 use super::outputs::Outputs;
 use super::problem::File;
 use super::{Arguments, failure, record, report, series};
+use crate::careful;
 use crate::files::Output;
 use crate::interrupt::Interrupt;
 use crate::{Outcome, Usage};
@@ -207,6 +210,13 @@ pub(super) struct Totals {
     pub(super) busy: f64,
     pub(super) mfu: f64,
     pub(super) tokens_per_s: f64,
+    /// Why packets may differ.
+    #[serde(serialize_with = "as_objects", skip_serializing_if = "Vec::is_empty")]
+    pub(super) caveats: Vec<(Scope, Caveat)>,
+}
+
+fn as_objects<S: serde::Serializer>(found: &[(Scope, Caveat)], to: S) -> Result<S::Ok, S::Error> {
+    serde::Serialize::serialize(&careful::caveats_object(found), to)
 }
 
 /// Goes on until somebody stops it.
@@ -253,6 +263,7 @@ pub(super) fn totals(
         busy: first.utilisation,
         mfu: first.mfu,
         tokens_per_s: first.tokens,
+        caveats: job.first.caveats.clone(),
     };
     Ok(Some((totals, outcome.digest)))
 }

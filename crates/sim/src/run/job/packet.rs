@@ -135,7 +135,8 @@ fn once<S: Sink>(
     onlooker.begin(&mut run);
     onlooker.set_up("network, for each thread");
     let parts = parts(run, threads, |sink| new_run(scenario, &placed, sink))?;
-    onlooker.set_up("communicators and connections");
+    // A communicator connects in its first call, so that set-up ends with the first microseconds.
+    onlooker.set_up("connections and the first microseconds");
     let (mut parts, ended) = advance(parts, &mut driver, onlooker);
     let (is_partial, failure) = match ended {
         Ok(is_whole) => (!is_whole, None),
@@ -356,7 +357,7 @@ fn advance_alone<S: Sink>(
 ) -> bool {
     JobWorld { world: &mut run.world, driver }.settle(&mut run.network);
     let mut is_quiet = false;
-    let mut goes_on = goes_on_at_start(run, driver, onlooker);
+    let mut goes_on = true;
     let mut next = next_look(onlooker, run, Time::ZERO);
     while goes_on && !is_quiet && run.network.now < run.limit {
         let sampled = run.sampler.as_ref().map_or(Time::NEVER, |sampler| sampler.next);
@@ -393,8 +394,7 @@ fn advance_together<S: Sink>(
 ) -> bool {
     foreman.begin(driver);
     let limit = foreman.first().limit;
-    let (mut is_quiet, mut now) = (false, Time::ZERO);
-    let mut goes_on = goes_on_at_start(&mut foreman.first(), driver, onlooker);
+    let (mut is_quiet, mut goes_on, mut now) = (false, true, Time::ZERO);
     while goes_on && !is_quiet && now < limit {
         let next = next_look(onlooker, &foreman.first(), now);
         now = limit.min(next);
@@ -410,15 +410,6 @@ fn advance_together<S: Sink>(
         }
     }
     goes_on
-}
-
-/// The run is set up: whether the one who looks on lets it begin.
-fn goes_on_at_start<S: Sink>(
-    run: &mut Part<S>,
-    driver: &Driver<'_>,
-    onlooker: &mut impl Onlooker<S>,
-) -> bool {
-    !onlooker.is_there() || onlooker.look(run, &progress(driver, Time::ZERO, 0))
 }
 
 fn progress(driver: &Driver<'_>, now: Time, events: u64) -> JobProgress {
