@@ -53,7 +53,10 @@ pub(super) fn bounded(
     let seconds = match decision.algorithm {
         _ if inputs.nodes < 2 => latency + transfer.max(on_network),
         Algorithm::Ring => pipeline::ring(inputs, request, decision, (latency, transfer, on_network)),
-        Algorithm::Tree => pipeline::tree(inputs, request, decision, (latency, on_network))?,
+        Algorithm::Tree => {
+            let tree = pipeline::tree(inputs, request, decision, (latency, on_network));
+            tree.unwrap_or_else(|| latency + transfer.max(on_network))
+        }
         _ => latency + transfer.max(on_network),
     };
     let caveat = Caveat::of(inputs, request, decision, load, Times { seconds, transfer, on_network });
