@@ -53,7 +53,12 @@ fn two_jobs_differ_by_a_key_and_what_it_does() {
     );
     let analytic = scratch("compare-c.toml", &format!("fidelity = \"analytic\"\n{JOB}"));
     let screen = told(&["compare", &analytic, &other]);
-    let lines: Vec<&str> = screen.lines().collect();
+    let (notices, lines): (Vec<&str>, Vec<&str>) =
+        screen.lines().partition(|line| line.starts_with("  Careful: "));
+    assert!(
+        matches!(notices[..], [one] if one.contains("NVLSTree") && one.ends_with("(1 of 2 runs)")),
+        "{screen}"
+    );
     assert!(lines[0].split_whitespace().eq(["What", "differs", "compare-c", "compare-b"]), "{screen}");
     assert!(lines[1].split_whitespace().eq(["parallel.zero", "0", "(default)", "3"]), "{screen}");
     assert!(screen.contains("\n  step  ") && screen.contains("tokens/s"), "{screen}");
