@@ -15,6 +15,7 @@ use railnet_sim::{Inert, RunError};
 
 use crate::careful;
 use crate::cores::{self, Work};
+use crate::interrupt::Interrupt;
 use crate::sim::job;
 use crate::sim::problem::{self, File};
 use crate::{Outcome, Usage, environment, input, shipped, words};
@@ -68,16 +69,20 @@ struct Contestant {
     parts: Vec<Part>,
 }
 
-/// A contestant that has run: what came of each of its parts.
+/// A contestant that has run: what came of each of its parts, nothing of those that were stopped before their end.
 struct Ran {
     name: String,
-    parts: Vec<Figures>,
+    parts: Vec<Option<Figures>>,
 }
 
 impl Ran {
     /// A number, zero where there is none.
     fn number(&self, part: usize, key: &str) -> f64 {
-        self.parts.get(part).and_then(|figures| figures.number(key)).unwrap_or(0.0)
+        self.parts.get(part).and_then(|figures| figures.as_ref()?.number(key)).unwrap_or(0.0)
+    }
+
+    fn is_whole(&self) -> bool {
+        self.parts.iter().all(Option::is_some)
     }
 }
 
@@ -90,14 +95,17 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
             job::warn(&part.file, true, false)?;
         }
     }
-    let ran = run_all(&contestants)?;
+    let ran = run_all(&contestants, &Interrupt::catch()?)?;
+    let is_whole = ran.iter().all(Ran::is_whole);
     let headlines = headlines(&differences, &contestants, &ran);
     let titles: Vec<&str> = contestants[0].parts.iter().map(|part| part.title).collect();
-    let lesson = set.map(|set| (set.lesson)(&ran));
+    let lesson = set.filter(|_| is_whole).map(|set| (set.lesson)(&ran));
     if arguments.json {
         writeln!(out, "{:#}", json::object(&differences, &headlines, &titles, &ran, lesson.as_deref()))?;
     } else {
-        for headline in &headlines {
+        let figures = ran.iter().flat_map(|one| one.parts.iter().flatten());
+        let caveats = careful::caveats_of_all(figures.map(|figures| figures.caveats.as_slice()));
+        for headline in headlines.iter().chain(&caveats) {
             writeln!(out, "  Careful: {headline}")?;
         }
         screen::print(&differences, &titles, &ran, arguments.verbose, out)?;
@@ -106,7 +114,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
             words::paragraph(&lesson, out)?;
         }
     }
-    Ok(Outcome::Done)
+    Ok(if is_whole { Outcome::Done } else { Outcome::CheckFailed })
 }
 
 /// Keys that differ and have no effect on any of the runs, and runs that are the same.
@@ -122,8 +130,10 @@ fn headlines(differences: &[Difference], contestants: &[Contestant], ran: &[Ran]
         }
     }
     let mut found = careful::lines(&inert);
-    let digests = |one: &Ran| one.parts.iter().map(|part| part.digest.clone()).collect::<Vec<_>>();
-    if !differences.is_empty() && ran.iter().all(|one| digests(one) == digests(&ran[0])) {
+    let digests =
+        |one: &Ran| one.parts.iter().map(|part| Some(part.as_ref()?.digest.clone())).collect::<Vec<_>>();
+    let is_whole = ran.iter().all(Ran::is_whole);
+    if is_whole && !differences.is_empty() && ran.iter().all(|one| digests(one) == digests(&ran[0])) {
         found.push("the runs are the same: nothing that differs in the files makes a difference".to_owned());
     }
     found
@@ -205,15 +215,15 @@ fn prepare(arguments: &Arguments, contestants: &mut [Contestant]) -> anyhow::Res
     Ok(())
 }
 
-/// Runs everything, on as many threads as there are cores.
-fn run_all(contestants: &[Contestant]) -> anyhow::Result<Vec<Ran>> {
+/// Runs everything, on as many threads as there are cores, until it is asked to stop.
+fn run_all(contestants: &[Contestant], interrupt: &Interrupt) -> anyhow::Result<Vec<Ran>> {
     let work: Vec<(usize, &File)> = contestants
         .iter()
         .enumerate()
         .flat_map(|(number, one)| one.parts.iter().map(move |part| (number, &part.file)))
         .collect();
-    let pieces = work.iter().map(|(_, file)| -> Work<'_, Result<Figures, RunError>> {
-        Box::new(move || figures::run(&file.scenario))
+    let pieces = work.iter().map(|(_, file)| -> Work<'_, Result<Option<Figures>, RunError>> {
+        Box::new(move || figures::run(&file.scenario, interrupt))
     });
     let results = cores::all(pieces.collect());
     let mut ran: Vec<Ran> =

@@ -2,6 +2,7 @@
 
 mod checks;
 mod facts;
+mod owner;
 
 use std::io::Write;
 

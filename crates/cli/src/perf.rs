@@ -40,7 +40,8 @@ Examples:
   srun -n 16 railnet perf all_reduce                       under a launcher: its ranks
 
 The table is that of nccl-tests, and so are options and their long names (--minbytes, --maxbytes, --iters and so on), but for these:
--n is the number of ranks, sizes grow by a factor of 2 unless -i or -f say otherwise, -w is 5, and -o and -d take no \"all\". Times are
+-n is the number of ranks (with -t or -g, which say it too, it is --iters as there), sizes grow by a factor of 2 unless -i or -f say
+otherwise, and -w is 5. Times are
 those of one call, averaged over the iterations and over ranks (-a); every element of every result is checked after new
 data was put in. put: every rank puts into the memory of the next one, signals, and waits for the signal of the one before;
 out-of-place is a window that Railnet made, in-place memory that the program had already and registered.";
@@ -92,7 +93,7 @@ pub(crate) struct Arguments {
     /// What to measure, such as all_reduce, all_gather, reduce_scatter, broadcast, reduce, alltoall, gather, scatter, sendrecv, put
     #[arg(required_unless_present = "serve")]
     collective: Option<Subject>,
-    /// Start so many ranks on this machine; under a launcher, its ranks are taken. (nccl-tests has -n for --iters, and -t × -g ranks)
+    /// Start so many ranks on this machine; under a launcher, its ranks are taken. With -t or -g it is --iters, as in nccl-tests
     #[arg(short = 'n', long, value_name = "N")]
     ranks: Option<u32>,
     /// Spread them over so many host groups: no shared memory between these
@@ -110,10 +111,10 @@ pub(crate) struct Arguments {
     /// Each size is so much more than the one before, in place of a factor
     #[arg(short = 'i', long, alias = "stepbytes", value_name = "SIZE", value_parser = size, conflicts_with = "factor")]
     step: Option<u64>,
-    /// The type of the elements, by its name in NCCL or in PyTorch
+    /// The type of the elements, by its name in NCCL or in PyTorch, or all
     #[arg(short = 'd', long = "type", alias = "datatype", value_name = "TYPE", default_value = "f32")]
-    dtype: DataType,
-    /// How they are put together: sum, prod, min, max, avg, mulsum
+    dtype: Types,
+    /// How they are put together: sum, prod, min, max, avg, mulsum, or all
     #[arg(short = 'o', long, value_name = "OP", default_value = "sum")]
     op: String,
     /// The root, where there is one; sendrecv goes from it to the next rank
@@ -158,10 +159,10 @@ pub(crate) struct Arguments {
 #[command(next_help_heading = "Options of nccl-tests")]
 struct Theirs {
     /// Ranks are processes here: -t × -g of them are started, as -n does
-    #[arg(short = 't', long = "nthreads", value_name = "N", conflicts_with = "ranks", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short = 't', long = "nthreads", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     threads: Option<u32>,
     /// See -t
-    #[arg(short = 'g', long = "ngpus", value_name = "N", conflicts_with = "ranks", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short = 'g', long = "ngpus", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     gpus: Option<u32>,
     /// End the ranks that were started after so many seconds
     #[arg(short = 'T', long, value_name = "SECONDS", default_value_t = 0)]
@@ -187,6 +188,19 @@ struct Theirs {
     /// No effect: buffers are registered where the conduit needs it
     #[arg(short = 'R', long = "local_register", value_name = "0|1|2", hide_short_help = true)]
     local_register: Option<u8>,
+}
+
+impl Arguments {
+    /// With -t or -g, which say how many ranks there are, -n is what it is in nccl-tests.
+    fn with_iterations_of_theirs(mut self) -> Result<Self, Usage> {
+        if let (Some(_), Some(iterations)) = (self.theirs.ranks(), self.ranks) {
+            if iterations == 0 {
+                return Err(Usage("-n 0: with -t or -g it is the number of calls that are timed".to_owned()));
+            }
+            (self.iterations, self.ranks) = (iterations, None);
+        }
+        Ok(self)
+    }
 }
 
 impl Theirs {
@@ -239,7 +253,40 @@ fn size(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| "that is too much".to_owned())
 }
 
-fn operation(name: &str, dtype: DataType, rank: usize) -> Result<ReduceOp, Usage> {
+/// The types that are measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Types {
+    One(DataType),
+    All,
+}
+
+impl Types {
+    fn list(self) -> Vec<DataType> {
+        match self {
+            Self::One(dtype) => vec![dtype],
+            Self::All => DataType::ALL.to_vec(),
+        }
+    }
+}
+
+impl FromStr for Types {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        if text == ALL { Ok(Self::All) } else { text.parse().map(Self::One) }
+    }
+}
+
+/// Every operation, or every type.
+const ALL: &str = "all";
+
+/// The operations of this name; of a call that reduces nothing, there is one.
+fn operations(
+    name: &str,
+    collective: Collective,
+    dtype: DataType,
+    rank: usize,
+) -> Result<Vec<ReduceOp>, Usage> {
     let scalar = Scalar::from_f32(dtype, 1.0);
     let all = [
         ReduceOp::Sum,
@@ -249,12 +296,17 @@ fn operation(name: &str, dtype: DataType, rank: usize) -> Result<ReduceOp, Usage
         ReduceOp::Average,
         ReduceOp::PreMulSum(scalar),
     ];
-    let found = all.into_iter().find(|op| op.name() == name);
-    found.map(|op| data::of_rank(op, dtype, rank as u32)).ok_or_else(|| {
+    let of_rank = |op: &ReduceOp| data::of_rank(*op, dtype, rank as u32);
+    if name == ALL {
+        let count = if collective.reduces() { all.len() } else { 1 };
+        return Ok(all[..count].iter().map(of_rank).collect());
+    }
+    let found = all.iter().find(|op| op.name() == name);
+    found.map(|op| vec![of_rank(op)]).ok_or_else(|| {
         let names: Vec<_> = all.iter().map(|op| op.name()).collect();
         let meant = crate::words::nearest(name, &names).map(|meant| format!("; did you mean \"{meant}\"?"));
         Usage(format!(
-            "there is no operation {name:?}: one of {}{}",
+            "there is no operation {name:?}: one of {}, or all{}",
             names.join(", "),
             meant.unwrap_or_default()
         ))
@@ -262,7 +314,8 @@ fn operation(name: &str, dtype: DataType, rank: usize) -> Result<ReduceOp, Usage
 }
 
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
-    operation(&arguments.op, arguments.dtype, 0)?;
+    let arguments = &arguments.clone().with_iterations_of_theirs()?;
+    operations(&arguments.op, Collective::AllReduce, DataType::F32, 0)?;
     let is_first = Launch::from_env().is_ok_and(|launch| match launch.launcher {
         Launcher::Alone => true,
         // The one who started it has said it.
@@ -361,13 +414,13 @@ fn measured(
             Usage(format!("rank {root} does not exist: there are {ranks}, from 0 to {}", ranks - 1)).into()
         );
     }
-    let base = Call {
-        dtype: arguments.dtype,
-        op: operation(&arguments.op, arguments.dtype, world.rank())?,
-        root: Rank(root),
-        peer: Rank((root + 1) % ranks),
-        ..Call::new(collective, 0)
-    };
+    let mut bases = Vec::new();
+    for dtype in arguments.dtype.list() {
+        for op in operations(&arguments.op, collective, dtype, world.rank())? {
+            let (root, peer) = (Rank(root), Rank((root + 1) % ranks));
+            bases.push(Call { dtype, op, root, peer, ..Call::new(collective, 0) });
+        }
+    }
     let is_first = world.rank() == 0;
     if is_first && arguments.csv {
         writeln!(out, "{}", table::CSV)?;
@@ -377,9 +430,10 @@ fn measured(
     let outputs = if is_first { Some(arguments.record.claim(arguments.force)?) } else { None };
     world.note_calls(false);
     let mut rows = Vec::new();
-    let mut bytes = arguments.minimum;
-    while bytes <= arguments.maximum {
-        let point = point(arguments, world, subject, &call_of(&base, bytes, ranks))?;
+    for (base, bytes) in
+        bases.iter().flat_map(|base| sizes(arguments, collective).map(move |bytes| (base, bytes)))
+    {
+        let point = point(arguments, world, subject, &call_of(base, bytes, ranks))?;
         if is_first && arguments.csv {
             point.write_csv(out)?;
         } else if is_first && !arguments.json {
@@ -387,15 +441,6 @@ fn measured(
             out.flush()?;
         }
         rows.push(point);
-        let next = match arguments.step {
-            Some(step) => bytes.checked_add(step.max(1)),
-            None => bytes.max(1).checked_mul(arguments.factor),
-        };
-        let Some(next) = next else { break };
-        bytes = next;
-        if collective == Collective::Barrier {
-            break;
-        }
     }
     if arguments.record.is_on() {
         let noted = gathered(world)?;
@@ -406,7 +451,7 @@ fn measured(
     let packets = packets_of_all(world)?;
     if is_first {
         if arguments.json {
-            writeln!(out, "{:#}", table::json(subject, &base, world, &rows, packets))?;
+            writeln!(out, "{:#}", table::json(subject, world, &rows, packets))?;
         } else if !arguments.csv {
             if let Some(packets) = packets {
                 writeln!(out, "{}", table::packets_line(packets))?;
@@ -418,6 +463,17 @@ fn measured(
     let wrong = rows.iter().flat_map(|point| [point.row.out_of_place, point.row.in_place]).flatten();
     let wrong: u64 = wrong.filter_map(|one| one.wrong).sum();
     Ok(if wrong == 0 { Outcome::Done } else { Outcome::CheckFailed })
+}
+
+/// The sizes that are measured, in bytes.
+fn sizes(arguments: &Arguments, collective: Collective) -> impl Iterator<Item = u64> {
+    let Arguments { minimum, maximum, factor, step, .. } = *arguments;
+    let next = move |bytes: &u64| match step {
+        Some(step) => bytes.checked_add(step.max(1)),
+        None => (*bytes).max(1).checked_mul(factor),
+    };
+    let most = if collective == Collective::Barrier { 1 } else { usize::MAX };
+    std::iter::successors(Some(minimum), next).take_while(move |bytes| *bytes <= maximum).take(most)
 }
 
 fn preamble(arguments: &Arguments, world: &Communicator, out: &mut dyn Write) -> anyhow::Result<()> {

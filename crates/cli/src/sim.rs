@@ -301,7 +301,7 @@ fn watch_with<S: Sink>(
 }
 
 /// Virtual time between two looks at whether a run shall go on that nobody watches.
-const STEP: Span = Span::from_us(100);
+pub(crate) const STEP: Span = Span::from_us(100);
 
 /// Runs a scenario that nobody watches; nothing where it is asked to stop.
 fn simulate(scenario: &Scenario, wire: Wire, interrupt: &Interrupt) -> Result<Option<Finished>, RunError> {

@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -53,7 +53,12 @@ fn two_jobs_differ_by_a_key_and_what_it_does() {
     );
     let analytic = scratch("compare-c.toml", &format!("fidelity = \"analytic\"\n{JOB}"));
     let screen = told(&["compare", &analytic, &other]);
-    let lines: Vec<&str> = screen.lines().collect();
+    let (notices, lines): (Vec<&str>, Vec<&str>) =
+        screen.lines().partition(|line| line.starts_with("  Careful: "));
+    assert!(
+        matches!(notices[..], [one] if one.contains("NVLSTree") && one.ends_with("(1 of 2 runs)")),
+        "{screen}"
+    );
     assert!(lines[0].split_whitespace().eq(["What", "differs", "compare-c", "compare-b"]), "{screen}");
     assert!(lines[1].split_whitespace().eq(["parallel.zero", "0", "(default)", "3"]), "{screen}");
     assert!(screen.contains("\n  step  ") && screen.contains("tokens/s"), "{screen}");
@@ -154,6 +159,47 @@ fn rails_do_not_need_the_spine() {
     assert_eq!(step[1], step[3]);
     assert!(step[2] > 1.1 * step[0], "{step:?}");
     assert_eq!(hops[0], 2.0 * hops[1]);
+}
+
+/// Compares a run of a moment with one of minutes, presses Ctrl-C in the middle, and gives what it says then.
+fn interrupted(arguments: &[&str]) -> String {
+    let fabric = "[fabric]\ntopology = { kind = \"fat-tree\", k = 8 }\n[[traffic]]\nkind = \"permutation\"\n";
+    let tiny =
+        "[fabric]\ntopology = { kind = \"single-switch\", hosts = 2 }\n[[traffic]]\nkind = \"permutation\"\n";
+    let short = scratch("compare-short.toml", &format!("{tiny}bytes = \"1KB\"\n"));
+    let long = scratch("compare-long.toml", &format!("{fabric}bytes = \"40GB\"\n"));
+    let mut child = Command::new(env!("CARGO_BIN_EXE_railnet"))
+        .args([&["compare", &short, &long], arguments].concat())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // It catches signals before it computes, and the short run needs far less processor time than this.
+    let status = format!("/proc/{}/stat", child.id());
+    let ticks = || -> u64 {
+        let stat = fs::read_to_string(&status).unwrap();
+        stat.rsplit_once(')').unwrap().1.split_whitespace().nth(11).unwrap().parse().unwrap()
+    };
+    while ticks() < 40 {
+        assert!(child.try_wait().unwrap().is_none(), "it was over before it could be stopped");
+        std::thread::yield_now();
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    text(&output.stdout)
+}
+
+#[test]
+fn ctrl_c_gives_the_runs_that_had_come_to_their_end() {
+    let value: Value = serde_json::from_str(&interrupted(&["--json"])).unwrap();
+    assert_eq!(value["partial"], true);
+    let outcome = &value["parts"][0]["outcome"];
+    assert!(outcome["compare-short"]["completion_us"].as_f64().unwrap() > 0.0, "{outcome}");
+    assert!(outcome["compare-long"].is_null(), "{outcome}");
+    let screen = interrupted(&[]);
+    assert!(screen.contains("PARTIAL: stopped before the end of compare-long"), "{screen}");
+    assert!(screen.contains("completed after (JCT)"), "{screen}");
 }
 
 #[test]

@@ -63,6 +63,49 @@ fn the_parts_of_a_step_add_up_to_it_for_programs() {
 }
 
 #[test]
+fn a_run_by_formulas_says_where_packets_may_differ_and_why() {
+    let rails = "[fabric]\ntopology = { kind = \"rail-optimised\", nodes = 2, rails = 8, nodes_per_group = 2, spines = 1 }\n";
+    let leaves =
+        "[fabric]\ntopology = { kind = \"leaf-spine\", leaves = 2, hosts_per_leaf = 8, spines = 2 }\n";
+    let four = rails.replace("nodes = 2", "nodes = 4").replace("per_group = 2", "per_group = 4");
+    let sharp = format!("switch = {{ aggregation = {{}} }}\n{four}").replace("[fabric]\n", "");
+    let sharp = format!("[fabric]\n{sharp}");
+    let large = "[model]\nname = \"gpt-400m\"\n[training]\nglobal_batch = 64\n";
+    let tiny = "[model]\nname = \"tiny\"\n[training]\nglobal_batch = 32\n";
+    let allowed = "[env]\nNCCL_COLLNET_ENABLE = \"1\"\n";
+    let cases = [
+        ("hop_latency", format!("{rails}link.rate = \"400Gbps\"\n{tiny}")),
+        ("hash_collisions", format!("{leaves}link.rate = \"100Gbps\"\nrouting = \"ecmp\"\n{tiny}")),
+        ("switch_bandwidth", format!("{sharp}link.rate = \"400Gbps\"\n{large}{allowed}")),
+        ("", format!("{rails}link.rate = \"50Gbps\"\n{tiny}")),
+    ];
+    for (what, rest) in cases {
+        let name = format!("job-caveat-{what}.toml");
+        let file =
+            scratch(&name, &format!("fidelity = \"analytic\"\n[cluster]\nserver = \"dgx-h100\"\n{rest}"));
+        let value = json(&file);
+        let caveats = value["jobs"][0]["caveats"].as_array().unwrap();
+        let screen = text(&railnet(&["sim", &file]).stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+        if what.is_empty() {
+            assert!(caveats.is_empty() && !screen.contains("traffic: NCCL's"), "{caveats:?}\n{screen}");
+            continue;
+        }
+        let one = caveats.iter().find(|one| one["what"] == what);
+        let one = one.unwrap_or_else(|| panic!("no {what} in {caveats:?}\n{screen}"));
+        let scope = one["scope"].as_str().unwrap().replace('_', " ");
+        let line = format!("Careful: {scope} traffic: {}", one["why"].as_str().unwrap());
+        assert!(screen.contains(&line), "no {line:?} in {screen}");
+        // Several runs say it once.
+        let sweep = text(&railnet(&["sim", &file, "--sweep", "training.global_batch=64,128"]).stdout);
+        let compared = text(&railnet(&["compare", &file, &file]).stdout);
+        for several in [sweep, compared] {
+            let flat = several.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert_eq!(flat.matches(&format!("Careful: {scope} traffic: ")).count(), 1, "{several}");
+        }
+    }
+}
+
+#[test]
 fn a_file_that_was_checked_says_all_and_runs_the_same() {
     let files = [
         ("checked-job.toml", SMALL.to_owned()),

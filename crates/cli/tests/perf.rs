@@ -94,6 +94,24 @@ fn every_type_and_operation_is_right() {
 }
 
 #[test]
+fn all_types_and_operations_have_rows_of_their_own() {
+    let all =
+        ["all_reduce", "-n", "2", "-d", "all", "-o", "all", "-b", "1K", "-e", "2K", "--iters", "2", "--json"];
+    let output = perf(&all);
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&value["type"], &value["op"]), (&"all".into(), &"all".into()));
+    let rows = value["rows"].as_array().unwrap();
+    let kinds: std::collections::BTreeSet<(&str, &str)> =
+        rows.iter().map(|row| (row["type"].as_str().unwrap(), row["op"].as_str().unwrap())).collect();
+    assert_eq!((rows.len(), kinds.len()), (14 * 6 * 2, 14 * 6), "{kinds:?}");
+    assert!(rows.iter().all(|row| row["out_of_place"]["wrong"] == 0 && row["in_place"]["wrong"] == 0));
+    let gathered =
+        perf(&["all_gather", "-n", "2", "-o", "all", "-b", "1K", "-e", "1K", "--iters", "2", "--csv"]);
+    assert_eq!(text(&gathered.stdout).lines().count(), 2, "{}", text(&gathered.stdout));
+}
+
+#[test]
 fn groups_of_hosts_share_no_memory() {
     let output = perf(&["all_reduce", "-n", "4", "--nodes", "2", "-b", "1K", "-e", "1K"]);
     let printed = text(&output.stdout);
@@ -189,12 +207,12 @@ fn options_of_nccl_tests_mean_what_they_do_there_or_say_why_not() {
         "1",
         "-c",
         "2",
-        "--iters",
+        "-n",
         "3",
     ]);
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     let (out, said) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
-    assert!(out.contains("# 2 ranks") && out.contains("validation: 2"), "{out}");
+    assert!(out.contains("# 2 ranks") && out.contains("iters: 3 validation: 2"), "{out}");
     assert_eq!(said.matches("note: -z (--blocking) has no effect").count(), 1, "{said}");
     let grouped = perf(&["all_reduce", "-n", "2", "-m", "4"]);
     assert_eq!(grouped.status.code(), Some(2));

@@ -526,3 +526,84 @@ fn rates_count_from_the_first_flow_and_a_sweep_says_what_it_was_run_with() {
     assert!(head("fidelity=analytic").contains("· analytic fidelity ·"), "{}", head("fidelity=analytic"));
     assert!(head("fidelity=packet,analytic").contains("· packet and analytic fidelity ·"));
 }
+
+/// Keys that name files, and variables that the command itself reads: the tests of the format leave them to this one.
+#[test]
+fn what_only_the_command_reads_has_an_effect() {
+    let data = |path: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(path);
+    let came = |name: &str, contents: &str, variables: &[(&str, &str)]| {
+        let file = scratch(name, contents);
+        let output = Command::new(env!("CARGO_BIN_EXE_railnet"))
+            .args(["sim", &file, "--json", "-"])
+            .envs(variables.iter().copied())
+            .output()
+            .unwrap();
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "{name}: {said}");
+        let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let inert = value["without_effect"].to_string();
+        // What goes over NVLink only is in no digest.
+        (format!("{} {}", value["digest"], value["collectives"]), said, inert)
+    };
+    // [trace]: what sixteen ranks did, and the same with the forward pass of rank 5, 300 µs, as long as that of the others.
+    let traces = directory("traces-of-two-kinds");
+    fs::create_dir_all(&traces).unwrap();
+    for rank in 0..16 {
+        let mut nodes = fs::read(data(&format!("chakra/two-servers.{rank}.et"))).unwrap();
+        fs::write(traces.join(format!("slow.{rank}.et")), &nodes).unwrap();
+        if rank == 5 {
+            // Field 7, duration_micros, as a varint.
+            let at = nodes.windows(3).position(|bytes| bytes == b"\x38\xac\x02").unwrap();
+            nodes[at + 1..at + 3].copy_from_slice(b"\xc8\x01");
+        }
+        fs::write(traces.join(format!("alike.{rank}.et")), &nodes).unwrap();
+    }
+    let trace = |name: &str| {
+        let files = traces.join(format!("{name}.{{rank}}.et"));
+        let text = format!(
+            "[cluster]\nserver = \"dgx-h100\"\nnodes = 2\n[trace]\nfiles = {:?}\n",
+            files.to_str().unwrap()
+        );
+        came("trace-effect.toml", &text, &[]).0
+    };
+    assert_ne!(trace("slow"), trace("alike"));
+    // catalogue: one name, two servers.
+    let own = fs::read_to_string(data("catalogue/own.toml")).unwrap();
+    let catalogue = |rate: &str| {
+        let changed = own.replace("best = 396.1", rate);
+        assert!(rate == "best = 396.1" || changed != own);
+        scratch("catalogue-effect-own.toml", &changed);
+        let text = "fidelity = \"analytic\"\ncatalogue = [\"catalogue-effect-own.toml\"]\n[cluster]\nserver = \"mine\"\nnodes = 2\n\
+                    [model]\nname = \"tiny\"\n";
+        came("catalogue-effect.toml", text, &[]).0
+    };
+    assert_ne!(catalogue("best = 396.1"), catalogue("best = 100.0"));
+    // A collective's file, and NCCL's lines about collectives.
+    let cluster =
+        "[cluster]\nserver = \"dgx-h100\"\n[fabric]\ntopology = { kind = \"single-switch\", hosts = 8 }\n";
+    let collective = |program: &str, variables: &[(&str, &str)]| {
+        let text = format!("{cluster}[[collective]]\nkind = \"all-reduce\"\nsize = \"64KiB\"\n{program}");
+        came("collective-effect.toml", &text, variables)
+    };
+    let program = |name: &str| format!("ranks = 4\nfile = {:?}\n", data(name).to_str().unwrap());
+    assert_ne!(
+        collective(&program("msccl/allreduce-ring.xml"), &[]).0,
+        collective(&program("msccl/allreduce-allpairs.xml"), &[]).0
+    );
+    let lines = |variables: &[(&str, &str)]| collective("", variables).1.matches("NCCL INFO").count();
+    let all = lines(&[("NCCL_DEBUG", "INFO")]);
+    let some = lines(&[("NCCL_DEBUG", "INFO"), ("NCCL_DEBUG_SUBSYS", "ENV")]);
+    assert!(all > some && some > 0 && lines(&[]) == 0, "{all} {some}");
+    // A server as NCCL wrote it down, in place of the scenario's.
+    let xml = data("nccl/hgx-h100.xml");
+    let old = format!("{cluster}[[collective]]\nkind = \"all-reduce\"\nsize = \"64KiB\"\n")
+        .replace("dgx-h100", "dgx-a100");
+    let plain = came("topology-effect.toml", &old, &[]).0;
+    let other = came("topology-effect.toml", &old, &[("NCCL_TOPO_FILE", xml.to_str().unwrap())]).0;
+    assert_ne!(plain, other);
+    // Jobs print no lines of NCCL, and say so.
+    let job =
+        "fidelity = \"analytic\"\n[cluster]\nserver = \"dgx-h100\"\nnodes = 2\n[model]\nname = \"tiny\"\n";
+    let inert = came("debug-effect.toml", job, &[("NCCL_DEBUG", "INFO")]).2;
+    assert!(inert.contains("env.NCCL_DEBUG"), "{inert}");
+}

@@ -26,6 +26,8 @@ const WINDOW_LEAST: Span = Span::from_ps(50_000);
 
 /// Hosts whose packets and queue pairs are looked at together, before the first of their islands has its turn.
 const TOGETHER: u32 = 8;
+/// Hosts for each event of the last epoch, above which nothing is prefetched.
+const DENSE: u64 = 16;
 
 impl<S: Sink> Network<S> {
     /// Calls the application at `at`.
@@ -135,9 +137,14 @@ impl<S: Sink> Network<S> {
         let mut latest = Time::ZERO;
         let count = self.windows.as_ref().map_or(0, |windows| windows.islands().count());
         let together = (TOGETHER * count / self.host_count.max(1)).max(1);
+        // Where few hosts have anything to do, prefetching for all of them takes longer than what they do.
+        let events = self.events - std::mem::replace(&mut self.events_before, self.events);
+        let is_dense = events.saturating_mul(DENSE) >= u64::from(self.host_count);
         for first in (0..count).step_by(together as usize) {
             let some = first..count.min(first + together);
-            self.look_ahead_at_some(some.clone());
+            if is_dense {
+                self.look_ahead_at_some(some.clone());
+            }
             for island in some {
                 latest = latest.max(self.take_island_to(application, island, limit));
             }

@@ -113,6 +113,8 @@ pub struct Network<S> {
     pub(crate) faults: Faults,
     pub(crate) lanes: Lanes,
     pub(crate) events: u64,
+    /// Those when hosts last ran an epoch.
+    pub(crate) events_before: u64,
     /// How packets travel.
     pub(crate) form: WireForm,
     pub(crate) taps: Taps,
@@ -284,6 +286,7 @@ impl<S: Sink> Network<S> {
             faults: Faults::new(seed),
             lanes: Lanes::default(),
             events: 0,
+            events_before: 0,
             form: WireForm::Values,
             taps: Taps::default(),
             shows_frames: false,

@@ -49,7 +49,7 @@ pub use sweep::{Bound, Candidate, Judged, Part, Sweep, candidates, common, why};
 use crate::graph::{Job, StepGraph};
 use crate::memory::{Memory, memory};
 use crate::parallel::{Axis, Parallel, Scope, Sharding};
-use crate::run::analytic::{self, Carries, ClusterCosts, HostPath, Interconnect, NoPrice, Rates};
+use crate::run::analytic::{self, Carries, Caveat, ClusterCosts, HostPath, Interconnect, NoPrice, Rates};
 use crate::run::{Outcome, Workers};
 
 /// Where a job is to run, and what was said of NCCL.
@@ -141,6 +141,8 @@ pub struct Plan {
     pub better_order: Option<([Axis; 4], Span)>,
     /// Larger buckets of gradients that make the step shorter, and how long it takes with them.
     pub larger_buckets: Option<(Bytes, Span)>,
+    /// Why packets may differ from formulas in the longest call of each scope.
+    pub caveats: Vec<(Scope, Caveat)>,
 }
 
 impl Plan {
@@ -149,6 +151,8 @@ impl Plan {
         let graph = StepGraph::new(job);
         let mut costs = ground.costs();
         let outcome = step(job, &graph, &mut costs, ground.gpudirect)?;
+        // Of the step itself: what is asked for below prices other layouts too.
+        let caveats = costs.caveats().collect();
         let demands = demand::demands(&graph, &outcome, &mut costs, ground)?;
         let otherwise = ground.otherwise();
         let other = step(job, &graph, &mut otherwise.costs(), otherwise.gpudirect)?.step;
@@ -168,6 +172,7 @@ impl Plan {
             homes,
             better_order,
             larger_buckets,
+            caveats,
             carries,
             demands,
             outcome,

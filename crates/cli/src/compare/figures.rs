@@ -2,8 +2,12 @@
 
 use railnet_core::{Digest, Span, Time};
 use railnet_job::parallel::Scope;
-use railnet_sim::{JobResult, LinkResult, Outcome, Run, RunError, Scenario, run_jobs};
+use railnet_job::run::analytic::Caveat;
+use railnet_sim::{JobResult, LinkResult, Outcome, Run, RunError, Scenario};
 
+use crate::interrupt::Interrupt;
+use crate::sim::STEP;
+use crate::sim::job;
 use crate::sim::report::{Times, Totals, Window, taken, utilisation};
 
 /// What a number is.
@@ -44,6 +48,8 @@ pub(super) struct Figure {
 pub(super) struct Figures {
     pub(super) rows: Vec<Figure>,
     pub(super) digest: String,
+    /// Why packets may differ from formulas.
+    pub(super) caveats: Vec<(Scope, Caveat)>,
 }
 
 impl Figures {
@@ -71,29 +77,39 @@ impl Figures {
     }
 }
 
-/// Runs a scenario.
-pub(super) fn run(scenario: &Scenario) -> Result<Figures, RunError> {
+/// Runs a scenario; nothing where it is asked to stop before its end.
+pub(super) fn run(scenario: &Scenario, interrupt: &Interrupt) -> Result<Option<Figures>, RunError> {
+    if interrupt.is_set() {
+        return Ok(None);
+    }
     let mut figures = Figures::default();
     if scenario.has_jobs() {
-        let outcome = run_jobs(scenario)?;
+        let Some(outcome) = job::run_whole(scenario, true, interrupt)? else { return Ok(None) };
         for (number, job) in outcome.jobs.iter().enumerate() {
             let prefix =
                 if outcome.jobs.len() > 1 { Some((number, job.placed.resolved.name.clone())) } else { None };
             add_job(&mut figures, job, prefix);
+            figures.caveats.extend(&job.first.caveats);
         }
         if let Some(network) = &outcome.network {
             add_network(&mut figures, scenario, network, Window::whole(network));
         }
         figures.digest = format!("{:?}", outcome.digest);
-        return Ok(figures);
+        return Ok(Some(figures));
     }
-    let (outcome, digest) = Run::new(scenario, Digest::new())?.finish()?;
+    let mut run = Run::new(scenario, Digest::new())?;
+    while !run.advance(STEP) {
+        if interrupt.is_set() {
+            return Ok(None);
+        }
+    }
+    let (outcome, digest) = run.finish()?;
     figures.time("completion_us", "completed after (JCT)", outcome.completion.since(Time::ZERO));
     add_flows(&mut figures, &outcome);
     add_collectives(&mut figures, &outcome);
     add_network(&mut figures, scenario, &outcome, Window::of(&outcome));
     figures.digest = format!("{:?}", digest.finish());
-    Ok(figures)
+    Ok(Some(figures))
 }
 
 fn add_job(figures: &mut Figures, job: &JobResult, prefix: Option<(usize, String)>) {

@@ -5,6 +5,7 @@ use serde_json::{Map, Value as Json, json};
 use super::Ran;
 use super::differs::Difference;
 use super::figures::Value;
+use crate::careful;
 
 pub(super) fn object(
     differences: &[Difference],
@@ -28,7 +29,7 @@ pub(super) fn object(
         .enumerate()
         .map(|(part, title)| {
             let rows = |number: usize| -> Json {
-                let figures = &ran[number].parts[part];
+                let Some(figures) = &ran[number].parts[part] else { return Json::Null };
                 let mut rows: Map<String, Json> = figures
                     .rows
                     .iter()
@@ -41,6 +42,7 @@ pub(super) fn object(
                     })
                     .collect();
                 rows.insert("digest".to_owned(), figures.digest.clone().into());
+                rows.insert("caveats".to_owned(), careful::caveats_object(&figures.caveats));
                 rows.into()
             };
             json!({ "title": title, "outcome": by_name(&rows) })
@@ -49,6 +51,7 @@ pub(super) fn object(
     let names: Vec<&str> = ran.iter().map(|one| one.name.as_str()).collect();
     json!({
         "compared": names,
+        "partial": ran.iter().any(|one| !one.is_whole()),
         "without_effect": without_effect,
         "differs": differs,
         "parts": parts,

@@ -22,6 +22,12 @@ pub(super) fn print(
     out: &mut dyn Write,
 ) -> std::io::Result<()> {
     changed(differences, ran, verbose, out)?;
+    if ran.iter().any(|one| !one.is_whole()) {
+        let names: Vec<&str> =
+            ran.iter().filter(|one| !one.is_whole()).map(|one| one.name.as_str()).collect();
+        writeln!(out)?;
+        words::paragraph(&format!("PARTIAL: stopped before the end of {}", names.join(", ")), out)?;
+    }
     for (part, title) in titles.iter().enumerate() {
         writeln!(out)?;
         outcome(part, title, ran, verbose, out)?;
@@ -75,7 +81,7 @@ fn outcome(part: usize, title: &str, ran: &[Ran], verbose: bool, out: &mut dyn W
     let mut same = Vec::new();
     for figure in keys(part, ran) {
         let values: Vec<Option<&Value>> =
-            ran.iter().map(|one| one.parts[part].get(&figure.key).map(|row| &row.value)).collect();
+            ran.iter().map(|one| Some(&one.parts[part].as_ref()?.get(&figure.key)?.value)).collect();
         let is_name = values.iter().any(|value| matches!(value, Some(Value::Name(_))));
         if is_nothing(&values) || (is_name && !verbose) {
             continue;
@@ -97,7 +103,7 @@ fn outcome(part: usize, title: &str, ran: &[Ran], verbose: bool, out: &mut dyn W
 /// All rows that anybody has, in the order of those who have them.
 fn keys(part: usize, ran: &[Ran]) -> Vec<&Figure> {
     let mut found: Vec<&Figure> = Vec::new();
-    for figure in ran.iter().flat_map(|one| &one.parts[part].rows) {
+    for figure in ran.iter().filter_map(|one| one.parts[part].as_ref()).flat_map(|one| &one.rows) {
         if !found.iter().any(|other| other.key == figure.key) {
             found.push(figure);
         }

@@ -14,6 +14,8 @@ const SOCKET_BUFFER: u64 = 4 << 20;
 const OPEN_FILES: u64 = 4096;
 /// Less than this in `/dev/shm` and other programs, such as data loaders, die of it.
 const SHM: u64 = 1 << 30;
+/// Processes that are named.
+const OWNERS_MAX: usize = 4;
 /// Interfaces that are shown.
 const INTERFACES_MAX: usize = 4;
 
@@ -169,10 +171,29 @@ fn roce(facts: &Facts) -> Check {
     let port = match &facts.roce_port {
         Ok(()) => "port 4791 is free".to_owned(),
         Err(error) => {
-            advice.push(
-                "something has port 4791: foreign peers cannot call, ranks use ports of their own".to_owned(),
-            );
-            format!("port 4791 cannot be bound ({error})")
+            let owners = &facts.roce_owners;
+            let names: Vec<String> =
+                owners.iter().take(OWNERS_MAX).map(|one| format!("{} (pid {})", one.name, one.pid)).collect();
+            let more = if owners.len() > names.len() {
+                format!(" and {} more", owners.len() - names.len())
+            } else {
+                String::new()
+            };
+            let all = names.join(", ") + &more;
+            if owners.is_empty() {
+                advice.push(
+                    "something has port 4791: foreign peers cannot call, ranks use ports of their own"
+                        .to_owned(),
+                );
+                format!("port 4791 cannot be bound ({error})")
+            } else if owners.iter().all(|one| one.is_railnet) {
+                format!("port 4791 is in use by Railnet: {all}")
+            } else {
+                advice.push(format!(
+                    "{all} has port 4791: foreign peers cannot call, ranks use ports of their own"
+                ));
+                format!("port 4791 cannot be bound ({error})")
+            }
         }
     };
     let ability = |name: &str, segments: usize| match segments {
@@ -255,6 +276,7 @@ mod tests {
     use railnet_live::launch::LaunchError;
     use railnet_live::machine::{Cores, Limits, Memory};
 
+    use super::super::owner::Owner;
     use super::*;
 
     fn good() -> Facts {
@@ -273,6 +295,7 @@ mod tests {
             shm: Some((8 << 30, 8 << 30)),
             interfaces: vec![interface("lo", "127.0.0.1"), interface("eth0", "10.0.0.1")],
             roce_port: Ok(()),
+            roce_owners: Vec::new(),
             segments_sent: 64,
             segments_received: 64,
             limits: Limits {
@@ -321,6 +344,16 @@ mod tests {
         assert!(text.contains("GSO 64 packets, no GRO"), "{text}");
         let (names, _) = trouble(|facts| facts.roce_port = Err("in use".to_owned()));
         assert_eq!(names, [("RoCEv2 over UDP", State::Warn)]);
+        let owned = |is_railnet: bool| {
+            trouble(|facts| {
+                facts.roce_port = Err("in use".to_owned());
+                facts.roce_owners = vec![Owner { pid: 7, name: "rank".to_owned(), is_railnet }];
+            })
+        };
+        assert_eq!(owned(true).0, []);
+        let (names, text) = owned(false);
+        assert_eq!(names, [("RoCEv2 over UDP", State::Warn)]);
+        assert!(text.contains("rank (pid 7) has port 4791"), "{text}");
         let (names, _) = trouble(|facts| facts.interfaces.truncate(1));
         assert_eq!(names, [("TCP", State::Warn)]);
         let (names, _) = trouble(|facts| facts.interfaces.clear());

@@ -3,6 +3,9 @@
 use railnet_live::Launch;
 use railnet_live::launch::LaunchError;
 use railnet_live::machine::{self, Cores, Interface, Limits, Memory};
+use railnet_wire::ROCE_PORT;
+
+use super::owner::{self, Owner};
 
 /// What was found.
 pub(super) struct Facts {
@@ -14,6 +17,8 @@ pub(super) struct Facts {
     pub(super) shm: Option<(u64, u64)>,
     pub(super) interfaces: Vec<Interface>,
     pub(super) roce_port: Result<(), String>,
+    /// Who has RoCEv2's port, where it is taken and this user may know.
+    pub(super) roce_owners: Vec<Owner>,
     pub(super) segments_sent: usize,
     pub(super) segments_received: usize,
     pub(super) limits: Limits,
@@ -31,6 +36,7 @@ impl Facts {
             }
             Err(error) => (Err(error.to_string()), 0, 0),
         };
+        let roce_owners = if roce_port.is_err() { owner::of_udp_port(ROCE_PORT) } else { Vec::new() };
         Self {
             host: machine::host_name(),
             system: machine::system(),
@@ -39,6 +45,7 @@ impl Facts {
             shm: shared_memory.folder,
             interfaces: machine::interfaces().unwrap_or_default(),
             roce_port,
+            roce_owners,
             segments_sent,
             segments_received,
             limits: machine::limits(),

@@ -9,7 +9,7 @@ use railnet_live::Communicator;
 use railnet_live::communicator::RoceCounters;
 use serde_json::json;
 
-use super::Subject;
+use super::{ALL, Subject};
 
 /// One size, out of place and in place.
 pub(super) struct Point {
@@ -71,9 +71,15 @@ pub(super) fn packets_line(packets: RoceCounters) -> String {
     )
 }
 
+/// What all rows have, or that there are several.
+fn one_or_all(points: &[Point], of: impl Fn(&Call) -> String) -> String {
+    let mut names = points.iter().map(|point| of(&point.row.call));
+    let first = names.next().unwrap_or_default();
+    if names.all(|other| other == first) { first } else { ALL.to_owned() }
+}
+
 pub(super) fn json(
     subject: Subject,
-    call: &Call,
     world: &Communicator,
     points: &[Point],
     packets: Option<RoceCounters>,
@@ -89,6 +95,8 @@ pub(super) fn json(
         .iter()
         .map(|Point { row, processor_ns, .. }| {
             json!({
+                "type": row.call.dtype.to_string(),
+                "op": row.call.op.to_string(),
                 "bytes": row.call.bytes(ranks).0,
                 "count": row.call.block_of(0, ranks),
                 "out_of_place": side(&row.call, &row.out_of_place),
@@ -101,8 +109,8 @@ pub(super) fn json(
     let conduits: Vec<String> = others.map(|rank| world.conduit(rank).to_string()).collect();
     json!({
         "collective": subject.test_name(),
-        "type": call.dtype.to_string(),
-        "op": call.op.to_string(),
+        "type": one_or_all(points, |call| call.dtype.to_string()),
+        "op": one_or_all(points, |call| call.op.to_string()),
         "ranks": ranks,
         "conduits_of_rank_0": conduits,
         "rows": rows,

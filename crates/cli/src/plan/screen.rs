@@ -24,6 +24,9 @@ pub(super) fn print(answer: &Answer, verbose: bool, best: usize, out: &mut dyn W
     for text in careful::lines(&answer.subject.inert) {
         line(out, "Careful", &text)?;
     }
+    for text in careful::caveats(&plan.caveats) {
+        line(out, "Careful", &text)?;
+    }
     for note in &answer.subject.notes {
         line(out, "Note", note)?;
     }

@@ -26,6 +26,9 @@ pub(super) struct CollectiveRow {
     time_us: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     predicted_us: Option<f64>,
+    /// Why what is predicted may differ from what packets take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    predicted_caveat: Option<String>,
     algbw: f64,
     busbw: f64,
     wrong: u64,
@@ -53,6 +56,7 @@ impl CollectiveRow {
             start_us: result.started.since(railnet_core::Time::ZERO).as_us_f64(),
             time_us: result.time.as_us_f64(),
             predicted_us: result.predicted.map(railnet_core::Span::as_us_f64),
+            predicted_caveat: result.caveat.map(|caveat| caveat.reason()),
             algbw: bandwidth.algorithm,
             busbw: bandwidth.bus,
             wrong: result.wrong,

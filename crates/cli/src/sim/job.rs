@@ -14,6 +14,8 @@ use std::time::Instant;
 use railnet_core::Digest;
 use railnet_core::event::NoSink;
 use railnet_formats::run_file::{Budget, Recorder};
+use railnet_job::parallel::Scope;
+use railnet_job::run::analytic::Caveat;
 use railnet_sim::{
     Fidelity, JobProgress, JobSettings, JobWatch, JobsOutcome, Run, RunError, Scenario, run_jobs_to_failure,
     run_jobs_with,
@@ -25,6 +27,7 @@ use super::beside::{self, Beside};
 use super::outputs::Outputs;
 use super::problem::File;
 use super::{Arguments, failure, record, report, series};
+use crate::careful;
 use crate::files::Output;
 use crate::interrupt::Interrupt;
 use crate::{Outcome, Usage};
@@ -207,6 +210,13 @@ pub(super) struct Totals {
     pub(super) busy: f64,
     pub(super) mfu: f64,
     pub(super) tokens_per_s: f64,
+    /// Why packets may differ.
+    #[serde(serialize_with = "as_objects", skip_serializing_if = "Vec::is_empty")]
+    pub(super) caveats: Vec<(Scope, Caveat)>,
+}
+
+fn as_objects<S: serde::Serializer>(found: &[(Scope, Caveat)], to: S) -> Result<S::Ok, S::Error> {
+    serde::Serialize::serialize(&careful::caveats_object(found), to)
 }
 
 /// Goes on until somebody stops it.
@@ -222,18 +232,25 @@ impl JobWatch<NoSink> for Until<'_> {
     }
 }
 
+/// Runs the jobs of a scenario on one thread; nothing where it is asked to stop before their end.
+pub(crate) fn run_whole(
+    scenario: &Scenario,
+    memo: bool,
+    interrupt: &Interrupt,
+) -> Result<Option<JobsOutcome>, RunError> {
+    let mut until = Until(interrupt);
+    let settings = JobSettings { memo, threads: 1, watch: Some(&mut until) };
+    let (outcome, _) = run_jobs_with(scenario, NoSink, settings)?;
+    Ok((!outcome.is_partial).then_some(outcome))
+}
+
 /// Runs the jobs of a point of a sweep; nothing where it is asked to stop.
 pub(super) fn totals(
     scenario: &Scenario,
     memo: bool,
     interrupt: &Interrupt,
 ) -> Result<Option<(Totals, railnet_core::RunDigest)>, RunError> {
-    let mut until = Until(interrupt);
-    let settings = JobSettings { memo, threads: 1, watch: Some(&mut until) };
-    let (outcome, _) = run_jobs_with(scenario, NoSink, settings)?;
-    if interrupt.is_set() {
-        return Ok(None);
-    }
+    let Some(outcome) = run_whole(scenario, memo, interrupt)? else { return Ok(None) };
     let longest = outcome.jobs.iter().max_by_key(|job| job.total());
     let job = longest.ok_or_else(|| RunError::Collective("there is no job".to_owned()))?;
     let first = &job.first.outcome;
@@ -246,6 +263,7 @@ pub(super) fn totals(
         busy: first.utilisation,
         mfu: first.mfu,
         tokens_per_s: first.tokens,
+        caveats: job.first.caveats.clone(),
     };
     Ok(Some((totals, outcome.digest)))
 }

@@ -64,7 +64,7 @@ fn watch(shared: &Shared, of: &str, interrupt: &Interrupt, ends: bool) {
         if ends && let Some(status) = interrupt.status() {
             progress.clear();
             files::abandon();
-            crate::report("stopped while the run was set up: nothing was simulated yet");
+            crate::report("stopped while the run was set up: there are no results yet");
             #[allow(clippy::exit, reason = "the thread that sets up cannot be asked to stop")]
             std::process::exit(status);
         }

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
+use railnet_job::parallel::Scope;
+use railnet_job::run::analytic::Caveat;
 use railnet_sim::{RunError, Scenario, ScenarioError};
 use serde::Serialize;
 use toml::{Table, Value};
@@ -47,6 +49,16 @@ struct Done {
     digest: String,
     short_digest: String,
     wall_s: f64,
+}
+
+impl Done {
+    /// Why packets may differ, of jobs.
+    fn caveats(&self) -> Option<&[(Scope, Caveat)]> {
+        match &self.totals {
+            Came::Job(totals) => Some(&totals.caveats),
+            Came::Traffic(_) => None,
+        }
+    }
 }
 
 /// What is shown of a point: of traffic, or of a job.
@@ -160,10 +172,12 @@ pub(super) fn run(
             fidelities(&points),
             points.len()
         )?;
-        for headline in &headlines {
+        let caveats =
+            careful::caveats_of_all(results.iter().filter_map(|result| result.as_ref().ok()?.caveats()));
+        for headline in headlines.iter().chain(&caveats) {
             writeln!(out, "  Careful: {headline}")?;
         }
-        if !headlines.is_empty() {
+        if !headlines.is_empty() || !caveats.is_empty() {
             writeln!(out)?;
         }
         print(has_jobs, &axes, &points, &results, out)?;

@@ -125,7 +125,7 @@ pub(super) fn part(_: bool) -> anyhow::Result<Part> {
     for (job, measured) in jobs.iter().zip(&measured) {
         let bound = bound_us(measured, job.servers);
         least = least.min(measured.us / bound);
-        let predicted = measured.result.predicted.map(Span::as_us_f64);
+        let predicted = measured.result.estimated.map(Span::as_us_f64);
         let ratio = predicted.map(|predicted| measured.us / predicted);
         ratios.extend(ratio.map(|ratio| ratio.max(1.0 / ratio)));
         rows.push(vec![

@@ -47,6 +47,7 @@ use crate::schedule::{Buffer, Connection, Peer, Piece, Program, Schedule};
 use crate::wiring::Wiring;
 
 pub use pairs::PairOrder;
+pub use split::ChannelShares;
 pub use tree::{TreeNode, binary_tree, double_tree, tree_place};
 
 /// How a collective is carried out.

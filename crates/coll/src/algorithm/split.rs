@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Choice;
 use crate::call::{Call, Collective, Counts};
 use crate::protocol::{Fifo, Protocol};
+use railnet_core::Bytes;
 
 /// The elements that a channel deals with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,6 +102,48 @@ impl Cells {
     /// Elements that 16 bytes hold.
     pub(super) fn grain(&self) -> u64 {
         (16 / self.size).max(1)
+    }
+}
+
+/// What each channel has of the data of a call.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ChannelShares {
+    /// Channels that have anything.
+    channels: u32,
+    /// Cells of all but the last of them, and of all together.
+    cells: (u64, u64),
+}
+
+impl ChannelShares {
+    /// Of so many cells for each channel, one more or less is no matter.
+    const MANY: u64 = 64;
+
+    /// Of a call of so many bytes that may use so many channels.
+    pub fn new(collective: Collective, protocol: Protocol, ranks: u32, bytes: Bytes, channels: u32) -> Self {
+        let (cell, traffic) = cell(collective, protocol, ranks);
+        let blocks = match collective {
+            Collective::AllGather | Collective::ReduceScatter => u64::from(ranks.max(1)),
+            _ => 1,
+        };
+        let count = bytes.as_u64() / blocks;
+        let cells = Cells { cell, traffic, size: 1, channels: u64::from(channels.max(1)) };
+        let channels = cells.used(count);
+        let all = count.div_ceil(cell).max(1);
+        let each = cells.most(count) / cell;
+        let is_even = each >= Self::MANY || each * u64::from(channels) == all;
+        Self { channels, cells: if is_even { (1, u64::from(channels)) } else { (each, all) } }
+    }
+
+    /// Channels that have anything.
+    pub const fn channels(&self) -> u32 {
+        self.channels
+    }
+
+    /// The part of the data that a channel has.
+    pub fn of(&self, channel: u32) -> f64 {
+        let (each, all) = self.cells;
+        let before = (u64::from(channel) * each).min(all);
+        (all - before).min(each) as f64 / all as f64
     }
 }
 
@@ -218,6 +261,25 @@ mod tests {
         // Four ranks: 8 KiB of a block of an AllGather.
         let call = Call::new(Collective::AllGather, 0);
         assert_eq!(lengths(&call, 8, 5000), [2048, 2048, 904]);
+    }
+
+    #[test]
+    fn shares_of_channels_are_those_that_schedules_have() {
+        let of = |mib: u64| {
+            let bytes = Bytes(mib << 20);
+            ChannelShares::new(Collective::AllGather, Protocol::Ll128, 16, bytes, 16)
+        };
+        // Blocks of 98,304 bytes are 48 cells, of which a channel takes three; one byte more makes it four.
+        let even = ChannelShares::new(Collective::AllGather, Protocol::Ll128, 16, Bytes(48 << 15), 16);
+        assert_eq!((even.channels(), even.of(0), even.of(15)), (16, 1.0 / 16.0, 1.0 / 16.0));
+        let uneven =
+            ChannelShares::new(Collective::AllGather, Protocol::Ll128, 16, Bytes((48 << 15) + 16), 16);
+        assert_eq!((uneven.channels(), uneven.of(0), uneven.of(12)), (13, 4.0 / 49.0, 1.0 / 49.0));
+        for mib in 1..200 {
+            let shares = of(mib);
+            let all: f64 = (0..shares.channels()).map(|channel| shares.of(channel)).sum();
+            assert!((all - 1.0).abs() < 1e-9, "{shares:?}");
+        }
     }
 
     #[test]

@@ -268,6 +268,12 @@ impl Inputs {
         }
     }
 
+    /// What the network costs a CPU each time it is involved, in microseconds (NCCL's `netOverhead`).
+    pub fn net_overhead_us(&self) -> f32 {
+        let of_cpu = if matches!(self.cpu, CpuVendor::Amd) { 2.0 } else { 1.0 };
+        self.settings.net_overhead_us.unwrap_or(of_cpu)
+    }
+
     /// The whole of a cluster, with what the search found in it. Whether the network's switches can reduce is not part
     /// of a cluster's description: `has_sharp` says so.
     pub fn of(cluster: &Cluster, found: &search::Graphs, settings: Settings, has_sharp: bool) -> Self {

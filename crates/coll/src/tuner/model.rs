@@ -196,9 +196,7 @@ impl Formula<'_> {
     }
 
     fn net_overhead(&self) -> f32 {
-        let inputs = self.inputs;
-        let of_cpu = if matches!(inputs.cpu, CpuVendor::Amd) { 2.0 } else { 1.0 };
-        let overhead = inputs.settings.net_overhead_us.unwrap_or(of_cpu);
+        let overhead = self.inputs.net_overhead_us();
         if self.protocol == Protocol::Simple { 3.0 * overhead } else { overhead }
     }
 }

@@ -1,9 +1,11 @@
 //! Drives the machine with formulas instead of packets: NCCL's cost model for collectives, bounded by what the interconnect
 //! carries. Milliseconds for thousands of GPUs.
 
+mod caveat;
 mod contention;
 mod cost;
 mod interconnect;
+mod pipeline;
 mod predict;
 mod traffic;
 
@@ -14,10 +16,11 @@ use railnet_core::{Rank, Span, Time};
 use smallvec::SmallVec;
 use thiserror::Error;
 
+pub use caveat::Caveat;
 pub(crate) use cost::NIC_PERCENT;
 pub use cost::{Bottleneck, Carries, ClusterCosts, Rates, Spread};
 pub use interconnect::{HostPath, Interconnect, KernelCosts};
-pub use predict::{Caller, Question, predict};
+pub use predict::{Caller, Prediction, Question, predict};
 
 use contention::Pace;
 

@@ -84,9 +84,7 @@ const PACKETS_ONLY: &[&str] = &[
     "nic.timeout",
     "nic.retry_count",
     "nic.credits",
-    "env.NCCL_BUFFSIZE",
     "env.NCCL_LL_BUFFSIZE",
-    "env.NCCL_LL128_BUFFSIZE",
     "env.NCCL_IB_SPLIT_DATA_ON_QPS",
     "env.NCCL_IB_TC",
     "env.NCCL_IB_TIMEOUT",
@@ -133,7 +131,10 @@ impl Scenario {
                 .is_none_or(|cluster| cluster.gpudirect && cluster.transport() == TransportName::Rdma),
         );
         let dcqcn = [ControlName::Dcqcn, ControlName::DcqcnPaper, ControlName::DcqcnConnectx];
-        let rules: [(&str, bool, &'static str); 17] = [
+        let tells = !self.collective.is_empty();
+        let rules: [(&str, bool, &'static str); 19] = [
+            ("env.NCCL_DEBUG", tells, "for [[collective]]: jobs do not print NCCL's lines"),
+            ("env.NCCL_DEBUG_SUBSYS", tells, "for [[collective]]: jobs do not print NCCL's lines"),
             ("cluster.tcp", tcp, "with `transport = \"tcp\"`"),
             ("cluster.gpudirect", !tcp, "with `transport = \"rdma\"`: sockets always copy"),
             ("cluster.copy_start", !direct, "with `gpudirect = false` or `transport = \"tcp\"`"),

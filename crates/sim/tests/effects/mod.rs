@@ -284,7 +284,8 @@ const CONTAINERS: &[&str] = &[
     "experts",
 ];
 
-/// What is told on standard error, and a file that the command reads.
+/// What is told on standard error, and a file that the command reads: its own tests have them
+/// (`what_only_the_command_reads_has_an_effect`).
 const TOLD: [&str; 3] = ["NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_TOPO_FILE"];
 
 #[test]
@@ -293,7 +294,7 @@ fn every_documented_key_has_a_case() {
         cases().into_iter().map(|case| (case.heading, case.key)).collect();
     let mut missing = Vec::new();
     for (heading, text) in sections() {
-        // Traces are read by the command: its tests have them.
+        // Traces are read by the command: its tests have them, as they have the variables of `TOLD`.
         if matches!(heading.as_str(), "Presets" | "Limits" | "[trace]" | "What comes out") {
             continue;
         }

@@ -77,6 +77,7 @@ fn job(job: &JobResult) -> Value {
             "busy": one.busy,
             "collisions": one.collisions,
         })).collect::<Vec<_>>(),
+        "caveats": careful::caveats_object(&job.first.caveats),
         "slowest": result.straggler.map(|one| json!({
             "rank": one.rank.0,
             "alike": one.alike,

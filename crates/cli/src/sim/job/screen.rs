@@ -1,7 +1,6 @@
 //! The life of a job on one screen: plain words on the left, the number that matters, the reason on the right.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::io::Write;
 
 use railnet_core::{Bytes, Span};
@@ -18,8 +17,6 @@ use crate::words::{self, bytes, count, grouped, magnitude, percent, spread, time
 
 /// A resource that is busy for this part of a call bounds it.
 const BOUND: f64 = 0.5;
-/// Collisions of ECMP's hash that are worth a word.
-const COLLISIONS: f64 = 1.05;
 /// Blocks for a whole step.
 const BAR: f64 = 30.0;
 /// Steps that are shown one by one.
@@ -51,6 +48,9 @@ pub(super) fn print(
     }
     if outcome.jobs.len() > 1 && outcome.fidelity == Fidelity::Analytic {
         let text = "each job is computed as if it had the fabric to itself; use `--fidelity packet`";
+        writeln!(out, "  Careful: {text}")?;
+    }
+    for text in outcome.jobs.iter().flat_map(|job| careful::caveats(&job.first.caveats)) {
         writeln!(out, "  Careful: {text}")?;
     }
     if outcome.is_partial {
@@ -85,15 +85,7 @@ pub(super) fn print(
 fn bottlenecks(job: &JobResult, out: &mut dyn Write) -> std::io::Result<()> {
     let bounding = job.first.bottlenecks.iter().filter(|one| one.busy >= BOUND);
     for (number, one) in bounding.enumerate() {
-        let mut text =
-            format!("{}, busy {} of {} traffic", one.resource, percent(one.busy), one.scope.name());
-        if one.collisions > COLLISIONS {
-            let _ = write!(
-                text,
-                "; ECMP puts {:.1} times the mean on the fullest path, on average: a run with packets may have more or less",
-                one.collisions
-            );
-        }
+        let text = format!("{}, busy {} of {} traffic", one.resource, percent(one.busy), one.scope.name());
         line(out, if number == 0 { "Bottleneck" } else { "" }, &text)?;
     }
     Ok(())

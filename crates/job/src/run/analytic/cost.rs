@@ -10,6 +10,7 @@ mod load;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use railnet_coll::algorithm::ChannelShares;
 use railnet_coll::search::{Graphs, agree, search};
 use railnet_coll::transport::Transports;
 use railnet_coll::tuner::{Decision, Inputs, Request, Settings, choose};
@@ -20,12 +21,13 @@ use railnet_topology::host::{DeviceKind, Host};
 
 pub use load::Bottleneck;
 
+use super::caveat::Caveat;
 use super::interconnect::{HostPath, HostPaths, Interconnect, Load};
-use super::predict::{bounded, message_latency};
+use super::predict::{Bounded, bounded, message_latency};
 use super::traffic::{Hop, Wired};
 use super::{Asked, Network, NoPrice, Price};
 use crate::graph::{Communication, What};
-use crate::parallel::Group;
+use crate::parallel::{Group, Scope};
 
 /// What NICs carry of messages at most: headers of 4 KiB packets, and what NCCL's users see of 400 Gb/s (46 to 49 of 50 GB/s:
 /// nccl-tests#119, #267, #290).
@@ -130,7 +132,7 @@ struct Known {
 /// Groups that communicate at the same time: the counts and strides of their ranks.
 type Levels = Vec<(u32, u32)>;
 /// How a collective runs, as far as its traffic goes.
-type Style = (Collective, Algorithm, Protocol, u32);
+type Style = (Collective, Algorithm, Protocol, ChannelShares);
 
 /// NCCL's cost model over a cluster.
 #[derive(Debug)]
@@ -159,6 +161,8 @@ pub struct ClusterCosts<'a> {
     message_loads: BTreeMap<i64, Load>,
     /// The slowest resource of each kind of communication asked for so far.
     bottlenecks: BTreeMap<u8, Bottleneck>,
+    /// The longest call of each scope, in seconds, and why packets may differ.
+    longest: BTreeMap<u8, (f64, Scope, Option<Caveat>)>,
     /// Bytes per second from each GPU of each kind to each other of its server, and through its NIC.
     paths: BTreeMap<(u32, u32, Option<u32>), f64>,
     /// What GPUs of each kind of server send through their best NICs.
@@ -196,6 +200,7 @@ impl<'a> ClusterCosts<'a> {
             loads: BTreeMap::new(),
             message_loads: BTreeMap::new(),
             bottlenecks: BTreeMap::new(),
+            longest: BTreeMap::new(),
         }
     }
 
@@ -396,7 +401,7 @@ impl<'a> ClusterCosts<'a> {
         let request = request(collective, said);
         let inputs = &self.known(shape)?.inputs;
         let found = bounded(inputs, &request, &decision, &load).expect("the model has an estimate");
-        self.remember(asked, &load, found.on_network, found.seconds);
+        self.remember(asked, &load, &found);
         Ok(priced(found.seconds, permille, found.on_network))
     }
 
@@ -457,7 +462,7 @@ impl<'a> ClusterCosts<'a> {
         if let Some(found) = self.load(shape, asked.group, Collective::AllToAll, &decision, asked.said)? {
             let on_network = found.seconds * bytes.as_u64() as f64 * load;
             let seconds = (latency + found.extra_delay).max(0.0) + over_nvlink.max(on_network);
-            self.remember(asked, &found, on_network, seconds);
+            self.remember(asked, &found, &Bounded::of_messages(&found, seconds, on_network));
             return Ok(priced(seconds, permille, on_network));
         }
         let out = shape.local.iter().map(|gpu| self.rate(kind, *gpu, None)).fold(f64::INFINITY, f64::min);
@@ -652,7 +657,7 @@ impl<'a> ClusterCosts<'a> {
             if let Some(load) = self.server_load(ports, rate, !is_bounced, sends)? {
                 let on_network = load.seconds * bytes;
                 let seconds = (message_latency(true) + load.extra_delay).max(0.0) + on_network;
-                self.remember(asked, &load, on_network, seconds);
+                self.remember(asked, &load, &Bounded::of_messages(&load, seconds, on_network));
                 return Ok(priced(seconds, 0, on_network));
             }
         }

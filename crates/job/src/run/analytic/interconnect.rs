@@ -11,7 +11,7 @@ use railnet_topology::{Cluster, Demands, LoadedFabric};
 
 /// What NCCL's latency of a hop over the network stands for: two links of a microsecond each. What a path has more or less
 /// than that is added to it.
-const REFERENCE_DELAY_S: f64 = 2e-6;
+pub(super) const REFERENCE_DELAY_S: f64 = 2e-6;
 
 /// Hops whose paths are timed, to know what they take in the mean; of more, the first.
 const HOPS_TIMED: f64 = 4_096.0;
@@ -206,6 +206,13 @@ pub(super) struct Load {
     pub(super) resource: String,
     /// What a hop takes besides NCCL's figure for one, in seconds, in the mean.
     pub(super) extra_delay: f64,
+}
+
+impl Load {
+    /// How many times the mean load of equal paths the fullest has, because a hash chooses.
+    pub(super) fn collisions(&self) -> f64 {
+        if self.seconds_balanced > 0.0 { self.seconds / self.seconds_balanced } else { 1.0 }
+    }
 }
 
 /// Demands of everything that communicates at the same time.

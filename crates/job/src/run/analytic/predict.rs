@@ -6,7 +6,9 @@ use railnet_coll::{Algorithm, Collective, Protocol, Wiring};
 use railnet_core::Span;
 use railnet_topology::Cluster;
 
+use super::caveat::{Caveat, Times};
 use super::interconnect::{HopEnd, HostPaths, Interconnect, Load, Loads};
+use super::pipeline;
 use super::traffic::{self, Hop, Wired};
 
 /// What a call takes, in seconds.
@@ -16,6 +18,25 @@ pub(super) struct Bounded {
     pub(super) seconds: f64,
     /// Of that, how long the slowest resource of the interconnect is busy.
     pub(super) on_network: f64,
+    /// Why packets may differ.
+    pub(super) caveat: Option<Caveat>,
+}
+
+impl Bounded {
+    /// Messages, which nothing but the interconnect bounds.
+    pub(super) fn of_messages(load: &Load, seconds: f64, on_network: f64) -> Self {
+        let caveat = Caveat::of_paths(load, Times { seconds, transfer: 0.0, on_network });
+        Self { seconds, on_network, caveat }
+    }
+}
+
+/// What a call takes by formulas.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Prediction {
+    /// From its start to its end.
+    pub time: Span,
+    /// Why packets may differ.
+    pub caveat: Option<Caveat>,
 }
 
 /// A call that NCCL's cost model knows, over an interconnect that is loaded like this; nothing for grouped sends and receives.
@@ -30,27 +51,40 @@ pub(super) fn bounded(
     let on_network = load.seconds * request.bytes.as_u64() as f64 * traffic::flags_factor(decision.protocol);
     let transfer = f64::from(estimate.transfer_us) / 1e6;
     let seconds = match decision.algorithm {
-        Algorithm::Ring => (latency + transfer).max(latency * RING_FILL + on_network),
+        _ if inputs.nodes < 2 => latency + transfer.max(on_network),
+        Algorithm::Ring => pipeline::ring(inputs, request, decision, (latency, transfer, on_network)),
+        Algorithm::Tree => {
+            let tree = pipeline::tree(inputs, request, decision, (latency, on_network));
+            tree.unwrap_or_else(|| latency + transfer.max(on_network))
+        }
         _ => latency + transfer.max(on_network),
     };
-    Some(Bounded { seconds, on_network })
+    let caveat = Caveat::of(inputs, request, decision, load, Times { seconds, transfer, on_network });
+    Some(Bounded { seconds, on_network, caveat })
 }
 
-/// Every rank of a ring has a chunk under way: where the interconnect is the bottleneck, it is busy while other chunks are on
-/// their hops, and only this part of the latency is left, to fill the pipeline. Fitted to runs with packets (docs/validation.md).
-const RING_FILL: f64 = 0.25;
-
-/// NCCL's latency of a call whose hops over the network take so many seconds more, or less, than its figure for one.
+/// NCCL's latency of a call, with the hops that its trees really have, which take so many seconds more, or less, than its figure for
+/// one.
 fn latency(inputs: &Inputs, request: &Request, decision: &Decision, extra_delay: f64) -> Option<f64> {
-    let nccl = f64::from(decision.estimate?.latency_us) / 1e6;
-    if extra_delay == 0.0 || inputs.nodes < 2 {
-        return Some(nccl);
-    }
     let hops_us = |inputs: &Inputs| {
         let table = Table::new(inputs, request);
         table.cell(decision.algorithm, decision.protocol).outcome.as_ref().ok().map(|model| model.latency_us)
     };
+    // What NCCL makes of it for some sizes of a ring is left out: see `pipeline`.
+    let nccl_us = match decision.algorithm {
+        Algorithm::Ring if inputs.nodes > 1 => hops_us(inputs)? * request.together.max(1) as f32,
+        _ => decision.estimate?.latency_us,
+    };
+    let nccl = f64::from(nccl_us) / 1e6;
+    if inputs.nodes < 2 {
+        return Some(nccl);
+    }
     let mut delayed = inputs.clone();
+    if matches!(decision.algorithm, Algorithm::Tree | Algorithm::NvlsTree) {
+        // NCCL rounds the depth of its trees down; they have the depth of the next larger full tree.
+        delayed.nodes = 1 << pipeline::tree_depth(inputs.nodes);
+        delayed.ranks = inputs.ranks / inputs.nodes * delayed.nodes;
+    }
     // With Simple, NCCL counts what a NIC adds twice: there is a flush after the data.
     let times = if decision.protocol == Protocol::Simple { 2.0 } else { 1.0 };
     let graphs = &mut delayed.graphs;
@@ -96,9 +130,9 @@ pub struct Question<'a> {
 
 /// How long a call of these groups takes by NCCL's cost model, bounded by what the interconnect carries; nothing where the model has
 /// nothing to say.
-pub fn predict(question: &Question<'_>, callers: &[Caller<'_>]) -> Option<Span> {
+pub fn predict(question: &Question<'_>, callers: &[Caller<'_>]) -> Option<Prediction> {
     let Question { net, cluster, inputs, request, decision } = *question;
-    let piece = traffic::piece(decision, request.bytes.as_u64() as f64, inputs);
+    let piece = traffic::piece(request.collective, decision, request.bytes.as_u64() as f64, inputs);
     let kinds = cluster.kinds();
     let kind_of = |node: u32| {
         let host = cluster.host_of(node);
@@ -106,21 +140,23 @@ pub fn predict(question: &Question<'_>, callers: &[Caller<'_>]) -> Option<Span> 
     };
     let mut paths = HostPaths::default();
     let mut loads = Loads::new(net, cluster, &mut paths, &kind_of, piece);
+    let shares = traffic::shares(request.collective, decision, request.bytes, inputs.ranks);
     for caller in callers {
         let wired = Wired::new(caller.wiring.clone(), caller.transports.clone());
-        for hop in wired.hops(request.collective, decision) {
+        for hop in wired.hops(request.collective, decision, shares) {
             add(&mut loads, &hop, &|rank: u32| caller.places[rank as usize]);
         }
     }
     let load = loads.load();
-    let seconds = match request.collective {
+    let found = match request.collective {
         Collective::AllToAll if load.seconds > 0.0 => {
             let on_network = load.seconds * request.bytes.as_u64() as f64;
-            (message_latency(true) + load.extra_delay).max(0.0) + on_network
+            let seconds = (message_latency(true) + load.extra_delay).max(0.0) + on_network;
+            Bounded::of_messages(&load, seconds, on_network)
         }
-        _ => bounded(inputs, request, decision, &load)?.seconds,
+        _ => bounded(inputs, request, decision, &load)?,
     };
-    Some(Span::from_ps((seconds * 1e12).round() as u64))
+    Some(Prediction { time: Span::from_ps((found.seconds * 1e12).round() as u64), caveat: found.caveat })
 }
 
 /// What a message takes besides its bytes: NCCL's figures for one step of a ring with the Simple protocol, in seconds.

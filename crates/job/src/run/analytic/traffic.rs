@@ -4,11 +4,15 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use railnet_coll::algorithm::ChannelShares;
 use railnet_coll::transport::{Transport, Transports};
 use railnet_coll::tuner::{Decision, Inputs};
 use railnet_coll::{
     Algorithm, Call, Collective, Connection, Peer, Protocol, Schedule, SwitchKind, Wiring, build,
 };
+use railnet_core::Bytes;
+
+use super::pipeline;
 
 /// The elements of a channel in the call by which shares are counted: a few grains of every protocol.
 const ELEMENTS: u64 = 1 << 12;
@@ -70,16 +74,21 @@ impl Wired {
         (rank - first, first)
     }
 
-    /// The connections across servers of a collective that runs as decided.
-    pub(super) fn hops(&self, collective: Collective, decision: &Decision) -> Vec<Hop> {
+    /// The connections across servers of a collective that runs as decided, with data shared out like this over its channels.
+    pub(super) fn hops(
+        &self,
+        collective: Collective,
+        decision: &Decision,
+        shares: ChannelShares,
+    ) -> Vec<Hop> {
         if self.wiring.nodes.len() < 2 {
             return Vec::new();
         }
         match (collective, decision.algorithm) {
             (Collective::AllToAll, _) => self.all_to_all(),
-            (_, Algorithm::Ring) => self.ring(collective, decision),
+            (_, Algorithm::Ring) => self.ring(collective, shares),
             (_, Algorithm::Pat) => self.pat(collective, decision),
-            _ => self.scheduled(collective, decision),
+            _ => self.scheduled(collective, decision, shares),
         }
     }
 
@@ -87,11 +96,11 @@ impl Wired {
         self.node_of[from as usize] != self.node_of[to as usize]
     }
 
-    fn ring(&self, collective: Collective, decision: &Decision) -> Vec<Hop> {
-        let channels = decision.channels.max(1);
-        let share = collective.bus_factor(self.wiring.ranks()) / f64::from(channels);
+    fn ring(&self, collective: Collective, shares: ChannelShares) -> Vec<Hop> {
+        let factor = collective.bus_factor(self.wiring.ranks());
         let mut hops = Vec::new();
-        for channel in 0..channels {
+        for channel in 0..shares.channels() {
+            let share = factor * shares.of(channel);
             let ring = &self.wiring.rings[channel as usize % self.wiring.rings.len()];
             for (from, to) in ring.iter().zip(ring.iter().cycle().skip(1)) {
                 if self.is_across(*from, *to) {
@@ -144,16 +153,18 @@ impl Wired {
         hops
     }
 
-    /// What a schedule sends over each connection, for a small call: shares are the same for all sizes.
-    fn scheduled(&self, collective: Collective, decision: &Decision) -> Vec<Hop> {
+    /// What a schedule sends over each connection, for a small call in which all channels have as much.
+    fn scheduled(&self, collective: Collective, decision: &Decision, shares: ChannelShares) -> Vec<Hop> {
         let ranks = self.wiring.ranks();
-        let call = Call::new(collective, ELEMENTS * u64::from(decision.channels.max(1)));
-        let Ok(schedule) = build(&call, &decision.choice(), &self.wiring) else { return Vec::new() };
+        let channels = shares.channels();
+        let call = Call::new(collective, ELEMENTS * u64::from(channels));
+        let choice = Decision { channels, ..*decision }.choice();
+        let Ok(schedule) = build(&call, &choice, &self.wiring) else { return Vec::new() };
         let all = call.bytes(ranks).as_u64() as f64;
         let bytes = bytes_by_connection(&schedule, 0..ranks);
         let mut hops = Vec::new();
         for ((rank, connection, sends), bytes) in bytes {
-            let share = bytes / all;
+            let share = bytes / all * shares.of(u32::from(connection.channel)) * f64::from(channels);
             match connection.peer {
                 Peer::Rank(to) if sends && self.is_across(rank, to) => {
                     let channel = u32::from(connection.channel);
@@ -236,18 +247,26 @@ pub(super) fn flags_factor(protocol: Protocol) -> f64 {
     protocol.on_the_way(DATA) as f64 / DATA as f64
 }
 
+/// How the data of a call is shared out over its channels.
+pub(super) fn shares(collective: Collective, decision: &Decision, bytes: Bytes, ranks: u32) -> ChannelShares {
+    ChannelShares::new(collective, decision.protocol, ranks, bytes, decision.channels)
+}
+
 /// What a channel sends at a time over a connection, in bytes: a slot, the chunk of algorithms with heads (NCCL 2.30 enqueue.cc),
 /// or all it has of a small call.
-pub(super) fn piece(decision: &Decision, bytes: f64, inputs: &Inputs) -> f64 {
+pub(super) fn piece(collective: Collective, decision: &Decision, bytes: f64, inputs: &Inputs) -> f64 {
     let slot = decision.protocol.payload(decision.protocol.buffer().as_u64() / u64::from(Protocol::SLOTS));
     let (blocks, most) = match decision.algorithm {
-        Algorithm::Ring => (inputs.ranks, slot),
+        // A chunk goes in slices.
+        Algorithm::Ring => (inputs.ranks * pipeline::fifo(collective, decision).slices_per_chunk, slot),
         // Heads share what a channel has.
         Algorithm::Nvls | Algorithm::NvlsTree | Algorithm::CollNetDirect => {
             let heads = inputs.graphs.of(decision.algorithm).map_or(1, |graph| graph.channels);
             let chunk = if inputs.nodes >= 4 { 64 * 1024 } else { 128 * 1024 };
             (heads.min(inputs.local_ranks), chunk)
         }
+        // NCCL shortens the chunks of LL128 where there are few of them.
+        Algorithm::Tree => (1, decision.chunk.as_u64().min(slot)),
         _ => (1, slot),
     };
     let each = bytes / f64::from(decision.channels.max(1)) / f64::from(blocks.max(1));

@@ -10,7 +10,7 @@ use railnet_coll::{Algorithm, BuildError, Call, Choice, Fifo, Protocol, Schedule
 use railnet_core::event::Sink;
 use railnet_core::{Bytes, Rank, Span, Time};
 use railnet_fabric::Network;
-use railnet_job::run::analytic::{Caller, Interconnect, Question, predict};
+use railnet_job::run::analytic::{Caller, Caveat, Interconnect, Prediction, Question, predict};
 use railnet_nic::Mtu;
 use railnet_topology::FabricGraph;
 
@@ -29,7 +29,9 @@ pub(super) struct Entry {
     pub(super) iterations: u32,
     pub(super) parts: Vec<Part>,
     /// What NCCL's cost model says it takes.
-    pub(super) predicted: Option<Span>,
+    pub(super) estimated: Option<Span>,
+    /// What that is when the interconnect is taken into account.
+    pub(super) predicted: Option<Prediction>,
     /// What NCCL would say about the choice, where it is asked to.
     pub(super) told: Option<String>,
     /// Why another algorithm runs than was chosen first.
@@ -86,7 +88,11 @@ pub struct CollectiveResult {
     /// Elements of outputs that were wrong, of all ranks and calls.
     pub wrong: u64,
     /// What NCCL's cost model says it takes, where it has anything to say.
+    pub estimated: Option<Span>,
+    /// The same, bounded by what the interconnect carries: what formulas say.
     pub predicted: Option<Span>,
+    /// Why packets may differ from that.
+    pub caveat: Option<Caveat>,
     /// Why another algorithm ran than was chosen first.
     pub fell_back: Option<String>,
 }
@@ -105,7 +111,9 @@ impl CollectiveResult {
             started,
             time,
             wrong,
-            predicted: entry.predicted,
+            estimated: entry.estimated,
+            predicted: entry.predicted.map(|one| one.time),
+            caveat: entry.predicted.and_then(|one| one.caveat),
             fell_back: entry.fell_back.clone(),
         }
     }
@@ -239,7 +247,7 @@ impl Collectives {
         variables: &Variables,
     ) -> Result<Entry, ScenarioError> {
         let mut parts: Vec<Part> = Vec::new();
-        let (mut predicted, mut told, mut fell_back) = (None, None, None);
+        let (mut estimated, mut predicted, mut told, mut fell_back) = (None, None, None, None);
         for communicator in communicators {
             let state = &self.communicators[*communicator as usize];
             let call = section.call(size, state.wiring.ranks(), in_place);
@@ -259,7 +267,7 @@ impl Collectives {
                     let planned = Self::decide(section, state, &call, variables, true)?;
                     let schedule =
                         build(&call, &planned.choice, &state.wiring).map_err(|error| refused(&error))?;
-                    predicted = self.predicted(ground, &planned, communicators);
+                    (estimated, predicted) = self.predicted(ground, &planned, communicators);
                     told = planned.told;
                     Arc::new(schedule)
                 }
@@ -269,7 +277,7 @@ impl Collectives {
                 Err(why) => {
                     let state = &self.communicators[*communicator as usize];
                     let planned = Self::decide(section, state, &call, variables, false)?;
-                    predicted = self.predicted(ground, &planned, communicators);
+                    (estimated, predicted) = self.predicted(ground, &planned, communicators);
                     told = planned.told;
                     let other =
                         build(&call, &planned.choice, &state.wiring).map_err(|error| refused(&error))?;
@@ -282,23 +290,38 @@ impl Collectives {
                 self.differing(network, ground, section, *communicator, (size, in_place), variables)?;
             parts.push(Part { communicator: *communicator, schedule, differs });
         }
-        Ok(Entry { section: index, iterations: section.iterations, parts, predicted, told, fell_back })
+        Ok(Entry {
+            section: index,
+            iterations: section.iterations,
+            parts,
+            estimated,
+            predicted,
+            told,
+            fell_back,
+        })
     }
 
-    /// What the cost model says of a call that these groups make at the same time.
-    fn predicted(&self, ground: &Ground<'_>, planned: &Planned, communicators: &[u32]) -> Option<Span> {
-        let (inputs, request, decision) = planned.asked.as_ref()?;
-        let (Some(net), Some(servers)) = (&self.interconnect, ground.servers.as_deref()) else {
-            return decision.estimate.map(|estimate| micros(estimate.time_us));
+    /// What NCCL's cost model says of a call that these groups make at the same time, and what the interconnect makes of it.
+    fn predicted(
+        &self,
+        ground: &Ground<'_>,
+        planned: &Planned,
+        communicators: &[u32],
+    ) -> (Option<Span>, Option<Prediction>) {
+        let Some((inputs, request, decision)) = planned.asked.as_ref() else { return (None, None) };
+        let estimated = decision.estimate.map(|estimate| micros(estimate.time_us));
+        let cluster = ground.servers.as_deref().and_then(|servers| Some((servers, servers.cluster()?)));
+        let (Some(net), Some((servers, cluster))) = (&self.interconnect, cluster) else {
+            return (estimated, estimated.map(|time| Prediction { time, caveat: None }));
         };
-        let question = Question { net, cluster: servers.cluster()?, inputs, request, decision };
+        let question = Question { net, cluster, inputs, request, decision };
         let caller = |communicator: &u32| {
             let Communicator { ranks, wiring, transports, .. } = &self.communicators[*communicator as usize];
             let places = ranks.iter().map(|endpoint| servers.place_of(*endpoint)).collect();
             Caller { wiring, transports, places }
         };
         let callers: Vec<Caller<'_>> = communicators.iter().map(caller).collect();
-        predict(&question, &callers)
+        (estimated, predict(&question, &callers))
     }
 
     /// What those ranks execute whose calls differ from the others'.

@@ -135,6 +135,7 @@ fn step(
     };
     let mut result = report::step(placed, &machine, how, &BTreeMap::new());
     result.bottlenecks = network.costs.bottlenecks().cloned().collect();
+    result.caveats = network.costs.caveats().collect();
     Ok(result)
 }
 

@@ -135,7 +135,8 @@ fn once<S: Sink>(
     onlooker.begin(&mut run);
     onlooker.set_up("network, for each thread");
     let parts = parts(run, threads, |sink| new_run(scenario, &placed, sink))?;
-    onlooker.set_up("communicators and connections");
+    // A communicator connects in its first call, so that set-up ends with the first microseconds.
+    onlooker.set_up("connections and the first microseconds");
     let (mut parts, ended) = advance(parts, &mut driver, onlooker);
     let (is_partial, failure) = match ended {
         Ok(is_whole) => (!is_whole, None),
@@ -221,6 +222,9 @@ fn limit_servers<S: Sink>(run: &mut Run<(Digest, S)>, placed: &PlacedJob) {
 
 /// Virtual time between two looks of one who looks on; and of one who takes frames then, which wait in memory for that.
 const STRIDE: Span = Span::from_us(200);
+/// Of so many hosts; of more it is shorter, since as much takes longer then, but not shorter than some epochs.
+const STRIDE_HOSTS: u64 = 1024;
+const STRIDE_LEAST: Span = Span::from_us(5);
 const STRIDE_WITH_FRAMES: Span = Span::from_us(10);
 
 /// One who looks on while jobs run in a fabric.
@@ -293,7 +297,10 @@ fn next_look<S: Sink>(onlooker: &impl Onlooker<S>, run: &Part<S>, now: Time) -> 
     match run.network.shows_frames() {
         _ if !onlooker.is_there() => Time::NEVER,
         true => now + STRIDE_WITH_FRAMES,
-        false => now + STRIDE,
+        false => {
+            let hosts = u64::from(run.network.host_count()).max(STRIDE_HOSTS);
+            now + Span::from_ps(STRIDE.as_ps() * STRIDE_HOSTS / hosts).max(STRIDE_LEAST)
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use railnet_core::{Bytes, RunDigest, Span, Time};
 use railnet_fabric::Network;
 use railnet_job::graph::{Communication, Pass, StepGraph, What, Work};
 use railnet_job::parallel::Scope;
-use railnet_job::run::analytic::Bottleneck;
+use railnet_job::run::analytic::{Bottleneck, Caveat};
 use railnet_job::run::{Life, Machine, Outcome as StepOutcome, RankSpan, Said, critical_path, kind, said};
 
 use super::super::Outcome;
@@ -82,6 +82,8 @@ pub struct StepResult {
     /// The resource of the interconnect that bounds each kind of communication across servers, by formulas; nothing with packets,
     /// which have links that count.
     pub bottlenecks: Vec<Bottleneck>,
+    /// Why packets may differ from formulas in the longest call of each scope; nothing with packets.
+    pub caveats: Vec<(Scope, Caveat)>,
 }
 
 /// The ranks on one kind of server, on average.
@@ -299,7 +301,7 @@ pub(super) fn part_of_step(
 fn result(placed: &PlacedJob, machine: &Machine<'_>, said: Vec<SaidResult>) -> StepResult {
     let outcome = StepOutcome::of(&placed.resolved.job, machine);
     let (path, kinds) = (path(machine), kinds(placed, machine, &outcome));
-    StepResult { said, path, kinds, outcome, bottlenecks: Vec::new() }
+    StepResult { said, path, kinds, outcome, bottlenecks: Vec::new(), caveats: Vec::new() }
 }
 
 /// What went wrong while the longest of each kind ran, and how long that took.

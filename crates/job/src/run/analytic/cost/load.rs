@@ -10,8 +10,9 @@ use railnet_core::{Rank, Rate};
 use railnet_topology::Cluster;
 use smallvec::SmallVec;
 
+use super::super::caveat::Caveat;
 use super::super::interconnect::{HopEnd, HostPath, Interconnect, Load, Loads};
-use super::super::predict::add;
+use super::super::predict::{Bounded, add};
 use super::super::traffic::{self, Hop};
 use super::super::{Asked, NoPrice};
 use super::{ClusterCosts, Shape, Style};
@@ -55,8 +56,10 @@ impl ClusterCosts<'_> {
         if shape.nodes < 2 {
             return Ok(None);
         }
-        let piece = traffic::piece(decision, said.bytes.as_u64() as f64, &self.known(shape)?.inputs);
-        let style = (collective, decision.algorithm, decision.protocol, decision.channels);
+        let piece =
+            traffic::piece(collective, decision, said.bytes.as_u64() as f64, &self.known(shape)?.inputs);
+        let shares = traffic::shares(collective, decision, said.bytes, group.size());
+        let style = (collective, decision.algorithm, decision.protocol, shares);
         // Pieces matter to copies that wait for all of one: to a factor of two is enough.
         let pieces = match net.host_path {
             HostPath::GpuDirect => 0,
@@ -115,7 +118,7 @@ impl ClusterCosts<'_> {
             return Ok(Caller { places, hops: Arc::clone(hops) });
         }
         let hops = match self.known(&key.0)?.wired.clone() {
-            Some(wired) => wired.hops(style.0, decision),
+            Some(wired) => wired.hops(style.0, decision, style.3),
             None => self.unlike(&places, style.0.bus_factor(group.size())),
         };
         let hops = Arc::new(hops);
@@ -237,10 +240,16 @@ impl ClusterCosts<'_> {
         Ok(Some(load))
     }
 
-    /// Keeps the resource that bounds this kind of communication most.
-    pub(super) fn remember(&mut self, asked: &Asked<'_>, load: &Load, on_network: f64, seconds: f64) {
+    /// Keeps the resource that bounds this kind of communication most, and what is to be said of its longest call.
+    pub(super) fn remember(&mut self, asked: &Asked<'_>, load: &Load, call: &Bounded) {
+        let Bounded { seconds, on_network, caveat } = *call;
         let busy = if seconds > 0.0 { (on_network / seconds).min(1.0) } else { 0.0 };
-        let collisions = if load.seconds_balanced > 0.0 { load.seconds / load.seconds_balanced } else { 1.0 };
+        let collisions = load.collisions();
+        let scope = asked.said.scope;
+        let longest = self.longest.entry(scope as u8).or_insert((seconds, scope, caveat));
+        if seconds > longest.0 {
+            *longest = (seconds, scope, caveat);
+        }
         let found = Bottleneck {
             scope: asked.said.scope,
             what: asked.said.what,
@@ -252,6 +261,11 @@ impl ClusterCosts<'_> {
         if found.busy > known.busy {
             *known = found;
         }
+    }
+
+    /// Why packets may differ from formulas in the longest call of each scope that was asked for so far.
+    pub fn caveats(&self) -> impl Iterator<Item = (Scope, Caveat)> {
+        self.longest.values().filter_map(|(_, scope, caveat)| caveat.map(|caveat| (*scope, caveat)))
     }
 
     /// The resource that bounds each kind of communication across servers that was asked for so far.
