@@ -61,8 +61,8 @@ fn redirected(path: *const c_char) -> Option<CString> {
 }
 
 /// The path that the next function is given.
-fn target(kept: &Option<CString>, path: *const c_char) -> *const c_char {
-    kept.as_ref().map_or(path, |kept| kept.as_ptr())
+fn target(kept: Option<&CString>, path: *const c_char) -> *const c_char {
+    kept.map_or(path, |kept| kept.as_ptr())
 }
 
 /// Functions whose only path is the first argument.
@@ -72,7 +72,7 @@ macro_rules! redirect_first {
         pub unsafe extern "C" fn $name(path: *const c_char $(, $argument: $kind)*) -> $result {
             let kept = redirected(path);
             // SAFETY: the caller's arguments, for the function that the caller meant.
-            unsafe { forward!($name: fn(*const c_char $(, $kind)*) -> $result)(target(&kept, path) $(, $argument)*) }
+            unsafe { forward!($name: fn(*const c_char $(, $kind)*) -> $result)(target(kept.as_ref(), path) $(, $argument)*) }
         })*
     };
 }
@@ -85,7 +85,7 @@ macro_rules! redirect_second {
             let kept = redirected(path);
             // SAFETY: the caller's arguments, for the function that the caller meant.
             unsafe {
-                forward!($name: fn(c_int, *const c_char $(, $kind)*) -> $result)($first, target(&kept, path) $(, $argument)*)
+                forward!($name: fn(c_int, *const c_char $(, $kind)*) -> $result)($first, target(kept.as_ref(), path) $(, $argument)*)
             }
         })*
     };
@@ -147,7 +147,10 @@ pub unsafe extern "C" fn realpath(path: *const c_char, resolved: *mut c_char) ->
     let kept = redirected(path);
     // SAFETY: the caller's arguments, for the function that the caller meant.
     let found = unsafe {
-        forward!(realpath: fn(*const c_char, *mut c_char) -> *mut c_char)(target(&kept, path), resolved)
+        forward!(realpath: fn(*const c_char, *mut c_char) -> *mut c_char)(
+            target(kept.as_ref(), path),
+            resolved,
+        )
     };
     if kept.is_some() { restored(found) } else { found }
 }
@@ -162,7 +165,7 @@ pub unsafe extern "C" fn __realpath_chk(
     // SAFETY: the caller's arguments, for the function that the caller meant.
     let found = unsafe {
         forward!(__realpath_chk: fn(*const c_char, *mut c_char, size_t) -> *mut c_char)(
-            target(&kept, path),
+            target(kept.as_ref(), path),
             resolved,
             size,
         )
@@ -174,7 +177,8 @@ pub unsafe extern "C" fn __realpath_chk(
 pub unsafe extern "C" fn canonicalize_file_name(path: *const c_char) -> *mut c_char {
     let kept = redirected(path);
     // SAFETY: the caller's argument, for the function that the caller meant.
-    let found =
-        unsafe { forward!(canonicalize_file_name: fn(*const c_char) -> *mut c_char)(target(&kept, path)) };
+    let found = unsafe {
+        forward!(canonicalize_file_name: fn(*const c_char) -> *mut c_char)(target(kept.as_ref(), path))
+    };
     if kept.is_some() { restored(found) } else { found }
 }

@@ -216,7 +216,7 @@ fn structures_are_laid_out_as_in_the_installed_headers() {
             // It grows downwards: what counts is how far a field is from the end.
             _ if expression.contains("struct verbs_context") => continue,
             name if PREFIXES.contains(&name) => {
-                assert!(in_c >= *value, "{expression}: {in_c} in C, {value} here")
+                assert!(in_c >= *value, "{expression}: {in_c} in C, {value} here");
             }
             name if GROWN.contains(&name) && !has_newer_fields => {
                 assert!(in_c <= *value, "{expression}: {in_c} in C, {value} here");

@@ -1,6 +1,6 @@
 //! The C structures of `infiniband/verbs.h`, with the names that they and their fields have there.
 //!
-//! Programs are compiled against these layouts, so nothing here may move. `tests/layout.rs` compares every size and offset
+//! Programs are compiled against these layouts, so nothing here may move. `layout` compares every size and offset
 //! with the installed headers.
 #![allow(
     missing_docs,
