@@ -67,6 +67,10 @@ const DEFERRED_BYTES_MAX: u64 = 16 << 10;
 const POLLED_REST: Duration = Duration::from_micros(200);
 const BLOCK_MAX: Duration = Duration::from_millis(250);
 
+/// How long it blocks at most while the application polls. An acknowledgement waits for the next poll, so that it leaves with what
+/// the application answers; when no poll comes any more, it must not wait for long.
+const POLLED_BLOCK_MAX: Duration = Duration::from_millis(1);
+
 /// How long the thread spins after it found something: a wake-up costs more than a short wait.
 const SPIN: Duration = Duration::from_micros(30);
 
@@ -391,8 +395,9 @@ fn config(device: &Device, settings: &Settings) -> Config {
 /// The progress thread of an adapter.
 fn attend(adapter: &Weak<Adapter>, socket: &OwnedFd, doorbell: &OwnedFd) {
     let (mut seen, mut misses, mut vain) = (0, 0, 0);
+    let mut block_max = BLOCK_MAX;
     loop {
-        let Some(timeout) = before_block(adapter) else { return };
+        let Some(timeout) = before_block(adapter, block_max) else { return };
         let readable = block(socket.as_fd(), doorbell.as_fd(), timeout);
         let Some(adapter) = adapter.upgrade().filter(|adapter| !adapter.closing.load(Ordering::Relaxed))
         else {
@@ -400,7 +405,11 @@ fn attend(adapter: &Weak<Adapter>, socket: &OwnedFd, doorbell: &OwnedFd) {
         };
         let polls = adapter.polls.load(Ordering::Relaxed);
         let is_polled = std::mem::replace(&mut seen, polls) != polls;
-        if is_polled && readable && misses < MISSES_MAX {
+        block_max = if is_polled { POLLED_BLOCK_MAX } else { BLOCK_MAX };
+        if is_polled && !readable {
+            continue;
+        }
+        if is_polled && misses < MISSES_MAX {
             // The application drives the NIC. A thread that drove it too would only be in its way.
             std::thread::sleep(POLLED_REST);
             if adapter.polls.load(Ordering::Relaxed) != polls {
@@ -424,25 +433,23 @@ fn attend(adapter: &Weak<Adapter>, socket: &OwnedFd, doorbell: &OwnedFd) {
         if vain >= VAIN_MAX {
             (misses, vain) = (0, 0);
         }
-        let mut state = adapter.state();
-        if state.driver.needs_steering()
-            && let Err(error) = state.driver.rebuild_steering()
-        {
-            complain(&format!("packets may go astray: {error}"));
-        }
     }
 }
 
 /// How long the thread may block. `None`: the adapter is gone.
-fn before_block(adapter: &Weak<Adapter>) -> Option<Duration> {
+fn before_block(adapter: &Weak<Adapter>, block_max: Duration) -> Option<Duration> {
     let adapter = adapter.upgrade()?;
     let mut state = adapter.state();
-    state.driver.needs_steering();
+    if state.driver.needs_steering()
+        && let Err(error) = state.driver.rebuild_steering()
+    {
+        complain(&format!("packets may go astray: {error}"));
+    }
     if let Some(capture) = &state.capture {
         // What a process that is killed has captured until it was last idle is in the file.
         let _ = capture.flush();
     }
-    let timeout = state.next_timeout().map_or(BLOCK_MAX, |timeout| timeout.min(BLOCK_MAX));
+    let timeout = state.next_timeout().map_or(block_max, |timeout| timeout.min(block_max));
     let wakes_at = (adapter.started.elapsed() + timeout).as_nanos() as u64;
     adapter.wakes_at.store(wakes_at, Ordering::Relaxed);
     Some(timeout)

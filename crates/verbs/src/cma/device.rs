@@ -59,6 +59,18 @@ pub(super) fn of(address: IpAddr) -> Result<Opened, c_int> {
     open(address, device)
 }
 
+/// The device of an address that an identifier is bound to. The address that stands for all has none; nor has a loopback address
+/// that no device has, as in Linux, where the loopback is no RDMA device: programs bind to it to learn whether they can.
+pub(super) fn bound_to(address: IpAddr) -> Result<Option<Opened>, c_int> {
+    if address.is_unspecified() {
+        return Ok(None);
+    }
+    match of(address) {
+        Err(libc::EADDRNOTAVAIL) if address.is_loopback() => Ok(None),
+        found => found.map(Some),
+    }
+}
+
 /// All devices whose addresses satisfy this. One that cannot be opened is left out, unless none can.
 pub(super) fn all(matches: impl Fn(IpAddr) -> bool) -> Result<Vec<Opened>, c_int> {
     let devices = context::addresses()?;

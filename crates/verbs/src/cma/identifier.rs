@@ -253,9 +253,9 @@ impl CmId {
             let inner = own.shared.inner();
             (inner.local, inner.peer)
         };
-        let opened = local.filter(|local| !local.ip().is_unspecified()).map(|local| device::of(local.ip()));
+        let opened = local.map(|local| device::bound_to(local.ip()));
         let c = object::write(id)?;
-        if let Some(opened) = opened.transpose()? {
+        if let Some(opened) = opened.transpose()?.flatten() {
             (c.verbs, c.port_num) = (opened.context(), 1);
             if c.pd.is_null() {
                 c.pd = opened.domain();
@@ -478,7 +478,7 @@ pub(super) fn open_events() -> Result<Arc<CmEvents>, c_int> {
 pub(super) fn adapters_of(ip: IpAddr, only_family: bool) -> Result<Vec<Arc<Adapter>>, c_int> {
     let devices = match ip.is_unspecified() {
         true => device::all(|one| one.is_ipv4() == ip.is_ipv4() || ip.is_ipv6() && !only_family)?,
-        false => vec![device::of(ip)?],
+        false => device::bound_to(ip)?.into_iter().collect(),
     };
     devices.iter().map(device::Opened::adapter).collect()
 }

@@ -166,6 +166,10 @@ pub(crate) extern "C" fn listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
             (inner.adapters.clone(), local)
         };
         let service = shared.service(local.port());
+        if adapters.is_empty() {
+            // Bound to a loopback address that is no device's.
+            return Err(libc::ENODEV);
+        }
         for (index, adapter) in adapters.iter().enumerate() {
             let mut state = adapter.state();
             let State { driver, management, .. } = &mut *state;
