@@ -3,6 +3,7 @@
 mod calendar;
 pub(crate) mod live;
 mod nic;
+mod rdma;
 mod roce;
 mod schedule;
 mod sim;
@@ -28,6 +29,8 @@ enum Layer {
     Nic(nic::Arguments),
     /// RoCEv2 over this host's UDP against UDP alone, on two cores
     Roce(roce::Arguments),
+    /// Unmodified RDMA programs on the software NIC against the NIC by itself, and UCX over it against UCX over TCP
+    Rdma(rdma::Arguments),
     /// Railnet's collectives between real processes against MPI and Gloo, by turns
     Live(live::Arguments),
     /// The simulator's calendar against a binary heap
@@ -71,6 +74,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     match &arguments.layer {
         Layer::Nic(arguments) => nic::run(arguments, out),
         Layer::Roce(arguments) => roce::run(arguments, out),
+        Layer::Rdma(arguments) => rdma::run(arguments, out),
         Layer::Live(arguments) => live::run(arguments, out),
         Layer::Calendar(arguments) => calendar::run(arguments, out),
         Layer::Schedule(arguments) => schedule::run(arguments, out),

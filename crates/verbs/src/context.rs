@@ -159,8 +159,8 @@ pub(crate) fn open(device: *mut ibv_device) -> Result<*mut ibv_context, c_int> {
     verbs.create_srq_ex = Some(receive::create_extended);
     let context = &mut verbs.context;
     context.device = device;
-    context.cmd_fd = -1;
-    context.async_fd = events.raw();
+    // There is no command channel; programs may duplicate its descriptor nevertheless.
+    (context.cmd_fd, context.async_fd) = (events.raw(), events.raw());
     context.num_comp_vectors = COMPLETION_VECTORS;
     context.abi_compat = std::ptr::without_provenance_mut(usize::MAX);
     context.ops.alloc_mw = Some(memory::alloc_window);
@@ -196,6 +196,9 @@ pub(crate) extern "C" fn close_device(context: *mut ibv_context) -> c_int {
     })
 }
 
+/// Of no vendor, as that of Soft-RoCE: programs take 0 for a device that did not answer.
+const VENDOR: u32 = 0xff_ffff;
+
 /// What the device can do.
 fn attributes(adapter: &Adapter) -> ibv_device_attr {
     let state = adapter.state();
@@ -206,7 +209,7 @@ fn attributes(adapter: &Adapter) -> ibv_device_attr {
         sys_image_guid: adapter.device.guid(),
         max_mr_size: u64::MAX,
         page_size_cap: 0xffff_f000,
-        vendor_id: 0,
+        vendor_id: VENDOR,
         vendor_part_id: 0,
         hw_ver: 0,
         max_qp: (1 << QUEUE_PAIR_BITS) * 3 / 4,
@@ -271,6 +274,7 @@ extern "C" fn query_device_ex(
             extended.device_cap_flags_ex = extended.orig_attr.device_cap_flags.into();
             extended.completion_timestamp_mask = u64::MAX;
             extended.hca_core_clock = 1_000_000;
+            extended.phys_port_cnt_ex = extended.orig_attr.phys_port_cnt.into();
             object::copy_out(&extended, attr, size)
         })())
     })

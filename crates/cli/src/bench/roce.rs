@@ -113,7 +113,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     Ok(Outcome::Done)
 }
 
-fn spread(mut values: Vec<f64>) -> [f64; 3] {
+pub(super) fn spread(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
     [values[values.len() / 2], values[0], values[values.len() - 1]]
 }
@@ -220,8 +220,8 @@ fn raw_latency(address: SocketAddr, time: Duration) -> anyhow::Result<Rounds> {
 }
 
 /// Half of what a round takes, in microseconds.
-struct Rounds {
-    middle: f64,
+pub(super) struct Rounds {
+    pub(super) middle: f64,
     mean: f64,
 }
 
@@ -294,7 +294,7 @@ impl Side {
 }
 
 /// What one thread writes to the memory of another.
-fn write_bandwidth(address: SocketAddr, time: Duration) -> anyhow::Result<[f64; 2]> {
+pub(super) fn write_bandwidth(address: SocketAddr, time: Duration) -> anyhow::Result<[f64; 2]> {
     let [mut here, mut there] = Side::pair(address)?;
     let target = there.remote(0);
     let stop = AtomicBool::new(false);
@@ -332,7 +332,7 @@ fn write_for(here: &mut Side, target: Remote, time: Duration) -> anyhow::Result<
 }
 
 /// Round trips of two WRITEs, each seen by the last word that it changes.
-fn back_and_forth(address: SocketAddr, time: Duration, length: usize) -> anyhow::Result<Rounds> {
+pub(super) fn back_and_forth(address: SocketAddr, time: Duration, length: usize) -> anyhow::Result<Rounds> {
     let [mut here, mut there] = Side::pair(address)?;
     let (home, target) = (here.remote(length), there.remote(0));
     let last = length - size_of::<u64>();

@@ -66,13 +66,19 @@ fn of_device(device: &Device) -> Vec<Entry> {
         file(&format!("{verbs}/ibdev"), name),
         file(&format!("{verbs}/abi_version"), "1"),
     ];
-    // What stands behind the interface: its place in the PCI tree, or the interface itself, where it is software, too.
+    // What stands behind the interface in the PCI tree; where that is software, a device that has the interface.
     let network = format!("/sys/class/net/{interface}");
-    let behind = fs::canonicalize(format!("{network}/device")).or_else(|_| fs::canonicalize(network));
-    if let Ok(behind) = behind {
-        let target = behind.display().to_string();
-        entries.push(Entry::Link { path: format!("{own}/device"), target: target.clone() });
-        entries.push(Entry::Link { path: format!("{verbs}/device"), target });
+    match fs::canonicalize(format!("{network}/device")) {
+        Ok(hardware) => {
+            let target = hardware.display().to_string();
+            entries.push(Entry::Link { path: format!("{own}/device"), target: target.clone() });
+            entries.push(Entry::Link { path: format!("{verbs}/device"), target });
+        }
+        Err(_) => {
+            entries.push(Entry::Link { path: format!("{own}/device/net/{interface}"), target: network });
+            let device = format!("../../infiniband/{name}/device");
+            entries.push(Entry::Link { path: format!("{verbs}/device"), target: device });
+        }
     }
     entries
 }

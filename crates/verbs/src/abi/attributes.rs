@@ -66,6 +66,9 @@ pub struct ibv_device_attr_ex {
     pub completion_timestamp_mask: u64,
     pub hca_core_clock: u64,
     pub device_cap_flags_ex: u64,
+    /// Of what this device does not have: segmentation, receive-side scaling, tag matching, device memory and more.
+    pub _capabilities: [u8; 108],
+    pub phys_port_cnt_ex: u32,
 }
 
 #[repr(C)]
