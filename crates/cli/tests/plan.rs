@@ -158,8 +158,8 @@ fn variables_of_nccl_count_as_in_tune_and_sim() {
         "plan-env.toml",
         "fidelity = \"analytic\"\n[cluster]\nserver = \"dgx-h100\"\nnodes = 4\n[model]\nname = \"gpt-400m\"\n[env]\nNCCL_PROTO = \"LL\"\n",
     );
-    // A file has rails between its servers, options have nothing in the way: here that makes no difference.
-    near(&json(&["plan", &scenario], &[])["step_us"], slow, 1e-6);
+    // A file has rails between its servers, on which steps of a ring overlap; options have nothing in the way, and NCCL's estimate.
+    near(&json(&["plan", &scenario], &[])["step_us"], slow, 0.05);
     assert!(
         (number(&json(&["plan", &scenario], &[("NCCL_PROTO", "Simple,LL,LL128")])["step_us"]) - plain).abs()
             < 0.3 * plain

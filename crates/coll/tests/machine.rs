@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use railnet_coll::machine::{Output, RankMachine};
+use railnet_coll::machine::{Notice, OperationId, Output, RankMachine, Standing};
 use railnet_coll::testing::{Data, Lab};
 use railnet_coll::{Algorithm, Call, Choice, Collective, Counts, Protocol, Schedule, Wiring, build};
 use railnet_core::{Bytes, DataType, Rank, ReduceOp, Scalar, Time};
@@ -302,6 +302,25 @@ fn a_dead_rank_is_silent() {
     assert_eq!(failures.keys().copied().collect::<Vec<_>>(), [0, 2]);
     let text = failures[&0].to_string();
     assert_eq!(text, "rank 1 does not answer in AllReduce #0 for 60 s; ranks 0, 2 wait.");
+}
+
+#[test]
+fn a_rank_in_an_earlier_call_says_that_it_is_behind() {
+    let wiring = Wiring::flat(3);
+    let first = all_reduce(100, &wiring);
+    let mut machine = RankMachine::new(Rank(0), 3);
+    machine.submit(Time::ZERO, &first).unwrap();
+    machine.notice(Time::from_ps(30_000_000_000_000), Rank(1), Notice::Ask(OperationId(1)));
+    let answered = std::iter::from_fn(|| machine.poll_output()).find_map(|output| match output {
+        Output::Notice { notice, .. } => match *notice {
+            Notice::Answer(operation, answer) => Some((operation, answer.standing)),
+            _ => None,
+        },
+        _ => None,
+    });
+    let (operation, standing) = answered.expect("a question is answered");
+    assert_eq!(operation, OperationId(1));
+    assert!(matches!(standing, Standing::Behind { .. }), "{standing:?}");
 }
 
 #[test]

@@ -57,6 +57,13 @@ pub enum Standing {
     },
     /// It has done it.
     Finished,
+    /// It is still in an operation before it, and will come when that is over.
+    Behind {
+        /// For how long nothing happened there.
+        idle: Span,
+        /// What it waits for.
+        waits: Vec<Wait>,
+    },
 }
 
 /// What a worker waits for.
@@ -417,14 +424,16 @@ impl Asking {
         }
         let missing: Vec<_> = (0..ranks).filter_map(|rank| Some((Rank(rank), self.missing(rank)?))).collect();
         let entered = |(rank, answer): (&u32, &Answer)| match &answer.standing {
-            Standing::Entered { waits, .. } => Some((Rank(*rank), waits.clone())),
+            Standing::Entered { waits, .. } | Standing::Behind { waits, .. } => {
+                Some((Rank(*rank), waits.clone()))
+            }
             _ => None,
         };
         let waits: Vec<_> = self.answers.iter().filter_map(entered).collect();
         let signature = sides.into_iter().next().expect("who asks has entered it").0;
         if missing.is_empty() {
             let moves = |answer: &Answer| match &answer.standing {
-                Standing::Entered { idle, .. } => *idle < self.patience,
+                Standing::Entered { idle, .. } | Standing::Behind { idle, .. } => *idle < self.patience,
                 _ => false,
             };
             let is_slow = self.answers.values().any(moves);
@@ -478,8 +487,38 @@ impl Asking {
         let last = last
             .zip(first)
             .map(|((rank, since), first)| (*rank, Span::from_ps(first.as_ps() - since.as_ps())));
-        let is_absent = |answer: &Answer| matches!(answer.standing, Standing::NotEntered { .. });
+        let is_absent = |answer: &Answer| {
+            matches!(answer.standing, Standing::NotEntered { .. } | Standing::Behind { .. })
+        };
         let absent = self.answers.iter().filter(|(_, answer)| is_absent(answer)).map(|(rank, _)| Rank(*rank));
         MismatchError { operation: self.operation, differences, last, absent: absent.collect(), sides }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Algorithm, Call, Choice, Collective, Protocol, Wiring, build};
+
+    #[test]
+    fn a_rank_that_a_silent_one_holds_up_in_an_earlier_call_is_not_blamed() {
+        let call = Call::new(Collective::AllReduce, 64);
+        let choice = Choice::new(Algorithm::Ring, Protocol::Simple);
+        let schedule = build(&call, &choice, &Wiring::flat(3)).expect("a ring of three");
+        let asked = OperationId(1);
+        let signature = Some(Arc::new(Signature::new(asked, &schedule)));
+        let (idle, waits) = (Span::from_secs(8), Vec::new());
+        let entered = Standing::Entered { since: idle, idle, waits: waits.clone() };
+        let mut asking = Asking::new(asked, Time::ZERO, Span::from_secs(6));
+        asking.take(1, Answer { signature, standing: entered, history: Vec::new() });
+        let behind = Standing::Behind { idle, waits };
+        asking.take(0, Answer { signature: None, standing: behind, history: Vec::new() });
+        let failure = asking.verdict(3, idle).expect("rank 2 is silent");
+        assert_eq!(failure.culprits(), [Rank(2)]);
+        assert!(
+            failure
+                .to_string()
+                .starts_with("rank 2 does not answer in AllReduce #1 for 8 s; ranks 0, 1 wait.")
+        );
     }
 }

@@ -228,6 +228,9 @@ impl RankMachine {
                 waits: self.waiting_for(),
             },
             None if operation.0 < self.next => Standing::Finished,
+            None if self.submitted().next().is_some() => {
+                Standing::Behind { idle: now.since(self.progress), waits: self.waiting_for() }
+            }
             None => {
                 let last = self.past.checked_sub(1).map(|last| self.operations[last].signature());
                 Standing::NotEntered { last, ago: now.since(self.finished) }

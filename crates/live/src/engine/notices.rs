@@ -192,28 +192,54 @@ fn put_standing(out: &mut Vec<u8>, standing: &Standing) {
             out.push(1);
             out.extend(since.as_ps().to_le_bytes());
             out.extend(idle.as_ps().to_le_bytes());
-            let waits = &waits[..waits.len().min(WAITS)];
-            out.extend((waits.len() as u32).to_le_bytes());
-            for wait in waits {
-                out.extend(wait.worker.to_le_bytes());
-                out.extend(wait.step.to_le_bytes());
-                let peer = |peer: &Peer| match peer {
-                    Peer::Rank(rank) => *rank,
-                    Peer::Switch(group) => *group,
-                };
-                let (kind, number, channel) = match &wait.what {
-                    WaitingFor::Data(from, channel) => (0, peer(from), *channel),
-                    WaitingFor::Room(at, channel) => (1, peer(at), *channel),
-                    WaitingFor::Worker(other) => (2, *other, 0),
-                    WaitingFor::Work => (3, 0, 0),
-                };
-                out.push(kind);
-                out.extend(number.to_le_bytes());
-                out.extend(u32::from(channel).to_le_bytes());
-            }
+            put_waits(out, waits);
         }
         Standing::Finished => out.push(2),
+        Standing::Behind { idle, waits } => {
+            out.push(3);
+            out.extend(idle.as_ps().to_le_bytes());
+            put_waits(out, waits);
+        }
     }
+}
+
+fn put_waits(out: &mut Vec<u8>, waits: &[Wait]) {
+    let waits = &waits[..waits.len().min(WAITS)];
+    out.extend((waits.len() as u32).to_le_bytes());
+    for wait in waits {
+        out.extend(wait.worker.to_le_bytes());
+        out.extend(wait.step.to_le_bytes());
+        let peer = |peer: &Peer| match peer {
+            Peer::Rank(rank) => *rank,
+            Peer::Switch(group) => *group,
+        };
+        let (kind, number, channel) = match &wait.what {
+            WaitingFor::Data(from, channel) => (0, peer(from), *channel),
+            WaitingFor::Room(at, channel) => (1, peer(at), *channel),
+            WaitingFor::Worker(other) => (2, *other, 0),
+            WaitingFor::Work => (3, 0, 0),
+        };
+        out.push(kind);
+        out.extend(number.to_le_bytes());
+        out.extend(u32::from(channel).to_le_bytes());
+    }
+}
+
+fn waits(reader: &mut Reader<'_>) -> Result<Vec<Wait>, Malformed> {
+    reader.list("waits", |reader| {
+        let (worker, step) = (reader.number("worker")?, reader.long("step")?);
+        let kind = reader.byte("wait")?;
+        let (number, channel) = (reader.number("peer")?, reader.number("channel")? as u16);
+        let what = match kind {
+            0 => WaitingFor::Data(Peer::Rank(number), channel),
+            1 => WaitingFor::Room(Peer::Rank(number), channel),
+            2 => WaitingFor::Worker(number),
+            3 => WaitingFor::Work,
+            _ => return Err(Malformed::Field("wait")),
+        };
+        // When that was is told by the clock of another process: of no use here.
+        Ok(Wait { worker, step, what, since: Time::ZERO })
+    })
 }
 
 fn standing(reader: &mut Reader<'_>) -> Result<Standing, Malformed> {
@@ -225,23 +251,13 @@ fn standing(reader: &mut Reader<'_>) -> Result<Standing, Malformed> {
         1 => {
             let since = Span::from_ps(reader.long("time")?);
             let idle = Span::from_ps(reader.long("time")?);
-            let waits = reader.list("waits", |reader| {
-                let (worker, step) = (reader.number("worker")?, reader.long("step")?);
-                let kind = reader.byte("wait")?;
-                let (number, channel) = (reader.number("peer")?, reader.number("channel")? as u16);
-                let what = match kind {
-                    0 => WaitingFor::Data(Peer::Rank(number), channel),
-                    1 => WaitingFor::Room(Peer::Rank(number), channel),
-                    2 => WaitingFor::Worker(number),
-                    3 => WaitingFor::Work,
-                    _ => return Err(Malformed::Field("wait")),
-                };
-                // When that was is told by the clock of another process: of no use here.
-                Ok(Wait { worker, step, what, since: Time::ZERO })
-            })?;
-            Standing::Entered { since, idle, waits }
+            Standing::Entered { since, idle, waits: waits(reader)? }
         }
         2 => Standing::Finished,
+        3 => {
+            let idle = Span::from_ps(reader.long("time")?);
+            Standing::Behind { idle, waits: waits(reader)? }
+        }
         _ => return Err(Malformed::Field("standing")),
     })
 }
@@ -271,6 +287,7 @@ mod tests {
             Standing::NotEntered { last: Some(some_signature()), ago: Span::from_secs(3) },
             Standing::Entered { since: Span::from_secs(2), idle: Span::from_secs(1), waits: vec![wait] },
             Standing::Finished,
+            Standing::Behind { idle: Span::from_secs(1), waits: vec![wait] },
         ];
         for standing in standings {
             let history = vec![Mark(7), Mark(9 << 40)];
