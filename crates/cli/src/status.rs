@@ -108,7 +108,7 @@ fn waits_for(rank: &RankStatus) -> BTreeSet<u32> {
     rank.calls.iter().flat_map(|call| call.waits_for.iter().copied()).collect()
 }
 
-/// Ranks for which others wait and that wait for nobody here: where to look first.
+/// Ranks that others wait for and that wait for no other rank: the likely cause.
 fn roots(ranks: &[&RankStatus]) -> Vec<u32> {
     let awaited: BTreeSet<u32> = ranks.iter().flat_map(|rank| waits_for(rank)).collect();
     let waiting: BTreeSet<u32> =

@@ -14,7 +14,7 @@ fn railnet(arguments: &[&str]) -> Command {
     command
 }
 
-/// Ranks that measure for as long as nobody ends them.
+/// Ranks that measure until they are killed.
 struct Job(Child);
 
 impl Job {

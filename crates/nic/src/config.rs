@@ -197,7 +197,7 @@ pub struct NicConfig {
     pub queue_pairs: Range<u32>,
     /// Key indices (the upper 24 bits of a key) it may hand out.
     pub keys: Range<u32>,
-    /// Draw the upper 24 bits of keys at random, so that nobody guesses them; otherwise they are counted up.
+    /// Draw the upper 24 bits of keys at random, so that they cannot be guessed; otherwise they are counted up.
     pub random_keys: bool,
     /// Its ports, numbered from 1 in the verbs interface.
     pub ports: Vec<PortConfig>,

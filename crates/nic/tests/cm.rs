@@ -122,7 +122,7 @@ fn call() -> Call {
 
 /// Connects, and tells the ids of both sides.
 fn connect(network: &mut Network) -> (ConnectionId, ConnectionId) {
-    network.managers[1].listen(network.now, SERVICE).expect("nobody listens yet");
+    network.managers[1].listen(network.now, SERVICE).expect("the service is free");
     let active = network.managers[0].connect(network.now, &call()).expect("it may connect");
     network.run(|network| network.requested().is_some());
     let passive = network.requested().expect("the request arrived");
@@ -188,7 +188,7 @@ fn a_service_that_nobody_listens_on_is_refused() {
 #[test]
 fn the_applications_refusal_carries_its_words() {
     let mut network = Network::new(2, 30);
-    network.managers[1].listen(network.now, SERVICE).expect("nobody listens yet");
+    network.managers[1].listen(network.now, SERVICE).expect("the service is free");
     network.managers[0].connect(network.now, &call()).expect("it may connect");
     network.run(|network| network.requested().is_some());
     let passive = network.requested().expect("the request arrived");
@@ -214,7 +214,7 @@ fn a_peer_that_is_gone_is_reported_and_nothing_stays() {
 #[test]
 fn a_slow_application_is_waited_for() {
     let mut network = Network::new(4, 0);
-    network.managers[1].listen(network.now, SERVICE).expect("nobody listens yet");
+    network.managers[1].listen(network.now, SERVICE).expect("the service is free");
     let active = network.managers[0].connect(network.now, &call()).expect("it may connect");
     // Two retries come, and are asked for patience.
     network.run(|network| network.now >= Time::from_ps(0) + Span::from_secs(20));
@@ -240,12 +240,12 @@ fn a_forgotten_connection_is_ended_without_a_word() {
 fn a_request_between_two_listeners_waits_for_the_second() {
     let mut network = Network::new(8, 0);
     let refused = |network: &Network| network.has(0, |event| matches!(event, Event::Rejected { .. }));
-    network.managers[1].listen(network.now, SERVICE).expect("nobody listens yet");
+    network.managers[1].listen(network.now, SERVICE).expect("the service is free");
     network.managers[1].unlisten(network.now, SERVICE);
     network.managers[0].connect(network.now, &call()).expect("it may ask");
     let began = network.now;
     network.run(|network| network.now >= began + Span::from_ms(100) || !network.in_flight.is_empty());
-    network.managers[1].listen(network.now, SERVICE).expect("nobody listens any more");
+    network.managers[1].listen(network.now, SERVICE).expect("the service is free again");
     network.run(|network| network.requested().is_some());
     assert!(network.requested().is_some() && !refused(&network));
 
@@ -269,7 +269,7 @@ fn a_connection_whose_peer_is_gone_is_over() {
 fn the_queue_pair_of_a_datagram_service_is_found() {
     for seed in 0..100 {
         let mut network = Network::new(seed, 30);
-        network.managers[1].listen(network.now, SERVICE).expect("nobody listens yet");
+        network.managers[1].listen(network.now, SERVICE).expect("the service is free");
         network.managers[0].resolve(network.now, gid(1), SERVICE, b"who").expect("it may ask");
         let asked = |network: &Network| network.has(1, |event| matches!(event, Event::Resolving { .. }));
         network.run(asked);

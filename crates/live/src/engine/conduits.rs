@@ -526,7 +526,7 @@ impl Conduits {
         self.nic.as_ref()
     }
 
-    /// Takes connections that wait: one that nobody takes would wake a rank that sleeps, again and again.
+    /// Accepts pending connections: one left in the backlog would wake a blocked rank again and again.
     pub(crate) fn accept(&mut self) {
         // What goes wrong goes wrong again where a stream is asked for, and is an error there.
         let _ = self.tcp.accept();

@@ -114,7 +114,7 @@ pub enum NetError {
         /// What there is for it.
         room: u64,
     },
-    /// A completion that does not fit what was asked for: nobody of the job sent that.
+    /// A completion that does not fit what was asked for: no rank of the job sent it.
     #[error("{found} arrived on queue pair {queue_pair} in place of {expected}")]
     Unexpected {
         /// Where.
