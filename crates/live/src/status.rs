@@ -259,7 +259,7 @@ impl Desk {
         self.is_wanted.store(false, Ordering::Release);
     }
 
-    /// Has a description made, by whoever drives the rank or by `make`, which succeeds where nobody does.
+    /// Has a description made, by the thread that drives the rank, or by `make`, which succeeds where none does.
     fn ask(&self, make: impl Fn() -> Option<RankStatus>) -> Option<RankStatus> {
         let take = || self.answer.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(take());

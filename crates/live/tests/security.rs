@@ -197,7 +197,7 @@ fn a_rank_that_waits_takes_in_connections_of_others_and_its_calls_go_on() {
             // Rank 0 waits in a call.
             let deadline = Instant::now() + LONG;
             while listeners().iter().all(|one| one.waiting > 0) {
-                assert!(Instant::now() < deadline, "nobody took them: {:?}", listeners());
+                assert!(Instant::now() < deadline, "the connections were not accepted: {:?}", listeners());
                 std::thread::yield_now();
             }
         }

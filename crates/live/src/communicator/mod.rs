@@ -244,7 +244,7 @@ impl Communicator {
             let text = "no secret (RAILNET_SECRET): any process that reaches the rendezvous can join, and what ranks send is not \
                         authenticated";
             match config.listen() {
-                // Nobody comes from elsewhere: only who asks for warnings hears it.
+                // No connection can come from elsewhere: a warning in the log is enough.
                 Some(_) => log.warn(|| text.to_owned()),
                 None => config.reminders.say(text),
             }

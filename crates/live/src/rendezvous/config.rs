@@ -75,7 +75,7 @@ impl Config {
         }
     }
 
-    /// Where this rank takes connections of others: where all meet at the loopback address, nobody comes from elsewhere.
+    /// Where this rank listens: at the loopback address where all ranks meet there.
     pub(crate) fn listen(&self) -> Option<IpAddr> {
         let host = self.meeting.as_ref()?.hosts.first()?;
         let address = if host == "localhost" { Some(Ipv4Addr::LOCALHOST.into()) } else { host.parse().ok() };

@@ -127,7 +127,7 @@ impl Directory<'_> {
         if state != BOTH_LEFT {
             return self.set(index, 0, state);
         }
-        // In this order: who dies in between leaves a mailbox that nobody uses, and not one that two use.
+        // In this order: a rank that dies in between leaves an unused mailbox, not one that two ranks use.
         let mailbox = self.get(index, 3);
         self.set(index, 0, GIVEN_UP);
         self.give_back(mailbox);
@@ -188,7 +188,7 @@ impl Directory<'_> {
         let since = Instant::now();
         let mut expected = 0;
         while let Err(found) = lock.compare_exchange(expected, own, Ordering::Acquire, Ordering::Relaxed) {
-            // The lock of one that is gone is taken from it, if nobody else has done so.
+            // The lock of a dead owner is taken over, unless another rank has done so.
             expected = if found != 0 && Owner::is_gone(found) { found } else { 0 };
             if since.elapsed() > patience {
                 return Err(io::Error::other("a rank stopped while it made a mailbox"));

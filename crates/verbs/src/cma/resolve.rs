@@ -20,7 +20,7 @@ const EPHEMERAL_COUNT: u16 = 28232;
 /// Requests that may wait for the application.
 const BACKLOG_MAX: u32 = 1024;
 
-/// A number nobody can guess.
+/// A number that cannot be guessed.
 pub(super) fn random() -> u64 {
     RandomState::new().hash_one(0)
 }
