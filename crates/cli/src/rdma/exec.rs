@@ -20,10 +20,12 @@ Examples:
   railnet rdma exec --pcap run.pcapng -- rping -c -a 127.0.0.1 -C 10
   railnet rdma exec --address 10.0.0.7 --mtu 1024 -- ibv_devinfo
 
-The program finds a device for each address of this host. Its packets are RoCEv2 on UDP port 4791, which all processes of
-this user share. Options are variables for the program and what it starts; railnet rdma env prints them. The exit status is
-the program's; 2 for wrong usage, 127 if the program is not there.
-Programs that are linked statically or bring their own libibverbs (RPATH), and setuid programs, do not load this one.";
+The program finds a device for each address of this host. Its packets are RoCEv2 on UDP port
+4791, which all processes of this user share. Options are variables for the program and what it
+starts; railnet rdma env prints them. The exit status is the program's; 2 for wrong usage, 127 if
+the program is not there.
+Programs that are linked statically or bring their own libibverbs (RPATH), and setuid programs,
+do not load this one.";
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, override_usage = "railnet rdma exec [OPTIONS] -- PROGRAM [ARGUMENTS]...")]
