@@ -9,6 +9,7 @@ use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// Longer than anything takes that goes well, on a machine that does much else.
@@ -27,8 +28,22 @@ fn railnet(arguments: &[&str]) -> Command {
     command
 }
 
+/// One test at a time has the address, in all programs of tests: a process that joins or leaves it may cost others a packet, and
+/// unreliable services do not send it again.
+fn take_turn() {
+    static TURN: OnceLock<fs::File> = OnceLock::new();
+    TURN.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        fs::create_dir_all(folder).unwrap();
+        let file = fs::File::create(folder.join("rdma-tests.lock")).unwrap();
+        file.lock().unwrap();
+        file
+    });
+}
+
 /// A program on the software NIC, with options of `exec`.
 fn exec(options: &[&str], words: &[&str]) -> Command {
+    take_turn();
     let mut command = railnet(&[&["rdma", "exec"], options, &["--"], words].concat());
     // UCX has to be told what else it may not use, and that a device of software is meant.
     command.env("UCX_TLS", "rc_verbs,ud_verbs").env("UCX_NET_DEVICES", "railnet0:1");
@@ -194,7 +209,7 @@ fn perftest_uses_unreliable_services() {
 fn programs_survive_a_lossy_network() {
     let faults: &[&str] =
         &["--drop", "0.01", "--reorder", "0.01", "--corrupt", "0.005", "--duplicate", "0.01", "--seed", "7"];
-    let common = ["-d", "railnet0", "-x", "0", "-F", "-n", "50"];
+    let common = ["-d", "railnet0", "-x", "0", "-F", "-n", "50", "-u", "15"];
     for program in ["ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_atomic_bw"] {
         pair(faults, program, &common, "-p");
     }

@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 const ADDRESS: &str = "127.0.0.1";
@@ -19,9 +19,23 @@ const LIMIT: Duration = Duration::from_secs(90);
 const TCP: u32 = 0x0106;
 const UDP: u32 = 0x0111;
 
+/// One test at a time has the address, in all programs of tests: a process that joins or leaves it may cost others a packet, and
+/// unreliable services do not send it again.
+fn take_turn() {
+    static TURN: OnceLock<fs::File> = OnceLock::new();
+    TURN.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        fs::create_dir_all(folder).expect("a folder of the target directory");
+        let file = fs::File::create(folder.join("rdma-tests.lock")).expect("a file there");
+        file.lock().expect("locks work there");
+        file
+    });
+}
+
 /// A folder in which the library has the names that programs load.
 fn libraries() -> &'static Path {
-    static FOLDER: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
+    take_turn();
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let test = std::env::current_exe().expect("a running program has a path");
         // Cargo puts the library beside the tests of its crate.

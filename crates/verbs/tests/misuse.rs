@@ -34,6 +34,9 @@ fn mistakes_get_the_errors_of_the_manual_pages() {
     compiler.args(["-Wall", "-Wextra", "-Werror", "-O1", "-pthread", "-o"]).args([&program, &source]);
     let compiled = compiler.arg("-L").arg(&folder).arg("-libverbs").output().unwrap();
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    // One test at a time has the address: see connections.rs.
+    let turn = fs::File::create(Path::new(env!("CARGO_TARGET_TMPDIR")).join("rdma-tests.lock")).unwrap();
+    turn.lock().unwrap();
     let output = Command::new("timeout")
         .arg("120")
         .arg(&program)
