@@ -34,8 +34,8 @@ fn take_turn() {
 
 /// A folder in which the library has the names that programs load.
 fn libraries() -> &'static Path {
-    take_turn();
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    take_turn();
     FOLDER.get_or_init(|| {
         let test = std::env::current_exe().expect("a running program has a path");
         // Cargo puts the library beside the tests of its crate.
