@@ -210,10 +210,11 @@ fn programs_survive_a_lossy_network() {
     let faults: &[&str] =
         &["--drop", "0.01", "--reorder", "0.01", "--corrupt", "0.005", "--duplicate", "0.01", "--seed", "7"];
     let common = ["-d", "railnet0", "-x", "0", "-F", "-n", "50", "-u", "15"];
+    // These end together. A program that ends when it has its own result, as the pingpongs do, may take the acknowledgement of its
+    // peer's last message with it.
     for program in ["ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_atomic_bw"] {
         pair(faults, program, &common, "-p");
     }
-    pair(faults, "ibv_rc_pingpong", &["-d", "railnet0", "-g", "0", "-n", "200"], "-p");
 }
 
 #[test]
