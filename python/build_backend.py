@@ -1,0 +1,38 @@
+"""Builds the wheel: maturin, with the `railnet` command made first, so that it comes along as a binary.
+
+`pip install ./python` and `python -m build` come here. `maturin build` by itself takes what is in `railnet.data/scripts`.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import maturin
+from maturin import *  # noqa: F403 the hooks that need nothing of ours
+
+HERE = Path(__file__).resolve().parent
+# The command, and the libraries that `railnet rdma exec` looks for beside it.
+BESIDE = ["railnet", "librailnet_verbs.so", "librailnet_sysfs.so"]
+
+
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    # Both builds have to agree, or all crates are built twice; symbols for a debugger would make a wheel of 100 MB.
+    os.environ.setdefault("CARGO_PROFILE_RELEASE_DEBUG", "0")
+    add_command()
+    return maturin.build_wheel(wheel_directory, config_settings, metadata_directory)
+
+
+def add_command():
+    """Builds the command and puts it where maturin takes the scripts of a wheel from."""
+    cargo = os.environ.get("CARGO", "cargo")
+    build = [cargo, "build", "--release", "--locked", "--package", "railnet-cli"]
+    subprocess.run(build, cwd=HERE, check=True)
+    query = [cargo, "metadata", "--format-version", "1", "--no-deps", "--locked"]
+    metadata = json.loads(subprocess.run(query, cwd=HERE, check=True, stdout=subprocess.PIPE).stdout)
+    built = Path(metadata["target_directory"]) / "release"
+    scripts = HERE / "railnet.data" / "scripts"
+    scripts.mkdir(parents=True, exist_ok=True)
+    for name in BESIDE:
+        shutil.copy2(built / name, scripts / name)
