@@ -1,18 +1,17 @@
 //! `railnet._railnet`: what the Python package has of Rust. `python/railnet` is the package around it.
 
+mod failure;
+mod simulator;
+
 use pyo3::prelude::*;
 
 /// The module, as Python imports it.
 #[pymodule]
 mod _railnet {
-    use super::*;
+    #[pymodule_export]
+    use crate::simulator::{Answer, Network, check, command, simulate, text};
 
     /// The version of the package and of all crates in it.
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");
-
-    #[pymodule_init]
-    fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
-        Ok(())
-    }
 }

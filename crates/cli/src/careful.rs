@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use railnet_job::parallel::Scope;
 use railnet_job::run::analytic::Caveat;
 use railnet_sim::{Inert, WhyInert};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// Keys of one reason that are named on a line; the JSON has all.
@@ -37,33 +38,57 @@ pub(crate) fn object(inert: &[Inert]) -> Value {
     inert.iter().map(|one| json!({ "key": one.key, "why": one.why.to_string() })).collect()
 }
 
+/// Why packets may differ from formulas, for one kind of traffic.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Notice {
+    scope: String,
+    what: String,
+    why: String,
+}
+
+impl Notice {
+    fn line(&self) -> String {
+        format!("{} traffic: {}", self.scope.replace('_', " "), self.why)
+    }
+}
+
+/// What is known to differ.
+pub(crate) fn notices(found: &[(Scope, Caveat)]) -> Vec<Notice> {
+    let notice = |(scope, caveat): &(Scope, Caveat)| Notice {
+        scope: scope.name().replace(' ', "_"),
+        what: caveat.name().to_owned(),
+        why: caveat.to_string(),
+    };
+    found.iter().map(notice).collect()
+}
+
 /// A line for each kind of traffic of which packets may differ from formulas.
 pub(crate) fn caveats(found: &[(Scope, Caveat)]) -> impl Iterator<Item = String> {
-    found.iter().map(|(scope, caveat)| format!("{} traffic: {caveat}", scope.name()))
+    notices(found).into_iter().map(|notice| notice.line())
 }
 
 /// The same for programs.
 pub(crate) fn caveats_object(found: &[(Scope, Caveat)]) -> Value {
-    let object = |(scope, caveat): &(Scope, Caveat)| {
-        let scope = scope.name().replace(' ', "_");
-        json!({ "scope": scope, "what": caveat.name(), "why": caveat.to_string() })
-    };
-    found.iter().map(object).collect()
+    notices(found)
+        .iter()
+        .map(|Notice { scope, what, why }| json!({ "scope": scope, "what": what, "why": why }))
+        .collect()
 }
 
 /// Notices of several runs, each once, with how many of them have it where not all have; the first run's words stand for all.
-pub(crate) fn caveats_of_all<'a>(runs: impl Iterator<Item = &'a [(Scope, Caveat)]>) -> Vec<String> {
-    let (mut found, mut all) = (Vec::<(Scope, &str, String, usize)>::new(), 0);
+pub(crate) fn caveats_of_all<'a>(runs: impl Iterator<Item = &'a [Notice]>) -> Vec<String> {
+    let (mut found, mut all) = (Vec::<(&Notice, usize)>::new(), 0);
     for run in runs {
         all += 1;
-        for ((scope, caveat), line) in run.iter().zip(caveats(run)) {
-            match found.iter_mut().find(|one| (one.0, one.1) == (*scope, caveat.name())) {
-                Some(one) => one.3 += 1,
-                None => found.push((*scope, caveat.name(), line, 1)),
+        for notice in run {
+            match found.iter_mut().find(|(one, _)| (&one.scope, &one.what) == (&notice.scope, &notice.what)) {
+                Some((_, count)) => *count += 1,
+                None => found.push((notice, 1)),
             }
         }
     }
-    let words = |(_, _, line, count): (Scope, &str, String, usize)| {
+    let words = |(notice, count): (&Notice, usize)| {
+        let line = notice.line();
         if count == all { line } else { format!("{line} ({count} of {all} runs)") }
     };
     found.into_iter().map(words).collect()

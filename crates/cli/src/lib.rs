@@ -1,5 +1,5 @@
 //! The `railnet` command as a library: reads the command line, runs one command, and turns its outcome into an exit code.
-//! The binary is [`main`].
+//! The binary is [`main`]; Python asks the same questions through [`ask`].
 //!
 //! 0: done. 1: it failed, or a check found something. 2: wrong usage, or an input that is wrong. 127: a program to run is not there.
 #![allow(
@@ -8,6 +8,7 @@
     reason = "files, clocks and threads are at home here"
 )]
 
+pub mod ask;
 mod bench;
 mod calc;
 mod careful;
@@ -52,6 +53,7 @@ use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
+use sim::problem::Problem;
 use terminal::Screen;
 
 use clap::error::{ContextKind, ContextValue};
@@ -185,7 +187,7 @@ fn run(command: Option<Command>, out: &mut dyn Write) -> anyhow::Result<Outcome>
 
 /// Runs the command that the words of this process's command line say.
 pub fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse_from(words_with_negatives(std::env::args_os())) {
+    let arguments = match parse(std::env::args_os()) {
         Ok(arguments) => arguments,
         Err(error) => {
             match whole_number(&error) {
@@ -210,9 +212,13 @@ pub fn main() -> ExitCode {
             // What was printed before the failure is worth having, and comes first.
             let _ = out.flush();
             report(&format!("error: {error:#}"));
-            if error.downcast_ref::<Usage>().is_some() { ExitCode::from(2) } else { ExitCode::FAILURE }
+            if is_usage(&error) { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
+}
+
+fn parse(words: impl Iterator<Item = OsString>) -> Result<Arguments, clap::Error> {
+    Arguments::try_parse_from(words_with_negatives(words))
 }
 
 /// The words of the command line, where a negative amount belongs to the option before it: what that says about it is better than
@@ -281,6 +287,11 @@ fn range_words(range: &str) -> String {
 /// A mistake in how the command was called, or in a file that it reads: exit code 2.
 #[derive(Debug)]
 struct Usage(String);
+
+/// Whether an error is a mistake in what was asked, not a failure of the answer.
+fn is_usage(error: &anyhow::Error) -> bool {
+    error.is::<Usage>() || error.is::<Problem>()
+}
 
 impl Usage {
     /// A failure that is one.

@@ -1,5 +1,6 @@
 //! `railnet sim`: runs a scenario and says what came of it.
 
+pub(crate) mod asked;
 mod beside;
 mod capture;
 mod collectives;
@@ -48,6 +49,7 @@ Examples:
   railnet sim scenarios/permutation.toml --csv out/
   railnet sim scenarios/incast.toml --csv out/ --sample 10us
   railnet sim scenarios/incast.toml --sweep nic.control=none,dcqcn --sweep seed=1,2,3
+  railnet sim scenarios/incast.toml --sweep seed=1,2,3,4 --on slurm --sbatch=--partition=cpu
   railnet sim scenarios/leaf-spine.toml --pcap run.pcapng --tap host3 --tap leaf0:spine1
   railnet sim scenarios/incast.toml --wire bytes
   railnet sim scenarios/llama-70b.toml
@@ -79,6 +81,19 @@ pub(crate) struct Arguments {
     /// Run once for each value of a key, such as nic.control=none,dcqcn; several make every combination
     #[arg(long, value_name = "KEY=A,B,…")]
     sweep: Vec<String>,
+    /// Run the points of a sweep on a cluster: a task for each, the same table from what they leave. Begun again, only points that
+    /// are not done are run
+    #[arg(long, value_enum, requires = "sweep")]
+    on: Option<sweep::Cluster>,
+    /// The folder that all machines of the cluster see, for what points come to [default: railnet-sweep]
+    #[arg(long, value_name = "DIR", requires = "sweep")]
+    work: Option<PathBuf>,
+    /// An option for sbatch, such as --sbatch=--partition=cpu
+    #[arg(long, value_name = "OPTION", requires = "on", allow_hyphen_values = true)]
+    sbatch: Vec<String>,
+    /// Run one point of a sweep, and leave what came of it in --work: what tasks of a cluster do
+    #[arg(long, value_name = "N", requires_all = ["sweep", "work"], hide = true)]
+    point: Option<usize>,
     /// How packets travel: the digest is the same either way
     #[arg(long, value_enum, default_value_t = Wire::Values)]
     wire: Wire,
@@ -206,8 +221,12 @@ fn prepare(arguments: &Arguments, scenario: &mut Scenario) -> anyhow::Result<Var
     if let Some(fidelity) = arguments.fidelity {
         scenario.set_fidelity(fidelity).map_err(|error| Usage(format!("--fidelity: {}", error.message)))?;
     }
-    let variables =
-        environment::variables(Place::Sim, scenario.variables(), arguments.env_file.as_deref(), Vec::new())?;
+    with_variables(scenario, arguments.env_file.as_deref())
+}
+
+/// Gives a scenario NCCL's variables, which are what comes back.
+fn with_variables(scenario: &mut Scenario, file: Option<&Path>) -> anyhow::Result<Variables> {
+    let variables = environment::variables(Place::Sim, scenario.variables(), file, Vec::new())?;
     scenario.set_variables(variables.clone());
     if let Some(path) = variables.topology_file() {
         let server = problem::server(Path::new(path)).with_context(|| format!("NCCL_TOPO_FILE={path}"))?;

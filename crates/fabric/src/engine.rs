@@ -86,7 +86,21 @@ impl<S: Sink> Network<S> {
                 return is_empty;
             }
         }
-        self.run_in_order(application, limit)
+        self.run_in_order(application, limit, |_| true)
+    }
+
+    /// Runs in the order of time, switches included, until nothing will happen any more, until `limit`, or until the application
+    /// says after an event that it does not go on: then the present is that event's time, and what the application does next is
+    /// in nobody's past. Returns whether it came to the end.
+    pub fn run_while<A: Application<S>>(
+        &mut self,
+        application: &mut A,
+        limit: Time,
+        goes_on: impl Fn(&A) -> bool,
+    ) -> bool {
+        self.keep_order();
+        self.tell(application);
+        if goes_on(application) { self.run_in_order(application, limit, goes_on) } else { false }
     }
 
     /// Whether all that is left are timers of NICs which have nothing to wait for. They are many where there were many
@@ -218,14 +232,27 @@ impl<S: Sink> Network<S> {
         latest
     }
 
-    fn run_in_order(&mut self, application: &mut impl Application<S>, limit: Time) -> bool {
+    fn run_in_order<A: Application<S>>(
+        &mut self,
+        application: &mut A,
+        limit: Time,
+        goes_on: impl Fn(&A) -> bool,
+    ) -> bool {
         loop {
             while let Some((at, event)) = self.calendar.pop_at_hand(limit) {
                 self.happen(application, at, event);
+                if !goes_on(application) {
+                    return false;
+                }
             }
             match self.calendar.turn(limit) {
                 Ok(None) => {}
-                Ok(Some((at, event))) => self.happen(application, at, event),
+                Ok(Some((at, event))) => {
+                    self.happen(application, at, event);
+                    if !goes_on(application) {
+                        return false;
+                    }
+                }
                 Err(is_empty) => {
                     if !is_empty {
                         self.now = limit;

@@ -22,3 +22,11 @@ pub use railnet_live::{Communicator, Conduit, Element, Group, Options, Pending, 
 pub fn launcher() -> Result<railnet_live::launch::Launcher, railnet_live::launch::LaunchError> {
     railnet_live::Launch::from_env().map(|launch| launch.launcher)
 }
+
+/// The simulator: scenarios, runs of them, and a network that another simulator drives.
+pub mod sim {
+    pub use railnet_core::{Span, Time};
+    pub use railnet_sim::{
+        Coupled, CouplingError, Finished, Outcome, Run, RunError, Scenario, ScenarioError, run,
+    };
+}

@@ -53,12 +53,37 @@ impl FlowList {
 
 /// The flows of a scenario on this fabric.
 pub(crate) fn flows(scenario: &Scenario, graph: &FabricGraph) -> Result<Vec<Flow>, ScenarioError> {
+    let list = list(scenario, graph, true)?;
+    refuse_silence(scenario, list.count)?;
+    Ok(list.flows)
+}
+
+/// The same, where a scenario need not send anything by itself.
+pub(crate) fn flows_if_any(scenario: &Scenario, graph: &FabricGraph) -> Result<Vec<Flow>, ScenarioError> {
     list(scenario, graph, true).map(|list| list.flows)
 }
 
 /// Whether a scenario has flows that can run on this fabric. They are counted, not built.
 pub(crate) fn check(scenario: &Scenario, graph: &FabricGraph) -> Result<(), ScenarioError> {
-    list(scenario, graph, false).map(|_| ())
+    refuse_silence(scenario, list(scenario, graph, false)?.count)
+}
+
+/// A scenario in which nothing is sent is a mistake.
+fn refuse_silence(scenario: &Scenario, flows: usize) -> Result<(), ScenarioError> {
+    let calls = !scenario.collective.is_empty() || !scenario.transfer.is_empty() || scenario.has_jobs();
+    if flows == 0 && !calls {
+        let message = match scenario.cluster.is_some() {
+            true => {
+                "nothing is sent: add a [model] for its servers to train, a [[collective]] table, or a [[traffic]] one with a kind, \
+                 such as \"incast\""
+            }
+            false => {
+                "nothing is sent: add a [[traffic]] table with a kind, such as \"incast\", or a [[collective]] one"
+            }
+        };
+        return Err(ScenarioError::new(message));
+    }
+    Ok(())
 }
 
 fn list(scenario: &Scenario, graph: &FabricGraph, is_built: bool) -> Result<FlowList, ScenarioError> {
@@ -76,19 +101,6 @@ fn list(scenario: &Scenario, graph: &FabricGraph, is_built: bool) -> Result<Flow
         add(traffic, scenario, graph, &template, dice, &mut flows).map_err(within)?;
         let dice = Random::stream(scenario.seed, "jitter", index as u64);
         delay(&mut flows.flows[base..], jitter, dice);
-    }
-    let calls = !scenario.collective.is_empty() || !scenario.transfer.is_empty() || scenario.has_jobs();
-    if flows.count == 0 && !calls {
-        let message = match scenario.cluster.is_some() {
-            true => {
-                "nothing is sent: add a [model] for its servers to train, a [[collective]] table, or a [[traffic]] one with a kind, \
-                 such as \"incast\""
-            }
-            false => {
-                "nothing is sent: add a [[traffic]] table with a kind, such as \"incast\", or a [[collective]] one"
-            }
-        };
-        return Err(ScenarioError::new(message));
     }
     Ok(flows)
 }

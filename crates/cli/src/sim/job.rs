@@ -14,8 +14,6 @@ use std::time::Instant;
 use railnet_core::Digest;
 use railnet_core::event::NoSink;
 use railnet_formats::run_file::{Budget, Recorder};
-use railnet_job::parallel::Scope;
-use railnet_job::run::analytic::Caveat;
 use railnet_sim::{
     Fidelity, JobProgress, JobSettings, JobWatch, JobsOutcome, Run, RunError, Scenario, run_jobs_to_failure,
     run_jobs_with,
@@ -27,7 +25,7 @@ use super::beside::{self, Beside};
 use super::outputs::Outputs;
 use super::problem::File;
 use super::{Arguments, failure, record, report, series};
-use crate::careful;
+use crate::careful::{self, Notice};
 use crate::files::Output;
 use crate::interrupt::Interrupt;
 use crate::{Outcome, Usage};
@@ -161,7 +159,7 @@ pub(super) fn run(
 const SERVERS_EACH: u32 = 8;
 
 /// Threads that are used where nobody asks for more.
-fn useful_threads(scenario: &Scenario) -> u32 {
+pub(super) fn useful_threads(scenario: &Scenario) -> u32 {
     let servers = scenario.servers().map_or(1, |cluster| cluster.nodes);
     crate::cores::threads((servers / SERVERS_EACH).max(1) as usize) as u32
 }
@@ -189,6 +187,13 @@ fn run_watched(
     Ok(found.map(|(outcome, recorder, failure)| (outcome, failure, Some((graph, recorder)))))
 }
 
+/// The screen of a job that has run.
+pub(super) fn screen_of(file: &File, outcome: &JobsOutcome, wall_s: f64) -> anyhow::Result<String> {
+    let mut text = Vec::new();
+    screen::print(file, outcome, wall_s, false, &mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
 /// All of it for programs.
 pub(super) fn whole(file: &File, outcome: &JobsOutcome, failure: Option<&RunError>, wall_s: f64) -> Value {
     let mut value = json::whole(file, outcome, wall_s);
@@ -199,7 +204,7 @@ pub(super) fn whole(file: &File, outcome: &JobsOutcome, failure: Option<&RunErro
 }
 
 /// What came of a job in a line, for sweeps.
-#[derive(serde::Serialize, Clone)]
+#[derive(serde::Serialize, serde::Deserialize, Clone)]
 pub(super) struct Totals {
     /// The job that took longest, where there are several.
     name: String,
@@ -211,12 +216,8 @@ pub(super) struct Totals {
     pub(super) mfu: f64,
     pub(super) tokens_per_s: f64,
     /// Why packets may differ.
-    #[serde(serialize_with = "as_objects", skip_serializing_if = "Vec::is_empty")]
-    pub(super) caveats: Vec<(Scope, Caveat)>,
-}
-
-fn as_objects<S: serde::Serializer>(found: &[(Scope, Caveat)], to: S) -> Result<S::Ok, S::Error> {
-    serde::Serialize::serialize(&careful::caveats_object(found), to)
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) caveats: Vec<Notice>,
 }
 
 /// Goes on until somebody stops it.
@@ -263,7 +264,7 @@ pub(super) fn totals(
         busy: first.utilisation,
         mfu: first.mfu,
         tokens_per_s: first.tokens,
-        caveats: job.first.caveats.clone(),
+        caveats: careful::notices(&job.first.caveats),
     };
     Ok(Some((totals, outcome.digest)))
 }

@@ -41,6 +41,14 @@ impl File {
         }
     }
 
+    /// A scenario that has no file: other files that it names are in the current directory.
+    pub(crate) fn of_text(name: &str, text: String) -> anyhow::Result<Self> {
+        match Scenario::parse_with(&text, Beside::Folder(PathBuf::new())) {
+            Ok(scenario) => Ok(Self { path: name.to_owned(), text, scenario }),
+            Err(error) => Err(shown(error, name, &text)),
+        }
+    }
+
     /// A scenario that comes with the command.
     pub(crate) fn built_in(name: &str, text: &str) -> anyhow::Result<Self> {
         let scenario = Scenario::parse(text).map_err(|error| shown(error, name, text))?;
@@ -83,6 +91,32 @@ fn read(path: &Path) -> anyhow::Result<(String, String)> {
     }
     Ok((name, input::text(path)?))
 }
+
+/// What is wrong with a scenario: the whole of it for people, and its parts for programs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Problem {
+    text: String,
+    /// What is wrong, in a line.
+    pub message: String,
+    /// The file that it is about.
+    pub file: String,
+    /// The line of the file, counted from 1, where it is about one.
+    pub line: Option<usize>,
+    /// The letter in that line, counted from 1.
+    pub column: Option<usize>,
+    /// The key that it is about, such as `fabric.link.rate`; empty where it is about no key in particular.
+    pub key: String,
+    /// What would be right, as far as that is known.
+    pub advice: Vec<String>,
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Problem {}
 
 /// Neither a file nor one that ships.
 pub(crate) fn no_scenario(name: &str) -> Usage {
@@ -157,23 +191,45 @@ fn shown(error: ScenarioError, path: &str, text: &str) -> anyhow::Error {
     };
     if error.message.contains('\n') {
         // It has a layout of its own, and is about more than one line of the file.
-        return Usage(error.message).into();
+        let (message, advice) = (error.message.clone(), Vec::new());
+        let (line, column, key) = (None, None, error.key);
+        return Problem { text: error.message, message, file: path, line, column, key, advice }.into();
     }
     let advice = Advice::of(&error.message);
-    let mut message = advice.headline;
-    match &error.span {
-        Some(span) => message.push_str(&excerpt(span, &path, text, advice.label.as_deref())),
-        None => {
-            let _ = write!(message, "\n --> {path}");
-            if let Some(label) = advice.label {
-                let _ = write!(message, "\n  = {label}");
+    let mut shown = advice.headline.clone();
+    let place = error.span.as_ref().map(|span| place(span, text));
+    match (&error.span, &advice.label) {
+        (Some(span), label) => shown.push_str(&excerpt(span, &path, text, label.as_deref())),
+        (None, label) => {
+            let _ = write!(shown, "\n --> {path}");
+            if let Some(label) = label {
+                let _ = write!(shown, "\n  = {label}");
             }
         }
     }
-    if let Some(meant) = advice.meant.or(error.meant) {
-        let _ = write!(message, "\n  = did you mean \"{meant}\"?");
+    let meant = advice.meant.or(error.meant).map(|meant| format!("did you mean \"{meant}\"?"));
+    if let Some(meant) = &meant {
+        let _ = write!(shown, "\n  = {meant}");
     }
-    Usage(message).into()
+    let key = if error.key.is_empty() { written_key(error.span.as_ref(), text) } else { error.key };
+    Problem {
+        text: shown,
+        message: advice.headline,
+        file: path,
+        line: place.map(|(line, _)| line),
+        column: place.map(|(_, column)| column),
+        key,
+        advice: advice.label.into_iter().chain(meant).collect(),
+    }
+    .into()
+}
+
+/// The key of a line that says `key = value`; without a table, as it is written there.
+fn written_key(span: Option<&Range<usize>>, text: &str) -> String {
+    let line = span.and_then(|span| text.lines().nth(place(span, text).0 - 1)).unwrap_or_default();
+    let key = line.split_once('=').map_or("", |(key, _)| key.trim());
+    let is_key = |letter: char| letter.is_ascii_alphanumeric() || "_-.".contains(letter);
+    if key.chars().all(is_key) { key.to_owned() } else { String::new() }
 }
 
 /// Where a file that a scenario names is.
@@ -182,13 +238,24 @@ fn beside(scenario: &str, name: &str) -> String {
     folder.join(name).display().to_string()
 }
 
+/// Where a span begins, between two letters.
+fn start_of(span: &Range<usize>, text: &str) -> usize {
+    (0..=span.start.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
+}
+
+/// Line and column where a span begins, both counted from 1.
+fn place(span: &Range<usize>, text: &str) -> (usize, usize) {
+    let before = &text[..start_of(span, text)];
+    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+}
+
 /// The line of a span with a mark under it.
 pub(crate) fn excerpt(span: &Range<usize>, path: &str, text: &str, label: Option<&str>) -> String {
-    let start = (0..=span.start.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let start = start_of(span, text);
     let (before, after) = text.split_at(start);
-    let number = before.matches('\n').count() + 1;
+    let (number, column) = place(span, text);
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-    let column = before[line_start..].chars().count() + 1;
     let line = text[line_start..].lines().next().unwrap_or("");
     let rest = after.lines().next().unwrap_or("");
     // A span over several lines is shown by its first one.

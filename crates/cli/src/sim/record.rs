@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::beside::Beside;
 use super::problem::File;
-use super::{Arguments, Finished, finish, job, prepare, report, sweep};
+use super::{Arguments, Finished, asked, job, prepare, report, sweep};
 use crate::Usage;
 
 /// Links that are all listened to, for the bytes of packets; of more, those of the first hosts.
@@ -249,32 +249,33 @@ pub(crate) fn run_again(
     goes_on: &dyn Fn(f64) -> bool,
 ) -> anyhow::Result<Option<RunFile>> {
     let graph = railnet_sim::graph(&file.scenario).map_err(|error| file.problem(error))?;
-    let began = Instant::now();
     if file.scenario.has_jobs() {
-        let recorder = Recorder::new(&graph, budget).of_job();
-        let mut frames = Frames { graph: &graph, goes_on };
-        let settings = JobSettings { threads: 1, watch: Some(&mut frames), ..JobSettings::default() };
-        let (outcome, recorder, failure) =
-            run_jobs_to_failure(&file.scenario, recorder, settings).map_err(|error| words(file, error))?;
+        let began = Instant::now();
+        let (outcome, recorder, failure) = run_jobs_again(file, &graph, budget, goes_on)?;
         let wall_s = began.elapsed().as_secs_f64();
         if outcome.is_partial && failure.is_none() {
             return Ok(None);
         }
         return jobs(file, &graph, (&outcome, failure.as_ref()), wall_s, recorder).map(Some);
     }
-    let sink = (Digest::new(), Recorder::new(&graph, budget));
-    let mut run = Run::new(&file.scenario, sink).map_err(|error| file.problem(error))?;
-    tap(&graph, &mut run);
-    while !run.advance(railnet_core::Span::from_us(10)) {
-        take_frames(&graph, &mut run);
-        let all = run.flows() + run.calls();
-        if !goes_on((all - run.unfinished()) as f64 / all.max(1) as f64) {
-            return Ok(None);
-        }
+    let (finished, recorder) = asked::recorded_traffic(file, &graph, budget, goes_on)?;
+    if finished.partial.is_some() {
+        return Ok(None);
     }
-    take_frames(&graph, &mut run);
-    let (finished, recorder) = finish(run, Run::end, file.scenario.seed, began);
     traffic(file, &graph, &finished, recorder).map(Some)
+}
+
+/// Runs jobs with all that the page shows of them.
+pub(super) fn run_jobs_again(
+    file: &File,
+    graph: &FabricGraph,
+    budget: Budget,
+    goes_on: &dyn Fn(f64) -> bool,
+) -> anyhow::Result<(JobsOutcome, Recorder, Option<RunError>)> {
+    let recorder = Recorder::new(graph, budget).of_job();
+    let mut frames = Frames { graph, goes_on };
+    let settings = JobSettings { threads: 1, watch: Some(&mut frames), ..JobSettings::default() };
+    run_jobs_to_failure(&file.scenario, recorder, settings).map_err(|error| words(file, error))
 }
 
 /// Brings the frames of jobs to their recorder.

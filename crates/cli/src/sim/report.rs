@@ -2,7 +2,7 @@
 
 use railnet_core::{Span, Time};
 use railnet_sim::{FlowResult, LaneResult, LinkResult, Outcome};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Finished;
 use super::collectives::CollectiveRow;
@@ -45,7 +45,7 @@ pub(super) struct Whole<'a> {
 }
 
 /// The sums and extremes of a run.
-#[derive(Serialize, Clone)]
+#[derive(Serialize, Deserialize, Clone)]
 pub(crate) struct Totals {
     pub(crate) completion_us: f64,
     pub(crate) flow_us_min: f64,

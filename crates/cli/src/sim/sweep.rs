@@ -1,4 +1,6 @@
-//! One scenario with some of its keys changed, point by point, on all cores.
+//! One scenario with some of its keys changed, point by point, on all cores or on a cluster.
+
+mod slurm;
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -6,10 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
-use railnet_job::parallel::Scope;
-use railnet_job::run::analytic::Caveat;
 use railnet_sim::{RunError, Scenario, ScenarioError};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use super::outputs::Outputs;
@@ -17,12 +17,19 @@ use super::problem::{Advice, File};
 use super::progress::Progress;
 use super::report::Totals;
 use super::{Arguments, job, simulate};
-use crate::careful;
+use crate::careful::{self, Notice};
 use crate::cores::{self, Work};
 use crate::interrupt::Interrupt;
 use crate::wire::Wire;
 use crate::words::{grouped, tenths};
 use crate::{Outcome, Usage};
+
+/// Where the points of a sweep run.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Cluster {
+    /// A job array of Slurm
+    Slurm,
+}
 
 /// More points than a sweep has.
 const POINTS_MAX: usize = 10_000;
@@ -43,7 +50,7 @@ struct Point {
 /// What came of a point, or why nothing did.
 type Verdict = Result<Done, String>;
 
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 struct Done {
     totals: Came,
     digest: String,
@@ -53,7 +60,7 @@ struct Done {
 
 impl Done {
     /// Why packets may differ, of jobs.
-    fn caveats(&self) -> Option<&[(Scope, Caveat)]> {
+    fn caveats(&self) -> Option<&[Notice]> {
         match &self.totals {
             Came::Job(totals) => Some(&totals.caveats),
             Came::Traffic(_) => None,
@@ -62,7 +69,7 @@ impl Done {
 }
 
 /// What is shown of a point: of traffic, or of a job.
-#[derive(Serialize, Clone)]
+#[derive(Serialize, Deserialize, Clone)]
 #[serde(untagged)]
 enum Came {
     Traffic(Totals),
@@ -152,9 +159,20 @@ pub(super) fn run(
         table.insert("fidelity".to_owned(), Value::String(fidelity.name().to_owned()));
     }
     let points = points(&axes, &table, |table| file.variant(table)).map_err(Usage::of)?;
-    let threads = cores::threads(points.len());
+    if arguments.work.is_some() && arguments.on.is_none() && arguments.point.is_none() {
+        return Err(Usage("--work is for --on slurm: here, nothing is left of a point".to_owned()).into());
+    }
     let interrupt = Interrupt::catch()?;
-    let results = run_all(&points, arguments.wire, !arguments.no_memo, &interrupt);
+    if let Some(index) = arguments.point {
+        return one_point(arguments, &points, index, &interrupt);
+    }
+    let (place, results) = match arguments.on {
+        Some(Cluster::Slurm) => ("Slurm".to_owned(), slurm::run_all(arguments, file, &points, &interrupt)?),
+        None => {
+            let results = run_all(&points, arguments.wire, !arguments.no_memo, &interrupt);
+            (format!("{} threads", cores::threads(points.len())), results)
+        }
+    };
     let has_jobs = file.scenario.has_jobs();
     let headlines = headlines(&axes, &points, &results);
     if let Some(target) = outputs.json.take() {
@@ -166,7 +184,7 @@ pub(super) fn run(
     if !arguments.is_quiet() {
         writeln!(
             out,
-            "Railnet {} · {} · {} fidelity · {} points on {threads} threads\n",
+            "Railnet {} · {} · {} fidelity · {} points on {place}\n",
             env!("CARGO_PKG_VERSION"),
             file.path,
             fidelities(&points),
@@ -183,6 +201,23 @@ pub(super) fn run(
         print(has_jobs, &axes, &points, &results, out)?;
     }
     Ok(if results.iter().all(Result::is_ok) { Outcome::Done } else { Outcome::CheckFailed })
+}
+
+/// A task of a cluster: runs one point, and leaves what came of it where the sweep looks for it.
+fn one_point(
+    arguments: &Arguments,
+    points: &[Point],
+    index: usize,
+    interrupt: &Interrupt,
+) -> anyhow::Result<Outcome> {
+    let point = points.get(index).ok_or_else(|| Usage(format!("the sweep has no point {index}")))?;
+    let folder = arguments.work.as_deref().ok_or_else(|| Usage("--point needs --work DIR".to_owned()))?;
+    let verdict = run_one(&point.scenario, arguments.wire, !arguments.no_memo, interrupt);
+    if interrupt.is_set() {
+        return Ok(Outcome::CheckFailed);
+    }
+    slurm::leave(arguments, point, index, &verdict, folder)?;
+    Ok(if verdict.is_ok() { Outcome::Done } else { Outcome::CheckFailed })
 }
 
 /// The keys whose values make no difference, whatever the other keys are.
@@ -274,7 +309,7 @@ fn points(
             values.reverse();
             let mut table = table.clone();
             for (axis, value) in axes.iter().zip(&values) {
-                set(&mut table, &axis.key, value)?;
+                set(&mut table, &axis.key, value).map_err(|error| anyhow!("--sweep {error}"))?;
             }
             let mut scenario = read(table).map_err(|error| refused(axes, &values, &error.message))?;
             // A sweep writes no series.
@@ -303,10 +338,18 @@ fn described(axes: &[Axis], values: &[String]) -> String {
     pairs.join(" ")
 }
 
-/// Puts a value at a dotted path such as `fabric.link.rate` or `traffic.0.bytes`.
+/// Puts a value at a dotted path such as `fabric.link.rate` or `traffic.0.bytes`, as it is written on a command line.
 pub(crate) fn set(table: &mut Table, path: &str, text: &str) -> anyhow::Result<()> {
+    let place = place(table, path)?;
+    *place = value(text, place);
+    Ok(())
+}
+
+/// The value at a dotted path, made where there is none.
+pub(crate) fn place<'a>(table: &'a mut Table, path: &str) -> anyhow::Result<&'a mut Value> {
     let parts: Vec<&str> = path.split('.').collect();
-    let [first, rest @ ..] = parts.as_slice() else { bail!("--sweep: the key is missing") };
+    let [first, rest @ ..] = parts.as_slice() else { bail!("the key is missing") };
+    ensure!(parts.iter().all(|part| !part.is_empty()), "{path}: a part of the key is missing");
     let is_leaf = rest.is_empty();
     let mut place = table.entry(*first).or_insert_with(|| empty(is_leaf));
     for (index, part) in rest.iter().enumerate() {
@@ -318,14 +361,13 @@ pub(crate) fn set(table: &mut Table, path: &str, text: &str) -> anyhow::Result<(
                 let length = list.len();
                 let entry = part.parse::<usize>().ok().and_then(|index| list.get_mut(index));
                 entry.ok_or_else(|| {
-                    anyhow!("--sweep {path}: {so_far} is a list of {length}: say which, as in {so_far}.0")
+                    anyhow!("{path}: {so_far} is a list of {length}: say which, as in {so_far}.0")
                 })?
             }
-            _ => bail!("--sweep {path}: {so_far} is a single value and has no key \"{part}\""),
+            _ => bail!("{path}: {so_far} is a single value and has no key \"{part}\""),
         };
     }
-    *place = value(text, place);
-    Ok(())
+    Ok(place)
 }
 
 fn empty(is_leaf: bool) -> Value {

@@ -56,6 +56,8 @@ pub(super) struct Inside {
     moves: Vec<Move>,
     free: Vec<u32>,
     slice: u64,
+    /// Slots that a flow begins with.
+    slots: u32,
     mtu: u32,
 }
 
@@ -90,20 +92,23 @@ impl Inside {
         ports: u32,
         flows: &[Flow],
     ) -> Self {
-        let slice = section.slice.0.as_u64();
-        let progress = |flow: &Flow| Progress {
-            unread: flow.bytes,
-            slices: slices(flow.bytes, slice),
-            slots: section.slots,
-        };
-        Self {
+        let mut inside = Self {
             servers: Servers::new(network, section, cluster, ports),
-            progress: flows.iter().map(progress).collect(),
+            progress: Vec::with_capacity(flows.len()),
             moves: Vec::new(),
             free: Vec::new(),
-            slice,
+            slice: section.slice.0.as_u64(),
+            slots: section.slots,
             mtu: scenario.payload(),
-        }
+        };
+        flows.iter().for_each(|flow| inside.add(flow));
+        inside
+    }
+
+    /// One more flow, with the number after that of the last.
+    pub(super) fn add(&mut self, flow: &Flow) {
+        let (unread, slices) = (flow.bytes, self.slices(flow));
+        self.progress.push(Progress { unread, slices, slots: self.slots });
     }
 
     /// Slices of a flow.

@@ -1,6 +1,7 @@
 //! Runs a scenario: makes the fabric, starts the flows, and notes what came of them.
 
 mod collective;
+mod coupled;
 mod error;
 mod inside;
 mod job;
@@ -25,6 +26,7 @@ use railnet_nic::{Mtu, Nic, NicConfig, PortConfig};
 use railnet_topology::{Cluster, FabricGraph, Routes, Vertex};
 
 pub use collective::{CollectiveResult, TransferResult};
+pub use coupled::{Coupled, CouplingError, Finished};
 pub use error::{FlowFailure, RunError, Standstill};
 pub use inside::LaneResult;
 pub use job::{
@@ -110,6 +112,14 @@ pub struct Run<S> {
 impl<S: Sink> Run<S> {
     /// Makes the fabric and has every flow ready to start.
     pub fn new(scenario: &Scenario, sink: S) -> Result<Self, ScenarioError> {
+        Self::with_flows(scenario, sink, flows)
+    }
+
+    fn with_flows(
+        scenario: &Scenario,
+        sink: S,
+        flows: fn(&Scenario, &FabricGraph) -> Result<Vec<Flow>, ScenarioError>,
+    ) -> Result<Self, ScenarioError> {
         let graph = graph(scenario)?;
         let hosts = graph.hosts.len() as u32;
         let ends = scenario.ends(&graph)?;

@@ -59,11 +59,18 @@ pub(super) struct Runner {
     pub(super) failure: Option<RunError>,
     /// When the flow failed that it tells of, if it does.
     failed_at: Time,
+    /// Flows that finished since they were last taken, where a coupled simulation waits for them.
+    pub(super) news: Option<Vec<u32>>,
     /// The servers behind the ports, where the scenario has any.
     pub(super) inside: Option<Inside>,
 }
 
 const NOBODY: u32 = u32::MAX;
+
+/// How many messages a flow is cut into.
+fn messages(flow: &Flow) -> u32 {
+    flow.bytes.div_ceil(MESSAGE_MAX).max(1) as u32
+}
 
 impl Runner {
     pub(super) fn new(scenario: &Scenario, hosts: u32, flows: Vec<Flow>) -> Result<Self, ScenarioError> {
@@ -85,7 +92,7 @@ impl Runner {
                 next_waiting[pair[0] as usize] = pair[1];
             }
         }
-        let left = flows.iter().map(|flow| flow.bytes.div_ceil(MESSAGE_MAX).max(1) as u32).collect();
+        let left = flows.iter().map(messages).collect();
         Ok(Self {
             hosts,
             mtu,
@@ -104,8 +111,29 @@ impl Runner {
             flows,
             failure: None,
             failed_at: Time::ZERO,
+            news: None,
             inside: None,
         })
+    }
+
+    /// Has one more flow start at its time, which is not past. Returns its number.
+    pub(super) fn add<S: Sink>(&mut self, network: &mut Network<S>, flow: Flow) -> u32 {
+        let index = self.flows.len() as u32;
+        self.left.push(match &mut self.inside {
+            Some(inside) => {
+                inside.add(&flow);
+                inside.slices(&flow)
+            }
+            None => messages(&flow),
+        });
+        self.flows.push(flow);
+        self.started.push(Time::NEVER);
+        self.finished.push(Time::NEVER);
+        self.waiting.push(NOBODY);
+        self.next_waiting.push(NOBODY);
+        self.unfinished += 1;
+        network.call_at(flow.start, index);
+        index
     }
 
     /// Gives every host memory and a completion queue, and has the flows start.
@@ -326,6 +354,9 @@ impl Runner {
         }
         self.finished[index as usize] = network.now;
         self.unfinished -= 1;
+        if let Some(news) = &mut self.news {
+            news.push(index);
+        }
         if self.unfinished == 0 {
             network.end_pause_storms();
         }
