@@ -13,8 +13,17 @@ import maturin
 from maturin import *  # noqa: F403 the hooks that need nothing of ours
 
 HERE = Path(__file__).resolve().parent
+# What maturin puts beside the interpreter: `data` of pyproject.toml.
+SCRIPTS = HERE / "railnet.data" / "scripts"
 # The command, and the libraries that `railnet rdma exec` looks for beside it.
+PACKAGES = ["railnet-cli", "railnet-verbs", "railnet-sysfs"]
 BESIDE = ["railnet", "librailnet_verbs.so", "librailnet_sysfs.so"]
+
+
+def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
+    # Maturin looks for the folder already here; what goes into it is built later.
+    SCRIPTS.mkdir(parents=True, exist_ok=True)
+    return maturin.prepare_metadata_for_build_wheel(metadata_directory, config_settings)
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
@@ -27,12 +36,11 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 def add_command():
     """Builds the command and puts it where maturin takes the scripts of a wheel from."""
     cargo = os.environ.get("CARGO", "cargo")
-    build = [cargo, "build", "--release", "--locked", "--package", "railnet-cli"]
+    build = [cargo, "build", "--release", "--locked", *(f"--package={name}" for name in PACKAGES)]
     subprocess.run(build, cwd=HERE, check=True)
     query = [cargo, "metadata", "--format-version", "1", "--no-deps", "--locked"]
     metadata = json.loads(subprocess.run(query, cwd=HERE, check=True, stdout=subprocess.PIPE).stdout)
     built = Path(metadata["target_directory"]) / "release"
-    scripts = HERE / "railnet.data" / "scripts"
-    scripts.mkdir(parents=True, exist_ok=True)
+    SCRIPTS.mkdir(parents=True, exist_ok=True)
     for name in BESIDE:
-        shutil.copy2(built / name, scripts / name)
+        shutil.copy2(built / name, SCRIPTS / name)

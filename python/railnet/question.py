@@ -29,7 +29,7 @@ class Question:
 
     @property
     def name(self) -> str:
-        return self.scenario.get("path", "scenario")
+        return str(self.scenario.get("path", "scenario"))
 
     def text(self, **more: Any) -> str:
         try:

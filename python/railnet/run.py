@@ -48,11 +48,11 @@ class Run:
     @property
     def digest(self) -> str:
         """Equal where all that happened was equal."""
-        return self.value["digest"]
+        return str(self.value["digest"])
 
     @property
     def seed(self) -> int:
-        return self.value["seed"]
+        return int(self.value["seed"])
 
     @property
     def is_partial(self) -> bool:
@@ -62,7 +62,7 @@ class Run:
     @property
     def fidelity(self) -> str:
         """"packet" or "analytic"."""
-        return self.value.get("fidelity", "packet")
+        return str(self.value.get("fidelity", "packet"))
 
     @property
     def wall_time(self) -> Time:
@@ -79,7 +79,7 @@ class Run:
     @property
     def jobs(self) -> list[dict[str, Any]]:
         """What came of each training job; empty where the scenario has none."""
-        return self.value.get("jobs", [])
+        return list(self.value.get("jobs", []))
 
     @property
     def job(self) -> dict[str, Any]:
@@ -119,16 +119,17 @@ class Run:
     @property
     def busy(self) -> float:
         """The part of a step in which GPUs compute, from 0 to 1."""
-        return self.job["busy"]
+        return float(self.job["busy"])
 
     @property
     def mfu(self) -> float | None:
         """Model FLOPs utilisation, from 0 to 1; None of a part of a step."""
-        return self.job["mfu"]
+        return _number(self.job["mfu"])
 
     @property
     def tokens_per_s(self) -> float | None:
-        return self.job["tokens_per_s"]
+        """None of a part of a step."""
+        return _number(self.job["tokens_per_s"])
 
     # Traffic and collectives.
 
@@ -170,7 +171,7 @@ class Run:
             raise UsageError('the run was not sampled: simulate(…, sample="10us")')
         if what == "connections":
             return _long(series["connections"], ("source", "target", "dscp"), "throughput_bps")
-        first = next(iter(series["links"]), {})
+        first: dict[str, Any] = next(iter(series["links"]), {})
         known = {name.split("_")[0]: name for name in first if isinstance(first[name], list) and name != "time_us"}
         if first and what not in known:
             raise UsageError(f"there is no series {what!r}: there are {', '.join(known)} and connections")
@@ -210,6 +211,10 @@ class Run:
     def __getstate__(self) -> dict[str, Any]:
         # The recording is of Rust, and can be made again.
         return {**self.__dict__, "_answer": None}
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
 
 
 def _long(groups: list[dict[str, Any]], keys: tuple[str, ...], value: str) -> Table:

@@ -299,5 +299,15 @@ fn time(seconds: f64) -> PyResult<Time> {
     if !(0.0..=1.8e7).contains(&seconds) {
         return Err(PyValueError::new_err(format!("{seconds} s is no time of a run: 0 to 1.8e7 s are")));
     }
-    Ok(Time::ZERO + Span::from_ps((seconds * PS).round() as u64))
+    Ok(Time::ZERO + Span::from_ps(picoseconds(seconds)))
+}
+
+/// The first picosecond that is not before `seconds`. Rounding down would leave the present before the moment that was asked
+/// for, and a loop that waits for that moment would never end; a time that came from here comes back as itself.
+fn picoseconds(seconds: f64) -> u64 {
+    let mut at = (seconds * PS).round() as u64;
+    while (at as f64 / PS) < seconds {
+        at += 1;
+    }
+    at
 }

@@ -47,6 +47,16 @@ def test_time_passes_where_nothing_happens():
     assert ended.start == 0.75 and 0 < ended.end - 0.75 < 1e-5
 
 
+def test_the_present_is_never_before_the_moment_that_was_awaited():
+    network = railnet.Network(SWITCH)
+    for moment in (1 / 3, 0.7000000000000001, 2.0000000000000004, 3.3333333333333335, 20_000.1):
+        network.advance(until=moment)
+        assert moment <= network.now < moment + 2e-12 + 1e-15 * moment
+        number = network.start(0, 1, 1000, at=network.now)
+        (ended,) = network.advance()
+        assert ended.id == number and ended.start >= moment
+
+
 def test_it_repeats():
     def ends():
         network = railnet.Network("leaf-spine", {"seed": 3, "traffic": []})
