@@ -1,5 +1,6 @@
 //! `railnet._railnet`: what the Python package has of Rust. `python/railnet` is the package around it.
 
+mod communicator;
 mod failure;
 mod simulator;
 
@@ -8,6 +9,8 @@ use pyo3::prelude::*;
 /// The module, as Python imports it.
 #[pymodule]
 mod _railnet {
+    #[pymodule_export]
+    use crate::communicator::{Communicator, Operation, collectives, data_types, meeting, reductions};
     #[pymodule_export]
     use crate::simulator::{Answer, Network, check, command, simulate, text};
 

@@ -78,6 +78,11 @@ impl DataType {
         matches!(self, Self::F64 | Self::F32 | Self::F16 | Self::Bf16 | Self::F8E4M3 | Self::F8E5M2)
     }
 
+    /// Whether elements are integers.
+    pub const fn is_integer(self) -> bool {
+        !self.is_float()
+    }
+
     /// Its name in Railnet.
     pub const fn name(self) -> &'static str {
         self.names()[0]

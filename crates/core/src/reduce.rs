@@ -43,6 +43,12 @@ pub enum ReduceOp {
     Min,
     /// The largest.
     Max,
+    /// The bitwise AND; of integers only, like the next two.
+    BitAnd,
+    /// The bitwise OR.
+    BitOr,
+    /// The bitwise exclusive OR.
+    BitXor,
     /// Their sum, divided by the number of ranks at the end.
     Average,
     /// The sum of the contributions, each multiplied by its rank's scalar beforehand.
@@ -50,16 +56,41 @@ pub enum ReduceOp {
 }
 
 impl ReduceOp {
-    /// Its name, as nccl-tests writes it.
+    /// All operations but [`ReduceOp::PreMulSum`], which needs a scalar.
+    pub const PLAIN: [Self; 8] = [
+        Self::Sum,
+        Self::Product,
+        Self::Min,
+        Self::Max,
+        Self::Average,
+        Self::BitAnd,
+        Self::BitOr,
+        Self::BitXor,
+    ];
+
+    /// Its name, as nccl-tests writes it; bitwise operations, which NCCL lacks, are named as in MPI.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sum => "sum",
             Self::Product => "prod",
             Self::Min => "min",
             Self::Max => "max",
+            Self::BitAnd => "band",
+            Self::BitOr => "bor",
+            Self::BitXor => "bxor",
             Self::Average => "avg",
             Self::PreMulSum(_) => "mulsum",
         }
+    }
+
+    /// Whether it combines the bits of integers.
+    pub const fn is_bitwise(self) -> bool {
+        matches!(self, Self::BitAnd | Self::BitOr | Self::BitXor)
+    }
+
+    /// Whether elements of this type can be put together so.
+    pub const fn applies_to(self, dtype: DataType) -> bool {
+        !self.is_bitwise() || dtype.is_integer()
     }
 }
 
@@ -148,9 +179,17 @@ pub enum ReduceError {
         /// The type of the data.
         dtype: DataType,
     },
-    /// An average over nobody.
+    /// An average over no ranks.
     #[error("an average needs at least one rank")]
     NoRanks,
+    /// A bitwise operation on floating-point numbers.
+    #[error("{op} combines the bits of integers, the data is {dtype}: use an integer type")]
+    NotInteger {
+        /// The operation.
+        op: ReduceOp,
+        /// The type of the data.
+        dtype: DataType,
+    },
 }
 
 /// Calls a function with the type and the size of an element.
@@ -241,6 +280,9 @@ fn check(dtype: DataType, op: ReduceOp, buffer: &[u8]) -> Result<(), ReduceError
     {
         return Err(ReduceError::ScalarType { scalar: scalar.dtype, dtype });
     }
+    if !op.applies_to(dtype) {
+        return Err(ReduceError::NotInteger { op, dtype });
+    }
     if !buffer.len().is_multiple_of(dtype.size()) {
         return Err(ReduceError::NotWhole { length: buffer.len(), dtype });
     }
@@ -254,6 +296,9 @@ fn reduce_into<T: Number<N>, const N: usize>(op: ReduceOp, accumulator: &mut [u8
         ReduceOp::Product => zip(accumulator, input, T::product),
         ReduceOp::Min => zip(accumulator, input, T::smaller),
         ReduceOp::Max => zip(accumulator, input, T::larger),
+        ReduceOp::BitAnd => zip_bits(accumulator, input, |left, right| left & right),
+        ReduceOp::BitOr => zip_bits(accumulator, input, |left, right| left | right),
+        ReduceOp::BitXor => zip_bits(accumulator, input, |left, right| left ^ right),
     }
 }
 
@@ -263,6 +308,18 @@ fn combine_into<T: Number<N>, const N: usize>(op: ReduceOp, result: &mut [u8], l
         ReduceOp::Product => zip_into(result, left, right, T::product),
         ReduceOp::Min => zip_into(result, left, right, T::smaller),
         ReduceOp::Max => zip_into(result, left, right, T::larger),
+        ReduceOp::BitAnd | ReduceOp::BitOr | ReduceOp::BitXor => {
+            result.copy_from_slice(left);
+            reduce_into::<T, N>(op, result, right);
+        }
+    }
+}
+
+/// Bits have no type.
+#[inline(always)]
+fn zip_bits(accumulator: &mut [u8], input: &[u8], operation: impl Fn(u8, u8) -> u8) {
+    for (left, right) in accumulator.iter_mut().zip(input) {
+        *left = operation(*left, *right);
     }
 }
 

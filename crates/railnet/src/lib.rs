@@ -23,6 +23,19 @@ pub fn launcher() -> Result<railnet_live::launch::Launcher, railnet_live::launch
     railnet_live::Launch::from_env().map(|launch| launch.launcher)
 }
 
+/// How ranks meet, where no launcher says it.
+pub mod rendezvous {
+    pub use railnet_live::launch::{Launcher, Meeting, free_port};
+    pub use railnet_live::rendezvous::Config;
+    pub use railnet_live::{Launch, Secret};
+}
+
+/// Calls whose types and memory are known only when a program runs: for the bindings of other languages.
+pub mod raw {
+    pub use railnet_coll::{Call, Collective, Counts, Overlap};
+    pub use railnet_live::communicator::{GoOn, Operation, Transfer, TransferDirection};
+}
+
 /// The simulator: scenarios, runs of them, and a network that another simulator drives.
 pub mod sim {
     pub use railnet_core::{Span, Time};

@@ -38,7 +38,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use railnet_core::parse::{ParseError, unknown_name};
-use railnet_core::{Bytes, Rank};
+use railnet_core::{Bytes, DataType, Rank, ReduceOp};
 use thiserror::Error;
 
 use crate::call::{Call, Collective, Counts};
@@ -270,6 +270,14 @@ pub enum BuildError {
         /// The collective.
         collective: Collective,
     },
+    /// The operation is not one of elements of this type.
+    #[error("{op} combines the bits of integers, and the data is {dtype}: use an integer type")]
+    NotInteger {
+        /// The operation.
+        op: ReduceOp,
+        /// The type of the data.
+        dtype: DataType,
+    },
     /// The algorithm cannot run on these ranks.
     #[error("{algorithm} cannot run here: {reason}")]
     Impossible {
@@ -378,6 +386,9 @@ pub fn check_call(call: &Call, ranks: u32) -> Result<(), BuildError> {
     let bytes = elements.and_then(|elements| elements.checked_mul(call.dtype.size() as u64));
     if bytes.is_none_or(|bytes| i64::try_from(bytes).is_err()) {
         return wrong(format!("so many elements of {} are more bytes than can be addressed", call.dtype));
+    }
+    if collective.reduces() && !call.op.applies_to(call.dtype) {
+        return Err(BuildError::NotInteger { op: call.op, dtype: call.dtype });
     }
     Ok(())
 }

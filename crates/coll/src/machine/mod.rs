@@ -143,6 +143,11 @@ impl RankMachine {
         }
     }
 
+    /// Sets another limit on the time in which nothing happens, and gives the one before it.
+    pub fn set_limit(&mut self, limit: Span) -> Span {
+        std::mem::replace(&mut self.limit, limit)
+    }
+
     /// With another limit on the time in which nothing happens.
     #[must_use]
     pub fn with_limit(mut self, limit: Span) -> Self {

@@ -55,6 +55,18 @@ pub enum Error {
         /// Which.
         rank: usize,
     },
+    /// A tagged transfer between a rank and itself.
+    #[error("rank {rank} sends to itself, or receives from itself: copy the data in place of that")]
+    ToItself {
+        /// Which.
+        rank: usize,
+    },
+    /// A rank that is named twice where each may be once.
+    #[error("rank {rank} is named twice: each rank is in a communicator once")]
+    Repeated {
+        /// Which.
+        rank: usize,
+    },
     /// Too few ranks are left.
     #[error(
         "{} of {size} ranks answered: a quorum is {quorum}, so this rank does not continue. \

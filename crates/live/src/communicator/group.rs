@@ -1,16 +1,15 @@
 //! Sends and receives between two ranks, alone or several at once.
 
-use std::sync::{Arc, PoisonError};
-use std::time::Instant;
+use std::sync::Arc;
 
-use railnet_coll::machine::OperationId;
-use railnet_coll::{Algorithm, Call, Choice, Collective, Wiring, build};
-use railnet_core::{Bytes, Rank};
+use railnet_coll::machine::{Failure, OperationId};
+use railnet_coll::{Algorithm, Call, Choice, Collective, Schedule, Wiring, build};
+use railnet_core::Rank;
 
-use super::{At, Communicator, Element, Error, derived};
-use crate::calls;
+use super::lease::Lease;
+use super::{At, Communicator, Element, Error, Pair, derived, trace};
 use crate::conduit::PROTOCOL;
-use crate::engine::ContextId;
+use crate::engine::Keep;
 
 /// Sends and receives that are done at once, so that no two ranks wait for each other: made by [`Communicator::group`].
 #[derive(Debug)]
@@ -59,11 +58,12 @@ impl<'a> Group<'a> {
         let (own, calls): (Vec<_>, Vec<_>) = calls.into_iter().partition(|part| part.from == part.to);
         communicator.run_own(&own)?;
         let begun = communicator.begins();
-        let mut started: Vec<(ContextId, OperationId, u32, u32, Bytes)> = Vec::with_capacity(calls.len());
+        let mut started: Vec<(PairOperation, Pair)> = Vec::with_capacity(calls.len());
         let mut outcome = Ok(());
         for Part { from, to, call, at, .. } in calls {
-            match communicator.start_pair(from, to, &call, at) {
-                Ok((context, operation)) => started.push((context, operation, from, to, call.bytes(2))),
+            let pair = Pair { from, to, tag: 0 };
+            match communicator.start_pair(pair, &call, at, None) {
+                Ok(operation) => started.push((operation, pair)),
                 Err(error) => {
                     outcome = Err(error);
                     break;
@@ -71,20 +71,20 @@ impl<'a> Group<'a> {
             }
         }
         // Buffers are in use until all that was started is over, or has failed.
-        for (context, operation, from, to, bytes) in started {
-            let done = communicator.process.with(|engine| {
-                if outcome.is_err() {
-                    engine.abort(context);
-                }
-                engine.wait(context, operation)
-            });
+        for ((lease, operation, schedule), pair) in started {
+            if outcome.is_err() {
+                communicator.process.with(|engine| engine.abort(lease.context));
+            }
+            let done = lease.wait(operation, &mut || true);
             if let Some(begun) = begun {
-                communicator.note_pair(begun, operation, (from, to, bytes), done.is_err());
+                let members = [pair.from, pair.to].map(|rank| communicator.members[rank as usize]);
+                let origin = (communicator.name, &members[..]);
+                trace(&communicator.process, origin, begun, operation, &schedule, done.is_err());
             }
             if let Err(failure) = done
                 && outcome.is_ok()
             {
-                outcome = Err(communicator.pair_failed(failure, from, to));
+                outcome = Err(communicator.pair_failed(&failure, pair));
             }
         }
         outcome
@@ -145,21 +145,27 @@ impl Communicator {
             let call = Call { peer: Rank(0), ..send.call.clone() };
             let choice = Choice::new(Algorithm::PointToPoint, PROTOCOL);
             let schedule = Arc::new(build(&call, &choice, &Wiring::flat(1))?);
-            let context = self.pair(self.rank.0, self.rank.0);
-            let (input, output) = (send.at, receive.at);
-            let done = self.process.with(|engine| {
-                let submitted = engine.submit(context, &schedule, (input, output), None);
-                let operation = submitted.map_err(|failure| self.failed(engine, failure))?;
-                let done = engine.wait(context, operation);
-                done.map_err(|failure| self.failed(engine, failure))
-            });
-            done?;
+            let lease = self.pair(Pair { from: self.rank.0, to: self.rank.0, tag: 0 });
+            let buffers = (send.at, receive.at);
+            let failed = |failure| self.process.with(|engine| self.failed(engine, failure));
+            let submitted =
+                self.process.with(|engine| engine.submit(lease.context, &schedule, buffers, None));
+            lease.wait(submitted.map_err(failed)?, &mut || true).map_err(failed)?;
         }
         Ok(())
     }
 
-    fn start_pair(&self, from: u32, to: u32, call: &Call, at: At) -> Result<(ContextId, OperationId), Error> {
-        let context = self.pair(from, to);
+    /// Starts what one rank sends to another; where the caller does not wait, `keep` keeps the buffer.
+    pub(super) fn start_pair(
+        &self,
+        pair: Pair,
+        call: &Call,
+        at: At,
+        keep: Option<Keep>,
+    ) -> Result<PairOperation, Error> {
+        let lease = self.pair(pair);
+        let context = lease.context;
+        let Pair { from, to, .. } = pair;
         let other = self.members[if from == self.rank.0 { to } else { from } as usize];
         let submitted = self.process.with(|engine| {
             let schedule = match engine.known(context, call) {
@@ -173,59 +179,50 @@ impl Communicator {
                     schedule
                 }
             };
-            let submitted = engine.submit(context, &schedule, (at, at), None);
+            let submitted = engine.submit(context, &schedule, (at, at), keep);
             engine.turn(true);
-            Ok::<_, Error>(submitted)
+            Ok::<_, Error>(submitted.map(|operation| (operation, schedule)))
         })?;
-        submitted.map(|operation| (context, operation)).map_err(|failure| self.pair_failed(failure, from, to))
-    }
-
-    /// Notes what one rank sent to another.
-    fn note_pair(
-        &self,
-        begun: Instant,
-        OperationId(sequence): OperationId,
-        (from, to, bytes): (u32, u32, Bytes),
-        is_failed: bool,
-    ) {
-        let Some(book) = self.process.book() else { return };
-        let [from, to] = [from, to].map(|rank| self.members[rank as usize]);
-        let verb = if from == self.members[self.rank()] { "Send" } else { "Receive" };
-        book.note(
-            begun,
-            calls::Call {
-                members: vec![from, to],
-                communicator: self.name,
-                sequence,
-                bytes: bytes.0,
-                from: Some(from),
-                to: Some(to),
-                is_failed,
-                name: format!("{verb} {bytes}"),
-                ..calls::Call::default()
-            },
-        );
+        let (operation, schedule) = submitted.map_err(|failure| self.pair_failed(&failure, pair))?;
+        Ok((lease, operation, schedule))
     }
 
     /// The communicator of what one rank sends to another, or to itself.
-    fn pair(&self, from: u32, to: u32) -> ContextId {
-        let mut pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
-        *pairs.entry((from, to)).or_insert_with(|| {
+    fn pair(&self, pair: Pair) -> Arc<Lease> {
+        let make = || {
+            let Pair { from, to, tag } = pair;
             let world = |rank: u32| self.members[rank as usize];
             let is_own = from == to;
             let members: Arc<[u32]> =
                 if is_own { Arc::new([world(from)]) } else { Arc::new([world(from), world(to)]) };
             let rank = Rank(u32::from(self.rank.0 == to && !is_own));
             let name = derived(self.name, [u64::MAX, u64::from(from) << 32 | u64::from(to)]);
-            self.process.with(|engine| engine.context(name, rank, &members))
-        })
+            // A tag makes another name, and the first tag is none.
+            let name = if tag == 0 { name } else { derived(name, [u64::MAX, tag]) };
+            let timeout = self.timeout();
+            let context = self.process.with(|engine| {
+                let context = engine.context(name, rank, &members);
+                if let Some(timeout) = timeout {
+                    engine.set_limit(context, timeout);
+                }
+                context
+            });
+            Arc::new(Lease::new(Arc::clone(&self.process), context))
+        };
+        Arc::clone(self.pairs().entry(pair).or_insert_with(make))
     }
 
-    fn pair_failed(&self, failure: Arc<railnet_coll::machine::Failure>, from: u32, to: u32) -> Error {
-        let members = [self.members[from as usize], self.members[to as usize]];
-        let more = self.process.with(|engine| super::notes(&failure, &members, engine.control()));
-        let notes =
-            format!("\n  (rank 0 of this pair is rank {from}, which sends, and rank 1 is rank {to}){more}");
-        Error::Failed { failure, notes }
+    fn pair_failed(&self, failure: &Arc<Failure>, Pair { from, to, .. }: Pair) -> Error {
+        let members = [from, to].map(|rank| self.members[rank as usize]);
+        let more = self.process.with(|engine| super::notes(failure, &members, engine.control()));
+        Error::Failed { failure: Arc::clone(failure), notes: pair_notes(from, to, &more) }
     }
+}
+
+/// A transfer that was started: where, its number there, and how it is carried out.
+type PairOperation = (Arc<Lease>, OperationId, Arc<Schedule>);
+
+/// Who the ranks of a pair are in the words of its communicator, and what else is known.
+pub(super) fn pair_notes(from: u32, to: u32, more: &str) -> String {
+    format!("\n  (rank 0 of this pair is rank {from}, which sends, and rank 1 is rank {to}){more}")
 }

@@ -21,17 +21,20 @@ mod collectives;
 mod element;
 mod error;
 mod group;
+mod lease;
+mod operation;
 mod pending;
 mod process;
 mod rebuild;
 mod window;
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::{IpAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use railnet_coll::machine::{Failure, OperationId};
@@ -44,6 +47,8 @@ use railnet_core::{Fold, Rank, ReduceOp};
 pub use element::{Bf16, Element, F8E4M3, F8E5M2, F16};
 pub use error::Error;
 pub use group::Group;
+pub use lease::GoOn;
+pub use operation::{Operation, Transfer, TransferDirection};
 pub use pending::Pending;
 pub use rebuild::Agreed;
 pub use window::{SignalCount, Window, WindowPath};
@@ -55,7 +60,7 @@ use crate::agreement::Quorum;
 use crate::authentication::Authentication;
 use crate::calls::{self, Book, Calls};
 use crate::conduit::Conduit;
-use crate::engine::{At, ContextId, Engine, Keep, Prepared};
+use crate::engine::{At, ContextId, Engine, Prepared};
 use crate::launch::{Launch, Variables, variable};
 use crate::log::{Level, Log};
 use crate::machine::Interface;
@@ -63,6 +68,7 @@ use crate::message::Member;
 use crate::rdma::Rdma;
 use crate::rendezvous::{self, Config, ConfigError, Door};
 use choice::Place;
+use lease::Lease;
 use process::Process;
 
 /// How long a call may stand still before it is an error, unless told otherwise: ranks load data and write checkpoints.
@@ -197,7 +203,7 @@ fn named_address(options: &Options) -> Result<Option<IpAddr>, Error> {
 pub struct Communicator {
     process: Arc<Process>,
     name: u64,
-    context: ContextId,
+    lease: Arc<Lease>,
     rank: Rank,
     /// The ranks of the world that its ranks are.
     members: Arc<[u32]>,
@@ -207,7 +213,17 @@ pub struct Communicator {
     windows: AtomicU64,
     /// Agreements that this rank has entered.
     agreements: AtomicU64,
-    pairs: Mutex<BTreeMap<(u32, u32), ContextId>>,
+    pairs: Mutex<BTreeMap<Pair, Arc<Lease>>>,
+    /// How long a call may stand still, where it is not as long as the process was told.
+    timeout: Mutex<Option<Duration>>,
+}
+
+/// What one rank sends to another under a tag.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Pair {
+    from: u32,
+    to: u32,
+    tag: u64,
 }
 
 impl Communicator {
@@ -290,10 +306,11 @@ impl Communicator {
             let place = Place::new(&hosts, &cores, slowest, conduits.share_cores(&members), nccl);
             (context, place)
         });
+        let lease = Arc::new(Lease::new(Arc::clone(&process), context));
         Self {
             process,
             name,
-            context,
+            lease,
             rank,
             members,
             place,
@@ -302,6 +319,7 @@ impl Communicator {
             windows: AtomicU64::new(0),
             agreements: AtomicU64::new(0),
             pairs: Mutex::new(BTreeMap::new()),
+            timeout: Mutex::new(None),
         }
     }
 
@@ -371,9 +389,55 @@ impl Communicator {
         Ok(Some(Self::new(Arc::clone(&self.process), name, rank, members, self.log.clone())))
     }
 
+    /// A communicator of some of its ranks, of which only those call, all with the same ranks and the same name, which no other
+    /// communicator of them has: no message is sent (`MPI_Comm_create_group`).
+    pub fn subset(&self, ranks: &[usize], name: &str) -> Result<Self, Error> {
+        let chosen: Vec<Rank> = ranks.iter().map(|rank| self.named(*rank)).collect::<Result<_, _>>()?;
+        let twice = ranks.iter().enumerate().find(|(index, rank)| ranks[..*index].contains(rank));
+        if let Some((_, rank)) = twice {
+            return Err(Error::Repeated { rank: *rank });
+        }
+        let own = chosen.iter().position(|rank| *rank == self.rank);
+        let own = own.ok_or(Error::LeftOut { rank: self.rank() })?;
+        let members: Arc<[u32]> = chosen.iter().map(|rank| self.members[rank.0 as usize]).collect();
+        let mut fold = Fold::new();
+        name.bytes().for_each(|byte| fold.push(u64::from(byte)));
+        let name = derived(self.name, [u64::MAX - 1, fold.finish()]);
+        Ok(Self::new(Arc::clone(&self.process), name, Rank(own as u32), members, self.log.clone()))
+    }
+
+    /// How long a call of this communicator may stand still before it is an error, from now on.
+    pub fn set_timeout(&self, timeout: Duration) {
+        *self.timeout.lock().unwrap_or_else(PoisonError::into_inner) = Some(timeout);
+        let pairs: Vec<_> = self.pairs().values().cloned().collect();
+        self.process.with(|engine| {
+            engine.set_limit(self.context(), timeout);
+            for pair in &pairs {
+                engine.set_limit(pair.context, timeout);
+            }
+        });
+    }
+
+    /// What [`Communicator::set_timeout`] has set.
+    fn timeout(&self) -> Option<Duration> {
+        *self.timeout.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn context(&self) -> ContextId {
+        self.lease.context
+    }
+
     /// Ends it on every rank: calls that are under way fail, and so do all later ones.
     pub fn abort(&self) {
-        self.process.with(|engine| engine.abort(self.context));
+        let pairs: Vec<_> = self.pairs().values().cloned().collect();
+        self.process.with(|engine| {
+            engine.abort(self.context());
+            pairs.iter().for_each(|pair| engine.abort(pair.context));
+        });
+    }
+
+    fn pairs(&self) -> MutexGuard<'_, BTreeMap<Pair, Arc<Lease>>> {
+        self.pairs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Those of its ranks that are not known to be lost, in ascending order.
@@ -384,7 +448,7 @@ impl Communicator {
 
     /// The schedule of a call, kept for the next.
     fn schedule(&self, engine: &mut Engine, call: &Call) -> Result<Arc<Schedule>, Error> {
-        if let Some(known) = engine.known(self.context, call) {
+        if let Some(known) = engine.known(self.context(), call) {
             return Ok(known);
         }
         if let ReduceOp::PreMulSum(scalar) = call.op
@@ -406,15 +470,21 @@ impl Communicator {
             };
             format!("{} of {bytes} ({dtype}) among {} ranks: {how}{why}", call.collective, self.members.len())
         });
-        engine.keep(self.context, &schedule);
+        engine.keep(self.context(), &schedule);
         Ok(schedule)
     }
 
     /// Makes a call and waits for it. Buffers must be as long as the call says.
     fn run(&self, call: &Call, input: At, output: At) -> Result<(), Error> {
-        let (context, begun) = (self.context, self.begins());
+        self.run_while(call, (input, output), &mut || true)
+    }
+
+    /// The same, as long as the caller goes on.
+    fn run_while(&self, call: &Call, (input, output): (At, At), goes_on: &mut GoOn<'_>) -> Result<(), Error> {
+        let (context, begun) = (self.context(), self.begins());
+        let until = self.process.until();
         // An error takes many words, which are not to be moved about where there is none.
-        let done = self.process.with(|engine| {
+        let made = self.process.with(|engine| {
             let submitted = match engine.submit_known(context, call, (input, output)) {
                 Some(submitted) => submitted,
                 None => {
@@ -422,20 +492,28 @@ impl Communicator {
                     engine.submit(context, &schedule, (input, output), None)
                 }
             };
-            let operation = submitted.map_err(|failure| self.refused(engine, call, failure))?;
-            let done = engine.wait(context, operation);
-            if let Some(begun) = begun {
-                let schedule = self.schedule(engine, call)?;
-                self.note(begun, operation, &schedule, done.is_err());
-            }
-            done.map_err(|failure| Box::new(self.failed(engine, failure)))
+            let operation = submitted.map_err(|failure| Box::new(self.refused(engine, call, failure)))?;
+            Ok((operation, engine.wait(context, operation, &until)))
         });
-        done.map_err(|error: Box<Error>| *error)
+        let (operation, done) = made.map_err(|error: Box<Error>| *error)?;
+        let done = done.unwrap_or_else(|| self.lease.wait(operation, goes_on));
+        if let Some(begun) = begun {
+            let schedule = self.process.with(|engine| self.schedule(engine, call))?;
+            trace(&self.process, (self.name, &self.members), begun, operation, &schedule, done.is_err());
+        }
+        done.map_err(|failure| self.process.with(|engine| self.failed(engine, failure)))
     }
 
     /// Makes a call whose buffers are in `keep`, and does not wait for it.
-    fn start(&self, call: &Call, input: At, output: At, keep: Keep) -> Result<(OperationId, Started), Error> {
-        let (context, begun) = (self.context, self.begins());
+    fn start(
+        &self,
+        call: &Call,
+        input: At,
+        output: At,
+        keep: impl Any + Send,
+    ) -> Result<(OperationId, Started), Error> {
+        let (context, begun) = (self.context(), self.begins());
+        let keep = self.process.in_flight(keep);
         let started = self.process.with(|engine| {
             let schedule = self.schedule(engine, call)?;
             let noted = begun.map(|begun| (begun, Arc::clone(&schedule)));
@@ -444,7 +522,7 @@ impl Communicator {
             engine.turn(true);
             Ok::<_, Error>((operation, noted))
         })?;
-        self.process.add_started();
+        self.process.wake();
         Ok(started)
     }
 
@@ -453,41 +531,9 @@ impl Communicator {
         self.process.book().filter(|book| book.is_open()).map(|_| Instant::now())
     }
 
-    /// Notes a call that is over.
-    fn note(&self, begun: Instant, OperationId(sequence): OperationId, schedule: &Schedule, is_failed: bool) {
-        let Some(book) = self.process.book() else { return };
-        let Schedule { call, algorithm, protocol, .. } = schedule;
-        let bytes = call.bytes(self.members.len() as u32);
-        let root = self.members.get(call.root.0 as usize).copied();
-        let (from, to) = match call.collective {
-            Collective::Broadcast | Collective::Scatter => (root, None),
-            Collective::Reduce | Collective::Gather => (None, root),
-            Collective::SendReceive => (root, self.members.get(call.peer.0 as usize).copied()),
-            _ => (None, None),
-        };
-        book.note(
-            begun,
-            calls::Call {
-                members: self.members.to_vec(),
-                communicator: self.name,
-                sequence,
-                bytes: bytes.0,
-                from,
-                to,
-                is_failed,
-                name: format!(
-                    "{} {bytes} {algorithm}/{protocol}{}",
-                    call.collective,
-                    if call.in_place { ", in place" } else { "" }
-                ),
-                ..calls::Call::default()
-            },
-        );
-    }
-
     /// A call that was not begun, because of what happened before it.
     fn refused(&self, engine: &Engine, call: &Call, failure: Arc<Failure>) -> Error {
-        let number = engine.next_operation(self.context);
+        let number = engine.next_operation(self.context());
         let more = notes(&failure, &self.members, engine.control());
         self.log.warn(|| format!("{} {number} was not begun: {failure}", call.collective));
         Error::Failed { failure, notes: format!("\n  so {} {number} was not begun{more}", call.collective) }
@@ -500,19 +546,52 @@ impl Communicator {
     }
 }
 
-impl Drop for Communicator {
-    fn drop(&mut self) {
-        let pairs = std::mem::take(self.pairs.get_mut().unwrap_or_else(PoisonError::into_inner));
-        self.process.with_if_there(|engine| {
-            for context in pairs.into_values().chain([self.context]) {
-                engine.close(context);
-            }
-        });
-    }
-}
-
-/// When a call was started, and how it is carried out, where calls are noted.
+/// When a call was started, and how it is carried out, where calls are traced.
 type Started = Option<(Instant, Arc<Schedule>)>;
+
+/// Adds a call of these ranks of the world that has ended to the call trace.
+fn trace(
+    process: &Process,
+    (communicator, members): (u64, &[u32]),
+    begun: Instant,
+    OperationId(sequence): OperationId,
+    schedule: &Schedule,
+    is_failed: bool,
+) {
+    let Some(book) = process.book() else { return };
+    let Schedule { call, algorithm, protocol, .. } = schedule;
+    let bytes = call.bytes(members.len() as u32);
+    let world = |rank: Rank| members.get(rank.0 as usize).copied();
+    let root = world(call.root);
+    let (from, to) = match call.collective {
+        Collective::Broadcast | Collective::Scatter => (root, None),
+        Collective::Reduce | Collective::Gather => (None, root),
+        Collective::SendReceive => (root, world(call.peer)),
+        _ => (None, None),
+    };
+    let name = match call.collective {
+        Collective::SendReceive if from == Some(process.control().rank().0) => format!("Send {bytes}"),
+        Collective::SendReceive => format!("Receive {bytes}"),
+        collective => {
+            let place = if call.in_place { ", in place" } else { "" };
+            format!("{collective} {bytes} {algorithm}/{protocol}{place}")
+        }
+    };
+    book.note(
+        begun,
+        calls::Call {
+            members: members.to_vec(),
+            communicator,
+            sequence,
+            bytes: bytes.0,
+            from,
+            to,
+            is_failed,
+            name,
+            ..calls::Call::default()
+        },
+    );
+}
 
 /// What a rank notes about itself before its calls.
 fn about(config: &Config, engine: &Engine) -> Calls {

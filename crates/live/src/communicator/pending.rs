@@ -1,28 +1,21 @@
 //! Calls that were started and not waited for: the program computes while a thread of the engine carries them on.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
-use railnet_coll::machine::OperationId;
 use railnet_coll::{Call, Collective};
 use railnet_core::ReduceOp;
 
-use super::process::Process;
-use super::{At, Communicator, Element, Error, Keep, Started};
-use crate::engine::ContextId;
+use super::{At, Communicator, Element, Error, Operation};
 
 /// A call under way. It holds its buffers until it is over, and gives them back.
 #[must_use = "a call that nobody waits for may not be over when the program ends"]
 #[derive(Debug)]
 pub struct Pending<'a, T> {
-    communicator: &'a Communicator,
-    process: Arc<Process>,
-    context: ContextId,
-    operation: OperationId,
-    /// Where calls are noted.
-    started: Started,
+    operation: Operation,
     /// The buffers, which the engine holds as well.
     data: Arc<Shared<T>>,
-    is_counted: bool,
+    _communicator: PhantomData<&'a Communicator>,
 }
 
 /// A buffer that the engine works on while the program holds it. Nobody looks at it before the call is over.
@@ -99,48 +92,21 @@ impl Communicator {
         let (input, output) = (at(input, &mut data), at(output, &mut data));
         // Moving the vector does not move its elements.
         let data = Arc::new(Shared(std::sync::Mutex::new(data)));
-        let keep = Keep::new(Arc::clone(&data));
-        let (operation, started) = self.start(call, input, output, keep)?;
-        Ok(Pending {
-            communicator: self,
-            process: Arc::clone(&self.process),
-            context: self.context,
-            operation,
-            started,
-            data,
-            is_counted: true,
-        })
+        let operation = self.start_operation(call, input, output, Arc::clone(&data))?;
+        Ok(Pending { operation, data, _communicator: PhantomData })
     }
 }
 
 impl<T: Element> Pending<'_, T> {
     /// Whether it is over.
     pub fn is_done(&self) -> Result<bool, Error> {
-        self.process.with(|engine| {
-            let done = engine.is_done(self.context, self.operation);
-            done.map_err(|failure| self.communicator.failed(engine, failure))
-        })
+        self.operation.is_done()
     }
 
     /// Waits until it is over, and gives the buffer back.
-    pub fn wait(mut self) -> Result<Vec<T>, Error> {
-        self.uncount();
-        self.process.with(|engine| {
-            let done = engine.wait(self.context, self.operation);
-            if let Some((begun, schedule)) = self.started.take() {
-                self.communicator.note(begun, self.operation, &schedule, done.is_err());
-            }
-            done.map_err(|failure| self.communicator.failed(engine, failure))
-        })?;
+    pub fn wait(self) -> Result<Vec<T>, Error> {
+        self.operation.wait(None, &mut || true)?;
         let mut data = self.data.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         Ok(std::mem::take(&mut *data))
-    }
-}
-
-impl<T> Pending<'_, T> {
-    fn uncount(&mut self) {
-        if std::mem::take(&mut self.is_counted) {
-            self.process.remove_started();
-        }
     }
 }

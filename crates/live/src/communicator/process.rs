@@ -1,16 +1,18 @@
 //! What the communicators of a process share: the engine, who may drive it, and the thread that does when nobody else.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use railnet_coll::machine::{Failure, OperationId};
+
 use super::attendant::Attendant;
 use super::{Options, at_exit};
 use crate::Control;
 use crate::calls::Book;
-use crate::engine::Engine;
-use crate::engine::bare_status;
+use crate::engine::{ContextId, Engine, Keep, Until, bare_status};
 use crate::rendezvous::Config;
 use crate::status::Server;
 
@@ -20,6 +22,8 @@ const NEWS: Duration = Duration::from_millis(200);
 const AT_EXIT: Duration = Duration::from_millis(100);
 /// Turns of the engine that the thread does before it lets others have it.
 const TURNS: usize = 64;
+/// How long a thread drives the engine in one go for a call that it waits for: after that it asks whether its program goes on.
+const DRIVE: Duration = Duration::from_millis(50);
 
 /// What the communicators of a process share.
 #[derive(Debug)]
@@ -42,8 +46,8 @@ pub(super) struct Shared {
     control: Arc<Control>,
     /// Threads that want the engine: the background thread steps back.
     wanted: AtomicUsize,
-    /// Calls that were started and not waited for.
-    started: AtomicUsize,
+    /// Calls that were started, and may have to be carried on while the program computes.
+    started: Arc<AtomicUsize>,
     ends: AtomicBool,
     /// How long the others are waited for at the end.
     limit: Duration,
@@ -67,7 +71,7 @@ impl Process {
             attendant,
             control,
             wanted: AtomicUsize::new(0),
-            started: AtomicUsize::new(0),
+            started: Arc::default(),
             ends: AtomicBool::new(false),
             limit: options.limit,
             book,
@@ -135,15 +139,49 @@ impl Process {
         Some(outcome)
     }
 
-    /// A call was started that nobody waits for yet.
-    pub(super) fn add_started(&self) {
-        self.engine.started.fetch_add(1, Ordering::Relaxed);
-        self.engine.control.poke();
+    /// How long a call of this thread may drive the engine in one go.
+    pub(super) fn until(&self) -> Until<'_> {
+        Until::new(&self.engine.wanted, DRIVE, false)
     }
 
-    /// Such a call is over, or somebody waits for it.
-    pub(super) fn remove_started(&self) {
-        self.engine.started.fetch_sub(1, Ordering::Relaxed);
+    /// Drives the engine until an operation has ended, or for so long as a thread may; then it is `None`, and other threads have had
+    /// the engine. A thread `resumes` a wait that ended so.
+    pub(super) fn wait(
+        &self,
+        context: ContextId,
+        operation: OperationId,
+        resumes: bool,
+    ) -> Option<Result<(), Arc<Failure>>> {
+        let until = Until::new(&self.engine.wanted, DRIVE, resumes);
+        let done = self.with(|engine| engine.wait(context, operation, &until));
+        // A mutex is not fair: whoever waits for it is let in before this thread comes back.
+        while done.is_none() && self.engine.wanted.load(Ordering::Relaxed) > 0 {
+            std::thread::yield_now();
+        }
+        done
+    }
+
+    /// What is kept for a call that is about to be started, counted until the call has ended.
+    pub(super) fn in_flight(&self, keep: impl Any + Send) -> Keep {
+        self.engine.started.fetch_add(1, Ordering::Relaxed);
+        Keep::new(InFlight { _keep: keep, started: Arc::clone(&self.engine.started) })
+    }
+
+    /// Wakes the thread that carries on what was started.
+    pub(super) fn wake(&self) {
+        self.engine.control.poke();
+    }
+}
+
+/// What a call keeps until it has ended.
+struct InFlight<T> {
+    _keep: T,
+    started: Arc<AtomicUsize>,
+}
+
+impl<T> Drop for InFlight<T> {
+    fn drop(&mut self) {
+        self.started.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -233,7 +271,12 @@ impl Shared {
             if self.wanted.load(Ordering::Relaxed) > 0 || !engine.is_busy() {
                 break;
             }
-            moved |= engine.turn(true);
+            if engine.turn(true) {
+                moved = true;
+                engine.stir();
+            } else {
+                engine.rest();
+            }
             engine.watch_clock();
         }
         moved

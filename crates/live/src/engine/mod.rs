@@ -15,9 +15,11 @@ mod status;
 mod stream;
 mod work;
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use railnet_coll::machine::{Answer, Failure, Notice, OperationId, Output, RankMachine, Standing};
@@ -48,6 +50,8 @@ const ANSWERS: Duration = Duration::from_secs(2);
 /// part of, is told of on the control channel, in better words, and those words may be later than the end of its connections.
 const FAREWELL: Duration = Duration::from_millis(500);
 
+/// The longest limit: picoseconds of 64 bits hold 213 days, and limits are added to times.
+const LIMIT_MAX: Duration = Duration::from_hours(24 * 100);
 /// How often the NIC is looked after before others have the engine.
 const ATTENTION: usize = 16;
 /// How long a rank that leaves listens to those that may not know that it has all they sent: several times as long as
@@ -60,6 +64,37 @@ const REMEMBERED: usize = 64;
 /// Which communicator of this engine.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct ContextId(usize);
+
+/// How long a thread may drive the engine for a call that it waits for.
+#[derive(Debug)]
+pub(crate) struct Until<'a> {
+    /// Threads that want the engine.
+    wanted: &'a AtomicUsize,
+    limit: Duration,
+    /// When the clock was read first: most calls are over before that.
+    since: Cell<Option<Instant>>,
+    /// Whether the thread has waited for the call before: it goes on yielding, or blocking, where it was.
+    resumes: bool,
+}
+
+impl<'a> Until<'a> {
+    /// Until another thread wants the engine, or so much time has passed.
+    pub(crate) const fn new(wanted: &'a AtomicUsize, limit: Duration, resumes: bool) -> Self {
+        Self { wanted, limit, since: Cell::new(None), resumes }
+    }
+
+    #[inline]
+    fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed) > 0
+    }
+
+    fn has_passed(&self) -> bool {
+        let now = Instant::now();
+        let since = self.since.get().unwrap_or(now);
+        self.since.set(Some(since));
+        now.duration_since(since) >= self.limit
+    }
+}
 
 /// Everything a process needs to do collectives.
 #[derive(Debug)]
@@ -175,7 +210,7 @@ impl Engine {
         if let Some(known) = self.names.get(&name) {
             return *known;
         }
-        let limit = Span::from_ps(self.limit.as_nanos() as u64 * 1000);
+        let limit = span(self.limit);
         // Only a NIC asks for data before it comes.
         let has_nic = self.conduits.nic_ref().is_some();
         let machine = RankMachine::new(rank, members.len() as u32).with_limit(limit).by_hand(has_nic);
@@ -226,6 +261,12 @@ impl Engine {
             self.names.remove(&name);
             self.vacant.push(id);
         }
+    }
+
+    /// Sets how long a call of a communicator may stand still, and gives what it was before.
+    pub(crate) fn set_limit(&mut self, id: ContextId, limit: Duration) -> Duration {
+        let before = self.contexts[id.0].machine.set_limit(span(limit));
+        Duration::from_nanos(before.as_ps() / 1000)
     }
 
     /// The number that the next call will have.
@@ -279,43 +320,59 @@ impl Engine {
         context.machine.failure().map_or(Ok(false), |failure| Err(Arc::clone(failure)))
     }
 
-    /// Drives everything until a call is over.
+    /// Drives everything until a call is over, or until another thread wants the engine or the deadline has passed: then it is
+    /// `None`.
     #[inline]
-    pub(crate) fn wait(&mut self, id: ContextId, operation: OperationId) -> Result<(), Arc<Failure>> {
-        // Small calls mostly find all that they need, and need nobody to be looked after for them.
+    pub(crate) fn wait(
+        &mut self,
+        id: ContextId,
+        operation: OperationId,
+        until: &Until<'_>,
+    ) -> Option<Result<(), Arc<Failure>>> {
+        // Small calls mostly find all that they need, and need no other call to be driven for them.
         if self.contexts[id.0].is_done(operation) && self.has_leisure(id) {
-            return Ok(());
+            return Some(Ok(()));
         }
-        self.wait_long(id, operation)
+        self.wait_long(id, operation, until)
     }
 
-    fn wait_long(&mut self, id: ContextId, operation: OperationId) -> Result<(), Arc<Failure>> {
+    fn wait_long(
+        &mut self,
+        id: ContextId,
+        operation: OperationId,
+        until: &Until<'_>,
+    ) -> Option<Result<(), Arc<Failure>>> {
         if !self.contexts[id.0].is_done(operation) {
             self.contexts[id.0].begin_wait();
             self.drain(id.0);
             if self.contexts[id.0].is_done(operation) && self.has_leisure(id) {
-                return Ok(());
+                return Some(Ok(()));
             }
         }
-        self.idle.reset();
+        if !until.resumes {
+            self.idle.reset();
+        }
         loop {
             let moved = self.turn(self.idle.is_long());
             match self.is_done(id, operation) {
                 Ok(true) => {
                     self.contexts[id.0].end_wait();
-                    return Ok(());
+                    return Some(Ok(()));
                 }
                 Ok(false) => {}
                 Err(failure) => {
                     // Buffers are the caller's again when this returns.
                     self.drain(id.0);
-                    return Err(failure);
+                    return Some(Err(failure));
                 }
+            }
+            if until.is_wanted() {
+                return None;
             }
             if moved {
                 self.idle.reset();
-            } else {
-                self.pause();
+            } else if self.pause() && until.has_passed() {
+                return None;
             }
         }
     }
@@ -363,14 +420,25 @@ impl Engine {
         contexts[index].drain(*now, conduits, &mut post)
     }
 
-    /// Nothing happened: waits a moment, and looks whether that goes on for too long.
-    fn pause(&mut self) {
+    /// Nothing happened: waits a moment, and checks whether that goes on for too long. Whether the clock was read.
+    fn pause(&mut self) -> bool {
         match self.idle.wait() {
-            Next::Look => return,
+            Next::Look => return false,
             Next::LookAround => {}
             Next::Sleep => self.sleep(),
         }
         self.watch_clock();
+        true
+    }
+
+    /// What the progress thread does when nothing moves: spins, yields, and blocks at last, for [`idle::SLEEP`] at most.
+    pub(crate) fn rest(&mut self) {
+        self.pause();
+    }
+
+    /// Something moved: the next pause begins with spinning again.
+    pub(crate) fn stir(&mut self) {
+        self.idle.reset();
     }
 
     /// Looks at the clock, and whether anything stands still for too long.
@@ -553,5 +621,5 @@ impl Engine {
 }
 
 fn span(duration: Duration) -> Span {
-    Span::from_ps(duration.as_nanos() as u64 * 1000)
+    Span::from_ns(duration.min(LIMIT_MAX).as_nanos() as u64)
 }

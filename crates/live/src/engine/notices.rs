@@ -108,16 +108,9 @@ fn pick<T: Copy>(all: &[T], number: u8, what: &'static str) -> Result<T, Malform
 }
 
 /// Scalars are each rank's own business: signatures have none.
-fn operations(dtype: DataType) -> [ReduceOp; 6] {
-    let scalar = Scalar::from_bits(dtype, 0);
-    [
-        ReduceOp::Sum,
-        ReduceOp::Product,
-        ReduceOp::Min,
-        ReduceOp::Max,
-        ReduceOp::Average,
-        ReduceOp::PreMulSum(scalar),
-    ]
+fn operations(dtype: DataType) -> Vec<ReduceOp> {
+    let scaled = ReduceOp::PreMulSum(Scalar::from_bits(dtype, 0));
+    ReduceOp::PLAIN.into_iter().chain([scaled]).collect()
 }
 
 fn put_signature(out: &mut Vec<u8>, signature: Option<&Signature>) {
@@ -129,7 +122,8 @@ fn put_signature(out: &mut Vec<u8>, signature: Option<&Signature>) {
     out.extend(operation.0.to_le_bytes());
     out.push(place(&Collective::ALL, &call.collective));
     out.push(place(&DataType::ALL, &call.dtype));
-    out.push(place(&operations(call.dtype).map(ReduceOp::name), &call.op.name()));
+    let names: Vec<&str> = operations(call.dtype).into_iter().map(ReduceOp::name).collect();
+    out.push(place(&names, &call.op.name()));
     let (kind, counts): (u8, &[u64]) = match &call.counts {
         Counts::Each(count) => (0, &[*count]),
         Counts::PerRank(counts) => (1, counts),

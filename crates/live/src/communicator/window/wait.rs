@@ -184,7 +184,7 @@ impl<T: Element> Window<'_, T> {
     /// What failed for the communicator has failed for its windows.
     fn check_communicator(&self) -> Result<(), Error> {
         let communicator = self.communicator;
-        communicator.process.with(|engine| match engine.failure(communicator.context) {
+        communicator.process.with(|engine| match engine.failure(communicator.context()) {
             Some(failure) => Err(communicator.failed(engine, failure)),
             None => Ok(()),
         })

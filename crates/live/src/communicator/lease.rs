@@ -1,0 +1,44 @@
+//! A communicator's place in the engine: given back when neither the communicator nor an operation of it is left.
+
+use std::sync::Arc;
+
+use railnet_coll::machine::{Failure, OperationId};
+
+use super::process::Process;
+use crate::engine::ContextId;
+
+/// Asked every 50 ms while a call waits; `false` ends the wait.
+pub type GoOn<'a> = dyn FnMut() -> bool + 'a;
+
+#[derive(Debug)]
+pub(super) struct Lease {
+    pub(super) process: Arc<Process>,
+    pub(super) context: ContextId,
+}
+
+impl Lease {
+    pub(super) fn new(process: Arc<Process>, context: ContextId) -> Self {
+        Self { process, context }
+    }
+
+    /// Drives the engine until an operation has ended. Other threads get the engine in between. Where the caller does not go on, all
+    /// of the communicator fails, because buffers are the caller's again when this returns.
+    pub(super) fn wait(&self, operation: OperationId, goes_on: &mut GoOn<'_>) -> Result<(), Arc<Failure>> {
+        let mut done = self.process.wait(self.context, operation, false);
+        loop {
+            if let Some(done) = done {
+                return done;
+            }
+            if !goes_on() {
+                self.process.with(|engine| engine.abort(self.context));
+            }
+            done = self.process.wait(self.context, operation, true);
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.process.with_if_there(|engine| engine.close(self.context));
+    }
+}

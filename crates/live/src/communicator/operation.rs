@@ -1,0 +1,187 @@
+//! Calls on memory that is known only when a program runs, for the bindings of other languages: blocking, or started and waited for
+//! later.
+#![expect(unsafe_code, reason = "the caller vouches for the memory of a call")]
+
+use std::any::Any;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use railnet_coll::machine::{Failure, OperationId};
+use railnet_coll::{Call, Collective, check_call};
+use railnet_core::{DataType, Rank};
+
+use super::lease::{GoOn, Lease};
+use super::{At, Communicator, Error, Pair, Started, notes};
+use crate::log::Log;
+
+/// A call under way. Dropping it ends nothing: the call goes on, and keeps what it was given until it has ended.
+#[must_use = "whether a call ended well is known only to who asks"]
+#[derive(Debug)]
+pub struct Operation {
+    lease: Arc<Lease>,
+    number: OperationId,
+    /// When it began and how it is carried out, until it is in the call trace.
+    started: Mutex<Started>,
+    origin: Origin,
+}
+
+/// What errors and the call trace have to know.
+#[derive(Debug)]
+struct Origin {
+    name: u64,
+    members: Arc<[u32]>,
+    log: Log,
+    /// Sender and receiver, where two ranks do it by themselves.
+    pair: Option<[u32; 2]>,
+}
+
+impl Operation {
+    /// Whether it has ended; an error once its communicator is broken.
+    pub fn is_done(&self) -> Result<bool, Error> {
+        let Self { lease, number, .. } = self;
+        let done = lease.process.with(|engine| engine.is_done(lease.context, *number));
+        done.map_err(|failure| self.failed(failure))
+    }
+
+    /// Waits until it has ended. `goes_on` is asked every 50 ms; where it says no, the communicator is aborted on every rank. With a
+    /// timeout, the call may stand still for so long at most, until this returns.
+    pub fn wait(&self, timeout: Option<Duration>, goes_on: &mut GoOn<'_>) -> Result<(), Error> {
+        let Self { lease, number, .. } = self;
+        let set = |limit: Duration| lease.process.with(|engine| engine.set_limit(lease.context, limit));
+        let before = timeout.map(set);
+        let done = lease.wait(*number, goes_on);
+        before.map(set);
+        self.trace(done.is_err());
+        done.map_err(|failure| self.failed(failure))
+    }
+
+    /// Its number among the operations of its communicator.
+    pub fn number(&self) -> u64 {
+        self.number.0
+    }
+
+    fn trace(&self, is_failed: bool) {
+        let started = self.started.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((begun, schedule)) = started {
+            let Origin { name, members, .. } = &self.origin;
+            super::trace(&self.lease.process, (*name, members), begun, self.number, &schedule, is_failed);
+        }
+    }
+
+    fn failed(&self, failure: Arc<Failure>) -> Error {
+        let Origin { members, log, pair, .. } = &self.origin;
+        log.warn(|| failure.to_string());
+        let more = self.lease.process.with(|engine| notes(&failure, members, engine.control()));
+        let notes = match pair {
+            Some([from, to]) => super::group::pair_notes(*from, *to, &more),
+            None => more,
+        };
+        Error::Failed { failure, notes }
+    }
+}
+
+impl Communicator {
+    /// Makes a call and waits for it, as long as `goes_on`.
+    ///
+    /// # Safety
+    /// `input` and `output` begin as many bytes as the call says, of which this rank's program uses none meanwhile. In place they are
+    /// where NCCL's rules have them.
+    pub unsafe fn run_raw(
+        &self,
+        call: &Call,
+        input: *const u8,
+        output: *mut u8,
+        goes_on: &mut GoOn<'_>,
+    ) -> Result<(), Error> {
+        self.run_while(call, (At(input.cast_mut()), At(output)), goes_on)
+    }
+
+    /// Starts a call, which goes on while the program computes. `keep` is dropped when it has ended, on any thread.
+    ///
+    /// # Safety
+    /// As for [`Communicator::run_raw`], until `keep` is dropped.
+    pub unsafe fn start_raw(
+        &self,
+        call: &Call,
+        input: *const u8,
+        output: *mut u8,
+        keep: impl Any + Send,
+    ) -> Result<Operation, Error> {
+        self.start_operation(call, At(input.cast_mut()), At(output), keep)
+    }
+
+    /// The same for callers inside this crate, who say themselves why that is right.
+    pub(super) fn start_operation(
+        &self,
+        call: &Call,
+        input: At,
+        output: At,
+        keep: impl Any + Send,
+    ) -> Result<Operation, Error> {
+        let (number, started) = self.start(call, input, output, keep)?;
+        let origin =
+            Origin { name: self.name, members: Arc::clone(&self.members), log: self.log.clone(), pair: None };
+        Ok(Operation { lease: Arc::clone(&self.lease), number, started: Mutex::new(started), origin })
+    }
+
+    /// Starts to send to another rank, or to receive from it, under a tag: what is sent under a tag is received under the same one, in
+    /// order.
+    ///
+    /// # Safety
+    /// As for [`Communicator::start_raw`]: `data` begins `count` elements.
+    pub unsafe fn start_transfer_raw(
+        &self,
+        transfer: Transfer,
+        data: *mut u8,
+        keep: impl Any + Send,
+    ) -> Result<Operation, Error> {
+        let Transfer { direction, peer, tag, dtype, count } = transfer;
+        let Rank(peer) = self.named(peer)?;
+        if peer == self.rank.0 {
+            return Err(Error::ToItself { rank: peer as usize });
+        }
+        let (from, to) = match direction {
+            TransferDirection::Send => (self.rank.0, peer),
+            TransferDirection::Receive => (peer, self.rank.0),
+        };
+        let call = Call { dtype, peer: Rank(1), ..Call::new(Collective::SendReceive, count) };
+        check_call(&call, 2)?;
+        let begun = self.begins();
+        let keep = self.process.in_flight(keep);
+        let (lease, number, schedule) =
+            self.start_pair(Pair { from, to, tag }, &call, At(data), Some(keep))?;
+        self.process.wake();
+        let origin = Origin {
+            name: self.name,
+            members: Arc::new([from, to].map(|rank| self.members[rank as usize])),
+            log: self.log.clone(),
+            pair: Some([from, to]),
+        };
+        let started = Mutex::new(begun.map(|begun: Instant| (begun, schedule)));
+        Ok(Operation { lease, number, started, origin })
+    }
+}
+
+/// What two ranks do by themselves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Transfer {
+    /// What this rank does.
+    pub direction: TransferDirection,
+    /// The other rank.
+    pub peer: usize,
+    /// What has to be equal on both sides; transfers under different tags do not wait for each other.
+    pub tag: u64,
+    /// The type of the elements.
+    pub dtype: DataType,
+    /// How many elements.
+    pub count: u64,
+}
+
+/// Which side of a transfer a rank is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TransferDirection {
+    /// It sends.
+    Send,
+    /// It receives.
+    Receive,
+}

@@ -1,0 +1,528 @@
+"""The backend: PyTorch's collectives as calls of the engine."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d
+
+from railnet import _railnet
+from railnet.torch.failure import CommunicationError
+from railnet.torch.meeting import meet
+from railnet.torch.tensors import check, gathered, kind, readable, reduction, scattered, single, writable
+from railnet.torch.work import Work
+
+log = logging.getLogger("railnet.torch")
+
+#: The name under which PyTorch knows the backend.
+NAME = "railnet"
+
+_COLLECTIVES = _railnet.collectives()
+_ALL_REDUCE = _COLLECTIVES["all_reduce"]
+_BROADCAST = _COLLECTIVES["broadcast"]
+_REDUCE = _COLLECTIVES["reduce"]
+_ALL_GATHER = _COLLECTIVES["all_gather"]
+_REDUCE_SCATTER = _COLLECTIVES["reduce_scatter"]
+_ALL_TO_ALL = _COLLECTIVES["alltoall"]
+_GATHER = _COLLECTIVES["gather"]
+_SCATTER = _COLLECTIVES["scatter"]
+_BARRIER = _COLLECTIVES["barrier"]
+
+After = list[Callable[[], Any]]
+
+
+def _base() -> tuple[type, str]:
+    """What the backend derives from: a backend beside others where PyTorch lets Python make one, else a whole process group."""
+    if hasattr(dist, "BackendBase"):
+        return dist.BackendBase, "torch.distributed.BackendBase"
+    try:
+        type("Probe", (c10d.Backend,), {})(0, 1)
+    except TypeError:
+        return dist.ProcessGroup, "torch.distributed.ProcessGroup"
+    return c10d.Backend, "c10d.Backend"
+
+
+_Base, BASE_NAME = _base()
+
+
+class Backend(_Base):  # type: ignore[misc,valid-type]
+    """A group of ranks."""
+
+    def __init__(
+        self, communicator: _railnet.Communicator, rank: int, size: int, name: str, timeout: timedelta
+    ) -> None:
+        super().__init__(rank, size)
+        self._communicator = communicator
+        self._rank, self._size, self._name = rank, size, name
+        self._timeout = timeout
+        self._sequence = 0
+        #: Operations since coalescing began, where it has.
+        self._coalesced: tuple[list[_railnet.Operation], list[torch.Tensor], After] | None = None
+        weakref.finalize(self, communicator.close)
+
+    # What PyTorch asks of a group.
+
+    def getBackendName(self) -> str:  # noqa: N802
+        return NAME
+
+    _get_backend_name = name = getBackendName
+
+    def getRank(self) -> int:  # noqa: N802
+        return self._rank
+
+    def getSize(self) -> int:  # noqa: N802
+        return self._size
+
+    rank, size = getRank, getSize
+
+    @property
+    def supports_coalescing(self) -> bool:
+        return True
+
+    @property
+    def supports_splitting(self) -> bool:
+        return True
+
+    @property
+    def options(self) -> Any:
+        return c10d.Backend.Options(NAME, self._timeout)
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._sequence
+
+    def _set_sequence_number_for_group(self) -> None:
+        self._sequence = 0
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self._timeout = timeout
+        self._communicator.set_timeout(timeout)
+
+    _set_default_timeout = set_timeout
+
+    def abort(self) -> None:
+        self._communicator.abort()
+
+    def shutdown(self) -> None:
+        self._communicator.close()
+
+    def eager_connect_single_device(self, device: torch.device | None = None) -> None:
+        self.barrier()
+
+    def _wait_for_pending_works(self) -> None:
+        self.barrier().wait()
+
+    # Calls.
+
+    def _call(
+        self,
+        collective: int,
+        dtype: torch.dtype,
+        counts: int | list[int],
+        given: torch.Tensor | None,
+        taken: torch.Tensor | None,
+        result: list[torch.Tensor],
+        *,
+        op: tuple[int, float] = (0, 0.0),
+        root: int = 0,
+        after: After | None = None,
+        options: Any = None,
+    ) -> Work:
+        """Makes a call: at once where nobody wants to wait for it later, else it goes on while the program computes."""
+        number, each, _ = kind(dtype)
+        if each != 1:
+            counts = counts * each if isinstance(counts, int) else [count * each for count in counts]
+        source, target = given if given is not None else taken, taken if taken is not None else given
+        addresses = (
+            source.data_ptr() if source is not None else 0,
+            target.data_ptr() if target is not None else 0,
+        )
+        asked = (collective, number, op[0], op[1], root, counts, *addresses)
+        self._sequence += 1
+        if not getattr(options, "asyncOp", True) and self._coalesced is None:
+            self._communicator.run(asked)
+            for copy in after or ():
+                copy()
+            return Work((), result)
+        operation = self._communicator.start(asked, (given, taken))
+        return self._work([operation], result, after or [])
+
+    def _work(self, operations: list[_railnet.Operation], result: list[torch.Tensor], after: After) -> Work:
+        if self._coalesced is not None:
+            for mine, more in zip(self._coalesced, (operations, result, after)):
+                mine.extend(more)  # type: ignore[attr-defined]
+        return Work(operations, result, after)
+
+    def broadcast(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
+        root, tensor = (opts.rootRank, opts.rootTensor) if opts is not None else (0, 0)
+        check(tensors)
+        after: After = []
+        memory = writable(tensors[tensor], after, filled=self._rank == root)
+        if self._rank == root:
+            after.clear()
+        return self._call(
+            _BROADCAST, memory.dtype, memory.numel(), memory, memory, tensors, root=root, after=after, options=opts
+        )
+
+    def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
+        tensor = single(tensors, "allreduce")
+        after: After = []
+        memory = writable(tensor, after, filled=True)
+        return self._call(
+            _ALL_REDUCE, tensor.dtype, tensor.numel(), memory, memory, tensors,
+            op=_op(opts, tensor), after=after, options=opts,
+        )  # fmt: skip
+
+    def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
+        check(tensors)
+        return self._together([lambda tensor=tensor: self.allreduce([tensor], opts) for tensor in tensors], tensors)
+
+    def reduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
+        tensor = single(tensors, "reduce")
+        root = opts.rootRank
+        after: After = []
+        if self._rank == root:
+            taken = writable(tensor, after, filled=True)
+            given = taken
+        else:
+            given = readable(tensor)
+            # What a rank that is not the root gets is undefined, and its tensor stays as it was.
+            taken = None
+        return self._call(
+            _REDUCE, tensor.dtype, tensor.numel(), given, taken, tensors,
+            op=_op(opts, tensor), root=root, after=after, options=opts,
+        )  # fmt: skip
+
+    def allgather(self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: Any = None) -> Work:
+        given = readable(single(inputs, "allgather"))
+        lists = self._lists(outputs, "allgather")
+        after: After = []
+        taken = scattered(lists, after)
+        counts = _counts([tensor.numel() for tensor in lists])
+        _same(given, lists[self._rank], "the input and the output of this rank")
+        return self._call(_ALL_GATHER, given.dtype, counts, given, taken, lists, after=after, options=opts)
+
+    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Work:
+        check([output, input])
+        given = readable(input)
+        after: After = []
+        taken = writable(output, after, filled=False)
+        _blocks(output, input, self._size, "output")
+        return self._call(_ALL_GATHER, given.dtype, given.numel(), given, taken, [output], after=after, options=opts)
+
+    def all_gather_single_coalesced(
+        self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None
+    ) -> Work:
+        pairs = _zipped(outputs, inputs)
+        starts = [lambda out=out, own=own: self.all_gather_single(out, own, opts) for out, own in pairs]
+        return self._together(starts, outputs)
+
+    def allgather_coalesced(
+        self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: Any = None
+    ) -> Work:
+        # One list for each rank, with a tensor for each input.
+        if len(outputs) != self._size or any(len(row) != len(inputs) for row in outputs):
+            raise ValueError(f"railnet: {self._size} lists of {len(inputs)} tensors are needed, one list for each rank")
+        starts = [
+            lambda index=index: self.allgather([[row[index] for row in outputs]], [inputs[index]], opts)
+            for index in range(len(inputs))
+        ]
+        return self._together(starts, [tensor for row in outputs for tensor in row])
+
+    def reduce_scatter(self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], opts: Any = None) -> Work:
+        output = single(outputs, "reduce_scatter")
+        lists = self._lists(inputs, "reduce_scatter")
+        after: After = []
+        taken = writable(output, after, filled=False)
+        _same(output, lists[self._rank], "the output and the input of this rank")
+        given = gathered(lists)
+        counts = _counts([tensor.numel() for tensor in lists])
+        return self._call(
+            _REDUCE_SCATTER, output.dtype, counts, given, taken, outputs,
+            op=_op(opts, output), after=after, options=opts,
+        )  # fmt: skip
+
+    def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Work:
+        check([output, input])
+        after: After = []
+        given, taken = readable(input), writable(output, after, filled=False)
+        _blocks(input, output, self._size, "input")
+        return self._call(
+            _REDUCE_SCATTER, output.dtype, output.numel(), given, taken, [output],
+            op=_op(opts, output), after=after, options=opts,
+        )  # fmt: skip
+
+    def reduce_scatter_single_coalesced(
+        self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None
+    ) -> Work:
+        pairs = _zipped(outputs, inputs)
+        starts = [lambda out=out, own=own: self.reduce_scatter_single(out, own, opts) for out, own in pairs]
+        return self._together(starts, outputs)
+
+    def all_to_all_single(
+        self,
+        output: torch.Tensor,
+        input: torch.Tensor,
+        output_splits: Sequence[int] = (),
+        input_splits: Sequence[int] = (),
+        opts: Any = None,
+    ) -> Work:
+        check([output, input])
+        after: After = []
+        given, taken = readable(input), writable(output, after, filled=False)
+        if not output_splits and not input_splits and input.numel() == output.numel():
+            if input.numel() % self._size:
+                raise ValueError(
+                    f"railnet: all_to_all of {input.numel()} elements among {self._size} ranks: the first dimension has to be "
+                    "a multiple of the ranks, or splits have to be given"
+                )
+            count = input.numel() // self._size
+            if given.data_ptr() == taken.data_ptr():
+                given = given.clone()
+            return self._call(_ALL_TO_ALL, given.dtype, count, given, taken, [output], after=after, options=opts)
+        parts = [_split(taken, output_splits, self._size, "output"), _split(given, input_splits, self._size, "input")]
+        return self._exchange(parts[0], parts[1], [output], after, opts)
+
+    def alltoall(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None) -> Work:
+        check([*outputs, *inputs])
+        for what, tensors in (("outputs", outputs), ("inputs", inputs)):
+            if len(tensors) != self._size:
+                raise ValueError(f"railnet: all_to_all has {len(tensors)} {what}: {self._size} are needed, one for each rank")
+        after: After = []
+        taken = [writable(tensor, after, filled=False) for tensor in outputs]
+        return self._exchange(taken, [readable(tensor) for tensor in inputs], outputs, after, opts)
+
+    def _exchange(
+        self, taken: list[torch.Tensor], given: list[torch.Tensor], result: list[torch.Tensor], after: After, opts: Any
+    ) -> Work:
+        """Sends a part to each rank and gets one from each, of any length."""
+        own = self._rank
+        if taken[own].numel() != given[own].numel():
+            raise ValueError(
+                f"railnet: rank {own} sends itself {given[own].numel()} elements and expects {taken[own].numel()}"
+            )
+        operations = []
+        # Each begins with its neighbour, so that not all send to rank 0 first.
+        for step in range(1, self._size):
+            to, source = (own + step) % self._size, (own - step) % self._size
+            for peer, part, sends in ((to, given[to], True), (source, taken[source], False)):
+                if part.numel():
+                    operations.append(self._transfer(peer, _EXCHANGE, part, sends=sends))
+        taken[own].copy_(given[own])
+        work = self._work(operations, result, after)
+        if not getattr(opts, "asyncOp", True):
+            work.wait()
+        return work
+
+    def gather(self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: Any = None) -> Work:
+        given = readable(single(inputs, "gather"))
+        after: After = []
+        taken, lists = None, []
+        if self._rank == opts.rootRank:
+            lists = self._lists(outputs, "gather")
+            for tensor in lists:
+                _same(given, tensor, "the input and each output")
+            taken = scattered(lists, after)
+        return self._call(
+            _GATHER, given.dtype, given.numel(), given, taken, lists, root=opts.rootRank, after=after, options=opts
+        )
+
+    def scatter(self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], opts: Any = None) -> Work:
+        output = single(outputs, "scatter")
+        after: After = []
+        taken = writable(output, after, filled=False)
+        given = None
+        if self._rank == opts.rootRank:
+            lists = self._lists(inputs, "scatter")
+            for tensor in lists:
+                _same(output, tensor, "the output and each input")
+            given = gathered(lists)
+        return self._call(
+            _SCATTER, output.dtype, output.numel(), given, taken, outputs, root=opts.rootRank, after=after, options=opts
+        )
+
+    def barrier(self, opts: Any = None) -> Work:
+        return self._call(_BARRIER, torch.uint8, 0, None, None, [], options=opts)
+
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+        """Raises on every rank, and names all ranks that have not come, with and without `wait_all_ranks`."""
+        operation = self._communicator.start((_BARRIER, kind(torch.uint8).number, 0, 0.0, 0, 0, 0, 0), ())
+        self._sequence += 1
+        operation.wait(timeout if timeout is not None and timeout > timedelta(0) else None)
+
+    # Point to point.
+
+    def send(self, tensors: list[torch.Tensor], dst: int, tag: int = 0) -> Work:
+        memory = readable(single(tensors, "send"))
+        return self._work([self._transfer(dst, _tag(tag), memory, sends=True)], tensors, [])
+
+    def recv(self, tensors: list[torch.Tensor], src: int, tag: int = 0) -> Work:
+        after: After = []
+        memory = writable(single(tensors, "recv"), after, filled=False)
+        operation = self._transfer(src, _tag(tag), memory, sends=False)
+        work = self._work([operation], tensors, after)
+        work._source = src
+        return work
+
+    def _transfer(self, peer: int, tag: int, memory: torch.Tensor, *, sends: bool) -> _railnet.Operation:
+        number, each, _ = kind(memory.dtype)
+        count = memory.numel() * each
+        self._sequence += 1
+        return self._communicator.transfer(peer, tag, number, count, memory.data_ptr(), memory, sends=sends)
+
+    # Several calls as one.
+
+    def _together(self, starts: list[Callable[[], Work]], result: list[torch.Tensor]) -> Work:
+        works = [start() for start in starts]
+        operations = [operation for work in works for operation in work._operations]
+        return Work(operations, result, [copy for work in works for copy in work._after])
+
+    def _start_coalescing(self, *_: Any) -> None:
+        self._coalesced = ([], [], [])
+
+    def _end_coalescing(self, *_: Any) -> Work:
+        if self._coalesced is None:
+            raise RuntimeError("railnet: the end of coalescing without its beginning")
+        operations, result, after = self._coalesced
+        self._coalesced = None
+        return Work(operations, result, after)
+
+    start_coalescing, end_coalescing = _start_coalescing, _end_coalescing
+
+    # Groups of some of its ranks.
+
+    def split(self, store: Any, ranks: list[int], opts: Any) -> Backend | None:
+        if self._rank not in ranks:
+            return None
+        name = getattr(opts, "group_name", "") or f"{self._name}/{ranks}"
+        timeout = getattr(opts, "_timeout", self._timeout)
+        return self._subset(list(ranks), name, timeout)
+
+    def _subset(self, ranks: list[int], name: str, timeout: timedelta) -> Backend:
+        communicator = self._communicator.subset(ranks, name, timeout)
+        return Backend(communicator, ranks.index(self._rank), len(ranks), name, timeout)
+
+    # Shapes.
+
+    def _lists(self, lists: list[list[torch.Tensor]], what: str) -> list[torch.Tensor]:
+        if len(lists) != 1 or len(lists[0]) != self._size:
+            has = [len(row) for row in lists]
+            raise ValueError(f"railnet: {what} needs one list of {self._size} tensors, one for each rank, and has {has}")
+        check(lists[0])
+        return lists[0]
+
+    # The names that older versions of PyTorch use.
+
+    _allgather_base = all_gather_single
+    _reduce_scatter_base = reduce_scatter_single
+    alltoall_base = all_to_all_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+
+#: The tag of what an all-to-all sends: no tag of a program's.
+_EXCHANGE = 1 << 40
+
+
+def _tag(tag: int) -> int:
+    if not 0 <= tag < _EXCHANGE:
+        raise ValueError(f"railnet: the tag {tag} is none: 0 to {_EXCHANGE - 1} are")
+    return tag
+
+
+def _op(opts: Any, tensor: torch.Tensor) -> tuple[int, float]:
+    return reduction(opts.reduceOp if opts is not None else dist.ReduceOp.SUM, tensor.dtype)
+
+
+def _counts(counts: list[int]) -> int | list[int]:
+    """One count, where all are the same."""
+    return counts[0] if len(set(counts)) == 1 else counts
+
+
+def _same(one: torch.Tensor, other: torch.Tensor, what: str) -> None:
+    if one.numel() != other.numel() or one.dtype != other.dtype:
+        raise ValueError(
+            f"railnet: {what} have to agree: {one.numel()} elements of {one.dtype} and {other.numel()} of {other.dtype}"
+        )
+
+
+def _blocks(whole: torch.Tensor, block: torch.Tensor, size: int, what: str) -> None:
+    if whole.numel() != block.numel() * size or whole.dtype != block.dtype:
+        raise ValueError(
+            f"railnet: the {what} has {whole.numel()} elements of {whole.dtype}: {block.numel() * size} of {block.dtype} are "
+            f"needed, a block for each of {size} ranks"
+        )
+
+
+def _zipped(outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    if len(outputs) != len(inputs):
+        raise ValueError(f"railnet: {len(outputs)} outputs and {len(inputs)} inputs: as many are needed")
+    return list(zip(outputs, inputs))
+
+
+def _split(tensor: torch.Tensor, splits: Sequence[int], size: int, what: str) -> list[torch.Tensor]:
+    """The parts of a tensor along its first dimension, one for each rank."""
+    rows = tensor.shape[0] if tensor.dim() else 0
+    if not splits:
+        if rows % size:
+            raise ValueError(f"railnet: the {what} has {rows} rows: a multiple of {size} is needed, or splits for each rank")
+        splits = [rows // size] * size
+    if len(splits) != size or sum(splits) != rows or min(splits) < 0:
+        raise ValueError(f"railnet: the {what} splits are {list(splits)}: {size} are needed, {rows} in all")
+    return list(tensor.split(list(splits)))
+
+
+#: The whole world's group, of which others are parts: they need no meeting of their own.
+_world: weakref.ref[Backend] | None = None
+_world_lock = threading.Lock()
+
+
+def create(opts: Any, options: Any = None) -> Backend:
+    """Makes a group, as `init_process_group` and `new_group` ask for it."""
+    global _world
+    rank, size, name = opts.group_rank, opts.group_size, str(opts.group_id)
+    ranks = list(opts.global_ranks_in_group)
+    _refuse_mixed(sys._getframe(1).f_locals.get("backend_config"))
+    with _world_lock:
+        world = _world() if _world is not None else None
+        if ranks and world is not None and max(ranks) < world._size and ranks[rank] == world._rank:
+            return world._subset(ranks, name, opts.timeout)
+        communicator = meet(opts.store, rank, size, opts.timeout)
+        group = Backend(communicator, rank, size, name, opts.timeout)
+        if not ranks:
+            _world = weakref.ref(group)
+    log.info(
+        "rank %d of %d, started by %s: %s, as a %s", rank, size, _railnet.Communicator.launcher(), _ways(communicator), BASE_NAME
+    )
+    return group
+
+
+def _ways(communicator: _railnet.Communicator) -> str:
+    ways = [way for way in communicator.conduits() if way]
+    return ", ".join(f"{way} to {ways.count(way)}" for way in sorted(set(ways))) or "alone"
+
+
+def _refuse_mixed(config: Any) -> None:
+    """A process group cannot have another backend beside it, and where PyTorch knows no more, it would be left out silently."""
+    if _Base is not dist.ProcessGroup or config is None:
+        return
+    backends = set(config.get_device_backend_map().values())
+    if len(backends) > 1:
+        raise RuntimeError(
+            f"railnet: PyTorch {torch.__version__} cannot use Railnet beside {', '.join(sorted(backends - {NAME}))}: Python code "
+            "cannot make a backend there, only a whole process group. Use init_process_group("
+            f'"{NAME}") for CPUs and a group of its own for GPUs, or PyTorch 2.15'
+        )
+
+
+def register() -> None:
+    """Makes the name known to PyTorch."""
+    if NAME.upper() not in dist.Backend._plugins:
+        dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])

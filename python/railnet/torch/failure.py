@@ -1,0 +1,15 @@
+"""What goes wrong between ranks, as PyTorch's programs expect it."""
+
+from __future__ import annotations
+
+import torch.distributed as dist
+
+# Older versions have no such class.
+_Base: type[RuntimeError] = getattr(dist, "DistBackendError", RuntimeError)
+
+
+class CommunicationError(_Base):
+    """A call failed. The text says who is missing, dead, stopped or calls something else; `ranks` has them by number."""
+
+    #: The ranks of the group whose fault it is, as far as that is known.
+    ranks: list[int] = []

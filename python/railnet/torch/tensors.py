@@ -1,0 +1,169 @@
+"""Tensors as the engine sees them: a type, a number of elements and an address."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from railnet import _railnet
+
+_TYPES = _railnet.data_types()
+_OPS = _railnet.reductions()
+
+
+class Kind(NamedTuple):
+    """How the engine sees elements of a type of PyTorch."""
+
+    #: The number of the engine's type.
+    number: int
+    #: How many of them an element is: complex numbers are pairs.
+    each: int
+    #: Whether they can be reduced, and not only moved.
+    reduces: bool
+
+
+def _kinds() -> dict[torch.dtype, Kind]:
+    names = {
+        "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16",
+        "float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m2",
+        "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
+        "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "bool": "u8",
+    }  # fmt: skip
+    pairs = {"complex32": "f16", "complex64": "f32", "complex128": "f64"}
+    # Older versions lack some of them.
+    known = {getattr(torch, name): Kind(_TYPES[own], 1, True) for name, own in names.items() if hasattr(torch, name)}
+    known |= {getattr(torch, name): Kind(_TYPES[own], 2, True) for name, own in pairs.items() if hasattr(torch, name)}
+    return known
+
+
+_KINDS = _kinds()
+
+
+def kind(dtype: torch.dtype) -> Kind:
+    """Types that the engine does not know are moved as bytes."""
+    found = _KINDS.get(dtype)
+    if found is None:
+        found = _KINDS[dtype] = Kind(_TYPES["u8"], dtype.itemsize, False)
+    return found
+
+
+def check(tensors: list[torch.Tensor]) -> None:
+    """Refuses what has no memory of this host."""
+    for tensor in tensors:
+        if tensor.layout is not torch.strided:
+            raise TypeError(f"railnet: a {tensor.layout} tensor cannot be sent: make it dense with .to_dense()")
+        if tensor.device.type != "cpu":
+            raise TypeError(
+                f"railnet: the tensor is on {tensor.device}, and railnet moves memory of the host: move it with .cpu(), or "
+                'make the group with "cpu:railnet,cuda:nccl"'
+            )
+
+
+def single(tensors: list[torch.Tensor], what: str) -> torch.Tensor:
+    if len(tensors) != 1:
+        raise ValueError(f"railnet: {what} takes one tensor for each process, not {len(tensors)}")
+    check(tensors)
+    return tensors[0]
+
+
+def readable(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values in one piece: the tensor itself where it is."""
+    return tensor if tensor.is_contiguous() else tensor.contiguous()
+
+
+def writable(tensor: torch.Tensor, after: list[Callable[[], Any]], *, filled: bool) -> torch.Tensor:
+    """Memory in one piece for a result: of the tensor itself where it can be, else some of which a copy is made after the call."""
+    if tensor.is_contiguous():
+        return tensor
+    memory = torch.empty(tensor.shape, dtype=tensor.dtype)
+    if filled:
+        memory.copy_(tensor)
+    after.append(lambda: tensor.copy_(memory))
+    return memory
+
+
+def row(tensors: list[torch.Tensor]) -> torch.Tensor | None:
+    """The memory that tensors make up, where they lie one after the other in one piece."""
+    first = tensors[0]
+    if not all(tensor.is_contiguous() and tensor.dtype == first.dtype for tensor in tensors):
+        return None
+    end = first.data_ptr()
+    storage = first.untyped_storage().data_ptr()
+    for tensor in tensors:
+        if tensor.data_ptr() != end or tensor.untyped_storage().data_ptr() != storage:
+            return None
+        end += tensor.numel() * tensor.element_size()
+    count = sum(tensor.numel() for tensor in tensors)
+    return first.as_strided((count,), (1,), first.storage_offset())
+
+
+def gathered(tensors: list[torch.Tensor]) -> torch.Tensor:
+    """Their elements one after the other: where they lie, if they do so already."""
+    found = row(tensors)
+    return found if found is not None else torch.cat([tensor.reshape(-1) for tensor in tensors])
+
+
+def scattered(tensors: list[torch.Tensor], after: list[Callable[[], Any]]) -> torch.Tensor:
+    """Memory for their elements one after the other, which a copy brings to where they belong unless they lie so already."""
+    found = row(tensors)
+    if found is not None:
+        return found
+    memory = torch.empty(sum(tensor.numel() for tensor in tensors), dtype=tensors[0].dtype)
+
+    def spread() -> None:
+        parts = memory.split([tensor.numel() for tensor in tensors])
+        for tensor, part in zip(tensors, parts):
+            tensor.copy_(part.view(tensor.shape))
+
+    after.append(spread)
+    return memory
+
+
+_SUM, _AVG, _PREMUL = dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.PREMUL_SUM
+_PLAIN = {
+    int(op): _OPS[name]
+    for op, name in (
+        (dist.ReduceOp.RedOpType.SUM, "sum"),
+        (dist.ReduceOp.RedOpType.AVG, "avg"),
+        (dist.ReduceOp.RedOpType.PRODUCT, "prod"),
+        (dist.ReduceOp.RedOpType.MIN, "min"),
+        (dist.ReduceOp.RedOpType.MAX, "max"),
+        (dist.ReduceOp.RedOpType.BAND, "band"),
+        (dist.ReduceOp.RedOpType.BOR, "bor"),
+        (dist.ReduceOp.RedOpType.BXOR, "bxor"),
+        (dist.ReduceOp.RedOpType.PREMUL_SUM, "mulsum"),
+    )
+}
+#: What reductions of truth values are: a sum of them is whether any is true, as NCCL has it.
+_OF_BOOL = {"SUM": "max", "PRODUCT": "min", "MIN": "min", "MAX": "max", "BAND": "band", "BOR": "bor", "BXOR": "bxor"}
+_OF_COMPLEX = ("SUM", "AVG", "PREMUL_SUM")
+
+
+def reduction(op: Any, dtype: torch.dtype) -> tuple[int, float]:
+    """The number of a reduction and the scalar of a pre-multiplied sum."""
+    red = op.op if hasattr(op, "op") else op
+    number = _PLAIN.get(int(red))
+    if number is None:
+        raise ValueError(f"railnet: no reduction {red}: one of SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR, PREMUL_SUM")
+    if dtype is torch.bool:
+        own = _OF_BOOL.get(red.name)
+        if own is None:
+            raise TypeError(f"railnet: {red.name} of truth values has no meaning: convert them to numbers first")
+        return _OPS[own], 0.0
+    if dtype.is_complex and red.name not in _OF_COMPLEX:
+        raise TypeError(f"railnet: {red.name} of complex numbers has no meaning: SUM, AVG and PREMUL_SUM have")
+    if not kind(dtype).reduces:
+        raise TypeError(f"railnet: elements of {dtype} can be sent, but not reduced: convert them first")
+    if red.name in ("BAND", "BOR", "BXOR") and (dtype.is_floating_point or dtype.is_complex):
+        raise TypeError(f"railnet: {red.name} combines the bits of integers, not of {dtype}: use an integer type")
+    return number, _factor(op) if red.name == "PREMUL_SUM" else 0.0
+
+
+def _factor(op: Any) -> float:
+    factor = op.factor if hasattr(op, "factor") else op.__getstate__()[1]
+    if isinstance(factor, torch.Tensor):
+        return float(factor.item())
+    return float(factor)

@@ -1,0 +1,105 @@
+"""Calls under way, as PyTorch waits for them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from railnet import _railnet
+
+
+class Work(dist.Work):
+    """One or several operations under way. Results that need a copy get it when the wait is over, or before the future is set."""
+
+    def __init__(
+        self,
+        operations: Sequence[_railnet.Operation],
+        result: list[torch.Tensor],
+        after: Sequence[Callable[[], Any]] = (),
+        source: int = -1,
+    ) -> None:
+        super().__init__()
+        self._operations = operations
+        self._result = result
+        self._after = after
+        self._source = source
+        self._lock = threading.Lock()
+        self._future: torch.futures.Future[list[torch.Tensor]] | None = None
+        self._left = 0
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        limit = timeout if timeout is not None and timeout > timedelta(0) else None
+        for operation in self._operations:
+            operation.wait(limit)
+        self._finish()
+        return True
+
+    synchronize = wait
+
+    def is_completed(self) -> bool:
+        try:
+            return all(operation.is_done() for operation in self._operations)
+        except RuntimeError:
+            return True
+
+    def is_success(self) -> bool:
+        try:
+            return all(operation.is_done() for operation in self._operations)
+        except RuntimeError:
+            return False
+
+    def exception(self) -> Exception | None:
+        try:
+            for operation in self._operations:
+                operation.is_done()
+        except RuntimeError as error:
+            return error
+        return None
+
+    def result(self) -> list[torch.Tensor]:
+        return self._result
+
+    def source_rank(self) -> int:
+        return self._source
+
+    _source_rank = source_rank
+
+    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
+        with self._lock:
+            if self._future is not None:
+                return self._future
+            self._future = future = torch.futures.Future()
+            self._left = len(self._operations)
+        for operation in self._operations:
+            operation.on_end(self._ended)
+        if not self._operations:
+            self._settle(future)
+        return future
+
+    def _ended(self) -> None:
+        """Called by a thread of the engine's, once for each operation."""
+        with self._lock:
+            self._left -= 1
+            future = self._future
+            if self._left or future is None:
+                return
+        self._settle(future)
+
+    def _settle(self, future: torch.futures.Future[list[torch.Tensor]]) -> None:
+        try:
+            self.wait()
+        except Exception as error:
+            future.set_exception(error)
+        else:
+            future.set_result(self._result)
+
+    def _finish(self) -> None:
+        with self._lock:
+            after, self._after = self._after, ()
+        for copy in after:
+            copy()
