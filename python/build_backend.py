@@ -15,8 +15,7 @@ from maturin import *  # noqa: F403 the hooks that need nothing of ours
 HERE = Path(__file__).resolve().parent
 # What maturin puts beside the interpreter: `data` of pyproject.toml.
 SCRIPTS = HERE / "railnet.data" / "scripts"
-# The command, and the libraries that `railnet rdma exec` looks for beside it.
-PACKAGES = ["railnet-cli", "railnet-verbs", "railnet-sysfs"]
+# The command, and the libraries that `railnet rdma exec` looks for beside it: they are built with it.
 BESIDE = ["railnet", "librailnet_verbs.so", "librailnet_sysfs.so"]
 
 
@@ -36,7 +35,8 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 def add_command():
     """Builds the command and puts it where maturin takes the scripts of a wheel from."""
     cargo = os.environ.get("CARGO", "cargo")
-    build = [cargo, "build", "--release", "--locked", *(f"--package={name}" for name in PACKAGES)]
+    # Of the whole workspace: with fewer packages cargo would choose other features of what they share, and build it all twice.
+    build = [cargo, "build", "--release", "--locked", "--workspace", "--bin", "railnet"]
     subprocess.run(build, cwd=HERE, check=True)
     query = [cargo, "metadata", "--format-version", "1", "--no-deps", "--locked"]
     metadata = json.loads(subprocess.run(query, cwd=HERE, check=True, stdout=subprocess.PIPE).stdout)

@@ -55,6 +55,24 @@ pub(crate) fn meeting() -> PyResult<(u16, String)> {
 /// A call as Python has it, in the order of [`Asked`]: a tuple is read faster than anything with names.
 type AskedTuple = (usize, usize, usize, f64, u32, AskedCounts, usize, usize);
 
+/// How this process was started, in the variables that PyTorch reads; empty where PyTorch's own launcher did it, or none.
+#[pyfunction]
+pub(crate) fn launch_variables() -> Vec<(&'static str, String)> {
+    let Ok(launch) = Launch::from_env() else { return Vec::new() };
+    if matches!(launch.launcher, Launcher::Torchrun | Launcher::Alone) {
+        return Vec::new();
+    }
+    let Launch { rank, world_size, local_rank, local_size, meeting, .. } = launch;
+    let mut variables = vec![("RANK", rank.0.to_string()), ("WORLD_SIZE", world_size.to_string())];
+    variables.extend(local_rank.map(|rank| ("LOCAL_RANK", rank.to_string())));
+    variables.extend(local_size.map(|size| ("LOCAL_WORLD_SIZE", size.to_string())));
+    if let Some(Meeting { hosts, port }) = meeting {
+        variables.extend(hosts.first().map(|host| ("MASTER_ADDR", host.clone())));
+        variables.push(("MASTER_PORT", port.to_string()));
+    }
+    variables
+}
+
 /// What a call is, in the numbers of the functions above.
 struct Asked {
     collective: usize,
@@ -336,6 +354,18 @@ impl Communicator {
             py.detach(|| unsafe { inner.start_transfer_raw(transfer, address(data) as *mut u8, kept) });
         let inner = started.map_err(|error| self.raised(py, &error))?;
         Ok(Operation { inner, end, error: self.error.clone_ref(py) })
+    }
+
+    /// Waits until a rank sends to this one under a tag, and says which.
+    #[pyo3(signature = (tag, timeout=None))]
+    fn await_sender(&self, py: Python<'_>, tag: u64, timeout: Option<Duration>) -> PyResult<usize> {
+        let inner = self.inner()?;
+        let mut interrupt = None;
+        let found = py.detach(|| inner.await_sender(tag, timeout, &mut || goes_on(&mut interrupt)));
+        match interrupt {
+            Some(error) => Err(error),
+            None => found.map_err(|error| self.raised(py, &error)),
+        }
     }
 
     /// How long a call may stand still before it is an error.

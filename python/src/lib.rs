@@ -10,7 +10,9 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _railnet {
     #[pymodule_export]
-    use crate::communicator::{Communicator, Operation, collectives, data_types, meeting, reductions};
+    use crate::communicator::{
+        Communicator, Operation, collectives, data_types, launch_variables, meeting, reductions,
+    };
     #[pymodule_export]
     use crate::simulator::{Answer, Network, check, command, simulate, text};
 

@@ -8,9 +8,10 @@ From PyTorch 2.15 on the import is not needed: PyTorch finds the backend by its 
 
 from __future__ import annotations
 
-from railnet.torch.backend import BASE_NAME, Backend, register
+from railnet.torch.backend import Backend, Group, register
 from railnet.torch.failure import CommunicationError
+from railnet.torch.recorder import dump_flight_recorder
 
-__all__ = ["BASE_NAME", "Backend", "CommunicationError", "register"]
+__all__ = ["Backend", "CommunicationError", "Group", "dump_flight_recorder", "register"]
 
 register()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 import weakref
@@ -15,12 +16,15 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
 from railnet import _railnet
-from railnet.torch.failure import CommunicationError
+from railnet.torch import recorder
 from railnet.torch.meeting import meet
-from railnet.torch.tensors import check, gathered, kind, readable, reduction, scattered, single, writable
-from railnet.torch.work import Work
+from railnet.torch.tensors import check, check_device, gathered, kind, readable, reduction, scattered, single, writable
+from railnet.torch.work import FromAny, Work
 
 log = logging.getLogger("railnet.torch")
+
+#: The default time limit of a group in PyTorch.
+LONG = timedelta(minutes=30)
 
 #: The name under which PyTorch knows the backend.
 NAME = "railnet"
@@ -39,25 +43,17 @@ _BARRIER = _COLLECTIVES["barrier"]
 After = list[Callable[[], Any]]
 
 
-def _base() -> tuple[type, str]:
-    """What the backend derives from: a backend beside others where PyTorch lets Python make one, else a whole process group."""
-    if hasattr(dist, "BackendBase"):
-        return dist.BackendBase, "torch.distributed.BackendBase"
-    try:
-        type("Probe", (c10d.Backend,), {})(0, 1)
-    except TypeError:
-        return dist.ProcessGroup, "torch.distributed.ProcessGroup"
-    return c10d.Backend, "c10d.Backend"
-
-
-_Base, BASE_NAME = _base()
-
-
-class Backend(_Base):  # type: ignore[misc,valid-type]
-    """A group of ranks."""
+class Calls:
+    """A group of ranks: what is the same whether PyTorch takes it for a process group or for a backend inside one."""
 
     def __init__(
-        self, communicator: _railnet.Communicator, rank: int, size: int, name: str, timeout: timedelta
+        self,
+        communicator: _railnet.Communicator,
+        rank: int,
+        size: int,
+        name: str,
+        timeout: timedelta,
+        ranks: list[int] | None = None,
     ) -> None:
         super().__init__(rank, size)
         self._communicator = communicator
@@ -66,6 +62,8 @@ class Backend(_Base):  # type: ignore[misc,valid-type]
         self._sequence = 0
         #: Operations since coalescing began, where it has.
         self._coalesced: tuple[list[_railnet.Operation], list[torch.Tensor], After] | None = None
+        self._ranks = ranks or list(range(size))
+        self._recorder = recorder.of_group(name, self._ranks, rank)
         weakref.finalize(self, communicator.close)
 
     # What PyTorch asks of a group.
@@ -146,12 +144,17 @@ class Backend(_Base):  # type: ignore[misc,valid-type]
         )
         asked = (collective, number, op[0], op[1], root, counts, *addresses)
         self._sequence += 1
+        entry = self._recorder and self._recorder.entered(collective, given, taken, self._timeout)
         if not getattr(options, "asyncOp", True) and self._coalesced is None:
             self._communicator.run(asked)
             for copy in after or ():
                 copy()
+            if entry:
+                entry.ended()
             return Work((), result)
         operation = self._communicator.start(asked, (given, taken))
+        if entry:
+            operation.on_end(entry.ended)
         return self._work([operation], result, after or [])
 
     def _work(self, operations: list[_railnet.Operation], result: list[torch.Tensor], after: After) -> Work:
@@ -371,11 +374,23 @@ class Backend(_Base):  # type: ignore[misc,valid-type]
         work._source = src
         return work
 
+    def recv_anysource(self, tensors: list[torch.Tensor], tag: int = 0) -> Work:
+        tensor = single(tensors, "recv_anysource")
+
+        def begin(timeout: timedelta | None) -> Work:
+            return self.recv([tensor], self._communicator.await_sender(_tag(tag), timeout), tag)
+
+        return FromAny(begin, tensors)
+
     def _transfer(self, peer: int, tag: int, memory: torch.Tensor, *, sends: bool) -> _railnet.Operation:
         number, each, _ = kind(memory.dtype)
         count = memory.numel() * each
         self._sequence += 1
-        return self._communicator.transfer(peer, tag, number, count, memory.data_ptr(), memory, sends=sends)
+        entry = self._recorder and self._recorder.transferred(peer, memory, self._timeout, sends=sends)
+        operation = self._communicator.transfer(peer, tag, number, count, memory.data_ptr(), memory, sends=sends)
+        if entry:
+            operation.on_end(entry.ended)
+        return operation
 
     # Several calls as one.
 
@@ -398,16 +413,17 @@ class Backend(_Base):  # type: ignore[misc,valid-type]
 
     # Groups of some of its ranks.
 
-    def split(self, store: Any, ranks: list[int], opts: Any) -> Backend | None:
+    def split(self, store: Any, ranks: list[int], opts: Any) -> Calls | None:
         if self._rank not in ranks:
             return None
         name = getattr(opts, "group_name", "") or f"{self._name}/{ranks}"
         timeout = getattr(opts, "_timeout", self._timeout)
         return self._subset(list(ranks), name, timeout)
 
-    def _subset(self, ranks: list[int], name: str, timeout: timedelta) -> Backend:
+    def _subset(self, ranks: list[int], name: str, timeout: timedelta, kind: type[Calls] | None = None) -> Calls:
         communicator = self._communicator.subset(ranks, name, timeout)
-        return Backend(communicator, ranks.index(self._rank), len(ranks), name, timeout)
+        world = [self._ranks[rank] for rank in ranks]
+        return (kind or type(self))(communicator, ranks.index(self._rank), len(ranks), name, timeout, world)
 
     # Shapes.
 
@@ -479,50 +495,99 @@ def _split(tensor: torch.Tensor, splits: Sequence[int], size: int, what: str) ->
     return list(tensor.split(list(splits)))
 
 
-#: The whole world's group, of which others are parts: they need no meeting of their own.
-_world: weakref.ref[Backend] | None = None
+class Group(Calls, dist.ProcessGroup):
+    """A whole process group: what Python calls comes here without a detour, and what it gets back is `Work`."""
+
+    _described = ""
+
+    # PyTorch keeps these two in the backends of a group, of which this has none.
+
+    def setGroupName(self, name: str) -> None:  # noqa: N802
+        self._name = name
+
+    def getGroupName(self) -> str:  # noqa: N802
+        return self._name
+
+    def setGroupDesc(self, text: str) -> None:  # noqa: N802
+        self._described = text
+
+    def getGroupDesc(self) -> str:  # noqa: N802
+        return self._described
+
+    def _get_backend(self, device: torch.device) -> Group:
+        check_device(device)
+        return self
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device("cpu")]
+
+
+def _has_backends() -> bool:
+    """Whether Python can make a backend that stands beside others in a group."""
+    try:
+        type("Probe", (_BackendBase,), {})(0, 1)
+    except TypeError:
+        return False
+    return True
+
+
+_BackendBase: Any = getattr(dist, "BackendBase", c10d.Backend)
+
+#: The backend that stands beside others in a group, where PyTorch lets Python make one. What Python gets back of it is a wrapper of
+#: PyTorch's, which knows no sender and, in PyTorch 2.15, not whether a call has ended: so it is used only where a group needs it.
+Backend: type[Calls] | None = type("Backend", (Calls, _BackendBase), {}) if _has_backends() else None
+
+#: The group of all ranks, of which others are parts: they need no rendezvous of their own.
+_world: weakref.ref[Calls] | None = None
 _world_lock = threading.Lock()
 
 
-def create(opts: Any, options: Any = None) -> Backend:
+def create(opts: Any, options: Any = None) -> Calls:
     """Makes a group, as `init_process_group` and `new_group` ask for it."""
     global _world
     rank, size, name = opts.group_rank, opts.group_size, str(opts.group_id)
     ranks = list(opts.global_ranks_in_group)
-    _refuse_mixed(sys._getframe(1).f_locals.get("backend_config"))
+    kind = _kind(sys._getframe(1).f_locals.get("backend_config"))
     with _world_lock:
         world = _world() if _world is not None else None
         if ranks and world is not None and max(ranks) < world._size and ranks[rank] == world._rank:
-            return world._subset(ranks, name, opts.timeout)
+            return world._subset(ranks, name, opts.timeout, kind)
         communicator = meet(opts.store, rank, size, opts.timeout)
-        group = Backend(communicator, rank, size, name, opts.timeout)
+        group = kind(communicator, rank, size, name, opts.timeout, ranks)
         if not ranks:
             _world = weakref.ref(group)
+    launcher, base = _railnet.Communicator.launcher(), kind.__mro__[2]
     log.info(
-        "rank %d of %d, started by %s: %s, as a %s", rank, size, _railnet.Communicator.launcher(), _ways(communicator), BASE_NAME
+        "rank %d of %d, started by %s, data by %s; a %s.%s", rank, size, launcher, _ways(communicator), base.__module__, base.__name__
     )
     return group
 
 
 def _ways(communicator: _railnet.Communicator) -> str:
     ways = [way for way in communicator.conduits() if way]
-    return ", ".join(f"{way} to {ways.count(way)}" for way in sorted(set(ways))) or "alone"
+    return ", ".join(f"{way} to {ways.count(way)}" for way in sorted(set(ways))) or "nothing: it is alone"
 
 
-def _refuse_mixed(config: Any) -> None:
-    """A process group cannot have another backend beside it, and where PyTorch knows no more, it would be left out silently."""
-    if _Base is not dist.ProcessGroup or config is None:
-        return
-    backends = set(config.get_device_backend_map().values())
-    if len(backends) > 1:
+def _kind(config: Any) -> type[Calls]:
+    """A process group, unless another backend stands beside this one: PyTorch would leave the other one out silently."""
+    others = sorted(set(config.get_device_backend_map().values()) - {NAME}) if config is not None else []
+    if not others:
+        return Group
+    if Backend is None:
         raise RuntimeError(
-            f"railnet: PyTorch {torch.__version__} cannot use Railnet beside {', '.join(sorted(backends - {NAME}))}: Python code "
-            "cannot make a backend there, only a whole process group. Use init_process_group("
-            f'"{NAME}") for CPUs and a group of its own for GPUs, or PyTorch 2.15'
+            f"railnet: PyTorch {torch.__version__} cannot use Railnet beside {', '.join(others)}: Python code cannot make a backend "
+            f'there, only a whole process group. Use init_process_group("{NAME}") for CPUs and a group of its own for GPUs, or '
+            "PyTorch 2.15"
         )
+    return Backend
 
 
 def register() -> None:
-    """Makes the name known to PyTorch."""
+    """Makes the name known to PyTorch, and to `env://` who this process is, where Slurm, MPI or `railnet run` started it."""
+    for name, value in _railnet.launch_variables():
+        os.environ.setdefault(name, value)
+    # Where PyTorch would record calls, they are recorded here.
+    getattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set()).add(NAME)
     if NAME.upper() not in dist.Backend._plugins:
         dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch.distributed as dist
 
+from railnet.torch import recorder
+
 # Older versions have no such class.
 _Base: type[RuntimeError] = getattr(dist, "DistBackendError", RuntimeError)
 
@@ -13,3 +15,7 @@ class CommunicationError(_Base):
 
     #: The ranks of the group whose fault it is, as far as that is known.
     ranks: list[int] = []
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        recorder.failed()

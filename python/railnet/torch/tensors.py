@@ -55,11 +55,16 @@ def check(tensors: list[torch.Tensor]) -> None:
     for tensor in tensors:
         if tensor.layout is not torch.strided:
             raise TypeError(f"railnet: a {tensor.layout} tensor cannot be sent: make it dense with .to_dense()")
-        if tensor.device.type != "cpu":
-            raise TypeError(
-                f"railnet: the tensor is on {tensor.device}, and railnet moves memory of the host: move it with .cpu(), or "
-                'make the group with "cpu:railnet,cuda:nccl"'
-            )
+        check_device(tensor.device)
+
+
+def check_device(device: torch.device | str) -> None:
+    kind = device.type if isinstance(device, torch.device) else device
+    if kind != "cpu":
+        raise TypeError(
+            f"railnet: the tensor is on {device}, and railnet moves memory of the host: move it with .cpu(), or make the group "
+            'with "cpu:railnet,cuda:nccl"'
+        )
 
 
 def single(tensors: list[torch.Tensor], what: str) -> torch.Tensor:

@@ -67,7 +67,8 @@ class Work(dist.Work):
     def source_rank(self) -> int:
         return self._source
 
-    _source_rank = source_rank
+    def _source_rank(self) -> int:
+        return self._source
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         with self._lock:
@@ -103,3 +104,26 @@ class Work(dist.Work):
             after, self._after = self._after, ()
         for copy in after:
             copy()
+
+
+class FromAny(Work):
+    """A receive from whichever rank sends first: which one that is, is settled by the wait."""
+
+    def __init__(self, begin: Callable[[timedelta | None], Work], result: list[torch.Tensor]) -> None:
+        super().__init__((), result)
+        self._begin = begin
+        self._work: Work | None = None
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        limit = timeout if timeout is not None and timeout > timedelta(0) else None
+        if self._work is None:
+            self._work = self._begin(limit)
+            self._source = self._work._source
+        return self._work.wait(limit)
+
+    synchronize = wait
+
+    def is_completed(self) -> bool:
+        return self._work is not None and self._work.is_completed()
+
+    is_success = is_completed

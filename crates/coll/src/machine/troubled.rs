@@ -179,6 +179,22 @@ impl RankMachine {
         }
     }
 
+    /// Asks one rank whether it has entered the next operation, which this rank has not: [`RankMachine::has_entered`] tells once it
+    /// has answered.
+    pub fn probe(&mut self, rank: Rank) {
+        let operation = self.next_operation();
+        if self.probed != Some((operation, rank)) {
+            (self.probed, self.has_entered) = (Some((operation, rank)), false);
+        }
+        let notice = Box::new(Notice::Ask(operation));
+        self.outputs.push_back(Output::Notice { to: Some(rank), notice });
+    }
+
+    /// Whether the rank that was asked last has said that it has entered the next operation.
+    pub fn has_entered(&self) -> bool {
+        self.has_entered && self.probed.is_some_and(|(operation, _)| operation == self.next_operation())
+    }
+
     /// Since when the others are being asked, if they are.
     pub fn asking_since(&self) -> Option<Time> {
         self.asking.as_ref().map(|asking| asking.since)
@@ -201,6 +217,10 @@ impl RankMachine {
                 self.outputs.push_back(Output::Notice { to: Some(from), notice: Box::new(notice) });
             }
             Notice::Answer(operation, answer) => {
+                if self.probed == Some((operation, from)) {
+                    self.has_entered =
+                        matches!(answer.standing, Standing::Entered { .. } | Standing::Finished);
+                }
                 let Some(asking) = &mut self.asking else { return };
                 if asking.operation != operation || self.failure.is_some() {
                     return;

@@ -55,6 +55,22 @@ pub enum Error {
         /// Which.
         rank: usize,
     },
+    /// A receive from whichever rank sends first, and none did.
+    #[error("rank {rank} receives from any rank{tag}, and none has sent anything to it for {waited:.1?}")]
+    NoSender {
+        /// The receiver.
+        rank: usize,
+        /// Under which tag, in words; empty under the first.
+        tag: String,
+        /// How long it has waited.
+        waited: Duration,
+    },
+    /// The program does not want to wait any longer.
+    #[error("rank {rank} was interrupted while it waited for any rank to send to it")]
+    Interrupted {
+        /// The receiver.
+        rank: usize,
+    },
     /// A tagged transfer between a rank and itself.
     #[error("rank {rank} sends to itself, or receives from itself: copy the data in place of that")]
     ToItself {

@@ -188,7 +188,7 @@ impl Communicator {
     }
 
     /// The communicator of what one rank sends to another, or to itself.
-    fn pair(&self, pair: Pair) -> Arc<Lease> {
+    pub(super) fn pair(&self, pair: Pair) -> Arc<Lease> {
         let make = || {
             let Pair { from, to, tag } = pair;
             let world = |rank: u32| self.members[rank as usize];
@@ -212,7 +212,7 @@ impl Communicator {
         Arc::clone(self.pairs().entry(pair).or_insert_with(make))
     }
 
-    fn pair_failed(&self, failure: &Arc<Failure>, Pair { from, to, .. }: Pair) -> Error {
+    pub(super) fn pair_failed(&self, failure: &Arc<Failure>, Pair { from, to, .. }: Pair) -> Error {
         let members = [from, to].map(|rank| self.members[rank as usize]);
         let more = self.process.with(|engine| super::notes(failure, &members, engine.control()));
         Error::Failed { failure: Arc::clone(failure), notes: pair_notes(from, to, &more) }

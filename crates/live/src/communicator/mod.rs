@@ -14,6 +14,7 @@
 //! # Ok::<(), railnet_live::communicator::Error>(())
 //! ```
 
+mod any_source;
 mod at_exit;
 mod attendant;
 mod choice;

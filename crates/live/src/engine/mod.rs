@@ -263,6 +263,20 @@ impl Engine {
         }
     }
 
+    /// Asks a rank of a communicator whether it has entered the next call, unless it has said so: then it is true.
+    pub(crate) fn probe(&mut self, id: ContextId, rank: Rank) -> Result<bool, Arc<Failure>> {
+        let machine = &mut self.contexts[id.0].machine;
+        if let Some(failure) = machine.failure() {
+            return Err(Arc::clone(failure));
+        }
+        if machine.has_entered() {
+            return Ok(true);
+        }
+        machine.probe(rank);
+        self.drain(id.0);
+        Ok(false)
+    }
+
     /// Sets how long a call of a communicator may stand still, and gives what it was before.
     pub(crate) fn set_limit(&mut self, id: ContextId, limit: Duration) -> Duration {
         let before = self.contexts[id.0].machine.set_limit(span(limit));

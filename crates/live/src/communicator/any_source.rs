@@ -1,0 +1,59 @@
+//! Receiving from whichever rank sends first.
+//!
+//! A sender does not know that its receiver takes anything: each pair of ranks has connections of its own, and over some conduits
+//! nothing arrives before the receiver asks for it. So the receiver asks the others on the control channel whether they have entered the
+//! next transfer to it, which their control threads answer while they compute.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use railnet_core::Rank;
+
+use super::lease::GoOn;
+use super::{Communicator, Error, Pair};
+
+/// How long it waits for answers before it asks again, at first and at most.
+const FIRST: Duration = Duration::from_micros(50);
+const MOST: Duration = Duration::from_millis(5);
+/// The sender is the first rank of a pair.
+const SENDER: Rank = Rank(0);
+
+impl Communicator {
+    /// Waits until a rank sends to this one under a tag, and says which: what is received from it next is that. Without a timeout it is
+    /// that of the communicator.
+    pub fn await_sender(
+        &self,
+        tag: u64,
+        timeout: Option<Duration>,
+        goes_on: &mut GoOn<'_>,
+    ) -> Result<usize, Error> {
+        let began = Instant::now();
+        let limit = timeout.or_else(|| self.timeout()).unwrap_or(self.process.origin().1.limit);
+        let own = self.rank.0;
+        let others = (0..self.size() as u32).filter(|rank| *rank != own);
+        let pairs: Vec<_> = others.map(|from| Pair { from, to: own, tag }).collect();
+        let leases: Vec<_> = pairs.iter().map(|pair| (*pair, self.pair(*pair))).collect();
+        let mut pause = FIRST;
+        loop {
+            for (pair, lease) in &leases {
+                match self.process.with(|engine| engine.probe(lease.context, SENDER)) {
+                    Ok(true) => return Ok(pair.from as usize),
+                    Ok(false) => {}
+                    Err(failure) => return Err(self.pair_failed(&Arc::clone(&failure), *pair)),
+                }
+            }
+            let waited = began.elapsed();
+            if waited > limit {
+                let tag = if tag == 0 { String::new() } else { format!(" under tag {tag}") };
+                return Err(Error::NoSender { rank: self.rank(), tag, waited });
+            }
+            if !goes_on() {
+                return Err(Error::Interrupted { rank: self.rank() });
+            }
+            thread::sleep(pause);
+            self.process.with(crate::engine::Engine::hear);
+            pause = (pause * 2).min(MOST);
+        }
+    }
+}

@@ -1,0 +1,395 @@
+"""Every collective of PyTorch, against what it means."""
+
+import datetime
+
+import pytest
+import torch
+import torch.distributed as dist
+
+REDUCED = {
+    "f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16,
+    "i8": torch.int8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64, "u8": torch.uint8,
+}  # fmt: skip
+OPS = ["SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR"]
+
+
+def values(rank, dtype, count=7):
+    """Small whole numbers: every order of additions gives the same."""
+    return ((torch.arange(count) * 3 + rank) % 4 + 1).to(dtype)
+
+
+def expected(op, dtype, count, ranks):
+    stack = torch.stack([values(rank, torch.int64, count) for rank in range(ranks)])
+    match op:
+        case "SUM":
+            wide = stack.sum(0)
+        case "AVG":
+            total = stack.sum(0)
+            wide = total / ranks if dtype.is_floating_point else total // ranks
+        case "PRODUCT":
+            wide = stack.prod(0)
+        case "MIN":
+            wide = stack.min(0).values
+        case "MAX":
+            wide = stack.max(0).values
+        case _:
+            wide = stack[0].clone()
+            for row in stack[1:]:
+                wide = {"BAND": wide & row, "BOR": wide | row, "BXOR": wide ^ row}[op]
+    return wide.to(dtype)
+
+
+def is_meant(op, dtype):
+    return not (op.startswith("B") and dtype.is_floating_point)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_all_reduce_of_every_type_and_operation(ranks, count):
+    def body(rank):
+        for dtype in REDUCED.values():
+            for op in OPS:
+                if not is_meant(op, dtype):
+                    continue
+                tensor = values(rank, dtype)
+                dist.all_reduce(tensor, op=getattr(dist.ReduceOp, op))
+                torch.testing.assert_close(tensor, expected(op, dtype, 7, count), msg=f"{op} of {dtype}")
+
+    ranks(count, body)
+
+
+def test_premultiplied_sum(ranks):
+    def body(rank):
+        tensor = values(rank, torch.float32)
+        dist.all_reduce(tensor, op=dist._make_nccl_premul_sum(0.5))
+        torch.testing.assert_close(tensor, expected("SUM", torch.float32, 7, 2) * 0.5)
+
+    ranks(2, body)
+
+
+def test_truth_values_complex_and_small_floats(ranks):
+    def body(rank):
+        truth = torch.tensor([rank == 0, False, True])
+        any_true, all_true = truth.clone(), truth.clone()
+        dist.all_reduce(any_true)
+        dist.all_reduce(all_true, op=dist.ReduceOp.MIN)
+        assert any_true.tolist() == [True, False, True]
+        assert all_true.tolist() == [False, False, True]
+
+        number = torch.tensor([1 + 2j, 3 - 1j]) * (rank + 1)
+        dist.all_reduce(number)
+        assert number.tolist() == [3 + 6j, 9 - 3j]
+        both = torch.empty(4, dtype=torch.complex64)
+        dist.all_gather_into_tensor(both, torch.tensor([1j * rank, 2.0]))
+        assert both.tolist() == [0, 2, 1j, 2]
+
+        small = torch.tensor([1.0, 2.0]).to(torch.float8_e5m2)
+        dist.all_reduce(small)
+        assert small.float().tolist() == [2.0, 4.0]
+        moved = [torch.empty(1, dtype=torch.float8_e4m3fnuz) for _ in range(2)]
+        dist.all_gather(moved, torch.tensor([float(rank)]).to(torch.float8_e4m3fnuz))
+        assert [part.float().item() for part in moved] == [0.0, 1.0]
+
+    ranks(2, body)
+
+
+def test_what_has_no_meaning_is_refused_with_the_reason(ranks):
+    def body(rank):
+        wrong = [
+            (torch.ones(2), dist.ReduceOp.BAND, "integer"),
+            (torch.ones(2, dtype=torch.bool), dist.ReduceOp.AVG, "truth values"),
+            (torch.ones(2).to(torch.float8_e4m3fnuz), dist.ReduceOp.SUM, "reduced"),
+            (torch.ones(2).to_sparse(), dist.ReduceOp.SUM, "dense"),
+        ]
+        for tensor, op, word in wrong:
+            with pytest.raises((TypeError, ValueError, RuntimeError), match=word):
+                dist.all_reduce(tensor, op=op)
+        with pytest.raises((TypeError, ValueError, RuntimeError), match="multiple|equal|split"):
+            dist.all_to_all_single(torch.empty(3), torch.empty(3))
+        # Nothing of that has broken the group.
+        one = torch.ones(1)
+        dist.all_reduce(one)
+        return one.item()
+
+    assert list(ranks(2, body)) == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_collectives_that_move(ranks, count):
+    def body(rank):
+        own = values(rank, torch.int32)
+        every = [values(other, torch.int32) for other in range(count)]
+
+        lists = [torch.empty(7, dtype=torch.int32) for _ in range(count)]
+        dist.all_gather(lists, own)
+        assert all(torch.equal(one, other) for one, other in zip(lists, every))
+
+        flat = torch.empty(7 * count, dtype=torch.int32)
+        dist.all_gather_into_tensor(flat, own)
+        assert torch.equal(flat, torch.cat(every))
+
+        for root in range(count):
+            tensor = own.clone()
+            dist.broadcast(tensor, root)
+            assert torch.equal(tensor, every[root])
+            tensor = own.clone()
+            dist.reduce(tensor, root)
+            if rank == root:
+                assert torch.equal(tensor, expected("SUM", torch.int32, 7, count))
+            gathered = [torch.empty_like(own) for _ in range(count)] if rank == root else None
+            dist.gather(own, gathered, dst=root)
+            if rank == root:
+                assert all(torch.equal(one, other) for one, other in zip(gathered, every))
+            out = torch.empty_like(own)
+            dist.scatter(out, every if rank == root else None, src=root)
+            assert torch.equal(out, every[rank])
+
+        sums = torch.empty(7, dtype=torch.int32)
+        dist.reduce_scatter_tensor(sums, torch.cat(every))
+        assert torch.equal(sums, every[rank] * count)
+        dist.reduce_scatter(sums, every)
+        assert torch.equal(sums, every[rank] * count)
+
+        given = torch.arange(count * 2) + 100 * rank
+        taken = torch.empty_like(given)
+        dist.all_to_all_single(taken, given)
+        assert taken.tolist() == [100 * other + 2 * rank + k for other in range(count) for k in range(2)]
+        outs = [torch.empty(1 + other) for other in range(count)]
+        dist.all_to_all(outs, [torch.full((1 + rank,), float(rank)) for _ in range(count)])
+        assert [out.tolist() for out in outs] == [[float(other)] * (1 + other) for other in range(count)]
+        dist.barrier()
+
+    ranks(count, body)
+
+
+def test_blocks_of_unequal_length(ranks):
+    def body(rank):
+        lists = [torch.empty(other + 1) for other in range(3)]
+        dist.all_gather(lists, torch.full((rank + 1,), float(rank)))
+        assert [part.tolist() for part in lists] == [[0.0], [1.0, 1.0], [2.0, 2.0, 2.0]]
+        out = torch.empty(rank + 1)
+        dist.reduce_scatter(out, [torch.full((other + 1,), float(rank)) for other in range(3)])
+        assert out.tolist() == [3.0] * (rank + 1)
+        # Rank r sends r + other rows to each other, so some send nothing.
+        splits_in = [(rank * other) % 3 for other in range(3)]
+        splits_out = [(other * rank) % 3 for other in range(3)]
+        given = torch.arange(sum(splits_in)) + 10 * rank
+        taken = torch.empty(sum(splits_out), dtype=torch.int64)
+        dist.all_to_all_single(taken, given, splits_out, splits_in)
+        return given.tolist(), taken.tolist(), splits_in
+
+    results = ranks(3, body)
+    for rank, (_, taken, _) in enumerate(results):
+        wanted = []
+        for given, _, splits in results:
+            start = sum(splits[:rank])
+            wanted += given[start : start + splits[rank]]
+        assert taken == wanted
+
+
+def test_tensors_that_are_not_in_one_piece(ranks):
+    def body(rank):
+        whole = torch.arange(12.0).reshape(3, 4) + rank
+        column = whole.t()
+        assert not column.is_contiguous()
+        dist.all_reduce(column)
+        assert torch.equal(whole, torch.arange(12.0).reshape(3, 4) * 2 + 1)
+        target = torch.zeros(2, 6)[:, ::2]
+        dist.all_gather_into_tensor(target, torch.full((1, 3), float(rank)))
+        assert target.tolist() == [[0.0] * 3, [1.0] * 3]
+        work = dist.broadcast(target.t(), 0, async_op=True)
+        work.wait()
+        received = torch.zeros(4, 2)[:, 0]
+        if rank == 0:
+            dist.send(torch.arange(8.0)[::2], 1)
+        else:
+            dist.recv(received, 0)
+            assert received.tolist() == [0.0, 2.0, 4.0, 6.0]
+
+    ranks(2, body)
+
+
+def test_no_elements(ranks):
+    def body(rank):
+        dist.all_reduce(torch.empty(0))
+        dist.broadcast(torch.empty(0, 3), 1)
+        out = torch.empty(0)
+        dist.all_gather_into_tensor(out, torch.empty(0))
+        dist.all_to_all_single(torch.empty(0), torch.empty(0))
+        if rank == 0:
+            dist.send(torch.empty(0), 1)
+        else:
+            assert dist.recv(torch.empty(0), 0) == 0
+
+    ranks(2, body)
+
+
+def test_calls_go_on_while_the_program_computes(ranks):
+    def body(rank):
+        tensors = [torch.full((1 << 16,), float(rank + step)) for step in range(8)]
+        works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+        futures = [work.get_future() for work in works[::2]]
+        for work in reversed(works):
+            work.wait()
+            assert work.is_completed()
+        for step, tensor in enumerate(tensors):
+            assert tensor[0].item() == 1 + 2 * step
+        results = torch.futures.wait_all(futures)
+        assert torch.equal(results[1][0], tensors[2])
+        chained = dist.all_reduce(torch.ones(3), async_op=True).get_future().then(lambda f: f.value()[0] * 10)
+        return chained.wait().tolist()
+
+    assert list(ranks(2, body)) == [[20.0] * 3] * 2
+
+
+def test_point_to_point(ranks):
+    def body(rank):
+        # By tag, in another order than they were sent.
+        if rank == 0:
+            works = [dist.isend(torch.tensor([float(tag)]), 1, tag=tag) for tag in (0, 5, 7)]
+            [work.wait() for work in works]
+        elif rank == 1:
+            seen = []
+            for tag in (7, 0, 5):
+                tensor = torch.empty(1)
+                assert dist.recv(tensor, 0, tag=tag) == 0
+                seen.append(tensor.item())
+            assert seen == [7.0, 0.0, 5.0]
+        dist.barrier()
+        # All with all at once, in both directions.
+        ops, got = [], [torch.empty(1000) for _ in range(3)]
+        for other in range(3):
+            if other != rank:
+                ops.append(dist.P2POp(dist.isend, torch.full((1000,), float(rank)), other))
+                ops.append(dist.P2POp(dist.irecv, got[other], other))
+        for work in dist.batch_isend_irecv(ops):
+            work.wait()
+        assert all(got[other][0].item() == other for other in range(3) if other != rank)
+        dist.barrier()
+        # From whichever sends.
+        if rank == 0:
+            senders = []
+            for _ in range(4):
+                tensor = torch.empty(2)
+                sender = dist.recv(tensor)
+                assert tensor[0].item() == sender
+                senders.append(sender)
+            return sorted(senders)
+        for _ in range(2):
+            dist.send(torch.full((2,), float(rank)), 0)
+        return None
+
+    assert ranks(3, body)[0] == [1, 1, 2, 2]
+
+
+def test_groups_of_some_ranks(ranks):
+    def body(rank):
+        pairs = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+        own = pairs[rank % 2]
+        tensor = torch.tensor([float(rank)])
+        dist.all_reduce(tensor, group=own)
+        # Each pair by itself, and in another order.
+        backwards = dist.new_group([3, 1] if rank % 2 else [2, 0], use_local_synchronization=True)
+        out = torch.empty(2)
+        dist.all_gather_into_tensor(out, torch.tensor([float(rank)]), group=backwards)
+        order = sorted(out.tolist())
+        short = dist.new_group([0, 1], timeout=datetime.timedelta(seconds=30))
+        if rank < 2:
+            dist.barrier(group=short)
+        dist.destroy_process_group(own)
+        objects = [None] * 4
+        dist.all_gather_object(objects, {"rank": rank})
+        assert [one["rank"] for one in objects] == [0, 1, 2, 3]
+        listed = [{"from": rank}, rank]
+        dist.broadcast_object_list(listed, src=3)
+        return tensor.item(), order, listed[1]
+
+    results = ranks(4, body)
+    assert [result[0] for result in results] == [2.0, 4.0, 2.0, 4.0]
+    assert [result[1] for result in results] == [[0.0, 2.0], [1.0, 3.0]] * 2
+    assert [result[2] for result in results] == [3] * 4
+
+
+def test_coalesced_calls(ranks):
+    def body(rank):
+        ones = [torch.full((n,), float(rank + 1)) for n in (1, 5, 1000)]
+        with dist.distributed_c10d._coalescing_manager():
+            for tensor in ones:
+                dist.all_reduce(tensor)
+        assert all(tensor.eq(3).all() for tensor in ones)
+        outs = [torch.empty(2 * n) for n in (1, 5)]
+        with dist.distributed_c10d._coalescing_manager(async_ops=True) as manager:
+            for out in outs:
+                dist.all_gather_into_tensor(out, torch.full((out.numel() // 2,), float(rank)))
+        manager.wait()
+        assert outs[1].tolist() == [0.0] * 5 + [1.0] * 5
+        dist.all_reduce_coalesced(ones)
+        assert all(tensor.eq(6).all() for tensor in ones)
+
+    ranks(2, body)
+
+
+def test_several_threads_with_a_group_each(ranks):
+    def body(rank):
+        import threading
+
+        groups = [dist.new_group([0, 1]) for _ in range(3)]
+        wrong = []
+
+        def work(index):
+            for step in range(50):
+                tensor = torch.tensor([float(rank + step)])
+                dist.all_reduce(tensor, group=groups[index])
+                if tensor.item() != 1 + 2 * step:
+                    wrong.append((index, step))
+
+        threads = [threading.Thread(target=work, args=(index,)) for index in range(3)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        assert not wrong
+
+    ranks(2, body)
+
+
+def test_a_thread_that_waits_lets_another_call(ranks):
+    """Rank 0 receives in one thread what rank 1 sends only after it has heard from another thread of rank 0."""
+
+    def body(rank):
+        import threading
+
+        groups = [dist.new_group([0, 1]) for _ in range(2)]
+        if rank == 1:
+            dist.recv(torch.empty(1), 0, group=groups[1])
+            dist.send(torch.ones(1), 0, group=groups[0])
+            return
+        got = torch.empty(1)
+        waits = threading.Thread(target=lambda: dist.recv(got, 1, group=groups[0]))
+        waits.start()
+        dist.send(torch.ones(1), 1, group=groups[1])
+        waits.join()
+        assert got.item() == 1
+
+    ranks(2, body)
+
+
+def test_a_second_group_after_the_first_was_destroyed(ranks, tmp_path):
+    def body(rank, place):
+        for round in range(2):
+            store = dist.FileStore(f"{place.removeprefix('file://')}-{round}", 2)
+            dist.init_process_group("railnet", store=store, rank=rank, world_size=2)
+            tensor = torch.ones(1)
+            dist.all_reduce(tensor)
+            assert tensor.item() == 2
+            dist.destroy_process_group()
+
+    ranks(2, body, backend=None)
+
+
+def test_the_same_store_serves_groups_made_one_after_the_other(ranks):
+    def body(rank, place):
+        store = dist.FileStore(place.removeprefix("file://"), 2)
+        for _ in range(2):
+            dist.init_process_group("railnet", store=store, rank=rank, world_size=2)
+            dist.barrier()
+            dist.destroy_process_group()
+
+    ranks(2, body, backend=None)

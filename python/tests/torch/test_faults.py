@@ -1,0 +1,131 @@
+"""A rank that is missing, dead, stopped, or makes another call: every other rank names it, with the call."""
+
+import datetime
+import os
+import signal
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+SHORT = datetime.timedelta(seconds=3)
+
+
+def lives(rank):
+    dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu")).set_timeout(SHORT)
+    tensor = torch.ones(4)
+    dist.all_reduce(tensor)
+    return tensor
+
+
+def test_a_rank_that_dies_is_named(failing):
+    def body(rank):
+        lives(rank)
+        if rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        dist.all_reduce(torch.ones(1000))
+
+    results = failing(3, body, wait_for=[0, 2])
+    for rank in (0, 2):
+        assert results[rank].ranks == [1], results[rank]
+        assert "rank 1" in results[rank].text and "AllReduce" in results[rank].text, results[rank]
+
+
+def test_a_rank_that_is_stopped_is_named_with_its_state(failing):
+    def body(rank):
+        lives(rank)
+        if rank == 2:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        dist.broadcast(torch.ones(1000), 2)
+
+    results = failing(3, body, wait_for=[0, 1])
+    for rank in (0, 1):
+        assert results[rank].ranks == [2], results[rank]
+        assert "stopped" in results[rank].text, results[rank]
+
+
+def test_a_rank_that_makes_another_call_is_named(failing):
+    def body(rank):
+        lives(rank)
+        if rank == 0:
+            dist.all_reduce(torch.ones(4, dtype=torch.float64))
+        else:
+            dist.all_reduce(torch.ones(4))
+
+    for result in failing(3, body):
+        assert result.ranks == [0], result
+        assert "f64" in result.text and "f32" in result.text, result
+
+
+def test_a_rank_that_does_not_come_is_named_by_a_wait_with_a_timeout(failing):
+    def body(rank):
+        lives(rank)
+        if rank == 1:
+            # It comes to no barrier, and is alive.
+            time.sleep(6)
+            return
+        dist.monitored_barrier(timeout=datetime.timedelta(seconds=1), wait_all_ranks=True)
+
+    results = failing(3, body, wait_for=[0, 2])
+    for rank in (0, 2):
+        assert results[rank].ranks == [1] and "Barrier" in results[rank].text, results[rank]
+
+
+def test_the_exception_of_a_call_that_was_started_is_on_its_future(failing):
+    def body(rank):
+        lives(rank)
+        if rank == 1:
+            os._exit(3)
+        work = dist.all_reduce(torch.ones(8), async_op=True)
+        future = work.get_future()
+        with pytest.raises(RuntimeError, match="rank 1"):
+            future.wait()
+        assert work.is_completed() and not work.is_success()
+        work.wait()
+
+    assert failing(2, body, wait_for=[0])[0].ranks == [1]
+
+
+def test_abort_frees_a_call_that_waits(failing):
+    def body(rank):
+        import threading
+
+        lives(rank)
+        if rank == 1:
+            time.sleep(4)
+            return
+        backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+        backend.set_timeout(datetime.timedelta(minutes=5))
+        threading.Timer(0.3, backend.abort).start()
+        dist.recv(torch.empty(1), 1)
+
+    assert "aborted" in failing(2, body, wait_for=[0])[0].text
+
+
+def test_ctrl_c_ends_a_wait(failing):
+    def body(rank):
+        lives(rank)
+        if rank == 1:
+            time.sleep(4)
+            return
+        # Forked inside pytest, which has its own handler.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+        dist.recv(torch.empty(1), 1)
+
+    assert failing(2, body, wait_for=[0])[0].text.startswith("KeyboardInterrupt")
+
+
+def test_ranks_that_never_call_init_are_named(failing):
+    def body(rank, place):
+        if rank == 2:
+            time.sleep(5)
+            return
+        limit = datetime.timedelta(seconds=2)
+        dist.init_process_group("railnet", init_method=place, rank=rank, world_size=3, timeout=limit)
+
+    results = failing(3, body, backend=None, wait_for=[0, 1])
+    for rank in (0, 1):
+        assert results[rank].ranks == [2] and "rank 2 has not made the group" in results[rank].text, results[rank]
