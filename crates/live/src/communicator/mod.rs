@@ -433,7 +433,9 @@ impl Communicator {
         let pairs: Vec<_> = self.pairs().values().cloned().collect();
         self.process.with(|engine| {
             engine.abort(self.context());
-            pairs.iter().for_each(|pair| engine.abort(pair.context));
+            for pair in &pairs {
+                engine.abort(pair.context);
+            }
         });
     }
 
