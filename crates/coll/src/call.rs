@@ -298,6 +298,25 @@ impl Call {
         })
     }
 
+    /// Whether buffers of a rank that begin at these addresses are in the same memory, as the rules for its collective have it. A rank that
+    /// only gives or only gets has one buffer.
+    pub fn is_in_place_at(&self, rank: Rank, ranks: u32, (input, output): (usize, usize)) -> bool {
+        let fits = match &self.counts {
+            Counts::PerRank(counts) => counts.len() == ranks as usize,
+            _ => self.root.0 < ranks,
+        };
+        let has_one = matches!(self.collective, Collective::Broadcast | Collective::Reduce);
+        let distance = |elements: u64| self.dtype.bytes(elements).0 as usize;
+        let call = Self { in_place: true, ..self.clone() };
+        self.collective.has_in_place()
+            && fits
+            && match call.overlap(rank, ranks) {
+                Some(Overlap::InputInOutput(first)) => input == output.wrapping_add(distance(first)),
+                Some(Overlap::OutputInInput(first)) => output == input.wrapping_add(distance(first)),
+                None => has_one && input == output,
+            }
+    }
+
     /// The bytes by which it is measured and its algorithm chosen: those of the largest buffer.
     pub fn bytes(&self, ranks: u32) -> Bytes {
         let most = (0..ranks)
