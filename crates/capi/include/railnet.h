@@ -133,8 +133,9 @@ railnetResult_t railnetGetUniqueId(railnetUniqueId *uniqueId);
 railnetResult_t railnetCommInitRank(railnetComm_t *comm, int nranks, railnetUniqueId commId, int rank);
 
 /*
- * Meets all ranks that were started together by torchrun, srun, mpirun or `railnet run`, or that have RANK, LOCAL_RANK,
- * WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Without any of these it is one rank alone.
+ * Meets all ranks that were started together by torchrun, srun, mpirun or `railnet run`, as their variables say: also
+ * RAILNET_RANK, RAILNET_WORLD_SIZE and RAILNET_RENDEZVOUS, or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT with
+ * RAILNET_LAUNCHER=torchrun. Without any of these it is one rank alone.
  */
 railnetResult_t railnetCommInitFromEnv(railnetComm_t *comm);
 
