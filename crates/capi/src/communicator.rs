@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::handle::{Handle, Table};
 use crate::pointer::{In, Out};
 use crate::unique_id::UniqueId;
-use crate::{group, request, window};
+use crate::{group, process, request, window};
 
 /// The largest number of a reduction.
 pub(crate) const MAX_REDUCTION: c_int = c_int::MAX;
@@ -36,6 +36,8 @@ pub(crate) struct Entry {
     is_finalized: AtomicBool,
     /// How long a call may stand still; 0 where the environment says it.
     timeout_ms: AtomicU64,
+    /// The process that made it.
+    process: u64,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -44,6 +46,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Entry {
     fn new(inner: Communicator) -> Self {
+        process::watch();
         Self {
             inner: Arc::new(inner),
             last: Mutex::default(),
@@ -51,6 +54,7 @@ impl Entry {
             made: AtomicU64::new(0),
             is_finalized: AtomicBool::new(false),
             timeout_ms: AtomicU64::new(0),
+            process: process::generation(),
         }
     }
 
@@ -74,6 +78,16 @@ impl Entry {
 
     pub(crate) fn last(&self) -> String {
         lock(&self.last).clone()
+    }
+
+    /// A process that was forked has no thread that answers the other ranks.
+    pub(crate) fn check_process(&self) -> Result<(), Failure> {
+        if self.process != process::generation() {
+            return Err(Failure::usage(
+                "this process was forked from the one that made the communicator: make another one here",
+            ));
+        }
+        Ok(())
     }
 
     /// Whether calls may be made.
@@ -123,7 +137,7 @@ pub(crate) fn on<T>(
     action: impl FnOnce(&Arc<Entry>) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let entry = COMMUNICATORS.get(comm).ok_or_else(|| no_communicator(comm))?;
-    action(&entry).map_err(|failure| failure.at(&entry))
+    entry.check_process().and_then(|()| action(&entry)).map_err(|failure| failure.at(&entry))
 }
 
 fn no_communicator(comm: Handle) -> Failure {
@@ -226,7 +240,8 @@ pub(crate) fn destroy(comm: Handle) -> Result<(), Failure> {
             )));
         }
         let ended = entry.finalize();
-        COMMUNICATORS.remove(comm);
+        // Another thread may have been first.
+        COMMUNICATORS.remove(comm).ok_or_else(|| no_communicator(comm))?;
         ended
     })
 }
@@ -235,10 +250,13 @@ pub(crate) fn abort(comm: Handle) -> Result<(), Failure> {
     if comm == Handle::NONE {
         return Ok(());
     }
-    let entry = COMMUNICATORS.remove(comm).ok_or_else(|| no_communicator(comm))?;
-    entry.inner.abort();
-    window::forget(&entry);
-    Ok(())
+    on(comm, |entry| {
+        // Another thread may have been first.
+        COMMUNICATORS.remove(comm).ok_or_else(|| no_communicator(comm))?;
+        entry.inner.abort();
+        window::forget(entry);
+        Ok(())
+    })
 }
 
 pub(crate) fn async_error(comm: Handle, result: &Out<c_int>) -> Result<(), Failure> {

@@ -11,7 +11,7 @@
 //! | `codes` | result codes, data types and reductions, by number |
 //! | `pointer`, `handle` | what C passes: pointers, and handles with a generation |
 //! | `failure` | codes and messages; panics end there |
-//! | `communicator`, `unique_id` | making communicators and giving them back |
+//! | `communicator`, `unique_id`, `process` | making communicators and giving them back, each in its process |
 //! | `operation`, `group`, `request` | collectives, sends and receives: at once, together, started |
 //! | `window` | one-sided memory |
 
@@ -23,6 +23,7 @@ mod group;
 mod handle;
 mod operation;
 mod pointer;
+mod process;
 mod request;
 mod unique_id;
 mod window;

@@ -40,6 +40,12 @@ pub(crate) fn wait_for_all(entry: &Arc<Entry>) -> Result<(), Failure> {
     outcome
 }
 
+fn find(handle: Handle) -> Result<Arc<Request>, Failure> {
+    let request = REQUESTS.get(handle).ok_or_else(no_request)?;
+    request.entry.check_process().map_err(|failure| failure.at(&request.entry))?;
+    Ok(request)
+}
+
 fn no_request() -> Failure {
     Failure::argument("request is none: it was waited for already, or never was one")
 }
@@ -51,7 +57,9 @@ pub(crate) fn wait(place: &Out<Handle>) -> Result<(), Failure> {
     if handle == Handle::NONE {
         return Ok(());
     }
-    let request = REQUESTS.remove(handle).ok_or_else(no_request)?;
+    let request = find(handle)?;
+    // Another thread may have been first.
+    REQUESTS.remove(handle).ok_or_else(no_request)?;
     place.set("request", Handle::NONE)?;
     request.wait()
 }
@@ -74,7 +82,7 @@ pub(crate) fn test(place: &Out<Handle>, done: &Out<c_int>) -> Result<(), Failure
     if handle == Handle::NONE {
         return done.set("done", 1);
     }
-    let request = REQUESTS.get(handle).ok_or_else(no_request)?;
+    let request = find(handle)?;
     done.check("done")?;
     let ended = match request.operation.is_done() {
         Ok(false) => return done.set("done", 0),

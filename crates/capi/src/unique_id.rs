@@ -138,7 +138,9 @@ impl Invitation {
 /// Finds out damage, such as an id that was sent as text.
 fn check(bytes: &[u8]) -> u64 {
     let mut fold = Fold::new();
-    bytes.iter().for_each(|byte| fold.push(u64::from(*byte)));
+    for byte in bytes {
+        fold.push(u64::from(*byte));
+    }
     fold.finish()
 }
 

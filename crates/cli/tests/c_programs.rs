@@ -17,7 +17,7 @@ fn run(installed: &Installed, arguments: &[&str], source: &str) -> Output {
 
 #[test]
 fn the_examples_of_the_c_library_run_as_ranks() {
-    let installed = Installed::new("c-examples");
+    let installed = Installed::new("under-run");
     let text = printed(&[run(&installed, &["-n", "2"], "examples/allreduce.c")]);
     assert!(text.contains("rank 1 of 2: 65536 elements are right"), "{text}");
     // Two host groups: shared memory inside, TCP between them.

@@ -15,9 +15,9 @@ pub(crate) struct Installed {
 }
 
 impl Installed {
-    /// Installs it below a folder of this test's own.
+    /// Installs it below a folder of this test's own; other crates have their folders beside it.
     pub(crate) fn new(name: &str) -> Self {
-        let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("capi-{name}"));
         let _ = fs::remove_dir_all(&prefix);
         let tests = std::env::current_exe().unwrap();
         let library = tests.parent().unwrap().join("librailnet_capi.so");

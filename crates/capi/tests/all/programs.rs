@@ -1,8 +1,9 @@
 //! Programs in C that use the library, as processes that find each other by their variables.
 
+use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
 
-use crate::installed::{Installed, printed};
+use crate::installed::{Installed, home, printed};
 
 #[test]
 fn every_call_gives_what_it_should_over_every_conduit() {
@@ -27,6 +28,25 @@ fn the_examples_run_alone_and_together() {
     assert_eq!(text.matches("of 3: 65536 elements are right").count(), 3, "{text}");
     let text = printed(&installed.ranks(&ping, 3, |_| ()));
     assert_eq!(text, "3 ranks passed it on 3000 times\n");
+}
+
+#[test]
+fn the_program_of_the_guide_runs() {
+    let installed = Installed::new("guide");
+    let guide = fs::read_to_string(home().join("../../docs/c.md")).unwrap();
+    let program = guide.split("```c\n").nth(1).and_then(|after| after.split("```").next()).unwrap();
+    let source = installed.prefix.join("average.c");
+    fs::write(&source, program).unwrap();
+    let program = installed.compile(source.to_str().unwrap());
+    let text = printed(&installed.ranks(&program, 3, |_| ()));
+    assert_eq!(text, "rank 0: 1\nrank 1: 1\nrank 2: 1\n");
+}
+
+#[test]
+fn ranks_that_mean_different_calls_are_told_so() {
+    let installed = Installed::new("mismatch");
+    let program = installed.compile("tests/c/mismatch.c");
+    printed(&installed.ranks(&program, 2, |_| ()));
 }
 
 #[test]
@@ -56,4 +76,11 @@ fn an_abort_ends_the_waits_of_other_threads_and_ranks() {
     let program = installed.compile("tests/c/abort.c");
     let text = printed(&installed.ranks(&program, 2, |_| ()));
     assert!(text.contains("railnetAllReduce: rank 0 aborted the communicator"), "{text}");
+}
+
+#[test]
+fn a_child_makes_its_own_communicators() {
+    let installed = Installed::new("forked");
+    let program = installed.compile("tests/c/forked.c");
+    assert_eq!(printed(&[installed.command(&program).output().unwrap()]), "both are well\n");
 }
