@@ -70,17 +70,16 @@ thread_local! {
 /// Does what a function of the library does. Whatever goes wrong ends here.
 pub(crate) fn guarded(name: &str, action: impl FnOnce() -> Result<(), Failure>) -> Code {
     // Tables and counters are whole after a panic, and the engine ends itself.
-    match catch_unwind(AssertUnwindSafe(action)) {
-        Ok(Ok(())) => Code::Success,
-        Ok(Err(failure)) => report(name, failure),
+    let failure = match catch_unwind(AssertUnwindSafe(action)) {
+        Ok(Ok(())) => return Code::Success,
+        Ok(Err(failure)) => failure,
         Err(panic) => {
             let said = said(&*panic);
-            report(
-                name,
-                Failure::new(Code::InternalError, format!("a bug of Railnet's, please report it: {said}")),
-            )
+            Failure::new(Code::InternalError, format!("a bug of Railnet's, please report it: {said}"))
         }
-    }
+    };
+    // It may be the last that holds a communicator, which ends here then.
+    catch_unwind(AssertUnwindSafe(|| report(name, failure))).unwrap_or(Code::InternalError)
 }
 
 fn said(panic: &(dyn Any + Send)) -> &str {
