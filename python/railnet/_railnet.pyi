@@ -2,7 +2,24 @@
 from collections.abc import Callable
 from datetime import timedelta
 from os import PathLike
-from typing import Any
+from typing import Any, final
+
+__all__ = [
+    "Communicator",
+    "Operation",
+    "collectives",
+    "data_types",
+    "launch_variables",
+    "meeting",
+    "reductions",
+    "Answer",
+    "Network",
+    "check",
+    "command",
+    "simulate",
+    "text",
+    "VERSION",
+]
 
 VERSION: str
 
@@ -11,6 +28,7 @@ def check(question: str) -> None: ...
 def text(question: str) -> str | None: ...
 def simulate(question: str, goes_on: Callable[[float], bool | None] | None = None) -> Answer: ...
 
+@final
 class Answer:
     @property
     def value(self) -> str: ...
@@ -25,8 +43,9 @@ class Answer:
     def page(self) -> str | None: ...
     def write(self, path: str | PathLike[str], force: bool) -> None: ...
 
+@final
 class Network:
-    def __init__(self, question: str) -> None: ...
+    def __new__(cls, question: str) -> Network: ...
     @property
     def hosts(self) -> int: ...
     @property
@@ -48,6 +67,7 @@ def launch_variables() -> list[tuple[str, str]]: ...
 # begin.
 _Asked = tuple[int, int, int, float, int, int | list[int], int, int]
 
+@final
 class Communicator:
     @staticmethod
     def meet(
@@ -80,6 +100,7 @@ class Communicator:
     def abort(self) -> None: ...
     def close(self) -> None: ...
 
+@final
 class Operation:
     @property
     def number(self) -> int: ...

@@ -18,7 +18,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing
+# PyTorch documents it, but gives it no types and leaves it out of the names that it exports.
+from torch.multiprocessing import spawn  # type: ignore[attr-defined]
 
 import railnet.torch
 from railnet import _railnet
@@ -44,9 +45,7 @@ def main(words: list[str] | None = None) -> int:
         parser.error(f"there is no call {unknown[0]}" if unknown else "--rounds: at least 1")
     for ranks in options.ranks:
         with tempfile.TemporaryDirectory() as folder:
-            context = torch.multiprocessing.spawn(_rank, (ranks, f"file://{folder}/store", options), nprocs=ranks, join=False)
-            while not context.join():
-                pass
+            spawn(_rank, (ranks, f"file://{folder}/store", options), nprocs=ranks)  # type: ignore[no-untyped-call]
     return 0
 
 
@@ -169,7 +168,8 @@ def _ddp_step(group: Any) -> Callable[[], Any]:
     def step() -> None:
         optimiser.zero_grad()
         logits = parallel(tokens[:, :-1])
-        torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()).backward()
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+        torch.autograd.backward([loss])
         optimiser.step()
 
     return step

@@ -7,9 +7,9 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 import torch.distributed as dist
@@ -18,7 +18,20 @@ from torch._C import _distributed_c10d as c10d
 from railnet import _railnet
 from railnet.torch import recorder
 from railnet.torch.meeting import meet
-from railnet.torch.tensors import check, check_device, gathered, kind, readable, reduction, scattered, single, writable
+from railnet.torch.tensors import (
+    Tensors,
+    as_list,
+    check,
+    check_device,
+    gathered,
+    kind,
+    readable,
+    reduction,
+    scattered,
+    single,
+    split,
+    writable,
+)
 from railnet.torch.work import FromAny, Work
 
 log = logging.getLogger("railnet.torch")
@@ -42,8 +55,38 @@ _BARRIER = _COLLECTIVES["barrier"]
 
 After = list[Callable[[], Any]]
 
+if TYPE_CHECKING:
 
-class Calls:
+    class _Ranked:
+        """What `Calls` stands before: either of the two classes of PyTorch."""
+
+        def __init__(self, rank: int, size: int) -> None: ...
+
+else:
+    _Ranked = object
+
+
+class Options(NamedTuple):
+    """What PyTorch's objects of options have, for calls that are made without one, such as `group.broadcast(tensor, root)`."""
+
+    rootRank: int = 0  # noqa: N815
+    rootTensor: int = 0  # noqa: N815
+    reduceOp: Any = dist.ReduceOp.SUM  # noqa: N815
+    asyncOp: bool = True  # noqa: N815
+
+
+def _options(given: Any, op: Any = None) -> Any:
+    """The options of a call, which may be given as the root or the reduction alone."""
+    if given is None:
+        given = Options()
+    elif isinstance(given, int):
+        given = Options(rootRank=given)
+    elif isinstance(given, (dist.ReduceOp, dist.ReduceOp.RedOpType)):
+        given = Options(reduceOp=given)
+    return given._replace(reduceOp=op) if op is not None else given
+
+
+class Calls(_Ranked):
     """A group of ranks: what is the same whether PyTorch takes it for a process group or for a backend inside one."""
 
     def __init__(
@@ -163,35 +206,39 @@ class Calls:
                 mine.extend(more)  # type: ignore[attr-defined]
         return Work(operations, result, after)
 
-    def broadcast(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
-        root, tensor = (opts.rootRank, opts.rootTensor) if opts is not None else (0, 0)
+    # PyTorch calls these with its objects of options; programs also with a tensor, a root or a reduction in their place.
+
+    def broadcast(self, tensors: Tensors, opts: Any = None, timeout: timedelta | None = None) -> Work:
+        tensors, opts = as_list(tensors), _options(opts)
         check(tensors)
         after: After = []
-        memory = writable(tensors[tensor], after, filled=self._rank == root)
-        if self._rank == root:
+        memory = writable(tensors[opts.rootTensor], after, filled=self._rank == opts.rootRank)
+        if self._rank == opts.rootRank:
             after.clear()
         return self._call(
-            _BROADCAST, memory.dtype, memory.numel(), memory, memory, tensors, root=root, after=after, options=opts
-        )
+            _BROADCAST, memory.dtype, memory.numel(), memory, memory, tensors,
+            root=opts.rootRank, after=after, options=opts,
+        )  # fmt: skip
 
-    def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
+    def allreduce(self, tensors: Tensors, opts: Any = None, timeout: timedelta | None = None) -> Work:
+        tensors, opts = as_list(tensors), _options(opts)
         tensor = single(tensors, "allreduce")
         after: After = []
         memory = writable(tensor, after, filled=True)
         return self._call(
             _ALL_REDUCE, tensor.dtype, tensor.numel(), memory, memory, tensors,
-            op=_op(opts, tensor), after=after, options=opts,
+            op=reduction(opts.reduceOp, tensor.dtype), after=after, options=opts,
         )  # fmt: skip
 
     def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
         check(tensors)
-        return self._together([lambda tensor=tensor: self.allreduce([tensor], opts) for tensor in tensors], tensors)
+        return self._together((self.allreduce([tensor], opts) for tensor in tensors), tensors)
 
-    def reduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
+    def reduce(self, tensors: Tensors, opts: Any = None, op: Any = None, timeout: timedelta | None = None) -> Work:
+        tensors, opts = as_list(tensors), _options(opts, op)
         tensor = single(tensors, "reduce")
-        root = opts.rootRank
         after: After = []
-        if self._rank == root:
+        if self._rank == opts.rootRank:
             taken = writable(tensor, after, filled=True)
             given = taken
         else:
@@ -200,11 +247,16 @@ class Calls:
             taken = None
         return self._call(
             _REDUCE, tensor.dtype, tensor.numel(), given, taken, tensors,
-            op=_op(opts, tensor), root=root, after=after, options=opts,
+            op=reduction(opts.reduceOp, tensor.dtype), root=opts.rootRank, after=after, options=opts,
         )  # fmt: skip
 
-    def allgather(self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: Any = None) -> Work:
-        given = readable(single(inputs, "allgather"))
+    def allgather(
+        self,
+        outputs: list[list[torch.Tensor]] | list[torch.Tensor],
+        inputs: Tensors,
+        opts: Any = None,
+    ) -> Work:
+        given = readable(single(as_list(inputs), "allgather"))
         lists = self._lists(outputs, "allgather")
         after: After = []
         taken = scattered(lists, after)
@@ -224,8 +276,7 @@ class Calls:
         self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None
     ) -> Work:
         pairs = _zipped(outputs, inputs)
-        starts = [lambda out=out, own=own: self.all_gather_single(out, own, opts) for out, own in pairs]
-        return self._together(starts, outputs)
+        return self._together((self.all_gather_single(output, own, opts) for output, own in pairs), outputs)
 
     def allgather_coalesced(
         self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: Any = None
@@ -233,13 +284,19 @@ class Calls:
         # One list for each rank, with a tensor for each input.
         if len(outputs) != self._size or any(len(row) != len(inputs) for row in outputs):
             raise ValueError(f"railnet: {self._size} lists of {len(inputs)} tensors are needed, one list for each rank")
-        starts = [
-            lambda index=index: self.allgather([[row[index] for row in outputs]], [inputs[index]], opts)
-            for index in range(len(inputs))
-        ]
-        return self._together(starts, [tensor for row in outputs for tensor in row])
+        works = (
+            self.allgather([[row[index] for row in outputs]], [inputs[index]], opts) for index in range(len(inputs))
+        )
+        return self._together(works, [tensor for row in outputs for tensor in row])
 
-    def reduce_scatter(self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], opts: Any = None) -> Work:
+    def reduce_scatter(
+        self,
+        outputs: Tensors,
+        inputs: list[list[torch.Tensor]] | list[torch.Tensor],
+        opts: Any = None,
+        timeout: timedelta | None = None,
+    ) -> Work:
+        outputs, opts = as_list(outputs), _options(opts)
         output = single(outputs, "reduce_scatter")
         lists = self._lists(inputs, "reduce_scatter")
         after: After = []
@@ -249,25 +306,25 @@ class Calls:
         counts = _counts([tensor.numel() for tensor in lists])
         return self._call(
             _REDUCE_SCATTER, output.dtype, counts, given, taken, outputs,
-            op=_op(opts, output), after=after, options=opts,
+            op=reduction(opts.reduceOp, output.dtype), after=after, options=opts,
         )  # fmt: skip
 
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Work:
         check([output, input])
+        opts = _options(opts)
         after: After = []
         given, taken = readable(input), writable(output, after, filled=False)
         _blocks(input, output, self._size, "input")
         return self._call(
             _REDUCE_SCATTER, output.dtype, output.numel(), given, taken, [output],
-            op=_op(opts, output), after=after, options=opts,
+            op=reduction(opts.reduceOp, output.dtype), after=after, options=opts,
         )  # fmt: skip
 
     def reduce_scatter_single_coalesced(
         self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None
     ) -> Work:
         pairs = _zipped(outputs, inputs)
-        starts = [lambda out=out, own=own: self.reduce_scatter_single(out, own, opts) for out, own in pairs]
-        return self._together(starts, outputs)
+        return self._together((self.reduce_scatter_single(output, own, opts) for output, own in pairs), outputs)
 
     def all_to_all_single(
         self,
@@ -324,8 +381,14 @@ class Calls:
             work.wait()
         return work
 
-    def gather(self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: Any = None) -> Work:
-        given = readable(single(inputs, "gather"))
+    def gather(
+        self,
+        outputs: list[list[torch.Tensor]] | list[torch.Tensor],
+        inputs: Tensors,
+        opts: Any = None,
+        timeout: timedelta | None = None,
+    ) -> Work:
+        given, opts = readable(single(as_list(inputs), "gather")), _options(opts)
         after: After = []
         taken, lists = None, []
         if self._rank == opts.rootRank:
@@ -337,7 +400,28 @@ class Calls:
             _GATHER, given.dtype, given.numel(), given, taken, lists, root=opts.rootRank, after=after, options=opts
         )
 
-    def scatter(self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], opts: Any = None) -> Work:
+    def gather_single(self, output: torch.Tensor | None, input: torch.Tensor, opts: Any = None) -> Work:
+        given, opts = readable(single([input], "gather_single")), _options(opts)
+        after: After = []
+        taken, result = None, []
+        if self._rank == opts.rootRank:
+            if output is None:
+                raise ValueError(f"railnet: rank {self._rank} gathers, and its output is None: a tensor is needed there")
+            check([output])
+            _blocks(output, input, self._size, "output")
+            taken, result = writable(output, after, filled=False), [output]
+        return self._call(
+            _GATHER, given.dtype, given.numel(), given, taken, result, root=opts.rootRank, after=after, options=opts
+        )
+
+    def scatter(
+        self,
+        outputs: Tensors,
+        inputs: list[list[torch.Tensor]] | list[torch.Tensor],
+        opts: Any = None,
+        timeout: timedelta | None = None,
+    ) -> Work:
+        outputs, opts = as_list(outputs), _options(opts)
         output = single(outputs, "scatter")
         after: After = []
         taken = writable(output, after, filled=False)
@@ -394,8 +478,8 @@ class Calls:
 
     # Several calls as one.
 
-    def _together(self, starts: list[Callable[[], Work]], result: list[torch.Tensor]) -> Work:
-        works = [start() for start in starts]
+    def _together(self, started: Iterable[Work], result: list[torch.Tensor]) -> Work:
+        works = list(started)
         operations = [operation for work in works for operation in work._operations]
         return Work(operations, result, [copy for work in works for copy in work._after])
 
@@ -427,18 +511,23 @@ class Calls:
 
     # Shapes.
 
-    def _lists(self, lists: list[list[torch.Tensor]], what: str) -> list[torch.Tensor]:
-        if len(lists) != 1 or len(lists[0]) != self._size:
-            has = [len(row) for row in lists]
+    def _lists(self, lists: list[list[torch.Tensor]] | list[torch.Tensor], what: str) -> list[torch.Tensor]:
+        rows = [as_list(row) for row in lists]
+        # One list of tensors, or the tensors without the list around them.
+        tensors = [tensor for row in rows for tensor in row]
+        plain = all(isinstance(row, torch.Tensor) for row in lists)
+        if len(tensors) != self._size or not (plain or len(rows) == 1):
+            has = [len(row) for row in rows]
             raise ValueError(f"railnet: {what} needs one list of {self._size} tensors, one for each rank, and has {has}")
-        check(lists[0])
-        return lists[0]
+        check(tensors)
+        return tensors
 
     # The names that older versions of PyTorch use.
 
     _allgather_base = all_gather_single
     _reduce_scatter_base = reduce_scatter_single
     alltoall_base = all_to_all_single
+    gather_into_tensor = gather_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
@@ -451,10 +540,6 @@ def _tag(tag: int) -> int:
     if not 0 <= tag < _EXCHANGE:
         raise ValueError(f"railnet: the tag {tag} is none: 0 to {_EXCHANGE - 1} are")
     return tag
-
-
-def _op(opts: Any, tensor: torch.Tensor) -> tuple[int, float]:
-    return reduction(opts.reduceOp if opts is not None else dist.ReduceOp.SUM, tensor.dtype)
 
 
 def _counts(counts: list[int]) -> int | list[int]:
@@ -492,7 +577,7 @@ def _split(tensor: torch.Tensor, splits: Sequence[int], size: int, what: str) ->
         splits = [rows // size] * size
     if len(splits) != size or sum(splits) != rows or min(splits) < 0:
         raise ValueError(f"railnet: the {what} splits are {list(splits)}: {size} are needed, {rows} in all")
-    return list(tensor.split(list(splits)))
+    return split(tensor, list(splits))
 
 
 class Group(Calls, dist.ProcessGroup):
@@ -514,8 +599,11 @@ class Group(Calls, dist.ProcessGroup):
     def getGroupDesc(self) -> str:  # noqa: N802
         return self._described
 
-    def _get_backend(self, device: torch.device) -> Group:
-        check_device(device)
+    def _get_backend(self, device: torch.device) -> Any:
+        # The group itself answers what PyTorch asks of a backend. PyTorch asks for backends of other devices too, and expects this
+        # error where there is none.
+        if torch.device(device).type != "cpu":
+            raise RuntimeError(f"railnet: the group has no backend for {device}: it moves memory of the host")
         return self
 
     @property
@@ -588,6 +676,9 @@ def register() -> None:
     for name, value in _railnet.launch_variables():
         os.environ.setdefault(name, value)
     # Where PyTorch would record calls, they are recorded here.
-    getattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set()).add(NAME)
+    recording: set[str] = getattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set())
+    recording.add(NAME)
     if NAME.upper() not in dist.Backend._plugins:
-        dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])
+        # `Calls` comes only as one of two classes: `Group` is a process group, `Backend` a backend of PyTorch's.
+        maker = cast("Callable[..., dist.ProcessGroup]", create)
+        dist.Backend.register_backend(NAME, maker, extended_api=True, devices=["cpu"])

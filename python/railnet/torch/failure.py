@@ -6,11 +6,8 @@ import torch.distributed as dist
 
 from railnet.torch import recorder
 
-# Older versions have no such class.
-_Base: type[RuntimeError] = getattr(dist, "DistBackendError", RuntimeError)
 
-
-class CommunicationError(_Base):
+class CommunicationError(dist.DistBackendError):
     """A call failed. The text says who is missing, dead, stopped or calls something else; `ranks` has them by number."""
 
     #: The ranks of the group whose fault it is, as far as that is known.

@@ -22,7 +22,7 @@ def meet(store: Any, rank: int, size: int, timeout: timedelta) -> _railnet.Commu
     if rank == 0:
         hosts = _await(store, prefix, size, timeout)
         port, secret = _railnet.meeting()
-        place = {"hosts": _addresses(hosts), "port": port, "secret": secret}
+        place: dict[str, Any] = {"hosts": _addresses(hosts), "port": port, "secret": secret}
         store.set(f"{prefix}place", json.dumps(place))
     else:
         place = json.loads(_get(store, f"{prefix}place", prefix, size, timeout))
@@ -72,7 +72,7 @@ def _get(store: Any, key: str, prefix: str, size: int, timeout: timedelta) -> st
 def _missing(store: Any, prefix: str, size: int, timeout: timedelta, cause: Exception) -> CommunicationError:
     """Who has not come."""
     try:
-        ranks = [rank for rank in range(size) if not store.check([f"{prefix}host/{rank}"])]
+        ranks = [rank for rank in range(size) if not _has(store, f"{prefix}host/{rank}")]
     except Exception:
         return CommunicationError(f"railnet: the store is gone, so the {size} ranks cannot meet: {cause}")
     if not ranks:
@@ -85,6 +85,17 @@ def _missing(store: Any, prefix: str, size: int, timeout: timedelta, cause: Exce
     )
     error.ranks = ranks
     return error
+
+
+def _has(store: Any, key: str) -> bool:
+    if hasattr(store, "check"):
+        return bool(store.check([key]))
+    # Older versions keep `check` to themselves: there a wait without a key is an error at its timeout.
+    try:
+        store.wait([key], timedelta(milliseconds=10))
+    except Exception:
+        return False
+    return True
 
 
 def _addresses(hosts: list[str]) -> list[str]:

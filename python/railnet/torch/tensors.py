@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Union
 
 import torch
 import torch.distributed as dist
@@ -48,6 +49,14 @@ def kind(dtype: torch.dtype) -> Kind:
     if found is None:
         found = _KINDS[dtype] = Kind(_TYPES["u8"], dtype.itemsize, False)
     return found
+
+
+#: A list of tensors, or one alone.
+Tensors = Union[list[torch.Tensor], torch.Tensor]
+
+
+def as_list(tensors: Tensors) -> list[torch.Tensor]:
+    return [tensors] if isinstance(tensors, torch.Tensor) else tensors
 
 
 def check(tensors: list[torch.Tensor]) -> None:
@@ -105,6 +114,13 @@ def row(tensors: list[torch.Tensor]) -> torch.Tensor | None:
     return first.as_strided((count,), (1,), first.storage_offset())
 
 
+def split(tensor: torch.Tensor, counts: list[int]) -> list[torch.Tensor]:
+    """Its parts along the first dimension."""
+    # PyTorch gives `Tensor.split` no types.
+    parts: Sequence[torch.Tensor] = tensor.split(counts)  # type: ignore[no-untyped-call]
+    return list(parts)
+
+
 def gathered(tensors: list[torch.Tensor]) -> torch.Tensor:
     """Their elements one after the other: where they lie, if they do so already."""
     found = row(tensors)
@@ -119,7 +135,7 @@ def scattered(tensors: list[torch.Tensor], after: list[Callable[[], Any]]) -> to
     memory = torch.empty(sum(tensor.numel() for tensor in tensors), dtype=tensors[0].dtype)
 
     def spread() -> None:
-        parts = memory.split([tensor.numel() for tensor in tensors])
+        parts = split(memory, [tensor.numel() for tensor in tensors])
         for tensor, part in zip(tensors, parts):
             tensor.copy_(part.view(tensor.shape))
 
@@ -127,44 +143,49 @@ def scattered(tensors: list[torch.Tensor], after: list[Callable[[], Any]]) -> to
     return memory
 
 
-_SUM, _AVG, _PREMUL = dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.PREMUL_SUM
-_PLAIN = {
-    int(op): _OPS[name]
-    for op, name in (
-        (dist.ReduceOp.RedOpType.SUM, "sum"),
-        (dist.ReduceOp.RedOpType.AVG, "avg"),
-        (dist.ReduceOp.RedOpType.PRODUCT, "prod"),
-        (dist.ReduceOp.RedOpType.MIN, "min"),
-        (dist.ReduceOp.RedOpType.MAX, "max"),
-        (dist.ReduceOp.RedOpType.BAND, "band"),
-        (dist.ReduceOp.RedOpType.BOR, "bor"),
-        (dist.ReduceOp.RedOpType.BXOR, "bxor"),
-        (dist.ReduceOp.RedOpType.PREMUL_SUM, "mulsum"),
+#: PyTorch's reductions by number, each with its name there and here.
+_REDUCTIONS = {
+    op.value: (op.name, own)
+    for op, own in (
+        (dist.ReduceOp.SUM, "sum"),
+        (dist.ReduceOp.AVG, "avg"),
+        (dist.ReduceOp.PRODUCT, "prod"),
+        (dist.ReduceOp.MIN, "min"),
+        (dist.ReduceOp.MAX, "max"),
+        (dist.ReduceOp.BAND, "band"),
+        (dist.ReduceOp.BOR, "bor"),
+        (dist.ReduceOp.BXOR, "bxor"),
+        (dist.ReduceOp.PREMUL_SUM, "mulsum"),
     )
 }
 #: What reductions of truth values are: a sum of them is whether any is true, as NCCL has it.
 _OF_BOOL = {"SUM": "max", "PRODUCT": "min", "MIN": "min", "MAX": "max", "BAND": "band", "BOR": "bor", "BXOR": "bxor"}
 _OF_COMPLEX = ("SUM", "AVG", "PREMUL_SUM")
+_PREMULTIPLIED = _OPS["mulsum"]
 
 
 def reduction(op: Any, dtype: torch.dtype) -> tuple[int, float]:
     """The number of a reduction and the scalar of a pre-multiplied sum."""
-    red = op.op if hasattr(op, "op") else op
-    number = _PLAIN.get(int(red))
-    if number is None:
-        raise ValueError(f"railnet: no reduction {red}: one of SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR, PREMUL_SUM")
+    number = _reduction(int(op.op if hasattr(op, "op") else op), dtype)
+    return number, _factor(op) if number == _PREMULTIPLIED else 0.0
+
+
+@functools.lru_cache(maxsize=None)
+def _reduction(op: int, dtype: torch.dtype) -> int:
+    if op not in _REDUCTIONS:
+        raise ValueError(f"railnet: there is no reduction {op}: use {', '.join(name for name, _ in _REDUCTIONS.values())}")
+    name, own = _REDUCTIONS[op]
     if dtype is torch.bool:
-        own = _OF_BOOL.get(red.name)
-        if own is None:
-            raise TypeError(f"railnet: {red.name} of truth values has no meaning: convert them to numbers first")
-        return _OPS[own], 0.0
-    if dtype.is_complex and red.name not in _OF_COMPLEX:
-        raise TypeError(f"railnet: {red.name} of complex numbers has no meaning: SUM, AVG and PREMUL_SUM have")
+        if name not in _OF_BOOL:
+            raise TypeError(f"railnet: {name} of truth values has no meaning: convert them to numbers first")
+        return _OPS[_OF_BOOL[name]]
+    if dtype.is_complex and name not in _OF_COMPLEX:
+        raise TypeError(f"railnet: {name} of complex numbers has no meaning: SUM, AVG and PREMUL_SUM have")
     if not kind(dtype).reduces:
         raise TypeError(f"railnet: elements of {dtype} can be sent, but not reduced: convert them first")
-    if red.name in ("BAND", "BOR", "BXOR") and (dtype.is_floating_point or dtype.is_complex):
-        raise TypeError(f"railnet: {red.name} combines the bits of integers, not of {dtype}: use an integer type")
-    return number, _factor(op) if red.name == "PREMUL_SUM" else 0.0
+    if name in ("BAND", "BOR", "BXOR") and (dtype.is_floating_point or dtype.is_complex):
+        raise TypeError(f"railnet: {name} combines the bits of integers, not of {dtype}: use an integer type")
+    return _OPS[own]
 
 
 def _factor(op: Any) -> float:

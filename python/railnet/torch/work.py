@@ -13,6 +13,13 @@ import torch.distributed as dist
 from railnet import _railnet
 
 
+#: Where PyTorch's C++ code forgets the Python object of a call that it is about to wait for (2.1 to 2.6, as far as tried), and would
+#: wait forever on its own: the calls that were not waited for, until they are.
+_kept: dict[int, Work] | None = {} if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 15) else None
+#: Beyond so many, those that have ended are let go.
+KEPT = 256
+
+
 class Work(dist.Work):
     """One or several operations under way. Results that need a copy get it when the wait is over, or before the future is set."""
 
@@ -31,6 +38,8 @@ class Work(dist.Work):
         self._lock = threading.Lock()
         self._future: torch.futures.Future[list[torch.Tensor]] | None = None
         self._left = 0
+        if _kept is not None:
+            _keep(_kept, self)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         limit = timeout if timeout is not None and timeout > timedelta(0) else None
@@ -39,7 +48,8 @@ class Work(dist.Work):
         self._finish()
         return True
 
-    synchronize = wait
+    def synchronize(self) -> None:
+        self.wait()
 
     def is_completed(self) -> bool:
         try:
@@ -74,7 +84,8 @@ class Work(dist.Work):
         with self._lock:
             if self._future is not None:
                 return self._future
-            self._future = future = torch.futures.Future()
+            future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
+            self._future = future
             self._left = len(self._operations)
         for operation in self._operations:
             operation.on_end(self._ended)
@@ -95,7 +106,8 @@ class Work(dist.Work):
         try:
             self.wait()
         except Exception as error:
-            future.set_exception(error)
+            # PyTorch's stub has the type of results here, where its text asks for an exception.
+            future.set_exception(error)  # type: ignore[arg-type]
         else:
             future.set_result(self._result)
 
@@ -104,6 +116,16 @@ class Work(dist.Work):
             after, self._after = self._after, ()
         for copy in after:
             copy()
+        if _kept is not None:
+            _kept.pop(id(self), None)
+
+
+def _keep(kept: dict[int, Work], work: Work) -> None:
+    if len(kept) >= KEPT:
+        for key, old in list(kept.items()):
+            if type(old) is Work and old.is_completed():
+                kept.pop(key, None)
+    kept[id(work)] = work
 
 
 class FromAny(Work):
@@ -120,8 +142,6 @@ class FromAny(Work):
             self._work = self._begin(limit)
             self._source = self._work._source
         return self._work.wait(limit)
-
-    synchronize = wait
 
     def is_completed(self) -> bool:
         return self._work is not None and self._work.is_completed()

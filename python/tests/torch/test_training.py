@@ -130,8 +130,14 @@ def test_hybrid_sharding_over_a_mesh_of_two_dimensions(ranks):
         assert losses == pytest.approx(alone(4), rel=1e-4)
 
 
+def needs_mesh():
+    if not hasattr(dist, "init_device_mesh"):
+        pytest.skip("init_device_mesh came with PyTorch 2.2")
+
+
 def test_tensor_parallel(ranks):
     parallel = pytest.importorskip("torch.distributed.tensor.parallel")
+    needs_mesh()
 
     def body(rank):
         mesh = dist.init_device_mesh("cpu", (2,))
@@ -184,6 +190,7 @@ def test_pipeline(ranks):
 
 def test_checkpoint(ranks, tmp_path):
     checkpoint = pytest.importorskip("torch.distributed.checkpoint")
+    needs_mesh()
 
     def body(rank):
         mesh = dist.init_device_mesh("cpu", (2,))

@@ -1,24 +1,38 @@
 """PyTorch's own tests of a backend, which its wheel brings, with Railnet as the backend: `python upstream.py [--ranks 3] [NAME ...]`.
 
-Prints a line for each test: what came of it, and for what does not pass, why, and what Gloo makes of it. The exit status is 1 if a test
-fails that is not in the list of known ones below, or if a known one passes.
+Prints a line for each test: its outcome, and for a test that does not pass, why, and its outcome under Gloo. Tests that PyTorch runs for
+Gloo or MPI only are run with Railnet in their place. The exit status is 1 if a test fails that is not in the list of known failures below, or if
+a known failure passes.
 
-Ranks are forked, where PyTorch starts each from nothing: otherwise most of the time would go into importing it.
+Ranks are forked from one process that has imported PyTorch, where PyTorch spawns each: the imports would cost most of the time.
 """
 
 import argparse
+import multiprocessing
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
-#: Tests that fail, and why that is no fault.
+#: Tests that fail, each with the reason.
 KNOWN = {}
 
+#: Backends for CPUs, in whose place Railnet runs the tests that are for one of them only.
+PLACES = {"mpi": re.compile(r"\bMPI\b"), "gloo": re.compile(r"(?i)\bgloo\b")}
 
-def build(ranks, backend):
-    os.environ.update(BACKEND=backend, WORLD_SIZE=str(ranks), TEMP_DIR=tempfile.mkdtemp(), INIT_METHOD="env")
+#: PyTorch's test class, which processes that are forked share.
+CASE = None
+
+
+def build(ranks, backend, name=None):
+    """PyTorch's test class. `name` is what its tests take the backend for."""
+    os.environ.update(BACKEND=name or backend, WORLD_SIZE=str(ranks), TEMP_DIR=tempfile.gettempdir(), INIT_METHOD="env")
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -26,13 +40,14 @@ def build(ranks, backend):
     from torch.testing._internal.common_distributed import DistTestCases
     from torch.testing._internal.distributed import distributed_test as upstream
 
+    torch.set_num_threads(1)
     if backend == "railnet":
         import railnet.torch  # noqa: F401
 
         for feature in ("ddp", "subgroup"):
             DistTestCases.backend_feature[feature].add("railnet")
-    for name in ("barrier", "temp"):
-        os.makedirs(os.path.join(os.environ["TEMP_DIR"], name), exist_ok=True)
+    if name not in (None, backend):
+        replace(name, backend)
 
     class TestBackend(upstream.TestDistBackend, upstream.DistributedTest._DistTestBase):
         def _spawn_processes(self):
@@ -45,31 +60,122 @@ def build(ranks, backend):
     return TestBackend
 
 
-def single(name, ranks, backend):
-    """Runs one test in this process, as unittest does."""
+def replace(name, backend):
+    """Makes groups of one backend where a test asks for those of another."""
+    import torch.distributed as dist
+    from torch.testing._internal.distributed import distributed_test as upstream
+
+    # Events that are named after a backend are not looked for.
+    upstream.PROFILING_SUPPORTED_BACKENDS.clear()
+    upstream.SEND_RECV_PROFILING_SUPPORTED_BACKENDS.clear()
+
+    def replaced(make):
+        def call(*arguments, **options):
+            if options.get("backend") == name:
+                options["backend"] = backend
+            return make(*arguments, **options)
+
+        return call
+
+    for make in ("init_process_group", "new_group", "new_subgroups", "new_subgroups_by_enumeration"):
+        setattr(dist, make, replaced(getattr(dist, make)))
+    get_backend = dist.get_backend
+    dist.get_backend = lambda *group: name if get_backend(*group) == backend else get_backend(*group)
+
+
+def fork(case, name, limit):
+    """Runs a test in a process group of its own: its outcome and why."""
+    with tempfile.TemporaryFile("w+") as output:
+        sys.stdout.flush()
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                os.setsid()
+                os.dup2(output.fileno(), 1)
+                os.dup2(output.fileno(), 2)
+                status = single(case, name)
+            finally:
+                os._exit(status)
+        deadline, status = time.monotonic() + limit, None
+        while time.monotonic() < deadline and status is None:
+            pid, code = os.waitpid(child, os.WNOHANG)
+            status = os.waitstatus_to_exitcode(code) if pid else None
+            time.sleep(0.02)
+        try:
+            os.killpg(child, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        if status is None:
+            os.waitpid(child, 0)
+            return "failed", f"did not end within {limit} s"
+        output.seek(0)
+        return outcome(status, output.read())
+
+
+def single(case, name):
+    """Runs one test as unittest does, and gives the exit status."""
     import unittest
 
-    case = build(ranks, backend)
-    result = unittest.TextTestRunner(verbosity=0).run(case(name))
+    # Folders for ranks to meet in, which the tests take from this variable.
+    os.environ["TEMP_DIR"] = folder = tempfile.mkdtemp()
+    os.mkdir(os.path.join(folder, "barrier"))
+    try:
+        case.setUpClass()
+        result = unittest.TextTestRunner(stream=sys.stdout, verbosity=0).run(case(name))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
     if result.skipped:
         print("SKIPPED", result.skipped[0][1])
-    sys.exit(0 if result.wasSuccessful() else 1)
+    sys.stdout.flush()
+    return 0 if result.wasSuccessful() else 1
 
 
-def attempt(name, ranks, backend, limit):
-    words = [sys.executable, __file__, "--single", name, "--ranks", str(ranks), "--backend", backend]
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=limit, start_new_session=True)
-    except subprocess.TimeoutExpired:
-        return "failed", f"did not end within {limit} s"
-    text = done.stdout + done.stderr
-    skipped = re.search(r"^SKIPPED (.*)", done.stdout, re.M)
+def outcome(status, text):
+    """What came of a test that printed this. Its text is kept where UPSTREAM_OUTPUT says."""
+    skipped = re.search(r"^SKIPPED (.*)", text, re.M)
     if skipped:
         return "skipped", skipped[1]
-    if done.returncode == 0:
+    if status == 0:
         return "passed", ""
     errors = [line for line in text.splitlines() if re.match(r"^(\w+\.)*\w*(Error|Exception)\b", line)]
-    return "failed", (errors[0] if errors else text.strip().splitlines()[-1] if text.strip() else "no output")[:300]
+    if os.environ.get("UPSTREAM_OUTPUT"):
+        with open(os.environ["UPSTREAM_OUTPUT"], "a") as file:
+            file.write(f"{'=' * 80}\n{text}\n")
+    said = [line for line in errors if not line.startswith("RuntimeError: Process")] or errors
+    return "failed", (said[0] if said else (text.strip() or "no output").splitlines()[-1])[:300]
+
+
+def elsewhere(name, options, *words):
+    """The outcome of a test in a Python of its own."""
+    command = [sys.executable, __file__, "--single", name, "--ranks", str(options.ranks), *words]
+    try:
+        # The limit is for the test, and PyTorch has to be imported before.
+        done = subprocess.run(command, capture_output=True, text=True, timeout=options.limit + 60, start_new_session=True)
+    except subprocess.TimeoutExpired:
+        return "failed", f"did not end within {options.limit + 60} s"
+    return outcome(done.returncode, done.stdout + done.stderr)
+
+
+def attempt(name, options):
+    """A test's outcome with Railnet, the lines to print of it, and whether it is as expected."""
+    state, why = fork(CASE, name, options.limit)
+    place = next((place for place, text in PLACES.items() if text.search(why)), None)
+    if state == "skipped" and options.backend == "railnet" and place:
+        instead, cause = elsewhere(name, options, "--backend", "railnet", "--as", place)
+        if instead != "skipped":
+            state, why = instead, f"in the place of {place}" + (f": {cause}" if cause else "")
+    lines, expected = [f"{state:<8} {name}" + (f": {why}" if why else "")], True
+    if state == "failed" and options.backend != "gloo":
+        gloo, cause = elsewhere(name, options, "--backend", "gloo")
+        lines.append(f"         with Gloo: {gloo} {cause}".rstrip())
+        if name in KNOWN:
+            lines.append(f"         known: {KNOWN[name]}")
+        expected = name in KNOWN or gloo == "failed"
+    elif state == "passed" and name in KNOWN:
+        lines.append("         it is in the list of known failures: take it out")
+        expected = False
+    return state, lines, expected
 
 
 def main():
@@ -78,32 +184,28 @@ def main():
     parser.add_argument("--ranks", type=int, default=3)
     parser.add_argument("--backend", default="railnet")
     parser.add_argument("--limit", type=int, default=180, help="seconds for a test")
+    parser.add_argument("--jobs", type=int, default=2, help="tests at a time")
     parser.add_argument("--single", help=argparse.SUPPRESS)
+    parser.add_argument("--as", dest="place", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    global CASE
+    CASE = build(options.ranks, options.backend, options.place)
     if options.single:
-        single(options.single, options.ranks, options.backend)
-    case = build(options.ranks, options.backend)
-    names = sorted(name for name in dir(case) if name.startswith("test_"))
+        os._exit(single(CASE, options.single))
+    names = sorted(name for name in dir(CASE) if name.startswith("test_"))
     if options.names:
         names = [name for name in names if any(part in name for part in options.names)]
     counts = {"passed": 0, "skipped": 0, "failed": 0}
     wrong = []
-    for name in names:
-        state, why = attempt(name, options.ranks, options.backend, options.limit)
-        counts[state] += 1
-        line = f"{state:<8} {name}" + (f": {why}" if why else "")
-        if state == "failed":
-            gloo, gloo_why = attempt(name, options.ranks, "gloo", options.limit)
-            line += f"\n         with Gloo: {gloo} {gloo_why}".rstrip()
-            if name in KNOWN:
-                line += f"\n         known: {KNOWN[name]}"
-            elif gloo == "passed":
+    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("fork")) as pool:
+        for name, (state, lines, expected) in zip(names, pool.map(partial(attempt, options=options), names)):
+            counts[state] += 1
+            if not expected:
                 wrong.append(name)
-        elif state == "passed" and name in KNOWN:
-            wrong.append(name)
-            line += "\n         it is in the list of those that fail: take it out"
-        print(line, flush=True)
+            print("\n".join(lines), flush=True)
     print(", ".join(f"{count} {state}" for state, count in counts.items()))
+    if wrong:
+        print("not as expected:", ", ".join(wrong))
     sys.exit(1 if wrong else 0)
 
 
