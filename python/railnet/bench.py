@@ -9,12 +9,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -32,37 +34,62 @@ BYTES, CALLS = 64 << 20, 200
 
 
 def main(words: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m railnet.bench", description="Railnet beside Gloo on this machine.")
-    parser.add_argument("--ranks", type=_numbers, default=[2, 4], help="numbers of ranks (2,4)")
-    parser.add_argument("--sizes", type=_sizes, default=SIZES, help="bytes of the largest buffer, such as 1KiB,64KiB,4MiB")
-    parser.add_argument("--types", type=_types, default=list(TYPES), help="f32,bf16")
-    parser.add_argument("--calls", type=lambda text: text.split(","), default=[*calls(), "ddp"], help=", ".join([*calls(), "ddp"]))
-    parser.add_argument("--rounds", type=int, default=9, help="rounds of which the median is shown (9)")
-    parser.add_argument("--json", action="store_true", help="one JSON object for each row")
-    options = parser.parse_args(words)
-    unknown = [name for name in options.calls if name not in calls() and name != "ddp"]
-    if unknown or options.rounds < 1:
-        parser.error(f"there is no call {unknown[0]}" if unknown else "--rounds: at least 1")
+    options = _parser().parse_args(words)
     for ranks in options.ranks:
         with tempfile.TemporaryDirectory() as folder:
             spawn(_rank, (ranks, f"file://{folder}/store", options), nprocs=ranks)  # type: ignore[no-untyped-call]
     return 0
 
 
-def _numbers(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m railnet.bench", description="Railnet beside Gloo on this machine.")
+    names = [*calls(), "ddp"]
+    parser.add_argument("--ranks", type=_listed(_ranks), default=[2, 4], help="numbers of ranks (2,4)")
+    parser.add_argument("--sizes", type=_listed(_size), default=SIZES, help="bytes of the largest buffer, such as 1KiB,64KiB,4MiB")
+    parser.add_argument("--types", type=_listed(_one_of(TYPES)), default=list(TYPES), help=",".join(TYPES))
+    parser.add_argument("--calls", type=_listed(_one_of(names)), default=names, help=",".join(names))
+    parser.add_argument("--rounds", type=_rounds, default=9, help="rounds of which the median is shown (9)")
+    parser.add_argument("--json", action="store_true", help="one JSON object for each row")
+    return parser
 
 
-def _sizes(text: str) -> list[int]:
-    units = {"KiB": 1 << 10, "MiB": 1 << 20, "B": 1}
-    return [int(part.removesuffix(unit)) * units[unit] for part in text.split(",") for unit in [part.lstrip("0123456789")]]
+Value = TypeVar("Value")
 
 
-def _types(text: str) -> list[str]:
-    found = text.split(",")
-    if any(name not in TYPES for name in found):
-        raise ValueError(text)
-    return found
+def _listed(read: Callable[[str], Value]) -> Callable[[str], list[Value]]:
+    """Reads values with commas between them."""
+    return lambda text: [read(part.strip()) for part in text.split(",")]
+
+
+def _one_of(names: Iterable[str]) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in names:
+            raise argparse.ArgumentTypeError(f'there is no "{text}": use {", ".join(names)}')
+        return text
+
+    return read
+
+
+def _at_least(least: int, text: str, what: str) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) < least:
+        raise argparse.ArgumentTypeError(f'"{text}" is no number of {what}: use {least} or more')
+    return int(text)
+
+
+def _ranks(text: str) -> int:
+    return _at_least(1, text, "ranks")
+
+
+def _rounds(text: str) -> int:
+    return _at_least(1, text, "rounds")
+
+
+def _size(text: str) -> int:
+    found = re.fullmatch(r"([0-9]+)(B|KiB|MiB|GiB)", text)
+    size = int(found[1]) << {"B": 0, "KiB": 10, "MiB": 20, "GiB": 30}[found[2]] if found else 0
+    if size == 0:
+        raise argparse.ArgumentTypeError(f'"{text}" is no size of a buffer: use a number with B, KiB, MiB or GiB, such as 64KiB')
+    return size
 
 
 Call = Callable[[int, torch.dtype, int, dist.ProcessGroup], Callable[[], Any]]
@@ -71,22 +98,26 @@ Call = Callable[[int, torch.dtype, int, dist.ProcessGroup], Callable[[], Any]]
 def calls() -> dict[str, Call]:
     """How each call is made, with buffers of so many bytes at the most."""
 
+    def buffer(size: int, dtype: torch.dtype, ranks: int) -> torch.Tensor:
+        # A block for each rank, of one element at least.
+        return torch.zeros(max(1, size // dtype.itemsize // ranks) * ranks, dtype=dtype)
+
     def all_reduce(size: int, dtype: torch.dtype, ranks: int, group: dist.ProcessGroup) -> Callable[[], Any]:
-        data = torch.zeros(size // dtype.itemsize, dtype=dtype)
+        data = buffer(size, dtype, ranks)
         return lambda: dist.all_reduce(data, group=group)
 
     def all_gather(size: int, dtype: torch.dtype, ranks: int, group: dist.ProcessGroup) -> Callable[[], Any]:
-        whole = torch.zeros(size // dtype.itemsize, dtype=dtype)
-        part = torch.zeros(whole.numel() // ranks, dtype=dtype)
+        whole = buffer(size, dtype, ranks)
+        part = whole.new_zeros(whole.numel() // ranks)
         return lambda: dist.all_gather_into_tensor(whole, part, group=group)
 
     def reduce_scatter(size: int, dtype: torch.dtype, ranks: int, group: dist.ProcessGroup) -> Callable[[], Any]:
-        whole = torch.zeros(size // dtype.itemsize, dtype=dtype)
-        part = torch.zeros(whole.numel() // ranks, dtype=dtype)
+        whole = buffer(size, dtype, ranks)
+        part = whole.new_zeros(whole.numel() // ranks)
         return lambda: dist.reduce_scatter_tensor(part, whole, group=group)
 
     def all_to_all(size: int, dtype: torch.dtype, ranks: int, group: dist.ProcessGroup) -> Callable[[], Any]:
-        given = torch.zeros(size // dtype.itemsize, dtype=dtype)
+        given = buffer(size, dtype, ranks)
         taken = torch.zeros_like(given)
         return lambda: dist.all_to_all_single(taken, given, group=group)
 
@@ -178,7 +209,7 @@ def _ddp_step(group: Any) -> Callable[[], Any]:
 def _overhead() -> float:
     """What a call takes in Python and PyTorch, beyond the same call of the engine."""
     kind = railnet.torch.tensors.kind(torch.float32).number
-    alone = railnet.torch.Group(_alone(), 0, 1, "alone", railnet.torch.backend.LONG)
+    alone = railnet.torch.Group(_alone(), 0, 1, "alone", timedelta(minutes=5))
     data = torch.zeros(1)
     options = dist.AllreduceOptions()
     if hasattr(options, "asyncOp"):

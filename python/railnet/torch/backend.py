@@ -36,9 +36,6 @@ from railnet.torch.work import FromAny, Work
 
 log = logging.getLogger("railnet.torch")
 
-#: The default time limit of a group in PyTorch.
-LONG = timedelta(minutes=30)
-
 #: The name under which PyTorch knows the backend.
 NAME = "railnet"
 
@@ -222,6 +219,8 @@ class Calls(_Ranked):
 
     def allreduce(self, tensors: Tensors, opts: Any = None, timeout: timedelta | None = None) -> Work:
         tensors, opts = as_list(tensors), _options(opts)
+        if len(tensors) == 1 and tensors[0].layout is torch.sparse_coo:
+            return self._allreduce_sparse(tensors[0], opts)
         tensor = single(tensors, "allreduce")
         after: After = []
         memory = writable(tensor, after, filled=True)
@@ -229,6 +228,23 @@ class Calls(_Ranked):
             _ALL_REDUCE, tensor.dtype, tensor.numel(), memory, memory, tensors,
             op=reduction(opts.reduceOp, tensor.dtype), after=after, options=opts,
         )  # fmt: skip
+
+    def _allreduce_sparse(self, tensor: torch.Tensor, opts: Any) -> Work:
+        """Gathers the elements of all ranks, of which each may have another number, and adds those in the same position up. It waits."""
+        check_device(tensor.device)
+        if reduction(opts.reduceOp, tensor.dtype) != reduction(dist.ReduceOp.SUM, tensor.dtype):
+            raise TypeError("railnet: sparse tensors can only be added up: use SUM, or make them dense with .to_dense()")
+        own = tensor.coalesce()
+        counts = torch.empty(self._size, dtype=torch.int64)
+        self.all_gather_single(counts, torch.tensor([own._nnz()])).wait()
+        # By position first, so that the positions of one rank after another are one tensor.
+        parts = []
+        for part in (own.indices().t().contiguous(), own.values()):
+            whole = torch.empty((int(counts.sum()), *part.shape[1:]), dtype=part.dtype)
+            self.allgather([split(whole, counts.tolist())], [part]).wait()
+            parts.append(whole)
+        tensor.copy_(torch.sparse_coo_tensor(parts[0].t(), parts[1], tensor.shape).coalesce())
+        return Work((), [tensor])
 
     def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
         check(tensors)

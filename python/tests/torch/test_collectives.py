@@ -100,7 +100,7 @@ def test_what_has_no_meaning_is_refused_with_the_reason(ranks):
         wrong = [
             (torch.ones(2), dist.ReduceOp.BAND, "integer"),
             (torch.ones(2, dtype=torch.bool), dist.ReduceOp.AVG, "truth values"),
-            (torch.ones(2).to_sparse(), dist.ReduceOp.SUM, "dense"),
+            (torch.ones(2, 2).to_sparse_csr(), dist.ReduceOp.SUM, "dense"),
         ]
         if UNKNOWN is not None:
             wrong.append((torch.ones(2).to(UNKNOWN), dist.ReduceOp.SUM, "reduced"))
@@ -455,3 +455,20 @@ def test_the_same_store_serves_groups_made_one_after_the_other(ranks):
             dist.destroy_process_group()
 
     ranks(2, body, backend=None)
+
+
+def test_all_reduce_of_sparse_tensors(ranks):
+    """As the gradients of a sparse embedding are: each rank has other rows, and another number of them."""
+
+    def body(rank):
+        rows = [[], [4], [1, 4, 4]][rank]
+        values = torch.arange(len(rows) * 2, dtype=torch.float32).reshape(-1, 2) + rank
+        mine = torch.sparse_coo_tensor(torch.tensor([rows], dtype=torch.int64), values, (6, 2))
+        dense = mine.to_dense()
+        dist.all_reduce(mine)
+        dist.all_reduce(dense)
+        assert torch.equal(mine.to_dense(), dense)
+        with pytest.raises(TypeError, match="SUM"):
+            dist.all_reduce(mine, op=dist.ReduceOp.MAX)
+
+    ranks(3, body)

@@ -29,7 +29,8 @@ def started(words, tmp_path, program=PROGRAM, **variables):
 
 
 def torchrun(*words):
-    return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", *words]
+    # Alone on a port of its own, so that several runs of the tests stand beside each other.
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *words]
 
 
 def test_torchrun(tmp_path):

@@ -38,14 +38,16 @@ def build(ranks, backend, name=None):
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     import torch
     from torch.testing._internal.common_distributed import DistTestCases
-    from torch.testing._internal.distributed import distributed_test as upstream
 
-    torch.set_num_threads(1)
     if backend == "railnet":
         import railnet.torch  # noqa: F401
 
         for feature in ("ddp", "subgroup"):
             DistTestCases.backend_feature[feature].add("railnet")
+    # It asks for the features when it is imported.
+    from torch.testing._internal.distributed import distributed_test as upstream
+
+    torch.set_num_threads(1)
     if name not in (None, backend):
         replace(name, backend)
 
@@ -163,8 +165,7 @@ def attempt(name, options):
     place = next((place for place, text in PLACES.items() if text.search(why)), None)
     if state == "skipped" and options.backend == "railnet" and place:
         instead, cause = elsewhere(name, options, "--backend", "railnet", "--as", place)
-        if instead != "skipped":
-            state, why = instead, f"in the place of {place}" + (f": {cause}" if cause else "")
+        state, why = instead, f"in the place of {place}" + (f": {cause}" if cause else "")
     lines, expected = [f"{state:<8} {name}" + (f": {why}" if why else "")], True
     if state == "failed" and options.backend != "gloo":
         gloo, cause = elsewhere(name, options, "--backend", "gloo")
