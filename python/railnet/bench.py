@@ -229,7 +229,7 @@ def _overhead() -> float:
 
 
 def _alone() -> _railnet.Communicator:
-    return railnet.torch.meeting.alone()
+    return railnet.torch.rendezvous.alone()
 
 
 if __name__ == "__main__":

@@ -17,20 +17,20 @@ from torch._C import _distributed_c10d as c10d
 
 from railnet import _railnet
 from railnet.torch import recorder
-from railnet.torch.meeting import meet
+from railnet.torch.rendezvous import rendezvous
 from railnet.torch.tensors import (
     Tensors,
     as_list,
     check,
     check_device,
-    gathered,
+    flattened,
     kind,
-    readable,
+    contiguous,
     reduction,
-    scattered,
+    flat_output,
     single,
     split,
-    writable,
+    contiguous_output,
 )
 from railnet.torch.work import FromAny, Work
 
@@ -164,8 +164,8 @@ class Calls(_Ranked):
         collective: int,
         dtype: torch.dtype,
         counts: int | list[int],
-        given: torch.Tensor | None,
-        taken: torch.Tensor | None,
+        sendbuff: torch.Tensor | None,
+        recvbuff: torch.Tensor | None,
         result: list[torch.Tensor],
         *,
         op: tuple[int, float] = (0, 0.0),
@@ -177,14 +177,15 @@ class Calls(_Ranked):
         number, each, _ = kind(dtype)
         if each != 1:
             counts = counts * each if isinstance(counts, int) else [count * each for count in counts]
-        source, target = given if given is not None else taken, taken if taken is not None else given
+        source = sendbuff if sendbuff is not None else recvbuff
+        target = recvbuff if recvbuff is not None else sendbuff
         addresses = (
             source.data_ptr() if source is not None else 0,
             target.data_ptr() if target is not None else 0,
         )
         asked = (collective, number, op[0], op[1], root, counts, *addresses)
         self._sequence += 1
-        entry = self._recorder and self._recorder.entered(collective, given, taken, self._timeout)
+        entry = self._recorder and self._recorder.entered(collective, sendbuff, recvbuff, self._timeout)
         if not getattr(options, "asyncOp", True) and self._coalesced is None:
             self._communicator.run(asked)
             for copy in after or ():
@@ -192,9 +193,9 @@ class Calls(_Ranked):
             if entry:
                 entry.ended()
             return Work((), result)
-        operation = self._communicator.start(asked, (given, taken))
+        operation = self._communicator.start(asked, (sendbuff, recvbuff))
         if entry:
-            operation.on_end(entry.ended)
+            entry.watch(operation)
         return self._work([operation], result, after or [])
 
     def _work(self, operations: list[_railnet.Operation], result: list[torch.Tensor], after: After) -> Work:
@@ -209,7 +210,7 @@ class Calls(_Ranked):
         tensors, opts = as_list(tensors), _options(opts)
         check(tensors)
         after: After = []
-        memory = writable(tensors[opts.rootTensor], after, filled=self._rank == opts.rootRank)
+        memory = contiguous_output(tensors[opts.rootTensor], after, filled=self._rank == opts.rootRank)
         if self._rank == opts.rootRank:
             after.clear()
         return self._call(
@@ -223,7 +224,7 @@ class Calls(_Ranked):
             return self._allreduce_sparse(tensors[0], opts)
         tensor = single(tensors, "allreduce")
         after: After = []
-        memory = writable(tensor, after, filled=True)
+        memory = contiguous_output(tensor, after, filled=True)
         return self._call(
             _ALL_REDUCE, tensor.dtype, tensor.numel(), memory, memory, tensors,
             op=reduction(opts.reduceOp, tensor.dtype), after=after, options=opts,
@@ -255,14 +256,14 @@ class Calls(_Ranked):
         tensor = single(tensors, "reduce")
         after: After = []
         if self._rank == opts.rootRank:
-            taken = writable(tensor, after, filled=True)
-            given = taken
+            recvbuff = contiguous_output(tensor, after, filled=True)
+            sendbuff = recvbuff
         else:
-            given = readable(tensor)
+            sendbuff = contiguous(tensor)
             # What a rank that is not the root gets is undefined, and its tensor stays as it was.
-            taken = None
+            recvbuff = None
         return self._call(
-            _REDUCE, tensor.dtype, tensor.numel(), given, taken, tensors,
+            _REDUCE, tensor.dtype, tensor.numel(), sendbuff, recvbuff, tensors,
             op=reduction(opts.reduceOp, tensor.dtype), root=opts.rootRank, after=after, options=opts,
         )  # fmt: skip
 
@@ -272,21 +273,21 @@ class Calls(_Ranked):
         inputs: Tensors,
         opts: Any = None,
     ) -> Work:
-        given = readable(single(as_list(inputs), "allgather"))
+        sendbuff = contiguous(single(as_list(inputs), "allgather"))
         lists = self._lists(outputs, "allgather")
         after: After = []
-        taken = scattered(lists, after)
+        recvbuff = flat_output(lists, after)
         counts = _counts([tensor.numel() for tensor in lists])
-        _same(given, lists[self._rank], "the input and the output of this rank")
-        return self._call(_ALL_GATHER, given.dtype, counts, given, taken, lists, after=after, options=opts)
+        _same(sendbuff, lists[self._rank], "the input and the output of this rank")
+        return self._call(_ALL_GATHER, sendbuff.dtype, counts, sendbuff, recvbuff, lists, after=after, options=opts)
 
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Work:
         check([output, input])
-        given = readable(input)
+        sendbuff = contiguous(input)
         after: After = []
-        taken = writable(output, after, filled=False)
+        recvbuff = contiguous_output(output, after, filled=False)
         _blocks(output, input, self._size, "output")
-        return self._call(_ALL_GATHER, given.dtype, given.numel(), given, taken, [output], after=after, options=opts)
+        return self._call(_ALL_GATHER, sendbuff.dtype, sendbuff.numel(), sendbuff, recvbuff, [output], after=after, options=opts)
 
     def all_gather_single_coalesced(
         self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None
@@ -316,12 +317,12 @@ class Calls(_Ranked):
         output = single(outputs, "reduce_scatter")
         lists = self._lists(inputs, "reduce_scatter")
         after: After = []
-        taken = writable(output, after, filled=False)
+        recvbuff = contiguous_output(output, after, filled=False)
         _same(output, lists[self._rank], "the output and the input of this rank")
-        given = gathered(lists)
+        sendbuff = flattened(lists)
         counts = _counts([tensor.numel() for tensor in lists])
         return self._call(
-            _REDUCE_SCATTER, output.dtype, counts, given, taken, outputs,
+            _REDUCE_SCATTER, output.dtype, counts, sendbuff, recvbuff, outputs,
             op=reduction(opts.reduceOp, output.dtype), after=after, options=opts,
         )  # fmt: skip
 
@@ -329,10 +330,10 @@ class Calls(_Ranked):
         check([output, input])
         opts = _options(opts)
         after: After = []
-        given, taken = readable(input), writable(output, after, filled=False)
+        sendbuff, recvbuff = contiguous(input), contiguous_output(output, after, filled=False)
         _blocks(input, output, self._size, "input")
         return self._call(
-            _REDUCE_SCATTER, output.dtype, output.numel(), given, taken, [output],
+            _REDUCE_SCATTER, output.dtype, output.numel(), sendbuff, recvbuff, [output],
             op=reduction(opts.reduceOp, output.dtype), after=after, options=opts,
         )  # fmt: skip
 
@@ -352,7 +353,7 @@ class Calls(_Ranked):
     ) -> Work:
         check([output, input])
         after: After = []
-        given, taken = readable(input), writable(output, after, filled=False)
+        sendbuff, recvbuff = contiguous(input), contiguous_output(output, after, filled=False)
         if not output_splits and not input_splits and input.numel() == output.numel():
             if input.numel() % self._size:
                 raise ValueError(
@@ -360,10 +361,10 @@ class Calls(_Ranked):
                     "a multiple of the ranks, or splits have to be given"
                 )
             count = input.numel() // self._size
-            if given.data_ptr() == taken.data_ptr():
-                given = given.clone()
-            return self._call(_ALL_TO_ALL, given.dtype, count, given, taken, [output], after=after, options=opts)
-        parts = [_split(taken, output_splits, self._size, "output"), _split(given, input_splits, self._size, "input")]
+            if sendbuff.data_ptr() == recvbuff.data_ptr():
+                sendbuff = sendbuff.clone()
+            return self._call(_ALL_TO_ALL, sendbuff.dtype, count, sendbuff, recvbuff, [output], after=after, options=opts)
+        parts = [_split(recvbuff, output_splits, self._size, "output"), _split(sendbuff, input_splits, self._size, "input")]
         return self._exchange(parts[0], parts[1], [output], after, opts)
 
     def alltoall(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None) -> Work:
@@ -372,26 +373,26 @@ class Calls(_Ranked):
             if len(tensors) != self._size:
                 raise ValueError(f"railnet: all_to_all has {len(tensors)} {what}: {self._size} are needed, one for each rank")
         after: After = []
-        taken = [writable(tensor, after, filled=False) for tensor in outputs]
-        return self._exchange(taken, [readable(tensor) for tensor in inputs], outputs, after, opts)
+        recvbuff = [contiguous_output(tensor, after, filled=False) for tensor in outputs]
+        return self._exchange(recvbuff, [contiguous(tensor) for tensor in inputs], outputs, after, opts)
 
     def _exchange(
-        self, taken: list[torch.Tensor], given: list[torch.Tensor], result: list[torch.Tensor], after: After, opts: Any
+        self, recvbuff: list[torch.Tensor], sendbuff: list[torch.Tensor], result: list[torch.Tensor], after: After, opts: Any
     ) -> Work:
         """Sends a part to each rank and gets one from each, of any length."""
         own = self._rank
-        if taken[own].numel() != given[own].numel():
+        if recvbuff[own].numel() != sendbuff[own].numel():
             raise ValueError(
-                f"railnet: rank {own} sends itself {given[own].numel()} elements and expects {taken[own].numel()}"
+                f"railnet: rank {own} sends itself {sendbuff[own].numel()} elements and expects {recvbuff[own].numel()}"
             )
         operations = []
         # Each begins with its neighbour, so that not all send to rank 0 first.
         for step in range(1, self._size):
             to, source = (own + step) % self._size, (own - step) % self._size
-            for peer, part, sends in ((to, given[to], True), (source, taken[source], False)):
+            for peer, part, sends in ((to, sendbuff[to], True), (source, recvbuff[source], False)):
                 if part.numel():
                     operations.append(self._transfer(peer, _EXCHANGE, part, sends=sends))
-        taken[own].copy_(given[own])
+        recvbuff[own].copy_(sendbuff[own])
         work = self._work(operations, result, after)
         if not getattr(opts, "asyncOp", True):
             work.wait()
@@ -404,30 +405,30 @@ class Calls(_Ranked):
         opts: Any = None,
         timeout: timedelta | None = None,
     ) -> Work:
-        given, opts = readable(single(as_list(inputs), "gather")), _options(opts)
+        sendbuff, opts = contiguous(single(as_list(inputs), "gather")), _options(opts)
         after: After = []
-        taken, lists = None, []
+        recvbuff, lists = None, []
         if self._rank == opts.rootRank:
             lists = self._lists(outputs, "gather")
             for tensor in lists:
-                _same(given, tensor, "the input and each output")
-            taken = scattered(lists, after)
+                _same(sendbuff, tensor, "the input and each output")
+            recvbuff = flat_output(lists, after)
         return self._call(
-            _GATHER, given.dtype, given.numel(), given, taken, lists, root=opts.rootRank, after=after, options=opts
+            _GATHER, sendbuff.dtype, sendbuff.numel(), sendbuff, recvbuff, lists, root=opts.rootRank, after=after, options=opts
         )
 
     def gather_single(self, output: torch.Tensor | None, input: torch.Tensor, opts: Any = None) -> Work:
-        given, opts = readable(single([input], "gather_single")), _options(opts)
+        sendbuff, opts = contiguous(single([input], "gather_single")), _options(opts)
         after: After = []
-        taken, result = None, []
+        recvbuff, result = None, []
         if self._rank == opts.rootRank:
             if output is None:
                 raise ValueError(f"railnet: rank {self._rank} gathers, and its output is None: a tensor is needed there")
             check([output])
             _blocks(output, input, self._size, "output")
-            taken, result = writable(output, after, filled=False), [output]
+            recvbuff, result = contiguous_output(output, after, filled=False), [output]
         return self._call(
-            _GATHER, given.dtype, given.numel(), given, taken, result, root=opts.rootRank, after=after, options=opts
+            _GATHER, sendbuff.dtype, sendbuff.numel(), sendbuff, recvbuff, result, root=opts.rootRank, after=after, options=opts
         )
 
     def scatter(
@@ -440,15 +441,15 @@ class Calls(_Ranked):
         outputs, opts = as_list(outputs), _options(opts)
         output = single(outputs, "scatter")
         after: After = []
-        taken = writable(output, after, filled=False)
-        given = None
+        recvbuff = contiguous_output(output, after, filled=False)
+        sendbuff = None
         if self._rank == opts.rootRank:
             lists = self._lists(inputs, "scatter")
             for tensor in lists:
                 _same(output, tensor, "the output and each input")
-            given = gathered(lists)
+            sendbuff = flattened(lists)
         return self._call(
-            _SCATTER, output.dtype, output.numel(), given, taken, outputs, root=opts.rootRank, after=after, options=opts
+            _SCATTER, output.dtype, output.numel(), sendbuff, recvbuff, outputs, root=opts.rootRank, after=after, options=opts
         )
 
     def barrier(self, opts: Any = None) -> Work:
@@ -463,12 +464,12 @@ class Calls(_Ranked):
     # Point to point.
 
     def send(self, tensors: list[torch.Tensor], dst: int, tag: int = 0) -> Work:
-        memory = readable(single(tensors, "send"))
+        memory = contiguous(single(tensors, "send"))
         return self._work([self._transfer(dst, _tag(tag), memory, sends=True)], tensors, [])
 
     def recv(self, tensors: list[torch.Tensor], src: int, tag: int = 0) -> Work:
         after: After = []
-        memory = writable(single(tensors, "recv"), after, filled=False)
+        memory = contiguous_output(single(tensors, "recv"), after, filled=False)
         operation = self._transfer(src, _tag(tag), memory, sends=False)
         work = self._work([operation], tensors, after)
         work._source = src
@@ -489,7 +490,7 @@ class Calls(_Ranked):
         entry = self._recorder and self._recorder.transferred(peer, memory, self._timeout, sends=sends)
         operation = self._communicator.transfer(peer, tag, number, count, memory.data_ptr(), memory, sends=sends)
         if entry:
-            operation.on_end(entry.ended)
+            entry.watch(operation)
         return operation
 
     # Several calls as one.
@@ -657,20 +658,20 @@ def create(opts: Any, options: Any = None) -> Calls:
         world = _world() if _world is not None else None
         if ranks and world is not None and max(ranks) < world._size and ranks[rank] == world._rank:
             return world._subset(ranks, name, opts.timeout, kind)
-        communicator = meet(opts.store, rank, size, opts.timeout)
+        communicator = rendezvous(opts.store, rank, size, opts.timeout)
         group = kind(communicator, rank, size, name, opts.timeout, ranks)
         if not ranks:
             _world = weakref.ref(group)
     launcher, base = _railnet.Communicator.launcher(), kind.__mro__[2]
     log.info(
-        "rank %d of %d, started by %s, data by %s; a %s.%s", rank, size, launcher, _ways(communicator), base.__module__, base.__name__
+        "rank %d of %d, started by %s, data by %s; a %s.%s", rank, size, launcher, _conduits(communicator), base.__module__, base.__name__
     )
     return group
 
 
-def _ways(communicator: _railnet.Communicator) -> str:
-    ways = [way for way in communicator.conduits() if way]
-    return ", ".join(f"{way} to {ways.count(way)}" for way in sorted(set(ways))) or "nothing: it is alone"
+def _conduits(communicator: _railnet.Communicator) -> str:
+    conduits = [conduit for conduit in communicator.conduits() if conduit]
+    return ", ".join(f"{conduit} to {conduits.count(conduit)}" for conduit in sorted(set(conduits))) or "nothing: it is alone"
 
 
 def _kind(config: Any) -> type[Calls]:

@@ -70,9 +70,10 @@ class Recorder:
 
 
 _recorder: Recorder | None = None
+_dumping = threading.Lock()
 
 
-class Group:
+class GroupRecorder:
     """The calls of one group."""
 
     def __init__(self, recorder: Recorder, name: str, ranks: list[int], rank: int) -> None:
@@ -105,7 +106,7 @@ class Entry:
 
     def __init__(
         self,
-        group: Group,
+        group: GroupRecorder,
         name: str,
         given: torch.Tensor | None,
         taken: torch.Tensor | None,
@@ -122,6 +123,18 @@ class Entry:
 
     def ended(self) -> None:
         self.end = time.time_ns()
+
+    def watch(self, operation: _railnet.Operation) -> None:
+        """Notes when the operation ends, unless it fails: a call that failed is shown as one that never ended."""
+
+        def settle() -> None:
+            try:
+                operation.wait()
+            except RuntimeError:
+                return
+            self.ended()
+
+        operation.on_end(settle)
 
     def row(self) -> dict[str, Any]:
         frames = [{"name": frame.name, "filename": frame.filename, "line": frame.lineno} for frame in reversed(self.frames)]
@@ -159,7 +172,7 @@ def _described(name: str) -> str:
     return "default_pg" if name in ("", "0") else name
 
 
-def of_group(name: str, ranks: list[int], rank: int) -> Group | None:
+def of_group(name: str, ranks: list[int], rank: int) -> GroupRecorder | None:
     """The recorder of a new group, where calls are to be recorded."""
     global _recorder
     capacity = _capacity()
@@ -167,7 +180,7 @@ def of_group(name: str, ranks: list[int], rank: int) -> Group | None:
         return None
     if _recorder is None:
         _recorder = Recorder(capacity, ranks[rank])
-    return Group(_recorder, name, ranks, rank)
+    return GroupRecorder(_recorder, name, ranks, rank)
 
 
 def dump_flight_recorder(file: str | os.PathLike[str] | None = None) -> bytes:
@@ -177,9 +190,11 @@ def dump_flight_recorder(file: str | os.PathLike[str] | None = None) -> bytes:
     """
     if _recorder is None:
         raise RuntimeError("railnet: no calls are recorded: set TORCH_FR_BUFFER_SIZE to how many are to be kept")
-    text = pickle.dumps(_recorder.dump())
-    if file is not None:
-        Path(file).write_bytes(text)
+    # One at a time: several calls may fail at once, and write to the same file.
+    with _dumping:
+        text = pickle.dumps(_recorder.dump())
+        if file is not None:
+            Path(file).write_bytes(text)
     return text
 
 

@@ -83,12 +83,12 @@ def single(tensors: list[torch.Tensor], what: str) -> torch.Tensor:
     return tensors[0]
 
 
-def readable(tensor: torch.Tensor) -> torch.Tensor:
+def contiguous(tensor: torch.Tensor) -> torch.Tensor:
     """The same values in one piece: the tensor itself where it is."""
     return tensor if tensor.is_contiguous() else tensor.contiguous()
 
 
-def writable(tensor: torch.Tensor, after: list[Callable[[], Any]], *, filled: bool) -> torch.Tensor:
+def contiguous_output(tensor: torch.Tensor, after: list[Callable[[], Any]], *, filled: bool) -> torch.Tensor:
     """Memory in one piece for a result: of the tensor itself where it can be, else some of which a copy is made after the call."""
     if tensor.is_contiguous():
         return tensor
@@ -99,7 +99,7 @@ def writable(tensor: torch.Tensor, after: list[Callable[[], Any]], *, filled: bo
     return memory
 
 
-def row(tensors: list[torch.Tensor]) -> torch.Tensor | None:
+def adjacent(tensors: list[torch.Tensor]) -> torch.Tensor | None:
     """The memory that tensors make up, where they lie one after the other in one piece."""
     first = tensors[0]
     if not all(tensor.is_contiguous() and tensor.dtype == first.dtype for tensor in tensors):
@@ -121,15 +121,15 @@ def split(tensor: torch.Tensor, counts: list[int]) -> list[torch.Tensor]:
     return list(parts)
 
 
-def gathered(tensors: list[torch.Tensor]) -> torch.Tensor:
+def flattened(tensors: list[torch.Tensor]) -> torch.Tensor:
     """Their elements one after the other: where they lie, if they do so already."""
-    found = row(tensors)
+    found = adjacent(tensors)
     return found if found is not None else torch.cat([tensor.reshape(-1) for tensor in tensors])
 
 
-def scattered(tensors: list[torch.Tensor], after: list[Callable[[], Any]]) -> torch.Tensor:
+def flat_output(tensors: list[torch.Tensor], after: list[Callable[[], Any]]) -> torch.Tensor:
     """Memory for their elements one after the other, which a copy brings to where they belong unless they lie so already."""
-    found = row(tensors)
+    found = adjacent(tensors)
     if found is not None:
         return found
     memory = torch.empty(sum(tensor.numel() for tensor in tensors), dtype=tensors[0].dtype)

@@ -87,11 +87,14 @@ class Work(dist.Work):
             future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
             self._future = future
             self._left = len(self._operations)
+        self._when_ended(future)
+        return future
+
+    def _when_ended(self, future: torch.futures.Future[list[torch.Tensor]]) -> None:
         for operation in self._operations:
             operation.on_end(self._ended)
         if not self._operations:
             self._settle(future)
-        return future
 
     def _ended(self) -> None:
         """Called by a thread of the engine's, once for each operation."""
@@ -135,15 +138,37 @@ class FromAny(Work):
         super().__init__((), result)
         self._begin = begin
         self._work: Work | None = None
+        self._failure: Exception | None = None
+        #: Held by the thread that waits for a sender: a second one must not receive as well.
+        self._begins = threading.Lock()
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         limit = timeout if timeout is not None and timeout > timedelta(0) else None
-        if self._work is None:
-            self._work = self._begin(limit)
-            self._source = self._work._source
-        return self._work.wait(limit)
+        with self._begins:
+            if self._work is None:
+                try:
+                    self._work = self._begin(limit)
+                except Exception as error:
+                    self._failure = error
+                    raise
+                self._source = self._work._source
+        done = self._work.wait(limit)
+        self._finish()
+        return done
 
     def is_completed(self) -> bool:
-        return self._work is not None and self._work.is_completed()
+        return self._failure is not None or (self._work is not None and self._work.is_completed())
 
-    is_success = is_completed
+    def is_success(self) -> bool:
+        return self._failure is None and self._work is not None and self._work.is_success()
+
+    def exception(self) -> Exception | None:
+        return self._failure or (self._work.exception() if self._work is not None else None)
+
+    def _when_ended(self, future: torch.futures.Future[list[torch.Tensor]]) -> None:
+        # A thread of its own has to wait for the sender.
+        try:
+            threading.Thread(target=self._settle, args=(future,), name="railnet-recv", daemon=True).start()
+        except RuntimeError as error:
+            # PyTorch's stub, as above.
+            future.set_exception(error)  # type: ignore[arg-type]

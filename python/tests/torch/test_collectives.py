@@ -285,6 +285,25 @@ def test_point_to_point(ranks):
     assert ranks(3, body)[0] == [1, 1, 2, 2]
 
 
+def test_a_receive_from_any_rank_has_a_future_before_any_rank_sends(ranks):
+    def body(rank):
+        if rank == 1:
+            dist.recv(torch.empty(1), 0, tag=1)
+            dist.send(torch.full((1,), 7.0), 0, tag=2)
+        else:
+            got = torch.empty(1)
+            work = dist.irecv(got, tag=2)
+            future = work.get_future()
+            assert not work.is_completed() and not future.done()
+            # Now rank 1 may send.
+            dist.send(torch.ones(1), 1, tag=1)
+            future.wait()
+            assert work.is_success() and work.source_rank() == 1 and got.item() == 7
+        dist.barrier()
+
+    ranks(2, body)
+
+
 def test_groups_of_some_ranks(ranks):
     def body(rank):
         pairs = [dist.new_group([0, 2]), dist.new_group([1, 3])]

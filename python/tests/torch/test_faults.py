@@ -2,12 +2,15 @@
 
 import datetime
 import os
+import pickle
 import signal
 import time
 
 import pytest
 import torch
 import torch.distributed as dist
+
+import railnet.torch
 
 SHORT = datetime.timedelta(seconds=3)
 
@@ -48,10 +51,15 @@ def test_a_rank_that_is_stopped_is_named_with_its_state(failing):
 def test_a_rank_that_makes_another_call_is_named(failing):
     def body(rank):
         lives(rank)
+        store = dist.distributed_c10d._get_default_store()
         if rank == 0:
+            # The call of the other two is the usual one once both have made it.
+            store.wait(["entered/1", "entered/2"])
             dist.all_reduce(torch.ones(4, dtype=torch.float64))
         else:
-            dist.all_reduce(torch.ones(4))
+            work = dist.all_reduce(torch.ones(4), async_op=True)
+            store.set(f"entered/{rank}", "")
+            work.wait()
 
     for result in failing(3, body):
         assert result.ranks == [0], result
@@ -86,6 +94,22 @@ def test_the_exception_of_a_call_that_was_started_is_on_its_future(failing):
         work.wait()
 
     assert failing(2, body, wait_for=[0])[0].ranks == [1]
+
+
+def test_the_flight_recorder_shows_a_call_that_failed_as_one_that_did_not_complete(failing):
+    def body(rank, place):
+        os.environ["TORCH_FR_BUFFER_SIZE"] = "10"
+        dist.init_process_group("railnet", init_method=place, rank=rank, world_size=2)
+        lives(rank)
+        if rank == 1:
+            os._exit(3)
+        with pytest.raises(RuntimeError, match="rank 1"):
+            # The callbacks of a call run one after the other: the recorder's has before the future's.
+            dist.all_reduce(torch.ones(8), async_op=True).get_future().wait()
+        entries = pickle.loads(railnet.torch.dump_flight_recorder())["entries"]
+        return [entry["state"] for entry in entries]
+
+    assert failing(2, body, backend=None, wait_for=[0])[0] == ["completed", "scheduled"]
 
 
 def test_abort_frees_a_call_that_waits(failing):

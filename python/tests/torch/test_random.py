@@ -15,22 +15,22 @@ OPS = [dist.ReduceOp.SUM, dist.ReduceOp.MIN, dist.ReduceOp.MAX, dist.ReduceOp.PR
 
 def program(seed, ranks):
     """Calls, the same on every rank."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     calls = []
     for _ in range(12):
-        name = dice.choice(
+        name = rng.choice(
             ["all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter", "all_to_all", "gather", "scatter", "ring"]
         )
         calls.append(
             {
                 "name": name,
-                "count": dice.choice([0, 1, 2, 7, 64, 1000, 5000, 70_000]),
-                "dtype": dice.randrange(len(TYPES)),
-                "op": dice.randrange(len(OPS)),
-                "root": dice.randrange(ranks),
-                "splits": [[dice.randrange(4) for _ in range(ranks)] for _ in range(ranks)],
-                "wait": dice.random() < 0.5,
-                "group": dice.random() < 0.25 and ranks > 2,
+                "count": rng.choice([0, 1, 2, 7, 64, 1000, 5000, 70_000]),
+                "dtype": rng.randrange(len(TYPES)),
+                "op": rng.randrange(len(OPS)),
+                "root": rng.randrange(ranks),
+                "splits": [[rng.randrange(4) for _ in range(ranks)] for _ in range(ranks)],
+                "wait": rng.random() < 0.5,
+                "group": rng.random() < 0.25 and ranks > 2,
             }
         )
     return calls
@@ -122,8 +122,8 @@ def test_two_hundred_random_programs_give_what_gloo_gives(ranks, count):
 def lose_a_rank(failing, seeds, count, signal_number):
     """In each program another rank is killed or stopped before another call: all others name it, and only it."""
     for seed in seeds:
-        dice = random.Random(seed)
-        victim, call = dice.randrange(count), dice.randrange(12)
+        rng = random.Random(seed)
+        victim, call = rng.randrange(count), rng.randrange(12)
 
         def body(rank, seed=seed, victim=victim, call=call):
             part = dist.new_group([0, count - 1], timeout=LIMIT)

@@ -13,11 +13,11 @@ from railnet import _railnet
 from railnet.torch.failure import CommunicationError
 
 
-def meet(store: Any, rank: int, size: int, timeout: timedelta) -> _railnet.Communicator:
+def rendezvous(store: Any, rank: int, size: int, timeout: timedelta) -> _railnet.Communicator:
     """Rank 0 chooses a port and a secret and tells the others; then they meet there."""
     # A store may outlive a group: torchrun's serves whatever a process makes one after the other.
-    turn = store.add(f"railnet/{rank}/groups", 1)
-    prefix = f"railnet/{turn}/"
+    generation = store.add(f"railnet/{rank}/groups", 1)
+    prefix = f"railnet/{generation}/"
     store.set(f"{prefix}host/{rank}", _host())
     if rank == 0:
         hosts = _await(store, prefix, size, timeout)
