@@ -17,6 +17,7 @@ from torch._C import _distributed_c10d as c10d
 
 from railnet import _railnet
 from railnet.torch import recorder
+from railnet.torch.failure import CommunicationError
 from railnet.torch.rendezvous import rendezvous
 from railnet.torch.tensors import (
     Tensors,
@@ -459,7 +460,16 @@ class Calls(_Ranked):
         """Raises on every rank, and names all ranks that have not come, with and without `wait_all_ranks`."""
         operation = self._communicator.start((_BARRIER, kind(torch.uint8).number, 0, 0.0, 0, 0, 0, 0), ())
         self._sequence += 1
-        operation.wait(timeout if timeout is not None and timeout > timedelta(0) else None)
+        limit = timeout if timeout is not None and timeout > timedelta(0) else None
+        try:
+            operation.wait(limit)
+        except CommunicationError as error:
+            if error.ranks:
+                # PyTorch's words for it come first: programs look for them.
+                who = f"Rank{'s' if len(error.ranks) > 1 else ''} {', '.join(map(str, error.ranks))}"
+                took = (limit or self._timeout).total_seconds() * 1000
+                error.args = (f"{who} failed to pass monitoredBarrier in {took:.0f} ms: {error}",)
+            raise
 
     # Point to point.
 

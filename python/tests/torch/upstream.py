@@ -20,12 +20,15 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
+TIMED_OUT = "it asks for a text with “timed out”; Railnet says which ranks have not entered the barrier, and for how long"
 #: Tests that fail, each with the reason.
 KNOWN = {
-    "test_barrier_timeout_full_group": "it asks for a text with “timed out”; Railnet says which ranks have not entered the barrier, and for how long",
-    "test_monitored_barrier_gloo": "it asks for Gloo's texts, and that only rank 0 names the missing rank; here every rank does",
+    "test_barrier_timeout_full_group": TIMED_OUT,
+    "test_barrier_timeout_global": TIMED_OUT,
+    "test_barrier_timeout_group": TIMED_OUT,
+    "test_monitored_barrier_failure_order": "it asks that only the first missing rank is named; here all of them are, on every rank",
+    "test_monitored_barrier_gloo": "it asks that only rank 0 names the missing rank; here every rank does",
     "test_monitored_barrier_gloo_rank_0_timeout": "it asks for an error of a timeout of 0, which here is the group's own timeout",
-    "test_monitored_barrier_gloo_subgroup": "it asks for Gloo's text",
 }
 
 #: Backends for CPUs, in whose place Railnet runs the tests that are for one of them only.
@@ -184,6 +187,7 @@ def attempt(name, options):
         state, why = elsewhere(name, options, "railnet", ranks, place)
     where = [f"in the place of {place}"] * (place is not None) + [f"with {ranks} ranks"] * (ranks != options.ranks)
     why = "; ".join([*where, *([why] if why else [])])
+    gloo = ""
     lines, expected = [f"{state:<8} {name}" + (f": {why}" if why else "")], True
     if state == "failed" and options.backend != "gloo":
         gloo, cause = elsewhere(name, options, "gloo", ranks)
@@ -194,7 +198,50 @@ def attempt(name, options):
     elif state == "passed" and name in KNOWN:
         lines.append("         it is in the list of known failures: take it out")
         expected = False
-    return state, lines, expected
+    return (name, why, gloo), state, lines, expected
+
+
+def counted(results):
+    return ", ".join(f"{len(tests)} {state}" for state, tests in results.items())
+
+
+def page(results, options):
+    """The outcome as a page of the documentation."""
+    import torch
+
+    lines = [
+        "# PyTorch's own tests of a backend",
+        "",
+        f"`python/tests/torch/upstream.py --page docs/torch-upstream.md` makes this page: PyTorch {torch.__version__.split('+')[0]}, "
+        f"{options.ranks} ranks, {counted(results)}.",
+        "",
+        "The tests are those of `torch.testing._internal.distributed.distributed_test`, which PyTorch's wheel brings, for CPUs: point to point,",
+        "collectives, objects, subgroups, DistributedDataParallel, model averaging, monitored barriers. The files `test_c10d_*.py` of PyTorch's",
+        "repository are not in the wheel. Tests that PyTorch runs for Gloo or MPI only are run with Railnet in their place, and those for more",
+        f"ranks with {MANY}. Events of PyTorch's profiler that are named after a backend are not looked for: Railnet records none.",
+        "",
+        "## Failed",
+        "",
+        "| test | with Gloo | why it is no fault |",
+        "| --- | --- | --- |",
+        *(f"| `{name}` | {gloo} | {KNOWN.get(name, 'not known: ' + why)} |" for name, why, gloo in results["failed"]),
+        "",
+        "## Skipped",
+        "",
+        "| PyTorch's reason | tests |",
+        "| --- | --- |",
+    ]
+    reasons = {}
+    for name, why, _ in results["skipped"]:
+        reason = re.sub(r"^(in the place of \w+|with \d+ ranks)(; (with \d+ ranks))?; ", "", why)
+        reasons.setdefault(reason, []).append(f"`{name}`")
+    lines += [f"| {reason} | {len(names)}: {', '.join(names)} |" for reason, names in sorted(reasons.items(), key=lambda one: -len(one[1]))]
+    lines += ["", "## Passed", ""]
+    places = {}
+    for name, why, _ in results["passed"]:
+        places.setdefault(why or f"with {options.ranks} ranks", []).append(f"`{name}`")
+    lines += [f"- {place}, {len(names)}: {', '.join(names)}" for place, names in sorted(places.items(), key=lambda one: -len(one[1]))]
+    return "\n".join(lines) + "\n"
 
 
 def main():
@@ -204,6 +251,7 @@ def main():
     parser.add_argument("--backend", default="railnet")
     parser.add_argument("--limit", type=int, default=180, help="seconds for a test")
     parser.add_argument("--jobs", type=int, default=2, help="tests at a time")
+    parser.add_argument("--page", help="also write the outcome as a page in Markdown")
     parser.add_argument("--single", help=argparse.SUPPRESS)
     parser.add_argument("--as", dest="place", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -214,15 +262,18 @@ def main():
     names = sorted(name for name in dir(CASE) if name.startswith("test_"))
     if options.names:
         names = [name for name in names if any(part in name for part in options.names)]
-    counts = {"passed": 0, "skipped": 0, "failed": 0}
+    results = {"passed": [], "skipped": [], "failed": []}
     wrong = []
     with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("fork")) as pool:
-        for name, (state, lines, expected) in zip(names, pool.map(partial(attempt, options=options), names)):
-            counts[state] += 1
+        for test, state, lines, expected in pool.map(partial(attempt, options=options), names):
+            results[state].append(test)
             if not expected:
-                wrong.append(name)
+                wrong.append(test[0])
             print("\n".join(lines), flush=True)
-    print(", ".join(f"{count} {state}" for state, count in counts.items()))
+    print(counted(results))
+    if options.page:
+        with open(options.page, "w") as file:
+            file.write(page(results, options))
     if wrong:
         print("not as expected:", ", ".join(wrong))
     sys.exit(1 if wrong else 0)
