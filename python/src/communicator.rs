@@ -2,6 +2,8 @@
 //!
 //! The GIL is released while a call waits. A call that was started holds the objects whose memory it uses until it has ended.
 #![expect(unsafe_code, reason = "memory comes as addresses, and Python vouches for it")]
+#![expect(clippy::needless_pass_by_value, reason = "arguments that come from Python are owned")]
+#![expect(clippy::too_many_arguments, reason = "Python names them where it calls")]
 
 use std::ptr::NonNull;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -39,7 +41,7 @@ pub(crate) fn collectives(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     numbered(py, Collective::ALL.iter().map(|one| one.test_name()))
 }
 
-fn numbered<'py>(py: Python<'py>, names: impl Iterator<Item = &'static str>) -> PyResult<Bound<'py, PyDict>> {
+fn numbered(py: Python<'_>, names: impl Iterator<Item = &'static str>) -> PyResult<Bound<'_, PyDict>> {
     let numbers = PyDict::new(py);
     names.enumerate().try_for_each(|(number, name)| numbers.set_item(name, number))?;
     Ok(numbers)
@@ -206,7 +208,9 @@ fn raised(py: Python<'_>, class: &Py<PyAny>, text: String, ranks: Vec<u32>) -> P
 /// Whether Python wants to go on: not after Ctrl-C, of which the exception is kept.
 fn goes_on(interrupt: &mut Option<PyErr>) -> bool {
     if interrupt.is_none() {
-        *interrupt = Python::attach(|py| py.check_signals()).err();
+        #[expect(clippy::redundant_closure_for_method_calls, reason = "the method is of one lifetime only")]
+        let signalled = Python::attach(|py| py.check_signals());
+        *interrupt = signalled.err();
     }
     interrupt.is_none()
 }
