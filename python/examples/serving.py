@@ -72,17 +72,17 @@ def serve(requests, network):
 
 def requests(count, per_second, seed=1):
     """Requests that come at random."""
-    dice, time, made = random.Random(seed), 0.0, []
+    rng, time, made = random.Random(seed), 0.0, []
     for number in range(count):
-        time += dice.expovariate(per_second)
-        made.append(Request(number, time, tokens=dice.randrange(500, 8000), new_tokens=dice.randrange(20, 200)))
+        time += rng.expovariate(per_second)
+        made.append(Request(number, time, tokens=rng.randrange(500, 8000), new_tokens=rng.randrange(20, 200)))
     return made
 
 
-def main():
+def main(count=60):
     print("requests/s   prefill   KV transfer   longest transfer   decode   (means)")
     for per_second in (10, 40, 80):
-        served, network = requests(60, per_second), railnet.Network(NETWORK)
+        served, network = requests(count, per_second), railnet.Network(NETWORK)
         serve(served, network)
         mean = lambda values: railnet.Time(sum(values) / len(served))  # noqa: E731
         moves = [one.moved - one.prefilled for one in served]

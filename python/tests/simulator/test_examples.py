@@ -34,18 +34,17 @@ def test_examples_in_the_documentation_run():
 
 
 def test_serving_waits_longer_where_more_is_asked(capsys):
-    runpy.run_path(str(EXAMPLES / "serving.py"), run_name="__main__")
-    rows = [line.split("   ") for line in capsys.readouterr().out.splitlines()[1:]]
-    assert len(rows) == 3
-
+    # Few requests: every packet of every transfer is simulated.
     serving = runpy.run_path(str(EXAMPLES / "serving.py"))
+    serving["main"](count=2)
+    assert len(capsys.readouterr().out.splitlines()) == 1 + 3
     waits = []
-    for per_second in (10, 80):
-        served = serving["requests"](40, per_second)
+    for per_second in (1, 2000):
+        served = serving["requests"](6, per_second)
         serving["serve"](served, railnet.Network(serving["NETWORK"]))
         assert all(one.arrival < one.prefilled < one.moved < one.finished for one in served)
         waits.append(sum(one.moved - one.prefilled for one in served))
-    assert waits[1] > waits[0]
+    assert waits[1] > 1.5 * waits[0]
 
 
 def test_dask_example(capsys):
