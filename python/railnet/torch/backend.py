@@ -457,8 +457,12 @@ class Calls(_Ranked):
     def barrier(self, opts: Any = None) -> Work:
         return self._call(_BARRIER, torch.uint8, 0, None, None, [], options=opts)
 
-    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        """Raises on every rank, and names all ranks that have not come, with and without `wait_all_ranks`."""
+    def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+        """Raises on every rank, and names all ranks that have not come, with and without `wait_all_ranks`.
+
+        The timeout comes as it is, or from inside PyTorch's group in an object of options.
+        """
+        timeout = getattr(timeout, "timeout", timeout)
         operation = self._communicator.start((_BARRIER, kind(torch.uint8).number, 0, 0.0, 0, 0, 0, 0), ())
         self._sequence += 1
         limit = timeout if timeout is not None and timeout > timedelta(0) else None

@@ -6,6 +6,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
+import railnet.torch
+
 REDUCED = {
     "f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16,
     "i8": torch.int8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64, "u8": torch.uint8,
@@ -474,6 +476,53 @@ def test_the_same_store_serves_groups_made_one_after_the_other(ranks):
             dist.destroy_process_group()
 
     ranks(2, body, backend=None)
+
+
+@pytest.mark.skipif(railnet.torch.Backend is None, reason="this PyTorch lets Python make no backend beside others")
+def test_beside_another_backend(ranks):
+    """A backend inside PyTorch's own group, as with GPUs in the same job."""
+
+    def body(rank):
+        assert isinstance(dist.group.WORLD._get_backend(torch.device("cpu")), railnet.torch.Backend)
+        one = torch.full((2,), float(rank + 1))
+        dist.all_reduce(one)
+        work = dist.all_reduce(one, op=dist.ReduceOp.MAX, async_op=True)
+        work.wait()
+        assert one.tolist() == [6.0, 6.0]
+        future = dist.all_reduce(one, async_op=True).get_future()
+        assert future.wait()[0].tolist() == [18.0, 18.0]
+        every = [torch.empty(1) for _ in range(3)]
+        dist.all_gather(every, torch.full((1,), float(rank)))
+        assert [part.item() for part in every] == [0.0, 1.0, 2.0]
+        whole = torch.empty(3)
+        dist.all_gather_into_tensor(whole, torch.full((1,), float(rank)))
+        dist.all_to_all_single(whole, torch.arange(3.0) + 10 * rank)
+        assert whole.tolist() == [rank, 10.0 + rank, 20.0 + rank]
+        part = torch.empty(1)
+        dist.reduce_scatter_tensor(part, torch.arange(3.0))
+        assert part.item() == 3 * rank
+        dist.scatter(part, [torch.full((1,), float(other)) for other in range(3)] if rank == 1 else None, src=1)
+        assert part.item() == rank
+        dist.gather(part, every if rank == 2 else None, dst=2)
+        dist.broadcast(part, 2)
+        assert part.item() == 2
+        dist.reduce(part, 0)
+        assert part.item() == (6.0 if rank == 0 else 2.0)
+        if rank == 0:
+            dist.send(part, 1)
+        elif rank == 1:
+            dist.recv(part, 0)
+            assert part.item() == 6
+        objects = [None] * 3
+        dist.all_gather_object(objects, rank)
+        assert objects == [0, 1, 2]
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1, bias=False))
+        model(torch.full((1, 1), float(rank))).sum().backward()
+        assert model.module.weight.grad.item() == 1
+        dist.barrier()
+        dist.monitored_barrier(timeout=datetime.timedelta(seconds=60))
+
+    ranks(3, body, backend="cpu:railnet,cuda:gloo")
 
 
 def test_all_reduce_of_sparse_tensors(ranks):
