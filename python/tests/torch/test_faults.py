@@ -74,7 +74,14 @@ def test_a_rank_that_does_not_come_is_named_by_a_wait_with_a_timeout(failing):
             time.sleep(6)
             return
         # The group's own method: older versions of PyTorch let their function call it for Gloo only.
-        dist.distributed_c10d._get_default_group().monitored_barrier(datetime.timedelta(seconds=1), wait_all_ranks=True)
+        group = dist.distributed_c10d._get_default_group()
+        try:
+            group.monitored_barrier(datetime.timedelta(seconds=1), wait_all_ranks=True)
+        finally:
+            # A rank that ends while the other one still waits would be lost to it.
+            store = dist.distributed_c10d._get_default_store()
+            store.set(f"failed/{rank}", "")
+            store.wait(["failed/0", "failed/2"])
 
     results = failing(3, body, wait_for=[0, 2])
     for rank in (0, 2):
