@@ -269,6 +269,11 @@ impl<S: Sink> Run<S> {
         self.network.now
     }
 
+    /// Hosts of the fabric.
+    pub fn hosts(&self) -> u32 {
+        self.network.host_count()
+    }
+
     /// Events handled so far.
     pub fn events(&self) -> u64 {
         self.network.events()

@@ -160,6 +160,9 @@ impl<S: Sink> Foreman<'_, S> {
     /// Goes on until `limit`; whether nothing will happen any more.
     pub(super) fn run(&mut self, driver: &mut Driver<'_>, limit: Time) -> bool {
         loop {
+            if driver.is_stopped() {
+                return false;
+            }
             let next = self.next(driver);
             let Some(at) = next.filter(|at| *at <= limit) else {
                 if next.is_some() {
@@ -173,6 +176,9 @@ impl<S: Sink> Foreman<'_, S> {
             let mut opens = Some((at, end));
             loop {
                 self.carry_out(Task::Hosts { opens: opens.take(), until: driver.armed().min(stop) });
+                if driver.is_stopped() {
+                    return false;
+                }
                 let mut parts = self.all();
                 let Some(due) = due(&mut parts, driver).filter(|due| *due <= stop) else { break };
                 settle(&mut parts, driver, due);
