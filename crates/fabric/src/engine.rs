@@ -63,10 +63,12 @@ impl<S: Sink> Network<S> {
             if let Some(last) = self.run_by_halves(application, limit) {
                 latest = latest.max(last);
             }
+            let Some(windows) = &self.windows else { break };
             if application.is_stopped() {
+                // Some hosts have come as far as that.
+                self.now = latest.max(windows.end()).min(limit);
                 return false;
             }
-            let Some(windows) = &self.windows else { break };
             let next = self.calendar.next_time().into_iter().chain(windows.next_time()).min();
             let Some(next) = next.filter(|next| *next <= limit) else {
                 self.now = if next.is_some() { limit } else { latest };
@@ -283,6 +285,9 @@ impl<S: Sink> Network<S> {
         goes_on: impl Fn(&A) -> bool,
     ) -> bool {
         loop {
+            if application.is_stopped() {
+                return false;
+            }
             while let Some((at, event)) = self.calendar.pop_at_hand(limit) {
                 self.happen(application, at, event);
                 if !goes_on(application) {

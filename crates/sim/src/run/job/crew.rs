@@ -160,9 +160,6 @@ impl<S: Sink> Foreman<'_, S> {
     /// Goes on until `limit`; whether nothing will happen any more.
     pub(super) fn run(&mut self, driver: &mut Driver<'_>, limit: Time) -> bool {
         loop {
-            if driver.is_stopped() {
-                return false;
-            }
             let next = self.next(driver);
             let Some(at) = next.filter(|at| *at <= limit) else {
                 if next.is_some() {
@@ -177,6 +174,7 @@ impl<S: Sink> Foreman<'_, S> {
             loop {
                 self.carry_out(Task::Hosts { opens: opens.take(), until: driver.armed().min(stop) });
                 if driver.is_stopped() {
+                    self.stop_at(stop);
                     return false;
                 }
                 let mut parts = self.all();

@@ -138,7 +138,10 @@ fn once<S: Sink>(
     driver.stop = onlooker.stop();
     onlooker.begin(&mut run);
     onlooker.set_up("network, for each thread");
-    let parts = parts(run, threads, |sink| new_run(scenario, &placed, sink))?;
+    let mut parts = parts(run, threads, |sink| new_run(scenario, &placed, sink))?;
+    for part in &mut parts {
+        part.world.stop.clone_from(&driver.stop);
+    }
     // A communicator connects in its first call, so that set-up ends with the first microseconds.
     onlooker.set_up("connections and the first microseconds");
     onlooker.runs();
@@ -149,7 +152,7 @@ fn once<S: Sink>(
     };
     let memo =
         driver.count(&mut Stage::new(parts.iter_mut().map(|part| (&mut part.network, &mut part.world))));
-    let Run { mut network, world: World { runner, mut collectives }, sampler, .. } = joined(parts);
+    let Run { mut network, world: World { runner, mut collectives, .. }, sampler, .. } = joined(parts);
     let now = network.now;
     if let Some(collectives) = collectives.as_mut().filter(|_| is_partial) {
         collectives.note_end(now);
@@ -508,7 +511,7 @@ impl<S: Sink> Application<S> for JobWorld<'_, '_> {
     }
 
     fn is_stopped(&self) -> bool {
-        self.driver.is_stopped()
+        self.world.is_stopped()
     }
 
     fn hears_from(&self) -> Time {
