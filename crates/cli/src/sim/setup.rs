@@ -12,6 +12,8 @@ use crate::interrupt::Interrupt;
 
 /// Time between two looks.
 const INTERVAL: Duration = Duration::from_millis(200);
+/// What is shown from the moment the run is asked to stop: to sum up what many ranks did takes a while.
+const STOPPED: &str = "stopped; summing up what is known by now";
 
 /// A run that is being set up, and then runs, until it is dropped.
 pub(super) struct SetUp {
@@ -92,7 +94,8 @@ fn watch(shared: &Shared, interrupt: &Interrupt) {
             #[allow(clippy::exit, reason = "the thread that sets up cannot be asked to stop")]
             std::process::exit(status);
         }
-        progress.show(&format!("{} · {} s", stage.line, began.elapsed().as_secs()));
+        let line = if interrupt.is_set() { STOPPED } else { &stage.line };
+        progress.show(&format!("{line} · {} s", began.elapsed().as_secs()));
     }
     progress.clear();
 }
