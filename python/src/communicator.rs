@@ -12,7 +12,7 @@ use std::time::Duration;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use railnet::raw::{self, Call, Collective, Counts, Overlap, Transfer, TransferDirection};
+use railnet::raw::{self, Call, Collective, Counts, Transfer, TransferDirection};
 use railnet::rendezvous::{Config, Launch, Launcher, Meeting, Secret};
 use railnet::{DataType, Error, Options, Rank, ReduceOp, Scalar};
 
@@ -116,19 +116,8 @@ impl Asked {
         };
         let collective = pick(&Collective::ALL, self.collective, "collective")?;
         let root = Rank(self.root);
-        let mut call = Call { op, dtype, root, counts, in_place: true, ..Call::new(collective, 0) };
-        let distance = |elements: u64| dtype.bytes(elements).0 as usize;
-        let is_checked = collective.has_in_place() && call_fits(&call, ranks);
-        call.in_place = is_checked
-            && match call.overlap(rank, ranks) {
-                Some(Overlap::InputInOutput(first)) => self.input == self.output + distance(first),
-                Some(Overlap::OutputInInput(first)) => self.output == self.input + distance(first),
-                // A rank that only gives or only gets has one buffer.
-                None => {
-                    let is_whole = matches!(collective, Collective::Broadcast | Collective::Reduce);
-                    is_whole && self.input == self.output
-                }
-            };
+        let mut call = Call { op, dtype, root, counts, ..Call::new(collective, 0) };
+        call.in_place = call.is_in_place_at(rank, ranks, (self.input, self.output));
         Ok(call)
     }
 }
@@ -136,14 +125,6 @@ impl Asked {
 /// Where a tensor begins: one without elements is nowhere, and slices are never there.
 fn address(of: usize) -> usize {
     if of == 0 { NonNull::<u64>::dangling().as_ptr() as usize } else { of }
-}
-
-/// Whether the counts have a place for each rank: what else is wrong is found when the call is made.
-fn call_fits(call: &Call, ranks: u32) -> bool {
-    match &call.counts {
-        Counts::PerRank(counts) => counts.len() == ranks as usize,
-        _ => call.root.0 < ranks,
-    }
 }
 
 fn pick<T: Copy>(all: &[T], number: usize, what: &str) -> PyResult<T> {
@@ -221,15 +202,7 @@ impl Communicator {
         error: Py<PyAny>,
     ) -> PyResult<Self> {
         let usage = |text: String| exception(py, "UsageError", (text,));
-        let found =
-            Launch::from_env().ok().filter(|launch| (launch.rank, launch.world_size) == (Rank(rank), size));
-        let launch = Launch {
-            rank: Rank(rank),
-            world_size: size,
-            meeting: Some(Meeting { hosts, port }),
-            job,
-            ..found.unwrap_or_else(Launch::alone)
-        };
+        let launch = Launch::told(Rank(rank), size, Meeting { hosts, port }, job);
         let mut config = Config::from_env(&launch).map_err(|error| usage(error.to_string()))?;
         if !config.secret.is_given() {
             config.secret = Secret::new(secret.as_bytes());
