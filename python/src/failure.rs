@@ -17,7 +17,8 @@ pub(crate) fn exception(py: Python<'_>, class: &str, arguments: impl for<'py> Py
 pub(crate) fn raised(py: Python<'_>, failure: Failure) -> PyErr {
     let Failure { message, problem, is_usage } = failure;
     match problem {
-        Some(Problem { file, line, column, key, advice, .. }) => {
+        Some(problem) => {
+            let Problem { file, line, column, key, advice, .. } = *problem;
             exception(py, "ScenarioError", (message, file, line, column, key, advice))
         }
         None if is_usage => exception(py, "UsageError", (message,)),

@@ -1,6 +1,7 @@
 //! Questions to the simulator. They are JSON, and so are the answers: Python has no second copy of a default, a unit or a name.
 //!
 //! The GIL is released while Rust works, and taken now and then to hear of Ctrl-C.
+#![expect(clippy::needless_pass_by_value, reason = "arguments that come from Python are owned")]
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -241,7 +242,8 @@ impl Network {
         let mut network = self.inner();
         let at = at.map_or(Ok(network.now()), time)?;
         // What was rounded to the present is the present.
-        let at = if seconds(at) == seconds(network.now()) { network.now() } else { at };
+        let is_present = seconds(at).to_bits() == seconds(network.now()).to_bits();
+        let at = if is_present { network.now() } else { at };
         let started = network.start(source, target, bytes, at);
         started.map_err(|error| exception(py, "UsageError", (error.to_string(),)))
     }

@@ -15,7 +15,7 @@ pub struct Failure {
     /// What is wrong, for people; it may have several lines.
     pub message: String,
     /// What is wrong with the scenario, where that is it.
-    pub problem: Option<Problem>,
+    pub problem: Option<Box<Problem>>,
     /// Whether the question is wrong, and not the run.
     pub is_usage: bool,
 }
@@ -24,7 +24,7 @@ impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
         Self {
             message: format!("{error:#}"),
-            problem: error.downcast_ref::<Problem>().cloned(),
+            problem: error.downcast_ref::<Problem>().cloned().map(Box::new),
             is_usage: is_usage(&error),
         }
     }
@@ -91,7 +91,7 @@ impl Answer {
             let message = "the run was not recorded".to_owned();
             return Err(Failure { message, problem: None, is_usage: true });
         };
-        let output = Output::claim(path, force).map_err(|error| Failure::from(anyhow::Error::from(error)))?;
+        let output = Output::claim(path, force).map_err(Failure::from)?;
         let is_page = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("html"));
         let written = output.write(|file| match is_page {
             true => std::io::Write::write_all(file, view::report(run).as_bytes()),

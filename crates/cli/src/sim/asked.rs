@@ -139,7 +139,7 @@ fn changed(file: &File, changes: &[(String, Value)]) -> anyhow::Result<File> {
         let new = toml::Value::try_from(value).map_err(|error| Usage(format!("{}: {error}", change())))?;
         let place = sweep::place(&mut table, key).map_err(|error| Usage(format!("{}: {error}", change())))?;
         *place = new;
-        text.push_str(&format!("#   {}\n", change()));
+        text.extend(["#   ", &change(), "\n"]);
     }
     let read = file.variant(table);
     let scenario = read.map_err(|error| {

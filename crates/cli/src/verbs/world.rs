@@ -196,7 +196,7 @@ fn set_up_side(lab: &mut Lab<Recorder>, plan: &Plan, index: usize) -> anyhow::Re
     let mut dice = Random::stream(plan.seed, "verbs", index as u64);
     let psn = Psn::new(dice.next_u32());
     let region_bytes = u64::from(plan.bytes).next_multiple_of(PAGE) + 2 * PAGE;
-    let is_source = (index == A) == !matches!(plan.kind, Kind::Read | Kind::Atomic);
+    let is_source = (index == A) != matches!(plan.kind, Kind::Read | Kind::Atomic);
     let mut bytes = vec![0; region_bytes as usize];
     if plan.kind == Kind::Atomic && index == B {
         bytes[PAGE as usize..][..8].copy_from_slice(&dice.below(1_000).to_le_bytes());

@@ -640,16 +640,17 @@ fn introduction(config: &Config, options: &Options, engine: &Engine) -> String {
 
 /// What else is known of ranks whose fault it is: where their processes are, and in which state.
 fn notes(failure: &Failure, members: &[u32], control: &Control) -> String {
-    notes_on(&failure.culprits(), members, control)
+    notes_on(&failure.culprits(), &|rank| rank, members, control)
 }
 
-fn notes_on(ranks: &[Rank], members: &[u32], control: &Control) -> String {
+/// Which processes these ranks are; `number` is the number under which each is known to the caller.
+fn notes_on(ranks: &[Rank], number: &dyn Fn(Rank) -> Rank, members: &[u32], control: &Control) -> String {
     let mut text = String::new();
     let here = crate::machine::host_name();
     for rank in ranks {
         let Some(world) = members.get(rank.0 as usize) else { continue };
         let Member { pid, host, .. } = &control.members()[*world as usize];
-        let _ = write!(text, "\n  rank {} is process {pid} on {host}", rank.0);
+        let _ = write!(text, "\n  rank {} is process {pid} on {host}", number(*rank).0);
         if *host == here {
             text += state(*pid);
         }

@@ -214,7 +214,7 @@ impl<T: Element> Window<'_, T> {
     pub(super) fn failed(&self, what: &'static str, rank: usize, why: &str) -> Error {
         let communicator = &*self.communicator;
         let control = communicator.process.control();
-        let notes = notes_on(&[Rank(rank as u32)], &communicator.members, control);
+        let notes = notes_on(&[Rank(rank as u32)], &|rank| rank, &communicator.members, control);
         let error = Error::OneSided {
             what: format!("{what} in window #{}", self.number),
             rank,
