@@ -10,7 +10,7 @@ mod config;
 mod hub;
 mod reminders;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use crate::control::Control;
@@ -95,29 +95,34 @@ pub(crate) struct Kept {
     pub(crate) addresses: Vec<Vec<SocketAddr>>,
 }
 
+/// Makes the blob of a rank once it is known at which of its own addresses the others reach it: that of its connection with rank 0.
+/// `None` where there is no single one. What cannot be had ends the meeting on every rank, with this trouble.
+pub(crate) type Prepare<'a> = &'a mut dyn FnMut(Option<IpAddr>) -> Result<Vec<u8>, Trouble>;
+
 /// Meets all other ranks. Every rank gets everybody's blob; [`Control::members`] has them.
 pub fn meet(config: &Config, blob: &[u8]) -> Result<Control, MeetError> {
-    meet_at(Door::New, config, blob)
-}
-
-/// The same at a certain door.
-pub(crate) fn meet_at(door: Door, config: &Config, blob: &[u8]) -> Result<Control, MeetError> {
     if blob.len() > BLOB_MAX {
         return Err(MeetError::BlobTooLong(blob.len()));
     }
+    meet_at(Door::New, config, &mut |_| Ok(blob.to_vec()))
+}
+
+/// The same at a certain door, with a blob that depends on the address.
+pub(crate) fn meet_at(door: Door, config: &Config, prepare: Prepare<'_>) -> Result<Control, MeetError> {
     let deadline = Instant::now() + config.limit;
     let hello = introduction(config)?;
     if config.world_size == 1 {
-        return Ok(Control::alone(member(&hello, blob), config.silence)?);
+        let blob = prepare(Some(Ipv4Addr::LOCALHOST.into())).map_err(MeetError::Trouble)?;
+        return Ok(Control::alone(member(&hello, &blob), config.silence)?);
     }
     let Some(meeting) = &config.meeting else {
         return Err(MeetError::Nowhere { launcher: config.launcher.to_string() });
     };
     let control = if config.rank.0 == 0 {
-        let (connections, members) = hub::meet(door, config, meeting, &hello, blob, deadline)?;
+        let (connections, members) = hub::meet(door, config, meeting, &hello, prepare, deadline)?;
         Control::hub(connections, members, config.silence)?
     } else {
-        let (connection, members) = caller::meet(&door, config, meeting, hello, blob, deadline)?;
+        let (connection, members) = caller::meet(&door, config, meeting, hello, prepare, deadline)?;
         Control::leaf(config.rank, connection, members, config.silence)?
     };
     Ok(control)

@@ -196,6 +196,11 @@ impl Connection {
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
 
+    /// The address of this end.
+    pub(crate) fn local_address(&self) -> Option<IpAddr> {
+        self.stream.local_addr().ok().map(|address| address.ip().to_canonical())
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         self.is_over
     }

@@ -61,7 +61,7 @@ use crate::agreement::Quorum;
 use crate::authentication::Authentication;
 use crate::calls::{self, Book, Calls};
 use crate::conduit::Conduit;
-use crate::engine::{At, ContextId, Engine, Prepared};
+use crate::engine::{At, ContextId, Engine, ListenAt, Prepared};
 use crate::launch::{Launch, Variables, variable};
 use crate::log::{Level, Log};
 use crate::machine::Interface;
@@ -267,9 +267,19 @@ impl Communicator {
             }
         }
         let security = (&config.secret, options.authentication);
-        let prepared =
-            Prepared::new(config.rank.0, security, options.conduit, (bind, config.listen()), kept)?;
-        let control = rendezvous::meet_at(door, config, &prepared.blob())?;
+        let mut prepared = None;
+        let control = rendezvous::meet_at(door, config, &mut |local| {
+            let kept = kept.as_ref().map(TcpListener::try_clone).transpose();
+            let place = ListenAt { told: bind, loopback: config.listen(), local };
+            let made = kept.map_err(crate::ReachError::from);
+            let made =
+                made.and_then(|kept| Prepared::new(config.rank.0, security, options.conduit, place, kept));
+            let made = made.map_err(|error| error.trouble(config.rank.0))?;
+            let blob = made.blob();
+            prepared = Some(made);
+            Ok(blob)
+        })?;
+        let prepared = prepared.expect("ranks that have met have told each other of themselves");
         // What lets GPUs write into each other's memory lets processes read each other's.
         let reads_memory = options.nccl.switch("NCCL_P2P_DISABLE") != Some(true);
         let conduits = match prepared.reach(&control, config.limit, &options.roce, reads_memory) {

@@ -28,7 +28,7 @@ use railnet_core::{Rank, Span, Time};
 use rustix::event::{PollFd, PollFlags};
 
 pub use conduits::ReachError;
-pub(crate) use conduits::{Conduits, Prepared};
+pub(crate) use conduits::{Conduits, ListenAt, Prepared};
 use context::Context;
 pub(crate) use context::Keep;
 pub(crate) use idle::{Idle, Next, SLEEP};
