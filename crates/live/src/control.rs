@@ -22,6 +22,7 @@ use railnet_core::Rank;
 use crate::message::{BLOB_MAX, Member, Message, NAME_MAX, NOTICE_MAX, Trouble};
 use crate::rendezvous::{SLACK, millis};
 use crate::socket::{self, Connection};
+use crate::thread::Reserved;
 
 use engine::{Engine, Role};
 use shared::Shared;
@@ -158,12 +159,25 @@ pub enum ControlError {
     },
 }
 
+/// What a control channel needs of the kernel, had before ranks join a rendezvous: what is lacking then is named to all.
+pub(crate) struct Resources {
+    shared: Arc<Shared>,
+    thread: Reserved,
+}
+
+impl Resources {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self { shared: Arc::new(Shared::new()?), thread: Reserved::new("railnet-control")? })
+    }
+}
+
 impl Control {
-    pub(crate) fn alone(member: Member, silence: Duration) -> io::Result<Self> {
-        Self::start(Rank(0), Role::hub(Vec::new()), vec![member], silence)
+    pub(crate) fn alone(resources: Resources, member: Member, silence: Duration) -> Self {
+        Self::start(resources, Rank(0), Role::hub(Vec::new()), vec![member], silence)
     }
 
     pub(crate) fn hub(
+        resources: Resources,
         connections: Vec<Connection>,
         members: Vec<Member>,
         silence: Duration,
@@ -171,32 +185,32 @@ impl Control {
         for connection in &connections {
             socket::set_dead_peer_timeout(connection, silence)?;
         }
-        Self::start(Rank(0), Role::hub(connections), members, silence)
+        Ok(Self::start(resources, Rank(0), Role::hub(connections), members, silence))
     }
 
     pub(crate) fn leaf(
+        resources: Resources,
         rank: Rank,
         connection: Connection,
         members: Vec<Member>,
         silence: Duration,
     ) -> io::Result<Self> {
         socket::set_dead_peer_timeout(&connection, silence)?;
-        Self::start(rank, Role::Leaf(connection), members, silence)
+        Ok(Self::start(resources, rank, Role::Leaf(connection), members, silence))
     }
 
-    fn start(rank: Rank, role: Role, members: Vec<Member>, silence: Duration) -> io::Result<Self> {
-        let shared = Arc::new(Shared::new()?);
+    fn start(resources: Resources, rank: Rank, role: Role, members: Vec<Member>, silence: Duration) -> Self {
+        let Resources { shared, thread } = resources;
         let engine = Engine::new(role, Arc::clone(&shared), silence);
-        let thread =
-            std::thread::Builder::new().name("railnet-control".to_owned()).spawn(move || engine.run())?;
-        Ok(Self {
+        let thread = thread.start(move || engine.run());
+        Self {
             rank,
             members: Arc::new(members),
             shared,
             thread: Mutex::new(Some(thread)),
             sequence: AtomicU32::new(0),
             ticket: AtomicU32::new(0),
-        })
+        }
     }
 
     /// This rank.
@@ -313,9 +327,14 @@ impl Control {
     }
 
     /// This rank cannot go on: exchanges of all ranks, now and later, fail and say why. Leaves.
-    pub(crate) fn give_up(self, trouble: Trouble) {
-        self.shared.command(Message::Refused(trouble));
+    pub(crate) fn give_up(&self, trouble: Trouble) {
+        self.refuse(trouble);
         self.say_goodbye(SLACK);
+    }
+
+    /// The same for one that leaves in another way.
+    pub(crate) fn refuse(&self, trouble: Trouble) {
+        self.shared.command(Message::Refused(trouble));
     }
 
     /// Says goodbye. Rank 0 first serves the others until they have left too, or until the limit; all others wait only

@@ -41,6 +41,7 @@ mod shared_memory;
 mod socket;
 pub mod status;
 mod tcp;
+mod thread;
 
 pub use authentication::Authentication;
 pub use communicator::{Communicator, Element, Group, Options, Pending, Window};

@@ -13,7 +13,8 @@ mod reminders;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-use crate::control::Control;
+use crate::ReachError;
+use crate::control::{Control, Resources};
 use crate::launch::Meeting;
 use crate::machine;
 use crate::message::{BLOB_MAX, Hello, Member, NAME_MAX, Trouble};
@@ -77,6 +78,8 @@ pub enum MeetError {
     Io(#[from] std::io::Error),
 }
 
+const PREPARED: &str = "ranks that have met were prepared";
+
 /// The door at which ranks meet.
 #[derive(Debug)]
 pub(crate) enum Door {
@@ -109,21 +112,28 @@ pub fn meet(config: &Config, blob: &[u8]) -> Result<Control, MeetError> {
 
 /// The same at a certain door, with a blob that depends on the address.
 pub(crate) fn meet_at(door: Door, config: &Config, prepare: Prepare<'_>) -> Result<Control, MeetError> {
+    let mut resources = None;
+    let prepare: Prepare<'_> = &mut |local| {
+        let had = Resources::new().map_err(|error| ReachError::from(error).trouble(config.rank.0))?;
+        resources = Some(had);
+        prepare(local)
+    };
     let deadline = Instant::now() + config.limit;
     let hello = introduction(config)?;
     if config.world_size == 1 {
         let blob = prepare(Some(Ipv4Addr::LOCALHOST.into())).map_err(MeetError::Trouble)?;
-        return Ok(Control::alone(member(&hello, &blob), config.silence)?);
+        let resources = resources.expect(PREPARED);
+        return Ok(Control::alone(resources, member(&hello, &blob), config.silence));
     }
     let Some(meeting) = &config.meeting else {
         return Err(MeetError::Nowhere { launcher: config.launcher.to_string() });
     };
     let control = if config.rank.0 == 0 {
         let (connections, members) = hub::meet(door, config, meeting, &hello, prepare, deadline)?;
-        Control::hub(connections, members, config.silence)?
+        Control::hub(resources.expect(PREPARED), connections, members, config.silence)?
     } else {
         let (connection, members) = caller::meet(&door, config, meeting, hello, prepare, deadline)?;
-        Control::leaf(config.rank, connection, members, config.silence)?
+        Control::leaf(resources.expect(PREPARED), config.rank, connection, members, config.silence)?
     };
     Ok(control)
 }

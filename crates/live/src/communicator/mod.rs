@@ -292,7 +292,8 @@ impl Communicator {
         let rank = config.rank;
         let members: Arc<[u32]> = (0..config.world_size).collect();
         conduits.notes().iter().for_each(|note| log.warn(|| note.clone()));
-        let engine = Engine::new(config.job.clone(), Arc::new(control), conduits, options.limit);
+        let control = Arc::new(control);
+        let engine = Engine::new(config.job.clone(), Arc::clone(&control), conduits, options.limit);
         log.info(|| introduction(config, options, &engine));
         log.info(|| {
             let set = options.nccl.set().map(|(name, text, _)| format!("{name} is {text}"));
@@ -301,8 +302,11 @@ impl Communicator {
         });
         let is_noted = options.record.is_some() || options.notes_calls;
         let book = is_noted.then(|| Book::new(options.record.as_deref(), about(config, &engine))).transpose();
-        let book = book.map_err(crate::ReachError::from)?;
-        let process = Process::new(engine, config, options, book).map_err(crate::ReachError::from)?;
+        let made = book.and_then(|book| Process::new(engine, config, options, book));
+        let made = made.map_err(crate::ReachError::from);
+        let process = made.inspect_err(|error| control.give_up(error.trouble(config.rank.0)))?;
+        // What one lacks all hear of.
+        control.all_gather("threads", &[], config.limit).map_err(crate::ReachError::from)?;
         Ok(Self::new(Arc::new(process), 0, rank, members, log))
     }
 

@@ -92,8 +92,7 @@ impl SharedMemory {
         let (own, bell) = (Arc::clone(&self.own), self.bell.try_clone()?);
         std::thread::scope(|scope| {
             let serve = || counter.serve(&[own.as_fd(), bell.as_fd()], &stop);
-            let server =
-                std::thread::Builder::new().name("railnet-handover".to_owned()).spawn_scoped(scope, serve)?;
+            let server = crate::thread::spawn_scoped(scope, "railnet-handover", serve)?;
             for (rank, (token, process)) in others {
                 if let Ok((file, bell)) = handover::fetch(token, limit.min(PATIENCE))
                     && let Ok(segment) = Segment::open(file)
