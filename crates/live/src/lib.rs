@@ -32,6 +32,8 @@ mod log;
 pub mod machine;
 pub mod memory;
 pub mod message;
+#[doc(hidden)]
+pub mod parsers;
 mod rdma;
 pub mod rendezvous;
 pub mod roce;

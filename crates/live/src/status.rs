@@ -147,7 +147,7 @@ fn micros(span: Duration) -> u64 {
 }
 
 impl RankStatus {
-    fn write(&self) -> Vec<u8> {
+    pub(crate) fn write(&self) -> Vec<u8> {
         let mut out = Vec::new();
         put_text(&mut out, &self.job);
         for number in [self.rank, self.world_size, self.pid] {

@@ -31,7 +31,7 @@ const READS: u32 = 1 << 31;
 
 /// What a rank tells the others of how it can be reached.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Card {
+pub(crate) struct Card {
     /// What has to be known to reach it.
     token: [u8; 16],
     /// Which start of which machine it runs on.
@@ -53,7 +53,7 @@ struct Card {
 }
 
 impl Card {
-    fn write(&self) -> Vec<u8> {
+    pub(crate) fn write(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.extend(self.token);
         put_text(&mut out, &self.boot);
@@ -70,7 +70,7 @@ impl Card {
         out
     }
 
-    fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         let token = reader.array("token")?;
         let boot = reader.text("machine", 128)?;
