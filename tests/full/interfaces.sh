@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Hosts with two networks each: ranks meet under every launcher's variables, listen at the address that leads to the rendezvous
-# and nowhere else, and find each other again after a loss. Hosts are network namespaces on two bridges, which needs root.
+# and nowhere else, tell of each other, and find each other again after a loss. Hosts are network namespaces on two bridges, which needs root.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 if [ "$(id -u)" -ne 0 ] || ! ip netns add railnet-probe 2>/dev/null; then
@@ -11,6 +11,8 @@ ip netns del railnet-probe
 
 test=$(cargo test --locked -p railnet-live --test survivors --no-run --message-format=json 2>/dev/null |
     sed -n 's/.*"executable":"\([^"]*survivors[^"]*\)".*/\1/p' | tail -1)
+cargo build --locked --bin railnet
+railnet_command=${CARGO_TARGET_DIR:-$PWD/target}/debug/railnet
 out=$(mktemp -d)
 pids=()
 stop() {
@@ -68,6 +70,17 @@ listeners() {
     ip netns exec "railnet$1" ss -Hltnp | grep "pid=${inner[$2]}," | awk '{print $4}' | sed 's/:[0-9]*$//' | sort -u | paste -sd' '
 }
 
+# status HOST RANKS: `railnet status`, asked on one host, has the ranks of all.
+status() {
+    local found
+    for _ in 1 2 3; do
+        found=$(ip netns exec "railnet$1" "$railnet_command" status --json | grep -c '"is_here":') || true
+        [ "$found" -eq "$2" ] && return
+    done
+    echo "FAILED: railnet status on host $1 has $found of $2 ranks"
+    exit 1
+}
+
 # check NAME "HOST ..." "ADDRESS ..." VARIABLES...: ranks on these hosts, and where each is to listen ("-": not looked at). In
 # VARIABLES @ is the rank, and # the number of its host from 1 on.
 check() {
@@ -96,6 +109,7 @@ check() {
                 exit 1
             fi
         done
+        status 2 "${#hosts[@]}"
         # Rank 0 is lost, and the others meet at another one.
         kill -9 "${inner[0]}"
         { wait "${inner[0]}"; } 2>/dev/null || true

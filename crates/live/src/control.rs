@@ -25,7 +25,7 @@ use crate::socket::{self, Connection};
 use crate::thread::Reserved;
 
 use engine::{Engine, Role};
-use shared::Shared;
+use shared::{Describe, STATUS_WANTED, Shared};
 
 /// The control channel. Dropping it without [`Control::leave`] tells the others that this rank is lost.
 pub struct Control {
@@ -270,11 +270,21 @@ impl Control {
 
     /// The value under a name, as soon as some rank has put it there.
     pub fn get(&self, key: &str, limit: Duration) -> Result<Vec<u8>, ControlError> {
+        self.get_within(key, limit, SLACK)
+    }
+
+    /// The same, and how much longer than that rank 0 may take to answer.
+    pub(crate) fn get_within(
+        &self,
+        key: &str,
+        limit: Duration,
+        slack: Duration,
+    ) -> Result<Vec<u8>, ControlError> {
         fits("a key", key.len(), NAME_MAX)?;
         let began = Instant::now();
         let ticket = self.ticket.fetch_add(1, Ordering::Relaxed);
         self.shared.command(Message::Get { ticket, limit_ms: millis(limit), key: key.to_owned() });
-        let answer = self.shared.wait_for(began + limit + SLACK, |inbox| inbox.answers.remove(&ticket));
+        let answer = self.shared.wait_for(began + limit + slack, |inbox| inbox.answers.remove(&ticket));
         let what = || format!("the value of {key:?}");
         match answer {
             Ok(Some(Some(value))) => Ok(value),
@@ -288,6 +298,17 @@ impl Control {
     pub fn notify(&self, kind: NoticeKind, body: &[u8]) {
         let body = body[..body.len().min(NOTICE_MAX)].to_vec();
         self.shared.command(Message::Notice { from: self.rank.0, kind: kind.number(), body });
+    }
+
+    /// Asks all other ranks what they do.
+    pub(crate) fn want_status(&self, number: u64) {
+        let (kind, body) = (STATUS_WANTED, number.to_le_bytes().to_vec());
+        self.shared.command(Message::Notice { from: self.rank.0, kind, body });
+    }
+
+    /// What is done, in the thread of the control channel, when another rank asks that.
+    pub(crate) fn on_status_wanted(&self, describe: Describe) {
+        self.shared.set_describe(describe);
     }
 
     /// Whether there is news: one load, for loops that cannot spare more.

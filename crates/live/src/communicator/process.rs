@@ -297,6 +297,8 @@ fn serve_status(shared: &Arc<Shared>) -> Option<(Arc<Server>, JoinHandle<()>)> {
         shared.lock().as_ref().map(|engine| (Arc::clone(engine.desk()), engine.job().to_owned()))?;
     let server = Arc::new(Server::open(shared.control.rank().0).ok()?);
     let (own, shared) = (Arc::clone(&server), Arc::clone(shared));
+    let (asked, control) = (Arc::clone(&server), Arc::clone(&shared.control));
+    control.on_status_wanted(Box::new(move |number| asked.want(number)));
     let run = move || {
         let make = || {
             shared.engine.try_lock().ok()?.as_mut().map(|engine| {
@@ -304,7 +306,7 @@ fn serve_status(shared: &Arc<Shared>) -> Option<(Arc<Server>, JoinHandle<()>)> {
                 engine.status()
             })
         };
-        own.run(&desk, make, || bare_status(&job, &shared.control));
+        own.run(&desk, &shared.control, make, || bare_status(&job, &shared.control));
     };
     let thread = thread::spawn("railnet-status", run).ok()?;
     Some((server, thread))
