@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 target=$(rustc -vV | sed -n 's/^host: //p')
 sysroot=$(rustc --print sysroot)
-export RUSTC_BOOTSTRAP=1 CARGO_PROFILE_DEV_DEBUG=1
+export RUSTC_BOOTSTRAP=1 CARGO_PROFILE_DEV_DEBUG=${CARGO_PROFILE_DEV_DEBUG:-1}
 ran=no failed=no
 
 has() { compgen -G "$sysroot/lib/rustlib/$target/lib/librustc*_rt.$1.a" >/dev/null; }

@@ -1,5 +1,6 @@
 //! What ranks of a job promise against those that do not belong to it (docs/security.md), attacked from outside.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stderr, reason = "a test that is left out says so")]
 
 mod world;
 

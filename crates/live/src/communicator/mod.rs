@@ -243,7 +243,7 @@ impl Communicator {
         door: Door,
         config: &Config,
         options: &Options,
-        kept: Option<TcpListener>,
+        kept: Option<&TcpListener>,
     ) -> Result<Self, Error> {
         let bind = match config.bind {
             None => named_address(options)?,
@@ -269,7 +269,7 @@ impl Communicator {
         let security = (&config.secret, options.authentication);
         let mut prepared = None;
         let control = rendezvous::meet_at(door, config, &mut |local| {
-            let kept = kept.as_ref().map(TcpListener::try_clone).transpose();
+            let kept = kept.map(TcpListener::try_clone).transpose();
             let place = ListenAt { told: bind, loopback: config.listen(), local };
             let made = kept.map_err(crate::ReachError::from);
             let made =
@@ -447,7 +447,9 @@ impl Communicator {
         let pairs: Vec<_> = self.pairs().values().cloned().collect();
         self.process.with(|engine| {
             engine.abort(self.context());
-            pairs.iter().for_each(|pair| engine.abort(pair.context));
+            for pair in &pairs {
+                engine.abort(pair.context);
+            }
         });
     }
 

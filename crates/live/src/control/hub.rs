@@ -120,7 +120,7 @@ impl Hub {
             Message::Notice { kind, body, .. } => {
                 self.spread(rank, &Message::Notice { from: rank, kind, body }, shared);
             }
-            Message::Refused(trouble) => self.refuse(trouble, shared),
+            Message::Refused(trouble) => self.refuse(&trouble, shared),
             Message::Leave => self.depart(rank, NoticeKind::Left, "it has finished", shared),
             _ => {}
         }
@@ -172,7 +172,7 @@ impl Hub {
     }
 
     /// A rank cannot go on: no exchange will ever be complete, and all hear why.
-    fn refuse(&mut self, trouble: Trouble, shared: &Shared) {
+    fn refuse(&mut self, trouble: &Trouble, shared: &Shared) {
         if self.refused.is_none() {
             self.refused = Some(trouble.clone());
             self.announce(&Message::Refused(trouble.clone()), shared);

@@ -5,12 +5,17 @@
 //! shorter rings, so that a few slices go around all of them. Data in slots is not atomic: a place that is written while the
 //! other end may read it is a race, which loom reports.
 
+#![expect(
+    clippy::arc_with_non_send_sync,
+    reason = "cells of the model checker are shared by its threads, which take turns"
+)]
+
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use loom::cell::UnsafeCell;
+use loom::cell::Cell;
 use loom::sync::atomic::AtomicU64;
 use railnet_coll::machine::Mark;
 use rustix::event::EventfdFlags;
@@ -65,7 +70,7 @@ impl Word for ModelWord {
 struct Model {
     words: BTreeMap<usize, ModelWord>,
     /// What lies in slots, by where they begin. The sender is the first to come to each.
-    slots: Mutex<BTreeMap<usize, Arc<UnsafeCell<u64>>>>,
+    slots: Mutex<BTreeMap<usize, Arc<Cell<u64>>>>,
 }
 
 const _: () = assert!(are_rings_sound::<Model>());
@@ -77,24 +82,9 @@ impl Model {
         Self { words, slots: Mutex::default() }
     }
 
-    fn slot(&self, at: *mut u8) -> Arc<UnsafeCell<u64>> {
+    fn slot(&self, at: *mut u8) -> Arc<Cell<u64>> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(slots.entry(at as usize).or_insert_with(|| Arc::new(UnsafeCell::new(0))))
-    }
-
-    #[expect(
-        unsafe_code,
-        reason = "a cell of the model checker, which looks for races, is read through a pointer"
-    )]
-    fn read(&self, at: *mut u8) -> u64 {
-        // SAFETY: the model checker reports a write at the same time, and ends.
-        self.slot(at).with(|value| unsafe { *value })
-    }
-
-    #[expect(unsafe_code, reason = "as above")]
-    fn write(&self, at: *mut u8, value: u64) {
-        // SAFETY: as above.
-        self.slot(at).with_mut(|place| unsafe { *place = value });
+        Arc::clone(slots.entry(at as usize).or_insert_with(|| Arc::new(Cell::new(0))))
     }
 }
 
@@ -141,7 +131,7 @@ fn sends(mut sender: Sender<Model>, memory: &Model, slices: Slices) -> Sender<Mo
         if slices.is_exchange {
             sender.arrivals.fetch_add(1, Ordering::Relaxed);
         }
-        memory.write(sender.data(*length), number);
+        memory.slot(sender.data(*length)).set(number);
         sender.publish(*length, Mark(number));
     }
     sender
@@ -156,7 +146,7 @@ fn receives(mut receiver: Receiver<Model>, memory: &Model, slices: Slices) -> Re
             }
         };
         assert_eq!(mark, Mark(number));
-        assert_eq!(memory.read(receiver.data(*length)), number, "{length} bytes");
+        assert_eq!(memory.slot(receiver.data(*length)).get(), number, "{length} bytes");
         receiver.release();
     }
     receiver
