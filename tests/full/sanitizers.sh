@@ -11,14 +11,14 @@ ran=no failed=no
 
 has() { compgen -G "$sysroot/lib/rustlib/$target/lib/librustc*_rt.$1.a" >/dev/null; }
 
-# sanitize NAME DIRECTORY OPTIONS... [--skip TEST...]: every test in a process of its own where nextest is installed, else by turns.
+# sanitize NAME DIRECTORY OPTIONS... [--skip TEST...], where a name stands for all that contain it: every test in a process of its own where nextest is installed, else by turns.
 sanitize() {
     local name=$1 directory=$2 options=() skipped=() filter='all()'
     shift 2
     while [ $# -gt 0 ]; do
         if [ "$1" = --skip ]; then
             skipped+=(--skip "$2")
-            filter+=" - test(=$2)"
+            filter+=" - test($2)"
             shift
         else
             options+=("$1")
@@ -38,7 +38,8 @@ sanitize() {
 directory=${CARGO_TARGET_DIR:-target}/sanitizers
 if has asan; then
     # A child that is killed on purpose leaves what it had; only what a test itself loses counts.
-    ASAN_OPTIONS=detect_stack_use_after_return=1 sanitize address "$directory/address"
+    # Left out: the model checker, which switches stacks of its own, where LeakSanitizer finds no pointers.
+    ASAN_OPTIONS=detect_stack_use_after_return=1 sanitize address "$directory/address" --skip shared_memory::model
 else
     echo "left out: AddressSanitizer, because this compiler has no runtime for it on $target"
 fi
@@ -47,9 +48,9 @@ if ! has tsan; then
 elif [ ! -f "$sysroot/lib/rustlib/src/rust/library/Cargo.lock" ]; then
     echo 'left out: ThreadSanitizer, because the sources of the standard library are not installed (rustup component add rust-src)'
 else
-    # Left out: one test that counts packets of a send, and one whose ranks sleep for so long as the others take; both depend on the
+    # Left out: the model checker, as above; one test that counts packets of a send, and one whose ranks sleep for so long as the others take; both depend on the
     # pace, which is a tenth of the usual one.
-    TSAN_OPTIONS=halt_on_error=1 sanitize thread "$directory/thread" -Zbuild-std \
+    TSAN_OPTIONS=halt_on_error=1 sanitize thread "$directory/thread" -Zbuild-std --skip shared_memory::model \
         --skip one_send_carries_many_packets_and_an_acknowledgement_rides_behind_data \
         --skip a_program_that_ends_in_the_middle_of_a_call_with_a_failure_or_by_a_signal_is_lost
 fi

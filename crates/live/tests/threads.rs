@@ -1,4 +1,4 @@
-//! A rank whose kernel gives it no more threads: an error that says so on every rank, whichever thread it is.
+//! A rank whose kernel gives it no more threads or descriptors: an error that says so on every rank, whichever it is.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 #![allow(clippy::print_stdout, reason = "ranks tell the test what they see")]
 #![expect(unsafe_code, reason = "the test stands between the C library and those that start threads")]
@@ -50,6 +50,12 @@ fn rank() {
     if let Ok(threads) = std::env::var("THREADS_MAX") {
         THREADS_LEFT.store(threads.parse().unwrap(), Ordering::Relaxed);
     }
+    if let Ok(descriptors) = std::env::var("DESCRIPTORS_MAX") {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        let limit = Rlimit { current: Some(descriptors.parse().unwrap()), maximum };
+        setrlimit(Resource::Nofile, limit).unwrap();
+    }
     let outcome = (|| {
         let world = Communicator::from_env().map_err(|error| error.to_string())?;
         let mut data = [1_u64; 100];
@@ -65,8 +71,8 @@ fn rank() {
     }
 }
 
-/// What each of three ranks says, of which one may start so many threads only.
-fn attempt(conduit: Conduit, poor: usize, threads: i64) -> Vec<String> {
+/// What each of three ranks says, of which one may have so much of something only.
+fn attempt(conduit: Conduit, poor: usize, (name, most): (&str, i64)) -> Vec<String> {
     let port = railnet_live::launch::free_port().unwrap();
     let start = |rank: usize| {
         let mut command = Command::new(std::env::current_exe().unwrap());
@@ -76,7 +82,7 @@ fn attempt(conduit: Conduit, poor: usize, threads: i64) -> Vec<String> {
         command.env("RAILNET_RENDEZVOUS", format!("127.0.0.1:{port}")).env("RAILNET_TIMEOUT", "20s");
         command.env("RAILNET_CONDUIT", conduit.name());
         if rank == poor {
-            command.env("THREADS_MAX", threads.to_string());
+            command.env(name, most.to_string());
         }
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
@@ -97,7 +103,7 @@ fn every_rank_names_the_one_without_threads(conduit: Conduit) {
     for poor in [0, 1] {
         let mut refused = 0;
         for threads in 0..=THREADS_MAX {
-            let said = attempt(conduit, poor, threads);
+            let said = attempt(conduit, poor, ("THREADS_MAX", threads));
             if said.iter().all(|line| line == "right") {
                 continue;
             }
@@ -127,4 +133,27 @@ fn every_rank_names_the_one_without_threads_over_tcp() {
 #[test]
 fn every_rank_names_the_one_without_threads_over_roce() {
     every_rank_names_the_one_without_threads(Conduit::Roce);
+}
+
+#[test]
+fn every_rank_names_the_one_without_descriptors() {
+    // Fewer than it has when it starts, up to more than it needs.
+    for conduit in Conduit::ALL {
+        let mut refused = 0;
+        for descriptors in 5..34 {
+            let said = attempt(conduit, 1, ("DESCRIPTORS_MAX", descriptors));
+            if said.iter().all(|line| line == "right") {
+                continue;
+            }
+            refused += 1;
+            for line in &said {
+                let is_named = line.contains("rank 1") || *line == said[1];
+                assert!(
+                    is_named && line.contains("Too many open files"),
+                    "{conduit}, rank 1 may have {descriptors} descriptors: {said:#?}"
+                );
+            }
+        }
+        assert!((3..29).contains(&refused), "{conduit}: {refused} refusals");
+    }
 }

@@ -20,7 +20,7 @@ use crate::rendezvous::{Door, Kept};
 use crate::roce::{self, SessionKeys};
 use crate::secret::Secret;
 use crate::shared_memory::SharedMemory;
-use crate::shared_memory::handover::Counter;
+use crate::shared_memory::handover::{Counter, is_exhaustion};
 use crate::tcp::{self, Name, Tcp};
 
 /// The most addresses that a rank tells of itself.
@@ -266,7 +266,7 @@ impl Prepared {
         let next_port = next.local_addr()?.port();
         let card = Card {
             token,
-            boot: boot(),
+            boot: boot()?,
             forced,
             authentication,
             is_bound,
@@ -660,10 +660,17 @@ impl Conduits {
 
 /// Which start of which machine this is, and which network inside it: containers have their own, and with it their own
 /// loopback and their own unix sockets.
-fn boot() -> String {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let network = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
-    format!("{} {}", boot.trim(), network.display())
+///
+/// A rank that has no descriptor left to ask would take itself for a host of its own.
+fn boot() -> io::Result<String> {
+    let known = |found: io::Result<String>| match found {
+        Err(error) if !is_exhaustion(&error) => Ok(String::new()),
+        found => found,
+    };
+    let boot = known(std::fs::read_to_string("/proc/sys/kernel/random/boot_id"))?;
+    let network =
+        known(std::fs::read_link("/proc/self/ns/net").map(|path| path.to_string_lossy().into_owned()))?;
+    Ok(format!("{} {network}", boot.trim()))
 }
 
 /// This host's addresses that others may reach, IPv4 first: where both work, it is set up with more care.

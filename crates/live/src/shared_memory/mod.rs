@@ -98,20 +98,26 @@ impl SharedMemory {
         std::thread::scope(|scope| {
             let serve = || counter.serve(&[own.as_fd(), bell.as_fd()], &stop);
             let server = crate::thread::spawn_scoped(scope, "railnet-handover", serve)?;
+            let mut exhausted = None;
             for (rank, (token, process)) in others {
-                if let Ok((file, bell)) = handover::fetch(token, limit.min(PATIENCE))
-                    && let Ok(segment) = Segment::open(file)
-                {
+                let fetched = handover::fetch(token, limit.min(PATIENCE))
+                    .and_then(|(file, bell)| Ok((Segment::open(file)?, bell)));
+                if let Some(error) = fetched.as_ref().err().filter(|error| handover::is_exhaustion(error)) {
+                    exhausted = Some(io::Error::new(error.kind(), error.to_string()));
+                    break;
+                }
+                if let Ok((segment, bell)) = fetched {
                     let (address, number) = mailbox::proof(&segment);
                     let process = process.and_then(|process| Process::find(process, address, number));
                     let (segment, bell) = (Arc::new(segment), Arc::new(bell));
                     self.peers.insert(*rank, Peer { segment, bell, process, reads: false });
                 }
             }
-            let agreed = agree(self);
+            let exhausted = exhausted.map_or_else(handover::check_spare, Err);
+            let agreed = exhausted.map(|()| agree(self));
             stop.store(true, Ordering::Release);
             server.join().map_err(|_| io::Error::other("handing over shared memory failed"))?;
-            Ok(agreed)
+            agreed
         })
     }
 

@@ -216,6 +216,7 @@ impl Communicator {
         let (count, dtype) = (elements as u64, kind::<T>());
         let card = Card { is_ready: true, count, dtype, given_at, probe_at, token, nic };
         let name = derived(self.name, [WINDOWS, number]);
+        handover::check_spare()?;
         Ok((card, Prepared { name, memory, length, signals, segment, handover, staging, roads: Vec::new() }))
     }
 
@@ -278,6 +279,14 @@ impl Communicator {
                 Conduit::Roce => Ok(Road::Nic),
             };
             roads.push(road);
+        }
+        if let Err(error) = handover::check_spare() {
+            roads.push(Err(error));
+        }
+        if let Some(road) = roads.iter().position(Result::is_err) {
+            // What it has is given back, so that it can answer others.
+            let error = roads.swap_remove(road);
+            *roads = vec![error];
         }
         // Others fetch this rank's memory until all have said that they have what they need.
         let all = self.barrier();
