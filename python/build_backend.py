@@ -15,8 +15,9 @@ from maturin import *  # noqa: F403 the hooks that need nothing of ours
 HERE = Path(__file__).resolve().parent
 # What maturin puts beside the interpreter: `data` of pyproject.toml.
 SCRIPTS = HERE / "railnet.data" / "scripts"
-# The command, and the libraries that `railnet rdma exec` looks for beside it: they are built with it.
-BESIDE = ["railnet", "librailnet_verbs.so", "librailnet_sysfs.so"]
+# The command, and the libraries that `railnet rdma exec` looks for beside it. Cargo builds them with it, and leaves what is not
+# asked for by name among the dependencies.
+SHIPPED = ["railnet", "deps/librailnet_verbs.so", "deps/librailnet_sysfs.so"]
 
 
 def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
@@ -42,5 +43,5 @@ def add_command():
     metadata = json.loads(subprocess.run(query, cwd=HERE, check=True, stdout=subprocess.PIPE).stdout)
     built = Path(metadata["target_directory"]) / "release"
     SCRIPTS.mkdir(parents=True, exist_ok=True)
-    for name in BESIDE:
-        shutil.copy2(built / name, SCRIPTS / name)
+    for name in SHIPPED:
+        shutil.copy2(built / name, SCRIPTS)

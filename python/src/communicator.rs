@@ -12,7 +12,7 @@ use std::time::Duration;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use railnet::raw::{self, Call, Collective, Counts, Overlap, Transfer, TransferDirection};
+use railnet::raw::{self, Call, Collective, Counts, Transfer, TransferDirection};
 use railnet::rendezvous::{Config, Launch, Launcher, Meeting, Secret};
 use railnet::{DataType, Error, Options, Rank, ReduceOp, Scalar};
 
@@ -116,19 +116,8 @@ impl Asked {
         };
         let collective = pick(&Collective::ALL, self.collective, "collective")?;
         let root = Rank(self.root);
-        let mut call = Call { op, dtype, root, counts, in_place: true, ..Call::new(collective, 0) };
-        let distance = |elements: u64| dtype.bytes(elements).0 as usize;
-        let is_checked = collective.has_in_place() && call_fits(&call, ranks);
-        call.in_place = is_checked
-            && match call.overlap(rank, ranks) {
-                Some(Overlap::InputInOutput(first)) => self.input == self.output + distance(first),
-                Some(Overlap::OutputInInput(first)) => self.output == self.input + distance(first),
-                // A rank that only gives or only gets has one buffer.
-                None => {
-                    let is_whole = matches!(collective, Collective::Broadcast | Collective::Reduce);
-                    is_whole && self.input == self.output
-                }
-            };
+        let mut call = Call { op, dtype, root, counts, ..Call::new(collective, 0) };
+        call.in_place = call.is_in_place_at(rank, ranks, (self.input, self.output));
         Ok(call)
     }
 }
@@ -136,14 +125,6 @@ impl Asked {
 /// Where a tensor begins: one without elements is nowhere, and slices are never there.
 fn address(of: usize) -> usize {
     if of == 0 { NonNull::<u64>::dangling().as_ptr() as usize } else { of }
-}
-
-/// Whether the counts have a place for each rank: what else is wrong is found when the call is made.
-fn call_fits(call: &Call, ranks: u32) -> bool {
-    match &call.counts {
-        Counts::PerRank(counts) => counts.len() == ranks as usize,
-        _ => call.root.0 < ranks,
-    }
 }
 
 fn pick<T: Copy>(all: &[T], number: usize, what: &str) -> PyResult<T> {
@@ -162,13 +143,21 @@ fn scalar(dtype: DataType, value: f64) -> Scalar {
 #[pyclass(frozen, module = "railnet._railnet")]
 pub(crate) struct Communicator {
     inner: Mutex<Option<Arc<railnet::Communicator>>>,
-    /// The class of its exceptions.
-    error: Py<PyAny>,
+    errors: Arc<Errors>,
+}
+
+/// How failures become exceptions.
+struct Errors {
+    /// Their class.
+    class: Py<PyAny>,
+    /// The rank of the whole job that each rank of the communicator is, once Python has said so.
+    global_ranks: OnceLock<Vec<u32>>,
 }
 
 impl Communicator {
-    fn new(inner: railnet::Communicator, error: Py<PyAny>) -> Self {
-        Self { inner: Mutex::new(Some(Arc::new(inner))), error }
+    fn new(inner: railnet::Communicator, class: Py<PyAny>) -> Self {
+        let errors = Arc::new(Errors { class, global_ranks: OnceLock::new() });
+        Self { inner: Mutex::new(Some(Arc::new(inner))), errors }
     }
 
     fn slot(&self) -> MutexGuard<'_, Option<Arc<railnet::Communicator>>> {
@@ -181,15 +170,33 @@ impl Communicator {
     }
 
     fn raised(&self, py: Python<'_>, error: &Error) -> PyErr {
-        raised(py, &self.error, error)
+        self.errors.raised(py, error)
     }
 }
 
-/// The exception of a failed call: `ranks` has those whose fault it is, as far as that is known.
-fn raised(py: Python<'_>, class: &Py<PyAny>, error: &Error) -> PyErr {
-    let ranks: Vec<u32> = error.culprits().into_iter().map(|rank| rank.0).collect();
+impl Errors {
+    /// The exception of a failed call: `ranks` has those whose fault it is, as far as that is known, as ranks of the job.
+    fn raised(&self, py: Python<'_>, error: &Error) -> PyErr {
+        let mut text = error.to_string();
+        let global = |rank: Rank| {
+            self.global_ranks.get().and_then(|ranks| ranks.get(rank.0 as usize)).copied().unwrap_or(rank.0)
+        };
+        let culprits = error.culprits();
+        let renamed: Vec<String> = culprits
+            .iter()
+            .filter(|rank| global(**rank) != rank.0)
+            .map(|rank| format!("rank {} of this group is rank {} of the job", rank.0, global(*rank)))
+            .collect();
+        if !renamed.is_empty() {
+            text = format!("{text}\n  ({})", renamed.join(", "));
+        }
+        raised(py, &self.class, text, culprits.into_iter().map(global).collect())
+    }
+}
+
+fn raised(py: Python<'_>, class: &Py<PyAny>, text: String, ranks: Vec<u32>) -> PyErr {
     let make = || {
-        let made = class.bind(py).call1((error.to_string(),))?;
+        let made = class.bind(py).call1((text,))?;
         made.setattr("ranks", ranks)?;
         Ok::<_, PyErr>(PyErr::from_value(made))
     };
@@ -221,15 +228,7 @@ impl Communicator {
         error: Py<PyAny>,
     ) -> PyResult<Self> {
         let usage = |text: String| exception(py, "UsageError", (text,));
-        let found =
-            Launch::from_env().ok().filter(|launch| (launch.rank, launch.world_size) == (Rank(rank), size));
-        let launch = Launch {
-            rank: Rank(rank),
-            world_size: size,
-            meeting: Some(Meeting { hosts, port }),
-            job,
-            ..found.unwrap_or_else(Launch::alone)
-        };
+        let launch = Launch::told(Rank(rank), size, Meeting { hosts, port }, job);
         let mut config = Config::from_env(&launch).map_err(|error| usage(error.to_string()))?;
         if !config.secret.is_given() {
             config.secret = Secret::new(secret.as_bytes());
@@ -239,6 +238,7 @@ impl Communicator {
         config.limit = timeout;
         let mut options = Options::from_env().map_err(|error| usage(error.to_string()))?;
         options.limit = timeout;
+        start_notifier()?;
         // In a thread of its own, so that Ctrl-C is heard meanwhile.
         let (give, take) = channel();
         let take = Mutex::new(take);
@@ -250,7 +250,10 @@ impl Communicator {
         loop {
             match py.detach(wait) {
                 Ok(Ok(inner)) => return Ok(Self::new(inner, error)),
-                Ok(Err(failure)) => return Err(raised(py, &error, &failure)),
+                Ok(Err(failure)) => {
+                    let ranks = failure.culprits().into_iter().map(|rank| rank.0).collect();
+                    return Err(raised(py, &error, failure.to_string(), ranks));
+                }
                 Err(RecvTimeoutError::Timeout) => py.check_signals()?,
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(PyRuntimeError::new_err("meeting the other ranks ended in a panic"));
@@ -265,7 +268,13 @@ impl Communicator {
         let made = py.detach(|| inner.subset(&ranks, name));
         let made = made.map_err(|error| self.raised(py, &error))?;
         made.set_timeout(timeout);
-        Ok(Self::new(made, self.error.clone_ref(py)))
+        Ok(Self::new(made, self.errors.class.clone_ref(py)))
+    }
+
+    /// Says which rank of the job each of its ranks is: exceptions name those.
+    fn set_global_ranks(&self, ranks: Vec<u32>) {
+        // The first answer holds: a communicator has one group.
+        let _ = self.errors.global_ranks.set(ranks);
     }
 
     /// How it got to know its launcher, for the log.
@@ -328,7 +337,7 @@ impl Communicator {
             unsafe { inner.start_raw(&call, input as *const u8, output as *mut u8, kept) }
         });
         let inner = started.map_err(|error| self.raised(py, &error))?;
-        Ok(Operation { inner, end, error: self.error.clone_ref(py) })
+        Ok(Operation { inner, end, errors: Arc::clone(&self.errors) })
     }
 
     /// Starts to send to a rank, or to receive from it.
@@ -353,7 +362,7 @@ impl Communicator {
         let started =
             py.detach(|| unsafe { inner.start_transfer_raw(transfer, address(data) as *mut u8, kept) });
         let inner = started.map_err(|error| self.raised(py, &error))?;
-        Ok(Operation { inner, end, error: self.error.clone_ref(py) })
+        Ok(Operation { inner, end, errors: Arc::clone(&self.errors) })
     }
 
     /// Waits until a rank sends to this one under a tag, and says which.
@@ -394,7 +403,7 @@ impl Communicator {
 pub(crate) struct Operation {
     inner: raw::Operation,
     end: Arc<End>,
-    error: Py<PyAny>,
+    errors: Arc<Errors>,
 }
 
 #[pymethods]
@@ -407,7 +416,7 @@ impl Operation {
 
     /// Whether it has ended.
     fn is_done(&self, py: Python<'_>) -> PyResult<bool> {
-        py.detach(|| self.inner.is_done()).map_err(|error| raised(py, &self.error, &error))
+        py.detach(|| self.inner.is_done()).map_err(|error| self.errors.raised(py, &error))
     }
 
     /// Waits until it has ended, for so long at most as it may stand still.
@@ -417,7 +426,7 @@ impl Operation {
         let done = py.detach(|| self.inner.wait(timeout, &mut || goes_on(&mut interrupt)));
         match interrupt {
             Some(error) => Err(error),
-            None => done.map_err(|error| raised(py, &self.error, &error)),
+            None => done.map_err(|error| self.errors.raised(py, &error)),
         }
     }
 
@@ -425,7 +434,7 @@ impl Operation {
     fn on_end(&self, callback: Py<PyAny>) {
         let mut state = self.end.state();
         match &mut *state {
-            EndState::Ended => notifier(callback),
+            EndState::Ended => notify(callback),
             EndState::UnderWay(callbacks) => callbacks.push(callback),
         }
     }
@@ -464,34 +473,44 @@ impl Drop for Kept {
     fn drop(&mut self) {
         let before = std::mem::replace(&mut *self.end.state(), EndState::Ended);
         if let EndState::UnderWay(callbacks) = before {
-            callbacks.into_iter().for_each(notifier);
+            callbacks.into_iter().for_each(notify);
         }
     }
 }
 
-/// Has the thread that may wait for Python call a function.
-fn notifier(callback: Py<PyAny>) {
-    static THREAD: OnceLock<Option<Mutex<Sender<Py<PyAny>>>>> = OnceLock::new();
-    let start = || {
-        let (give, take) = channel::<Py<PyAny>>();
-        let run = move || {
-            for callback in take {
-                // None once Python ends: nothing waits for the call any more.
-                let called = Python::try_attach(|py| {
-                    if let Err(error) = callback.call0(py) {
-                        error.write_unraisable(py, Some(callback.bind(py)));
-                    }
-                });
-                if called.is_none() {
-                    return;
+/// The thread that may wait for Python, and the process it is in: a forked child has none.
+static NOTIFIER: Mutex<Option<(u32, Sender<Py<PyAny>>)>> = Mutex::new(None);
+
+/// Starts the thread that calls functions of Python, where there is none yet.
+fn start_notifier() -> std::io::Result<()> {
+    let mut notifier = NOTIFIER.lock().unwrap_or_else(PoisonError::into_inner);
+    let process = std::process::id();
+    if notifier.as_ref().is_some_and(|(owner, _)| *owner == process) {
+        return Ok(());
+    }
+    let (give, take) = channel::<Py<PyAny>>();
+    let run = move || {
+        for callback in take {
+            // None once Python ends: nothing waits for the call any more.
+            let called = Python::try_attach(|py| {
+                if let Err(error) = callback.call0(py) {
+                    error.write_unraisable(py, Some(callback.bind(py)));
                 }
+            });
+            if called.is_none() {
+                return;
             }
-        };
-        thread::Builder::new().name("railnet-futures".to_owned()).spawn(run).ok()?;
-        Some(Mutex::new(give))
+        }
     };
-    if let Some(give) = THREAD.get_or_init(start) {
+    thread::Builder::new().name("railnet-futures".to_owned()).spawn(run)?;
+    *notifier = Some((process, give));
+    Ok(())
+}
+
+/// Has that thread call a function.
+fn notify(callback: Py<PyAny>) {
+    if let Some((_, give)) = &*NOTIFIER.lock().unwrap_or_else(PoisonError::into_inner) {
         // The thread is gone once Python ends.
-        let _ = give.lock().unwrap_or_else(PoisonError::into_inner).send(callback);
+        let _ = give.send(callback);
     }
 }

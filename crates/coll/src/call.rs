@@ -298,6 +298,25 @@ impl Call {
         })
     }
 
+    /// Whether buffers of a rank that begin at these addresses are in the same memory, as the rules for its collective have it. A rank that
+    /// only gives or only gets has one buffer.
+    pub fn is_in_place_at(&self, rank: Rank, ranks: u32, (input, output): (usize, usize)) -> bool {
+        let fits = match &self.counts {
+            Counts::PerRank(counts) => counts.len() == ranks as usize,
+            _ => self.root.0 < ranks,
+        };
+        let has_one = matches!(self.collective, Collective::Broadcast | Collective::Reduce);
+        let distance = |elements: u64| self.dtype.bytes(elements).0 as usize;
+        let call = Self { in_place: true, ..self.clone() };
+        self.collective.has_in_place()
+            && fits
+            && match call.overlap(rank, ranks) {
+                Some(Overlap::InputInOutput(first)) => input == output.wrapping_add(distance(first)),
+                Some(Overlap::OutputInInput(first)) => output == input.wrapping_add(distance(first)),
+                None => has_one && input == output,
+            }
+    }
+
     /// The bytes by which it is measured and its algorithm chosen: those of the largest buffer.
     pub fn bytes(&self, ranks: u32) -> Bytes {
         let most = (0..ranks)
@@ -348,5 +367,44 @@ mod tests {
         assert_eq!(come(Collective::Gather), [30, 0]);
         assert_eq!(come(Collective::SendReceive), [0, 10]);
         assert_eq!(Call::new(Collective::AllReduce, 10).received_count(Rank(0), 1), 0);
+    }
+
+    /// Whether rank 2 of four is in place with buffers of 4-byte elements at these addresses.
+    fn is_in_place(collective: Collective, input: usize, output: usize) -> bool {
+        Call { root: Rank(2), ..Call::new(collective, 10) }.is_in_place_at(Rank(2), 4, (input, output))
+    }
+
+    #[test]
+    fn addresses_tell_whether_a_call_is_in_place() {
+        for collective in [Collective::AllReduce, Collective::Broadcast, Collective::Reduce] {
+            assert!(is_in_place(collective, 1000, 1000), "{collective}");
+            assert!(!is_in_place(collective, 1000, 1040), "{collective}");
+        }
+        for collective in [Collective::AllGather, Collective::Gather] {
+            assert!(
+                is_in_place(collective, 1080, 1000) && !is_in_place(collective, 1000, 1000),
+                "{collective}"
+            );
+        }
+        for collective in [Collective::ReduceScatter, Collective::Scatter] {
+            assert!(
+                is_in_place(collective, 1000, 1080) && !is_in_place(collective, 1000, 1000),
+                "{collective}"
+            );
+        }
+        for collective in [Collective::AllToAll, Collective::Barrier] {
+            assert!(!is_in_place(collective, 1000, 1000), "{collective}");
+        }
+        // A rank that only gives or only gets has one buffer; a root that is none is found out elsewhere.
+        let elsewhere = |collective, root| Call { root: Rank(root), ..Call::new(collective, 10) };
+        for collective in [Collective::Broadcast, Collective::Reduce] {
+            assert!(elsewhere(collective, 0).is_in_place_at(Rank(2), 4, (1000, 1000)), "{collective}");
+        }
+        for collective in [Collective::Gather, Collective::Scatter] {
+            assert!(!elsewhere(collective, 0).is_in_place_at(Rank(2), 4, (1000, 1000)), "{collective}");
+        }
+        assert!(!elsewhere(Collective::Broadcast, 7).is_in_place_at(Rank(2), 4, (1000, 1000)));
+        let short = Call { counts: Counts::PerRank([1, 2].into()), ..Call::new(Collective::AllGather, 0) };
+        assert!(!short.is_in_place_at(Rank(2), 4, (1080, 1000)));
     }
 }

@@ -27,7 +27,7 @@ use std::fmt;
 use railnet_core::Rank;
 
 pub use hostlist::{HostlistError, expand};
-pub use meeting::{Meeting, free_port};
+pub use meeting::{HeldPort, Meeting, free_port};
 
 /// The most ranks of a world.
 pub const WORLD_SIZE_MAX: u32 = 65_536;
@@ -292,6 +292,14 @@ impl Launch {
     pub fn from_env() -> Result<Self, LaunchError> {
         let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get() as u32);
         detect(&variable, parent)
+    }
+
+    /// A rank that was told by its program where all meet. What else its launcher says is kept where that started the same ranks.
+    pub fn told(rank: Rank, world_size: u32, meeting: Meeting, job: String) -> Self {
+        let found = Self::from_env().ok();
+        let found = found.filter(|launch| (launch.rank, launch.world_size) == (rank, world_size));
+        let found = found.unwrap_or_else(Self::alone);
+        Self { rank, world_size, meeting: Some(meeting), job, ..found }
     }
 
     /// The only rank of its world.

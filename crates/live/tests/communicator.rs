@@ -4,11 +4,12 @@
 
 mod world;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use railnet_coll::{Call, Collective, Counts};
 use railnet_core::{DataType, ReduceOp, Scalar};
-use railnet_live::communicator::{Options, RoceOptions};
+use railnet_live::communicator::{Error, Options, RoceOptions};
 use railnet_live::{Communicator, Conduit};
 use world::{LONG, world, world_with};
 
@@ -360,6 +361,37 @@ fn blocks_that_are_read_where_they_lie_are_those_of_the_call() {
                 let right = |(index, got): (usize, &f32)| *got == value(index / count, rank);
                 assert!(gets.iter().enumerate().all(right), "all_to_all of {count}");
             }
+        });
+    }
+}
+
+#[test]
+fn a_receive_from_any_rank_gets_what_ranks_sent_that_have_left() {
+    for conduit in CONDUITS {
+        let leaving = AtomicUsize::new(0);
+        world(3, conduit, LONG, |world| {
+            if world.rank() > 0 {
+                for number in 0..2 {
+                    world.send(&[world.rank() as u64, number], 0).unwrap();
+                }
+                leaving.fetch_add(1, Ordering::SeqCst);
+                return;
+            }
+            while leaving.load(Ordering::SeqCst) < 2 && conduit != Conduit::Roce {
+                std::thread::yield_now();
+            }
+            let mut seen = Vec::new();
+            for _ in 0..4 {
+                let from = world.await_sender(0, Some(LONG), &mut || true).unwrap();
+                let mut data = [0_u64; 2];
+                world.receive(&mut data, from).unwrap();
+                assert_eq!(data[0], from as u64);
+                seen.push(data);
+            }
+            seen.sort_unstable();
+            assert_eq!(seen, [[1, 0], [1, 1], [2, 0], [2, 1]], "{conduit}");
+            let error = world.await_sender(0, Some(LONG), &mut || true).unwrap_err();
+            assert!(matches!(error, Error::AllLeft { rank: 0, .. }), "{conduit}: {error}");
         });
     }
 }

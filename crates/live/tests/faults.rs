@@ -89,6 +89,20 @@ fn a_rank_that_does_not_come_is_named_with_what_it_did_last() {
 }
 
 #[test]
+fn a_sender_that_does_not_come_is_named_by_its_number_in_the_communicator() {
+    let is_over = std::sync::Barrier::new(3);
+    world(3, Conduit::SharedMemory, SHORT, |world| {
+        if world.rank() == 1 {
+            let error = world.receive(&mut [0_u32], 2).unwrap_err();
+            let text = error.to_string();
+            assert_eq!(error.culprits(), [Rank(2)], "{text}");
+            assert!(text.contains("rank 2 has not entered") && text.contains("rank 1 waits"), "{text}");
+        }
+        is_over.wait();
+    });
+}
+
+#[test]
 fn an_abort_ends_the_calls_of_all() {
     let errors = world(3, Conduit::SharedMemory, LONG, |world| {
         if world.rank() == 0 {

@@ -32,7 +32,7 @@ pub mod rendezvous {
 
 /// Calls whose types and memory are known only when a program runs: for the bindings of other languages.
 pub mod raw {
-    pub use railnet_coll::{Call, Collective, Counts, Overlap};
+    pub use railnet_coll::{Call, Collective, Counts};
     pub use railnet_live::communicator::{GoOn, Operation, Transfer, TransferDirection};
 }
 

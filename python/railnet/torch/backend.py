@@ -63,6 +63,7 @@ class Calls:
         #: Operations since coalescing began, where it has.
         self._coalesced: tuple[list[_railnet.Operation], list[torch.Tensor], After] | None = None
         self._ranks = ranks or list(range(size))
+        communicator.set_global_ranks(self._ranks)
         self._recorder = recorder.of_group(name, self._ranks, rank)
         weakref.finalize(self, communicator.close)
 

@@ -1,6 +1,9 @@
-"""Random programs of collectives: the same results as Gloo's."""
+"""Random programs of collectives: the same results as Gloo's, and a rank that is lost in the middle of one is named."""
 
+import datetime
+import os
 import random
+import signal
 
 import pytest
 import torch
@@ -33,10 +36,12 @@ def program(seed, ranks):
     return calls
 
 
-def play(rank, ranks, calls, world, part):
-    """What every call gave this rank."""
+def play(rank, ranks, calls, world, part, lost_before=None, signal_number=signal.SIGKILL):
+    """What every call gave this rank. It sends itself a signal before the call with the number `lost_before`."""
     outputs, pending = [], []
     for number, call in enumerate(calls):
+        if number == lost_before:
+            os.kill(os.getpid(), signal_number)
         group, members = (part, [0, ranks - 1]) if call["group"] else (world, list(range(ranks)))
         if rank not in members:
             continue
@@ -112,3 +117,42 @@ def test_random_programs_give_what_gloo_gives(ranks, count):
 @pytest.mark.parametrize("count", [2, 3, 4])
 def test_two_hundred_random_programs_give_what_gloo_gives(ranks, count):
     compare(ranks, range(100, 300), count)
+
+
+def lose_a_rank(failing, seeds, count, signal_number):
+    """In each program another rank is killed or stopped before another call: all others name it, and only it."""
+    for seed in seeds:
+        dice = random.Random(seed)
+        victim, call = dice.randrange(count), dice.randrange(12)
+
+        def body(rank, seed=seed, victim=victim, call=call):
+            part = dist.new_group([0, count - 1], timeout=LIMIT)
+            world = dist.group.WORLD
+            world._get_backend(torch.device("cpu")).set_timeout(LIMIT)
+            lost_before = call if rank == victim else None
+            play(rank, count, program(seed, count), world, part, lost_before, signal_number)
+            # A program whose remaining calls did without the lost rank ends here.
+            dist.all_reduce(torch.ones(1))
+
+        survivors = [rank for rank in range(count) if rank != victim]
+        results = failing(count, body, wait_for=survivors)
+        for rank in survivors:
+            blamed = getattr(results[rank], "ranks", "none: it ended without an error")
+            assert blamed == [victim], f"seed {seed}: rank {rank} blames {blamed}, rank {victim} was lost before call {call}: {results[rank]!r}"
+
+
+#: The limit of the calls in which a rank is lost.
+LIMIT = datetime.timedelta(seconds=3)
+SIGNALS = [signal.SIGKILL, signal.SIGSTOP]
+
+
+@pytest.mark.parametrize("signal_number", SIGNALS)
+def test_a_rank_that_is_lost_in_a_random_program_is_named(failing, signal_number):
+    lose_a_rank(failing, range(3), 3, signal_number)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("signal_number", SIGNALS)
+@pytest.mark.parametrize("count", [2, 4])
+def test_a_rank_that_is_lost_in_each_of_a_hundred_random_programs_is_named(failing, count, signal_number):
+    lose_a_rank(failing, range(100, 200), count, signal_number)

@@ -86,9 +86,8 @@ pub struct RankMachine {
     /// What peers said about operations that were not submitted here yet.
     early: Vec<(ConnectionId, Mark)>,
     asking: Option<Asking>,
-    /// The operation that a rank was asked about last before this one entered it, and whether that rank has.
-    probed: Option<(OperationId, Rank)>,
-    has_entered: bool,
+    /// In a pair: the last operation that the other rank has said it has entered.
+    peer_entered: Option<OperationId>,
     /// Whether a peer means something else.
     is_disputed: bool,
     /// Whether work is done on the spot, and whether somebody wants to know what operations will receive.
@@ -139,8 +138,7 @@ impl RankMachine {
             progress: Time::ZERO,
             early: Vec::new(),
             asking: None,
-            probed: None,
-            has_entered: false,
+            peer_entered: None,
             is_disputed: false,
             is_by_hand: false,
             tells_expected: true,

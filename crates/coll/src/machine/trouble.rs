@@ -190,6 +190,79 @@ impl Failure {
     }
 }
 
+impl Failure {
+    /// The same failure in the rank numbers of a communicator of which this one is a part. What another rank found out stays in its
+    /// words.
+    #[must_use]
+    pub fn renumbered(&self, of: &impl Fn(Rank) -> Rank) -> Self {
+        let all = |ranks: &[Rank]| ranks.iter().map(|rank| of(*rank)).collect::<Vec<_>>();
+        let peer = |peer: Peer| match peer {
+            Peer::Rank(rank) => Peer::Rank(of(Rank(rank)).0),
+            switch @ Peer::Switch(_) => switch,
+        };
+        let signature = |one: &Arc<Signature>| {
+            let mut one = Signature::clone(one);
+            (one.call.root, one.call.peer) = (of(one.call.root), of(one.call.peer));
+            Arc::new(one)
+        };
+        let during = |one: &Option<Arc<Signature>>| one.as_ref().map(signature);
+        let waits = |some: &[Wait]| {
+            let wait = |wait: &Wait| match wait.what {
+                WaitingFor::Data(from, channel) => {
+                    Wait { what: WaitingFor::Data(peer(from), channel), ..*wait }
+                }
+                WaitingFor::Room(at, channel) => Wait { what: WaitingFor::Room(peer(at), channel), ..*wait },
+                WaitingFor::Worker(_) | WaitingFor::Work => *wait,
+            };
+            some.iter().map(wait).collect()
+        };
+        let seen = |seen: &LastSeen| match seen {
+            LastSeen::Finished(last, ago) => LastSeen::Finished(signature(last), *ago),
+            other => other.clone(),
+        };
+        match self {
+            Self::Mismatch(one) => Self::Mismatch(MismatchError {
+                operation: one.operation,
+                sides: one.sides.iter().map(|(meant, ranks)| (signature(meant), all(ranks))).collect(),
+                differences: one.differences.clone(),
+                last: one.last.map(|(rank, after)| (of(rank), after)),
+                absent: all(&one.absent),
+            }),
+            Self::Missing(one) => Self::Missing(MissingError {
+                signature: signature(&one.signature),
+                missing: one.missing.iter().map(|(rank, last)| (of(*rank), seen(last))).collect(),
+                waiting: all(&one.waiting),
+                since: one.since,
+            }),
+            Self::Stuck(one) => Self::Stuck(StuckError {
+                signature: signature(&one.signature),
+                since: one.since,
+                waits: one.waits.iter().map(|(rank, some)| (of(*rank), waits(some))).collect(),
+            }),
+            Self::Aborted { by } => Self::Aborted { by: of(*by) },
+            Self::Lost { rank, cause, during: running } => {
+                Self::Lost { rank: of(*rank), cause: cause.clone(), during: during(running) }
+            }
+            Self::Told { by, ranks, text } => {
+                Self::Told { by: of(*by), ranks: all(ranks), text: text.clone() }
+            }
+            Self::Unconnected { at, with, reason, during: running } => Self::Unconnected {
+                at: of(*at),
+                with: with.map(of),
+                reason: reason.clone(),
+                during: during(running),
+            },
+            Self::Broken { at, with, channel, reason, during: running } => Self::Broken {
+                at: of(*at),
+                with: peer(*with),
+                channel: *channel,
+                reason: reason.clone(),
+                during: during(running),
+            },
+        }
+    }
+}
+
 fn during(signature: Option<&Signature>) -> String {
     signature.map(|one| format!(" during {} {}", one.call.collective, one.operation)).unwrap_or_default()
 }

@@ -9,6 +9,7 @@ use super::trouble::{Answer, Asking, Failure, Notice, Standing, Wait, WaitingFor
 use super::work::{ConnectionId, Direction, OperationId, Output};
 use super::worker::Stage;
 use super::{Operation, RankMachine};
+use crate::Collective;
 use crate::schedule::Connection;
 
 impl RankMachine {
@@ -179,20 +180,34 @@ impl RankMachine {
         }
     }
 
-    /// Asks one rank whether it has entered the next operation, which this rank has not: [`RankMachine::has_entered`] tells once it
-    /// has answered.
-    pub fn probe(&mut self, rank: Rank) {
-        let operation = self.next_operation();
-        if self.probed != Some((operation, rank)) {
-            (self.probed, self.has_entered) = (Some((operation, rank)), false);
-        }
-        let notice = Box::new(Notice::Ask(operation));
-        self.outputs.push_back(Output::Notice { to: Some(rank), notice });
+    /// In a pair: asks the other rank whether it has entered the next operation, which this rank has not.
+    /// [`RankMachine::has_peer_entered`] tells once it has answered.
+    pub fn probe(&mut self) {
+        let notice = Box::new(Notice::Ask(self.next_operation()));
+        self.outputs.push_back(Output::Notice { to: Some(self.peer()), notice });
     }
 
-    /// Whether the rank that was asked last has said that it has entered the next operation.
-    pub fn has_entered(&self) -> bool {
-        self.has_entered && self.probed.is_some_and(|(operation, _)| operation == self.next_operation())
+    /// Whether the other rank of a pair has said that it has entered the next operation.
+    pub fn has_peer_entered(&self) -> bool {
+        self.peer_entered >= Some(self.next_operation())
+    }
+
+    /// Tells the receiver of a pair what was sent to it: once this rank has left, it answers no probe.
+    pub fn announce_sends(&mut self, now: Time) {
+        let is_sender = self.ranks == 2 && self.rank == 0;
+        let Some(last) = self.operations.back().filter(|_| is_sender && self.failure.is_none()) else {
+            return;
+        };
+        if last.plan.schedule.call.collective == Collective::SendReceive {
+            let operation = last.id;
+            let notice = Box::new(Notice::Answer(operation, self.answer(now, operation)));
+            self.outputs.push_back(Output::Notice { to: Some(self.peer()), notice });
+        }
+    }
+
+    fn peer(&self) -> Rank {
+        assert_eq!(self.ranks, 2, "only a pair has one other rank");
+        Rank(1 - self.rank)
     }
 
     /// Since when the others are being asked, if they are.
@@ -217,9 +232,8 @@ impl RankMachine {
                 self.outputs.push_back(Output::Notice { to: Some(from), notice: Box::new(notice) });
             }
             Notice::Answer(operation, answer) => {
-                if self.probed == Some((operation, from)) {
-                    self.has_entered =
-                        matches!(answer.standing, Standing::Entered { .. } | Standing::Finished);
+                if matches!(answer.standing, Standing::Entered { .. } | Standing::Finished) {
+                    self.peer_entered = self.peer_entered.max(Some(operation));
                 }
                 let Some(asking) = &mut self.asking else { return };
                 if asking.operation != operation || self.failure.is_some() {

@@ -2,13 +2,11 @@
 //!
 //! A sender does not know that its receiver takes anything: each pair of ranks has connections of its own, and over some conduits
 //! nothing arrives before the receiver asks for it. So the receiver asks the others on the control channel whether they have entered the
-//! next transfer to it, which their control threads answer while they compute.
+//! next transfer to it, which their control threads answer while they compute. A rank that leaves says it unasked.
 
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
-
-use railnet_core::Rank;
 
 use super::lease::GoOn;
 use super::{Communicator, Error, Pair};
@@ -16,8 +14,6 @@ use super::{Communicator, Error, Pair};
 /// How long it waits for answers before it asks again, at first and at most.
 const FIRST: Duration = Duration::from_micros(50);
 const MOST: Duration = Duration::from_millis(5);
-/// The sender is the first rank of a pair.
-const SENDER: Rank = Rank(0);
 
 impl Communicator {
     /// Waits until a rank sends to this one under a tag, and says which: what is received from it next is that. Without a timeout it is
@@ -37,16 +33,23 @@ impl Communicator {
         let mut pause = FIRST;
         loop {
             for (pair, lease) in &leases {
-                match self.process.with(|engine| engine.probe(lease.context, SENDER)) {
+                match self.process.with(|engine| engine.probe(lease.context)) {
                     Ok(true) => return Ok(pair.from as usize),
                     Ok(false) => {}
                     Err(failure) => return Err(self.pair_failed(&Arc::clone(&failure), *pair)),
                 }
             }
-            let waited = began.elapsed();
+            let (rank, waited) = (self.rank(), began.elapsed());
+            let tag = if tag == 0 { String::new() } else { format!(" under tag {tag}") };
+            let has_left = |pair: &Pair| {
+                let world = self.members[pair.from as usize];
+                self.process.with(|engine| engine.has_left(world))
+            };
+            if pairs.iter().all(has_left) {
+                return Err(Error::AllLeft { rank, tag });
+            }
             if waited > limit {
-                let tag = if tag == 0 { String::new() } else { format!(" under tag {tag}") };
-                return Err(Error::NoSender { rank: self.rank(), tag, waited });
+                return Err(Error::NoSender { rank, tag, waited });
             }
             if !goes_on() {
                 return Err(Error::Interrupted { rank: self.rank() });

@@ -65,6 +65,16 @@ pub enum Error {
         /// How long it has waited.
         waited: Duration,
     },
+    /// A receive from whichever rank sends first, when none can any more.
+    #[error(
+        "rank {rank} receives from any rank{tag}, and all others have left without sending it anything more"
+    )]
+    AllLeft {
+        /// The receiver.
+        rank: usize,
+        /// Under which tag, in words; empty under the first.
+        tag: String,
+    },
     /// The program does not want to wait any longer.
     #[error("rank {rank} was interrupted while it waited for any rank to send to it")]
     Interrupted {

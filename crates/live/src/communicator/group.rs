@@ -8,6 +8,7 @@ use railnet_core::Rank;
 
 use super::lease::Lease;
 use super::{At, Communicator, Element, Error, Pair, derived, trace};
+use crate::Control;
 use crate::conduit::PROTOCOL;
 use crate::engine::Keep;
 
@@ -212,17 +213,24 @@ impl Communicator {
         Arc::clone(self.pairs().entry(pair).or_insert_with(make))
     }
 
-    pub(super) fn pair_failed(&self, failure: &Arc<Failure>, Pair { from, to, .. }: Pair) -> Error {
+    pub(super) fn pair_failed(&self, failure: &Failure, Pair { from, to, .. }: Pair) -> Error {
         let members = [from, to].map(|rank| self.members[rank as usize]);
-        let more = self.process.with(|engine| super::notes(failure, &members, engine.control()));
-        Error::Failed { failure: Arc::clone(failure), notes: pair_notes(from, to, &more) }
+        self.process.with(|engine| pair_failed(failure, [from, to], &members, engine.control()))
     }
+}
+
+/// The error of a failed transfer in the rank numbers of its communicator: its sender and its receiver are rank 0 and rank 1 of a
+/// communicator of their own.
+pub(super) fn pair_failed(failure: &Failure, pair: [u32; 2], members: &[u32], control: &Control) -> Error {
+    let number = |rank: Rank| Rank(pair.get(rank.0 as usize).copied().unwrap_or(rank.0));
+    let mut notes = super::notes_on(&failure.culprits(), &number, members, control);
+    if let Failure::Told { .. } = failure {
+        let [from, to] = pair;
+        notes =
+            format!("\n  (rank 0 of this pair is rank {from}, which sends, and rank 1 is rank {to}){notes}");
+    }
+    Error::Failed { failure: Arc::new(failure.renumbered(&number)), notes }
 }
 
 /// A transfer that was started: where, its number there, and how it is carried out.
 type PairOperation = (Arc<Lease>, OperationId, Arc<Schedule>);
-
-/// Who the ranks of a pair are in the words of its communicator, and what else is known.
-pub(super) fn pair_notes(from: u32, to: u32, more: &str) -> String {
-    format!("\n  (rank 0 of this pair is rank {from}, which sends, and rank 1 is rank {to}){more}")
-}

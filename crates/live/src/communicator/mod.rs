@@ -14,6 +14,7 @@
 //! # Ok::<(), railnet_live::communicator::Error>(())
 //! ```
 
+mod address;
 mod any_source;
 mod at_exit;
 mod attendant;
@@ -32,7 +33,7 @@ mod window;
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::net::{IpAddr, TcpListener};
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -45,6 +46,7 @@ use railnet_coll::variables::{
 use railnet_coll::{Call, Collective, Schedule, build, check_call};
 use railnet_core::{Fold, Rank, ReduceOp};
 
+pub use address::own_address;
 pub use element::{Bf16, Element, F8E4M3, F8E5M2, F16};
 pub use error::Error;
 pub use group::Group;
@@ -64,7 +66,6 @@ use crate::conduit::Conduit;
 use crate::engine::{At, ContextId, Engine, ListenAt, Prepared};
 use crate::launch::{Launch, Variables, variable};
 use crate::log::{Level, Log};
-use crate::machine::Interface;
 use crate::message::Member;
 use crate::rdma::Rdma;
 use crate::rendezvous::{self, Config, ConfigError, Door};
@@ -183,22 +184,6 @@ fn nccl(variables: Variables<'_>) -> Result<NcclVariables, ConfigError> {
     })
 }
 
-/// The address that streams and packets use, where the user names interfaces.
-fn named_address(options: &Options) -> Result<Option<IpAddr>, Error> {
-    let Some(filter) = options.nccl.devices("NCCL_SOCKET_IFNAME") else { return Ok(None) };
-    let interfaces = crate::machine::interfaces().map_err(crate::ReachError::from)?;
-    // What is left when some are left out may be the one that leads nowhere.
-    let is_fit = |one: &&Interface| filter.allows(&one.name) && !(filter.excludes && one.is_loopback);
-    let found = interfaces.iter().filter(is_fit).flat_map(|one| &one.addresses);
-    let found = found.copied().min_by_key(IpAddr::is_ipv6);
-    found.map(Some).ok_or_else(|| {
-        let names: Vec<&str> = interfaces.iter().map(|one| one.name.as_str()).collect();
-        let need = format!("no interface with an address is meant by that: there are {}", names.join(", "));
-        let (name, text) = ("NCCL_SOCKET_IFNAME", filter.to_string());
-        ConfigError { name, text, need: need.into() }.into()
-    })
-}
-
 /// Ranks that do collectives with each other.
 #[derive(Debug)]
 pub struct Communicator {
@@ -246,7 +231,7 @@ impl Communicator {
         kept: Option<&TcpListener>,
     ) -> Result<Self, Error> {
         let bind = match config.bind {
-            None => named_address(options)?,
+            None => address::named_address(options)?,
             bind => bind,
         };
         let log = Log::new(options.log, config.rank.0);
@@ -457,6 +442,20 @@ impl Communicator {
         self.pairs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Why calls of this rank fail from now on, as far as it is known here: `None` while nothing is broken.
+    pub fn failure(&self) -> Option<Error> {
+        let pairs: Vec<_> = self.pairs().iter().map(|(pair, lease)| (*pair, lease.context)).collect();
+        let failures = self.process.with(|engine| {
+            engine.hear();
+            let pairs = pairs.iter().filter_map(|(pair, context)| Some((*pair, engine.failure(*context)?)));
+            (engine.failure(self.context()), pairs.collect::<Vec<_>>())
+        });
+        match failures {
+            (Some(failure), _) => Some(self.process.with(|engine| self.failed(engine, failure))),
+            (None, pairs) => pairs.first().map(|(pair, failure)| self.pair_failed(failure, *pair)),
+        }
+    }
+
     /// Those of its ranks that are not known to be lost, in ascending order.
     pub fn survivors(&self) -> Vec<usize> {
         let gone = self.process.with(Engine::gone);
@@ -655,16 +654,17 @@ fn introduction(config: &Config, options: &Options, engine: &Engine) -> String {
 
 /// What else is known of ranks whose fault it is: where their processes are, and in which state.
 fn notes(failure: &Failure, members: &[u32], control: &Control) -> String {
-    notes_on(&failure.culprits(), members, control)
+    notes_on(&failure.culprits(), &|rank| rank, members, control)
 }
 
-fn notes_on(ranks: &[Rank], members: &[u32], control: &Control) -> String {
+/// Which processes these ranks are; `number` is the number under which each is known to the caller.
+fn notes_on(ranks: &[Rank], number: &dyn Fn(Rank) -> Rank, members: &[u32], control: &Control) -> String {
     let mut text = String::new();
     let here = crate::machine::host_name();
     for rank in ranks {
         let Some(world) = members.get(rank.0 as usize) else { continue };
         let Member { pid, host, .. } = &control.members()[*world as usize];
-        let _ = write!(text, "\n  rank {} is process {pid} on {host}", rank.0);
+        let _ = write!(text, "\n  rank {} is process {pid} on {host}", number(*rank).0);
         if *host == here {
             text += state(*pid);
         }

@@ -71,12 +71,13 @@ impl Operation {
     fn failed(&self, failure: Arc<Failure>) -> Error {
         let Origin { members, log, pair, .. } = &self.origin;
         log.warn(|| failure.to_string());
-        let more = self.lease.process.with(|engine| notes(&failure, members, engine.control()));
-        let notes = match pair {
-            Some([from, to]) => super::group::pair_notes(*from, *to, &more),
-            None => more,
-        };
-        Error::Failed { failure, notes }
+        self.lease.process.with(|engine| match pair {
+            Some(pair) => super::group::pair_failed(&failure, *pair, members, engine.control()),
+            None => {
+                let notes = notes(&failure, members, engine.control());
+                Error::Failed { failure, notes }
+            }
+        })
     }
 }
 

@@ -226,6 +226,7 @@ impl Shared {
     /// Says goodbye to the others, once they have all that was sent to them.
     fn leave(&self, mut guard: MutexGuard<'_, Option<Engine>>) {
         let Some(engine) = guard.as_mut() else { return };
+        engine.announce_sends();
         engine.drain_nic(self.limit);
         engine.conduits_mut().close_kept_listener();
         // Rank 0 waits for the others here, and its NIC is there for them.

@@ -122,7 +122,7 @@ pub(crate) struct Engine {
     left: Vec<(u32, Time)>,
     /// Ranks that are lost, and why.
     lost: Vec<(u32, String)>,
-    /// The ends of communicators that were not made here yet, and who told of them.
+    /// Verdicts and announced sends of communicators that were not made here yet, and who sent them.
     early: Vec<(u64, Rank, Notice)>,
     job: String,
     desk: Arc<Desk>,
@@ -252,6 +252,7 @@ impl Engine {
                 self.closing.push(id);
                 continue;
             }
+            self.contexts[id.0].machine.announce_sends(self.now);
             self.drain(id.0);
             let context = std::mem::replace(&mut self.contexts[id.0], Context::vacant());
             let name = context.id;
@@ -263,16 +264,16 @@ impl Engine {
         }
     }
 
-    /// Asks a rank of a communicator whether it has entered the next call, unless it has said so: then it is true.
-    pub(crate) fn probe(&mut self, id: ContextId, rank: Rank) -> Result<bool, Arc<Failure>> {
+    /// Asks the other rank of a pair whether it has entered the next call, unless it has said so: then it is true.
+    pub(crate) fn probe(&mut self, id: ContextId) -> Result<bool, Arc<Failure>> {
         let machine = &mut self.contexts[id.0].machine;
         if let Some(failure) = machine.failure() {
             return Err(Arc::clone(failure));
         }
-        if machine.has_entered() {
+        if machine.has_peer_entered() {
             return Ok(true);
         }
-        machine.probe(rank);
+        machine.probe();
         self.drain(id.0);
         Ok(false)
     }
@@ -563,8 +564,8 @@ impl Engine {
                     let letter = Letter { context, to: Some(from), from: own, members, notice };
                     self.control.notify(NoticeKind::Mismatch, &letter.write());
                 }
-                (notice @ Notice::Verdict(_), Some(_)) => self.early.push((context, from, notice)),
-                _ => {}
+                (notice, Some(_)) => self.early.push((context, from, notice)),
+                (_, None) => {}
             }
             return;
         };
@@ -618,6 +619,19 @@ impl Engine {
             let mut fds = [PollFd::from_borrowed_fd(nic.watch(), PollFlags::IN)];
             // That it cannot sleep is no reason to stop: it looks again.
             let _ = socket::wait(&mut fds, timer.min(now + idle::SLEEP).min(deadline));
+        }
+    }
+
+    /// Whether a rank of the world has said goodbye.
+    pub(crate) fn has_left(&self, rank: u32) -> bool {
+        self.left.iter().any(|(left, _)| *left == rank)
+    }
+
+    /// Tells receivers what was sent to them, before this process leaves.
+    pub(crate) fn announce_sends(&mut self) {
+        for index in 0..self.contexts.len() {
+            self.contexts[index].machine.announce_sends(self.now);
+            self.drain(index);
         }
     }
 

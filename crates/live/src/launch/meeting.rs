@@ -1,6 +1,8 @@
 //! Where the ranks of a job meet, and what tells it from others.
 
-use std::fmt;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::{fmt, io};
 
 use super::{LaunchError, Launcher, Variables, expand};
 
@@ -18,6 +20,23 @@ pub fn free_port() -> std::io::Result<u16> {
             Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {}
             Err(error) => return Err(error),
         }
+    }
+}
+
+/// A free port of this host, which is nobody else's as long as this lives: rank 0 listens there
+/// ([`Config::is_port_held`](crate::rendezvous::Config::is_port_held)).
+#[derive(Debug)]
+pub struct HeldPort {
+    _socket: OwnedFd,
+    /// The port.
+    pub port: u16,
+}
+
+impl HeldPort {
+    /// Takes one of an address of this host.
+    pub fn new(address: IpAddr) -> io::Result<Self> {
+        let (socket, port) = crate::socket::reserve(address)?;
+        Ok(Self { _socket: socket, port })
     }
 }
 

@@ -101,7 +101,9 @@ impl Inside {
             slots: section.slots,
             mtu: scenario.payload(),
         };
-        flows.iter().for_each(|flow| inside.add(flow));
+        for flow in flows {
+            inside.add(flow);
+        }
         inside
     }
 

@@ -1,5 +1,6 @@
 //! One-sided windows: memory of every rank that all others may write, read and signal, while its owner computes.
 
+mod owner;
 mod setup;
 mod staging;
 mod wait;
@@ -7,21 +8,23 @@ mod wait;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::marker::PhantomData;
+use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use railnet_coll::window::{At, WindowError, WindowId};
 use railnet_core::{Bytes, Rank};
 
-use super::{Communicator, Element, Error, element};
+use super::{Element, Error, element};
 use crate::memory::Buffer;
 use crate::rdma::window::Signals;
 use crate::shared_memory::foreign::Process;
 use crate::tcp::window::{Link, Service};
+use owner::Owner;
 use staging::Staging;
 
 /// Memory of every rank of a communicator that all of them may put data into and get data from, without the owner's
-/// help: made by [`Communicator::window`].
+/// help: made by [`Communicator::window`](crate::Communicator::window).
 ///
 /// - A **put** returns when the data may be changed again; it is at the target when a [signal](Window::signal) that was sent
 ///   after it is seen there, or when a [flush](Window::flush) after it has returned.
@@ -51,7 +54,7 @@ use staging::Staging;
 /// ```
 #[derive(Debug)]
 pub struct Window<'a, T: Element> {
-    communicator: &'a Communicator,
+    communicator: Owner<'a>,
     /// Which of its communicator's windows.
     number: u64,
     memory: Buffer,
@@ -84,7 +87,7 @@ enum Road {
 pub enum WindowPath {
     /// Stores into memory that both processes have mapped.
     SharedMemory,
-    /// `process_vm_writev`: the memory is the target program's own ([`Communicator::register`]), on the same host.
+    /// `process_vm_writev`: the memory is the target program's own ([`Communicator::register`](crate::Communicator::register)), on the same host.
     ProcessMemory,
     /// Messages over TCP that a thread at the target takes: between hosts, and on one host where the memory is the target
     /// program's own and the kernel does not let this process write there.
@@ -126,6 +129,12 @@ impl<T: Element> Window<'_, T> {
     /// Whether this rank's part has none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Where this rank's part begins. Whoever reads or writes there without the methods of this sees what others have put once a wait for
+    /// their signal has returned, and leaves alone what they are putting.
+    pub fn start(&self) -> NonNull<T> {
+        NonNull::new(self.memory.pointer().cast()).expect("memory does not begin at address 0")
     }
 
     /// Elements of a rank's part.
@@ -320,7 +329,7 @@ impl<T: Element> Window<'_, T> {
     }
 
     /// Ends the window, as [`Window::close`] does, and gives the elements of this rank's part: the vector itself that was
-    /// [registered](Communicator::register), otherwise a copy.
+    /// [registered](crate::Communicator::register), otherwise a copy.
     pub fn into_vec(mut self) -> Result<Vec<T>, Error> {
         self.finish()?;
         // Nothing else has the memory now.

@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use railnet_core::DataType;
 
+use super::owner::Owner;
 use super::staging::Staging;
 use super::{Error, Road, Window, WindowPath};
 use crate::communicator::{Communicator, Element, derived};
@@ -97,11 +98,7 @@ impl Communicator {
     /// Makes a window in which this rank has `length` elements of zero, others may have other numbers of them. Every rank
     /// calls it, with the same type.
     pub fn window<T: Element>(&self, length: usize) -> Result<Window<'_, T>, Error> {
-        self.make_window(|| {
-            let bytes = length.checked_mul(size_of::<T>()).filter(|bytes| *bytes < 1 << 46);
-            let bytes = bytes.ok_or_else(|| io::Error::other("it is larger than any memory"))?;
-            Ok(Source::New { elements: length, bytes })
-        })
+        Window::make(Owner::Borrowed(self), || Source::new::<T>(length))
     }
 
     /// Makes a window of memory that this rank already has. Every rank calls this or [`Communicator::window`], with the same
@@ -129,7 +126,7 @@ impl Communicator {
     /// # Ok::<(), railnet_live::communicator::Error>(())
     /// ```
     pub fn register<T: Element>(&self, memory: Vec<T>) -> Result<Window<'_, T>, Error> {
-        self.make_window(|| {
+        Window::make(Owner::Borrowed(self), || {
             let elements = memory.len();
             let given = Given::vector(memory).map_err(|memory| misaligned(memory.as_ptr().cast()))?;
             Ok(Source::Given { elements, given })
@@ -147,38 +144,8 @@ impl Communicator {
         start: NonNull<T>,
         length: usize,
     ) -> Result<Window<'_, T>, Error> {
-        self.make_window(|| {
-            let first = start.as_ptr().cast();
-            // SAFETY: as the caller promises.
-            let given = unsafe { Given::memory(first, length * size_of::<T>()) };
-            Ok(Source::Given { elements: length, given: given.ok_or_else(|| misaligned(first))? })
-        })
-    }
-
-    fn make_window<T: Element>(
-        &self,
-        source: impl FnOnce() -> io::Result<Source>,
-    ) -> Result<Window<'_, T>, Error> {
-        let number = self.windows.fetch_add(1, Ordering::Relaxed);
-        let outcome = source().and_then(|source| self.prepare::<T>(number, source));
-        let (card, mut prepared, trouble) = match outcome {
-            Ok((card, prepared)) => (card, Some(prepared), None),
-            Err(error) => (self.empty_card::<T>(), None, Some(error)),
-        };
-        let cards = self.exchange(&card)?;
-        // All ranks do this, or none does.
-        let trouble = match &mut prepared {
-            Some(prepared) if cards.iter().all(|card| card.is_ready) => {
-                self.find_ways::<T>(number, prepared, &cards).err()
-            }
-            _ => trouble,
-        };
-        self.agree_on_window(number, trouble.map(|trouble| trouble.to_string()))?;
-        let prepared = prepared.expect("it was agreed that nothing is wrong");
-        let window = self.open(number, prepared, &cards);
-        // Nobody writes to a NIC that is not ready for it, or to a rank that lacks something.
-        self.agree_on_window(number, window.as_ref().err().map(ToString::to_string))?;
-        window
+        // SAFETY: as the caller promises.
+        Window::make(Owner::Borrowed(self), || unsafe { Source::raw(start, length) })
     }
 
     /// What this rank has of a window before it knows the others.
@@ -355,56 +322,6 @@ impl Communicator {
         Err(Error::OneSided { what, rank, why, notes: String::new() })
     }
 
-    /// The last steps, when all have found their ways.
-    fn open<T: Element>(
-        &self,
-        number: u64,
-        prepared: Prepared,
-        cards: &[Card],
-    ) -> Result<Window<'_, T>, Error> {
-        let Prepared { name, memory, length, signals, staging, roads, .. } = prepared;
-        let roads: Vec<Road> = roads.into_iter().flatten().collect();
-        let paths = self.exchange_paths(&roads)?;
-        let reaches = |rank: usize, path: WindowPath| paths[rank * self.size() + self.rank()] == path as u8;
-        let mut streams = Vec::new();
-        for rank in (0..self.size()).filter(|rank| reaches(*rank, WindowPath::Service)) {
-            streams.push((rank, self.called(number, name, rank)?));
-        }
-        let is_written_from_outside = (0..self.size()).any(|rank| reaches(rank, WindowPath::ProcessMemory));
-        self.log.info(|| {
-            let paths: BTreeSet<WindowPath> = roads.iter().map(Road::path).collect();
-            let paths: Vec<String> = paths.iter().map(ToString::to_string).collect();
-            format!("window #{number}: {}", paths.join(", "))
-        });
-        let failed = |error: io::Error| Error::from(crate::ReachError::from(error));
-        let service = match streams.is_empty() {
-            true => None,
-            false => Some(Service::open(memory.clone(), length, signals.clone(), streams).map_err(failed)?),
-        };
-        if let Some(staging) = &staging {
-            let cards: Vec<WindowCard> = cards.iter().filter_map(|card| card.nic.clone()).collect();
-            let connected = self.process.with(|engine| match engine.conduits_mut().nic() {
-                Some(nic) => nic.connect_window(staging.token, &cards),
-                None => Ok(()),
-            });
-            connected.map_err(failed)?;
-        }
-        let lengths: Vec<usize> = cards.iter().map(|card| card.count as usize).collect();
-        Ok(Window {
-            communicator: self,
-            number,
-            memory,
-            signals,
-            is_written_from_outside,
-            used: Mutex::new(vec![0; lengths.len()]),
-            lengths,
-            roads,
-            service,
-            staging: staging.map(Mutex::new),
-            _elements: PhantomData,
-        })
-    }
-
     /// The stream that another rank has opened: it was sent, and may still be on its way.
     fn called(&self, number: u64, context: u64, rank: usize) -> Result<Stream, Error> {
         let limit = self.process.origin().1.limit;
@@ -424,10 +341,127 @@ impl Communicator {
     }
 }
 
+impl<'a, T: Element> Window<'a, T> {
+    fn make(owner: Owner<'a>, source: impl FnOnce() -> io::Result<Source>) -> Result<Self, Error> {
+        let communicator = &*owner;
+        let number = communicator.windows.fetch_add(1, Ordering::Relaxed);
+        let outcome = source().and_then(|source| communicator.prepare::<T>(number, source));
+        let (card, mut prepared, trouble) = match outcome {
+            Ok((card, prepared)) => (card, Some(prepared), None),
+            Err(error) => (communicator.empty_card::<T>(), None, Some(error)),
+        };
+        let cards = communicator.exchange(&card)?;
+        // All ranks do this, or none does.
+        let trouble = match &mut prepared {
+            Some(prepared) if cards.iter().all(|card| card.is_ready) => {
+                communicator.find_ways::<T>(number, prepared, &cards).err()
+            }
+            _ => trouble,
+        };
+        communicator.agree_on_window(number, trouble.map(|trouble| trouble.to_string()))?;
+        let prepared = prepared.expect("it was agreed that nothing is wrong");
+        let window = Self::open(owner.clone(), number, prepared, &cards);
+        // Nobody writes to a NIC that is not ready for it, or to a rank that lacks something.
+        communicator.agree_on_window(number, window.as_ref().err().map(ToString::to_string))?;
+        window
+    }
+
+    /// The last steps, when all have found their ways.
+    fn open(owner: Owner<'a>, number: u64, prepared: Prepared, cards: &[Card]) -> Result<Self, Error> {
+        let communicator = &*owner;
+        let Prepared { name, memory, length, signals, staging, roads, .. } = prepared;
+        let roads: Vec<Road> = roads.into_iter().flatten().collect();
+        let paths = communicator.exchange_paths(&roads)?;
+        let reaches = |rank: usize, path: WindowPath| {
+            paths[rank * communicator.size() + communicator.rank()] == path as u8
+        };
+        let mut streams = Vec::new();
+        for rank in (0..communicator.size()).filter(|rank| reaches(*rank, WindowPath::Service)) {
+            streams.push((rank, communicator.called(number, name, rank)?));
+        }
+        let is_written_from_outside =
+            (0..communicator.size()).any(|rank| reaches(rank, WindowPath::ProcessMemory));
+        communicator.log.info(|| {
+            let paths: BTreeSet<WindowPath> = roads.iter().map(Road::path).collect();
+            let paths: Vec<String> = paths.iter().map(ToString::to_string).collect();
+            format!("window #{number}: {}", paths.join(", "))
+        });
+        let failed = |error: io::Error| Error::from(crate::ReachError::from(error));
+        let service = match streams.is_empty() {
+            true => None,
+            false => Some(Service::open(memory.clone(), length, signals.clone(), streams).map_err(failed)?),
+        };
+        if let Some(staging) = &staging {
+            let cards: Vec<WindowCard> = cards.iter().filter_map(|card| card.nic.clone()).collect();
+            let connected = communicator.process.with(|engine| match engine.conduits_mut().nic() {
+                Some(nic) => nic.connect_window(staging.token, &cards),
+                None => Ok(()),
+            });
+            connected.map_err(failed)?;
+        }
+        let lengths: Vec<usize> = cards.iter().map(|card| card.count as usize).collect();
+        Ok(Self {
+            communicator: owner,
+            number,
+            memory,
+            signals,
+            is_written_from_outside,
+            used: Mutex::new(vec![0; lengths.len()]),
+            lengths,
+            roads,
+            service,
+            staging: staging.map(Mutex::new),
+            _elements: PhantomData,
+        })
+    }
+}
+
+impl<T: Element> Window<'static, T> {
+    /// Makes a window as [`Communicator::window`] does, which keeps its communicator: for the bindings of other languages.
+    pub fn create(communicator: Arc<Communicator>, length: usize) -> Result<Self, Error> {
+        Self::make(Owner::Shared(communicator), || Source::new::<T>(length))
+    }
+
+    /// The same of memory that the program has, as [`Communicator::register_raw`].
+    ///
+    /// # Safety
+    /// As there.
+    #[expect(unsafe_code, reason = "who has the memory promises to leave it alone")]
+    pub unsafe fn register_raw(
+        communicator: Arc<Communicator>,
+        start: NonNull<T>,
+        length: usize,
+    ) -> Result<Self, Error> {
+        // SAFETY: as the caller promises.
+        Self::make(Owner::Shared(communicator), || unsafe { Source::raw(start, length) })
+    }
+}
+
 /// What a part of a window is made of.
 enum Source {
     New { elements: usize, bytes: usize },
     Given { elements: usize, given: Given },
+}
+
+impl Source {
+    /// Elements of zero.
+    fn new<T: Element>(length: usize) -> io::Result<Self> {
+        let bytes = length.checked_mul(size_of::<T>()).filter(|bytes| *bytes < 1 << 46);
+        let bytes = bytes.ok_or_else(|| io::Error::other("it is larger than any memory"))?;
+        Ok(Self::New { elements: length, bytes })
+    }
+
+    /// Memory that stays the program's.
+    ///
+    /// # Safety
+    /// As for [`Communicator::register_raw`].
+    #[expect(unsafe_code, reason = "who has the memory promises to leave it alone")]
+    unsafe fn raw<T: Element>(start: NonNull<T>, length: usize) -> io::Result<Self> {
+        let first = start.as_ptr().cast();
+        // SAFETY: as the caller promises.
+        let given = unsafe { Given::memory(first, length * size_of::<T>()) };
+        Ok(Self::Given { elements: length, given: given.ok_or_else(|| misaligned(first))? })
+    }
 }
 
 fn misaligned(start: *const u8) -> io::Error {

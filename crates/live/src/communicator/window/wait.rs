@@ -57,7 +57,7 @@ impl Drop for Served<'_> {
 
 impl<T: Element> Window<'_, T> {
     pub(super) fn limit(&self) -> Duration {
-        self.communicator.process.origin().1.limit
+        self.communicator.timeout().unwrap_or(self.communicator.process.origin().1.limit)
     }
 
     /// Does what others ask this rank for, where it has to. Whether anything was.
@@ -168,7 +168,7 @@ impl<T: Element> Window<'_, T> {
 
     /// Whether a rank can still do something; `moved` is when it last did.
     fn check_alive(&self, what: &'static str, rank: usize, moved: Instant) -> Result<(), Error> {
-        let communicator = self.communicator;
+        let communicator = &*self.communicator;
         let world = Rank(communicator.members[rank]);
         let absent = communicator.process.control().absent();
         let absence = absent.iter().find(|(rank, _)| *rank == world).map(|(_, absence)| absence);
@@ -183,7 +183,7 @@ impl<T: Element> Window<'_, T> {
 
     /// What failed for the communicator has failed for its windows.
     fn check_communicator(&self) -> Result<(), Error> {
-        let communicator = self.communicator;
+        let communicator = &*self.communicator;
         communicator.process.with(|engine| match engine.failure(communicator.context()) {
             Some(failure) => Err(communicator.failed(engine, failure)),
             None => Ok(()),
@@ -192,7 +192,7 @@ impl<T: Element> Window<'_, T> {
 
     /// Whether a rank is there to be sent something. This is a look at what is known, and costs little.
     pub(super) fn check_there(&self, what: &'static str, target: usize) -> Result<(), Error> {
-        let communicator = self.communicator;
+        let communicator = &*self.communicator;
         let world = communicator.members[target];
         if communicator.process.control().is_lost(Rank(world)) {
             return self.check_alive(what, target, Instant::now());
@@ -212,9 +212,9 @@ impl<T: Element> Window<'_, T> {
     }
 
     pub(super) fn failed(&self, what: &'static str, rank: usize, why: &str) -> Error {
-        let communicator = self.communicator;
+        let communicator = &*self.communicator;
         let control = communicator.process.control();
-        let notes = notes_on(&[Rank(rank as u32)], &communicator.members, control);
+        let notes = notes_on(&[Rank(rank as u32)], &|rank| rank, &communicator.members, control);
         let error = Error::OneSided {
             what: format!("{what} in window #{}", self.number),
             rank,
