@@ -64,6 +64,15 @@ mpi() {
     done
 }
 
+# The control path, and a thousand queue pairs in one process: a message over the last of them arrives.
+if cc -O2 -Wall -Wextra -Werror -o "$out/control" tests/peers/verbs_control.c -libverbs &&
+    timeout 120 "$railnet" rdma exec -- "$out/control"; then
+    echo 'ok    a thousand queue pairs'
+else
+    echo 'FAILED the control path'
+    failed=1
+fi
+
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 mpi openmpi mpicc.openmpi mpirun.openmpi --oversubscribe --mca pml ucx --mca btl '^vader,tcp,openib,uct'
 # Without this its ranks use shared memory inside a host.

@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
 /// Counters of a rank that runs.
 fn examine(process: u32, is_json: bool, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let ranks = status::find(Some(&process.to_string()))?;
-    let ranks: Vec<_> = ranks.ranks.iter().filter(|rank| rank.pid == process).collect();
+    let ranks: Vec<_> = ranks.ranks.iter().filter(|rank| rank.is_here && rank.pid == process).collect();
     if ranks.is_empty() {
         let text = format!(
             "process {process} is no rank, but has started some: `railnet status {process}` lists them"

@@ -56,6 +56,11 @@ impl Interrupt {
         self.asked.load(Ordering::Relaxed)
     }
 
+    /// The same for one who looks by itself.
+    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.asked)
+    }
+
     /// The status to end with, where it has been.
     pub(crate) fn status(&self) -> Option<i32> {
         match self.status.load(Ordering::Relaxed) {

@@ -4,18 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::time::Duration;
 
-use railnet_live::status::{CallStatus, Found, RankState, RankStatus, ranks_here};
+use railnet_live::status::{CallStatus, Found, PeerStatus, RankState, RankStatus, ranks_here};
 use serde_json::{Value, json};
 
 use crate::{Outcome, Usage};
 
 const EXAMPLES: &str = "\
 Examples:
-  railnet status               all ranks on this host that this user may ask
+  railnet status               all jobs of this user with ranks on this host
   railnet status 4711          those of a job, by the process of a rank or of the launcher
   railnet status my-job --json
 
-Ranks of other hosts are named, and have to be asked there. The exit status is 1 if a rank does not answer.";
+Ranks of other hosts are asked by those of this one. The exit status is 1 if a rank does not answer.";
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -33,18 +33,19 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     let mut jobs: BTreeMap<(&str, u32), Vec<&RankStatus>> = BTreeMap::new();
     for rank in &ranks {
         // Ranks that have met know the process of rank 0: it tells jobs of one name apart.
-        let first = rank.peers.first().map_or(rank.pid, |peer| peer.pid);
-        jobs.entry((&rank.job, first)).or_default().push(rank);
+        jobs.entry((&rank.job, rank.first())).or_default().push(rank);
     }
     if arguments.json {
-        let all: Vec<Value> = jobs.values().map(|ranks| object(ranks, &silent)).collect();
+        let all: Vec<Value> = jobs.values().map(|ranks| object(ranks)).collect();
         writeln!(out, "{:#}", json!({ "jobs": all }))?;
     } else {
         for ranks in jobs.values() {
-            print(ranks, &silent, out)?;
+            print(ranks, out)?;
         }
     }
-    let is_stuck = !silent.is_empty() || ranks.iter().any(|rank| rank.state == RankState::DoesNotAnswer);
+    let is_stuck = |rank: &&RankStatus| rank.state == RankState::DoesNotAnswer;
+    let is_stuck = !silent.is_empty()
+        || jobs.values().any(|ranks| !missing(ranks).is_empty() || ranks.iter().any(is_stuck));
     Ok(if is_stuck { Outcome::CheckFailed } else { Outcome::Done })
 }
 
@@ -60,17 +61,17 @@ pub(crate) fn find(job: Option<&str>) -> anyhow::Result<Found> {
         };
     };
     let pid = job.parse::<u32>().ok();
-    let is_meant = |rank: &RankStatus| rank.job == job || pid.is_some_and(|pid| descends(rank.pid, pid));
+    let is_meant =
+        |rank: &RankStatus| rank.job == job || pid.is_some_and(|pid| rank.is_here && descends(rank.pid, pid));
     let jobs: BTreeSet<String> =
         all.iter().filter(|rank| is_meant(rank)).map(|rank| rank.job.clone()).collect();
     // One rank of a job means all of it, where it is named by process.
-    let first = |rank: &RankStatus| rank.peers.first().map_or(rank.pid, |peer| peer.pid);
-    let firsts: BTreeSet<u32> = all.iter().filter(|rank| is_meant(rank)).map(first).collect();
+    let firsts: BTreeSet<u32> = all.iter().filter(|rank| is_meant(rank)).map(RankStatus::first).collect();
     let names: BTreeSet<&str> = all.iter().map(|rank| &*rank.job).collect();
     let names: Vec<&str> = names.into_iter().collect();
     let found: Vec<RankStatus> = all
         .iter()
-        .filter(|rank| jobs.contains(&rank.job) && firsts.contains(&first(rank)))
+        .filter(|rank| jobs.contains(&rank.job) && firsts.contains(&rank.first()))
         .cloned()
         .collect();
     let is_peer = |pid: &u32| found.iter().any(|rank| rank.peers.iter().any(|peer| peer.pid == *pid));
@@ -129,10 +130,27 @@ fn seconds(span: Duration) -> String {
     format!("{:.1} s", span.as_secs_f64())
 }
 
-fn print(ranks: &[&RankStatus], silent: &[u32], out: &mut dyn Write) -> std::io::Result<()> {
+fn gone(ranks: &[&RankStatus]) -> BTreeSet<u32> {
+    ranks.iter().flat_map(|rank| rank.gone.iter().copied()).collect()
+}
+
+/// Where a rank of another host is, as the others know.
+fn host_of(ranks: &[&RankStatus], rank: &RankStatus) -> String {
+    let peer = ranks.iter().find_map(|one| one.peers.get(rank.rank as usize));
+    peer.map_or_else(String::new, |peer| format!(", on {}", peer.host))
+}
+
+/// Ranks that are there and do not answer.
+fn missing<'a>(ranks: &[&'a RankStatus]) -> Vec<(u32, &'a PeerStatus)> {
+    let known: BTreeSet<u32> = ranks.iter().map(|rank| rank.rank).chain(gone(ranks)).collect();
+    let peers = ranks.first().map_or(&[][..], |rank| &rank.peers);
+    (0..).zip(peers).filter(|(rank, _)| !known.contains(rank)).collect()
+}
+
+fn print(ranks: &[&RankStatus], out: &mut dyn Write) -> std::io::Result<()> {
     let Some(first) = ranks.first() else { return Ok(()) };
     let name = if first.job.is_empty() { "(no name)" } else { &first.job };
-    writeln!(out, "Job {name}: {} ranks, {} on this host answered", first.world_size, ranks.len())?;
+    writeln!(out, "Job {name}: {} ranks, {} answered", first.world_size, ranks.len())?;
     writeln!(
         out,
         "  {:>5} {:>8}  {:<18} {:>9} {:>9}  {:<14} call",
@@ -146,16 +164,13 @@ fn print(ranks: &[&RankStatus], silent: &[u32], out: &mut dyn Write) -> std::io:
         let waits = if waits.is_empty() { "-".to_owned() } else { waits };
         let call = call.map_or_else(|| format!("{} done", rank.calls_done), |call| call.call.clone());
         let (number, pid, state) = (rank.rank, rank.pid, rank.state.name());
-        writeln!(out, "  {number:>5} {pid:>8}  {state:<18} {age:>9} {still:>9}  {waits:<14} {call}")?;
+        let host = if rank.is_here { String::new() } else { host_of(ranks, rank) };
+        writeln!(out, "  {number:>5} {pid:>8}  {state:<18} {age:>9} {still:>9}  {waits:<14} {call}{host}")?;
     }
-    let here: BTreeSet<u32> = ranks.iter().map(|rank| rank.rank).collect();
-    let gone: BTreeSet<u32> = ranks.iter().flat_map(|rank| rank.gone.iter().copied()).collect();
-    let missing =
-        first.peers.iter().zip(0_u32..).filter(|(_, rank)| !here.contains(rank) && !gone.contains(rank));
-    for (peer, rank) in missing.take(8) {
-        let what = if silent.contains(&peer.pid) { "does not answer" } else { "was not asked" };
-        writeln!(out, "  rank {rank} {what}: process {} on {}", peer.pid, peer.host)?;
+    for (rank, peer) in missing(ranks).into_iter().take(8) {
+        writeln!(out, "  rank {rank} does not answer: process {} on {}", peer.pid, peer.host)?;
     }
+    let gone = gone(ranks);
     if !gone.is_empty() {
         writeln!(out, "  lost or finished: {}", listed(&gone))?;
     }
@@ -166,10 +181,8 @@ fn print(ranks: &[&RankStatus], silent: &[u32], out: &mut dyn Write) -> std::io:
     Ok(())
 }
 
-fn object(ranks: &[&RankStatus], silent: &[u32]) -> Value {
-    let peers = ranks.first().map_or(&[][..], |rank| &rank.peers);
-    let silent =
-        peers.iter().zip(0_u32..).filter(|(peer, _)| silent.contains(&peer.pid)).map(|(_, rank)| rank);
+fn object(ranks: &[&RankStatus]) -> Value {
+    let silent = missing(ranks).into_iter().map(|(rank, _)| rank);
     let waits: Vec<Value> = ranks
         .iter()
         .flat_map(|rank| waits_for(rank).into_iter().map(|other| json!([rank.rank, other])))
@@ -197,6 +210,7 @@ pub(crate) fn rank_object(rank: &RankStatus) -> Value {
     };
     json!({
         "rank": rank.rank,
+        "is_here": rank.is_here,
         "pid": rank.pid,
         "state": rank.state.name(),
         "calls": rank.calls.iter().map(call).collect::<Vec<_>>(),

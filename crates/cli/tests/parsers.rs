@@ -10,11 +10,14 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use railnet_core::Random;
+use railnet_core::{QueuePairNumber, Random, Span, Time};
 use railnet_formats::{chakra, msccl, nccl_topology};
 use railnet_live::agreement::{Ballot, Decision, Message as Agreed, Vote};
 use railnet_live::message::{BLOB_MAX, Decoder, Hello, Member, Message, Trouble, TroubleKind, preamble};
+use railnet_nic::cm::{Call, Datagram, Event, Manager, Offer};
+use railnet_nic::{Mtu, State};
 use railnet_wire::capture::Reader;
+use railnet_wire::mad::{CmaHeader, MAD_LENGTH, ServiceId};
 use railnet_wire::{Extension, Frame, Gid, Identification, Network, ROCE_PORT, parse_datagram, parse_packet};
 
 const ROUNDS: u64 = 1500;
@@ -360,5 +363,131 @@ fn messages_of_the_rendezvous_and_of_control_are_read_or_refused() {
                 assert_eq!(second.next(), Ok(Some(message)));
             }
         }
+    });
+}
+
+#[test]
+fn what_ranks_say_of_themselves_is_read_or_refused() {
+    for parser in &railnet_live::parsers::PARSERS {
+        target(parser.name, Vec::new(), |bytes| {
+            if let Some(again) = (parser.read)(bytes) {
+                // Lists may be cut where they are written, and are not read longer than that.
+                assert_eq!((parser.read)(&again).as_deref(), Some(&again[..]), "{}", parser.name);
+            }
+        });
+    }
+}
+
+/// Where managers of connections live in these tests.
+fn gid(host: u8) -> Gid {
+    Gid::from_ip(format!("10.0.0.{host}").parse().unwrap())
+}
+
+/// The manager of an address, as `librdmacm` has it: it listens, has asked for a connection and for a queue pair of datagrams, and answers
+/// whatever comes.
+struct Managed {
+    manager: Manager,
+    now: Time,
+    sent: Vec<Datagram>,
+}
+
+impl Managed {
+    fn new(host: u8, other: u8) -> Self {
+        let first = u32::from(host) << 22;
+        let mut manager = Manager::new(gid(host), host.into(), first..first + 64, 7);
+        let now = Time::from_ps(1);
+        let private: Vec<u8> = (0..40).collect();
+        for service in SERVICES {
+            manager.listen(now, service).unwrap();
+        }
+        let call = Call {
+            target: gid(other),
+            service: SERVICES[0],
+            is_unreliable: false,
+            mtu: Mtu::Mtu2048,
+            ack_timeout: 14,
+            traffic_class: 0,
+            offer: Offer {
+                queue_pair: QueuePairNumber::new(9),
+                private: private.clone(),
+                ..Offer::default()
+            },
+        };
+        manager.connect(now, &call).unwrap();
+        manager.resolve(now, gid(other), SERVICES[1], &private).unwrap();
+        Self { manager, now, sent: Vec::new() }
+    }
+
+    fn receive(&mut self, from: u8, bytes: &[u8]) {
+        self.now += Span::from_ms(1);
+        let _ = (Manager::addressed_id(bytes), Manager::asked_service(bytes));
+        self.manager.receive(self.now, gid(from), bytes);
+        self.drive();
+    }
+
+    /// What an application does.
+    fn drive(&mut self) {
+        let (now, manager) = (self.now, &mut self.manager);
+        while let Some(event) = manager.poll_event() {
+            // Calls are refused where the connection is over meanwhile.
+            let _ = match event {
+                Event::Requested { connection, offer, .. } => {
+                    let _ = CmaHeader::parse(&offer.private);
+                    let _ = manager.attributes(connection, State::ReadyToReceive);
+                    manager.accept(now, connection, Offer::default())
+                }
+                Event::Replied { connection, .. } => manager.establish(connection),
+                Event::Resolving { connection, private, .. } => {
+                    let _ = CmaHeader::parse(&private);
+                    manager.answer(now, connection, QueuePairNumber::new(5), 6, &[1; 30])
+                }
+                Event::Established(connection) => manager.disconnect(now, connection),
+                _ => Ok(()),
+            };
+        }
+        while let Some(datagram) = manager.poll_transmit() {
+            self.sent.push(datagram);
+        }
+    }
+
+    /// Whatever came, nothing is left to wait for in the end.
+    fn end(&mut self) {
+        for _ in 0..10_000 {
+            let Some(due) = self.manager.poll_timeout() else { return };
+            self.now = self.now.max(due);
+            self.manager.handle_timeout(self.now);
+            self.drive();
+        }
+        panic!("its timers never end");
+    }
+}
+
+const SERVICES: [ServiceId; 2] = [ServiceId(0x0106_1234), ServiceId(0x0111_1234)];
+
+/// Messages of management datagrams follow each other in an input.
+const DATAGRAM: usize = MAD_LENGTH;
+
+#[test]
+fn conversations_of_connection_managers_end_whatever_comes() {
+    let mut managers = [Managed::new(1, 2), Managed::new(2, 1)];
+    let mut heard = [Vec::new(), Vec::new()];
+    for _ in 0..20 {
+        for host in 0..2 {
+            managers[host].drive();
+            for datagram in std::mem::take(&mut managers[host].sent) {
+                heard[1 - host].extend(datagram.bytes);
+                managers[1 - host].receive(host as u8 + 1, &datagram.bytes);
+            }
+        }
+    }
+    // Connections, questions and ends, both ways.
+    assert!(heard.iter().all(|bytes| bytes.len() >= 6 * DATAGRAM), "{:?}", heard.each_ref().map(Vec::len));
+    let [first, second] = heard;
+    target("connection-manager", vec![first, second], |bytes| {
+        let mut managed = Managed::new(1, 2);
+        for datagram in bytes.chunks(DATAGRAM).take(64) {
+            managed.receive(2, datagram);
+        }
+        managed.end();
     });
 }

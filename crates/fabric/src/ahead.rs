@@ -3,8 +3,6 @@
 //! One by one, each is waited for when it is needed. A processor that looks at many which do not depend on each other
 //! waits for all of them at once. So what a moment will need is looked at before the moment comes. Nothing changes by it.
 
-use std::ops::Range;
-
 use railnet_core::event::Sink;
 use railnet_nic::Transmit;
 use railnet_topology::Vertex;
@@ -77,7 +75,7 @@ impl<S: Sink> Network<S> {
     }
 
     /// Looks at the packets that some islands will deal with in their turns, and at the queue pairs that come next there.
-    pub(crate) fn look_ahead_at_some(&mut self, some: Range<u32>) {
+    pub(crate) fn look_ahead_at_some(&mut self, some: impl Iterator<Item = u32> + Clone) {
         let Self { windows, packets, channels, hosts, coming, host_count, .. } = self;
         let (Some(windows), true) = (windows, *host_count >= LARGE) else { return };
         coming.clear();

@@ -32,6 +32,12 @@ pub trait Application<S> {
         Time::ZERO
     }
 
+    /// Whether it wants nothing more to happen: then [`Network::run`] returns as soon as it can, with hosts and switches wherever
+    /// they are. Nothing can be run after that.
+    fn is_stopped(&self) -> bool {
+        false
+    }
+
     /// A group will never come to a result. It is told once; only releasing the group is left to do.
     fn reduction_failed(&mut self, _network: &mut Network<S>, _group: Group, _failure: &ReductionFailure) {}
 }

@@ -64,6 +64,11 @@ impl<S: Sink> Network<S> {
                 latest = latest.max(last);
             }
             let Some(windows) = &self.windows else { break };
+            if application.is_stopped() {
+                // Some hosts have come as far as that.
+                self.now = latest.max(windows.end()).min(limit);
+                return false;
+            }
             let next = self.calendar.next_time().into_iter().chain(windows.next_time()).min();
             let Some(next) = next.filter(|next| *next <= limit) else {
                 self.now = if next.is_some() { limit } else { latest };
@@ -140,21 +145,32 @@ impl<S: Sink> Network<S> {
                 self.happen(application, at, event);
                 latest = at;
             }
-            if self.windows.is_none() {
+            if self.windows.is_none() || application.is_stopped() {
                 return latest;
             }
         }
         latest.max(self.take_hosts_to(application, limit))
     }
 
+    /// Runs all islands through the windows at hand until `limit`. Returns when the last thing happened.
     pub(crate) fn take_hosts_to(&mut self, application: &mut impl Application<S>, limit: Time) -> Time {
-        let mut latest = Time::ZERO;
-        let count = self.windows.as_ref().map_or(0, |windows| windows.islands().count());
-        let together = (TOGETHER * count / self.host_count.max(1)).max(1);
+        let Some(windows) = &mut self.windows else { return Time::ZERO };
+        if limit < windows.end() && !windows.tracks_pending() {
+            windows.track_pending();
+        }
+        if windows.tracks_pending() {
+            return self.take_pending_hosts_to(application, limit);
+        }
+        let count = windows.islands().count();
+        let together = self.islands_together();
         // Where few hosts have anything to do, prefetching for all of them takes longer than what they do.
         let events = self.events - std::mem::replace(&mut self.events_before, self.events);
         let is_dense = events.saturating_mul(DENSE) >= u64::from(self.host_count);
+        let mut latest = Time::ZERO;
         for first in (0..count).step_by(together as usize) {
+            if application.is_stopped() {
+                break;
+            }
             let some = first..count.min(first + together);
             if is_dense {
                 self.look_ahead_at_some(some.clone());
@@ -166,18 +182,48 @@ impl<S: Sink> Network<S> {
         latest
     }
 
+    /// The same for the islands that have events by then: what a call of the application costs does not grow with the number
+    /// of the others.
+    fn take_pending_hosts_to(&mut self, application: &mut impl Application<S>, limit: Time) -> Time {
+        let mut latest = Time::ZERO;
+        let mut islands = std::mem::take(&mut self.pending);
+        if let Some(windows) = &mut self.windows {
+            windows.take_pending_by(limit, &mut islands);
+        }
+        for some in islands.chunks(self.islands_together() as usize) {
+            if application.is_stopped() {
+                break;
+            }
+            self.look_ahead_at_some(some.iter().copied());
+            for island in some {
+                latest = latest.max(self.take_island_to(application, *island, limit));
+                if let Some(windows) = &mut self.windows {
+                    windows.note_pending(*island);
+                }
+            }
+        }
+        self.pending = islands;
+        latest
+    }
+
+    /// Islands that are prefetched together.
+    fn islands_together(&self) -> u32 {
+        let count = self.windows.as_ref().map_or(0, |windows| windows.islands().count());
+        (TOGETHER * count / self.host_count.max(1)).max(1)
+    }
+
     /// Takes the hosts of an island through the windows at hand.
     fn take_island_to(&mut self, application: &mut impl Application<S>, island: u32, limit: Time) -> Time {
         let mut latest = Time::ZERO;
         while let Some(windows) = &mut self.windows {
-            let limit = limit.min(windows.end_of_turn());
+            let by = limit.min(windows.end_of_turn());
             let host = windows.islands().only_host(island);
             if windows.open(windows.place_of_island(island)) {
-                latest = latest.max(self.take_open_island_to(application, host, limit));
+                latest = latest.max(self.take_open_island_to(application, host, by));
             }
             let Some(windows) = &mut self.windows else { break };
             windows.close();
-            if !windows.turn() {
+            if !windows.turn(limit) {
                 break;
             }
         }
@@ -239,6 +285,9 @@ impl<S: Sink> Network<S> {
         goes_on: impl Fn(&A) -> bool,
     ) -> bool {
         loop {
+            if application.is_stopped() {
+                return false;
+            }
             while let Some((at, event)) = self.calendar.pop_at_hand(limit) {
                 self.happen(application, at, event);
                 if !goes_on(application) {
@@ -315,16 +364,16 @@ impl<S: Sink> Network<S> {
     fn catch_up_one(&mut self, switch: u32, limit: Time) -> Time {
         let mut latest = Time::ZERO;
         while let Some(windows) = &mut self.windows {
-            let limit = limit.min(windows.end_of_turn());
+            let by = limit.min(windows.end_of_turn());
             if windows.open(switch) {
                 self.look_ahead_at(switch);
                 self.open_ports();
-                self.take_switch_to(switch, limit);
-                latest = latest.max(self.close_ports(switch, limit));
+                self.take_switch_to(switch, by);
+                latest = latest.max(self.close_ports(switch, by));
             }
             let Some(windows) = &mut self.windows else { break };
             windows.close();
-            if !windows.turn() {
+            if !windows.turn(limit) {
                 break;
             }
         }

@@ -201,6 +201,13 @@ impl<S: Sink> Network<S> {
         self.lanes.states[lane.0 as usize].counters
     }
 
+    /// The same of a run that is stopped: a lane with a queue is reserved for longer than the run has lasted.
+    pub fn lane_so_far(&self, lane: Lane) -> LaneCounters {
+        let LaneState { busy_until, counters, .. } = &self.lanes.states[lane.0 as usize];
+        let reserved = busy_until.since(self.now).min(counters.busy);
+        LaneCounters { busy: counters.busy - reserved, ..*counters }
+    }
+
     /// A lane is taken to have served this too, at some time when it had nothing else to do.
     pub fn count_on_lane(&mut self, lane: Lane, more: LaneCounters) {
         let counters = &mut self.lanes.states[lane.0 as usize].counters;

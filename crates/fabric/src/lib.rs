@@ -26,6 +26,7 @@ mod network;
 mod note;
 mod packet;
 mod pause;
+mod pending;
 mod ports;
 mod sample;
 mod share;

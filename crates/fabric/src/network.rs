@@ -115,6 +115,8 @@ pub struct Network<S> {
     pub(crate) events: u64,
     /// Those when hosts last ran an epoch.
     pub(crate) events_before: u64,
+    /// Islands that are run before a call of the application, while they are.
+    pub(crate) pending: Vec<u32>,
     /// How packets travel.
     pub(crate) form: WireForm,
     pub(crate) taps: Taps,
@@ -287,6 +289,7 @@ impl<S: Sink> Network<S> {
             lanes: Lanes::default(),
             events: 0,
             events_before: 0,
+            pending: Vec::new(),
             form: WireForm::Values,
             taps: Taps::default(),
             shows_frames: false,

@@ -16,6 +16,7 @@ use crate::arrivals::{Arrival, Arrivals, OFFSETS};
 use crate::calendar::{AtHand, Entry, Key, make_room};
 use crate::event::{Event, Packed, rank};
 use crate::packet::PacketIndex;
+use crate::pending::Pending;
 
 /// Windows that are kept apart, or as many as that where there are lulls; what lies further ahead waits in a heap. Powers of
 /// two.
@@ -74,6 +75,11 @@ pub(crate) struct Windows {
     far_count: u64,
     /// The windows of wake-ups that lie further ahead.
     far_wakes: BinaryHeap<Reverse<u64>>,
+    /// Islands with events in the windows at hand, while the application is called in between.
+    pending: Pending,
+    /// How often a place was asked whether anything may happen to it.
+    #[cfg(test)]
+    pub(crate) opened: u64,
 }
 
 /// Where the packets of one channel come to, in the windows that they mostly come in.
@@ -196,6 +202,9 @@ impl Windows {
             far_coming: BinaryHeap::new(),
             far_count: 0,
             far_wakes: BinaryHeap::new(),
+            pending: Pending::default(),
+            #[cfg(test)]
+            opened: 0,
         }
     }
 
@@ -321,6 +330,10 @@ impl Windows {
     pub(crate) fn arrive(&mut self, place: u32, at: Time, standing: u32, channel: u32, packet: PacketIndex) {
         let window = self.window(at);
         debug_assert!(self.open == NOBODY || window >= self.reach, "a packet comes sooner than it can");
+        debug_assert!(
+            !self.pending.is_tracked() || place < self.switches || window > self.last,
+            "packets come to islands in later epochs only"
+        );
         if self.is_near(window) {
             let offset = at.as_ps() - window * self.width;
             self.put_with_coming(window, place, Arrival::new(offset, standing, channel, packet));
@@ -372,6 +385,9 @@ impl Windows {
         if place == self.open && window <= self.turn_last {
             self.at_hand.put(entry);
         } else if self.is_near(window) {
+            if self.pending.is_tracked() && place >= self.switches && window <= self.last {
+                self.pending.push(entry.key.time(), place - self.switches);
+            }
             self.put_in_ring(window, place, entry);
         } else {
             self.put_far_away(place, entry);
@@ -391,6 +407,9 @@ impl Windows {
             wakes.insert(at, (key, channel));
         }
         let window = self.window(order.time);
+        if self.pending.is_tracked() && place != self.open && window <= self.last {
+            self.pending.push(order.time, place - self.switches);
+        }
         if self.is_near(window) {
             let slot = self.slot(window);
             self.counts[slot] += 1;
@@ -473,6 +492,7 @@ impl Windows {
     /// Has all that happens in the windows from the first on where it belongs.
     fn begin(&mut self) {
         debug_assert!(self.last >= self.first && self.is_near(self.last), "windows that are kept apart");
+        self.pending.reset();
         self.turn_to(self.first);
         while let Some(Reverse((entry, _))) = self.far.peek()
             && self.is_near(self.window(entry.key.time()))
@@ -502,11 +522,11 @@ impl Windows {
         self.turn_last = self.last.min(window + self.turn_max - 1);
     }
 
-    /// Whether there is another one of the windows at hand for a place to go through, and goes on to it. If not, the first
-    /// is next again.
+    /// Whether there is another one of the windows at hand for a place to go through by `limit`, and goes on to it. If not, the
+    /// first is next again.
     #[inline]
-    pub(crate) fn turn(&mut self) -> bool {
-        let is_over = self.turn_last == self.last;
+    pub(crate) fn turn(&mut self, limit: Time) -> bool {
+        let is_over = self.turn_last == self.last || self.end_of_turn() >= limit;
         if self.current > self.first || !is_over {
             self.turn_to(if is_over { self.first } else { self.turn_last + 1 });
         }
@@ -519,9 +539,58 @@ impl Windows {
         self.current == self.first
     }
 
+    /// Whether it is known which islands have events in the windows at hand.
+    #[inline]
+    pub(crate) fn tracks_pending(&self) -> bool {
+        self.pending.is_tracked()
+    }
+
+    /// From now on it is, until other windows are at hand.
+    pub(crate) fn track_pending(&mut self) {
+        let mut pending = std::mem::take(&mut self.pending);
+        let islands = 0..self.islands.count();
+        pending.track(islands.filter_map(|island| Some((self.next_of_island(island)?, island))));
+        self.pending = pending;
+    }
+
+    /// An island was run as far as it is to be for now.
+    pub(crate) fn note_pending(&mut self, island: u32) {
+        if let Some(next) = self.next_of_island(island) {
+            self.pending.push(next, island);
+        }
+    }
+
+    /// The islands that have events by `limit`, in their order.
+    pub(crate) fn take_pending_by(&mut self, limit: Time, islands: &mut Vec<u32>) {
+        self.pending.take_by(limit, islands);
+    }
+
+    /// The first event of an island in the windows at hand, while it has no turn.
+    fn next_of_island(&self, island: u32) -> Option<Time> {
+        let place = self.place_of_island(island);
+        let end = self.end();
+        let wake = self.wakes[island as usize].last().map(|(key, _)| key.time()).filter(|at| *at <= end);
+        // In a lull there are no packets.
+        let packets =
+            if self.first == self.last { &self.coming[self.list(self.first, place)][..] } else { &[] };
+        let began = self.first * self.width;
+        let packet = packets.iter().map(|arrival| Time::from_ps(began + arrival.offset())).min();
+        let has_others = self.in_ring[place as usize] > 0;
+        let mut windows = (self.first..=self.last).filter(|_| has_others);
+        let other = windows.find_map(|window| {
+            let list = &self.ring[self.list(window, place)];
+            list.iter().map(|entry| entry.key.time()).min()
+        });
+        wake.into_iter().chain(packet).chain(other).min()
+    }
+
     /// It is this place's turn, if anything may happen to it in the window at hand.
     #[inline]
     pub(crate) fn open(&mut self, place: u32) -> bool {
+        #[cfg(test)]
+        {
+            self.opened += 1;
+        }
         let due = self.ports_due.get(place as usize).copied();
         let mut is_open = match due {
             Some(due) => due <= self.turn_last,

@@ -194,3 +194,23 @@ fn a_reduction_takes_the_memory_once_for_each_byte_read_and_written() {
     assert_eq!(found, [takes(MB, 8_000), 2 * takes(MB, 8_000)]);
     assert_eq!(network.lane(memory).bytes, 2 * MB);
 }
+
+#[test]
+fn a_lane_of_a_stopped_run_was_taken_no_longer_than_the_run_lasted() {
+    let mut network = network();
+    let stops = stops(&mut network, &[100], Span::ZERO);
+    let lane = stops[0].lane;
+    let way = network.add_way(stops);
+    let later = vec![(way, 1 << 20); 4];
+    let mut there = There { later, ..There::default() };
+    for token in 0..4 {
+        network.call_at(Time::ZERO, token);
+    }
+    // Four slices of 84 µs are in its queue.
+    let until = Time::ZERO + Span::from_us(10);
+    assert!(!network.run(&mut there, until));
+    assert_eq!(network.lane(lane).busy.as_ps(), 4 * takes(1 << 20, 100));
+    assert_eq!(network.lane_so_far(lane).busy, Span::from_us(10));
+    assert!(network.run(&mut there, Time::ZERO + Span::from_secs(1)));
+    assert_eq!(network.lane_so_far(lane), network.lane(lane));
+}

@@ -22,9 +22,10 @@ use railnet_core::Rank;
 use crate::message::{BLOB_MAX, Member, Message, NAME_MAX, NOTICE_MAX, Trouble};
 use crate::rendezvous::{SLACK, millis};
 use crate::socket::{self, Connection};
+use crate::thread::Reserved;
 
 use engine::{Engine, Role};
-use shared::Shared;
+use shared::{Describe, STATUS_WANTED, Shared};
 
 /// The control channel. Dropping it without [`Control::leave`] tells the others that this rank is lost.
 pub struct Control {
@@ -158,12 +159,25 @@ pub enum ControlError {
     },
 }
 
+/// What a control channel needs of the kernel, had before ranks join a rendezvous: what is lacking then is named to all.
+pub(crate) struct Resources {
+    shared: Arc<Shared>,
+    thread: Reserved,
+}
+
+impl Resources {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self { shared: Arc::new(Shared::new()?), thread: Reserved::new("railnet-control")? })
+    }
+}
+
 impl Control {
-    pub(crate) fn alone(member: Member, silence: Duration) -> io::Result<Self> {
-        Self::start(Rank(0), Role::hub(Vec::new()), vec![member], silence)
+    pub(crate) fn alone(resources: Resources, member: Member, silence: Duration) -> Self {
+        Self::start(resources, Rank(0), Role::hub(Vec::new()), vec![member], silence)
     }
 
     pub(crate) fn hub(
+        resources: Resources,
         connections: Vec<Connection>,
         members: Vec<Member>,
         silence: Duration,
@@ -171,32 +185,32 @@ impl Control {
         for connection in &connections {
             socket::set_dead_peer_timeout(connection, silence)?;
         }
-        Self::start(Rank(0), Role::hub(connections), members, silence)
+        Ok(Self::start(resources, Rank(0), Role::hub(connections), members, silence))
     }
 
     pub(crate) fn leaf(
+        resources: Resources,
         rank: Rank,
         connection: Connection,
         members: Vec<Member>,
         silence: Duration,
     ) -> io::Result<Self> {
         socket::set_dead_peer_timeout(&connection, silence)?;
-        Self::start(rank, Role::Leaf(connection), members, silence)
+        Ok(Self::start(resources, rank, Role::Leaf(connection), members, silence))
     }
 
-    fn start(rank: Rank, role: Role, members: Vec<Member>, silence: Duration) -> io::Result<Self> {
-        let shared = Arc::new(Shared::new()?);
+    fn start(resources: Resources, rank: Rank, role: Role, members: Vec<Member>, silence: Duration) -> Self {
+        let Resources { shared, thread } = resources;
         let engine = Engine::new(role, Arc::clone(&shared), silence);
-        let thread =
-            std::thread::Builder::new().name("railnet-control".to_owned()).spawn(move || engine.run())?;
-        Ok(Self {
+        let thread = thread.start(move || engine.run());
+        Self {
             rank,
             members: Arc::new(members),
             shared,
             thread: Mutex::new(Some(thread)),
             sequence: AtomicU32::new(0),
             ticket: AtomicU32::new(0),
-        })
+        }
     }
 
     /// This rank.
@@ -256,11 +270,21 @@ impl Control {
 
     /// The value under a name, as soon as some rank has put it there.
     pub fn get(&self, key: &str, limit: Duration) -> Result<Vec<u8>, ControlError> {
+        self.get_within(key, limit, SLACK)
+    }
+
+    /// The same, and how much longer than that rank 0 may take to answer.
+    pub(crate) fn get_within(
+        &self,
+        key: &str,
+        limit: Duration,
+        slack: Duration,
+    ) -> Result<Vec<u8>, ControlError> {
         fits("a key", key.len(), NAME_MAX)?;
         let began = Instant::now();
         let ticket = self.ticket.fetch_add(1, Ordering::Relaxed);
         self.shared.command(Message::Get { ticket, limit_ms: millis(limit), key: key.to_owned() });
-        let answer = self.shared.wait_for(began + limit + SLACK, |inbox| inbox.answers.remove(&ticket));
+        let answer = self.shared.wait_for(began + limit + slack, |inbox| inbox.answers.remove(&ticket));
         let what = || format!("the value of {key:?}");
         match answer {
             Ok(Some(Some(value))) => Ok(value),
@@ -274,6 +298,17 @@ impl Control {
     pub fn notify(&self, kind: NoticeKind, body: &[u8]) {
         let body = body[..body.len().min(NOTICE_MAX)].to_vec();
         self.shared.command(Message::Notice { from: self.rank.0, kind: kind.number(), body });
+    }
+
+    /// Asks all other ranks what they do.
+    pub(crate) fn want_status(&self, number: u64) {
+        let (kind, body) = (STATUS_WANTED, number.to_le_bytes().to_vec());
+        self.shared.command(Message::Notice { from: self.rank.0, kind, body });
+    }
+
+    /// What is done, in the thread of the control channel, when another rank asks that.
+    pub(crate) fn on_status_wanted(&self, describe: Describe) {
+        self.shared.set_describe(describe);
     }
 
     /// Whether there is news: one load, for loops that cannot spare more.
@@ -313,9 +348,14 @@ impl Control {
     }
 
     /// This rank cannot go on: exchanges of all ranks, now and later, fail and say why. Leaves.
-    pub(crate) fn give_up(self, trouble: Trouble) {
-        self.shared.command(Message::Refused(trouble));
+    pub(crate) fn give_up(&self, trouble: Trouble) {
+        self.refuse(trouble);
         self.say_goodbye(SLACK);
+    }
+
+    /// The same for one that leaves in another way.
+    pub(crate) fn refuse(&self, trouble: Trouble) {
+        self.shared.command(Message::Refused(trouble));
     }
 
     /// Says goodbye. Rank 0 first serves the others until they have left too, or until the limit; all others wait only

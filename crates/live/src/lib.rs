@@ -32,6 +32,8 @@ mod log;
 pub mod machine;
 pub mod memory;
 pub mod message;
+#[doc(hidden)]
+pub mod parsers;
 mod rdma;
 pub mod rendezvous;
 pub mod roce;
@@ -41,6 +43,7 @@ mod shared_memory;
 mod socket;
 pub mod status;
 mod tcp;
+mod thread;
 
 pub use authentication::Authentication;
 pub use communicator::{Communicator, Element, Group, Options, Pending, Window};

@@ -25,7 +25,7 @@ use fields::{Reader, put_blob, put_ranks, put_text};
 
 /// The version that is spoken here. What ranks tell of themselves when they meet is part of it, and where things lie in memory
 /// that they share, and what stands before data in their streams.
-pub const VERSION: u16 = 8;
+pub const VERSION: u16 = 9;
 /// The most bytes a rank contributes to a meeting or an exchange, or puts under a key.
 pub const BLOB_MAX: usize = 64 * 1024;
 /// The most bytes of a notice.

@@ -10,10 +10,11 @@ mod config;
 mod hub;
 mod reminders;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-use crate::control::Control;
+use crate::ReachError;
+use crate::control::{Control, Resources};
 use crate::launch::Meeting;
 use crate::machine;
 use crate::message::{BLOB_MAX, Hello, Member, NAME_MAX, Trouble};
@@ -77,6 +78,8 @@ pub enum MeetError {
     Io(#[from] std::io::Error),
 }
 
+const PREPARED: &str = "ranks that have met were prepared";
+
 /// The door at which ranks meet.
 #[derive(Debug)]
 pub(crate) enum Door {
@@ -95,30 +98,42 @@ pub(crate) struct Kept {
     pub(crate) addresses: Vec<Vec<SocketAddr>>,
 }
 
+/// Makes the blob of a rank once it is known at which of its own addresses the others reach it: that of its connection with rank 0.
+/// `None` where there is no single one. What cannot be had ends the meeting on every rank, with this trouble.
+pub(crate) type Prepare<'a> = &'a mut dyn FnMut(Option<IpAddr>) -> Result<Vec<u8>, Trouble>;
+
 /// Meets all other ranks. Every rank gets everybody's blob; [`Control::members`] has them.
 pub fn meet(config: &Config, blob: &[u8]) -> Result<Control, MeetError> {
-    meet_at(Door::New, config, blob)
-}
-
-/// The same at a certain door.
-pub(crate) fn meet_at(door: Door, config: &Config, blob: &[u8]) -> Result<Control, MeetError> {
     if blob.len() > BLOB_MAX {
         return Err(MeetError::BlobTooLong(blob.len()));
     }
+    meet_at(Door::New, config, &mut |_| Ok(blob.to_vec()))
+}
+
+/// The same at a certain door, with a blob that depends on the address.
+pub(crate) fn meet_at(door: Door, config: &Config, prepare: Prepare<'_>) -> Result<Control, MeetError> {
+    let mut resources = None;
+    let prepare: Prepare<'_> = &mut |local| {
+        let had = Resources::new().map_err(|error| ReachError::from(error).trouble(config.rank.0))?;
+        resources = Some(had);
+        prepare(local)
+    };
     let deadline = Instant::now() + config.limit;
     let hello = introduction(config)?;
     if config.world_size == 1 {
-        return Ok(Control::alone(member(&hello, blob), config.silence)?);
+        let blob = prepare(Some(Ipv4Addr::LOCALHOST.into())).map_err(MeetError::Trouble)?;
+        let resources = resources.expect(PREPARED);
+        return Ok(Control::alone(resources, member(&hello, &blob), config.silence));
     }
     let Some(meeting) = &config.meeting else {
         return Err(MeetError::Nowhere { launcher: config.launcher.to_string() });
     };
     let control = if config.rank.0 == 0 {
-        let (connections, members) = hub::meet(door, config, meeting, &hello, blob, deadline)?;
-        Control::hub(connections, members, config.silence)?
+        let (connections, members) = hub::meet(door, config, meeting, &hello, prepare, deadline)?;
+        Control::hub(resources.expect(PREPARED), connections, members, config.silence)?
     } else {
-        let (connection, members) = caller::meet(&door, config, meeting, hello, blob, deadline)?;
-        Control::leaf(config.rank, connection, members, config.silence)?
+        let (connection, members) = caller::meet(&door, config, meeting, hello, prepare, deadline)?;
+        Control::leaf(resources.expect(PREPARED), config.rank, connection, members, config.silence)?
     };
     Ok(control)
 }

@@ -65,9 +65,13 @@ pub(crate) fn resolve(host: &str, port: u16, deadline: Instant) -> io::Result<Ve
     }
     let (sender, answers) = mpsc::channel();
     let name = host.to_owned();
-    std::thread::Builder::new().name("railnet-resolve".to_owned()).spawn(move || {
+    let thread = crate::thread::spawn("railnet-resolve", move || {
         let _ = sender.send((name.as_str(), port).to_socket_addrs().map(Vec::from_iter));
-    })?;
+    });
+    if thread.is_err() {
+        // Then this thread asks: what lacks threads is found out by the time the ranks have met, where all hear of it.
+        return (host, port).to_socket_addrs().map(Vec::from_iter);
+    }
     let late = || io::Error::new(ErrorKind::TimedOut, "no answer from the resolver");
     answers.recv_timeout(deadline.saturating_duration_since(Instant::now())).map_err(|_| late())?
 }
@@ -194,6 +198,11 @@ impl Connection {
         self.sent = 0;
         // It may have ended by itself.
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+
+    /// The address of this end.
+    pub(crate) fn local_address(&self) -> Option<IpAddr> {
+        self.stream.local_addr().ok().map(|address| address.ip().to_canonical())
     }
 
     pub(crate) fn is_over(&self) -> bool {

@@ -1,9 +1,12 @@
 //! What a rank does now, asked from outside, as NCCL's RAS answers: `railnet status`.
 //!
+//! A rank that is asked for all of its job asks the others over the control channel, wherever they are.
+//!
 //! Each rank listens at a socket in the abstract namespace, `railnet-status-<pid>-<rank>`, and answers processes of its user. A rank
 //! in a call describes itself where it looks at the clock; for one that computes the thread that answers does. One that does neither
 //! for half a second is told of as not answering.
 
+use std::collections::VecDeque;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt as _;
@@ -14,8 +17,10 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 
-use crate::message::Malformed;
+use crate::Control;
+use crate::control::ControlError;
 use crate::message::fields::{Reader, put_text};
+use crate::message::{BLOB_MAX, Malformed};
 use crate::shared_memory::handover::is_same_user;
 use crate::socket;
 
@@ -23,10 +28,19 @@ use crate::socket;
 const DESCRIPTION_MAX: Duration = Duration::from_millis(500);
 /// How long a conversation may take.
 const CONVERSATION: Duration = Duration::from_secs(2);
+/// How long ranks of other hosts may take, and how much longer rank 0, which has what they say.
+const OTHERS_MAX: Duration = Duration::from_millis(1500);
+const HUB_MAX: Duration = Duration::from_millis(300);
+/// Between two looks at what they say.
+const PAUSE: Duration = Duration::from_millis(10);
+/// The same for one that asks them: with what the network and rank 0 take.
+const CONVERSATION_OF_ALL: Duration = Duration::from_secs(5);
 /// The most bytes of an answer.
 const ANSWER_MAX: usize = 16 << 20;
 const PREFIX: &str = "railnet-status-";
 const TEXT_MAX: usize = 4096;
+/// Questions of other ranks that an answer names.
+const RECENT_MAX: usize = 16;
 /// Ranks of one number in one process: of communicators that follow each other.
 const NAMES: u32 = 16;
 
@@ -102,9 +116,20 @@ pub struct QueuePairStatus {
     pub receive_psn: u32,
 }
 
+/// What somebody wants to know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Request {
+    /// What the rank does.
+    Own = b'r' as isize,
+    /// What all ranks of its job do.
+    Job = b'j' as isize,
+}
+
 /// What a rank says of itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RankStatus {
+    /// Whether it is on this host, so that its process is one of this host. It is what the reader knows, and is not said.
+    pub is_here: bool,
     /// Its job.
     pub job: String,
     /// Its number.
@@ -147,7 +172,16 @@ fn micros(span: Duration) -> u64 {
 }
 
 impl RankStatus {
-    fn write(&self) -> Vec<u8> {
+    /// The process of rank 0, which tells jobs of one name apart.
+    pub fn first(&self) -> u32 {
+        self.peers.first().map_or(self.pid, |peer| peer.pid)
+    }
+
+    fn is_of_job(&self, other: &Self) -> bool {
+        (&self.job, self.first()) == (&other.job, other.first())
+    }
+
+    pub(crate) fn write(&self) -> Vec<u8> {
         let mut out = Vec::new();
         put_text(&mut out, &self.job);
         for number in [self.rank, self.world_size, self.pid] {
@@ -223,6 +257,7 @@ impl RankStatus {
         })?;
         reader.finish()?;
         Ok(Self {
+            is_here: true,
             job,
             rank,
             world_size,
@@ -284,21 +319,39 @@ pub(crate) struct Server {
     listener: UnixListener,
     bell: OwnedFd,
     ends: AtomicBool,
+    questions: Mutex<Questions>,
 }
 
-fn address(pid: u32, rank: u32, index: u32) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(format!("{PREFIX}{pid}-{rank}-{index}"))
+/// What other ranks have asked this one.
+#[derive(Debug, Default)]
+struct Questions {
+    /// The numbers of the last of them: an answer is one to all.
+    recent: VecDeque<u64>,
+    are_open: bool,
+}
+
+fn name(pid: u32, rank: u32, index: u32) -> String {
+    format!("{PREFIX}{pid}-{rank}-{index}")
 }
 
 impl Server {
     pub(crate) fn open(rank: u32) -> io::Result<Self> {
         let mut last = io::Error::from(io::ErrorKind::AddrInUse);
         for index in 0..NAMES {
-            match UnixListener::bind_addr(&address(std::process::id(), rank, index)?) {
+            match UnixListener::bind_addr(&SocketAddr::from_abstract_name(name(
+                std::process::id(),
+                rank,
+                index,
+            ))?) {
                 Ok(listener) => {
                     listener.set_nonblocking(true)?;
                     let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-                    return Ok(Self { listener, bell, ends: AtomicBool::new(false) });
+                    return Ok(Self {
+                        listener,
+                        bell,
+                        ends: AtomicBool::new(false),
+                        questions: Mutex::default(),
+                    });
                 }
                 Err(error) => last = error,
             }
@@ -310,6 +363,7 @@ impl Server {
     pub(crate) fn run(
         &self,
         desk: &Desk,
+        control: &Control,
         make: impl Fn() -> Option<RankStatus>,
         fallback: impl Fn() -> RankStatus,
     ) {
@@ -319,13 +373,30 @@ impl Server {
             if socket::wait(&mut fds, Instant::now() + Duration::from_hours(1)).is_err() {
                 return;
             }
+            let mut count = [0; 8];
+            // Nothing to read means that nobody rang.
+            let _ = rustix::io::read(&self.bell, &mut count);
+            let describe = || desk.ask(&make).unwrap_or_else(&fallback);
+            self.answer_others(control, &describe);
             // Who hung up, and other users, get nothing; nor does anybody while this process has no descriptors left.
             match self.listener.accept() {
                 Ok((stream, _)) if is_same_user(&stream).unwrap_or(false) => {
-                    let status = desk.ask(&make).unwrap_or_else(&fallback);
                     let _ = stream.set_nonblocking(false);
                     let _ = stream.set_write_timeout(Some(CONVERSATION));
-                    let _ = (&stream).write_all(&status.write());
+                    let _ = stream.set_read_timeout(Some(CONVERSATION));
+                    let mut request = [0];
+                    let mut all = vec![describe()];
+                    if (&stream).read_exact(&mut request).is_ok() && request[0] == Request::Job as u8 {
+                        let own = all[0].clone();
+                        all.extend(self.ask_others(control, &own, &describe));
+                    }
+                    let mut out = Vec::new();
+                    put_list(&mut out, &all, |out, status| {
+                        let bytes = status.write();
+                        put_number(out, bytes.len() as u32);
+                        out.extend(bytes);
+                    });
+                    let _ = (&stream).write_all(&out);
                 }
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -334,11 +405,100 @@ impl Server {
         }
     }
 
+    /// Leaves what this rank does for another one that has asked.
+    fn answer_others(&self, control: &Control, describe: &impl Fn() -> RankStatus) {
+        let mut questions = self.questions.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::take(&mut questions.are_open) {
+            let numbers: Vec<u64> = questions.recent.iter().copied().collect();
+            drop(questions);
+            // A control channel that has ended has nobody left who asks.
+            let _ = control.put(&key(control.rank().0), &answer(&numbers, describe()));
+        }
+    }
+
+    /// What the other ranks of the job say, as far as they say it in time. They may ask this one meanwhile.
+    fn ask_others(
+        &self,
+        control: &Control,
+        own: &RankStatus,
+        describe: &impl Fn() -> RankStatus,
+    ) -> Vec<RankStatus> {
+        let Ok(number) = crate::secret::random().map(u64::from_le_bytes) else { return Vec::new() };
+        control.want_status(number);
+        let deadline = Instant::now() + OTHERS_MAX;
+        let is_asked = |rank: &u32| *rank != own.rank && !own.gone.contains(rank);
+        let mut missing: Vec<u32> = (0..own.world_size).filter(is_asked).collect();
+        let mut found = Vec::new();
+        while !missing.is_empty() && Instant::now() < deadline {
+            self.answer_others(control, describe);
+            let mut still_missing = Vec::new();
+            for rank in missing {
+                match control.get_within(&key(rank), PAUSE, HUB_MAX) {
+                    Ok(said) => match read_answer(&said, number) {
+                        Some(status) => found.push(status),
+                        // It has answered others only.
+                        None => still_missing.push(rank),
+                    },
+                    Err(ControlError::NoValue { .. }) => still_missing.push(rank),
+                    // Rank 0, which has what the others say, does not answer.
+                    Err(_) => return found,
+                }
+            }
+            missing = still_missing;
+            if !missing.is_empty() {
+                std::thread::sleep(PAUSE);
+            }
+        }
+        found
+    }
+
+    /// Another rank wants to know what this one does.
+    pub(crate) fn want(&self, number: u64) {
+        let mut questions = self.questions.lock().unwrap_or_else(PoisonError::into_inner);
+        questions.are_open = true;
+        questions.recent.push_back(number);
+        if questions.recent.len() > RECENT_MAX {
+            questions.recent.pop_front();
+        }
+        drop(questions);
+        self.ring();
+    }
+
     pub(crate) fn end(&self) {
         self.ends.store(true, Ordering::Release);
+        self.ring();
+    }
+
+    fn ring(&self) {
         // A counter that is full wakes as well.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
+}
+
+/// Where a rank leaves what it does for one that asks: always at the same place, so that questions leave nothing behind.
+fn key(rank: u32) -> String {
+    format!("railnet status of rank {rank}")
+}
+
+/// The answer to questions with these numbers. What is too long for the control channel is left out.
+fn answer(numbers: &[u64], mut status: RankStatus) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_list(&mut out, numbers, |out, number| out.extend(number.to_le_bytes()));
+    let mut bytes = status.write();
+    if out.len() + bytes.len() > BLOB_MAX {
+        (status.peers, status.queue_pairs) = (Vec::new(), Vec::new());
+        bytes = status.write();
+    }
+    out.extend(bytes);
+    out
+}
+
+/// The answer, if it is one to the question with this number.
+fn read_answer(bytes: &[u8], number: u64) -> Option<RankStatus> {
+    let mut reader = Reader::new(bytes);
+    let numbers = reader.list("questions", |reader| reader.long("question")).ok()?;
+    let status = bytes.get(4 + numbers.len() * 8..)?;
+    if numbers.contains(&number) { RankStatus::read(status).ok() } else { None }
 }
 
 /// The ranks of this host that this user may ask.
@@ -350,7 +510,8 @@ pub struct Found {
     pub silent: Vec<u32>,
 }
 
-/// Asks all ranks of this host, at the same time. Those that are gone by then, and those of other users, are left out.
+/// Asks all ranks of this host, at the same time, and through one of each job those of other hosts. Those that are gone by then, and
+/// those of other users, are left out.
 pub fn ranks_here() -> io::Result<Found> {
     let table = std::fs::read_to_string("/proc/net/unix")?;
     let names = table.lines().filter_map(|line| line.split_once(" @").map(|(_, name)| name));
@@ -359,12 +520,13 @@ pub fn ranks_here() -> io::Result<Found> {
     names.sort_unstable();
     names.dedup();
     let asked: Vec<(&str, UnixStream)> =
-        names.into_iter().filter_map(|name| Some((name, ask(name).ok()?))).collect();
+        names.into_iter().filter_map(|name| Some((name, ask(name, Request::Own).ok()?))).collect();
     let deadline = Instant::now() + CONVERSATION;
     let mut found = Found::default();
+    let mut here: Vec<(&str, RankStatus)> = Vec::new();
     for (name, stream) in asked {
         match hear(&stream, deadline) {
-            Ok(status) => found.ranks.push(status),
+            Ok(statuses) => here.extend(statuses.into_iter().map(|status| (name, status))),
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
                 let pid: Option<u32> =
                     name[PREFIX.len()..].split('-').next().and_then(|pid| pid.parse().ok());
@@ -373,19 +535,53 @@ pub fn ranks_here() -> io::Result<Found> {
             Err(_) => {}
         }
     }
+    found.ranks = here.iter().map(|(_, status)| status.clone()).collect();
+    for (name, status) in &here {
+        // Those of this host that do not answer here do not answer there.
+        let is_missing = |ranks: &[RankStatus], rank: u32| {
+            let is_it = |one: &RankStatus| one.is_of_job(status) && one.rank == rank;
+            !ranks.iter().any(is_it) && !status.gone.contains(&rank)
+        };
+        let mut peers = (0..).zip(&status.peers);
+        if peers.any(|(rank, peer)| is_missing(&found.ranks, rank) && !found.silent.contains(&peer.pid)) {
+            let all = hear_job(name).unwrap_or_default();
+            let far = all.into_iter().filter(|one| is_missing(&found.ranks, one.rank));
+            let far: Vec<RankStatus> = far.map(|one| RankStatus { is_here: false, ..one }).collect();
+            found.ranks.extend(far);
+        }
+    }
     found.ranks.sort_by(|a, b| (&a.job, a.rank, a.pid).cmp(&(&b.job, b.rank, b.pid)));
     Ok(found)
 }
 
-fn ask(name: &str) -> io::Result<UnixStream> {
-    let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+/// Asks a rank of this host for all ranks of its job, wherever they are: itself, and those that answer.
+pub fn ranks_of_job(pid: u32, rank: u32) -> io::Result<Vec<RankStatus>> {
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for index in 0..NAMES {
+        match hear_job(&name(pid, rank, index)) {
+            Ok(ranks) => return Ok(ranks),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn hear_job(name: &str) -> io::Result<Vec<RankStatus>> {
+    hear(&ask(name, Request::Job)?, Instant::now() + CONVERSATION_OF_ALL)
+}
+
+fn ask(name: &str, request: Request) -> io::Result<UnixStream> {
+    let mut stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
     match is_same_user(&stream)? || rustix::process::geteuid().is_root() {
-        true => Ok(stream),
+        true => {
+            stream.write_all(&[request as u8])?;
+            Ok(stream)
+        }
         false => Err(io::ErrorKind::PermissionDenied.into()),
     }
 }
 
-fn hear(mut stream: &UnixStream, deadline: Instant) -> io::Result<RankStatus> {
+fn hear(mut stream: &UnixStream, deadline: Instant) -> io::Result<Vec<RankStatus>> {
     let mut bytes = Vec::new();
     let mut buffer = [0; 16 << 10];
     loop {
@@ -400,7 +596,15 @@ fn hear(mut stream: &UnixStream, deadline: Instant) -> io::Result<RankStatus> {
             return Err(io::ErrorKind::InvalidData.into());
         }
     }
-    RankStatus::read(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    read_all(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// Reads what several ranks wrote.
+pub(crate) fn read_all(bytes: &[u8]) -> Result<Vec<RankStatus>, Malformed> {
+    let mut reader = Reader::new(bytes);
+    let all = reader.list("ranks", |reader| RankStatus::read(&reader.blob("rank", ANSWER_MAX)?))?;
+    reader.finish()?;
+    Ok(all)
 }
 
 #[cfg(test)]
@@ -410,6 +614,7 @@ mod tests {
     #[test]
     fn a_status_is_read_as_it_was_written() {
         let status = RankStatus {
+            is_here: true,
             job: "a job".to_owned(),
             rank: 3,
             world_size: 4,

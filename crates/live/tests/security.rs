@@ -1,10 +1,11 @@
 //! What ranks of a job promise against those that do not belong to it (docs/security.md), attacked from outside.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stderr, reason = "a test that is left out says so")]
 
 mod world;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -134,6 +135,8 @@ fn no_secret_and_no_key_travels_at_the_rendezvous() {
 #[derive(Debug)]
 struct Listening {
     address: SocketAddr,
+    /// The address that it is bound to, as the kernel writes it.
+    bound: String,
     /// Whether it takes connections from all networks.
     is_open: bool,
     /// Connections that wait to be taken.
@@ -154,7 +157,8 @@ fn listeners() -> Vec<Listening> {
                 let port = u16::from_str_radix(port, 16).unwrap();
                 let is_open = address.bytes().all(|byte| byte == b'0');
                 let waiting = u32::from_str_radix(words[4].rsplit_once(':').unwrap().1, 16).unwrap();
-                found.push(Listening { address: SocketAddr::from(([127, 0, 0, 1], port)), is_open, waiting });
+                let (address, bound) = (SocketAddr::from(([127, 0, 0, 1], port)), address.to_owned());
+                found.push(Listening { address, bound, is_open, waiting });
             }
         }
     }
@@ -172,6 +176,47 @@ fn ranks_that_meet_at_the_loopback_address_listen_nowhere_else() {
     };
     world(2, Conduit::Tcp, LONG, attempt);
     world_with(2, &Options { conduit: None, ..options_off(Conduit::Tcp) }, attempt);
+}
+
+/// What leads to the rendezvous is one network of several; connections of the others find no listener.
+#[test]
+fn ranks_listen_at_the_address_that_leads_to_the_rendezvous_alone() {
+    let interfaces = railnet_live::machine::interfaces().unwrap();
+    let mut own = interfaces.into_iter().filter(|one| !one.is_loopback).flat_map(|one| one.addresses);
+    let Some(IpAddr::V4(address)) = own.find(IpAddr::is_ipv4) else {
+        eprintln!("left out: this host has no address but loopback ones");
+        return;
+    };
+    let bound = format!("{:08X}", u32::from_ne_bytes(address.octets()));
+    let attempt = |world: railnet_live::Communicator| {
+        world.barrier().unwrap();
+        let listeners = listeners();
+        assert!(listeners.len() >= 4, "{listeners:?}");
+        assert!(listeners.iter().all(|one| one.bound == bound), "{bound}: {listeners:?}");
+        world.barrier().unwrap();
+        // Ranks that meet again do so at the same address.
+        let again = world.rebuild_without(&[]).unwrap();
+        again.barrier().unwrap();
+        assert!(self::listeners().iter().all(|one| one.bound == bound), "{bound}: {:?}", self::listeners());
+        again.barrier().unwrap();
+    };
+    let at = |bind: Option<IpAddr>| {
+        let mut configs = secret(b"apple", 3);
+        for config in &mut configs {
+            let port = config.meeting.as_ref().unwrap().port;
+            config.meeting = Some(railnet_live::launch::Meeting::new(&address.to_string(), port));
+            config.bind = bind;
+        }
+        configs
+    };
+    for conduit in [Conduit::Tcp, Conduit::SharedMemory, Conduit::Roce] {
+        world_of(&at(None), &options_off(conduit), attempt);
+    }
+    world_of(&at(Some(Ipv4Addr::UNSPECIFIED.into())), &options_off(Conduit::Tcp), |world| {
+        world.barrier().unwrap();
+        assert!(listeners().iter().any(|one| one.is_open), "RAILNET_BIND=0.0.0.0 means all addresses");
+        world.barrier().unwrap();
+    });
 }
 
 fn options_off(conduit: Conduit) -> Options {

@@ -25,6 +25,7 @@ mod series;
 mod servers;
 mod sharp;
 mod standstill;
+mod stopping;
 mod traffic;
 mod training;
 mod transfer;

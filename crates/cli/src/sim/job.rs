@@ -9,6 +9,8 @@ use std::io::Write;
 use std::num::NonZeroU32;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use railnet_core::Digest;
@@ -224,6 +226,10 @@ pub(super) struct Totals {
 struct Until<'a>(&'a Interrupt);
 
 impl JobWatch<NoSink> for Until<'_> {
+    fn stop(&self) -> Option<Arc<AtomicBool>> {
+        Some(self.0.flag())
+    }
+
     fn look(&mut self, _run: &mut Run<(Digest, NoSink)>, _progress: &JobProgress) -> bool {
         !self.0.is_set()
     }

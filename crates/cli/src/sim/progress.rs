@@ -12,6 +12,9 @@ use crate::words;
 
 /// Virtual time between two looks at the clock.
 const STEP: Span = Span::from_us(10);
+/// Of so many hosts; of more it is shorter, since as much takes longer then.
+const STEP_HOSTS: u64 = 4_096;
+const STEP_LEAST: Span = Span::from_ns(500);
 /// The least time between two lines.
 const INTERVAL: Duration = Duration::from_millis(200);
 
@@ -35,7 +38,10 @@ impl Progress {
         let began = Instant::now();
         let mut shown = began;
         let mut goes_on = true;
-        while goes_on && !run.advance(STEP) {
+        let step = STEP
+            .min(Span::from_ps(STEP.as_ps() * STEP_HOSTS / u64::from(run.hosts().max(1))))
+            .max(STEP_LEAST);
+        while goes_on && !run.advance(step) {
             each(run)?;
             goes_on = !interrupt.is_set();
             if self.is_due(shown) {

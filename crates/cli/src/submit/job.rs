@@ -19,7 +19,7 @@ pub(super) struct Job {
 
 #[derive(Deserialize)]
 struct Document {
-    launch: LaunchTable,
+    launch: Option<LaunchTable>,
 }
 
 #[derive(Deserialize, Debug)]
@@ -79,6 +79,10 @@ impl Job {
             }
             Usage(message)
         })?;
+        let Some(launch) = launch else {
+            let advice = "it says what to start, such as\n  = [launch]\n  = program = \"python train.py\"";
+            return Err(Usage(format!("there is no table [launch]: {advice}\n --> {path}")).into());
+        };
         launch.check().map_err(|error| Usage(format!("{error}\n --> {path}")))?;
         let name = launch.name.clone().unwrap_or_else(|| stem.to_owned());
         Ok(Self { name, launch })

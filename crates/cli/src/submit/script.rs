@@ -159,7 +159,8 @@ srun --kill-on-bad-exit=1 bash -c 'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID 
         assert!(text.contains("unknown key \"nods\"") && text.contains("job.toml:3:1"), "{text}");
         assert!(text.contains("did you mean \"nodes\"?"), "{text}");
         for (text, part) in [
-            ("", "\"launch\" is missing"),
+            ("", "there is no table [launch]"),
+            ("seed = 1\n", "program = \"python train.py\""),
             ("[launch]\n", "\"program\" is missing"),
             ("[launch]\nprogram = []\n", "names nothing"),
             ("[launch]\nprogram = \"x\"\nnodes = 0\n", "1 at least"),

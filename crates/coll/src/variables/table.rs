@@ -226,7 +226,7 @@ pub const DECLARATIONS: &[Declaration] = &[
         "`[^][=]name,…`",
         "all",
         RUN,
-        "Interfaces of kernel sockets, in the same grammar. A simulated server has one network.",
+        "Interfaces of kernel sockets, in the same grammar; without it a rank of `railnet run` uses the one that leads to rank 0. A simulated server has one network.",
     ),
     variable(
         "NCCL_CROSS_NIC",

@@ -63,7 +63,7 @@ use crate::agreement::Quorum;
 use crate::authentication::Authentication;
 use crate::calls::{self, Book, Calls};
 use crate::conduit::Conduit;
-use crate::engine::{At, ContextId, Engine, Prepared};
+use crate::engine::{At, ContextId, Engine, ListenAt, Prepared};
 use crate::launch::{Launch, Variables, variable};
 use crate::log::{Level, Log};
 use crate::message::Member;
@@ -228,7 +228,7 @@ impl Communicator {
         door: Door,
         config: &Config,
         options: &Options,
-        kept: Option<TcpListener>,
+        kept: Option<&TcpListener>,
     ) -> Result<Self, Error> {
         let bind = match config.bind {
             None => address::named_address(options)?,
@@ -252,9 +252,19 @@ impl Communicator {
             }
         }
         let security = (&config.secret, options.authentication);
-        let prepared =
-            Prepared::new(config.rank.0, security, options.conduit, (bind, config.listen()), kept)?;
-        let control = rendezvous::meet_at(door, config, &prepared.blob())?;
+        let mut prepared = None;
+        let control = rendezvous::meet_at(door, config, &mut |local| {
+            let kept = kept.map(TcpListener::try_clone).transpose();
+            let place = ListenAt { told: bind, loopback: config.listen(), local };
+            let made = kept.map_err(crate::ReachError::from);
+            let made =
+                made.and_then(|kept| Prepared::new(config.rank.0, security, options.conduit, place, kept));
+            let made = made.map_err(|error| error.trouble(config.rank.0))?;
+            let blob = made.blob();
+            prepared = Some(made);
+            Ok(blob)
+        })?;
+        let prepared = prepared.expect("ranks that have met have told each other of themselves");
         // What lets GPUs write into each other's memory lets processes read each other's.
         let reads_memory = options.nccl.switch("NCCL_P2P_DISABLE") != Some(true);
         let conduits = match prepared.reach(&control, config.limit, &options.roce, reads_memory) {
@@ -267,7 +277,8 @@ impl Communicator {
         let rank = config.rank;
         let members: Arc<[u32]> = (0..config.world_size).collect();
         conduits.notes().iter().for_each(|note| log.warn(|| note.clone()));
-        let engine = Engine::new(config.job.clone(), Arc::new(control), conduits, options.limit);
+        let control = Arc::new(control);
+        let engine = Engine::new(config.job.clone(), Arc::clone(&control), conduits, options.limit);
         log.info(|| introduction(config, options, &engine));
         log.info(|| {
             let set = options.nccl.set().map(|(name, text, _)| format!("{name} is {text}"));
@@ -276,8 +287,11 @@ impl Communicator {
         });
         let is_noted = options.record.is_some() || options.notes_calls;
         let book = is_noted.then(|| Book::new(options.record.as_deref(), about(config, &engine))).transpose();
-        let book = book.map_err(crate::ReachError::from)?;
-        let process = Process::new(engine, config, options, book).map_err(crate::ReachError::from)?;
+        let made = book.and_then(|book| Process::new(engine, config, options, book));
+        let made = made.map_err(crate::ReachError::from);
+        let process = made.inspect_err(|error| control.give_up(error.trouble(config.rank.0)))?;
+        // What one lacks all hear of.
+        control.all_gather("threads", &[], config.limit).map_err(crate::ReachError::from)?;
         Ok(Self::new(Arc::new(process), 0, rank, members, log))
     }
 

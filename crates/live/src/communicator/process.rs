@@ -13,8 +13,10 @@ use super::{Options, at_exit};
 use crate::Control;
 use crate::calls::Book;
 use crate::engine::{ContextId, Engine, Keep, Until, bare_status};
+use crate::message::Trouble;
 use crate::rendezvous::Config;
 use crate::status::Server;
+use crate::thread;
 
 /// How long the thread waits for news before it looks whether it should end.
 const NEWS: Duration = Duration::from_millis(200);
@@ -79,8 +81,8 @@ impl Process {
         });
         at_exit::remember(&shared);
         let own = Arc::clone(&shared);
-        let thread =
-            std::thread::Builder::new().name("railnet-progress".to_owned()).spawn(move || own.run())?;
+        let thread = thread::spawn("railnet-progress", move || own.run());
+        let thread = thread.inspect_err(|error| shared.control.refuse(local(config, error)))?;
         let mut process = Self {
             engine: shared,
             thread: Some(thread),
@@ -92,7 +94,8 @@ impl Process {
         if process.engine.attendant.is_some() {
             let own = Arc::clone(&process.engine);
             let run = move || own.attendant.as_ref().map_or((), |attendant| attendant.run(&own));
-            let thread = std::thread::Builder::new().name("railnet-nic".to_owned()).spawn(run)?;
+            let thread = thread::spawn("railnet-nic", run);
+            let thread = thread.inspect_err(|error| process.engine.control.refuse(local(config, error)))?;
             process.attendant = Some(thread);
         }
         process.status = serve_status(&process.engine);
@@ -284,12 +287,19 @@ impl Shared {
     }
 }
 
+/// What the other ranks are to hear of an error of this one's kernel.
+fn local(config: &Config, error: &std::io::Error) -> Trouble {
+    crate::ReachError::from(std::io::Error::new(error.kind(), error.to_string())).trouble(config.rank.0)
+}
+
 /// Opens the socket at which a rank tells what it does (`railnet status`).
 fn serve_status(shared: &Arc<Shared>) -> Option<(Arc<Server>, JoinHandle<()>)> {
     let (desk, job) =
         shared.lock().as_ref().map(|engine| (Arc::clone(engine.desk()), engine.job().to_owned()))?;
     let server = Arc::new(Server::open(shared.control.rank().0).ok()?);
     let (own, shared) = (Arc::clone(&server), Arc::clone(shared));
+    let (asked, control) = (Arc::clone(&server), Arc::clone(&shared.control));
+    control.on_status_wanted(Box::new(move |number| asked.want(number)));
     let run = move || {
         let make = || {
             shared.engine.try_lock().ok()?.as_mut().map(|engine| {
@@ -297,9 +307,9 @@ fn serve_status(shared: &Arc<Shared>) -> Option<(Arc<Server>, JoinHandle<()>)> {
                 engine.status()
             })
         };
-        own.run(&desk, make, || bare_status(&job, &shared.control));
+        own.run(&desk, &shared.control, make, || bare_status(&job, &shared.control));
     };
-    let thread = std::thread::Builder::new().name("railnet-status".to_owned()).spawn(run).ok()?;
+    let thread = thread::spawn("railnet-status", run).ok()?;
     Some((server, thread))
 }
 

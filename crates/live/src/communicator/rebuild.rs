@@ -97,7 +97,7 @@ impl Communicator {
                 is_port_held: false,
                 ..config.clone()
             };
-            let error = match Self::meet_at(door, &attempt, options, Some(listener)) {
+            let error = match Self::meet_at(door, &attempt, options, Some(&listener)) {
                 Ok(communicator) => return Ok(communicator),
                 Err(error) => error,
             };

@@ -120,7 +120,7 @@ impl Hub {
             Message::Notice { kind, body, .. } => {
                 self.spread(rank, &Message::Notice { from: rank, kind, body }, shared);
             }
-            Message::Refused(trouble) => self.refuse(trouble, shared),
+            Message::Refused(trouble) => self.refuse(&trouble, shared),
             Message::Leave => self.depart(rank, NoticeKind::Left, "it has finished", shared),
             _ => {}
         }
@@ -172,10 +172,14 @@ impl Hub {
     }
 
     /// A rank cannot go on: no exchange will ever be complete, and all hear why.
-    fn refuse(&mut self, trouble: Trouble, shared: &Shared) {
+    fn refuse(&mut self, trouble: &Trouble, shared: &Shared) {
         if self.refused.is_none() {
             self.refused = Some(trouble.clone());
-            self.announce(&Message::Refused(trouble), shared);
+            self.announce(&Message::Refused(trouble.clone()), shared);
+            let open: Vec<u32> = self.exchanges.keys().copied().collect();
+            for sequence in open {
+                self.fail(sequence, trouble.clone(), shared);
+            }
         }
     }
 
@@ -188,7 +192,7 @@ impl Hub {
         blob: Vec<u8>,
         shared: &Shared,
     ) {
-        if let Some(trouble) = self.failed.get(&sequence).or(self.refused.as_ref()).cloned() {
+        if let Some(trouble) = self.refused.as_ref().or(self.failed.get(&sequence)).cloned() {
             return self.send(rank, &Message::GatherFailed { sequence, trouble }, shared);
         }
         let ahead = self.exchanges.values().filter(|one| one.blobs[rank as usize].is_some()).count();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use railnet_core::Rank;
@@ -47,7 +47,15 @@ pub(super) struct Shared {
     changed: Condvar,
     notices: AtomicUsize,
     wake: OwnedFd,
+    /// What is done when a rank wants to know what this one does.
+    describe: OnceLock<Describe>,
 }
+
+/// Has this rank described, under the number of the question.
+pub(crate) type Describe = Box<dyn Fn(u64) + Send + Sync>;
+
+/// The kind of notice that asks all ranks what they do. It is no news to the engine.
+pub(super) const STATUS_WANTED: u8 = 200;
 
 impl Shared {
     pub(super) fn new() -> io::Result<Self> {
@@ -63,7 +71,13 @@ impl Shared {
             is_poked: false,
         };
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { inbox: Mutex::new(inbox), changed: Condvar::new(), notices: AtomicUsize::new(0), wake })
+        Ok(Self {
+            inbox: Mutex::new(inbox),
+            changed: Condvar::new(),
+            notices: AtomicUsize::new(0),
+            wake,
+            describe: OnceLock::new(),
+        })
     }
 
     /// Nothing that holds the lock can leave it half changed, so a panic elsewhere does not matter.
@@ -86,6 +100,11 @@ impl Shared {
         let _ = rustix::io::read(&self.wake, &mut counter);
         let mut inbox = self.lock();
         (std::mem::take(&mut inbox.commands), inbox.ending)
+    }
+
+    pub(super) fn set_describe(&self, describe: Describe) {
+        // Who asks hears of the first one; there is one for each process.
+        let _ = self.describe.set(describe);
     }
 
     pub(super) fn command(&self, message: Message) {
@@ -119,6 +138,12 @@ impl Shared {
             Message::Refused(trouble) => _ = self.lock().refused.get_or_insert(trouble),
             Message::Got { ticket, value } => {
                 self.lock().answers.insert(ticket, value);
+            }
+            Message::Notice { kind: STATUS_WANTED, body, .. } => {
+                if let (Some(describe), Some(number)) = (self.describe.get(), body.first_chunk()) {
+                    describe(u64::from_le_bytes(*number));
+                }
+                return;
             }
             // A kind that is not known is of no use to anyone here.
             Message::Notice { from, kind, body } => {

@@ -20,7 +20,7 @@ use crate::rendezvous::{Door, Kept};
 use crate::roce::{self, SessionKeys};
 use crate::secret::Secret;
 use crate::shared_memory::SharedMemory;
-use crate::shared_memory::handover::Counter;
+use crate::shared_memory::handover::{Counter, is_exhaustion};
 use crate::tcp::{self, Name, Tcp};
 
 /// The most addresses that a rank tells of itself.
@@ -31,7 +31,7 @@ const READS: u32 = 1 << 31;
 
 /// What a rank tells the others of how it can be reached.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Card {
+pub(crate) struct Card {
     /// What has to be known to reach it.
     token: [u8; 16],
     /// Which start of which machine it runs on.
@@ -42,6 +42,8 @@ struct Card {
     authentication: Authentication,
     /// Whether it was told which address to use.
     is_bound: bool,
+    /// Whether it listens at the first of its addresses only.
+    listens_at_first: bool,
     /// Its addresses, and the port where it takes streams.
     addresses: Vec<IpAddr>,
     port: u16,
@@ -51,13 +53,13 @@ struct Card {
 }
 
 impl Card {
-    fn write(&self) -> Vec<u8> {
+    pub(crate) fn write(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.extend(self.token);
         put_text(&mut out, &self.boot);
         out.push(self.forced.map_or(0, |conduit| 1 + conduit as u8));
         out.push(self.authentication as u8);
-        out.push(u8::from(self.is_bound));
+        out.push(u8::from(self.is_bound) | u8::from(self.listens_at_first) << 1);
         out.extend(self.port.to_le_bytes());
         out.extend(self.next_port.to_le_bytes());
         out.extend((self.addresses.len() as u32).to_le_bytes());
@@ -68,7 +70,7 @@ impl Card {
         out
     }
 
-    fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         let token = reader.array("token")?;
         let boot = reader.text("machine", 128)?;
@@ -79,7 +81,8 @@ impl Card {
         let authentication = usize::from(reader.byte("authentication")?);
         let authentication =
             *Authentication::ALL.get(authentication).ok_or(Malformed::Field("authentication"))?;
-        let is_bound = reader.byte("address")? != 0;
+        let listens = reader.byte("address")?;
+        let (is_bound, listens_at_first) = (listens & 1 != 0, listens & 2 != 0);
         let port = u16::from_le_bytes(reader.array("port")?);
         let next_port = u16::from_le_bytes(reader.array("port")?);
         let addresses = reader.list("addresses", |reader| {
@@ -88,7 +91,48 @@ impl Card {
         })?;
         let cores = Cores::read(&mut reader)?;
         reader.finish()?;
-        Ok(Self { token, boot, forced, authentication, is_bound, addresses, port, next_port, cores })
+        Ok(Self {
+            token,
+            boot,
+            forced,
+            authentication,
+            is_bound,
+            listens_at_first,
+            addresses,
+            port,
+            next_port,
+            cores,
+        })
+    }
+
+    /// Where it takes streams, as a rank of the same host reaches it, or one of another.
+    fn reached_at(&self, is_near: bool) -> impl Iterator<Item = IpAddr> + '_ {
+        let near = (is_near && !self.listens_at_first).then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let most = if self.listens_at_first { 1 } else { self.addresses.len() };
+        near.into_iter().chain(self.addresses.iter().copied().take(most))
+    }
+}
+
+/// Where a rank is to listen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ListenAt {
+    /// The address that it was told to use.
+    pub(crate) told: Option<IpAddr>,
+    /// The loopback address, where all ranks meet there.
+    pub(crate) loopback: Option<IpAddr>,
+    /// Its own end of the connection with the rendezvous; a loopback address where all ranks are on this host.
+    pub(crate) local: Option<IpAddr>,
+}
+
+impl ListenAt {
+    /// The address, and whether others are told this one before all others. A link-local one means something else on each interface:
+    /// then all are listened on.
+    fn address(self) -> (Option<IpAddr>, bool) {
+        if let Some(told) = self.told {
+            return (Some(told), !told.is_unspecified());
+        }
+        let found = self.loopback.or(self.local.filter(|address| !is_link_local(address)));
+        (found, found.is_some_and(|address| !address.is_loopback()))
     }
 }
 
@@ -188,35 +232,50 @@ impl ReachError {
 }
 
 impl Prepared {
-    /// Opens what others will need to reach this rank: at the address it was told to use, and where it was told none, at one at which it
-    /// listens all the same, or at all.
+    /// Opens what others will need to reach this rank.
     pub(crate) fn new(
         rank: u32,
         (secret, authentication): (&Secret, Authentication),
         forced: Option<Conduit>,
-        (bind, listen): (Option<IpAddr>, Option<IpAddr>),
+        place: ListenAt,
         kept: Option<TcpListener>,
     ) -> Result<Self, ReachError> {
         let token = crate::secret::random()?;
-        let tcp = Tcp::listen(rank, secret.clone(), token, bind.or(listen))?;
-        let chosen = bind.filter(|address| !address.is_unspecified());
-        let addresses = match chosen {
-            Some(address) => vec![address],
-            None => addresses(),
+        // A listener that is kept decides where the rank is found.
+        let local = match &kept {
+            Some(kept) => Some(kept.local_addr()?.ip()).filter(|address| !address.is_unspecified()),
+            None => place.local,
         };
+        let place = ListenAt { local, ..place };
+        let (bind, listens_at_first) = place.address();
+        let tcp = Tcp::listen(rank, secret.clone(), token, bind)?;
+        let is_bound = place.told.is_some_and(|address| !address.is_unspecified());
+        let mut addresses = if is_bound { Vec::new() } else { addresses() };
+        if let Some(first) = bind.filter(|_| listens_at_first) {
+            addresses.retain(|address| *address != first);
+            addresses.insert(0, first);
+        }
         let counter = match forced {
             None | Some(Conduit::SharedMemory) => Some(Counter::open(token)?),
             Some(_) => None,
         };
         let next = match kept {
             Some(listener) => listener,
-            None => tcp::listener(bind.or(listen))?,
+            None => tcp::listener(bind)?,
         };
         let next_port = next.local_addr()?.port();
-        let (port, is_bound) = (tcp.port()?, chosen.is_some());
-        let cores = Cores::own();
-        let boot = boot();
-        let card = Card { token, boot, forced, authentication, is_bound, addresses, port, next_port, cores };
+        let card = Card {
+            token,
+            boot: boot()?,
+            forced,
+            authentication,
+            is_bound,
+            listens_at_first,
+            addresses,
+            port: tcp.port()?,
+            next_port,
+            cores: Cores::own(),
+        };
         Ok(Self { card, counter, tcp, next, secret: secret.clone() })
     }
 
@@ -323,11 +382,11 @@ impl Prepared {
             return Err(ReachError::NotShared { rank, other, why });
         }
         let peers = (0..).zip(&cards).map(|(other, card): (u32, _)| {
-            let near = (card.boot == own.boot).then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
-            let all = near.into_iter().chain(card.addresses.iter().copied());
+            let is_here = card.boot == own.boot;
+            let all = card.reached_at(is_here);
             let addresses = all.map(|address| SocketAddr::new(address, card.port)).collect();
-            let is_sealed = mode.covers(&secret, card.boot == own.boot);
-            (other, tcp::Peer { addresses, token: card.token, is_sealed })
+            let is_sealed = mode.covers(&secret, is_here);
+            (other, tcp::Peer { addresses, token: card.token, is_here, is_sealed })
         });
         let here = cards.iter().filter(|card| card.boot == own.boot);
         let shares_cores = here.clone().count() > Cores::together(here.map(|card| &card.cores));
@@ -479,8 +538,7 @@ impl Conduits {
             None
         };
         let are_near = cards.iter().all(|card| card.boot == first.boot);
-        let near = (are_near && first.addresses.len() != 1).then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        let address = near.or(first.addresses.first().copied()).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let address = first.reached_at(are_near).next().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         Ok((Some(Meeting::new(&address.to_string(), first.next_port)), Door::Kept(own)))
     }
 
@@ -500,10 +558,10 @@ impl Conduits {
         let own = &self.cards[self.rank as usize];
         let addresses = |rank: &u32| {
             let card = &self.cards[*rank as usize];
-            let is_near = card.boot == own.boot && !card.is_bound;
-            let near = is_near.then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
-            // A process of this host answers at the loopback interface or nowhere.
-            let all = near.into_iter().chain(card.addresses.iter().copied().filter(|_| !is_near));
+            let is_near = card.boot == own.boot;
+            // A process of this host answers at the first of them or nowhere.
+            let most = if is_near { 1 } else { ADDRESSES };
+            let all = card.reached_at(is_near).take(most);
             all.map(|address| SocketAddr::new(address, card.next_port)).collect()
         };
         ranks.iter().map(addresses).collect()
@@ -602,10 +660,17 @@ impl Conduits {
 
 /// Which start of which machine this is, and which network inside it: containers have their own, and with it their own
 /// loopback and their own unix sockets.
-fn boot() -> String {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let network = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
-    format!("{} {}", boot.trim(), network.display())
+///
+/// A rank that has no descriptor left to ask would take itself for a host of its own.
+fn boot() -> io::Result<String> {
+    let known = |found: io::Result<String>| match found {
+        Err(error) if !is_exhaustion(&error) => Ok(String::new()),
+        found => found,
+    };
+    let boot = known(std::fs::read_to_string("/proc/sys/kernel/random/boot_id"))?;
+    let network =
+        known(std::fs::read_link("/proc/self/ns/net").map(|path| path.to_string_lossy().into_owned()))?;
+    Ok(format!("{} {network}", boot.trim()))
 }
 
 /// This host's addresses that others may reach, IPv4 first: where both work, it is set up with more care.
@@ -641,6 +706,7 @@ mod tests {
             forced: Some(Conduit::Tcp),
             authentication: Authentication::Always,
             is_bound: true,
+            listens_at_first: true,
             addresses: vec!["10.0.0.1".parse().unwrap(), "2001:db8::1".parse().unwrap()],
             port: 4791,
             next_port: 29_500,

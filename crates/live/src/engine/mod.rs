@@ -28,11 +28,11 @@ use railnet_core::{Rank, Span, Time};
 use rustix::event::{PollFd, PollFlags};
 
 pub use conduits::ReachError;
-pub(crate) use conduits::{Conduits, Prepared};
+pub(crate) use conduits::{Card, Conduits, ListenAt, Prepared};
 use context::Context;
 pub(crate) use context::Keep;
 pub(crate) use idle::{Idle, Next, SLEEP};
-use notices::Letter;
+pub(crate) use notices::Letter;
 pub(crate) use status::bare as bare_status;
 pub(crate) use work::At;
 

@@ -28,6 +28,7 @@ pub(crate) fn bare(job: &str, control: &Control) -> RankStatus {
         transport: String::new(),
     };
     RankStatus {
+        is_here: true,
         job: job.to_owned(),
         rank: control.rank().0,
         world_size: members.len() as u32,

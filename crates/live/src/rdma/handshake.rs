@@ -28,12 +28,12 @@ const MAGIC: [u8; 4] = *b"RNH1";
 /// The most queue pairs of a connection.
 pub(super) const QUEUE_PAIRS: usize = 8;
 /// Bytes of a handle.
-pub(super) const LENGTH: usize = 4 + 1 + 1 + 4 + 8 + 4 + 4 * QUEUE_PAIRS;
+pub(crate) const LENGTH: usize = 4 + 1 + 1 + 4 + 8 + 4 + 4 * QUEUE_PAIRS;
 /// What a sender says when it is connected.
 const READY: u8 = 1;
 
 /// A handle as bytes.
-pub(super) fn write(handle: &Handle) -> [u8; LENGTH] {
+pub(crate) fn write(handle: &Handle) -> [u8; LENGTH] {
     assert!(handle.queue_pairs.len() <= QUEUE_PAIRS, "a connection has few queue pairs");
     let mut out = Vec::with_capacity(LENGTH);
     out.extend(MAGIC);
@@ -51,7 +51,7 @@ pub(super) fn write(handle: &Handle) -> [u8; LENGTH] {
 }
 
 /// A handle from its bytes.
-pub(super) fn read(bytes: &[u8]) -> Result<Handle, Malformed> {
+pub(crate) fn read(bytes: &[u8]) -> Result<Handle, Malformed> {
     let mut reader = Reader::new(bytes);
     if reader.array("handle")? != MAGIC {
         return Err(Malformed::Field("handle"));

@@ -6,7 +6,7 @@
 //! slots are the conduit's own, and a thread keeps the NIC going while the program computes. What is not acknowledged
 //! holds up the end of the process ([`Rdma::is_drained`]), and nothing else.
 
-mod handshake;
+pub(crate) mod handshake;
 mod options;
 mod status;
 pub(crate) mod window;

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
-use super::{Config, Door, MeetError, SLACK, millis};
+use super::{Config, Door, MeetError, Prepare, SLACK, millis};
 use crate::launch::Meeting;
 use crate::message::{
     ANSWER_MAX, Hello, Malformed, Member, Message, REQUEST_MAX, Trouble, TroubleKind, VERSION,
@@ -32,7 +32,7 @@ pub(super) fn meet(
     config: &Config,
     meeting: &Meeting,
     mut hello: Hello,
-    blob: &[u8],
+    prepare: Prepare<'_>,
     deadline: Instant,
 ) -> Result<(Connection, Vec<Member>), MeetError> {
     let began = Instant::now();
@@ -40,7 +40,7 @@ pub(super) fn meet(
     let mut reminders = config.reminders.begin(began);
     loop {
         hello.limit_ms = millis(deadline.saturating_duration_since(Instant::now()));
-        let last = match attempt(door, config, meeting, &hello, blob, deadline) {
+        let last = match attempt(door, config, meeting, &hello, prepare, deadline) {
             Ok(met) => return Ok(met),
             Err(Miss::End(error)) => return Err(error),
             Err(Miss::Again(last)) => last,
@@ -64,7 +64,7 @@ fn attempt(
     config: &Config,
     meeting: &Meeting,
     hello: &Hello,
-    blob: &[u8],
+    prepare: Prepare<'_>,
     deadline: Instant,
 ) -> Result<(Connection, Vec<Member>), Miss> {
     let again = |cause: &dyn std::fmt::Display| Miss::Again(cause.to_string());
@@ -92,7 +92,7 @@ fn attempt(
     })?;
     let mut connection = Connection::new(stream, REQUEST_MAX).map_err(|error| again(&error))?;
     let limit = deadline.min(Instant::now() + ANSWER_LIMIT);
-    introduce(door, config, &mut connection, hello, blob, limit)?;
+    introduce(door, config, &mut connection, hello, prepare, limit)?;
     connection.decoder.set_limit(ANSWER_MAX);
     wait_for_all(meeting, connection, deadline + SLACK).map_err(Miss::End)
 }
@@ -103,7 +103,7 @@ fn introduce(
     config: &Config,
     connection: &mut Connection,
     hello: &Hello,
-    blob: &[u8],
+    prepare: Prepare<'_>,
     limit: Instant,
 ) -> Result<(), Miss> {
     let again = |cause: Broken| Miss::Again(format!("what answers there is no rank 0: {cause}"));
@@ -141,7 +141,16 @@ fn introduce(
     if let Some(seals) = config.secret.seals_of(false, &hello.nonce, &nonce) {
         connection.authenticate(seals);
     }
-    connection.say(&Message::Join { proof, blob: blob.to_vec() }, usize::MAX).map_err(again)
+    // A loopback address here says nothing of the way from other hosts to this one.
+    match prepare(connection.local_address().filter(|address| !address.is_loopback())) {
+        Ok(blob) => connection.say(&Message::Join { proof, blob }, usize::MAX).map_err(again),
+        Err(trouble) => {
+            // Rank 0 tells the others, and need not wait for this rank.
+            let _: Result<(), Broken> = connection.say(&Message::Refused(trouble.clone()), usize::MAX);
+            connection.drain(limit);
+            Err(Miss::End(MeetError::Trouble(trouble)))
+        }
+    }
 }
 
 fn wait_for_all(

@@ -38,7 +38,7 @@ pub struct Config {
     pub silence: Duration,
     /// The host group; without one, the host's name.
     pub host_group: Option<String>,
-    /// The address that rank 0 listens on; without one, that of the meeting where it is this host's own, or all.
+    /// The address that this rank listens on; without one, that which leads to the meeting, or all where no single one is known.
     pub bind: Option<IpAddr>,
     /// Whether a launcher holds the port for rank 0.
     pub is_port_held: bool,

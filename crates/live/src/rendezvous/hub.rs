@@ -1,5 +1,6 @@
 //! The meeting as rank 0 sees it.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 
 use super::reminders::{Due, LIMIT_HINT};
-use super::{Config, Door, MeetError, member, named, verb};
+use super::{Config, Door, MeetError, Prepare, member, named, verb};
 use crate::launch::Meeting;
 use crate::message::{
     ANSWER_MAX, Hello, Malformed, Member, Message, Nonce, REQUEST_MAX, Trouble, TroubleKind, VERSION,
@@ -81,7 +82,7 @@ pub(super) fn meet(
     config: &Config,
     meeting: &Meeting,
     hello: &Hello,
-    blob: &[u8],
+    prepare: Prepare<'_>,
     deadline: Instant,
 ) -> Result<(Vec<Connection>, Vec<Member>), MeetError> {
     let (listener, _alone, addresses) = match door {
@@ -90,7 +91,7 @@ pub(super) fn meet(
             (kept.listener, None, kept.addresses)
         }
         Door::New | Door::Kept(None) => {
-            let (listener, alone) = listen(config, meeting)?;
+            let (listener, alone) = listen(config, meeting, deadline)?;
             (listener, alone, Vec::new())
         }
     };
@@ -112,12 +113,12 @@ pub(super) fn meet(
     let outcome = loop {
         match hub.turn(&listener) {
             Ok(false) => {}
-            Ok(true) => break Ok(()),
-            Err(trouble) => break Err(trouble),
+            Ok(true) => break prepare(hub.address()).map_err(Stop::Trouble),
+            Err(stop) => break Err(stop),
         }
     };
     match outcome {
-        Ok(()) => Ok(hub.welcome(blob)?),
+        Ok(blob) => Ok(hub.welcome(&blob)?),
         Err(Stop::Io(error)) => Err(error.into()),
         Err(Stop::Trouble(trouble)) => {
             hub.farewell(&listener, &trouble);
@@ -132,8 +133,12 @@ enum Stop {
 }
 
 /// Listens where the others will call, and makes sure that no second rank 0 does on a port that is held for it.
-fn listen(config: &Config, meeting: &Meeting) -> Result<(TcpListener, Option<UnixListener>), MeetError> {
-    let address = SocketAddr::new(listening_address(config, meeting), meeting.port);
+fn listen(
+    config: &Config,
+    meeting: &Meeting,
+    deadline: Instant,
+) -> Result<(TcpListener, Option<UnixListener>), MeetError> {
+    let address = SocketAddr::new(listening_address(config, meeting, deadline), meeting.port);
     let failed = |cause: String| MeetError::Listen { address: address.to_string(), cause };
     let in_use =
         "the port is taken; another rank 0, or another program, has it (RAILNET_PORT chooses a port)";
@@ -152,12 +157,25 @@ fn listen(config: &Config, meeting: &Meeting) -> Result<(TcpListener, Option<Uni
     }
 }
 
-/// A name may mean another address here than elsewhere (Debian gives a host's own name 127.0.1.1), so only an address
-/// that was given as one is taken by its word; otherwise all are listened on.
-fn listening_address(config: &Config, meeting: &Meeting) -> IpAddr {
+/// The address of the rendezvous, where it is one of this host. A name that means a loopback address here means another one elsewhere
+/// (Debian gives a host's own name 127.0.1.1), and one with several addresses may be tried at any of them: then at all.
+fn listening_address(config: &Config, meeting: &Meeting, deadline: Instant) -> IpAddr {
+    let all = Ipv6Addr::UNSPECIFIED.into();
+    if let Some(address) = config.bind {
+        return address;
+    }
     let host = meeting.hosts.first().map_or("", String::as_str);
     let literal = if host == "localhost" { Some(Ipv4Addr::LOCALHOST.into()) } else { host.parse().ok() };
-    config.bind.or(literal.filter(is_here)).unwrap_or(Ipv6Addr::UNSPECIFIED.into())
+    if let Some(address) = literal {
+        return if is_here(&address) { address } else { all };
+    }
+    let named = socket::resolve(host, meeting.port, deadline).unwrap_or_default();
+    let named: BTreeSet<IpAddr> = named.iter().map(|address| address.ip().to_canonical()).collect();
+    let mut named = named.into_iter();
+    match (named.next(), named.next()) {
+        (Some(address), None) if !address.is_loopback() && is_here(&address) => address,
+        _ => all,
+    }
 }
 
 /// Whether an address is one of this host.
@@ -166,6 +184,18 @@ fn is_here(address: &IpAddr) -> bool {
 }
 
 impl Hub<'_> {
+    /// The address at which the ranks have reached this one, if it is one. Those of this host may have come by the loopback interface.
+    fn address(&self) -> Option<IpAddr> {
+        let joined = self.joined.iter().flatten();
+        let all: BTreeSet<IpAddr> = joined.filter_map(|one| one.connection.local_address()).collect();
+        let mut far = all.iter().filter(|address| !address.is_loopback());
+        match (far.next(), far.next()) {
+            (Some(address), None) => Some(*address),
+            (None, _) => all.first().map(|_| Ipv4Addr::LOCALHOST.into()),
+            _ => None,
+        }
+    }
+
     /// Waits for something to happen and deals with it. True when all are in.
     fn turn(&mut self, listener: &TcpListener) -> Result<bool, Stop> {
         if self.joined.iter().all(Option::is_some) {
@@ -316,8 +346,19 @@ impl Hub<'_> {
                 }
                 self.admit(caller, &hello, &blob)
             }
+            // A rank that lacks something says what before it would join. Where there is a secret, it came with a code.
+            (Message::Refused(trouble), Some((hello, _))) if self.is_missing(&hello) => {
+                let (kind, ranks) = (TroubleKind::Local, vec![hello.rank]);
+                Verdict::Fatal(Trouble { kind, ranks, text: trouble.text })
+            }
             _ => Verdict::Stranger("spoke out of turn".to_owned(), None),
         }
+    }
+
+    /// Whether a rank of this meeting is still to come.
+    fn is_missing(&self, hello: &Hello) -> bool {
+        let place = (hello.rank as usize).checked_sub(1).and_then(|index| self.joined.get(index));
+        hello.world_size == self.config.world_size && place.is_some_and(Option::is_none)
     }
 
     fn challenge(&mut self, caller: &mut Caller, hello: Hello) -> Verdict {

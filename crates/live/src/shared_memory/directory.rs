@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, test_kill_process};
 
 use super::segment::Segment;
+use super::words::{Word as _, Words};
 
 /// Entries of a directory, and mailboxes of a segment: some entries stay empty, where searches end.
 const ENTRIES: usize = 4096;
@@ -52,6 +53,11 @@ pub(crate) struct Name {
 }
 
 impl Name {
+    /// Where the search for its entry begins.
+    const fn hash(&self) -> usize {
+        (self.context ^ self.word().wrapping_mul(0x9e37_79b9_7f4a_7c15)) as usize
+    }
+
     const fn word(&self) -> u64 {
         (self.from as u64) << 32 | (self.channel as u64) << 8 | self.lane as u64
     }
@@ -65,13 +71,21 @@ pub(crate) enum End {
 }
 
 /// The directory that lies at a place of a segment.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Directory<'a> {
-    pub(super) segment: &'a Segment,
+#[derive(Debug)]
+pub(super) struct Directory<'a, M = Segment> {
+    pub(super) segment: &'a M,
     pub(super) at: usize,
 }
 
-impl Directory<'_> {
+impl<M> Clone for Directory<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M> Copy for Directory<'_, M> {}
+
+impl<M: Words> Directory<'_, M> {
     /// The entry of a name and its mailbox, found or made. `prepare` makes a mailbox ready before anybody uses it.
     pub(super) fn enter(self, name: Name, prepare: impl FnOnce(usize)) -> io::Result<(usize, usize)> {
         let full = || {
@@ -79,9 +93,8 @@ impl Directory<'_> {
             io::Error::other(why)
         };
         self.locked(PATIENCE, || {
-            let start = (name.context ^ name.word().wrapping_mul(0x9e37_79b9_7f4a_7c15)) as usize;
             let mut free = None;
-            for index in (0..ENTRIES).map(|step| start.wrapping_add(step) % ENTRIES) {
+            for index in (0..ENTRIES).map(|step| name.hash().wrapping_add(step) % ENTRIES) {
                 match self.get(index, 0) {
                     EMPTY => {
                         free.get_or_insert(index);
@@ -103,6 +116,16 @@ impl Directory<'_> {
             }
             Ok((index, mailbox))
         })?
+    }
+
+    /// Words that entering and leaving reach, where no other name is there: for memory that has no others.
+    #[cfg(test)]
+    pub(super) fn words_of(at: usize, name: Name) -> impl Iterator<Item = usize> {
+        let entry = move |step: usize| {
+            let index = name.hash().wrapping_add(step) % ENTRIES;
+            (0..4).map(move |field| at + 64 + MAILBOXES * 8 + index * ENTRY + field * 8)
+        };
+        [at, at + 8, at + 16, at + 64].into_iter().chain([ENTRIES - 1, 0, 1].into_iter().flat_map(entry))
     }
 
     /// One end of a connection has no more use for its mailbox.
@@ -166,7 +189,7 @@ impl Directory<'_> {
         }
     }
 
-    fn free(&self, index: usize) -> &std::sync::atomic::AtomicU64 {
+    fn free(&self, index: usize) -> &M::Word {
         self.segment.word(self.at + 64 + index * 8)
     }
 
@@ -193,7 +216,7 @@ impl Directory<'_> {
             if since.elapsed() > patience {
                 return Err(io::Error::other("a rank stopped while it made a mailbox"));
             }
-            std::thread::yield_now();
+            M::yield_now();
         }
         let outcome = action();
         lock.store(0, Ordering::Release);

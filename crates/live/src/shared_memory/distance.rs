@@ -36,6 +36,12 @@ impl Distance {
         Self { is_far: true, pause: 0, is_in_doubt: false }
     }
 
+    /// Of a peer that is never measured: what a clock says is no part of a model.
+    #[cfg(test)]
+    pub(super) const fn unmeasured() -> Self {
+        Self { is_far: true, pause: usize::MAX, is_in_doubt: false }
+    }
+
     #[inline]
     pub(super) const fn is_far(&self) -> bool {
         self.is_far

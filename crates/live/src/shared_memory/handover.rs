@@ -82,6 +82,18 @@ impl Counter {
     }
 }
 
+/// Whether the kernel has no more of something for this process: not the peer's fault, and no better with another peer.
+pub(crate) fn is_exhaustion(error: &io::Error) -> bool {
+    let number = error.raw_os_error();
+    [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS].iter().any(|one| number == Some(*one))
+}
+
+/// Makes sure that there is a descriptor left with which others can be answered: they would wait for one that cannot.
+pub(crate) fn check_spare() -> io::Result<()> {
+    rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
+    Ok(())
+}
+
 /// Whether the other end is a process of this user, or of the superuser.
 pub(crate) fn is_same_user(stream: &UnixStream) -> io::Result<bool> {
     let peer = rustix::net::sockopt::socket_peercred(stream)?.uid;
@@ -94,7 +106,7 @@ pub(crate) fn fetch(token: &Token, limit: Duration) -> io::Result<(OwnedFd, Owne
     for _ in 1..ATTEMPTS {
         match &outcome {
             Ok(_) => break,
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => break,
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused || is_exhaustion(error) => break,
             // On a busy machine a conversation may have taken too long.
             Err(_) => outcome = fetch_once(token, limit),
         }
@@ -111,7 +123,11 @@ fn fetch_once(token: &Token, limit: Duration) -> io::Result<(OwnedFd, OwnedFd)> 
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = [IoSliceMut::new(&mut byte)];
     let flags = RecvFlags::CMSG_CLOEXEC;
-    rustix::net::recvmsg(stream.as_fd(), &mut bytes, &mut ancillary, flags)?;
+    let received = rustix::net::recvmsg(stream.as_fd(), &mut bytes, &mut ancillary, flags)?;
+    if received.flags.contains(rustix::net::ReturnFlags::CTRUNC) {
+        // They were sent, and this process may have no more.
+        return Err(io::Error::from_raw_os_error(libc::EMFILE));
+    }
     let mut fds = ancillary.drain().filter_map(|message| match message {
         RecvAncillaryMessage::ScmRights(fds) => Some(fds),
         _ => None,

@@ -26,6 +26,7 @@ use railnet_coll::machine::Mark;
 use super::directory::{self, Directory, MAILBOXES};
 pub(crate) use super::directory::{End, Name};
 use super::segment::Segment;
+use super::words::{Word as _, Words};
 
 /// Slots of a connection, as machines know them: long slots.
 pub(crate) const DEPTH: u32 = 8;
@@ -193,7 +194,7 @@ pub(crate) fn set_sleeping(segment: &Segment, sleeps: bool) {
 
 /// Whether the owner of a segment sleeps.
 #[inline]
-pub(crate) fn sleeps(segment: &Segment) -> bool {
+pub(crate) fn sleeps(segment: &impl Words) -> bool {
     segment.word(SLEEPING).load(Ordering::Relaxed) != 0
 }
 
@@ -204,8 +205,8 @@ pub(crate) fn forget(segment: &Segment, context: u64) {
 
 /// A mailbox, as one end of a connection has it.
 #[derive(Debug)]
-pub(crate) struct Mailbox {
-    segment: Arc<Segment>,
+pub(crate) struct Mailbox<M: Words = Segment> {
+    segment: Arc<M>,
     offset: usize,
     entry: usize,
     end: End,
@@ -213,28 +214,28 @@ pub(crate) struct Mailbox {
     wandering: usize,
 }
 
-impl Mailbox {
+impl<M: Words> Mailbox<M> {
     /// The mailbox of a connection, found or made, where so many ranks share a host.
-    pub(crate) fn open(segment: &Arc<Segment>, name: Name, end: End, ranks: usize) -> io::Result<Self> {
+    pub(crate) fn open(segment: &Arc<M>, name: Name, end: End, ranks: usize) -> io::Result<Self> {
         if segment.len() < SEGMENT {
             return Err(io::Error::other("the shared memory of a rank is too short for mailboxes"));
         }
         let offset = |mailbox: usize| FIRST + mailbox * MAILBOX;
         let prepare = |mailbox: usize| {
-            let lines = (0..LINES as usize).map(|line| FIRST_LINE + line * LINE);
+            let lines = (0..M::LINES as usize).map(|line| FIRST_LINE + line * LINE);
             for word in [0, 8].into_iter().chain(lines) {
                 segment.word(offset(mailbox) + word).store(0, Ordering::Relaxed);
             }
         };
-        let (entry, mailbox) = Directory { segment, at: DIRECTORY }.enter(name, prepare)?;
+        let (entry, mailbox) = Directory { segment: &**segment, at: DIRECTORY }.enter(name, prepare)?;
         let wandering = if ranks <= WANDERING_MOST { WANDERING } else { 0 };
         Ok(Self { segment: Arc::clone(segment), offset: offset(mailbox), entry, end, wandering })
     }
 
     /// Where a line begins.
     #[inline]
-    const fn line(&self, line: u64) -> usize {
-        self.offset + FIRST_LINE + ((line - 1) % LINES) as usize * LINE
+    fn line(&self, line: u64) -> usize {
+        self.offset + FIRST_LINE + ((line - 1) % M::LINES) as usize * LINE
     }
 
     /// Where the data of a slice of so many bytes lies.
@@ -251,7 +252,7 @@ impl Mailbox {
     /// Gets the pages in which slices of a long slot move on: one after the other they would make each of many slices late.
     #[cold]
     pub(super) fn populate(&self, number: u64) {
-        let slot = ((number - 1) % u64::from(DEPTH)) as usize;
+        let slot = ((number - 1) % M::LONGS) as usize;
         if self.wandering > 0 {
             self.segment.populate(self.offset + FIRST_LONG + slot * SLOT, self.wandering);
         }
@@ -267,10 +268,10 @@ impl Mailbox {
     #[inline]
     fn slot(&self, number: u64, length: usize) -> usize {
         assert!(length <= SLOT, "a slice of {length} bytes");
-        let (index, many) = (number - 1, u64::from(DEPTH));
+        let (index, many) = (number - 1, M::LONGS);
         let place = |ring: u64| (index % ring) as usize;
         match Ring::of(length) {
-            Ring::Lines | Ring::Shorts => self.offset + FIRST_SHORT + place(SHORTS) * SHORT,
+            Ring::Lines | Ring::Shorts => self.offset + FIRST_SHORT + place(M::SHORTS) * SHORT,
             Ring::Longs => {
                 let stride = length.next_power_of_two();
                 let part = (index / many) as usize % (self.wandering / stride).max(1);
@@ -349,15 +350,15 @@ impl Mailbox {
     /// Says how many slices were taken, and how many lines.
     #[inline]
     pub(crate) fn set_taken(&self, number: u64, lines: u64) {
-        self.segment.word(self.offset + 8).store(lines, Ordering::Relaxed);
+        self.segment.word(self.offset + 8).store(lines, Ordering::Release);
         self.segment.word(self.offset).store(number, Ordering::Release);
     }
 
-    /// How many slices were taken, and lines.
+    /// How many slices were taken, and lines. These may be of a later moment than those, so each is acquired by itself.
     #[inline]
     pub(crate) fn taken(&self) -> (u64, u64) {
         let number = self.segment.word(self.offset).load(Ordering::Acquire);
-        (number, self.segment.word(self.offset + 8).load(Ordering::Relaxed))
+        (number, self.segment.word(self.offset + 8).load(Ordering::Acquire))
     }
 }
 
@@ -367,9 +368,16 @@ const fn first_word(number: u64, spot: Spot) -> u64 {
     (number - spot.cell()) | spot.cells() << ROOM | spot.cell() << MORE
 }
 
-impl Drop for Mailbox {
+/// The words of a segment with one mailbox, for a connection of this name: for memory that has no others.
+#[cfg(test)]
+pub(super) fn words_of<M: Words + 'static>(name: Name) -> impl Iterator<Item = usize> {
+    let lines = (0..M::LINES as usize * LINE).step_by(8).map(|word| FIRST + FIRST_LINE + word);
+    Directory::<M>::words_of(DIRECTORY, name).chain([SLEEPING, FIRST, FIRST + 8]).chain(lines)
+}
+
+impl<M: Words> Drop for Mailbox<M> {
     fn drop(&mut self) {
-        Directory { segment: &self.segment, at: DIRECTORY }.leave(self.entry, self.end);
+        Directory { segment: &*self.segment, at: DIRECTORY }.leave(self.entry, self.end);
     }
 }
 
@@ -467,7 +475,6 @@ mod tests {
         }
         let many = Mailbox::open(&segment, name(1, 0), End::Sender, WANDERING_MOST + 1).unwrap();
         assert_eq!(at(&many, 1 + depth, 5000), at(&many, 1, 5000));
-        std::mem::forget(many);
     }
 
     #[test]
@@ -501,6 +508,8 @@ mod tests {
         let segment = Arc::new(Segment::create(SEGMENT).unwrap());
         let mut dice = railnet_core::Random::from_seed(3);
         let mut there: Vec<(u32, [Mailbox; 2])> = Vec::new();
+        // Not left before the end: there was a sender before.
+        let mut kept = Vec::new();
         for from in 0..40_000 {
             let open = |end| Mailbox::open(&segment, name(from, 0), end, 2).unwrap();
             there.push((from, [open(End::Sender), open(End::Receiver)]));
@@ -511,8 +520,7 @@ mod tests {
                 for (from, [one, other]) in &there {
                     let found = Mailbox::open(&segment, name(*from, 0), End::Sender, 2).unwrap();
                     assert_eq!((one.offset, found.offset), (other.offset, one.offset));
-                    // It is not left: there was a sender before.
-                    std::mem::forget(found);
+                    kept.push(found);
                 }
             }
         }

@@ -5,7 +5,10 @@ mod distance;
 pub(crate) mod foreign;
 pub(crate) mod handover;
 pub(crate) mod mailbox;
+#[cfg(test)]
+mod model;
 pub(crate) mod segment;
+mod words;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,16 +23,18 @@ use rustix::event::EventfdFlags;
 use distance::Distance;
 use foreign::Process;
 use handover::{Counter, Token};
-use mailbox::{DEPTH, End, Found, LINES, Mailbox, Name, Ring, SHORTS, Spot};
+use mailbox::{DEPTH, End, Found, Mailbox, Name, Ring, Spot};
 use segment::Segment;
+use words::Words;
 
 /// How long another rank may take to hand over its memory.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// So many slices are taken before the sender is told, where it can do without knowing.
-const TELL: u64 = 8;
-// A sender that waits for the oldest of its slices to be taken hears of it, however few more the receiver takes.
-const _: () = assert!(TELL + DEPTH as u64 <= SHORTS && SHORTS <= LINES && DEPTH <= u8::BITS);
+/// A sender that waits for the oldest of its slices to be taken hears of it, however few more the receiver takes.
+const fn are_rings_sound<M: Words>() -> bool {
+    M::TELL + M::LONGS <= M::SHORTS && M::SHORTS <= M::LINES && M::LONGS <= DEPTH as u64 && DEPTH <= u8::BITS
+}
+const _: () = assert!(are_rings_sound::<Segment>());
 /// How long a receiver leaves a line alone in which nothing new was, where slices share lines: some 200 ns. Whoever looks again at once
 /// takes the line from the sender, once for each slice in it, and never falls behind: then a Broadcast of 8 B takes 100 ns for 83
 /// between near cores, and 218 for 118 between far ones.
@@ -54,9 +59,9 @@ pub(crate) struct SharedMemory {
 }
 
 /// Another rank of this host.
-#[derive(Clone, Debug)]
-struct Peer {
-    segment: Arc<Segment>,
+#[derive(Debug)]
+struct Peer<M = Segment> {
+    segment: Arc<M>,
     bell: Arc<OwnedFd>,
     /// Its process, where this one can read its memory.
     process: Option<Process>,
@@ -92,22 +97,27 @@ impl SharedMemory {
         let (own, bell) = (Arc::clone(&self.own), self.bell.try_clone()?);
         std::thread::scope(|scope| {
             let serve = || counter.serve(&[own.as_fd(), bell.as_fd()], &stop);
-            let server =
-                std::thread::Builder::new().name("railnet-handover".to_owned()).spawn_scoped(scope, serve)?;
+            let server = crate::thread::spawn_scoped(scope, "railnet-handover", serve)?;
+            let mut exhausted = None;
             for (rank, (token, process)) in others {
-                if let Ok((file, bell)) = handover::fetch(token, limit.min(PATIENCE))
-                    && let Ok(segment) = Segment::open(file)
-                {
+                let fetched = handover::fetch(token, limit.min(PATIENCE))
+                    .and_then(|(file, bell)| Ok((Segment::open(file)?, bell)));
+                if let Some(error) = fetched.as_ref().err().filter(|error| handover::is_exhaustion(error)) {
+                    exhausted = Some(io::Error::new(error.kind(), error.to_string()));
+                    break;
+                }
+                if let Ok((segment, bell)) = fetched {
                     let (address, number) = mailbox::proof(&segment);
                     let process = process.and_then(|process| Process::find(process, address, number));
                     let (segment, bell) = (Arc::new(segment), Arc::new(bell));
                     self.peers.insert(*rank, Peer { segment, bell, process, reads: false });
                 }
             }
-            let agreed = agree(self);
+            let exhausted = exhausted.map_or_else(handover::check_spare, Err);
+            let agreed = exhausted.map(|()| agree(self));
             stop.store(true, Ordering::Release);
             server.join().map_err(|_| io::Error::other("handing over shared memory failed"))?;
-            Ok(agreed)
+            agreed
         })
     }
 
@@ -162,11 +172,19 @@ impl SharedMemory {
     }
 }
 
-impl Peer {
+impl<M> Clone for Peer<M> {
+    fn clone(&self) -> Self {
+        let Self { segment, bell, process, reads } = self;
+        let (segment, bell) = (Arc::clone(segment), Arc::clone(bell));
+        Self { segment, bell, process: process.clone(), reads: *reads }
+    }
+}
+
+impl<M: Words> Peer<M> {
     /// Wakes it if it sleeps.
     #[inline]
     fn ring(&self) {
-        if mailbox::sleeps(&self.segment) {
+        if mailbox::sleeps(&*self.segment) {
             // A counter that is full wakes as well.
             let _ = rustix::io::write(&*self.bell, &1_u64.to_ne_bytes());
         }
@@ -178,9 +196,9 @@ impl Peer {
 /// Its machine counts long slots. There are more places for shorter slices, and the slot of such a slice is free as soon as
 /// whatever may come next has a place.
 #[derive(Debug)]
-pub(crate) struct Sender {
-    mailbox: Mailbox,
-    peer: Peer,
+pub(crate) struct Sender<M: Words = Segment> {
+    mailbox: Mailbox<M>,
+    peer: Peer<M>,
     sent: u64,
     /// Where the last of them is, and where the next will be, once its data is on its way.
     last: Spot,
@@ -206,8 +224,8 @@ pub(crate) struct Sender {
     unused: u8,
 }
 
-impl Sender {
-    const fn new(mailbox: Mailbox, peer: Peer, arrivals: Arc<AtomicU64>) -> Self {
+impl<M: Words> Sender<M> {
+    const fn new(mailbox: Mailbox<M>, peer: Peer<M>, arrivals: Arc<AtomicU64>) -> Self {
         Self {
             mailbox,
             peer,
@@ -251,7 +269,7 @@ impl Sender {
     /// What was lent is taken back, whether it was read or not: a receiver that still reads it finds out.
     pub(crate) fn take_back(&self) {
         for number in self.freed + 1..=self.lent {
-            let (long, line) = self.longs[long_slot(number)];
+            let (long, line) = self.longs[long_slot::<M>(number)];
             if long == number && self.mailbox.lent(line).is_some() {
                 self.mailbox.take_back(line);
             }
@@ -288,7 +306,7 @@ impl Sender {
     #[inline]
     pub(crate) fn data(&mut self, length: usize) -> *mut u8 {
         if self.unused != 0 && Ring::of(length) == Ring::Longs {
-            let slot = 1 << (self.sent % u64::from(DEPTH));
+            let slot = 1 << (self.sent % M::LONGS);
             if self.unused & slot != 0 {
                 self.unused &= !slot;
                 self.mailbox.populate(self.sent + 1);
@@ -315,7 +333,7 @@ impl Sender {
         match ring {
             Ring::Lines => {}
             Ring::Shorts => self.last_short = self.sent,
-            Ring::Longs => self.longs[long_slot(self.sent)] = (self.sent, spot.line()),
+            Ring::Longs => self.longs[long_slot::<M>(self.sent)] = (self.sent, spot.line()),
         }
         let is_lent = std::mem::take(&mut self.lends);
         if is_lent {
@@ -324,7 +342,7 @@ impl Sender {
         self.mailbox.publish(self.sent, spot, mark, ring == Ring::Longs, is_lent);
         self.peer.ring();
         // A line that may still be full is better left to the receiver.
-        if is_new && spot.line() + AHEAD <= self.taken_lines + LINES {
+        if is_new && spot.line() + AHEAD <= self.taken_lines + M::LINES {
             self.mailbox.fetch_to_write(spot.line() + AHEAD);
         }
     }
@@ -332,7 +350,7 @@ impl Sender {
     /// Whether slots are short, or data is lent: only then it is worth a look at what was taken.
     #[inline]
     pub(crate) fn is_short(&self) -> bool {
-        self.sent - self.freed >= u64::from(DEPTH) || self.has_lent()
+        self.sent - self.freed >= M::LONGS || self.has_lent()
     }
 
     /// How many slots have become free since the last look.
@@ -361,20 +379,20 @@ impl Sender {
     /// the rings: what lies at their places in them must be gone.
     #[inline]
     fn is_free(&self, number: u64) -> bool {
-        let next = number + u64::from(DEPTH);
+        let next = number + M::LONGS;
         let lines = self.last.line() + (next - self.sent);
-        let short = next.saturating_sub(SHORTS).min(self.last_short);
+        let short = next.saturating_sub(M::SHORTS).min(self.last_short);
         // None that is longer came after this one: no two of `DEPTH` slices have the same slot. Of a long slice it is told at once
         // that it was taken, of others only now and then: to wait for one of those that has no slot could be for ever.
-        let (long, _) = self.longs[long_slot(number)];
-        lines <= self.taken_lines + LINES && short.max(long) <= self.taken
+        let (long, _) = self.longs[long_slot::<M>(number)];
+        lines <= self.taken_lines + M::LINES && short.max(long) <= self.taken
     }
 }
 
 /// The long slot that a slice has, or would have.
 #[inline]
-const fn long_slot(number: u64) -> usize {
-    ((number - 1) % DEPTH as u64) as usize
+const fn long_slot<M: Words>(number: u64) -> usize {
+    ((number - 1) % M::LONGS) as usize
 }
 
 /// Data in the memory of another process.
@@ -386,9 +404,9 @@ pub(crate) struct Foreign {
 
 /// The receiving end of a connection.
 #[derive(Debug)]
-pub(crate) struct Receiver {
-    mailbox: Mailbox,
-    peer: Peer,
+pub(crate) struct Receiver<M: Words = Segment> {
+    mailbox: Mailbox<M>,
+    peer: Peer<M>,
     taken: u64,
     /// The line in which the next slice is, behind so many others.
     line: u64,
@@ -404,8 +422,8 @@ pub(crate) struct Receiver {
     arrivals: Arc<AtomicU64>,
 }
 
-impl Receiver {
-    const fn new(mailbox: Mailbox, peer: Peer, arrivals: Arc<AtomicU64>) -> Self {
+impl<M: Words> Receiver<M> {
+    const fn new(mailbox: Mailbox<M>, peer: Peer<M>, arrivals: Arc<AtomicU64>) -> Self {
         Self {
             mailbox,
             peer,
@@ -485,7 +503,7 @@ impl Receiver {
         if self.cell >= self.cells {
             (self.line, self.cell) = (self.line + 1, 0);
         }
-        if self.is_urgent || self.taken.is_multiple_of(TELL) {
+        if self.is_urgent || self.taken.is_multiple_of(M::TELL) {
             self.mailbox.set_taken(self.taken, self.line - 1);
             self.peer.ring();
         }
@@ -498,6 +516,7 @@ mod tests {
 
     use railnet_core::Random;
 
+    use super::mailbox::LINES;
     use super::*;
 
     /// Both ends of a connection, and the segment in which its mailbox is.

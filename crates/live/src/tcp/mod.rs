@@ -60,6 +60,8 @@ pub(crate) struct Tcp {
 pub(crate) struct Peer {
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) token: Token,
+    /// Whether it is on this host.
+    pub(crate) is_here: bool,
     /// Whether what goes between it and this rank carries codes.
     pub(crate) is_sealed: bool,
 }
@@ -114,7 +116,7 @@ impl Tcp {
     /// A stream to a rank, at the beginning of which stands this name.
     pub(crate) fn dial(&self, to: u32, name: Name) -> io::Result<Stream> {
         let peer = self.peers.get(&to).ok_or(io::ErrorKind::NotFound)?;
-        let mut stream = connect(&peer.addresses)?;
+        let mut stream = connect(&peer.addresses, peer.is_here)?;
         let (greeting, seals) = greeting::write(&self.acceptor.secret, &peer.token, &name)?;
         stream.write_all(&greeting)?;
         Ok(Stream { stream, seals: peer.is_sealed.then_some(seals) })
@@ -190,10 +192,10 @@ pub(crate) fn listener(bind: Option<IpAddr>) -> io::Result<TcpListener> {
     }
 }
 
-fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+fn connect(addresses: &[SocketAddr], is_here: bool) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "it has no address");
     for address in addresses {
-        let connected = if address.ip().is_loopback() {
+        let connected = if is_here {
             socket::connect_here(*address, ATTEMPT)
         } else {
             TcpStream::connect_timeout(address, ATTEMPT)
@@ -216,10 +218,10 @@ mod tests {
     fn streams_inside_a_host_are_not_spaced_out() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let stream = connect(&[address]).unwrap();
+        let stream = connect(&[address], true).unwrap();
         assert_eq!(rustix::net::sockopt::tcp_congestion(&stream).unwrap(), "reno");
         drop((stream, listener));
-        let error = connect(&[address]).unwrap_err();
+        let error = connect(&[address], true).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused, "{error}");
         assert!(error.to_string().starts_with(&address.to_string()), "{error}");
     }
@@ -235,8 +237,12 @@ mod tests {
         let addresses = ranks.each_ref().map(|rank| vec![rank.listener.local_addr().unwrap()]);
         for (index, rank) in ranks.iter_mut().enumerate() {
             let other = 1 - index;
-            let peer =
-                Peer { addresses: addresses[other].clone(), token: [other as u8; 16], is_sealed: true };
+            let peer = Peer {
+                addresses: addresses[other].clone(),
+                token: [other as u8; 16],
+                is_here: true,
+                is_sealed: true,
+            };
             rank.set_peers(BTreeMap::from([(other as u32, peer)]), false);
         }
         ranks

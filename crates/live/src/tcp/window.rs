@@ -291,8 +291,7 @@ impl Service {
             ends: AtomicBool::new(false),
         });
         let own = Arc::clone(&desk);
-        let thread =
-            std::thread::Builder::new().name("railnet-window".to_owned()).spawn(move || own.run())?;
+        let thread = crate::thread::spawn("railnet-window", move || own.run())?;
         Ok(Self { desk, thread: Some(thread) })
     }
 

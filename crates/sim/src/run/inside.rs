@@ -161,7 +161,7 @@ impl Inside {
     pub(super) fn lanes<S: Sink>(&self, network: &Network<S>) -> Vec<LaneResult> {
         let all = self.servers.names.iter();
         let results =
-            all.map(|(name, lane)| LaneResult { name: name.clone(), counters: network.lane(*lane) });
+            all.map(|(name, lane)| LaneResult { name: name.clone(), counters: network.lane_so_far(*lane) });
         results.filter(|lane| lane.counters.slices > 0).collect()
     }
 }

@@ -169,7 +169,7 @@ impl<S: Sink> Run<S> {
             }
         }
         runner.set_up(&mut network, inside);
-        let mut world = World { runner, collectives: None };
+        let mut world = World { runner, collectives: None, stop: None };
         let (_, mut ground) = world.parts();
         let collectives = Collectives::new(&mut network, &mut ground, scenario, &ends)?;
         let islands = ground.islands(hosts);
@@ -269,6 +269,11 @@ impl<S: Sink> Run<S> {
         self.network.now
     }
 
+    /// Hosts of the fabric.
+    pub fn hosts(&self) -> u32 {
+        self.network.host_count()
+    }
+
     /// Events handled so far.
     pub fn events(&self) -> u64 {
         self.network.events()
@@ -307,7 +312,7 @@ impl<S: Sink> Run<S> {
     }
 
     fn take_apart(self) -> (Outcome, Network<S>) {
-        let Self { mut network, world: World { runner, collectives }, sampler, .. } = self;
+        let Self { mut network, world: World { runner, collectives, .. }, sampler, .. } = self;
         let series = sampler.map(Sampler::finish);
         (outcome(&mut network, runner, collectives, series), network)
     }
@@ -315,7 +320,7 @@ impl<S: Sink> Run<S> {
     /// Gives up, and says what is known by now: flows that have finished, calls that are over, what links counted.
     pub fn stop(mut self) -> (Outcome, S) {
         let now = self.network.now;
-        let Self { world: World { runner, collectives }, sampler, .. } = self;
+        let Self { world: World { runner, collectives, .. }, sampler, .. } = self;
         let series = sampler.map(Sampler::finish);
         let mut found = outcome(&mut self.network, runner, collectives, series);
         let (whole, open): (Vec<_>, Vec<_>) =
@@ -342,7 +347,7 @@ impl<S: Sink> Run<S> {
         {
             collectives.inquire(&mut self.network, &mut ground, self.limit);
         }
-        let Self { network, world: World { runner, collectives }, limit, is_quiet, .. } = self;
+        let Self { network, world: World { runner, collectives, .. }, limit, is_quiet, .. } = self;
         if let Some(failure) = runner.failure.take() {
             return Err(failure);
         }

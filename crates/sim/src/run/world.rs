@@ -1,5 +1,8 @@
 //! All that runs on the hosts: flows, and what ranks do together.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use railnet_core::event::Sink;
 use railnet_fabric::{Application, Group, Network, ReductionFailure};
 use railnet_nic::Completion;
@@ -12,6 +15,8 @@ use super::runner::Runner;
 pub(super) struct World {
     pub(super) runner: Runner,
     pub(super) collectives: Option<Collectives>,
+    /// Is set from outside where nothing more is to be run.
+    pub(super) stop: Option<Arc<AtomicBool>>,
 }
 
 impl World {
@@ -33,8 +38,13 @@ impl World {
             .zip(other)
             .flat_map(|(one, other)| one.servers.names.iter().zip(&other.servers.names));
         for ((_, lane), (_, other)) in lanes {
-            network.count_on_lane(*lane, theirs.lane(*other));
+            network.count_on_lane(*lane, theirs.lane_so_far(*other));
         }
+    }
+
+    /// Whether nothing more is to be run.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 
     /// Flows and calls that are not over.
@@ -81,6 +91,10 @@ impl<S: Sink> Application<S> for World {
     fn reduction_failed(&mut self, _network: &mut Network<S>, _group: Group, failure: &ReductionFailure) {
         let failure = RunError::Collective(failure.to_string());
         self.runner.failure.get_or_insert(failure);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.is_stopped()
     }
 
     fn touched(&mut self, network: &mut Network<S>, token: u64) {

@@ -132,7 +132,17 @@ impl Scenario {
         );
         let dcqcn = [ControlName::Dcqcn, ControlName::DcqcnPaper, ControlName::DcqcnConnectx];
         let tells = !self.collective.is_empty();
-        let rules: [(&str, bool, &'static str); 19] = [
+        // Jobs as packets run what their ranks say between themselves: no contexts of switches are reserved for it.
+        let by_packets = self.fidelity == Fidelity::Packet && self.has_jobs();
+        let reduces = self.switch_config().aggregation.is_some();
+        let rules: [(&str, bool, &'static str); 22] = [
+            (
+                "fabric.switch.aggregation",
+                !by_packets,
+                "for [[collective]], and for jobs at analytic fidelity",
+            ),
+            ("env.NCCL_COLLNET_ENABLE", !by_packets, "for [[collective]], and for jobs at analytic fidelity"),
+            ("env.NCCL_COLLNET_ENABLE", reduces, "where switches reduce: `switch = { aggregation = {} }`"),
             ("env.NCCL_DEBUG", tells, "for [[collective]]: jobs do not print NCCL's lines"),
             ("env.NCCL_DEBUG_SUBSYS", tells, "for [[collective]]: jobs do not print NCCL's lines"),
             ("cluster.tcp", tcp, "with `transport = \"tcp\"`"),

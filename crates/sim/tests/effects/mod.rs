@@ -343,3 +343,21 @@ fn a_run_without_infiniband_is_a_run_over_tcp() {
         );
     }
 }
+
+#[test]
+fn switches_that_reduce_do_nothing_for_jobs_as_packets_and_the_run_says_so() {
+    let inert = |fidelity: &str, switch: &str| -> Vec<String> {
+        let text = format!(
+            "fidelity = \"{fidelity}\"\n[cluster]\nserver = \"dgx-h100\"\nnodes = 2\n[model]\nname = \"tiny\"\n\
+             [training]\nglobal_batch = 16\n[parallel]\ndp = 16\n[env]\nNCCL_COLLNET_ENABLE = 1\n[fabric]\nswitch = {switch}\n"
+        );
+        let keys = Scenario::parse(&text).unwrap().without_effect().into_iter().map(|one| one.key);
+        keys.filter(|key| key.contains("COLLNET") || key.contains("aggregation")).collect()
+    };
+    let contexts = "{ aggregation = { contexts = 8 } }";
+    let both = ["env.NCCL_COLLNET_ENABLE", "fabric.switch.aggregation.contexts"];
+    assert_eq!(inert("packet", contexts), both);
+    assert_eq!(inert("packet", "{}"), both[..1]);
+    assert_eq!(inert("analytic", "{}"), both[..1]);
+    assert_eq!(inert("analytic", "{ aggregation = {} }"), Vec::<String>::new());
+}

@@ -1,5 +1,7 @@
 //! Looks on while jobs run: a line of progress on a terminal, taps, Ctrl-C.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use railnet_core::event::{NoSink, Sink};
@@ -32,11 +34,11 @@ pub(super) struct Onlooker<'a> {
     broken: Option<anyhow::Error>,
     progress: Progress,
     interrupt: Interrupt,
-    /// As long as the run is set up.
+    /// As long as the run goes on.
     set_up: Option<SetUp>,
     /// What is set up.
     of: String,
-    /// Whether a run is over, of which all is known.
+    /// Whether a run is set up or over, of which all is known.
     is_second: bool,
     began: Instant,
     shown: Instant,
@@ -129,13 +131,21 @@ impl<'a> Onlooker<'a> {
         }
     }
 
+    /// It is set up.
+    fn goes(&mut self) {
+        self.is_second = true;
+        if let Some(set_up) = &self.set_up {
+            set_up.runs();
+        }
+    }
+
     /// Says how far it is. Whether it shall go on.
     fn tell(&mut self, progress: &JobProgress) -> bool {
-        self.set_up = None;
-        self.is_second = true;
-        if self.progress.is_due(self.shown) {
+        if let Some(set_up) = &self.set_up
+            && self.progress.is_due(self.shown)
+        {
             self.shown = Instant::now();
-            self.progress.show(&self.line(progress));
+            set_up.tell(self.line(progress));
         }
         self.broken.is_none() && !self.interrupt.is_set()
     }
@@ -148,6 +158,14 @@ impl JobWatch<NoSink> for Onlooker<'_> {
 
     fn begin(&mut self, run: &mut Run<(Digest, NoSink)>) {
         self.open(run);
+    }
+
+    fn runs(&mut self) {
+        self.goes();
+    }
+
+    fn stop(&self) -> Option<Arc<AtomicBool>> {
+        Some(self.interrupt.flag())
     }
 
     fn look(&mut self, run: &mut Run<(Digest, NoSink)>, progress: &JobProgress) -> bool {
@@ -171,6 +189,14 @@ impl JobWatch<Recorder> for Onlooker<'_> {
         if self.capture.is_none() {
             record::tap(&self.graph, run);
         }
+    }
+
+    fn runs(&mut self) {
+        self.goes();
+    }
+
+    fn stop(&self) -> Option<Arc<AtomicBool>> {
+        Some(self.interrupt.flag())
     }
 
     fn look(&mut self, run: &mut Run<(Digest, Recorder)>, progress: &JobProgress) -> bool {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::communicator::Communicator;
 
 /// The communicator of a window: lent by the program, or kept by the window for as long as it needs it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Owner<'a> {
     Borrowed(&'a Communicator),
     Shared(Arc<Communicator>),

@@ -7,6 +7,7 @@ use std::os::fd::AsFd as _;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use railnet_core::DataType;
@@ -26,6 +27,7 @@ use crate::shared_memory::handover::{self, Counter, Token};
 use crate::shared_memory::segment::Segment;
 use crate::tcp::window::{Link, Service};
 use crate::tcp::{Name, Stream};
+use crate::thread::Reserved;
 
 /// What parts of a window's memory begin at multiples of.
 const PAGE: usize = 4096;
@@ -169,7 +171,7 @@ impl Communicator {
         let probe = probe_at(&signals, ranks);
         signals.memory.store(probe, known_by(&token));
         let probe_at = signals.memory.address() + probe as u64;
-        let counter = Counter::open(token)?;
+        let handover = Some((Counter::open(token)?, Reserved::new("railnet-handover")?));
         let opened = self.process.with(|engine| {
             let Some(nic) = engine.conduits_mut().nic() else { return Ok(None) };
             let staging = Buffer::mapped(Arc::new(Segment::create(Staging::BYTES)?));
@@ -181,7 +183,8 @@ impl Communicator {
         let (count, dtype) = (elements as u64, kind::<T>());
         let card = Card { is_ready: true, count, dtype, given_at, probe_at, token, nic };
         let name = derived(self.name, [WINDOWS, number]);
-        Ok((card, Prepared { name, memory, length, signals, segment, counter, staging, roads: Vec::new() }))
+        handover::check_spare()?;
+        Ok((card, Prepared { name, memory, length, signals, segment, handover, staging, roads: Vec::new() }))
     }
 
     /// What a rank says that cannot take part: as long as what others say.
@@ -227,30 +230,37 @@ impl Communicator {
             return Err(io::Error::other(text));
         }
         let limit = self.process.origin().1.limit;
-        let stop = AtomicBool::new(false);
-        let Prepared { counter, segment, roads, name, memory, signals, .. } = prepared;
-        let give = [segment.as_fd(), segment.as_fd()];
-        std::thread::scope(|scope| {
-            let serve = || counter.serve(&give, &stop);
-            let server =
-                std::thread::Builder::new().name("railnet-handover".to_owned()).spawn_scoped(scope, serve)?;
-            for (rank, card) in cards.iter().enumerate() {
-                let road = match self.conduit(rank) {
-                    _ if rank == self.rank() => Ok(Road::Memory(memory.clone(), signals.clone())),
-                    Conduit::SharedMemory => handover::fetch(&card.token, limit)
-                        .and_then(|(file, _)| Segment::open(file))
-                        .and_then(|segment| self.road_on_host::<T>(*name, rank, card, segment)),
-                    Conduit::Tcp => self.dial(*name, rank).map(|link| Road::Tcp(Mutex::new(link))),
-                    Conduit::Roce => Ok(Road::Nic),
-                };
-                roads.push(road);
-            }
-            // Others fetch this rank's memory until all have said that they have what they need.
-            let all = self.barrier();
-            stop.store(true, Ordering::Release);
-            server.join().map_err(|_| io::Error::other("handing over memory failed"))?;
-            all.map_err(io::Error::other)
-        })?;
+        let Prepared { handover, segment, roads, name, memory, signals, .. } = prepared;
+        let stop = Arc::new(AtomicBool::new(false));
+        let server = handover.take().map(|(counter, thread)| {
+            let (segment, stop) = (Arc::clone(segment), Arc::clone(&stop));
+            thread.start(move || _ = counter.serve(&[segment.as_fd(), segment.as_fd()], &stop))
+        });
+        for (rank, card) in cards.iter().enumerate() {
+            let road = match self.conduit(rank) {
+                _ if rank == self.rank() => Ok(Road::Memory(memory.clone(), signals.clone())),
+                Conduit::SharedMemory => handover::fetch(&card.token, limit)
+                    .and_then(|(file, _)| Segment::open(file))
+                    .and_then(|segment| self.road_on_host::<T>(*name, rank, card, segment)),
+                Conduit::Tcp => self.dial(*name, rank).map(|link| Road::Tcp(Mutex::new(link))),
+                Conduit::Roce => Ok(Road::Nic),
+            };
+            roads.push(road);
+        }
+        if let Err(error) = handover::check_spare() {
+            roads.push(Err(error));
+        }
+        if let Some(road) = roads.iter().position(Result::is_err) {
+            // What it has is given back, so that it can answer others.
+            let error = roads.swap_remove(road);
+            *roads = vec![error];
+        }
+        // Others fetch this rank's memory until all have said that they have what they need.
+        let all = self.barrier();
+        stop.store(true, Ordering::Release);
+        let joined = server.map_or(Ok(()), JoinHandle::join);
+        joined.map_err(|_| io::Error::other("handing over memory failed"))?;
+        all.map_err(io::Error::other)?;
         match roads.iter_mut().find(|road| road.is_err()) {
             Some(road) => Err(std::mem::replace(road, Ok(Road::Nic)).expect_err("it was found to be one")),
             None => Ok(()),
@@ -295,12 +305,11 @@ impl Communicator {
     }
 
     /// Whether all ranks have come so far: if one has not, all know which and why.
-    fn agree_on_window(&self, number: u64, trouble: Option<&io::Error>) -> Result<(), Error> {
+    fn agree_on_window(&self, number: u64, trouble: Option<String>) -> Result<(), Error> {
         let mut own = [0; WORDS];
         if let Some(trouble) = trouble {
-            let text = trouble.to_string();
-            let length = text.len().min(WORDS);
-            own[..length].copy_from_slice(&text.as_bytes()[..length]);
+            let length = trouble.len().min(WORDS);
+            own[..length].copy_from_slice(&trouble.as_bytes()[..length]);
         }
         let mut all = vec![0; WORDS * self.size()];
         self.all_gather(&own, &mut all)?;
@@ -349,12 +358,12 @@ impl<'a, T: Element> Window<'a, T> {
             }
             _ => trouble,
         };
-        communicator.agree_on_window(number, trouble.as_ref())?;
+        communicator.agree_on_window(number, trouble.map(|trouble| trouble.to_string()))?;
         let prepared = prepared.expect("it was agreed that nothing is wrong");
-        let window = Self::open(owner, number, prepared, &cards)?;
-        // Nobody writes to a NIC that is not ready for it.
-        window.communicator.barrier()?;
-        Ok(window)
+        let window = Self::open(owner.clone(), number, prepared, &cards);
+        // Nobody writes to a NIC that is not ready for it, or to a rank that lacks something.
+        communicator.agree_on_window(number, window.as_ref().err().map(ToString::to_string))?;
+        window
     }
 
     /// The last steps, when all have found their ways.
@@ -477,7 +486,8 @@ struct Prepared {
     length: usize,
     signals: Signals,
     segment: Arc<Segment>,
-    counter: Counter,
+    /// Where others fetch its memory, and the thread that hands it over.
+    handover: Option<(Counter, Reserved)>,
     staging: Option<Staging>,
     roads: Vec<io::Result<Road>>,
 }

@@ -173,6 +173,10 @@ impl<S: Sink> Foreman<'_, S> {
             let mut opens = Some((at, end));
             loop {
                 self.carry_out(Task::Hosts { opens: opens.take(), until: driver.armed().min(stop) });
+                if driver.is_stopped() {
+                    self.stop_at(stop);
+                    return false;
+                }
                 let mut parts = self.all();
                 let Some(due) = due(&mut parts, driver).filter(|due| *due <= stop) else { break };
                 settle(&mut parts, driver, due);

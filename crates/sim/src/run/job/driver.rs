@@ -4,6 +4,8 @@ mod talk;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use railnet_coll::variables::Variables;
 use railnet_coll::{Call, Collective, Counts};
@@ -129,6 +131,8 @@ pub(super) struct Driver<'g> {
     waiting: Option<(usize, Ticket)>,
     pub(super) digest: Fold,
     pub(super) failure: Option<RunError>,
+    /// Is set from outside where nothing more is to be run.
+    pub(super) stop: Option<Arc<AtomicBool>>,
 }
 
 impl<'g> Driver<'g> {
@@ -148,7 +152,13 @@ impl<'g> Driver<'g> {
             waiting: None,
             digest: Fold::new(),
             failure: None,
+            stop: None,
         }
+    }
+
+    /// Whether nothing more is to be run.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 
     /// One more job, with its graphs (of a step without and with a checkpoint) and its ranks that are unlike the others.
@@ -236,9 +246,12 @@ impl<'g> Driver<'g> {
             for index in 0..self.jobs.len() {
                 is_still &= !self.go_on(index, stage);
             }
-            if is_still || self.failure.is_some() || self.waiting.is_some() {
+            if is_still || self.failure.is_some() || self.waiting.is_some() || self.is_stopped() {
                 break;
             }
+        }
+        if self.is_stopped() {
+            return;
         }
         let is_behind = self.memo.decide(stage);
         if is_behind || self.waiting.is_some() {
@@ -273,7 +286,8 @@ impl<'g> Driver<'g> {
             job.machine.handle_timeout(local);
             has_moved = true;
         }
-        while self.waiting.is_none_or(|(job, _)| job == index)
+        while !self.is_stopped()
+            && self.waiting.is_none_or(|(job, _)| job == index)
             && let Some(ticket) = self.next_entry(index)
         {
             match self.enter(index, ticket, stage) {

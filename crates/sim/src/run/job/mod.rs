@@ -15,6 +15,9 @@ pub use report::{
     Start, StepResult, Trouble,
 };
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use railnet_core::event::{NoSink, Sink};
 use railnet_core::{Digest, Time};
 
@@ -47,6 +50,14 @@ pub trait JobWatch<S> {
     /// A run is about to begin: taps can be opened, and the form of packets chosen. With faults there is a second one,
     /// without them, which it is not told of.
     fn begin(&mut self, _run: &mut Run<(Digest, S)>) {}
+
+    /// All is set up, and the first microseconds begin, in which connections are made. From now on the run minds [`JobWatch::stop`].
+    fn runs(&mut self) {}
+
+    /// Is set where the run shall stop before it is looked at again: on a large cluster that takes long.
+    fn stop(&self) -> Option<Arc<AtomicBool>> {
+        None
+    }
 
     /// So far it has come. Whether it shall go on; else what is known by now is the result.
     fn look(&mut self, run: &mut Run<(Digest, S)>, progress: &JobProgress) -> bool;

@@ -1,5 +1,8 @@
 //! Jobs as packets: the machine of each job says which rank enters what, the collectives of `coll` carry it in the fabric.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use railnet_core::digest::Fold;
 use railnet_core::event::{NoSink, Sink};
 use railnet_core::{Digest, RunDigest, Span, Time};
@@ -132,11 +135,16 @@ fn once<S: Sink>(
         let mine: Vec<Slowed> = slowed.iter().filter(|one| one.is_in(placed)).copied().collect();
         driver.add(placed, (&graphs.plain, graphs.written.as_ref()), specials(placed, &mine));
     }
+    driver.stop = onlooker.stop();
     onlooker.begin(&mut run);
     onlooker.set_up("network, for each thread");
-    let parts = parts(run, threads, |sink| new_run(scenario, &placed, sink))?;
+    let mut parts = parts(run, threads, |sink| new_run(scenario, &placed, sink))?;
+    for part in &mut parts {
+        part.world.stop.clone_from(&driver.stop);
+    }
     // A communicator connects in its first call, so that set-up ends with the first microseconds.
     onlooker.set_up("connections and the first microseconds");
+    onlooker.runs();
     let (mut parts, ended) = advance(parts, &mut driver, onlooker);
     let (is_partial, failure) = match ended {
         Ok(is_whole) => (!is_whole, None),
@@ -144,7 +152,7 @@ fn once<S: Sink>(
     };
     let memo =
         driver.count(&mut Stage::new(parts.iter_mut().map(|part| (&mut part.network, &mut part.world))));
-    let Run { mut network, world: World { runner, mut collectives }, sampler, .. } = joined(parts);
+    let Run { mut network, world: World { runner, mut collectives, .. }, sampler, .. } = joined(parts);
     let now = network.now;
     if let Some(collectives) = collectives.as_mut().filter(|_| is_partial) {
         collectives.note_end(now);
@@ -237,6 +245,12 @@ trait Onlooker<S> {
 
     fn begin(&mut self, run: &mut Run<(Digest, S)>);
 
+    /// All is set up.
+    fn runs(&mut self);
+
+    /// Is set where the run shall stop before the next look.
+    fn stop(&self) -> Option<Arc<AtomicBool>>;
+
     /// Whether the run shall go on.
     fn look(&mut self, run: &mut Run<(Digest, S)>, progress: &JobProgress) -> bool;
 }
@@ -263,6 +277,16 @@ impl<S> Onlooker<S> for First<'_, S> {
         }
     }
 
+    fn runs(&mut self) {
+        if let Some(watch) = &mut self.watch {
+            watch.runs();
+        }
+    }
+
+    fn stop(&self) -> Option<Arc<AtomicBool>> {
+        self.watch.as_ref().and_then(|watch| watch.stop())
+    }
+
     fn look(&mut self, run: &mut Run<(Digest, S)>, progress: &JobProgress) -> bool {
         self.watch.as_mut().is_none_or(|watch| watch.look(run, progress))
     }
@@ -285,6 +309,16 @@ impl<S> Onlooker<NoSink> for Second<'_, S> {
     }
 
     fn begin(&mut self, _run: &mut Run<(Digest, NoSink)>) {}
+
+    fn runs(&mut self) {
+        if let Some(watch) = &mut self.watch {
+            watch.runs();
+        }
+    }
+
+    fn stop(&self) -> Option<Arc<AtomicBool>> {
+        self.watch.as_ref().and_then(|watch| watch.stop())
+    }
 
     fn look(&mut self, _run: &mut Run<(Digest, NoSink)>, progress: &JobProgress) -> bool {
         let progress = JobProgress { is_second: true, ..*progress };
@@ -378,6 +412,9 @@ fn advance_alone<S: Sink>(
             goes_on = onlooker.look(run, &progress) || is_done;
             next = next_look(onlooker, run, stage);
         }
+        if driver.is_stopped() {
+            goes_on = is_done;
+        }
         if driver.failure.is_some() || has_failed(run) || is_done {
             // Where all is done, what is left are timers of NICs; where a call broke, it never ends.
             break;
@@ -404,6 +441,9 @@ fn advance_together<S: Sink>(
             let events = foreman.all().iter().map(|part| part.events()).sum();
             let progress = progress(driver, now, events);
             goes_on = onlooker.look(&mut foreman.first(), &progress) || is_done;
+        }
+        if driver.is_stopped() {
+            goes_on = is_done;
         }
         if driver.failure.is_some() || is_done || foreman.all().iter().any(|part| has_failed(part)) {
             break;
@@ -468,6 +508,10 @@ impl<S: Sink> Application<S> for JobWorld<'_, '_> {
     fn touched(&mut self, network: &mut Network<S>, token: u64) {
         self.world.touched(network, token);
         self.settle_ended(network);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.world.is_stopped()
     }
 
     fn hears_from(&self) -> Time {
