@@ -1,5 +1,6 @@
 """A rank that is missing, dead, stopped, or makes another call: every other rank names it, with the call."""
 
+import contextlib
 import datetime
 import os
 import pickle
@@ -20,6 +21,17 @@ def lives(rank):
     tensor = torch.ones(4)
     dist.all_reduce(tensor)
     return tensor
+
+
+@contextlib.contextmanager
+def leaving_together(rank, ranks):
+    """Holds a rank that has failed until all have: one that ends is lost to those that still wait."""
+    try:
+        yield
+    finally:
+        store = dist.distributed_c10d._get_default_store()
+        store.set(f"failed/{rank}", "")
+        store.wait([f"failed/{other}" for other in ranks])
 
 
 def test_a_rank_that_dies_is_named(failing):
@@ -52,14 +64,15 @@ def test_a_rank_that_makes_another_call_is_named(failing):
     def body(rank):
         lives(rank)
         store = dist.distributed_c10d._get_default_store()
-        if rank == 0:
-            # The call of the other two is the usual one once both have made it.
-            store.wait(["entered/1", "entered/2"])
-            dist.all_reduce(torch.ones(4, dtype=torch.float64))
-        else:
-            work = dist.all_reduce(torch.ones(4), async_op=True)
-            store.set(f"entered/{rank}", "")
-            work.wait()
+        with leaving_together(rank, [0, 1, 2]):
+            if rank == 0:
+                # The call of the other two is the usual one once both have made it.
+                store.wait(["entered/1", "entered/2"])
+                dist.all_reduce(torch.ones(4, dtype=torch.float64))
+            else:
+                work = dist.all_reduce(torch.ones(4), async_op=True)
+                store.set(f"entered/{rank}", "")
+                work.wait()
 
     for result in failing(3, body):
         assert result.ranks == [0], result
@@ -75,13 +88,8 @@ def test_a_rank_that_does_not_come_is_named_by_a_wait_with_a_timeout(failing):
             return
         # The group's own method: older versions of PyTorch let their function call it for Gloo only.
         group = dist.distributed_c10d._get_default_group()
-        try:
+        with leaving_together(rank, [0, 2]):
             group.monitored_barrier(datetime.timedelta(seconds=1), wait_all_ranks=True)
-        finally:
-            # A rank that ends while the other one still waits would be lost to it.
-            store = dist.distributed_c10d._get_default_store()
-            store.set(f"failed/{rank}", "")
-            store.wait(["failed/0", "failed/2"])
 
     results = failing(3, body, wait_for=[0, 2])
     for rank in (0, 2):
