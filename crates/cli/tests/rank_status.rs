@@ -29,7 +29,8 @@ impl Job {
             "-b",
             "1K",
             "-e",
-            "1K",
+            // Each size is measured for a while only: these take a minute.
+            "64M",
             "--iterations",
             "100000000",
             "-c",
