@@ -98,7 +98,7 @@ impl Communicator {
     /// Makes a window in which this rank has `length` elements of zero, others may have other numbers of them. Every rank
     /// calls it, with the same type.
     pub fn window<T: Element>(&self, length: usize) -> Result<Window<'_, T>, Error> {
-        Window::make(Owner::Borrowed(self), || Source::new::<T>(length))
+        Window::make(&Owner::Borrowed(self), || Source::new::<T>(length))
     }
 
     /// Makes a window of memory that this rank already has. Every rank calls this or [`Communicator::window`], with the same
@@ -126,7 +126,7 @@ impl Communicator {
     /// # Ok::<(), railnet_live::communicator::Error>(())
     /// ```
     pub fn register<T: Element>(&self, memory: Vec<T>) -> Result<Window<'_, T>, Error> {
-        Window::make(Owner::Borrowed(self), || {
+        Window::make(&Owner::Borrowed(self), || {
             let elements = memory.len();
             let given = Given::vector(memory).map_err(|memory| misaligned(memory.as_ptr().cast()))?;
             Ok(Source::Given { elements, given })
@@ -145,7 +145,7 @@ impl Communicator {
         length: usize,
     ) -> Result<Window<'_, T>, Error> {
         // SAFETY: as the caller promises.
-        Window::make(Owner::Borrowed(self), || unsafe { Source::raw(start, length) })
+        Window::make(&Owner::Borrowed(self), || unsafe { Source::raw(start, length) })
     }
 
     /// What this rank has of a window before it knows the others.
@@ -342,8 +342,8 @@ impl Communicator {
 }
 
 impl<'a, T: Element> Window<'a, T> {
-    fn make(owner: Owner<'a>, source: impl FnOnce() -> io::Result<Source>) -> Result<Self, Error> {
-        let communicator = &*owner;
+    fn make(owner: &Owner<'a>, source: impl FnOnce() -> io::Result<Source>) -> Result<Self, Error> {
+        let communicator = &**owner;
         let number = communicator.windows.fetch_add(1, Ordering::Relaxed);
         let outcome = source().and_then(|source| communicator.prepare::<T>(number, source));
         let (card, mut prepared, trouble) = match outcome {
@@ -419,7 +419,7 @@ impl<'a, T: Element> Window<'a, T> {
 impl<T: Element> Window<'static, T> {
     /// Makes a window as [`Communicator::window`] does, which keeps its communicator: for the bindings of other languages.
     pub fn create(communicator: Arc<Communicator>, length: usize) -> Result<Self, Error> {
-        Self::make(Owner::Shared(communicator), || Source::new::<T>(length))
+        Self::make(&Owner::Shared(communicator), || Source::new::<T>(length))
     }
 
     /// The same of memory that the program has, as [`Communicator::register_raw`].
@@ -433,7 +433,7 @@ impl<T: Element> Window<'static, T> {
         length: usize,
     ) -> Result<Self, Error> {
         // SAFETY: as the caller promises.
-        Self::make(Owner::Shared(communicator), || unsafe { Source::raw(start, length) })
+        Self::make(&Owner::Shared(communicator), || unsafe { Source::raw(start, length) })
     }
 }
 
