@@ -369,6 +369,12 @@ impl Control {
         self.join();
     }
 
+    /// Ends without a goodbye, once what this rank has said so far is on its way: the others take it for lost.
+    pub(crate) fn end(&self) {
+        self.shared.stop();
+        self.join();
+    }
+
     fn join(&self) {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
@@ -380,8 +386,7 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        self.shared.stop();
-        self.join();
+        self.end();
     }
 }
 

@@ -88,6 +88,8 @@ pub struct RankMachine {
     asking: Option<Asking>,
     /// In a pair: the last operation that the other rank has said it has entered.
     peer_entered: Option<OperationId>,
+    /// Whether the program of this rank waits for a call of another communicator.
+    waits_elsewhere: bool,
     /// Whether a peer means something else.
     is_disputed: bool,
     /// Whether work is done on the spot, and whether somebody wants to know what operations will receive.
@@ -139,6 +141,7 @@ impl RankMachine {
             early: Vec::new(),
             asking: None,
             peer_entered: None,
+            waits_elsewhere: false,
             is_disputed: false,
             is_by_hand: false,
             tells_expected: true,

@@ -45,6 +45,8 @@ pub enum Standing {
         last: Option<Arc<Signature>>,
         /// How long ago.
         ago: Span,
+        /// Whether its program waits for a call of another communicator meanwhile.
+        waits_elsewhere: bool,
     },
     /// It is in it.
     Entered {
@@ -496,11 +498,16 @@ impl Asking {
             return None;
         }
         let missing: Vec<_> = (0..ranks).filter_map(|rank| Some((Rank(rank), self.missing(rank)?))).collect();
+        // A rank that waits elsewhere is held up where others are missing, too: it is to blame only if nobody else is.
+        let (held_up, absent): (Vec<_>, Vec<_>) =
+            missing.into_iter().partition(|(rank, _)| self.waits_elsewhere(*rank));
+        let (held_up, missing) = if absent.is_empty() { (Vec::new(), held_up) } else { (held_up, absent) };
+        let is_held_up = |rank: u32| held_up.iter().any(|(one, _)| one.0 == rank);
         let entered = |(rank, answer): (&u32, &Answer)| match &answer.standing {
             Standing::Entered { waits, .. } | Standing::Behind { waits, .. } => {
                 Some((Rank(*rank), waits.clone()))
             }
-            _ => None,
+            _ => is_held_up(*rank).then(|| (Rank(*rank), Vec::new())),
         };
         let waits: Vec<_> = self.answers.iter().filter_map(entered).collect();
         let signature = sides.into_iter().next().expect("who asks has entered it").0;
@@ -530,10 +537,15 @@ impl Asking {
         sides
     }
 
+    fn waits_elsewhere(&self, rank: Rank) -> bool {
+        let standing = self.answers.get(&rank.0).map(|answer| &answer.standing);
+        matches!(standing, Some(Standing::NotEntered { waits_elsewhere: true, .. }))
+    }
+
     fn missing(&self, rank: u32) -> Option<LastSeen> {
         match self.answers.get(&rank).map(|answer| &answer.standing) {
             None => Some(LastSeen::Silent),
-            Some(Standing::NotEntered { last: Some(last), ago }) => {
+            Some(Standing::NotEntered { last: Some(last), ago, .. }) => {
                 Some(LastSeen::Finished(Arc::clone(last), *ago))
             }
             Some(Standing::NotEntered { last: None, .. }) => Some(LastSeen::Nothing),
@@ -572,6 +584,33 @@ impl Asking {
 mod tests {
     use super::*;
     use crate::{Algorithm, Call, Choice, Collective, Protocol, Wiring, build};
+
+    #[test]
+    fn a_rank_that_waits_in_another_communicator_is_blamed_only_if_nobody_else_is_missing() {
+        let call = Call::new(Collective::AllReduce, 64);
+        let choice = Choice::new(Algorithm::Ring, Protocol::Simple);
+        let schedule = build(&call, &choice, &Wiring::flat(3)).expect("a ring of three");
+        let asked = OperationId(0);
+        let idle = Span::from_secs(8);
+        let blamed = |answers: &[(u32, bool)]| {
+            let mut asking = Asking::new(asked, Time::ZERO, Span::from_secs(6));
+            let standing = Standing::Entered { since: idle, idle, waits: Vec::new() };
+            let signature = Some(Arc::new(Signature::new(asked, &schedule)));
+            asking.take(1, Answer { signature, standing, history: Vec::new() });
+            for (rank, waits_elsewhere) in answers {
+                let waits_elsewhere = *waits_elsewhere;
+                let standing = Standing::NotEntered { last: None, ago: idle, waits_elsewhere };
+                asking.take(*rank, Answer { signature: None, standing, history: Vec::new() });
+            }
+            let failure = asking.verdict(3, idle).expect("ranks are missing");
+            (failure.culprits(), failure.to_string().contains("ranks 0, 1 wait."))
+        };
+        // Rank 2 is silent, or computes, or waits for somebody as well.
+        assert_eq!(blamed(&[(0, true)]), (vec![Rank(2)], true));
+        assert_eq!(blamed(&[(0, true), (2, false)]), (vec![Rank(2)], true));
+        assert_eq!(blamed(&[(0, true), (2, true)]), (vec![Rank(0), Rank(2)], false));
+        assert_eq!(blamed(&[(0, false), (2, false)]), (vec![Rank(0), Rank(2)], false));
+    }
 
     #[test]
     fn a_rank_that_a_silent_one_holds_up_in_an_earlier_call_is_not_blamed() {

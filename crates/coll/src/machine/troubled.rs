@@ -210,6 +210,11 @@ impl RankMachine {
         Rank(1 - self.rank)
     }
 
+    /// Says whether this rank's program waits for a call of another communicator: it cannot enter one of this meanwhile.
+    pub fn set_waits_elsewhere(&mut self, waits: bool) {
+        self.waits_elsewhere = waits;
+    }
+
     /// Since when the others are being asked, if they are.
     pub fn asking_since(&self) -> Option<Time> {
         self.asking.as_ref().map(|asking| asking.since)
@@ -267,7 +272,8 @@ impl RankMachine {
             }
             None => {
                 let last = self.past.checked_sub(1).map(|last| self.operations[last].signature());
-                Standing::NotEntered { last, ago: now.since(self.finished) }
+                let waits_elsewhere = self.waits_elsewhere;
+                Standing::NotEntered { last, ago: now.since(self.finished), waits_elsewhere }
             }
         };
         let before = self.operations.iter().filter(|one| one.id < operation);

@@ -246,6 +246,9 @@ impl Shared {
             && guard.as_mut().is_some_and(|engine| !engine.is_busy())
         {
             self.leave(guard);
+        } else {
+            // A verdict that it has just sent, or passes on for others, names who is to blame: that must not be this rank.
+            self.control.end();
         }
         self.with_if_free(Engine::finish_capture);
         if let Some(book) = &self.book {

@@ -120,6 +120,8 @@ pub(crate) struct Engine {
     is_clock_old: bool,
     /// Ranks that have left, and when that was heard.
     left: Vec<(u32, Time)>,
+    /// Calls that threads of the program wait for.
+    awaited: Vec<(ContextId, OperationId)>,
     /// Ranks that are lost, and why.
     lost: Vec<(u32, String)>,
     /// Verdicts and announced sends of communicators that were not made here yet, and who sent them.
@@ -151,6 +153,7 @@ impl Engine {
             left: Vec::new(),
             lost: Vec::new(),
             early: Vec::new(),
+            awaited: Vec::new(),
             job,
             desk: Arc::default(),
         }
@@ -346,12 +349,32 @@ impl Engine {
     ) -> Option<Result<(), Arc<Failure>>> {
         // Small calls mostly find all that they need, and need no other call to be driven for them.
         if self.contexts[id.0].is_done(operation) && self.has_leisure(id) {
+            if !self.awaited.is_empty() {
+                self.awaited.retain(|awaited| *awaited != (id, operation));
+            }
             return Some(Ok(()));
         }
         self.wait_long(id, operation, until)
     }
 
+    /// Remembers what is waited for until that is over, also while another thread has the engine.
     fn wait_long(
+        &mut self,
+        id: ContextId,
+        operation: OperationId,
+        until: &Until<'_>,
+    ) -> Option<Result<(), Arc<Failure>>> {
+        if !self.awaited.contains(&(id, operation)) {
+            self.awaited.push((id, operation));
+        }
+        let done = self.drive(id, operation, until);
+        if done.is_some() {
+            self.awaited.retain(|awaited| *awaited != (id, operation));
+        }
+        done
+    }
+
+    fn drive(
         &mut self,
         id: ContextId,
         operation: OperationId,
@@ -557,7 +580,8 @@ impl Engine {
             match (notice, own) {
                 // It was never used here: that is an answer too.
                 (Notice::Ask(operation), Some(own)) => {
-                    let standing = Standing::NotEntered { last: None, ago: Span::ZERO };
+                    let waits_elsewhere = !self.awaited.is_empty();
+                    let standing = Standing::NotEntered { last: None, ago: Span::ZERO, waits_elsewhere };
                     let notice =
                         Notice::Answer(operation, Answer { signature: None, standing, history: Vec::new() });
                     let own = Rank(own as u32);
@@ -569,7 +593,9 @@ impl Engine {
             }
             return;
         };
+        let waits_elsewhere = self.awaited.iter().any(|(awaited, _)| awaited != id);
         let machine = &mut self.contexts[id.0].machine;
+        machine.set_waits_elsewhere(waits_elsewhere);
         let is_ours = to.is_none_or(|to| to == machine.rank());
         if is_ours && from != machine.rank() && from.0 < machine.ranks() {
             machine.notice(self.now, from, notice);

@@ -177,10 +177,11 @@ fn signature(reader: &mut Reader<'_>) -> Result<Option<Arc<Signature>>, Malforme
 
 fn put_standing(out: &mut Vec<u8>, standing: &Standing) {
     match standing {
-        Standing::NotEntered { last, ago } => {
+        Standing::NotEntered { last, ago, waits_elsewhere } => {
             out.push(0);
             put_signature(out, last.as_deref());
             out.extend(ago.as_ps().to_le_bytes());
+            out.push(u8::from(*waits_elsewhere));
         }
         Standing::Entered { since, idle, waits } => {
             out.push(1);
@@ -240,7 +241,13 @@ fn standing(reader: &mut Reader<'_>) -> Result<Standing, Malformed> {
     Ok(match reader.byte("standing")? {
         0 => {
             let last = signature(reader)?;
-            Standing::NotEntered { last, ago: Span::from_ps(reader.long("time")?) }
+            let ago = Span::from_ps(reader.long("time")?);
+            let waits_elsewhere = match reader.byte("wait")? {
+                0 => false,
+                1 => true,
+                _ => return Err(Malformed::Field("wait")),
+            };
+            Standing::NotEntered { last, ago, waits_elsewhere }
         }
         1 => {
             let since = Span::from_ps(reader.long("time")?);
@@ -278,7 +285,11 @@ mod tests {
     fn what_is_said_arrives_as_it_was() {
         let wait = Wait { worker: 3, step: 9, what: WaitingFor::Data(Peer::Rank(2), 1), since: Time::ZERO };
         let standings = [
-            Standing::NotEntered { last: Some(some_signature()), ago: Span::from_secs(3) },
+            Standing::NotEntered {
+                last: Some(some_signature()),
+                ago: Span::from_secs(3),
+                waits_elsewhere: true,
+            },
             Standing::Entered { since: Span::from_secs(2), idle: Span::from_secs(1), waits: vec![wait] },
             Standing::Finished,
             Standing::Behind { idle: Span::from_secs(1), waits: vec![wait] },
