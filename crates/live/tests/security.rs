@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use railnet_core::ReduceOp;
 use railnet_live::communicator::{Options, RoceOptions};
@@ -285,7 +285,7 @@ fn another_user() {
             use std::os::linux::net::SocketAddrExt as _;
             let name = std::os::unix::net::SocketAddr::from_abstract_name(format!("railnet-{name}")).unwrap();
             let Ok(mut stream) = std::os::unix::net::UnixStream::connect_addr(&name) else { continue };
-            stream.set_read_timeout(Some(LONG)).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
             // The end of the stream, or a reset: no descriptor, and no status.
             let _ = stream.write_all(&[0; 16]);
             let mut byte = [0];
