@@ -188,8 +188,10 @@ def test_progress_is_told_and_may_stop_a_run():
 
 def test_ctrl_c_gives_what_there_is():
     program = """
-import _thread, threading, time, warnings, railnet
+import _thread, signal, threading, time, warnings, railnet
 warnings.simplefilter("ignore")
+# A shell that starts programs in the background has them ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 heard = threading.Event()
 threading.Thread(target=lambda: (heard.wait(60), _thread.interrupt_main()), daemon=True).start()
 long = {"fabric": {"topology": {"kind": "single-switch", "hosts": 64}}, "traffic": [{"kind": "all-to-all", "bytes": "64MB"}]}

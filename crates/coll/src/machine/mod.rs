@@ -88,6 +88,8 @@ pub struct RankMachine {
     asking: Option<Asking>,
     /// In a pair: the last operation that the other rank has said it has entered.
     peer_entered: Option<OperationId>,
+    /// The rank by way of which the others answer, where it is one of them.
+    relay: Option<Rank>,
     /// Whether the program of this rank waits for a call of another communicator.
     waits_elsewhere: bool,
     /// Whether a peer means something else.
@@ -141,6 +143,7 @@ impl RankMachine {
             early: Vec::new(),
             asking: None,
             peer_entered: None,
+            relay: None,
             waits_elsewhere: false,
             is_disputed: false,
             is_by_hand: false,
@@ -158,6 +161,13 @@ impl RankMachine {
     #[must_use]
     pub fn with_limit(mut self, limit: Span) -> Self {
         self.limit = limit;
+        self
+    }
+
+    /// Where answers of other ranks come by way of this one: without it nothing is known of them.
+    #[must_use]
+    pub fn with_relay(mut self, relay: Option<Rank>) -> Self {
+        self.relay = relay.filter(|relay| relay.0 != self.rank);
         self
     }
 

@@ -488,8 +488,9 @@ impl Asking {
         differing.min()
     }
 
-    /// What the answers mean; `None` where it is only slow. A rank without an answer is silent.
-    pub(super) fn verdict(self, ranks: u32, waited: Span) -> Option<Failure> {
+    /// What the answers mean; `None` where it is only slow. A rank without an answer is silent; where the rank that relays answers
+    /// is, nothing is known of the others.
+    pub(super) fn verdict(self, ranks: u32, waited: Span, relay: Option<Rank>) -> Option<Failure> {
         let sides = self.sides();
         if sides.len() > 1 {
             return Some(Failure::Mismatch(self.mismatch(sides)));
@@ -497,7 +498,11 @@ impl Asking {
         if self.is_doubt {
             return None;
         }
-        let missing: Vec<_> = (0..ranks).filter_map(|rank| Some((Rank(rank), self.missing(rank)?))).collect();
+        let mut missing: Vec<_> =
+            (0..ranks).filter_map(|rank| Some((Rank(rank), self.missing(rank)?))).collect();
+        if let Some(relay) = relay.filter(|relay| !self.answers.contains_key(&relay.0)) {
+            missing.retain(|(rank, seen)| *rank == relay || *seen != LastSeen::Silent);
+        }
         // A rank that waits elsewhere is held up where others are missing, too: it is to blame only if nobody else is.
         let (held_up, absent): (Vec<_>, Vec<_>) =
             missing.into_iter().partition(|(rank, _)| self.waits_elsewhere(*rank));
@@ -602,7 +607,7 @@ mod tests {
                 let standing = Standing::NotEntered { last: None, ago: idle, waits_elsewhere };
                 asking.take(*rank, Answer { signature: None, standing, history: Vec::new() });
             }
-            let failure = asking.verdict(3, idle).expect("ranks are missing");
+            let failure = asking.verdict(3, idle, None).expect("ranks are missing");
             (failure.culprits(), failure.to_string().contains("ranks 0, 1 wait."))
         };
         // Rank 2 is silent, or computes, or waits for somebody as well.
@@ -610,6 +615,26 @@ mod tests {
         assert_eq!(blamed(&[(0, true), (2, false)]), (vec![Rank(2)], true));
         assert_eq!(blamed(&[(0, true), (2, true)]), (vec![Rank(0), Rank(2)], false));
         assert_eq!(blamed(&[(0, false), (2, false)]), (vec![Rank(0), Rank(2)], false));
+    }
+
+    #[test]
+    fn nobody_is_blamed_for_answers_that_a_silent_rank_does_not_relay() {
+        let call = Call::new(Collective::AllReduce, 64);
+        let choice = Choice::new(Algorithm::Ring, Protocol::Simple);
+        let schedule = build(&call, &choice, &Wiring::flat(4)).expect("a ring of four");
+        let idle = Span::from_secs(8);
+        let blamed = |answering: &[u32], relay: Option<Rank>| {
+            let mut asking = Asking::new(OperationId(0), Time::ZERO, Span::from_secs(6));
+            for rank in answering {
+                let signature = Some(Arc::new(Signature::new(OperationId(0), &schedule)));
+                let standing = Standing::Entered { since: idle, idle, waits: Vec::new() };
+                asking.take(*rank, Answer { signature, standing, history: Vec::new() });
+            }
+            asking.verdict(4, idle, relay).expect("ranks are missing").culprits()
+        };
+        assert_eq!(blamed(&[1], Some(Rank(0))), [Rank(0)]);
+        assert_eq!(blamed(&[0, 1], Some(Rank(0))), [Rank(2), Rank(3)]);
+        assert_eq!(blamed(&[1], None), [Rank(0), Rank(2), Rank(3)]);
     }
 
     #[test]
@@ -625,7 +650,7 @@ mod tests {
         asking.take(1, Answer { signature, standing: entered, history: Vec::new() });
         let behind = Standing::Behind { idle, waits };
         asking.take(0, Answer { signature: None, standing: behind, history: Vec::new() });
-        let failure = asking.verdict(3, idle).expect("rank 2 is silent");
+        let failure = asking.verdict(3, idle, None).expect("rank 2 is silent");
         assert_eq!(failure.culprits(), [Rank(2)]);
         assert!(
             failure

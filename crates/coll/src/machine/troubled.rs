@@ -307,7 +307,7 @@ impl RankMachine {
             return self.ask(now, earlier, self.limit);
         }
         let (is_doubt, next) = (asking.is_doubt, asking.next);
-        match asking.verdict(self.ranks, now.since(self.progress)) {
+        match asking.verdict(self.ranks, now.since(self.progress), self.relay) {
             Some(failure) => self.fail(Arc::new(failure), true),
             None if next.is_some() => {
                 let (operation, patience) = next.expect("it is there");

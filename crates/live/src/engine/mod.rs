@@ -216,7 +216,10 @@ impl Engine {
         let limit = span(self.limit);
         // Only a NIC asks for data before it comes.
         let has_nic = self.conduits.nic_ref().is_some();
-        let machine = RankMachine::new(rank, members.len() as u32).with_limit(limit).by_hand(has_nic);
+        // The control channel is a star around rank 0 of the world.
+        let relay = members.iter().position(|world| *world == 0).map(|index| Rank(index as u32));
+        let machine = RankMachine::new(rank, members.len() as u32).with_limit(limit).with_relay(relay);
+        let machine = machine.by_hand(has_nic);
         let mut context = Context::new(name, Arc::clone(members), machine, self.shares_cores);
         for (lost, cause) in &self.lost {
             if let Some(rank) = context.rank_of(*lost) {
