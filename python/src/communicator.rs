@@ -5,6 +5,7 @@
 #![expect(clippy::needless_pass_by_value, reason = "arguments that come from Python are owned")]
 #![expect(clippy::too_many_arguments, reason = "Python names them where it calls")]
 
+use std::net::ToSocketAddrs as _;
 use std::ptr::NonNull;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -69,7 +70,10 @@ pub(crate) fn launch_variables() -> Vec<(&'static str, String)> {
     variables.extend(local_rank.map(|rank| ("LOCAL_RANK", rank.to_string())));
     variables.extend(local_size.map(|size| ("LOCAL_WORLD_SIZE", size.to_string())));
     if let Some(Meeting { hosts, port }) = meeting {
-        variables.extend(hosts.first().map(|host| ("MASTER_ADDR", host.clone())));
+        // Nodes that exist only for Slurm have no address, and PyTorch tries one host only.
+        let is_known = |host: &&String| (host.as_str(), port).to_socket_addrs().is_ok();
+        let host = hosts.iter().find(is_known).or(hosts.first());
+        variables.extend(host.map(|host| ("MASTER_ADDR", host.clone())));
         variables.push(("MASTER_PORT", port.to_string()));
     }
     variables

@@ -55,8 +55,31 @@ else
     left_out+=('torchrun itself: the one that is installed cannot start anything')
 fi
 
+# PyTorch over Railnet, where `./test` has installed both: a shell that starts a rank, or nothing.
+venv=${RAILNET_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/railnet/venv}
+torch_rank=
+if "$venv/bin/python" -c 'import railnet.torch' 2>/dev/null; then
+    torch_rank=$(mktemp)
+    cat >"$torch_rank" <<'PYTHON'
+import torch
+import torch.distributed as dist
+import railnet.torch
+
+dist.init_process_group("railnet")
+ones = torch.ones(3)
+dist.all_reduce(ones)
+if ones.tolist() == [dist.get_world_size()] * 3:
+    print(f"rank {dist.get_rank()} of {dist.get_world_size()} by PyTorch: all met in 1 host groups", flush=True)
+dist.destroy_process_group()
+PYTHON
+else
+    left_out+=("PyTorch: $venv has it not, or not Railnet (./test installs both)")
+fi
+
 if command -v mpirun.openmpi >/dev/null || { command -v mpirun >/dev/null && mpirun --version 2>/dev/null | grep -q 'Open MPI'; }; then
     mpirun=$(command -v mpirun.openmpi || command -v mpirun)
+    [ -z "$torch_rank" ] || check 'Open MPI, PyTorch' 2 1 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+        "$mpirun" --oversubscribe -n 2 "$venv/bin/python" "$torch_rank"
     check 'Open MPI' 3 1 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
         "$mpirun" --oversubscribe -n 3 "$hello"
 else
@@ -77,6 +100,7 @@ slurm() {
     fi
     export SLURM_CONF=$dir/slurm.conf
     check 'srun, one node' 3 1 timeout 40 srun --time=1 -N1 -n3 "$hello"
+    [ -z "$torch_rank" ] || check 'srun, PyTorch' 4 1 timeout 58 srun --time=1 -N2 -n4 "$venv/bin/python" "$torch_rank"
     check 'srun, four nodes' 8 4 timeout 40 srun --time=1 -N4 --ntasks-per-node=2 "$hello"
     check 'srun, uneven' 5 2 timeout 40 srun --time=1 -N2 -n5 "$hello"
     check 'srun, ranks dealt out in turn' 6 3 timeout 40 srun --time=1 -N3 -n6 --distribution=cyclic "$hello"
@@ -132,5 +156,6 @@ case $? in
     *) failed=1 ;;
 esac
 
+[ -z "$torch_rank" ] || rm -f "$torch_rank"
 for note in ${left_out[@]+"${left_out[@]}"}; do echo "left out: $note"; done
 exit "$failed"

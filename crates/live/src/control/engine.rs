@@ -78,7 +78,7 @@ impl Engine {
             Role::Hub(hub) => hub.handle(0, command, &self.shared),
             Role::Leaf(connection) => {
                 let said = connection.say(&command, QUEUE_MAX);
-                self.check(said);
+                self.check_said(said);
             }
         }
     }
@@ -125,7 +125,7 @@ impl Engine {
         }
         if now >= connection.last_said + interval {
             let said = connection.say(&Message::Ping, QUEUE_MAX);
-            self.check(said);
+            self.check_said(said);
         }
         now + interval
     }
@@ -137,7 +137,8 @@ impl Engine {
         if connection.is_over() {
             return;
         }
-        let heard = connection.flush().and_then(|()| connection.fill());
+        let flushed = connection.flush();
+        let heard = connection.fill().and(flushed);
         loop {
             match connection.decoder.next() {
                 Ok(Some(Message::Leave)) => {
@@ -153,6 +154,14 @@ impl Engine {
             }
         }
         self.check(heard);
+    }
+
+    /// Where nothing more can be said, what rank 0 said last is heard first: it may be a goodbye.
+    fn check_said(&mut self, said: Result<(), Broken>) {
+        if said.is_err() {
+            self.hear_hub();
+        }
+        self.check(said);
     }
 
     /// Rank 0 being gone is news, and the end of the channel.

@@ -25,6 +25,8 @@ const QUESTIONS_MAX: usize = 65_536;
 
 struct Peer {
     connection: Connection,
+    /// Why it can be sent nothing any more: what it said before that is still heard.
+    broken: Option<Broken>,
     /// Why there is nothing to be expected of it, once that is so.
     gone: Option<String>,
     is_silent: bool,
@@ -62,7 +64,7 @@ pub(super) struct Hub {
 
 impl Hub {
     pub(super) fn new(connections: Vec<Connection>) -> Self {
-        let peer = |connection| Peer { connection, gone: None, is_silent: false };
+        let peer = |connection| Peer { connection, broken: None, gone: None, is_silent: false };
         Self {
             peers: connections.into_iter().map(peer).collect(),
             exchanges: BTreeMap::new(),
@@ -87,7 +89,9 @@ impl Hub {
             if peer.gone.is_some() {
                 continue;
             }
-            let heard = peer.connection.flush().and_then(|()| peer.connection.fill());
+            // A rank that has left may have closed its end: its goodbye comes before that.
+            let flushed = peer.broken.take().map_or_else(|| peer.connection.flush(), Err);
+            let heard = peer.connection.fill().and(flushed);
             while let Some(peer) = self.peers.get_mut(index).filter(|peer| peer.gone.is_none()) {
                 match peer.connection.decoder.next() {
                     Ok(Some(message)) => self.handle(rank, message, shared),
@@ -317,11 +321,13 @@ impl Hub {
             return shared.deliver(message.clone());
         }
         let peer = &mut self.peers[rank as usize - 1];
-        if peer.gone.is_some() {
+        if peer.gone.is_some() || peer.broken.is_some() {
             return;
         }
-        if let Err(cause) = peer.connection.say(message, QUEUE_MAX) {
-            self.lose(rank, &cause, shared);
+        match peer.connection.say(message, QUEUE_MAX) {
+            Ok(()) => {}
+            Err(cause @ Broken::Stuck) => self.lose(rank, &cause, shared),
+            Err(cause) => peer.broken = Some(cause),
         }
     }
 
