@@ -131,7 +131,7 @@ fn no_reduction(number: c_int) -> Failure {
     ))
 }
 
-/// Does something with a communicator: what goes wrong is told of it.
+/// Runs an action on a communicator, and keeps the error of one that fails for `railnetGetLastError`.
 pub(crate) fn on<T>(
     comm: Handle,
     action: impl FnOnce(&Arc<Entry>) -> Result<T, Failure>,

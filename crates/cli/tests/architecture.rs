@@ -199,7 +199,7 @@ fn lints(manifest: &str, heading: &[&str]) -> toml::Table {
     table
 }
 
-/// `live` talks to the system, `verbs` and `capi` to programs in C, which now and then takes unsafe code. Where the workspace forbids
+/// `live` calls the kernel, `verbs` and `capi` serve programs in C, which now and then takes unsafe code. Where the workspace forbids
 /// it, they deny it, so that a small file may say `expect` with its reason; each is listed here. Cargo cannot change one lint
 /// of an inherited table, so they repeat the others.
 #[test]

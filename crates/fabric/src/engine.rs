@@ -152,7 +152,7 @@ impl<S: Sink> Network<S> {
         latest.max(self.take_hosts_to(application, limit))
     }
 
-    /// Runs all islands through the windows at hand until `limit`. Returns when the last thing happened.
+    /// Runs all islands through the current epochs until `limit`. Returns the time of the last event.
     pub(crate) fn take_hosts_to(&mut self, application: &mut impl Application<S>, limit: Time) -> Time {
         let Some(windows) = &mut self.windows else { return Time::ZERO };
         if limit < windows.end() && !windows.tracks_pending() {

@@ -75,7 +75,7 @@ pub(crate) struct Windows {
     far_count: u64,
     /// The windows of wake-ups that lie further ahead.
     far_wakes: BinaryHeap<Reverse<u64>>,
-    /// Islands with events in the windows at hand, while the application is called in between.
+    /// Islands with events in the current epochs, while the application is called in between.
     pending: Pending,
     /// How often a place was asked whether anything may happen to it.
     #[cfg(test)]
@@ -522,7 +522,7 @@ impl Windows {
         self.turn_last = self.last.min(window + self.turn_max - 1);
     }
 
-    /// Whether there is another one of the windows at hand for a place to go through by `limit`, and goes on to it. If not, the
+    /// Whether another of the current epochs is left for a place to run by `limit`, and goes on to it. If not, the
     /// first is next again.
     #[inline]
     pub(crate) fn turn(&mut self, limit: Time) -> bool {
@@ -539,13 +539,13 @@ impl Windows {
         self.current == self.first
     }
 
-    /// Whether it is known which islands have events in the windows at hand.
+    /// Whether the ready heap holds the islands with events in the current epochs.
     #[inline]
     pub(crate) fn tracks_pending(&self) -> bool {
         self.pending.is_tracked()
     }
 
-    /// From now on it is, until other windows are at hand.
+    /// Fills the ready heap, which is kept up to date until the epochs are over.
     pub(crate) fn track_pending(&mut self) {
         let mut pending = std::mem::take(&mut self.pending);
         let islands = 0..self.islands.count();
@@ -553,7 +553,7 @@ impl Windows {
         self.pending = pending;
     }
 
-    /// An island was run as far as it is to be for now.
+    /// Puts an island that has just run back into the ready heap.
     pub(crate) fn note_pending(&mut self, island: u32) {
         if let Some(next) = self.next_of_island(island) {
             self.pending.push(next, island);
@@ -565,7 +565,7 @@ impl Windows {
         self.pending.take_by(limit, islands);
     }
 
-    /// The first event of an island in the windows at hand, while it has no turn.
+    /// The first event of an island in the current epochs, while the island does not run.
     fn next_of_island(&self, island: u32) -> Option<Time> {
         let place = self.place_of_island(island);
         let end = self.end();

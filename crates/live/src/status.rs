@@ -374,7 +374,7 @@ impl Server {
                 return;
             }
             let mut count = [0; 8];
-            // Nothing to read means that nobody rang.
+            // Nothing to read means that the doorbell did not ring.
             let _ = rustix::io::read(&self.bell, &mut count);
             let describe = || desk.ask(&make).unwrap_or_else(&fallback);
             self.answer_others(control, &describe);
@@ -411,7 +411,7 @@ impl Server {
         if std::mem::take(&mut questions.are_open) {
             let numbers: Vec<u64> = questions.recent.iter().copied().collect();
             drop(questions);
-            // A control channel that has ended has nobody left who asks.
+            // Once the control channel has ended, no rank asks any more.
             let _ = control.put(&key(control.rank().0), &answer(&numbers, describe()));
         }
     }

@@ -171,7 +171,7 @@ static void windows(void) {
     wanted.opCnt = 0;
     ARGUMENT(railnetWaitSignal(1, &wanted, window, comm), "opCnt is 0");
     wanted.opCnt = 1;
-    /* Nobody signals: the wait ends all the same. */
+    /* No rank signals: the wait ends at its timeout. */
     GOOD(railnetCommSetTimeout(comm, 20));
     BAD(railnetWaitSignal(1, &wanted, window, comm), railnetRemoteError, "has sent 0 of 1 in 20.0ms");
     GOOD(railnetCommSetTimeout(comm, 30000));

@@ -503,7 +503,7 @@ impl Asking {
         if let Some(relay) = relay.filter(|relay| !self.answers.contains_key(&relay.0)) {
             missing.retain(|(rank, seen)| *rank == relay || *seen != LastSeen::Silent);
         }
-        // A rank that waits elsewhere is held up where others are missing, too: it is to blame only if nobody else is.
+        // A rank that waits in another communicator is blocked by others: it is a culprit only if no other rank is missing.
         let (held_up, absent): (Vec<_>, Vec<_>) =
             missing.into_iter().partition(|(rank, _)| self.waits_elsewhere(*rank));
         let (held_up, missing) = if absent.is_empty() { (Vec::new(), held_up) } else { (held_up, absent) };

@@ -23,7 +23,7 @@ pub fn free_port() -> std::io::Result<u16> {
     }
 }
 
-/// A free port of this host, which is nobody else's as long as this lives: rank 0 listens there
+/// A free port of this host, reserved as long as this lives: rank 0 listens there
 /// ([`Config::is_port_held`](crate::rendezvous::Config::is_port_held)).
 #[derive(Debug)]
 pub struct HeldPort {

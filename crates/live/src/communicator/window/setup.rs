@@ -361,7 +361,7 @@ impl<'a, T: Element> Window<'a, T> {
         communicator.agree_on_window(number, trouble.map(|trouble| trouble.to_string()))?;
         let prepared = prepared.expect("it was agreed that nothing is wrong");
         let window = Self::open(owner.clone(), number, prepared, &cards);
-        // Nobody writes to a NIC that is not ready for it, or to a rank that lacks something.
+        // No rank writes to a NIC that is not ready for it, or to a rank that lacks a resource.
         communicator.agree_on_window(number, window.as_ref().err().map(ToString::to_string))?;
         window
     }
