@@ -85,11 +85,11 @@ impl Installed {
 
 /// What all of them printed; they ended well.
 pub(crate) fn printed(outputs: &[Output]) -> String {
-    let mut text = String::new();
-    for output in outputs {
-        text += &String::from_utf8_lossy(&output.stdout);
-        text += &String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{}\n{text}", output.status);
-    }
+    let said = |output: &Output| {
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+    };
+    let text: String = outputs.iter().map(said).collect();
+    let ended: Vec<String> = outputs.iter().map(|output| output.status.to_string()).collect();
+    assert!(outputs.iter().all(|output| output.status.success()), "{}\n{text}", ended.join(", "));
     text
 }
