@@ -106,6 +106,49 @@ fn a_run_by_formulas_says_where_packets_may_differ_and_why() {
 }
 
 #[test]
+fn jobs_that_are_computed_apart_say_so_wherever_their_times_are() {
+    let jobs = "[cluster]\nserver = \"dgx-h100\"\nnodes = 4\n[[job]]\nlaunch = { nodes = 2 }\nmodel = { name = \"tiny\" }\n\
+                [[job]]\nmodel = { name = \"tiny\" }\n";
+    let file = scratch("job-apart.toml", &format!("fidelity = \"analytic\"\n{jobs}"));
+    for job in json(&file)["jobs"].as_array().unwrap() {
+        assert!(job["caveats"].as_array().unwrap().iter().any(|one| one["what"] == "other_jobs"), "{job:#}");
+    }
+    let told = "Careful: all traffic: each job is computed as if it had the fabric to itself; use `--fidelity packet`";
+    let sweep = ["sim", &file, "--sweep", "fabric.link.rate=100Gbps,400Gbps"];
+    for arguments in [&["sim", &file][..], &sweep, &["compare", &file, &file]] {
+        let flat = text(&railnet(arguments).stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(flat.matches(told).count(), 1, "{arguments:?}: {flat}");
+        assert!(!flat.contains(" runs)"), "jobs of one run are no runs of their own: {flat}");
+    }
+    // With packets each is in the way of the other.
+    let packets = text(&railnet(&["sim", &scratch("job-together.toml", jobs)]).stdout);
+    assert!(!packets.contains("to itself"), "{packets}");
+}
+
+#[test]
+fn variables_that_are_not_read_are_named_on_the_screen_and_for_programs() {
+    let file = scratch(
+        "job-unread.toml",
+        &format!("fidelity = \"analytic\"\n{SMALL}[env]\nSHARP_COLL_LOG_LEVEL = 3\n"),
+    );
+    for command in ["sim", "plan"] {
+        let mut run = Command::new(env!("CARGO_BIN_EXE_railnet"));
+        run.args([command, &file]).args(if command == "sim" { &["--json", "-"][..] } else { &["--json"] });
+        let output = run.env("NCCL_SOCKET_NTHREADS", "4").env("UCX_TLS", "rc").output().unwrap();
+        let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let listed = value["without_effect"].as_array().unwrap_or_else(|| panic!("{value:#}")).clone();
+        let told = text(&output.stderr);
+        for name in ["SHARP_COLL_LOG_LEVEL", "NCCL_SOCKET_NTHREADS", "UCX_TLS"] {
+            assert!(
+                listed.iter().any(|one| one["key"] == format!("env.{name}")),
+                "{command}: {name} in {listed:?}"
+            );
+            assert_eq!(told.matches(name).count(), 1, "{command}: {told}");
+        }
+    }
+}
+
+#[test]
 fn a_file_that_was_checked_says_all_and_runs_the_same() {
     let files = [
         ("checked-job.toml", SMALL.to_owned()),

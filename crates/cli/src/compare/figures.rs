@@ -2,9 +2,9 @@
 
 use railnet_core::{Digest, Span, Time};
 use railnet_job::parallel::Scope;
-use railnet_job::run::analytic::Caveat;
 use railnet_sim::{JobResult, LinkResult, Outcome, Run, RunError, Scenario};
 
+use crate::careful::{self, Notice};
 use crate::interrupt::Interrupt;
 use crate::sim::STEP;
 use crate::sim::job;
@@ -49,7 +49,7 @@ pub(super) struct Figures {
     pub(super) rows: Vec<Figure>,
     pub(super) digest: String,
     /// Why packets may differ from formulas.
-    pub(super) caveats: Vec<(Scope, Caveat)>,
+    pub(super) caveats: Vec<Notice>,
 }
 
 impl Figures {
@@ -89,7 +89,7 @@ pub(super) fn run(scenario: &Scenario, interrupt: &Interrupt) -> Result<Option<F
             let prefix =
                 if outcome.jobs.len() > 1 { Some((number, job.placed.resolved.name.clone())) } else { None };
             add_job(&mut figures, job, prefix);
-            figures.caveats.extend(&job.first.caveats);
+            figures.caveats.extend(careful::notices_of_job(&outcome, job));
         }
         if let Some(network) = &outcome.network {
             add_network(&mut figures, scenario, network, Window::whole(network));

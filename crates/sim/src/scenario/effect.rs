@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use railnet_coll::variables::Place;
 use toml::{Table, Value};
 
 use super::nic::ControlName;
@@ -28,6 +29,8 @@ pub enum WhyInert {
     NeedsPackets,
     /// It would have one under a condition.
     Needs(&'static str),
+    /// The simulator does not read this variable; the command says so when it reads it.
+    NotRead,
 }
 
 impl fmt::Display for WhyInert {
@@ -35,6 +38,7 @@ impl fmt::Display for WhyInert {
         match self {
             Self::NeedsPackets => f.write_str("no effect at analytic fidelity; use `--fidelity packet`"),
             Self::Needs(condition) => write!(f, "no effect here: it counts only {condition}"),
+            Self::NotRead => f.write_str("no effect: the simulator does not read it"),
         }
     }
 }
@@ -99,12 +103,18 @@ impl Scenario {
     /// they come from, that have no effect on the run.
     pub fn without_effect(&self) -> Vec<Inert> {
         let variables = self.nccl().set().map(|(name, ..)| format!("env.{name}"));
-        let keys: BTreeSet<String> = self.written.iter().cloned().chain(variables).collect();
+        let unread = self.nccl().names_without_effect(Place::Sim).map(|name| format!("env.{name}"));
+        let keys: BTreeSet<String> = self.written.iter().cloned().chain(variables).chain(unread).collect();
         keys.into_iter().filter_map(|key| self.why_inert(&key).map(|why| Inert { key, why })).collect()
     }
 
     /// Why a key has no effect on the run; nothing where it may have one.
     pub fn why_inert(&self, key: &str) -> Option<WhyInert> {
+        if let Some(name) = key.strip_prefix("env.")
+            && self.nccl().names_without_effect(Place::Sim).any(|unread| unread == name)
+        {
+            return Some(WhyInert::NotRead);
+        }
         let is_under = |prefix: &str| {
             key.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };

@@ -8,7 +8,7 @@ use railnet_job::graph::{Job, What};
 use railnet_job::parallel::Scope;
 use railnet_job::plan::least_memory;
 use railnet_job::run::Breakdown;
-use railnet_sim::{Fidelity, JobResult, JobsOutcome, LinkResult, Outcome, SaidResult, Trouble};
+use railnet_sim::{JobResult, JobsOutcome, LinkResult, Outcome, SaidResult, Trouble};
 
 use crate::careful;
 use crate::sim::problem::File;
@@ -46,11 +46,7 @@ pub(super) fn print(
     for text in careful::lines(&file.scenario.without_effect()) {
         writeln!(out, "  Careful: {text}")?;
     }
-    if outcome.jobs.len() > 1 && outcome.fidelity == Fidelity::Analytic {
-        let text = "each job is computed as if it had the fabric to itself; use `--fidelity packet`";
-        writeln!(out, "  Careful: {text}")?;
-    }
-    for text in outcome.jobs.iter().flat_map(|job| careful::caveats(&job.first.caveats)) {
+    for text in careful::caveats_of_jobs(outcome) {
         writeln!(out, "  Careful: {text}")?;
     }
     if outcome.is_partial {
