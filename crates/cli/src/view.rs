@@ -9,6 +9,7 @@ mod rerun;
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
 use anyhow::Context as _;
@@ -70,12 +71,24 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     let run = RunFile::parse(&bytes).map_err(|error| Usage(format!("{name}: {error}")))?;
     if let Some(output) = report {
         let name = output.name().display().to_string();
-        output.write(|file| file.write_all(page::report(&run).as_bytes()))?;
+        let page = whole_page(&run).ok_or_else(|| {
+            Usage(format!("{}: the run file is damaged: record the run again", arguments.file.display()))
+        })?;
+        output.write(|file| file.write_all(page.as_bytes()))?;
         writeln!(out, "  {:<12}{name}   opens in any browser", "Report")?;
         return Ok(Outcome::Done);
     }
     serve(run, &arguments.place, out)?;
     Ok(Outcome::Done)
+}
+
+/// The page of a run that was read from a file; nothing where its tables do not fit each other, as those of a damaged file.
+fn whole_page(run: &RunFile) -> Option<String> {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let page = catch_unwind(AssertUnwindSafe(|| page::report(run)));
+    std::panic::set_hook(hook);
+    page.ok()
 }
 
 /// Serves a run until somebody ends the program.

@@ -75,6 +75,38 @@ fn wrong_files_end_every_command_with_2_and_their_position() {
 }
 
 #[test]
+fn a_damaged_run_file_makes_no_report_and_no_panic() {
+    // More packets than a report has.
+    let traffic = "[fabric]\ntopology = { kind = \"single-switch\", hosts = 2 }\n\
+                   [[traffic]]\nkind = \"flow\"\nfrom = 0\nto = 1\nbytes = \"100MB\"\n";
+    let scenario = scratch("status-view.toml", traffic.as_bytes());
+    let recorded = scratch("status-view.rail", b"");
+    let output = railnet(&["sim", &scenario, "--record", &recorded, "--force"]);
+    assert!(output.status.success(), "{}", said(&output));
+    let whole = std::fs::read(&recorded).unwrap();
+    let find = |text: &str, from: usize| {
+        let found = whole[from..].windows(text.len()).position(|window| window == text.as_bytes());
+        found.map(|at| from + at)
+    };
+    for table in ["hops", "frames"] {
+        let begin = find(&format!("\"table\":\"{table}\""), 0).unwrap();
+        let end = find("\"table\":", begin + 10).unwrap_or(whole.len());
+        let mut damaged = whole.clone();
+        for at in (begin + 4096..end - 4096).step_by(10_000) {
+            damaged[at..at + 8].fill(0xff);
+        }
+        let (file, page) = (scratch("status-damaged.rail", &damaged), scratch("status-view.html", b""));
+        let output = railnet(&["view", &file, "--report", &page, "--force"]);
+        let told = said(&output);
+        assert_eq!(output.status.code(), Some(2), "{table}: {told}");
+        assert!(
+            told.contains("status-damaged.rail: the run file is damaged") && !told.contains("panicked"),
+            "{told}"
+        );
+    }
+}
+
+#[test]
 fn a_run_that_fails_ends_with_1() {
     let output = railnet(&["sim", "deadlock"]);
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
