@@ -23,7 +23,7 @@ const SHORT: Duration = Duration::from_millis(300);
 #[test]
 fn ranks_that_call_for_something_else_are_named_with_what_they_call_for() {
     for conduit in CONDUITS {
-        let errors = world(3, conduit, SHORT, |world| {
+        let errors = world(3, conduit, LONG, |world| {
             // Who is not through with the barrier by then hears of it there.
             world
                 .barrier()
@@ -71,8 +71,9 @@ fn what_comes_where_nothing_is_awaited_tells_that_ranks_disagree() {
 #[test]
 fn a_rank_that_does_not_come_is_named_with_what_it_did_last() {
     for conduit in CONDUITS {
-        let errors = world(3, conduit, SHORT, |world| {
+        let errors = world(3, conduit, LONG, |world| {
             world.barrier().unwrap();
+            world.set_timeout(SHORT);
             if world.rank() == 1 {
                 std::thread::sleep(4 * SHORT);
                 return world.barrier().unwrap_err().to_string();
@@ -91,8 +92,9 @@ fn a_rank_that_does_not_come_is_named_with_what_it_did_last() {
 #[test]
 fn a_sender_that_does_not_come_is_named_by_its_number_in_the_communicator() {
     let is_over = std::sync::Barrier::new(3);
-    world(3, Conduit::SharedMemory, SHORT, |world| {
+    world(3, Conduit::SharedMemory, LONG, |world| {
         if world.rank() == 1 {
+            world.set_timeout(SHORT);
             let error = world.receive(&mut [0_u32], 2).unwrap_err();
             let text = error.to_string();
             assert_eq!(error.culprits(), [Rank(2)], "{text}");
