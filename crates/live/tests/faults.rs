@@ -70,15 +70,20 @@ fn what_comes_where_nothing_is_awaited_tells_that_ranks_disagree() {
 
 #[test]
 fn a_rank_that_does_not_come_is_named_with_what_it_did_last() {
+    // Long enough for the other two to come and to answer each other on a busy machine.
+    let limit = Duration::from_secs(2);
     for conduit in CONDUITS {
+        let is_named = std::sync::Barrier::new(3);
         let errors = world(3, conduit, LONG, |world| {
             world.barrier().unwrap();
-            world.set_timeout(SHORT);
+            world.set_timeout(limit);
             if world.rank() == 1 {
-                std::thread::sleep(4 * SHORT);
+                is_named.wait();
                 return world.barrier().unwrap_err().to_string();
             }
-            world.all_reduce_in_place(&mut [1_u8; 3], ReduceOp::Sum).unwrap_err().to_string()
+            let error = world.all_reduce_in_place(&mut [1_u8; 3], ReduceOp::Sum).unwrap_err();
+            is_named.wait();
+            error.to_string()
         });
         for error in [&errors[0], &errors[2]] {
             assert!(error.contains("rank 1 has not entered AllReduce #1"), "{error}");
