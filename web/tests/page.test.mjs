@@ -150,8 +150,13 @@ test('clicks lead down from the cluster to a packet, and Esc leads up again', as
   const page = await open(`${address.collectives}#cluster`);
   await settled(page);
   const first = async () => {
-    await page.locator('main figure canvas').first().focus();
-    await page.keyboard.press(',');
+    const chart = page.locator('main figure canvas').first();
+    // What can be opened is drawn when its data has come, which may be after the network has fallen silent once.
+    for (const began = Date.now(); Date.now() - began < 30_000; await settled(page)) {
+      await chart.focus();
+      await page.keyboard.press(',');
+      if (await page.locator('#tip:not([hidden])').count()) break;
+    }
     await page.keyboard.press('Enter');
   };
   await first();
