@@ -452,3 +452,33 @@ fn the_calls_of_a_program_are_recorded() {
     assert!(output.status.success() && !quiet.exists());
     assert!(text(&output.stderr).contains("nothing is recorded: no rank made a call of Railnet's"));
 }
+
+/// Where something else starts the ranks, each leaves a file: they are one run, by the name they share or that of any of them.
+#[test]
+fn calls_that_ranks_wrote_to_files_of_their_own_are_shown_as_one_run() {
+    let folder = folder("record-files");
+    let calls = folder.join("calls").to_str().unwrap().to_owned();
+    let program =
+        [env!("CARGO_BIN_EXE_railnet"), "perf", "all_reduce", "-b", "4K", "-e", "4K", "--iterations", "2"];
+    let record = format!("RAILNET_RECORD={calls}");
+    let output = run(&[&["run", "-n", "2", "--env", &record, "--"], &program[..]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    // A rank that was killed leaves an empty file.
+    let whole = fs::read_to_string(folder.join("calls.rank1")).unwrap();
+    fs::write(folder.join("calls.rank1"), "").unwrap();
+    for (number, name) in [calls.clone(), format!("{calls}.rank0"), calls.clone()].iter().enumerate() {
+        let page = folder.join(format!("{number}.html"));
+        let output = run(&["view", name, "--report", page.to_str().unwrap()]);
+        assert!(output.status.success(), "{name}: {}", text(&output.stderr));
+        let page = fs::read_to_string(page).unwrap();
+        assert!(page.contains(&calls), "{name}");
+        fs::write(folder.join("calls.rank1"), &whole).unwrap();
+    }
+    // What no rank of Railnet's wrote is a file like any other.
+    fs::write(folder.join("mine.rank0"), "railnet calls 1\nrank 0\nranks 4294967295\n").unwrap();
+    for name in ["none", "mine", "mine.rank0"] {
+        let output = run(&["view", folder.join(name).to_str().unwrap(), "--report", "never.html"]);
+        assert_eq!(output.status.code(), Some(2), "{name}");
+        assert!(text(&output.stderr).contains(name), "{}", text(&output.stderr));
+    }
+}
