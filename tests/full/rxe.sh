@@ -147,23 +147,27 @@ programs() {
     for side in client server; do
         # shellcheck disable=SC2086 # command lines are words
         if [ "$side" = client ]; then
-            timeout 120 "${peer[@]}" "${server//OWN/$meets} $theirs" >"$work/theirs" 2>&1 &
+            # The limit there ends it, too, where the way to the peer is lost.
+            "${peer[@]}" "timeout 110 ${server//OWN/$meets} $theirs" >"$work/theirs" 2>&1 &
         else
             timeout 120 "${ours[@]}" ${server//OWN/$meets_here} >"$work/ours" 2>&1 &
         fi
         # A client that comes before the server listens is refused, and comes again.
-        for _ in 1 2 3 4 5 6; do
+        for _ in {1..20}; do
             sleep 1
             # shellcheck disable=SC2086
             if [ "$side" = client ]; then
                 timeout 100 "${ours[@]}" ${client//PEER/$meets} >"$work/ours" 2>&1
             else
-                timeout 100 "${peer[@]}" "${client//PEER/$meets_here} $theirs" >"$work/theirs" 2>&1
+                "${peer[@]}" "timeout 90 ${client//PEER/$meets_here} $theirs" >"$work/theirs" 2>&1
             fi
             status=$?
             [ "$status" -ne 0 ] && kill -0 $! 2>/dev/null || break
         done
-        [ "$status" -eq 0 ] || kill $! 2>/dev/null
+        if [ "$status" -ne 0 ]; then
+            kill $! 2>/dev/null
+            [ "$side" = server ] || "${peer[@]}" "pkill -x $program" >/dev/null 2>&1
+        fi
         wait $! || status=$?
         verdict "Railnet at $own is the $side: $client $*" "$status"
     done
@@ -177,17 +181,19 @@ run_programs() { # ADDRESS OF RAILNET, ADDRESS OF THE PEER
     programs 'rping -s -V -C 10 -a OWN' 'rping -c -V -C 10 -a PEER'
     programs 'rping -s -V -C 5 -S 30000 -p 7175 -a OWN' 'rping -c -V -C 5 -S 30000 -p 7175 -a PEER'
     programs 'rping -s -V -C 10 -p 7176 -a OWN' 'rping -c -V -C 10 -p 7176 -a PEER' --drop 0.03 --reorder 0.03 --duplicate 0.03
-    programs 'ucmatose -c 10 -p 7177' 'ucmatose -c 10 -p 7177 -s PEER'
-    programs 'udaddy -c 5' 'udaddy -c 5 -s PEER'
-    programs 'rdma_server -p 7178' 'rdma_client -p 7178 -s PEER'
-    programs 'rstream -T v -S 3000 -C 20 -I 3 -p 7179' 'rstream -T v -S 3000 -C 20 -I 3 -p 7179 -s PEER'
+    programs 'ucmatose -c 10 -p 7177 -b OWN' 'ucmatose -c 10 -p 7177 -s PEER'
+    programs 'udaddy -c 5 -b OWN' 'udaddy -c 5 -s PEER'
+    programs 'rstream -T v -S 3000 -C 20 -I 3 -p 7179 -b OWN' 'rstream -T v -S 3000 -C 20 -I 3 -p 7179 -s PEER'
     # By an exchange over TCP.
     for test in 'ib_write_bw -s 20000' 'ib_read_bw -s 20000' 'ib_send_bw -s 20000' ib_atomic_bw 'ib_write_lat -s 8' 'ib_read_lat -s 8' \
         'ib_send_lat -s 8' 'ib_write_bw -c UC -s 20000' 'ib_send_bw -c UD -s 1000' 'ib_write_bw -q 4 -s 20000' 'ib_write_bw -b -s 20000'; do
         programs "$test -F -n 50" "$test -F -n 50 PEER"
     done
     programs 'ib_write_bw -s 20000 -F -n 50' 'ib_write_bw -s 20000 -F -n 50 PEER' --drop 0.02 --corrupt 0.02
-    case $1 in *:*) ;; *) programs 'ib_write_bw -R -s 20000 -F -n 50' 'ib_write_bw -R -s 20000 -F -n 50 PEER' ;; esac
+    case $1 in *:*) return ;; esac
+    # These servers listen on IPv4.
+    programs 'rdma_server -p 7178' 'rdma_client -p 7178 -s PEER'
+    programs 'ib_write_bw -R -s 20000 -F -n 50' 'ib_write_bw -R -s 20000 -F -n 50 PEER'
 }
 
 play "$local_address" "$peer_address"

@@ -50,10 +50,18 @@ extern "C" fn before() {
             let state = adapter.state();
             adapter.list_descriptors(&state, &mut descriptors);
             // SAFETY: the adapter is kept beside the guard, and dropped after it.
-            states.push(unsafe { std::mem::transmute::<MutexGuard<'_, State>, MutexGuard<'static, State>>(state) });
+            states.push(unsafe {
+                std::mem::transmute::<MutexGuard<'_, State>, MutexGuard<'static, State>>(state)
+            });
         }
-        let held =
-            Held { descriptors, _states: states, _adapters: adapters, _open: open, _listed: listed, _opened: opened };
+        let held = Held {
+            descriptors,
+            _states: states,
+            _adapters: adapters,
+            _open: open,
+            _listed: listed,
+            _opened: opened,
+        };
         HELD.with_borrow_mut(|slot| *slot = Some(held));
     });
 }

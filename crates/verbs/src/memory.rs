@@ -306,7 +306,10 @@ pub(crate) extern "C" fn reregister_region(
                 c.pd = pd;
             }
             let (adapter, key) = (region.adapter.clone(), region.key);
-            object::replace::<Region, _>(mr, Region { c, adapter, key, space, access: flags, name: new.name });
+            object::replace::<Region, _>(
+                mr,
+                Region { c, adapter, key, space, access: flags, name: new.name },
+            );
             Ok(())
         })();
         changed.map_or_else(

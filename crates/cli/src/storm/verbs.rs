@@ -53,7 +53,8 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     if let Some(process) = arguments.process {
         return be_process(&library, arguments.extent.seed, process);
     }
-    let replay = format!("railnet storm verbs --faults {}", Faults { seed: Faults::NONE.seed, ..arguments.faults });
+    let replay =
+        format!("railnet storm verbs --faults {}", Faults { seed: Faults::NONE.seed, ..arguments.faults });
     let one = |seed| storm(seed, arguments.faults).map_err(|error| format!("seed {seed:#x}: {error:#}"));
     super::storm::<Totals>(&arguments.extent, &replay, one, out)
 }
@@ -172,7 +173,8 @@ fn storm(seed: u64, faults: Faults) -> anyhow::Result<Summary> {
         let lines = processes.lines()?;
         let Some(meeting) = lines.first().and_then(|(_, line)| line.strip_prefix("meet ")) else {
             for (number, line) in &lines {
-                let report = Report::read(line).with_context(|| format!("process {number} wrote {line:?}"))?;
+                let report =
+                    Report::read(line).with_context(|| format!("process {number} wrote {line:?}"))?;
                 fold.push(*number as u64);
                 fold.push((report.digest >> 64) as u64);
                 fold.push(report.digest as u64);

@@ -25,7 +25,9 @@ pub(super) struct Opened {
 static OPENED: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
 
 /// The open devices, while a thread forks.
-pub(crate) struct OpenedGuard(#[expect(dead_code, reason = "it is only held")] MutexGuard<'static, Vec<Opened>>);
+pub(crate) struct OpenedGuard(
+    #[expect(dead_code, reason = "it is only held")] MutexGuard<'static, Vec<Opened>>,
+);
 
 pub(crate) fn lock_opened() -> OpenedGuard {
     OpenedGuard(OPENED.lock().unwrap_or_else(PoisonError::into_inner))

@@ -1,6 +1,9 @@
 //! The library as a program in C has it: opened by its path, its functions found by name, and the inline functions of
 //! `infiniband/verbs.h` that go through its tables.
-#![expect(unsafe_code, reason = "symbols of a library that is opened at run time, and memory that its NIC writes")]
+#![expect(
+    unsafe_code,
+    reason = "symbols of a library that is opened at run time, and memory that its NIC writes"
+)]
 
 use std::ffi::CString;
 use std::mem::offset_of;
@@ -237,7 +240,8 @@ unsafe impl Sync for Pages {}
 
 impl Pages {
     pub(super) fn map(bytes: usize) -> Result<Self, String> {
-        let (protection, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let (protection, kind) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a fresh mapping.
         let address = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, kind, -1, 0) };
         match address == libc::MAP_FAILED {

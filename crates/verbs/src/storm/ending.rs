@@ -106,10 +106,9 @@ fn fail(process: &Process<'_>, endpoint: &Endpoint<'_>) -> Result<(), String> {
         ids.filter_map(|id| seen.sends.get(&id)).map(|wc| wc.status).collect()
     };
     let all = 1 + FOLLOWING as usize;
-    process.board.wait(
-        |seen| told(seen).len() == all,
-        |seen| format!("{} completions", all - told(seen).len()),
-    )?;
+    process
+        .board
+        .wait(|seen| told(seen).len() == all, |seen| format!("{} completions", all - told(seen).len()))?;
     let found = told(&process.board.seen());
     if !statuses(ending).contains(&found[0]) || found[1..].iter().any(|status| *status != FLUSHED) {
         return Err(format!("statuses {found:?}, where the first should be one of {:?}", statuses(ending)));
@@ -167,4 +166,3 @@ fn hear(process: &Process<'_>, endpoint: &Endpoint<'_>) -> Result<(), String> {
         _ => expect_state(endpoint, STATE_RTS),
     }
 }
-

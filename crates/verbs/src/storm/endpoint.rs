@@ -6,7 +6,8 @@ use libc::{c_int, c_uint};
 
 use super::calls::{Calls, Pages, Shared, why};
 use super::program::{
-    End, GRH_BYTES, INLINE_BYTES, Kind, Link, POOL_BYTES, PIECES_MAX, Transport, WORDS, Work, pattern, static_id,
+    End, GRH_BYTES, INLINE_BYTES, Kind, Link, PIECES_MAX, POOL_BYTES, Transport, WORDS, Work, pattern,
+    static_id,
 };
 use crate::abi::*;
 use crate::object;
@@ -171,7 +172,10 @@ impl<'a> Endpoint<'a> {
         self.queue_pair = Shared(check(made, "ibv_create_qp")?);
         self.extended = Shared(calls.ibv_qp_to_qp_ex(made));
         if self.extended.0.is_null() == self.end.is_extended {
-            return Err(format!("ibv_qp_to_qp_ex of a queue pair that is extended: {}", self.end.is_extended));
+            return Err(format!(
+                "ibv_qp_to_qp_ex of a queue pair that is extended: {}",
+                self.end.is_extended
+            ));
         }
         let mut attr: ibv_qp_attr = object::zeroed();
         (attr.qp_state, attr.port_num) = (STATE_INIT, 1);

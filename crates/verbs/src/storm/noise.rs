@@ -15,7 +15,9 @@ const BYTES: usize = 3 * 4096;
 
 /// One such call, or a few that belong together.
 pub(super) fn call(process: &Process<'_>, thread: u32, random: &mut Random) -> Result<(), String> {
-    let own: Vec<_> = process.endpoints.iter().filter(|one| one.end.thread == thread).filter(|one| !one.program.touches(process.program.victim)).collect();
+    let lost = process.program.victim;
+    let is_own = |one: &&Endpoint<'_>| one.end.thread == thread && !one.program.touches(lost);
+    let own: Vec<_> = process.endpoints.iter().filter(is_own).collect();
     let chosen = random.next_u64();
     let endpoint = own.get(chosen as usize % own.len().max(1)).copied();
     match (random.below(8), endpoint) {
@@ -51,7 +53,10 @@ fn questions(process: &Process<'_>) -> Result<(), String> {
     let mut device: ibv_device_attr = object::zeroed();
     zero(calls.ibv_query_device(context, &mut device), "ibv_query_device")?;
     if device.phys_port_cnt != 1 || device.max_qp < 1 {
-        return Err(format!("the device has {} ports and {} queue pairs", device.phys_port_cnt, device.max_qp));
+        return Err(format!(
+            "the device has {} ports and {} queue pairs",
+            device.phys_port_cnt, device.max_qp
+        ));
     }
     let mut gid = ibv_gid { raw: [0; 16] };
     zero(calls.ibv_query_gid(context, 1, 0, &raw mut gid), "ibv_query_gid")?;

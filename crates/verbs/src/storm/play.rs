@@ -13,9 +13,7 @@ use super::calls::{Calls, Shared, why};
 use super::ending;
 use super::endpoint::{Address, Common, Endpoint, zero};
 use super::noise;
-use super::program::{
-    GRH_BYTES, Kind, Program, Transport, WORDS, Work, pattern, start_of, static_id,
-};
+use super::program::{GRH_BYTES, Kind, Program, Transport, WORDS, Work, pattern, start_of, static_id};
 use crate::abi::*;
 use crate::object;
 
@@ -229,8 +227,11 @@ impl<'a> Process<'a> {
 
     /// What one thread does.
     fn run<R: BufRead, W: Write>(&self, thread: u32, meeting: &Meeting<R, W>) -> Result<(), String> {
-        let mut random =
-            Random::stream(self.program.seed, "verbs storm thread", u64::from(self.number) << 8 | u64::from(thread));
+        let mut random = Random::stream(
+            self.program.seed,
+            "verbs storm thread",
+            u64::from(self.number) << 8 | u64::from(thread),
+        );
         for round in 0..self.program.rounds {
             let is_last = round + 1 == self.program.rounds;
             let lost = if is_last { self.program.victim } else { None };
@@ -277,8 +278,8 @@ impl<'a> Process<'a> {
     fn post_receives(&self, index: usize, endpoint: &Endpoint<'_>, round: usize) -> Result<(), String> {
         let (link, side) = (endpoint.program, endpoint.side);
         let is_ordered = link.is_ordered(side);
-        // Faults may have a datagram arrive twice.
-        let copies = if link.transport == Transport::Datagram { 2 } else { 1 };
+        // Faults may have a packet arrive twice, and unreliable services do not know.
+        let copies = if link.transport == Transport::Reliable { 1 } else { 2 };
         for work in link.receives(side, round) {
             for _ in 0..copies {
                 let message = is_ordered.then_some(work);
@@ -325,15 +326,15 @@ impl<'a> Process<'a> {
             for works in &endpoint.end.rounds[round] {
                 let told = works.iter().filter(|work| work.is_signaled || endpoint.end.signals_all);
                 let told: Vec<u64> = told.map(|work| work.id.into()).collect();
-                let missing = |seen: &super::board::Seen| {
-                    told.iter().filter(|id| !seen.sends.contains_key(id)).count()
-                };
+                let missing =
+                    |seen: &super::board::Seen| told.iter().filter(|id| !seen.sends.contains_key(id)).count();
                 // With a peer that was killed, an error of one is the end of all.
                 let may_fail = endpoint.program.touches(lost);
                 let has_failed = |seen: &super::board::Seen| {
-                    may_fail && works.iter().any(|work| {
-                        seen.sends.get(&u64::from(work.id)).is_some_and(|wc| wc.status != 0)
-                    })
+                    may_fail
+                        && works
+                            .iter()
+                            .any(|work| seen.sends.get(&u64::from(work.id)).is_some_and(|wc| wc.status != 0))
                 };
                 self.board.wait(
                     |seen| missing(seen) == 0 || has_failed(seen),
@@ -353,9 +354,8 @@ impl<'a> Process<'a> {
             let wanted: usize =
                 (0..=round).map(|round| endpoint.program.receives(endpoint.side, round).count()).sum();
             let number = endpoint.number();
-            let arrived = |seen: &super::board::Seen| {
-                seen.receives.values().filter(|wc| wc.qp_num == number).count()
-            };
+            let arrived =
+                |seen: &super::board::Seen| seen.receives.values().filter(|wc| wc.qp_num == number).count();
             self.board.wait(
                 |seen| arrived(seen) >= wanted,
                 |seen| format!("{} of {wanted} messages to {}", wanted - arrived(seen), endpoint.name()),
@@ -470,12 +470,11 @@ impl<'a> Process<'a> {
             None if wc.wc_flags & IBV_WC_WITH_IMM != 0 => u32::from_be(wc.imm_data),
             None => memory.word(posted.offset + front) as u32,
         };
-        let found = self.works.get(&id).filter(|(at, side, ..)| {
-            *at == endpoint.link && *side != endpoint.side
-        });
+        let found =
+            self.works.get(&id).filter(|(at, side, ..)| *at == endpoint.link && *side != endpoint.side);
         let Some((_, _, _, work)) = found else { return Err(format!("message {id:#x} is not for it")) };
         let is_first = self.checked.lock().unwrap_or_else(PoisonError::into_inner).1.insert(id);
-        if !is_first && link.transport != Transport::Datagram {
+        if !is_first && link.transport == Transport::Reliable {
             return Err(format!("{} came twice", name(work)));
         }
         let expected_opcode = if work.kind == Kind::Send { RECV } else { RECV_WITH_IMM };
@@ -492,8 +491,12 @@ impl<'a> Process<'a> {
         }
         let expected = pattern(self.program.seed, work.id, work.length);
         match work.kind {
-            Kind::Send if work.length + front > posted.bytes => Err("it is longer than its buffer".to_owned()),
-            Kind::Send => self.compare(&self.endpoints[posted.endpoint], work, posted.offset + front, &expected),
+            Kind::Send if work.length + front > posted.bytes => {
+                Err("it is longer than its buffer".to_owned())
+            }
+            Kind::Send => {
+                self.compare(&self.endpoints[posted.endpoint], work, posted.offset + front, &expected)
+            }
             // All of it is there before its immediate data are.
             _ => self.compare(endpoint, work, work.remote, &expected),
         }
@@ -540,12 +543,7 @@ impl<'a> Process<'a> {
             fold.push(id.into());
             fold.push(status as u64);
         }
-        Ok(Report {
-            digest: fold.finish_wide(),
-            calls: 0,
-            bytes: tally.bytes,
-            datagrams: tally.datagrams,
-        })
+        Ok(Report { digest: fold.finish_wide(), calls: 0, bytes: tally.bytes, datagrams: tally.datagrams })
     }
 }
 

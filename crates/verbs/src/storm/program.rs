@@ -276,9 +276,14 @@ impl Program {
         for index in 0..count {
             *ids += 1;
             let kind = match transport {
-                Transport::Reliable => {
-                    *random.pick(&[Kind::Send, Kind::Send, Kind::Write, Kind::Write, Kind::Read, Kind::FetchAdd])
-                }
+                Transport::Reliable => *random.pick(&[
+                    Kind::Send,
+                    Kind::Send,
+                    Kind::Write,
+                    Kind::Write,
+                    Kind::Read,
+                    Kind::FetchAdd,
+                ]),
                 Transport::Unreliable => *random.pick(&[Kind::Send, Kind::Write]),
                 Transport::Datagram => Kind::Send,
             };
