@@ -139,6 +139,8 @@ impl Processes {
                     Some(why) => anyhow::bail!("process {number}: {why}"),
                     None => lines.push((number, line)),
                 },
+                // After its report it ends.
+                Event::Ended if lines.iter().any(|(one, _)| *one == number) => {}
                 Event::Ended => anyhow::bail!("process {number} ended early"),
             }
         }
