@@ -158,7 +158,9 @@ impl<'a> Board<'a> {
             return Ok(false);
         }
         let mut seen = self.seen();
-        taken.into_iter().for_each(|wc| seen.take(wc));
+        for wc in taken {
+            seen.take(wc);
+        }
         seen.wrong.clone().map_or(Ok(true), Err)
     }
 

@@ -117,37 +117,28 @@ impl Calls {
         function.expect("the tables are filled")
     }
 
-    pub(super) fn verbs(&self, context: *mut ibv_context) -> &verbs_context {
-        let all = context.wrapping_byte_sub(offset_of!(verbs_context, context)).cast::<verbs_context>();
-        object::read(all).expect("a context lies in a larger one")
-    }
-
-    fn ops(&self, context: *mut ibv_context) -> &ibv_context_ops {
-        &object::read(context).expect("an open device").ops
-    }
-
     /// `ibv_poll_cq`.
     pub(super) fn poll_cq(&self, cq: *mut ibv_cq, into: &mut [ibv_wc]) -> c_int {
         let context = object::read(cq).expect("a queue").context;
-        self.of_table(self.ops(context).poll_cq)(cq, into.len() as c_int, into.as_mut_ptr())
+        self.of_table(ops(context).poll_cq)(cq, into.len() as c_int, into.as_mut_ptr())
     }
 
     /// `ibv_req_notify_cq`.
     pub(super) fn request_notification(&self, cq: *mut ibv_cq, solicited_only: bool) -> c_int {
         let context = object::read(cq).expect("a queue").context;
-        self.of_table(self.ops(context).req_notify_cq)(cq, solicited_only.into())
+        self.of_table(ops(context).req_notify_cq)(cq, solicited_only.into())
     }
 
     /// `ibv_post_send`.
     pub(super) fn post_send(&self, qp: *mut ibv_qp, first: *mut ibv_send_wr) -> (c_int, *mut ibv_send_wr) {
         let context = object::read(qp).expect("a queue pair").context;
         let mut bad = std::ptr::null_mut();
-        (self.of_table(self.ops(context).post_send)(qp, first, &raw mut bad), bad)
+        (self.of_table(ops(context).post_send)(qp, first, &raw mut bad), bad)
     }
 
     /// `ibv_post_recv`, or `ibv_post_srq_recv` where there is a shared queue.
     pub(super) fn post_receive(&self, qp: *mut ibv_qp, srq: *mut ibv_srq, wr: &mut ibv_recv_wr) -> c_int {
-        let ops = self.ops(object::read(qp).expect("a queue pair").context);
+        let ops = ops(object::read(qp).expect("a queue pair").context);
         let mut bad = std::ptr::null_mut();
         match srq.is_null() {
             true => self.of_table(ops.post_recv)(qp, wr, &raw mut bad),
@@ -161,7 +152,7 @@ impl Calls {
         context: *mut ibv_context,
         attr: &mut ibv_cq_init_attr_ex,
     ) -> *mut ibv_cq_ex {
-        self.of_table(self.verbs(context).create_cq_ex)(context, attr)
+        self.of_table(verbs(context).create_cq_ex)(context, attr)
     }
 
     /// `ibv_create_qp_ex`.
@@ -170,7 +161,7 @@ impl Calls {
         context: *mut ibv_context,
         attr: &mut ibv_qp_init_attr_ex,
     ) -> *mut ibv_qp {
-        self.of_table(self.verbs(context).create_qp_ex)(context, attr)
+        self.of_table(verbs(context).create_qp_ex)(context, attr)
     }
 
     /// `ibv_start_poll`, `ibv_next_poll` and what they read, until nothing is there.
@@ -209,6 +200,15 @@ impl Calls {
         self.count.fetch_add(1, Ordering::Relaxed);
         object::write(qp).expect("a queue pair")
     }
+}
+
+fn verbs<'a>(context: *mut ibv_context) -> &'a verbs_context {
+    let all = context.wrapping_byte_sub(offset_of!(verbs_context, context)).cast::<verbs_context>();
+    object::read(all).expect("a context lies in a larger one")
+}
+
+fn ops<'a>(context: *mut ibv_context) -> &'a ibv_context_ops {
+    &object::read(context).expect("an open device").ops
 }
 
 /// A pointer that threads share, as they do in C: the library takes calls of several threads at once.

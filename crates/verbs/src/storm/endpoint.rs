@@ -167,7 +167,7 @@ impl<'a> Endpoint<'a> {
             let mut init: ibv_qp_init_attr = object::zeroed();
             (init.send_cq, init.recv_cq, init.srq, init.cap) = (send.0, receive.0, srq, cap);
             (init.qp_type, init.sq_sig_all) = (qp_type, sq_sig_all);
-            calls.ibv_create_qp(domain.0, &mut init)
+            calls.ibv_create_qp(domain.0, &raw mut init)
         };
         self.queue_pair = Shared(check(made, "ibv_create_qp")?);
         self.extended = Shared(calls.ibv_qp_to_qp_ex(made));
@@ -280,7 +280,7 @@ impl<'a> Endpoint<'a> {
     }
 
     /// Bytes that a receive needs for a message.
-    pub(super) fn buffer_bytes(&self, message: Option<&Work>) -> u32 {
+    pub(super) fn buffer_bytes(message: Option<&Work>) -> u32 {
         match message {
             // A WRITE takes a receive, and puts nothing in its buffer.
             Some(work) if work.kind != Kind::Send => 0,
@@ -292,7 +292,7 @@ impl<'a> Endpoint<'a> {
     /// The pieces that the data of a piece of work are in.
     fn pieces(&self, work: &Work) -> Vec<ibv_sge> {
         let is_source = matches!(work.kind, Kind::Send | Kind::Write);
-        let region = if is_source && work.id % 2 == 0 { self.source_region } else { self.region };
+        let region = if is_source && work.id.is_multiple_of(2) { self.source_region } else { self.region };
         let lkey = object::read(region.0).map_or(0, |region| region.lkey);
         // Local names are those of the region, too.
         let name = if region.0 == self.region.0 { self.address().base } else { self.pages.address() };
@@ -328,7 +328,9 @@ impl<'a> Endpoint<'a> {
             (wr.wr_id, wr.sg_list, wr.num_sge) = (work.id.into(), list.as_mut_ptr(), list.len() as c_int);
             if work.is_inline {
                 // Inline data need no key.
-                list.iter_mut().for_each(|piece| piece.lkey = 0);
+                for piece in list.iter_mut() {
+                    piece.lkey = 0;
+                }
                 self.address_directly(list);
             }
             wr.send_flags = Self::flags(work);
@@ -438,9 +440,9 @@ impl<'a> Endpoint<'a> {
         let mut init: ibv_qp_init_attr = object::zeroed();
         let outcome = self.common.calls.ibv_query_qp(
             self.queue_pair.0,
-            &mut attr,
+            &raw mut attr,
             IBV_QP_STATE | IBV_QP_DEST_QPN,
-            &mut init,
+            &raw mut init,
         );
         zero(outcome, "ibv_query_qp")?;
         if init.cap.max_send_wr < SEND_DEPTH || init.send_cq.is_null() {
@@ -511,8 +513,8 @@ fn first_psn(number: u32) -> u32 {
 /// What the word of compare-and-swaps holds before one of them: its predecessor's value.
 pub(super) fn previous_swap(end: &End, work: &Work) -> u64 {
     let swaps = end.rounds.iter().filter_map(|lanes| lanes.first()).flatten();
-    let before = swaps.filter(|one| one.kind == Kind::CompareSwap && one.id < work.id);
-    before.last().map_or(0, |one| one.operand)
+    let mut before = swaps.filter(|one| one.kind == Kind::CompareSwap && one.id < work.id);
+    before.next_back().map_or(0, |one| one.operand)
 }
 
 /// So many bytes in pieces: all but the last of one length.

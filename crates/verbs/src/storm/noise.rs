@@ -45,13 +45,13 @@ fn refused(outcome: c_int, expected: c_int, call: &str) -> Result<(), String> {
 fn questions(process: &Process<'_>) -> Result<(), String> {
     let (calls, context) = (process.common.calls, process.common.context.0);
     let mut port: ibv_port_attr = object::zeroed();
-    zero(calls.ibv_query_port(context, 1, &mut port), "ibv_query_port")?;
+    zero(calls.ibv_query_port(context, 1, &raw mut port), "ibv_query_port")?;
     if port.state != IBV_PORT_ACTIVE {
         return Err(format!("the port is in state {}", port.state));
     }
-    refused(calls.ibv_query_port(context, 9, &mut port), libc::EINVAL, "ibv_query_port of port 9")?;
+    refused(calls.ibv_query_port(context, 9, &raw mut port), libc::EINVAL, "ibv_query_port of port 9")?;
     let mut device: ibv_device_attr = object::zeroed();
-    zero(calls.ibv_query_device(context, &mut device), "ibv_query_device")?;
+    zero(calls.ibv_query_device(context, &raw mut device), "ibv_query_device")?;
     if device.phys_port_cnt != 1 || device.max_qp < 1 {
         return Err(format!(
             "the device has {} ports and {} queue pairs",
@@ -137,7 +137,7 @@ fn queue_pairs(process: &Process<'_>, random: &mut Random) -> Result<(), String>
     init.qp_type = *random.pick(&[IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD]);
     (init.cap.max_send_wr, init.cap.max_recv_wr) = (4, 4);
     (init.cap.max_send_sge, init.cap.max_recv_sge) = (1, 1);
-    let qp = calls.ibv_create_qp(domain, &mut init);
+    let qp = calls.ibv_create_qp(domain, &raw mut init);
     if qp.is_null() {
         return Err(format!("ibv_create_qp: {}", why()));
     }
@@ -150,7 +150,7 @@ fn queue_pairs(process: &Process<'_>, random: &mut Random) -> Result<(), String>
     }
     let mut attr: ibv_qp_attr = object::zeroed();
     attr.qp_state = STATE_RTS;
-    let outcome = calls.ibv_modify_qp(qp, &mut attr, IBV_QP_STATE | IBV_QP_SQ_PSN);
+    let outcome = calls.ibv_modify_qp(qp, &raw mut attr, IBV_QP_STATE | IBV_QP_SQ_PSN);
     refused(outcome, libc::EINVAL, "ibv_modify_qp from RESET to RTS")?;
     zero(calls.ibv_destroy_qp(qp), "ibv_destroy_qp")
 }
@@ -172,7 +172,7 @@ fn mistakes(process: &Process<'_>, endpoint: &Endpoint<'_>) -> Result<(), String
     }
     let mut path: ibv_ah_attr = object::zeroed();
     path.port_num = 1;
-    if !calls.ibv_create_ah(process.common.domain.0, &mut path).is_null() {
+    if !calls.ibv_create_ah(process.common.domain.0, &raw mut path).is_null() {
         return Err("an address handle without a GID was made".to_owned());
     }
     state(endpoint)

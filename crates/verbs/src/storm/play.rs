@@ -142,7 +142,7 @@ pub fn play(
         let (process, meeting) = (&process, &meeting);
         let start = |thread| scope.spawn(move || end_on_error(process.run(thread, meeting), meeting));
         let started: Vec<_> = (0..threads).map(start).collect();
-        let ended = started.into_iter().map(|thread| thread.join());
+        let ended = started.into_iter().map(std::thread::ScopedJoinHandle::join);
         ended.map(|ended| ended.unwrap_or_else(|_| Err("a thread panicked".to_owned()))).collect()
     });
     outcomes.into_iter().collect::<Result<(), String>>()?;
@@ -283,7 +283,7 @@ impl<'a> Process<'a> {
         for work in link.receives(side, round) {
             for _ in 0..copies {
                 let message = is_ordered.then_some(work);
-                let bytes = endpoint.buffer_bytes(message);
+                let bytes = Endpoint::buffer_bytes(message);
                 let (offset, list) = endpoint.take_buffer(bytes);
                 let posted = Posted { endpoint: index, offset, bytes, expected: message.map(|work| work.id) };
                 let id = self.board.seen().expect(posted);

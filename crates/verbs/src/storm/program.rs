@@ -214,8 +214,8 @@ impl Program {
         for round in 0..self.rounds as usize {
             for side in 0..2 {
                 let has_helper = self.threads > 1 && random.chance(200_000);
-                for lane in 0..1 + usize::from(has_helper) {
-                    let works = self.works_of(random, ids, transport, mtu, &mut ends, side, lane, round);
+                for lane in 0..=usize::from(has_helper) {
+                    let works = Self::works_of(random, ids, transport, mtu, &mut ends, side, lane, round);
                     ends[side].rounds[round].push(works);
                 }
             }
@@ -261,7 +261,6 @@ impl Program {
     /// The work of one thread on one queue pair in a round; the last of it is signaled.
     #[expect(clippy::too_many_arguments, reason = "where the work belongs")]
     fn works_of(
-        &self,
         random: &mut Random,
         ids: &mut u32,
         transport: Transport,
@@ -316,8 +315,7 @@ fn place(
     const LENGTHS: [u32; 12] = [0, 1, 8, 31, 64, 200, 1000, 4095, 4096, 5000, 20_000, 60_000];
     let is_atomic = matches!(kind, Kind::FetchAdd | Kind::CompareSwap);
     let has_immediate = match kind {
-        Kind::Send => random.chance(300_000),
-        Kind::Write => random.chance(300_000),
+        Kind::Send | Kind::Write => random.chance(300_000),
         _ => false,
     };
     let limit = match (kind, transport) {
