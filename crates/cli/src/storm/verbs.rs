@@ -20,15 +20,17 @@ use crate::rdma::verbs_library;
 
 const EXAMPLES: &str = "\
 Examples:
-  railnet storm verbs --seeds 100                   a hundred programs, every other one over a bad wire
-  railnet storm verbs --seeds 100 --faults drop=0.1 one packet in ten is lost there
-  railnet storm verbs --seeds 1 --seed 0x5eed       one seed again
+  railnet storm verbs --seeds 100                    every other one over a bad wire
+  railnet storm verbs --seeds 100 --faults drop=0.1  one packet in ten is lost there
+  railnet storm verbs --seeds 1 --seed 0x5eed        one seed again
 
-A seed is up to three processes of up to three threads on 127.0.0.1, which open libibverbs.so.1 as any program does: RC, UC
-and UD, shared receive queues, ibv_wr_* and ibv_post_send, ibv_cq_ex, ibv_poll_cq and completion channels, several threads
-on one queue pair and on one completion queue, objects that come and go, calls that must be refused, connections that end in
-an error, processes that are killed. Every completion must come once, with its status, and every byte is compared.
-A seed decides the calls, the data and the outcome; when threads run, and which packets are lost, it does not.";
+A seed is up to three processes of up to three threads on 127.0.0.1, which open
+libibverbs.so.1 as any program does: RC, UC and UD, shared receive queues, both ways to post,
+ibv_poll_cq, ibv_cq_ex and completion channels, several threads on one queue pair and on one
+completion queue, objects that come and go, calls that must be refused, connections that end
+in an error, processes that are killed. Every completion must come once, with its status, and
+every byte is compared. A seed decides the calls, the data and the outcome; when threads run,
+and which packets are lost, it does not.";
 
 /// What happens to packets of every other seed unless told otherwise.
 const FAULTS: &str = "drop=0.02,duplicate=0.02,reorder=0.03,corrupt=0.02";

@@ -2,7 +2,7 @@
 
 use libc::c_int;
 
-use super::board::{Posted, Seen};
+use super::completions::{Posted, Seen};
 use super::endpoint::{Endpoint, STATE_ERROR, STATE_RTS, region_bytes, zero};
 use super::play::Process;
 use super::program::Ending;
@@ -40,7 +40,7 @@ fn post_receives(process: &Process<'_>, endpoint: &Endpoint<'_>, count: usize) -
     for _ in 0..count {
         let (offset, list) = endpoint.take_buffer(SHORT);
         let posted = Posted { endpoint: usize::MAX, offset, bytes: SHORT, expected: None };
-        let id = process.board.seen().expect(posted);
+        let id = process.completions.seen().expect(posted);
         endpoint.post_receive(id, &list)?;
     }
     Ok(())
@@ -107,9 +107,9 @@ fn fail(process: &Process<'_>, endpoint: &Endpoint<'_>) -> Result<(), String> {
     };
     let all = 1 + FOLLOWING as usize;
     process
-        .board
+        .completions
         .wait(|seen| told(seen).len() == all, |seen| format!("{} completions", all - told(seen).len()))?;
-    let found = told(&process.board.seen());
+    let found = told(&process.completions.seen());
     if !statuses(ending).contains(&found[0]) || found[1..].iter().any(|status| *status != FLUSHED) {
         return Err(format!("statuses {found:?}, where the first should be one of {:?}", statuses(ending)));
     }
@@ -125,7 +125,7 @@ fn expect_state(endpoint: &Endpoint<'_>, expected: c_int) -> Result<(), String> 
 
 /// Receives that wait are flushed, and so is what is posted later.
 fn flush(process: &Process<'_>, endpoint: &Endpoint<'_>) -> Result<(), String> {
-    let before: Vec<u64> = process.board.seen().posted.keys().copied().collect();
+    let before: Vec<u64> = process.completions.seen().posted.keys().copied().collect();
     post_receives(process, endpoint, 2)?;
     endpoint.fail()?;
     post_receives(process, endpoint, 1)?;
@@ -134,8 +134,10 @@ fn flush(process: &Process<'_>, endpoint: &Endpoint<'_>) -> Result<(), String> {
         let new = seen.receives.iter().filter(|(id, wc)| wc.qp_num == number && !before.contains(id));
         new.map(|(_, wc)| wc.status).collect::<Vec<_>>()
     };
-    process.board.wait(|seen| flushed(seen).len() == 3, |seen| format!("{} flushed", flushed(seen).len()))?;
-    let found = flushed(&process.board.seen());
+    process
+        .completions
+        .wait(|seen| flushed(seen).len() == 3, |seen| format!("{} flushed", flushed(seen).len()))?;
+    let found = flushed(&process.completions.seen());
     match found.iter().all(|status| *status == FLUSHED) {
         true => expect_state(endpoint, STATE_ERROR),
         false => Err(format!("receives were flushed with {found:?}")),
@@ -148,7 +150,7 @@ fn hear(process: &Process<'_>, endpoint: &Endpoint<'_>) -> Result<(), String> {
     let number = endpoint.number();
     match endpoint.program.ending {
         Ending::WrongKey | Ending::BeyondEnd => {
-            process.board.wait(
+            process.completions.wait(
                 |seen| seen.events.contains(&(IBV_EVENT_QP_ACCESS_ERR, object)),
                 |seen| format!("IBV_EVENT_QP_ACCESS_ERR (events: {:?})", seen.events),
             )?;
@@ -156,7 +158,7 @@ fn hear(process: &Process<'_>, endpoint: &Endpoint<'_>) -> Result<(), String> {
         }
         Ending::TooLong => {
             let is_it = |wc: &ibv_wc| wc.qp_num == number && wc.status == LOCAL_LENGTH;
-            process.board.wait(
+            process.completions.wait(
                 |seen| seen.receives.values().any(is_it),
                 |_| "the receive that is too short".to_owned(),
             )?;

@@ -6,8 +6,8 @@
 //! starts the processes is their only connection beside the wire: a process writes a line and waits for one, `meet NAME` for `go`.
 //! Each checks its own part: every completion once, in its status, and every byte.
 
-mod board;
 mod calls;
+mod completions;
 mod ending;
 mod endpoint;
 mod noise;

@@ -131,7 +131,7 @@ fn queues(process: &Process<'_>, random: &mut Random) -> Result<(), String> {
 /// A queue pair that is made and destroyed, and refuses work until it is connected.
 fn queue_pairs(process: &Process<'_>, random: &mut Random) -> Result<(), String> {
     let (calls, domain) = (process.common.calls, process.common.domain.0);
-    let cq = random.pick(&process.board.queues).cq.0;
+    let cq = random.pick(&process.completions.queues).cq.0;
     let mut init: ibv_qp_init_attr = object::zeroed();
     (init.send_cq, init.recv_cq) = (cq, cq);
     init.qp_type = *random.pick(&[IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD]);

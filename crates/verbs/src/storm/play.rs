@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use railnet_core::{Fold, Random};
 
-use super::board::{Board, Posted, RECEIVES};
 use super::calls::{Calls, Shared, why};
+use super::completions::{Completions, Posted, RECEIVES};
 use super::ending;
 use super::endpoint::{Address, Common, Endpoint, zero};
 use super::noise;
@@ -91,7 +91,7 @@ pub(super) struct Process<'a> {
     pub(super) program: &'a Program,
     pub(super) number: u32,
     pub(super) common: Common<'a>,
-    pub(super) board: &'a Board<'a>,
+    pub(super) completions: &'a Completions<'a>,
     pub(super) endpoints: Vec<Endpoint<'a>>,
     /// Every piece of work, by its identifier: the link, the side that posts it, and the round.
     works: BTreeMap<u32, (usize, usize, usize, &'a Work)>,
@@ -131,9 +131,9 @@ pub fn play(
     if domain.0.is_null() || shared_queue.0.is_null() {
         return Err(format!("ibv_alloc_pd or ibv_create_srq: {}", why()));
     }
-    let board = Board::make(&calls, context, &program.queues[number as usize])?;
+    let completions = Completions::make(&calls, context, &program.queues[number as usize])?;
     let common = Common { calls: &calls, seed, context, domain, shared_queue, gid };
-    let mut process = Process::make(&program, number, common, &board)?;
+    let mut process = Process::make(&program, number, common, &completions)?;
     let own: Vec<_> = process.endpoints.iter().map(|one| one.address().write()).collect();
     meeting.write(&format!("ends {}", own.join(" ")))?;
     let all: Vec<_> = meeting.read()?.split(' ').filter_map(Address::read).collect();
@@ -148,7 +148,7 @@ pub fn play(
     outcomes.into_iter().collect::<Result<(), String>>()?;
     let report = process.end(&calls)?;
     zero(calls.ibv_destroy_srq(shared_queue.0), "ibv_destroy_srq")?;
-    board.destroy()?;
+    completions.destroy()?;
     zero(calls.ibv_dealloc_pd(domain.0), "ibv_dealloc_pd")?;
     zero(calls.ibv_close_device(context.0), "ibv_close_device")?;
     meeting.write(&Report { calls: calls.count(), ..report }.write())
@@ -188,7 +188,7 @@ impl<'a> Process<'a> {
         program: &'a Program,
         number: u32,
         common: Common<'a>,
-        board: &'a Board<'a>,
+        completions: &'a Completions<'a>,
     ) -> Result<Self, String> {
         let (mut endpoints, mut works) = (Vec::new(), BTreeMap::new());
         for (index, link) in program.links.iter().enumerate() {
@@ -197,7 +197,7 @@ impl<'a> Process<'a> {
                     works.extend(lanes.iter().flatten().map(|work| (work.id, (index, side, round, work))));
                 }
                 if end.process == number {
-                    let queues = end.queues.map(|queue| board.queues[queue].cq);
+                    let queues = end.queues.map(|queue| completions.queues[queue].cq);
                     endpoints.push(Endpoint::make(common, &program.links, index, side, queues)?);
                 }
             }
@@ -207,9 +207,9 @@ impl<'a> Process<'a> {
             .filter(|one| !one.end.signals_all)
             .flat_map(|one| one.end.rounds.iter().flatten().flatten());
         let silent = silent.filter(|work| !work.is_signaled).map(|work| u64::from(work.id));
-        board.seen().silent = silent.collect();
+        completions.seen().silent = silent.collect();
         let (checked, tally) = (Mutex::default(), Mutex::default());
-        Ok(Self { program, number, common, board, endpoints, works, checked, tally })
+        Ok(Self { program, number, common, completions, endpoints, works, checked, tally })
     }
 
     fn connect(&mut self, all: &[Address]) -> Result<(), String> {
@@ -253,7 +253,7 @@ impl<'a> Process<'a> {
             self.wait_for_sends(thread, round as usize, lost)?;
             self.wait_for_receives(thread, round as usize, lost)?;
             meeting.meet(&format!("sent-{round}"))?;
-            self.board.drain()?;
+            self.completions.drain()?;
             for (_, endpoint) in self.owned(thread).filter(|(_, one)| !one.program.touches(lost)) {
                 self.check_sends(endpoint, round as usize)?;
                 self.check_memory(endpoint, round as usize)?;
@@ -286,7 +286,7 @@ impl<'a> Process<'a> {
                 let bytes = Endpoint::buffer_bytes(message);
                 let (offset, list) = endpoint.take_buffer(bytes);
                 let posted = Posted { endpoint: index, offset, bytes, expected: message.map(|work| work.id) };
-                let id = self.board.seen().expect(posted);
+                let id = self.completions.seen().expect(posted);
                 endpoint.post_receive(id, &list)?;
             }
         }
@@ -315,7 +315,7 @@ impl<'a> Process<'a> {
                 left.swap_remove(at);
             }
             if random.chance(300_000) {
-                self.board.drain()?;
+                self.completions.drain()?;
             }
         }
         Ok(())
@@ -326,17 +326,18 @@ impl<'a> Process<'a> {
             for works in &endpoint.end.rounds[round] {
                 let told = works.iter().filter(|work| work.is_signaled || endpoint.end.signals_all);
                 let told: Vec<u64> = told.map(|work| work.id.into()).collect();
-                let missing =
-                    |seen: &super::board::Seen| told.iter().filter(|id| !seen.sends.contains_key(id)).count();
+                let missing = |seen: &super::completions::Seen| {
+                    told.iter().filter(|id| !seen.sends.contains_key(id)).count()
+                };
                 // With a peer that was killed, an error of one is the end of all.
                 let may_fail = endpoint.program.touches(lost);
-                let has_failed = |seen: &super::board::Seen| {
+                let has_failed = |seen: &super::completions::Seen| {
                     may_fail
                         && works
                             .iter()
                             .any(|work| seen.sends.get(&u64::from(work.id)).is_some_and(|wc| wc.status != 0))
                 };
-                self.board.wait(
+                self.completions.wait(
                     |seen| missing(seen) == 0 || has_failed(seen),
                     |seen| format!("{} sends of {}", missing(seen), endpoint.name()),
                 )?;
@@ -354,9 +355,10 @@ impl<'a> Process<'a> {
             let wanted: usize =
                 (0..=round).map(|round| endpoint.program.receives(endpoint.side, round).count()).sum();
             let number = endpoint.number();
-            let arrived =
-                |seen: &super::board::Seen| seen.receives.values().filter(|wc| wc.qp_num == number).count();
-            self.board.wait(
+            let arrived = |seen: &super::completions::Seen| {
+                seen.receives.values().filter(|wc| wc.qp_num == number).count()
+            };
+            self.completions.wait(
                 |seen| arrived(seen) >= wanted,
                 |seen| format!("{} of {wanted} messages to {}", wanted - arrived(seen), endpoint.name()),
             )?;
@@ -367,7 +369,7 @@ impl<'a> Process<'a> {
     fn check_sends(&self, endpoint: &Endpoint<'_>, round: usize) -> Result<(), String> {
         let mut added = Vec::new();
         for work in endpoint.end.rounds[round].iter().flatten() {
-            let wc = self.board.seen().sends.get(&work.id.into()).copied();
+            let wc = self.completions.seen().sends.get(&work.id.into()).copied();
             let outcome = wc.map_or(0, |wc| wc.status);
             self.tally().outcomes.insert(work.id, outcome);
             if outcome != 0 {
@@ -439,7 +441,7 @@ impl<'a> Process<'a> {
     /// Messages that arrived at a thread's queue pairs.
     fn check_receives(&self, thread: u32, lost: Option<u32>) -> Result<(), String> {
         let arrived: Vec<(u64, ibv_wc, Posted)> = {
-            let seen = self.board.seen();
+            let seen = self.completions.seen();
             let with_posted = |(id, wc): (&u64, &ibv_wc)| Some((*id, *wc, seen.posted.get(id)?.clone()));
             seen.receives.iter().filter_map(with_posted).collect()
         };

@@ -83,14 +83,14 @@ impl Seen {
 }
 
 /// The queues of a process and what they told.
-pub(super) struct Board<'a> {
+pub(super) struct Completions<'a> {
     calls: &'a Calls,
     context: Shared<ibv_context>,
     pub(super) queues: Vec<Queue>,
     seen: Mutex<Seen>,
 }
 
-impl<'a> Board<'a> {
+impl<'a> Completions<'a> {
     /// Makes the completion queues of a process.
     pub(super) fn make(
         calls: &'a Calls,
