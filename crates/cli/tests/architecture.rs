@@ -8,16 +8,17 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Every crate there is or will be, without its `railnet-`, and those it may use.
-const ALLOWED: [(&str, &[&str]); 16] = [
+const ALLOWED: [(&str, &[&str]); 17] = [
     ("core", &[]),
     ("wire", &["core"]),
     ("topology", &["core"]),
     ("nic", &["core", "wire"]),
     ("coll", &["core", "topology", "nic"]),
     ("fabric", &["core", "wire", "topology", "nic"]),
+    ("flow", &["core"]),
     ("job", &["core", "topology", "coll"]),
-    ("sim", &["core", "wire", "topology", "nic", "coll", "fabric", "job"]),
-    ("formats", &["core", "wire", "topology", "nic", "coll", "fabric", "job", "sim"]),
+    ("sim", &["core", "wire", "topology", "nic", "coll", "fabric", "flow", "job"]),
+    ("formats", &["core", "wire", "topology", "nic", "coll", "fabric", "flow", "job", "sim"]),
     ("live", &["core", "wire", "topology", "nic", "coll"]),
     ("verbs", &["core", "wire", "nic", "live"]),
     ("sysfs", &[]),
@@ -29,12 +30,12 @@ const ALLOWED: [(&str, &[&str]); 16] = [
 
 /// What the library for users and the command may use: everything below them.
 const LIBRARIES: &[&str] =
-    &["core", "wire", "topology", "nic", "coll", "fabric", "job", "sim", "formats", "live", "railnet"];
+    &["core", "wire", "topology", "nic", "coll", "fabric", "flow", "job", "sim", "formats", "live", "railnet"];
 
 /// The command has the shared objects beside it, too.
 const COMMAND: &[&str] = &[
-    "core", "wire", "topology", "nic", "coll", "fabric", "job", "sim", "formats", "live", "railnet", "verbs",
-    "sysfs", "capi",
+    "core", "wire", "topology", "nic", "coll", "fabric", "flow", "job", "sim", "formats", "live", "railnet",
+    "verbs", "sysfs", "capi",
 ];
 
 /// The crates that may touch the world: sockets, clocks, threads, files.

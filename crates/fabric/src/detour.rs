@@ -6,8 +6,8 @@
 
 use railnet_topology::{DragonflyRoutes, FabricGraph};
 
+use crate::ecmp::mix;
 use crate::packet::Facts;
-use crate::switch::mix;
 
 /// The priority at which a packet goes on behind a global link: the next one, unless that promises less.
 #[cold]

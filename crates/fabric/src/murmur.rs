@@ -46,7 +46,7 @@ fn murmur3(words: [u32; 3], seed: u32) -> u32 {
         hash = (hash ^ word).rotate_left(13).wrapping_mul(5).wrapping_add(0xe654_6b64);
     }
     let bytes = size_of_val(&words) as u32;
-    crate::switch::mix(hash ^ bytes)
+    crate::ecmp::mix(hash ^ bytes)
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use crate::calendar::{COMPONENTS_MAX, Calendar, Sequences};
 use crate::channel::{Channel, ChannelCounters, NOWHERE, PORTS_MAX};
 use crate::config::{FlowControl, Framing, Marking, Routing, Scheduling, SwitchConfig};
 use crate::detour::Detours;
+use crate::ecmp::{connection_hash, switch_stream};
 use crate::engine::LARGE;
 use crate::event::{CHANNELS_MAX, Event, Packed, rank};
 use crate::fault::Faults;
@@ -28,7 +29,7 @@ use crate::note::component;
 use crate::packet::{Facts, Flag, Flags, PacketIndex, Packets};
 use crate::ports::Notebook;
 use crate::share::Share;
-use crate::switch::{Held, Switch, mix};
+use crate::switch::{Held, Switch};
 use crate::tap::Taps;
 use crate::telemetry;
 use crate::waiting::{NO_INGRESS, Waiting, WaitingRoom};
@@ -209,7 +210,7 @@ impl<S: Sink> Network<S> {
                     .iter()
                     .map(|&port| u64::from(channels[channels[port as usize].reverse as usize].headroom_max));
                 let headroom = headroom.sum();
-                Switch::new(&config, ports, headroom, Random::stream(seed, "switch", index as u64))
+                Switch::new(&config, ports, headroom, switch_stream(seed, index as u32))
             })
             .collect();
         let marking = |channel: &Channel| config.marking.unwrap_or_else(|| Marking::for_rate(channel.rate()));
@@ -499,7 +500,7 @@ impl<S: Sink> Network<S> {
             packet: transmit.packet,
             source,
             target,
-            hash: mix(source ^ mix(target ^ u32::from(network.source_port) << 8)),
+            hash: connection_hash(source, target, network.source_port),
             bytes: bytes as u16,
             priority: transmit.priority,
             flags: Flags::NONE

@@ -6,6 +6,7 @@ use std::collections::BinaryHeap;
 use railnet_core::{Random, Time};
 
 use crate::config::{FlowControl, Routing, SwitchConfig};
+use crate::ecmp::EcmpSeed;
 
 /// Entries of the table of recent connections, for flowlets.
 const FLOWLETS: usize = 1 << 12;
@@ -34,7 +35,7 @@ pub(crate) struct Switch {
     resume_offset: u64,
     pub(crate) reserve: u32,
     dice: Random,
-    seed: u32,
+    seed: EcmpSeed,
     /// (time of the last packet, port) of recent connections.
     flowlets: Vec<(Time, u16)>,
 }
@@ -61,7 +62,7 @@ impl Switch {
         let lossless = u64::from(config.lossless.count_ones());
         let set_aside = ports.len() as u64 * 8 * config.reserve.0
             + if config.flow_control == FlowControl::Pfc { headroom * lossless } else { 0 };
-        let seed = dice.next_u32();
+        let seed = EcmpSeed::draw(&mut dice);
         let flowlets = match config.routing {
             Routing::Flowlet(_) => vec![(Time::ZERO, u16::MAX); FLOWLETS],
             _ => Vec::new(),
@@ -189,7 +190,7 @@ impl Switch {
             Routing::Spray => *self.dice.pick(ports),
             Routing::Adaptive => self.least_loaded(ports, queued),
             Routing::Flowlet(gap) => {
-                let slot = self.spread(hash) as usize % FLOWLETS;
+                let slot = self.seed.spread(hash) as usize % FLOWLETS;
                 let (last, port) = self.flowlets[slot];
                 let keeps = ports.contains(&port) && now.since(last) < gap;
                 let port = if keeps { port } else { self.least_loaded(ports, queued) };
@@ -202,12 +203,7 @@ impl Switch {
     /// Which of `ports`, of which there are some, a packet of this hash takes.
     #[inline]
     pub(crate) fn by_hash(&self, ports: &[u16], hash: u32) -> u16 {
-        ports[((u64::from(self.spread(hash)) * ports.len() as u64) >> 32) as usize]
-    }
-
-    #[inline]
-    fn spread(&self, hash: u32) -> u32 {
-        mix(hash ^ self.seed)
+        self.seed.choose(ports, hash)
     }
 
     /// The port with the shortest queue; among equals any. By hash, connections that share a path would keep sharing it
@@ -219,12 +215,4 @@ impl Switch {
             .min_by_key(|&&port| queued(self.ports[usize::from(port)]))
             .expect("there are ports to choose from")
     }
-}
-
-/// Spreads the bits of a hash, so that the choices of switches on a path do not follow from each other.
-#[inline]
-pub(crate) fn mix(value: u32) -> u32 {
-    let value = (value ^ value >> 16).wrapping_mul(0x85eb_ca6b);
-    let value = (value ^ value >> 13).wrapping_mul(0xc2b2_ae35);
-    value ^ value >> 16
 }

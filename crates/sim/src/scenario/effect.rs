@@ -24,8 +24,8 @@ pub struct Inert {
 /// Why a key has no effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WhyInert {
-    /// Formulas do not know it; packets do.
-    NeedsPackets,
+    /// This fidelity does not know it; packets do.
+    NeedsPackets(Fidelity),
     /// It would have one under a condition.
     Needs(&'static str),
 }
@@ -33,7 +33,9 @@ pub enum WhyInert {
 impl fmt::Display for WhyInert {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NeedsPackets => f.write_str("no effect at analytic fidelity; use `--fidelity packet`"),
+            Self::NeedsPackets(fidelity) => {
+                write!(f, "no effect at {} fidelity; use `--fidelity packet`", fidelity.name())
+            }
             Self::Needs(condition) => write!(f, "no effect here: it counts only {condition}"),
         }
     }
@@ -91,6 +93,9 @@ const PACKETS_ONLY: &[&str] = &[
     "env.NCCL_IB_RETRY_CNT",
 ];
 
+/// Those of them that flows feel: where they begin and which paths hashes choose, and when a run is given up.
+const FELT_BY_FLOWS: &[&str] = &["seed", "limit"];
+
 /// Keys of recovery from what ends a job, behind the section that they are in.
 const AFTER_FAILURE: &[&str] = &["launch.timeout", "launch.restart", "launch.spares", "storage.read"];
 
@@ -108,13 +113,16 @@ impl Scenario {
         let is_under = |prefix: &str| {
             key.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
-        let is_analytic = self.fidelity == Fidelity::Analytic && self.has_jobs();
-        if is_analytic && PACKETS_ONLY.iter().any(|prefix| is_under(prefix)) {
-            return Some(WhyInert::NeedsPackets);
+        let is_flow = self.fidelity == Fidelity::Flow;
+        let is_coarse = is_flow || self.fidelity == Fidelity::Analytic && self.has_jobs();
+        let needs_packets = Some(WhyInert::NeedsPackets(self.fidelity));
+        let is_felt_by_flows = is_flow && FELT_BY_FLOWS.iter().any(|prefix| is_under(prefix));
+        if is_coarse && !is_felt_by_flows && PACKETS_ONLY.iter().any(|prefix| is_under(prefix)) {
+            return needs_packets;
         }
         // HPCC's packets are longer, and that much is felt.
-        if is_analytic && is_under("nic.control") && !self.has_telemetry() {
-            return Some(WhyInert::NeedsPackets);
+        if is_coarse && is_under("nic.control") && !self.has_telemetry() {
+            return needs_packets;
         }
         let condition = self.unmet(key, &is_under)?;
         Some(WhyInert::Needs(condition))
