@@ -4,7 +4,7 @@ use railnet_core::Time;
 use railnet_core::event::Sink;
 use railnet_nic::Completion;
 
-use crate::aggregation::{Group, ReductionFailure, Told};
+use crate::model::aggregation::{Group, Notification, ReductionFailure};
 use crate::network::Network;
 
 /// What runs on the hosts.
@@ -27,12 +27,12 @@ pub trait Application<S> {
     fn reduced(&mut self, _network: &mut Network<S>, _group: Group, _member: u32, _token: u64) {}
 
     /// Before when it will hear of nothing that could make it have one island reach another, as far as it knows, unless it is
-    /// called: see [`Network::expect_lulls`].
-    fn hears_from(&self) -> Time {
+    /// called: see [`Network::enable_extended_lookahead`].
+    fn earliest_interaction(&self) -> Time {
         Time::ZERO
     }
 
-    /// Whether it wants nothing more to happen: then [`Network::run`] returns as soon as it can, with hosts and switches wherever
+    /// Whether it wants nothing more to dispatch: then [`Network::run`] returns as soon as it can, with hosts and switches wherever
     /// they are. Nothing can be run after that.
     fn is_stopped(&self) -> bool {
         false
@@ -45,38 +45,44 @@ pub trait Application<S> {
 impl<S: Sink> Network<S> {
     /// Tells the application what happened: words that were written, then work that completed.
     #[inline]
-    pub(crate) fn tell(&mut self, application: &mut impl Application<S>) {
-        if self.has_news {
-            self.tell_news(application);
+    pub(crate) fn notify(&mut self, application: &mut impl Application<S>) {
+        if self.has_notifications {
+            self.notify_all(application);
         }
     }
 
-    fn tell_news(&mut self, application: &mut impl Application<S>) {
-        self.has_news = false;
+    fn notify_all(&mut self, application: &mut impl Application<S>) {
+        self.has_notifications = false;
         while !self.ready.is_empty() || self.memory.is_touched() || !self.reducing.is_empty() {
             while let Some(token) = self.memory.take_touched() {
                 application.touched(self, token);
             }
             if let Some(host) = self.ready.pop() {
-                self.tell_completions(application, host);
+                self.notify_completions(application, host);
             }
             if let Some(host) = self.reducing.pop() {
                 self.reduce(host);
-                self.tell_results(application);
+                self.notify_results(application);
             }
         }
     }
 
-    fn tell_results(&mut self, application: &mut impl Application<S>) {
-        while let Some(told) = self.aggregation.as_mut().and_then(|groups| groups.told.pop_front()) {
-            match told {
-                Told::Reduced { group, member, token } => application.reduced(self, group, member, token),
-                Told::Failed { group, failure } => application.reduction_failed(self, group, &failure),
+    fn notify_results(&mut self, application: &mut impl Application<S>) {
+        while let Some(notification) =
+            self.aggregation.as_mut().and_then(|groups| groups.notifications.pop_front())
+        {
+            match notification {
+                Notification::Reduced { group, member, token } => {
+                    application.reduced(self, group, member, token)
+                }
+                Notification::Failed { group, failure } => {
+                    application.reduction_failed(self, group, &failure)
+                }
             }
         }
     }
 
-    fn tell_completions(&mut self, application: &mut impl Application<S>, host: u32) {
+    fn notify_completions(&mut self, application: &mut impl Application<S>, host: u32) {
         self.hosts[host as usize].is_ready = false;
         let Some(queue) = self.hosts[host as usize].watched else { return };
         let mut some = [Completion::EMPTY; 8];

@@ -10,29 +10,31 @@ use railnet_nic::{CompletionQueue, Context, Inbound, Nic, OutboundPayload, Paylo
 use railnet_topology::{FabricGraph, LinkKind, Routes, Vertex};
 use railnet_wire::Gid;
 
-use crate::aggregation::{Aggregation, extended, reducer};
-use crate::batch::{self, Batch};
-use crate::calendar::{COMPONENTS_MAX, Calendar, Sequences};
-use crate::channel::{Channel, ChannelCounters, NOWHERE, PORTS_MAX};
-use crate::config::{FlowControl, Framing, Marking, Routing, Scheduling, SwitchConfig};
-use crate::detour::Detours;
-use crate::engine::LARGE;
-use crate::event::{CHANNELS_MAX, Event, Packed, rank};
-use crate::fault::Faults;
-use crate::halves::Halves;
-use crate::lane::Lanes;
-use crate::lull::Lulls;
-use crate::marking::Marker;
-use crate::murmur::Murmur;
-use crate::note::component;
-use crate::packet::{Facts, Flag, Flags, PacketIndex, Packets};
-use crate::ports::Notebook;
-use crate::share::Share;
-use crate::switch::{Held, Switch, mix};
-use crate::tap::Taps;
-use crate::telemetry;
-use crate::waiting::{NO_INGRESS, Waiting, WaitingRoom};
-use crate::windows::Windows;
+use crate::engine::binning::{self, PortBins};
+use crate::engine::calendar::{COMPONENTS_MAX, Calendar, Sequences};
+use crate::engine::colouring::TwoColouring;
+use crate::engine::epoch::Epochs;
+use crate::engine::event::{CHANNELS_MAX, Event, PackedEvent, rank};
+use crate::engine::lookahead::Lookahead;
+use crate::engine::partition::Partition;
+use crate::engine::run::LARGE;
+use crate::engine::transmit::EventBuffer;
+use crate::model::aggregation::{Aggregation, extended, reducer};
+use crate::model::buffer::IngressUsage;
+use crate::model::bus::Buses;
+use crate::model::channel::{Channel, ChannelCounters, NO_LOCAL_LP, PORTS_MAX};
+use crate::model::config::{FlowControl, Framing, Marking, Routing, Scheduling, SwitchConfig};
+use crate::model::ecn::Marker;
+use crate::model::fault::Faults;
+use crate::model::murmur3::Murmur3Hash;
+use crate::model::packet::{Flag, Flags, PacketArena, PacketIndex, PacketMetadata};
+use crate::model::queue::{NO_INGRESS, QueuePool, QueuedPacket};
+use crate::model::routing::mix;
+use crate::model::switch::Switch;
+use crate::model::telemetry;
+use crate::model::valiant::ValiantRoutes;
+use crate::observe::emit::component;
+use crate::observe::tap::Taps;
 
 /// Bytes that must have arrived before a cut-through switch forwards.
 const HEADER_BYTES: u32 = 64;
@@ -65,36 +67,36 @@ pub struct Network<S> {
     pub(crate) config: SwitchConfig,
     pub(crate) framing: Framing,
     /// What will happen to hosts, and to switches where all must come in the order of time.
-    pub(crate) calendar: Calendar<Packed>,
+    pub(crate) calendar: Calendar<PackedEvent>,
     /// What will happen to switches, where each can be taken through a window of time by itself.
-    pub(crate) windows: Option<Windows>,
+    pub(crate) epochs: Option<Epochs>,
     /// What of it this one carries out, where others carry out the rest.
-    pub(crate) share: Option<Box<Share>>,
-    pub(crate) lulls: Lulls,
-    pub(crate) halves: Option<Box<Halves>>,
+    pub(crate) partition: Option<Box<Partition>>,
+    pub(crate) lookahead: Lookahead,
+    pub(crate) colouring: Option<Box<TwoColouring>>,
     pub(crate) sequences: Sequences,
-    pub(crate) packets: Packets,
+    pub(crate) packets: PacketArena,
     /// Where they wait.
-    pub(crate) room: WaitingRoom,
+    pub(crate) pool: QueuePool,
     /// What the switch whose turn it is has to tell.
-    pub(crate) notebook: Notebook,
+    pub(crate) event_buffer: EventBuffer,
     /// Packets that it has taken in, where its ports are taken one by one.
-    pub(crate) batch: Batch,
-    pub(crate) goes_by_port: bool,
+    pub(crate) batch: PortBins,
+    pub(crate) can_bin: bool,
     /// No link is down.
-    pub(crate) is_whole: bool,
+    pub(crate) all_links_up: bool,
     pub(crate) channels: Vec<Channel>,
     /// What the receiver of each of them holds.
-    pub(crate) held: Vec<Held>,
+    pub(crate) usage: Vec<IngressUsage>,
     pub(crate) switches: Vec<Switch>,
     /// The hosts, then the NICs of switches that reduce.
     pub(crate) hosts: Vec<Host>,
     pub(crate) host_count: u32,
     pub(crate) routes: Routes,
     /// Where connections make detours, if they do.
-    pub(crate) detours: Option<Detours>,
+    pub(crate) valiant: Option<ValiantRoutes>,
     /// The hash of another simulator, where that chooses paths.
-    pub(crate) murmur: Option<Murmur>,
+    pub(crate) murmur3: Option<Murmur3Hash>,
     /// Who marks in front of each channel.
     pub(crate) markers: Vec<Marker>,
     /// The lowest of them: below it nobody marks.
@@ -102,7 +104,7 @@ pub struct Network<S> {
     /// Hosts with completions that the application has not seen.
     pub(crate) ready: Vec<u32>,
     /// There is something to tell the application.
-    pub(crate) has_news: bool,
+    pub(crate) has_notifications: bool,
     /// Hosts with messages of groups that nobody has dealt with.
     pub(crate) reducing: Vec<u32>,
     pub(crate) aggregation: Option<Box<Aggregation>>,
@@ -111,21 +113,21 @@ pub struct Network<S> {
     pub(crate) buffer: Vec<u8>,
     pub(crate) graph: FabricGraph,
     pub(crate) faults: Faults,
-    pub(crate) lanes: Lanes,
+    pub(crate) buses: Buses,
     pub(crate) events: u64,
     /// Those when hosts last ran an epoch.
     pub(crate) events_before: u64,
     /// Islands that are run before a call of the application, while they are.
-    pub(crate) pending: Vec<u32>,
+    pub(crate) ready_scratch: Vec<u32>,
     /// How packets travel.
     pub(crate) form: WireForm,
     pub(crate) taps: Taps,
     /// Packets travel as frames, or frames are looked at.
     pub(crate) shows_frames: bool,
     /// There is more to every packet that starts than in most networks.
-    pub(crate) is_special: bool,
+    pub(crate) needs_slow_path: bool,
     /// Priorities of each channel that wait for credit, where somebody looks on.
-    pub(crate) awaited: Vec<u8>,
+    pub(crate) credit_waits: Vec<u8>,
 }
 
 /// The address of a host.
@@ -189,7 +191,7 @@ impl<S: Sink> Network<S> {
             "a network has at most {COMPONENTS_MAX} nodes"
         );
         assert!(ports.iter().all(|ports| ports.len() <= PORTS_MAX), "a switch has at most {PORTS_MAX} ports");
-        stand_in_order(&mut channels);
+        assign_tie_breaks(&mut channels);
         for channel in &mut channels {
             channel.headroom_max = match config.flow_control {
                 FlowControl::Pfc => config.headroom.map_or_else(|| headroom(channel), |bytes| bytes.0 as u32),
@@ -198,7 +200,7 @@ impl<S: Sink> Network<S> {
             channel.credits = [credit(channel.rate(), channel.delay); 8];
             channel.lossless = config.lossless;
             if let Scheduling::Weighted(weights) = &config.scheduling {
-                channel.share_by(weights);
+                channel.set_weights(weights);
             }
         }
         let switches: Vec<Switch> = ports
@@ -213,11 +215,11 @@ impl<S: Sink> Network<S> {
             })
             .collect();
         let marking = |channel: &Channel| config.marking.unwrap_or_else(|| Marking::for_rate(channel.rate()));
-        let dice = |channel: usize| Random::stream(seed, "marks", channel as u64);
+        let random = |channel: usize| Random::stream(seed, "marks", channel as u64);
         let markers = channels.iter().enumerate();
         let markers: Vec<_> =
-            markers.map(|(index, channel)| Marker::new(marking(channel), dice(index))).collect();
-        let awaited = if S::DETAIL { vec![0; channels.len()] } else { Vec::new() };
+            markers.map(|(index, channel)| Marker::new(marking(channel), random(index))).collect();
+        let credit_waits = if S::DETAIL { vec![0; channels.len()] } else { Vec::new() };
         let marks_above = markers.iter().map(Marker::low).min().unwrap_or(0);
         let host = |nic: Nic, host: u32| Host {
             nic,
@@ -243,12 +245,13 @@ impl<S: Sink> Network<S> {
         let aggregation = config.aggregation.clone();
         let aggregation =
             aggregation.map(|config| Box::new(Aggregation::new(config, &mut hosts[host_count as usize..])));
-        let detours = (config.routing == Routing::Valiant)
-            .then(|| Detours::new(&graph, Random::stream(seed, "detours", 0).next_u32()));
-        let murmur = (config.routing == Routing::Murmur3).then_some(Murmur { hosts: host_count });
-        let is_special = S::DETAIL || config.cut_through || config.flow_control == FlowControl::Credits;
-        let batch = Batch::new(switches.iter().map(|switch| switch.ports.len()).max().unwrap_or(0));
-        let goes_by_port = batch::is_apt(&config) && !channels.iter().any(|channel| channel.raises_priority);
+        let valiant = (config.routing == Routing::Valiant)
+            .then(|| ValiantRoutes::new(&graph, Random::stream(seed, "detours", 0).next_u32()));
+        let murmur3 = (config.routing == Routing::Murmur3).then_some(Murmur3Hash { hosts: host_count });
+        let needs_slow_path = S::DETAIL || config.cut_through || config.flow_control == FlowControl::Credits;
+        let batch = PortBins::new(switches.iter().map(|switch| switch.ports.len()).max().unwrap_or(0));
+        let can_bin =
+            binning::is_eligible(&config) && !channels.iter().any(|channel| channel.raises_priority);
         let mut network = Self {
             now: Time::ZERO,
             memory: Segments::new(),
@@ -256,48 +259,48 @@ impl<S: Sink> Network<S> {
             config,
             framing,
             calendar: Calendar::new(),
-            windows: None,
-            share: None,
-            lulls: Lulls::NONE,
-            halves: None,
+            epochs: None,
+            partition: None,
+            lookahead: Lookahead::NONE,
+            colouring: None,
             // Two more for the application.
             sequences: Sequences::new(node_count + switch_count + 2),
-            packets: Packets::default(),
-            room: WaitingRoom::default(),
-            notebook: Notebook::default(),
+            packets: PacketArena::default(),
+            pool: QueuePool::default(),
+            event_buffer: EventBuffer::default(),
             batch,
-            goes_by_port,
-            is_whole: true,
-            held: vec![Held::default(); channels.len()],
+            can_bin,
+            all_links_up: true,
+            usage: vec![IngressUsage::default(); channels.len()],
             channels,
             switches,
             hosts,
             host_count,
             routes,
-            detours,
-            murmur,
+            valiant,
+            murmur3,
             markers,
             marks_above,
             ready: Vec::new(),
-            has_news: false,
+            has_notifications: false,
             reducing: Vec::new(),
             aggregation,
             coming: Vec::new(),
             buffer: Vec::new(),
             graph,
             faults: Faults::new(seed),
-            lanes: Lanes::default(),
+            buses: Buses::default(),
             events: 0,
             events_before: 0,
-            pending: Vec::new(),
+            ready_scratch: Vec::new(),
             form: WireForm::Values,
             taps: Taps::default(),
             shows_frames: false,
-            is_special,
-            awaited,
+            needs_slow_path,
+            credit_waits,
         };
         if host_count >= LARGE {
-            network.go_by_switch();
+            network.use_epochs();
         }
         network
     }
@@ -363,8 +366,8 @@ impl<S: Sink> Network<S> {
     }
 
     pub(crate) fn arrive_at_host(&mut self, host: u32, channel: u32, packet: PacketIndex) {
-        let is_pause = self.packets.facts[packet as usize].is(Flag::Pause);
-        if is_pause || !self.is_whole && self.channels[channel as usize].is_down {
+        let is_pause = self.packets.metadata[packet as usize].is(Flag::Pause);
+        if is_pause || !self.all_links_up && self.channels[channel as usize].is_down {
             self.end_in_port(channel, packet);
         } else {
             self.deliver(host, channel, packet);
@@ -377,22 +380,22 @@ impl<S: Sink> Network<S> {
         if self.channels[channel as usize].is_down {
             self.lose(channel, packet);
         } else {
-            self.take_pause(channel, packet);
+            self.receive_pause(channel, packet);
         }
     }
 
     /// A packet comes to its host.
     fn deliver(&mut self, host: u32, channel: u32, packet: PacketIndex) {
-        let facts = self.packets.facts[packet as usize];
+        let metadata = self.packets.metadata[packet as usize];
         if self.config.flow_control == FlowControl::Credits {
-            self.return_credit(channel, facts.priority, facts.bytes.into());
+            self.return_credit(channel, metadata.priority, metadata.bytes.into());
         }
         let mut cx = Context::new(self.now, &mut self.memory, &mut self.sink);
         if self.form == WireForm::Bytes {
             self.deliver_frame(host, packet);
-        } else if let Some(contents) = self.packets.contents.get_mut(packet) {
-            contents.network.hop_limit = contents.network.hop_limit.saturating_sub(facts.hops);
-            if facts.is(Flag::Marked) {
+        } else if let Some(contents) = self.packets.headers.get_mut(packet) {
+            contents.network.hop_limit = contents.network.hop_limit.saturating_sub(metadata.hops);
+            if metadata.is(Flag::Marked) {
                 contents.network.traffic_class |= 3;
             }
             let payload = match &contents.payload {
@@ -401,13 +404,13 @@ impl<S: Sink> Network<S> {
                 OutboundPayload::Bytes(_) => Payload::Bytes(&self.packets.bytes[packet as usize]),
             };
             let (network, headers) = (&contents.network, &contents.headers);
-            let (extension, intact) = (contents.extension.as_deref(), !facts.is(Flag::Corrupt));
+            let (extension, intact) = (contents.extension.as_deref(), !metadata.is(Flag::Corrupt));
             let inbound = Inbound { network, headers, extension, payload, intact };
             // A packet that the NIC throws away is loss: its counters tell.
             let _ = self.hosts[host as usize].nic.receive(&mut cx, &inbound);
         }
         self.packets.release(packet);
-        self.has_news |= self.memory.is_touched();
+        self.has_notifications |= self.memory.is_touched();
         self.kick(host);
     }
 
@@ -418,10 +421,10 @@ impl<S: Sink> Network<S> {
             let channel = &self.channels[egress as usize];
             if channel.busy_until > self.now {
                 // A wake-up for this very moment may have come after a packet that left just before it.
-                self.set_wake(egress);
+                self.schedule_transmit(egress);
                 break;
             }
-            if channel.is_urgent {
+            if channel.has_pause_frame {
                 self.send_next(egress);
                 break;
             }
@@ -429,9 +432,9 @@ impl<S: Sink> Network<S> {
             if self.config.flow_control == FlowControl::Credits {
                 allowed &= channel.with_credit(CREDIT_PACKET);
             }
-            let sent = match channel.has_turns {
+            let sent = match channel.is_weighted {
                 false => self.send_from_nic(host, egress, Priorities(allowed)),
-                true => self.send_by_turns(host, egress, allowed),
+                true => self.send_weighted(host, egress, allowed),
             };
             if !sent {
                 break;
@@ -444,7 +447,7 @@ impl<S: Sink> Network<S> {
             host_state.timer_later = std::mem::replace(&mut host_state.timer_at, at);
             let by = self.channels[egress as usize].sender;
             let at = at.max(self.now);
-            self.lulls.note_timer(at);
+            self.lookahead.note_timer(at);
             self.schedule_at(Vertex::Host(host), at, rank::TIMER, by, Event::Timer { host });
         }
         let host_state = &mut self.hosts[host as usize];
@@ -454,7 +457,7 @@ impl<S: Sink> Network<S> {
         {
             host_state.is_ready = true;
             self.ready.push(host);
-            self.has_news = true;
+            self.has_notifications = true;
         }
         if let Some(queue) = host_state.reduces
             && !host_state.is_reducing
@@ -462,12 +465,12 @@ impl<S: Sink> Network<S> {
         {
             host_state.is_reducing = true;
             self.reducing.push(host);
-            self.has_news = true;
+            self.has_notifications = true;
         }
     }
 
     /// As [`Network::send_from_nic`], one priority after the other: who has nothing to send is passed over.
-    fn send_by_turns(&mut self, host: u32, egress: u32, mut allowed: u8) -> bool {
+    fn send_weighted(&mut self, host: u32, egress: u32, mut allowed: u8) -> bool {
         while let Some(priority) = self.channels[egress as usize].next_priority(allowed) {
             if self.send_from_nic(host, egress, Priorities(1 << priority)) {
                 return true;
@@ -481,8 +484,8 @@ impl<S: Sink> Network<S> {
         let Self { hosts, memory, sink, packets, buffer, .. } = self;
         buffer.clear();
         let mut cx = Context::new(self.now, memory, sink);
-        let vacant = packets.vacant();
-        let contents = packets.contents.get_mut(vacant);
+        let next_free = packets.next_free();
+        let contents = packets.headers.get_mut(next_free);
         if !hosts[host as usize].nic.poll_transmit_into(&mut cx, 0, allowed, buffer, contents) {
             return false;
         }
@@ -495,7 +498,7 @@ impl<S: Sink> Network<S> {
         let (source, target) = (host_of(network.source), host_of(network.target));
         let bytes = self.framing.overhead + headers + payload.next_multiple_of(4);
         debug_assert!(bytes <= u16::MAX.into(), "a packet of {bytes} bytes");
-        let facts = Facts {
+        let metadata = PacketMetadata {
             packet: transmit.packet,
             source,
             target,
@@ -504,17 +507,17 @@ impl<S: Sink> Network<S> {
             priority: transmit.priority,
             flags: Flags::NONE
                 .with(Flag::Data, payload > 0)
-                .with(Flag::Markable, network.ecn() != 0)
-                .with(Flag::Gathers, telemetry::gathers(transmit))
+                .with(Flag::EcnCapable, network.ecn() != 0)
+                .with(Flag::CollectsTelemetry, telemetry::collects_telemetry(transmit))
                 .with(Flag::HasBytes, !buffer.is_empty()),
-            ..Facts::NOTHING
+            ..PacketMetadata::NONE
         };
-        let packet = self.packets.take(facts);
+        let packet = self.packets.take(metadata);
         if !self.buffer.is_empty() {
             self.packets.bytes_of(packet).extend_from_slice(&self.buffer);
         }
-        self.start(egress, Waiting::new(packet, &facts, NO_INGRESS, facts.priority.into()));
-        self.set_wake(egress);
+        self.start(egress, QueuedPacket::new(packet, &metadata, NO_INGRESS, metadata.priority.into()));
+        self.schedule_transmit(egress);
         true
     }
 
@@ -522,21 +525,21 @@ impl<S: Sink> Network<S> {
     #[allow(clippy::needless_bitwise_bool, reason = "one branch for all that is rare")]
     #[allow(clippy::inline_always, reason = "it is called for each packet-hop, from three places")]
     #[inline(always)]
-    pub(crate) fn start(&mut self, egress: u32, waiting: Waiting) {
-        let Self { channels, windows, now, .. } = self;
+    pub(crate) fn start(&mut self, egress: u32, waiting: QueuedPacket) {
+        let Self { channels, epochs, now, .. } = self;
         let bytes = waiting.bytes();
         let channel = &mut channels[egress as usize];
         let takes = channel.serialize(bytes);
         channel.busy_until = *now + takes;
         channel.count(waiting);
-        if self.is_special | waiting.gathers() | channel.is_special() {
-            self.start_specially(egress, waiting, takes);
+        if self.needs_slow_path | waiting.collects_telemetry() | channel.needs_slow_path() {
+            self.transmit_slow(egress, waiting, takes);
             return;
         }
         let at = channel.busy_until + channel.delay;
-        match windows {
-            Some(windows) if channel.place != NOWHERE => {
-                windows.arrive(channel.place, at, channel.standing, egress, waiting.packet());
+        match epochs {
+            Some(epochs) if channel.receiver_lp != NO_LOCAL_LP => {
+                epochs.arrive(channel.receiver_lp, at, channel.tie_break, egress, waiting.packet());
             }
             _ => self.schedule_arrival(egress, at, waiting.packet()),
         }
@@ -544,8 +547,8 @@ impl<S: Sink> Network<S> {
 
     /// The same with all that is to be done about it in some networks, or for some packets.
     #[inline(never)]
-    fn start_specially(&mut self, egress: u32, waiting: Waiting, takes: Span) {
-        if let Some(until_there) = self.prepare_specially(egress, waiting, takes) {
+    fn transmit_slow(&mut self, egress: u32, waiting: QueuedPacket, takes: Span) {
+        if let Some(until_there) = self.apply_slow_path(egress, waiting, takes) {
             let at = self.now + until_there + self.channels[egress as usize].delay;
             self.schedule_arrival(egress, at, waiting.packet());
         }
@@ -553,7 +556,7 @@ impl<S: Sink> Network<S> {
 
     /// Returns how long it is before enough of the packet has left for the other end to go on with it; none where it never
     /// arrives.
-    fn prepare_specially(&mut self, egress: u32, waiting: Waiting, takes: Span) -> Option<Span> {
+    fn apply_slow_path(&mut self, egress: u32, waiting: QueuedPacket, takes: Span) -> Option<Span> {
         let (packet, bytes, priority) = (waiting.packet(), waiting.bytes(), waiting.priority());
         let channel = &mut self.channels[egress as usize];
         let takes_credit = self.config.flow_control == FlowControl::Credits && !waiting.is_pause();
@@ -563,22 +566,22 @@ impl<S: Sink> Network<S> {
         if !waiting.is_pause() {
             channel.charge(priority, bytes);
         }
-        let (is_cut, is_troubled) = (channel.is_down, channel.is_troubled);
+        let (is_cut, has_faults) = (channel.is_down, channel.has_faults);
         let until_there = match channel.to {
             Vertex::Switch(_) if self.config.cut_through => channel.serialize(bytes.min(HEADER_BYTES)),
             _ => takes,
         };
-        if waiting.gathers() {
+        if waiting.collects_telemetry() {
             self.stamp(egress, packet);
         }
-        self.note_started(egress, packet, bytes);
+        self.emit_started(egress, packet, bytes);
         if S::DETAIL && takes_credit {
-            self.note_credit(egress, priority);
+            self.emit_credit_wait(egress, priority);
         }
         if self.shows_frames {
             self.show_frame(egress, packet);
         }
-        if is_cut || is_troubled && self.meets_fault(egress, packet) {
+        if is_cut || has_faults && self.meets_fault(egress, packet) {
             self.taps.lose_last(egress);
             self.lose(egress, packet);
             return None;
@@ -586,13 +589,13 @@ impl<S: Sink> Network<S> {
         Some(until_there)
     }
 
-    pub(crate) fn wake(&mut self, egress: u32) {
+    pub(crate) fn transmit_ready(&mut self, egress: u32) {
         let channel = &mut self.channels[egress as usize];
-        channel.wake_set = false;
+        channel.is_ready_planned = false;
         if channel.busy_until > self.now {
             // A packet left at this very moment before it: it was for nothing, and does not count.
             self.events -= 1;
-            self.set_wake(egress);
+            self.schedule_transmit(egress);
             return;
         }
         match self.channels[egress as usize].from {
@@ -610,7 +613,7 @@ impl<S: Sink> Network<S> {
 
     /// Frames are to be seen from now on.
     pub(crate) fn show_frames(&mut self) {
-        (self.shows_frames, self.is_special) = (true, true);
+        (self.shows_frames, self.needs_slow_path) = (true, true);
     }
 
     pub(crate) fn channel_mut(&mut self, channel: u32) -> &mut Channel {
@@ -627,8 +630,8 @@ impl<S: Sink> Network<S> {
 
     pub(crate) fn set_routes(&mut self, routes: Routes) {
         self.routes = routes;
-        if let Some(detours) = &mut self.detours {
-            detours.avoid(&self.graph, &self.faults.dead);
+        if let Some(valiant) = &mut self.valiant {
+            valiant.avoid(&self.graph, &self.faults.dead);
         }
     }
 
@@ -655,14 +658,14 @@ const PLAIN_PACKET: u32 = 4_096 + 128;
 pub(crate) const CREDIT_PACKET: u32 = PLAIN_PACKET + 44;
 
 /// Where channels stand when packets come out of several at one moment: by sender, then by port.
-fn stand_in_order(channels: &mut [Channel]) {
+fn assign_tie_breaks(channels: &mut [Channel]) {
     let mut order: Vec<u32> = (0..channels.len() as u32).collect();
     order.sort_by_key(|index| {
         let channel = &channels[*index as usize];
         (channel.sender, channel.port)
     });
-    for (standing, index) in order.into_iter().enumerate() {
-        channels[index as usize].standing = standing as u32;
+    for (tie_break, index) in order.into_iter().enumerate() {
+        channels[index as usize].tie_break = tie_break as u32;
     }
 }
 

@@ -154,7 +154,7 @@ impl<S: Sink> Run<S> {
         if let (Some(cluster), Some(inside)) = (&cluster, &inside) {
             for SlowInside { at, server, link, rate } in scenario.slow_inside(cluster)? {
                 for lane in inside.lanes_inside(server, link) {
-                    network.fault_at(at, Fault::SlowLane { lane, rate });
+                    network.fault_at(at, Fault::SlowBus { resource: lane, rate });
                 }
             }
         }
@@ -165,7 +165,7 @@ impl<S: Sink> Run<S> {
             };
             let gpu = cluster.as_ref().map_or(gpu, end);
             for lane in inside.iter().flat_map(|inside| inside.lanes_of(gpu)) {
-                network.fault_at(at, Fault::SlowLane { lane, rate });
+                network.fault_at(at, Fault::SlowBus { resource: lane, rate });
             }
         }
         runner.set_up(&mut network, inside);
@@ -180,11 +180,11 @@ impl<S: Sink> Run<S> {
         if let (Some(islands), Some(reaction)) = (islands, reaction)
             && world.runner.minds_its_host()
         {
-            network.take_hosts_apart(islands, reaction);
+            network.partition_by_host(islands, reaction);
             // Jobs know when they talk; other traffic and what faults make of it does not ask.
             let is_told = collectives.as_ref().is_some_and(Collectives::is_driven);
             if is_told && world.runner.flows.is_empty() && !network.has_faults_ahead() {
-                network.expect_lulls();
+                network.enable_extended_lookahead();
             }
         }
         world.collectives = collectives;

@@ -3,13 +3,13 @@
 use railnet_core::{Component, Port};
 use railnet_topology::Vertex;
 
+use super::observer::{Amount, Observer};
 use super::violation::Violation;
-use super::watch::{Amount, Watch};
 use crate::network::Network;
 use crate::testing::World;
 
 /// Compares the books that events keep with what the network counts and holds. At the end nothing may be on its way.
-pub(super) fn check(world: &World<Watch>, is_over: bool) -> Result<(), Violation> {
+pub(super) fn check(world: &World<Observer>, is_over: bool) -> Result<(), Violation> {
     let network = &world.network;
     check_counters(network)?;
     for switch in 0..network.switches.len() as u32 {
@@ -22,11 +22,11 @@ pub(super) fn check(world: &World<Watch>, is_over: bool) -> Result<(), Violation
 }
 
 /// Who sends over a channel, and by which port.
-fn sender(network: &Network<Watch>, channel: u32) -> (Component, Port) {
+fn sender(network: &Network<Observer>, channel: u32) -> (Component, Port) {
     (network.component(network.channels[channel as usize].from), network.port_of(channel))
 }
 
-fn check_counters(network: &Network<Watch>) -> Result<(), Violation> {
+fn check_counters(network: &Network<Observer>) -> Result<(), Violation> {
     for channel in 0..network.channels.len() as u32 {
         let (component, port) = sender(network, channel);
         let books = network.sink.port(component, port);
@@ -35,7 +35,7 @@ fn check_counters(network: &Network<Watch>) -> Result<(), Violation> {
         // What comes in by a port is dropped there, which is the end of the other direction.
         let back = network.channels[channel as usize].reverse;
         let (far, far_port) = sender(network, back);
-        let told = [
+        let emitted = [
             sent.packets,
             sent.bytes,
             books.lost.packets + books.pauses_lost.packets + books.damaged,
@@ -43,18 +43,18 @@ fn check_counters(network: &Network<Watch>) -> Result<(), Violation> {
             books.marked,
         ];
         let found = [counted.packets, counted.bytes, counted.losses, counted.drops, counted.marks];
-        if told != found {
+        if emitted != found {
             let what = format!(
                 "{component} {port}: events and counters differ (packets, bytes, losses, drops, marks)"
             );
-            return Err(Violation::new(what).expected(format!("{told:?}")).found(format!("{found:?}")));
+            return Err(Violation::new(what).expected(format!("{emitted:?}")).found(format!("{found:?}")));
         }
     }
     Ok(())
 }
 
 /// What came to a vertex by its links, or is on its way there.
-fn towards(network: &Network<Watch>, vertex: Vertex) -> Result<Amount, Violation> {
+fn towards(network: &Network<Observer>, vertex: Vertex) -> Result<Amount, Violation> {
     let mut sum = Amount::default();
     for channel in
         (0..network.channels.len() as u32).filter(|channel| network.channels[*channel as usize].to == vertex)
@@ -69,9 +69,9 @@ fn towards(network: &Network<Watch>, vertex: Vertex) -> Result<Amount, Violation
     Ok(sum)
 }
 
-fn check_switch(network: &Network<Watch>, switch: u32, is_over: bool) -> Result<(), Violation> {
+fn check_switch(network: &Network<Observer>, switch: u32, is_over: bool) -> Result<(), Violation> {
     let came = towards(network, Vertex::Switch(switch))?;
-    let (packets, bytes) = network.held_by(switch);
+    let (packets, bytes) = network.queued_in(switch);
     let mut gone = Amount { packets, bytes };
     for &egress in &network.switches[switch as usize].ports {
         let (component, port) = sender(network, egress);
@@ -86,7 +86,7 @@ fn check_switch(network: &Network<Watch>, switch: u32, is_over: bool) -> Result<
     Ok(())
 }
 
-fn check_host(network: &Network<Watch>, host: u32, is_over: bool) -> Result<(), Violation> {
+fn check_host(network: &Network<Observer>, host: u32, is_over: bool) -> Result<(), Violation> {
     let came = towards(network, Vertex::Host(host))?.packets;
     let counters = network.hosts[host as usize].nic.counters();
     if counters.received > came || is_over && counters.received != came {

@@ -24,11 +24,11 @@
 
 mod balance;
 mod generate;
+mod observer;
 mod plan;
 mod run;
 mod settle;
 mod violation;
-mod watch;
 
 use railnet_core::{Digest, RunDigest, Span, Time};
 use railnet_nic::Counters;
@@ -176,8 +176,8 @@ fn falsify(run: &mut Run<'_>, sabotage: Option<Sabotage>) {
             settle::falsify(run);
         }
         Some(Sabotage::KeepPacket) => {
-            let facts = network.packets.facts.first().copied();
-            facts.map(|facts| network.packets.take(facts));
+            let metadata = network.packets.metadata.first().copied();
+            metadata.map(|metadata| network.packets.take(metadata));
         }
         Some(Sabotage::KeepPause) => network.channels[0].paused = 1,
         _ => {}
@@ -190,7 +190,7 @@ fn summarize(run: &Run<'_>, verdict: settle::Verdict) -> Summary {
     let sum = |count: fn(&Counters) -> u64| -> u64 {
         network.hosts.iter().map(|host| count(host.nic.counters())).sum()
     };
-    let ports = |count: fn(&watch::PortBooks) -> u64| -> u64 { watch.ports.values().map(count).sum() };
+    let ports = |count: fn(&observer::PortLedger) -> u64| -> u64 { watch.ports.values().map(count).sum() };
     Summary {
         kind: run.plan.kind.name(),
         digest: watch.digest.finish(),

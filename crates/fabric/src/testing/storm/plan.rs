@@ -8,8 +8,8 @@ use railnet_nic::recovery::RecoveryKind;
 use railnet_topology::FabricGraph;
 use railnet_topology::fabric::FabricKind;
 
-use crate::config::{FlowControl, Routing};
-use crate::fault::Fault;
+use crate::model::config::{FlowControl, Routing};
+use crate::model::fault::Fault;
 use crate::testing::WorldOptions;
 
 /// Bytes at the start of each host's memory that everything is sent from.

@@ -1,0 +1,86 @@
+//! Extended lookahead: epochs that are longer than a link's delay.
+//!
+//! When no packet is under way, no NIC's timer is due and the application posts nothing between servers, no host group
+//! reaches another through links. What is left is the application, and the time it needs at least to make one group act on
+//! what another did is its lookahead bound ([`Network::partition_by_host`]). Until then each host group runs hundreds of
+//! epochs alone.
+
+use railnet_core::event::Sink;
+use railnet_core::{Span, Time};
+
+use crate::network::Network;
+
+/// What bounds the lookahead, besides links.
+#[derive(Debug)]
+pub(crate) struct Lookahead {
+    /// The application needs this time at least to make a host group act on what another did.
+    pub(crate) lookahead_bound: Span,
+    /// Traffic phases that have begun and not ended; none where the application does not announce them.
+    traffic_phases: Option<u32>,
+    /// No timer of a NIC is due before that.
+    timers_from: Time,
+}
+
+impl Lookahead {
+    pub(crate) const NONE: Self =
+        Self { lookahead_bound: Span::ZERO, traffic_phases: None, timers_from: Time::ZERO };
+
+    /// Whether the application announces traffic phases.
+    pub(crate) fn is_extended(&self) -> bool {
+        self.traffic_phases.is_some()
+    }
+
+    /// A timer of a NIC was set.
+    #[inline]
+    pub(crate) fn note_timer(&mut self, at: Time) {
+        self.timers_from = self.timers_from.min(at);
+    }
+}
+
+impl<S: Sink> Network<S> {
+    /// The application announces traffic phases: it has NICs send something between [`Network::begin_traffic_phase`] and
+    /// [`Network::end_traffic_phase`], and at no other time. Call it before the first event.
+    pub fn enable_extended_lookahead(&mut self) {
+        if let Some(epochs) = &mut self.epochs {
+            epochs.enable_extended_lookahead();
+            self.lookahead.traffic_phases = Some(0);
+        }
+    }
+
+    /// From now on, the application may post to NICs.
+    pub fn begin_traffic_phase(&mut self) {
+        self.lookahead.traffic_phases =
+            self.lookahead.traffic_phases.map(|traffic_phases| traffic_phases + 1);
+    }
+
+    /// All work of one traffic phase was posted. It need not have completed.
+    pub fn end_traffic_phase(&mut self) {
+        self.lookahead.traffic_phases =
+            self.lookahead.traffic_phases.map(|traffic_phases| traffic_phases.saturating_sub(1));
+    }
+
+    /// Until when no host group reaches another, from the next event at `at` on, where the application can make none act on
+    /// another before `interaction`. `None` without extended lookahead: then an epoch is all there is.
+    pub fn extended_lookahead(&mut self, at: Time, interaction: Time) -> Option<Time> {
+        let has_messages = self.partition.as_ref().is_some_and(|partition| partition.has_messages());
+        if self.lookahead.traffic_phases != Some(0) || self.packets.in_use() > 0 || has_messages {
+            return None;
+        }
+        let called = self.calendar.next_time().unwrap_or(Time::NEVER);
+        let until = interaction.min(called).max(at) + self.lookahead.lookahead_bound;
+        if self.lookahead.timers_from <= until {
+            self.lookahead.timers_from =
+                self.hosts.iter().map(|host| host.timer_at).min().unwrap_or(Time::NEVER);
+        }
+        Some(self.lookahead.timers_from.min(until))
+    }
+
+    /// The last moment of the epoch of `at`, or of the last epoch before the horizon of an extended lookahead.
+    pub fn epoch_end(&self, at: Time, horizon: Option<Time>) -> Time {
+        match (&self.epochs, horizon) {
+            (None, _) => at,
+            (Some(epochs), None) => epochs.end_of(at),
+            (Some(epochs), Some(horizon)) => epochs.end_before(at, horizon),
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! In which order events are run, and where: calendar, epochs, lookahead, partitions.
+//!
+//! Nothing here knows what happens to a packet.
+
+pub(crate) mod arrivals;
+pub(crate) mod binning;
+pub(crate) mod calendar;
+pub(crate) mod colouring;
+pub(crate) mod epoch;
+pub(crate) mod event;
+pub(crate) mod lookahead;
+pub(crate) mod partition;
+pub(crate) mod prefetch;
+pub(crate) mod ready;
+pub(crate) mod run;
+pub(crate) mod transmit;

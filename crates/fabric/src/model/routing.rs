@@ -1,0 +1,86 @@
+//! Which of several equal-cost ports a packet takes: ECMP, flowlets, adaptive routing, spraying.
+
+use railnet_core::{Random, Time};
+
+use crate::model::config::{Routing, SwitchConfig};
+
+/// Entries of the flowlet table.
+const FLOWLETS: usize = 1 << 12;
+
+/// How one switch selects paths.
+#[derive(Debug)]
+pub(crate) struct PathSelection {
+    random: Random,
+    /// What makes this switch's hash differ from others'.
+    seed: u32,
+    /// (time of the last packet, port) of recent flows.
+    flowlets: Vec<(Time, u16)>,
+}
+
+impl PathSelection {
+    /// With the random stream of the switch.
+    pub(crate) fn new(config: &SwitchConfig, mut random: Random) -> Self {
+        let seed = random.next_u32();
+        let flowlets = match config.routing {
+            Routing::Flowlet(_) => vec![(Time::ZERO, u16::MAX); FLOWLETS],
+            _ => Vec::new(),
+        };
+        Self { random, seed, flowlets }
+    }
+
+    /// The port that a packet takes out of `ports`, whose queues are so long.
+    #[inline]
+    pub(crate) fn select(
+        &mut self,
+        routing: Routing,
+        ports: &[u16],
+        hash: u32,
+        now: Time,
+        queued: impl Fn(u16) -> u64,
+    ) -> u16 {
+        let [first, rest @ ..] = ports else { return 0 };
+        if rest.is_empty() {
+            return *first;
+        }
+        match routing {
+            Routing::Ecmp | Routing::Murmur3 | Routing::Valiant => self.by_hash(ports, hash),
+            Routing::Spray => *self.random.pick(ports),
+            Routing::Adaptive => self.least_loaded(ports, queued),
+            Routing::Flowlet(gap) => {
+                let slot = self.spread(hash) as usize % FLOWLETS;
+                let (last, port) = self.flowlets[slot];
+                let keeps = ports.contains(&port) && now.since(last) < gap;
+                let port = if keeps { port } else { self.least_loaded(ports, queued) };
+                self.flowlets[slot] = (now, port);
+                port
+            }
+        }
+    }
+
+    /// The port of a flow with this hash. `ports` is not empty.
+    #[inline]
+    pub(crate) fn by_hash(&self, ports: &[u16], hash: u32) -> u16 {
+        ports[((u64::from(self.spread(hash)) * ports.len() as u64) >> 32) as usize]
+    }
+
+    #[inline]
+    fn spread(&self, hash: u32) -> u32 {
+        mix(hash ^ self.seed)
+    }
+
+    /// The port with the shortest queue; a random one among equals. By hash, flows that share a path would keep sharing it while
+    /// queues here are short, and collide further on, where this switch does not see.
+    fn least_loaded(&mut self, ports: &[u16], queued: impl Fn(u16) -> u64) -> u16 {
+        let start = self.random.below(ports.len() as u64) as usize;
+        let rotated = ports[start..].iter().chain(&ports[..start]);
+        *rotated.min_by_key(|port| queued(**port)).expect("there are ports to select from")
+    }
+}
+
+/// Mixes the bits of a hash, so that the paths that switches select do not depend on each other (no hash polarisation).
+#[inline]
+pub(crate) fn mix(value: u32) -> u32 {
+    let value = (value ^ value >> 16).wrapping_mul(0x85eb_ca6b);
+    let value = (value ^ value >> 13).wrapping_mul(0xc2b2_ae35);
+    value ^ value >> 16
+}
