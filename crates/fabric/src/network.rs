@@ -15,14 +15,14 @@ use crate::engine::calendar::{COMPONENTS_MAX, Calendar, Sequences};
 use crate::engine::colouring::TwoColouring;
 use crate::engine::epoch::Epochs;
 use crate::engine::event::{CHANNELS_MAX, Event, PackedEvent, rank};
+use crate::engine::event_buffer::EventBuffer;
 use crate::engine::lookahead::Lookahead;
 use crate::engine::partition::Partition;
 use crate::engine::run::LARGE;
-use crate::engine::transmit::EventBuffer;
 use crate::model::aggregation::{Aggregation, extended, reducer};
 use crate::model::buffer::IngressUsage;
 use crate::model::bus::Buses;
-use crate::model::channel::{Channel, ChannelCounters, NO_LOCAL_LP, PORTS_MAX};
+use crate::model::channel::{Channel, ChannelCounters, PORTS_MAX};
 use crate::model::config::{FlowControl, Framing, Marking, Routing, Scheduling, SwitchConfig};
 use crate::model::ecn::Marker;
 use crate::model::fault::Faults;
@@ -35,9 +35,6 @@ use crate::model::telemetry;
 use crate::model::valiant::ValiantRoutes;
 use crate::observe::emit::component;
 use crate::observe::tap::Taps;
-
-/// Bytes that must have arrived before a cut-through switch forwards.
-const HEADER_BYTES: u32 = 64;
 
 #[derive(Debug)]
 pub(crate) struct Host {
@@ -81,7 +78,7 @@ pub struct Network<S> {
     /// What the switch whose turn it is has to tell.
     pub(crate) event_buffer: EventBuffer,
     /// Packets that it has taken in, where its ports are taken one by one.
-    pub(crate) batch: PortBins,
+    pub(crate) bins: PortBins,
     pub(crate) can_bin: bool,
     /// No link is down.
     pub(crate) all_links_up: bool,
@@ -249,7 +246,7 @@ impl<S: Sink> Network<S> {
             .then(|| ValiantRoutes::new(&graph, Random::stream(seed, "detours", 0).next_u32()));
         let murmur3 = (config.routing == Routing::Murmur3).then_some(Murmur3Hash { hosts: host_count });
         let needs_slow_path = S::DETAIL || config.cut_through || config.flow_control == FlowControl::Credits;
-        let batch = PortBins::new(switches.iter().map(|switch| switch.ports.len()).max().unwrap_or(0));
+        let bins = PortBins::new(switches.iter().map(|switch| switch.ports.len()).max().unwrap_or(0));
         let can_bin =
             binning::is_eligible(&config) && !channels.iter().any(|channel| channel.raises_priority);
         let mut network = Self {
@@ -268,7 +265,7 @@ impl<S: Sink> Network<S> {
             packets: PacketArena::default(),
             pool: QueuePool::default(),
             event_buffer: EventBuffer::default(),
-            batch,
+            bins,
             can_bin,
             all_links_up: true,
             usage: vec![IngressUsage::default(); channels.len()],
@@ -519,74 +516,6 @@ impl<S: Sink> Network<S> {
         self.start(egress, QueuedPacket::new(packet, &metadata, NO_INGRESS, metadata.priority.into()));
         self.schedule_transmit(egress);
         true
-    }
-
-    /// Puts a packet on the wire.
-    #[allow(clippy::needless_bitwise_bool, reason = "one branch for all that is rare")]
-    #[allow(clippy::inline_always, reason = "it is called for each packet-hop, from three places")]
-    #[inline(always)]
-    pub(crate) fn start(&mut self, egress: u32, waiting: QueuedPacket) {
-        let Self { channels, epochs, now, .. } = self;
-        let bytes = waiting.bytes();
-        let channel = &mut channels[egress as usize];
-        let takes = channel.serialize(bytes);
-        channel.busy_until = *now + takes;
-        channel.count(waiting);
-        if self.needs_slow_path | waiting.collects_telemetry() | channel.needs_slow_path() {
-            self.transmit_slow(egress, waiting, takes);
-            return;
-        }
-        let at = channel.busy_until + channel.delay;
-        match epochs {
-            Some(epochs) if channel.receiver_lp != NO_LOCAL_LP => {
-                epochs.arrive(channel.receiver_lp, at, channel.tie_break, egress, waiting.packet());
-            }
-            _ => self.schedule_arrival(egress, at, waiting.packet()),
-        }
-    }
-
-    /// The same with all that is to be done about it in some networks, or for some packets.
-    #[inline(never)]
-    fn transmit_slow(&mut self, egress: u32, waiting: QueuedPacket, takes: Span) {
-        if let Some(until_there) = self.apply_slow_path(egress, waiting, takes) {
-            let at = self.now + until_there + self.channels[egress as usize].delay;
-            self.schedule_arrival(egress, at, waiting.packet());
-        }
-    }
-
-    /// Returns how long it is before enough of the packet has left for the other end to go on with it; none where it never
-    /// arrives.
-    fn apply_slow_path(&mut self, egress: u32, waiting: QueuedPacket, takes: Span) -> Option<Span> {
-        let (packet, bytes, priority) = (waiting.packet(), waiting.bytes(), waiting.priority());
-        let channel = &mut self.channels[egress as usize];
-        let takes_credit = self.config.flow_control == FlowControl::Credits && !waiting.is_pause();
-        if takes_credit {
-            channel.credits[priority] = channel.credits[priority].saturating_sub(bytes);
-        }
-        if !waiting.is_pause() {
-            channel.charge(priority, bytes);
-        }
-        let (is_cut, has_faults) = (channel.is_down, channel.has_faults);
-        let until_there = match channel.to {
-            Vertex::Switch(_) if self.config.cut_through => channel.serialize(bytes.min(HEADER_BYTES)),
-            _ => takes,
-        };
-        if waiting.collects_telemetry() {
-            self.stamp(egress, packet);
-        }
-        self.emit_started(egress, packet, bytes);
-        if S::DETAIL && takes_credit {
-            self.emit_credit_wait(egress, priority);
-        }
-        if self.shows_frames {
-            self.show_frame(egress, packet);
-        }
-        if is_cut || has_faults && self.meets_fault(egress, packet) {
-            self.taps.lose_last(egress);
-            self.lose(egress, packet);
-            return None;
-        }
-        Some(until_there)
     }
 
     pub(crate) fn transmit_ready(&mut self, egress: u32) {

@@ -1,56 +1,54 @@
-//! Packets that a switch takes in during its turn, port by port.
+//! Binning: a switch sorts the arrivals of a whole stride by egress port, and then runs port after port.
 //!
-//! What a port does concerns no other port while there is memory for all that comes and nobody waits to be told of free memory
-//! ([`ports`](crate::engine::transmit)). Where that is certain for a whole turn before it begins, and nothing but packets comes, they are set
-//! down in front of the ports that they leave by, in any order, and then each port goes through all that it has to take and to send
-//! at once. Otherwise the turn goes in the order of time.
+//! Ports share only the buffer accounting. Where all arrivals of a stride certainly fit and send no XOFF, and there is nothing else to
+//! run, they are admitted unsorted and binned by egress port; then each port runs through all that it has to enqueue and to transmit,
+//! on the fast path. Otherwise the switch runs its stride in the order of time. Releases are deferred meanwhile, so the free space
+//! is conservative.
+
+use std::marker::PhantomData;
 
 use railnet_core::event::Sink;
 use railnet_core::{Span, Time};
-use railnet_topology::Vertex;
 
 use crate::engine::arrivals::OFFSET_SHIFT;
-use crate::engine::epoch::{Epochs, Outlet};
+use crate::engine::epoch::Epochs;
 use crate::engine::event::CHANNELS_MAX;
-use crate::engine::transmit::{EventBuffer, cause};
-use crate::model::buffer::IngressUsage;
-use crate::model::channel::{Channel, NO_LOCAL_LP};
-use crate::model::config::{FlowControl, MarksAt, Routing, SwitchConfig};
-use crate::model::ecn::Marker;
-use crate::model::packet::{Flag, PacketMetadata};
-use crate::model::queue::{QueuePool, QueuedPacket};
-use crate::model::switch::Switch;
+use crate::engine::event_buffer::cause;
+use crate::model::buffer::BulkAdmission;
+use crate::model::config::{FlowControl, Routing, SwitchConfig};
+use crate::model::hop::{self, EgressPort, FastPath};
+use crate::model::packet::Flag;
+use crate::model::queue::QueuedPacket;
 use crate::network::Network;
-use crate::observe::emit::{component, marked};
 
-/// A packet that joins the queue of a port.
+/// A packet in the bin of its egress port.
 #[derive(Clone, Copy, Debug)]
 struct BinnedPacket {
     /// As that of its [`Arrival`](crate::engine::arrivals::Arrival).
     key: u64,
-    waiting: QueuedPacket,
+    queued: QueuedPacket,
 }
 
-/// Packets set down in front of the ports of the switch whose turn it is.
+/// The bins of the active switch.
 #[derive(Debug, Default)]
 pub(crate) struct PortBins {
     /// By port.
-    joining: Vec<Vec<BinnedPacket>>,
-    /// Ports that have any, so many, and what was of use before.
+    bins: Vec<Vec<BinnedPacket>>,
+    /// Ports with packets in their bins, so many, and leftovers.
     ports: Vec<u16>,
     ports_used: usize,
-    /// Room to put packets in order.
+    /// A buffer for sorting.
     spare: Vec<BinnedPacket>,
 }
 
 impl BinnedPacket {
-    /// When, in picoseconds from the beginning of the turn.
+    /// When it arrived, from the beginning of the stride.
     #[inline]
     fn offset(self) -> Span {
         Span::from_ps(self.key >> OFFSET_SHIFT)
     }
 
-    /// Where the channel that it came by stands among all.
+    /// The tie-break rank of the channel that it came by.
     #[inline]
     fn tie_break(self) -> u32 {
         self.key as u32
@@ -60,7 +58,7 @@ impl BinnedPacket {
 impl PortBins {
     /// For switches with so many ports.
     pub(crate) fn new(ports: usize) -> Self {
-        Self { joining: vec![Vec::new(); ports], ports: vec![0; ports + 1], ports_used: 0, spare: Vec::new() }
+        Self { bins: vec![Vec::new(); ports], ports: vec![0; ports + 1], ports_used: 0, spare: Vec::new() }
     }
 
     #[inline]
@@ -69,33 +67,33 @@ impl PortBins {
         Some(self.ports[self.ports_used])
     }
 
-    /// Takes all packets up again.
+    /// Takes all packets out again.
     fn clear(&mut self) {
         while let Some(port) = self.pop_port() {
-            self.joining[usize::from(port)].clear();
+            self.bins[usize::from(port)].clear();
         }
     }
 
     #[inline]
-    fn push(&mut self, port: u16, joining: BinnedPacket) {
-        let list = &mut self.joining[usize::from(port)];
-        // Whether it is the first there cannot be foreseen, so there is no branch for it.
+    fn push(&mut self, port: u16, packet: BinnedPacket) {
+        let bin = &mut self.bins[usize::from(port)];
+        // Whether it is the first there is unpredictable, so there is no branch for it.
         self.ports[self.ports_used] = port;
-        self.ports_used += usize::from(list.is_empty());
-        list.push(joining);
+        self.ports_used += usize::from(bin.is_empty());
+        bin.push(packet);
     }
 }
 
-/// Whether the port that a packet leaves by depends on nothing but the packet, and what it finds there on no other port.
+/// Whether the egress port of a packet depends on nothing but the packet, and a port on no other port.
 pub(crate) fn is_eligible(config: &SwitchConfig) -> bool {
     config.flow_control != FlowControl::Credits && config.routing == Routing::Ecmp
 }
 
 impl<S: Sink> Network<S> {
-    /// Sets down all packets that come to a switch in its turn, which is over at `limit`, where it is certain that there is memory for
-    /// all of them and that nobody will be told to stop. Otherwise nothing is done.
+    /// Bins all arrivals of the active switch, whose stride ends at `limit`, if all of them certainly fit and send no XOFF. Otherwise
+    /// nothing is done.
     pub(crate) fn bin_arrivals(&mut self, switch: u32, limit: Time) -> bool {
-        let Self { epochs, packets, switches, usage, routes, batch, .. } = self;
+        let Self { epochs, packets, switches, usage, routes, bins, .. } = self;
         let Some(epochs) = epochs else { return false };
         let state = &mut switches[switch as usize];
         if !self.can_bin
@@ -108,8 +106,7 @@ impl<S: Sink> Network<S> {
         }
         let arrivals = epochs.active_arrivals();
         let routes = routes.of(switch);
-        // Bytes above the reserves, all and most of one port and priority.
-        let (mut used, mut most) = (state.buffer.used, 0);
+        let mut admission = BulkAdmission::new(&state.buffer);
         let mut count = 0;
         for arrival in arrivals {
             let metadata = &mut packets.metadata[arrival.packet as usize];
@@ -121,19 +118,13 @@ impl<S: Sink> Network<S> {
                 break;
             }
             let priority = usize::from(metadata.priority & 7);
-            let waiting = QueuedPacket::new(arrival.packet, metadata, arrival.channel, priority);
-            let shared = &mut usage[arrival.channel as usize].shared[priority];
-            let before = shared.saturating_sub(state.buffer.reserve);
-            *shared += waiting.bytes();
-            let after = shared.saturating_sub(state.buffer.reserve);
-            used += u64::from(after - before);
-            most = most.max(after);
+            let queued = QueuedPacket::new(arrival.packet, metadata, arrival.channel, priority);
+            admission.add(&state.buffer, &mut usage[arrival.channel as usize], priority, queued.bytes());
             metadata.hops += 1;
-            batch.push(state.paths.by_hash(ports, metadata.hash), BinnedPacket { key: arrival.key, waiting });
+            bins.push(state.paths.by_hash(ports, metadata.hash), BinnedPacket { key: arrival.key, queued });
             count += 1;
         }
-        if count == arrivals.len() && state.buffer.is_below_xoff(used, most.into()) {
-            state.buffer.used = used;
+        if count == arrivals.len() && admission.commit(&mut state.buffer) {
             self.events += count as u64;
             epochs.clear_arrivals();
             return true;
@@ -141,40 +132,40 @@ impl<S: Sink> Network<S> {
         for arrival in &arrivals[..count] {
             let metadata = &mut packets.metadata[arrival.packet as usize];
             metadata.hops -= 1;
-            usage[arrival.channel as usize].shared[usize::from(metadata.priority & 7)] -=
-                u32::from(metadata.bytes);
+            let priority = usize::from(metadata.priority & 7);
+            usage[arrival.channel as usize].shared[priority] -= u32::from(metadata.bytes);
         }
-        batch.clear();
+        bins.clear();
         false
     }
 
-    /// Has each port take what was set down in front of it and send what it should have sent before `until`. Returns when the last
-    /// packet was sent by a port that was woken for it.
+    /// Runs each port with packets in its bin: it enqueues them and transmits what it should have before `until`. Returns when the
+    /// last transmission was that no arrival caused.
     pub(crate) fn run_bins(&mut self, switch: u32, until: Time) -> Time {
         let now = self.now;
         let began = self.epochs.as_ref().map_or(Time::ZERO, Epochs::began);
         let mut last = Time::ZERO;
-        while let Some(port) = self.batch.pop_port() {
-            let mut joining = std::mem::take(&mut self.batch.joining[usize::from(port)]);
-            sort(&mut joining, &mut self.batch.spare);
+        while let Some(port) = self.bins.pop_port() {
+            let mut bin = std::mem::take(&mut self.bins.bins[usize::from(port)]);
+            sort(&mut bin, &mut self.bins.spare);
             let egress = self.switches[switch as usize].ports[usize::from(port)];
             if self.is_fast(&self.channels[egress as usize]) {
-                last = last.max(self.run_port(switch, egress, &joining, until));
+                last = last.max(self.run_port(switch, egress, &bin, until));
             } else {
-                for joining in &joining {
-                    self.now = began + joining.offset();
-                    self.event_buffer.cause = cause::arrived(joining.tie_break());
-                    self.enqueue(switch, egress, joining.waiting);
+                for packet in &bin {
+                    self.now = began + packet.offset();
+                    self.event_buffer.cause = cause::arrived(packet.tie_break());
+                    self.enqueue(switch, egress, packet.queued);
                 }
             }
-            joining.clear();
-            self.batch.joining[usize::from(port)] = joining;
+            bin.clear();
+            self.bins.bins[usize::from(port)] = bin;
         }
         (self.now, self.event_buffer.cause) = (now, cause::EVENT);
         last
     }
 
-    /// Has a port send what it should have sent before `until`. Returns when the last packet was.
+    /// Has a port transmit what it should have before `until`. Returns when the last transmission was.
     pub(crate) fn run_port_until(&mut self, switch: u32, egress: u32, until: Time) -> Time {
         let channel = &self.channels[egress as usize];
         match self.is_fast(channel) && !self.switches[switch as usize].needs_order() {
@@ -183,62 +174,42 @@ impl<S: Sink> Network<S> {
         }
     }
 
-    /// Whether a port does nothing but send what is first.
-    fn is_fast(&self, channel: &Channel) -> bool {
-        !self.needs_slow_path
-            && !self.packets.has_telemetry
-            && !channel.needs_slow_path()
-            && channel.receiver_lp != NO_LOCAL_LP
-            && !channel.has_pause_frame
-            && channel.paused == 0
-            && channel.is_ready_planned == (channel.occupied != 0)
-            && self.config.marks_at == MarksAt::Departure
-    }
-
-    fn run_port(&mut self, switch: u32, egress: u32, joining: &[BinnedPacket], until: Time) -> Time {
+    /// Runs a port on the fast path.
+    fn run_port(&mut self, switch: u32, egress: u32, bin: &[BinnedPacket], until: Time) -> Time {
         let nodes = (self.host_count, self.switches.len() as u32);
         let Self { epochs, packets, channels, switches, usage, pool, markers, event_buffer, .. } = self;
         let Some(epochs) = epochs else { return Time::ZERO };
         let began = epochs.began();
         let channel = &mut channels[egress as usize];
-        let mut port = Port {
+        let state = &mut switches[switch as usize];
+        let mut path = FastPath {
             egress,
-            state: &mut switches[switch as usize],
-            usage,
-            pool,
             outlet: epochs.outlet(channel.receiver_lp),
-            channel,
-            marker: &mut markers[egress as usize],
-            marks_above: if self.config.marks { self.marks_above } else { u64::MAX },
-            metadata: &mut packets.metadata,
+            port: EgressPort {
+                channel,
+                buffer: &mut state.buffer,
+                usage,
+                pool,
+                marker: &mut markers[egress as usize],
+                metadata: &mut packets.metadata,
+            },
             event_buffer,
+            marks_above: if self.config.marks { self.marks_above } else { u64::MAX },
             nodes,
+            sink: PhantomData::<S>,
         };
         let mut last = Time::ZERO;
-        let mut joining = joining.iter();
+        let mut bin = bin.iter();
         loop {
-            let next = joining.next();
-            let time = next.map_or(until, |next| began + next.offset());
-            while port.channel.occupied != 0 && port.channel.busy_until < time {
-                last = port.channel.busy_until;
-                self.events += 1;
-                port.send_first::<S>(last, cause::transmit(egress));
-            }
-            let Some(joining) = next else { break };
-            let is_free = port.channel.busy_until <= time;
-            if is_free && port.channel.occupied == 0 {
-                let counters = &mut port.channel.counters;
-                counters.queue_max = counters.queue_max.max(joining.waiting.bytes().into());
-                port.send(joining.waiting, time);
-                continue;
-            }
-            port.queue(joining.waiting);
-            if is_free {
-                // It becomes free at this very moment.
-                port.send_first::<S>(time, cause::arrived(joining.tie_break()));
-            }
+            let next = bin.next();
+            let time = next.map_or(until, |packet| began + packet.offset());
+            let (count, at) = hop::transmit_due(&mut path, time, cause::transmit(egress));
+            self.events += count;
+            last = last.max(at);
+            let Some(packet) = next else { break };
+            hop::enqueue(&mut path, packet.queued, time, cause::arrived(packet.tie_break()));
         }
-        let Port { channel, state, .. } = port;
+        let EgressPort { channel, .. } = path.port;
         channel.is_ready_planned = channel.occupied != 0;
         if channel.is_ready_planned && !channel.is_listed {
             channel.is_listed = true;
@@ -248,24 +219,23 @@ impl<S: Sink> Network<S> {
     }
 }
 
-/// Puts packets that join a queue in order. They are few and came by several channels, so which of two is first cannot be foreseen:
-/// up to sixteen are compared in an order that is always the same (K. E. Batcher, Sorting networks and their applications, 1968),
-/// without a branch.
-fn sort(joining: &mut Vec<BinnedPacket>, spare: &mut Vec<BinnedPacket>) {
-    let count = joining.len();
+/// Sorts the packets of a bin by time. They are few and came by several channels, so which of two is first is unpredictable: up to
+/// sixteen go through a sorting network, which has no branches (K. E. Batcher, "Sorting networks and their applications", 1968).
+fn sort(bin: &mut Vec<BinnedPacket>, spare: &mut Vec<BinnedPacket>) {
+    let count = bin.len();
     if count <= 1 {
         return;
     }
     if count > 16 {
-        joining.sort_by_key(|joining| joining.key);
+        bin.sort_by_key(|packet| packet.key);
         return;
     }
-    // Keys with their places in the lowest bits: no channel stands so far back that it would need them.
-    const { assert!(CHANNELS_MAX <= 1 << (OFFSET_SHIFT - PLACE_BITS)) };
+    // Keys with the index in the bin in their lowest bits: no tie-break rank is so large that it would need them.
+    const { assert!(CHANNELS_MAX <= 1 << (OFFSET_SHIFT - INDEX_BITS)) };
     let mut keys = [u64::MAX; 16];
-    for (place, (key, joining)) in keys.iter_mut().zip(&*joining).enumerate() {
-        let offset = joining.key >> OFFSET_SHIFT << OFFSET_SHIFT;
-        *key = offset | u64::from(joining.tie_break()) << PLACE_BITS | place as u64;
+    for (index, (key, packet)) in keys.iter_mut().zip(&*bin).enumerate() {
+        let offset = packet.key >> OFFSET_SHIFT << OFFSET_SHIFT;
+        *key = offset | u64::from(packet.tie_break()) << INDEX_BITS | index as u64;
     }
     let [low, high] = keys.as_chunks_mut::<8>().0 else { return };
     sort_eight(low);
@@ -274,12 +244,12 @@ fn sort(joining: &mut Vec<BinnedPacket>, spare: &mut Vec<BinnedPacket>) {
         merge_eights(&mut keys);
     }
     spare.clear();
-    spare.extend(keys[..count].iter().map(|key| joining[(*key & PLACE_MASK) as usize]));
-    std::mem::swap(joining, spare);
+    spare.extend(keys[..count].iter().map(|key| bin[(*key & INDEX_MASK) as usize]));
+    std::mem::swap(bin, spare);
 }
 
-const PLACE_BITS: u32 = 4;
-const PLACE_MASK: u64 = (1 << PLACE_BITS) - 1;
+const INDEX_BITS: u32 = 4;
+const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 
 #[inline]
 fn exchange<const COUNT: usize>(keys: &mut [u64; COUNT], one: usize, other: usize) {
@@ -297,7 +267,7 @@ fn sort_eight(keys: &mut [u64; 8]) {
     }
 }
 
-/// Puts two times eight that are in order in order together.
+/// Merges two sorted halves.
 #[inline]
 fn merge_eights(keys: &mut [u64; 16]) {
     for step in 0..8 {
@@ -314,80 +284,6 @@ fn merge_eights(keys: &mut [u64; 16]) {
     }
 }
 
-/// A port with all that it needs to take and send packets.
-struct Port<'a> {
-    egress: u32,
-    channel: &'a mut Channel,
-    state: &'a mut Switch,
-    usage: &'a mut [IngressUsage],
-    pool: &'a mut QueuePool,
-    outlet: Outlet<'a>,
-    marker: &'a mut Marker,
-    /// Bytes below which it never marks.
-    marks_above: u64,
-    metadata: &'a mut [PacketMetadata],
-    event_buffer: &'a mut EventBuffer,
-    /// How many hosts and switches there are.
-    nodes: (u32, u32),
-}
-
-#[allow(clippy::inline_always, reason = "they are called for each packet-hop, from one or two places")]
-impl Port<'_> {
-    /// A packet joins the end of its queue.
-    #[inline(always)]
-    fn queue(&mut self, waiting: QueuedPacket) {
-        let priority = waiting.priority();
-        let queue = &mut self.channel.queues[priority];
-        queue.push(self.pool, waiting);
-        self.channel.occupied |= 1 << priority;
-        self.channel.counters.queue_max = self.channel.counters.queue_max.max(queue.bytes);
-    }
-
-    /// What comes first of all that waits leaves, marked if what is behind it in its queue says so.
-    #[inline(always)]
-    fn send_first<S: Sink>(&mut self, now: Time, cause: u64) {
-        let priority = 7 - (self.channel.occupied | 1).leading_zeros() as usize;
-        let queue = &mut self.channel.queues[priority];
-        let waiting = queue.pop_front(self.pool);
-        if queue.is_empty() {
-            self.channel.occupied &= !(1 << priority);
-        }
-        let depth = queue.bytes;
-        if depth > self.marks_above && waiting.can_be_marked() && self.marker.marks(depth) {
-            self.mark::<S>(waiting, now, cause, depth);
-        }
-        self.send(waiting, now);
-    }
-
-    #[inline(never)]
-    fn mark<S: Sink>(&mut self, waiting: QueuedPacket, now: Time, cause: u64, depth: u64) {
-        let metadata = &mut self.metadata[waiting.packet() as usize];
-        metadata.set(Flag::Marked);
-        self.channel.counters.marks += 1;
-        if S::ENABLED {
-            let sender = component(Vertex::Host(metadata.source), self.nodes.0, self.nodes.1);
-            self.event_buffer.cause = cause;
-            self.event_buffer.take(now, self.channel.sender, &marked(sender, metadata, self.channel, depth));
-        }
-    }
-
-    /// A packet leaves.
-    #[inline(always)]
-    fn send(&mut self, waiting: QueuedPacket, now: Time) {
-        let bytes = waiting.bytes();
-        self.state.buffer.release_shared(
-            &mut self.usage[waiting.ingress() as usize],
-            waiting.ingress_priority(),
-            bytes,
-        );
-        let channel = &mut *self.channel;
-        channel.busy_until = now + channel.serialize(bytes);
-        channel.count(waiting);
-        let at = channel.busy_until + channel.delay;
-        self.outlet.arrive(channel.receiver_lp, at, channel.tie_break, self.egress, waiting.packet());
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -395,20 +291,20 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Against a sort that keeps what is equal in its order.
+        /// Against a stable sort.
         #[test]
-        fn packets_join_in_order(some in prop::collection::vec((0_u32..40, 0_u32..4), 0..30)) {
-            let mut joining: Vec<_> = some.iter().enumerate().map(|(index, (offset, tie_break))| {
+        fn bins_are_sorted(some in prop::collection::vec((0_u32..40, 0_u32..4), 0..30)) {
+            let mut bin: Vec<_> = some.iter().enumerate().map(|(index, (offset, tie_break))| {
                 let tie_break = (CHANNELS_MAX as u32 - 1) * (tie_break & 1) + (tie_break >> 1);
                 let tie_break = tie_break.min(CHANNELS_MAX as u32 - 1);
                 let key = u64::from(u32::MAX - offset) << OFFSET_SHIFT | u64::from(tie_break);
-                BinnedPacket { key, waiting: QueuedPacket::new(index as u32, &PacketMetadata::NONE, 0, 0) }
+                BinnedPacket { key, queued: QueuedPacket::new(index as u32, &PacketMetadata::NONE, 0, 0) }
             }).collect();
-            let mut sorted = joining.clone();
-            sorted.sort_by_key(|joining| joining.key);
-            sort(&mut joining, &mut Vec::new());
-            let packets = |list: &[BinnedPacket]| list.iter().map(|one| one.waiting.packet()).collect::<Vec<_>>();
-            prop_assert_eq!(packets(&joining), packets(&sorted));
+            let mut sorted = bin.clone();
+            sorted.sort_by_key(|packet| packet.key);
+            sort(&mut bin, &mut Vec::new());
+            let packets = |list: &[BinnedPacket]| list.iter().map(|one| one.queued.packet()).collect::<Vec<_>>();
+            prop_assert_eq!(packets(&bin), packets(&sorted));
         }
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod calendar;
 pub(crate) mod colouring;
 pub(crate) mod epoch;
 pub(crate) mod event;
+pub(crate) mod event_buffer;
 pub(crate) mod lookahead;
 pub(crate) mod partition;
 pub(crate) mod prefetch;

@@ -367,9 +367,9 @@ impl<S: Sink> Network<S> {
             let by = limit.min(epochs.end_of_stride());
             if epochs.activate(switch) {
                 self.prefetch_switch(switch);
-                self.open_event_buffer();
+                self.event_buffer.open();
                 self.run_active_switch_until(switch, by);
-                latest = latest.max(self.close_switch(switch, by));
+                latest = latest.max(self.end_stride(switch, by));
             }
             let Some(epochs) = &mut self.epochs else { break };
             epochs.deactivate();

@@ -1,79 +1,27 @@
-//! Ports of switches that have more to send, where each switch is taken through windows of time by itself.
+//! Ready lists: the ports of a switch that have more to transmit.
 //!
-//! What a port sends when it is free again concerns nobody else in its switch but by the memory that becomes free. So in a
-//! switch's turn a port is woken late: when a packet joins its queue, or when the turn is over; then it does all that it should have
-//! done by then, each thing at its time. That takes no event for each packet that leaves, and no order between ports. Mostly
-//! packets join late, too, and a port does all of it at once ([`batch`](crate::engine::binning)).
+//! Ports share only the buffer accounting. So where a switch is an LP, a port transmits lazily: when a packet joins its queue, or
+//! when the stride ends, it transmits all that it should have by then, each packet at its time. That takes no event for each packet, and
+//! no order between ports.
 //!
-//! Meanwhile a switch knows of less free memory than it has. A packet that fits even so is taken in at once; before any other
-//! one all ports are woken, and so they are before each event where somebody waits to be told that there is room again, the
-//! first of them first.
+//! Deferred releases make the free space conservative: a packet that fits even so is admitted at once; before any other one, all ports of
+//! the ready list transmit. While a sender waits for XON, the ready list becomes a heap, and ports transmit in the order of time.
 
 use std::cmp::Reverse;
 
-use railnet_core::event::{Event as Note, Sink};
+use railnet_core::event::Sink;
 use railnet_core::{Component, Order, Span, Time};
 use railnet_topology::Vertex;
 
 use crate::engine::event::{Event, PackedEvent, rank};
+use crate::engine::event_buffer::cause;
 use crate::model::config::FlowControl;
+use crate::model::hop::{self, SlowPath};
 use crate::network::Network;
 
-/// Something to be told, out of order.
-#[derive(Debug)]
-struct BufferedEvent {
-    at: Time,
-    cause: u64,
-    component: Component,
-    note: Note,
-}
-
-/// What a switch in its turn has to tell: its ports do not take turns in the order of time, but whoever listens hears in that order.
-#[derive(Debug, Default)]
-pub(crate) struct EventBuffer {
-    is_open: bool,
-    /// Of what happens now.
-    pub(crate) cause: u64,
-    notes: Vec<BufferedEvent>,
-}
-
-/// What makes a switch note something, in the order of causes at one moment.
-pub(crate) mod cause {
-    /// An event that has its turn in the order of time: what it causes is written down in that order.
-    pub(crate) const EVENT: u64 = 0;
-
-    /// A packet that came by a channel that stands there among all, where packets come in no order.
-    #[inline]
-    pub(crate) fn arrived(tie_break: u32) -> u64 {
-        tie_break.into()
-    }
-
-    /// A port that was woken.
-    #[inline]
-    pub(crate) fn transmit(egress: u32) -> u64 {
-        1 << 32 | u64::from(egress)
-    }
-}
-
-impl EventBuffer {
-    /// Whether a note was written down; if not, it can be told at once.
-    #[inline]
-    pub(crate) fn take(&mut self, at: Time, component: Component, note: &Note) -> bool {
-        if self.is_open {
-            self.notes.push(BufferedEvent { at, cause: self.cause, component, note: *note });
-        }
-        self.is_open
-    }
-}
-
 impl<S: Sink> Network<S> {
-    /// A switch's turn begins.
-    pub(crate) fn open_event_buffer(&mut self) {
-        self.event_buffer.is_open = true;
-    }
-
-    /// A switch's turn is over at `limit`: its ports send what they should have by then. Returns when the last of them was woken.
-    pub(crate) fn close_switch(&mut self, switch: u32, limit: Time) -> Time {
+    /// The stride of a switch ends at `limit`: its ports transmit what they should have by then. Returns when the last event was.
+    pub(crate) fn end_stride(&mut self, switch: u32, limit: Time) -> Time {
         let after = limit + Span::from_ps(1);
         let passed = self.run_bins(switch, after);
         let mut last = self.now.max(passed).max(self.drain_ready_heap(switch, after));
@@ -98,24 +46,13 @@ impl<S: Sink> Network<S> {
         {
             epochs.schedule_switch(switch, next);
         }
-        self.event_buffer.is_open = false;
-        if !self.event_buffer.notes.is_empty() {
-            self.flush_event_buffer();
-        }
+        self.event_buffer.close(&mut self.sink);
         last
     }
 
-    fn flush_event_buffer(&mut self) {
-        let notes = &mut self.event_buffer.notes;
-        notes.sort_by_key(|buffered| (buffered.at, buffered.cause));
-        for BufferedEvent { at, component, note, .. } in notes.drain(..) {
-            self.sink.record(at, component, &note);
-        }
-    }
-
-    /// Where somebody is told of room the moment there is some, wakes all ports of a switch that should have been before `time`,
-    /// the first one first. Returns when the last of them was.
-    #[allow(clippy::inline_always, reason = "mostly nobody is")]
+    /// Where senders wait for XON or credit, has all ports of a switch transmit what they should have before `time`, in the order of
+    /// time. Returns when the last transmission was.
+    #[allow(clippy::inline_always, reason = "mostly no sender waits")]
     #[inline(always)]
     pub(crate) fn drain_ready_heap(&mut self, switch: u32, time: Time) -> Time {
         let state = &self.switches[switch as usize];
@@ -151,7 +88,7 @@ impl<S: Sink> Network<S> {
         last
     }
 
-    /// From now on ports of a switch are woken in the order of time.
+    /// From now on ports of a switch transmit in the order of time.
     fn list_to_heap(&mut self, switch: u32) {
         let Self { switches, channels, .. } = self;
         let state = &mut switches[switch as usize];
@@ -176,46 +113,37 @@ impl<S: Sink> Network<S> {
         }
     }
 
-    /// Wakes all ports of a switch that should have been before now.
+    /// Has all ports of a switch transmit what they should have before now.
     #[cold]
     pub(crate) fn drain_ready_ports(&mut self, switch: u32) {
         let mut index = 0;
         while let Some(&egress) = self.switches[switch as usize].ready_list.get(index) {
-            self.transmit_due(egress);
+            self.catch_up_port(egress);
             index += 1;
         }
     }
 
-    /// Wakes a port as often as it should have been before now: its queue is what it should be then.
+    /// Has a port transmit what it should have before now: then its queue is up to date.
     #[inline]
-    pub(crate) fn transmit_due(&mut self, egress: u32) {
-        let channel = &self.channels[egress as usize];
-        if channel.is_due_before(self.now) {
+    pub(crate) fn catch_up_port(&mut self, egress: u32) {
+        if self.channels[egress as usize].is_due_before(self.now) {
             self.transmit_until(egress, self.now);
         }
     }
 
-    /// Wakes a port as often as it should be before `time`. Returns when the last time was.
+    /// Has a port of a switch transmit what it should have before `time`. Returns when the last transmission was.
     pub(crate) fn transmit_until(&mut self, egress: u32, time: Time) -> Time {
-        let (now, before) = (self.now, self.event_buffer.cause);
-        self.event_buffer.cause = cause::transmit(egress);
-        let mut last = Time::ZERO;
-        loop {
-            let channel = &mut self.channels[egress as usize];
-            if !channel.is_due_before(time) {
-                break;
-            }
-            channel.is_ready_planned = false;
-            last = channel.busy_until;
-            self.now = last;
-            self.events += 1;
-            self.send_first(egress);
-        }
-        (self.now, self.event_buffer.cause) = (now, before);
+        let Vertex::Switch(switch) = self.channels[egress as usize].from else { return Time::ZERO };
+        let cause = cause::transmit(egress);
+        let before = (self.now, std::mem::replace(&mut self.event_buffer.cause, cause));
+        let path = &mut SlowPath { network: self, switch, egress };
+        let (count, last) = hop::transmit_due(path, time, cause);
+        self.events += count;
+        (self.now, self.event_buffer.cause) = before;
         last
     }
 
-    /// Wakes a port once, which is free by then.
+    /// Has a port transmit once, which is free by then.
     fn transmit_at(&mut self, egress: u32, time: Time) {
         let now = std::mem::replace(&mut self.now, time);
         let before = std::mem::replace(&mut self.event_buffer.cause, cause::transmit(egress));
@@ -225,8 +153,8 @@ impl<S: Sink> Network<S> {
         (self.now, self.event_buffer.cause) = (now, before);
     }
 
-    /// The port of a channel is to be woken when it is free again.
-    #[allow(clippy::inline_always, reason = "mostly it is planned already")]
+    /// Schedules the next transmission of a channel for when it is free.
+    #[allow(clippy::inline_always, reason = "mostly it is scheduled already")]
     #[inline(always)]
     pub(crate) fn schedule_transmit(&mut self, egress: u32) {
         if self.channels[egress as usize].needs_transmit_event() {
@@ -260,7 +188,7 @@ impl<S: Sink> Network<S> {
         }
     }
 
-    /// Has all ports woken by the calendar from now on.
+    /// Moves the ready lists to the calendar.
     pub(crate) fn move_ready_to_calendar(&mut self) {
         for switch in &mut self.switches {
             switch.uses_ready_heap = false;
@@ -277,8 +205,7 @@ impl<S: Sink> Network<S> {
     }
 }
 
-/// Where the wake-up of a port stands among all events: with others of its switch at the same moment, by its number. A port has
-/// no more than one.
+/// The order of a transmit-ready event: among those of its switch at the same moment, by channel. A channel has no more than one.
 fn transmit_order(time: Time, component: Component, egress: u32) -> Order {
     Order { time, priority: rank::TRANSMIT, component, sequence: egress.into() }
 }

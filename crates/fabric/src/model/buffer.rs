@@ -39,6 +39,48 @@ pub(crate) enum Admission {
     Dropped,
 }
 
+/// Packets that are admitted together, or not at all.
+pub(crate) struct BulkAdmission {
+    /// Bytes above the reserves with all of them, and the most of one ingress port and priority.
+    used: u64,
+    most: u32,
+}
+
+impl BulkAdmission {
+    /// None yet.
+    #[inline]
+    pub(crate) fn new(buffer: &SharedBuffer) -> Self {
+        Self { used: buffer.used, most: 0 }
+    }
+
+    /// Adds a packet to its ingress port. If the admission is not committed, it has to be subtracted there again.
+    #[inline]
+    pub(crate) fn add(
+        &mut self,
+        buffer: &SharedBuffer,
+        usage: &mut IngressUsage,
+        priority: usize,
+        bytes: u32,
+    ) {
+        let shared = &mut usage.shared[priority];
+        let before = shared.saturating_sub(buffer.reserve);
+        *shared += bytes;
+        let after = shared.saturating_sub(buffer.reserve);
+        self.used += u64::from(after - before);
+        self.most = self.most.max(after);
+    }
+
+    /// Admits all of them, if no ingress port and priority exceeds its threshold with all of them there. Returns whether.
+    #[inline]
+    pub(crate) fn commit(self, buffer: &mut SharedBuffer) -> bool {
+        let fits = u64::from(self.most) < buffer.threshold(self.used);
+        if fits {
+            buffer.used = self.used;
+        }
+        fits
+    }
+}
+
 impl SharedBuffer {
     /// Of a switch with so many ports, whose links need so many bytes of headroom for each lossless priority.
     pub(crate) fn new(config: &SwitchConfig, ports: usize, headroom: u64) -> Self {
@@ -70,21 +112,13 @@ impl SharedBuffer {
     /// conservative: there may be more free space than is counted.
     #[inline]
     pub(crate) fn admit_fast(&mut self, usage: &mut IngressUsage, priority: usize, bytes: u32) -> bool {
-        let shared = usage.shared[priority] + bytes;
-        let above = u64::from(shared.saturating_sub(self.reserve));
-        let used = self.used + above.min(u64::from(bytes));
-        let fits = self.is_below_xoff(used, above) && usage.headroom[priority] == 0;
-        if fits {
-            self.used = used;
-            usage.shared[priority] = shared;
+        let mut one = BulkAdmission::new(self);
+        one.add(self, usage, priority, bytes);
+        let fits = usage.headroom[priority] == 0 && one.commit(self);
+        if !fits {
+            usage.shared[priority] -= bytes;
         }
         fits
-    }
-
-    /// Whether no XOFF is sent while so many bytes are used above the reserves, `most` of them by one ingress port and priority.
-    #[inline]
-    pub(crate) fn is_below_xoff(&self, used: u64, most: u64) -> bool {
-        most < self.threshold(used)
     }
 
     /// Admits a packet if there is room for it, in `headroom` if need be.

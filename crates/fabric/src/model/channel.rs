@@ -228,13 +228,6 @@ impl Channel {
         self.queues.iter().map(|queue| queue.bytes).sum()
     }
 
-    /// Whether a packet of this priority can be transmitted at once, ahead of none and without a choice.
-    #[inline]
-    pub(crate) fn is_free_for(&self, priority: usize, now: Time) -> bool {
-        let is_held = self.paused & 1 << priority != 0 || self.is_weighted;
-        self.busy_until <= now && self.occupied == 0 && !is_held && !self.has_pause_frame
-    }
-
     /// Whether it should transmit before `time`.
     #[inline]
     pub(crate) fn is_due_before(&self, time: Time) -> bool {
@@ -295,9 +288,18 @@ impl Channel {
         }
     }
 
+    /// Takes the channel for a packet from `now` on, and counts it. Returns how long it takes to serialise.
+    #[inline]
+    pub(crate) fn occupy(&mut self, packet: QueuedPacket, now: Time) -> Span {
+        let takes = self.serialize(packet.bytes());
+        self.busy_until = now + takes;
+        self.count(packet);
+        takes
+    }
+
     /// Counts a packet that is transmitted.
     #[inline]
-    pub(crate) fn count(&mut self, waiting: QueuedPacket) {
+    fn count(&mut self, waiting: QueuedPacket) {
         self.counters.bytes += u64::from(waiting.bytes());
         self.counters.packets += 1;
         self.counters.data_packets += u64::from(waiting.is_data());

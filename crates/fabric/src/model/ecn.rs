@@ -1,12 +1,8 @@
-//! ECN marking: random early detection on the queue in front of a channel.
+//! ECN marking: random early detection on the queue in front of a channel. What it does to a packet is part of its [`hop`](crate::model::hop).
 
 use railnet_core::Random;
-use railnet_core::event::Sink;
 
 use crate::model::config::Marking;
-use crate::model::packet::Flag;
-use crate::model::queue::QueuedPacket;
-use crate::network::Network;
 
 /// What marks in front of a channel: a cache line.
 #[derive(Debug)]
@@ -32,6 +28,7 @@ impl Marker {
         std::iter::from_fn(move || Some(like.marks(depth)))
     }
 
+    /// Whether a packet is marked with so many bytes in its queue.
     #[inline]
     pub(crate) fn marks(&mut self, depth: u64) -> bool {
         let marking = &self.marking;
@@ -44,25 +41,5 @@ impl Marker {
         let part = depth - marking.low.0;
         let whole = (marking.high.0 - marking.low.0).max(1);
         self.random.chance((u64::from(marking.most) * part / whole) as u32)
-    }
-}
-
-impl<S: Sink> Network<S> {
-    /// Marks a packet if `depth` bytes in its queue say so, and it is ECN-capable.
-    #[allow(clippy::inline_always, reason = "most queues are short")]
-    #[inline(always)]
-    pub(crate) fn mark(&mut self, egress: u32, waiting: QueuedPacket, depth: u64) {
-        if depth > self.marks_above && waiting.can_be_marked() {
-            self.mark_by_chance(egress, waiting, depth);
-        }
-    }
-
-    #[inline(never)]
-    fn mark_by_chance(&mut self, egress: u32, waiting: QueuedPacket, depth: u64) {
-        if self.markers[egress as usize].marks(depth) {
-            self.packets.metadata[waiting.packet() as usize].set(Flag::Marked);
-            self.channels[egress as usize].counters.marks += 1;
-            self.emit_marked(egress, waiting.packet(), depth);
-        }
     }
 }

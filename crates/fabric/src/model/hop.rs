@@ -1,84 +1,430 @@
-//! A packet's way through a switch: where it goes, whether there is room for it, when it leaves.
+//! A packet's hop through a switch: route, admit, enqueue, transmit. Each step is one function.
+//!
+//! The steps at an egress port are written once, over a [`Path`]. The [`FastPath`] is a port that only transmits what is first in
+//! line; the [`SlowPath`] has the policies switched on that few packets need: pause frames, XON, credits, weighted scheduling,
+//! marking at arrival, cut-through, telemetry, faults, frames. A policy that is off compiles to nothing.
+
+use std::marker::PhantomData;
 
 use railnet_core::event::{Sink, SwitchDropReason};
+use railnet_core::{Span, Time};
 use railnet_topology::Vertex;
 
-use crate::model::buffer::Admission;
+use crate::engine::epoch::Outlet;
+use crate::engine::event_buffer::EventBuffer;
+use crate::model::buffer::{Admission, IngressUsage, SharedBuffer};
+use crate::model::channel::{Channel, NO_LOCAL_LP};
 use crate::model::config::{FlowControl, MarksAt, Routing};
-use crate::model::packet::{Flag, PacketIndex};
-use crate::model::queue::QueuedPacket;
+use crate::model::ecn::Marker;
+use crate::model::packet::{Flag, PacketIndex, PacketMetadata};
+use crate::model::queue::{QueuePool, QueuedPacket};
 use crate::model::switch::Switch;
 use crate::model::valiant::raised_priority;
 use crate::network::{CREDIT_PACKET, Network};
+use crate::observe::emit::{component, marked};
+
+/// Bytes that must have arrived before a cut-through switch forwards.
+const HEADER_BYTES: u32 = 64;
+
+/// An egress port, with all that a packet touches there.
+pub(crate) struct EgressPort<'a> {
+    pub(crate) channel: &'a mut Channel,
+    pub(crate) buffer: &'a mut SharedBuffer,
+    pub(crate) usage: &'a mut [IngressUsage],
+    pub(crate) pool: &'a mut QueuePool,
+    pub(crate) marker: &'a mut Marker,
+    pub(crate) metadata: &'a mut [PacketMetadata],
+}
+
+#[allow(clippy::inline_always, reason = "they are called for each packet-hop, from one or two places")]
+impl EgressPort<'_> {
+    /// A packet joins the end of its queue.
+    #[inline(always)]
+    fn enqueue(&mut self, packet: QueuedPacket) {
+        let priority = packet.priority();
+        let queue = &mut self.channel.queues[priority];
+        queue.push(self.pool, packet);
+        self.channel.occupied |= 1 << priority;
+        self.channel.counters.queue_max = self.channel.counters.queue_max.max(queue.bytes);
+    }
+
+    /// Takes the first packet out of a queue that is not empty, with the bytes that are left behind it.
+    #[inline(always)]
+    fn dequeue(&mut self, priority: usize) -> (QueuedPacket, u64) {
+        let queue = &mut self.channel.queues[priority];
+        let packet = queue.pop_front(self.pool);
+        if queue.is_empty() {
+            self.channel.occupied &= !(1 << priority);
+        }
+        (packet, queue.bytes)
+    }
+
+    /// Whether a packet gets an ECN mark with `depth` bytes in its queue.
+    #[inline(always)]
+    fn mark(&mut self, packet: QueuedPacket, depth: u64) -> bool {
+        let marks = self.marker.marks(depth);
+        if marks {
+            self.metadata[packet.packet() as usize].set(Flag::Marked);
+            self.channel.counters.marks += 1;
+        }
+        marks
+    }
+}
+
+/// An egress port with the policies of its packets.
+///
+/// The hooks with a body are those of a port without policies.
+pub(crate) trait Path {
+    /// Its port.
+    fn port(&mut self) -> EgressPort<'_>;
+
+    /// Queue bytes up to which no packet is marked when it leaves.
+    fn marks_above(&self) -> u64;
+
+    /// The moment at which it should transmit next, if that is before `time`. It is going to.
+    fn take_due(&mut self, time: Time) -> Option<Time>;
+
+    /// The priority that transmits next.
+    fn select(&mut self) -> Option<usize>;
+
+    /// A packet was marked.
+    fn emit_marked(&mut self, packet: QueuedPacket, now: Time, cause: u64, depth: u64);
+
+    /// Puts a packet on the link, which it takes so long to serialise.
+    fn launch(&mut self, packet: QueuedPacket, takes: Span);
+
+    /// Releases the buffer of a packet.
+    fn release(&mut self, packet: QueuedPacket);
+
+    /// Whether a packet that finds the port idle can be transmitted at once.
+    fn bypasses_queue(&mut self, _priority: usize) -> bool {
+        true
+    }
+
+    /// A packet is about to be enqueued.
+    fn before_enqueue(&mut self, _packet: QueuedPacket) {}
+
+    /// A packet was enqueued.
+    fn after_enqueue(&mut self, _packet: QueuedPacket) {}
+
+    /// It has more to transmit when it is free.
+    fn schedule(&mut self) {}
+}
+
+/// A packet joins its queue, or is transmitted at once if it finds the port idle.
+#[allow(clippy::inline_always, reason = "it is called for each packet-hop, from two places")]
+#[inline(always)]
+pub(crate) fn enqueue<P: Path>(path: &mut P, packet: QueuedPacket, now: Time, cause: u64) {
+    path.before_enqueue(packet);
+    let channel = path.port().channel;
+    let is_free = channel.busy_until <= now;
+    if is_free && channel.occupied == 0 && path.bypasses_queue(packet.priority()) {
+        let counters = &mut path.port().channel.counters;
+        counters.queue_max = counters.queue_max.max(packet.bytes().into());
+        transmit(path, packet, now, cause, 0);
+        return;
+    }
+    path.port().enqueue(packet);
+    if is_free {
+        // It becomes free at this very moment.
+        transmit_next(path, now, cause);
+    } else {
+        path.schedule();
+    }
+    path.after_enqueue(packet);
+}
+
+/// Transmits the packet that is next in line, in front of a free channel.
+#[allow(clippy::inline_always, reason = "it is called for each packet-hop, from two places")]
+#[inline(always)]
+pub(crate) fn transmit_next<P: Path>(path: &mut P, now: Time, cause: u64) {
+    let Some(priority) = path.select() else { return };
+    let (packet, depth) = path.port().dequeue(priority);
+    let has_more = path.port().channel.occupied != 0;
+    transmit(path, packet, now, cause, depth);
+    if has_more {
+        path.schedule();
+    }
+}
+
+/// Transmits a packet, with `depth` bytes behind it in its queue, and releases its buffer.
+#[allow(clippy::inline_always, reason = "it is called for each packet-hop, from two places")]
+#[inline(always)]
+fn transmit<P: Path>(path: &mut P, packet: QueuedPacket, now: Time, cause: u64, depth: u64) {
+    if depth > path.marks_above() && packet.can_be_marked() && path.port().mark(packet, depth) {
+        path.emit_marked(packet, now, cause, depth);
+    }
+    let takes = path.port().channel.occupy(packet, now);
+    path.launch(packet, takes);
+    // Its port is taken before XON is sent, maybe by that very port: Valiant routing can lead a packet back where it came from.
+    path.release(packet);
+}
+
+/// Transmits whatever should have been before `until`. Returns how many packets, and when the last one was.
+#[allow(clippy::inline_always, reason = "it is called for each packet-hop, from two places")]
+#[inline(always)]
+pub(crate) fn transmit_due<P: Path>(path: &mut P, until: Time, cause: u64) -> (u64, Time) {
+    let (mut count, mut last) = (0, Time::ZERO);
+    while let Some(at) = path.take_due(until) {
+        (count, last) = (count + 1, at);
+        transmit_next(path, at, cause);
+    }
+    (count, last)
+}
+
+/// A port that transmits what is first in line and nothing else.
+pub(crate) struct FastPath<'a, S> {
+    pub(crate) egress: u32,
+    pub(crate) port: EgressPort<'a>,
+    pub(crate) outlet: Outlet<'a>,
+    pub(crate) event_buffer: &'a mut EventBuffer,
+    pub(crate) marks_above: u64,
+    /// How many hosts and switches there are.
+    pub(crate) nodes: (u32, u32),
+    pub(crate) sink: PhantomData<S>,
+}
+
+#[allow(clippy::inline_always, reason = "they are called for each packet-hop, from one or two places")]
+impl<S: Sink> Path for FastPath<'_, S> {
+    #[inline(always)]
+    fn port(&mut self) -> EgressPort<'_> {
+        let EgressPort { channel, buffer, usage, pool, marker, metadata } = &mut self.port;
+        EgressPort { channel, buffer, usage, pool, marker, metadata }
+    }
+
+    #[inline(always)]
+    fn marks_above(&self) -> u64 {
+        self.marks_above
+    }
+
+    #[inline(always)]
+    fn take_due(&mut self, time: Time) -> Option<Time> {
+        let Channel { occupied, busy_until, .. } = self.port.channel;
+        (*occupied != 0 && *busy_until < time).then_some(*busy_until)
+    }
+
+    #[inline(always)]
+    fn select(&mut self) -> Option<usize> {
+        Some(7 - (self.port.channel.occupied | 1).leading_zeros() as usize)
+    }
+
+    #[inline(never)]
+    fn emit_marked(&mut self, packet: QueuedPacket, now: Time, cause: u64, depth: u64) {
+        if S::ENABLED {
+            let EgressPort { channel, metadata, .. } = &self.port;
+            let metadata = &metadata[packet.packet() as usize];
+            let sender = component(Vertex::Host(metadata.source), self.nodes.0, self.nodes.1);
+            self.event_buffer.cause = cause;
+            self.event_buffer.put(now, channel.sender, &marked(sender, metadata, channel, depth));
+        }
+    }
+
+    #[inline(always)]
+    fn launch(&mut self, packet: QueuedPacket, _takes: Span) {
+        let channel = &*self.port.channel;
+        let at = channel.busy_until + channel.delay;
+        self.outlet.arrive(channel.receiver_lp, at, channel.tie_break, self.egress, packet.packet());
+    }
+
+    #[inline(always)]
+    fn release(&mut self, packet: QueuedPacket) {
+        let EgressPort { buffer, usage, .. } = &mut self.port;
+        let usage = &mut usage[packet.ingress() as usize];
+        buffer.release_shared(usage, packet.ingress_priority(), packet.bytes());
+    }
+}
+
+/// A port of a switch with all policies.
+pub(crate) struct SlowPath<'a, S> {
+    pub(crate) network: &'a mut Network<S>,
+    pub(crate) switch: u32,
+    pub(crate) egress: u32,
+}
+
+#[allow(clippy::inline_always, reason = "they are called for each packet-hop, from one or two places")]
+impl<S: Sink> Path for SlowPath<'_, S> {
+    #[inline(always)]
+    fn port(&mut self) -> EgressPort<'_> {
+        let Network { channels, switches, usage, pool, markers, packets, .. } = &mut *self.network;
+        EgressPort {
+            channel: &mut channels[self.egress as usize],
+            buffer: &mut switches[self.switch as usize].buffer,
+            usage,
+            pool,
+            marker: &mut markers[self.egress as usize],
+            metadata: &mut packets.metadata,
+        }
+    }
+
+    #[inline(always)]
+    fn marks_above(&self) -> u64 {
+        self.network.marks_above_at(MarksAt::Departure)
+    }
+
+    #[inline(always)]
+    fn take_due(&mut self, time: Time) -> Option<Time> {
+        let channel = &mut self.network.channels[self.egress as usize];
+        if !channel.is_due_before(time) {
+            return None;
+        }
+        channel.is_ready_planned = false;
+        self.network.now = channel.busy_until;
+        Some(channel.busy_until)
+    }
+
+    #[inline(always)]
+    fn select(&mut self) -> Option<usize> {
+        let channel = &mut self.network.channels[self.egress as usize];
+        if channel.has_pause_frame {
+            self.network.send_pause_frame(self.egress);
+            return None;
+        }
+        let ready = match self.network.config.flow_control {
+            FlowControl::Credits => channel.occupied & channel.with_credit(CREDIT_PACKET),
+            _ => channel.occupied & !channel.paused,
+        };
+        channel.next_priority(ready)
+    }
+
+    #[inline(never)]
+    fn emit_marked(&mut self, packet: QueuedPacket, _now: Time, _cause: u64, depth: u64) {
+        self.network.emit_marked(self.egress, packet.packet(), depth);
+    }
+
+    #[inline(always)]
+    fn launch(&mut self, packet: QueuedPacket, takes: Span) {
+        self.network.launch(self.egress, packet, takes);
+    }
+
+    #[inline(always)]
+    fn release(&mut self, packet: QueuedPacket) {
+        let network = &mut *self.network;
+        let (ingress, priority) = (packet.ingress(), packet.ingress_priority());
+        if network.config.flow_control == FlowControl::Credits {
+            network.return_credit(ingress, priority as u8, packet.bytes());
+            return;
+        }
+        let channel = &mut network.channels[ingress as usize];
+        let usage = &mut network.usage[ingress as usize];
+        let switch = &mut network.switches[self.switch as usize];
+        switch.buffer.release(usage, priority, packet.bytes());
+        if channel.xoff & 1 << priority != 0 && switch.buffer.is_below_xon(usage, priority) {
+            channel.xoff &= !(1 << priority);
+            switch.xoff_count -= 1;
+            network.send_pause(ingress, priority, 0);
+        }
+    }
+
+    #[inline(always)]
+    fn bypasses_queue(&mut self, priority: usize) -> bool {
+        let channel = &self.network.channels[self.egress as usize];
+        let is_blocked = channel.paused & 1 << priority != 0 || channel.is_weighted;
+        self.network.config.flow_control != FlowControl::Credits && !is_blocked && !channel.has_pause_frame
+    }
+
+    #[inline(always)]
+    fn before_enqueue(&mut self, packet: QueuedPacket) {
+        let depth = self.network.channels[self.egress as usize].queues[packet.priority()].bytes;
+        let marks = depth > self.network.marks_above_at(MarksAt::Arrival) && packet.can_be_marked();
+        if marks && self.port().mark(packet, depth) {
+            self.network.emit_marked(self.egress, packet.packet(), depth);
+        }
+    }
+
+    #[inline(always)]
+    fn after_enqueue(&mut self, packet: QueuedPacket) {
+        if S::DETAIL && self.network.config.flow_control == FlowControl::Credits {
+            self.network.emit_credit_wait(self.egress, packet.priority());
+        }
+    }
+
+    #[inline(always)]
+    fn schedule(&mut self) {
+        self.network.schedule_transmit(self.egress);
+    }
+}
 
 impl<S: Sink> Network<S> {
-    /// A packet comes to a switch.
+    /// A packet arrives at a switch.
     pub(crate) fn arrive_at_switch(&mut self, switch: u32, ingress: u32, packet: PacketIndex) {
         if matches!(self.config.routing, Routing::Adaptive | Routing::Flowlet(_)) {
             self.drain_ready_ports(switch);
         }
-        let metadata = &mut self.packets.metadata[packet as usize];
-        let channel = &self.channels[ingress as usize];
-        if channel.is_down | metadata.is(Flag::Pause) {
+        let is_pause = self.packets.metadata[packet as usize].is(Flag::Pause);
+        if self.channels[ingress as usize].is_down | is_pause {
             self.end_in_port(ingress, packet);
             return;
         }
+        let (queued, egress) = self.route(switch, ingress, packet);
+        let Some(egress) = egress else {
+            self.drop_packet(queued, SwitchDropReason::NoRoute);
+            return;
+        };
+        if self.admit(switch, queued) {
+            self.enqueue(switch, egress, queued);
+        }
+    }
+
+    /// Selects the channel by which a packet leaves a switch; `None` where there is no route.
+    #[inline]
+    fn route(&mut self, switch: u32, ingress: u32, packet: PacketIndex) -> (QueuedPacket, Option<u32>) {
+        let metadata = &mut self.packets.metadata[packet as usize];
         metadata.hops += 1;
         let ingress_priority = usize::from(metadata.priority & 7);
-        if channel.raises_priority {
+        if self.channels[ingress as usize].raises_priority {
             metadata.priority = raised_priority(metadata.priority, self.config.lossless);
         }
         let ports = match &self.valiant {
             None => self.routes.next_hops(switch, metadata.target),
             Some(valiant) => valiant.next_hops(switch, metadata),
         };
-        let metadata = *metadata;
-        let waiting = QueuedPacket::new(packet, &metadata, ingress, ingress_priority);
+        let queued = QueuedPacket::new(packet, metadata, ingress, ingress_priority);
         if ports.is_empty() {
-            self.drop_packet(waiting, SwitchDropReason::NoRoute);
-            return;
+            return (queued, None);
         }
         let (channels, now) = (&self.channels, self.now);
-        let Switch { ports: egress, paths, buffer, .. } = &mut self.switches[switch as usize];
-        let queued = |port: u16| channels[egress[usize::from(port)] as usize].queued();
+        let Switch { ports: egress, paths, .. } = &mut self.switches[switch as usize];
+        let depth = |port: u16| channels[egress[usize::from(port)] as usize].queued();
         let port = match self.murmur3 {
-            None => paths.select(self.config.routing, ports, metadata.hash, now, queued),
-            Some(murmur3) => murmur3.choose(switch, ports, &metadata),
+            None => paths.select(self.config.routing, ports, metadata.hash, now, depth),
+            Some(murmur3) => murmur3.choose(switch, ports, metadata),
         };
-        let egress = egress[usize::from(port)];
-        if self.config.flow_control != FlowControl::Credits {
-            let usage = &mut self.usage[ingress as usize];
-            if !buffer.admit_fast(usage, ingress_priority, waiting.bytes())
-                && !self.admit_slow(switch, waiting)
-            {
-                return;
-            }
-        }
-        self.enqueue(switch, egress, waiting);
+        (queued, Some(egress[usize::from(port)]))
     }
 
-    /// Takes in a packet for which there may be no room, or after which its sender has to stop. Returns whether it could.
+    /// Admits a packet to the shared buffer. Returns whether it was, and drops it otherwise.
+    #[inline]
+    fn admit(&mut self, switch: u32, packet: QueuedPacket) -> bool {
+        if self.config.flow_control == FlowControl::Credits {
+            return true;
+        }
+        let usage = &mut self.usage[packet.ingress() as usize];
+        let buffer = &mut self.switches[switch as usize].buffer;
+        buffer.admit_fast(usage, packet.ingress_priority(), packet.bytes()) || self.admit_slow(switch, packet)
+    }
+
+    /// Admits a packet that may exceed its threshold: then it sends XOFF, or drops the packet.
     #[cold]
-    fn admit_slow(&mut self, switch: u32, waiting: QueuedPacket) -> bool {
+    fn admit_slow(&mut self, switch: u32, packet: QueuedPacket) -> bool {
         self.drain_ready_ports(switch);
-        let (ingress, priority) = (waiting.ingress(), waiting.ingress_priority());
+        let (ingress, priority) = (packet.ingress(), packet.ingress_priority());
         let channel = &self.channels[ingress as usize];
         let headroom = if channel.lossless & 1 << priority == 0 { 0 } else { channel.headroom_max };
         let usage = &mut self.usage[ingress as usize];
-        let state = &mut self.switches[switch as usize];
-        if state.buffer.admit(usage, priority, waiting.bytes(), headroom) == Admission::Dropped {
-            self.drop_packet(waiting, SwitchDropReason::NoMemory);
+        let buffer = &mut self.switches[switch as usize].buffer;
+        if buffer.admit(usage, priority, packet.bytes(), headroom) == Admission::Dropped {
+            self.drop_packet(packet, SwitchDropReason::NoMemory);
             return false;
         }
         self.check_xoff(switch, ingress, priority);
         true
     }
 
-    fn drop_packet(&mut self, waiting: QueuedPacket, reason: SwitchDropReason) {
-        let (packet, ingress) = (waiting.packet(), waiting.ingress());
+    fn drop_packet(&mut self, queued: QueuedPacket, reason: SwitchDropReason) {
+        let (packet, ingress) = (queued.packet(), queued.ingress());
         self.emit_dropped(ingress, packet, reason);
         self.channels[ingress as usize].counters.drops += 1;
-        self.forget(ingress, packet, waiting.ingress_priority() as u8);
+        self.forget(ingress, packet, queued.ingress_priority() as u8);
     }
 
     /// A packet is lost on a channel.
@@ -99,41 +445,17 @@ impl<S: Sink> Network<S> {
         self.packets.release(packet);
     }
 
-    /// Lets a packet join its queue, marked if that is long, and sends it if nothing is before it.
+    /// A packet joins the queue of its port, or is transmitted at once.
     #[inline]
-    pub(crate) fn enqueue(&mut self, switch: u32, egress: u32, waiting: QueuedPacket) {
-        self.transmit_due(egress);
-        let priority = waiting.priority();
-        if self.config.marks && self.config.marks_at == MarksAt::Arrival {
-            let depth = self.channels[egress as usize].queues[priority].bytes;
-            self.mark(egress, waiting, depth);
-        }
-        let channel = &mut self.channels[egress as usize];
-        if self.config.flow_control != FlowControl::Credits && channel.is_free_for(priority, self.now) {
-            channel.counters.queue_max = channel.counters.queue_max.max(waiting.bytes().into());
-            self.leave(switch, egress, waiting, 0);
-            return;
-        }
-        let queue = &mut channel.queues[priority];
-        queue.push(&mut self.pool, waiting);
-        channel.occupied |= 1 << priority;
-        channel.counters.queue_max = channel.counters.queue_max.max(queue.bytes);
-        if channel.busy_until > self.now {
-            if channel.needs_transmit_event() {
-                self.plan_transmit(egress);
-            }
-        } else {
-            self.send_next(egress);
-        }
-        if S::DETAIL && self.config.flow_control == FlowControl::Credits {
-            self.emit_credit_wait(egress, priority);
-        }
+    pub(crate) fn enqueue(&mut self, switch: u32, egress: u32, packet: QueuedPacket) {
+        self.catch_up_port(egress);
+        let (now, cause) = (self.now, self.event_buffer.cause);
+        enqueue(&mut SlowPath { network: self, switch, egress }, packet, now, cause);
     }
 
-    /// Sends what stands first in front of a free channel.
+    /// Transmits the packet that is next in front of a channel, if that is free.
     pub(crate) fn send_next(&mut self, egress: u32) {
-        let channel = &mut self.channels[egress as usize];
-        if channel.busy_until > self.now {
+        if self.channels[egress as usize].busy_until > self.now {
             self.schedule_transmit(egress);
         } else {
             self.send_first(egress);
@@ -142,63 +464,103 @@ impl<S: Sink> Network<S> {
 
     /// The same, for a channel that is known to be free.
     pub(crate) fn send_first(&mut self, egress: u32) {
-        let channel = &mut self.channels[egress as usize];
-        if channel.has_pause_frame {
-            self.send_pause_frame(egress);
-            return;
-        }
-        let ready = match self.config.flow_control {
-            FlowControl::Credits => channel.occupied & channel.with_credit(CREDIT_PACKET),
-            _ => channel.occupied & !channel.paused,
-        };
-        let Some(priority) = channel.next_priority(ready) else { return };
-        let queue = &mut channel.queues[priority];
-        let Some(waiting) = queue.pop(&mut self.pool) else { return };
-        if queue.is_empty() {
-            channel.occupied &= !(1 << priority);
-        }
-        let (more, depth, from) = (channel.occupied != 0, queue.bytes, channel.from);
-        match from {
-            Vertex::Switch(switch) => self.leave(switch, egress, waiting, depth),
-            Vertex::Host(_) => self.start(egress, waiting),
-        }
-        if more {
-            self.schedule_transmit(egress);
+        match self.channels[egress as usize].from {
+            Vertex::Switch(switch) => {
+                let (now, cause) = (self.now, self.event_buffer.cause);
+                transmit_next(&mut SlowPath { network: self, switch, egress }, now, cause);
+            }
+            // The packets of a host wait in its NIC, and only pause frames here.
+            Vertex::Host(_) => self.send_pause_frame(egress),
         }
     }
 
-    /// A pause frame goes before all else.
-    #[cold]
-    fn send_pause_frame(&mut self, egress: u32) {
-        if let Some(waiting) = self.channels[egress as usize].pop_pause_frame(&mut self.pool) {
-            self.start(egress, waiting);
-            self.schedule_transmit(egress);
-        }
+    /// Queue bytes up to which no packet is marked at that moment of its way.
+    #[inline]
+    pub(crate) fn marks_above_at(&self, at: MarksAt) -> u64 {
+        let marks = self.config.marks && self.config.marks_at == at;
+        if marks { self.marks_above } else { u64::MAX }
     }
 
-    /// A packet leaves a switch, with `depth` bytes behind it: its memory is free, and whoever waited for that is told.
-    #[allow(clippy::inline_always, reason = "it is called for each packet-hop, from two places")]
+    /// Whether a port transmits what is first in line and nothing else.
+    pub(crate) fn is_fast(&self, channel: &Channel) -> bool {
+        !self.needs_slow_path
+            && !self.packets.has_telemetry
+            && !channel.needs_slow_path()
+            && channel.receiver_lp != NO_LOCAL_LP
+            && !channel.has_pause_frame
+            && channel.paused == 0
+            && channel.is_ready_planned == (channel.occupied != 0)
+            && self.config.marks_at == MarksAt::Departure
+    }
+
+    /// A packet goes onto the wire, at a switch or at a host.
+    #[allow(clippy::inline_always, reason = "it is called for each packet a NIC sends, from two places")]
     #[inline(always)]
-    fn leave(&mut self, switch: u32, egress: u32, waiting: QueuedPacket, depth: u64) {
-        if self.config.marks && self.config.marks_at == MarksAt::Departure {
-            self.mark(egress, waiting, depth);
-        }
-        // It takes its port before anyone is told, who may have to be told by that port: a detour can lead a packet back
-        // where it came from.
-        self.start(egress, waiting);
-        let (bytes, priority) = (waiting.bytes(), waiting.ingress_priority());
-        if self.config.flow_control == FlowControl::Credits {
-            self.return_credit(waiting.ingress(), priority as u8, bytes);
+    pub(crate) fn start(&mut self, egress: u32, packet: QueuedPacket) {
+        let takes = self.channels[egress as usize].occupy(packet, self.now);
+        self.launch(egress, packet, takes);
+    }
+
+    /// Puts a packet on a link that is taken for it.
+    #[allow(clippy::needless_bitwise_bool, reason = "one branch for all that is rare")]
+    #[allow(clippy::inline_always, reason = "it is called for each packet-hop, from three places")]
+    #[inline(always)]
+    fn launch(&mut self, egress: u32, packet: QueuedPacket, takes: Span) {
+        let Self { channels, epochs, .. } = self;
+        let channel = &channels[egress as usize];
+        if self.needs_slow_path | packet.collects_telemetry() | channel.needs_slow_path() {
+            self.launch_slow(egress, packet, takes);
             return;
         }
-        let ingress = &mut self.channels[waiting.ingress() as usize];
-        let usage = &mut self.usage[waiting.ingress() as usize];
-        let state = &mut self.switches[switch as usize];
-        state.buffer.release(usage, priority, bytes);
-        if ingress.xoff & 1 << priority != 0 && state.buffer.is_below_xon(usage, priority) {
-            ingress.xoff &= !(1 << priority);
-            state.xoff_count -= 1;
-            self.send_pause(waiting.ingress(), priority, 0);
+        let at = channel.busy_until + channel.delay;
+        match epochs {
+            Some(epochs) if channel.receiver_lp != NO_LOCAL_LP => {
+                epochs.arrive(channel.receiver_lp, at, channel.tie_break, egress, packet.packet());
+            }
+            _ => self.schedule_arrival(egress, at, packet.packet()),
         }
+    }
+
+    /// The same with all policies.
+    #[inline(never)]
+    fn launch_slow(&mut self, egress: u32, packet: QueuedPacket, takes: Span) {
+        if let Some(until_there) = self.apply_policies(egress, packet, takes) {
+            let at = self.now + until_there + self.channels[egress as usize].delay;
+            self.schedule_arrival(egress, at, packet.packet());
+        }
+    }
+
+    /// Returns how long it is before enough of the packet has left for the other end to forward it; `None` where it never arrives.
+    fn apply_policies(&mut self, egress: u32, queued: QueuedPacket, takes: Span) -> Option<Span> {
+        let (packet, bytes, priority) = (queued.packet(), queued.bytes(), queued.priority());
+        let channel = &mut self.channels[egress as usize];
+        let takes_credit = self.config.flow_control == FlowControl::Credits && !queued.is_pause();
+        if takes_credit {
+            channel.credits[priority] = channel.credits[priority].saturating_sub(bytes);
+        }
+        if !queued.is_pause() {
+            channel.charge(priority, bytes);
+        }
+        let (is_down, has_faults) = (channel.is_down, channel.has_faults);
+        let until_there = match channel.to {
+            Vertex::Switch(_) if self.config.cut_through => channel.serialize(bytes.min(HEADER_BYTES)),
+            _ => takes,
+        };
+        if queued.collects_telemetry() {
+            self.stamp(egress, packet);
+        }
+        self.emit_started(egress, packet, bytes);
+        if S::DETAIL && takes_credit {
+            self.emit_credit_wait(egress, priority);
+        }
+        if self.shows_frames {
+            self.show_frame(egress, packet);
+        }
+        if is_down || has_faults && self.meets_fault(egress, packet) {
+            self.taps.lose_last(egress);
+            self.lose(egress, packet);
+            return None;
+        }
+        Some(until_there)
     }
 }

@@ -33,7 +33,7 @@ impl<S: Sink> Network<S> {
     /// Sends a pause frame to the sender of `ingress`: XOFF for so many quanta, or XON for 0.
     pub(crate) fn send_pause(&mut self, ingress: u32, priority: usize, quanta: u32) {
         let back = self.channels[ingress as usize].reverse;
-        self.transmit_due(back);
+        self.catch_up_port(back);
         let metadata = PacketMetadata {
             bytes: PAUSE_BYTES,
             target: 1 << priority,
@@ -52,6 +52,15 @@ impl<S: Sink> Network<S> {
             let Channel { sender, from, .. } = self.channels[back as usize];
             let event = Event::PauseRefresh { channel: ingress, priority: priority as u8 };
             self.schedule_at(from, self.now + span / 2, rank::PAUSE, sender, event);
+        }
+    }
+
+    /// Transmits a pause frame that waits in front of a free channel, ahead of all packets.
+    #[cold]
+    pub(crate) fn send_pause_frame(&mut self, egress: u32) {
+        if let Some(frame) = self.channels[egress as usize].pop_pause_frame(&mut self.pool) {
+            self.start(egress, frame);
+            self.schedule_transmit(egress);
         }
     }
 
@@ -76,7 +85,7 @@ impl<S: Sink> Network<S> {
 
     /// The sender of a channel received XOFF or XON.
     pub(crate) fn apply_pause(&mut self, egress: u32, priorities: u8, quanta: u32) {
-        self.transmit_due(egress);
+        self.catch_up_port(egress);
         let now = self.now;
         // A port obeys for the priorities that it would itself send pause frames for.
         let port = self.channels[egress as usize].reverse;
@@ -102,7 +111,7 @@ impl<S: Sink> Network<S> {
     }
 
     pub(crate) fn expire_pause(&mut self, egress: u32) {
-        self.transmit_due(egress);
+        self.catch_up_port(egress);
         let now = self.now;
         let channel = &mut self.channels[egress as usize];
         let over = (0..8).filter(|&priority| channel.pause_until[priority] <= now);

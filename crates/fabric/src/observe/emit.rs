@@ -133,7 +133,7 @@ impl<S: Sink> Network<S> {
 
     pub(crate) fn emit_at_sender(&mut self, egress: u32, event: &Event) {
         let component = self.channels[egress as usize].sender;
-        if !self.event_buffer.take(self.now, component, event) {
+        if !self.event_buffer.put(self.now, component, event) {
             self.sink.record(self.now, component, event);
         }
     }
