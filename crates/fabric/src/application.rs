@@ -46,21 +46,24 @@ impl<S: Sink> Network<S> {
     /// Tells the application what happened: words that were written, then work that completed.
     #[inline]
     pub(crate) fn notify(&mut self, application: &mut impl Application<S>) {
-        if self.has_notifications {
+        if self.endpoints.has_notifications {
             self.notify_all(application);
         }
     }
 
     fn notify_all(&mut self, application: &mut impl Application<S>) {
-        self.has_notifications = false;
-        while !self.ready.is_empty() || self.memory.is_touched() || !self.reducing.is_empty() {
+        self.endpoints.has_notifications = false;
+        while !self.endpoints.ready.is_empty()
+            || self.memory.is_touched()
+            || !self.endpoints.reducing.is_empty()
+        {
             while let Some(token) = self.memory.take_touched() {
                 application.touched(self, token);
             }
-            if let Some(host) = self.ready.pop() {
+            if let Some(host) = self.endpoints.ready.pop() {
                 self.notify_completions(application, host);
             }
-            if let Some(host) = self.reducing.pop() {
+            if let Some(host) = self.endpoints.reducing.pop() {
                 self.reduce(host);
                 self.notify_results(application);
             }
@@ -83,11 +86,11 @@ impl<S: Sink> Network<S> {
     }
 
     fn notify_completions(&mut self, application: &mut impl Application<S>, host: u32) {
-        self.hosts[host as usize].is_ready = false;
-        let Some(queue) = self.hosts[host as usize].watched else { return };
+        self.endpoints.hosts[host as usize].is_ready = false;
+        let Some(queue) = self.endpoints.hosts[host as usize].watched else { return };
         let mut some = [Completion::EMPTY; 8];
         loop {
-            let count = self.hosts[host as usize].nic.poll_cq(queue, &mut some);
+            let count = self.endpoints.hosts[host as usize].nic.poll_cq(queue, &mut some);
             for completion in &some[..count] {
                 application.completed(self, host, completion);
             }

@@ -14,8 +14,10 @@ use crate::engine::arrivals::OFFSET_SHIFT;
 use crate::engine::epoch::Epochs;
 use crate::engine::event::CHANNELS_MAX;
 use crate::engine::event_buffer::cause;
+use crate::engine::scheduler::Scheduler;
 use crate::model::buffer::BulkAdmission;
-use crate::model::config::{FlowControl, Routing, SwitchConfig};
+use crate::model::config::{FlowControl, MarksAt, Routing, SwitchConfig};
+use crate::model::fabric::Fabric;
 use crate::model::hop::{self, EgressPort, FastPath};
 use crate::model::packet::Flag;
 use crate::model::queue::QueuedPacket;
@@ -93,11 +95,11 @@ impl<S: Sink> Network<S> {
     /// Bins all arrivals of the active switch, whose stride ends at `limit`, if all of them certainly fit and send no XOFF. Otherwise
     /// nothing is done.
     pub(crate) fn bin_arrivals(&mut self, switch: u32, limit: Time) -> bool {
-        let Self { epochs, packets, switches, usage, routes, bins, .. } = self;
-        let Some(epochs) = epochs else { return false };
+        let Fabric { packets, switches, usage, can_bin, all_links_up, .. } = &mut self.fabric;
+        let Scheduler { epochs: Some(epochs), bins, events, .. } = &mut self.scheduler else { return false };
         let state = &mut switches[switch as usize];
-        if !self.can_bin
-            || !self.all_links_up
+        if !*can_bin
+            || !*all_links_up
             || state.needs_order()
             || epochs.has_other_events()
             || limit < epochs.end_of_stride()
@@ -105,7 +107,7 @@ impl<S: Sink> Network<S> {
             return false;
         }
         let arrivals = epochs.active_arrivals();
-        let routes = routes.of(switch);
+        let routes = self.topology.routes.of(switch);
         let mut admission = BulkAdmission::new(&state.buffer);
         let mut count = 0;
         for arrival in arrivals {
@@ -125,7 +127,7 @@ impl<S: Sink> Network<S> {
             count += 1;
         }
         if count == arrivals.len() && admission.commit(&mut state.buffer) {
-            self.events += count as u64;
+            *events += count as u64;
             epochs.clear_arrivals();
             return true;
         }
@@ -143,32 +145,32 @@ impl<S: Sink> Network<S> {
     /// last transmission was that no arrival caused.
     pub(crate) fn run_bins(&mut self, switch: u32, until: Time) -> Time {
         let now = self.now;
-        let began = self.epochs.as_ref().map_or(Time::ZERO, Epochs::began);
+        let began = self.scheduler.epochs.as_ref().map_or(Time::ZERO, Epochs::began);
         let mut last = Time::ZERO;
-        while let Some(port) = self.bins.pop_port() {
-            let mut bin = std::mem::take(&mut self.bins.bins[usize::from(port)]);
-            sort(&mut bin, &mut self.bins.spare);
-            let egress = self.switches[switch as usize].ports[usize::from(port)];
-            if self.is_fast(&self.channels[egress as usize]) {
+        while let Some(port) = self.scheduler.bins.pop_port() {
+            let mut bin = std::mem::take(&mut self.scheduler.bins.bins[usize::from(port)]);
+            sort(&mut bin, &mut self.scheduler.bins.spare);
+            let egress = self.fabric.switches[switch as usize].ports[usize::from(port)];
+            if self.fabric.is_fast(&self.fabric.channels[egress as usize]) {
                 last = last.max(self.run_port(switch, egress, &bin, until));
             } else {
                 for packet in &bin {
                     self.now = began + packet.offset();
-                    self.event_buffer.cause = cause::arrived(packet.tie_break());
+                    self.observers.event_buffer.cause = cause::arrived(packet.tie_break());
                     self.enqueue(switch, egress, packet.queued);
                 }
             }
             bin.clear();
-            self.bins.bins[usize::from(port)] = bin;
+            self.scheduler.bins.bins[usize::from(port)] = bin;
         }
-        (self.now, self.event_buffer.cause) = (now, cause::EVENT);
+        (self.now, self.observers.event_buffer.cause) = (now, cause::EVENT);
         last
     }
 
     /// Has a port transmit what it should have before `until`. Returns when the last transmission was.
     pub(crate) fn run_port_until(&mut self, switch: u32, egress: u32, until: Time) -> Time {
-        let channel = &self.channels[egress as usize];
-        match self.is_fast(channel) && !self.switches[switch as usize].needs_order() {
+        let channel = &self.fabric.channels[egress as usize];
+        match self.fabric.is_fast(channel) && !self.fabric.switches[switch as usize].needs_order() {
             true => self.run_port(switch, egress, &[], until),
             false => self.transmit_until(egress, until),
         }
@@ -176,9 +178,9 @@ impl<S: Sink> Network<S> {
 
     /// Runs a port on the fast path.
     fn run_port(&mut self, switch: u32, egress: u32, bin: &[BinnedPacket], until: Time) -> Time {
-        let nodes = (self.host_count, self.switches.len() as u32);
-        let Self { epochs, packets, channels, switches, usage, pool, markers, event_buffer, .. } = self;
-        let Some(epochs) = epochs else { return Time::ZERO };
+        let (nodes, marks_above) = (self.topology.nodes(), self.fabric.marks_above_at(MarksAt::Departure));
+        let Fabric { packets, channels, switches, usage, pool, markers, .. } = &mut self.fabric;
+        let Scheduler { epochs: Some(epochs), events, .. } = &mut self.scheduler else { return Time::ZERO };
         let began = epochs.began();
         let channel = &mut channels[egress as usize];
         let state = &mut switches[switch as usize];
@@ -193,8 +195,8 @@ impl<S: Sink> Network<S> {
                 marker: &mut markers[egress as usize],
                 metadata: &mut packets.metadata,
             },
-            event_buffer,
-            marks_above: if self.config.marks { self.marks_above } else { u64::MAX },
+            event_buffer: &mut self.observers.event_buffer,
+            marks_above,
             nodes,
             sink: PhantomData::<S>,
         };
@@ -204,7 +206,7 @@ impl<S: Sink> Network<S> {
             let next = bin.next();
             let time = next.map_or(until, |packet| began + packet.offset());
             let (count, at) = hop::transmit_due(&mut path, time, cause::transmit(egress));
-            self.events += count;
+            *events += count;
             last = last.max(at);
             let Some(packet) = next else { break };
             hop::enqueue(&mut path, packet.queued, time, cause::arrived(packet.tie_break()));

@@ -213,8 +213,6 @@ pub struct Calendar<E> {
     occupied: [u64; WORDS],
     overflow: BinaryHeap<Reverse<Entry<E>>>,
     length: usize,
-    /// The active bucket has changed since [`Calendar::new_bucket`] was called.
-    is_new_bucket: bool,
 }
 
 impl<E: Copy> Calendar<E> {
@@ -228,19 +226,11 @@ impl<E: Copy> Calendar<E> {
             occupied: [0; WORDS],
             overflow: BinaryHeap::new(),
             length: 0,
-            is_new_bucket: false,
         }
     }
 
-    /// Whether the active bucket has changed since [`Calendar::new_bucket`] was called.
-    #[inline]
-    pub(crate) fn is_new_bucket(&self) -> bool {
-        self.is_new_bucket
-    }
-
-    /// The events of the active bucket.
-    pub(crate) fn new_bucket(&mut self) -> impl Iterator<Item = &E> {
-        self.is_new_bucket = false;
+    /// The events of the active bucket, in no order.
+    pub(crate) fn active_events(&self) -> impl Iterator<Item = &E> {
         self.active.events()
     }
 
@@ -411,7 +401,6 @@ impl<E: Copy> Calendar<E> {
         let slot = next as usize % BUCKETS;
         let pool = self.active.fill(std::mem::take(&mut self.wheel[slot]));
         self.spare.push(pool);
-        self.is_new_bucket = true;
         self.occupied[slot / 64] &= !(1 << (slot % 64));
     }
 

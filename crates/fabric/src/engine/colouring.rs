@@ -5,8 +5,8 @@
 //! and the next, which nothing but the first colour reaches. Each LP runs strides of two epochs, and its state is loaded
 //! half as often.
 
+use railnet_core::Time;
 use railnet_core::event::Sink;
-use railnet_core::{Span, Time};
 use railnet_topology::{FabricGraph, Vertex};
 
 use crate::application::Application;
@@ -67,12 +67,6 @@ impl TwoColouring {
 }
 
 impl<S: Sink> Network<S> {
-    /// Looks for a two-colouring, once host groups and the application's lookahead bound are known.
-    pub(crate) fn find_two_colouring(&mut self, lookahead_bound: Span) {
-        let epochs = self.epochs.as_ref().filter(|epochs| epochs.fits_twice_into(lookahead_bound));
-        self.colouring = epochs.and_then(|epochs| TwoColouring::new(&self.graph, epochs)).map(Box::new);
-    }
-
     /// Runs all LPs in strides of two epochs, until a call of the application is near, or `limit` is. Returns the time of
     /// the last event, or `None` where that is too near.
     pub(crate) fn run_two_coloured(
@@ -80,22 +74,25 @@ impl<S: Sink> Network<S> {
         application: &mut impl Application<S>,
         limit: Time,
     ) -> Option<Time> {
-        if self.colouring.is_none() || self.partition.is_some() || self.lookahead.is_extended() {
+        if self.scheduler.colouring.is_none()
+            || self.scheduler.partition.is_some()
+            || self.scheduler.lookahead.is_extended()
+        {
             return None;
         }
-        let epochs = self.epochs.as_ref()?;
+        let epochs = self.scheduler.epochs.as_ref()?;
         let start = epochs.next_epoch()?;
-        let mut until = epochs.epoch_of(limit).min(self.next_call());
+        let mut until = epochs.epoch_of(limit).min(self.scheduler.next_call());
         if until < start + EPOCHS_MIN {
             return None;
         }
-        let colouring = self.colouring.take()?;
+        let colouring = self.scheduler.colouring.take()?;
         let mut latest = Time::ZERO;
         let mut next = [start; 2];
         while next[0].min(next[1]) < until {
             let colour = usize::from(next[1] < next[0]);
             let (first, last) = (next[colour], next[1 - colour].min(until - 1));
-            let Some(epochs) = &mut self.epochs else { break };
+            let Some(epochs) = &mut self.scheduler.epochs else { break };
             epochs.begin_epochs_of_colour(first, last);
             let end = epochs.end();
             if colour == 0 {
@@ -104,29 +101,24 @@ impl<S: Sink> Network<S> {
             latest = latest.max(self.run_some_switches_until(&colouring.0[colour], end));
             next[colour] = last + 1;
             let furthest = next[0].max(next[1]);
-            let Some(epochs) = &self.epochs else { break };
+            let Some(epochs) = &self.scheduler.epochs else { break };
             // With no events ahead, or a call, the other colour catches up and that is all.
             if epochs.next_epoch().is_none_or(|epoch| epoch > furthest) {
                 until = until.min(furthest);
             }
-            until = until.min(self.next_call().max(furthest));
+            until = until.min(self.scheduler.next_call().max(furthest));
         }
-        self.colouring = Some(colouring);
+        self.scheduler.colouring = Some(colouring);
         Some(latest)
-    }
-
-    /// The epoch in which the application is called about all hosts.
-    fn next_call(&self) -> u64 {
-        let at = self.calendar.next_time().unwrap_or(Time::NEVER);
-        self.epochs.as_ref().map_or(0, |epochs| epochs.epoch_of(at))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::epoch::HostGroups;
+    use crate::engine::groups::HostGroups;
     use railnet_core::Rate;
+    use railnet_core::Span;
     use railnet_topology::fabric::{Dragonfly, FabricKind, LeafSpine, LinkSpec};
 
     fn colouring(kind: &FabricKind) -> Option<[Vec<u32>; 2]> {

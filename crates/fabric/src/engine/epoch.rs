@@ -17,6 +17,7 @@ use railnet_topology::Vertex;
 use crate::engine::arrivals::{Arrival, Arrivals, OFFSETS};
 use crate::engine::calendar::{ActiveEvents, Entry, Key, make_room};
 use crate::engine::event::{Event, PackedEvent, rank};
+use crate::engine::groups::HostGroups;
 use crate::engine::ready::ReadyGroups;
 use crate::model::packet::PacketIndex;
 
@@ -127,43 +128,6 @@ struct OverflowArrival {
     packet: PacketIndex,
 }
 
-/// The hosts of each host group; empty where hosts are not partitioned.
-#[derive(Debug, Default)]
-pub(crate) struct HostGroups {
-    of_host: Vec<u32>,
-    hosts: Vec<Vec<u32>>,
-}
-
-impl HostGroups {
-    /// By each host's group. Groups count up from 0.
-    pub(crate) fn new(of_host: Vec<u32>) -> Self {
-        let count = of_host.iter().max().map_or(0, |last| *last as usize + 1);
-        let mut hosts = vec![Vec::new(); count];
-        for (host, group) in of_host.iter().enumerate() {
-            hosts[*group as usize].push(host as u32);
-        }
-        Self { of_host, hosts }
-    }
-
-    pub(crate) fn count(&self) -> u32 {
-        self.hosts.len() as u32
-    }
-
-    /// The host of a group that has only one.
-    #[inline]
-    pub(crate) fn only_host(&self, group: u32) -> Option<u32> {
-        match self.hosts[group as usize][..] {
-            [host] => Some(host),
-            _ => None,
-        }
-    }
-
-    /// The hosts of a group.
-    pub(crate) fn hosts(&self, group: u32) -> &[u32] {
-        &self.hosts[group as usize]
-    }
-}
-
 /// No epoch.
 const NEVER: u64 = u64::MAX;
 
@@ -212,10 +176,10 @@ impl Epochs {
     pub(crate) fn add_groups(&mut self, groups: HostGroups, longest: Span) {
         self.width = self.width.min(longest.as_ps());
         self.arrivals = Arrivals::new(STRIDE_EPOCHS * self.width);
-        self.lps += groups.hosts.len();
+        self.lps += groups.count() as usize;
         self.groups = groups;
         self.make_lists();
-        self.transmit_ready.resize_with(self.groups.hosts.len(), Vec::new);
+        self.transmit_ready.resize_with(self.groups.count() as usize, Vec::new);
     }
 
     /// Widens the wheel for extended lookahead. Call it before the first event.
@@ -265,7 +229,7 @@ impl Epochs {
     pub(crate) fn lp(&self, vertex: Vertex) -> Option<u32> {
         match vertex {
             Vertex::Switch(switch) => Some(switch),
-            Vertex::Host(host) => self.groups.of_host.get(host as usize).map(|group| self.switches + group),
+            Vertex::Host(host) => self.groups.of(host).map(|group| self.switches + group),
         }
     }
 

@@ -41,43 +41,47 @@ impl<S: Sink> Network<S> {
     /// The application announces traffic phases: it has NICs send something between [`Network::begin_traffic_phase`] and
     /// [`Network::end_traffic_phase`], and at no other time. Call it before the first event.
     pub fn enable_extended_lookahead(&mut self) {
-        if let Some(epochs) = &mut self.epochs {
+        if let Some(epochs) = &mut self.scheduler.epochs {
             epochs.enable_extended_lookahead();
-            self.lookahead.traffic_phases = Some(0);
+            self.scheduler.lookahead.traffic_phases = Some(0);
         }
     }
 
     /// From now on, the application may post to NICs.
     pub fn begin_traffic_phase(&mut self) {
-        self.lookahead.traffic_phases =
-            self.lookahead.traffic_phases.map(|traffic_phases| traffic_phases + 1);
+        self.scheduler.lookahead.traffic_phases =
+            self.scheduler.lookahead.traffic_phases.map(|traffic_phases| traffic_phases + 1);
     }
 
     /// All work of one traffic phase was posted. It need not have completed.
     pub fn end_traffic_phase(&mut self) {
-        self.lookahead.traffic_phases =
-            self.lookahead.traffic_phases.map(|traffic_phases| traffic_phases.saturating_sub(1));
+        self.scheduler.lookahead.traffic_phases =
+            self.scheduler.lookahead.traffic_phases.map(|traffic_phases| traffic_phases.saturating_sub(1));
     }
 
     /// Until when no host group reaches another, from the next event at `at` on, where the application can make none act on
     /// another before `interaction`. `None` without extended lookahead: then an epoch is all there is.
     pub fn extended_lookahead(&mut self, at: Time, interaction: Time) -> Option<Time> {
-        let has_messages = self.partition.as_ref().is_some_and(|partition| partition.has_messages());
-        if self.lookahead.traffic_phases != Some(0) || self.packets.in_use() > 0 || has_messages {
+        let has_messages =
+            self.scheduler.partition.as_ref().is_some_and(|partition| partition.has_messages());
+        if self.scheduler.lookahead.traffic_phases != Some(0)
+            || self.fabric.packets.in_use() > 0
+            || has_messages
+        {
             return None;
         }
-        let called = self.calendar.next_time().unwrap_or(Time::NEVER);
-        let until = interaction.min(called).max(at) + self.lookahead.lookahead_bound;
-        if self.lookahead.timers_from <= until {
-            self.lookahead.timers_from =
-                self.hosts.iter().map(|host| host.timer_at).min().unwrap_or(Time::NEVER);
+        let called = self.scheduler.calendar.next_time().unwrap_or(Time::NEVER);
+        let until = interaction.min(called).max(at) + self.scheduler.lookahead.lookahead_bound;
+        if self.scheduler.lookahead.timers_from <= until {
+            self.scheduler.lookahead.timers_from =
+                self.endpoints.hosts.iter().map(|host| host.timer_at).min().unwrap_or(Time::NEVER);
         }
-        Some(self.lookahead.timers_from.min(until))
+        Some(self.scheduler.lookahead.timers_from.min(until))
     }
 
     /// The last moment of the epoch of `at`, or of the last epoch before the horizon of an extended lookahead.
     pub fn epoch_end(&self, at: Time, horizon: Option<Time>) -> Time {
-        match (&self.epochs, horizon) {
+        match (&self.scheduler.epochs, horizon) {
             (None, _) => at,
             (Some(epochs), None) => epochs.end_of(at),
             (Some(epochs), Some(horizon)) => epochs.end_before(at, horizon),

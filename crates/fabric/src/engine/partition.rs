@@ -13,7 +13,6 @@ use railnet_topology::Vertex;
 
 use crate::application::Application;
 use crate::engine::calendar::{Entry, Key};
-use crate::engine::epoch::Epochs;
 use crate::engine::event::{Event, PackedEvent};
 use crate::model::packet::{Flag, PacketIndex, PacketMetadata};
 use crate::network::Network;
@@ -27,7 +26,7 @@ pub(crate) struct Partition {
     /// By partition.
     outgoing: Vec<Messages>,
     /// The time of the first event in them.
-    earliest_sent: Time,
+    pub(crate) earliest_sent: Time,
     /// Messages of other partitions, and buffers of earlier ones.
     incoming: Vec<Messages>,
 }
@@ -57,20 +56,21 @@ struct Packet {
 impl<S: Sink> Network<S> {
     /// Whether several threads could run it: switches and host groups are LPs, no frames are shown, and no faults are ahead.
     pub fn can_be_partitioned(&self, count: u32) -> bool {
-        let groups = self.epochs.as_ref().map_or(0, |epochs| epochs.groups().count());
-        let is_fast = self.form == WireForm::Values && !self.shows_frames && !self.has_faults_ahead();
-        count > 1 && groups >= count && self.switches.len() as u32 >= count && is_fast
+        let groups = self.scheduler.epochs.as_ref().map_or(0, |epochs| epochs.groups().count());
+        let is_fast =
+            self.fabric.form == WireForm::Values && !self.fabric.shows_frames && !self.has_faults_ahead();
+        count > 1 && groups >= count && self.fabric.switches.len() as u32 >= count && is_fast
     }
 
     /// From now on it runs only the LPs of one of `count` partitions. Call it before the first event. The others are
     /// networks that were made in the same way.
     pub fn assign_partition(&mut self, index: u32, count: u32) {
-        let Some(epochs) = &self.epochs else { return };
-        let (switches, groups) = (self.switches.len() as u32, epochs.groups().count());
+        let Some(epochs) = &self.scheduler.epochs else { return };
+        let (switches, groups) = (self.fabric.switches.len() as u32, epochs.groups().count());
         // Switches of a tier follow each other, and often one tier has most events.
         let of_switches = (0..switches).map(|switch| switch % count);
         let of_groups = (0..groups).map(|group| group * count / groups);
-        self.partition = Some(Box::new(Partition {
+        self.scheduler.partition = Some(Box::new(Partition {
             index,
             owners: of_switches.chain(of_groups).collect(),
             outgoing: (0..count).map(|_| Messages::default()).collect(),
@@ -82,8 +82,8 @@ impl<S: Sink> Network<S> {
 
     /// The partition that runs a host or switch.
     pub fn partition_of(&self, vertex: Vertex) -> u32 {
-        let lp = self.epochs.as_ref().and_then(|epochs| epochs.lp(vertex));
-        match (&self.partition, lp) {
+        let lp = self.scheduler.epochs.as_ref().and_then(|epochs| epochs.lp(vertex));
+        match (&self.scheduler.partition, lp) {
             (Some(partition), Some(lp)) => partition.owners[lp as usize],
             _ => 0,
         }
@@ -92,9 +92,9 @@ impl<S: Sink> Network<S> {
     /// The partition that emits the events of a component.
     pub fn partition_of_component(&self, component: Component) -> u32 {
         let Component(number) = component;
-        match number.checked_sub(self.host_count) {
+        match number.checked_sub(self.topology.host_count) {
             None => self.partition_of(Vertex::Host(number)),
-            Some(switch) if (switch as usize) < self.switches.len() => {
+            Some(switch) if (switch as usize) < self.fabric.switches.len() => {
                 self.partition_of(Vertex::Switch(switch))
             }
             Some(_) => 0,
@@ -107,9 +107,9 @@ impl<S: Sink> Network<S> {
             Event::Arrive { packet, .. } => Some(self.take_out(packet)),
             _ => None,
         };
-        let Some(partition) = &mut self.partition else { return };
+        let Some(partition) = &mut self.scheduler.partition else { return };
         debug_assert!(
-            self.epochs.as_ref().is_none_or(|epochs| order.time > epochs.end()),
+            self.scheduler.epochs.as_ref().is_none_or(|epochs| order.time > epochs.end()),
             "one partition reached another within the lookahead"
         );
         partition.earliest_sent = partition.earliest_sent.min(order.time);
@@ -122,33 +122,36 @@ impl<S: Sink> Network<S> {
     }
 
     fn take_out(&mut self, index: PacketIndex) -> Packet {
-        let metadata = self.packets.metadata[index as usize];
-        let contents = self.packets.headers.get_mut(index).take();
+        let metadata = self.fabric.packets.metadata[index as usize];
+        let contents = self.fabric.packets.headers.get_mut(index).take();
         let bytes = match metadata.is(Flag::HasBytes) {
-            true => std::mem::take(&mut self.packets.bytes[index as usize]),
+            true => std::mem::take(&mut self.fabric.packets.bytes[index as usize]),
             false => Vec::new(),
         };
-        self.packets.release(index);
+        self.fabric.packets.release(index);
         Packet { metadata, contents, bytes }
     }
 
     /// Exchanges the messages of two partitions, between epochs.
     pub fn exchange_messages(&mut self, other: &mut Self) {
-        let (Some(one), Some(two)) = (&mut self.partition, &mut other.partition) else { return };
+        let (Some(one), Some(two)) = (&mut self.scheduler.partition, &mut other.scheduler.partition) else {
+            return;
+        };
         one.send(two);
         two.send(one);
     }
 
     /// When the next event may be, of this partition or of others through its messages.
     pub fn next_epoch(&self) -> Option<Time> {
-        let own = self.epochs.as_ref().and_then(Epochs::next_time);
-        let sent = self.partition.as_ref().map(|partition| partition.earliest_sent).filter(|at| at.is_set());
-        self.calendar.next_time().into_iter().chain(own).chain(sent).min()
+        self.scheduler.next_time()
     }
 
     /// Begins the epochs from the one of `at` to the one that ends at `end`, once all messages were exchanged.
     pub fn begin_epochs(&mut self, at: Time, end: Time) {
-        let (Some(epochs), Some(partition)) = (&mut self.epochs, &mut self.partition) else { return };
+        let (Some(epochs), Some(partition)) = (&mut self.scheduler.epochs, &mut self.scheduler.partition)
+        else {
+            return;
+        };
         epochs.begin_epochs(at, end);
         partition.earliest_sent = Time::NEVER;
         for Messages { events, packets } in &mut partition.incoming {
@@ -158,12 +161,12 @@ impl<S: Sink> Network<S> {
                 if let Some((channel, _)) = entry.event.arrival()
                     && let Some(Packet { metadata, contents, bytes }) = packets.next()
                 {
-                    let packet = self.packets.take(metadata);
-                    *self.packets.headers.get_mut(packet) = contents;
+                    let packet = self.fabric.packets.take(metadata);
+                    *self.fabric.packets.headers.get_mut(packet) = contents;
                     if !bytes.is_empty() {
-                        *self.packets.bytes_of(packet) = bytes;
+                        *self.fabric.packets.bytes_of(packet) = bytes;
                     }
-                    let tie_break = self.channels[channel as usize].tie_break;
+                    let tie_break = self.fabric.channels[channel as usize].tie_break;
                     epochs.arrive(lp, entry.key.time(), tie_break, channel, packet);
                 } else {
                     epochs.put(lp, entry);
@@ -185,24 +188,27 @@ impl<S: Sink> Network<S> {
 
     /// Merges what another partition has run, at the end: all that can be asked about hosts, switches and links.
     pub fn merge(&mut self, mut other: Self) {
-        let owner = other.partition.as_ref().map_or(0, |partition| partition.index);
-        self.events += other.events;
-        for host in 0..self.host_count {
+        let owner = other.scheduler.partition.as_ref().map_or(0, |partition| partition.index);
+        self.scheduler.events += other.scheduler.events;
+        for host in 0..self.topology.host_count {
             if self.partition_of(Vertex::Host(host)) == owner {
-                std::mem::swap(&mut self.hosts[host as usize], &mut other.hosts[host as usize]);
+                std::mem::swap(
+                    &mut self.endpoints.hosts[host as usize],
+                    &mut other.endpoints.hosts[host as usize],
+                );
             }
         }
-        for switch in 0..self.switches.len() {
+        for switch in 0..self.fabric.switches.len() {
             if self.partition_of(Vertex::Switch(switch as u32)) == owner {
-                std::mem::swap(&mut self.switches[switch], &mut other.switches[switch]);
+                std::mem::swap(&mut self.fabric.switches[switch], &mut other.fabric.switches[switch]);
             }
         }
-        for (index, theirs) in other.channels.into_iter().enumerate() {
+        for (index, theirs) in other.fabric.channels.into_iter().enumerate() {
             let [sends, receives] = [theirs.from, theirs.to].map(|vertex| self.partition_of(vertex) == owner);
             if receives {
-                self.usage[index] = std::mem::take(&mut other.usage[index]);
+                self.fabric.usage[index] = std::mem::take(&mut other.fabric.usage[index]);
             }
-            let ours = &mut self.channels[index];
+            let ours = &mut self.fabric.channels[index];
             match (sends, receives) {
                 (true, true) => *ours = theirs,
                 (true, false) => {

@@ -10,8 +10,11 @@ use railnet_topology::Vertex;
 
 use crate::engine::event::Event;
 use crate::engine::run::LARGE;
+use crate::engine::scheduler::Scheduler;
+use crate::model::fabric::Fabric;
+use crate::model::host::Host;
 use crate::model::packet::{PacketArena, PacketIndex};
-use crate::network::{Host, Network};
+use crate::network::Network;
 
 /// From so many hosts on, the counters and queues of ports are more than a cache holds, too.
 const VERY_LARGE: u32 = 256;
@@ -27,34 +30,36 @@ const ARRIVALS_MIN: usize = 3;
 impl<S: Sink> Network<S> {
     /// Prefetches the packets that arrive at a switch in its stride, and its ports.
     pub(crate) fn prefetch_switch(&self, switch: u32) {
-        let (Some(epochs), true) = (&self.epochs, self.host_count >= LARGE) else { return };
+        let (Some(epochs), true) = (&self.scheduler.epochs, self.topology.host_count >= LARGE) else {
+            return;
+        };
         for arrival in epochs.active_arrivals() {
-            prefetch(&self.packets.metadata[arrival.packet as usize]);
+            prefetch(&self.fabric.packets.metadata[arrival.packet as usize]);
         }
         // Ports stay in the cache for the rest of the switch's strides.
-        if self.host_count >= VERY_LARGE && epochs.is_first_stride() {
-            self.prefetch_ports(&self.switches[switch as usize].ports);
+        if self.topology.host_count >= VERY_LARGE && epochs.is_first_stride() {
+            self.prefetch_ports(&self.fabric.switches[switch as usize].ports);
         }
     }
 
     /// Prefetches the transmitters and buffer accounting of ports, and in front of them the first, second and last nodes of the queue.
     fn prefetch_ports(&self, ports: &[u32]) {
         for egress in ports {
-            let channel = &self.channels[*egress as usize];
+            let channel = &self.fabric.channels[*egress as usize];
             channel.prefetch_transmitter();
-            prefetch(&self.usage[channel.reverse as usize]);
+            prefetch(&self.fabric.usage[channel.reverse as usize]);
         }
         let queues = || {
-            let channels = ports.iter().map(|egress| &self.channels[*egress as usize]);
+            let channels = ports.iter().map(|egress| &self.fabric.channels[*egress as usize]);
             channels.filter_map(|channel| channel.long_queue()).take(PORTS_MAX)
         };
         for queue in queues() {
-            queue.prefetch_ends(&self.pool);
+            queue.prefetch_ends(&self.fabric.pool);
         }
         for queue in queues() {
-            queue.prefetch_second(&self.pool);
+            queue.prefetch_second(&self.fabric.pool);
         }
-        if self.config.marks {
+        if self.fabric.config.marks {
             self.prefetch_marked(ports);
         }
     }
@@ -62,15 +67,17 @@ impl<S: Sink> Network<S> {
     /// Prefetches the packets that will be marked: a mark is written to their metadata.
     fn prefetch_marked(&self, ports: &[u32]) {
         for egress in ports {
-            let channel = &self.channels[*egress as usize];
-            let Some(queue) = channel.long_queue().filter(|queue| queue.bytes > self.marks_above) else {
+            let channel = &self.fabric.channels[*egress as usize];
+            let Some(queue) = channel.long_queue().filter(|queue| queue.bytes > self.fabric.marks_above)
+            else {
                 continue;
             };
-            let mut marks = self.markers[*egress as usize].foresee(queue.bytes);
-            let markable = queue.iter(&self.pool).take(MARKED_MAX).filter(|queued| queued.can_be_marked());
+            let mut marks = self.fabric.markers[*egress as usize].foresee(queue.bytes);
+            let markable =
+                queue.iter(&self.fabric.pool).take(MARKED_MAX).filter(|queued| queued.can_be_marked());
             for queued in markable {
                 if marks.next() == Some(true) {
-                    prefetch(&self.packets.metadata[queued.packet() as usize]);
+                    prefetch(&self.fabric.packets.metadata[queued.packet() as usize]);
                     prefetch(&channel.counters.marks);
                 }
             }
@@ -79,8 +86,9 @@ impl<S: Sink> Network<S> {
 
     /// Prefetches the packets that arrive at some host groups in the active epochs, and the queue pairs that send next there.
     pub(crate) fn prefetch_groups(&mut self, some: impl Iterator<Item = u32> + Clone) {
-        let Self { epochs, packets, channels, hosts, coming, host_count, .. } = self;
-        let (Some(epochs), true) = (epochs, *host_count >= LARGE) else { return };
+        let (Fabric { packets, channels, .. }, hosts) = (&self.fabric, &self.endpoints.hosts);
+        let Scheduler { epochs, coming, .. } = &mut self.scheduler;
+        let (Some(epochs), true) = (epochs, self.topology.host_count >= LARGE) else { return };
         coming.clear();
         for group in some.clone() {
             let only_host = epochs.groups().only_host(group);
@@ -111,19 +119,16 @@ impl<S: Sink> Network<S> {
         prefetch_arrivals(packets, hosts, coming);
     }
 
-    /// Prefetches the packets that arrive at hosts in the current bucket of the calendar, with the queue pairs that they are for and
-    /// those that send next where a port transmits.
-    #[inline]
-    pub(crate) fn prefetch_hosts(&mut self) {
-        if self.host_count >= LARGE && self.calendar.is_new_bucket() {
-            self.prefetch_bucket();
+    /// Prefetches the packets that arrive at hosts in the active bucket of the calendar, with the queue pairs that they are for and those
+    /// that send next where a port transmits.
+    pub(crate) fn prefetch_bucket(&mut self) {
+        if self.topology.host_count < LARGE {
+            return;
         }
-    }
-
-    fn prefetch_bucket(&mut self) {
-        let Self { calendar, packets, channels, hosts, coming, .. } = self;
+        let (Fabric { packets, channels, .. }, hosts) = (&self.fabric, &self.endpoints.hosts);
+        let Scheduler { calendar, coming, .. } = &mut self.scheduler;
         coming.clear();
-        for event in calendar.new_bucket() {
+        for event in calendar.active_events() {
             match event.event() {
                 Event::Arrive { channel, packet } => {
                     if let Vertex::Host(host) = channels[channel as usize].to {

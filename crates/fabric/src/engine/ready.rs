@@ -110,7 +110,7 @@ mod tests {
         let [in_order, by_group] = [together, apart].map(|mut world| {
             let mut caller = Caller::default();
             world.network.run(&mut caller, Time::from_ps(900_000));
-            let opened = world.network.epochs.as_ref().map_or(0, |epochs| epochs.opened);
+            let opened = world.network.scheduler.epochs.as_ref().map_or(0, |epochs| epochs.opened);
             // Groups run one after the other.
             caller.heard.sort_unstable();
             (caller.heard, opened)

@@ -1,18 +1,20 @@
-//! The engine's loop: what happens next, and to whom.
+//! The run loop: which events are run next.
 //!
-//! Switches reach others through links only, so they are taken epoch by epoch ([`Epochs`](crate::engine::epoch::Epochs)) where
-//! the network is large, unless someone watches who needs all of it in order. Hosts and the application come in the order of
-//! time, all of them together, where what one host heard may move another at once; an application whose hosts reach each
-//! other through links only, or which knows how long it takes to notify others, says so ([`Network::partition_by_host`]), and
-//! its hosts are taken as switches are.
+//! One loop runs epoch after epoch: the calendar and the host groups, then the switches. In large networks switches are LPs, and so are
+//! host groups where the application bounds its own lookahead ([`Network::partition_by_host`]); else hosts and the application share the
+//! calendar. A run in the order of time is the same loop without LPs: one partition, whose calendar has everything, and no
+//! lookahead, so that the only epoch is as long as the run. That is the case in small networks, where a sink has to see events of all
+//! components in order, and where something concerns the network as a whole (faults, taps, switches that reduce).
 
 use railnet_core::event::Sink;
 use railnet_core::{Component, Span, Time};
 use railnet_topology::Vertex;
 
 use crate::application::Application;
-use crate::engine::epoch::{Epochs, HostGroups};
+use crate::engine::epoch::Epochs;
 use crate::engine::event::{Event, PackedEvent, rank};
+use crate::engine::groups::HostGroups;
+use crate::engine::scheduler::Scheduler;
 use crate::model::channel::NO_LOCAL_LP;
 use crate::model::packet::PacketIndex;
 use crate::network::Network;
@@ -32,14 +34,14 @@ const DENSE: u64 = 16;
 impl<S: Sink> Network<S> {
     /// Calls the application at `at`.
     pub fn call_at(&mut self, at: Time, token: u32) {
-        let order = self.sequences.order(at.max(self.now), rank::CALL, self.environment());
-        self.calendar.push(&order, PackedEvent::new(Event::Call { token }));
+        let order = self.scheduler.sequences.order(at.max(self.now), rank::CALL, self.environment());
+        self.scheduler.calendar.push(&order, PackedEvent::new(Event::Call { token }));
     }
 
     /// Calls the application at `at`, after all else that happens at that moment.
     pub fn call_last_at(&mut self, at: Time, token: u32) {
-        let order = self.sequences.order(at.max(self.now), rank::LAST, self.environment());
-        self.calendar.push(&order, PackedEvent::new(Event::Call { token }));
+        let order = self.scheduler.sequences.order(at.max(self.now), rank::LAST, self.environment());
+        self.scheduler.calendar.push(&order, PackedEvent::new(Event::Call { token }));
     }
 
     /// Calls the application at `at` about something that concerns this host, and those of its island, only.
@@ -51,51 +53,19 @@ impl<S: Sink> Network<S> {
     /// The same, for one who speaks for all hosts: after what hosts themselves asked for at that moment, no matter who asked
     /// first.
     pub fn call_on_after(&mut self, host: u32, at: Time, token: u32) {
-        let (at, by) = (at.max(self.now), self.outside());
+        let (at, by) = (at.max(self.now), self.topology.outside());
         self.schedule_at(Vertex::Host(host), at, rank::CALL, by, Event::Call { token });
     }
 
-    /// Runs until nothing will happen any more, or until `limit`. Returns whether it came to the end.
+    /// Runs until there are no more events, or until `limit`. Returns whether there are none.
     pub fn run(&mut self, application: &mut impl Application<S>, limit: Time) -> bool {
         self.notify(application);
-        let mut latest = self.now;
-        loop {
-            if let Some(last) = self.run_two_coloured(application, limit) {
-                latest = latest.max(last);
-            }
-            let Some(epochs) = &self.epochs else { break };
-            if application.is_stopped() {
-                // Some hosts have come as far as that.
-                self.now = latest.max(epochs.end()).min(limit);
-                return false;
-            }
-            let next = self.calendar.next_time().into_iter().chain(epochs.next_time()).min();
-            let Some(next) = next.filter(|next| *next <= limit) else {
-                self.now = if next.is_some() { limit } else { latest };
-                return next.is_none();
-            };
-            let horizon = self.extended_lookahead(next, application.earliest_interaction());
-            let end = self.epoch_end(next, horizon);
-            let Some(epochs) = &mut self.epochs else { break };
-            epochs.begin_epochs(next, end);
-            let last = if epochs.groups().count() > 0 {
-                self.run_groups_and_calls(application, end.min(limit))
-            } else {
-                self.run_hosts_in_order(application, end.min(limit))
-            };
-            latest = latest.max(last).max(self.run_switches_until(end.min(limit)));
-            if end >= limit && self.epochs.is_some() {
-                let is_empty = self.calendar.is_empty() && self.epochs.as_ref().is_some_and(Epochs::is_empty);
-                self.now = if is_empty { latest } else { limit };
-                return is_empty;
-            }
-        }
-        self.run_in_order(application, limit, |_| true)
+        self.run_epochs(application, limit, |_| true)
     }
 
-    /// Runs in the order of time, switches included, until nothing will happen any more, until `limit`, or until the application
-    /// says after an event that it does not go on: then the present is that event's time, and what the application does next is
-    /// in nobody's past. Returns whether it came to the end.
+    /// Runs in the order of time, switches included, until there are no more events, until `limit`, or until the application says
+    /// after an event that it does not go on: then the present is that event's time, and nothing has run ahead of it. Returns whether
+    /// there are no more events.
     pub fn run_while<A: Application<S>>(
         &mut self,
         application: &mut A,
@@ -104,30 +74,101 @@ impl<S: Sink> Network<S> {
     ) -> bool {
         self.use_one_calendar();
         self.notify(application);
-        if goes_on(application) { self.run_in_order(application, limit, goes_on) } else { false }
+        goes_on(application) && self.run_epochs(application, limit, goes_on)
+    }
+
+    /// The run loop.
+    fn run_epochs<A: Application<S>>(
+        &mut self,
+        application: &mut A,
+        limit: Time,
+        goes_on: impl Fn(&A) -> bool,
+    ) -> bool {
+        let mut latest = self.now;
+        loop {
+            if let Some(last) = self.run_two_coloured(application, limit) {
+                latest = latest.max(last);
+            }
+            if application.is_stopped() {
+                if let Some(epochs) = &self.scheduler.epochs {
+                    // Some LPs have come as far as that.
+                    self.now = latest.max(epochs.end()).min(limit);
+                }
+                return false;
+            }
+            let next = self.scheduler.next_time();
+            let Some(next) = next.filter(|next| *next <= limit) else {
+                self.now = if next.is_some() { limit } else { latest };
+                return next.is_none();
+            };
+            let end = self.begin_next_epochs(next, application.earliest_interaction(), limit);
+            let groups = self.scheduler.epochs.as_ref().map_or(0, |epochs| epochs.groups().count());
+            let last = match groups {
+                0 => self.run_calendar(application, end, &goes_on),
+                _ => Some(self.run_groups_and_calls(application, end)),
+            };
+            let Some(last) = last else { return false };
+            latest = latest.max(last).max(self.run_switches_until(end));
+            if end >= limit {
+                let is_empty = self.scheduler.is_empty();
+                self.now = if is_empty { latest } else { limit };
+                return is_empty;
+            }
+        }
+    }
+
+    /// Begins the next epochs, with the next event at `next`. Returns their end: without LPs there is no lookahead, and the calendar
+    /// runs until `limit`.
+    fn begin_next_epochs(&mut self, next: Time, interaction: Time, limit: Time) -> Time {
+        let horizon = self.extended_lookahead(next, interaction);
+        let end = self.epoch_end(next, horizon);
+        let Some(epochs) = &mut self.scheduler.epochs else { return limit };
+        epochs.begin_epochs(next, end);
+        end.min(limit)
     }
 
     /// Whether all that is left are timers of NICs which have nothing to wait for. They are many where there were many
     /// connections, each set for when an answer would be late.
     pub fn is_idle(&self) -> bool {
-        let near = self.epochs.iter().flat_map(Epochs::events);
+        let near = self.scheduler.epochs.iter().flat_map(Epochs::events);
         let is_timer = |event: &PackedEvent| matches!(event.event(), Event::Timer { .. });
-        self.packets.in_use() == 0
-            && self.hosts.iter().all(|host| host.nic.is_idle())
-            && self.calendar.events().chain(near).all(is_timer)
-            && self.epochs.as_ref().is_none_or(|epochs| !epochs.has_transmit_ready())
+        self.fabric.packets.in_use() == 0
+            && self.endpoints.hosts.iter().all(|host| host.nic.is_idle())
+            && self.scheduler.calendar.events().chain(near).all(is_timer)
+            && self.scheduler.epochs.as_ref().is_none_or(|epochs| !epochs.has_transmit_ready())
     }
 
-    /// Lets happen in the order of time what happens to hosts and the application until `limit`. Returns when the last of it
-    /// did.
-    fn run_hosts_in_order(&mut self, application: &mut impl Application<S>, limit: Time) -> Time {
+    /// Runs the calendar until `limit`. Returns the time of the last event, or `None` if the application does not go on.
+    fn run_calendar<A: Application<S>>(
+        &mut self,
+        application: &mut A,
+        limit: Time,
+        goes_on: impl Fn(&A) -> bool,
+    ) -> Option<Time> {
         let mut latest = Time::ZERO;
-        while let Ok((at, event)) = self.calendar.pop_by(limit) {
-            self.prefetch_hosts();
-            self.dispatch(application, at, event);
-            latest = at;
+        loop {
+            while let Some((at, event)) = self.scheduler.calendar.pop_active(limit) {
+                self.dispatch(application, at, event);
+                latest = at;
+                if !goes_on(application) {
+                    return None;
+                }
+            }
+            match self.scheduler.calendar.pop_late_or_advance(limit) {
+                Ok(None) => self.prefetch_bucket(),
+                Ok(Some((at, event))) => {
+                    self.dispatch(application, at, event);
+                    latest = at;
+                    if !goes_on(application) {
+                        return None;
+                    }
+                }
+                Err(_) => return Some(latest),
+            }
+            if self.scheduler.epochs.is_none() && application.is_stopped() {
+                return None;
+            }
         }
-        latest
     }
 
     /// Takes all hosts through the window at hand until `limit`, with what the application wants to do in between. Returns
@@ -138,17 +179,17 @@ impl<S: Sink> Network<S> {
         limit: Time,
     ) -> Time {
         let mut latest = Time::ZERO;
-        while let Some((at, rank)) = self.calendar.next_rank().filter(|(at, _)| *at <= limit) {
+        while let Some((at, rank)) = self.scheduler.calendar.next_rank().filter(|(at, _)| *at <= limit) {
             // A call comes before or after all that happens to hosts at its moment.
             let before = if rank == rank::CALL { at.as_ps().checked_sub(1) } else { Some(at.as_ps()) };
             if let Some(before) = before {
                 self.run_groups_until(application, Time::from_ps(before));
             }
-            if let Ok((at, event)) = self.calendar.pop_by(limit) {
+            if let Ok((at, event)) = self.scheduler.calendar.pop_by(limit) {
                 self.dispatch(application, at, event);
                 latest = at;
             }
-            if self.epochs.is_none() || application.is_stopped() {
+            if self.scheduler.epochs.is_none() || application.is_stopped() {
                 return latest;
             }
         }
@@ -157,7 +198,7 @@ impl<S: Sink> Network<S> {
 
     /// Runs all islands through the current epochs until `limit`. Returns the time of the last event.
     pub(crate) fn run_groups_until(&mut self, application: &mut impl Application<S>, limit: Time) -> Time {
-        let Some(epochs) = &mut self.epochs else { return Time::ZERO };
+        let Some(epochs) = &mut self.scheduler.epochs else { return Time::ZERO };
         if limit < epochs.end() && !epochs.tracks_ready() {
             epochs.track_ready();
         }
@@ -167,8 +208,9 @@ impl<S: Sink> Network<S> {
         let count = epochs.groups().count();
         let together = self.groups_prefetched_together();
         // Where few hosts have anything to do, prefetching for all of them takes longer than what they do.
-        let events = self.events - std::mem::replace(&mut self.events_before, self.events);
-        let is_dense = events.saturating_mul(DENSE) >= u64::from(self.host_count);
+        let events = self.scheduler.events
+            - std::mem::replace(&mut self.scheduler.events_before, self.scheduler.events);
+        let is_dense = events.saturating_mul(DENSE) >= u64::from(self.topology.host_count);
         let mut latest = Time::ZERO;
         for first in (0..count).step_by(together as usize) {
             if application.is_stopped() {
@@ -189,8 +231,8 @@ impl<S: Sink> Network<S> {
     /// of the others.
     fn run_ready_groups_until(&mut self, application: &mut impl Application<S>, limit: Time) -> Time {
         let mut latest = Time::ZERO;
-        let mut groups = std::mem::take(&mut self.ready_scratch);
-        if let Some(epochs) = &mut self.epochs {
+        let mut groups = std::mem::take(&mut self.scheduler.ready_scratch);
+        if let Some(epochs) = &mut self.scheduler.epochs {
             epochs.take_ready_by(limit, &mut groups);
         }
         for some in groups.chunks(self.groups_prefetched_together() as usize) {
@@ -200,31 +242,31 @@ impl<S: Sink> Network<S> {
             self.prefetch_groups(some.iter().copied());
             for group in some {
                 latest = latest.max(self.run_group_until(application, *group, limit));
-                if let Some(epochs) = &mut self.epochs {
+                if let Some(epochs) = &mut self.scheduler.epochs {
                     epochs.requeue_group(*group);
                 }
             }
         }
-        self.ready_scratch = groups;
+        self.scheduler.ready_scratch = groups;
         latest
     }
 
     /// Islands that are prefetched together.
     fn groups_prefetched_together(&self) -> u32 {
-        let count = self.epochs.as_ref().map_or(0, |epochs| epochs.groups().count());
-        (TOGETHER * count / self.host_count.max(1)).max(1)
+        let count = self.scheduler.epochs.as_ref().map_or(0, |epochs| epochs.groups().count());
+        (TOGETHER * count / self.topology.host_count.max(1)).max(1)
     }
 
     /// Takes the hosts of an island through the windows at hand.
     fn run_group_until(&mut self, application: &mut impl Application<S>, group: u32, limit: Time) -> Time {
         let mut latest = Time::ZERO;
-        while let Some(epochs) = &mut self.epochs {
+        while let Some(epochs) = &mut self.scheduler.epochs {
             let by = limit.min(epochs.end_of_stride());
             let host = epochs.groups().only_host(group);
             if epochs.activate(epochs.lp_of_group(group)) {
                 latest = latest.max(self.run_active_group_until(application, host, by));
             }
-            let Some(epochs) = &mut self.epochs else { break };
+            let Some(epochs) = &mut self.scheduler.epochs else { break };
             epochs.deactivate();
             if !epochs.next_stride(limit) {
                 break;
@@ -244,7 +286,7 @@ impl<S: Sink> Network<S> {
         limit: Time,
     ) -> Time {
         let mut latest = Time::ZERO;
-        while let Some(epochs) = &mut self.epochs {
+        while let Some(epochs) = &mut self.scheduler.epochs {
             let arrival = epochs.next_arrival();
             let arrives = arrival.map_or(Time::NEVER, |(at, ..)| at);
             let ready_at = epochs.next_transmit_ready();
@@ -258,13 +300,13 @@ impl<S: Sink> Network<S> {
             // A packet that comes when a port is woken comes before it.
             if ready_at < arrives && ready_at <= limit {
                 let Some(channel) = epochs.pop_transmit_ready() else { break };
-                (self.now, self.events) = (ready_at, self.events + 1);
+                (self.now, self.scheduler.events) = (ready_at, self.scheduler.events + 1);
                 self.transmit_ready(channel);
             } else if let Some((at, channel, packet)) = arrival
                 && at <= limit
             {
                 epochs.pass_arrival();
-                (self.now, self.events) = (at, self.events + 1);
+                (self.now, self.scheduler.events) = (at, self.scheduler.events + 1);
                 match host {
                     Some(host) => self.arrive_at_host(host, channel, packet),
                     None => self.arrive(channel, packet),
@@ -278,45 +320,11 @@ impl<S: Sink> Network<S> {
         latest
     }
 
-    fn run_in_order<A: Application<S>>(
-        &mut self,
-        application: &mut A,
-        limit: Time,
-        goes_on: impl Fn(&A) -> bool,
-    ) -> bool {
-        loop {
-            if application.is_stopped() {
-                return false;
-            }
-            while let Some((at, event)) = self.calendar.pop_active(limit) {
-                self.dispatch(application, at, event);
-                if !goes_on(application) {
-                    return false;
-                }
-            }
-            match self.calendar.pop_late_or_advance(limit) {
-                Ok(None) => {}
-                Ok(Some((at, event))) => {
-                    self.dispatch(application, at, event);
-                    if !goes_on(application) {
-                        return false;
-                    }
-                }
-                Err(is_empty) => {
-                    if !is_empty {
-                        self.now = limit;
-                    }
-                    return is_empty;
-                }
-            }
-        }
-    }
-
     #[allow(clippy::inline_always, reason = "each of the two loops has its own, next to what it takes out")]
     #[inline(always)]
     fn dispatch(&mut self, application: &mut impl Application<S>, at: Time, event: PackedEvent) {
         self.now = at;
-        self.events += 1;
+        self.scheduler.events += 1;
         match event.event() {
             Event::Arrive { channel, packet } => self.arrive(channel, packet),
             Event::TransmitReady { channel } => self.transmit_ready(channel),
@@ -351,7 +359,7 @@ impl<S: Sink> Network<S> {
 
     /// Takes all switches through the window at hand until `limit`. Returns when the last thing happened.
     pub(crate) fn run_switches_until(&mut self, limit: Time) -> Time {
-        let count = self.switches.len() as u32;
+        let count = self.fabric.switches.len() as u32;
         (0..count).fold(Time::ZERO, |latest, switch| latest.max(self.run_switch_until(switch, limit)))
     }
 
@@ -363,15 +371,15 @@ impl<S: Sink> Network<S> {
     #[inline]
     fn run_switch_until(&mut self, switch: u32, limit: Time) -> Time {
         let mut latest = Time::ZERO;
-        while let Some(epochs) = &mut self.epochs {
+        while let Some(epochs) = &mut self.scheduler.epochs {
             let by = limit.min(epochs.end_of_stride());
             if epochs.activate(switch) {
                 self.prefetch_switch(switch);
-                self.event_buffer.open();
+                self.observers.event_buffer.open();
                 self.run_active_switch_until(switch, by);
                 latest = latest.max(self.end_stride(switch, by));
             }
-            let Some(epochs) = &mut self.epochs else { break };
+            let Some(epochs) = &mut self.scheduler.epochs else { break };
             epochs.deactivate();
             if !epochs.next_stride(limit) {
                 break;
@@ -387,10 +395,10 @@ impl<S: Sink> Network<S> {
         if self.bin_arrivals(switch, limit) {
             return;
         }
-        if let Some(epochs) = &mut self.epochs {
+        if let Some(epochs) = &mut self.scheduler.epochs {
             epochs.sort_arrivals();
         }
-        while let Some(epochs) = &mut self.epochs {
+        while let Some(epochs) = &mut self.scheduler.epochs {
             let next = epochs.next_arrival();
             if epochs.has_other_events()
                 && let Some((at, event)) =
@@ -412,7 +420,7 @@ impl<S: Sink> Network<S> {
     fn advance_to(&mut self, switch: u32, at: Time) {
         self.drain_ready_heap(switch, at);
         self.now = at;
-        self.events += 1;
+        self.scheduler.events += 1;
     }
 
     /// Lets switches do what they do until now, for who wants to look at them in the middle of a run.
@@ -425,16 +433,16 @@ impl<S: Sink> Network<S> {
     /// Switches are taken through windows of time one by one from now on, before anything has happened, where they can be.
     pub(crate) fn use_epochs(&mut self) {
         let needs_order = S::ENABLED && S::IN_ORDER || self.aggregation.is_some();
-        let delay = self.graph.links.iter().map(|link| link.delay).min();
+        let delay = self.topology.graph.links.iter().map(|link| link.delay).min();
         let delay = delay.filter(|delay| !needs_order && *delay >= EPOCH_MIN);
-        self.epochs = delay.map(|delay| Epochs::new(self.switches.len() as u32, delay));
+        self.scheduler.epochs = delay.map(|delay| Epochs::new(self.fabric.switches.len() as u32, delay));
         self.assign_lps();
     }
 
     /// Where each channel comes out, among the places that have windows and are up to this network.
     pub(crate) fn assign_lps(&mut self) {
-        let Self { channels, epochs, partition, .. } = self;
-        for channel in channels {
+        let Scheduler { epochs, partition, .. } = &self.scheduler;
+        for channel in &mut self.fabric.channels {
             let lp = epochs.as_ref().and_then(|epochs| epochs.lp(channel.to));
             let is_here =
                 |lp: &u32| partition.as_ref().is_none_or(|partition| partition.remote_owner(*lp).is_none());
@@ -450,77 +458,66 @@ impl<S: Sink> Network<S> {
     /// difference to what happens, but the application hears of what several islands did in the time of a window in another
     /// order; and where it asks in an island's turn to be called at a moment of that window, others have gone further by then.
     pub fn partition_by_host(&mut self, groups: Vec<u32>, lookahead_bound: Span) {
-        assert_eq!(groups.len(), self.host_count as usize, "each host belongs to a host group");
-        self.lookahead.lookahead_bound = lookahead_bound;
-        if let Some(epochs) = &mut self.epochs
+        assert_eq!(groups.len(), self.topology.host_count as usize, "each host belongs to a host group");
+        self.scheduler.lookahead.lookahead_bound = lookahead_bound;
+        if let Some(epochs) = &mut self.scheduler.epochs
             && lookahead_bound >= EPOCH_MIN
         {
             epochs.add_groups(HostGroups::new(groups), lookahead_bound);
             self.assign_lps();
-            self.find_two_colouring(lookahead_bound);
+            self.scheduler.find_two_colouring(&self.topology.graph, lookahead_bound);
         }
     }
 
     /// Everything happens in the order of time from now on, switches included: for what strikes the network as a whole.
     /// It makes no difference to what happens.
     pub(crate) fn use_one_calendar(&mut self) {
-        if let Some(mut epochs) = self.epochs.take() {
+        if let Some(mut epochs) = self.scheduler.epochs.take() {
             for (key, event) in epochs.drain() {
-                self.calendar.put(key, event);
+                self.scheduler.calendar.put(key, event);
             }
             // What is still under way on a channel is what was sent last.
-            let mut after = vec![0; self.channels.len()];
+            let mut after = vec![0; self.fabric.channels.len()];
             for (at, channel, packet) in epochs.drain_arrivals().into_iter().rev() {
-                let order = self.channels[channel as usize].arrival_order(at, after[channel as usize]);
+                let order = self.fabric.channels[channel as usize].arrival_order(at, after[channel as usize]);
                 after[channel as usize] += 1;
-                self.calendar.push(&order, PackedEvent::new(Event::Arrive { channel, packet }));
+                self.scheduler.calendar.push(&order, PackedEvent::new(Event::Arrive { channel, packet }));
             }
             self.assign_lps();
             self.move_ready_to_calendar();
         }
     }
 
-    /// Lets something happen to a host or switch, or one of its ports.
-    pub(crate) fn schedule_at(&mut self, lp: Vertex, time: Time, rank: u8, by: Component, event: Event) {
-        let order = self.sequences.order(time, rank, by);
-        if let Some(epochs) = &mut self.epochs
-            && let Some(lp) = epochs.lp(lp)
-        {
-            match self.partition.as_ref().and_then(|partition| partition.remote_owner(lp)) {
-                None => epochs.push(&order, lp, PackedEvent::new(event)),
-                Some(owner) => self.send_to_partition(owner, &order, lp, event),
-            }
-        } else {
-            self.calendar.push(&order, PackedEvent::new(event));
+    /// Schedules an event of a host or switch, or of one of its ports.
+    pub(crate) fn schedule_at(&mut self, vertex: Vertex, time: Time, rank: u8, by: Component, event: Event) {
+        let order = self.scheduler.sequences.order(time, rank, by);
+        if let Some((owner, lp)) = self.scheduler.schedule(vertex, &order, event) {
+            self.send_to_partition(owner, &order, lp, event);
         }
     }
 
-    /// Lets the packet that was put on a channel last come out of it.
+    /// Schedules the arrival of the packet that was put on a channel last.
     #[inline(never)]
     pub(crate) fn schedule_arrival(&mut self, egress: u32, at: Time, packet: PacketIndex) {
-        let channel = &self.channels[egress as usize];
+        let channel = &self.fabric.channels[egress as usize];
         let order = channel.arrival_order(at, 0);
         let event = Event::Arrive { channel: egress, packet };
-        let Some(epochs) = &mut self.epochs else {
-            self.calendar.push(&order, PackedEvent::new(event));
-            return;
-        };
-        let lp = epochs.lp(channel.to);
-        let remote_owner = |lp| self.partition.as_ref().and_then(|partition| partition.remote_owner(lp));
-        match (lp, lp.and_then(remote_owner)) {
-            (Some(lp), None) => epochs.arrive(lp, at, channel.tie_break, egress, packet),
-            (Some(lp), Some(owner)) => self.send_to_partition(owner, &order, lp, event),
-            (None, _) => self.calendar.push(&order, PackedEvent::new(event)),
+        let scheduler = &mut self.scheduler;
+        let lp = scheduler.epochs.as_ref().and_then(|epochs| epochs.lp(channel.to));
+        match (lp, lp.and_then(|lp| scheduler.remote_owner(lp)), &mut scheduler.epochs) {
+            (Some(lp), None, Some(epochs)) => epochs.arrive(lp, at, channel.tie_break, egress, packet),
+            (Some(lp), Some(owner), _) => self.send_to_partition(owner, &order, lp, event),
+            _ => scheduler.calendar.push(&order, PackedEvent::new(event)),
         }
     }
 
     pub(crate) fn schedule_fault(&mut self, at: Time, index: u32) {
-        let order = self.sequences.order(at.max(self.now), rank::CALL, self.environment());
-        self.calendar.push(&order, PackedEvent::new(Event::Fault { index }));
+        let order = self.scheduler.sequences.order(at.max(self.now), rank::CALL, self.environment());
+        self.scheduler.calendar.push(&order, PackedEvent::new(Event::Fault { index }));
     }
 
     pub(crate) fn schedule_reroute(&mut self, at: Time) {
-        let order = self.sequences.order(at, rank::CALL, self.environment());
-        self.calendar.push(&order, PackedEvent::new(Event::Reroute));
+        let order = self.scheduler.sequences.order(at, rank::CALL, self.environment());
+        self.scheduler.calendar.push(&order, PackedEvent::new(Event::Reroute));
     }
 }

@@ -140,8 +140,8 @@ impl<S: Sink> Network<S> {
     pub fn add_bus_resource(&mut self, host: u32) -> BusResource {
         let state =
             ResourceState { host, busy_until: Time::ZERO, speed: WHOLE, counters: BusCounters::default() };
-        self.buses.states.push(state);
-        BusResource(self.buses.states.len() as u32 - 1)
+        self.endpoints.buses.states.push(state);
+        BusResource(self.endpoints.buses.states.len() as u32 - 1)
     }
 
     /// Adds a path from memory to memory, which has one hop at least. A slice has arrived when all of it has.
@@ -172,27 +172,27 @@ impl<S: Sink> Network<S> {
 
     fn add_route(&mut self, hops: Vec<BusHop>, ends: Ends) -> BusPath {
         assert!(!hops.is_empty(), "a bus path has one hop at least");
-        self.buses.paths.push(Route { hops, ends });
-        BusPath(self.buses.paths.len() as u32 - 1)
+        self.endpoints.buses.paths.push(Route { hops, ends });
+        BusPath(self.endpoints.buses.paths.len() as u32 - 1)
     }
 
     /// Sends a slice on a path now. [`Application::carried`] hears `token` when it has arrived.
     pub fn carry(&mut self, path: BusPath, bytes: Bytes, packets: u32, token: u32) {
-        let head = match self.buses.paths[path.0 as usize].ends {
+        let head = match self.endpoints.buses.paths[path.0 as usize].ends {
             Ends::FromPort(rate) => {
                 before(self.now, rate.serialize(Bytes(bytes.0.saturating_sub(CUT_THROUGH_BYTES.0))))
             }
             _ => self.now,
         };
         let slice = Slice { path: path.0, hop: 0, bytes, packets, token, head, tail: self.now };
-        let index = match self.buses.free.pop() {
+        let index = match self.endpoints.buses.free.pop() {
             Some(index) => {
-                self.buses.slices[index as usize] = slice;
+                self.endpoints.buses.slices[index as usize] = slice;
                 index
             }
             None => {
-                self.buses.slices.push(slice);
-                self.buses.slices.len() as u32 - 1
+                self.endpoints.buses.slices.push(slice);
+                self.endpoints.buses.slices.len() as u32 - 1
             }
         };
         self.serve_slice(index);
@@ -200,19 +200,19 @@ impl<S: Sink> Network<S> {
 
     /// The counters of a resource.
     pub fn bus_counters(&self, resource: BusResource) -> BusCounters {
-        self.buses.states[resource.0 as usize].counters
+        self.endpoints.buses.states[resource.0 as usize].counters
     }
 
     /// The same of a run that is stopped: a resource with a queue is reserved for longer than the run has lasted.
     pub fn bus_counters_so_far(&self, resource: BusResource) -> BusCounters {
-        let ResourceState { busy_until, counters, .. } = &self.buses.states[resource.0 as usize];
+        let ResourceState { busy_until, counters, .. } = &self.endpoints.buses.states[resource.0 as usize];
         let reserved = busy_until.since(self.now).min(counters.busy);
         BusCounters { busy: counters.busy - reserved, ..*counters }
     }
 
     /// Adds to the counters of a resource what it served outside of this run.
     pub fn count_on_bus(&mut self, resource: BusResource, more: BusCounters) {
-        let counters = &mut self.buses.states[resource.0 as usize].counters;
+        let counters = &mut self.endpoints.buses.states[resource.0 as usize].counters;
         counters.slices += more.slices;
         counters.bytes += more.bytes;
         counters.busy += more.busy;
@@ -220,12 +220,12 @@ impl<S: Sink> Network<S> {
 
     /// A resource serves at so many millionths of its speed from now on; slices that already wait keep theirs.
     pub(crate) fn slow_bus(&mut self, resource: BusResource, speed: u32) {
-        self.buses.states[resource.0 as usize].speed = speed.max(1);
+        self.endpoints.buses.states[resource.0 as usize].speed = speed.max(1);
     }
 
     /// The resource of its hop serves a slice, after those before it.
     fn serve_slice(&mut self, index: u32) {
-        let Buses { states, paths, slices, .. } = &mut self.buses;
+        let Buses { states, paths, slices, .. } = &mut self.endpoints.buses;
         let slice = &mut slices[index as usize];
         let route = &paths[slice.path as usize];
         let hop = &route.hops[slice.hop as usize];
@@ -255,14 +255,14 @@ impl<S: Sink> Network<S> {
 
     /// A slice has passed its hop.
     pub(crate) fn slice_passed(&mut self, application: &mut impl Application<S>, index: u32) {
-        let slice = &mut self.buses.slices[index as usize];
+        let slice = &mut self.endpoints.buses.slices[index as usize];
         slice.hop += 1;
         let Slice { path, hop, token, .. } = *slice;
-        if (hop as usize) < self.buses.paths[path as usize].hops.len() {
+        if (hop as usize) < self.endpoints.buses.paths[path as usize].hops.len() {
             self.serve_slice(index);
             return;
         }
-        self.buses.free.push(index);
+        self.endpoints.buses.free.push(index);
         application.carried(self, token);
     }
 }

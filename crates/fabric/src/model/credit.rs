@@ -8,8 +8,8 @@ use crate::network::Network;
 impl<S: Sink> Network<S> {
     /// Space at the end of a channel is free: its sender will hear of the credit.
     pub(crate) fn return_credit(&mut self, ingress: u32, priority: u8, bytes: u32) {
-        let channel = &self.channels[ingress as usize];
-        let (at, by) = (self.now + channel.delay, self.channels[channel.reverse as usize].sender);
+        let channel = &self.fabric.channels[ingress as usize];
+        let (at, by) = (self.now + channel.delay, self.fabric.channels[channel.reverse as usize].sender);
         let event = Event::Credit { channel: ingress, priority, bytes };
         self.schedule_at(channel.from, at, rank::CREDIT, by, event);
     }
@@ -17,7 +17,7 @@ impl<S: Sink> Network<S> {
     /// The sender of a channel hears of credit.
     pub(crate) fn take_credit(&mut self, egress: u32, priority: u8, bytes: u32) {
         let priority = usize::from(priority & 7);
-        self.channels[egress as usize].credits[priority] += bytes;
+        self.fabric.channels[egress as usize].credits[priority] += bytes;
         if S::DETAIL {
             self.emit_credit_wait(egress, priority);
         }
@@ -28,7 +28,7 @@ impl<S: Sink> Network<S> {
     /// wants details.
     pub(crate) fn emit_credit_wait(&mut self, egress: u32, priority: usize) {
         let (waits, bit) = (self.is_held(egress, priority), 1 << priority);
-        let waiting = &mut self.credit_waits[egress as usize];
+        let waiting = &mut self.observers.credit_waits[egress as usize];
         if (*waiting & bit != 0) == waits {
             return;
         }

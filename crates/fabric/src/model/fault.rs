@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use railnet_core::event::{Event, Sink};
 use railnet_core::{Psn, Random, Span, Time};
-use railnet_topology::{Routes, Vertex};
+use railnet_topology::Vertex;
 
 use crate::model::bus::BusResource;
 use crate::model::chance::Chance;
@@ -187,19 +187,19 @@ impl<S: Sink> Network<S> {
     /// Plans a fault.
     pub fn fault_at(&mut self, at: Time, fault: Fault) {
         self.use_one_calendar();
-        self.faults.planned.push(fault);
-        let index = self.faults.planned.len() as u32 - 1;
+        self.fabric.faults.planned.push(fault);
+        let index = self.fabric.faults.planned.len() as u32 - 1;
         self.schedule_fault(at, index);
     }
 
     /// Whether a planned fault has not been applied yet.
     pub fn has_faults_ahead(&self) -> bool {
-        self.faults.applied < self.faults.planned.len()
+        self.fabric.faults.applied < self.fabric.faults.planned.len()
     }
 
     /// Whether a bus resource is or will be slowed down.
     pub fn has_bus_faults(&self) -> bool {
-        self.faults.planned.iter().any(|fault| match fault {
+        self.fabric.faults.planned.iter().any(|fault| match fault {
             Fault::SlowBus { .. } => true,
             Fault::LinkDown { .. }
             | Fault::LinkUp { .. }
@@ -217,28 +217,28 @@ impl<S: Sink> Network<S> {
 
     /// When the last fault was applied; the start of the run where none was.
     pub fn last_fault(&self) -> Time {
-        self.faults.last
+        self.fabric.faults.last
     }
 
     /// Links that are down.
     pub(crate) fn dead_links(&self) -> Vec<u32> {
-        let links = self.faults.dead.iter().enumerate();
+        let links = self.fabric.faults.dead.iter().enumerate();
         links.filter(|(_, is_dead)| **is_dead).map(|(link, _)| link as u32).collect()
     }
 
     /// Ends all pause storms, and lets none begin: for when all work is done.
     pub fn end_pause_storms(&mut self) {
-        self.faults.is_over = true;
-        for host in std::mem::take(&mut self.faults.storms) {
+        self.fabric.faults.is_over = true;
+        for host in std::mem::take(&mut self.fabric.faults.storms) {
             self.end_pause_storm(host);
         }
     }
 
     /// Applies a fault.
     pub(crate) fn apply_fault(&mut self, index: u32) {
-        self.faults.applied += 1;
-        self.faults.last = self.now;
-        match self.faults.planned[index as usize] {
+        self.fabric.faults.applied += 1;
+        self.fabric.faults.last = self.now;
+        match self.fabric.faults.planned[index as usize] {
             Fault::LinkDown { link, detection } => self.set_link(link, true, detection),
             Fault::LinkUp { link, detection } => self.set_link(link, false, detection),
             Fault::Loss { link, chance } => {
@@ -252,31 +252,31 @@ impl<S: Sink> Network<S> {
             }
             Fault::SlowLink { link, rate } => {
                 for channel in channels_of(link) {
-                    self.channel_mut(channel).slow_down(rate);
+                    self.fabric.channels[channel as usize].slow_down(rate);
                 }
             }
             Fault::SlowBus { resource, rate } => self.slow_bus(resource, rate),
             Fault::SlowHost { host, rate } => {
-                let egress = self.egress_of(host);
+                let egress = self.endpoints.hosts[host as usize].egress;
                 for channel in channels_of(egress / 2) {
-                    self.channel_mut(channel).slow_down(rate);
+                    self.fabric.channels[channel as usize].slow_down(rate);
                 }
             }
             Fault::LosePacket { host, target, which } => {
-                let egress = self.egress_of(host);
+                let egress = self.endpoints.hosts[host as usize].egress;
                 self.channel_faults(egress, |channel_faults| channel_faults.named.push((target, which)));
             }
             Fault::PauseStorm { host } => {
                 // A switch without PFC ignores pause frames.
-                let is_heard = self.config.flow_control == FlowControl::Pfc;
-                if is_heard && !self.faults.is_over && !self.faults.storms.contains(&host) {
-                    self.faults.storms.push(host);
+                let is_heard = self.fabric.config.flow_control == FlowControl::Pfc;
+                if is_heard && !self.fabric.faults.is_over && !self.fabric.faults.storms.contains(&host) {
+                    self.fabric.faults.storms.push(host);
                     self.begin_pause_storm(host);
                 }
             }
             Fault::PauseStormEnd { host } => {
-                if let Some(place) = self.faults.storms.iter().position(|storm| *storm == host) {
-                    self.faults.storms.remove(place);
+                if let Some(place) = self.fabric.faults.storms.iter().position(|storm| *storm == host) {
+                    self.fabric.faults.storms.remove(place);
                     self.end_pause_storm(host);
                 }
             }
@@ -285,12 +285,12 @@ impl<S: Sink> Network<S> {
     }
 
     fn set_link(&mut self, link: u32, down: bool, detection: Span) {
-        self.faults.dead.resize(self.link_count(), false);
-        self.faults.dead[link as usize] = down;
-        self.all_links_up = !self.faults.dead.contains(&true);
+        self.fabric.faults.dead.resize(self.fabric.link_count(), false);
+        self.fabric.faults.dead[link as usize] = down;
+        self.fabric.all_links_up = !self.fabric.faults.dead.contains(&true);
         self.emit_environment(&if down { Event::LinkDown { link } } else { Event::LinkUp { link } });
         for channel in channels_of(link) {
-            self.channel_mut(channel).is_down = down;
+            self.fabric.channels[channel as usize].is_down = down;
             if !down {
                 self.resume(channel);
             }
@@ -300,13 +300,12 @@ impl<S: Sink> Network<S> {
 
     /// Switches compute their routes again.
     pub(crate) fn reroute(&mut self) {
-        if self.faults.dead == self.faults.avoided {
+        if self.fabric.faults.dead == self.fabric.faults.avoided {
             return;
         }
-        let routes = Routes::minimal(&self.graph, &self.faults.dead);
-        self.faults.avoided.clone_from(&self.faults.dead);
-        self.set_routes(routes);
-        let dead = self.faults.dead.iter().filter(|is_dead| **is_dead).count() as u32;
+        self.fabric.faults.avoided.clone_from(&self.fabric.faults.dead);
+        self.topology.avoid(&self.fabric.faults.dead);
+        let dead = self.fabric.faults.dead.iter().filter(|is_dead| **is_dead).count() as u32;
         self.emit_environment(&Event::Rerouted { dead });
     }
 
@@ -317,7 +316,7 @@ impl<S: Sink> Network<S> {
     }
 
     fn channel_faults(&mut self, channel: u32, change: impl Fn(&mut ChannelFaults)) {
-        let Faults { seed, by_channel, .. } = &mut self.faults;
+        let Faults { seed, by_channel, .. } = &mut self.fabric.faults;
         let channel_faults = by_channel.entry(channel).or_insert_with(|| ChannelFaults {
             loss: Chance::NEVER,
             corruption: Chance::NEVER,
@@ -327,16 +326,17 @@ impl<S: Sink> Network<S> {
         });
         change(channel_faults);
         let has_faults = channel_faults.is_any();
-        self.channel_mut(channel).has_faults = has_faults;
+        self.fabric.channels[channel as usize].has_faults = has_faults;
     }
 
     /// Whether a packet that is transmitted on a faulty channel is lost. A corrupted one goes on.
     pub(crate) fn meets_fault(&mut self, egress: u32, packet: PacketIndex) -> bool {
-        let metadata = self.packets.metadata[packet as usize];
-        let psn = self.psn_of(packet).filter(|_| metadata.is(Flag::Data));
-        let Some(channel_faults) = self.faults.by_channel.get_mut(&egress) else { return false };
-        let is_cut_through = self.config.cut_through
-            && matches!(self.channels[egress as usize].to, Vertex::Switch(_))
+        let metadata = self.fabric.packets.metadata[packet as usize];
+        let headers = self.fabric.packets.headers(packet).filter(|_| metadata.is(Flag::Data));
+        let psn = headers.map(|transmit| transmit.headers.bth.psn);
+        let Some(channel_faults) = self.fabric.faults.by_channel.get_mut(&egress) else { return false };
+        let is_cut_through = self.fabric.config.cut_through
+            && matches!(self.fabric.channels[egress as usize].to, Vertex::Switch(_))
             && !metadata.is(Flag::Pause);
         let mut fate = channel_faults.fate(metadata.bytes.into(), is_cut_through);
         if let Some(psn) = psn
@@ -344,7 +344,7 @@ impl<S: Sink> Network<S> {
         {
             fate = Fate::Lost;
         }
-        self.channels[egress as usize].has_faults = channel_faults.is_any();
+        self.fabric.channels[egress as usize].has_faults = channel_faults.is_any();
         if fate == Fate::Damaged && !metadata.is(Flag::Pause) {
             self.damage(egress, packet);
             return false;
@@ -354,24 +354,25 @@ impl<S: Sink> Network<S> {
     }
 
     fn set_lossless(&mut self, ports: Ports, priorities: u8) {
-        if self.config.flow_control != FlowControl::Pfc {
+        if self.fabric.config.flow_control != FlowControl::Pfc {
             return;
         }
         let ingresses: Vec<u32> = match ports {
-            Ports::All => (0..self.channels.len() as u32)
-                .filter(|channel| matches!(self.channels[*channel as usize].to, Vertex::Switch(_)))
+            Ports::All => (0..self.fabric.channels.len() as u32)
+                .filter(|channel| matches!(self.fabric.channels[*channel as usize].to, Vertex::Switch(_)))
                 .collect(),
             Ports::Switch(switch) => {
-                let ports = &self.switches[switch as usize].ports;
-                ports.iter().map(|egress| self.channels[*egress as usize].reverse).collect()
+                let ports = &self.fabric.switches[switch as usize].ports;
+                ports.iter().map(|egress| self.fabric.channels[*egress as usize].reverse).collect()
             }
             Ports::Link { switch, link } => {
-                let to_switch = |channel: &u32| self.channels[*channel as usize].to == Vertex::Switch(switch);
+                let to_switch =
+                    |channel: &u32| self.fabric.channels[*channel as usize].to == Vertex::Switch(switch);
                 channels_of(link).into_iter().filter(to_switch).collect()
             }
         };
         for ingress in ingresses {
-            self.channel_mut(ingress).lossless = priorities;
+            self.fabric.channels[ingress as usize].lossless = priorities;
         }
     }
 }

@@ -11,6 +11,8 @@ use railnet_nic::{Context, OutboundPayload, Transmit};
 use railnet_topology::{End, Vertex};
 use railnet_wire::{EtherType, Ethernet, Frame, HEADROOM, Mac, Pause, router};
 
+use crate::model::fabric::Fabric;
+use crate::model::host::Endpoints;
 use crate::model::packet::{Flag, PacketIndex};
 use crate::network::{Network, host_of};
 
@@ -30,15 +32,15 @@ impl<S: Sink> Network<S> {
     /// # Panics
     /// When packets are under way.
     pub fn set_wire(&mut self, form: WireForm) {
-        assert_eq!(self.packets.in_use(), 0, "packets under way keep their form");
-        self.form = form;
+        assert_eq!(self.fabric.packets.in_use(), 0, "packets under way keep their form");
+        self.fabric.form = form;
         if form == WireForm::Bytes {
-            self.show_frames();
+            self.fabric.show_frames();
         }
     }
 
     fn ethernet(&self, egress: u32) -> Ethernet {
-        let ends = &self.graph.links[egress as usize / 2].ends;
+        let ends = &self.topology.graph.links[egress as usize / 2].ends;
         let (near, far) = (egress as usize % 2, 1 - egress as usize % 2);
         let (source, target) = (port_mac(ends[near]), port_mac(ends[far]));
         Ethernet { target, source, vlan: None, ether_type: EtherType::IPV4 }
@@ -47,25 +49,34 @@ impl<S: Sink> Network<S> {
     /// A packet is transmitted on a channel: updates its frame to what it is on this link, and copies it to a tap.
     #[cold]
     pub(crate) fn show_frame(&mut self, egress: u32, packet: PacketIndex) {
-        let is_tapped = self.taps.is_tapped(egress) && self.is_in_sample(packet);
-        let is_corrupt = self.packets.metadata[packet as usize].is(Flag::Corrupt);
-        if self.form == WireForm::Bytes {
+        let is_tapped = self.observers.taps.is_tapped(egress) && self.is_in_sample(packet);
+        let is_corrupt = self.fabric.packets.metadata[packet as usize].is(Flag::Corrupt);
+        if self.fabric.form == WireForm::Bytes {
             self.update_frame(egress, packet);
             if is_tapped {
                 let about = self.about(packet);
-                self.taps.take(self.now, egress, about, is_corrupt, &self.packets.bytes[packet as usize]);
+                self.observers.taps.take(
+                    self.now,
+                    egress,
+                    about,
+                    is_corrupt,
+                    &self.fabric.packets.bytes[packet as usize],
+                );
             }
         } else if is_tapped {
             let mut buffer = Vec::new();
             self.make_frame(egress, packet, &mut buffer);
-            self.taps.take(self.now, egress, self.about(packet), is_corrupt, &buffer);
+            self.observers.taps.take(self.now, egress, self.about(packet), is_corrupt, &buffer);
         }
     }
 
     /// The label of a packet, and the hosts it travels between.
     fn about(&self, packet: PacketIndex) -> (Label, Option<[u32; 2]>) {
-        let contents =
-            self.packets.headers(packet).filter(|_| !self.packets.metadata[packet as usize].is(Flag::Pause));
+        let contents = self
+            .fabric
+            .packets
+            .headers(packet)
+            .filter(|_| !self.fabric.packets.metadata[packet as usize].is(Flag::Pause));
         contents.map_or_else(Default::default, |contents| {
             let ends = [contents.network.source, contents.network.target];
             (contents.label, Some(ends.map(host_of)))
@@ -75,31 +86,33 @@ impl<S: Sink> Network<S> {
     /// Whether the tap's sample has this packet: every pause frame, packets of the sample and of the connection that is
     /// followed, retransmissions, and the first sequence number, whose packet says what a connection writes to.
     fn is_in_sample(&self, packet: PacketIndex) -> bool {
-        let sample = self.taps.sample;
+        let sample = self.observers.taps.sample;
         sample == PacketSample::ALL
-            || self.packets.headers(packet).is_none_or(|Transmit { packet, headers, network, .. }| {
-                let is_end = |end| end == (host_of(network.source), packet.queue_pair);
-                packet.transmission > 0
-                    || packet.psn.value() == 0
-                    || self.taps.followed.is_some_and(|ends| ends.into_iter().any(is_end))
-                    || sample.has(packet.psn, [packet.queue_pair, headers.bth.destination])
-            })
+            || self.fabric.packets.headers(packet).is_none_or(
+                |Transmit { packet, headers, network, .. }| {
+                    let is_end = |end| end == (host_of(network.source), packet.queue_pair);
+                    packet.transmission > 0
+                        || packet.psn.value() == 0
+                        || self.observers.taps.followed.is_some_and(|ends| ends.into_iter().any(is_end))
+                        || sample.has(packet.psn, [packet.queue_pair, headers.bth.destination])
+                },
+            )
     }
 
     /// Updates the frame that travels.
     fn update_frame(&mut self, egress: u32, packet: PacketIndex) {
-        let metadata = self.packets.metadata[packet as usize];
+        let metadata = self.fabric.packets.metadata[packet as usize];
         let is_new =
-            metadata.is(Flag::Pause) || matches!(self.channels[egress as usize].from, Vertex::Host(_));
+            metadata.is(Flag::Pause) || matches!(self.fabric.channels[egress as usize].from, Vertex::Host(_));
         if is_new {
             let mut buffer = Vec::new();
             self.make_frame(egress, packet, &mut buffer);
-            *self.packets.bytes_of(packet) = buffer;
-            self.packets.metadata[packet as usize].set(Flag::HasBytes);
+            *self.fabric.packets.bytes_of(packet) = buffer;
+            self.fabric.packets.metadata[packet as usize].set(Flag::HasBytes);
             return;
         }
         let Ethernet { source, target, .. } = self.ethernet(egress);
-        let bytes = &mut self.packets.bytes[packet as usize];
+        let bytes = &mut self.fabric.packets.bytes[packet as usize];
         router::forward(bytes, source, target).expect("it was made a frame where it started");
         if metadata.is(Flag::Marked) {
             router::mark(bytes).expect("it was made a frame where it started");
@@ -108,9 +121,9 @@ impl<S: Sink> Network<S> {
 
     /// Makes the frame of a packet on a channel.
     fn make_frame(&self, egress: u32, packet: PacketIndex, buffer: &mut Vec<u8>) {
-        let metadata = &self.packets.metadata[packet as usize];
+        let metadata = &self.fabric.packets.metadata[packet as usize];
         let ethernet = self.ethernet(egress);
-        let Some(contents) = self.packets.headers(packet).filter(|_| !metadata.is(Flag::Pause)) else {
+        let Some(contents) = self.fabric.packets.headers(packet).filter(|_| !metadata.is(Flag::Pause)) else {
             let mut pause = Pause::default();
             for (priority, quanta) in pause.quanta.iter_mut().enumerate() {
                 *quanta = (metadata.target >> priority & 1 != 0).then_some(metadata.hash as u16);
@@ -128,39 +141,41 @@ impl<S: Sink> Network<S> {
         let ghost = match &payload {
             OutboundPayload::Ghost(runs) => Some(&runs[..]),
             OutboundPayload::Bytes(_) => {
-                buffer.extend_from_slice(self.packets.bytes.get(packet as usize).map_or(&[], Vec::as_slice));
+                buffer.extend_from_slice(
+                    self.fabric.packets.bytes.get(packet as usize).map_or(&[], Vec::as_slice),
+                );
                 None
             }
         };
         let start = frame::emit(buffer, &ethernet, &network, &headers, extension, ghost);
         buffer.drain(..start);
-        if let Some(bit) = self.packets.flipped.get(&packet).filter(|_| metadata.is(Flag::Corrupt)) {
+        if let Some(bit) = self.fabric.packets.flipped.get(&packet).filter(|_| metadata.is(Flag::Corrupt)) {
             frame::flip(buffer, extension, *bit);
         }
     }
 
     /// Flips a bit of a packet on a channel, one that the ICRC covers. A second time nothing more changes.
     pub(crate) fn damage(&mut self, egress: u32, packet: PacketIndex) {
-        let metadata = &mut self.packets.metadata[packet as usize];
+        let metadata = &mut self.fabric.packets.metadata[packet as usize];
         if metadata.is(Flag::Corrupt) {
             return;
         }
         metadata.set(Flag::Corrupt);
-        self.channels[egress as usize].counters.losses += 1;
+        self.fabric.channels[egress as usize].counters.losses += 1;
         // A pause frame has no ICRC: its receiver finds the damage by the frame check sequence.
         if !metadata.is(Flag::Pause)
-            && let Some(contents) = self.packets.headers.get(packet)
+            && let Some(contents) = self.fabric.packets.headers.get(packet)
         {
             // The same random numbers are drawn in both forms, so that both are the same run.
             let covered =
                 frame::covered_bits(&contents.headers, contents.extension(), contents.payload.length());
-            let bit = self.faults.random_of(egress).below(covered);
-            match self.form {
+            let bit = self.fabric.faults.random_of(egress).below(covered);
+            match self.fabric.form {
                 WireForm::Values => {
-                    self.packets.flipped.insert(packet, bit);
+                    self.fabric.packets.flipped.insert(packet, bit);
                 }
                 WireForm::Bytes => {
-                    frame::flip(&mut self.packets.bytes[packet as usize], contents.extension(), bit);
+                    frame::flip(&mut self.fabric.packets.bytes[packet as usize], contents.extension(), bit);
                 }
             }
         }
@@ -169,7 +184,8 @@ impl<S: Sink> Network<S> {
 
     /// Delivers the frame of a packet to its NIC.
     pub(crate) fn deliver_frame(&mut self, host: u32, packet: PacketIndex) {
-        let Self { hosts, memory, sink, packets, .. } = self;
+        let Self { memory, sink, endpoints: Endpoints { hosts, .. }, fabric: Fabric { packets, .. }, .. } =
+            self;
         let mut cx = Context::new(self.now, memory, sink);
         let Some(Transmit { network, headers, payload, .. }) = packets.headers(packet) else {
             return;
@@ -187,11 +203,11 @@ impl<S: Sink> Network<S> {
 
     /// The content of a pause frame: for which priorities, for how many quanta.
     pub(crate) fn read_pause(&self, packet: PacketIndex) -> (u8, u32) {
-        let metadata = &self.packets.metadata[packet as usize];
-        if self.form == WireForm::Values {
+        let metadata = &self.fabric.packets.metadata[packet as usize];
+        if self.fabric.form == WireForm::Values {
             return (metadata.target as u8, metadata.hash);
         }
-        let Ok(Frame::Pause { pause, .. }) = Frame::parse(&self.packets.bytes[packet as usize]) else {
+        let Ok(Frame::Pause { pause, .. }) = Frame::parse(&self.fabric.packets.bytes[packet as usize]) else {
             panic!("a pause frame is not read back");
         };
         let quanta =

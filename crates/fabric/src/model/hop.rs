@@ -16,12 +16,14 @@ use crate::model::buffer::{Admission, IngressUsage, SharedBuffer};
 use crate::model::channel::{Channel, NO_LOCAL_LP};
 use crate::model::config::{FlowControl, MarksAt, Routing};
 use crate::model::ecn::Marker;
+use crate::model::fabric::{CREDIT_PACKET, Fabric};
 use crate::model::packet::{Flag, PacketIndex, PacketMetadata};
 use crate::model::queue::{QueuePool, QueuedPacket};
 use crate::model::switch::Switch;
+use crate::model::topology::component;
 use crate::model::valiant::raised_priority;
-use crate::network::{CREDIT_PACKET, Network};
-use crate::observe::emit::{component, marked};
+use crate::network::Network;
+use crate::observe::emit::marked;
 
 /// Bytes that must have arrived before a cut-through switch forwards.
 const HEADER_BYTES: u32 = 64;
@@ -213,7 +215,7 @@ impl<S: Sink> Path for FastPath<'_, S> {
         if S::ENABLED {
             let EgressPort { channel, metadata, .. } = &self.port;
             let metadata = &metadata[packet.packet() as usize];
-            let sender = component(Vertex::Host(metadata.source), self.nodes.0, self.nodes.1);
+            let sender = component(Vertex::Host(metadata.source), self.nodes);
             self.event_buffer.cause = cause;
             self.event_buffer.put(now, channel.sender, &marked(sender, metadata, channel, depth));
         }
@@ -245,7 +247,7 @@ pub(crate) struct SlowPath<'a, S> {
 impl<S: Sink> Path for SlowPath<'_, S> {
     #[inline(always)]
     fn port(&mut self) -> EgressPort<'_> {
-        let Network { channels, switches, usage, pool, markers, packets, .. } = &mut *self.network;
+        let Fabric { channels, switches, usage, pool, markers, packets, .. } = &mut self.network.fabric;
         EgressPort {
             channel: &mut channels[self.egress as usize],
             buffer: &mut switches[self.switch as usize].buffer,
@@ -258,12 +260,12 @@ impl<S: Sink> Path for SlowPath<'_, S> {
 
     #[inline(always)]
     fn marks_above(&self) -> u64 {
-        self.network.marks_above_at(MarksAt::Departure)
+        self.network.fabric.marks_above_at(MarksAt::Departure)
     }
 
     #[inline(always)]
     fn take_due(&mut self, time: Time) -> Option<Time> {
-        let channel = &mut self.network.channels[self.egress as usize];
+        let channel = &mut self.network.fabric.channels[self.egress as usize];
         if !channel.is_due_before(time) {
             return None;
         }
@@ -274,12 +276,12 @@ impl<S: Sink> Path for SlowPath<'_, S> {
 
     #[inline(always)]
     fn select(&mut self) -> Option<usize> {
-        let channel = &mut self.network.channels[self.egress as usize];
+        let channel = &mut self.network.fabric.channels[self.egress as usize];
         if channel.has_pause_frame {
             self.network.send_pause_frame(self.egress);
             return None;
         }
-        let ready = match self.network.config.flow_control {
+        let ready = match self.network.fabric.config.flow_control {
             FlowControl::Credits => channel.occupied & channel.with_credit(CREDIT_PACKET),
             _ => channel.occupied & !channel.paused,
         };
@@ -300,13 +302,13 @@ impl<S: Sink> Path for SlowPath<'_, S> {
     fn release(&mut self, packet: QueuedPacket) {
         let network = &mut *self.network;
         let (ingress, priority) = (packet.ingress(), packet.ingress_priority());
-        if network.config.flow_control == FlowControl::Credits {
+        if network.fabric.config.flow_control == FlowControl::Credits {
             network.return_credit(ingress, priority as u8, packet.bytes());
             return;
         }
-        let channel = &mut network.channels[ingress as usize];
-        let usage = &mut network.usage[ingress as usize];
-        let switch = &mut network.switches[self.switch as usize];
+        let channel = &mut network.fabric.channels[ingress as usize];
+        let usage = &mut network.fabric.usage[ingress as usize];
+        let switch = &mut network.fabric.switches[self.switch as usize];
         switch.buffer.release(usage, priority, packet.bytes());
         if channel.xoff & 1 << priority != 0 && switch.buffer.is_below_xon(usage, priority) {
             channel.xoff &= !(1 << priority);
@@ -317,15 +319,17 @@ impl<S: Sink> Path for SlowPath<'_, S> {
 
     #[inline(always)]
     fn bypasses_queue(&mut self, priority: usize) -> bool {
-        let channel = &self.network.channels[self.egress as usize];
+        let channel = &self.network.fabric.channels[self.egress as usize];
         let is_blocked = channel.paused & 1 << priority != 0 || channel.is_weighted;
-        self.network.config.flow_control != FlowControl::Credits && !is_blocked && !channel.has_pause_frame
+        self.network.fabric.config.flow_control != FlowControl::Credits
+            && !is_blocked
+            && !channel.has_pause_frame
     }
 
     #[inline(always)]
     fn before_enqueue(&mut self, packet: QueuedPacket) {
-        let depth = self.network.channels[self.egress as usize].queues[packet.priority()].bytes;
-        let marks = depth > self.network.marks_above_at(MarksAt::Arrival) && packet.can_be_marked();
+        let depth = self.network.fabric.channels[self.egress as usize].queues[packet.priority()].bytes;
+        let marks = depth > self.network.fabric.marks_above_at(MarksAt::Arrival) && packet.can_be_marked();
         if marks && self.port().mark(packet, depth) {
             self.network.emit_marked(self.egress, packet.packet(), depth);
         }
@@ -333,7 +337,7 @@ impl<S: Sink> Path for SlowPath<'_, S> {
 
     #[inline(always)]
     fn after_enqueue(&mut self, packet: QueuedPacket) {
-        if S::DETAIL && self.network.config.flow_control == FlowControl::Credits {
+        if S::DETAIL && self.network.fabric.config.flow_control == FlowControl::Credits {
             self.network.emit_credit_wait(self.egress, packet.priority());
         }
     }
@@ -347,11 +351,11 @@ impl<S: Sink> Path for SlowPath<'_, S> {
 impl<S: Sink> Network<S> {
     /// A packet arrives at a switch.
     pub(crate) fn arrive_at_switch(&mut self, switch: u32, ingress: u32, packet: PacketIndex) {
-        if matches!(self.config.routing, Routing::Adaptive | Routing::Flowlet(_)) {
+        if matches!(self.fabric.config.routing, Routing::Adaptive | Routing::Flowlet(_)) {
             self.drain_ready_ports(switch);
         }
-        let is_pause = self.packets.metadata[packet as usize].is(Flag::Pause);
-        if self.channels[ingress as usize].is_down | is_pause {
+        let is_pause = self.fabric.packets.metadata[packet as usize].is(Flag::Pause);
+        if self.fabric.channels[ingress as usize].is_down | is_pause {
             self.end_in_port(ingress, packet);
             return;
         }
@@ -368,25 +372,25 @@ impl<S: Sink> Network<S> {
     /// Selects the channel by which a packet leaves a switch; `None` where there is no route.
     #[inline]
     fn route(&mut self, switch: u32, ingress: u32, packet: PacketIndex) -> (QueuedPacket, Option<u32>) {
-        let metadata = &mut self.packets.metadata[packet as usize];
+        let metadata = &mut self.fabric.packets.metadata[packet as usize];
         metadata.hops += 1;
         let ingress_priority = usize::from(metadata.priority & 7);
-        if self.channels[ingress as usize].raises_priority {
-            metadata.priority = raised_priority(metadata.priority, self.config.lossless);
+        if self.fabric.channels[ingress as usize].raises_priority {
+            metadata.priority = raised_priority(metadata.priority, self.fabric.config.lossless);
         }
-        let ports = match &self.valiant {
-            None => self.routes.next_hops(switch, metadata.target),
+        let ports = match &self.topology.valiant {
+            None => self.topology.routes.next_hops(switch, metadata.target),
             Some(valiant) => valiant.next_hops(switch, metadata),
         };
         let queued = QueuedPacket::new(packet, metadata, ingress, ingress_priority);
         if ports.is_empty() {
             return (queued, None);
         }
-        let (channels, now) = (&self.channels, self.now);
-        let Switch { ports: egress, paths, .. } = &mut self.switches[switch as usize];
+        let (channels, now) = (&self.fabric.channels, self.now);
+        let Switch { ports: egress, paths, .. } = &mut self.fabric.switches[switch as usize];
         let depth = |port: u16| channels[egress[usize::from(port)] as usize].queued();
-        let port = match self.murmur3 {
-            None => paths.select(self.config.routing, ports, metadata.hash, now, depth),
+        let port = match self.topology.murmur3 {
+            None => paths.select(self.fabric.config.routing, ports, metadata.hash, now, depth),
             Some(murmur3) => murmur3.choose(switch, ports, metadata),
         };
         (queued, Some(egress[usize::from(port)]))
@@ -395,11 +399,11 @@ impl<S: Sink> Network<S> {
     /// Admits a packet to the shared buffer. Returns whether it was, and drops it otherwise.
     #[inline]
     fn admit(&mut self, switch: u32, packet: QueuedPacket) -> bool {
-        if self.config.flow_control == FlowControl::Credits {
+        if self.fabric.config.flow_control == FlowControl::Credits {
             return true;
         }
-        let usage = &mut self.usage[packet.ingress() as usize];
-        let buffer = &mut self.switches[switch as usize].buffer;
+        let usage = &mut self.fabric.usage[packet.ingress() as usize];
+        let buffer = &mut self.fabric.switches[switch as usize].buffer;
         buffer.admit_fast(usage, packet.ingress_priority(), packet.bytes()) || self.admit_slow(switch, packet)
     }
 
@@ -408,10 +412,10 @@ impl<S: Sink> Network<S> {
     fn admit_slow(&mut self, switch: u32, packet: QueuedPacket) -> bool {
         self.drain_ready_ports(switch);
         let (ingress, priority) = (packet.ingress(), packet.ingress_priority());
-        let channel = &self.channels[ingress as usize];
+        let channel = &self.fabric.channels[ingress as usize];
         let headroom = if channel.lossless & 1 << priority == 0 { 0 } else { channel.headroom_max };
-        let usage = &mut self.usage[ingress as usize];
-        let buffer = &mut self.switches[switch as usize].buffer;
+        let usage = &mut self.fabric.usage[ingress as usize];
+        let buffer = &mut self.fabric.switches[switch as usize].buffer;
         if buffer.admit(usage, priority, packet.bytes(), headroom) == Admission::Dropped {
             self.drop_packet(packet, SwitchDropReason::NoMemory);
             return false;
@@ -423,39 +427,39 @@ impl<S: Sink> Network<S> {
     fn drop_packet(&mut self, queued: QueuedPacket, reason: SwitchDropReason) {
         let (packet, ingress) = (queued.packet(), queued.ingress());
         self.emit_dropped(ingress, packet, reason);
-        self.channels[ingress as usize].counters.drops += 1;
+        self.fabric.channels[ingress as usize].counters.drops += 1;
         self.forget(ingress, packet, queued.ingress_priority() as u8);
     }
 
     /// A packet is lost on a channel.
     pub(crate) fn lose(&mut self, channel: u32, packet: PacketIndex) {
         self.emit_lost(channel, packet);
-        self.channels[channel as usize].counters.losses += 1;
-        let priority = self.packets.metadata[packet as usize].priority;
+        self.fabric.channels[channel as usize].counters.losses += 1;
+        let priority = self.fabric.packets.metadata[packet as usize].priority;
         self.forget(channel, packet, priority);
     }
 
     /// A packet is gone. Its credit is not: both ends count all that was ever sent (IBTA 7.9), so a loss shows and is
     /// made up for. It was sent at `priority`.
     fn forget(&mut self, channel: u32, packet: PacketIndex, priority: u8) {
-        let metadata = self.packets.metadata[packet as usize];
-        if self.config.flow_control == FlowControl::Credits && !metadata.is(Flag::Pause) {
+        let metadata = self.fabric.packets.metadata[packet as usize];
+        if self.fabric.config.flow_control == FlowControl::Credits && !metadata.is(Flag::Pause) {
             self.return_credit(channel, priority, metadata.bytes.into());
         }
-        self.packets.release(packet);
+        self.fabric.packets.release(packet);
     }
 
     /// A packet joins the queue of its port, or is transmitted at once.
     #[inline]
     pub(crate) fn enqueue(&mut self, switch: u32, egress: u32, packet: QueuedPacket) {
         self.catch_up_port(egress);
-        let (now, cause) = (self.now, self.event_buffer.cause);
+        let (now, cause) = (self.now, self.observers.event_buffer.cause);
         enqueue(&mut SlowPath { network: self, switch, egress }, packet, now, cause);
     }
 
     /// Transmits the packet that is next in front of a channel, if that is free.
     pub(crate) fn send_next(&mut self, egress: u32) {
-        if self.channels[egress as usize].busy_until > self.now {
+        if self.fabric.channels[egress as usize].busy_until > self.now {
             self.schedule_transmit(egress);
         } else {
             self.send_first(egress);
@@ -464,9 +468,9 @@ impl<S: Sink> Network<S> {
 
     /// The same, for a channel that is known to be free.
     pub(crate) fn send_first(&mut self, egress: u32) {
-        match self.channels[egress as usize].from {
+        match self.fabric.channels[egress as usize].from {
             Vertex::Switch(switch) => {
-                let (now, cause) = (self.now, self.event_buffer.cause);
+                let (now, cause) = (self.now, self.observers.event_buffer.cause);
                 transmit_next(&mut SlowPath { network: self, switch, egress }, now, cause);
             }
             // The packets of a host wait in its NIC, and only pause frames here.
@@ -474,30 +478,11 @@ impl<S: Sink> Network<S> {
         }
     }
 
-    /// Queue bytes up to which no packet is marked at that moment of its way.
-    #[inline]
-    pub(crate) fn marks_above_at(&self, at: MarksAt) -> u64 {
-        let marks = self.config.marks && self.config.marks_at == at;
-        if marks { self.marks_above } else { u64::MAX }
-    }
-
-    /// Whether a port transmits what is first in line and nothing else.
-    pub(crate) fn is_fast(&self, channel: &Channel) -> bool {
-        !self.needs_slow_path
-            && !self.packets.has_telemetry
-            && !channel.needs_slow_path()
-            && channel.receiver_lp != NO_LOCAL_LP
-            && !channel.has_pause_frame
-            && channel.paused == 0
-            && channel.is_ready_planned == (channel.occupied != 0)
-            && self.config.marks_at == MarksAt::Departure
-    }
-
     /// A packet goes onto the wire, at a switch or at a host.
     #[allow(clippy::inline_always, reason = "it is called for each packet a NIC sends, from two places")]
     #[inline(always)]
     pub(crate) fn start(&mut self, egress: u32, packet: QueuedPacket) {
-        let takes = self.channels[egress as usize].occupy(packet, self.now);
+        let takes = self.fabric.channels[egress as usize].occupy(packet, self.now);
         self.launch(egress, packet, takes);
     }
 
@@ -506,14 +491,13 @@ impl<S: Sink> Network<S> {
     #[allow(clippy::inline_always, reason = "it is called for each packet-hop, from three places")]
     #[inline(always)]
     fn launch(&mut self, egress: u32, packet: QueuedPacket, takes: Span) {
-        let Self { channels, epochs, .. } = self;
-        let channel = &channels[egress as usize];
-        if self.needs_slow_path | packet.collects_telemetry() | channel.needs_slow_path() {
+        let channel = &self.fabric.channels[egress as usize];
+        if self.fabric.needs_slow_path | packet.collects_telemetry() | channel.needs_slow_path() {
             self.launch_slow(egress, packet, takes);
             return;
         }
         let at = channel.busy_until + channel.delay;
-        match epochs {
+        match &mut self.scheduler.epochs {
             Some(epochs) if channel.receiver_lp != NO_LOCAL_LP => {
                 epochs.arrive(channel.receiver_lp, at, channel.tie_break, egress, packet.packet());
             }
@@ -525,7 +509,7 @@ impl<S: Sink> Network<S> {
     #[inline(never)]
     fn launch_slow(&mut self, egress: u32, packet: QueuedPacket, takes: Span) {
         if let Some(until_there) = self.apply_policies(egress, packet, takes) {
-            let at = self.now + until_there + self.channels[egress as usize].delay;
+            let at = self.now + until_there + self.fabric.channels[egress as usize].delay;
             self.schedule_arrival(egress, at, packet.packet());
         }
     }
@@ -533,8 +517,8 @@ impl<S: Sink> Network<S> {
     /// Returns how long it is before enough of the packet has left for the other end to forward it; `None` where it never arrives.
     fn apply_policies(&mut self, egress: u32, queued: QueuedPacket, takes: Span) -> Option<Span> {
         let (packet, bytes, priority) = (queued.packet(), queued.bytes(), queued.priority());
-        let channel = &mut self.channels[egress as usize];
-        let takes_credit = self.config.flow_control == FlowControl::Credits && !queued.is_pause();
+        let channel = &mut self.fabric.channels[egress as usize];
+        let takes_credit = self.fabric.config.flow_control == FlowControl::Credits && !queued.is_pause();
         if takes_credit {
             channel.credits[priority] = channel.credits[priority].saturating_sub(bytes);
         }
@@ -543,7 +527,7 @@ impl<S: Sink> Network<S> {
         }
         let (is_down, has_faults) = (channel.is_down, channel.has_faults);
         let until_there = match channel.to {
-            Vertex::Switch(_) if self.config.cut_through => channel.serialize(bytes.min(HEADER_BYTES)),
+            Vertex::Switch(_) if self.fabric.config.cut_through => channel.serialize(bytes.min(HEADER_BYTES)),
             _ => takes,
         };
         if queued.collects_telemetry() {
@@ -553,11 +537,11 @@ impl<S: Sink> Network<S> {
         if S::DETAIL && takes_credit {
             self.emit_credit_wait(egress, priority);
         }
-        if self.shows_frames {
+        if self.fabric.shows_frames {
             self.show_frame(egress, packet);
         }
         if is_down || has_faults && self.meets_fault(egress, packet) {
-            self.taps.lose_last(egress);
+            self.observers.taps.lose_last(egress);
             self.lose(egress, packet);
             return None;
         }

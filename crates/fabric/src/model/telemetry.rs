@@ -20,27 +20,27 @@ impl<S> Network<S> {
     /// Writes the state of a channel into a packet that it transmits. NICs do not: they know their own queues.
     #[cold]
     pub(crate) fn stamp(&mut self, egress: u32, packet: PacketIndex) {
-        let channel = &self.channels[egress as usize];
+        let channel = &self.fabric.channels[egress as usize];
         if !matches!(channel.from, Vertex::Switch(_)) {
             return;
         }
         let (sent, queued) = (Bytes(channel.counters.bytes), Bytes(channel.queued()));
         let hop = Hop::new(channel.rate(), self.now, sent, queued);
-        let contents = self.packets.headers.get_mut(packet).as_mut();
+        let contents = self.fabric.packets.headers.get_mut(packet).as_mut();
         let extension = contents.and_then(|contents| contents.extension.as_mut());
         if let Some(TelemetryBlock::Gathered(telemetry)) = extension.map(|extension| &mut extension.telemetry)
         {
             telemetry.push(hop);
         }
-        if self.form == WireForm::Bytes {
+        if self.fabric.form == WireForm::Bytes {
             // A corrupted frame may not be readable; it will be dropped.
-            let _ = router::stamp(&mut self.packets.bytes[packet as usize], hop);
+            let _ = router::stamp(&mut self.fabric.packets.bytes[packet as usize], hop);
         }
     }
 
     /// The length of the longest queue.
     pub fn longest_queue(&self) -> Bytes {
-        Bytes(self.channels.iter().map(crate::model::channel::Channel::queued).max().unwrap_or(0))
+        self.fabric.longest_queue()
     }
 }
 
@@ -94,12 +94,12 @@ mod tests {
     /// Stamps a packet at each of `channels` in turn, and returns what was written.
     fn stamped(network: &mut Network<NoSink>, telemetry: TelemetryBlock, channels: &[u32]) -> TelemetryBlock {
         let metadata = PacketMetadata { flags: FACTS.flags.with(Flag::CollectsTelemetry, true), ..FACTS };
-        let packet = network.packets.take(metadata);
-        *network.packets.headers.get_mut(packet) = Some(transmit(telemetry));
+        let packet = network.fabric.packets.take(metadata);
+        *network.fabric.packets.headers.get_mut(packet) = Some(transmit(telemetry));
         for &channel in channels {
             network.stamp(channel, packet);
         }
-        let contents = network.packets.headers(packet).unwrap();
+        let contents = network.fabric.packets.headers(packet).unwrap();
         contents.extension.as_ref().unwrap().telemetry
     }
 
@@ -107,13 +107,13 @@ mod tests {
     fn a_switch_writes_what_its_link_sent_and_what_waits() {
         let mut network = network();
         let is_from = |vertex: Vertex| move |channel: &crate::model::channel::Channel| channel.from == vertex;
-        let leaves = network.channels.iter().position(is_from(Vertex::Switch(0))).unwrap();
-        let host = network.channels.iter().position(is_from(Vertex::Host(0))).unwrap();
+        let leaves = network.fabric.channels.iter().position(is_from(Vertex::Switch(0))).unwrap();
+        let host = network.fabric.channels.iter().position(is_from(Vertex::Host(0))).unwrap();
         network.now = Time::ZERO + Span::from_us(7);
-        network.channels[leaves].counters.bytes = 512_000;
+        network.fabric.channels[leaves].counters.bytes = 512_000;
         let metadata = PacketMetadata { bytes: 5_120, ..FACTS };
-        let waiting = QueuedPacket::new(network.packets.take(metadata), &metadata, NO_INGRESS, 3);
-        network.channels[leaves].queues[3].push(&mut network.pool, waiting);
+        let waiting = QueuedPacket::new(network.fabric.packets.take(metadata), &metadata, NO_INGRESS, 3);
+        network.fabric.channels[leaves].queues[3].push(&mut network.fabric.pool, waiting);
 
         let empty = TelemetryBlock::Gathered(Telemetry::EMPTY);
         let emitted = stamped(&mut network, empty, &[host as u32, leaves as u32]);

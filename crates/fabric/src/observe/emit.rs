@@ -11,16 +11,6 @@ use crate::model::channel::Channel;
 use crate::model::packet::{Flag, PacketIndex, PacketMetadata};
 use crate::network::Network;
 
-/// The component of a host or switch, in a network of so many.
-pub(crate) fn component(vertex: Vertex, hosts: u32, switches: u32) -> Component {
-    match vertex {
-        Vertex::Host(host) if host < hosts => Component(host),
-        // The network as a whole is in between.
-        Vertex::Host(host) => Component(host + switches + 1),
-        Vertex::Switch(switch) => Component(hosts + switch),
-    }
-}
-
 /// A packet of `sender` was marked in front of a channel, with `depth` bytes behind it.
 pub(crate) fn marked(sender: Component, metadata: &PacketMetadata, channel: &Channel, depth: u64) -> Event {
     let packet = SentPacket { sender, packet: metadata.packet };
@@ -28,30 +18,14 @@ pub(crate) fn marked(sender: Component, metadata: &PacketMetadata, channel: &Cha
 }
 
 impl<S: Sink> Network<S> {
-    /// The component of a host or switch: hosts first, then switches. The NICs of switches that reduce come last, so that
-    /// they change no other number.
-    pub fn component(&self, vertex: Vertex) -> Component {
-        component(vertex, self.host_count, self.switches.len() as u32)
-    }
-
-    /// The component of the network as a whole: link failures and changes of routes are its events.
-    pub fn environment(&self) -> Component {
-        Component(self.host_count + self.switches.len() as u32)
-    }
-
-    /// The component that schedules calls for all hosts. It emits nothing.
-    pub(crate) fn outside(&self) -> Component {
-        Component(self.hosts.len() as u32 + self.switches.len() as u32 + 1)
-    }
-
     /// The egress port of a channel.
     pub(crate) fn port_of(&self, channel: u32) -> Port {
-        Port(self.channels[channel as usize].port.into())
+        Port(self.fabric.channels[channel as usize].port.into())
     }
 
     /// What events call a packet; `None` for a pause frame.
     pub(crate) fn packet_id_of(&self, packet: PacketIndex) -> Option<SentPacket> {
-        let metadata = &self.packets.metadata[packet as usize];
+        let metadata = &self.fabric.packets.metadata[packet as usize];
         let sender = || self.component(Vertex::Host(metadata.source));
         (!metadata.is(Flag::Pause)).then(|| SentPacket { sender: sender(), packet: metadata.packet })
     }
@@ -60,7 +34,7 @@ impl<S: Sink> Network<S> {
     pub(crate) fn emit_started(&mut self, egress: u32, packet: PacketIndex, bytes: u32) {
         if S::ENABLED && S::DETAIL {
             let (packet, port) = (self.packet_id_of(packet), self.port_of(egress));
-            let waiting = self.channels[egress as usize].queued();
+            let waiting = self.fabric.channels[egress as usize].queued();
             self.emit_at_sender(egress, &Event::PacketStarted { packet, port, bytes, waiting });
         }
     }
@@ -71,7 +45,7 @@ impl<S: Sink> Network<S> {
             && let Some(SentPacket { sender, .. }) = self.packet_id_of(packet)
         {
             let (metadata, channel) =
-                (&self.packets.metadata[packet as usize], &self.channels[egress as usize]);
+                (&self.fabric.packets.metadata[packet as usize], &self.fabric.channels[egress as usize]);
             let event = marked(sender, metadata, channel, depth);
             self.emit_at_sender(egress, &event);
         }
@@ -79,12 +53,12 @@ impl<S: Sink> Network<S> {
 
     #[inline]
     pub(crate) fn emit_dropped(&mut self, ingress: u32, packet: PacketIndex, reason: SwitchDropReason) {
-        let bytes = self.packets.metadata[packet as usize].bytes.into();
+        let bytes = self.fabric.packets.metadata[packet as usize].bytes.into();
         if S::ENABLED
             && let Some(packet) = self.packet_id_of(packet)
         {
             // The switch is the sender of the other direction, by the same port.
-            let back = self.channels[ingress as usize].reverse;
+            let back = self.fabric.channels[ingress as usize].reverse;
             let port = self.port_of(back);
             self.emit_at_sender(back, &Event::DroppedBySwitch { packet, port, bytes, reason });
         }
@@ -93,7 +67,7 @@ impl<S: Sink> Network<S> {
     #[inline]
     pub(crate) fn emit_lost(&mut self, egress: u32, packet: PacketIndex) {
         if S::ENABLED {
-            let bytes = self.packets.metadata[packet as usize].bytes.into();
+            let bytes = self.fabric.packets.metadata[packet as usize].bytes.into();
             let (packet, port) = (self.packet_id_of(packet), self.port_of(egress));
             self.emit_at_sender(egress, &Event::PacketLost { packet, port, bytes });
         }
@@ -110,7 +84,7 @@ impl<S: Sink> Network<S> {
     /// The paused priorities of a channel were `before`: emits which were paused and which resumed.
     #[inline]
     pub(crate) fn emit_pauses(&mut self, egress: u32, before: u8) {
-        let after = self.channels[egress as usize].paused;
+        let after = self.fabric.channels[egress as usize].paused;
         if S::ENABLED && before != after {
             let port = self.port_of(egress);
             for priority in (0..8).filter(|priority| (before ^ after) >> priority & 1 != 0) {
@@ -132,8 +106,8 @@ impl<S: Sink> Network<S> {
     }
 
     pub(crate) fn emit_at_sender(&mut self, egress: u32, event: &Event) {
-        let component = self.channels[egress as usize].sender;
-        if !self.event_buffer.put(self.now, component, event) {
+        let component = self.fabric.channels[egress as usize].sender;
+        if !self.observers.event_buffer.put(self.now, component, event) {
             self.sink.record(self.now, component, event);
         }
     }

@@ -19,7 +19,7 @@ pub struct ChannelSample {
 impl<S: Sink> Network<S> {
     /// Both directions of every link now, in the order of [`Network::channels`]. It changes nothing.
     pub fn samples(&self) -> impl Iterator<Item = ChannelSample> {
-        self.channels.iter().map(|channel| self.sample(channel))
+        self.fabric.channels.iter().map(|channel| self.sample(channel))
     }
 
     fn sample(&self, channel: &Channel) -> ChannelSample {

@@ -83,41 +83,41 @@ impl Taps {
 impl<S: Sink> Network<S> {
     /// Whether packets travel as frames, or somebody looks at frames.
     pub fn shows_frames(&self) -> bool {
-        self.shows_frames
+        self.fabric.shows_frames
     }
 
     /// Keeps a copy of every frame that passes a link from now on, in both directions, until
     /// [`Network::drain_taps`] hands them out.
     pub fn tap(&mut self, link: u32) {
         self.use_one_calendar();
-        self.taps.is_tapped.resize(self.channels.len(), false);
+        self.observers.taps.is_tapped.resize(self.fabric.channels.len(), false);
         for channel in [link * 2, link * 2 + 1] {
-            self.taps.is_tapped[channel as usize] = true;
+            self.observers.taps.is_tapped[channel as usize] = true;
         }
-        self.show_frames();
+        self.fabric.show_frames();
     }
 
     /// Packets that taps look at from now on, besides pause frames; all of them unless said otherwise.
     pub fn tap_sample(&mut self, sample: PacketSample) {
-        self.taps.sample = sample;
+        self.observers.taps.sample = sample;
     }
 
     /// A connection of which taps look at all packets, whatever the sample has: host and queue pair of both ends.
     pub fn tap_connection(&mut self, ends: Option<[(u32, QueuePairNumber); 2]>) {
-        self.taps.followed = ends;
+        self.observers.taps.followed = ends;
     }
 
     /// Hands out the frames that passed the taps since the last call, in the order of time.
     pub fn drain_taps(&mut self, mut take: impl FnMut(&Tapped<'_>)) {
         let mut start = 0;
-        for &Entry { at, channel, label, flow, end, is_corrupt, is_lost } in &self.taps.entries {
-            let ends = &self.channels[channel as usize];
+        for &Entry { at, channel, label, flow, end, is_corrupt, is_lost } in &self.observers.taps.entries {
+            let ends = &self.fabric.channels[channel as usize];
             let (link, from, to) = (channel / 2, ends.from, ends.to);
-            let frame = &self.taps.bytes[start..end];
+            let frame = &self.observers.taps.bytes[start..end];
             take(&Tapped { at, link, from, to, frame, label, flow, is_corrupt, is_lost });
             start = end;
         }
-        self.taps.entries.clear();
-        self.taps.bytes.clear();
+        self.observers.taps.entries.clear();
+        self.observers.taps.bytes.clear();
     }
 }

@@ -5,7 +5,8 @@ use railnet_topology::Vertex;
 
 use crate::model::buffer::IngressUsage;
 use crate::model::config::FlowControl;
-use crate::network::{Network, credit};
+use crate::model::fabric::credit;
+use crate::network::Network;
 
 impl<S: Sink> Network<S> {
     /// What of the present state contradicts itself; nothing where all adds up.
@@ -13,18 +14,18 @@ impl<S: Sink> Network<S> {
     /// Queues hold the bytes of their packets, a switch's memory what came in and has not left, its shared part what
     /// exceeds the reserves; nobody has more credit than there is.
     pub fn audit(&self) -> Result<(), String> {
-        let mut usage = vec![[0_u64; 8]; self.channels.len()];
+        let mut usage = vec![[0_u64; 8]; self.fabric.channels.len()];
         let mut packets = 0;
-        for egress in 0..self.channels.len() {
+        for egress in 0..self.fabric.channels.len() {
             packets += self.audit_queues(egress, &mut usage)?;
         }
-        if packets > self.packets.in_use() {
-            return Err(format!("{packets} packets wait, {} are under way", self.packets.in_use()));
+        if packets > self.fabric.packets.in_use() {
+            return Err(format!("{packets} packets wait, {} are under way", self.fabric.packets.in_use()));
         }
         for (ingress, usage) in usage.iter().enumerate() {
             self.audit_memory(ingress, usage)?;
         }
-        for switch in 0..self.switches.len() as u32 {
+        for switch in 0..self.fabric.switches.len() as u32 {
             self.audit_shared(switch)?;
         }
         Ok(())
@@ -33,24 +34,24 @@ impl<S: Sink> Network<S> {
     /// Like [`Network::audit`], for a network in which nothing is under way: memory is empty, senders go, credit is whole.
     pub fn audit_at_rest(&self) -> Result<(), String> {
         self.audit()?;
-        let in_use = self.packets.in_use();
+        let in_use = self.fabric.packets.in_use();
         if in_use > 0 {
             return Err(format!("{in_use} packets are left in the arena"));
         }
-        for (index, channel) in self.channels.iter().enumerate() {
+        for (index, channel) in self.fabric.channels.iter().enumerate() {
             let name = format!("{:?} to {:?}", channel.from, channel.to);
             if channel.paused != 0 || channel.xoff != 0 {
                 let (paused, xoff) = (channel.paused, channel.xoff);
                 return Err(format!("{name}: paused {paused:#010b}, XOFF {xoff:#010b}"));
             }
-            if self.usage[index] != IngressUsage::default() {
-                let IngressUsage { shared, headroom } = self.usage[index];
+            if self.fabric.usage[index] != IngressUsage::default() {
+                let IngressUsage { shared, headroom } = self.fabric.usage[index];
                 return Err(format!(
                     "{name}: memory not given back, shared {shared:?}, headroom {headroom:?}"
                 ));
             }
             let whole = self.whole_credit(index);
-            if self.config.flow_control == FlowControl::Credits && channel.credits != [whole; 8] {
+            if self.fabric.config.flow_control == FlowControl::Credits && channel.credits != [whole; 8] {
                 return Err(format!("{name}: credit {:?} instead of {whole}", channel.credits));
             }
         }
@@ -59,30 +60,30 @@ impl<S: Sink> Network<S> {
 
     /// The credit of a sender that has nothing under way.
     fn whole_credit(&self, channel: usize) -> u32 {
-        let link = &self.graph.links[channel / 2];
+        let link = &self.topology.graph.links[channel / 2];
         credit(link.rate, link.delay)
     }
 
     /// Packets and bytes that wait in a switch.
     pub(crate) fn queued_in(&self, switch: u32) -> (u64, u64) {
-        let ports = self.switches[switch as usize].ports.iter();
-        let queues = ports.flat_map(|port| self.channels[*port as usize].queues.iter());
+        let ports = self.fabric.switches[switch as usize].ports.iter();
+        let queues = ports.flat_map(|port| self.fabric.channels[*port as usize].queues.iter());
         queues.fold((0, 0), |(packets, bytes), queue| {
-            (packets + queue.iter(&self.pool).count() as u64, bytes + queue.bytes)
+            (packets + queue.iter(&self.fabric.pool).count() as u64, bytes + queue.bytes)
         })
     }
 
     /// Adds what waits in front of a channel to what is held of each ingress. Returns the packets.
     fn audit_queues(&self, egress: usize, usage: &mut [[u64; 8]]) -> Result<usize, String> {
-        let channel = &self.channels[egress];
-        let mut packets = channel.pause_frames.iter(&self.pool).count();
+        let channel = &self.fabric.channels[egress];
+        let mut packets = channel.pause_frames.iter(&self.fabric.pool).count();
         for (priority, queue) in channel.queues.iter().enumerate() {
             let mut bytes = 0;
-            for waiting in queue.iter(&self.pool) {
-                let metadata = &self.packets.metadata[waiting.packet() as usize];
+            for waiting in queue.iter(&self.fabric.pool) {
+                let metadata = &self.fabric.packets.metadata[waiting.packet() as usize];
                 bytes += u64::from(metadata.bytes);
                 packets += 1;
-                let ingress = &self.channels[waiting.ingress() as usize];
+                let ingress = &self.fabric.channels[waiting.ingress() as usize];
                 let is_told_right = (waiting.bytes(), waiting.priority())
                     == (metadata.bytes.into(), usize::from(metadata.priority));
                 if ingress.to != channel.from || waiting.priority() != priority || !is_told_right {
@@ -102,12 +103,12 @@ impl<S: Sink> Network<S> {
     }
 
     fn audit_memory(&self, ingress: usize, usage: &[u64; 8]) -> Result<(), String> {
-        let channel = &self.channels[ingress];
+        let channel = &self.fabric.channels[ingress];
         for (priority, &bytes) in usage.iter().enumerate() {
-            let IngressUsage { shared, headroom } = &self.usage[ingress];
+            let IngressUsage { shared, headroom } = &self.fabric.usage[ingress];
             let (shared, headroom) = (shared[priority], headroom[priority]);
             let place = format!("behind channel {ingress}, priority {priority}");
-            if self.config.flow_control == FlowControl::Credits {
+            if self.fabric.config.flow_control == FlowControl::Credits {
                 let whole = u64::from(self.whole_credit(ingress));
                 let left = u64::from(channel.credits[priority]);
                 if left + bytes > whole {
@@ -124,15 +125,15 @@ impl<S: Sink> Network<S> {
                 return Err(format!("{place}: {headroom} B of headroom, {} B exist", channel.headroom_max));
             }
         }
-        if channel.xoff & !self.config.lossless != 0 {
+        if channel.xoff & !self.fabric.config.lossless != 0 {
             return Err(format!("channel {ingress} has XOFF for a priority that may lose packets"));
         }
         Ok(())
     }
 
     fn audit_shared(&self, switch: u32) -> Result<(), String> {
-        let state = &self.switches[switch as usize];
-        let into = self.channels.iter().zip(&self.usage);
+        let state = &self.fabric.switches[switch as usize];
+        let into = self.fabric.channels.iter().zip(&self.fabric.usage);
         let into = into.filter(|(channel, _)| channel.to == Vertex::Switch(switch));
         let over =
             into.flat_map(|(_, usage)| usage.shared).map(|bytes| bytes.saturating_sub(state.buffer.reserve));

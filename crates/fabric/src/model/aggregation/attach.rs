@@ -5,7 +5,8 @@ use railnet_nic::{Mtu, Nic, NicConfig, PortConfig};
 use railnet_topology::{End, FabricGraph, HostNode, Link, LinkKind, Vertex};
 
 use super::{Aggregation, AggregationConfig, Reducer};
-use crate::network::{Host, host_gid};
+use crate::model::host::Host;
+use crate::network::host_gid;
 
 /// The depth of the queues on which groups hear of messages. They are emptied after every packet.
 pub(super) const COMPLETIONS: u32 = 1 << 12;

@@ -35,12 +35,12 @@ impl Segment {
 impl<S: Sink> Network<S> {
     /// Deals with all messages that have come for groups to a host, or to the NIC of a switch.
     pub(crate) fn reduce(&mut self, host: u32) {
-        self.hosts[host as usize].is_reducing = false;
-        let Some(queue) = self.hosts[host as usize].reduces else { return };
+        self.endpoints.hosts[host as usize].is_reducing = false;
+        let Some(queue) = self.endpoints.hosts[host as usize].reduces else { return };
         let Some(mut aggregation) = self.aggregation.take() else { return };
         let mut some = [Completion::EMPTY; 16];
         loop {
-            let count = self.hosts[host as usize].nic.poll_cq(queue, &mut some);
+            let count = self.endpoints.hosts[host as usize].nic.poll_cq(queue, &mut some);
             for completion in &some[..count] {
                 self.take_message(&mut aggregation, host, completion);
             }
@@ -56,7 +56,7 @@ impl<S: Sink> Network<S> {
         let seat = Seat::of(completion.work);
         let group = Group(seat.group);
         let Some(state) = aggregation.group(group).filter(|state| state.failure.is_none()) else { return };
-        let at = || self.graph.name(Vertex::Host(host)).to_owned();
+        let at = || self.topology.graph.name(Vertex::Host(host)).to_owned();
         if completion.status != Status::Success {
             let failure = ReductionFailure::Transport { at: at(), status: completion.status };
             aggregation.fail(group, failure);
@@ -80,7 +80,7 @@ impl<S: Sink> Network<S> {
             (None, None) => Ok(()),
         };
         if let Err(reason) = result {
-            let at = self.graph.name(Vertex::Host(host)).to_owned();
+            let at = self.topology.graph.name(Vertex::Host(host)).to_owned();
             aggregation.fail(group, ReductionFailure::Post { at, reason });
         }
     }
@@ -108,10 +108,11 @@ impl<S: Sink> Network<S> {
             *last != is_last || both_give && *bytes != length
         });
         if let Some((other, bytes, last)) = other {
-            let name = |edge: u32| self.graph.name(Vertex::Host(children[edge as usize].host)).to_owned();
+            let name =
+                |edge: u32| self.topology.graph.name(Vertex::Host(children[edge as usize].host)).to_owned();
             let switch = Vertex::Switch(host - self.host_count());
             let failure = ReductionFailure::Uneven {
-                switch: self.graph.name(switch).to_owned(),
+                switch: self.topology.graph.name(switch).to_owned(),
                 segment: number,
                 from: [name(other), name(edge)],
                 lengths: [(bytes, last), (length, is_last)],
@@ -223,7 +224,7 @@ impl<S: Sink> Network<S> {
         let expected = if own.role.receives() { pending.part(pending.received, segment).1 } else { 0 };
         pending.received += 1;
         if length != expected {
-            let host = self.graph.name(Vertex::Host(own.host)).to_owned();
+            let host = self.topology.graph.name(Vertex::Host(own.host)).to_owned();
             aggregation.fail(group, ReductionFailure::Result { host, length, expected });
             return Ok(());
         }

@@ -256,7 +256,7 @@ impl<S: Sink> Network<S> {
             Err((host, reason)) => {
                 self.give_back(aggregation, &state);
                 aggregation.free.push(index);
-                let at = self.graph.name(Vertex::Host(host)).to_owned();
+                let at = self.topology.graph.name(Vertex::Host(host)).to_owned();
                 Err(Refused::Verbs { at, reason })
             }
         }
@@ -264,24 +264,24 @@ impl<S: Sink> Network<S> {
 
     fn plan_tree(&self, aggregation: &Aggregation, members: &[Member]) -> Result<Vec<PlanNode>, Refused> {
         let leaf = |member: &Member| {
-            let host = || self.graph.name(Vertex::Host(member.host)).to_owned();
-            self.routes.leaf_of(member.host).ok_or_else(|| Refused::Unreachable { host: host() })
+            let host = || self.topology.graph.name(Vertex::Host(member.host)).to_owned();
+            self.topology.routes.leaf_of(member.host).ok_or_else(|| Refused::Unreachable { host: host() })
         };
         let leaves = members.iter().map(leaf).collect::<Result<Vec<_>, _>>()?;
         let used: Vec<u32> = aggregation.reducers.iter().map(|reducer| reducer.used).collect();
         let choice = Choice {
-            routes: &self.routes,
+            routes: &self.topology.routes,
             first: self.host_count(),
             used: &used,
             contexts: aggregation.config.contexts,
-            beyond: &|switch, port| match self.channels
-                [self.switches[switch as usize].ports[usize::from(port)] as usize]
+            beyond: &|switch, port| match self.fabric.channels
+                [self.fabric.switches[switch as usize].ports[usize::from(port)] as usize]
                 .to
             {
                 Vertex::Switch(next) => Some(next),
                 Vertex::Host(_) => None,
             },
-            name: &|switch| self.graph.name(Vertex::Switch(switch)).to_owned(),
+            name: &|switch| self.topology.graph.name(Vertex::Switch(switch)).to_owned(),
         };
         choice.plan(&leaves)
     }
@@ -366,7 +366,7 @@ impl<S: Sink> Network<S> {
         if let Some(queue) = aggregation.queues.get(&host) {
             return Ok(*queue);
         }
-        let state = &mut self.hosts[host as usize];
+        let state = &mut self.endpoints.hosts[host as usize];
         let queue = state.nic.create_cq(COMPLETIONS).map_err(|reason| (host, reason))?;
         state.reduces = Some(queue);
         aggregation.queues.insert(host, queue);

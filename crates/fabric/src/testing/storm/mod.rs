@@ -176,10 +176,10 @@ fn falsify(run: &mut Run<'_>, sabotage: Option<Sabotage>) {
             settle::falsify(run);
         }
         Some(Sabotage::KeepPacket) => {
-            let metadata = network.packets.metadata.first().copied();
-            metadata.map(|metadata| network.packets.take(metadata));
+            let metadata = network.fabric.packets.metadata.first().copied();
+            metadata.map(|metadata| network.fabric.packets.take(metadata));
         }
-        Some(Sabotage::KeepPause) => network.channels[0].paused = 1,
+        Some(Sabotage::KeepPause) => network.fabric.channels[0].paused = 1,
         _ => {}
     }
 }
@@ -188,14 +188,14 @@ fn summarize(run: &Run<'_>, verdict: settle::Verdict) -> Summary {
     let network = &run.world.network;
     let watch = &network.sink;
     let sum = |count: fn(&Counters) -> u64| -> u64 {
-        network.hosts.iter().map(|host| count(host.nic.counters())).sum()
+        network.endpoints.hosts.iter().map(|host| count(host.nic.counters())).sum()
     };
     let ports = |count: fn(&observer::PortLedger) -> u64| -> u64 { watch.ports.values().map(count).sum() };
     Summary {
         kind: run.plan.kind.name(),
         digest: watch.digest.finish(),
         hosts: u64::from(network.host_count()),
-        switches: network.switches.len() as u64,
+        switches: network.fabric.switches.len() as u64,
         messages: run.plan.messages.len() as u64,
         failed: verdict.failed,
         is_locked: verdict.is_locked,

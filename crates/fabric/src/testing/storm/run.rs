@@ -153,17 +153,17 @@ impl<'a> Run<'a> {
         let network = &mut self.world.network;
         match self.sabotage {
             Some(Sabotage::LosePacketSilently) => {
-                let full = network.channels.iter_mut().find(|channel| channel.occupied != 0);
+                let full = network.fabric.channels.iter_mut().find(|channel| channel.occupied != 0);
                 if let Some(channel) = full
                     && let queue = &mut channel.queues[channel.occupied.trailing_zeros() as usize]
-                    && let Some(waiting) = queue.pop(&mut network.pool)
+                    && let Some(waiting) = queue.pop(&mut network.fabric.pool)
                 {
-                    network.packets.release(waiting.packet());
+                    network.fabric.packets.release(waiting.packet());
                     self.sabotage = None;
                 }
             }
             Some(Sabotage::ForgetMemory { bytes }) => {
-                network.switches[0].buffer.used += bytes;
+                network.fabric.switches[0].buffer.used += bytes;
                 self.sabotage = None;
             }
             _ => {}

@@ -145,7 +145,7 @@ impl Run<'_> {
             return Ok(());
         }
         let sum = |count: fn(&Counters) -> u64| -> u64 {
-            self.world.network.hosts.iter().map(|host| count(host.nic.counters())).sum()
+            self.world.network.endpoints.hosts.iter().map(|host| count(host.nic.counters())).sum()
         };
         let again = [
             sum(|counters| counters.resent),
