@@ -1,8 +1,8 @@
 //! Prefetching: asks the processor for cache lines before they are needed.
 //!
 //! A simulation of thousands of NICs has more state than any cache holds. A load that misses stalls the code behind it for
-//! a hundred nanoseconds; a prefetch does not wait. So a driver that knows the next few packets prefetches the state of all of
-//! them and then handles one after the other, and their misses overlap.
+//! a hundred nanoseconds; a prefetch does not wait. So a driver that knows the next few packets prefetches the state of all
+//! of them and then handles one after the other, and their misses overlap.
 //!
 //! A prefetch is a hint: it reads nothing, changes nothing and cannot fault. It is the processor's own instruction on
 //! x86-64 (`prefetcht0`) and AArch64 (`prfm pldl1keep`), and nothing on other processors.

@@ -1,27 +1,27 @@
 //! A packet-level simulator of the network of an AI cluster: links, switches and routing in virtual time, with the NICs of
 //! `railnet-nic` at the edge.
 //!
-//! It is a conservative parallel discrete-event simulation. The crate has two halves, and each has a folder:
+//! It is a conservative parallel discrete-event simulation, in two folders:
 //!
-//! - [`model`](self#the-model) is *what* happens to a packet: switches with shared buffers, ECN marking, priority flow control,
-//!   credits, routing, links that fail, buses inside a server.
+//! - [`model`](self#the-model) is *what* happens to a packet: switches with shared buffers, ECN marking, priority flow
+//!   control, credits, routing, links that fail, buses inside a server.
 //! - [`engine`](self#the-engine) is *in which order and where* it happens: calendar, epochs, lookahead, partitions.
 //!
 //! [`Network`] joins them. An [`Application`] posts work to the NICs and hears of completions.
 //!
 //! # The model
 //!
-//! A *channel* is one direction of a link together with the egress port in front of it: eight priority queues, a transmitter,
-//! counters. A switch is a set of egress ports over one shared buffer. A packet's hop is always the same five steps, each one
-//! function:
+//! A *channel* is one direction of a link together with the egress port in front of it: eight priority queues, a
+//! transmitter, counters. A switch is a set of egress ports over one shared buffer. A packet's hop is always the same five
+//! steps, each one function:
 //!
 //! ```text
 //! arrive ─▶ route ─▶ admit to the shared buffer ─▶ enqueue at the egress port ─▶ transmit: mark, serialise, release the buffer
 //! ```
 //!
-//! Every step has a *fast path*, for a port that only sends what is first in line, and a *slow path*: the same step with the
-//! policies switched on that few packets need (PFC XOFF and XON, credits, weighted scheduling, cut-through, telemetry, faults,
-//! frames). Headers lie apart from *packet metadata*, the half cache line that a hop reads.
+//! Every step has a *fast path*, for a port that only sends what is first in line, and a *slow path*: the same step with
+//! the policies switched on that few packets need (PFC XOFF and XON, credits, weighted scheduling, cut-through, telemetry,
+//! faults, frames). Headers lie apart from *packet metadata*, the half cache line that a hop reads.
 //!
 //! # The engine
 //!
@@ -36,15 +36,18 @@
 //! | partition | the LPs that one thread runs; [cross-partition messages](Network::exchange_messages) are exchanged between epochs |
 //! | calendar wheel, overflow heap | buckets of the near future; a heap of everything later |
 //! | ready list | egress ports of a switch that have more to send; they transmit lazily, not one event for each packet |
+//! | tie-break rank | the position of a channel among all whose packets arrive at one moment |
+//! | random stream | the random numbers of one component: a new component does not change those of others |
 //! | event buffer | what a switch emits while it runs out of time order, sorted before a sink sees it |
 //!
-//! Which component caused an event, and that component's own sequence, decide ties. So a run has one digest, whether it is run
-//! in the order of time (one partition, no lookahead), by epochs, or by many threads. The storm ([`testing`], with the feature of that
-//! name) runs random networks both ways and compares.
+//! Which component caused an event, and that component's own sequence, decide ties. So a run has one digest, whether it is
+//! run in the order of time (one partition, no lookahead), by epochs, or by many threads. The storm (`testing::storm`, with
+//! the feature `testing`) runs random networks both ways and compares.
 //!
 //! # Example
 //!
-//! Three hosts send to a fourth through one switch. The incast fills the queue in front of its port, and the switch marks packets.
+//! Three hosts send to a fourth through one switch. The incast fills the queue in front of its port, and the switch marks
+//! packets.
 //!
 //! ```
 //! use railnet_core::{Rate, Span, Time};

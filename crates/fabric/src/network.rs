@@ -111,8 +111,8 @@ impl<S: Sink> Network<S> {
         &self.topology.graph
     }
 
-    /// The component of a host or switch: hosts first, then switches. The NICs of switches that reduce come last, so that they change
-    /// no other number.
+    /// The component of a host or switch: hosts first, then switches. The NICs of switches that reduce come last, so that
+    /// they change no other number.
     pub fn component(&self, vertex: Vertex) -> Component {
         self.topology.component(vertex)
     }
@@ -149,8 +149,8 @@ impl<S: Sink> Network<S> {
         channels.map(|channel| (channel.from, channel.to, channel.full_rate(), &channel.counters))
     }
 
-    /// Its sink, where the process is about to end. Hosts and packets are left to the kernel, which takes a gigabyte back at once:
-    /// to free a million queue pairs one by one takes half a second.
+    /// Its sink, where the process is about to end. Hosts and packets are left to the kernel, which takes a gigabyte back at
+    /// once: to free a million queue pairs one by one takes half a second.
     pub fn into_sink_at_exit(self) -> S {
         let Self { sink, endpoints, fabric, .. } = self;
         std::mem::forget((endpoints, fabric));

@@ -1,4 +1,4 @@
-//! Slices over the lanes of a host: what one takes alone, and what many get through.
+//! Slices over the buses of a host: the latency of one, and the throughput of many.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common::World;
@@ -49,8 +49,8 @@ fn carried(network: &mut Network<NoSink>, slices: &[(u64, BusPath, u64)]) -> Vec
     there.at.into_iter().map(|(_, at)| at).collect()
 }
 
-/// A way over new lanes, a stop each.
-fn stops(network: &mut Network<NoSink>, rates: &[u64], delay: Span) -> Vec<BusHop> {
+/// A path over new resources, a hop each.
+fn hops(network: &mut Network<NoSink>, rates: &[u64], delay: Span) -> Vec<BusHop> {
     rates.iter().map(|gbps| BusHop::moves(network.add_bus_resource(0), Rate::gbps(*gbps), delay)).collect()
 }
 
@@ -61,28 +61,28 @@ fn takes(bytes: u64, gbps: u64) -> u64 {
 
 proptest! {
     #[test]
-    fn a_slice_alone_takes_its_slowest_lane_and_a_piece_on_each_other(
+    fn a_slice_alone_takes_its_slowest_resource_and_a_piece_on_each_other(
         rates in prop::collection::vec(1u64..4000, 1..6), bytes in 1u64..4_000_000, delay in 0u64..1000,
     ) {
         let mut network = network();
-        let stops = stops(&mut network, &rates, Span::from_ns(delay));
-        let way = network.add_bus_path(stops);
+        let hops = hops(&mut network, &rates, Span::from_ns(delay));
+        let way = network.add_bus_path(hops);
         let found = carried(&mut network, &[(0, way, bytes)])[0];
         let pieces: u64 = rates.iter().map(|gbps| takes(bytes.min(CUT_THROUGH_BYTES.0), *gbps)).sum();
         let slowest = *rates.iter().min().unwrap();
         let rest = takes(bytes, slowest) - takes(bytes.min(CUT_THROUGH_BYTES.0), slowest);
         let expected = pieces + rest + rates.len() as u64 * delay * 1000;
-        // Each lane may round up by a picosecond.
+        // Each resource may round up by a picosecond.
         prop_assert!(found.abs_diff(expected) <= 2 * rates.len() as u64, "{found} ps, expected {expected}");
     }
 
     #[test]
-    fn many_slices_go_as_fast_as_the_slowest_lane(
+    fn many_slices_go_as_fast_as_the_slowest_resource(
         rates in prop::collection::vec(1u64..4000, 1..6), bytes in 1u64..1_000_000, count in 1u64..50,
     ) {
         let mut network = network();
-        let stops = stops(&mut network, &rates, Span::ZERO);
-        let way = network.add_bus_path(stops);
+        let hops = hops(&mut network, &rates, Span::ZERO);
+        let way = network.add_bus_path(hops);
         let all = vec![(0, way, bytes); count as usize];
         let found = *carried(&mut network, &all).iter().max().unwrap();
         let slowest = *rates.iter().min().unwrap();
@@ -99,9 +99,9 @@ fn a_fast_lane_serves_others_while_it_waits_for_a_slow_one() {
     let mut network = network();
     let shared = network.add_bus_resource(0);
     let ways = [0, 1].map(|_| {
-        let mut stops = stops(&mut network, &[100], Span::ZERO);
-        stops.push(BusHop::moves(shared, Rate::gbps(200), Span::ZERO));
-        network.add_bus_path(stops)
+        let mut hops = hops(&mut network, &[100], Span::ZERO);
+        hops.push(BusHop::moves(shared, Rate::gbps(200), Span::ZERO));
+        network.add_bus_path(hops)
     });
     let slices: Vec<_> = (0..20).map(|index| (0, ways[index % 2], MB)).collect();
     let found = *carried(&mut network, &slices).iter().max().unwrap();
@@ -113,19 +113,19 @@ fn a_fast_lane_serves_others_while_it_waits_for_a_slow_one() {
 #[test]
 fn sending_begins_when_the_port_can_no_longer_run_dry() {
     // (PCIe, port): a faster PCIe is there with its first piece, a slower one has to be ahead by what it loses.
-    for (lane, port) in [(800, 400), (400, 400), (384, 400), (100, 400)] {
+    for (resource, port) in [(800, 400), (400, 400), (384, 400), (100, 400)] {
         let mut network = network();
-        let stops = stops(&mut network, &[lane], Span::ZERO);
-        let way = network.add_bus_path_to_port(stops, Rate::gbps(port));
+        let hops = hops(&mut network, &[resource], Span::ZERO);
+        let way = network.add_bus_path_to_port(hops, Rate::gbps(port));
         let found = carried(&mut network, &[(0, way, MB), (0, way, MB)]);
-        let first_piece = takes(CUT_THROUGH_BYTES.0, lane);
+        let first_piece = takes(CUT_THROUGH_BYTES.0, resource);
         for (number, at) in found.iter().enumerate() {
-            let before = number as u64 * takes(MB, lane);
+            let before = number as u64 * takes(MB, resource);
             let expected =
-                (before + first_piece).max(before + takes(MB, lane).saturating_sub(takes(MB, port)));
+                (before + first_piece).max(before + takes(MB, resource).saturating_sub(takes(MB, port)));
             assert!(
                 at.abs_diff(expected) <= 1,
-                "{lane} to {port}, slice {number}: {at}, expected {expected}"
+                "{resource} to {port}, slice {number}: {at}, expected {expected}"
             );
         }
     }
@@ -134,31 +134,31 @@ fn sending_begins_when_the_port_can_no_longer_run_dry() {
 #[test]
 fn what_came_over_the_wire_is_in_place_one_piece_after_its_last_byte() {
     let arrives = 100_000_000;
-    for (lane, port) in [(800, 400), (400, 400), (384, 400), (100, 400)] {
+    for (resource, port) in [(800, 400), (400, 400), (384, 400), (100, 400)] {
         let mut network = network();
-        let stops = stops(&mut network, &[lane, lane], Span::ZERO);
-        let way = network.add_bus_path_from_port(stops, Rate::gbps(port));
+        let hops = hops(&mut network, &[resource, resource], Span::ZERO);
+        let way = network.add_bus_path_from_port(hops, Rate::gbps(port));
         let found = carried(&mut network, &[(arrives, way, MB)])[0];
-        let piece = takes(CUT_THROUGH_BYTES.0, lane);
-        let lags = arrives - takes(MB - CUT_THROUGH_BYTES.0, port) + takes(MB, lane);
+        let piece = takes(CUT_THROUGH_BYTES.0, resource);
+        let lags = arrives - takes(MB - CUT_THROUGH_BYTES.0, port) + takes(MB, resource);
         let expected = (arrives + piece).max(lags) + piece;
-        assert!(found.abs_diff(expected) <= 2, "{port} to {lane}: {found}, expected {expected}");
+        assert!(found.abs_diff(expected) <= 2, "{port} to {resource}: {found}, expected {expected}");
         // Slices that come at the rate of the port leave at that of the slower of the two.
         let slices: Vec<_> = (1..=50).map(|number| (arrives + number * takes(MB, port), way, MB)).collect();
         let found = carried(&mut network, &slices);
         let apart = (found[49] - found[9]) / 40;
-        assert!(apart.abs_diff(takes(MB, lane.min(port))) <= 2, "{apart} ps apart");
+        assert!(apart.abs_diff(takes(MB, resource.min(port))) <= 2, "{apart} ps apart");
     }
 }
 
 #[test]
 fn a_stop_that_waits_begins_with_the_last_byte_and_costs_come_before_the_first() {
     let mut network = network();
-    let mut stops = stops(&mut network, &[100, 200, 100], Span::from_ns(10));
-    stops[1].waits = true;
-    stops[1].fixed = Span::from_ps(333_333);
-    stops[2].per_packet = Span::from_ns(7);
-    let way = network.add_bus_path(stops);
+    let mut hops = hops(&mut network, &[100, 200, 100], Span::from_ns(10));
+    hops[1].waits = true;
+    hops[1].fixed = Span::from_ps(333_333);
+    hops[2].per_packet = Span::from_ns(7);
+    let way = network.add_bus_path(hops);
     let found = carried(&mut network, &[(0, way, MB), (0, way, MB)]);
     let wait = takes(MB, 100) + 10_000 + 333_333 + takes(CUT_THROUGH_BYTES.0, 200) + 10_000;
     // One packet, as `There` counts: its cost is spread over the bytes.
@@ -169,12 +169,12 @@ fn a_stop_that_waits_begins_with_the_last_byte_and_costs_come_before_the_first()
 #[test]
 fn a_lane_that_becomes_slow_and_fast_again_keeps_its_pace_for_what_it_had_taken() {
     let mut network = network();
-    let stops = stops(&mut network, &[400, 400], Span::ZERO);
-    let lane = stops[1].resource;
-    let way = network.add_bus_path(stops);
+    let hops = hops(&mut network, &[400, 400], Span::ZERO);
+    let resource = hops[1].resource;
+    let way = network.add_bus_path(hops);
     let slice = takes(MB, 400);
     for (at, rate) in [(2 * slice, 250_000), (3 * slice, 1_000_000)] {
-        network.fault_at(Time::from_ps(at + 1000), Fault::SlowBus { resource: lane, rate });
+        network.fault_at(Time::from_ps(at + 1000), Fault::SlowBus { resource, rate });
     }
     let found = carried(&mut network, &[(0, way, MB); 6]);
     let piece = takes(CUT_THROUGH_BYTES.0, 400);
@@ -198,9 +198,9 @@ fn a_reduction_takes_the_memory_once_for_each_byte_read_and_written() {
 #[test]
 fn a_lane_of_a_stopped_run_was_taken_no_longer_than_the_run_lasted() {
     let mut network = network();
-    let stops = stops(&mut network, &[100], Span::ZERO);
-    let lane = stops[0].resource;
-    let way = network.add_bus_path(stops);
+    let hops = hops(&mut network, &[100], Span::ZERO);
+    let resource = hops[0].resource;
+    let way = network.add_bus_path(hops);
     let later = vec![(way, 1 << 20); 4];
     let mut there = There { later, ..There::default() };
     for token in 0..4 {
@@ -209,8 +209,8 @@ fn a_lane_of_a_stopped_run_was_taken_no_longer_than_the_run_lasted() {
     // Four slices of 84 µs are in its queue.
     let until = Time::ZERO + Span::from_us(10);
     assert!(!network.run(&mut there, until));
-    assert_eq!(network.bus_counters(lane).busy.as_ps(), 4 * takes(1 << 20, 100));
-    assert_eq!(network.bus_counters_so_far(lane).busy, Span::from_us(10));
+    assert_eq!(network.bus_counters(resource).busy.as_ps(), 4 * takes(1 << 20, 100));
+    assert_eq!(network.bus_counters_so_far(resource).busy, Span::from_us(10));
     assert!(network.run(&mut there, Time::ZERO + Span::from_secs(1)));
-    assert_eq!(network.bus_counters_so_far(lane), network.bus_counters(lane));
+    assert_eq!(network.bus_counters_so_far(resource), network.bus_counters(resource));
 }

@@ -25,7 +25,7 @@ impl Arrival {
 
     #[inline]
     pub(crate) fn new(offset: u64, tie_break: u32, channel: u32, packet: PacketIndex) -> Self {
-        debug_assert!(offset < OFFSETS, "an arrival is in its window");
+        debug_assert!(offset < OFFSETS, "an arrival is in its epoch");
         Self { key: offset << OFFSET_SHIFT | u64::from(tie_break), channel, packet }
     }
 

@@ -1,9 +1,9 @@
 //! Binning: a switch sorts the arrivals of a whole stride by egress port, and then runs port after port.
 //!
-//! Ports share only the buffer accounting. Where all arrivals of a stride certainly fit and send no XOFF, and there is nothing else to
-//! run, they are admitted unsorted and binned by egress port; then each port runs through all that it has to enqueue and to transmit,
-//! on the fast path. Otherwise the switch runs its stride in the order of time. Releases are deferred meanwhile, so the free space
-//! is conservative.
+//! Ports share only the buffer accounting. Where all arrivals of a stride certainly fit and send no XOFF, and there is
+//! nothing else to run, they are admitted unsorted and binned by egress port; then each port runs through all that it has to
+//! enqueue and to transmit, on the fast path. Otherwise the switch runs its stride in the order of time. Releases are
+//! deferred meanwhile, so the free space is conservative.
 
 use std::marker::PhantomData;
 
@@ -92,8 +92,8 @@ pub(crate) fn is_eligible(config: &SwitchConfig) -> bool {
 }
 
 impl<S: Sink> Network<S> {
-    /// Bins all arrivals of the active switch, whose stride ends at `limit`, if all of them certainly fit and send no XOFF. Otherwise
-    /// nothing is done.
+    /// Bins all arrivals of the active switch, whose stride ends at `limit`, if all of them certainly fit and send no XOFF.
+    /// Otherwise nothing is done.
     pub(crate) fn bin_arrivals(&mut self, switch: u32, limit: Time) -> bool {
         let Fabric { packets, switches, usage, can_bin, all_links_up, .. } = &mut self.fabric;
         let Scheduler { epochs: Some(epochs), bins, events, .. } = &mut self.scheduler else { return false };
@@ -141,8 +141,8 @@ impl<S: Sink> Network<S> {
         false
     }
 
-    /// Runs each port with packets in its bin: it enqueues them and transmits what it should have before `until`. Returns when the
-    /// last transmission was that no arrival caused.
+    /// Runs each port with packets in its bin: it enqueues them and transmits what it should have before `until`. Returns
+    /// when the last transmission was that no arrival caused.
     pub(crate) fn run_bins(&mut self, switch: u32, until: Time) -> Time {
         let now = self.now;
         let began = self.scheduler.epochs.as_ref().map_or(Time::ZERO, Epochs::began);
@@ -221,8 +221,9 @@ impl<S: Sink> Network<S> {
     }
 }
 
-/// Sorts the packets of a bin by time. They are few and came by several channels, so which of two is first is unpredictable: up to
-/// sixteen go through a sorting network, which has no branches (K. E. Batcher, "Sorting networks and their applications", 1968).
+/// Sorts the packets of a bin by time. They are few and came by several channels, so which of two is first is unpredictable:
+/// up to sixteen go through a sorting network, which has no branches (K. E. Batcher, "Sorting networks and their
+/// applications", 1968).
 fn sort(bin: &mut Vec<BinnedPacket>, spare: &mut Vec<BinnedPacket>) {
     let count = bin.len();
     if count <= 1 {

@@ -117,8 +117,7 @@ impl<S: Sink> Network<S> {
 mod tests {
     use super::*;
     use crate::engine::groups::HostGroups;
-    use railnet_core::Rate;
-    use railnet_core::Span;
+    use railnet_core::{Rate, Span};
     use railnet_topology::fabric::{Dragonfly, FabricKind, LeafSpine, LinkSpec};
 
     fn colouring(kind: &FabricKind) -> Option<[Vec<u32>; 2]> {
@@ -130,13 +129,13 @@ mod tests {
     }
 
     #[test]
-    fn spines_are_in_the_half_of_hosts_and_leaves_are_in_the_other() {
+    fn spines_have_the_colour_of_hosts_and_leaves_the_other() {
         let tree = LeafSpine { leaves: 3, hosts_per_leaf: 2, spines: 2, links_per_spine: 1 };
         assert_eq!(colouring(&FabricKind::LeafSpine(tree)), Some([vec![3, 4], vec![0, 1, 2]]));
     }
 
     #[test]
-    fn routers_that_are_neighbours_and_have_hosts_are_in_no_halves() {
+    fn a_graph_that_is_not_bipartite_has_no_colouring() {
         let groups =
             Dragonfly { groups: 3, routers_per_group: 2, hosts_per_router: 2, global_links_per_router: 1 };
         assert_eq!(colouring(&FabricKind::Dragonfly(groups)), None);

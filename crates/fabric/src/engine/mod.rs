@@ -1,6 +1,7 @@
 //! In which order events are run, and where: calendar, epochs, lookahead, partitions.
 //!
-//! Nothing here knows what happens to a packet.
+//! What an event does is the model's. Only [`binning`], [`transmit`] and [`prefetch`] know of ports: they decide in which
+//! order the ports of a switch run, and what they will need.
 
 pub(crate) mod arrivals;
 pub(crate) mod binning;

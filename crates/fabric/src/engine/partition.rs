@@ -14,7 +14,7 @@ use railnet_topology::Vertex;
 use crate::application::Application;
 use crate::engine::calendar::{Entry, Key};
 use crate::engine::event::{Event, PackedEvent};
-use crate::model::packet::{Flag, PacketIndex, PacketMetadata};
+use crate::model::packet::{Flag, PacketArena, PacketIndex, PacketMetadata};
 use crate::network::Network;
 
 /// The LPs that a network runs, and its messages to other partitions.
@@ -22,7 +22,7 @@ use crate::network::Network;
 pub(crate) struct Partition {
     index: u32,
     /// The partition of each LP.
-    owners: Vec<u32>,
+    pub(crate) owners: Vec<u32>,
     /// By partition.
     outgoing: Vec<Messages>,
     /// The time of the first event in them.
@@ -49,8 +49,21 @@ struct CrossPartitionEvent {
 #[derive(Debug)]
 struct Packet {
     metadata: PacketMetadata,
-    contents: Option<Transmit>,
+    headers: Option<Transmit>,
     bytes: Vec<u8>,
+}
+
+impl PacketArena {
+    fn take_out(&mut self, index: PacketIndex) -> Packet {
+        let metadata = self.metadata[index as usize];
+        let headers = self.headers.get_mut(index).take();
+        let bytes = match metadata.is(Flag::HasBytes) {
+            true => std::mem::take(&mut self.bytes[index as usize]),
+            false => Vec::new(),
+        };
+        self.release(index);
+        Packet { metadata, headers, bytes }
+    }
 }
 
 impl<S: Sink> Network<S> {
@@ -82,11 +95,7 @@ impl<S: Sink> Network<S> {
 
     /// The partition that runs a host or switch.
     pub fn partition_of(&self, vertex: Vertex) -> u32 {
-        let lp = self.scheduler.epochs.as_ref().and_then(|epochs| epochs.lp(vertex));
-        match (&self.scheduler.partition, lp) {
-            (Some(partition), Some(lp)) => partition.owners[lp as usize],
-            _ => 0,
-        }
+        self.scheduler.partition_of(vertex)
     }
 
     /// The partition that emits the events of a component.
@@ -104,7 +113,7 @@ impl<S: Sink> Network<S> {
     /// Schedules an event of an LP in another partition.
     pub(crate) fn send_to_partition(&mut self, owner: u32, order: &Order, lp: u32, event: Event) {
         let packet = match event {
-            Event::Arrive { packet, .. } => Some(self.take_out(packet)),
+            Event::Arrive { packet, .. } => Some(self.fabric.packets.take_out(packet)),
             _ => None,
         };
         let Some(partition) = &mut self.scheduler.partition else { return };
@@ -119,17 +128,6 @@ impl<S: Sink> Network<S> {
             lp,
             entry: Entry { key: Key::new(order), event: PackedEvent::new(event) },
         });
-    }
-
-    fn take_out(&mut self, index: PacketIndex) -> Packet {
-        let metadata = self.fabric.packets.metadata[index as usize];
-        let contents = self.fabric.packets.headers.get_mut(index).take();
-        let bytes = match metadata.is(Flag::HasBytes) {
-            true => std::mem::take(&mut self.fabric.packets.bytes[index as usize]),
-            false => Vec::new(),
-        };
-        self.fabric.packets.release(index);
-        Packet { metadata, contents, bytes }
     }
 
     /// Exchanges the messages of two partitions, between epochs.
@@ -159,10 +157,10 @@ impl<S: Sink> Network<S> {
             for CrossPartitionEvent { lp, entry } in events.drain(..) {
                 // Packets have the order of their events.
                 if let Some((channel, _)) = entry.event.arrival()
-                    && let Some(Packet { metadata, contents, bytes }) = packets.next()
+                    && let Some(Packet { metadata, headers, bytes }) = packets.next()
                 {
                     let packet = self.fabric.packets.take(metadata);
-                    *self.fabric.packets.headers.get_mut(packet) = contents;
+                    *self.fabric.packets.headers.get_mut(packet) = headers;
                     if !bytes.is_empty() {
                         *self.fabric.packets.bytes_of(packet) = bytes;
                     }

@@ -1,8 +1,9 @@
 //! Prefetching in a large network, whose packets, ports and queue pairs are more than a cache holds.
 //!
-//! What an LP will need in its stride is known before the stride begins: the packets that arrive, the ports that transmit, the
-//! queue pairs that send. Each is a chain of dependent loads, from the metadata of a packet to its headers to a queue pair. One step of
-//! the chain is prefetched for all packets before the next step is, so that their misses overlap. Nothing else comes of it.
+//! What an LP will need in its stride is known before the stride begins: the packets that arrive, the ports that transmit,
+//! the queue pairs that send. Each is a chain of dependent loads, from the metadata of a packet to its headers to a queue
+//! pair. One step of the chain is prefetched for all packets before the next step is, so that their misses overlap. Nothing
+//! else comes of it.
 
 use railnet_core::event::Sink;
 use railnet_core::prefetch::{prefetch, prefetch_lines};
@@ -27,6 +28,49 @@ const FULL_PACKET: u32 = 4_096;
 /// Fewer arrivals than this are not prefetched.
 const ARRIVALS_MIN: usize = 3;
 
+impl Fabric {
+    /// Prefetches the transmitters and buffer accounting of ports, and in front of them the first, second and last nodes of
+    /// the queue.
+    fn prefetch_ports(&self, ports: &[u32]) {
+        for egress in ports {
+            let channel = &self.channels[*egress as usize];
+            channel.prefetch_transmitter();
+            prefetch(&self.usage[channel.reverse as usize]);
+        }
+        let queues = || {
+            let channels = ports.iter().map(|egress| &self.channels[*egress as usize]);
+            channels.filter_map(|channel| channel.long_queue()).take(PORTS_MAX)
+        };
+        for queue in queues() {
+            queue.prefetch_ends(&self.pool);
+        }
+        for queue in queues() {
+            queue.prefetch_second(&self.pool);
+        }
+        if self.config.marks {
+            self.prefetch_marked(ports);
+        }
+    }
+
+    /// Prefetches the packets that will be marked: a mark is written to their metadata.
+    fn prefetch_marked(&self, ports: &[u32]) {
+        for egress in ports {
+            let channel = &self.channels[*egress as usize];
+            let Some(queue) = channel.long_queue().filter(|queue| queue.bytes > self.marks_above) else {
+                continue;
+            };
+            let mut marks = self.markers[*egress as usize].foresee(queue.bytes);
+            let markable = queue.iter(&self.pool).take(MARKED_MAX).filter(|queued| queued.can_be_marked());
+            for queued in markable {
+                if marks.next() == Some(true) {
+                    prefetch(&self.packets.metadata[queued.packet() as usize]);
+                    prefetch(&channel.counters.marks);
+                }
+            }
+        }
+    }
+}
+
 impl<S: Sink> Network<S> {
     /// Prefetches the packets that arrive at a switch in its stride, and its ports.
     pub(crate) fn prefetch_switch(&self, switch: u32) {
@@ -38,53 +82,12 @@ impl<S: Sink> Network<S> {
         }
         // Ports stay in the cache for the rest of the switch's strides.
         if self.topology.host_count >= VERY_LARGE && epochs.is_first_stride() {
-            self.prefetch_ports(&self.fabric.switches[switch as usize].ports);
+            self.fabric.prefetch_ports(&self.fabric.switches[switch as usize].ports);
         }
     }
 
-    /// Prefetches the transmitters and buffer accounting of ports, and in front of them the first, second and last nodes of the queue.
-    fn prefetch_ports(&self, ports: &[u32]) {
-        for egress in ports {
-            let channel = &self.fabric.channels[*egress as usize];
-            channel.prefetch_transmitter();
-            prefetch(&self.fabric.usage[channel.reverse as usize]);
-        }
-        let queues = || {
-            let channels = ports.iter().map(|egress| &self.fabric.channels[*egress as usize]);
-            channels.filter_map(|channel| channel.long_queue()).take(PORTS_MAX)
-        };
-        for queue in queues() {
-            queue.prefetch_ends(&self.fabric.pool);
-        }
-        for queue in queues() {
-            queue.prefetch_second(&self.fabric.pool);
-        }
-        if self.fabric.config.marks {
-            self.prefetch_marked(ports);
-        }
-    }
-
-    /// Prefetches the packets that will be marked: a mark is written to their metadata.
-    fn prefetch_marked(&self, ports: &[u32]) {
-        for egress in ports {
-            let channel = &self.fabric.channels[*egress as usize];
-            let Some(queue) = channel.long_queue().filter(|queue| queue.bytes > self.fabric.marks_above)
-            else {
-                continue;
-            };
-            let mut marks = self.fabric.markers[*egress as usize].foresee(queue.bytes);
-            let markable =
-                queue.iter(&self.fabric.pool).take(MARKED_MAX).filter(|queued| queued.can_be_marked());
-            for queued in markable {
-                if marks.next() == Some(true) {
-                    prefetch(&self.fabric.packets.metadata[queued.packet() as usize]);
-                    prefetch(&channel.counters.marks);
-                }
-            }
-        }
-    }
-
-    /// Prefetches the packets that arrive at some host groups in the active epochs, and the queue pairs that send next there.
+    /// Prefetches the packets that arrive at some host groups in the active epochs, and the queue pairs that send next
+    /// there.
     pub(crate) fn prefetch_groups(&mut self, some: impl Iterator<Item = u32> + Clone) {
         let (Fabric { packets, channels, .. }, hosts) = (&self.fabric, &self.endpoints.hosts);
         let Scheduler { epochs, coming, .. } = &mut self.scheduler;
@@ -119,12 +122,16 @@ impl<S: Sink> Network<S> {
         prefetch_arrivals(packets, hosts, coming);
     }
 
-    /// Prefetches the packets that arrive at hosts in the active bucket of the calendar, with the queue pairs that they are for and those
-    /// that send next where a port transmits.
+    /// Prefetches the packets that arrive at hosts in the active bucket of the calendar, with the queue pairs that they are
+    /// for and those that send next where a port transmits.
+    #[inline]
     pub(crate) fn prefetch_bucket(&mut self) {
-        if self.topology.host_count < LARGE {
-            return;
+        if self.topology.host_count >= LARGE {
+            self.prefetch_active_bucket();
         }
+    }
+
+    fn prefetch_active_bucket(&mut self) {
         let (Fabric { packets, channels, .. }, hosts) = (&self.fabric, &self.endpoints.hosts);
         let Scheduler { calendar, coming, .. } = &mut self.scheduler;
         coming.clear();

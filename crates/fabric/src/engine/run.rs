@@ -1,10 +1,11 @@
 //! The run loop: which events are run next.
 //!
-//! One loop runs epoch after epoch: the calendar and the host groups, then the switches. In large networks switches are LPs, and so are
-//! host groups where the application bounds its own lookahead ([`Network::partition_by_host`]); else hosts and the application share the
-//! calendar. A run in the order of time is the same loop without LPs: one partition, whose calendar has everything, and no
-//! lookahead, so that the only epoch is as long as the run. That is the case in small networks, where a sink has to see events of all
-//! components in order, and where something concerns the network as a whole (faults, taps, switches that reduce).
+//! One loop runs epoch after epoch: the calendar and the host groups, then the switches. In large networks switches are LPs,
+//! and so are host groups where the application bounds its own lookahead ([`Network::partition_by_host`]); else hosts and
+//! the application share the calendar. A run in the order of time is the same loop without LPs: one partition, whose
+//! calendar has everything, and no lookahead, so that the only epoch is as long as the run. That is the case in small
+//! networks, where a sink has to see events of all components in order, and where something concerns the network as a whole
+//! (faults, taps, switches that reduce).
 
 use railnet_core::event::Sink;
 use railnet_core::{Component, Span, Time};
@@ -19,17 +20,25 @@ use crate::model::channel::NO_LOCAL_LP;
 use crate::model::packet::PacketIndex;
 use crate::network::Network;
 
-/// So many hosts make a large network: its packets, ports and queue pairs are more than a cache holds, and some trouble to
-/// have them there when they are needed pays. In a small one they are there.
+/// Hosts of a large network. Its packets, ports and queue pairs are more than a cache holds, so epochs and prefetching pay;
+/// those of a small one stay in the cache.
 pub(crate) const LARGE: u32 = 64;
 
-/// Windows shorter than this hold too little to be worth it.
+/// Epochs shorter than this have too few events to pay.
 const EPOCH_MIN: Span = Span::from_ps(50_000);
 
-/// Hosts whose packets and queue pairs are looked at together, before the first of their islands has its turn.
+/// Hosts that are prefetched together, before the first of their groups runs.
 const TOGETHER: u32 = 8;
 /// Hosts for each event of the last epoch, above which nothing is prefetched.
 const DENSE: u64 = 16;
+
+impl Scheduler {
+    /// Groups that are prefetched together.
+    fn groups_prefetched_together(&self, host_count: u32) -> u32 {
+        let count = self.epochs.as_ref().map_or(0, |epochs| epochs.groups().count());
+        (TOGETHER * count / host_count.max(1)).max(1)
+    }
+}
 
 impl<S: Sink> Network<S> {
     /// Calls the application at `at`.
@@ -38,20 +47,20 @@ impl<S: Sink> Network<S> {
         self.scheduler.calendar.push(&order, PackedEvent::new(Event::Call { token }));
     }
 
-    /// Calls the application at `at`, after all else that happens at that moment.
+    /// Calls the application at `at`, after all other events of that moment.
     pub fn call_last_at(&mut self, at: Time, token: u32) {
         let order = self.scheduler.sequences.order(at.max(self.now), rank::LAST, self.environment());
         self.scheduler.calendar.push(&order, PackedEvent::new(Event::Call { token }));
     }
 
-    /// Calls the application at `at` about something that concerns this host, and those of its island, only.
+    /// Calls the application at `at` about this host, and those of its group, only.
     pub fn call_on(&mut self, host: u32, at: Time, token: u32) {
         let (at, by) = (at.max(self.now), self.environment());
         self.schedule_at(Vertex::Host(host), at, rank::CALL, by, Event::Call { token });
     }
 
-    /// The same, for one who speaks for all hosts: after what hosts themselves asked for at that moment, no matter who asked
-    /// first.
+    /// The same, for a caller that schedules for all hosts: after the calls that hosts themselves scheduled for that moment,
+    /// no matter which came first.
     pub fn call_on_after(&mut self, host: u32, at: Time, token: u32) {
         let (at, by) = (at.max(self.now), self.topology.outside());
         self.schedule_at(Vertex::Host(host), at, rank::CALL, by, Event::Call { token });
@@ -63,9 +72,9 @@ impl<S: Sink> Network<S> {
         self.run_epochs(application, limit, |_| true)
     }
 
-    /// Runs in the order of time, switches included, until there are no more events, until `limit`, or until the application says
-    /// after an event that it does not go on: then the present is that event's time, and nothing has run ahead of it. Returns whether
-    /// there are no more events.
+    /// Runs in the order of time, switches included, until there are no more events, until `limit`, or until the application
+    /// says after an event that it does not go on: then the present is that event's time, and nothing has run ahead of it.
+    /// Returns whether there are no more events.
     pub fn run_while<A: Application<S>>(
         &mut self,
         application: &mut A,
@@ -117,8 +126,8 @@ impl<S: Sink> Network<S> {
         }
     }
 
-    /// Begins the next epochs, with the next event at `next`. Returns their end: without LPs there is no lookahead, and the calendar
-    /// runs until `limit`.
+    /// Begins the next epochs, with the next event at `next`. Returns their end: without LPs there is no lookahead, and the
+    /// calendar runs until `limit`.
     fn begin_next_epochs(&mut self, next: Time, interaction: Time, limit: Time) -> Time {
         let horizon = self.extended_lookahead(next, interaction);
         let end = self.epoch_end(next, horizon);
@@ -127,8 +136,8 @@ impl<S: Sink> Network<S> {
         end.min(limit)
     }
 
-    /// Whether all that is left are timers of NICs which have nothing to wait for. They are many where there were many
-    /// connections, each set for when an answer would be late.
+    /// Whether the only events left are timers of NICs that wait for nothing: many connections leave many of them, each set
+    /// for when an answer would be late.
     pub fn is_idle(&self) -> bool {
         let near = self.scheduler.epochs.iter().flat_map(Epochs::events);
         let is_timer = |event: &PackedEvent| matches!(event.event(), Event::Timer { .. });
@@ -171,8 +180,8 @@ impl<S: Sink> Network<S> {
         }
     }
 
-    /// Takes all hosts through the window at hand until `limit`, with what the application wants to do in between. Returns
-    /// when the last thing happened.
+    /// Runs all host groups through the active epochs until `limit`, and the calls of the application in between. Returns
+    /// the time of the last event.
     pub(crate) fn run_groups_and_calls(
         &mut self,
         application: &mut impl Application<S>,
@@ -180,7 +189,7 @@ impl<S: Sink> Network<S> {
     ) -> Time {
         let mut latest = Time::ZERO;
         while let Some((at, rank)) = self.scheduler.calendar.next_rank().filter(|(at, _)| *at <= limit) {
-            // A call comes before or after all that happens to hosts at its moment.
+            // A call is before or after all events of hosts at its moment.
             let before = if rank == rank::CALL { at.as_ps().checked_sub(1) } else { Some(at.as_ps()) };
             if let Some(before) = before {
                 self.run_groups_until(application, Time::from_ps(before));
@@ -196,7 +205,7 @@ impl<S: Sink> Network<S> {
         latest.max(self.run_groups_until(application, limit))
     }
 
-    /// Runs all islands through the current epochs until `limit`. Returns the time of the last event.
+    /// Runs all host groups through the active epochs until `limit`. Returns the time of the last event.
     pub(crate) fn run_groups_until(&mut self, application: &mut impl Application<S>, limit: Time) -> Time {
         let Some(epochs) = &mut self.scheduler.epochs else { return Time::ZERO };
         if limit < epochs.end() && !epochs.tracks_ready() {
@@ -206,8 +215,8 @@ impl<S: Sink> Network<S> {
             return self.run_ready_groups_until(application, limit);
         }
         let count = epochs.groups().count();
-        let together = self.groups_prefetched_together();
-        // Where few hosts have anything to do, prefetching for all of them takes longer than what they do.
+        let together = self.scheduler.groups_prefetched_together(self.topology.host_count);
+        // Where few hosts have events, prefetching for all of them costs more than running those.
         let events = self.scheduler.events
             - std::mem::replace(&mut self.scheduler.events_before, self.scheduler.events);
         let is_dense = events.saturating_mul(DENSE) >= u64::from(self.topology.host_count);
@@ -227,15 +236,16 @@ impl<S: Sink> Network<S> {
         latest
     }
 
-    /// The same for the islands that have events by then: what a call of the application costs does not grow with the number
-    /// of the others.
+    /// The same for the groups that have events by then: the cost of a call does not grow with the number of the others.
     fn run_ready_groups_until(&mut self, application: &mut impl Application<S>, limit: Time) -> Time {
         let mut latest = Time::ZERO;
         let mut groups = std::mem::take(&mut self.scheduler.ready_scratch);
         if let Some(epochs) = &mut self.scheduler.epochs {
             epochs.take_ready_by(limit, &mut groups);
         }
-        for some in groups.chunks(self.groups_prefetched_together() as usize) {
+        for some in
+            groups.chunks(self.scheduler.groups_prefetched_together(self.topology.host_count) as usize)
+        {
             if application.is_stopped() {
                 break;
             }
@@ -251,13 +261,7 @@ impl<S: Sink> Network<S> {
         latest
     }
 
-    /// Islands that are prefetched together.
-    fn groups_prefetched_together(&self) -> u32 {
-        let count = self.scheduler.epochs.as_ref().map_or(0, |epochs| epochs.groups().count());
-        (TOGETHER * count / self.topology.host_count.max(1)).max(1)
-    }
-
-    /// Takes the hosts of an island through the windows at hand.
+    /// Runs a host group through the active epochs, stride by stride.
     fn run_group_until(&mut self, application: &mut impl Application<S>, group: u32, limit: Time) -> Time {
         let mut latest = Time::ZERO;
         while let Some(epochs) = &mut self.scheduler.epochs {
@@ -275,8 +279,8 @@ impl<S: Sink> Network<S> {
         latest
     }
 
-    /// Lets all happen to an island in its turn that happens by `limit`, which is in its window; `host` is its only one, if it has no
-    /// more. Returns when the last of it did.
+    /// Runs the active host group until `limit`, within its stride; `host` is its only host, if it has only one. Returns the
+    /// time of the last event.
     #[allow(clippy::inline_always, reason = "it is called from one place, for every event of a host")]
     #[inline(always)]
     fn run_active_group_until(
@@ -297,7 +301,7 @@ impl<S: Sink> Network<S> {
                 latest = latest.max(at);
                 continue;
             }
-            // A packet that comes when a port is woken comes before it.
+            // A packet that arrives when a port transmits is before it.
             if ready_at < arrives && ready_at <= limit {
                 let Some(channel) = epochs.pop_transmit_ready() else { break };
                 (self.now, self.scheduler.events) = (ready_at, self.scheduler.events + 1);
@@ -340,7 +344,7 @@ impl<S: Sink> Network<S> {
         self.notify(application);
     }
 
-    /// The same for what can happen to a switch besides packets that come: without an application.
+    /// The same for the events of a switch other than arrivals: they need no application.
     #[inline(never)]
     fn dispatch_to_switch(&mut self, event: PackedEvent) {
         match event.event() {
@@ -357,7 +361,7 @@ impl<S: Sink> Network<S> {
         }
     }
 
-    /// Takes all switches through the window at hand until `limit`. Returns when the last thing happened.
+    /// Runs all switches through the active epochs until `limit`. Returns the time of the last event.
     pub(crate) fn run_switches_until(&mut self, limit: Time) -> Time {
         let count = self.fabric.switches.len() as u32;
         (0..count).fold(Time::ZERO, |latest, switch| latest.max(self.run_switch_until(switch, limit)))
@@ -388,7 +392,7 @@ impl<S: Sink> Network<S> {
         latest
     }
 
-    /// Lets all happen to a switch that happens by `limit`, which is in its turn.
+    /// Runs the active switch until `limit`, within its stride.
     #[allow(clippy::inline_always, reason = "it is called from one place, for nearly every event")]
     #[inline(always)]
     fn run_active_switch_until(&mut self, switch: u32, limit: Time) {
@@ -415,7 +419,7 @@ impl<S: Sink> Network<S> {
         }
     }
 
-    /// Something happens to a switch now.
+    /// An event of a switch is run.
     #[inline]
     fn advance_to(&mut self, switch: u32, at: Time) {
         self.drain_ready_heap(switch, at);
@@ -423,14 +427,14 @@ impl<S: Sink> Network<S> {
         self.scheduler.events += 1;
     }
 
-    /// Lets switches do what they do until now, for who wants to look at them in the middle of a run.
+    /// Brings all switches to the present, for samples in the middle of a run.
     pub fn synchronise_switches(&mut self) {
         let now = self.now;
         self.run_switches_until(now);
         self.now = now;
     }
 
-    /// Switches are taken through windows of time one by one from now on, before anything has happened, where they can be.
+    /// Makes switches LPs, where the shortest link's delay allows. Call it before the first event.
     pub(crate) fn use_epochs(&mut self) {
         let needs_order = S::ENABLED && S::IN_ORDER || self.aggregation.is_some();
         let delay = self.topology.graph.links.iter().map(|link| link.delay).min();
@@ -439,7 +443,7 @@ impl<S: Sink> Network<S> {
         self.assign_lps();
     }
 
-    /// Where each channel comes out, among the places that have windows and are up to this network.
+    /// Finds the LP of each channel's receiver, if this network runs it.
     pub(crate) fn assign_lps(&mut self) {
         let Scheduler { epochs, partition, .. } = &self.scheduler;
         for channel in &mut self.fabric.channels {
@@ -450,16 +454,16 @@ impl<S: Sink> Network<S> {
         }
     }
 
-    /// Hosts are taken through windows of time island by island, too, where switches are: `islands` says which one each host
-    /// belongs to, counted from 0. Say so before anything happens.
+    /// Makes host groups LPs, where switches are: `groups` has the group of each host, counted from 0. Call it before the
+    /// first event.
     ///
-    /// What the application does when it hears of an island must not reach another one before `reaction` is over, unless
-    /// it asks to be called about no host ([`Network::call_at`]), and then does nothing there before that. It makes no
-    /// difference to what happens, but the application hears of what several islands did in the time of a window in another
-    /// order; and where it asks in an island's turn to be called at a moment of that window, others have gone further by then.
+    /// The lookahead bound is the application's: when it hears of a host of one group, it must not act on another group
+    /// within `lookahead_bound`, unless it asks to be called about no host ([`Network::call_at`]) and acts then. A run is
+    /// the same as without, but the application hears of different groups' events of one epoch out of time order; and where
+    /// it asks, while a group runs, for a call at a moment of that epoch, other groups have run past it.
     pub fn partition_by_host(&mut self, groups: Vec<u32>, lookahead_bound: Span) {
         assert_eq!(groups.len(), self.topology.host_count as usize, "each host belongs to a host group");
-        self.scheduler.lookahead.lookahead_bound = lookahead_bound;
+        self.scheduler.lookahead.bound = lookahead_bound;
         if let Some(epochs) = &mut self.scheduler.epochs
             && lookahead_bound >= EPOCH_MIN
         {
@@ -469,14 +473,14 @@ impl<S: Sink> Network<S> {
         }
     }
 
-    /// Everything happens in the order of time from now on, switches included: for what strikes the network as a whole.
-    /// It makes no difference to what happens.
+    /// Moves all events to the calendar: from now on they are run in the order of time, switches included. A run is the same
+    /// either way.
     pub(crate) fn use_one_calendar(&mut self) {
         if let Some(mut epochs) = self.scheduler.epochs.take() {
             for (key, event) in epochs.drain() {
                 self.scheduler.calendar.put(key, event);
             }
-            // What is still under way on a channel is what was sent last.
+            // What is still under way on a channel was transmitted last.
             let mut after = vec![0; self.fabric.channels.len()];
             for (at, channel, packet) in epochs.drain_arrivals().into_iter().rev() {
                 let order = self.fabric.channels[channel as usize].arrival_order(at, after[channel as usize]);

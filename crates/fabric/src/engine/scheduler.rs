@@ -54,7 +54,8 @@ impl Scheduler {
         }
     }
 
-    /// Schedules an event of a host or switch, or of one of its ports; returns the partition that runs it where that is another one.
+    /// Schedules an event of a host or switch, or of one of its ports; returns the partition that runs it where that is
+    /// another one.
     #[inline]
     pub(crate) fn schedule(&mut self, vertex: Vertex, order: &Order, event: Event) -> Option<(u32, u32)> {
         let Some(lp) = self.epochs.as_ref().and_then(|epochs| epochs.lp(vertex)) else {
@@ -102,5 +103,14 @@ impl Scheduler {
     pub(crate) fn next_call(&self) -> u64 {
         let at = self.calendar.next_time().unwrap_or(Time::NEVER);
         self.epochs.as_ref().map_or(0, |epochs| epochs.epoch_of(at))
+    }
+
+    /// The partition that runs a host or switch.
+    pub(crate) fn partition_of(&self, vertex: Vertex) -> u32 {
+        let lp = self.epochs.as_ref().and_then(|epochs| epochs.lp(vertex));
+        match (&self.partition, lp) {
+            (Some(partition), Some(lp)) => partition.owners[lp as usize],
+            _ => 0,
+        }
     }
 }

@@ -1,11 +1,12 @@
 //! Ready lists: the ports of a switch that have more to transmit.
 //!
-//! Ports share only the buffer accounting. So where a switch is an LP, a port transmits lazily: when a packet joins its queue, or
-//! when the stride ends, it transmits all that it should have by then, each packet at its time. That takes no event for each packet, and
-//! no order between ports.
+//! Ports share only the buffer accounting. So where a switch is an LP, a port transmits lazily: when a packet joins its
+//! queue, or when the stride ends, it transmits all that it should have by then, each packet at its time. That takes no
+//! event for each packet, and no order between ports.
 //!
-//! Deferred releases make the free space conservative: a packet that fits even so is admitted at once; before any other one, all ports of
-//! the ready list transmit. While a sender waits for XON, the ready list becomes a heap, and ports transmit in the order of time.
+//! Deferred releases make the free space conservative: a packet that fits even so is admitted at once; before any other one,
+//! all ports of the ready list transmit. While a sender waits for XON, the ready list becomes a heap, and ports transmit in
+//! the order of time.
 
 use std::cmp::Reverse;
 
@@ -20,8 +21,36 @@ use crate::model::fabric::Fabric;
 use crate::model::hop::{self, SlowPath};
 use crate::network::Network;
 
+impl Fabric {
+    /// From now on ports of a switch transmit in the order of time.
+    fn list_to_heap(&mut self, switch: u32) {
+        let Self { switches, channels, .. } = self;
+        let state = &mut switches[switch as usize];
+        state.uses_ready_heap = true;
+        for egress in state.ready_list.drain(..) {
+            let channel = &mut channels[egress as usize];
+            channel.is_listed = false;
+            if channel.is_ready_planned {
+                state.ready_heap.push(Reverse((channel.busy_until, egress)));
+            }
+        }
+    }
+
+    /// And from now on in no order again.
+    fn heap_to_list(&mut self, switch: u32) {
+        let Self { switches, channels, .. } = self;
+        let state = &mut switches[switch as usize];
+        state.uses_ready_heap = false;
+        for Reverse((_, egress)) in state.ready_heap.drain() {
+            channels[egress as usize].is_listed = true;
+            state.ready_list.push(egress);
+        }
+    }
+}
+
 impl<S: Sink> Network<S> {
-    /// The stride of a switch ends at `limit`: its ports transmit what they should have by then. Returns when the last event was.
+    /// The stride of a switch ends at `limit`: its ports transmit what they should have by then. Returns when the last event
+    /// was.
     pub(crate) fn end_stride(&mut self, switch: u32, limit: Time) -> Time {
         let after = limit + Span::from_ps(1);
         let passed = self.run_bins(switch, after);
@@ -51,8 +80,8 @@ impl<S: Sink> Network<S> {
         last
     }
 
-    /// Where senders wait for XON or credit, has all ports of a switch transmit what they should have before `time`, in the order of
-    /// time. Returns when the last transmission was.
+    /// Where senders wait for XON or credit, has all ports of a switch transmit what they should have before `time`, in the
+    /// order of time. Returns when the last transmission was.
     #[allow(clippy::inline_always, reason = "mostly no sender waits")]
     #[inline(always)]
     pub(crate) fn drain_ready_heap(&mut self, switch: u32, time: Time) -> Time {
@@ -67,7 +96,7 @@ impl<S: Sink> Network<S> {
     fn drain_heap(&mut self, switch: u32, time: Time, needs_order: bool) -> Time {
         let mut last = Time::ZERO;
         if !self.fabric.switches[switch as usize].uses_ready_heap {
-            self.list_to_heap(switch);
+            self.fabric.list_to_heap(switch);
         }
         while let Some(&Reverse((at, egress))) = self.fabric.switches[switch as usize].ready_heap.peek()
             && at < time
@@ -84,34 +113,9 @@ impl<S: Sink> Network<S> {
             }
         }
         if !needs_order {
-            self.heap_to_list(switch);
+            self.fabric.heap_to_list(switch);
         }
         last
-    }
-
-    /// From now on ports of a switch transmit in the order of time.
-    fn list_to_heap(&mut self, switch: u32) {
-        let Fabric { switches, channels, .. } = &mut self.fabric;
-        let state = &mut switches[switch as usize];
-        state.uses_ready_heap = true;
-        for egress in state.ready_list.drain(..) {
-            let channel = &mut channels[egress as usize];
-            channel.is_listed = false;
-            if channel.is_ready_planned {
-                state.ready_heap.push(Reverse((channel.busy_until, egress)));
-            }
-        }
-    }
-
-    /// And from now on in no order again.
-    fn heap_to_list(&mut self, switch: u32) {
-        let Fabric { switches, channels, .. } = &mut self.fabric;
-        let state = &mut switches[switch as usize];
-        state.uses_ready_heap = false;
-        for Reverse((_, egress)) in state.ready_heap.drain() {
-            channels[egress as usize].is_listed = true;
-            state.ready_list.push(egress);
-        }
     }
 
     /// Has all ports of a switch transmit what they should have before now.
@@ -208,7 +212,8 @@ impl<S: Sink> Network<S> {
     }
 }
 
-/// The order of a transmit-ready event: among those of its switch at the same moment, by channel. A channel has no more than one.
+/// The order of a transmit-ready event: among those of its switch at the same moment, by channel. A channel has no more than
+/// one.
 fn transmit_order(time: Time, component: Component, egress: u32) -> Order {
     Order { time, priority: rank::TRANSMIT, component, sequence: egress.into() }
 }

@@ -1,8 +1,8 @@
 //! The shared buffer of a switch: dynamic thresholds, PFC headroom, and what each ingress port uses.
 //!
-//! Each ingress port and priority has a reserve of its own. Above it, it may use a share of what is free, times alpha (Choudhury and
-//! Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998). A lossless priority that exceeds the threshold
-//! sends XOFF, and what is under way by then goes to its headroom; any other loses the packet.
+//! Each ingress port and priority has a reserve of its own. Above it, it may use a share of what is free, times alpha
+//! (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998). A lossless priority
+//! that exceeds the threshold sends XOFF, and what is under way by then goes to its headroom; any other loses the packet.
 
 use crate::model::config::{FlowControl, SwitchConfig};
 
@@ -46,15 +46,16 @@ pub(crate) struct BulkAdmission {
     most: u32,
 }
 
+#[allow(clippy::inline_always, reason = "they are called for each packet-hop, from two places")]
 impl BulkAdmission {
     /// None yet.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new(buffer: &SharedBuffer) -> Self {
         Self { used: buffer.used, most: 0 }
     }
 
     /// Adds a packet to its ingress port. If the admission is not committed, it has to be subtracted there again.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn add(
         &mut self,
         buffer: &SharedBuffer,
@@ -71,7 +72,7 @@ impl BulkAdmission {
     }
 
     /// Admits all of them, if no ingress port and priority exceeds its threshold with all of them there. Returns whether.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn commit(self, buffer: &mut SharedBuffer) -> bool {
         let fits = u64::from(self.most) < buffer.threshold(self.used);
         if fits {

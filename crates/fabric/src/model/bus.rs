@@ -135,97 +135,37 @@ pub(crate) struct Buses {
     free: Vec<u32>,
 }
 
-impl<S: Sink> Network<S> {
-    /// Adds a resource to a host.
-    pub fn add_bus_resource(&mut self, host: u32) -> BusResource {
-        let state =
-            ResourceState { host, busy_until: Time::ZERO, speed: WHOLE, counters: BusCounters::default() };
-        self.endpoints.buses.states.push(state);
-        BusResource(self.endpoints.buses.states.len() as u32 - 1)
-    }
-
-    /// Adds a path from memory to memory, which has one hop at least. A slice has arrived when all of it has.
-    ///
-    /// # Panics
-    /// When there are no hops.
-    pub fn add_bus_path(&mut self, hops: Vec<BusHop>) -> BusPath {
-        self.add_route(hops, Ends::Memory)
-    }
-
-    /// Adds a path to a port that sends at `rate`. A slice has arrived when sending can begin: from then on its bytes come
-    /// at least as fast as the port can take them.
-    ///
-    /// # Panics
-    /// When there are no hops.
-    pub fn add_bus_path_to_port(&mut self, hops: Vec<BusHop>, rate: Rate) -> BusPath {
-        self.add_route(hops, Ends::ToPort(rate))
-    }
-
-    /// Adds a path from a port that receives at `rate`. A slice sets out when its last byte has come; those before it are on
-    /// their way then, since they came no faster than that.
-    ///
-    /// # Panics
-    /// When there are no hops.
-    pub fn add_bus_path_from_port(&mut self, hops: Vec<BusHop>, rate: Rate) -> BusPath {
-        self.add_route(hops, Ends::FromPort(rate))
-    }
-
+impl Buses {
     fn add_route(&mut self, hops: Vec<BusHop>, ends: Ends) -> BusPath {
         assert!(!hops.is_empty(), "a bus path has one hop at least");
-        self.endpoints.buses.paths.push(Route { hops, ends });
-        BusPath(self.endpoints.buses.paths.len() as u32 - 1)
+        self.paths.push(Route { hops, ends });
+        BusPath(self.paths.len() as u32 - 1)
     }
 
-    /// Sends a slice on a path now. [`Application::carried`] hears `token` when it has arrived.
-    pub fn carry(&mut self, path: BusPath, bytes: Bytes, packets: u32, token: u32) {
-        let head = match self.endpoints.buses.paths[path.0 as usize].ends {
+    /// A slice sets out on a path now.
+    fn add_slice(&mut self, path: BusPath, bytes: Bytes, packets: u32, token: u32, now: Time) -> u32 {
+        let head = match self.paths[path.0 as usize].ends {
             Ends::FromPort(rate) => {
-                before(self.now, rate.serialize(Bytes(bytes.0.saturating_sub(CUT_THROUGH_BYTES.0))))
+                before(now, rate.serialize(Bytes(bytes.0.saturating_sub(CUT_THROUGH_BYTES.0))))
             }
-            _ => self.now,
+            _ => now,
         };
-        let slice = Slice { path: path.0, hop: 0, bytes, packets, token, head, tail: self.now };
-        let index = match self.endpoints.buses.free.pop() {
+        let slice = Slice { path: path.0, hop: 0, bytes, packets, token, head, tail: now };
+        match self.free.pop() {
             Some(index) => {
-                self.endpoints.buses.slices[index as usize] = slice;
+                self.slices[index as usize] = slice;
                 index
             }
             None => {
-                self.endpoints.buses.slices.push(slice);
-                self.endpoints.buses.slices.len() as u32 - 1
+                self.slices.push(slice);
+                self.slices.len() as u32 - 1
             }
-        };
-        self.serve_slice(index);
+        }
     }
 
-    /// The counters of a resource.
-    pub fn bus_counters(&self, resource: BusResource) -> BusCounters {
-        self.endpoints.buses.states[resource.0 as usize].counters
-    }
-
-    /// The same of a run that is stopped: a resource with a queue is reserved for longer than the run has lasted.
-    pub fn bus_counters_so_far(&self, resource: BusResource) -> BusCounters {
-        let ResourceState { busy_until, counters, .. } = &self.endpoints.buses.states[resource.0 as usize];
-        let reserved = busy_until.since(self.now).min(counters.busy);
-        BusCounters { busy: counters.busy - reserved, ..*counters }
-    }
-
-    /// Adds to the counters of a resource what it served outside of this run.
-    pub fn count_on_bus(&mut self, resource: BusResource, more: BusCounters) {
-        let counters = &mut self.endpoints.buses.states[resource.0 as usize].counters;
-        counters.slices += more.slices;
-        counters.bytes += more.bytes;
-        counters.busy += more.busy;
-    }
-
-    /// A resource serves at so many millionths of its speed from now on; slices that already wait keep theirs.
-    pub(crate) fn slow_bus(&mut self, resource: BusResource, speed: u32) {
-        self.endpoints.buses.states[resource.0 as usize].speed = speed.max(1);
-    }
-
-    /// The resource of its hop serves a slice, after those before it.
-    fn serve_slice(&mut self, index: u32) {
-        let Buses { states, paths, slices, .. } = &mut self.endpoints.buses;
+    /// The resource of its hop serves a slice, after those before it. Returns the host, and when the slice has passed the hop.
+    fn serve(&mut self, index: u32) -> (u32, Time) {
+        let Self { states, paths, slices, .. } = self;
         let slice = &mut slices[index as usize];
         let route = &paths[slice.path as usize];
         let hop = &route.hops[slice.hop as usize];
@@ -249,21 +189,100 @@ impl<S: Sink> Network<S> {
             (None, Ends::ToPort(rate)) => slice.head.max(before(slice.tail, rate.serialize(slice.bytes))),
             _ => slice.tail,
         };
-        let at = at.max(self.now);
-        self.schedule_at(Vertex::Host(host), at, rank::CALL, Component(host), Event::Slice { slice: index });
+        (host, at)
+    }
+
+    /// A slice has passed its hop. Returns its token if it has arrived.
+    fn pass(&mut self, index: u32) -> Option<u32> {
+        let slice = &mut self.slices[index as usize];
+        slice.hop += 1;
+        let Slice { path, hop, token, .. } = *slice;
+        if (hop as usize) < self.paths[path as usize].hops.len() {
+            return None;
+        }
+        self.free.push(index);
+        Some(token)
+    }
+
+    /// A resource serves at so many millionths of its speed from now on; slices that already wait keep theirs.
+    pub(crate) fn slow_down(&mut self, resource: BusResource, speed: u32) {
+        self.states[resource.0 as usize].speed = speed.max(1);
+    }
+}
+
+impl<S: Sink> Network<S> {
+    /// Adds a resource to a host.
+    pub fn add_bus_resource(&mut self, host: u32) -> BusResource {
+        let state =
+            ResourceState { host, busy_until: Time::ZERO, speed: WHOLE, counters: BusCounters::default() };
+        self.endpoints.buses.states.push(state);
+        BusResource(self.endpoints.buses.states.len() as u32 - 1)
+    }
+
+    /// Adds a path from memory to memory, which has one hop at least. A slice has arrived when all of it has.
+    ///
+    /// # Panics
+    /// When there are no hops.
+    pub fn add_bus_path(&mut self, hops: Vec<BusHop>) -> BusPath {
+        self.endpoints.buses.add_route(hops, Ends::Memory)
+    }
+
+    /// Adds a path to a port that sends at `rate`. A slice has arrived when sending can begin: from then on its bytes come
+    /// at least as fast as the port can take them.
+    ///
+    /// # Panics
+    /// When there are no hops.
+    pub fn add_bus_path_to_port(&mut self, hops: Vec<BusHop>, rate: Rate) -> BusPath {
+        self.endpoints.buses.add_route(hops, Ends::ToPort(rate))
+    }
+
+    /// Adds a path from a port that receives at `rate`. A slice sets out when its last byte has come; those before it are on
+    /// their way then, since they came no faster than that.
+    ///
+    /// # Panics
+    /// When there are no hops.
+    pub fn add_bus_path_from_port(&mut self, hops: Vec<BusHop>, rate: Rate) -> BusPath {
+        self.endpoints.buses.add_route(hops, Ends::FromPort(rate))
+    }
+
+    /// Sends a slice on a path now. [`Application::carried`] hears `token` when it has arrived.
+    pub fn carry(&mut self, path: BusPath, bytes: Bytes, packets: u32, token: u32) {
+        let index = self.endpoints.buses.add_slice(path, bytes, packets, token, self.now);
+        self.serve_slice(index);
+    }
+
+    /// The counters of a resource.
+    pub fn bus_counters(&self, resource: BusResource) -> BusCounters {
+        self.endpoints.buses.states[resource.0 as usize].counters
+    }
+
+    /// The same of a run that is stopped: a resource with a queue is reserved for longer than the run has lasted.
+    pub fn bus_counters_so_far(&self, resource: BusResource) -> BusCounters {
+        let ResourceState { busy_until, counters, .. } = &self.endpoints.buses.states[resource.0 as usize];
+        let reserved = busy_until.since(self.now).min(counters.busy);
+        BusCounters { busy: counters.busy - reserved, ..*counters }
+    }
+
+    /// Adds to the counters of a resource what it served outside of this run.
+    pub fn count_on_bus(&mut self, resource: BusResource, more: BusCounters) {
+        let counters = &mut self.endpoints.buses.states[resource.0 as usize].counters;
+        counters.slices += more.slices;
+        counters.bytes += more.bytes;
+        counters.busy += more.busy;
+    }
+
+    fn serve_slice(&mut self, index: u32) {
+        let (host, at) = self.endpoints.buses.serve(index);
+        let (at, by, event) = (at.max(self.now), Component(host), Event::Slice { slice: index });
+        self.schedule_at(Vertex::Host(host), at, rank::CALL, by, event);
     }
 
     /// A slice has passed its hop.
     pub(crate) fn slice_passed(&mut self, application: &mut impl Application<S>, index: u32) {
-        let slice = &mut self.endpoints.buses.slices[index as usize];
-        slice.hop += 1;
-        let Slice { path, hop, token, .. } = *slice;
-        if (hop as usize) < self.endpoints.buses.paths[path as usize].hops.len() {
-            self.serve_slice(index);
-            return;
+        match self.endpoints.buses.pass(index) {
+            Some(token) => application.carried(self, token),
+            None => self.serve_slice(index),
         }
-        self.endpoints.buses.free.push(index);
-        application.carried(self, token);
     }
 }
 

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dice_fall_as_often_as_they_should() {
+    fn events_are_as_frequent_as_their_probability() {
         let mut random = Random::stream(1, "test", 0);
         let chance = Chance::of(0.2).unwrap();
         let hits = (0..100_000).filter(|_| chance.happens(&mut random)).count();

@@ -255,8 +255,8 @@ impl Channel {
     }
 
     /// Queues a pause frame.
-    pub(crate) fn push_pause_frame(&mut self, pool: &mut QueuePool, waiting: QueuedPacket) {
-        self.pause_frames.push(pool, waiting);
+    pub(crate) fn push_pause_frame(&mut self, pool: &mut QueuePool, packet: QueuedPacket) {
+        self.pause_frames.push(pool, packet);
         self.has_pause_frame = true;
     }
 
@@ -288,6 +288,29 @@ impl Channel {
         }
     }
 
+    /// A packet joins the end of its queue.
+    #[allow(clippy::inline_always, reason = "it is called for each packet-hop, from two places")]
+    #[inline(always)]
+    pub(crate) fn enqueue(&mut self, pool: &mut QueuePool, packet: QueuedPacket) {
+        let priority = packet.priority();
+        let queue = &mut self.queues[priority];
+        queue.push(pool, packet);
+        self.occupied |= 1 << priority;
+        self.counters.queue_max = self.counters.queue_max.max(queue.bytes);
+    }
+
+    /// Takes the first packet out of a queue that is not empty, with the bytes that are left behind it.
+    #[allow(clippy::inline_always, reason = "it is called for each packet-hop, from two places")]
+    #[inline(always)]
+    pub(crate) fn dequeue(&mut self, pool: &mut QueuePool, priority: usize) -> (QueuedPacket, u64) {
+        let queue = &mut self.queues[priority];
+        let packet = queue.pop_front(pool);
+        if queue.is_empty() {
+            self.occupied &= !(1 << priority);
+        }
+        (packet, queue.bytes)
+    }
+
     /// Takes the channel for a packet from `now` on, and counts it. Returns how long it takes to serialise.
     #[inline]
     pub(crate) fn occupy(&mut self, packet: QueuedPacket, now: Time) -> Span {
@@ -299,10 +322,10 @@ impl Channel {
 
     /// Counts a packet that is transmitted.
     #[inline]
-    fn count(&mut self, waiting: QueuedPacket) {
-        self.counters.bytes += u64::from(waiting.bytes());
+    fn count(&mut self, packet: QueuedPacket) {
+        self.counters.bytes += u64::from(packet.bytes());
         self.counters.packets += 1;
-        self.counters.data_packets += u64::from(waiting.is_data());
+        self.counters.data_packets += u64::from(packet.is_data());
     }
 
     /// Whether a packet that it transmits takes the slow path.

@@ -1,6 +1,6 @@
 //! Link-level credits, as InfiniBand has them: how much the receiver has room for.
 
-use railnet_core::event::{Event as Note, Sink};
+use railnet_core::event::{Event as Observed, Sink};
 
 use crate::engine::event::{Event, rank};
 use crate::network::Network;
@@ -27,17 +27,17 @@ impl<S: Sink> Network<S> {
     /// Emits when a channel begins to wait for credit, and when it has some again. Which ones wait is kept only where a sink
     /// wants details.
     pub(crate) fn emit_credit_wait(&mut self, egress: u32, priority: usize) {
-        let (waits, bit) = (self.is_held(egress, priority), 1 << priority);
-        let waiting = &mut self.observers.credit_waits[egress as usize];
-        if (*waiting & bit != 0) == waits {
+        let (waits, bit) = (self.fabric.is_held(egress, priority), 1 << priority);
+        let recorded = &mut self.observers.credit_waits[egress as usize];
+        if (*recorded & bit != 0) == waits {
             return;
         }
-        *waiting ^= bit;
-        let (port, priority) = (self.port_of(egress), priority as u8);
-        let note = match waits {
-            true => Note::CreditAwaited { port, priority },
-            false => Note::CreditFound { port, priority },
+        *recorded ^= bit;
+        let (port, priority) = (self.fabric.port_of(egress), priority as u8);
+        let event = match waits {
+            true => Observed::CreditAwaited { port, priority },
+            false => Observed::CreditFound { port, priority },
         };
-        self.emit_at_sender(egress, &note);
+        self.emit_at_sender(egress, &event);
     }
 }

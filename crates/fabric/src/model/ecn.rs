@@ -1,4 +1,5 @@
-//! ECN marking: random early detection on the queue in front of a channel. What it does to a packet is part of its [`hop`](crate::model::hop).
+//! ECN marking: random early detection on the queue in front of a channel. What it does to a packet is part of its
+//! [`hop`](crate::model::hop).
 
 use railnet_core::Random;
 

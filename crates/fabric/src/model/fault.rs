@@ -9,6 +9,7 @@ use railnet_topology::Vertex;
 use crate::model::bus::BusResource;
 use crate::model::chance::Chance;
 use crate::model::config::FlowControl;
+use crate::model::fabric::Fabric;
 use crate::model::packet::{Flag, PacketIndex};
 use crate::network::Network;
 
@@ -183,6 +184,50 @@ impl Faults {
     }
 }
 
+impl Fabric {
+    fn change_link(&mut self, link: u32, change: impl Fn(&mut ChannelFaults)) {
+        for channel in channels_of(link) {
+            self.channel_faults(channel, &change);
+        }
+    }
+
+    fn channel_faults(&mut self, channel: u32, change: impl Fn(&mut ChannelFaults)) {
+        let Faults { seed, by_channel, .. } = &mut self.faults;
+        let channel_faults = by_channel.entry(channel).or_insert_with(|| ChannelFaults {
+            loss: Chance::NEVER,
+            corruption: Chance::NEVER,
+            bit_errors: Chance::NEVER,
+            named: Vec::new(),
+            random: Random::stream(*seed, "faults", channel.into()),
+        });
+        change(channel_faults);
+        let has_faults = channel_faults.is_any();
+        self.channels[channel as usize].has_faults = has_faults;
+    }
+
+    fn set_lossless(&mut self, ports: Ports, priorities: u8) {
+        if self.config.flow_control != FlowControl::Pfc {
+            return;
+        }
+        let ingresses: Vec<u32> = match ports {
+            Ports::All => (0..self.channels.len() as u32)
+                .filter(|channel| matches!(self.channels[*channel as usize].to, Vertex::Switch(_)))
+                .collect(),
+            Ports::Switch(switch) => {
+                let ports = &self.switches[switch as usize].ports;
+                ports.iter().map(|egress| self.channels[*egress as usize].reverse).collect()
+            }
+            Ports::Link { switch, link } => {
+                let to_switch = |channel: &u32| self.channels[*channel as usize].to == Vertex::Switch(switch);
+                channels_of(link).into_iter().filter(to_switch).collect()
+            }
+        };
+        for ingress in ingresses {
+            self.channels[ingress as usize].lossless = priorities;
+        }
+    }
+}
+
 impl<S: Sink> Network<S> {
     /// Plans a fault.
     pub fn fault_at(&mut self, at: Time, fault: Fault) {
@@ -220,12 +265,6 @@ impl<S: Sink> Network<S> {
         self.fabric.faults.last
     }
 
-    /// Links that are down.
-    pub(crate) fn dead_links(&self) -> Vec<u32> {
-        let links = self.fabric.faults.dead.iter().enumerate();
-        links.filter(|(_, is_dead)| **is_dead).map(|(link, _)| link as u32).collect()
-    }
-
     /// Ends all pause storms, and lets none begin: for when all work is done.
     pub fn end_pause_storms(&mut self) {
         self.fabric.faults.is_over = true;
@@ -242,20 +281,20 @@ impl<S: Sink> Network<S> {
             Fault::LinkDown { link, detection } => self.set_link(link, true, detection),
             Fault::LinkUp { link, detection } => self.set_link(link, false, detection),
             Fault::Loss { link, chance } => {
-                self.change_link(link, |channel_faults| channel_faults.loss = chance)
+                self.fabric.change_link(link, |faults| faults.loss = chance);
             }
             Fault::Corruption { link, chance } => {
-                self.change_link(link, |channel_faults| channel_faults.corruption = chance);
+                self.fabric.change_link(link, |faults| faults.corruption = chance);
             }
             Fault::BitErrors { link, chance } => {
-                self.change_link(link, |channel_faults| channel_faults.bit_errors = chance);
+                self.fabric.change_link(link, |faults| faults.bit_errors = chance);
             }
             Fault::SlowLink { link, rate } => {
                 for channel in channels_of(link) {
                     self.fabric.channels[channel as usize].slow_down(rate);
                 }
             }
-            Fault::SlowBus { resource, rate } => self.slow_bus(resource, rate),
+            Fault::SlowBus { resource, rate } => self.endpoints.buses.slow_down(resource, rate),
             Fault::SlowHost { host, rate } => {
                 let egress = self.endpoints.hosts[host as usize].egress;
                 for channel in channels_of(egress / 2) {
@@ -264,7 +303,7 @@ impl<S: Sink> Network<S> {
             }
             Fault::LosePacket { host, target, which } => {
                 let egress = self.endpoints.hosts[host as usize].egress;
-                self.channel_faults(egress, |channel_faults| channel_faults.named.push((target, which)));
+                self.fabric.channel_faults(egress, |faults| faults.named.push((target, which)));
             }
             Fault::PauseStorm { host } => {
                 // A switch without PFC ignores pause frames.
@@ -280,7 +319,7 @@ impl<S: Sink> Network<S> {
                     self.end_pause_storm(host);
                 }
             }
-            Fault::Lossless { ports, priorities } => self.set_lossless(ports, priorities),
+            Fault::Lossless { ports, priorities } => self.fabric.set_lossless(ports, priorities),
         }
     }
 
@@ -309,26 +348,6 @@ impl<S: Sink> Network<S> {
         self.emit_environment(&Event::Rerouted { dead });
     }
 
-    fn change_link(&mut self, link: u32, change: impl Fn(&mut ChannelFaults)) {
-        for channel in channels_of(link) {
-            self.channel_faults(channel, &change);
-        }
-    }
-
-    fn channel_faults(&mut self, channel: u32, change: impl Fn(&mut ChannelFaults)) {
-        let Faults { seed, by_channel, .. } = &mut self.fabric.faults;
-        let channel_faults = by_channel.entry(channel).or_insert_with(|| ChannelFaults {
-            loss: Chance::NEVER,
-            corruption: Chance::NEVER,
-            bit_errors: Chance::NEVER,
-            named: Vec::new(),
-            random: Random::stream(*seed, "faults", channel.into()),
-        });
-        change(channel_faults);
-        let has_faults = channel_faults.is_any();
-        self.fabric.channels[channel as usize].has_faults = has_faults;
-    }
-
     /// Whether a packet that is transmitted on a faulty channel is lost. A corrupted one goes on.
     pub(crate) fn meets_fault(&mut self, egress: u32, packet: PacketIndex) -> bool {
         let metadata = self.fabric.packets.metadata[packet as usize];
@@ -352,32 +371,15 @@ impl<S: Sink> Network<S> {
         // A corrupted pause frame is lost.
         fate != Fate::Arrives
     }
-
-    fn set_lossless(&mut self, ports: Ports, priorities: u8) {
-        if self.fabric.config.flow_control != FlowControl::Pfc {
-            return;
-        }
-        let ingresses: Vec<u32> = match ports {
-            Ports::All => (0..self.fabric.channels.len() as u32)
-                .filter(|channel| matches!(self.fabric.channels[*channel as usize].to, Vertex::Switch(_)))
-                .collect(),
-            Ports::Switch(switch) => {
-                let ports = &self.fabric.switches[switch as usize].ports;
-                ports.iter().map(|egress| self.fabric.channels[*egress as usize].reverse).collect()
-            }
-            Ports::Link { switch, link } => {
-                let to_switch =
-                    |channel: &u32| self.fabric.channels[*channel as usize].to == Vertex::Switch(switch);
-                channels_of(link).into_iter().filter(to_switch).collect()
-            }
-        };
-        for ingress in ingresses {
-            self.fabric.channels[ingress as usize].lossless = priorities;
-        }
-    }
 }
 
 impl Faults {
+    /// Links that are down.
+    pub(crate) fn dead_links(&self) -> Vec<u32> {
+        let links = self.dead.iter().enumerate();
+        links.filter(|(_, is_dead)| **is_dead).map(|(link, _)| link as u32).collect()
+    }
+
     /// The random stream of a faulty channel.
     pub(crate) fn random_of(&mut self, channel: u32) -> &mut Random {
         &mut self.by_channel.get_mut(&channel).expect("only a troubled channel asks").random

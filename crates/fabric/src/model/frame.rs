@@ -14,6 +14,7 @@ use railnet_wire::{EtherType, Ethernet, Frame, HEADROOM, Mac, Pause, router};
 use crate::model::fabric::Fabric;
 use crate::model::host::Endpoints;
 use crate::model::packet::{Flag, PacketIndex};
+use crate::model::topology::Topology;
 use crate::network::{Network, host_of};
 
 /// The MAC address of a port: 02 for hosts or 06 for switches, the number in three bytes, the port in two.
@@ -24,6 +25,31 @@ pub fn port_mac(end: End) -> Mac {
     };
     let ([_, a, b, c], [high, low]) = (number.to_be_bytes(), end.port.to_be_bytes());
     Mac([kind, a, b, c, high, low])
+}
+
+impl Fabric {
+    /// The content of a pause frame: for which priorities, for how many quanta.
+    pub(crate) fn read_pause(&self, packet: PacketIndex) -> (u8, u32) {
+        let metadata = &self.packets.metadata[packet as usize];
+        if self.form == WireForm::Values {
+            return (metadata.target as u8, metadata.hash);
+        }
+        let Ok(Frame::Pause { pause, .. }) = Frame::parse(&self.packets.bytes[packet as usize]) else {
+            panic!("a pause frame is not read back");
+        };
+        let quanta =
+            pause.quanta.iter().enumerate().filter_map(|(priority, quanta)| Some((priority, (*quanta)?)));
+        quanta.fold((0, 0), |(bits, _), (priority, quanta)| (bits | 1 << priority, u32::from(quanta)))
+    }
+}
+
+impl Topology {
+    fn ethernet(&self, egress: u32) -> Ethernet {
+        let ends = &self.graph.links[egress as usize / 2].ends;
+        let (near, far) = (egress as usize % 2, 1 - egress as usize % 2);
+        let (source, target) = (port_mac(ends[near]), port_mac(ends[far]));
+        Ethernet { target, source, vlan: None, ether_type: EtherType::IPV4 }
+    }
 }
 
 impl<S: Sink> Network<S> {
@@ -37,13 +63,6 @@ impl<S: Sink> Network<S> {
         if form == WireForm::Bytes {
             self.fabric.show_frames();
         }
-    }
-
-    fn ethernet(&self, egress: u32) -> Ethernet {
-        let ends = &self.topology.graph.links[egress as usize / 2].ends;
-        let (near, far) = (egress as usize % 2, 1 - egress as usize % 2);
-        let (source, target) = (port_mac(ends[near]), port_mac(ends[far]));
-        Ethernet { target, source, vlan: None, ether_type: EtherType::IPV4 }
     }
 
     /// A packet is transmitted on a channel: updates its frame to what it is on this link, and copies it to a tap.
@@ -72,14 +91,14 @@ impl<S: Sink> Network<S> {
 
     /// The label of a packet, and the hosts it travels between.
     fn about(&self, packet: PacketIndex) -> (Label, Option<[u32; 2]>) {
-        let contents = self
+        let transmit = self
             .fabric
             .packets
             .headers(packet)
             .filter(|_| !self.fabric.packets.metadata[packet as usize].is(Flag::Pause));
-        contents.map_or_else(Default::default, |contents| {
-            let ends = [contents.network.source, contents.network.target];
-            (contents.label, Some(ends.map(host_of)))
+        transmit.map_or_else(Default::default, |transmit| {
+            let ends = [transmit.network.source, transmit.network.target];
+            (transmit.label, Some(ends.map(host_of)))
         })
     }
 
@@ -111,7 +130,7 @@ impl<S: Sink> Network<S> {
             self.fabric.packets.metadata[packet as usize].set(Flag::HasBytes);
             return;
         }
-        let Ethernet { source, target, .. } = self.ethernet(egress);
+        let Ethernet { source, target, .. } = self.topology.ethernet(egress);
         let bytes = &mut self.fabric.packets.bytes[packet as usize];
         router::forward(bytes, source, target).expect("it was made a frame where it started");
         if metadata.is(Flag::Marked) {
@@ -122,8 +141,8 @@ impl<S: Sink> Network<S> {
     /// Makes the frame of a packet on a channel.
     fn make_frame(&self, egress: u32, packet: PacketIndex, buffer: &mut Vec<u8>) {
         let metadata = &self.fabric.packets.metadata[packet as usize];
-        let ethernet = self.ethernet(egress);
-        let Some(contents) = self.fabric.packets.headers(packet).filter(|_| !metadata.is(Flag::Pause)) else {
+        let ethernet = self.topology.ethernet(egress);
+        let Some(transmit) = self.fabric.packets.headers(packet).filter(|_| !metadata.is(Flag::Pause)) else {
             let mut pause = Pause::default();
             for (priority, quanta) in pause.quanta.iter_mut().enumerate() {
                 *quanta = (metadata.target >> priority & 1 != 0).then_some(metadata.hash as u16);
@@ -131,8 +150,8 @@ impl<S: Sink> Network<S> {
             buffer.extend_from_slice(&pause.to_frame(ethernet.source));
             return;
         };
-        let Transmit { mut network, headers, payload, .. } = contents.clone();
-        let extension = contents.extension();
+        let Transmit { mut network, headers, payload, .. } = transmit.clone();
+        let extension = transmit.extension();
         network.hop_limit = network.hop_limit.saturating_sub(metadata.hops);
         if metadata.is(Flag::Marked) {
             network.traffic_class |= 3;
@@ -164,18 +183,18 @@ impl<S: Sink> Network<S> {
         self.fabric.channels[egress as usize].counters.losses += 1;
         // A pause frame has no ICRC: its receiver finds the damage by the frame check sequence.
         if !metadata.is(Flag::Pause)
-            && let Some(contents) = self.fabric.packets.headers.get(packet)
+            && let Some(transmit) = self.fabric.packets.headers.get(packet)
         {
             // The same random numbers are drawn in both forms, so that both are the same run.
             let covered =
-                frame::covered_bits(&contents.headers, contents.extension(), contents.payload.length());
+                frame::covered_bits(&transmit.headers, transmit.extension(), transmit.payload.length());
             let bit = self.fabric.faults.random_of(egress).below(covered);
             match self.fabric.form {
                 WireForm::Values => {
                     self.fabric.packets.flipped.insert(packet, bit);
                 }
                 WireForm::Bytes => {
-                    frame::flip(&mut self.fabric.packets.bytes[packet as usize], contents.extension(), bit);
+                    frame::flip(&mut self.fabric.packets.bytes[packet as usize], transmit.extension(), bit);
                 }
             }
         }
@@ -199,19 +218,5 @@ impl<S: Sink> Network<S> {
         // A packet that the NIC drops is loss: its counters say so.
         let _ =
             frame::deliver(&mut hosts[host as usize].nic, &mut cx, &packets.bytes[packet as usize], &sent);
-    }
-
-    /// The content of a pause frame: for which priorities, for how many quanta.
-    pub(crate) fn read_pause(&self, packet: PacketIndex) -> (u8, u32) {
-        let metadata = &self.fabric.packets.metadata[packet as usize];
-        if self.fabric.form == WireForm::Values {
-            return (metadata.target as u8, metadata.hash);
-        }
-        let Ok(Frame::Pause { pause, .. }) = Frame::parse(&self.fabric.packets.bytes[packet as usize]) else {
-            panic!("a pause frame is not read back");
-        };
-        let quanta =
-            pause.quanta.iter().enumerate().filter_map(|(priority, quanta)| Some((priority, (*quanta)?)));
-        quanta.fold((0, 0), |(bits, _), (priority, quanta)| (bits | 1 << priority, u32::from(quanta)))
     }
 }

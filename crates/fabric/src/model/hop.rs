@@ -1,8 +1,8 @@
 //! A packet's hop through a switch: route, admit, enqueue, transmit. Each step is one function.
 //!
-//! The steps at an egress port are written once, over a [`Path`]. The [`FastPath`] is a port that only transmits what is first in
-//! line; the [`SlowPath`] has the policies switched on that few packets need: pause frames, XON, credits, weighted scheduling,
-//! marking at arrival, cut-through, telemetry, faults, frames. A policy that is off compiles to nothing.
+//! The steps at an egress port are written once, over a [`Path`]. The [`FastPath`] is a port that only transmits what is
+//! first in line; the [`SlowPath`] has the policies switched on that few packets need: pause frames, XON, credits, weighted
+//! scheduling, marking at arrival, cut-through, telemetry, faults, frames. A policy that is off compiles to nothing.
 
 use std::marker::PhantomData;
 
@@ -20,7 +20,7 @@ use crate::model::fabric::{CREDIT_PACKET, Fabric};
 use crate::model::packet::{Flag, PacketIndex, PacketMetadata};
 use crate::model::queue::{QueuePool, QueuedPacket};
 use crate::model::switch::Switch;
-use crate::model::topology::component;
+use crate::model::topology::{Topology, component};
 use crate::model::valiant::raised_priority;
 use crate::network::Network;
 use crate::observe::emit::marked;
@@ -28,7 +28,7 @@ use crate::observe::emit::marked;
 /// Bytes that must have arrived before a cut-through switch forwards.
 const HEADER_BYTES: u32 = 64;
 
-/// An egress port, with all that a packet touches there.
+/// An egress port, with all that the fast path touches there.
 pub(crate) struct EgressPort<'a> {
     pub(crate) channel: &'a mut Channel,
     pub(crate) buffer: &'a mut SharedBuffer,
@@ -38,47 +38,15 @@ pub(crate) struct EgressPort<'a> {
     pub(crate) metadata: &'a mut [PacketMetadata],
 }
 
-#[allow(clippy::inline_always, reason = "they are called for each packet-hop, from one or two places")]
-impl EgressPort<'_> {
-    /// A packet joins the end of its queue.
-    #[inline(always)]
-    fn enqueue(&mut self, packet: QueuedPacket) {
-        let priority = packet.priority();
-        let queue = &mut self.channel.queues[priority];
-        queue.push(self.pool, packet);
-        self.channel.occupied |= 1 << priority;
-        self.channel.counters.queue_max = self.channel.counters.queue_max.max(queue.bytes);
-    }
-
-    /// Takes the first packet out of a queue that is not empty, with the bytes that are left behind it.
-    #[inline(always)]
-    fn dequeue(&mut self, priority: usize) -> (QueuedPacket, u64) {
-        let queue = &mut self.channel.queues[priority];
-        let packet = queue.pop_front(self.pool);
-        if queue.is_empty() {
-            self.channel.occupied &= !(1 << priority);
-        }
-        (packet, queue.bytes)
-    }
-
-    /// Whether a packet gets an ECN mark with `depth` bytes in its queue.
-    #[inline(always)]
-    fn mark(&mut self, packet: QueuedPacket, depth: u64) -> bool {
-        let marks = self.marker.marks(depth);
-        if marks {
-            self.metadata[packet.packet() as usize].set(Flag::Marked);
-            self.channel.counters.marks += 1;
-        }
-        marks
-    }
-}
-
 /// An egress port with the policies of its packets.
 ///
 /// The hooks with a body are those of a port without policies.
 pub(crate) trait Path {
-    /// Its port.
-    fn port(&mut self) -> EgressPort<'_>;
+    /// Its channel, and the nodes of its queues.
+    fn queues(&mut self) -> (&mut Channel, &mut QueuePool);
+
+    /// Its channel and marker, and the metadata of all packets.
+    fn marking(&mut self) -> (&mut Channel, &mut Marker, &mut [PacketMetadata]);
 
     /// Queue bytes up to which no packet is marked when it leaves.
     fn marks_above(&self) -> u64;
@@ -111,6 +79,12 @@ pub(crate) trait Path {
 
     /// It has more to transmit when it is free.
     fn schedule(&mut self) {}
+
+    /// Its channel.
+    #[inline]
+    fn channel(&mut self) -> &mut Channel {
+        self.queues().0
+    }
 }
 
 /// A packet joins its queue, or is transmitted at once if it finds the port idle.
@@ -118,15 +92,16 @@ pub(crate) trait Path {
 #[inline(always)]
 pub(crate) fn enqueue<P: Path>(path: &mut P, packet: QueuedPacket, now: Time, cause: u64) {
     path.before_enqueue(packet);
-    let channel = path.port().channel;
+    let channel = path.channel();
     let is_free = channel.busy_until <= now;
     if is_free && channel.occupied == 0 && path.bypasses_queue(packet.priority()) {
-        let counters = &mut path.port().channel.counters;
+        let counters = &mut path.channel().counters;
         counters.queue_max = counters.queue_max.max(packet.bytes().into());
         transmit(path, packet, now, cause, 0);
         return;
     }
-    path.port().enqueue(packet);
+    let (channel, pool) = path.queues();
+    channel.enqueue(pool, packet);
     if is_free {
         // It becomes free at this very moment.
         transmit_next(path, now, cause);
@@ -141,8 +116,9 @@ pub(crate) fn enqueue<P: Path>(path: &mut P, packet: QueuedPacket, now: Time, ca
 #[inline(always)]
 pub(crate) fn transmit_next<P: Path>(path: &mut P, now: Time, cause: u64) {
     let Some(priority) = path.select() else { return };
-    let (packet, depth) = path.port().dequeue(priority);
-    let has_more = path.port().channel.occupied != 0;
+    let (channel, pool) = path.queues();
+    let (packet, depth) = channel.dequeue(pool, priority);
+    let has_more = channel.occupied != 0;
     transmit(path, packet, now, cause, depth);
     if has_more {
         path.schedule();
@@ -153,13 +129,26 @@ pub(crate) fn transmit_next<P: Path>(path: &mut P, now: Time, cause: u64) {
 #[allow(clippy::inline_always, reason = "it is called for each packet-hop, from two places")]
 #[inline(always)]
 fn transmit<P: Path>(path: &mut P, packet: QueuedPacket, now: Time, cause: u64, depth: u64) {
-    if depth > path.marks_above() && packet.can_be_marked() && path.port().mark(packet, depth) {
+    if depth > path.marks_above() && packet.can_be_marked() && mark(path, packet, depth) {
         path.emit_marked(packet, now, cause, depth);
     }
-    let takes = path.port().channel.occupy(packet, now);
+    let takes = path.channel().occupy(packet, now);
     path.launch(packet, takes);
-    // Its port is taken before XON is sent, maybe by that very port: Valiant routing can lead a packet back where it came from.
+    // Its port is taken before XON is sent, maybe by that very port: Valiant routing can lead a packet back where it came
+    // from.
     path.release(packet);
+}
+
+/// Marks a packet, if `depth` bytes in its queue say so. Returns whether.
+#[inline]
+fn mark<P: Path>(path: &mut P, packet: QueuedPacket, depth: u64) -> bool {
+    let (channel, marker, metadata) = path.marking();
+    let marks = marker.marks(depth);
+    if marks {
+        metadata[packet.packet() as usize].set(Flag::Marked);
+        channel.counters.marks += 1;
+    }
+    marks
 }
 
 /// Transmits whatever should have been before `until`. Returns how many packets, and when the last one was.
@@ -189,9 +178,13 @@ pub(crate) struct FastPath<'a, S> {
 #[allow(clippy::inline_always, reason = "they are called for each packet-hop, from one or two places")]
 impl<S: Sink> Path for FastPath<'_, S> {
     #[inline(always)]
-    fn port(&mut self) -> EgressPort<'_> {
-        let EgressPort { channel, buffer, usage, pool, marker, metadata } = &mut self.port;
-        EgressPort { channel, buffer, usage, pool, marker, metadata }
+    fn queues(&mut self) -> (&mut Channel, &mut QueuePool) {
+        (self.port.channel, self.port.pool)
+    }
+
+    #[inline(always)]
+    fn marking(&mut self) -> (&mut Channel, &mut Marker, &mut [PacketMetadata]) {
+        (self.port.channel, self.port.marker, self.port.metadata)
     }
 
     #[inline(always)]
@@ -246,16 +239,16 @@ pub(crate) struct SlowPath<'a, S> {
 #[allow(clippy::inline_always, reason = "they are called for each packet-hop, from one or two places")]
 impl<S: Sink> Path for SlowPath<'_, S> {
     #[inline(always)]
-    fn port(&mut self) -> EgressPort<'_> {
-        let Fabric { channels, switches, usage, pool, markers, packets, .. } = &mut self.network.fabric;
-        EgressPort {
-            channel: &mut channels[self.egress as usize],
-            buffer: &mut switches[self.switch as usize].buffer,
-            usage,
-            pool,
-            marker: &mut markers[self.egress as usize],
-            metadata: &mut packets.metadata,
-        }
+    fn queues(&mut self) -> (&mut Channel, &mut QueuePool) {
+        let Fabric { channels, pool, .. } = &mut self.network.fabric;
+        (&mut channels[self.egress as usize], pool)
+    }
+
+    #[inline]
+    fn marking(&mut self) -> (&mut Channel, &mut Marker, &mut [PacketMetadata]) {
+        let Fabric { channels, markers, packets, .. } = &mut self.network.fabric;
+        let egress = self.egress as usize;
+        (&mut channels[egress], &mut markers[egress], &mut packets.metadata)
     }
 
     #[inline(always)]
@@ -328,9 +321,12 @@ impl<S: Sink> Path for SlowPath<'_, S> {
 
     #[inline(always)]
     fn before_enqueue(&mut self, packet: QueuedPacket) {
-        let depth = self.network.fabric.channels[self.egress as usize].queues[packet.priority()].bytes;
+        if self.network.fabric.config.marks_at == MarksAt::Departure {
+            return;
+        }
+        let depth = self.channel().queues[packet.priority()].bytes;
         let marks = depth > self.network.fabric.marks_above_at(MarksAt::Arrival) && packet.can_be_marked();
-        if marks && self.port().mark(packet, depth) {
+        if marks && mark(self, packet, depth) {
             self.network.emit_marked(self.egress, packet.packet(), depth);
         }
     }
@@ -348,6 +344,42 @@ impl<S: Sink> Path for SlowPath<'_, S> {
     }
 }
 
+impl Fabric {
+    /// Selects the channel by which a packet leaves a switch; `None` where there is no route.
+    #[allow(clippy::inline_always, reason = "it is called for each packet-hop, from one place")]
+    #[inline(always)]
+    fn route(
+        &mut self,
+        topology: &Topology,
+        now: Time,
+        (switch, ingress): (u32, u32),
+        packet: PacketIndex,
+    ) -> (QueuedPacket, Option<u32>) {
+        let metadata = &mut self.packets.metadata[packet as usize];
+        metadata.hops += 1;
+        let ingress_priority = usize::from(metadata.priority & 7);
+        if self.channels[ingress as usize].raises_priority {
+            metadata.priority = raised_priority(metadata.priority, self.config.lossless);
+        }
+        let ports = match &topology.valiant {
+            None => topology.routes.next_hops(switch, metadata.target),
+            Some(valiant) => valiant.next_hops(switch, metadata),
+        };
+        let queued = QueuedPacket::new(packet, metadata, ingress, ingress_priority);
+        if ports.is_empty() {
+            return (queued, None);
+        }
+        let channels = &self.channels;
+        let Switch { ports: egress, paths, .. } = &mut self.switches[switch as usize];
+        let depth = |port: u16| channels[egress[usize::from(port)] as usize].queued();
+        let port = match topology.murmur3 {
+            None => paths.select(self.config.routing, ports, metadata.hash, now, depth),
+            Some(murmur3) => murmur3.choose(switch, ports, metadata),
+        };
+        (queued, Some(egress[usize::from(port)]))
+    }
+}
+
 impl<S: Sink> Network<S> {
     /// A packet arrives at a switch.
     pub(crate) fn arrive_at_switch(&mut self, switch: u32, ingress: u32, packet: PacketIndex) {
@@ -359,7 +391,7 @@ impl<S: Sink> Network<S> {
             self.end_in_port(ingress, packet);
             return;
         }
-        let (queued, egress) = self.route(switch, ingress, packet);
+        let (queued, egress) = self.fabric.route(&self.topology, self.now, (switch, ingress), packet);
         let Some(egress) = egress else {
             self.drop_packet(queued, SwitchDropReason::NoRoute);
             return;
@@ -367,33 +399,6 @@ impl<S: Sink> Network<S> {
         if self.admit(switch, queued) {
             self.enqueue(switch, egress, queued);
         }
-    }
-
-    /// Selects the channel by which a packet leaves a switch; `None` where there is no route.
-    #[inline]
-    fn route(&mut self, switch: u32, ingress: u32, packet: PacketIndex) -> (QueuedPacket, Option<u32>) {
-        let metadata = &mut self.fabric.packets.metadata[packet as usize];
-        metadata.hops += 1;
-        let ingress_priority = usize::from(metadata.priority & 7);
-        if self.fabric.channels[ingress as usize].raises_priority {
-            metadata.priority = raised_priority(metadata.priority, self.fabric.config.lossless);
-        }
-        let ports = match &self.topology.valiant {
-            None => self.topology.routes.next_hops(switch, metadata.target),
-            Some(valiant) => valiant.next_hops(switch, metadata),
-        };
-        let queued = QueuedPacket::new(packet, metadata, ingress, ingress_priority);
-        if ports.is_empty() {
-            return (queued, None);
-        }
-        let (channels, now) = (&self.fabric.channels, self.now);
-        let Switch { ports: egress, paths, .. } = &mut self.fabric.switches[switch as usize];
-        let depth = |port: u16| channels[egress[usize::from(port)] as usize].queued();
-        let port = match self.topology.murmur3 {
-            None => paths.select(self.fabric.config.routing, ports, metadata.hash, now, depth),
-            Some(murmur3) => murmur3.choose(switch, ports, metadata),
-        };
-        (queued, Some(egress[usize::from(port)]))
     }
 
     /// Admits a packet to the shared buffer. Returns whether it was, and drops it otherwise.
@@ -514,7 +519,8 @@ impl<S: Sink> Network<S> {
         }
     }
 
-    /// Returns how long it is before enough of the packet has left for the other end to forward it; `None` where it never arrives.
+    /// Returns how long it is before enough of the packet has left for the other end to forward it; `None` where it never
+    /// arrives.
     fn apply_policies(&mut self, egress: u32, queued: QueuedPacket, takes: Span) -> Option<Span> {
         let (packet, bytes, priority) = (queued.packet(), queued.bytes(), queued.priority());
         let channel = &mut self.fabric.channels[egress as usize];

@@ -1,6 +1,6 @@
 //! What happens to a packet, once: hosts, links, switches and their buffers, routing, flow control, faults.
 //!
-//! Nothing here knows in which order events are run, or on which thread.
+//! The model schedules events with the engine. It does not know in which order LPs run, or on which thread.
 
 pub(crate) mod aggregation;
 pub(crate) mod buffer;

@@ -1,7 +1,7 @@
 //! Packets under way, in one arena.
 //!
-//! A hop reads a packet's metadata; the headers matter only to the NICs at both ends. So metadata lies together, half a cache line
-//! for each packet, and headers apart.
+//! A hop reads a packet's metadata; the headers matter only to the NICs at both ends. So metadata lies together, half a
+//! cache line for each packet, and headers apart.
 
 use std::collections::BTreeMap;
 
@@ -108,8 +108,8 @@ impl Flags {
 /// Two of them share a cache line, and none straddles two.
 const _: () = assert!(size_of::<PacketMetadata>() == 32);
 
-/// The headers of all packets, in blocks: the arena grows without moving them, and the address of a slot is found without loading
-/// anything cold.
+/// The headers of all packets, in blocks: the arena grows without moving them, and the address of a slot is found without
+/// loading anything cold.
 #[derive(Debug, Default)]
 pub(crate) struct HeaderArena {
     blocks: Vec<Box<[HeaderSlot]>>,

@@ -44,8 +44,8 @@ impl<S: Sink> Network<S> {
         };
         let packet = self.fabric.packets.take(metadata);
         *self.fabric.packets.headers.get_mut(packet) = None;
-        let waiting = QueuedPacket::new(packet, &metadata, NO_INGRESS, 7);
-        self.fabric.channels[back as usize].push_pause_frame(&mut self.fabric.pool, waiting);
+        let frame = QueuedPacket::new(packet, &metadata, NO_INGRESS, 7);
+        self.fabric.channels[back as usize].push_pause_frame(&mut self.fabric.pool, frame);
         self.send_next(back);
         if quanta > 0 {
             let span = pause_span(&self.fabric.channels[ingress as usize], quanta);
@@ -74,7 +74,7 @@ impl<S: Sink> Network<S> {
     #[cold]
     pub(crate) fn receive_pause(&mut self, channel: u32, packet: PacketIndex) {
         let is_damaged = self.fabric.packets.metadata[packet as usize].is(Flag::Corrupt);
-        let (priorities, quanta) = self.read_pause(packet);
+        let (priorities, quanta) = self.fabric.read_pause(packet);
         self.fabric.packets.release(packet);
         // A corrupted one fails the frame check sequence and is dropped.
         if !is_damaged {

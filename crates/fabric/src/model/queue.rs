@@ -1,7 +1,8 @@
 //! Packet queues in front of an egress port: unrolled linked lists in one pool.
 //!
-//! In a congested network most packets wait, for longer than a cache remembers them. So a queue entry holds what dequeuing needs,
-//! and five entries share a cache line: the metadata of a packet is read by the switch that it arrives at, and nowhere else.
+//! In a congested network most packets wait, for longer than a cache remembers them. So a queue entry holds what dequeuing
+//! needs, and five entries share a cache line: the metadata of a packet is read by the switch that it arrives at, and
+//! nowhere else.
 
 use railnet_core::prefetch::prefetch;
 
@@ -12,8 +13,8 @@ pub(crate) const NO_INGRESS: u32 = u32::MAX;
 
 /// A queue entry.
 ///
-/// A word that is written in parts and soon read as a whole stalls store forwarding, so packet and channel are one word; and five
-/// entries with the index of the next node are one cache line.
+/// A word that is written in parts and soon read as a whole stalls store forwarding, so packet and channel are one word; and
+/// five entries with the index of the next node are one cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, packed(4))]
 pub(crate) struct QueuedPacket {

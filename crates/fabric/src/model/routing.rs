@@ -68,8 +68,8 @@ impl PathSelection {
         mix(hash ^ self.seed)
     }
 
-    /// The port with the shortest queue; a random one among equals. By hash, flows that share a path would keep sharing it while
-    /// queues here are short, and collide further on, where this switch does not see.
+    /// The port with the shortest queue; a random one among equals. By hash, flows that share a path would keep sharing it
+    /// while queues here are short, and collide further on, where this switch does not see.
     fn least_loaded(&mut self, ports: &[u16], queued: impl Fn(u16) -> u64) -> u16 {
         let start = self.random.below(ports.len() as u64) as usize;
         let rotated = ports[start..].iter().chain(&ports[..start]);

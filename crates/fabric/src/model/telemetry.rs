@@ -26,8 +26,8 @@ impl<S> Network<S> {
         }
         let (sent, queued) = (Bytes(channel.counters.bytes), Bytes(channel.queued()));
         let hop = Hop::new(channel.rate(), self.now, sent, queued);
-        let contents = self.fabric.packets.headers.get_mut(packet).as_mut();
-        let extension = contents.and_then(|contents| contents.extension.as_mut());
+        let transmit_slot = self.fabric.packets.headers.get_mut(packet).as_mut();
+        let extension = transmit_slot.and_then(|transmit_slot| transmit_slot.extension.as_mut());
         if let Some(TelemetryBlock::Gathered(telemetry)) = extension.map(|extension| &mut extension.telemetry)
         {
             telemetry.push(hop);
@@ -99,8 +99,8 @@ mod tests {
         for &channel in channels {
             network.stamp(channel, packet);
         }
-        let contents = network.fabric.packets.headers(packet).unwrap();
-        contents.extension.as_ref().unwrap().telemetry
+        let transmit_slot = network.fabric.packets.headers(packet).unwrap();
+        transmit_slot.extension.as_ref().unwrap().telemetry
     }
 
     #[test]
@@ -112,8 +112,8 @@ mod tests {
         network.now = Time::ZERO + Span::from_us(7);
         network.fabric.channels[leaves].counters.bytes = 512_000;
         let metadata = PacketMetadata { bytes: 5_120, ..FACTS };
-        let waiting = QueuedPacket::new(network.fabric.packets.take(metadata), &metadata, NO_INGRESS, 3);
-        network.fabric.channels[leaves].queues[3].push(&mut network.fabric.pool, waiting);
+        let queued = QueuedPacket::new(network.fabric.packets.take(metadata), &metadata, NO_INGRESS, 3);
+        network.fabric.channels[leaves].queues[3].push(&mut network.fabric.pool, queued);
 
         let empty = TelemetryBlock::Gathered(Telemetry::EMPTY);
         let emitted = stamped(&mut network, empty, &[host as u32, leaves as u32]);

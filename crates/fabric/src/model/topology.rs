@@ -65,8 +65,8 @@ impl Topology {
     }
 }
 
-/// The component of a host or switch, in a network of so many of both: hosts first, then switches, then the network as a whole, then
-/// the NICs of switches that reduce.
+/// The component of a host or switch, in a network of so many of both: hosts first, then switches, then the network as a
+/// whole, then the NICs of switches that reduce.
 pub(crate) fn component(vertex: Vertex, (hosts, switches): (u32, u32)) -> Component {
     match vertex {
         Vertex::Host(host) if host < hosts => Component(host),

@@ -8,6 +8,7 @@ use railnet_core::{Component, Port};
 use railnet_topology::Vertex;
 
 use crate::model::channel::Channel;
+use crate::model::fabric::Fabric;
 use crate::model::packet::{Flag, PacketIndex, PacketMetadata};
 use crate::network::Network;
 
@@ -17,12 +18,14 @@ pub(crate) fn marked(sender: Component, metadata: &PacketMetadata, channel: &Cha
     Event::Marked { packet, port: Port(channel.port.into()), depth }
 }
 
-impl<S: Sink> Network<S> {
+impl Fabric {
     /// The egress port of a channel.
     pub(crate) fn port_of(&self, channel: u32) -> Port {
-        Port(self.fabric.channels[channel as usize].port.into())
+        Port(self.channels[channel as usize].port.into())
     }
+}
 
+impl<S: Sink> Network<S> {
     /// What events call a packet; `None` for a pause frame.
     pub(crate) fn packet_id_of(&self, packet: PacketIndex) -> Option<SentPacket> {
         let metadata = &self.fabric.packets.metadata[packet as usize];
@@ -33,7 +36,7 @@ impl<S: Sink> Network<S> {
     #[inline]
     pub(crate) fn emit_started(&mut self, egress: u32, packet: PacketIndex, bytes: u32) {
         if S::ENABLED && S::DETAIL {
-            let (packet, port) = (self.packet_id_of(packet), self.port_of(egress));
+            let (packet, port) = (self.packet_id_of(packet), self.fabric.port_of(egress));
             let waiting = self.fabric.channels[egress as usize].queued();
             self.emit_at_sender(egress, &Event::PacketStarted { packet, port, bytes, waiting });
         }
@@ -59,7 +62,7 @@ impl<S: Sink> Network<S> {
         {
             // The switch is the sender of the other direction, by the same port.
             let back = self.fabric.channels[ingress as usize].reverse;
-            let port = self.port_of(back);
+            let port = self.fabric.port_of(back);
             self.emit_at_sender(back, &Event::DroppedBySwitch { packet, port, bytes, reason });
         }
     }
@@ -68,7 +71,7 @@ impl<S: Sink> Network<S> {
     pub(crate) fn emit_lost(&mut self, egress: u32, packet: PacketIndex) {
         if S::ENABLED {
             let bytes = self.fabric.packets.metadata[packet as usize].bytes.into();
-            let (packet, port) = (self.packet_id_of(packet), self.port_of(egress));
+            let (packet, port) = (self.packet_id_of(packet), self.fabric.port_of(egress));
             self.emit_at_sender(egress, &Event::PacketLost { packet, port, bytes });
         }
     }
@@ -76,7 +79,7 @@ impl<S: Sink> Network<S> {
     #[inline]
     pub(crate) fn emit_corrupted(&mut self, egress: u32, packet: PacketIndex) {
         if S::ENABLED {
-            let (packet, port) = (self.packet_id_of(packet), self.port_of(egress));
+            let (packet, port) = (self.packet_id_of(packet), self.fabric.port_of(egress));
             self.emit_at_sender(egress, &Event::PacketCorrupted { packet, port });
         }
     }
@@ -86,7 +89,7 @@ impl<S: Sink> Network<S> {
     pub(crate) fn emit_pauses(&mut self, egress: u32, before: u8) {
         let after = self.fabric.channels[egress as usize].paused;
         if S::ENABLED && before != after {
-            let port = self.port_of(egress);
+            let port = self.fabric.port_of(egress);
             for priority in (0..8).filter(|priority| (before ^ after) >> priority & 1 != 0) {
                 let event = match after >> priority & 1 {
                     0 => Event::Resumed { port, priority },

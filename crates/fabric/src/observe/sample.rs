@@ -1,5 +1,6 @@
 //! Samples of all links during a run.
 
+use railnet_core::Time;
 use railnet_core::event::Sink;
 
 use crate::model::channel::Channel;
@@ -19,20 +20,20 @@ pub struct ChannelSample {
 impl<S: Sink> Network<S> {
     /// Both directions of every link now, in the order of [`Network::channels`]. It changes nothing.
     pub fn samples(&self) -> impl Iterator<Item = ChannelSample> {
-        self.fabric.channels.iter().map(|channel| self.sample(channel))
+        self.fabric.channels.iter().map(|channel| sample(channel, self.now))
     }
+}
 
-    fn sample(&self, channel: &Channel) -> ChannelSample {
-        // Bytes are counted when a packet begins to leave: those that have not left yet are subtracted.
-        let to_come = channel.rate().bytes_in(channel.busy_until.since(self.now)).as_u64();
-        let usage = match channel.paused {
-            0 => 0,
-            _ => self.now.since(channel.pause_began).as_ps(),
-        };
-        ChannelSample {
-            bytes: channel.counters.bytes.saturating_sub(to_come),
-            queued: channel.queued(),
-            paused_ps: channel.counters.paused_ps + usage,
-        }
+fn sample(channel: &Channel, now: Time) -> ChannelSample {
+    // Bytes are counted when a packet begins to leave: those that have not left yet are subtracted.
+    let to_come = channel.rate().bytes_in(channel.busy_until.since(now)).as_u64();
+    let usage = match channel.paused {
+        0 => 0,
+        _ => now.since(channel.pause_began).as_ps(),
+    };
+    ChannelSample {
+        bytes: channel.counters.bytes.saturating_sub(to_come),
+        queued: channel.queued(),
+        paused_ps: channel.counters.paused_ps + usage,
     }
 }

@@ -6,6 +6,7 @@ use railnet_topology::Vertex;
 
 use crate::model::config::FlowControl;
 use crate::model::fabric::CREDIT_PACKET;
+use crate::model::fabric::Fabric;
 use crate::model::queue::QueuedPacket;
 use crate::network::Network;
 
@@ -24,22 +25,22 @@ pub struct Stall {
     pub dead_links: Vec<u32>,
 }
 
-impl<S: Sink> Network<S> {
+impl Fabric {
     /// Looks for a deadlock, and for whatever else blocks channels.
     ///
     /// A blocked channel waits until the switch at its far end has forwarded what came by it. That is queued in front of
     /// other channels; where one of those is blocked too, the first waits for it. A cycle of such waits never ends. Each
     /// priority of a channel waits by itself; a packet that goes up a priority waits for one of the next.
-    pub fn stall(&self) -> Stall {
+    pub(crate) fn stall(&self) -> Stall {
         let ends = |channel: u32| {
-            let channel = &self.fabric.channels[channel as usize];
+            let channel = &self.channels[channel as usize];
             (channel.from, channel.to)
         };
-        let all = 0..self.fabric.channels.len() as u32;
+        let all = 0..self.channels.len() as u32;
         let is_held = |channel: u32| (0..8).any(|priority| self.is_held(channel, priority));
         let mut stall = Stall {
             paused: all.clone().filter(|channel| is_held(*channel)).map(ends).collect(),
-            dead_links: self.dead_links(),
+            dead_links: self.faults.dead_links(),
             ..Stall::default()
         };
         for (_, to) in &stall.paused {
@@ -58,15 +59,10 @@ impl<S: Sink> Network<S> {
         stall
     }
 
-    /// The present rate of the slowest channel, faults included.
-    pub fn slowest(&self) -> Rate {
-        self.fabric.slowest()
-    }
-
     /// Whether packets of a priority are blocked on this channel.
     pub(crate) fn is_held(&self, channel: u32, priority: usize) -> bool {
-        let channel = &self.fabric.channels[channel as usize];
-        if self.fabric.config.flow_control != FlowControl::Credits {
+        let channel = &self.channels[channel as usize];
+        if self.config.flow_control != FlowControl::Credits {
             return channel.paused & 1 << priority != 0;
         }
         // A host's packets are in its NIC: that it has used up its credit says that it has more.
@@ -77,19 +73,31 @@ impl<S: Sink> Network<S> {
     /// The blocked channels in front of which packets wait that came by `ingress` with this priority, if that is blocked
     /// itself; as eight times the channel and the priority.
     fn waits_for(&self, ingress: u32, priority: usize) -> Vec<u32> {
-        let Vertex::Switch(switch) = self.fabric.channels[ingress as usize].to else { return Vec::new() };
+        let Vertex::Switch(switch) = self.channels[ingress as usize].to else { return Vec::new() };
         if !self.is_held(ingress, priority) {
             return Vec::new();
         }
         let came_so =
-            |waiting: QueuedPacket| waiting.ingress() == ingress && waiting.ingress_priority() == priority;
+            |packet: QueuedPacket| packet.ingress() == ingress && packet.ingress_priority() == priority;
         let holds = |&(egress, priority): &(u32, usize)| {
-            let queue = &self.fabric.channels[egress as usize].queues[priority];
-            self.is_held(egress, priority) && queue.iter(&self.fabric.pool).any(came_so)
+            let queue = &self.channels[egress as usize].queues[priority];
+            self.is_held(egress, priority) && queue.iter(&self.pool).any(came_so)
         };
-        let ports = self.fabric.switches[switch as usize].ports.iter();
+        let ports = self.switches[switch as usize].ports.iter();
         let queues = ports.flat_map(|egress| (0..8).map(move |priority| (*egress, priority)));
         queues.filter(holds).map(|(egress, priority)| egress * 8 + priority as u32).collect()
+    }
+}
+
+impl<S: Sink> Network<S> {
+    /// Looks for a deadlock, and for whatever else blocks channels.
+    pub fn stall(&self) -> Stall {
+        self.fabric.stall()
+    }
+
+    /// The present rate of the slowest channel, faults included.
+    pub fn slowest(&self) -> Rate {
+        self.fabric.slowest()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Taps: copies of the frames that pass chosen links, for whoever writes them down.
+//! Taps: copies of the frames that pass chosen links, for those who record them.
 
 use railnet_core::event::Sink;
 use railnet_core::{Label, PacketSample, QueuePairNumber, Time};
@@ -13,19 +13,19 @@ pub struct Tapped<'a> {
     pub at: Time,
     /// The link that is tapped, by its number in the fabric.
     pub link: u32,
-    /// Who sent it over the link.
+    /// The sender on this link.
     pub from: Vertex,
-    /// Who is at the other end.
+    /// The receiver on this link.
     pub to: Vertex,
     /// The frame as it left, with the addresses, hop limit and marks that it has on this link.
     pub frame: &'a [u8],
-    /// What the work request that it belongs to is about; nothing for acknowledgements and pause frames.
+    /// The label of its work request; none for acknowledgements and pause frames.
     pub label: Label,
-    /// The ports that it travels between; nothing for a pause frame.
+    /// The hosts that it travels between; `None` for a pause frame.
     pub flow: Option<[u32; 2]>,
     /// A bit of it was flipped before it came to this link.
     pub is_corrupt: bool,
-    /// It does not come out of the link. Frames on a link that fails are not told apart.
+    /// The link loses it. Frames under way on a link that fails are not counted.
     pub is_lost: bool,
 }
 
@@ -41,12 +41,12 @@ struct Entry {
     is_lost: bool,
 }
 
-/// What is tapped, and what passed since it was last asked for.
+/// What is tapped, and the frames since the last [`Network::drain_taps`].
 #[derive(Debug, Default)]
 pub(crate) struct Taps {
     /// By channel.
     is_tapped: Vec<bool>,
-    /// Packets that are looked at.
+    /// The packets that taps copy.
     pub(crate) sample: PacketSample,
     /// A connection of which all packets are: host and queue pair of both ends.
     pub(crate) followed: Option<[(u32, QueuePairNumber); 2]>,
@@ -72,7 +72,7 @@ impl Taps {
         self.entries.push(Entry { at, channel, label, flow, end, is_corrupt, is_lost: false });
     }
 
-    /// The frame that was just taken in does not arrive.
+    /// The frame that was just copied is lost.
     pub(crate) fn lose_last(&mut self, channel: u32) {
         if let Some(last) = self.entries.last_mut().filter(|last| last.channel == channel) {
             last.is_lost = true;
@@ -81,7 +81,7 @@ impl Taps {
 }
 
 impl<S: Sink> Network<S> {
-    /// Whether packets travel as frames, or somebody looks at frames.
+    /// Whether packets travel as frames, or taps copy frames.
     pub fn shows_frames(&self) -> bool {
         self.fabric.shows_frames
     }
@@ -97,12 +97,12 @@ impl<S: Sink> Network<S> {
         self.fabric.show_frames();
     }
 
-    /// Packets that taps look at from now on, besides pause frames; all of them unless said otherwise.
+    /// Packets that taps copy from now on, besides pause frames; by default all.
     pub fn tap_sample(&mut self, sample: PacketSample) {
         self.observers.taps.sample = sample;
     }
 
-    /// A connection of which taps look at all packets, whatever the sample has: host and queue pair of both ends.
+    /// A connection of which taps copy all packets, whatever the sample has: host and queue pair of both ends.
     pub fn tap_connection(&mut self, ends: Option<[(u32, QueuePairNumber); 2]>) {
         self.observers.taps.followed = ends;
     }

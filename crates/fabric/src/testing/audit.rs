@@ -1,18 +1,44 @@
-//! Whether the state of a network agrees with itself.
+//! Consistency checks of a network's state.
 
 use railnet_core::event::Sink;
 use railnet_topology::Vertex;
 
 use crate::model::buffer::IngressUsage;
 use crate::model::config::FlowControl;
+use crate::model::fabric::Fabric;
 use crate::model::fabric::credit;
 use crate::network::Network;
 
+impl Fabric {
+    fn audit_shared(&self, switch: u32) -> Result<(), String> {
+        let state = &self.switches[switch as usize];
+        let into = self.channels.iter().zip(&self.usage);
+        let into = into.filter(|(channel, _)| channel.to == Vertex::Switch(switch));
+        let over =
+            into.flat_map(|(_, usage)| usage.shared).map(|bytes| bytes.saturating_sub(state.buffer.reserve));
+        let over: u64 = over.map(u64::from).sum();
+        if over != state.buffer.used {
+            let counted = state.buffer.used;
+            return Err(format!("switch {switch}: {over} B above the reserves, {counted} B counted"));
+        }
+        Ok(())
+    }
+
+    /// Packets and bytes queued in a switch.
+    pub(crate) fn queued_in(&self, switch: u32) -> (u64, u64) {
+        let ports = self.switches[switch as usize].ports.iter();
+        let queues = ports.flat_map(|port| self.channels[*port as usize].queues.iter());
+        queues.fold((0, 0), |(packets, bytes), queue| {
+            (packets + queue.iter(&self.pool).count() as u64, bytes + queue.bytes)
+        })
+    }
+}
+
 impl<S: Sink> Network<S> {
-    /// What of the present state contradicts itself; nothing where all adds up.
+    /// What of the present state is inconsistent.
     ///
-    /// Queues hold the bytes of their packets, a switch's memory what came in and has not left, its shared part what
-    /// exceeds the reserves; nobody has more credit than there is.
+    /// Queues hold the bytes of their packets, a buffer what came in and has not left, its shared part what exceeds the
+    /// reserves; no sender has more credit than there is.
     pub fn audit(&self) -> Result<(), String> {
         let mut usage = vec![[0_u64; 8]; self.fabric.channels.len()];
         let mut packets = 0;
@@ -26,12 +52,13 @@ impl<S: Sink> Network<S> {
             self.audit_memory(ingress, usage)?;
         }
         for switch in 0..self.fabric.switches.len() as u32 {
-            self.audit_shared(switch)?;
+            self.fabric.audit_shared(switch)?;
         }
         Ok(())
     }
 
-    /// Like [`Network::audit`], for a network in which nothing is under way: memory is empty, senders go, credit is whole.
+    /// Like [`Network::audit`], for a network with nothing under way: buffers are empty, no sender is paused, credit is
+    /// complete.
     pub fn audit_at_rest(&self) -> Result<(), String> {
         self.audit()?;
         let in_use = self.fabric.packets.in_use();
@@ -64,32 +91,23 @@ impl<S: Sink> Network<S> {
         credit(link.rate, link.delay)
     }
 
-    /// Packets and bytes that wait in a switch.
-    pub(crate) fn queued_in(&self, switch: u32) -> (u64, u64) {
-        let ports = self.fabric.switches[switch as usize].ports.iter();
-        let queues = ports.flat_map(|port| self.fabric.channels[*port as usize].queues.iter());
-        queues.fold((0, 0), |(packets, bytes), queue| {
-            (packets + queue.iter(&self.fabric.pool).count() as u64, bytes + queue.bytes)
-        })
-    }
-
-    /// Adds what waits in front of a channel to what is held of each ingress. Returns the packets.
+    /// Adds what is queued in front of a channel to the usage of each ingress. Returns the packets.
     fn audit_queues(&self, egress: usize, usage: &mut [[u64; 8]]) -> Result<usize, String> {
         let channel = &self.fabric.channels[egress];
         let mut packets = channel.pause_frames.iter(&self.fabric.pool).count();
         for (priority, queue) in channel.queues.iter().enumerate() {
             let mut bytes = 0;
-            for waiting in queue.iter(&self.fabric.pool) {
-                let metadata = &self.fabric.packets.metadata[waiting.packet() as usize];
+            for packet in queue.iter(&self.fabric.pool) {
+                let metadata = &self.fabric.packets.metadata[packet.packet() as usize];
                 bytes += u64::from(metadata.bytes);
                 packets += 1;
-                let ingress = &self.fabric.channels[waiting.ingress() as usize];
-                let is_told_right = (waiting.bytes(), waiting.priority())
+                let ingress = &self.fabric.channels[packet.ingress() as usize];
+                let is_consistent = (packet.bytes(), packet.priority())
                     == (metadata.bytes.into(), usize::from(metadata.priority));
-                if ingress.to != channel.from || waiting.priority() != priority || !is_told_right {
+                if ingress.to != channel.from || packet.priority() != priority || !is_consistent {
                     return Err(format!("channel {egress}, priority {priority}: a packet of another queue"));
                 }
-                usage[waiting.ingress() as usize][waiting.ingress_priority()] += u64::from(metadata.bytes);
+                usage[packet.ingress() as usize][packet.ingress_priority()] += u64::from(metadata.bytes);
             }
             let is_occupied = channel.occupied >> priority & 1 != 0;
             if bytes != queue.bytes || is_occupied != (bytes > 0) {
@@ -127,20 +145,6 @@ impl<S: Sink> Network<S> {
         }
         if channel.xoff & !self.fabric.config.lossless != 0 {
             return Err(format!("channel {ingress} has XOFF for a priority that may lose packets"));
-        }
-        Ok(())
-    }
-
-    fn audit_shared(&self, switch: u32) -> Result<(), String> {
-        let state = &self.fabric.switches[switch as usize];
-        let into = self.fabric.channels.iter().zip(&self.fabric.usage);
-        let into = into.filter(|(channel, _)| channel.to == Vertex::Switch(switch));
-        let over =
-            into.flat_map(|(_, usage)| usage.shared).map(|bytes| bytes.saturating_sub(state.buffer.reserve));
-        let over: u64 = over.map(u64::from).sum();
-        if over != state.buffer.used {
-            let counted = state.buffer.used;
-            return Err(format!("switch {switch}: {over} B above the reserves, {counted} B counted"));
         }
         Ok(())
     }

@@ -74,7 +74,7 @@ pub struct World<S = NoSink> {
 }
 
 impl World {
-    /// A world that nobody watches.
+    /// A world without a sink.
     pub fn new(graph: &FabricGraph, switch: SwitchConfig) -> Self {
         Self::watched(graph, WorldOptions::new(switch), NoSink)
     }

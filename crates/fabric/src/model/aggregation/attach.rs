@@ -1,4 +1,4 @@
-//! The NICs of switches: where they are plugged in, and what they are like.
+//! The NICs of switches that reduce: their ports and their configuration.
 
 use railnet_core::{Component, Rate, Span};
 use railnet_nic::{Mtu, Nic, NicConfig, PortConfig};
@@ -8,7 +8,7 @@ use super::{Aggregation, AggregationConfig, Reducer};
 use crate::model::host::Host;
 use crate::network::host_gid;
 
-/// The depth of the queues on which groups hear of messages. They are emptied after every packet.
+/// The depth of the queues on which groups hear of messages. They are drained after every packet.
 pub(super) const COMPLETIONS: u32 = 1 << 12;
 
 /// The graph with one more host for each switch, plugged into a port of its own. Hosts, switches and links keep their

@@ -1,4 +1,4 @@
-//! What members and switches do when a message comes.
+//! What members and switches do with messages.
 
 use railnet_core::event::Sink;
 use railnet_nic::memory::{GhostRuns, Memory, reduce_ghosts};
@@ -14,7 +14,7 @@ use crate::network::Network;
 /// The bit of an immediate value that says: this segment ends a contribution. The others count segments.
 const LAST: u32 = 1 << 31;
 
-/// A segment that goes to the next: which it is, how much, and whether it ends a contribution.
+/// A segment that is forwarded: its number, its length, and whether it ends a contribution.
 #[derive(Clone, Copy)]
 struct Segment {
     number: u64,
@@ -33,7 +33,7 @@ impl Segment {
 }
 
 impl<S: Sink> Network<S> {
-    /// Deals with all messages that have come for groups to a host, or to the NIC of a switch.
+    /// Handles all messages of groups that have arrived at a host, or at the NIC of a switch.
     pub(crate) fn reduce(&mut self, host: u32) {
         self.endpoints.hosts[host as usize].is_reducing = false;
         let Some(queue) = self.endpoints.hosts[host as usize].reduces else { return };
@@ -85,7 +85,7 @@ impl<S: Sink> Network<S> {
         }
     }
 
-    /// A segment has come to a switch from below.
+    /// A segment has arrived at a switch from a child.
     fn take_from_child(
         &mut self,
         aggregation: &mut Aggregation,
@@ -144,7 +144,7 @@ impl<S: Sink> Network<S> {
         }
     }
 
-    /// All below a switch have sent a segment: the sum goes up, or down where this is the root.
+    /// All children of a switch have sent a segment: the sum goes to the parent, or down from the root.
     fn send_on(
         &mut self,
         aggregation: &mut Aggregation,
@@ -183,7 +183,7 @@ impl<S: Sink> Network<S> {
         nic.post_send(&mut cx, parent, request)
     }
 
-    /// A switch hands a segment of the result to all below.
+    /// A switch sends a segment of the result to all children.
     fn send_down(
         &mut self,
         aggregation: &mut Aggregation,
@@ -208,7 +208,7 @@ impl<S: Sink> Network<S> {
         Ok(())
     }
 
-    /// A segment of the result has come to a member.
+    /// A segment of the result has arrived at a member.
     fn result_at_member(
         &mut self,
         aggregation: &mut Aggregation,
@@ -237,7 +237,7 @@ impl<S: Sink> Network<S> {
         self.pump(aggregation, group.0, member)
     }
 
-    /// A member sends what it has to give, as far as it may.
+    /// A member sends its contribution, as far as its slots allow.
     pub(super) fn pump(
         &mut self,
         aggregation: &mut Aggregation,
@@ -279,7 +279,7 @@ impl Pending {
 }
 
 impl Aggregation {
-    /// A group will never come to a result.
+    /// A group has failed and will have no result.
     fn fail(&mut self, group: Group, failure: ReductionFailure) {
         let Some(state) = self.group(group) else { return };
         if state.failure.is_none() {

@@ -1,15 +1,15 @@
-//! What can go wrong when switches reduce.
+//! Errors of in-network reduction.
 
 use railnet_nic::{PostError, Status, VerbsError};
 
-/// Why there is no group.
+/// Why a group was refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
     /// Switches do not reduce.
     #[error("the switches of this fabric do not reduce: give them an aggregation to do so")]
     Off,
-    /// There is nothing to reduce.
+    /// No member contributes.
     #[error("a group needs a member that contributes")]
     NoContributor,
     /// A group beside another has other members, or the other is gone.
@@ -18,7 +18,7 @@ pub enum Refused {
     /// A member is not behind a switch.
     #[error("{host} cannot be reached: its link is down, or leads to no switch")]
     Unreachable {
-        /// Who.
+        /// The member's host.
         host: String,
     },
     /// The members have no switch in common.
@@ -29,22 +29,22 @@ pub enum Refused {
         "{switch} has no reduction context left: all {contexts} are in use. Release a group, or do without reduction in switches"
     )]
     NoContext {
-        /// Which.
+        /// The switch.
         switch: String,
         /// How many it has.
         contexts: u32,
     },
-    /// A NIC refused.
+    /// A NIC refused a verb.
     #[error("the NIC of {at}: {reason}")]
     Verbs {
-        /// Where.
+        /// The host or switch.
         at: String,
-        /// Why.
+        /// The NIC's reason.
         reason: VerbsError,
     },
 }
 
-/// Why a contribution was not taken.
+/// Why a contribution was refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ContributeError {
@@ -57,7 +57,7 @@ pub enum ContributeError {
     /// Memory does not fit the member's role.
     #[error("member {member} {what}")]
     Role {
-        /// Who.
+        /// The member.
         member: u32,
         /// What is wrong.
         what: &'static str,
@@ -65,14 +65,14 @@ pub enum ContributeError {
     /// The NIC refused it.
     #[error("member {member}: {reason}")]
     Post {
-        /// Who.
+        /// The member.
         member: u32,
-        /// Why.
+        /// The NIC's reason.
         reason: PostError,
     },
 }
 
-/// Why a group will never come to a result.
+/// Why a group failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReductionFailure {
@@ -82,9 +82,9 @@ pub enum ReductionFailure {
         words(*.lengths, 0), .from[0], words(*.lengths, 1), .from[1]
     )]
     Uneven {
-        /// Where it was noticed.
+        /// The switch that found it.
         switch: String,
-        /// Which segment, counted from the first of the group.
+        /// The segment, counted from the first of the group.
         segment: u64,
         /// Two that differ: hosts, or switches below.
         from: [String; 2],
@@ -94,27 +94,27 @@ pub enum ReductionFailure {
     /// A member that only receives expects another length than the others gave.
     #[error("the result has {length} B where {host} expects {expected} B")]
     Result {
-        /// Who.
+        /// The member's host.
         host: String,
-        /// What came.
+        /// The length of the result.
         length: u32,
-        /// What it has a place for.
+        /// The length of the member's target.
         expected: u32,
     },
     /// A connection failed.
     #[error("the connection of {at}: {}", .status.text())]
     Transport {
-        /// Whose: a host's or a switch's.
+        /// The host or switch whose connection it is.
         at: String,
-        /// How.
+        /// The status of its completion.
         status: Status,
     },
-    /// A NIC did not take work.
+    /// A NIC refused work.
     #[error("the NIC of {at}: {reason}")]
     Post {
-        /// Whose.
+        /// The host or switch.
         at: String,
-        /// Why.
+        /// The NIC's reason.
         reason: PostError,
     },
 }

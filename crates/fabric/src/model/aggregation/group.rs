@@ -16,7 +16,7 @@ use super::tree::{Choice, PlanNode};
 use super::{Aggregation, ContributeError, Contribution, Group, Member, ReductionFailure, Refused, Role};
 use crate::network::{Network, host_gid};
 
-/// Where the buffers of switches begin.
+/// The address at which the buffers of switches begin.
 const BASE: u64 = 1 << 20;
 
 /// Work that the acknowledgements of a peer may lag behind by, in units of what may be under way.
@@ -30,32 +30,32 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// A segment's place: where it lies, and so much of it.
+    /// The scatter/gather entry of a segment.
     pub(super) fn sge(self, slot: u64, segment: u32, length: u32) -> Sge {
         Sge { address: BASE + slot * u64::from(segment), length, key: self.key }
     }
 }
 
-/// Who is below a switch.
+/// A child of a switch in the tree.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Child {
-    /// The host or the switch, as hosts are counted.
+    /// The host or the switch, as hosts are numbered.
     pub(super) host: u32,
     /// The switch's queue pair to it.
     pub(super) queue_pair: QueuePairNumber,
-    /// Somebody there contributes; here it comes in.
+    /// Where its contributions arrive, if any member there contributes.
     pub(super) slots: Option<Slots>,
-    /// Somebody there wants the result.
+    /// Whether a member there receives the result.
     pub(super) receives: bool,
-    /// Segments that have come.
+    /// Segments that have arrived.
     pub(super) arrived: u64,
 }
 
-/// What has come of a segment.
+/// What has arrived of a segment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Partial {
     pub(super) count: u32,
-    /// The child that the others are compared with: which, what it sent, and whether that ended a contribution.
+    /// The child that the others are compared with: its index, the length it sent, and whether that ended a contribution.
     pub(super) first: Option<(u32, u32, bool)>,
     /// The sum so far.
     pub(super) sum: Option<GhostRuns>,
@@ -64,21 +64,21 @@ pub(super) struct Partial {
 /// A switch of a group.
 #[derive(Debug)]
 pub(super) struct Node {
-    /// As hosts are counted.
+    /// As hosts are numbered.
     pub(super) host: u32,
     pub(super) children: Vec<Child>,
-    /// The queue pair to the switch above; the root has none.
+    /// The queue pair to the parent; the root has none.
     pub(super) parent: Option<QueuePairNumber>,
-    /// What goes up, where somebody below contributes and there is an above.
+    /// Sums on the way to the parent, if a child contributes and there is a parent.
     pub(super) up: Option<Slots>,
-    /// What goes down, where somebody below wants the result.
+    /// Results on the way down, if a child receives.
     pub(super) down: Option<Slots>,
     pub(super) partial: Vec<Partial>,
-    /// Results that went down.
+    /// Results sent down.
     pub(super) results: u64,
 }
 
-/// A contribution that is not over.
+/// A contribution under way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pending {
     pub(super) given: Contribution,
@@ -95,7 +95,7 @@ pub(super) struct MemberState {
     pub(super) role: Role,
     pub(super) queue_pair: QueuePairNumber,
     pub(super) pending: VecDeque<Pending>,
-    /// The first of those with something left to send.
+    /// The first of those with segments left to send.
     pub(super) sending: usize,
     pub(super) sent: u64,
     pub(super) received: u64,
@@ -103,16 +103,16 @@ pub(super) struct MemberState {
     given: u64,
 }
 
-/// All of a group.
+/// The state of a group.
 #[derive(Debug, Default)]
 pub(super) struct GroupState {
     pub(super) members: Vec<MemberState>,
     /// Children before their parents.
     pub(super) nodes: Vec<Node>,
     pub(super) failure: Option<ReductionFailure>,
-    /// Whose contexts it uses.
+    /// The team whose contexts it uses.
     team: u32,
-    /// What was made for it, to be given back.
+    /// What was made for it, to be destroyed with it.
     queue_pairs: Vec<(u32, QueuePairNumber)>,
     regions: Vec<(u32, Key, SpaceId)>,
 }
@@ -127,13 +127,13 @@ pub(super) struct Team {
     groups: u32,
 }
 
-/// Where a message belongs: the name of all work of a group.
+/// The addressee of a message: the work request number of all work of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Seat {
     pub(super) group: u32,
-    /// A switch of the group, or nothing for a member.
+    /// A switch of the group; `None` for a member.
     pub(super) node: Option<u32>,
-    /// The child of the switch, or nothing for its parent; for a member, which.
+    /// The child of the switch, or `None` for its parent; for a member, its index.
     pub(super) edge: Option<u32>,
 }
 
@@ -193,8 +193,8 @@ impl<S: Sink> Network<S> {
         made
     }
 
-    /// A member gives what is reduced with the others' next, and says where the result goes. [`crate::Application::reduced`]
-    /// hears when it is there.
+    /// A member contributes to the next reduction, and says where the result goes. [`crate::Application::reduced`] is called
+    /// when it is there.
     pub fn contribute(
         &mut self,
         group: Group,
@@ -209,7 +209,7 @@ impl<S: Sink> Network<S> {
         Ok(())
     }
 
-    /// Members that have given fewer contributions than others: those that a group without a result waits for.
+    /// Members that have contributed less often than others: a group without a result waits for them.
     pub fn missing(&mut self, group: Group) -> Vec<u32> {
         let state = self.aggregation.as_mut().and_then(|aggregation| aggregation.group(group));
         let Some(state) = state else { return Vec::new() };
@@ -218,7 +218,7 @@ impl<S: Sink> Network<S> {
         all.filter(|(_, member)| member.given < most).map(|(index, _)| index as u32).collect()
     }
 
-    /// Gives everything that a group has back, its contexts too. What it has under way is lost.
+    /// Destroys a group and gives its contexts back. What it has under way is lost.
     pub fn release(&mut self, group: Group) {
         let Some(mut aggregation) = self.aggregation.take() else { return };
         if let Some(state) = aggregation.groups.get_mut(group.0 as usize).and_then(Option::take) {
@@ -296,7 +296,7 @@ impl<S: Sink> Network<S> {
         members: &[Member],
         like: &Connection,
     ) -> Result<(), (u32, VerbsError)> {
-        // Places of switches are known before their nodes are made: members name no node, nodes name their parent.
+        // Indices of switches are known before their nodes are made: members name no node, nodes name their parent.
         let mut children: Vec<Vec<Child>> = plan.iter().map(|_| Vec::new()).collect();
         let mut own: Vec<Option<MemberState>> = members.iter().map(|_| None).collect();
         for (place, node) in plan.iter().enumerate() {
@@ -357,7 +357,7 @@ impl<S: Sink> Network<S> {
         End { host: self.host_count() + switch, domain, queue }
     }
 
-    /// Where the members on a host hear of results.
+    /// The queue on which the members of a host hear of results.
     fn queue_of(
         &mut self,
         aggregation: &mut Aggregation,
@@ -373,7 +373,7 @@ impl<S: Sink> Network<S> {
         Ok(queue)
     }
 
-    /// Joins two by a connection.
+    /// Connects two ends.
     fn connect(
         &mut self,
         aggregation: &Aggregation,
@@ -404,7 +404,7 @@ impl<S: Sink> Network<S> {
         Ok(made)
     }
 
-    /// Room for what a child sends, if it does.
+    /// Memory for what a child sends, if it contributes.
     fn child(
         &mut self,
         aggregation: &Aggregation,
@@ -440,7 +440,7 @@ impl<S: Sink> Network<S> {
         Ok(Slots { space, key })
     }
 
-    /// A switch is ready for all that its children may send before they hear of it.
+    /// Posts receives for all that a switch's children may send before they hear from it.
     fn post_receives(&mut self, aggregation: &Aggregation, node: &Node, seat: Seat) {
         for (edge, child) in node.children.iter().enumerate() {
             for slot in 0..u64::from(aggregation.config.slots.max(1)) {

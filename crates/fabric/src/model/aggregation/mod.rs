@@ -1,8 +1,8 @@
 //! Reduction inside the network, as SHARP does it: switches add up what comes from below and hand the result down.
 //!
 //! A switch that reduces has a NIC of its own, the very one that hosts have, behind a port inside it. The members of a
-//! group and the switches of its tree are joined by reliable connections, and data goes over them in segments, each a
-//! SEND with immediate. So loss, pauses and marks are dealt with as everywhere, and a member's NIC does ordinary work.
+//! group and the switches of its tree are joined by reliable connections, and data goes over them in segments, each a SEND
+//! with immediate. So loss, pauses and marks are dealt with as everywhere, and a member's NIC does ordinary work.
 //!
 //! ```text
 //!            root         reduces what its children sent, and sends the result down
@@ -12,9 +12,9 @@
 //!      host host host host
 //! ```
 //!
-//! A segment of the result is also the word that the next may follow: a member has no more than [`AggregationConfig::slots`]
-//! segments under way, so a switch needs no more memory than that for each of its children. Where no member below a
-//! switch contributes or wants the result, the messages are empty.
+//! A segment of the result is also the word that the next may follow: a member has no more than
+//! [`AggregationConfig::slots`] segments under way, so a switch needs no more memory than that for each of its children.
+//! Where no member below a switch contributes or wants the result, the messages are empty.
 //!
 //! Data is of ghosts: their tags are really added up, and bytes would need to know their type.
 
@@ -41,9 +41,9 @@ pub struct AggregationConfig {
     pub contexts: u32,
     /// The pieces in which data is reduced.
     pub segment: Bytes,
-    /// Segments that a member may have under way: given, and the result not back.
+    /// Segments that a member may have under way: sent, and the result not back.
     pub slots: u32,
-    /// What a switch can take in for reduction, and hand out; `None` is as much as all of its ports together.
+    /// The rate at which a switch receives for reduction, and sends; `None` is that of all its ports together.
     pub rate: Option<Rate>,
 }
 
@@ -80,38 +80,38 @@ impl Role {
     }
 }
 
-/// A member of a group. It is known by its place in the list that the group is made with.
+/// A member of a group. Its index in the list that the group is made with is its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Member {
-    /// Where it is.
+    /// Its host.
     pub host: u32,
     /// The protection domain of that host's NIC in which its memory is registered.
     pub domain: ProtectionDomain,
-    /// What it does.
+    /// Its role.
     pub role: Role,
 }
 
-/// What a member gives at once. The n-th ones of all members are reduced together and are of one length.
+/// What a member contributes at once. The n-th ones of all members are reduced together and have one length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Contribution {
-    /// What it gives; `None` for a member that only receives.
+    /// The contribution; `None` for a member that only receives.
     pub source: Option<Sge>,
     /// Where the result goes; `None` for a member that only contributes.
     pub target: Option<Sge>,
     /// What [`crate::Application::reduced`] receives when the result is there.
     pub token: u64,
-    /// What its packets are labelled.
+    /// The label of its packets.
     pub label: Label,
 }
 
-/// What the application has to be told.
+/// What the application is notified of.
 #[derive(Debug)]
 pub(crate) enum Notification {
     Reduced { group: Group, member: u32, token: u64 },
     Failed { group: Group, failure: ReductionFailure },
 }
 
-/// The NIC of a switch, as far as groups share it.
+/// The NIC of a switch that reduces.
 #[derive(Clone, Copy, Debug)]
 struct Reducer {
     domain: ProtectionDomain,
@@ -129,7 +129,7 @@ pub(crate) struct Aggregation {
     groups: Vec<Option<GroupState>>,
     free: Vec<u32>,
     teams: Vec<Option<Team>>,
-    /// Where the members on a host hear of results.
+    /// The queue on which the members of a host hear of results.
     queues: BTreeMap<u32, CompletionQueue>,
     pub(crate) notifications: VecDeque<Notification>,
 }

@@ -10,9 +10,9 @@ use super::Refused;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct PlanNode {
     pub(super) switch: u32,
-    /// Its place in the list; the root has none.
+    /// Its index in the list; the root has none.
     pub(super) parent: Option<usize>,
-    /// Members that hang on it.
+    /// Members attached to it.
     pub(super) members: Vec<u32>,
 }
 
@@ -24,14 +24,14 @@ pub(super) struct Choice<'a> {
     /// Groups that each switch serves.
     pub(super) used: &'a [u32],
     pub(super) contexts: u32,
-    /// What a port of a switch leads to, if that is a switch.
+    /// The neighbour of a switch by a port, if that is a switch.
     pub(super) beyond: &'a dyn Fn(u32, u16) -> Option<u32>,
     pub(super) name: &'a dyn Fn(u32) -> String,
 }
 
 impl Choice<'_> {
     /// A tree for members on these switches, children before their parents. Of the roots that are nearest to all, the one
-    /// that serves the fewest groups: several groups spread over the switches of the top.
+    /// that serves the fewest groups: several groups spread over the top tier.
     pub(super) fn plan(&self, leaves: &[u32]) -> Result<Vec<PlanNode>, Refused> {
         let mut distinct = leaves.to_vec();
         distinct.sort_unstable();

@@ -1,4 +1,4 @@
-//! Nothing appears and nothing vanishes: what went into each link and switch is what came out, was lost or is held.
+//! Conservation of packets: what went into each link and switch is what came out, was lost or is queued.
 
 use railnet_core::{Component, Port};
 use railnet_topology::Vertex;
@@ -8,7 +8,7 @@ use super::violation::Violation;
 use crate::network::Network;
 use crate::testing::World;
 
-/// Compares the books that events keep with what the network counts and holds. At the end nothing may be on its way.
+/// Compares the ledgers of ports with the counters and queues of the network. At the end nothing may be under way.
 pub(super) fn check(world: &World<Observer>, is_over: bool) -> Result<(), Violation> {
     let network = &world.network;
     check_counters(network)?;
@@ -21,9 +21,9 @@ pub(super) fn check(world: &World<Observer>, is_over: bool) -> Result<(), Violat
     Ok(())
 }
 
-/// Who sends over a channel, and by which port.
+/// The sender of a channel, and its port.
 fn sender(network: &Network<Observer>, channel: u32) -> (Component, Port) {
-    (network.component(network.fabric.channels[channel as usize].from), network.port_of(channel))
+    (network.component(network.fabric.channels[channel as usize].from), network.fabric.port_of(channel))
 }
 
 fn check_counters(network: &Network<Observer>) -> Result<(), Violation> {
@@ -71,7 +71,7 @@ fn towards(network: &Network<Observer>, vertex: Vertex) -> Result<Amount, Violat
 
 fn check_switch(network: &Network<Observer>, switch: u32, is_over: bool) -> Result<(), Violation> {
     let came = towards(network, Vertex::Switch(switch))?;
-    let (packets, bytes) = network.queued_in(switch);
+    let (packets, bytes) = network.fabric.queued_in(switch);
     let mut gone = Amount { packets, bytes };
     for &egress in &network.fabric.switches[switch as usize].ports {
         let (component, port) = sender(network, egress);

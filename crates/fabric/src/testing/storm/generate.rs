@@ -73,7 +73,7 @@ pub(super) fn plan(seed: u64) -> Plan {
 
 /// Gives every message a place of its own at its receiver; returns the bytes that a host needs.
 fn lay_out(generator: &mut Generator, messages: &mut [Message], hosts: usize) -> u64 {
-    // Places do not depend on who receives: one counter for all hosts wastes some memory, which is a ghost's or small.
+    // Offsets do not depend on the receiver: one counter for all hosts wastes some memory, which is a ghost's or small.
     let mut next = POOL + GUARD;
     for message in messages.iter_mut() {
         message.from = generator.random.below(POOL - u64::from(message.length) + 1);
@@ -111,7 +111,7 @@ impl Generator {
                 let place = LinkOverride { rate: other, delay };
                 (links.up, links.global, links.local) = (place, place, place);
             }
-            // Some numbers do not fit together, and one host has nobody to talk to.
+            // Some numbers do not fit together, and one host alone has no peer.
             if let Ok(graph) = kind.build(&links)
                 && graph.hosts.len() > 1
             {
@@ -261,7 +261,7 @@ impl Generator {
     fn connections(&mut self, hosts: u64) -> Vec<Link> {
         let least = if self.is_heavy { hosts.min(14) } else { 1 };
         let count = self.random.between(least, (hosts * 2).min(14));
-        // Many talk to one, or each to the one so many further on, or anybody to anybody.
+        // Incast, or each host to the one so many further on, or random pairs.
         let popular = self.one_in(2).then(|| self.random.below(hosts));
         let shift = self.one_in(2).then(|| self.random.below(hosts));
         let mut connections = Vec::new();

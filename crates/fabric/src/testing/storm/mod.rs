@@ -8,10 +8,10 @@
 //! - what went into each link and switch is what came out of it, was lost, was dropped or is still held, while it runs
 //!   and at its end;
 //! - switches with flow control drop nothing as long as pause frames get through;
-//! - in the end no packet is left, memory and credit are given back, every pause is over;
-//! - senders hold each other up for good only where paths allow circles, and then the circle is found and named;
+//! - in the end no packet is left, buffers and credit are released, every pause is over;
+//! - a deadlock is there only where paths allow cycles, and then the cycle is found and named;
 //! - events come in the order of time;
-//! - packets as values, one event after the other, and packets as bytes, one switch after the other, give one digest, and
+//! - packets as values, in the order of time, and packets as bytes, epoch by epoch, give one digest, and
 //!   so does the same seed again.
 //!
 //! ```
@@ -98,7 +98,7 @@ pub enum Sabotage {
     },
     /// A packet vanishes from a queue.
     LosePacketSilently,
-    /// A switch counts memory that nobody uses.
+    /// A switch accounts buffer space that no packet uses.
     ForgetMemory {
         /// How much.
         bytes: u64,

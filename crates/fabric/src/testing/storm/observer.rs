@@ -1,4 +1,4 @@
-//! The sink of a storm: the digest of the run, and the books that its events keep.
+//! The sink of a storm: the digest of the run, and a ledger for each port, kept from its events.
 
 use std::collections::BTreeMap;
 
@@ -29,18 +29,18 @@ impl Amount {
     }
 }
 
-/// What left by a port.
+/// What a port transmitted and received, by its events.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct PortLedger {
     /// Packets, without pause frames.
     pub(super) started: Amount,
     /// Of those, the ones that the link lost.
     pub(super) lost: Amount,
-    /// Of those, the ones that the link damaged and carried all the same.
+    /// Of those, the ones that the link corrupted and carried all the same.
     pub(super) damaged: u64,
     pub(super) pauses: Amount,
     pub(super) pauses_lost: Amount,
-    /// Packets that came in by the port and were thrown away.
+    /// Packets that came in by the port and were dropped.
     pub(super) dropped: Amount,
     pub(super) marked: u64,
     /// Priorities that are paused now.
@@ -60,13 +60,13 @@ pub(super) struct Observer {
     pub(super) no_route: u64,
     pub(super) corrupted: u64,
     pub(super) rerouted: u64,
-    /// Packets that NICs threw away.
+    /// Packets that NICs dropped.
     pub(super) refused: u64,
-    /// When something last happened, to each or to anyone at all.
+    /// The time of the last event, of each component or of all.
     last: BTreeMap<Option<Component>, Time>,
     /// The rate of the fastest link, once that is known.
     pub(super) fastest: Option<Rate>,
-    /// Everything must come in the order of time, not just what happens to one component.
+    /// All events must come in the order of time, not just those of one component.
     pub(super) in_order: bool,
     /// The first event that contradicts those before it.
     pub(super) contradiction: Option<String>,

@@ -115,7 +115,7 @@ impl<'a> Run<'a> {
             self.disturb();
             self.look()?;
         }
-        // Pauses that hold each other up are told again for ever: once nobody's patience can last, that is an end too.
+        // In a deadlock pauses are refreshed for ever: once every retry limit has passed, that is an end too.
         while !self.is_quiet && self.world.network.now < self.plan.limit {
             if self.world.network.now > Time::ZERO + PATIENCE && self.is_locked() {
                 break;
