@@ -34,7 +34,7 @@ use railnet_coll::variables::{Place, Variables};
 use crate::files::Output;
 use crate::interrupt::Interrupt;
 use crate::wire::Wire;
-use crate::{Outcome, Usage, environment, large_pages, report as report_line, shipped, words};
+use crate::{Outcome, Usage, environment, huge_pages, report as report_line, shipped, words};
 use beside::Beside;
 use capture::{Capture, Written};
 use outputs::Outputs;
@@ -146,7 +146,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         && file.scenario.fidelity == Fidelity::Packet
         && let Ok(graph) = railnet_sim::graph(&file.scenario)
     {
-        large_pages::start_again_with(graph.hosts.len());
+        huge_pages::start_again_with(graph.hosts.len());
     }
     let variables = prepare(arguments, &mut file.scenario)?;
     let beside = arguments.record.beside(arguments, &file)?;

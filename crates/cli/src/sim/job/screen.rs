@@ -69,12 +69,12 @@ pub(super) fn print(
     if let Some(network) = &outcome.network {
         fabric(network, &outcome.jobs, verbose, out)?;
         let memo = outcome.memo;
-        let taken = format!(
-            "{} of {}, identical to others with nothing in their way",
+        let hits = format!(
+            "{} of {}, identical to others and without contention",
             grouped(memo.taken),
             count(memo.calls, "collective", "collectives")
         );
-        line(out, "Taken from memory", &taken)?;
+        line(out, "Memoised", &hits)?;
     }
     line(out, "Wall time", &format!("{wall_s:.2} s"))?;
     line(out, "Digest", &outcome.digest.to_string())?;
@@ -210,7 +210,7 @@ fn answer(job: &JobResult, verbose: bool, out: &mut dyn Write) -> std::io::Resul
     rows.sort_by_key(|row| std::cmp::Reverse(row.said.bytes));
     let shown = if verbose { rows.len() } else { SAID_SHOWN };
     for (index, row) in rows.iter().take(shown).enumerate() {
-        line(out, if index == 0 { "Said in a step" } else { "" }, &spoken(row))?;
+        line(out, if index == 0 { "Traffic per step" } else { "" }, &spoken(row))?;
     }
     for (index, row) in rows.iter().take(shown).filter(|row| has_tail(row)).enumerate() {
         line(out, if index == 0 { "Tails" } else { "" }, &tail(row))?;
@@ -323,8 +323,8 @@ fn tail(row: &SaidResult) -> String {
             format!("{} of it waiting for rank {}, which came late", time(worst.waited), last.0)
         }
         (_, Some(trouble)) if trouble != Trouble::default() => troubled(&trouble),
-        (_, Some(_)) => "nobody came late, and nothing was marked, paused or lost".to_owned(),
-        _ => "nobody came late".to_owned(),
+        (_, Some(_)) => "no rank came late, and nothing was marked, paused or lost".to_owned(),
+        _ => "no rank came late".to_owned(),
     };
     format!("{} {what}: rank {} was {} in one; {why}", said.scope.name(), worst.rank.0, time(worst.total))
 }
