@@ -1,5 +1,4 @@
 //! How commands end: 0, 1 for what failed or was stopped, 2 for wrong usage and wrong input; and what signals leave.
-#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -12,8 +11,11 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
+use crate::harness;
+use crate::harness::written;
+
 fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_railnet"));
+    let mut command = harness::command::<&str>(&[]);
     command.args(arguments).current_dir(env!("CARGO_TARGET_TMPDIR")).stdin(Stdio::null());
     command
 }
@@ -26,17 +28,11 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-fn scratch(name: &str, contents: &[u8]) -> String {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    std::fs::write(&path, contents).unwrap();
-    path.to_str().unwrap().to_owned()
-}
-
 #[test]
 fn wrong_files_end_every_command_with_2_and_their_position() {
-    let toml = scratch("status-broken.toml", b"seed = 1\nseed = \n");
-    let binary = scratch("status-binary.toml", b"seed = 1\n# \xff\n");
-    let xml = scratch("status-broken.xml", b"<system");
+    let toml = written("status-broken.toml", b"seed = 1\nseed = \n");
+    let binary = written("status-binary.toml", b"seed = 1\n# \xff\n");
+    let xml = written("status-broken.xml", b"<system");
     let missing = "status-missing.toml";
     let commands: [&[&str]; 12] = [
         &["sim"],
@@ -157,7 +153,7 @@ fn signal(child: &Child, name: &str) {
 fn sigterm_and_ctrl_c_leave_what_is_known() {
     let long = "[fabric]\ntopology = { kind = \"single-switch\", hosts = 3 }\n\
                 [[traffic]]\nkind = \"incast\"\nfrom = \"0..1\"\nto = 2\nbytes = \"1000GB\"\n";
-    let file = scratch("status-long.toml", long.as_bytes());
+    let file = written("status-long.toml", long.as_bytes());
     for name in ["TERM", "INT"] {
         let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("status-{name}.pcapng"));
         let _ = std::fs::remove_file(&out);
@@ -201,7 +197,7 @@ fn a_validation_that_is_stopped_prints_the_rows_it_has() {
 fn a_sweep_that_is_stopped_has_the_points_that_are_over() {
     let text = "[fabric]\ntopology = { kind = \"single-switch\", hosts = 3 }\n\
                 [[traffic]]\nkind = \"incast\"\nfrom = \"0..1\"\nto = 2\nbytes = \"1KB\"\n";
-    let file = scratch("status-sweep.toml", text.as_bytes());
+    let file = written("status-sweep.toml", text.as_bytes());
     // The second point does not end by itself.
     let words = [
         "sim",

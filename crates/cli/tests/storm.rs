@@ -1,11 +1,9 @@
 //! `railnet storm` and `railnet bench` as a user calls them.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::process::{Command, Output};
+use std::process::Output;
 
-fn railnet(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_railnet")).args(arguments).output().unwrap()
-}
+use crate::harness;
+use crate::harness::railnet;
 
 fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
@@ -129,7 +127,7 @@ fn a_comparison_that_cannot_be_made_is_refused_with_what_to_do() {
     }
     let output = railnet(&["bench", "live", "--peers", "gloo", "--transports", "shm"]);
     assert_eq!(output.status.code(), Some(2));
-    let nothing = Command::new(env!("CARGO_BIN_EXE_railnet"))
+    let nothing = harness::command::<&str>(&[])
         .args(["bench", "live", "--peers", "openmpi,mpich,gloo"])
         .env("PATH", "")
         .output()
