@@ -1,6 +1,7 @@
 """Builds the wheel: maturin, with the `railnet` command made first, so that it comes along as a binary.
 
-`pip install ./python` and `python -m build` come here. `maturin build` by itself takes what is in `railnet.data/scripts`.
+`pip install ./python` and `python -m build` come here. `maturin build` by itself takes what is in `railnet.data/scripts`:
+`python build_backend.py` puts it there.
 """
 
 import json
@@ -27,14 +28,14 @@ def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    # Both builds have to agree, or all crates are built twice; symbols for a debugger would make a wheel of 100 MB.
-    os.environ.setdefault("CARGO_PROFILE_RELEASE_DEBUG", "0")
     add_command()
     return maturin.build_wheel(wheel_directory, config_settings, metadata_directory)
 
 
 def add_command():
     """Builds the command and puts it where maturin takes the scripts of a wheel from."""
+    # Both builds have to agree, or all crates are built twice; symbols for a debugger would make a wheel of 100 MB.
+    os.environ.setdefault("CARGO_PROFILE_RELEASE_DEBUG", "0")
     cargo = os.environ.get("CARGO", "cargo")
     # Of the whole workspace: with fewer packages cargo would choose other features of what they share, and build it all twice.
     build = [cargo, "build", "--release", "--locked", "--workspace", "--bin", "railnet"]
@@ -45,3 +46,7 @@ def add_command():
     SCRIPTS.mkdir(parents=True, exist_ok=True)
     for name in SHIPPED:
         shutil.copy2(built / name, SCRIPTS)
+
+
+if __name__ == "__main__":
+    add_command()

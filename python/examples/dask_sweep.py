@@ -18,7 +18,7 @@ bytes = "1MB"
 """
 
 
-def main():
+def main() -> None:
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
         values = {"nic.control": ["none", "dcqcn", "swift"], "fabric.link.rate": ["100Gbps", "400Gbps"]}
         for point in railnet.sweep(INCAST, values, executor=client.get_executor()):

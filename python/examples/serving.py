@@ -36,12 +36,13 @@ class Request:
     finished: float = 0.0
 
 
-def serve(requests, network):
+def serve(requests: list[Request], network: railnet.Network) -> None:
     """Runs all requests; an event is a time, and what to do then."""
-    events, moving = [], {}
+    events: list[tuple[float, int, str]] = []
+    moving: dict[int, Request] = {}
     free = {host: 0.0 for host in PREFILL}
 
-    def at(time, what, request):
+    def at(time: float, what: str, request: Request) -> None:
         heapq.heappush(events, (time, request.number, what))
 
     by_number = {request.number: request for request in requests}
@@ -70,7 +71,7 @@ def serve(requests, network):
             request.finished = time
 
 
-def requests(count, per_second, seed=1):
+def requests(count: int, per_second: float, seed: int = 1) -> list[Request]:
     """Requests that come at random."""
     rng, time, made = random.Random(seed), 0.0, []
     for number in range(count):
@@ -79,12 +80,15 @@ def requests(count, per_second, seed=1):
     return made
 
 
-def main(count=60):
+def mean(times: list[float]) -> railnet.Time:
+    return railnet.Time(sum(times) / len(times))
+
+
+def main(count: int = 60) -> None:
     print("requests/s   prefill   KV transfer   longest transfer   decode   (means)")
     for per_second in (10, 40, 80):
         served, network = requests(count, per_second), railnet.Network(NETWORK)
         serve(served, network)
-        mean = lambda values: railnet.Time(sum(values) / len(served))  # noqa: E731
         moves = [one.moved - one.prefilled for one in served]
         print(
             f"{per_second:>10}   {mean([one.prefilled - one.arrival for one in served])!s:>7}   {mean(moves)!s:>11}   "

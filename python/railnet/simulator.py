@@ -97,10 +97,16 @@ class Point:
 
     #: The value of each key.
     values: dict[str, Any]
-    #: What came of it; None where it failed before anything was known.
-    run: Run | None
+    _run: Run | None
     #: Why it failed, if it did.
     error: Error | None = None
+
+    @property
+    def run(self) -> Run:
+        """What came of it; of a point that failed, what was known by then. Raises `error` where that is nothing."""
+        if self._run is None:
+            raise self.error or Error("this point has no run")
+        return self._run
 
 
 def sweep(
@@ -114,7 +120,7 @@ def sweep(
     """Runs a scenario once for each combination of values, the last key fastest, and gives the points in that order.
 
     All points are checked before the first runs. They run in threads of this process, one for each core (Rust needs no GIL), or
-    where `executor` puts them: anything with `submit`, such as a `ProcessPoolExecutor`, Dask's `client.get_executor()` or Ray's.
+    where `executor` puts them: anything with `submit`, such as a `ProcessPoolExecutor` or Dask's `client.get_executor()`.
     A worker that dies costs its points a retry, `retries` at the most, then the point runs here. A run that fails is a point with
     `error`. `options` are those of `simulate`.
 

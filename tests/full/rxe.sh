@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# railnet pingpong against the kernel's own Soft-RoCE (rdma_rxe), as client and as server.
+# railnet pingpong, and RDMA programs on Railnet's verbs library, against the kernel's own Soft-RoCE (rdma_rxe) and its connection manager,
+# as client and as server.
 #
 # Where this machine's kernel has rdma_rxe, and this is root: Soft-RoCE on one end of a virtual link, and Railnet, as
 # nobody, in a network namespace on the other. With a machine that runs Soft-RoCE, say how to reach it instead:
@@ -77,6 +78,7 @@ find_gid() { # ADDRESS
 
 failures=0
 plays=0
+sides='client server'
 verdict() { # NAME STATUS
     plays=$((plays + 1))
     if [ "$2" -eq 0 ]; then echo "ok: $1"; return; fi
@@ -128,7 +130,81 @@ play() { # ADDRESS OF RAILNET, ADDRESS OF THE PEER
     done
 }
 
+# A program against the kernel's: the server there, then here. SERVER and CLIENT are command lines without the address, which clients get.
+# As in: programs 'rping -s -a OWN' 'rping -c -a PEER' [OPTIONS OF railnet rdma exec...], with $own and $other set.
+programs() {
+    local server=$1 client=$2 status side meets=$other meets_here=$own program
+    shift 2
+    program=${server%% *}
+    command -v "$program" >/dev/null || { echo "LEFT OUT: $program is not installed"; return; }
+    "${peer[@]}" "command -v $program" >/dev/null 2>&1 || { echo "LEFT OUT: the peer has no $program"; return; }
+    local theirs=
+    case "$server" in
+        ib_*-R*) ;;
+        # These exchange their addresses over IPv4, whatever their GIDs are, and must be told the kernel's device.
+        ib_*) theirs="-d $device -x $gid" meets=$peer_address meets_here=$local_address ;;
+    esac
+    local ours=(${local[@]+"${local[@]}"} "$railnet" rdma exec --address "$own" "$@" --)
+    for side in $sides; do
+        # shellcheck disable=SC2086 # command lines are words
+        if [ "$side" = client ]; then
+            # The limit there ends it, too, where the way to the peer is lost.
+            "${peer[@]}" "timeout 110 ${server//OWN/$meets} $theirs" >"$work/theirs" 2>&1 &
+        else
+            timeout 120 "${ours[@]}" ${server//OWN/$meets_here} >"$work/ours" 2>&1 &
+        fi
+        # A client that comes before the server listens is refused, and comes again.
+        for _ in {1..20}; do
+            sleep 1
+            # shellcheck disable=SC2086
+            if [ "$side" = client ]; then
+                timeout 100 "${ours[@]}" ${client//PEER/$meets} >"$work/ours" 2>&1
+            else
+                "${peer[@]}" "timeout 90 ${client//PEER/$meets_here} $theirs" >"$work/theirs" 2>&1
+            fi
+            status=$?
+            [ "$status" -ne 0 ] && kill -0 $! 2>/dev/null || break
+        done
+        if [ "$status" -ne 0 ]; then
+            kill $! 2>/dev/null
+            [ "$side" = server ] || "${peer[@]}" "pkill -x $program" >/dev/null 2>&1
+        fi
+        wait $! || status=$?
+        verdict "Railnet at $own is the $side: $client $*" "$status"
+    done
+}
+
+run_programs() { # ADDRESS OF RAILNET, ADDRESS OF THE PEER
+    local test size
+    own=$1 other=$2
+    gid=$(find_gid "$2") || return
+    # By connection management.
+    programs 'rping -s -V -C 10 -a OWN' 'rping -c -V -C 10 -a PEER'
+    programs 'rping -s -V -C 5 -S 30000 -p 7175 -a OWN' 'rping -c -V -C 5 -S 30000 -p 7175 -a PEER'
+    programs 'rping -s -V -C 10 -p 7176 -a OWN' 'rping -c -V -C 10 -p 7176 -a PEER' --drop 0.03 --reorder 0.03 --duplicate 0.03
+    programs 'ucmatose -c 10 -p 7177 -b OWN' 'ucmatose -c 10 -p 7177 -s PEER'
+    programs 'udaddy -c 5 -b OWN' 'udaddy -c 5 -s PEER'
+    programs 'rstream -T v -S 3000 -C 20 -I 3 -p 7179 -b OWN' 'rstream -T v -S 3000 -C 20 -I 3 -p 7179 -s PEER'
+    # By an exchange over TCP.
+    for test in 'ib_write_bw -s 20000' 'ib_read_bw -s 20000' 'ib_send_bw -s 20000' ib_atomic_bw 'ib_write_lat -s 8' 'ib_read_lat -s 8' \
+        'ib_send_lat -s 8' 'ib_write_bw -c UC -s 20000' 'ib_send_bw -c UD -s 1000' 'ib_write_bw -q 4 -s 20000' 'ib_write_bw -b -s 20000'; do
+        # A second without an acknowledgement: the peer may be an emulated machine.
+        programs "$test -F -n 50 -u 18" "$test -F -n 50 -u 18 PEER"
+    done
+    programs 'ib_write_bw -s 20000 -F -n 50' 'ib_write_bw -s 20000 -F -n 50 PEER' --drop 0.02 --corrupt 0.02
+    case $1 in *:*) return ;; esac
+    # These servers listen on IPv4.
+    programs 'rdma_server -p 7178' 'rdma_client -p 7178 -s PEER'
+    # perftest closes its first listener and opens the next while its client connects, which Linux's manager refuses where the client is
+    # faster; Railnet's lets the request wait.
+    sides=server
+    programs 'ib_write_bw -R -s 20000 -F -n 50' 'ib_write_bw -R -s 20000 -F -n 50 PEER'
+    sides='client server'
+}
+
 play "$local_address" "$peer_address"
 if [ -n "$peer_address6" ]; then play "$local_address6" "$peer_address6"; fi
+run_programs "$local_address" "$peer_address"
+if [ -n "$peer_address6" ]; then run_programs "$local_address6" "$peer_address6"; fi
 echo "$failures of $plays failed"
 [ "$failures" -eq 0 ]

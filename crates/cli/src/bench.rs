@@ -31,7 +31,7 @@ enum Layer {
     Roce(roce::Arguments),
     /// Unmodified RDMA programs on the software NIC against the NIC by itself, and UCX over it against UCX over TCP
     Rdma(rdma::Arguments),
-    /// Railnet's collectives between real processes against MPI and Gloo, by turns
+    /// Railnet's collectives between real processes against MPI and Gloo, interleaved
     Live(live::Arguments),
     /// The simulator's calendar against a binary heap
     Calendar(calendar::Arguments),

@@ -18,7 +18,7 @@ Examples:
   railnet calc rails 1GiB --gpus 64                           how an AllReduce spreads over the NICs of a server, and stays on rails
   railnet calc rails 64MiB --gpus 64 --call alltoall
   railnet calc parallel --model llama-3-70b --gpus 256 --tp 8 --zero 1 --batch 512
-  railnet calc allreduce 140GB --gpus 64 --within 200ms       the bandwidth that would hide it, and what there is
+  railnet calc allreduce 140GB --gpus 64 --within 200ms       the bandwidth needed to hide it, and the bandwidth available
 
 railnet plan puts all of it together for a job; docs/planning.md has the formulas.";
 
@@ -37,7 +37,7 @@ enum What {
     Rails(Call),
     /// What data, tensor, pipeline and other parallelism say in a step
     Parallel(Box<plan::Arguments>),
-    /// The bandwidth that an AllReduce needs, and what there is
+    /// The bandwidth that an AllReduce needs, and the bandwidth available
     #[command(visible_alias = "all_reduce")]
     Allreduce(Reduce),
 }
@@ -109,7 +109,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
 }
 
 fn line(out: &mut dyn Write, what: &str, number: &str, reason: &str) -> std::io::Result<()> {
-    writeln!(out, "  {}", format!("{what:<18}{number:<16}{reason}").trim_end())
+    writeln!(out, "  {}", format!("{what:<20}{number:<16}{reason}").trim_end())
 }
 
 fn bytes(amount: f64) -> String {
@@ -260,12 +260,12 @@ fn all_reduce(reduce: &Reduce, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     if let Some((within, [gpu, node, nic])) = needs {
         writeln!(out)?;
-        let there = |carries: f64| format!("there is {}", speed(carries));
-        line(out, "To be over in", &time(within), "")?;
-        line(out, "a GPU needs", &speed(gpu), &there(traffic.carries.gpu))?;
+        let available = |carries: f64| format!("available {}", speed(carries));
+        line(out, "Bandwidth to end in", &time(within), "")?;
+        line(out, "needed per GPU", &speed(gpu), &available(traffic.carries.gpu))?;
         if traffic.out_of_node > 0.0 {
-            line(out, "a server needs", &speed(node), &there(traffic.carries.node()))?;
-            line(out, "a NIC needs", &speed(nic), &there(traffic.carries.nic))?;
+            line(out, "needed per server", &speed(node), &available(traffic.carries.node()))?;
+            line(out, "needed per NIC", &speed(nic), &available(traffic.carries.nic))?;
         }
     }
     writeln!(out)?;

@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 
 use railnet_job::parallel::Scope;
 use railnet_job::run::analytic::Caveat;
-use railnet_sim::{Inert, WhyInert};
+use railnet_sim::{Fidelity, Inert, JobResult, JobsOutcome, WhyInert};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// Keys of one reason that are named on a line; the JSON has all.
 const NAMED: usize = 8;
 
-/// A line for each reason.
+/// A line for each reason, but for variables that are not read: [`crate::environment`] has named them, and where they come from.
 pub(crate) fn lines(inert: &[Inert]) -> Vec<String> {
     let mut by_reason: BTreeMap<String, (WhyInert, Vec<&str>)> = BTreeMap::new();
-    for one in inert {
+    for one in inert.iter().filter(|one| one.why != WhyInert::NotRead) {
         // Variables are known by their own names.
         let name = one.key.strip_prefix("env.").unwrap_or(&one.key);
         by_reason.entry(one.why.to_string()).or_insert((one.why, Vec::new())).1.push(name);
@@ -68,26 +68,54 @@ pub(crate) fn caveats(found: &[(Scope, Caveat)]) -> impl Iterator<Item = String>
 }
 
 /// The same for programs.
-pub(crate) fn caveats_object(found: &[(Scope, Caveat)]) -> Value {
-    notices(found)
-        .iter()
-        .map(|Notice { scope, what, why }| json!({ "scope": scope, "what": what, "why": why }))
-        .collect()
+pub(crate) fn caveats_object(found: &[Notice]) -> Value {
+    let object = |Notice { scope, what, why }: &Notice| json!({ "scope": scope, "what": what, "why": why });
+    found.iter().map(object).collect()
+}
+
+/// Why packets may differ from formulas for a job that is not alone: links that several use are computed for each by itself.
+fn not_alone(outcome: &JobsOutcome) -> Option<Notice> {
+    let is_one = outcome.jobs.len() > 1 && outcome.fidelity == Fidelity::Analytic;
+    is_one.then(|| Notice {
+        scope: "all".to_owned(),
+        what: "other_jobs".to_owned(),
+        why: "each job is computed as if it had the fabric to itself; use `--fidelity packet`".to_owned(),
+    })
+}
+
+/// What is known to differ for one job of a run.
+pub(crate) fn notices_of_job(outcome: &JobsOutcome, job: &JobResult) -> Vec<Notice> {
+    notices(&job.first.caveats).into_iter().chain(not_alone(outcome)).collect()
+}
+
+/// A line for each notice of all jobs of a run, each once.
+pub(crate) fn caveats_of_jobs(outcome: &JobsOutcome) -> Vec<String> {
+    let all = outcome.jobs.iter().flat_map(|job| notices_of_job(outcome, job));
+    let mut lines: Vec<String> = Vec::new();
+    for line in all.map(|notice| notice.line()) {
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    lines
 }
 
 /// Notices of several runs, each once, with how many of them have it where not all have; the first run's words stand for all.
 pub(crate) fn caveats_of_all<'a>(runs: impl Iterator<Item = &'a [Notice]>) -> Vec<String> {
-    let (mut found, mut all) = (Vec::<(&Notice, usize)>::new(), 0);
+    // With the number of runs that have it and the last of them: jobs of one run may have the same.
+    let (mut found, mut all) = (Vec::<(&Notice, usize, usize)>::new(), 0);
     for run in runs {
         all += 1;
         for notice in run {
-            match found.iter_mut().find(|(one, _)| (&one.scope, &one.what) == (&notice.scope, &notice.what)) {
-                Some((_, count)) => *count += 1,
-                None => found.push((notice, 1)),
+            match found.iter_mut().find(|(one, ..)| (&one.scope, &one.what) == (&notice.scope, &notice.what))
+            {
+                Some((_, count, last)) if *last < all => (*count, *last) = (*count + 1, all),
+                Some(_) => {}
+                None => found.push((notice, 1, all)),
             }
         }
     }
-    let words = |(notice, count): (&Notice, usize)| {
+    let words = |(notice, count, _): (&Notice, usize, usize)| {
         let line = notice.line();
         if count == all { line } else { format!("{line} ({count} of {all} runs)") }
     };

@@ -104,8 +104,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         writeln!(out, "{:#}", json::object(&differences, &headlines, &titles, &ran, lesson.as_deref()))?;
     } else {
         let figures = ran.iter().flat_map(|one| one.parts.iter().flatten());
-        let notices: Vec<_> = figures.map(|figures| careful::notices(&figures.caveats)).collect();
-        let caveats = careful::caveats_of_all(notices.iter().map(Vec::as_slice));
+        let caveats = careful::caveats_of_all(figures.map(|figures| figures.caveats.as_slice()));
         for headline in headlines.iter().chain(&caveats) {
             writeln!(out, "  Careful: {headline}")?;
         }

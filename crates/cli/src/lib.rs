@@ -20,10 +20,10 @@ mod decode;
 mod doctor;
 mod environment;
 mod files;
+mod huge_pages;
 mod input;
 mod interrupt;
 mod knobs;
-mod large_pages;
 mod list;
 mod live_record;
 mod new;
@@ -91,7 +91,7 @@ enum Command {
     Perf(perf::Arguments),
     /// Send messages back and forth over RoCEv2, with another machine or process
     Pingpong(pingpong::Arguments),
-    /// Say what a job needs of its network, what there is, and which layout is best
+    /// Say what bandwidth a job needs, what is available, and which layout is best
     Plan(plan::Arguments),
     /// Look at this machine: launcher, transports, limits, and what to change
     Doctor(doctor::Arguments),

@@ -15,6 +15,8 @@ use crate::files::{self, Output};
 
 /// Packets of each rank that are looked at, the first ones.
 const PACKETS_MOST: u64 = 20_000;
+/// The most ranks of a run whose files are read.
+const RANKS_MAX: u32 = 1 << 16;
 /// Bytes of the check sequence behind the payload.
 const ICRC_BYTES: usize = 4;
 
@@ -105,6 +107,56 @@ pub(crate) fn assemble(name: &str, ranks: &[Calls]) -> RunFile {
     live(name, &ranks.iter().map(rank).collect::<Vec<_>>())
 }
 
+/// The run of ranks that wrote their calls to files which begin with this name, as `RAILNET_RECORD` makes them, where there are
+/// such files. The name of one of them stands for all.
+pub(crate) fn of_files(path: &Path) -> Option<RunFile> {
+    let name = path.file_name()?.to_str()?;
+    let base = match rank_of(name) {
+        Some((base, _)) => path.with_file_name(base),
+        // A run file of that name is what is meant.
+        None if path.exists() => return None,
+        None => path.to_owned(),
+    };
+    let ranks = ranks_of(&base)?;
+    Some(assemble(&base.display().to_string(), &noted(&base, ranks)))
+}
+
+/// A name without the rank at its end, and that rank.
+fn rank_of(name: &str) -> Option<(&str, u32)> {
+    let (base, rank) = name.rsplit_once(".rank")?;
+    Some((base, rank.parse().ok()?))
+}
+
+/// How many ranks there were, by the files that begin with this name.
+fn ranks_of(base: &Path) -> Option<u32> {
+    let folder = base.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let wanted = base.file_name()?.to_str()?;
+    let files =
+        std::fs::read_dir(folder).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let ranks = files.filter_map(|name| {
+        let (_, rank) = rank_of(&name).filter(|(base, _)| *base == wanted)?;
+        Some(read_calls(base, rank)?.ranks)
+    });
+    ranks.max()
+}
+
+/// What ranks wrote to files that begin with this name. Those that wrote nothing made no calls, as far as anybody knows.
+fn noted(base: &Path, ranks: u32) -> Vec<Calls> {
+    let nothing = |rank| Calls { rank, ranks, group: "?".to_owned(), ..Calls::default() };
+    (0..ranks).map(|rank| read_calls(base, rank).unwrap_or_else(|| nothing(rank))).collect()
+}
+
+/// What a rank wrote; nothing where that is not whole or cannot be.
+fn read_calls(base: &Path, rank: u32) -> Option<Calls> {
+    let calls = Calls::parse(&std::fs::read_to_string(calls::path_of(base, rank)).ok()?)?;
+    let is_one = |rank: u32| rank < calls.ranks;
+    let is_possible = |call: &calls::Call| {
+        call.members.iter().chain(&call.from).chain(&call.to).all(|member| is_one(*member))
+    };
+    let is_sound = calls.rank == rank && is_one(rank) && calls.ranks <= RANKS_MAX;
+    (is_sound && calls.calls.iter().all(is_possible)).then_some(calls)
+}
+
 /// A folder in which ranks leave what they noted, gone when nobody needs it any more.
 pub(crate) struct Folder(PathBuf);
 
@@ -133,14 +185,9 @@ impl Folder {
         vec![("RAILNET_RECORD".into(), self.0.join("calls").into_os_string())]
     }
 
-    /// What ranks noted of their calls. Those that noted nothing made none, as far as anybody knows.
+    /// What ranks noted of their calls.
     pub(crate) fn calls(&self, ranks: u32) -> Vec<Calls> {
-        let of_rank = |rank: u32| {
-            let text = std::fs::read_to_string(calls::path_of(&self.0.join("calls"), rank)).ok();
-            let nothing = || Calls { rank, ranks, group: "?".to_owned(), ..Calls::default() };
-            text.and_then(|text| Calls::parse(&text)).unwrap_or_else(nothing)
-        };
-        (0..ranks).map(of_rank).collect()
+        noted(&self.0.join("calls"), ranks)
     }
 
     /// Adds what NICs noted; whether there was anything.

@@ -1,4 +1,4 @@
-//! `railnet plan`: what a job needs of its network, what there is, and how to lay it out, without a packet.
+//! `railnet plan`: the bandwidth a job needs, the bandwidth available, and the best layouts, without a packet.
 
 mod json;
 mod layouts;
@@ -22,7 +22,7 @@ pub(crate) use question::{cluster_of, ground_of};
 
 const EXAMPLES: &str = "\
 Examples:
-  railnet plan --params 70B --gpus 64 --compute 200ms      can gradients be hidden behind 200 ms? What is there, what would it take?
+  railnet plan --params 70B --gpus 64 --compute 200ms      can gradients be hidden behind 200 ms? What is available, what would it take?
   railnet plan scenarios/llama-70b.toml                    the same for a job, and the best layouts of its GPUs
   railnet plan --model llama-3-70b --gpus 256 --tp 8 --sp --zero 1 --batch 512
   railnet plan --model mixtral-8x7b --gpus 64 --cluster hgx-h200 --best 10

@@ -45,6 +45,11 @@ impl Arguments {
     }
 }
 
+/// `libibverbs.so.1` of this build.
+pub(crate) fn verbs_library() -> anyhow::Result<std::path::PathBuf> {
+    directory::library(directory::VERBS)
+}
+
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     match &arguments.action {
         Action::Exec(arguments) => exec::run(arguments),

@@ -14,7 +14,7 @@ pub(crate) struct Shipped {
 
 macro_rules! shipped {
     ($($name:literal),* $(,)?) => {
-        &[$(Shipped { name: $name, text: include_str!(concat!("../../../scenarios/", $name, ".toml")) }),*]
+        &[$(Shipped { name: $name, text: include_str!(concat!("../embedded/scenarios/", $name, ".toml")) }),*]
     };
 }
 
@@ -92,24 +92,24 @@ pub(crate) const ALL: &[Shipped] = shipped![
 
 /// The files that some of them name.
 const FILES: &[(&str, &[u8])] = &[
-    ("flows.csv", include_bytes!("../../../scenarios/flows.csv")),
-    ("links.csv", include_bytes!("../../../scenarios/links.csv")),
-    ("../testdata/chakra/two-servers.0.et", include_bytes!("../../../testdata/chakra/two-servers.0.et")),
-    ("../testdata/chakra/two-servers.1.et", include_bytes!("../../../testdata/chakra/two-servers.1.et")),
-    ("../testdata/chakra/two-servers.2.et", include_bytes!("../../../testdata/chakra/two-servers.2.et")),
-    ("../testdata/chakra/two-servers.3.et", include_bytes!("../../../testdata/chakra/two-servers.3.et")),
-    ("../testdata/chakra/two-servers.4.et", include_bytes!("../../../testdata/chakra/two-servers.4.et")),
-    ("../testdata/chakra/two-servers.5.et", include_bytes!("../../../testdata/chakra/two-servers.5.et")),
-    ("../testdata/chakra/two-servers.6.et", include_bytes!("../../../testdata/chakra/two-servers.6.et")),
-    ("../testdata/chakra/two-servers.7.et", include_bytes!("../../../testdata/chakra/two-servers.7.et")),
-    ("../testdata/chakra/two-servers.8.et", include_bytes!("../../../testdata/chakra/two-servers.8.et")),
-    ("../testdata/chakra/two-servers.9.et", include_bytes!("../../../testdata/chakra/two-servers.9.et")),
-    ("../testdata/chakra/two-servers.10.et", include_bytes!("../../../testdata/chakra/two-servers.10.et")),
-    ("../testdata/chakra/two-servers.11.et", include_bytes!("../../../testdata/chakra/two-servers.11.et")),
-    ("../testdata/chakra/two-servers.12.et", include_bytes!("../../../testdata/chakra/two-servers.12.et")),
-    ("../testdata/chakra/two-servers.13.et", include_bytes!("../../../testdata/chakra/two-servers.13.et")),
-    ("../testdata/chakra/two-servers.14.et", include_bytes!("../../../testdata/chakra/two-servers.14.et")),
-    ("../testdata/chakra/two-servers.15.et", include_bytes!("../../../testdata/chakra/two-servers.15.et")),
+    ("flows.csv", include_bytes!("../embedded/scenarios/flows.csv")),
+    ("links.csv", include_bytes!("../embedded/scenarios/links.csv")),
+    ("../testdata/chakra/two-servers.0.et", include_bytes!("../embedded/chakra/two-servers.0.et")),
+    ("../testdata/chakra/two-servers.1.et", include_bytes!("../embedded/chakra/two-servers.1.et")),
+    ("../testdata/chakra/two-servers.2.et", include_bytes!("../embedded/chakra/two-servers.2.et")),
+    ("../testdata/chakra/two-servers.3.et", include_bytes!("../embedded/chakra/two-servers.3.et")),
+    ("../testdata/chakra/two-servers.4.et", include_bytes!("../embedded/chakra/two-servers.4.et")),
+    ("../testdata/chakra/two-servers.5.et", include_bytes!("../embedded/chakra/two-servers.5.et")),
+    ("../testdata/chakra/two-servers.6.et", include_bytes!("../embedded/chakra/two-servers.6.et")),
+    ("../testdata/chakra/two-servers.7.et", include_bytes!("../embedded/chakra/two-servers.7.et")),
+    ("../testdata/chakra/two-servers.8.et", include_bytes!("../embedded/chakra/two-servers.8.et")),
+    ("../testdata/chakra/two-servers.9.et", include_bytes!("../embedded/chakra/two-servers.9.et")),
+    ("../testdata/chakra/two-servers.10.et", include_bytes!("../embedded/chakra/two-servers.10.et")),
+    ("../testdata/chakra/two-servers.11.et", include_bytes!("../embedded/chakra/two-servers.11.et")),
+    ("../testdata/chakra/two-servers.12.et", include_bytes!("../embedded/chakra/two-servers.12.et")),
+    ("../testdata/chakra/two-servers.13.et", include_bytes!("../embedded/chakra/two-servers.13.et")),
+    ("../testdata/chakra/two-servers.14.et", include_bytes!("../embedded/chakra/two-servers.14.et")),
+    ("../testdata/chakra/two-servers.15.et", include_bytes!("../embedded/chakra/two-servers.15.et")),
 ];
 
 /// The scenario that a command line names, where no file has that name.

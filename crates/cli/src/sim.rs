@@ -5,6 +5,7 @@ mod beside;
 mod capture;
 mod collectives;
 mod failure;
+mod flow_level;
 pub(crate) mod job;
 mod outputs;
 pub(crate) mod problem;
@@ -34,7 +35,7 @@ use railnet_coll::variables::{Place, Variables};
 use crate::files::Output;
 use crate::interrupt::Interrupt;
 use crate::wire::Wire;
-use crate::{Outcome, Usage, environment, large_pages, report as report_line, shipped, words};
+use crate::{Outcome, Usage, environment, huge_pages, report as report_line, shipped, words};
 use beside::Beside;
 use capture::{Capture, Written};
 use outputs::Outputs;
@@ -65,7 +66,7 @@ pub(crate) struct Arguments {
     /// The seed, instead of the scenario's
     #[arg(long)]
     seed: Option<u64>,
-    /// How jobs run, instead of the scenario's: packet or analytic
+    /// How the network is modelled, instead of the scenario's: packet, flow (rates of [[traffic]]), analytic (formulas of jobs)
     #[arg(long, value_name = "NAME", value_parser = fidelity)]
     fidelity: Option<Fidelity>,
     /// Write everything as JSON to a file, or to standard output (and nothing else there) with "-"
@@ -127,10 +128,10 @@ impl Arguments {
 }
 
 /// A run that ended, and what it took.
-struct Finished {
+pub(crate) struct Finished {
     seed: u64,
-    outcome: RunOutcome,
-    digest: RunDigest,
+    pub(crate) outcome: RunOutcome,
+    pub(crate) digest: RunDigest,
     wall_s: f64,
     captured: Option<Written>,
     /// It was stopped before its end: how far it had come in flows and calls, of all.
@@ -146,9 +147,12 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         && file.scenario.fidelity == Fidelity::Packet
         && let Ok(graph) = railnet_sim::graph(&file.scenario)
     {
-        large_pages::start_again_with(graph.hosts.len());
+        huge_pages::start_again_with(graph.hosts.len());
     }
     let variables = prepare(arguments, &mut file.scenario)?;
+    if file.scenario.fidelity == Fidelity::Flow {
+        flow_level::refuse(arguments)?;
+    }
     let beside = arguments.record.beside(arguments, &file)?;
     if let Some(interval) = arguments.sample {
         if !arguments.sweep.is_empty() {
@@ -236,8 +240,8 @@ fn with_variables(scenario: &mut Scenario, file: Option<&Path>) -> anyhow::Resul
 }
 
 fn fidelity(text: &str) -> Result<Fidelity, String> {
-    let all = [Fidelity::Packet, Fidelity::Analytic];
-    all.into_iter().find(|one| one.name() == text).ok_or_else(|| "write packet or analytic".to_owned())
+    let mut all = Fidelity::ALL.into_iter();
+    all.find(|one| one.name() == text).ok_or_else(|| "write packet, flow or analytic".to_owned())
 }
 
 /// Runs the built-in job, and says what to try next.
@@ -260,6 +264,12 @@ fn watch(
     variables: &Variables,
     pcap: Option<Output>,
 ) -> anyhow::Result<(Finished, Option<RunFile>)> {
+    if file.scenario.fidelity == Fidelity::Flow {
+        return match flow_level::watch(&file.scenario)? {
+            Err(RunError::Scenario(error)) => Err(file.problem(error)),
+            finished => Ok((finished?, None)),
+        };
+    }
     let graph = railnet_sim::graph(&file.scenario).map_err(|error| file.problem(error))?;
     if !arguments.record.is_on() {
         let (finished, _) = watch_with((arguments, pcap), file, variables, NoSink, &graph, |_| {})?;
@@ -323,7 +333,18 @@ fn watch_with<S: Sink>(
 pub(crate) const STEP: Span = Span::from_us(100);
 
 /// Runs a scenario that nobody watches; nothing where it is asked to stop.
-fn simulate(scenario: &Scenario, wire: Wire, interrupt: &Interrupt) -> Result<Option<Finished>, RunError> {
+pub(crate) fn simulate(
+    scenario: &Scenario,
+    wire: Wire,
+    interrupt: &Interrupt,
+) -> Result<Option<Finished>, RunError> {
+    if scenario.fidelity == Fidelity::Flow {
+        let finished = flow_level::run(scenario, |_| !interrupt.is_set())?;
+        return match finished.failure {
+            Some(error) => Err(error),
+            None => Ok(Some(finished).filter(|finished| finished.partial.is_none())),
+        };
+    }
     let began = Instant::now();
     let mut run = Run::new(scenario, (Digest::new(), NoSink))?;
     run.set_wire(wire.form());

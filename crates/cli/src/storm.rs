@@ -4,6 +4,8 @@ mod control;
 mod fabric;
 mod live;
 mod nic;
+#[cfg(target_arch = "x86_64")]
+mod verbs;
 
 use std::io::{IsTerminal, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,6 +24,7 @@ Examples:
   railnet storm fabric --seeds 1000    networks of switches with faults
   railnet storm control --seeds 10000  ranks that agree on who has failed
   railnet storm live --seeds 100       collectives between real ranks
+  railnet storm verbs --seeds 100      programs of C calls on the verbs library
 
 railnet storm nic --help and the like say more.";
 
@@ -52,6 +55,9 @@ enum Layer {
     Control(control::Arguments),
     /// Random collectives between real ranks, over sockets that lose and damage packets
     Live(live::Arguments),
+    /// Random programs of verbs in several threads and processes, with faults and all data checked
+    #[cfg(target_arch = "x86_64")]
+    Verbs(verbs::Arguments),
 }
 
 /// Which seeds, and how much is said of them.
@@ -82,6 +88,8 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         Layer::Fabric(arguments) => fabric::run(arguments, out),
         Layer::Control(arguments) => control::run(arguments, out),
         Layer::Live(arguments) => live::run(arguments, out),
+        #[cfg(target_arch = "x86_64")]
+        Layer::Verbs(arguments) => verbs::run(arguments, out),
     }
 }
 

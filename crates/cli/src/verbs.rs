@@ -1,9 +1,12 @@
-//! `railnet verbs`: one RDMA operation between two NICs, and everything that happens on the way.
+//! `railnet verbs`: one RDMA operation between two NICs, and everything that happens on the way; and how connections are set up
+//! ([`connect`]).
 //!
 //! [`world`] runs it and records what the NICs, the wire and the applications did; [`steps`] puts the record into
 //! words; [`verdict`] compares the outcome with what had to come of it; [`ladder`] prints.
 
 mod capture;
+mod connect;
+mod connect_screen;
 mod ladder;
 mod steps;
 mod verdict;
@@ -28,14 +31,15 @@ Examples:
   railnet verbs send --no-receive              B is late with its receive: A has to wait and try again
   railnet verbs write --bytes 8KiB --drop-psn 2
                                                the third packet is lost on the way
-  railnet verbs write --pcap write.pcapng      keep the packets for Wireshark";
+  railnet verbs write --pcap write.pcapng      keep the packets for Wireshark
+  railnet verbs connect                        PD, MR, CQ and QPs, the exchange, and the states RESET to RTS";
 
 /// The longest message: every packet of it is kept and explained.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// What to run.
+/// What to run, as it is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Kind {
+enum Subject {
     /// A puts bytes into B's memory
     Write,
     /// A takes bytes out of B's memory
@@ -45,6 +49,32 @@ pub(crate) enum Kind {
     /// A WRITE that also uses up a receive of B, to hand over 32 bits
     WriteImm,
     /// A adds to 64 bits of B's memory and gets the old value (fetch-and-add)
+    Atomic,
+    /// A and B make their objects and connect; then A writes on several queue pairs with one completion queue
+    Connect,
+}
+
+impl Subject {
+    /// The operation, where it is one.
+    fn operation(self) -> Option<Kind> {
+        match self {
+            Self::Write => Some(Kind::Write),
+            Self::Read => Some(Kind::Read),
+            Self::Send => Some(Kind::Send),
+            Self::WriteImm => Some(Kind::WriteImm),
+            Self::Atomic => Some(Kind::Atomic),
+            Self::Connect => None,
+        }
+    }
+}
+
+/// An operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Write,
+    Read,
+    Send,
+    WriteImm,
     Atomic,
 }
 
@@ -91,10 +121,10 @@ enum Trouble {
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 struct Raw {
-    /// The operation
-    #[arg(value_enum)]
-    operation: Kind,
-    /// How much data: a number of bytes, or with a unit such as 64KiB [default: 2048; atomic: 8]
+    /// The operation, or the set-up of a connection
+    #[arg(value_enum, value_name = "OPERATION")]
+    subject: Subject,
+    /// How much data: a number of bytes, or with a unit such as 64KiB [default: 2048; atomic: 8; connect: 1024]
     #[arg(long, value_name = "N", value_parser = parse_bytes)]
     bytes: Option<u32>,
     /// Payload bytes of a full packet (path MTU): 256, 512, 1024, 2048 or 4096
@@ -121,6 +151,12 @@ struct Raw {
     /// Where data, keys and sequence numbers come from
     #[arg(long, value_name = "S", default_value = "1", value_parser = parse_seed)]
     seed: u64,
+    /// connect: connections between A and B, 1 to 16 [default: 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
+    queue_pairs: Option<u32>,
+    /// connect: one WRITE of so many makes a completion, 1 to 64 [default: 4]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    signal_every: Option<u32>,
     /// Keep the packets in a pcapng file
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
@@ -159,11 +195,17 @@ impl Plan {
 
 /// The command line of `verbs`, checked.
 pub(crate) struct Arguments {
-    plan: Plan,
+    what: What,
     pcap: Option<PathBuf>,
     force: bool,
     all: bool,
     json: bool,
+}
+
+/// What was asked for.
+enum What {
+    Operation(Plan),
+    Connect(connect::Plan),
 }
 
 impl Args for Arguments {
@@ -194,7 +236,14 @@ fn conflict(message: String) -> clap::Error {
 impl Raw {
     /// Checks what no single option can know.
     fn resolve(self) -> Result<Arguments, clap::Error> {
-        let kind = self.operation;
+        let Some(kind) = self.subject.operation() else { return self.resolve_connect() };
+        let of_connect = [("--queue-pairs", self.queue_pairs), ("--signal-every", self.signal_every)];
+        if let Some((option, _)) = of_connect.iter().find(|(_, given)| given.is_some()) {
+            return Err(conflict(format!(
+                "{option} cannot be used with {}: it runs one operation on one queue pair (try connect)",
+                kind.name()
+            )));
+        }
         let trouble = self.trouble();
         let option = match trouble {
             Trouble::WrongKey => "--wrong-rkey",
@@ -247,7 +296,39 @@ impl Raw {
                 plan.mtu.bytes()
             )));
         }
-        Ok(Arguments { plan, pcap: self.pcap, force: self.force, all: self.all, json: self.json })
+        let what = What::Operation(plan);
+        Ok(Arguments { what, pcap: self.pcap, force: self.force, all: self.all, json: self.json })
+    }
+
+    /// Checks the options of `connect`.
+    fn resolve_connect(self) -> Result<Arguments, clap::Error> {
+        let others = [
+            ("--pcap", self.pcap.is_some()),
+            ("--all", self.all),
+            ("--behaviour rxe", self.behaviour == Profile::Rxe),
+            ("what goes wrong (--wrong-rkey, --drop-psn and their like)", self.trouble() != Trouble::None),
+        ];
+        if let Some((option, _)) = others.iter().find(|(_, is_given)| *is_given) {
+            return Err(conflict(format!(
+                "{option} cannot be used with connect: it is about one operation (try write)"
+            )));
+        }
+        let plan = connect::Plan {
+            queue_pairs: self.queue_pairs.unwrap_or(2),
+            signal_every: self.signal_every.unwrap_or(4),
+            bytes: self.bytes.unwrap_or(1024),
+            mtu: self.mtu,
+            seed: self.seed,
+        };
+        if plan.bytes == 0 || plan.region() > BYTES_MAX {
+            return Err(conflict(format!(
+                "--bytes {}: {} WRITEs of it are {} B, and memory here is 1 to {BYTES_MAX} B",
+                plan.bytes,
+                plan.queue_pairs * plan.messages(),
+                plan.region()
+            )));
+        }
+        Ok(Arguments { what: What::Connect(plan), pcap: None, force: false, all: false, json: self.json })
     }
 
     /// The one thing that goes wrong: clap lets no two through.
@@ -290,9 +371,13 @@ fn parse_seed(text: &str) -> Result<u64, String> {
 }
 
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let plan = match &arguments.what {
+        What::Operation(plan) => plan,
+        What::Connect(plan) => return run_connect(plan, arguments.json, out),
+    };
     // A file that may not be written is better known before than after.
     let output = Output::claim_given(arguments.pcap.as_deref(), arguments.force)?;
-    let record = world::run(&arguments.plan)?;
+    let record = world::run(plan)?;
     let steps = steps::explain(&record);
     let verdict = verdict::judge(&record);
     if let Some(output) = output {
@@ -306,4 +391,10 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         view.print(out, &record, &steps, &verdict)?;
     }
     Ok(if verdict.is_good() { Outcome::Done } else { Outcome::CheckFailed })
+}
+
+fn run_connect(plan: &connect::Plan, json: bool, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let record = connect::run(plan)?;
+    if json { connect_screen::print_json(out, &record) } else { connect_screen::print(out, &record) }?;
+    Ok(if record.is_good() { Outcome::Done } else { Outcome::CheckFailed })
 }

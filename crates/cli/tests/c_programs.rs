@@ -1,5 +1,4 @@
 //! Programs in C under `railnet run`.
-#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use std::process::Output;
 

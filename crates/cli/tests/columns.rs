@@ -1,5 +1,4 @@
 //! What `--json`, `--csv` and `--record` write, against the pages that say what it means: no field and no column without a word.
-#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -9,10 +8,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use railnet_formats::run_file::RunFile;
 use serde_json::Value;
+
+use crate::harness;
 
 const SCENARIOS: &str = include_str!("../../../docs/scenarios.md");
 const JOBS: &str = include_str!("../../../docs/jobs.md");
@@ -44,7 +44,7 @@ fn runs() -> Vec<(&'static str, &'static str, String)> {
 }
 
 fn railnet(arguments: &[&str]) {
-    let output = Command::new(env!("CARGO_BIN_EXE_railnet")).args(arguments).output().unwrap();
+    let output = harness::command::<&str>(&[]).args(arguments).output().unwrap();
     // Those that fail have as much to say.
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(matches!(output.status.code(), Some(0 | 1)), "{arguments:?}: {said}");

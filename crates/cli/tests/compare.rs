@@ -1,32 +1,18 @@
 //! `railnet compare` from outside.
-#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 #![allow(clippy::float_cmp, reason = "the same run has the same numbers, to the bit")]
-#![allow(clippy::disallowed_methods, reason = "tests read and write their files themselves")]
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-fn railnet(arguments: &[&str]) -> Output {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    Command::new(env!("CARGO_BIN_EXE_railnet")).current_dir(root).args(arguments).output().unwrap()
-}
-
-fn scratch(name: &str, contents: &str) -> String {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    fs::write(&path, contents).unwrap();
-    path.to_str().unwrap().to_owned()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
+use crate::harness;
+use crate::harness::{railnet_with, text, written};
 
 #[track_caller]
 fn told(arguments: &[&str]) -> String {
-    let output = railnet(arguments);
+    let output = railnet_with(arguments, &[]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     text(&output.stdout)
 }
@@ -48,10 +34,10 @@ const JOB: &str = "[cluster]\nserver = \"dgx-h100\"\nnodes = 2\n[fabric.link]\nr
 #[test]
 fn two_jobs_differ_by_a_key_and_what_it_does() {
     let (one, other) = (
-        scratch("compare-a.toml", JOB),
-        scratch("compare-b.toml", &format!("fidelity = \"analytic\"\n{JOB}[parallel]\nzero = 3\n")),
+        written("compare-a.toml", JOB),
+        written("compare-b.toml", &format!("fidelity = \"analytic\"\n{JOB}[parallel]\nzero = 3\n")),
     );
-    let analytic = scratch("compare-c.toml", &format!("fidelity = \"analytic\"\n{JOB}"));
+    let analytic = written("compare-c.toml", &format!("fidelity = \"analytic\"\n{JOB}"));
     let screen = told(&["compare", &analytic, &other]);
     let (notices, lines): (Vec<&str>, Vec<&str>) =
         screen.lines().partition(|line| line.starts_with("  Careful: "));
@@ -65,7 +51,8 @@ fn two_jobs_differ_by_a_key_and_what_it_does() {
     // The same numbers as the runs by themselves.
     let value = json(&["compare", &one, &other]);
     for (file, name) in [(&one, "compare-a"), (&other, "compare-b")] {
-        let run: Value = serde_json::from_slice(&railnet(&["sim", file, "--json", "-"]).stdout).unwrap();
+        let run: Value =
+            serde_json::from_slice(&railnet_with(&["sim", file, "--json", "-"], &[]).stdout).unwrap();
         let job = &run["jobs"][0];
         assert_eq!(number(&value, 0, name, "step_us"), job["step_us"].as_f64().unwrap());
         assert_eq!(number(&value, 0, name, "mfu"), job["mfu"].as_f64().unwrap());
@@ -78,7 +65,7 @@ fn two_jobs_differ_by_a_key_and_what_it_does() {
 #[test]
 fn traffic_is_compared_and_the_same_says_so() {
     let file = "scenarios/incast.toml";
-    let twin = scratch(
+    let twin = written(
         "incast-twin.toml",
         &fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file)).unwrap(),
     );
@@ -98,8 +85,8 @@ fn collectives_are_compared_call_by_call() {
     let text = "[fabric]\ntopology = { kind = \"rail-optimised\", nodes = 2, rails = 8, nodes_per_group = 2, spines = 2 }\nlink = \
                 { rate = \"400Gbps\", delay = \"500ns\" }\n[cluster]\nserver = \"dgx-h100\"\n[[collective]]\nkind = \"all_reduce\"\n\
                 size = \"1MiB\"\nalgorithm = \"ring\"\nplacement = \"out\"\n";
-    let one = scratch("coll-ring.toml", text);
-    let other = scratch("coll-tree.toml", &text.replace("\"ring\"", "\"tree\""));
+    let one = written("coll-ring.toml", text);
+    let other = written("coll-tree.toml", &text.replace("\"ring\"", "\"tree\""));
     let screen = told(&["compare", &one, &other]);
     assert!(
         screen.contains("collective.0.algorithm  \"ring\"")
@@ -166,9 +153,9 @@ fn interrupted(arguments: &[&str]) -> String {
     let fabric = "[fabric]\ntopology = { kind = \"fat-tree\", k = 8 }\n[[traffic]]\nkind = \"permutation\"\n";
     let tiny =
         "[fabric]\ntopology = { kind = \"single-switch\", hosts = 2 }\n[[traffic]]\nkind = \"permutation\"\n";
-    let short = scratch("compare-short.toml", &format!("{tiny}bytes = \"1KB\"\n"));
-    let long = scratch("compare-long.toml", &format!("{fabric}bytes = \"40GB\"\n"));
-    let mut child = Command::new(env!("CARGO_BIN_EXE_railnet"))
+    let short = written("compare-short.toml", &format!("{tiny}bytes = \"1KB\"\n"));
+    let long = written("compare-long.toml", &format!("{fabric}bytes = \"40GB\"\n"));
+    let mut child = harness::command::<&str>(&[])
         .args([&["compare", &short, &long], arguments].concat())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -217,7 +204,7 @@ fn wrong_usage_says_what_would_be_right() {
         (&["scenarios/incast.toml", "scenarios/deadlock.toml"], 1, "deadlock"),
     ];
     for (arguments, code, expected) in cases {
-        let output = railnet(&[&["compare"], arguments].concat());
+        let output = railnet_with(&[&["compare"], arguments].concat(), &[]);
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", text(&output.stderr));
         assert!(text(&output.stderr).contains(expected), "{arguments:?}: {}", text(&output.stderr));
     }

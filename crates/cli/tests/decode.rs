@@ -1,29 +1,11 @@
 //! `railnet decode` from outside: what it prints and how it exits.
-#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
-#![allow(clippy::disallowed_methods, reason = "tests read and write their files themselves")]
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::Path;
+use std::process::Command;
 
-fn railnet(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_railnet")).args(arguments).output().unwrap()
-}
-
-fn golden(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/rxe").join(name);
-    path.to_str().unwrap().to_owned()
-}
-
-fn scratch(name: &str, contents: &[u8]) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    fs::write(&path, contents).unwrap();
-    path
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
+use crate::harness;
+use crate::harness::{golden, is_installed, left_out, railnet, text, written};
 
 #[test]
 fn a_line_per_packet_tells_what_it_is() {
@@ -73,16 +55,16 @@ fn a_check_passes_good_captures_and_fails_damaged_ones() {
     let mut bytes = fs::read(&file).unwrap();
     // A byte of the first packet's payload: behind file header, packet header, Ethernet, IP, UDP and BTH.
     bytes[24 + 16 + 14 + 20 + 8 + 12 + 5] ^= 0x10;
-    let damaged = scratch("damaged.pcap", &bytes);
-    let bad = railnet(&["decode", "--check", damaged.to_str().unwrap()]);
+    let damaged = written("damaged.pcap", &bytes);
+    let bad = railnet(&["decode", "--check", damaged.as_str()]);
     assert_eq!(bad.status.code(), Some(1));
     assert!(text(&bad.stdout).contains("ICRC BAD (found 0x"));
     assert_eq!(text(&bad.stderr), "BAD: 25 packets, 25 RoCE, 1 with a bad ICRC, 0 malformed\n");
-    assert_eq!(railnet(&["decode", damaged.to_str().unwrap()]).status.code(), Some(0));
+    assert_eq!(railnet(&["decode", damaged.as_str()]).status.code(), Some(0));
 
     bytes[24 + 16 + 14 + 20 + 8] = 0xff;
-    let unknown = scratch("unknown-opcode.pcap", &bytes);
-    let malformed = railnet(&["decode", "--check", unknown.to_str().unwrap()]);
+    let unknown = written("unknown-opcode.pcap", &bytes);
+    let malformed = railnet(&["decode", "--check", unknown.as_str()]);
     assert_eq!(malformed.status.code(), Some(1));
     assert!(text(&malformed.stdout).contains("malformed:  BTH opcode 0xff"), "{}", text(&malformed.stdout));
 }
@@ -100,12 +82,12 @@ fn pause_frames_and_foreign_packets_are_named() {
     let port = writer.interface("port", LinkType::ETHERNET, 12).unwrap();
     writer.write(port, Timestamp::new(0, 5), &pause.to_frame(Mac([2, 0, 0, 0, 0, 1])), &[]).unwrap();
     writer.write(port, Timestamp::new(0, 80_007), &arp, &["not ours", "\x1b[2J"]).unwrap();
-    let file = scratch("pause.pcapng", &writer.finish().unwrap());
-    let output = railnet(&["decode", "--check", file.to_str().unwrap()]);
+    let file = written("pause.pcapng", &writer.finish().unwrap());
+    let output = railnet(&["decode", "--check", file.as_str()]);
     let lines = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0));
     assert!(lines.contains("PFC pause  priority 3 65535 quanta  priority 4 resume"), "{lines}");
-    let json = text(&railnet(&["decode", "--json", file.to_str().unwrap()]).stdout);
+    let json = text(&railnet(&["decode", "--json", file.as_str()]).stdout);
     assert!(json.contains(r#""interface_name":"port""#) && json.contains(r#""what":"ARP""#), "{json}");
     assert!(lines.contains("0.080002 us  not RoCE:  ARP  # not ours  # \\u{1b}[2J\n"), "{lines}");
 }
@@ -149,8 +131,8 @@ fn extension_headers_are_read_aloud() {
         let bytes = packet.to_bytes();
         writer.write(port, Timestamp::new(0, 0), &bytes, &[]).unwrap();
     }
-    let file = scratch("extensions.pcapng", &writer.finish().unwrap());
-    let output = railnet(&["decode", "--check", file.to_str().unwrap()]);
+    let file = written("extensions.pcapng", &writer.finish().unwrap());
+    let output = railnet(&["decode", "--check", file.as_str()]);
     let lines = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{lines}");
     let expected = [
@@ -161,7 +143,7 @@ fn extension_headers_are_read_aloud() {
     for part in expected {
         assert!(lines.contains(part), "{part} is missing in\n{lines}");
     }
-    let json = text(&railnet(&["decode", "--json", file.to_str().unwrap()]).stdout);
+    let json = text(&railnet(&["decode", "--json", file.as_str()]).stdout);
     let objects: Vec<serde_json::Value> =
         json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(objects[0]["is_extended"], true);
@@ -173,15 +155,15 @@ fn extension_headers_are_read_aloud() {
 
 #[test]
 fn what_cannot_be_read_is_an_error_with_a_reason() {
-    let text_file = scratch("notes.txt", b"no capture at all");
-    let empty = scratch("empty.pcap", b"");
+    let text_file = written("notes.txt", b"no capture at all");
+    let empty = written("empty.pcap", b"");
     let whole = fs::read(golden("rc_cas_match.pcap")).unwrap();
-    let cut = scratch("cut.pcap", &whole[..500]);
+    let cut = written("cut.pcap", &whole[..500]);
     let directory = env!("CARGO_TARGET_TMPDIR");
     let cases = [
-        (text_file.to_str().unwrap(), "not a pcap or pcapng capture"),
-        (empty.to_str().unwrap(), "the file is empty"),
-        (cut.to_str().unwrap(), "cut off at byte 500"),
+        (text_file.as_str(), "not a pcap or pcapng capture"),
+        (empty.as_str(), "the file is empty"),
+        (cut.as_str(), "cut off at byte 500"),
         (directory, "is a directory"),
         ("/no/such/file.pcap", "cannot read /no/such/file.pcap: there is no such file"),
     ];
@@ -192,7 +174,7 @@ fn what_cannot_be_read_is_an_error_with_a_reason() {
         assert!(message.starts_with("error: ") && message.contains(reason), "{file}: {message}");
     }
     // The packets before the cut are still printed.
-    assert_eq!(text(&railnet(&["decode", cut.to_str().unwrap()]).stdout).lines().count(), 4);
+    assert_eq!(text(&railnet(&["decode", cut.as_str()]).stdout).lines().count(), 4);
 }
 
 #[test]
@@ -209,7 +191,7 @@ fn wrong_usage_exits_with_2_and_help_is_no_failure() {
 fn a_reader_that_goes_away_is_no_failure() {
     use std::io::Read;
     use std::process::Stdio;
-    let mut child = Command::new(env!("CARGO_BIN_EXE_railnet"))
+    let mut child = harness::command::<&str>(&[])
         .args(["decode", &golden("user_udp_socket_vs_rxe.pcap"), "--json"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -224,7 +206,7 @@ fn a_reader_that_goes_away_is_no_failure() {
 /// The captures of a job of three ranks over RoCE.
 fn captured(name: &str, port: Option<&str>) -> [String; 3] {
     let stem = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("live-{name}.pcapng"));
-    let mut command = Command::new(env!("CARGO_BIN_EXE_railnet"));
+    let mut command = harness::command::<&str>(&[]);
     for variable in ["RANK", "WORLD_SIZE", "RAILNET_LAUNCHER", "RAILNET_ROCE_PORT"] {
         command.env_remove(variable);
     }
@@ -254,20 +236,12 @@ fn every_packet_of_a_live_job_is_roce() {
 
 #[test]
 fn tshark_finds_every_packet_of_a_live_job_without_options() {
-    let found = Command::new("tshark").arg("--version").output().is_ok_and(|output| output.status.success());
-    let is_required = std::env::var("RAILNET_REQUIRE_TOOLS").as_deref() == Ok("1");
+    if !is_installed("tshark") {
+        return;
+    }
     // Where another program has RoCEv2's port at all addresses, ranks have others.
-    let reason = match std::net::UdpSocket::bind(("127.77.0.1", 4791)) {
-        _ if !found => Some("tshark is not on PATH"),
-        Err(_) => Some("port 4791 is taken on this machine"),
-        Ok(_) => None,
-    };
-    if let Some(reason) = reason {
-        assert!(!is_required, "{reason}");
-        #[allow(clippy::print_stderr, reason = "a test that is left out must say so")]
-        {
-            eprintln!("SKIPPED: {reason}");
-        }
+    if std::net::UdpSocket::bind(("127.77.0.1", 4791)).is_err() {
+        left_out("port 4791 is taken on this machine");
         return;
     }
     for file in captured("tshark", None) {

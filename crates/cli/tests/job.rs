@@ -1,29 +1,16 @@
 //! Jobs from outside: the built-in one, `railnet sim` with a `[model]`, and `railnet check`.
-#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
-#![allow(clippy::disallowed_methods, reason = "tests read and write their files themselves")]
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use serde_json::Value;
 
+use crate::harness;
+use crate::harness::{railnet, text, written};
+
 const SMALL: &str = "steps = 2\n[cluster]\nserver = \"dgx-h100\"\nnodes = 2\n[fabric.link]\nrate = \"400Gbps\"\n\
                      [model]\nname = \"tiny\"\n";
-
-fn railnet(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_railnet")).args(arguments).output().unwrap()
-}
-
-fn scratch(name: &str, contents: &str) -> String {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    fs::write(&path, contents).unwrap();
-    path.to_str().unwrap().to_owned()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
 
 fn json(file: &str) -> Value {
     let output = railnet(&["sim", file, "--json", "-"]);
@@ -49,7 +36,7 @@ fn no_argument_runs_the_built_in_job_and_tells_its_life_on_one_screen() {
 
 #[test]
 fn the_parts_of_a_step_add_up_to_it_for_programs() {
-    let value = json(&scratch("job-parts.toml", SMALL));
+    let value = json(&written("job-parts.toml", SMALL));
     let job = &value["jobs"][0];
     assert_eq!(job["steps_us"].as_array().unwrap().len(), 2);
     let parts = job["average_us"].as_object().unwrap();
@@ -82,7 +69,7 @@ fn a_run_by_formulas_says_where_packets_may_differ_and_why() {
     for (what, rest) in cases {
         let name = format!("job-caveat-{what}.toml");
         let file =
-            scratch(&name, &format!("fidelity = \"analytic\"\n[cluster]\nserver = \"dgx-h100\"\n{rest}"));
+            written(&name, &format!("fidelity = \"analytic\"\n[cluster]\nserver = \"dgx-h100\"\n{rest}"));
         let value = json(&file);
         let caveats = value["jobs"][0]["caveats"].as_array().unwrap();
         let screen = text(&railnet(&["sim", &file]).stdout).split_whitespace().collect::<Vec<_>>().join(" ");
@@ -106,6 +93,49 @@ fn a_run_by_formulas_says_where_packets_may_differ_and_why() {
 }
 
 #[test]
+fn jobs_that_are_computed_apart_say_so_wherever_their_times_are() {
+    let jobs = "[cluster]\nserver = \"dgx-h100\"\nnodes = 4\n[[job]]\nlaunch = { nodes = 2 }\nmodel = { name = \"tiny\" }\n\
+                [[job]]\nmodel = { name = \"tiny\" }\n";
+    let file = written("job-apart.toml", &format!("fidelity = \"analytic\"\n{jobs}"));
+    for job in json(&file)["jobs"].as_array().unwrap() {
+        assert!(job["caveats"].as_array().unwrap().iter().any(|one| one["what"] == "other_jobs"), "{job:#}");
+    }
+    let told = "Careful: all traffic: each job is computed as if it had the fabric to itself; use `--fidelity packet`";
+    let sweep = ["sim", &file, "--sweep", "fabric.link.rate=100Gbps,400Gbps"];
+    for arguments in [&["sim", &file][..], &sweep, &["compare", &file, &file]] {
+        let flat = text(&railnet(arguments).stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(flat.matches(told).count(), 1, "{arguments:?}: {flat}");
+        assert!(!flat.contains(" runs)"), "jobs of one run are no runs of their own: {flat}");
+    }
+    // With packets each is in the way of the other.
+    let packets = text(&railnet(&["sim", &written("job-together.toml", jobs)]).stdout);
+    assert!(!packets.contains("to itself"), "{packets}");
+}
+
+#[test]
+fn variables_that_are_not_read_are_named_on_the_screen_and_for_programs() {
+    let file = written(
+        "job-unread.toml",
+        &format!("fidelity = \"analytic\"\n{SMALL}[env]\nSHARP_COLL_LOG_LEVEL = 3\n"),
+    );
+    for command in ["sim", "plan"] {
+        let mut run = Command::new(env!("CARGO_BIN_EXE_railnet"));
+        run.args([command, &file]).args(if command == "sim" { &["--json", "-"][..] } else { &["--json"] });
+        let output = run.env("NCCL_SOCKET_NTHREADS", "4").env("UCX_TLS", "rc").output().unwrap();
+        let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let listed = value["without_effect"].as_array().unwrap_or_else(|| panic!("{value:#}")).clone();
+        let told = text(&output.stderr);
+        for name in ["SHARP_COLL_LOG_LEVEL", "NCCL_SOCKET_NTHREADS", "UCX_TLS"] {
+            assert!(
+                listed.iter().any(|one| one["key"] == format!("env.{name}")),
+                "{command}: {name} in {listed:?}"
+            );
+            assert_eq!(told.matches(name).count(), 1, "{command}: {told}");
+        }
+    }
+}
+
+#[test]
 fn a_file_that_was_checked_says_all_and_runs_the_same() {
     let files = [
         ("checked-job.toml", SMALL.to_owned()),
@@ -124,12 +154,12 @@ fn a_file_that_was_checked_says_all_and_runs_the_same() {
         ),
     ];
     for (name, contents) in files {
-        let file = scratch(name, &contents);
+        let file = written(name, &contents);
         let checked = railnet(&["check", &file]);
         assert!(checked.status.success(), "{}", text(&checked.stderr));
         let printed = text(&checked.stdout);
         assert!(printed.contains("mtu = 4096                                   # default"), "{printed}");
-        let again = scratch(&format!("again-{name}"), &printed);
+        let again = written(&format!("again-{name}"), &printed);
         assert_eq!(json(&file)["digest"], json(&again)["digest"], "{printed}");
         // Nothing is left to fill in.
         assert!(!text(&railnet(&["check", &again]).stdout).contains("# default"), "{printed}");
@@ -138,7 +168,7 @@ fn a_file_that_was_checked_says_all_and_runs_the_same() {
 
 #[test]
 fn a_job_that_does_not_fit_is_refused_with_what_would() {
-    let file = scratch(
+    let file = written(
         "big.toml",
         "[cluster]\nserver = \"dgx-h100\"\nnodes = 8\n[model]\nname = \"llama-3-70b\"\n[parallel]\ntp = 8\n",
     );
@@ -152,18 +182,18 @@ fn a_job_that_does_not_fit_is_refused_with_what_would() {
 
 #[test]
 fn a_wrong_name_is_marked_and_the_right_one_proposed() {
-    let file = scratch("wrong-model.toml", &SMALL.replace("tiny", "tinny"));
+    let file = written("wrong-model.toml", &SMALL.replace("tiny", "tinny"));
     let message = text(&railnet(&["sim", &file]).stderr);
     assert!(message.contains("unknown model \"tinny\"") && message.contains(":8:8\n"), "{message}");
     assert!(message.ends_with("= did you mean \"tiny\"?\n"), "{message}");
-    let file = scratch("wrong-key.toml", &format!("{SMALL}[parallel]\ntpp = 2\n"));
+    let file = written("wrong-key.toml", &format!("{SMALL}[parallel]\ntpp = 2\n"));
     let message = text(&railnet(&["sim", &file]).stderr);
     assert!(message.contains("unknown key \"tpp\"") && message.contains("did you mean \"tp\"?"), "{message}");
 }
 
 #[test]
 fn tables_series_and_packets_of_a_job_are_written() {
-    let file = scratch("job-tables.toml", SMALL);
+    let file = written("job-tables.toml", SMALL);
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("job-tables");
     let capture = Path::new(env!("CARGO_TARGET_TMPDIR")).join("job-tables.pcapng");
     let (tables, packets) = (directory.to_str().unwrap(), capture.to_str().unwrap());
@@ -198,7 +228,7 @@ fn tables_series_and_packets_of_a_job_are_written() {
 
 #[test]
 fn a_sweep_over_jobs_compares_their_steps() {
-    let file = scratch("job-sweep.toml", SMALL);
+    let file = written("job-sweep.toml", SMALL);
     let output = railnet(&["sim", &file, "--sweep", "fidelity=packet,analytic", "--json", "-"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let value: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -212,14 +242,14 @@ fn a_sweep_over_jobs_compares_their_steps() {
 
 #[test]
 fn what_looks_at_packets_is_refused_where_there_are_none() {
-    let file = scratch("job-formulas.toml", &format!("fidelity = \"analytic\"\n{SMALL}"));
+    let file = written("job-formulas.toml", &format!("fidelity = \"analytic\"\n{SMALL}"));
     let output = railnet(&["sim", &file, "--pcap", "none.pcapng"]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
 }
 
 #[test]
 fn nothing_from_memory_is_the_same() {
-    let file = scratch("job-memo.toml", &format!("{SMALL}[parallel]\ntp = 4\n"));
+    let file = written("job-memo.toml", &format!("{SMALL}[parallel]\ntp = 4\n"));
     let with = json(&file);
     let without = railnet(&["sim", &file, "--no-memo", "--json", "-"]);
     let without: Value = serde_json::from_slice(&without.stdout).unwrap();
@@ -232,7 +262,7 @@ fn nothing_from_memory_is_the_same() {
 #[test]
 fn threads_change_nothing() {
     let job = "[cluster]\nserver = \"dgx-h100\"\nnodes = 8\n[model]\nname = \"tiny\"\n[parallel]\ntp = 4\n";
-    let file = scratch("job-threads.toml", job);
+    let file = written("job-threads.toml", job);
     let [one, two] = ["1", "2"].map(|threads| -> Value {
         let output = railnet(&["sim", &file, "--threads", threads, "--json", "-"]);
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output.stderr)))
@@ -241,7 +271,7 @@ fn threads_change_nothing() {
         assert_eq!(one[key], two[key], "{key}");
     }
     assert_eq!(one["network"]["links"], two["network"]["links"]);
-    let plain = scratch(
+    let plain = written(
         "job-threads-plain.toml",
         "[fabric]\ntopology = { kind = \"single-switch\", hosts = 4 }\n[[traffic]]\nkind = \"permutation\"\nbytes = \"1KB\"\n",
     );
@@ -252,7 +282,7 @@ fn threads_change_nothing() {
 
 /// Starts a run that would take minutes, presses Ctrl-C once it is under way, and gives what it says then.
 fn interrupted(file: &str) -> Value {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_railnet"))
+    let mut child = harness::command::<&str>(&[])
         .args(["sim", file, "--json", "-"])
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::null())
@@ -278,7 +308,7 @@ fn interrupted(file: &str) -> Value {
 #[test]
 fn ctrl_c_gives_what_is_known_of_a_job_by_then() {
     let job = SMALL.replace("\"tiny\"", "\"gpt-400m\"").replace("steps = 2", "steps = 200");
-    let value = interrupted(&scratch("job-stopped.toml", &job));
+    let value = interrupted(&written("job-stopped.toml", &job));
     assert_eq!(value["partial"], true);
     let job = &value["jobs"][0];
     assert!(job["step_us"].as_f64().unwrap() > 0.0, "{job}");
@@ -288,7 +318,7 @@ fn ctrl_c_gives_what_is_known_of_a_job_by_then() {
 #[test]
 fn ctrl_c_gives_what_is_known_of_traffic_by_then() {
     let traffic = "[fabric]\ntopology = { kind = \"fat-tree\", k = 8 }\n[[traffic]]\nkind = \"permutation\"\nbytes = \"40GB\"\n";
-    let value = interrupted(&scratch("traffic-stopped.toml", traffic));
+    let value = interrupted(&written("traffic-stopped.toml", traffic));
     assert_eq!(value["partial"], true);
     assert!(value["packet_hops"].as_u64().unwrap() > 0 && value["completion_us"].as_f64().unwrap() > 0.0);
 }

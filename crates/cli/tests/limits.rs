@@ -1,5 +1,4 @@
 //! Ranks in a process that may have little of something.
-#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use std::process::Command;
 

@@ -1,5 +1,4 @@
 //! What commands write: checked before a run, complete or not there at all, and never over something else.
-#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -9,6 +8,8 @@
 use std::os::unix::fs::{FileTypeExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+
+use crate::harness;
 
 /// A run of milliseconds.
 const SHORT: &str = "[fabric]\ntopology = { kind = \"single-switch\", hosts = 3 }\n\
@@ -28,7 +29,7 @@ fn directory(name: &str) -> PathBuf {
 }
 
 fn command(directory: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_railnet"));
+    let mut command = harness::command::<&str>(&[]);
     command.args(arguments).current_dir(directory).stdin(Stdio::null());
     command
 }

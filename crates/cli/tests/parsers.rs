@@ -3,7 +3,6 @@
 //!
 //! Each target has a corpus: true inputs of the repository, and `testdata/fuzz`. They are damaged at random, `FUZZ_ROUNDS` times for
 //! each target, from the seed `FUZZ_SEED`; `tests/full/fuzz.sh` does so for longer.
-#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,13 +19,12 @@ use railnet_wire::capture::Reader;
 use railnet_wire::mad::{CmaHeader, MAD_LENGTH, ServiceId};
 use railnet_wire::{Extension, Frame, Gid, Identification, Network, ROCE_PORT, parse_datagram, parse_packet};
 
+use crate::harness;
+use crate::harness::root;
+
 const ROUNDS: u64 = 1500;
 /// The most bytes of an input that is made.
 const BYTES_MAX: usize = 1 << 16;
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
 
 /// Files of a folder of the repository, and of those below it, that end so.
 fn files(folder: &str, end: &str) -> Vec<Vec<u8>> {
@@ -223,11 +221,7 @@ fn run_files_are_read_or_refused() {
     let file = |command: &[&str]| {
         let path =
             std::env::temp_dir().join(format!("railnet-parsers-{}-{}", std::process::id(), command.len()));
-        let done = std::process::Command::new(env!("CARGO_BIN_EXE_railnet"))
-            .args(command)
-            .arg(&path)
-            .output()
-            .unwrap();
+        let done = harness::command::<&str>(&[]).args(command).arg(&path).output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         let bytes = fs::read(&path).unwrap();
         fs::remove_file(&path).unwrap();

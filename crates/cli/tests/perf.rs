@@ -1,12 +1,13 @@
 //! `railnet perf` from outside: real ranks, checked results, the table that people paste.
-#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 
 use railnet_formats::run_file::{MISSING, RunFile};
 
+use crate::harness;
+
 fn perf(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_railnet"));
+    let mut command = harness::command::<&str>(&[]);
     for name in ["RANK", "WORLD_SIZE", "RAILNET_LAUNCHER", "RAILNET_CONDUIT", "RAILNET_PCAP"] {
         command.env_remove(name);
     }

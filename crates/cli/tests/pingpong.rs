@@ -1,5 +1,4 @@
 //! `railnet pingpong` as people start it: two processes on the loopback interface, and peers that misbehave.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -9,15 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-fn railnet(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_railnet"));
-    command.arg("pingpong").args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
+use crate::harness;
+use crate::harness::{free_port, is_installed, left_out, text};
 
-/// A TCP port that nobody has.
-fn free_port() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string()
+fn railnet(arguments: &[&str]) -> Command {
+    let mut command = harness::command(&["pingpong"]);
+    command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
 }
 
 /// A server and its client, with these arguments each.
@@ -33,11 +30,6 @@ fn play_at(address: &str, server: &[&str], client: &[&str]) -> [Output; 2] {
     [server.wait_with_output().unwrap(), client]
 }
 
-#[allow(clippy::print_stderr, reason = "a test that is left out must say so")]
-fn left_out(why: &str) {
-    eprintln!("SKIPPED: {why}");
-}
-
 /// The operations, each with a size of several packets.
 const OPERATIONS: [&[&str]; 4] = [
     &["--op", "send", "-s", "9001"],
@@ -45,10 +37,6 @@ const OPERATIONS: [&[&str]; 4] = [
     &["--op", "read", "-s", "9001"],
     &["--op", "atomic"],
 ];
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
 
 #[test]
 fn every_operation_is_played_between_two_processes() {
@@ -110,11 +98,7 @@ fn faults_are_survived_and_told() {
 
 #[test]
 fn tshark_reads_what_went_over_the_wire() {
-    let found = Command::new("tshark").arg("--version").output().is_ok_and(|output| output.status.success());
-    if !found {
-        let required = std::env::var("RAILNET_REQUIRE_TOOLS").as_deref() == Ok("1");
-        assert!(!required, "tshark is required and not on PATH");
-        left_out("tshark is not on PATH");
+    if !is_installed("tshark") {
         return;
     }
     // All of 127.0.0.0/8 is this host: at addresses of our own port 4791 is free, which is where tshark looks.

@@ -1,45 +1,23 @@
 //! `railnet plan` from outside.
-#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
-#![allow(clippy::disallowed_methods, reason = "tests read and write their files themselves")]
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// Runs the command with nothing of NCCL's set but this.
-fn railnet(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_railnet"));
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("NCCL_") {
-            command.env_remove(name);
-        }
-    }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    command.current_dir(root).args(arguments).envs(variables.iter().copied()).output().unwrap()
-}
-
-fn scratch(name: &str, contents: &str) -> String {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    fs::write(&path, contents).unwrap();
-    path.to_str().unwrap().to_owned()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
+use crate::harness;
+use crate::harness::{railnet_with, text, written};
 
 #[track_caller]
 fn told(arguments: &[&str]) -> String {
-    let output = railnet(arguments, &[]);
+    let output = railnet_with(arguments, &[]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     text(&output.stdout)
 }
 
 #[track_caller]
 fn json(arguments: &[&str], variables: &[(&str, &str)]) -> Value {
-    let output = railnet(&[arguments, &["--json"]].concat(), variables);
+    let output = railnet_with(&[arguments, &["--json"]].concat(), variables);
     assert!(output.status.success(), "{}", text(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
 }
@@ -63,9 +41,12 @@ fn the_textbook_example_comes_from_options_alone() {
         "8 nodes × 8 H100 SXM5 (dgx-h100)",
         "a model like llama-3-70b, 70.0 B parameters in bf16, data × 64",
         "does not fit: 1.3 TB a GPU needed, 80 GB there",
-        "140 GB     275.6 GB",
+        "140 GB      275.6 GB",
         "1.38 TB/s",
-        "there is",
+        "Traffic per step",
+        "Bandwidth needed per GPU (in 200 ms)",
+        "Available",
+        "\n  Placement  data parallel",
         "370.8 GB/s   384 GB/s     48 GB/s",
         "8 × 400 Gbps carry 31 % of what would hide it",
         "\n  GPUDirect  saves 490 GB of copies",
@@ -107,7 +88,7 @@ fn servers_with_unlike_numbers_of_gpus_and_nics_are_planned_by_the_narrowest() {
     for layout in plan["layouts"].as_array().unwrap() {
         assert!(4 % layout["tp"].as_u64().unwrap() == 0, "inside every server: {layout}");
     }
-    let output = railnet(&["plan", file], &[]);
+    let output = railnet_with(&["plan", file], &[]);
     let screen = String::from_utf8(output.stdout).unwrap();
     assert!(screen.contains("2 nodes × 8 H100 SXM5 + 4 nodes × 4 L40S (dgx-h100x2+pcie-4gpux4)"), "{screen}");
     assert!(screen.contains("the servers whose NICs carry least together"), "{screen}");
@@ -117,7 +98,7 @@ fn servers_with_unlike_numbers_of_gpus_and_nics_are_planned_by_the_narrowest() {
 fn a_plan_and_a_run_by_formulas_take_the_same_step() {
     let file = "scenarios/llama-70b.toml";
     let plan = json(&["plan", file], &[]);
-    let output = railnet(&["sim", file, "--json", "-"], &[]);
+    let output = railnet_with(&["sim", file, "--json", "-"], &[]);
     let run: Value = serde_json::from_slice(&output.stdout).unwrap();
     let job = &run["jobs"][0];
     assert_eq!(plan["step_us"], job["step_us"]);
@@ -151,10 +132,10 @@ fn variables_of_nccl_count_as_in_tune_and_sim() {
     let plain = step(&[]);
     let slow = step(&[("NCCL_PROTO", "LL")]);
     assert!(slow > 1.2 * plain, "{slow} and {plain}");
-    let file = scratch("plan.env", "NCCL_PROTO=LL\n");
+    let file = written("plan.env", "NCCL_PROTO=LL\n");
     let from_file = json(&[&ask[..], &["--env-file", &file]].concat(), &[]);
     near(&from_file["step_us"], slow, 1e-12);
-    let scenario = scratch(
+    let scenario = written(
         "plan-env.toml",
         "fidelity = \"analytic\"\n[cluster]\nserver = \"dgx-h100\"\nnodes = 4\n[model]\nname = \"gpt-400m\"\n[env]\nNCCL_PROTO = \"LL\"\n",
     );
@@ -164,13 +145,13 @@ fn variables_of_nccl_count_as_in_tune_and_sim() {
         (number(&json(&["plan", &scenario], &[("NCCL_PROTO", "Simple,LL,LL128")])["step_us"]) - plain).abs()
             < 0.3 * plain
     );
-    let output = railnet(&ask, &[("NCCL_IB_TC", "106")]);
+    let output = railnet_with(&ask, &[("NCCL_IB_TC", "106")]);
     assert!(text(&output.stderr).contains("has no effect in railnet plan"), "{}", text(&output.stderr));
 }
 
 #[test]
 fn what_a_placement_costs_is_told_with_the_order_that_would_be_better() {
-    let file = scratch(
+    let file = written(
         "turned.toml",
         "fidelity = \"analytic\"\n[cluster]\nserver = \"dgx-h100\"\nnodes = 8\n[model]\nname = \"llama-3-70b\"\n[training]\n\
          global_batch = 32\n[parallel]\ntp = 8\nsp = true\nzero = 1\norder = [\"dp\", \"cp\", \"tp\", \"pp\"]\n",
@@ -223,11 +204,11 @@ fn wrong_usage_says_what_would_be_right() {
         (&["scenarios/llama-70b.toml", "--gpus", "8"], "cannot be used with"),
     ];
     for (arguments, expected) in cases {
-        let output = railnet(&[&["plan"], arguments].concat(), &[]);
+        let output = railnet_with(&[&["plan"], arguments].concat(), &[]);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stderr));
         assert!(text(&output.stderr).contains(expected), "{arguments:?}: {}", text(&output.stderr));
     }
-    let output = railnet(&["plan", "nowhere.toml"], &[]);
+    let output = railnet_with(&["plan", "nowhere.toml"], &[]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("there is no file nowhere.toml"), "{}", text(&output.stderr));
 }
@@ -260,7 +241,7 @@ const OWN: &str = include_str!("../../../testdata/catalogue/own.toml");
 
 #[test]
 fn names_of_a_catalogue_of_ones_own_count_without_a_scenario() {
-    let file = scratch("own-catalogue.toml", OWN);
+    let file = written("own-catalogue.toml", OWN);
     let with = |arguments: &[&'static str]| -> Vec<String> {
         let all = arguments.iter().map(|one| (*one).to_owned());
         all.chain(["--catalogue".to_owned(), file.clone()]).collect()
@@ -274,20 +255,20 @@ fn names_of_a_catalogue_of_ones_own_count_without_a_scenario() {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let found = told(&arguments);
         assert!(found.contains(expected), "{found}");
-        let without = railnet(&arguments[..arguments.len() - 2], &[]);
+        let without = railnet_with(&arguments[..arguments.len() - 2], &[]);
         assert_eq!(without.status.code(), Some(2), "nobody else knows it");
     }
-    let wrong = scratch("wrong-catalogue.toml", &OWN.replace("gpu = \"half\"", "gpu = \"hlaf\""));
-    let refused = railnet(&["topo", "mine", "--catalogue", &wrong], &[]);
+    let wrong = written("wrong-catalogue.toml", &OWN.replace("gpu = \"half\"", "gpu = \"hlaf\""));
+    let refused = railnet_with(&["topo", "mine", "--catalogue", &wrong], &[]);
     let message = text(&refused.stderr);
     assert_eq!(refused.status.code(), Some(2));
     assert!(
         message.contains("wrong-catalogue.toml, line ") && message.contains("did you mean \"half\"?"),
         "{message}"
     );
-    let beside = railnet(&["topo", "scenarios/leaf-spine.toml", "--catalogue", &file], &[]);
+    let beside = railnet_with(&["topo", "scenarios/leaf-spine.toml", "--catalogue", &file], &[]);
     assert!(text(&beside.stderr).contains("--catalogue is for names"), "{}", text(&beside.stderr));
-    let beside = railnet(&["plan", "scenarios/llama-70b.toml", "--catalogue", &file], &[]);
+    let beside = railnet_with(&["plan", "scenarios/llama-70b.toml", "--catalogue", &file], &[]);
     assert_eq!(beside.status.code(), Some(2), "a file names its own");
 }
 
@@ -295,7 +276,7 @@ fn names_of_a_catalogue_of_ones_own_count_without_a_scenario() {
 #[test]
 fn calculators_have_the_formulas_of_the_plan() {
     let json = |arguments: &[&str]| -> Value {
-        let output = railnet(arguments, &[]);
+        let output = railnet_with(arguments, &[]);
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output.stderr)))
     };
     let close = |value: &Value, expected: f64| {
@@ -332,10 +313,10 @@ fn calculators_have_the_formulas_of_the_plan() {
         &["calc", "rails", "1GiB"],
         &["calc", "allreduce", "1GiB", "--gpus", "12"],
     ] {
-        assert_eq!(railnet(wrong, &[]).status.code(), Some(2), "{wrong:?}");
+        assert_eq!(railnet_with(wrong, &[]).status.code(), Some(2), "{wrong:?}");
     }
     let screen =
-        text(&railnet(&["calc", "allreduce", "140GB", "--gpus", "64", "--within", "200ms"], &[]).stdout);
+        text(&railnet_with(&["calc", "allreduce", "140GB", "--gpus", "64", "--within", "200ms"], &[]).stdout);
     assert!(screen.contains("2 × 63 / 64 × 140 GB") && screen.contains("not in time"), "{screen}");
 }
 
@@ -344,7 +325,7 @@ fn a_plan_comes_from_standard_input() {
     use std::io::Write as _;
     let scenario =
         std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/llama-70b.toml")).unwrap();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_railnet"))
+    let mut child = harness::command::<&str>(&[])
         .args(["plan", "-", "--json"])
         .stdin(std::process::Stdio::piped())
         .stdout(std::process::Stdio::piped())
@@ -353,6 +334,6 @@ fn a_plan_comes_from_standard_input() {
     child.stdin.take().unwrap().write_all(&scenario).unwrap();
     let piped: Value = serde_json::from_slice(&child.wait_with_output().unwrap().stdout).unwrap();
     let named: Value =
-        serde_json::from_slice(&railnet(&["plan", "llama-70b", "--json"], &[]).stdout).unwrap();
+        serde_json::from_slice(&railnet_with(&["plan", "llama-70b", "--json"], &[]).stdout).unwrap();
     assert_eq!(piped, named);
 }

@@ -1,18 +1,13 @@
 //! `railnet status` and `railnet doctor --process` on ranks that run.
-#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-const LIMIT: Duration = Duration::from_mins(2);
+use crate::harness::command;
 
-fn railnet(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_railnet"));
-    command.args(arguments);
-    command
-}
+const LIMIT: Duration = Duration::from_mins(2);
 
 /// Ranks that measure until they are killed.
 struct Job(Child);
@@ -36,14 +31,14 @@ impl Job {
             "-c",
             "0",
         ];
-        Self(railnet(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+        Self(command(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 
     /// Its status, once it has one of which that is so.
     fn status(&self, is_so: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + LIMIT;
         loop {
-            let done = railnet(&["status", &self.0.id().to_string(), "--json"]).output().unwrap();
+            let done = command(&["status", &self.0.id().to_string(), "--json"]).output().unwrap();
             let found = serde_json::from_slice(&done.stdout).unwrap_or(Value::Null);
             if is_so(&found) {
                 return found;
@@ -85,7 +80,7 @@ fn a_running_job_tells_what_its_ranks_do() {
             assert_eq!(rank["queue_pairs"].as_array().unwrap().is_empty(), conduit != "roce");
         }
         let pid = found["jobs"][0]["ranks"][1]["pid"].to_string();
-        let doctor = railnet(&["doctor", "--process", &pid]).output().unwrap();
+        let doctor = command(&["doctor", "--process", &pid]).output().unwrap();
         let text = String::from_utf8(doctor.stdout).unwrap();
         assert!(doctor.status.success() && text.starts_with("Rank 1 of 2"), "{text}");
         assert_eq!(text.contains("packets sent") && text.contains(" RTS "), conduit == "roce", "{text}");
@@ -105,7 +100,7 @@ fn a_stopped_rank_does_not_answer_and_the_other_waits_for_it() {
     assert_eq!(found["jobs"][0]["awaited_only"], serde_json::json!([1]));
     assert_eq!(found["jobs"][0]["ranks"][0]["state"], "in a call");
     assert_eq!(found["jobs"][0]["do_not_answer"], serde_json::json!([1]));
-    let text = railnet(&["status", &job.0.id().to_string()]).output().unwrap();
+    let text = command(&["status", &job.0.id().to_string()]).output().unwrap();
     assert_eq!(text.status.code(), Some(1));
     let text = String::from_utf8(text.stdout).unwrap();
     assert!(text.contains("rank 1 does not answer: process"), "{text}");
@@ -115,7 +110,7 @@ fn a_stopped_rank_does_not_answer_and_the_other_waits_for_it() {
 
 #[test]
 fn a_job_that_is_not_there_is_wrong_input() {
-    let done = railnet(&["status", "no-such-job"]).output().unwrap();
+    let done = command(&["status", "no-such-job"]).output().unwrap();
     assert!(!done.status.success());
     assert!(String::from_utf8(done.stderr).unwrap().contains("no rank"), "an error says so");
 }

@@ -1,16 +1,15 @@
 //! `railnet rdma` from outside: unmodified RDMA programs of Debian move data between two processes of this host.
-#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
-#![allow(clippy::print_stderr, reason = "a test that is left out says so")]
-#![allow(clippy::disallowed_methods, reason = "tests read and write their files themselves")]
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
+
+use crate::harness;
+use crate::harness::{directory, free_port};
 
 /// Longer than anything takes that goes well, on a machine that does much else.
 const LONG: Duration = Duration::from_secs(100);
@@ -19,7 +18,7 @@ const LONG: Duration = Duration::from_secs(100);
 const ADDRESS: &str = "127.0.0.1";
 
 fn railnet(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_railnet"));
+    let mut command = harness::command::<&str>(&[]);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     for name in ["RAILNET_FAULTS", "RAILNET_PCAP", "LD_LIBRARY_PATH", "LD_PRELOAD"] {
         command.env_remove(name);
@@ -89,11 +88,6 @@ fn wait(mut child: Child) -> Ended {
         std::thread::sleep(Duration::from_millis(5));
     };
     Ended { status, text: out.join().unwrap() + &errors.join().unwrap() }
-}
-
-/// A TCP port that was free a moment ago.
-fn free_port() -> String {
-    TcpListener::bind((ADDRESS, 0)).unwrap().local_addr().unwrap().port().to_string()
 }
 
 /// Whether a process listens on a TCP port, as `/proc/net/tcp` tells it: a connection would be taken for the client's.
@@ -261,20 +255,12 @@ fn libfabric_moves_data() {
     }
 }
 
-/// A folder of this test's own.
-fn folder(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&path);
-    fs::create_dir_all(&path).unwrap();
-    path
-}
-
 #[test]
 fn tshark_finds_no_malformed_packet_in_captures() {
     if !is_installed("tshark") || !is_installed("ibv_rc_pingpong") {
         return;
     }
-    let folder = folder("rdma-captures");
+    let folder = directory("rdma-captures");
     let name = folder.join("run.pcapng");
     let port = free_port();
     let words = ["ibv_rc_pingpong", "-d", "railnet0", "-g", "0", "-n", "20", "-p", &port];
@@ -381,7 +367,7 @@ fn wrong_options_are_told() {
         assert_eq!(status.code(), Some(2), "{options:?}: {text}");
         assert!(text.contains(expected), "{options:?}: {text}");
     }
-    let existing = folder("rdma-existing").join("run.pcapng");
+    let existing = directory("rdma-existing").join("run.pcapng");
     fs::write(&existing, "mine").unwrap();
     let name = existing.to_str().unwrap();
     let Ended { status, .. } = wait(exec(&["--pcap", name], &["true"]).spawn().unwrap());

@@ -1,5 +1,4 @@
 //! `--record`, `--report`, `--trace` and `railnet view` from outside: what the files say, and what the server answers.
-#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -10,12 +9,15 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use railnet_formats::run_file::schema::NOBODY;
 use railnet_formats::run_file::{MISSING, RunFile, Table};
 use serde_json::Value;
+
+use crate::harness;
+use crate::harness::{railnet, text};
 
 const INCAST: &str = "# Five send to one\nseed = 1\n[fabric]\n\
     topology = { kind = \"leaf-spine\", leaves = 2, hosts_per_leaf = 3, spines = 2 }\n\
@@ -25,18 +27,10 @@ const INCAST: &str = "# Five send to one\nseed = 1\n[fabric]\n\
 const JOB: &str = "steps = 2\n[cluster]\nserver = \"dgx-h100\"\nnodes = 2\n[fabric.link]\nrate = \"400Gbps\"\n\
                    [model]\nname = \"tiny\"\n";
 
-fn railnet(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_railnet")).args(arguments).output().unwrap()
-}
-
 fn scratch(name: &str) -> String {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_file(&path);
     path.to_str().unwrap().to_owned()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 /// Runs a scenario and records it: the file, and what `--json -` says.
@@ -462,11 +456,8 @@ struct Server {
 
 impl Server {
     fn of(file: &str) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_railnet"))
-            .args(["view", file])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child =
+            harness::command::<&str>(&[]).args(["view", file]).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.split("http://").nth(1).unwrap().split('/').next().unwrap().to_owned();

@@ -1,22 +1,9 @@
 //! `railnet replay` from outside: what it prints and how it exits.
-#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
-#![allow(clippy::disallowed_methods, reason = "tests read and write their files themselves")]
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
 
-fn railnet(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_railnet")).args(arguments).output().unwrap()
-}
-
-fn golden(name: &str) -> String {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/rxe").join(name).to_str().unwrap().to_owned()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
+use crate::harness::{golden, railnet, text};
 
 #[test]
 fn each_conversation_is_counted_and_equal() {

@@ -1,20 +1,20 @@
 //! `railnet run` from outside: real processes, signals and ends.
-#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
-#![allow(clippy::disallowed_methods, reason = "tests read and write their files themselves")]
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use railnet_formats::run_file::RunFile;
 
+use crate::harness;
+use crate::harness::{directory, text};
+
 /// Longer than anything takes that goes well.
 const LONG: Duration = Duration::from_secs(20);
 
 fn railnet(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_railnet"));
+    let mut command = harness::command::<&str>(&[]);
     // Whatever started these tests is none of their business.
     for name in ["RANK", "WORLD_SIZE", "RAILNET_SECRET", "RAILNET_LAUNCHER", "OMP_NUM_THREADS"] {
         command.env_remove(name);
@@ -31,22 +31,10 @@ fn shell(options: &[&str], script: &str) -> Output {
     run(&[&["run"], options, &["--", "sh", "-c", script]].concat())
 }
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
 fn sorted(bytes: &[u8]) -> Vec<String> {
     let mut lines: Vec<String> = text(bytes).lines().map(str::to_owned).collect();
     lines.sort();
     lines
-}
-
-/// A folder of this test's own.
-fn folder(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&path);
-    fs::create_dir_all(&path).unwrap();
-    path
 }
 
 #[test]
@@ -76,7 +64,7 @@ fn ranks_know_their_place_in_both_languages() {
 
 #[test]
 fn a_host_file_makes_host_groups() {
-    let file = folder("run-hosts").join("hosts");
+    let file = directory("run-hosts").join("hosts");
     fs::write(&file, "alpha slots=2\nbeta:1 # the last\n").unwrap();
     let file = file.to_str().unwrap();
     let script = "echo $RAILNET_HOST_GROUP $RAILNET_LOCAL_RANK";
@@ -115,7 +103,7 @@ fn lines_are_never_mixed_and_each_stream_stays_its_own() {
 
 #[test]
 fn output_goes_to_files_of_each_rank_and_not_over_others() {
-    let path = folder("run-output").join("logs");
+    let path = directory("run-output").join("logs");
     let options = ["-n", "2", "--output", path.to_str().unwrap()];
     let output = shell(&options, "echo out $RANK; echo err $RANK >&2");
     assert!(output.status.success() && output.stdout.is_empty() && output.stderr.is_empty());
@@ -156,7 +144,7 @@ fn a_rank_that_fails_is_named_and_the_others_are_ended() {
 #[test]
 fn those_who_do_not_listen_are_killed_after_the_grace() {
     // Rank 0 fails once rank 1 does not listen any more.
-    let mark = folder("deaf").join("mark");
+    let mark = directory("deaf").join("mark");
     let script = "trap '' TERM; if [ $RANK = 1 ]; then : > $MARK; while :; do sleep 0.05; done; fi; \
                   while [ ! -e $MARK ]; do sleep 0.02; done; exit 1";
     let variable = format!("MARK={}", mark.display());
@@ -194,7 +182,7 @@ fn wrong_usage_is_2_and_a_missing_program_127() {
         "{}",
         text(&unknown.stderr)
     );
-    let folder = folder("run-missing");
+    let folder = directory("run-missing");
     let plain = folder.join("plain");
     fs::write(&plain, "x").unwrap();
     let script = folder.join("script");
@@ -383,7 +371,7 @@ fn the_doctors_json_is_json_and_says_what_is_wrong() {
 
 #[test]
 fn a_job_is_written_for_slurm_and_handed_over() {
-    let folder = folder("submit");
+    let folder = directory("submit");
     fs::write(folder.join("train.toml"), "[launch]\nprogram = [\"./train\"]\nnodes = 2\n").unwrap();
     let submit = |more: &[&str], path: &str| {
         let arguments = [&["submit", "train.toml"], more].concat();
@@ -416,7 +404,7 @@ fn a_job_is_written_for_slurm_and_handed_over() {
 /// What ranks called is in a file and in a trace, under the names of their host groups; a program that calls nothing has none.
 #[test]
 fn the_calls_of_a_program_are_recorded() {
-    let folder = folder("recorded");
+    let folder = directory("recorded");
     let [record, trace, hosts] =
         ["run.rail", "run.pftrace", "hosts"].map(|name| folder.join(name).to_str().unwrap().to_owned());
     fs::write(&hosts, "alpha slots=2\nbeta\n").unwrap();
@@ -451,4 +439,34 @@ fn the_calls_of_a_program_are_recorded() {
     let output = run(&["run", "-n", "2", "--record", quiet.to_str().unwrap(), "--", "true"]);
     assert!(output.status.success() && !quiet.exists());
     assert!(text(&output.stderr).contains("nothing is recorded: no rank made a call of Railnet's"));
+}
+
+/// Where something else starts the ranks, each leaves a file: they are one run, by the name they share or that of any of them.
+#[test]
+fn calls_that_ranks_wrote_to_files_of_their_own_are_shown_as_one_run() {
+    let folder = directory("record-files");
+    let calls = folder.join("calls").to_str().unwrap().to_owned();
+    let program =
+        [env!("CARGO_BIN_EXE_railnet"), "perf", "all_reduce", "-b", "4K", "-e", "4K", "--iterations", "2"];
+    let record = format!("RAILNET_RECORD={calls}");
+    let output = run(&[&["run", "-n", "2", "--env", &record, "--"], &program[..]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    // A rank that was killed leaves an empty file.
+    let whole = fs::read_to_string(folder.join("calls.rank1")).unwrap();
+    fs::write(folder.join("calls.rank1"), "").unwrap();
+    for (number, name) in [calls.clone(), format!("{calls}.rank0"), calls.clone()].iter().enumerate() {
+        let page = folder.join(format!("{number}.html"));
+        let output = run(&["view", name, "--report", page.to_str().unwrap()]);
+        assert!(output.status.success(), "{name}: {}", text(&output.stderr));
+        let page = fs::read_to_string(page).unwrap();
+        assert!(page.contains(&calls), "{name}");
+        fs::write(folder.join("calls.rank1"), &whole).unwrap();
+    }
+    // What no rank of Railnet's wrote is a file like any other.
+    fs::write(folder.join("mine.rank0"), "railnet calls 1\nrank 0\nranks 4294967295\n").unwrap();
+    for name in ["none", "mine", "mine.rank0"] {
+        let output = run(&["view", folder.join(name).to_str().unwrap(), "--report", "never.html"]);
+        assert_eq!(output.status.code(), Some(2), "{name}");
+        assert!(text(&output.stderr).contains(name), "{}", text(&output.stderr));
+    }
 }

@@ -1,20 +1,17 @@
 //! `railnet schedule` from outside: words, pictures, files, and what is refused.
-#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
-#![allow(clippy::disallowed_methods, reason = "tests read and write their files themselves")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::Value;
 
+use crate::harness;
+use crate::harness::text;
+
 fn railnet(line: &str) -> Output {
     let arguments = std::iter::once("schedule").chain(line.split_whitespace());
-    Command::new(env!("CARGO_BIN_EXE_railnet")).args(arguments).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
+    harness::command::<&str>(&[]).args(arguments).output().unwrap()
 }
 
 fn good(line: &str) -> String {

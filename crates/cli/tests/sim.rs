@@ -1,40 +1,20 @@
 //! `railnet sim` from outside: what it prints, what it writes, and how it exits.
-#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
-#![allow(clippy::disallowed_methods, reason = "tests read and write their files themselves")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 
 use serde_json::Value;
 
+use crate::harness;
+use crate::harness::{json, railnet, text, written};
+
 const SMALL: &str = "seed = 3\n[fabric]\ntopology = { kind = \"fat-tree\", k = 4 }\n\
                      [nic]\ncontrol = \"dcqcn\"\n[[traffic]]\nkind = \"permutation\"\nbytes = \"100KB\"\n";
-
-fn railnet(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_railnet")).args(arguments).output().unwrap()
-}
-
-fn scratch(name: &str, contents: &str) -> String {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    fs::write(&path, contents).unwrap();
-    path.to_str().unwrap().to_owned()
-}
 
 fn directory(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&path);
     path
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-fn json(arguments: &[&str]) -> Value {
-    let output = railnet(arguments);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 /// The rows of a CSV file without quoted cells, and its header.
@@ -49,7 +29,7 @@ fn table(path: &Path) -> (Vec<String>, Vec<Vec<String>>) {
 
 #[test]
 fn the_summary_fits_a_screen_and_says_what_happened() {
-    let file = scratch("summary.toml", SMALL);
+    let file = written("summary.toml", SMALL);
     let output = railnet(&["sim", &file]);
     let summary = text(&output.stdout);
     assert!(output.status.success() && output.stderr.is_empty(), "{}", text(&output.stderr));
@@ -75,7 +55,7 @@ fn the_summary_fits_a_screen_and_says_what_happened() {
 
 #[test]
 fn json_has_the_run_and_nothing_else_is_printed() {
-    let file = scratch("json.toml", SMALL);
+    let file = written("json.toml", SMALL);
     let value = json(&["sim", &file, "--json", "-"]);
     for name in [
         "digest",
@@ -120,7 +100,7 @@ fn json_has_the_run_and_nothing_else_is_printed() {
 
 #[test]
 fn csv_tables_have_units_in_their_headers_and_the_numbers_of_the_json() {
-    let file = scratch("csv.toml", SMALL);
+    let file = written("csv.toml", SMALL);
     let directory = directory("csv/deep");
     let output = railnet(&["sim", &file, "--csv", directory.to_str().unwrap()]);
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -146,14 +126,14 @@ fn csv_tables_have_units_in_their_headers_and_the_numbers_of_the_json() {
 
 #[test]
 fn a_sweep_is_the_single_runs_in_order() {
-    let file = scratch("sweep.toml", SMALL);
+    let file = written("sweep.toml", SMALL);
     let sweep =
         json(&["sim", &file, "--sweep", "nic.control=none,dcqcn", "--sweep", "seed=1,2,3", "--json", "-"]);
     let points = sweep["points"].as_array().unwrap();
     assert_eq!(points.len(), 6);
     let mut expected = Vec::new();
     for control in ["none", "dcqcn"] {
-        let one = scratch(&format!("single-{control}.toml"), &SMALL.replace("dcqcn", control));
+        let one = written(&format!("single-{control}.toml"), &SMALL.replace("dcqcn", control));
         for seed in ["1", "2", "3"] {
             let single = json(&["sim", &one, "--seed", seed, "--json", "-"]);
             expected.push((control, seed, single["digest"].clone(), single["completion_us"].clone()));
@@ -189,7 +169,7 @@ fn presets_can_be_swept_over() {
 
 #[test]
 fn sweeps_that_cannot_be_run_say_why() {
-    let file = scratch("bad-sweep.toml", SMALL);
+    let file = written("bad-sweep.toml", SMALL);
     let cases = [
         ("nic.contrl=none", "unknown key \"contrl\"", "did you mean \"control\"?"),
         ("nic.control=dcqnc", "unknown value \"dcqnc\"", "did you mean \"dcqcn\"?"),
@@ -241,7 +221,7 @@ fn a_bad_scenario_is_shown_with_its_line_and_what_would_be_right() {
         ),
     ];
     for (index, (old, new, place, advice)) in cases.into_iter().enumerate() {
-        let file = scratch(&format!("bad-{index}.toml"), &SMALL.replace(old, new));
+        let file = written(&format!("bad-{index}.toml"), &SMALL.replace(old, new));
         let output = railnet(&["sim", &file]);
         let message = text(&output.stderr);
         assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{new}: {message}");
@@ -259,26 +239,26 @@ fn a_bad_scenario_is_shown_with_its_line_and_what_would_be_right() {
 #[test]
 fn files_that_a_scenario_names_are_beside_it_and_their_lines_are_shown() {
     let list = SMALL.replace("{ kind = \"fat-tree\", k = 4 }", "{ kind = \"list\", file = \"beside.csv\" }");
-    let file = scratch("beside.toml", &list);
-    scratch("beside.csv", "a,s\nb,s,100Gbps\n");
+    let file = written("beside.toml", &list);
+    written("beside.csv", "a,s\nb,s,100Gbps\n");
     let value = json(&["sim", &file, "--json", "-"]);
     assert_eq!((value["hosts"].as_u64(), value["switches"].as_u64()), (Some(2), Some(1)));
     let sweep = json(&["sim", &file, "--sweep", "seed=1,2", "--json", "-"]);
     assert_eq!(sweep["points"].as_array().unwrap().len(), 2);
-    scratch("beside.csv", "a,s\nb,s,fast\n");
+    written("beside.csv", "a,s\nb,s,fast\n");
     let message = text(&railnet(&["sim", &file]).stderr);
     assert!(message.contains("cannot read \"fast\" as a rate"), "{message}");
     assert!(message.contains("beside.csv:2:5\n") && message.contains("\n 2 | b,s,fast\n"), "{message}");
     let message = text(&railnet(&["topo", &file]).stderr);
     assert!(message.contains("beside.csv:2:5\n"), "{message}");
-    let lost = scratch("lost.toml", &list.replace("beside.csv", "nowhere.csv"));
+    let lost = written("lost.toml", &list.replace("beside.csv", "nowhere.csv"));
     let message = text(&railnet(&["sim", &lost]).stderr);
     assert!(message.contains("cannot read nowhere.csv: ") && message.contains("lost.toml:3:"), "{message}");
 }
 
 #[test]
 fn the_flows_that_a_run_writes_can_be_run_again() {
-    let file = scratch("first.toml", SMALL);
+    let file = written("first.toml", SMALL);
     let directory = directory("again");
     assert!(railnet(&["sim", &file, "--csv", directory.to_str().unwrap()]).status.success());
     let list = SMALL.replace("permutation\"\nbytes = \"100KB\"", "list\"\nfile = \"flows.csv\"");
@@ -291,7 +271,7 @@ fn the_flows_that_a_run_writes_can_be_run_again() {
 
 #[test]
 fn series_over_time_are_written_where_they_are_asked_for() {
-    let file = scratch("series.toml", SMALL);
+    let file = written("series.toml", SMALL);
     let directory = directory("series");
     let csv = directory.to_str().unwrap();
     assert!(railnet(&["sim", &file, "--csv", csv]).status.success());
@@ -332,7 +312,7 @@ fn series_over_time_are_written_where_they_are_asked_for() {
 
 #[test]
 fn a_run_that_does_not_end_in_time_fails_and_names_a_flow() {
-    let file = scratch("short.toml", &format!("limit = \"10us\"\n{SMALL}"));
+    let file = written("short.toml", &format!("limit = \"10us\"\n{SMALL}"));
     let output = railnet(&["sim", &file]);
     assert_eq!(output.status.code(), Some(1));
     let message = text(&output.stderr);
@@ -478,7 +458,7 @@ fn the_benchmark_measures_a_run_in_a_process_of_its_own() {
 
 #[test]
 fn a_collective_that_falls_back_says_why_and_one_without_in_place_has_no_figures_for_it() {
-    let file = scratch(
+    let file = written(
         "fallback.toml",
         "[fabric]\ntopology = { kind = \"single-switch\", hosts = 16 }\nswitch = { aggregation = { contexts = 4 } }\n\
          [cluster]\nserver = \"dgx-h100\"\n\
@@ -532,8 +512,8 @@ fn rates_count_from_the_first_flow_and_a_sweep_says_what_it_was_run_with() {
 fn what_only_the_command_reads_has_an_effect() {
     let data = |path: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(path);
     let came = |name: &str, contents: &str, variables: &[(&str, &str)]| {
-        let file = scratch(name, contents);
-        let output = Command::new(env!("CARGO_BIN_EXE_railnet"))
+        let file = written(name, contents);
+        let output = harness::command::<&str>(&[])
             .args(["sim", &file, "--json", "-"])
             .envs(variables.iter().copied())
             .output()
@@ -572,7 +552,7 @@ fn what_only_the_command_reads_has_an_effect() {
     let catalogue = |rate: &str| {
         let changed = own.replace("best = 396.1", rate);
         assert!(rate == "best = 396.1" || changed != own);
-        scratch("catalogue-effect-own.toml", &changed);
+        written("catalogue-effect-own.toml", &changed);
         let text = "fidelity = \"analytic\"\ncatalogue = [\"catalogue-effect-own.toml\"]\n[cluster]\nserver = \"mine\"\nnodes = 2\n\
                     [model]\nname = \"tiny\"\n";
         came("catalogue-effect.toml", text, &[]).0
@@ -606,4 +586,40 @@ fn what_only_the_command_reads_has_an_effect() {
         "fidelity = \"analytic\"\n[cluster]\nserver = \"dgx-h100\"\nnodes = 2\n[model]\nname = \"tiny\"\n";
     let inert = came("debug-effect.toml", job, &[("NCCL_DEBUG", "INFO")]).2;
     assert!(inert.contains("env.NCCL_DEBUG"), "{inert}");
+}
+
+#[test]
+fn flow_fidelity_has_times_and_links_and_no_figure_of_packets() {
+    let screen = text(&railnet(&["sim", "permutation", "--fidelity", "flow"]).stdout);
+    assert!(screen.contains("· flow fidelity · seed"), "{screen}");
+    assert!(screen.contains("max-min fair rates"), "{screen}");
+    assert!(screen.contains("queues, losses, pauses and congestion control are left out"), "{screen}");
+    for word in ["Dropped", "Marked", "Paused", "Queues", "events"] {
+        assert!(!screen.contains(word), "{word}: {screen}");
+    }
+    let value = json(&["sim", "permutation", "--fidelity", "flow", "--json", "-"]);
+    assert_eq!(value["fidelity"], "flow");
+    assert!(value["completion_us"].as_f64().unwrap() > 0.0);
+    assert!(value["links"][0]["utilisation"].is_number() && value["flows"][0]["finish_us"].is_number());
+    for key in ["drops", "packet_hops", "max_queue_bytes"] {
+        assert!(value.get(key).is_none() && value["links"][0].get(key).is_none(), "{key}");
+    }
+    let sweep = text(&railnet(&["sim", "permutation", "--sweep", "fidelity=packet,flow"]).stdout);
+    assert!(sweep.contains('–'), "what was not simulated is not 0: {sweep}");
+}
+
+#[test]
+fn flow_fidelity_refuses_what_looks_at_packets() {
+    for option in [["--pcap", "flow-level.pcapng"], ["--record", "flow-level.run"], ["--wire", "bytes"]] {
+        let output = railnet(&["sim", "permutation", "--fidelity", "flow", option[0], option[1]]);
+        assert_eq!(output.status.code(), Some(2), "{option:?}");
+        assert!(text(&output.stderr).contains("there are no packets to look at"), "{option:?}");
+    }
+    let output = railnet(&["sim", "llama-70b", "--fidelity", "flow"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        text(&output.stderr).contains("jobs run at packet or analytic fidelity"),
+        "{}",
+        text(&output.stderr)
+    );
 }

@@ -1,5 +1,4 @@
 //! How commands end: 0, 1 for what failed or was stopped, 2 for wrong usage and wrong input; and what signals leave.
-#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -12,8 +11,11 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
+use crate::harness;
+use crate::harness::written;
+
 fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_railnet"));
+    let mut command = harness::command::<&str>(&[]);
     command.args(arguments).current_dir(env!("CARGO_TARGET_TMPDIR")).stdin(Stdio::null());
     command
 }
@@ -26,17 +28,11 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-fn scratch(name: &str, contents: &[u8]) -> String {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    std::fs::write(&path, contents).unwrap();
-    path.to_str().unwrap().to_owned()
-}
-
 #[test]
 fn wrong_files_end_every_command_with_2_and_their_position() {
-    let toml = scratch("status-broken.toml", b"seed = 1\nseed = \n");
-    let binary = scratch("status-binary.toml", b"seed = 1\n# \xff\n");
-    let xml = scratch("status-broken.xml", b"<system");
+    let toml = written("status-broken.toml", b"seed = 1\nseed = \n");
+    let binary = written("status-binary.toml", b"seed = 1\n# \xff\n");
+    let xml = written("status-broken.xml", b"<system");
     let missing = "status-missing.toml";
     let commands: [&[&str]; 12] = [
         &["sim"],
@@ -72,6 +68,38 @@ fn wrong_files_end_every_command_with_2_and_their_position() {
         "{}",
         said(&output)
     );
+}
+
+#[test]
+fn a_damaged_run_file_makes_no_report_and_no_panic() {
+    // More packets than a report has.
+    let traffic = "[fabric]\ntopology = { kind = \"single-switch\", hosts = 2 }\n\
+                   [[traffic]]\nkind = \"flow\"\nfrom = 0\nto = 1\nbytes = \"100MB\"\n";
+    let scenario = written("status-view.toml", traffic);
+    let recorded = written("status-view.rail", "");
+    let output = railnet(&["sim", &scenario, "--record", &recorded, "--force"]);
+    assert!(output.status.success(), "{}", said(&output));
+    let whole = std::fs::read(&recorded).unwrap();
+    let find = |text: &str, from: usize| {
+        let found = whole[from..].windows(text.len()).position(|window| window == text.as_bytes());
+        found.map(|at| from + at)
+    };
+    for table in ["hops", "frames"] {
+        let begin = find(&format!("\"table\":\"{table}\""), 0).unwrap();
+        let end = find("\"table\":", begin + 10).unwrap_or(whole.len());
+        let mut damaged = whole.clone();
+        for at in (begin + 4096..end - 4096).step_by(10_000) {
+            damaged[at..at + 8].fill(0xff);
+        }
+        let (file, page) = (written("status-damaged.rail", &damaged), written("status-view.html", ""));
+        let output = railnet(&["view", &file, "--report", &page, "--force"]);
+        let told = said(&output);
+        assert_eq!(output.status.code(), Some(2), "{table}: {told}");
+        assert!(
+            told.contains("status-damaged.rail: the run file is damaged") && !told.contains("panicked"),
+            "{told}"
+        );
+    }
 }
 
 #[test]
@@ -157,7 +185,7 @@ fn signal(child: &Child, name: &str) {
 fn sigterm_and_ctrl_c_leave_what_is_known() {
     let long = "[fabric]\ntopology = { kind = \"single-switch\", hosts = 3 }\n\
                 [[traffic]]\nkind = \"incast\"\nfrom = \"0..1\"\nto = 2\nbytes = \"1000GB\"\n";
-    let file = scratch("status-long.toml", long.as_bytes());
+    let file = written("status-long.toml", long.as_bytes());
     for name in ["TERM", "INT"] {
         let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("status-{name}.pcapng"));
         let _ = std::fs::remove_file(&out);
@@ -201,7 +229,7 @@ fn a_validation_that_is_stopped_prints_the_rows_it_has() {
 fn a_sweep_that_is_stopped_has_the_points_that_are_over() {
     let text = "[fabric]\ntopology = { kind = \"single-switch\", hosts = 3 }\n\
                 [[traffic]]\nkind = \"incast\"\nfrom = \"0..1\"\nto = 2\nbytes = \"1KB\"\n";
-    let file = scratch("status-sweep.toml", text.as_bytes());
+    let file = written("status-sweep.toml", text.as_bytes());
     // The second point does not end by itself.
     let words = [
         "sim",

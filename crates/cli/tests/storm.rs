@@ -1,11 +1,9 @@
 //! `railnet storm` and `railnet bench` as a user calls them.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::process::{Command, Output};
+use std::process::Output;
 
-fn railnet(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_railnet")).args(arguments).output().unwrap()
-}
+use crate::harness;
+use crate::harness::railnet;
 
 fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
@@ -72,12 +70,35 @@ fn random_collectives_between_real_ranks_are_right() {
     assert_eq!(digest(&roce), digest(&same));
 }
 
+/// Processes that open the verbs library; what they do follows from the seed, whatever is lost on the way.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn random_programs_of_verbs_are_right() {
+    // One test at a time has the address, in all programs of tests: unreliable services do not send again what is lost when processes
+    // join.
+    let turn = std::fs::File::create(concat!(env!("CARGO_TARGET_TMPDIR"), "/rdma-tests.lock")).unwrap();
+    turn.lock().unwrap();
+    let printed = |faults: &str| {
+        let output = railnet(&["storm", "verbs", "--seeds", "8", "--seed", "0x51", "--faults", faults]);
+        assert!(output.status.success(), "{}{}", text(&output), String::from_utf8_lossy(&output.stderr));
+        output
+    };
+    let (lossy, reordered) = (printed("drop=0.03,corrupt=0.02"), printed("reorder=0.1,duplicate=0.05"));
+    assert_eq!(digest(&lossy), digest(&reordered));
+    let lossy = text(&lossy);
+    for part in ["seeds           8 passed, 0 failed", "calls           ", " bytes, all compared"] {
+        assert!(lossy.contains(part), "no {part} in\n{lossy}");
+    }
+}
+
 #[test]
 fn faults_that_do_not_exist_are_refused() {
-    let refused = railnet(&["storm", "live", "--faults", "loss=0.1"]);
-    assert_eq!(refused.status.code(), Some(2));
-    let error = String::from_utf8_lossy(&refused.stderr);
-    assert!(error.contains("unknown fault \"loss\": write drop, duplicate"), "{error}");
+    for layer in ["live", "verbs"] {
+        let refused = railnet(&["storm", layer, "--faults", "loss=0.1"]);
+        assert_eq!(refused.status.code(), Some(2));
+        let error = String::from_utf8_lossy(&refused.stderr);
+        assert!(error.contains("unknown fault \"loss\": write drop, duplicate"), "{error}");
+    }
 }
 
 #[test]
@@ -129,7 +150,7 @@ fn a_comparison_that_cannot_be_made_is_refused_with_what_to_do() {
     }
     let output = railnet(&["bench", "live", "--peers", "gloo", "--transports", "shm"]);
     assert_eq!(output.status.code(), Some(2));
-    let nothing = Command::new(env!("CARGO_BIN_EXE_railnet"))
+    let nothing = harness::command::<&str>(&[])
         .args(["bench", "live", "--peers", "openmpi,mpich,gloo"])
         .env("PATH", "")
         .output()

@@ -1,34 +1,20 @@
 //! `railnet sim --pcap` from outside: what is in the file, and what is refused.
-#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
-#![allow(clippy::disallowed_methods, reason = "tests read and write their files and start tools themselves")]
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
 use railnet_wire::capture::{Packet, Reader};
 use railnet_wire::{Frame, Mac};
+
+use crate::harness::{is_installed, railnet, scratch, text};
 
 /// An incast over spines, with a buffer that needs pauses and thresholds that mark early.
 const INCAST: &str = "seed = 1\n[fabric]\n\
     topology = { kind = \"leaf-spine\", leaves = 2, hosts_per_leaf = 3, spines = 2 }\n\
     switch = { buffer = \"3MB\", ecn = { kmin = \"20KB\", kmax = \"80KB\", pmax = 0.5 } }\n\
     [nic]\ncontrol = \"none\"\n[[traffic]]\nkind = \"incast\"\nfrom = \"0..4\"\nto = 5\nbytes = \"400KB\"\n";
-
-fn railnet(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_railnet")).args(arguments).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-fn scratch(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_file(&path);
-    path
-}
 
 /// Runs the incast with these taps; the path of the capture, and what was printed.
 fn capture(name: &str, taps: &[&str], more: &[&str]) -> (PathBuf, String) {
@@ -180,26 +166,9 @@ fn a_large_fabric_wants_to_be_told_where_to_listen() {
     assert!(!file.exists());
 }
 
-/// Whether `tshark` can be started. Says so where it cannot, and fails where it must.
-fn has_tshark() -> bool {
-    let is_there =
-        Command::new("tshark").arg("--version").output().is_ok_and(|output| output.status.success());
-    if !is_there {
-        assert!(
-            std::env::var("RAILNET_REQUIRE_TOOLS").as_deref() != Ok("1"),
-            "tshark is required and not on PATH"
-        );
-        #[allow(clippy::print_stderr, reason = "a test that is left out must say so")]
-        {
-            eprintln!("SKIPPED: tshark is not on PATH");
-        }
-    }
-    is_there
-}
-
 #[test]
 fn tshark_reads_every_frame_as_it_was_meant() {
-    if !has_tshark() {
+    if !is_installed("tshark") {
         return;
     }
     let (file, _) = capture("tshark", &["host0", "leaf0"], &[]);

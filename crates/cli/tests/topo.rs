@@ -1,30 +1,14 @@
 //! `railnet topo` from outside: fabrics, servers, pictures.
-#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
-#![allow(clippy::disallowed_methods, reason = "tests read and write their files themselves")]
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
 
-use serde_json::Value;
-
-fn railnet(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_railnet")).args(arguments).output().unwrap()
-}
+use crate::harness;
+use crate::harness::{json, railnet, text};
 
 fn scenario(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios").join(name);
     path.to_str().unwrap().to_owned()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-fn json(arguments: &[&str]) -> Value {
-    let output = railnet(arguments);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 #[test]
@@ -158,7 +142,7 @@ fn transports_are_told_with_their_reasons_and_follow_the_environment() {
     let lines = text(&railnet(&arguments).stdout);
     assert!(lines.contains("0 -> 1   via P2P/CUMEM           NVLink (NVL), 370.8 GB/s\n"), "{lines}");
     assert!(lines.contains("0 -> 11  via NET/IB/3(3)/GDRDMA  different nodes; out by mlx5_5"), "{lines}");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_railnet"));
+    let mut command = harness::command::<&str>(&[]);
     let output = command.args(arguments).env("NCCL_P2P_DISABLE", "1").output().unwrap();
     let lines = text(&output.stdout);
     assert!(lines.contains("via SHM/direct/direct  NCCL_P2P_DISABLE forbids P2P"), "{lines}");

@@ -1,41 +1,19 @@
 //! `railnet tune` and `railnet knobs` from outside.
-#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
-#![allow(clippy::disallowed_methods, reason = "tests read and write their files themselves")]
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::Path;
 
 use serde_json::Value;
 
-/// Runs the command with nothing of NCCL's set but this.
-fn railnet(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_railnet"));
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("NCCL_") {
-            command.env_remove(name);
-        }
-    }
-    command.args(arguments).envs(variables.iter().copied()).output().unwrap()
-}
+use crate::harness::{railnet_with, text, written};
 
 fn repository(path: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path).to_str().unwrap().to_owned()
 }
 
-fn temporary(name: &str, text: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    fs::write(&path, text).unwrap();
-    path
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
 #[track_caller]
 fn told(arguments: &[&str], variables: &[(&str, &str)]) -> String {
-    let output = railnet(arguments, variables);
+    let output = railnet_with(arguments, variables);
     assert!(output.status.success(), "{}", text(&output.stderr));
     text(&output.stdout)
 }
@@ -90,8 +68,8 @@ fn every_collective_has_an_answer() {
 
 #[test]
 fn variables_count_by_name_and_the_later_source_wins() {
-    let file = temporary("tune.env", "# none but rings\nNCCL_ALGO=ring\nNCCL_PROTO=simple\n");
-    let file = file.to_str().unwrap();
+    let file = written("tune.env", "# none but rings\nNCCL_ALGO=ring\nNCCL_PROTO=simple\n");
+    let file = file.as_str();
     let ask = ["tune", "allreduce", "1KiB", "--cluster", "dgx-h100x2", "--env-file", file];
     has(&told(&ask, &[]), &["Chosen   Ring/Simple", "NCCL_ALGO=ring leaves it out"]);
     has(&told(&ask, &[("NCCL_ALGO", "tree")]), &["Chosen   Tree/Simple"]);
@@ -110,19 +88,19 @@ fn variables_count_by_name_and_the_later_source_wins() {
 #[test]
 fn a_name_without_effect_is_told_once_and_a_wrong_value_is_refused() {
     let ask = ["tune", "allreduce", "1KiB", "--cluster", "dgx-h100"];
-    let output = railnet(&ask, &[("NCCL_ALOG", "ring"), ("NCCL_IB_TC", "106")]);
+    let output = railnet_with(&ask, &[("NCCL_ALOG", "ring"), ("NCCL_IB_TC", "106")]);
     assert!(output.status.success());
     let notes = text(&output.stderr);
     has(&notes, &["did you mean NCCL_ALGO?", "NCCL_IB_TC (the environment) has no effect in railnet tune"]);
     assert_eq!(notes.matches("NCCL_ALOG").count(), 1);
-    let wrong = railnet(&ask, &[("NCCL_ALGO", "rign")]);
+    let wrong = railnet_with(&ask, &[("NCCL_ALGO", "rign")]);
     assert_eq!(wrong.status.code(), Some(2));
     has(&text(&wrong.stderr), &["NCCL_ALGO=rign (the environment)", "did you mean \"Ring\"?"]);
-    let file = temporary("broken.env", "NCCL_ALGO\n");
-    let broken = railnet(&[&ask[..], &["--env-file", file.to_str().unwrap()]].concat(), &[]);
+    let file = written("broken.env", "NCCL_ALGO\n");
+    let broken = railnet_with(&[&ask[..], &["--env-file", file.as_str()]].concat(), &[]);
     assert_eq!(broken.status.code(), Some(2));
     has(&text(&broken.stderr), &["broken.env: line 1", "not of the form NAME=VALUE"]);
-    let none = railnet(&[&ask[..], &["--algo", "pat"]].concat(), &[]);
+    let none = railnet_with(&[&ask[..], &["--algo", "pat"]].concat(), &[]);
     assert_eq!(none.status.code(), Some(1));
     has(&text(&none.stderr), &["no algorithm and protocol can run AllReduce"]);
 }
@@ -140,12 +118,12 @@ fn wrong_usage_says_what_would_be_right() {
         (&["allreduce", "1MiB", "--cluster", "dgx-h100", "--op", "xor"], "sum, prod, min, max, avg"),
     ];
     for (arguments, advice) in cases {
-        let output = railnet(&[&["tune"], arguments].concat(), &[]);
+        let output = railnet_with(&[&["tune"], arguments].concat(), &[]);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         has(&text(&output.stderr), &[advice]);
         assert!(output.stdout.is_empty());
     }
-    let failed = railnet(&["tune", "allreduce", "1MiB", "--cluster", "cpu"], &[]);
+    let failed = railnet_with(&["tune", "allreduce", "1MiB", "--cluster", "cpu"], &[]);
     assert_eq!(failed.status.code(), Some(1));
     has(&text(&failed.stderr), &["has no GPUs"]);
 }
@@ -195,19 +173,19 @@ fn a_cluster_is_also_a_topology_file_or_a_scenario() {
     has(&told(&file, &[]), &["64 ranks on 8 nodes (hgx-h100x8)", "Chosen   "]);
     let variable = told(&["tune", "allreduce", "64MiB"], &[("NCCL_TOPO_FILE", &xml)]);
     has(&variable, &["8 ranks on 1 node (hgx-h100)", "Chosen   "]);
-    let scenario = temporary(
+    let scenario = written(
         "tune.toml",
         "[fabric]\ntopology = { kind = \"single-switch\", hosts = 16 }\n\
          [cluster]\nserver = \"dgx-h100\"\n[env]\nNCCL_ALGO = \"ring\"\n",
     );
-    let scenario = ["tune", "allreduce", "64MiB", "--cluster", scenario.to_str().unwrap()];
+    let scenario = ["tune", "allreduce", "64MiB", "--cluster", scenario.as_str()];
     has(&told(&scenario, &[]), &["16 ranks on 2 nodes (dgx-h100x2)", "Chosen   Ring/"]);
     let plain = repository("scenarios/incast.toml");
-    let failed = railnet(&["tune", "allreduce", "1MiB", "--cluster", &plain], &[]);
+    let failed = railnet_with(&["tune", "allreduce", "1MiB", "--cluster", &plain], &[]);
     assert_eq!(failed.status.code(), Some(2));
     has(&text(&failed.stderr), &["there are no servers", "incast.toml"]);
-    let broken = temporary("broken.xml", "<system version=\"1\">\n<cpu\n");
-    let failed = railnet(&["tune", "allreduce", "1MiB", "--cluster", broken.to_str().unwrap()], &[]);
+    let broken = written("broken.xml", "<system version=\"1\">\n<cpu\n");
+    let failed = railnet_with(&["tune", "allreduce", "1MiB", "--cluster", broken.as_str()], &[]);
     assert_eq!(failed.status.code(), Some(2));
     has(&text(&failed.stderr), &["broken.xml, line "]);
 }
@@ -216,7 +194,7 @@ fn a_cluster_is_also_a_topology_file_or_a_scenario() {
 fn nccl_debug_tells_on_standard_error() {
     let ask = ["tune", "allreduce", "1GiB", "--cluster", "dgx-h100x2", "--json"];
     let all = [("NCCL_DEBUG", "INFO"), ("NCCL_DEBUG_SUBSYS", "INIT,GRAPH,TUNING,ENV")];
-    let output = railnet(&ask, &all);
+    let output = railnet_with(&ask, &all);
     serde_json::from_slice::<Value>(&output.stdout).unwrap();
     has(
         &text(&output.stderr),
@@ -230,7 +208,7 @@ fn nccl_debug_tells_on_standard_error() {
             "AllReduce: 1073741824 Bytes -> Algo ",
         ],
     );
-    assert!(railnet(&ask, &[]).stderr.is_empty());
+    assert!(railnet_with(&ask, &[]).stderr.is_empty());
 }
 
 #[test]

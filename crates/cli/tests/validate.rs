@@ -1,15 +1,10 @@
 //! `railnet validate` from outside: the page in the documentation is what it writes.
-#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
-
-use std::process::{Command, Output};
 
 use serde_json::Value;
 
-const PAGE: &str = include_str!("../../../docs/collectives.md");
+use crate::harness::railnet;
 
-fn railnet(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_railnet")).args(arguments).output().unwrap()
-}
+const PAGE: &str = include_str!("../../../docs/collectives.md");
 
 /// The quickest part stands for all: one that changes without the others is unlikely.
 #[test]

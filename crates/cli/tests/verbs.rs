@@ -1,22 +1,12 @@
 //! `railnet verbs` from outside: every operation and every option, what they print and how they exit.
-#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
-#![allow(clippy::disallowed_methods, reason = "tests read and write their files themselves")]
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
 use serde_json::Value;
 
+use crate::harness::{is_installed, railnet, scratch, text};
+
 const OPERATIONS: [&str; 5] = ["write", "read", "send", "write-imm", "atomic"];
-
-fn railnet(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_railnet")).args(arguments).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
 
 /// The output of a run that ends as it should; its lines fit the page and carry no colour.
 fn verbs(line: &str) -> String {
@@ -42,12 +32,6 @@ fn assert_has(found: &str, parts: &[&str]) {
     for part in parts {
         assert!(found.contains(part), "{part:?} is missing in\n{found}");
     }
-}
-
-fn scratch(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_file(&path);
-    path
 }
 
 #[test]
@@ -293,17 +277,7 @@ fn a_capture_has_every_packet_and_decodes() {
 
 #[test]
 fn tshark_finds_the_same_packets() {
-    let is_there =
-        Command::new("tshark").arg("--version").output().is_ok_and(|output| output.status.success());
-    if !is_there {
-        assert!(
-            std::env::var("RAILNET_REQUIRE_TOOLS").as_deref() != Ok("1"),
-            "tshark is required and not on PATH"
-        );
-        #[allow(clippy::print_stderr, reason = "a test that is left out must say so")]
-        {
-            eprintln!("SKIPPED: tshark is not on PATH");
-        }
+    if !is_installed("tshark") {
         return;
     }
     for operation in OPERATIONS {
@@ -351,6 +325,12 @@ fn wrong_usage_exits_with_2_and_says_what_to_do() {
         ("write --behaviour best", "[possible values: spec, rxe]"),
         ("write --seed x", "invalid value 'x' for '--seed <S>'"),
         ("", "<OPERATION>"),
+        ("write --queue-pairs 2", "it runs one operation on one queue pair (try connect)"),
+        ("connect --drop-psn 1", "--drop-psn and their like) cannot be used with connect"),
+        ("connect --pcap x.pcap", "--pcap cannot be used with connect"),
+        ("connect --bytes 0", "memory here is 1 to 16777216 B"),
+        ("connect --bytes 16MiB", "memory here is 1 to 16777216 B"),
+        ("connect --queue-pairs 17", "a whole number from 1 to 16"),
     ];
     for (line, expected) in cases {
         let arguments: Vec<&str> = std::iter::once("verbs").chain(line.split_whitespace()).collect();
@@ -363,28 +343,40 @@ fn wrong_usage_exits_with_2_and_says_what_to_do() {
     assert_has(&verbs("--help"), &["railnet verbs send --no-receive"]);
 }
 
-/// What documents show was printed by the command. A line of dots stands for lines left out.
 #[test]
-fn documents_show_what_is_printed() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut samples = 0;
-    for document in ["README.md", "docs/lessons/01-one-packet.md"] {
-        let contents = fs::read_to_string(root.join(document)).unwrap();
-        for block in contents.split("```").skip(1).step_by(2) {
-            let mut lines = block.lines().skip(1);
-            let Some(command) = lines.next().and_then(|line| line.strip_prefix("$ railnet verbs ")) else {
-                continue;
-            };
-            samples += 1;
-            let printed = verbs(command);
-            let mut rest = printed.lines();
-            for line in lines.filter(|line| line.trim() != "…") {
-                assert!(
-                    rest.any(|printed| printed == line),
-                    "{document}: `{command}` does not print, in this order:\n{line}\nbut\n{printed}"
-                );
-            }
+fn a_connection_is_set_up_state_by_state_and_what_is_wrong_is_refused_by_the_nic() {
+    let told = verbs("connect");
+    assert_has(
+        &told,
+        &[
+            "RTS at once            refused: a queue pair cannot go from INIT to RTS",
+            "refused: the transition INIT to RTR needs the destination queue pair",
+            "refused: queue pair 0x11 is in RTR: nothing can be posted to its send queue",
+            "Outcome  as expected",
+        ],
+    );
+    // Each state before what is tried in it.
+    let states = ["\n  RESET\n", "\n  INIT\n", "RTS at once", "\n  RTR\n", "\n  RTS\n"];
+    let places: Vec<usize> = states.iter().map(|state| told.find(state).unwrap()).collect();
+    assert!(places.is_sorted(), "{told}");
+}
+
+#[test]
+fn one_completion_stands_for_the_unsignaled_work_before_it() {
+    for (queue_pairs, every) in [(1, 1), (3, 2), (16, 64)] {
+        let steps = steps(&format!("connect --queue-pairs {queue_pairs} --signal-every {every} --bytes 256"));
+        let found = |step: &str| steps.iter().filter(|one| one["step"] == step).cloned().collect::<Vec<_>>();
+        let completions = found("completion");
+        assert_eq!(completions.len(), 2 * queue_pairs);
+        for queue_pair in 0x11..0x11 + queue_pairs {
+            let of_it = completions.iter().filter(|one| one["qp"] == queue_pair);
+            let ids: Vec<u64> = of_it.map(|one| one["wr_id"].as_u64().unwrap()).collect();
+            assert_eq!(ids, [every, 2 * every]);
         }
+        // An error completes whether it was signalled or not, and what is behind it is flushed.
+        let failures = found("failure");
+        let statuses: Vec<&Value> = failures.iter().map(|one| &one["status"]).collect();
+        assert_eq!(statuses, ["IBV_WC_REM_ACCESS_ERR", "IBV_WC_WR_FLUSH_ERR"]);
+        assert_eq!(found("result")[0]["bytes_equal"], true);
     }
-    assert!(samples >= 2, "only {samples} samples were found");
 }

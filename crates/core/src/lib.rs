@@ -26,6 +26,7 @@ pub mod limits;
 mod nearest;
 mod order;
 pub mod parse;
+pub mod prefetch;
 mod psn;
 mod random;
 pub mod reduce;

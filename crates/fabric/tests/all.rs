@@ -1,5 +1,6 @@
 //! All tests of the crate from outside, in one program: the engine is compiled for it once.
 
+mod bus;
 mod common;
 mod credits;
 mod deadlock;
@@ -7,8 +8,7 @@ mod dragonfly;
 mod events;
 mod faults;
 mod frames;
-mod lanes;
-mod lulls;
+mod lookahead;
 mod ports;
 mod reductions;
 mod storm;

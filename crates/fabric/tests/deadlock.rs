@@ -46,26 +46,26 @@ fn a_circle_of_channels_without_credit_is_found_and_named() {
 fn is_stuck_in_a_circle(flow_control: FlowControl) {
     let (world, log) = ring(flow_control);
     assert!(log.entries.is_empty(), "it stands still before anything has arrived");
-    let stuck = world.network.stuck();
-    assert_eq!((stuck.priority, stuck.pausing_hosts.len()), (0, 0));
-    assert_eq!(stuck.cycle.len(), 5, "{stuck:?}");
-    for (index, (from, to)) in stuck.cycle.iter().enumerate() {
+    let stall = world.network.stall();
+    assert_eq!((stall.priority, stall.pausing_hosts.len()), (0, 0));
+    assert_eq!(stall.cycle.len(), 5, "{stall:?}");
+    for (index, (from, to)) in stall.cycle.iter().enumerate() {
         assert!(matches!((from, to), (Vertex::Switch(_), Vertex::Switch(_))));
-        assert_eq!(*to, stuck.cycle[(index + 1) % 5].0, "each waits for the next");
+        assert_eq!(*to, stall.cycle[(index + 1) % 5].0, "each waits for the next");
     }
     // The victims: hosts that may not send into the circle.
-    assert!(stuck.paused.iter().any(|(from, _)| matches!(from, Vertex::Host(_))));
+    assert!(stall.paused.iter().any(|(from, _)| matches!(from, Vertex::Host(_))));
 }
 
 #[test]
 fn a_circle_of_wants_of_credit_is_found_and_named() {
     let (world, log) = ring(FlowControl::Credits);
     assert!(log.entries.is_empty(), "it stands still before anything has arrived");
-    assert_eq!(world.network.stuck().cycle.len(), 5);
+    assert_eq!(world.network.stall().cycle.len(), 5);
 }
 
 #[test]
 fn without_pauses_there_is_no_circle() {
     let (world, _) = ring(FlowControl::None);
-    assert!(world.network.stuck().cycle.is_empty());
+    assert!(world.network.stall().cycle.is_empty());
 }

@@ -31,7 +31,7 @@ fn crowd(switch: &SwitchConfig) -> (bool, usize) {
     }
     let mut log = Log::default();
     let is_over = world.network.run(&mut log, Time::ZERO + Span::from_ms(5));
-    (is_over && log.entries.len() as u32 == hosts, world.network.stuck().cycle.len())
+    (is_over && log.entries.len() as u32 == hosts, world.network.stall().cycle.len())
 }
 
 #[test]

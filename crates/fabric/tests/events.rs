@@ -75,23 +75,23 @@ fn a_mark_names_the_packet_the_switch_and_the_queue() {
 fn a_pause_is_told_by_the_port_that_stops_and_ends_with_a_resume() {
     let switch = SwitchConfig { buffer: Bytes(2_000_000), ..SwitchConfig::default() };
     let (record, counted) = incast(switch, 4 << 20, &[]);
-    let mut stopped: BTreeMap<(Component, Port, u8), bool> = BTreeMap::new();
+    let mut xoff_count: BTreeMap<(Component, Port, u8), bool> = BTreeMap::new();
     let mut pauses = 0;
     for (_, source, event) in &record {
         match *event {
             Event::Paused { port, priority } => {
-                assert!(!stopped.insert((*source, port, priority), true).unwrap_or(false));
+                assert!(!xoff_count.insert((*source, port, priority), true).unwrap_or(false));
                 pauses += 1;
             }
             Event::Resumed { port, priority } => {
-                assert_eq!(stopped.insert((*source, port, priority), false), Some(true));
+                assert_eq!(xoff_count.insert((*source, port, priority), false), Some(true));
             }
             _ => {}
         }
     }
     assert!(pauses > 0);
-    assert!(stopped.values().all(|is_stopped| !is_stopped), "all go on in the end");
-    assert!(stopped.keys().any(|(source, ..)| !is_switch(*source)), "pauses reach the hosts");
+    assert!(xoff_count.values().all(|is_stopped| !is_stopped), "all go on in the end");
+    assert!(xoff_count.keys().any(|(source, ..)| !is_switch(*source)), "pauses reach the hosts");
     assert_eq!(counted.drops, 0);
 }
 

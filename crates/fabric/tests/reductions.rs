@@ -153,9 +153,14 @@ fn every_member_gets_the_sum_and_every_link_carries_it_once_each_way() {
         contribute(&mut world, group, &members, &[size]);
         let seen = run(&mut world);
         assert_eq!(seen.failures, [], "{name}");
-        let mut told: Vec<_> = seen.reduced.iter().map(|(_, member, token, _)| (*member, *token)).collect();
-        told.sort_unstable();
-        assert_eq!(told, (0..hosts.len() as u32).map(|member| (member, 0)).collect::<Vec<_>>(), "{name}");
+        let mut seen_results: Vec<_> =
+            seen.reduced.iter().map(|(_, member, token, _)| (*member, *token)).collect();
+        seen_results.sort_unstable();
+        assert_eq!(
+            seen_results,
+            (0..hosts.len() as u32).map(|member| (member, 0)).collect::<Vec<_>>(),
+            "{name}"
+        );
         check_results(&world, &members, u64::from(size));
         // No link carries more than the data once in each direction, those of members exactly that.
         for host in &hosts {
@@ -327,12 +332,12 @@ fn a_switch_without_contexts_refuses_and_a_released_group_gives_them_back() {
     let text = "leaf2 has no reduction context left: all 2 are in use. Release a group, or do without reduction in switches";
     assert_eq!(refused.to_string(), text);
     assert_eq!(refused, Refused::NoContext { switch: "leaf2".into(), contexts: 2 });
-    let elsewhere = world.network.aggregate(&members(&world, &[12, 13]), &like()).unwrap();
+    let remote_owner = world.network.aggregate(&members(&world, &[12, 13]), &like()).unwrap();
     world.network.release(groups[0]);
     assert_eq!(world.network.contexts_in_use()[..], [1, 1, 1, 1, 0, 1, 0]);
     let again = world.network.aggregate(&members(&world, &[8, 12]), &like()).unwrap();
     // All of them work, also the one that took the place of another.
-    for (group, hosts) in [(groups[1], vec![0, 4, 8]), (elsewhere, vec![12, 13])] {
+    for (group, hosts) in [(groups[1], vec![0, 4, 8]), (remote_owner, vec![12, 13])] {
         let members = members(&world, &hosts);
         contribute(&mut world, group, &members, &[50_000]);
         assert_eq!(run(&mut world).failures, []);

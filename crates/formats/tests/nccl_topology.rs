@@ -98,6 +98,9 @@ fn bad_files_are_refused_with_the_line_and_what_to_do() {
     };
     let net = "<nic><net name=\"a\" speed=\"1000\"/></nic>";
     let many = (b'a'..=b'q').map(|letter| format!(" {}=\"1\"", letter as char)).collect::<Vec<_>>().concat();
+    let nvlink = |count: u16| format!("<nvlink target=\"0\" count=\"{count}\" tclass=\"0x068000\"/>");
+    let links = gpu("dev=\"0\" sm=\"90\"");
+    let links = links.replace("/></pci>", &format!(">{}\n{}</gpu></pci>", nvlink(u16::MAX), nvlink(1)));
     let cases = [
         ("nonsense".to_owned(), "line 1: this is not XML", "NCCL_TOPO_DUMP_FILE"),
         ("<system version=\"1\">\n<cpu></gpu>".to_owned(), "line 2: this is not XML", "NCCL_TOPO_DUMP_FILE"),
@@ -113,6 +116,8 @@ fn bad_files_are_refused_with_the_line_and_what_to_do() {
         (gpu("dev=\"0\" sm=\"90\"").replace("x86_64", "vax"), "line 2: no architecture is called", "ppc64"),
         (pci(&format!("<pci{many}/>")), "line 3: <pci> has more than 16 attributes", "leave some out"),
         (gpu(&format!("dev=\"{}\"", "0".repeat(256))), "longer than 255 characters", "shorten"),
+        (links.replace("0x068000", "0x068001"), "line 4: a GPU with more than 65535 NVLinks", "18 at most"),
+        (links, "line 4: a GPU with more than 65535 NVLinks", "18 at most"),
     ];
     for (text, what, help) in cases {
         let message = read("bad", &text).unwrap_err().to_string();

@@ -7,6 +7,7 @@ mod ranks;
 
 use std::time::{Duration, Instant};
 
+use railnet_live::status::{RankState, ranks_of_job};
 use railnet_live::{Communicator, Conduit};
 use ranks::Ranks;
 use rustix::process::Signal;
@@ -27,7 +28,10 @@ fn rank() {
         match std::env::var("TEST_END").as_deref() {
             Ok("in a call") => {
                 std::thread::spawn(move || world.barrier());
-                std::thread::sleep(Duration::from_millis(100));
+                let own = || ranks_of_job(std::process::id(), 1).map(|ranks| ranks[0].state);
+                while !own().is_ok_and(|state| state == RankState::InCall) {
+                    std::thread::yield_now();
+                }
             }
             Ok("with a failure") => std::process::exit(3),
             Ok("by a signal") => {

@@ -23,7 +23,7 @@ const SHORT: Duration = Duration::from_millis(300);
 #[test]
 fn ranks_that_call_for_something_else_are_named_with_what_they_call_for() {
     for conduit in CONDUITS {
-        let errors = world(3, conduit, SHORT, |world| {
+        let errors = world(3, conduit, LONG, |world| {
             // Who is not through with the barrier by then hears of it there.
             world
                 .barrier()
@@ -70,14 +70,20 @@ fn what_comes_where_nothing_is_awaited_tells_that_ranks_disagree() {
 
 #[test]
 fn a_rank_that_does_not_come_is_named_with_what_it_did_last() {
+    // Long enough for the other two to come and to answer each other on a busy machine.
+    let limit = Duration::from_secs(2);
     for conduit in CONDUITS {
-        let errors = world(3, conduit, SHORT, |world| {
+        let is_named = std::sync::Barrier::new(3);
+        let errors = world(3, conduit, LONG, |world| {
             world.barrier().unwrap();
+            world.set_timeout(limit);
             if world.rank() == 1 {
-                std::thread::sleep(4 * SHORT);
+                is_named.wait();
                 return world.barrier().unwrap_err().to_string();
             }
-            world.all_reduce_in_place(&mut [1_u8; 3], ReduceOp::Sum).unwrap_err().to_string()
+            let error = world.all_reduce_in_place(&mut [1_u8; 3], ReduceOp::Sum).unwrap_err();
+            is_named.wait();
+            error.to_string()
         });
         for error in [&errors[0], &errors[2]] {
             assert!(error.contains("rank 1 has not entered AllReduce #1"), "{error}");
@@ -91,8 +97,9 @@ fn a_rank_that_does_not_come_is_named_with_what_it_did_last() {
 #[test]
 fn a_sender_that_does_not_come_is_named_by_its_number_in_the_communicator() {
     let is_over = std::sync::Barrier::new(3);
-    world(3, Conduit::SharedMemory, SHORT, |world| {
+    world(3, Conduit::SharedMemory, LONG, |world| {
         if world.rank() == 1 {
+            world.set_timeout(SHORT);
             let error = world.receive(&mut [0_u32], 2).unwrap_err();
             let text = error.to_string();
             assert_eq!(error.culprits(), [Rank(2)], "{text}");

@@ -18,6 +18,8 @@ use railnet_live::{Control, Secret};
 const LONG: Duration = Duration::from_secs(20);
 /// For what shall not come.
 const SHORT: Duration = Duration::from_millis(300);
+/// For what shall not come, where the others have to come first.
+const AFTER_OTHERS: Duration = Duration::from_secs(4);
 
 /// A port that was free a moment ago.
 fn free_port() -> u16 {
@@ -97,7 +99,7 @@ fn missing_ranks_are_listed_on_every_rank() {
     let mut configs: Vec<Config> =
         configs(5).into_iter().filter(|config| config.rank.0 != 2 && config.rank.0 != 4).collect();
     // One has less patience than the others, which all end with it.
-    configs[1].limit = SHORT;
+    configs[1].limit = AFTER_OTHERS;
     for trouble in all(&configs, |control, _| trouble(control)) {
         assert_eq!((trouble.kind, &trouble.ranks[..]), (TroubleKind::Missing, &[2, 4][..]));
         assert!(trouble.text.starts_with("ranks 2 and 4 of 5 are missing after"), "{}", trouble.text);
@@ -119,7 +121,7 @@ fn a_rank_that_waits_says_for_whom_and_what_sets_the_limit() {
     let mut configs = configs(4);
     configs.retain(|config| [0, 1].contains(&config.rank.0));
     for config in &mut configs {
-        (config.limit, config.reminders) = (SHORT, reminders.clone());
+        (config.limit, config.reminders) = (AFTER_OTHERS, reminders.clone());
     }
     for text in all(&configs, |outcome, _| trouble(outcome).text) {
         assert!(text.contains("(RAILNET_TIMEOUT or RAILNET_RENDEZVOUS_LIMIT sets the limit)"), "{text}");
@@ -207,7 +209,7 @@ fn a_wrong_secret_keeps_a_rank_out_and_is_never_printed() {
     let mut configs = configs(3);
     for config in &mut configs {
         config.secret = Secret::new(b"plum");
-        config.limit = SHORT;
+        config.limit = AFTER_OTHERS;
     }
     for wrong in [Secret::new(b"prune"), Secret::default()] {
         configs[1].secret = wrong;

@@ -43,6 +43,7 @@ mod network;
 mod nic;
 mod packet;
 mod pool;
+mod prefetch;
 mod queue_pair;
 pub mod recovery;
 mod region;

@@ -1,8 +1,8 @@
 //! The network side of the NIC: packets in, packets out, time.
 
 use railnet_core::event::{Check, Event, Sink};
-use railnet_core::{Fold, GhostRun, Psn, Time};
-use railnet_wire::{CongestionEcho, Extended, Extension, Headers, Opcode, TelemetryBlock, Transport};
+use railnet_core::{Fold, GhostRun, Time};
+use railnet_wire::{CongestionEcho, Extended, Extension, Opcode, TelemetryBlock, Transport};
 
 use crate::context::Context;
 use crate::device::Device;
@@ -10,7 +10,7 @@ use crate::error::DropReason;
 use crate::memory::Memory;
 use crate::nic::Nic;
 use crate::packet::{Inbound, OutboundPayload, Transmit};
-use crate::queue_pair::{QueuePair, Requester, Service, State};
+use crate::queue_pair::{QueuePair, Service, State};
 use crate::schedule::{Priorities, Schedule};
 use crate::timer::Timer;
 
@@ -144,60 +144,6 @@ impl Nic {
     pub fn is_idle(&self) -> bool {
         let device = &self.device;
         device.sends.is_empty() && device.responses.is_empty() && device.ports.iter().all(Schedule::is_empty)
-    }
-
-    /// Looks at the state of the queue pair that a packet is for, and says nothing of use. A driver that looks at many
-    /// before it hands over packets for them waits for memory once instead of each time.
-    #[inline]
-    pub fn look_at(&self, headers: &Headers) -> u32 {
-        let slot = self.slot_of(headers.bth.destination);
-        let queue_pair = slot.and_then(|slot| self.queue_pairs[slot].as_deref());
-        queue_pair.map_or(0, |queue_pair| match headers.bth.opcode {
-            Opcode::Cnp => queue_pair.look_at_control(),
-            opcode if opcode.is_response() => {
-                queue_pair.look_at_requester(&self.device, queue_pair.requester.queue.front())
-            }
-            opcode => queue_pair.look_at_responder(&self.device, opcode.position().is_end()),
-        })
-    }
-
-    /// Looks at where the queue pair is that a packet is for.
-    #[inline]
-    pub fn look_for(&self, headers: &Headers) -> u32 {
-        let slot = self.slot_of(headers.bth.destination);
-        slot.map_or(0, |slot| self.queue_pairs[slot].is_some().into())
-    }
-
-    /// Looks at where the queue pair is that sends next.
-    #[inline]
-    pub fn look_for_sender(&self) -> u32 {
-        let slot = self.device.ports[0].next_data().next();
-        slot.map_or(0, |slot| self.queue_pairs[slot as usize].is_some().into())
-    }
-
-    /// As [`Nic::look_at`], for what belongs to no queue pair.
-    #[inline]
-    pub fn look(&self) -> u32 {
-        let timer = self.device.timers.next().map_or(0, |(at, _)| at.as_ps() as u32);
-        timer ^ self.device.counters.sent as u32 ^ self.device.ports.first().map_or(0, Schedule::look)
-    }
-
-    /// As [`Nic::look_at`], for the queue pairs that come to send the next so many packets on the first port.
-    #[inline]
-    pub fn look_at_senders(&self, packets: u32) {
-        let (schedule, limit) = (&self.device.ports[0], u32::from(self.device.config.burst_packets));
-        let (mut left, mut burst) = (packets, limit.saturating_sub(schedule.burst.into()));
-        for slot in schedule.next_data() {
-            let Some(queue_pair) = self.queue_pairs[slot as usize].as_deref() else { continue };
-            let Requester { next, sent, cursor, .. } = &queue_pair.requester;
-            std::hint::black_box(queue_pair.look_at_requester(&self.device, *cursor));
-            let unsent = next.value().wrapping_sub(sent.value()) & Psn::MASK;
-            left = left.saturating_sub(unsent.min(burst));
-            if left == 0 {
-                break;
-            }
-            burst = limit;
-        }
     }
 
     fn next_control(&mut self, port: u8, allowed: Priorities, slot: &mut Option<Transmit>) -> bool {

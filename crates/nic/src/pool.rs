@@ -3,6 +3,8 @@
 //! A queue pair that has nothing to do must cost little, and there are thousands: its queues are heads and tails of
 //! linked lists into pools that the NIC owns. Entries are reused, so steady work allocates nothing.
 
+use railnet_core::prefetch::prefetch_lines;
+
 const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
@@ -84,10 +86,12 @@ impl<T> Pool<T> {
         self.entries[handle.0 as usize].value.as_ref().expect("a handle names a live entry")
     }
 
-    /// As [`Pool::get`], where there may be no entry.
+    /// Prefetches an entry, if the handle names one.
     #[inline]
-    pub(crate) fn peek(&self, handle: Handle) -> Option<&T> {
-        self.entries.get(handle.0 as usize)?.value.as_ref()
+    pub(crate) fn prefetch(&self, handle: Handle) {
+        if let Some(entry) = self.entries.get(handle.0 as usize) {
+            prefetch_lines(entry);
+        }
     }
 
     #[inline]

@@ -5,6 +5,8 @@
 
 use std::collections::VecDeque;
 
+use railnet_core::prefetch::prefetch;
+
 /// The priorities that a port may send now, one bit each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Priorities(pub u8);
@@ -14,8 +16,8 @@ impl Priorities {
     pub const ALL: Self = Self(0xff);
 }
 
-/// Turns to look ahead.
-const AHEAD: usize = 4;
+/// Queue pairs of a data ring that are prefetched at most.
+const PREFETCHED: usize = 4;
 
 /// The rings of one port.
 #[derive(Debug, Default)]
@@ -66,13 +68,14 @@ impl Schedule {
     #[inline]
     pub(crate) fn next_data(&self) -> impl Iterator<Item = u32> {
         let ring = highest(self.data_mask).map(|priority| &self.data[usize::from(priority)]);
-        ring.into_iter().flat_map(|ring| ring.iter().take(AHEAD).copied())
+        ring.into_iter().flat_map(|ring| ring.iter().take(PREFETCHED).copied())
     }
 
-    /// Looks at which rings hold something, and says nothing of use.
+    /// Prefetches which rings hold something.
     #[inline]
-    pub(crate) fn look(&self) -> u32 {
-        u32::from(self.control_mask) ^ self.control[0].len() as u32
+    pub(crate) fn prefetch(&self) {
+        prefetch(&self.control_mask);
+        prefetch(&self.control[0]);
     }
 
     /// Whether nobody stands in a ring.

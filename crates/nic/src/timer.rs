@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use railnet_core::Time;
+use railnet_core::prefetch::prefetch;
 
 /// What a NIC waits for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -55,10 +56,11 @@ struct Deadline {
 impl Deadlines {
     pub(crate) const NONE: Self = Self([Deadline { due: Time::NEVER, queued: Time::NEVER }; Timer::COUNT]);
 
-    /// Looks at those that every packet asks for, and says nothing of use.
+    /// Prefetches the deadlines that every packet needs.
     #[inline]
-    pub(crate) fn look(&self) -> u32 {
-        (self.0[0].due.as_ps() ^ self.0[1].queued.as_ps()) as u32
+    pub(crate) fn prefetch(&self) {
+        prefetch(&self.0[0].due);
+        prefetch(&self.0[1].queued);
     }
 
     #[inline]
@@ -120,6 +122,12 @@ impl TimerQueue {
         } else {
             self.heap.push(Reverse(entry));
         }
+    }
+
+    /// Prefetches the next entry.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        prefetch(&self.first);
     }
 
     /// When the next entry comes up. It may prove early.

@@ -256,12 +256,6 @@ pub(crate) struct SendWork {
 }
 
 impl SendWork {
-    /// A field of every line of the cache that sending it needs; of no use.
-    #[inline]
-    pub(crate) fn look(&self) -> u32 {
-        self.work as u32 ^ self.gather.len() as u32 ^ self.length ^ u32::from(self.started)
-    }
-
     #[inline]
     pub(crate) fn last(&self) -> Psn {
         self.first.plus(self.packets.wrapping_sub(1))

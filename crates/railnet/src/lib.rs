@@ -1,5 +1,16 @@
 #![doc = include_str!("../README.md")]
 //!
+//! # Where to begin
+//!
+//! | you want to | module | example |
+//! | --- | --- | --- |
+//! | do collectives between real processes | here: [`Communicator`] | `examples/hello.rs`, `examples/train.rs` |
+//! | use a NIC: queue pairs, memory regions, completions | [`verbs`] | `examples/pingpong.rs` |
+//! | simulate a fabric, a collective or a training job | [`sim`] | `examples/incast.rs`, `examples/job.rs` |
+//! | describe servers and fabrics, and measure them | [`topology`] | in its documentation |
+//!
+//! # Collectives
+//!
 //! | what | where |
 //! | --- | --- |
 //! | collectives, blocking | [`Communicator::all_reduce`] and its like |
@@ -11,6 +22,7 @@
 //! | how long to wait, and by which conduit | [`Options`], `RAILNET_TIMEOUT`, `RAILNET_CONDUIT` |
 //! | what went wrong, and whose fault it is | [`Error`], [`Error::culprits`] |
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(unnameable_types)]
 
 pub use railnet_core::{DataType, Rank, ReduceOp, Scalar};
 pub use railnet_live::communicator::{
@@ -36,10 +48,15 @@ pub mod raw {
     pub use railnet_live::communicator::{GoOn, Operation, Transfer, TransferDirection};
 }
 
-/// The simulator: scenarios, runs of them, and a network that another simulator drives.
-pub mod sim {
-    pub use railnet_core::{Span, Time};
-    pub use railnet_sim::{
-        Coupled, CouplingError, Finished, Outcome, Run, RunError, Scenario, ScenarioError, run,
-    };
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct FirstPage;
+
+/// Quantities and ids: what times, amounts and rates are in the signatures of this crate.
+pub mod units {
+    pub use railnet_core::{Bytes, Rate, Ratio, Span, Time};
 }
+
+pub mod sim;
+pub mod topology;
+pub mod verbs;

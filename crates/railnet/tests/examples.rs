@@ -67,3 +67,49 @@ fn borders_are_put_into_the_memory_of_neighbours() {
     let text = printed(&grouped);
     assert!(text.contains("4 ranks reached what one process reaches"), "{text}");
 }
+
+#[test]
+fn a_message_goes_back_and_forth_between_two_nics() {
+    let port = railnet_live::launch::free_port().unwrap();
+    let address = format!("127.0.0.1:{port}");
+    let start = |words: &[&str]| {
+        Command::new(example("pingpong"))
+            .args(words)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let mut server = start(&[&address]);
+    // The server says nothing when it listens: a client that comes too early ends at once, and another one is sent.
+    let client = loop {
+        let client = start(&[&address, "client"]).wait_with_output().unwrap();
+        let is_early = String::from_utf8_lossy(&client.stderr).contains("ConnectionRefused");
+        if !is_early || server.try_wait().unwrap().is_some() {
+            break client;
+        }
+    };
+    let text = printed(&[server.wait_with_output().unwrap(), client]);
+    assert_eq!(text.matches("1000 messages of 4096 bytes each way").count(), 2, "{text}");
+}
+
+#[test]
+fn an_incast_built_in_code_is_the_one_of_a_file() {
+    let output = Command::new(example("incast")).output().unwrap();
+    let text = printed(&[output]);
+    for control in ["none", "dcqcn", "swift", "hpcc"] {
+        assert!(text.contains(&format!("\n{control} ")), "{text}");
+    }
+    let file = &text[text.find("[fabric").unwrap()..];
+    let outcome = railnet::sim::simulate(&railnet::sim::Scenario::parse(file).unwrap()).unwrap();
+    let line = text.lines().find(|line| line.starts_with("dcqcn")).unwrap();
+    let completed = outcome.completion.since(railnet::units::Time::ZERO).as_us_f64();
+    assert!(line.contains(&format!("{completed:.1} us")), "{line}: {completed}");
+}
+
+#[test]
+fn a_job_built_in_code_is_laid_out_in_three_ways() {
+    let text = printed(&[Command::new(example("job")).output().unwrap()]);
+    assert_eq!(text.lines().count(), 4, "{text}");
+    assert!(text.lines().skip(1).all(|line| line.matches(" s").count() >= 2), "{text}");
+}

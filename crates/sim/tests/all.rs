@@ -6,6 +6,7 @@ mod control;
 mod effects;
 mod faults;
 mod fidelities;
+mod flow_level;
 mod job_faults;
 mod job_memo;
 mod job_servers;

@@ -8,9 +8,9 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
@@ -100,6 +100,8 @@ pub(crate) struct Adapter {
     wakes_at: AtomicU64,
     started: Instant,
     closing: AtomicBool,
+    /// Descriptors that the progress thread has.
+    of_thread: [AtomicI32; 2],
 }
 
 /// What the lock protects.
@@ -124,7 +126,8 @@ pub(crate) struct CompletionTarget {
 }
 
 /// The adapters of this process.
-static ADAPTERS: Mutex<Vec<Weak<Adapter>>> = Mutex::new(Vec::new());
+pub(crate) type Adapters = Vec<Weak<Adapter>>;
+static ADAPTERS: Mutex<Adapters> = Mutex::new(Vec::new());
 
 impl Adapter {
     /// The adapter of a device: the one that is open, or a new one. After a fork the child has its own.
@@ -138,6 +141,7 @@ impl Adapter {
         }
         adapters.retain(|adapter| adapter.strong_count() > 0);
         crate::errors::at_exit(Self::leave);
+        crate::fork::watch();
         let adapter = Arc::new(Self::new(device, settings)?);
         let attended = Arc::downgrade(&adapter);
         let socket = adapter
@@ -147,6 +151,9 @@ impl Adapter {
             .try_clone_to_owned()
             .map_err(|error| crate::errors::of_io(&error))?;
         let doorbell = adapter.doorbell.try_clone().map_err(|error| crate::errors::of_io(&error))?;
+        for (own, descriptor) in adapter.of_thread.iter().zip([&socket, &doorbell]) {
+            own.store(descriptor.as_raw_fd(), Ordering::Relaxed);
+        }
         let thread = std::thread::Builder::new().name("railnet-rdma".to_owned());
         thread
             .spawn(move || attend(&attended, &socket, &doorbell))
@@ -197,7 +204,29 @@ impl Adapter {
             wakes_at: AtomicU64::new(0),
             started: Instant::now(),
             closing: AtomicBool::new(false),
+            of_thread: [const { AtomicI32::new(-1) }; 2],
         })
+    }
+
+    /// All adapters, while a thread forks.
+    pub(crate) fn lock_all() -> MutexGuard<'static, Adapters> {
+        ADAPTERS.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Those that this process opened.
+    pub(crate) fn of_this_process(all: &Adapters) -> Vec<Arc<Self>> {
+        let process = std::process::id();
+        all.iter().filter_map(Weak::upgrade).filter(|one| one.process == process).collect()
+    }
+
+    /// The descriptors that a child of this process must not keep open.
+    pub(crate) fn list_descriptors(&self, state: &State, into: &mut Vec<RawFd>) {
+        state.driver.list_descriptors(into);
+        into.push(self.doorbell.as_raw_fd());
+        into.extend(self.of_thread.iter().map(|one| one.load(Ordering::Relaxed)).filter(|one| *one >= 0));
+        if let Some(capture) = &state.capture {
+            into.push(capture.descriptor());
+        }
     }
 
     /// The state. A thread that holds it is at most in a system call of a microsecond or two, so it is worth spinning for: to
@@ -266,9 +295,8 @@ impl Adapter {
 
     /// The program ends without closing its devices: tells the peers of its connections, and ends the captures.
     extern "C" fn leave() {
-        let process = std::process::id();
-        let adapters = ADAPTERS.lock().unwrap_or_else(PoisonError::into_inner);
-        for adapter in adapters.iter().filter_map(Weak::upgrade).filter(|one| one.process == process) {
+        let adapters = Self::lock_all();
+        for adapter in Self::of_this_process(&adapters) {
             if let Ok(mut state) = adapter.state.try_lock() {
                 let State { driver, management, .. } = &mut *state;
                 management.leave(driver);
@@ -283,7 +311,9 @@ impl Drop for Adapter {
     fn drop(&mut self) {
         self.closing.store(true, Ordering::Relaxed);
         self.ring();
-        self.state().finish_capture();
+        if self.process == std::process::id() {
+            self.state().finish_capture();
+        }
     }
 }
 
@@ -495,6 +525,10 @@ impl Capture {
 
     fn flush(&self) -> io::Result<()> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).flush()
+    }
+
+    fn descriptor(&self) -> RawFd {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_ref().as_raw_fd()
     }
 }
 

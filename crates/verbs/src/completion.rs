@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use libc::{c_int, c_uint, c_void};
@@ -64,7 +65,9 @@ pub(crate) struct Queue {
     /// Of completion events.
     subject: Arc<Subject>,
     errors: EventTarget,
-    /// The completion that `ibv_start_poll` and `ibv_next_poll` are at.
+    /// A thread is between `ibv_start_poll` and `ibv_end_poll`. Others wait.
+    polling: AtomicBool,
+    /// The completion that it is at.
     current: Cell<Completion>,
 }
 
@@ -117,6 +120,7 @@ fn make(
         channel: events.clone(),
         subject: Subject::new(0),
         errors: of_context.event_target(0),
+        polling: AtomicBool::new(false),
         current: Cell::new(Completion::EMPTY),
     });
     let token = std::ptr::from_ref::<Queue>(&created) as usize;
@@ -355,7 +359,18 @@ extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut c_void) -> c_int {
     // An attribute with a mask that is not empty asks for something that does not exist yet.
     match object::read(attr.cast::<u32>()) {
         Ok(&mask) if mask != 0 => libc::EINVAL,
-        _ => take_next(cq),
+        _ => {
+            let Ok(queue) = object::of::<Queue, _>(cq) else { return libc::EINVAL };
+            while queue.polling.swap(true, Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            let outcome = take_next(cq);
+            if outcome != 0 {
+                // The application does not end a poll that has not begun.
+                queue.polling.store(false, Ordering::Release);
+            }
+            outcome
+        }
     }
 }
 
@@ -363,7 +378,11 @@ extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
     take_next(cq)
 }
 
-extern "C" fn end_poll(_: *mut ibv_cq_ex) {}
+extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
+    if let Ok(queue) = object::of::<Queue, _>(cq) {
+        queue.polling.store(false, Ordering::Release);
+    }
+}
 
 fn current(cq: *mut ibv_cq_ex) -> Completion {
     object::of::<Queue, _>(cq).map_or(Completion::EMPTY, |queue| queue.current.get())

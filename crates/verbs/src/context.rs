@@ -3,7 +3,7 @@
 use std::mem::offset_of;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libc::{c_char, c_int, c_uint, c_void};
 use railnet_live::roce::{Device, QUEUE_PAIR_BITS, Settings, devices, interface_index};
@@ -25,6 +25,11 @@ pub(crate) struct ListedDevice {
 
 /// Addresses of listed devices. Only the application reads them.
 static LISTED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+/// The listed devices, while a thread forks.
+pub(crate) fn lock_listed() -> MutexGuard<'static, Vec<usize>> {
+    LISTED.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// An open device.
 #[repr(C)]
@@ -87,7 +92,7 @@ fn list() -> Result<Vec<*mut ibv_device>, c_int> {
         complain(&error.to_string());
         crate::errors::of_io(&error)
     })?;
-    let mut listed = LISTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut listed = lock_listed();
     let mut find = |device: Device| {
         let known = listed.iter().map(|&address| address as *mut ibv_device);
         let same = |pointer: &*mut ibv_device| {

@@ -10,12 +10,14 @@
 //! | `export` | the symbols, with the versions of rdma-core |
 //! | `context` | devices, one for each address, and opening them |
 //! | `adapter` | the NIC of an address, its lock, its progress thread |
+//! | `fork` | what the child of a fork gets of it: nothing |
 //! | `object` | pointers of C as references |
 //! | `channel` | descriptors that become readable with events |
 //! | `memory`, `buffer`, `completion`, `receive`, `queue_pair`, `post`, `address` | the verbs, by object |
 //! | `cma` | connection management: `librdmacm` |
 //! | `rsocket` | stream sockets over connections |
 //! | `names` | enumerations in words |
+//! | `storm` | random programs of C calls, which test all of it |
 #![cfg(target_arch = "x86_64")]
 #![allow(
     clippy::wildcard_imports,
@@ -33,6 +35,7 @@ mod completion;
 mod context;
 mod errors;
 mod export;
+mod fork;
 mod memory;
 mod names;
 mod object;
@@ -40,3 +43,4 @@ mod post;
 mod queue_pair;
 mod receive;
 mod rsocket;
+pub mod storm;

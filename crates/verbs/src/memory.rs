@@ -9,7 +9,7 @@ use railnet_nic::memory::SpaceId;
 use railnet_nic::{Access, Key, ProtectionDomain};
 
 use crate::abi::*;
-use crate::adapter::Adapter;
+use crate::adapter::{Adapter, State};
 use crate::context::Context;
 use crate::errors::{guard, null, of_verb, status};
 use crate::object;
@@ -224,7 +224,36 @@ pub(crate) extern "C" fn deregister_region(mr: *mut ibv_mr) -> c_int {
     })
 }
 
-/// Registers anew under the same pointer. Keys change, as the manual page says they may.
+/// What a region is registered with.
+#[derive(Clone, Copy)]
+struct Extent {
+    domain: ProtectionDomain,
+    address: u64,
+    length: usize,
+    name: u64,
+    access: Access,
+}
+
+/// Gives a key another region. Where that is refused, the old one is as it was.
+fn exchange(region: &Region, old: &Extent, new: &Extent) -> Result<SpaceId, c_int> {
+    let mut state = region.adapter.state();
+    let put = |state: &mut State, extent: &Extent| {
+        let space = state.driver.memory_mut().space(extent.address, extent.name);
+        let length = extent.length as u64;
+        let put =
+            state.driver.register_as(extent.domain, space, extent.name, length, extent.access, region.key);
+        put.map(|()| space).inspect_err(|_| state.driver.memory_mut().remove(space))
+    };
+    state.driver.nic_mut().dereg_mr(region.key).map_err(|error| of_verb(&error))?;
+    state.driver.memory_mut().remove(region.space);
+    put(&mut state, new).map_err(|error| {
+        // The key was free a moment ago, and nobody else had the NIC since.
+        let _ = put(&mut state, old);
+        of_verb(&error)
+    })
+}
+
+/// Changes a region under the same pointer and the same keys, as Soft-RoCE does.
 pub(crate) extern "C" fn reregister_region(
     mr: *mut ibv_mr,
     changes: c_int,
@@ -245,21 +274,42 @@ pub(crate) extern "C" fn reregister_region(
                 return Err(libc::EINVAL);
             }
             let has = |change| changes & change != 0;
-            let (address, length, name) = match has(TRANSLATION) {
-                true if address.is_null() || length == 0 => return Err(libc::EINVAL),
-                true => (address as u64, length, address as u64),
-                false => (region.c.addr as u64, region.c.length, region.name),
+            let old = Extent {
+                domain: object::of::<Domain, _>(region.c.pd)?.domain,
+                address: region.c.addr as u64,
+                length: region.c.length,
+                name: region.name,
+                access: check_access(region.access)?,
             };
-            let access = if has(ACCESS_FLAGS) { access as c_uint } else { region.access };
-            let new = register(if has(DOMAIN) { pd } else { region.c.pd }, address, length, name, access)?;
-            let mut state = region.adapter.state();
-            if let Err(error) = state.driver.nic_mut().dereg_mr(region.key) {
-                let _ = state.driver.nic_mut().dereg_mr(new.key);
-                return Err(of_verb(&error));
+            let mut new = old;
+            if has(TRANSLATION) {
+                if address.is_null() || length == 0 {
+                    return Err(libc::EINVAL);
+                }
+                (new.address, new.length, new.name) = (address as u64, length, address as u64);
             }
-            state.driver.memory_mut().remove(region.space);
-            drop(state);
-            object::replace::<Region, _>(mr, *new);
+            if has(DOMAIN) {
+                new.domain = object::of::<Domain, _>(pd)?.domain;
+            }
+            let flags = if has(ACCESS_FLAGS) { access as c_uint } else { region.access };
+            new.access = check_access(flags)?;
+            let write = new.access.allows(Access::LOCAL_WRITE);
+            if !is_accessible(new.address, new.length as u64, write)
+                .map_err(|error| crate::errors::of_io(&error))?
+            {
+                return Err(libc::EFAULT);
+            }
+            let space = exchange(region, &old, &new)?;
+            let mut c = region.c;
+            (c.addr, c.length) = (new.address as *mut c_void, new.length);
+            if has(DOMAIN) {
+                c.pd = pd;
+            }
+            let (adapter, key) = (region.adapter.clone(), region.key);
+            object::replace::<Region, _>(
+                mr,
+                Region { c, adapter, key, space, access: flags, name: new.name },
+            );
             Ok(())
         })();
         changed.map_or_else(

@@ -177,7 +177,7 @@ macro_rules! plain {
 }
 
 plain!(
-    ibv_device_attr_ex ibv_port_attr ibv_gid_entry verbs_context ibv_cq_ex ibv_qp_ex ibv_qp_attr ibv_srq ibv_ah_attr
+    ibv_device_attr ibv_device_attr_ex ibv_port_attr ibv_gid_entry verbs_context ibv_cq_ex ibv_qp_ex ibv_qp_attr ibv_srq ibv_ah_attr
     ibv_qp_init_attr ibv_qp_init_attr_ex ibv_send_wr ibv_wc ibv_sa_path_rec rdma_cm_id rdma_cm_event rdma_addrinfo
 );
 

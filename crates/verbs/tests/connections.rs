@@ -79,7 +79,7 @@ impl Program {
         if let Some(faults) = faults {
             child.env("RAILNET_FAULTS", faults);
         }
-        child.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = child.spawn().unwrap_or_else(|error| panic!("{command}: {error}"));
         let (send, lines) = mpsc::channel();
         let output: [Box<dyn Read + Send>; 2] =
@@ -317,28 +317,50 @@ fn multicast_is_refused() {
     assert!(client.text().contains("Operation not supported"), "{}", client.text());
 }
 
-#[test]
-fn misuse_is_an_errno() {
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c");
-    let program = libraries().join("misused-connections");
+/// A program in C of ours; `None` where it cannot be compiled, which is said.
+fn compile(source: &str) -> Option<PathBuf> {
+    let program = libraries().join(source.trim_end_matches(".c"));
+    if !Path::new("/usr/include/rdma/rdma_cma.h").exists() {
+        eprintln!("SKIPPED: the headers of rdma-core are not installed (apt-get install librdmacm-dev)");
+        return None;
+    }
     let compiled = Command::new("cc")
         .args(["-Wall", "-O1", "-o"])
         .arg(&program)
-        .arg(sources.join("connections.c"))
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source))
         .arg("-L")
         .arg(libraries())
         .args(["-lrdmacm", "-libverbs", "-lpthread"])
         .output();
-    let has_headers = Path::new("/usr/include/rdma/rdma_cma.h").exists();
     let Ok(compiled) = compiled else {
         eprintln!("SKIPPED: there is no C compiler");
-        return;
+        return None;
     };
-    if !has_headers {
-        eprintln!("SKIPPED: the headers of rdma-core are not installed (apt-get install librdmacm-dev)");
-        return;
-    }
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    Some(program)
+}
+
+#[test]
+fn misuse_is_an_errno() {
+    let Some(program) = compile("connections.c") else { return };
     let mut misuse = Program::start(&program.display().to_string(), None);
     assert_eq!(misuse.wait(), Some(0), "{}", misuse.text());
+}
+
+/// A child that lives on has nothing of its parent's NIC: the peer learns of the death, and the port is free.
+#[test]
+fn a_child_does_not_keep_its_parents_connections() {
+    let Some(program) = compile("fork.c") else { return };
+    let start = |role: &str| Program::start(&format!("{} {role} 21075", program.display()), None);
+    let mut server = start("server");
+    server.wait_for("listening");
+    let mut client = start("client");
+    client.wait_for("connected");
+    server.wait_for("accepted");
+    server.child.kill().expect("it runs");
+    client.wait_for("disconnected");
+    let mut late = start("refused");
+    assert_eq!(late.wait(), Some(0), "{}", late.text());
+    let mut second = start("server");
+    second.wait_for("listening");
 }

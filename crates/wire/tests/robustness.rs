@@ -14,14 +14,9 @@ use railnet_wire::{
     RocePacket, emit_around, icrc, parse_datagram, parse_packet,
 };
 
-/// Feeds bytes to everything that parses. Errors must say something; panics fail the test by themselves.
-fn parse_everything(bytes: &[u8]) {
-    fn reason<T>(result: &Result<T, Malformed>) {
-        if let Err(error) = result {
-            assert!(!error.to_string().is_empty());
-        }
-    }
-    let blind = Network {
+/// What a socket knows of a datagram.
+fn blind() -> Network {
+    Network {
         source: railnet_wire::Gid::from_ip([10, 0, 0, 1].into()),
         target: railnet_wire::Gid::from_ip([10, 0, 0, 2].into()),
         source_port: 0xc000,
@@ -30,11 +25,20 @@ fn parse_everything(bytes: &[u8]) {
         hop_limit: 64,
         identification: 0,
         flow_label: 0,
-    };
+    }
+}
+
+/// Feeds bytes to everything that parses. Errors must say something; panics fail the test by themselves.
+fn parse_everything(bytes: &[u8]) {
+    fn reason<T>(result: &Result<T, Malformed>) {
+        if let Err(error) = result {
+            assert!(!error.to_string().is_empty());
+        }
+    }
     reason(&Frame::parse(bytes));
     reason(&Frame::parse_ip(bytes));
     reason(&parse_packet(bytes));
-    reason(&parse_datagram(&blind, bytes, Identification::Any));
+    reason(&parse_datagram(&blind(), bytes, Identification::Any));
     reason(&icrc::of_packet(bytes));
     reason(&Headers::parse(bytes));
     reason(&Pause::parse(bytes));
@@ -44,14 +48,23 @@ fn parse_everything(bytes: &[u8]) {
 
 #[test]
 fn lengths_beyond_what_ip_can_hold_are_refused() {
-    for length in [65_506, 65_507, 65_508, 65_527, 65_536, 200_000] {
+    /// What is left of 65,535 bytes behind the headers of IPv4 and UDP.
+    const MOST: usize = 65_507;
+    for length in [64, MOST - 3, MOST - 1, MOST, MOST + 1, 65_527, 65_536, 200_000] {
         let mut bytes = vec![0; length];
+        // A SEND of one packet.
         bytes[0] = 0x04;
         parse_everything(&bytes);
-        bytes[0] = 0x45;
-        parse_everything(&bytes);
-        bytes[0] = 0x60;
-        parse_everything(&bytes);
+        let parsed = parse_datagram(&blind(), &bytes, Identification::Any);
+        let is_too_long =
+            matches!(parsed, Err(Malformed::Length { stated, most: MOST, .. }) if stated == length);
+        assert_eq!(is_too_long, length > MOST, "{length}: {parsed:?}");
+        // IPv4 and IPv6, which say that they are of another length.
+        for first in [0x45, 0x60] {
+            bytes[0] = first;
+            parse_everything(&bytes);
+            assert!(parse_packet(&bytes).is_err(), "{length} bytes from {first:#x} on");
+        }
     }
 }
 

@@ -24,6 +24,7 @@ from railnet.torch.tensors import (
     as_list,
     check,
     check_device,
+    copy,
     flattened,
     kind,
     contiguous,
@@ -190,8 +191,8 @@ class Calls(_Ranked):
         entry = self._recorder and self._recorder.entered(collective, sendbuff, recvbuff, self._timeout)
         if not getattr(options, "asyncOp", True) and self._coalesced is None:
             self._communicator.run(asked)
-            for copy in after or ():
-                copy()
+            for finish in after or ():
+                finish()
             if entry:
                 entry.ended()
             return Work((), result)
@@ -394,7 +395,7 @@ class Calls(_Ranked):
             for peer, part, sends in ((to, sendbuff[to], True), (source, recvbuff[source], False)):
                 if part.numel():
                     operations.append(self._transfer(peer, _EXCHANGE, part, sends=sends))
-        recvbuff[own].copy_(sendbuff[own])
+        copy(sendbuff[own], recvbuff[own])
         work = self._work(operations, result, after)
         if not getattr(opts, "asyncOp", True):
             work.wait()
@@ -529,9 +530,13 @@ class Calls(_Ranked):
 
     # Groups of some of its ranks.
 
-    def split(self, store: Any, ranks: list[int], opts: Any) -> Calls | None:
+    def split(self, store: Any, ranks: list[int], opts: Any) -> Calls:
+        """What PyTorch asks of a backend that stands beside others. PyTorch 2.15 ends with a segmentation fault where this gives None."""
         if self._rank not in ranks:
-            return None
+            raise RuntimeError(
+                f"railnet: rank {self._rank} is in none of the groups that are split off, which PyTorch lets no backend made in Python "
+                "say: give each rank a group in split_ranks, or use new_group"
+            )
         name = getattr(opts, "group_name", "") or f"{self._name}/{ranks}"
         timeout = getattr(opts, "_timeout", self._timeout)
         return self._subset(list(ranks), name, timeout)
@@ -616,8 +621,10 @@ class Group(Calls, dist.ProcessGroup):
     """A whole process group: what Python calls comes here without a detour, and what it gets back is `Work`."""
 
     _described = ""
+    #: What its ranks met through.
+    _store: c10d.Store | None = None
 
-    # PyTorch keeps these two in the backends of a group, of which this has none.
+    # PyTorch keeps the name and the description in the backends of a group, of which this has none.
 
     def setGroupName(self, name: str) -> None:  # noqa: N802
         self._name = name
@@ -630,6 +637,30 @@ class Group(Calls, dist.ProcessGroup):
 
     def getGroupDesc(self) -> str:  # noqa: N802
         return self._described
+
+    def get_group_store(self) -> c10d.Store:
+        if self._store is None:
+            raise RuntimeError("railnet: the group was made without a store")
+        return self._store
+
+    def split_group(
+        self,
+        new_ranks: list[int],
+        timeout: timedelta | None = None,
+        opts: Any = None,
+        group_name: str | None = None,
+        group_desc: str | None = None,
+        device_types: list[torch.device] | None = None,
+    ) -> Group | None:
+        """A group of some of its ranks, in this order; None on the others."""
+        if self._rank not in new_ranks:
+            return None
+        name = group_name or f"{self._name}/{new_ranks}"
+        group = cast("Group", self._subset(list(new_ranks), name, timeout or self._timeout))
+        group.setGroupDesc(group_desc or "")
+        if self._store is not None:
+            group._store = c10d.PrefixStore(f"{name}/", self._store)
+        return group
 
     def _get_backend(self, device: torch.device) -> Any:
         # The group itself answers what PyTorch asks of a backend. PyTorch asks for backends of other devices too, and expects this
@@ -672,15 +703,22 @@ def create(opts: Any, options: Any = None) -> Calls:
     with _world_lock:
         world = _world() if _world is not None else None
         if ranks and world is not None and max(ranks) < world._size and ranks[rank] == world._rank:
-            return world._subset(ranks, name, opts.timeout, kind)
+            return _with_store(world._subset(ranks, name, opts.timeout, kind), opts.store)
         communicator = rendezvous(opts.store, rank, size, opts.timeout)
-        group = kind(communicator, rank, size, name, opts.timeout, ranks)
+        group = _with_store(kind(communicator, rank, size, name, opts.timeout, ranks), opts.store)
         if not ranks:
             _world = weakref.ref(group)
     launcher, base = _railnet.Communicator.launcher(), kind.__mro__[2]
     log.info(
         "rank %d of %d, started by %s, data by %s; a %s.%s", rank, size, launcher, _conduits(communicator), base.__module__, base.__name__
     )
+    return group
+
+
+def _with_store(group: Calls, store: c10d.Store) -> Calls:
+    # PyTorch keeps the store of the groups that it makes itself.
+    if isinstance(group, Group):
+        group._store = store
     return group
 
 

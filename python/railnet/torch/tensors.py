@@ -83,26 +83,43 @@ def single(tensors: list[torch.Tensor], what: str) -> torch.Tensor:
     return tensors[0]
 
 
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether its memory has its values, in order: not where it is a view that PyTorch conjugates or negates when it is read."""
+    return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+
+
 def contiguous(tensor: torch.Tensor) -> torch.Tensor:
     """The same values in one piece: the tensor itself where it is."""
-    return tensor if tensor.is_contiguous() else tensor.contiguous()
+    if is_plain(tensor):
+        return tensor
+    return movable(tensor.resolve_conj().resolve_neg()).contiguous().view(tensor.dtype)
+
+
+def movable(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or its bytes where it has a type that PyTorch has no copies of, such as integers of four bits."""
+    is_opaque = tensor.dtype.itemsize == 1 and not kind(tensor.dtype).reduces
+    return tensor.view(torch.uint8) if is_opaque else tensor
+
+
+def copy(source: torch.Tensor, target: torch.Tensor) -> None:
+    movable(target).copy_(movable(source))
 
 
 def contiguous_output(tensor: torch.Tensor, after: list[Callable[[], Any]], *, filled: bool) -> torch.Tensor:
     """Memory in one piece for a result: of the tensor itself where it can be, else some of which a copy is made after the call."""
-    if tensor.is_contiguous():
+    if is_plain(tensor):
         return tensor
     memory = torch.empty(tensor.shape, dtype=tensor.dtype)
     if filled:
-        memory.copy_(tensor)
-    after.append(lambda: tensor.copy_(memory))
+        copy(tensor, memory)
+    after.append(lambda: copy(memory, tensor))
     return memory
 
 
 def adjacent(tensors: list[torch.Tensor]) -> torch.Tensor | None:
     """The memory that tensors make up, where they lie one after the other in one piece."""
     first = tensors[0]
-    if not all(tensor.is_contiguous() and tensor.dtype == first.dtype for tensor in tensors):
+    if not all(is_plain(tensor) and tensor.dtype == first.dtype for tensor in tensors):
         return None
     end = first.data_ptr()
     storage = first.untyped_storage().data_ptr()
@@ -124,7 +141,9 @@ def split(tensor: torch.Tensor, counts: list[int]) -> list[torch.Tensor]:
 def flattened(tensors: list[torch.Tensor]) -> torch.Tensor:
     """Their elements one after the other: where they lie, if they do so already."""
     found = adjacent(tensors)
-    return found if found is not None else torch.cat([tensor.reshape(-1) for tensor in tensors])
+    if found is not None:
+        return found
+    return torch.cat([movable(contiguous(tensor)).reshape(-1) for tensor in tensors]).view(tensors[0].dtype)
 
 
 def flat_output(tensors: list[torch.Tensor], after: list[Callable[[], Any]]) -> torch.Tensor:
@@ -137,7 +156,7 @@ def flat_output(tensors: list[torch.Tensor], after: list[Callable[[], Any]]) -> 
     def spread() -> None:
         parts = split(memory, [tensor.numel() for tensor in tensors])
         for tensor, part in zip(tensors, parts):
-            tensor.copy_(part.view(tensor.shape))
+            copy(part.view(tensor.shape), tensor)
 
     after.append(spread)
     return memory

@@ -41,6 +41,12 @@ def test_a_point_that_fails_is_not_the_end_of_the_others(incast):
     assert points[1].error is None and not points[1].run.is_partial
 
 
+def test_a_point_of_which_nothing_is_known_raises_why_where_its_run_is_asked_for():
+    why = railnet.RunError("the run failed at once")
+    with pytest.raises(railnet.RunError, match="at once"):
+        railnet.Point({"seed": 1}, None, why).run
+
+
 class Unlucky(Executor):
     """A cluster whose workers die at their first pieces of work."""
 

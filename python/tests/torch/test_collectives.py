@@ -214,6 +214,38 @@ def test_tensors_that_are_not_in_one_piece(ranks):
     ranks(2, body)
 
 
+def test_views_that_are_conjugated_or_negated_when_they_are_read(ranks):
+    """Their memory has other values than they have."""
+
+    def body(rank):
+        # PyTorch's own functions refuse the first of them.
+        group = dist.distributed_c10d._get_default_group()
+        number = torch.tensor([1 + 2j, 3 - 4j])
+        for view in (number.conj(), torch._neg_view(torch.tensor([1.0, -2.0]))):
+            assert view.is_contiguous() and (view.is_conj() or view.is_neg())
+            want, got = view.tolist(), torch.zeros(2, dtype=view.dtype)
+            if rank == 0:
+                group.send([view], 1, 0).wait()
+            else:
+                group.recv([got], 0, 0).wait()
+                assert got.tolist() == want
+                got.zero_()
+            group.broadcast(view if rank == 0 else got, 0).wait()
+            assert (view if rank == 0 else got).tolist() == want
+            lists = [torch.zeros(2, dtype=view.dtype) for _ in range(2)]
+            group.allgather(lists, view).wait()
+            assert [one.tolist() for one in lists] == [want, want]
+        # A result that goes to such a view.
+        target = torch.zeros(2, dtype=torch.complex64)
+        if rank == 0:
+            group.send([number], 1, 0).wait()
+        else:
+            group.recv([target.conj()], 0, 0).wait()
+            assert target.tolist() == [1 - 2j, 3 + 4j]
+
+    ranks(2, body)
+
+
 def test_no_elements(ranks):
     def body(rank):
         dist.all_reduce(torch.empty(0))
@@ -334,6 +366,35 @@ def test_groups_of_some_ranks(ranks):
     assert [result[2] for result in results] == [3] * 4
 
 
+@pytest.mark.skipif(tuple(map(int, torch.__version__.split(".")[:2])) < (2, 15), reason="this PyTorch splits groups of one GPU each")
+@pytest.mark.parametrize("backend", ["railnet", "cpu:railnet,cuda:gloo"])
+def test_groups_that_are_split(ranks, backend):
+    def body(rank):
+        # The order of the list is that of the ranks.
+        halves = dist.split_group(split_ranks=[[2, 0], [1, 3]], group_desc="halves")
+        assert halves.size() == 2 and dist.get_group_rank(halves, rank) == (rank in (0, 3))
+        out = torch.empty(2)
+        dist.all_gather_into_tensor(out, torch.tensor([float(rank)]), group=halves)
+        # Of those that are left, one more time, and of a part that was split.
+        limit = datetime.timedelta(seconds=40)
+        if rank in (1, 2):
+            dist.barrier(group=dist.split_group(split_ranks=[[1, 2]], timeout=limit))
+        elif backend == "railnet":
+            assert dist.split_group(split_ranks=[[1, 2]], timeout=limit) is dist.GroupMember.NON_GROUP_MEMBER
+        else:
+            with pytest.raises(RuntimeError, match="give each rank a group"):
+                dist.split_group(split_ranks=[[1, 2]], timeout=limit)
+        alone = dist.split_group(halves, [[0], [1]])
+        one = torch.tensor([float(rank)])
+        dist.all_reduce(one, group=alone)
+        assert one.item() == rank
+        dist.destroy_process_group(halves)
+        dist.barrier()
+        return out.tolist()
+
+    assert list(ranks(4, body, backend=backend)) == [[2.0, 0.0], [1.0, 3.0]] * 2
+
+
 def test_coalesced_calls(ranks):
     def body(rank):
         ones = [torch.full((n,), float(rank + 1)) for n in (1, 5, 1000)]
@@ -349,6 +410,40 @@ def test_coalesced_calls(ranks):
         assert outs[1].tolist() == [0.0] * 5 + [1.0] * 5
         dist.all_reduce_coalesced(ones)
         assert all(tensor.eq(6).all() for tensor in ones)
+        parts = [torch.empty(n) for n in (1, 5)]
+        with dist.distributed_c10d._coalescing_manager():
+            for part in parts:
+                dist.reduce_scatter_tensor(part, torch.full((2 * part.numel(),), float(rank + 1)), op=dist.ReduceOp.AVG)
+        assert [part.tolist() for part in parts] == [[1.5], [1.5] * 5]
+        lists = [[torch.empty(3), torch.empty(2, 2)] for _ in range(2)]
+        dist.all_gather_coalesced(lists, [torch.full((3,), float(rank)), torch.full((2, 2), 10.0 + rank)])
+        assert [[part.flatten()[0].item() for part in row] for row in lists] == [[0.0, 10.0], [1.0, 11.0]]
+
+    ranks(2, body)
+
+
+def test_functional_collectives(ranks):
+    """The calls that DTensor makes, with and without a list of tensors."""
+    functional = pytest.importorskip("torch.distributed._functional_collectives")
+
+    def body(rank):
+        world, own = dist.group.WORLD, torch.arange(4.0) + rank
+        whole = [2 * k + 1.0 for k in range(4)]
+        assert functional.all_reduce(own, "sum", world).tolist() == whole
+        assert functional.all_gather_tensor(own, 0, world).tolist() == [0.0, 1.0, 2.0, 3.0, 1.0, 2.0, 3.0, 4.0]
+        assert functional.reduce_scatter_tensor(own, "avg", 0, world).tolist() == [k / 2 for k in whole[2 * rank : 2 * rank + 2]]
+        taken = functional.all_to_all_single(own, [1, 1] if rank == 0 else [3, 3], [1, 3], world)
+        assert taken.tolist() == ([0.0, 1.0] if rank == 0 else [1.0, 2.0, 3.0, 2.0, 3.0, 4.0])
+        if hasattr(functional, "broadcast"):
+            assert functional.broadcast(own, 1, world).tolist() == [1.0, 2.0, 3.0, 4.0]
+        two = [own, own + 10]
+        assert [one.tolist() for one in functional.all_reduce_coalesced(two, "max", world)] == [[k + 1 for k in range(4)], [k + 11 for k in range(4)]]
+        assert functional.all_gather_into_tensor_coalesced(two, world)[1].tolist() == [10.0, 11.0, 12.0, 13.0, 11.0, 12.0, 13.0, 14.0]
+        parts = functional.reduce_scatter_tensor_coalesced(two, "sum", [0, 0], world)
+        assert parts[0].tolist() == whole[2 * rank : 2 * rank + 2]
+        # What DTensor waits for later than it asks for it.
+        late = [functional.all_reduce(torch.full((1000,), float(step + rank)), "sum", world) for step in range(4)]
+        assert [one[0].item() for one in late] == [1.0, 3.0, 5.0, 7.0]
 
     ranks(2, body)
 

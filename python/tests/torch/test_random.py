@@ -161,6 +161,6 @@ def test_a_rank_that_is_lost_in_a_random_program_is_named(failing, signal_number
 
 @pytest.mark.full
 @pytest.mark.parametrize("signal_number", SIGNALS)
-@pytest.mark.parametrize("count", [2, 4])
-def test_a_rank_that_is_lost_in_each_of_a_hundred_random_programs_is_named(failing, count, signal_number):
-    lose_a_rank(failing, range(100, 200), count, signal_number)
+@pytest.mark.parametrize(("count", "seeds"), [(2, range(100, 150)), (4, range(100, 300))])
+def test_a_rank_that_is_lost_in_each_of_two_hundred_random_programs_is_named(failing, count, seeds, signal_number):
+    lose_a_rank(failing, seeds, count, signal_number)

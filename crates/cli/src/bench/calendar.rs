@@ -15,7 +15,7 @@ use crate::Outcome;
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  railnet bench calendar --repeat 5")]
 pub(crate) struct Arguments {
-    /// How often each row is repeated; the table shows the middle, the least and the most
+    /// How often each row is repeated; the table shows median, min and max
     #[arg(long, value_name = "N", value_parser = super::times, default_value_t = 5)]
     repeat: usize,
     /// Events taken out and put in again in each run
@@ -98,7 +98,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     if !arguments.json {
         writeln!(
             out,
-            "Take the next event out and put one in, one core, middle of {} runs (least – most)\n",
+            "Take the next event out and put one in, one core, median of {} runs (min – max)\n",
             arguments.repeat
         )?;
         writeln!(
@@ -116,8 +116,8 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         };
         let calendar = times(&|| measure(arguments.events, waiting, Calendar::new()));
         let heap = times(&|| measure(arguments.events, waiting, BinaryHeap::new()));
-        let middle = |times: &[f64]| times[times.len() / 2];
-        let ratio = middle(&heap) / middle(&calendar);
+        let median = |times: &[f64]| times[times.len() / 2];
+        let ratio = median(&heap) / median(&calendar);
         if arguments.json {
             rows.push(
                 json!({ "waiting": waiting, "calendar_ns": calendar, "heap_ns": heap, "ratio": ratio }),
@@ -125,7 +125,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
             continue;
         }
         let cell =
-            |times: &[f64]| format!("{:.1} ({:.1} – {:.1})", middle(times), times[0], times[times.len() - 1]);
+            |times: &[f64]| format!("{:.1} ({:.1} – {:.1})", median(times), times[0], times[times.len() - 1]);
         let waiting = crate::words::grouped(waiting as u64);
         writeln!(out, "  {waiting:<18}{:>28}{:>28}{ratio:>11.1}×", cell(&calendar), cell(&heap))?;
     }

@@ -1,9 +1,9 @@
-//! `railnet bench live`: Railnet against MPI and Gloo, on the same machine, in the same run, by turns.
+//! `railnet bench live`: Railnet against MPI and Gloo, on the same machine, in the same run, interleaved.
 //!
 //! Each contestant is started once for a number of ranks and a transport, and then waits in a read until it is its
 //! turn; the [`protocol`] says how. A pass goes once through all collectives and sizes, and everyone measures each of
 //! them before the next, so that what the machine does to one it does to all. Ratios are of one pass; the table has
-//! their middle and how far they lie apart.
+//! their median and how far they lie apart.
 
 mod contestant;
 mod figures;
@@ -153,7 +153,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     if !arguments.json {
         writeln!(
             out,
-            "f32, sums; {} passes by turns of about {} s each; {} cores; sessions of nice {nice}\n",
+            "f32, sums; {} interleaved passes of about {} s each; {} cores; sessions of nice {nice}\n",
             terms.repeat,
             terms.seconds,
             railnet_live::machine::cores().usable

@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
     /// How long each measurement runs, in seconds
     #[arg(long, value_name = "SECONDS", value_parser = super::seconds, default_value_t = 0.4)]
     seconds: f64,
-    /// How often each is repeated; the table shows the middle, the least and the most
+    /// How often each is repeated; the table shows median, min and max
     #[arg(long, value_name = "N", value_parser = super::times, default_value_t = 5)]
     repeat: usize,
     /// Only the rows whose name contains this
@@ -296,7 +296,7 @@ fn measure(case: Case, arguments: &Arguments) -> anyhow::Result<Vec<Rates>> {
     Ok(all)
 }
 
-/// Middle, least and most of a measured quantity.
+/// Median, min and max of a measured quantity.
 fn spread(rates: &[Rates], of: impl Fn(&Rates) -> f64) -> [f64; 3] {
     let mut values: Vec<f64> = rates.iter().map(of).collect();
     values.sort_by(f64::total_cmp);
@@ -304,8 +304,8 @@ fn spread(rates: &[Rates], of: impl Fn(&Rates) -> f64) -> [f64; 3] {
 }
 
 fn row(out: &mut dyn Write, name: &str, unit: &str, values: [f64; 3], target: &str) -> anyhow::Result<()> {
-    let [middle, least, most] = values;
-    writeln!(out, "  {name:<58} {middle:>8.2} {unit:<14} {least:>7.2} – {most:<7.2} {target}")?;
+    let [median, min, max] = values;
+    writeln!(out, "  {name:<58} {median:>8.2} {unit:<14} {min:>7.2} – {max:<7.2} {target}")?;
     Ok(())
 }
 
@@ -442,7 +442,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     let idle = idle_bytes()?;
     writeln!(
         out,
-        "Two NICs joined in memory, one core, RC, MTU 4096; {} × {} s each: middle, least – most\n",
+        "Two NICs joined in memory, one core, RC, MTU 4096; {} × {} s each: median, min – max\n",
         arguments.repeat, arguments.seconds
     )?;
     let mut bases = Vec::new();
@@ -488,8 +488,8 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         }
         // Packets, not messages: ten thousand messages of a megabyte complete long after the measurement.
         let many = measure(case, arguments)?;
-        let [middle, least, most] = spread(&many, |rates| rates.packets);
-        row(out, name, "×", [base / middle, base / most, base / least], "")?;
+        let [median, min, max] = spread(&many, |rates| rates.packets);
+        row(out, name, "×", [base / median, base / max, base / min], "")?;
     }
 
     let (laid_out, grown) = idle;

@@ -18,7 +18,7 @@ use crate::Outcome;
                         what is not installed is left out and named."
 )]
 pub(crate) struct Arguments {
-    /// How often each is measured, interleaved; the table shows the median, the least and the most
+    /// How often each is measured, interleaved; the table shows median, min and max
     #[arg(long, value_name = "N", value_parser = super::times, default_value_t = 5)]
     repeat: usize,
     /// The address to use
@@ -163,7 +163,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
             }
         }
         values[ROWS.len()].push(roce::write_bandwidth(socket, IN_PROCESS)?[0]);
-        values[ROWS.len() + 1].push(roce::back_and_forth(socket, IN_PROCESS, 8)?.middle);
+        values[ROWS.len() + 1].push(roce::back_and_forth(socket, IN_PROCESS, 8)?.median);
     }
     let names = ROWS.iter().map(|row| (row.name, row.figure.unit())).chain(BY_ITSELF);
     for ((name, unit), values) in names.zip(&values).filter(|(_, values)| !values.is_empty()) {

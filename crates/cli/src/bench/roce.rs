@@ -1,4 +1,4 @@
-//! `railnet bench roce`: the NIC on this host's UDP against UDP alone, by turns, two threads on the loopback interface;
+//! `railnet bench roce`: the NIC on this host's UDP against UDP alone, interleaved, two threads on the loopback interface;
 //! and against libfabric's reliable messages over UDP, where they are installed.
 
 mod libfabric;
@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
     /// How long each measurement runs, in seconds
     #[arg(long, value_name = "SECONDS", value_parser = super::seconds, default_value_t = 0.3)]
     seconds: f64,
-    /// How often each is repeated, by turns; the table shows the middle, the least and the most
+    /// How often each is repeated, interleaved; the table shows median, min and max
     #[arg(long, value_name = "N", value_parser = super::times, default_value_t = 7)]
     repeat: usize,
     /// The address to use
@@ -61,7 +61,7 @@ const QUOTIENTS: [(&str, usize, usize, &str); 5] = [
     ("Bandwidth, of what UDP alone has", 2, 0, "goal: at least 0.75"),
     ("  that of the middle MiB", 3, 1, "without interruptions"),
     ("Latency, times that of UDP alone", 5, 4, "goal: at most 1.50"),
-    ("Bandwidth one way, times udp;ofi_rxd by turns", 2, 6, "goal: at least 5.00"),
+    ("Bandwidth one way, times udp;ofi_rxd, interleaved", 2, 6, "goal: at least 5.00"),
     ("  both back and forth", 7, 6, ""),
 ];
 
@@ -76,7 +76,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
     })?;
     writeln!(
         out,
-        "RoCEv2 over UDP at {}, MTU 4096, two threads; {} × {} s each, by turns: middle, least – most\n",
+        "RoCEv2 over UDP at {}, MTU 4096, two threads; {} × {} s each, interleaved: median, min – max\n",
         arguments.address, arguments.repeat, arguments.seconds
     )?;
     out.flush()?;
@@ -88,8 +88,8 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         for (values, value) in values.iter_mut().zip([raw, raw_middle, ours, ours_middle]) {
             values.push(value);
         }
-        values[4].push(raw_latency(address, time)?.middle);
-        values[5].push(back_and_forth(address, time, 8)?.middle);
+        values[4].push(raw_latency(address, time)?.median);
+        values[5].push(back_and_forth(address, time, 8)?.median);
         if missing.is_none() {
             values[6].push(libfabric::bandwidth(arguments.address, MESSAGE)?);
             // As libfabric's own measure counts: all of the time.
@@ -97,14 +97,14 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
         }
     }
     for ((name, unit), values) in ROWS.iter().zip(&values).filter(|(_, values)| !values.is_empty()) {
-        let [middle, least, most] = spread(values.clone());
-        writeln!(out, "  {name:<46} {middle:>8.2} {unit:<5} {least:>7.2} – {most:<7.2}")?;
+        let [median, min, max] = spread(values.clone());
+        writeln!(out, "  {name:<46} {median:>8.2} {unit:<5} {min:>7.2} – {max:<7.2}")?;
     }
     writeln!(out)?;
     for (name, ours, other, goal) in QUOTIENTS.iter().filter(|(_, _, other, _)| !values[*other].is_empty()) {
         let quotients = values[*ours].iter().zip(&values[*other]).map(|(ours, other)| ours / other).collect();
-        let [middle, least, most] = spread(quotients);
-        let line = format!("  {name:<46} {middle:>8.2}       {least:>7.2} – {most:<7.2} {goal}");
+        let [median, min, max] = spread(quotients);
+        let line = format!("  {name:<46} {median:>8.2}       {min:>7.2} – {max:<7.2} {goal}");
         writeln!(out, "{}", line.trim_end())?;
     }
     if let Some(why) = missing {
@@ -221,7 +221,7 @@ fn raw_latency(address: SocketAddr, time: Duration) -> anyhow::Result<Rounds> {
 
 /// Half of what a round takes, in microseconds.
 pub(super) struct Rounds {
-    pub(super) middle: f64,
+    pub(super) median: f64,
     mean: f64,
 }
 
@@ -240,7 +240,7 @@ fn rounds(time: Duration, mut round: impl FnMut(u64) -> anyhow::Result<()>) -> a
         }
     }
     let mean = times.iter().sum::<f64>() / times.len() as f64;
-    Ok(Rounds { middle: spread(times)[0], mean })
+    Ok(Rounds { median: spread(times)[0], mean })
 }
 
 /// One NIC with a buffer and a queue pair.

@@ -13,7 +13,7 @@ use crate::words::grouped;
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  railnet bench schedule --repeat 5")]
 pub(crate) struct Arguments {
-    /// How often each row is repeated; the table shows the middle
+    /// How often each row is repeated; the table shows the median
     #[arg(long, value_name = "N", value_parser = super::times, default_value_t = 3)]
     repeat: usize,
     /// Print JSON
@@ -35,7 +35,7 @@ const ROWS: [(Collective, Algorithm, u32, u32, u64); 8] = [
 
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     if !arguments.json {
-        writeln!(out, "Build and prove a schedule, one core, middle of {} runs\n", arguments.repeat)?;
+        writeln!(out, "Build and prove a schedule, one core, median of {} runs\n", arguments.repeat)?;
         writeln!(
             out,
             "  {:<24}{:>8}{:>14}{:>12}{:>12}{:>14}",
@@ -55,11 +55,11 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<
             builds.push((built - start).as_secs_f64() * 1e3);
             checks.push(built.elapsed().as_secs_f64() * 1e3);
         }
-        let middle = |times: &mut Vec<f64>| {
+        let median = |times: &mut Vec<f64>| {
             times.sort_by(f64::total_cmp);
             times[times.len() / 2]
         };
-        let (build, check) = (middle(&mut builds), middle(&mut checks));
+        let (build, check) = (median(&mut builds), median(&mut checks));
         let ranks = nodes * per_node;
         if arguments.json {
             rows.push(json!({

@@ -10,11 +10,11 @@ use railnet_sim::{Run, Scenario};
 use serde_json::{Value, json};
 
 use crate::words::tenths;
-use crate::{Outcome, large_pages};
+use crate::{Outcome, huge_pages};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// How often each run is repeated; the table shows the middle, the least and the most
+    /// How often each run is repeated; the table shows median, min and max
     #[arg(long, value_name = "N", value_parser = super::times, default_value_t = 3)]
     repeat: usize,
     /// Only the rows whose name contains this; those of 1,024 take minutes
@@ -159,7 +159,7 @@ fn headline(repeat: usize, out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(
         out,
         "Whole runs, set-up and digest included, with DCQCN: hosts are on k-ary fat-trees of 100 Gbps and 1 us, GPUs in DGX H100\n\
-         on rails of 400 Gbps and 500 ns; one thread; {repeat} × each in a process of its own: middle, least – most. \"processor\"\n\
+         on rails of 400 Gbps and 500 ns; one thread; {repeat} × each in a process of its own: median, min – max. \"processor\"\n\
          counts the seconds of the processor instead of the wall's.\n"
     )?;
     writeln!(
@@ -171,15 +171,15 @@ fn headline(repeat: usize, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 fn line(row: &Row, runs: &[Measured], out: &mut dyn Write) -> anyhow::Result<()> {
-    let [middle, least, most] = spread(runs, |run| run.hops as f64 / run.wall_s / 1e6);
+    let [median, min, max] = spread(runs, |run| run.hops as f64 / run.wall_s / 1e6);
     let [wall, ..] = spread(runs, |run| run.wall_s);
     let processor = by_processor(runs).map_or("unknown".to_owned(), |hops| format!("{:.2}", hops / 1e6));
     let memory = peak(runs).map_or("unknown".to_owned(), |bytes| format!("{:.0} MB", bytes as f64 / 1e6));
     writeln!(
         out,
-        "  {:<34}{middle:>10.2} {:^15}{processor:>11}{:>6.0}{:>10}{memory:>10}{:>9}{:>13}  {:<21}{}",
+        "  {:<34}{median:>10.2} {:^15}{processor:>11}{:>6.0}{:>10}{memory:>10}{:>9}{:>13}  {:<21}{}",
         row.name,
-        format!("{least:.2} – {most:.2}"),
+        format!("{min:.2} – {max:.2}"),
         row.goal_hops / 1e6,
         format!("{wall:.2} s"),
         format!("{} MB", row.goal_memory / 1_000_000),
@@ -198,14 +198,14 @@ fn short(digest: &str) -> String {
 }
 
 fn object(row: &Row, runs: &[Measured]) -> Value {
-    let [middle, least, most] = spread(runs, |run| run.hops as f64 / run.wall_s);
+    let [median, min, max] = spread(runs, |run| run.hops as f64 / run.wall_s);
     let [wall, ..] = spread(runs, |run| run.wall_s);
     json!({
         "name": row.name,
         "packet_hops": runs[0].hops,
-        "hops_per_s": middle,
-        "hops_per_s_min": least,
-        "hops_per_s_max": most,
+        "hops_per_s": median,
+        "hops_per_s_min": min,
+        "hops_per_s_max": max,
         "hops_per_processor_s": by_processor(runs),
         "hops_per_s_goal": row.goal_hops,
         "wall_s": wall,
@@ -217,20 +217,20 @@ fn object(row: &Row, runs: &[Measured]) -> Value {
     })
 }
 
-/// Packet-hops for each second of the processor, the middle of all runs.
+/// Packet-hops for each second of the processor, the median of all runs.
 fn by_processor(runs: &[Measured]) -> Option<f64> {
     if runs.iter().any(|run| run.processor_s.is_none()) {
         return None;
     }
-    let [middle, ..] = spread(runs, |run| run.hops as f64 / run.processor_s.unwrap_or(f64::INFINITY));
-    Some(middle)
+    let [median, ..] = spread(runs, |run| run.hops as f64 / run.processor_s.unwrap_or(f64::INFINITY));
+    Some(median)
 }
 
 fn peak(runs: &[Measured]) -> Option<u64> {
     runs.iter().filter_map(|run| run.peak).max()
 }
 
-/// Middle, least and most of a measured quantity.
+/// Median, min and max of a measured quantity.
 fn spread(runs: &[Measured], of: impl Fn(&Measured) -> f64) -> [f64; 3] {
     let mut values: Vec<f64> = runs.iter().map(of).collect();
     values.sort_by(f64::total_cmp);
@@ -257,7 +257,7 @@ fn measure_in_child(index: usize) -> anyhow::Result<Measured> {
 
 fn measure_here(row: &Row) -> anyhow::Result<Value> {
     let scenario = Scenario::parse(&row.scenario())?;
-    large_pages::start_again_with(railnet_sim::graph(&scenario)?.hosts.len());
+    huge_pages::start_again_with(railnet_sim::graph(&scenario)?.hosts.len());
     let began = Instant::now();
     let mut run = Run::new(&scenario, Digest::new())?;
     run.complete()?;

@@ -1,14 +1,14 @@
 //! What came of a run, as rows that can be put beside those of another.
 
-use railnet_core::{Digest, Span, Time};
+use railnet_core::{Span, Time};
 use railnet_job::parallel::Scope;
-use railnet_job::run::analytic::Caveat;
-use railnet_sim::{JobResult, LinkResult, Outcome, Run, RunError, Scenario};
+use railnet_sim::{JobResult, LinkResult, Outcome, RunError, Scenario};
 
+use crate::careful::{self, Notice};
 use crate::interrupt::Interrupt;
-use crate::sim::STEP;
-use crate::sim::job;
 use crate::sim::report::{Times, Totals, Window, taken, utilisation};
+use crate::sim::{job, simulate};
+use crate::wire::Wire;
 
 /// What a number is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,7 +49,7 @@ pub(super) struct Figures {
     pub(super) rows: Vec<Figure>,
     pub(super) digest: String,
     /// Why packets may differ from formulas.
-    pub(super) caveats: Vec<(Scope, Caveat)>,
+    pub(super) caveats: Vec<Notice>,
 }
 
 impl Figures {
@@ -89,7 +89,7 @@ pub(super) fn run(scenario: &Scenario, interrupt: &Interrupt) -> Result<Option<F
             let prefix =
                 if outcome.jobs.len() > 1 { Some((number, job.placed.resolved.name.clone())) } else { None };
             add_job(&mut figures, job, prefix);
-            figures.caveats.extend(&job.first.caveats);
+            figures.caveats.extend(careful::notices_of_job(&outcome, job));
         }
         if let Some(network) = &outcome.network {
             add_network(&mut figures, scenario, network, Window::whole(network));
@@ -97,18 +97,13 @@ pub(super) fn run(scenario: &Scenario, interrupt: &Interrupt) -> Result<Option<F
         figures.digest = format!("{:?}", outcome.digest);
         return Ok(Some(figures));
     }
-    let mut run = Run::new(scenario, Digest::new())?;
-    while !run.advance(STEP) {
-        if interrupt.is_set() {
-            return Ok(None);
-        }
-    }
-    let (outcome, digest) = run.finish()?;
+    let Some(finished) = simulate(scenario, Wire::Values, interrupt)? else { return Ok(None) };
+    let outcome = finished.outcome;
     figures.time("completion_us", "completed after (JCT)", outcome.completion.since(Time::ZERO));
     add_flows(&mut figures, &outcome);
     add_collectives(&mut figures, &outcome);
     add_network(&mut figures, scenario, &outcome, Window::of(&outcome));
-    figures.digest = format!("{:?}", digest.finish());
+    figures.digest = format!("{:?}", finished.digest);
     Ok(Some(figures))
 }
 
@@ -198,22 +193,23 @@ fn add_network(figures: &mut Figures, scenario: &Scenario, outcome: &Outcome, wi
         let written: u64 = written.map(|lane| lane.counters.bytes).sum();
         figures.put("host_memory_bytes", "written to host memory", Kind::Bytes, written as f64);
     }
-    let totals = Totals::of(outcome);
-    let counts = [
-        ("packet_hops", "packets × links", totals.packet_hops),
-        ("drops", "packets dropped", totals.drops),
-        ("losses", "packets lost on links", totals.losses),
-        ("resent", "packets sent again", totals.resent),
-        ("timeouts", "timeouts", totals.timeouts),
-        ("marks", "ECN marks", totals.marks),
-        ("notifications", "congestion notifications", totals.notifications),
-        ("pauses", "pauses", totals.pauses),
-    ];
-    for (key, label, number) in counts {
-        figures.put(key, label, Kind::Count, number as f64);
+    if let Some(packets) = Totals::of(outcome).packets {
+        let counts = [
+            ("packet_hops", "packets × links", packets.packet_hops),
+            ("drops", "packets dropped", packets.drops),
+            ("losses", "packets lost on links", packets.losses),
+            ("resent", "packets sent again", packets.resent),
+            ("timeouts", "timeouts", packets.timeouts),
+            ("marks", "ECN marks", packets.marks),
+            ("notifications", "congestion notifications", packets.notifications),
+            ("pauses", "pauses", packets.pauses),
+        ];
+        for (key, label, number) in counts {
+            figures.put(key, label, Kind::Count, number as f64);
+        }
+        figures.put("paused_us", "time paused, all links together", Kind::Time, packets.paused_us);
+        figures.put("max_queue_bytes", "longest queue", Kind::Bytes, packets.max_queue_bytes as f64);
     }
-    figures.put("paused_us", "time paused, all links together", Kind::Time, totals.paused_us);
-    figures.put("max_queue_bytes", "longest queue", Kind::Bytes, totals.max_queue_bytes as f64);
     let part = |link: &LinkResult| utilisation(link, window);
     if let Some(link) = outcome.links.iter().max_by(|a, b| part(a).total_cmp(&part(b))) {
         figures.put("busiest_link", "busiest link", Kind::Share, part(link));

@@ -84,7 +84,7 @@ pub(super) fn object(answer: &Answer) -> Value {
         "layouts_that_do_not_fit": sweep.misfits.iter().map(layout).collect::<Vec<_>>(),
         "notes": subject.notes,
         "without_effect": careful::object(&subject.inert),
-        "caveats": careful::caveats_object(&plan.caveats),
+        "caveats": careful::caveats_object(&careful::notices(&plan.caveats)),
     })
 }
 

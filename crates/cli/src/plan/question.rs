@@ -137,10 +137,13 @@ fn notes(scenario: &Scenario, jobs: &[PlacedJob]) -> Vec<String> {
     let is_mixed = jobs.iter().any(|placed| !placed.cluster.unlike.is_empty()) && !is_uneven;
     let all = [
         (!scenario.faults.is_empty(), "faults are left out: railnet sim prices them"),
-        (is_mixed, "what there is, is that of the first kind of servers; steps wait for the slowest kind"),
+        (
+            is_mixed,
+            "bandwidth available is that of the first kind of servers; steps wait for the slowest kind",
+        ),
         (
             is_uneven,
-            "what there is, is that of the servers whose NICs carry least together: every ring passes them",
+            "bandwidth available is that of the servers whose NICs carry least together: every ring passes them",
         ),
         (jobs.len() > 1, "each job is planned as if it had the network alone"),
     ];

@@ -1,4 +1,4 @@
-//! One screen of plain words: what is needed, what there is, what to do.
+//! One screen of plain words: the bandwidth needed, the bandwidth available, what to do.
 
 use std::io::Write;
 
@@ -47,7 +47,7 @@ pub(super) fn print(answer: &Answer, verbose: bool, best: usize, out: &mut dyn W
         line(out, "Buckets", &text)?;
     }
     for (number, home) in plan.homes.iter().enumerate() {
-        line(out, if number == 0 { "Belongs" } else { "" }, &belongs(home))?;
+        line(out, if number == 0 { "Placement" } else { "" }, &belongs(home))?;
     }
     if let Some((order, step)) = plan.better_order {
         let axes = order.map(|axis| format!("\"{}\"", axis.name())).join(", ");
@@ -63,7 +63,7 @@ pub(super) fn print(answer: &Answer, verbose: bool, best: usize, out: &mut dyn W
     Ok(())
 }
 
-/// What each parallel dimension says in a step.
+/// What each parallel dimension sends in a step.
 pub(super) fn dimensions(
     subject: &Subject,
     plan: &Plan,
@@ -153,22 +153,22 @@ fn shown(plan: &Plan, verbose: bool) -> Vec<&Demand> {
     plan.demands.iter().filter(matters).collect()
 }
 
-/// What is needed and what there is, dimension by dimension.
+/// The bandwidth needed and the bandwidth available, by parallel dimension.
 fn table(plan: &Plan, shown: &[&Demand], out: &mut dyn Write) -> std::io::Result<()> {
     let window = plan.outcome.average.compute();
     let seconds = window.as_secs_f64().max(f64::MIN_POSITIVE);
     let nics = f64::from(plan.carries.nics.max(1));
-    let hide = format!("to hide in {}: a GPU", time(window));
+    let needed = format!("Bandwidth needed per GPU (in {})", time(window));
     let head = [
-        "Said in a step",
+        "Traffic per step",
         "calls × largest",
         "bytes",
-        "a GPU sends",
-        "a node",
-        &hide,
-        "a node",
-        "a NIC",
-        "waited for",
+        "sent per GPU",
+        "per node",
+        &needed,
+        "per node",
+        "per NIC",
+        "exposed",
     ];
     let mut rows = vec![head.map(str::to_owned)];
     let or_none = |is_some: bool, text: String| if is_some { text } else { "–".to_owned() };
@@ -189,7 +189,7 @@ fn table(plan: &Plan, shown: &[&Demand], out: &mut dyn Write) -> std::io::Result
     let has_network = plan.demands.iter().any(|demand| demand.out_of_node > 0.0);
     let empty = String::new;
     rows.push([
-        "there is".to_owned(),
+        "Available".to_owned(),
         empty(),
         empty(),
         empty(),
@@ -206,7 +206,7 @@ fn table(plan: &Plan, shown: &[&Demand], out: &mut dyn Write) -> std::io::Result
 fn verdicts(plan: &Plan, shown: &[&Demand], out: &mut dyn Write) -> std::io::Result<()> {
     let worth = |demand: &&&Demand| demand.scope != Scope::World || demand.exposed > Span::ZERO;
     if shown.is_empty() {
-        return line(out, "Verdict", "nothing is said: one GPU needs no network");
+        return line(out, "Verdict", "no traffic: one GPU needs no network");
     }
     for (number, demand) in shown.iter().filter(worth).enumerate() {
         line(out, if number == 0 { "Verdict" } else { "" }, &verdict(plan, demand))?;
@@ -225,7 +225,7 @@ fn verdict(plan: &Plan, demand: &Demand) -> String {
         );
     }
     let share = percent(part(demand.exposed, plan.outcome.step));
-    let waited = format!("{name}: {} of a step waited for ({share})", time(demand.exposed));
+    let waited = format!("{name}: {} of a step exposed ({share})", time(demand.exposed));
     let seconds = demand.time.as_secs_f64().max(f64::MIN_POSITIVE);
     let size = words::bytes(demand.largest.as_u64());
     let waiter = match demand.scope {

@@ -18,7 +18,7 @@ use crate::Usage;
 /// The names that programs load verbs and connection management by.
 const NAMES: [&str; 4] = ["libibverbs.so", "libibverbs.so.1", "librdmacm.so", "librdmacm.so.1"];
 
-const VERBS: &str = "librailnet_verbs.so";
+pub(super) const VERBS: &str = "librailnet_verbs.so";
 const PRELOAD: &str = "librailnet_sysfs.so";
 
 /// Names the directory that stands for `/` where a kernel's devices would be, for the preload.

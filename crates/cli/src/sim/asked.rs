@@ -8,13 +8,16 @@ use railnet_core::event::{NoSink, Sink};
 use railnet_core::{Digest, Span};
 use railnet_formats::run_file::{Budget, Recorder, RunFile};
 use railnet_sim::{
-    Coupled, Fidelity, JobProgress, JobSettings, JobWatch, JobsOutcome, Run, RunError, run_jobs_to_failure,
+    Coupled, Fidelity, FlowLevelRun, JobProgress, JobSettings, JobWatch, JobsOutcome, Run, RunError,
+    run_jobs_to_failure,
 };
 use railnet_topology::FabricGraph;
 use serde_json::Value;
 
 use super::problem::File;
-use super::{Finished, failure, finish, job, record, report, stop, summary, sweep, with_variables};
+use super::{
+    Finished, failure, finish, flow_level, job, record, report, stop, summary, sweep, with_variables,
+};
 use crate::Usage;
 
 /// Virtual time between two questions whether a run goes on.
@@ -164,6 +167,20 @@ pub(crate) fn coupled(question: &Question) -> anyhow::Result<Coupled> {
 
 fn traffic(question: &Question, file: &File, goes_on: &dyn Fn(f64) -> bool) -> anyhow::Result<Answer> {
     let (finished, recording) = match question.budget() {
+        Some(_) if file.scenario.fidelity == Fidelity::Flow => {
+            let what = "there are no packets to record at flow fidelity; use fidelity = \"packet\"";
+            return Err(Usage(what.to_owned()).into());
+        }
+        None if file.scenario.fidelity == Fidelity::Flow => {
+            let part = |run: &FlowLevelRun| {
+                let (unfinished, all) = run.unfinished();
+                (all - unfinished) as f64 / all.max(1) as f64
+            };
+            match flow_level::run(&file.scenario, |run| goes_on(part(run))) {
+                Err(RunError::Scenario(error)) => return Err(file.problem(error)),
+                finished => (finished?, None),
+            }
+        }
         Some(budget) => {
             let graph = railnet_sim::graph(&file.scenario).map_err(|error| file.problem(error))?;
             let (finished, recorder) = recorded_traffic(file, &graph, budget, goes_on)?;

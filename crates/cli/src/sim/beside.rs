@@ -14,7 +14,8 @@ use crate::words::time;
 
 const TRANSPORT: &str = "cluster.transport";
 /// Congestion that can be looked at where a job has none: many senders and one receiver.
-const CONGESTED: (&str, &str) = ("scenarios/incast.toml", include_str!("../../../../scenarios/incast.toml"));
+const CONGESTED: (&str, &str) =
+    ("scenarios/incast.toml", include_str!("../../embedded/scenarios/incast.toml"));
 const CONGESTED_NAME: &str = "another scenario, with congestion: 16 senders, one receiver";
 
 /// What is run beside: the key that differs, its value there, and all of it.

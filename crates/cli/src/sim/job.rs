@@ -270,7 +270,7 @@ pub(super) fn totals(
         busy: first.utilisation,
         mfu: first.mfu,
         tokens_per_s: first.tokens,
-        caveats: careful::notices(&job.first.caveats),
+        caveats: careful::notices_of_job(&outcome, job),
     };
     Ok(Some((totals, outcome.digest)))
 }

@@ -1,7 +1,7 @@
 //! What came of a run, for programs: JSON and CSV.
 
 use railnet_core::{Span, Time};
-use railnet_sim::{FlowResult, LaneResult, LinkResult, Outcome};
+use railnet_sim::{Fidelity, FlowResult, LaneResult, LinkResult, Outcome};
 use serde::{Deserialize, Serialize};
 
 use super::Finished;
@@ -17,6 +17,7 @@ use crate::files::Tables;
 #[derive(Serialize)]
 pub(super) struct Whole<'a> {
     scenario: &'a str,
+    fidelity: &'static str,
     seed: u64,
     /// Keys and variables that were set and did nothing.
     without_effect: serde_json::Value,
@@ -53,6 +54,14 @@ pub(crate) struct Totals {
     pub(crate) flow_us_p99: f64,
     pub(crate) flow_us_max: f64,
     pub(crate) bytes: u64,
+    /// Nothing at flow fidelity.
+    #[serde(flatten)]
+    pub(crate) packets: Option<PacketTotals>,
+}
+
+/// What packets did.
+#[derive(Serialize, Deserialize, Clone)]
+pub(crate) struct PacketTotals {
     pub(crate) packet_hops: u64,
     pub(crate) events: u64,
     pub(crate) drops: u64,
@@ -84,6 +93,14 @@ struct LinkRow<'a> {
     bytes: u64,
     packets: u64,
     utilisation: f64,
+    /// Nothing at flow fidelity.
+    #[serde(flatten)]
+    counted: Option<LinkCounts>,
+}
+
+/// What happened to packets at a link.
+#[derive(Serialize)]
+struct LinkCounts {
     max_queue_bytes: u64,
     marks: u64,
     drops: u64,
@@ -106,6 +123,7 @@ pub(super) fn whole<'a>(file: &'a ScenarioFile, finished: &'a Finished) -> Whole
     let window = Window::of(outcome);
     Whole {
         scenario: &file.path,
+        fidelity: outcome.fidelity.name(),
         seed: finished.seed,
         without_effect: careful::object(&file.scenario.without_effect()),
         partial: finished.partial.is_some() || finished.failure.is_some(),
@@ -118,7 +136,7 @@ pub(super) fn whole<'a>(file: &'a ScenarioFile, finished: &'a Finished) -> Whole
         collectives: outcome.collectives.iter().map(CollectiveRow::of).collect(),
         transfers: outcome.transfers.iter().map(TransferRow::of).collect(),
         flows: outcome.flows.iter().map(FlowRow::of).collect(),
-        links: outcome.links.iter().map(|link| LinkRow::of(link, window)).collect(),
+        links: outcome.links.iter().map(|link| LinkRow::of(link, window, outcome.fidelity)).collect(),
         lanes: outcome.lanes.iter().map(|lane| LaneRow::of(lane, window)).collect(),
         series: outcome.series.as_ref().map(|series| series::object(outcome, series)),
     }
@@ -134,7 +152,7 @@ pub(super) struct Fabric<'a> {
 
 pub(super) fn fabric(outcome: &Outcome) -> Fabric<'_> {
     let window = Window::whole(outcome);
-    let links = outcome.links.iter().map(|link| LinkRow::of(link, window)).collect();
+    let links = outcome.links.iter().map(|link| LinkRow::of(link, window, outcome.fidelity)).collect();
     Fabric { totals: Totals::of(outcome), links }
 }
 
@@ -186,7 +204,6 @@ pub(crate) fn taken(lane: &LaneResult, window: Window) -> f64 {
 impl Totals {
     pub(crate) fn of(outcome: &Outcome) -> Self {
         let times = Times::of(outcome);
-        let sum = |of: fn(&LinkResult) -> u64| outcome.links.iter().map(of).sum::<u64>();
         Self {
             completion_us: since_start(outcome.completion),
             flow_us_min: times.at(0, 100).as_us_f64(),
@@ -194,6 +211,15 @@ impl Totals {
             flow_us_p99: times.at(99, 100).as_us_f64(),
             flow_us_max: times.at(100, 100).as_us_f64(),
             bytes: outcome.flows.iter().map(|flow| flow.flow.bytes).sum(),
+            packets: (outcome.fidelity == Fidelity::Packet).then(|| PacketTotals::of(outcome)),
+        }
+    }
+}
+
+impl PacketTotals {
+    fn of(outcome: &Outcome) -> Self {
+        let sum = |of: fn(&LinkResult) -> u64| outcome.links.iter().map(of).sum::<u64>();
+        Self {
             packet_hops: outcome.packet_hops,
             events: outcome.events,
             drops: sum(|link| link.counters.drops),
@@ -251,8 +277,16 @@ impl FlowRow {
 }
 
 impl<'a> LinkRow<'a> {
-    fn of(link: &'a LinkResult, window: Window) -> Self {
+    fn of(link: &'a LinkResult, window: Window, fidelity: Fidelity) -> Self {
         let counters = &link.counters;
+        let counted = LinkCounts {
+            max_queue_bytes: counters.queue_max,
+            marks: counters.marks,
+            drops: counters.drops,
+            losses: counters.losses,
+            pauses: counters.pauses,
+            paused_us: Span::from_ps(counters.paused_ps).as_us_f64(),
+        };
         Self {
             from: &link.from,
             to: &link.to,
@@ -260,12 +294,7 @@ impl<'a> LinkRow<'a> {
             bytes: counters.bytes,
             packets: counters.packets,
             utilisation: utilisation(link, window),
-            max_queue_bytes: counters.queue_max,
-            marks: counters.marks,
-            drops: counters.drops,
-            losses: counters.losses,
-            pauses: counters.pauses,
-            paused_us: Span::from_ps(counters.paused_ps).as_us_f64(),
+            counted: (fidelity == Fidelity::Packet).then_some(counted),
         }
     }
 }
@@ -286,23 +315,16 @@ pub(super) fn write_csv(tables: &mut Tables, outcome: &Outcome, window: Window) 
             "from,to,rate_bps,bytes,packets,utilisation,max_queue_bytes,marks,drops,losses,pauses,paused_us"
         )?;
         for link in &outcome.links {
-            let row = LinkRow::of(link, window);
-            writeln!(
-                out,
-                "{},{},{},{},{},{:.6},{},{},{},{},{},{:.6}",
-                row.from,
-                row.to,
-                row.rate_bps,
-                row.bytes,
-                row.packets,
-                row.utilisation,
-                row.max_queue_bytes,
-                row.marks,
-                row.drops,
-                row.losses,
-                row.pauses,
-                row.paused_us
-            )?;
+            let row = LinkRow::of(link, window, outcome.fidelity);
+            let LinkRow { from, to, rate_bps, bytes, packets, utilisation, counted } = row;
+            write!(out, "{from},{to},{rate_bps},{bytes},{packets},{utilisation:.6}")?;
+            match counted {
+                Some(LinkCounts { max_queue_bytes, marks, drops, losses, pauses, paused_us }) => {
+                    writeln!(out, ",{max_queue_bytes},{marks},{drops},{losses},{pauses},{paused_us:.6}")?;
+                }
+                // Columns stay where they are.
+                None => writeln!(out, ",,,,,,")?,
+            }
         }
         Ok(())
     })

@@ -6,7 +6,7 @@ use railnet_core::{Span, Time};
 use railnet_sim::{LinkResult, Outcome, Scenario};
 
 use super::problem::File;
-use super::report::{Times, Totals, Window, taken, utilisation};
+use super::report::{PacketTotals, Times, Totals, Window, taken, utilisation};
 use super::{Finished, collectives, transfers};
 use crate::careful;
 use crate::words::{bytes, count, grouped, kebab, micros, rate, tenths};
@@ -19,10 +19,11 @@ pub(super) fn print(file: &File, finished: &Finished, out: &mut dyn Write) -> an
     let totals = Totals::of(outcome);
     writeln!(
         out,
-        "Railnet {} · {}{} · packet fidelity · seed {}\n",
+        "Railnet {} · {}{} · {} fidelity · seed {}\n",
         env!("CARGO_PKG_VERSION"),
         file.path,
         file.scenario.preset.map(|preset| format!(" · preset {}", kebab(&preset))).unwrap_or_default(),
+        outcome.fidelity.name(),
         finished.seed
     )?;
     for text in careful::lines(&file.scenario.without_effect()) {
@@ -37,29 +38,34 @@ pub(super) fn print(file: &File, finished: &Finished, out: &mut dyn Write) -> an
     }
     collectives::print(&outcome.collectives, out)?;
     transfers::print(&outcome.transfers, out)?;
-    let lines = [
-        ran(&file.scenario, outcome, &totals),
-        with(&file.scenario),
-        completed(outcome),
-        losses(&totals),
-        marks(outcome, &totals),
-        pauses(outcome, &totals),
-    ];
-    let of_flows = [flows(outcome), throughput(outcome, &totals)];
-    let of_flows = of_flows.into_iter().filter(|_| !outcome.flows.is_empty());
-    let (first, rest) = lines.split_at(3);
-    for (what, number, reason) in first.iter().cloned().chain(of_flows).chain(rest.iter().cloned()) {
+    let mut lines = vec![ran(&file.scenario, outcome, &totals)];
+    lines.push(match totals.packets {
+        Some(_) => with(&file.scenario),
+        None => shared(&file.scenario),
+    });
+    lines.push(completed(outcome, totals.packets.as_ref()));
+    if !outcome.flows.is_empty() {
+        lines.extend([flows(outcome), throughput(outcome, &totals)]);
+    }
+    if let Some(packets) = &totals.packets {
+        lines.extend([losses(packets), marks(outcome, packets), pauses(outcome, packets)]);
+    }
+    for (what, number, reason) in lines {
         line(out, what, &number, &reason)?;
     }
     busiest(outcome, out)?;
     queues(outcome, out)?;
     inside(outcome, out)?;
     let wall = finished.wall_s.max(1e-9);
-    let speed = format!(
-        "{:.2} M packet-hops/s, {:.2} M events/s",
-        outcome.packet_hops as f64 / wall / 1e6,
-        outcome.events as f64 / wall / 1e6
-    );
+    let speed = match &totals.packets {
+        Some(packets) => format!(
+            "{:.2} M packet-hops/s, {:.2} M events/s",
+            packets.packet_hops as f64 / wall / 1e6,
+            packets.events as f64 / wall / 1e6
+        ),
+        None => "queues, losses, pauses and congestion control are left out: `--fidelity packet` has them"
+            .to_owned(),
+    };
     line(out, "Wall time", &format!("{wall:.2} s"), &speed)?;
     let repeat = format!("railnet sim {} --seed {} gives it again", file.path, finished.seed);
     line(out, "Digest", &finished.digest.to_string(), &repeat)?;
@@ -113,11 +119,19 @@ fn with(scenario: &Scenario) -> Line {
     ("With", format!("control {}", kebab(&scenario.control_name())), reason)
 }
 
-fn completed(outcome: &Outcome) -> Line {
+/// How flows share links at flow fidelity.
+fn shared(scenario: &Scenario) -> Line {
+    let reason = format!("MTU {} B; {} routing", scenario.payload(), kebab(&scenario.routing_name()));
+    ("With", "max-min fair rates".to_owned(), reason)
+}
+
+fn completed(outcome: &Outcome, packets: Option<&PacketTotals>) -> Line {
     let completion = outcome.completion.since(Time::ZERO);
-    let hops = count(outcome.packet_hops, "packet-hop", "packet-hops");
-    let events = count(outcome.events, "event", "events");
-    ("Completed", format!("{} µs", micros(completion)), format!("{hops}, {events}"))
+    let reason = packets.map_or_else(String::new, |packets| {
+        let hops = count(packets.packet_hops, "packet-hop", "packet-hops");
+        format!("{hops}, {}", count(packets.events, "event", "events"))
+    });
+    ("Completed", format!("{} µs", micros(completion)), reason)
 }
 
 fn flows(outcome: &Outcome) -> Line {
@@ -146,7 +160,7 @@ fn throughput(outcome: &Outcome, totals: &Totals) -> Line {
     ("Throughput", rate(total), reason)
 }
 
-fn losses(totals: &Totals) -> Line {
+fn losses(totals: &PacketTotals) -> Line {
     let mut reason = format!(
         "{} sent again, {}",
         count(totals.resent, "packet", "packets"),
@@ -158,14 +172,14 @@ fn losses(totals: &Totals) -> Line {
     ("Dropped", count(totals.drops, "packet", "packets"), reason)
 }
 
-fn marks(outcome: &Outcome, totals: &Totals) -> Line {
+fn marks(outcome: &Outcome, totals: &PacketTotals) -> Line {
     let share = totals.marks as f64 / outcome.packet_hops.max(1) as f64 * 100.0;
     let notifications = count(totals.notifications, "congestion notification", "congestion notifications");
     let reason = format!("ECN, on {share:.1} % of packet-hops; {notifications}");
     ("Marked", count(totals.marks, "packet", "packets"), reason)
 }
 
-fn pauses(outcome: &Outcome, totals: &Totals) -> Line {
+fn pauses(outcome: &Outcome, totals: &PacketTotals) -> Line {
     let worst = outcome.links.iter().max_by_key(|link| link.counters.paused_ps);
     let reason = match worst.filter(|link| link.counters.paused_ps > 0) {
         Some(worst) => format!(

@@ -15,7 +15,7 @@ use toml::{Table, Value};
 use super::outputs::Outputs;
 use super::problem::{Advice, File};
 use super::progress::Progress;
-use super::report::Totals;
+use super::report::{PacketTotals, Totals};
 use super::{Arguments, job, simulate};
 use crate::careful::{self, Notice};
 use crate::cores::{self, Work};
@@ -81,14 +81,19 @@ impl Came {
     fn cells(&self) -> [String; 6] {
         let percent = |part: f64| format!("{:.1}", part * 100.0);
         match self {
-            Self::Traffic(totals) => [
-                tenths(totals.completion_us),
-                tenths(totals.flow_us_p99),
-                grouped(totals.max_queue_bytes.div_ceil(1000)),
-                grouped(totals.pauses),
-                grouped(totals.drops),
-                grouped(totals.resent),
-            ],
+            Self::Traffic(totals) => {
+                let counted = |of: fn(&PacketTotals) -> u64| {
+                    totals.packets.as_ref().map_or_else(|| "–".to_owned(), |packets| grouped(of(packets)))
+                };
+                [
+                    tenths(totals.completion_us),
+                    tenths(totals.flow_us_p99),
+                    counted(|packets| packets.max_queue_bytes.div_ceil(1000)),
+                    counted(|packets| packets.pauses),
+                    counted(|packets| packets.drops),
+                    counted(|packets| packets.resent),
+                ]
+            }
             Self::Job(totals) => [
                 tenths(totals.step_us),
                 tenths(totals.compute_us),
@@ -103,15 +108,15 @@ impl Came {
     /// A line of the table for programs, under [`fields`].
     fn fields(&self) -> String {
         match self {
-            Self::Traffic(totals) => format!(
-                "{:.6},{:.6},{},{},{},{}",
-                totals.completion_us,
-                totals.flow_us_p99,
-                totals.max_queue_bytes,
-                totals.pauses,
-                totals.drops,
-                totals.resent
-            ),
+            Self::Traffic(totals) => {
+                let times = format!("{:.6},{:.6}", totals.completion_us, totals.flow_us_p99);
+                match &totals.packets {
+                    Some(PacketTotals { max_queue_bytes, pauses, drops, resent, .. }) => {
+                        format!("{times},{max_queue_bytes},{pauses},{drops},{resent}")
+                    }
+                    None => format!("{times},,,,"),
+                }
+            }
             Self::Job(totals) => format!(
                 "{:.6},{:.6},{:.6},{:.6},{:.6},{:.3}",
                 totals.step_us,

@@ -8,9 +8,9 @@ use serde_json::{Map, Value, json};
 use super::http::Response;
 use super::packet;
 
-const HTML: &str = include_str!("../../../../web/dist/index.html");
-const SCRIPT: &str = include_str!("../../../../web/dist/page.js");
-const STYLE: &str = include_str!("../../../../web/dist/page.css");
+const HTML: &str = include_str!("../../embedded/page/index.html");
+const SCRIPT: &str = include_str!("../../embedded/page/page.js");
+const STYLE: &str = include_str!("../../embedded/page/page.css");
 
 /// Rows of each table that a report has: enough for every picture, few enough to be mailed.
 const REPORT_ROWS: usize = 20_000;

@@ -212,14 +212,23 @@ impl Variables {
             let advice = nearest(name, &names).map(|known| format!("; did you mean {known}?"));
             lines.push(format!("{name} ({source}) has no effect in Railnet{}", advice.unwrap_or_default()));
         }
-        for (name, entry) in &self.entries {
-            let places = declaration(name).map_or(&[][..], |declared| declared.places);
-            if !places.contains(&place) {
-                let command = place.name();
-                lines.push(format!("{name} ({}) has no effect in railnet {command}", entry.source));
-            }
+        for (name, entry) in self.elsewhere(place) {
+            let command = place.name();
+            lines.push(format!("{name} ({}) has no effect in railnet {command}", entry.source));
         }
         lines
+    }
+
+    /// The names alone of those that are set and do nothing in a command.
+    pub fn names_without_effect(&self, place: Place) -> impl Iterator<Item = &str> {
+        self.unknown.keys().map(String::as_str).chain(self.elsewhere(place).map(|(name, _)| name))
+    }
+
+    /// Those that other commands read, and this one does not.
+    fn elsewhere(&self, place: Place) -> impl Iterator<Item = (&'static str, &Entry)> {
+        let has_effect =
+            move |name| declaration(name).is_some_and(|declared| declared.places.contains(&place));
+        self.entries.iter().map(|(name, entry)| (*name, entry)).filter(move |(name, _)| !has_effect(name))
     }
 
     /// Everything that is set: name, value as written, and where.

@@ -1,56 +1,84 @@
-//! Whether the state of a network agrees with itself.
+//! Consistency checks of a network's state.
 
 use railnet_core::event::Sink;
 use railnet_topology::Vertex;
 
-use crate::config::FlowControl;
-use crate::network::{Network, credit};
-use crate::switch::Held;
+use crate::model::buffer::IngressUsage;
+use crate::model::config::FlowControl;
+use crate::model::fabric::Fabric;
+use crate::model::fabric::credit;
+use crate::network::Network;
 
-impl<S: Sink> Network<S> {
-    /// What of the present state contradicts itself; nothing where all adds up.
-    ///
-    /// Queues hold the bytes of their packets, a switch's memory what came in and has not left, its shared part what
-    /// exceeds the reserves; nobody has more credit than there is.
-    pub fn audit(&self) -> Result<(), String> {
-        let mut held = vec![[0_u64; 8]; self.channels.len()];
-        let mut packets = 0;
-        for egress in 0..self.channels.len() {
-            packets += self.audit_queues(egress, &mut held)?;
-        }
-        if packets > self.packets.in_use() {
-            return Err(format!("{packets} packets wait, {} are under way", self.packets.in_use()));
-        }
-        for (ingress, held) in held.iter().enumerate() {
-            self.audit_memory(ingress, held)?;
-        }
-        for switch in 0..self.switches.len() as u32 {
-            self.audit_shared(switch)?;
+impl Fabric {
+    fn audit_shared(&self, switch: u32) -> Result<(), String> {
+        let state = &self.switches[switch as usize];
+        let into = self.channels.iter().zip(&self.usage);
+        let into = into.filter(|(channel, _)| channel.to == Vertex::Switch(switch));
+        let over =
+            into.flat_map(|(_, usage)| usage.shared).map(|bytes| bytes.saturating_sub(state.buffer.reserve));
+        let over: u64 = over.map(u64::from).sum();
+        if over != state.buffer.used {
+            let counted = state.buffer.used;
+            return Err(format!("switch {switch}: {over} B above the reserves, {counted} B counted"));
         }
         Ok(())
     }
 
-    /// Like [`Network::audit`], for a network in which nothing is under way: memory is empty, senders go, credit is whole.
+    /// Packets and bytes queued in a switch.
+    pub(crate) fn queued_in(&self, switch: u32) -> (u64, u64) {
+        let ports = self.switches[switch as usize].ports.iter();
+        let queues = ports.flat_map(|port| self.channels[*port as usize].queues.iter());
+        queues.fold((0, 0), |(packets, bytes), queue| {
+            (packets + queue.iter(&self.pool).count() as u64, bytes + queue.bytes)
+        })
+    }
+}
+
+impl<S: Sink> Network<S> {
+    /// What of the present state is inconsistent.
+    ///
+    /// Queues hold the bytes of their packets, a buffer what came in and has not left, its shared part what exceeds the
+    /// reserves; no sender has more credit than there is.
+    pub fn audit(&self) -> Result<(), String> {
+        let mut usage = vec![[0_u64; 8]; self.fabric.channels.len()];
+        let mut packets = 0;
+        for egress in 0..self.fabric.channels.len() {
+            packets += self.audit_queues(egress, &mut usage)?;
+        }
+        if packets > self.fabric.packets.in_use() {
+            return Err(format!("{packets} packets wait, {} are under way", self.fabric.packets.in_use()));
+        }
+        for (ingress, usage) in usage.iter().enumerate() {
+            self.audit_memory(ingress, usage)?;
+        }
+        for switch in 0..self.fabric.switches.len() as u32 {
+            self.fabric.audit_shared(switch)?;
+        }
+        Ok(())
+    }
+
+    /// Like [`Network::audit`], for a network with nothing under way: buffers are empty, no sender is paused, credit is
+    /// complete.
     pub fn audit_at_rest(&self) -> Result<(), String> {
         self.audit()?;
-        let in_use = self.packets.in_use();
+        let in_use = self.fabric.packets.in_use();
         if in_use > 0 {
             return Err(format!("{in_use} packets are left in the arena"));
         }
-        for (index, channel) in self.channels.iter().enumerate() {
+        for (index, channel) in self.fabric.channels.iter().enumerate() {
             let name = format!("{:?} to {:?}", channel.from, channel.to);
-            if channel.paused != 0 || channel.told_to_stop != 0 {
-                let (paused, told) = (channel.paused, channel.told_to_stop);
-                return Err(format!("{name}: paused {paused:#010b}, told to stop {told:#010b}"));
+            if channel.paused != 0 || channel.xoff != 0 {
+                let (paused, xoff) = (channel.paused, channel.xoff);
+                return Err(format!("{name}: paused {paused:#010b}, XOFF {xoff:#010b}"));
             }
-            if self.held[index] != Held::default() {
-                let Held { shared, headroom } = self.held[index];
+            if self.fabric.usage[index] != IngressUsage::default() {
+                let IngressUsage { shared, headroom } = self.fabric.usage[index];
                 return Err(format!(
                     "{name}: memory not given back, shared {shared:?}, headroom {headroom:?}"
                 ));
             }
             let whole = self.whole_credit(index);
-            if self.config.flow_control == FlowControl::Credits && channel.credits != [whole; 8] {
+            if self.fabric.config.flow_control == FlowControl::Credits && channel.credits != [whole; 8] {
                 return Err(format!("{name}: credit {:?} instead of {whole}", channel.credits));
             }
         }
@@ -59,36 +87,27 @@ impl<S: Sink> Network<S> {
 
     /// The credit of a sender that has nothing under way.
     fn whole_credit(&self, channel: usize) -> u32 {
-        let link = &self.graph.links[channel / 2];
+        let link = &self.topology.graph.links[channel / 2];
         credit(link.rate, link.delay)
     }
 
-    /// Packets and bytes that wait in a switch.
-    pub(crate) fn held_by(&self, switch: u32) -> (u64, u64) {
-        let ports = self.switches[switch as usize].ports.iter();
-        let queues = ports.flat_map(|port| self.channels[*port as usize].queues.iter());
-        queues.fold((0, 0), |(packets, bytes), queue| {
-            (packets + queue.iter(&self.room).count() as u64, bytes + queue.bytes)
-        })
-    }
-
-    /// Adds what waits in front of a channel to what is held of each ingress. Returns the packets.
-    fn audit_queues(&self, egress: usize, held: &mut [[u64; 8]]) -> Result<usize, String> {
-        let channel = &self.channels[egress];
-        let mut packets = channel.urgent.iter(&self.room).count();
+    /// Adds what is queued in front of a channel to the usage of each ingress. Returns the packets.
+    fn audit_queues(&self, egress: usize, usage: &mut [[u64; 8]]) -> Result<usize, String> {
+        let channel = &self.fabric.channels[egress];
+        let mut packets = channel.pause_frames.iter(&self.fabric.pool).count();
         for (priority, queue) in channel.queues.iter().enumerate() {
             let mut bytes = 0;
-            for waiting in queue.iter(&self.room) {
-                let facts = &self.packets.facts[waiting.packet() as usize];
-                bytes += u64::from(facts.bytes);
+            for packet in queue.iter(&self.fabric.pool) {
+                let metadata = &self.fabric.packets.metadata[packet.packet() as usize];
+                bytes += u64::from(metadata.bytes);
                 packets += 1;
-                let ingress = &self.channels[waiting.ingress() as usize];
-                let is_told_right = (waiting.bytes(), waiting.priority())
-                    == (facts.bytes.into(), usize::from(facts.priority));
-                if ingress.to != channel.from || waiting.priority() != priority || !is_told_right {
+                let ingress = &self.fabric.channels[packet.ingress() as usize];
+                let is_consistent = (packet.bytes(), packet.priority())
+                    == (metadata.bytes.into(), usize::from(metadata.priority));
+                if ingress.to != channel.from || packet.priority() != priority || !is_consistent {
                     return Err(format!("channel {egress}, priority {priority}: a packet of another queue"));
                 }
-                held[waiting.ingress() as usize][waiting.held_as()] += u64::from(facts.bytes);
+                usage[packet.ingress() as usize][packet.ingress_priority()] += u64::from(metadata.bytes);
             }
             let is_occupied = channel.occupied >> priority & 1 != 0;
             if bytes != queue.bytes || is_occupied != (bytes > 0) {
@@ -101,13 +120,13 @@ impl<S: Sink> Network<S> {
         Ok(packets)
     }
 
-    fn audit_memory(&self, ingress: usize, held: &[u64; 8]) -> Result<(), String> {
-        let channel = &self.channels[ingress];
-        for (priority, &bytes) in held.iter().enumerate() {
-            let Held { shared, headroom } = &self.held[ingress];
+    fn audit_memory(&self, ingress: usize, usage: &[u64; 8]) -> Result<(), String> {
+        let channel = &self.fabric.channels[ingress];
+        for (priority, &bytes) in usage.iter().enumerate() {
+            let IngressUsage { shared, headroom } = &self.fabric.usage[ingress];
             let (shared, headroom) = (shared[priority], headroom[priority]);
             let place = format!("behind channel {ingress}, priority {priority}");
-            if self.config.flow_control == FlowControl::Credits {
+            if self.fabric.config.flow_control == FlowControl::Credits {
                 let whole = u64::from(self.whole_credit(ingress));
                 let left = u64::from(channel.credits[priority]);
                 if left + bytes > whole {
@@ -124,21 +143,8 @@ impl<S: Sink> Network<S> {
                 return Err(format!("{place}: {headroom} B of headroom, {} B exist", channel.headroom_max));
             }
         }
-        if channel.told_to_stop & !self.config.lossless != 0 {
-            return Err(format!("channel {ingress} was told to stop a priority that may lose packets"));
-        }
-        Ok(())
-    }
-
-    fn audit_shared(&self, switch: u32) -> Result<(), String> {
-        let state = &self.switches[switch as usize];
-        let into = self.channels.iter().zip(&self.held);
-        let into = into.filter(|(channel, _)| channel.to == Vertex::Switch(switch));
-        let over = into.flat_map(|(_, held)| held.shared).map(|bytes| bytes.saturating_sub(state.reserve));
-        let over: u64 = over.map(u64::from).sum();
-        if over != state.shared_used {
-            let counted = state.shared_used;
-            return Err(format!("switch {switch}: {over} B above the reserves, {counted} B counted"));
+        if channel.xoff & !self.fabric.config.lossless != 0 {
+            return Err(format!("channel {ingress} has XOFF for a priority that may lose packets"));
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use railnet_nic::{
 use railnet_topology::{FabricGraph, Routes, Vertex};
 
 use crate::application::Application;
-use crate::config::{Framing, SwitchConfig};
+use crate::model::config::{Framing, SwitchConfig};
 use crate::network::{Network, host_gid};
 
 /// Where the memory of every host begins.
@@ -74,7 +74,7 @@ pub struct World<S = NoSink> {
 }
 
 impl World {
-    /// A world that nobody watches.
+    /// A world without a sink.
     pub fn new(graph: &FabricGraph, switch: SwitchConfig) -> Self {
         Self::watched(graph, WorldOptions::new(switch), NoSink)
     }

@@ -279,10 +279,10 @@ impl<'a> Reader<'a> {
             match class {
                 CLASS_NVSWITCH => {
                     part.chips.insert(target);
-                    part.switch_links += count;
+                    part.switch_links = self.more_links(nvlink, part.switch_links, count)?;
                 }
                 _ if class.starts_with("0x03") => part.peers.push((target, count)),
-                _ => part.cpu_links += count,
+                _ => part.cpu_links = self.more_links(nvlink, part.cpu_links, count)?,
             }
         }
         if let Some(c2c) = named(element, "c2c").next() {
@@ -291,6 +291,21 @@ impl<'a> Reader<'a> {
             part.c2c = Some(Rate::mbps(megabytes.saturating_mul(count).saturating_mul(8)));
         }
         Ok(part)
+    }
+
+    /// So many links of a GPU, and more of them.
+    fn more_links(&self, nvlink: Element<'a>, links: u16, more: u16) -> Result<u16, TopologyError> {
+        match links.checked_add(more) {
+            Some(links) => Ok(links),
+            None => {
+                let what = format!("a GPU with more than {} NVLinks", u16::MAX);
+                self.wrong(
+                    nvlink,
+                    what,
+                    "count is how many links there are to the target: 18 at most, as GPUs are sold",
+                )
+            }
+        }
     }
 
     fn nic(

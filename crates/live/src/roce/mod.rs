@@ -68,6 +68,7 @@ mod management;
 mod rest;
 mod senders;
 mod settings;
+mod shared;
 mod steering;
 mod system;
 mod tap;
@@ -272,35 +273,6 @@ impl<M: Memory> Driver<M> {
         Ok(driver)
     }
 
-    /// The number of this process among those that share its address; 0 where it has the address alone.
-    pub fn member(&self) -> u16 {
-        self.steering.as_ref().map_or(0, Steering::member)
-    }
-
-    /// Whether [`Driver::rebuild_steering`] is due: a process that shared the address is gone, say. To be asked now and then
-    /// where the address is shared.
-    pub fn needs_steering(&mut self) -> bool {
-        self.steering.as_mut().is_some_and(Steering::needs_rebuild)
-    }
-
-    /// Finds out again which process gets which packets. Takes a fraction of a millisecond, or 30 where a process does not
-    /// answer.
-    pub fn rebuild_steering(&mut self) -> io::Result<()> {
-        let Some(steering) = &mut self.steering else { return Ok(()) };
-        let mut rebuild = steering.begin_rebuild()?;
-        loop {
-            let now = self.now();
-            let received = self.receive(now)?;
-            let Some(steering) = &mut self.steering else { return Ok(()) };
-            if steering.gather_answers(&mut rebuild) {
-                return steering.end_rebuild(&rebuild, &self.receiver);
-            }
-            if !received {
-                std::thread::yield_now();
-            }
-        }
-    }
-
     /// Where it receives.
     pub fn local(&self) -> SocketAddr {
         self.receiver.local()
@@ -373,6 +345,19 @@ impl<M: Memory> Driver<M> {
         access: Access,
     ) -> Result<Key, VerbsError> {
         self.nic.reg_mr(&self.memory, domain, space, address, length, access, None)
+    }
+
+    /// The same, with a key that is free: one that another region had.
+    pub fn register_as(
+        &mut self,
+        domain: ProtectionDomain,
+        space: SpaceId,
+        address: u64,
+        length: u64,
+        access: Access,
+        key: Key,
+    ) -> Result<(), VerbsError> {
+        self.nic.reg_mr(&self.memory, domain, space, address, length, access, Some(key)).map(|_| ())
     }
 
     /// Brings a queue pair up to a peer that receives at `peer`.

@@ -58,6 +58,11 @@ impl Senders {
         }
     }
 
+    /// The sockets of the pool.
+    pub(super) fn endpoints(&self) -> impl Iterator<Item = &Endpoint> {
+        self.endpoints.iter()
+    }
+
     /// A queue pair sends to `peer` from now on, from `source_port` where that can be had.
     pub(super) fn connect(
         &mut self,

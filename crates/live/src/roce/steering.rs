@@ -21,6 +21,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
 use std::time::{Duration, Instant};
@@ -129,6 +130,15 @@ impl Steering {
 
     pub(super) fn member(&self) -> u16 {
         self.member
+    }
+
+    /// Numbers of its descriptors.
+    pub(super) fn list_descriptors(&self, into: &mut Vec<RawFd>) {
+        let claims = self.services.iter().chain(&self.reserved).map(|(_, socket)| socket);
+        let signs = self.given_up.iter().filter_map(|(.., socket)| socket.as_ref());
+        let sockets = claims.chain(signs).chain(&self.joining).chain([&self.control]);
+        into.extend(sockets.map(AsRawFd::as_raw_fd));
+        into.push(self.prober.as_fd().as_raw_fd());
     }
 
     fn claim_name(&self, service: u32) -> io::Result<UnixAddress> {

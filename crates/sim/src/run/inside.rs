@@ -6,7 +6,7 @@
 
 use railnet_core::Bytes;
 use railnet_core::event::Sink;
-use railnet_fabric::{Lane, LaneCounters, Network};
+use railnet_fabric::{BusCounters, BusResource, Network};
 use railnet_nic::{Completion, PostError};
 use railnet_topology::Cluster;
 
@@ -67,7 +67,7 @@ pub struct LaneResult {
     /// What it is.
     pub name: String,
     /// What it counted.
-    pub counters: LaneCounters,
+    pub counters: BusCounters,
 }
 
 impl LaneResult {
@@ -124,12 +124,12 @@ impl Inside {
     }
 
     /// The links of a GPU, both ways.
-    pub(super) fn lanes_of(&self, gpu: u32) -> Vec<Lane> {
+    pub(super) fn lanes_of(&self, gpu: u32) -> Vec<BusResource> {
         self.servers.lanes_of(gpu)
     }
 
     /// A link inside a server, both ways.
-    pub(super) fn lanes_inside(&self, server: u32, link: u32) -> [Lane; 2] {
+    pub(super) fn lanes_inside(&self, server: u32, link: u32) -> [BusResource; 2] {
         self.servers.lanes_inside(server, link)
     }
 
@@ -142,7 +142,7 @@ impl Inside {
         self.servers.server_of(flow.source) == self.servers.server_of(flow.target)
     }
 
-    fn carry<S: Sink>(&mut self, network: &mut Network<S>, way: railnet_fabric::Way, slice: Move) {
+    fn carry<S: Sink>(&mut self, network: &mut Network<S>, way: railnet_fabric::BusPath, slice: Move) {
         let token = match self.free.pop() {
             Some(token) => {
                 self.moves[token as usize] = slice;
@@ -160,8 +160,10 @@ impl Inside {
     /// What the lanes did, those that did anything.
     pub(super) fn lanes<S: Sink>(&self, network: &Network<S>) -> Vec<LaneResult> {
         let all = self.servers.names.iter();
-        let results =
-            all.map(|(name, lane)| LaneResult { name: name.clone(), counters: network.lane_so_far(*lane) });
+        let results = all.map(|(name, lane)| LaneResult {
+            name: name.clone(),
+            counters: network.bus_counters_so_far(*lane),
+        });
         results.filter(|lane| lane.counters.slices > 0).collect()
     }
 }

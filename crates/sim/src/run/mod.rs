@@ -3,6 +3,7 @@
 mod collective;
 mod coupled;
 mod error;
+mod flow_level;
 mod inside;
 mod job;
 mod outcome;
@@ -28,6 +29,7 @@ use railnet_topology::{Cluster, FabricGraph, Routes, Vertex};
 pub use collective::{CollectiveResult, TransferResult};
 pub use coupled::{Coupled, CouplingError, Finished};
 pub use error::{FlowFailure, RunError, Standstill};
+pub use flow_level::FlowLevelRun;
 pub use inside::LaneResult;
 pub use job::{
     Connections, FaultPrice, How, JobProgress, JobResult, JobSettings, JobWatch, JobsOutcome, KindResult,
@@ -38,7 +40,7 @@ pub use outcome::{FlowResult, LinkResult, Outcome};
 pub use series::{ConnectionSample, LinkSample, Series};
 pub use standstill::{Hold, Waiting, listed};
 
-use crate::scenario::{Scenario, ScenarioError, SlowGpu, SlowInside, faults, graph, slow_gpus};
+use crate::scenario::{Fidelity, Scenario, ScenarioError, SlowGpu, SlowInside, faults, graph, slow_gpus};
 use crate::traffic::{Flow, flows};
 use collective::Collectives;
 use inside::Inside;
@@ -64,6 +66,7 @@ pub fn check(scenario: &Scenario) -> Result<(), ScenarioError> {
     let graph = graph(scenario)?;
     let ends = scenario.ends(&graph)?;
     crate::traffic::check(scenario, &ends)?;
+    scenario.check_flow_fidelity()?;
     if !scenario.collective.is_empty() || !scenario.transfer.is_empty() {
         return Run::new(scenario, NoSink).map(|_| ());
     }
@@ -120,6 +123,10 @@ impl<S: Sink> Run<S> {
         sink: S,
         flows: fn(&Scenario, &FabricGraph) -> Result<Vec<Flow>, ScenarioError>,
     ) -> Result<Self, ScenarioError> {
+        if scenario.fidelity == Fidelity::Flow {
+            let message = "this run sends packets: at flow fidelity, use FlowLevelRun";
+            return Err(ScenarioError::new(message).at("fidelity"));
+        }
         let graph = graph(scenario)?;
         let hosts = graph.hosts.len() as u32;
         let ends = scenario.ends(&graph)?;
@@ -154,7 +161,7 @@ impl<S: Sink> Run<S> {
         if let (Some(cluster), Some(inside)) = (&cluster, &inside) {
             for SlowInside { at, server, link, rate } in scenario.slow_inside(cluster)? {
                 for lane in inside.lanes_inside(server, link) {
-                    network.fault_at(at, Fault::SlowLane { lane, rate });
+                    network.fault_at(at, Fault::SlowBus { resource: lane, rate });
                 }
             }
         }
@@ -165,7 +172,7 @@ impl<S: Sink> Run<S> {
             };
             let gpu = cluster.as_ref().map_or(gpu, end);
             for lane in inside.iter().flat_map(|inside| inside.lanes_of(gpu)) {
-                network.fault_at(at, Fault::SlowLane { lane, rate });
+                network.fault_at(at, Fault::SlowBus { resource: lane, rate });
             }
         }
         runner.set_up(&mut network, inside);
@@ -180,11 +187,11 @@ impl<S: Sink> Run<S> {
         if let (Some(islands), Some(reaction)) = (islands, reaction)
             && world.runner.minds_its_host()
         {
-            network.take_hosts_apart(islands, reaction);
+            network.partition_by_host(islands, reaction);
             // Jobs know when they talk; other traffic and what faults make of it does not ask.
             let is_told = collectives.as_ref().is_some_and(Collectives::is_driven);
             if is_told && world.runner.flows.is_empty() && !network.has_faults_ahead() {
-                network.expect_lulls();
+                network.enable_extended_lookahead();
             }
         }
         world.collectives = collectives;

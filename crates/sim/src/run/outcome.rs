@@ -9,6 +9,7 @@ use super::collective::{CollectiveResult, Collectives, TransferResult};
 use super::inside::LaneResult;
 use super::runner::Runner;
 use super::series::Series;
+use crate::scenario::Fidelity;
 use crate::traffic::Flow;
 
 /// A flow and when it was under way.
@@ -40,6 +41,9 @@ pub struct LinkResult {
 /// What came of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
+    /// Whether packets were simulated. At flow fidelity none was: what counts packets in switches and NICs, events and queues is 0, and
+    /// means nothing.
+    pub fidelity: Fidelity,
     /// The flows, as the scenario lists them.
     pub flows: Vec<FlowResult>,
     /// Flows that had started when a run failed or was stopped, and had not finished; empty otherwise.
@@ -114,6 +118,7 @@ pub(super) fn outcome<S: Sink>(
     }
     let (packet_hops, events) = (network.packet_hops(), network.events());
     Outcome {
+        fidelity: Fidelity::Packet,
         flows,
         open_flows: Vec::new(),
         links,

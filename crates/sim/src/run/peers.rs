@@ -17,6 +17,17 @@ pub(super) enum Side {
     Receives,
 }
 
+impl Lane {
+    /// The lanes of a connection for data with this DSCP, at its source and at its target.
+    pub(super) const fn of(dscp: u8, ack_dscp: Option<u8>) -> [Self; 2] {
+        let [source, target] = match ack_dscp {
+            None => [Side::Both, Side::Both],
+            Some(_) => [Side::Sends, Side::Receives],
+        };
+        [Self { dscp, side: source }, Self { dscp, side: target }]
+    }
+}
+
 /// A connection, as seen from one of its hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Peer {

@@ -17,7 +17,7 @@ use crate::scenario::{Scenario, ScenarioError};
 use crate::traffic::Flow;
 
 /// The longest message that a flow is cut into.
-const MESSAGE_MAX: u64 = 1 << 30;
+pub(super) const MESSAGE_MAX: u64 = 1 << 30;
 /// Messages that may wait in a queue pair, in either direction.
 const QUEUE_DEPTH: u32 = 1 << 15;
 /// Moments at which flows start: so many are few.
@@ -189,11 +189,7 @@ impl Runner {
 
     /// Where the queue pairs of a flow are found: at its source, and at its target.
     fn lanes(&self, dscp: u8) -> [Lane; 2] {
-        let sides = match self.ack_dscp {
-            None => [Side::Both, Side::Both],
-            Some(_) => [Side::Sends, Side::Receives],
-        };
-        sides.map(|side| Lane { dscp, side })
+        Lane::of(dscp, self.ack_dscp)
     }
 
     /// The queue pairs between two ports for data with this DSCP, at its source and at its target, if they were made.

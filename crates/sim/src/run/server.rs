@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use railnet_core::Span;
 use railnet_core::event::Sink;
-use railnet_fabric::{Lane, Network, Stop, Way};
+use railnet_fabric::{BusHop, BusPath, BusResource, Network};
 use railnet_topology::host::{DeviceId, DeviceKind, Host, PathType};
 use railnet_topology::{Cluster, Places};
 
@@ -20,9 +20,9 @@ pub(super) struct EndpointWays {
     /// The port of the fabric that it uses.
     pub(super) port: u32,
     /// From its memory to its NIC; empty where nothing lies between.
-    pub(super) out: Vec<Way>,
+    pub(super) out: Vec<BusPath>,
     /// From its NIC to its memory.
-    pub(super) into: Vec<Way>,
+    pub(super) into: Vec<BusPath>,
 }
 
 /// An endpoint, a NIC, the endpoint that helps, and whether data goes without a copy.
@@ -35,9 +35,9 @@ pub(super) struct Servers {
     /// What the servers are, where that is said.
     pub(super) cluster: Option<Cluster>,
     /// Lanes of the links of each server: `[server][link][direction]`.
-    pub(super) links: Vec<Vec<[Lane; 2]>>,
+    pub(super) links: Vec<Vec<[BusResource; 2]>>,
     /// The ways between the GPUs of one server, made when first used.
-    local: BTreeMap<(u32, u32), Way>,
+    local: BTreeMap<(u32, u32), BusPath>,
     pub(super) endpoints: Vec<EndpointWays>,
     /// Where endpoints are.
     pub(super) ends: Places,
@@ -46,15 +46,15 @@ pub(super) struct Servers {
     /// The lanes of GPUs, made when first used.
     pub(super) gpus: BTreeMap<u32, GpuLanes>,
     /// The ways between an endpoint and a NIC, by the endpoint that helps and whether it goes without a copy.
-    pub(super) to_nics: BTreeMap<NicWays, (Vec<Way>, Vec<Way>)>,
+    pub(super) to_nics: BTreeMap<NicWays, (Vec<BusPath>, Vec<BusPath>)>,
     /// What some servers give and take at most, whatever their NICs carry.
-    pub(super) limits: BTreeMap<u32, [Stop; 2]>,
+    pub(super) limits: BTreeMap<u32, [BusHop; 2]>,
     /// The cores that serve each port for the kernel, sending and receiving.
-    cores: BTreeMap<u32, Vec<[Lane; 2]>>,
+    cores: BTreeMap<u32, Vec<[BusResource; 2]>>,
     /// Connections of collectives that each port sends or receives for.
     connections: BTreeMap<(u32, bool), u32>,
     /// What to call each lane in reports.
-    pub(super) names: Vec<(String, Lane)>,
+    pub(super) names: Vec<(String, BusResource)>,
 }
 
 impl Servers {
@@ -106,7 +106,7 @@ impl Servers {
     }
 
     /// The links of a GPU, both ways.
-    pub(super) fn lanes_of(&self, gpu: u32) -> Vec<Lane> {
+    pub(super) fn lanes_of(&self, gpu: u32) -> Vec<BusResource> {
         let (server, local) = self.ends.place(gpu);
         let Some(host) = self.host_at(server) else { return Vec::new() };
         let Some(device) = host.gpus().get(local as usize).copied() else {
@@ -118,7 +118,7 @@ impl Servers {
     }
 
     /// A link inside a server, both ways.
-    pub(super) fn lanes_inside(&self, server: u32, link: u32) -> [Lane; 2] {
+    pub(super) fn lanes_inside(&self, server: u32, link: u32) -> [BusResource; 2] {
         self.links[server as usize][link as usize]
     }
 
@@ -128,7 +128,7 @@ impl Servers {
         let host = self.cluster.as_ref().map(|cluster| cluster.host_of(server));
         for link in host.iter().flat_map(|host| &host.links) {
             let pair = [0, 1].map(|near: usize| {
-                let lane = network.add_lane(port);
+                let lane = network.add_bus_resource(port);
                 let name = |end: usize| host.map_or("", |host| &host.device(link.ends[end]).name);
                 self.names.push((format!("server{server} {} → {}", name(near), name(1 - near)), lane));
                 lane
@@ -190,18 +190,18 @@ impl Servers {
         &mut self,
         network: &mut Network<S>,
         port: u32,
-        out: [Vec<Stop>; 2],
-        into: [Vec<Stop>; 2],
-    ) -> (Vec<Way>, Vec<Way>) {
+        out: [Vec<BusHop>; 2],
+        into: [Vec<BusHop>; 2],
+    ) -> (Vec<BusPath>, Vec<BusPath>) {
         let rate = network.port_rate(port);
         let mut ways = [Vec::new(), Vec::new()];
         if self.section.transport() == TransportName::Rdma {
             let [out, into] = [out, into].map(|[before, after]| joined(before, after));
             if !out.is_empty() {
-                ways[0].push(network.add_way_to_port(out, rate));
+                ways[0].push(network.add_bus_path_to_port(out, rate));
             }
             if !into.is_empty() {
-                ways[1].push(network.add_way_from_port(into, rate));
+                ways[1].push(network.add_bus_path_from_port(into, rate));
             }
             let [out, into] = ways;
             return (out, into);
@@ -213,8 +213,8 @@ impl Servers {
                 let [before, after] = parts;
                 let lane = core[side];
                 let mut stops = before.clone();
-                let mut work = Stop {
-                    lane,
+                let mut work = BusHop {
+                    resource: lane,
                     fixed: tcp.system_call.0,
                     per_packet: tcp.per_packet.0,
                     rate: Some(tcp.copy.0),
@@ -233,8 +233,8 @@ impl Servers {
                 stops.push(work);
                 let stops = joined(stops, after.clone());
                 ways.push(match side {
-                    0 => network.add_way_to_port(stops, rate),
-                    _ => network.add_way_from_port(stops, rate),
+                    0 => network.add_bus_path_to_port(stops, rate),
+                    _ => network.add_bus_path_from_port(stops, rate),
                 });
             }
         }
@@ -243,14 +243,14 @@ impl Servers {
     }
 
     /// The cores that serve a port for the kernel, sending and receiving; made when first used.
-    fn cores_of<S: Sink>(&mut self, network: &mut Network<S>, port: u32) -> Vec<[Lane; 2]> {
+    fn cores_of<S: Sink>(&mut self, network: &mut Network<S>, port: u32) -> Vec<[BusResource; 2]> {
         if let Some(cores) = self.cores.get(&port) {
             return cores.clone();
         }
-        let cores: Vec<[Lane; 2]> = (0..self.section.tcp.cores)
+        let cores: Vec<[BusResource; 2]> = (0..self.section.tcp.cores)
             .map(|core| {
                 ["sends", "receives"].map(|what| {
-                    let lane = network.add_lane(port);
+                    let lane = network.add_bus_resource(port);
                     self.names.push((format!("port{port} core {core} {what}"), lane));
                     lane
                 })
@@ -261,7 +261,7 @@ impl Servers {
     }
 
     /// The way of the next connection of a port, sending or receiving: connections take the port's cores in turn.
-    pub(super) fn next_way(&mut self, port: u32, sends: bool, ways: &[Way]) -> Option<Way> {
+    pub(super) fn next_way(&mut self, port: u32, sends: bool, ways: &[BusPath]) -> Option<BusPath> {
         let count = self.connections.entry((port, sends)).or_default();
         let way = ways.get(*count as usize % ways.len().max(1)).copied();
         *count += 1;
@@ -269,7 +269,12 @@ impl Servers {
     }
 
     /// The way between two endpoints of one server.
-    pub(super) fn local_way<S: Sink>(&mut self, network: &mut Network<S>, from: u32, to: u32) -> Option<Way> {
+    pub(super) fn local_way<S: Sink>(
+        &mut self,
+        network: &mut Network<S>,
+        from: u32,
+        to: u32,
+    ) -> Option<BusPath> {
         if let Some(way) = self.local.get(&(from, to)) {
             return Some(*way);
         }
@@ -285,13 +290,13 @@ impl Servers {
         if stops.is_empty() {
             return None;
         }
-        let way = network.add_way(stops);
+        let way = network.add_bus_path(stops);
         self.local.insert((from, to), way);
         Some(way)
     }
 
     /// The stops of a copy that someone has to start. That takes time but keeps no link from work.
-    pub(super) fn copy(&self, server: u32, host: &Host, a: DeviceId, b: DeviceId) -> Vec<Stop> {
+    pub(super) fn copy(&self, server: u32, host: &Host, a: DeviceId, b: DeviceId) -> Vec<BusHop> {
         let mut stops = self.stops(server, host, a, b);
         if let Some(first) = stops.first_mut() {
             first.delay += self.section.copy_start.0;
@@ -300,7 +305,7 @@ impl Servers {
     }
 
     /// The links from one device to another, as stops.
-    pub(super) fn stops(&self, server: u32, host: &Host, a: DeviceId, b: DeviceId) -> Vec<Stop> {
+    pub(super) fn stops(&self, server: u32, host: &Host, a: DeviceId, b: DeviceId) -> Vec<BusHop> {
         let path = host.path(a, b);
         if path.kind == PathType::Dis {
             return Vec::new();
@@ -318,14 +323,14 @@ impl Servers {
                 let crosses =
                     !matches!(host.device(step[1]).kind, DeviceKind::Gpu { .. } | DeviceKind::Nic { .. });
                 let delay = if crosses { BRIDGE_DELAY } else { Span::ZERO };
-                Some(Stop::moves(lanes[index][direction], link.bandwidth, delay))
+                Some(BusHop::moves(lanes[index][direction], link.bandwidth, delay))
             })
             .collect()
     }
 }
 
 /// One part of a way after the other. Between them somebody has to hear that the slice is in the memory of the host.
-fn joined(mut before: Vec<Stop>, mut after: Vec<Stop>) -> Vec<Stop> {
+fn joined(mut before: Vec<BusHop>, mut after: Vec<BusHop>) -> Vec<BusHop> {
     if let Some(first) = after.first_mut() {
         first.waits = !before.is_empty();
     }

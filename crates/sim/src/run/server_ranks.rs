@@ -2,7 +2,7 @@
 
 use railnet_core::event::Sink;
 use railnet_core::{Rate, Span};
-use railnet_fabric::{Lane, Network, Stop, Way};
+use railnet_fabric::{BusHop, BusPath, BusResource, Network};
 use railnet_topology::host::{DeviceId, DeviceKind, Host};
 
 use super::server::Servers;
@@ -14,11 +14,11 @@ pub(super) struct GpuLanes {
     /// The host of the network that its lanes belong to.
     pub(super) host: u32,
     /// Its memory.
-    pub(super) memory: Lane,
+    pub(super) memory: BusResource,
     /// How fast that is.
     pub(super) bandwidth: Rate,
     /// Its threads where they send LL's lines.
-    pub(super) lines: Lane,
+    pub(super) lines: BusResource,
 }
 
 impl Servers {
@@ -60,7 +60,7 @@ impl Servers {
         let host = self.ports.range(server).start;
         let name = format!("server{server} {}", self.host_around(endpoint)?.device(gpu).name);
         let [memory, lines] = ["memory", "lines of LL"].map(|what| {
-            let lane = network.add_lane(host);
+            let lane = network.add_bus_resource(host);
             self.names.push((format!("{name} {what}"), lane));
             lane
         });
@@ -73,15 +73,15 @@ impl Servers {
     pub(super) fn limit<S: Sink>(&mut self, network: &mut Network<S>, server: u32, rate: Rate) {
         let port = self.ports.range(server).start;
         let stops = ["gives", "takes"].map(|what| {
-            let lane = network.add_lane(port);
+            let lane = network.add_bus_resource(port);
             self.names.push((format!("server{server} {what}"), lane));
-            Stop::moves(lane, rate, Span::ZERO)
+            BusHop::moves(lane, rate, Span::ZERO)
         });
         self.limits.insert(server, stops);
     }
 
     /// From one GPU of a server to another.
-    pub(super) fn stops_between(&self, from: u32, to: u32) -> Vec<Stop> {
+    pub(super) fn stops_between(&self, from: u32, to: u32) -> Vec<BusHop> {
         let (Some(host), Some(a), Some(b)) = (self.host_around(from), self.gpu(from), self.gpu(to)) else {
             return Vec::new();
         };
@@ -89,7 +89,7 @@ impl Servers {
     }
 
     /// From one GPU of a server to another, by memory of the host that is nearest to the first.
-    pub(super) fn stops_through_host(&self, from: u32, to: u32) -> Vec<Stop> {
+    pub(super) fn stops_through_host(&self, from: u32, to: u32) -> Vec<BusHop> {
         let (Some(host), Some(a), Some(b)) = (self.host_around(from), self.gpu(from), self.gpu(to)) else {
             return Vec::new();
         };
@@ -103,7 +103,7 @@ impl Servers {
 
     /// Between a GPU and the NVLink switch: up to it, or down from it. Reductions in the switch reach a part of what
     /// NVLink carries; NCCL has figures for it by generation of GPU (2.30.7, src/graph/tuning.cc: `nvlsEfficiency`).
-    pub(super) fn stops_at_switch(&self, endpoint: u32, is_up: bool) -> Vec<Stop> {
+    pub(super) fn stops_at_switch(&self, endpoint: u32, is_up: bool) -> Vec<BusHop> {
         let (Some(host), Some(gpu)) = (self.host_around(endpoint), self.gpu(endpoint)) else {
             return Vec::new();
         };
@@ -118,7 +118,7 @@ impl Servers {
             link.ends.contains(&gpu).then(|| {
                 let direction = usize::from((link.ends[1] == *far) != is_up);
                 let rate = Rate::from_bps(link.bandwidth.as_bps() / 100 * percent.max(1));
-                Stop::moves(lanes[direction], rate, railnet_core::Span::ZERO)
+                BusHop::moves(lanes[direction], rate, railnet_core::Span::ZERO)
             })
         });
         found.into_iter().collect()
@@ -133,7 +133,7 @@ impl Servers {
         nic: u32,
         relay: Option<u32>,
         gdr: bool,
-    ) -> (u32, Vec<Way>) {
+    ) -> (u32, Vec<BusPath>) {
         let (port, ways) = self.ways(network, endpoint, nic, relay, gdr);
         (port, ways.0)
     }
@@ -145,7 +145,7 @@ impl Servers {
         endpoint: u32,
         nic: u32,
         gdr: bool,
-    ) -> (u32, Vec<Way>) {
+    ) -> (u32, Vec<BusPath>) {
         let (port, ways) = self.ways(network, endpoint, nic, None, gdr);
         (port, ways.1)
     }
@@ -157,7 +157,7 @@ impl Servers {
         nic: u32,
         relay: Option<u32>,
         gdr: bool,
-    ) -> (u32, (Vec<Way>, Vec<Way>)) {
+    ) -> (u32, (Vec<BusPath>, Vec<BusPath>)) {
         let (server, local) = self.ends.place(endpoint);
         let Some(host) = self.host_around(endpoint).cloned() else {
             return self.own_ways(endpoint);
@@ -198,7 +198,7 @@ impl Servers {
     }
 
     /// The ways that an endpoint has by itself.
-    fn own_ways(&self, endpoint: u32) -> (u32, (Vec<Way>, Vec<Way>)) {
+    fn own_ways(&self, endpoint: u32) -> (u32, (Vec<BusPath>, Vec<BusPath>)) {
         let ways = &self.endpoints[endpoint as usize];
         (ways.port, (ways.out.clone(), ways.into.clone()))
     }
@@ -210,7 +210,7 @@ impl Servers {
         endpoint: u32,
         host: &Host,
         local: u32,
-    ) -> (u32, (Vec<Way>, Vec<Way>)) {
+    ) -> (u32, (Vec<BusPath>, Vec<BusPath>)) {
         let server = self.server_of(endpoint);
         let Some([gives, takes]) = self.limits.get(&server).copied() else { return self.own_ways(endpoint) };
         let port = self.endpoints[endpoint as usize].port;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use railnet_core::event::Sink;
 use railnet_core::{Bytes, Fold, Psn, QueuePairNumber, Span, Time};
-use railnet_fabric::{Network, Stuck};
+use railnet_fabric::{Network, Stall};
 use railnet_topology::{FabricGraph, Vertex};
 
 use super::error::{RunError, Standstill};
@@ -91,7 +91,7 @@ pub enum Hold {
 }
 
 impl Hold {
-    fn new(stuck: Stuck, graph: &FabricGraph) -> Self {
+    fn new(stuck: Stall, graph: &FabricGraph) -> Self {
         let name = |vertex: Vertex| graph.name(vertex).to_owned();
         let pairs = |links: Vec<(Vertex, Vertex)>| -> Vec<(String, String)> {
             links.into_iter().map(|(from, to)| (name(from), name(to))).collect()
@@ -163,7 +163,7 @@ impl fmt::Display for Hold {
 
 /// What holds packets of a network back now.
 pub(super) fn hold<S: Sink>(network: &Network<S>) -> Hold {
-    Hold::new(network.stuck(), network.graph())
+    Hold::new(network.stall(), network.graph())
 }
 
 /// Looks now and then whether anything moves.

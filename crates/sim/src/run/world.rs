@@ -38,7 +38,7 @@ impl World {
             .zip(other)
             .flat_map(|(one, other)| one.servers.names.iter().zip(&other.servers.names));
         for ((_, lane), (_, other)) in lanes {
-            network.count_on_lane(*lane, theirs.lane_so_far(*other));
+            network.count_on_bus(*lane, theirs.bus_counters_so_far(*other));
         }
     }
 

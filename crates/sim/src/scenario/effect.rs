@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use railnet_coll::variables::Place;
 use toml::{Table, Value};
 
 use super::nic::ControlName;
@@ -24,17 +25,22 @@ pub struct Inert {
 /// Why a key has no effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WhyInert {
-    /// Formulas do not know it; packets do.
-    NeedsPackets,
+    /// This fidelity does not know it; packets do.
+    NeedsPackets(Fidelity),
     /// It would have one under a condition.
     Needs(&'static str),
+    /// The simulator does not read this variable; the command says so when it reads it.
+    NotRead,
 }
 
 impl fmt::Display for WhyInert {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NeedsPackets => f.write_str("no effect at analytic fidelity; use `--fidelity packet`"),
+            Self::NeedsPackets(fidelity) => {
+                write!(f, "no effect at {} fidelity; use `--fidelity packet`", fidelity.name())
+            }
             Self::Needs(condition) => write!(f, "no effect here: it counts only {condition}"),
+            Self::NotRead => f.write_str("no effect: the simulator does not read it"),
         }
     }
 }
@@ -91,6 +97,9 @@ const PACKETS_ONLY: &[&str] = &[
     "env.NCCL_IB_RETRY_CNT",
 ];
 
+/// Those of them that flows feel: where they begin and which paths hashes choose, and when a run is given up.
+const FELT_BY_FLOWS: &[&str] = &["seed", "limit"];
+
 /// Keys of recovery from what ends a job, behind the section that they are in.
 const AFTER_FAILURE: &[&str] = &["launch.timeout", "launch.restart", "launch.spares", "storage.read"];
 
@@ -99,22 +108,31 @@ impl Scenario {
     /// they come from, that have no effect on the run.
     pub fn without_effect(&self) -> Vec<Inert> {
         let variables = self.nccl().set().map(|(name, ..)| format!("env.{name}"));
-        let keys: BTreeSet<String> = self.written.iter().cloned().chain(variables).collect();
+        let unread = self.nccl().names_without_effect(Place::Sim).map(|name| format!("env.{name}"));
+        let keys: BTreeSet<String> = self.written.iter().cloned().chain(variables).chain(unread).collect();
         keys.into_iter().filter_map(|key| self.why_inert(&key).map(|why| Inert { key, why })).collect()
     }
 
     /// Why a key has no effect on the run; nothing where it may have one.
     pub fn why_inert(&self, key: &str) -> Option<WhyInert> {
+        if let Some(name) = key.strip_prefix("env.")
+            && self.nccl().names_without_effect(Place::Sim).any(|unread| unread == name)
+        {
+            return Some(WhyInert::NotRead);
+        }
         let is_under = |prefix: &str| {
             key.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
-        let is_analytic = self.fidelity == Fidelity::Analytic && self.has_jobs();
-        if is_analytic && PACKETS_ONLY.iter().any(|prefix| is_under(prefix)) {
-            return Some(WhyInert::NeedsPackets);
+        let is_flow = self.fidelity == Fidelity::Flow;
+        let is_coarse = is_flow || self.fidelity == Fidelity::Analytic && self.has_jobs();
+        let needs_packets = Some(WhyInert::NeedsPackets(self.fidelity));
+        let is_felt_by_flows = is_flow && FELT_BY_FLOWS.iter().any(|prefix| is_under(prefix));
+        if is_coarse && !is_felt_by_flows && PACKETS_ONLY.iter().any(|prefix| is_under(prefix)) {
+            return needs_packets;
         }
         // HPCC's packets are longer, and that much is felt.
-        if is_analytic && is_under("nic.control") && !self.has_telemetry() {
-            return Some(WhyInert::NeedsPackets);
+        if is_coarse && is_under("nic.control") && !self.has_telemetry() {
+            return needs_packets;
         }
         let condition = self.unmet(key, &is_under)?;
         Some(WhyInert::Needs(condition))

@@ -40,10 +40,7 @@ impl Scenario {
         [parameter_servers, storage_servers]: [Vec<Range<u32>>; 2],
     ) -> Result<Interconnect, ScenarioError> {
         let graph = super::graph(self)?;
-        let selection = match self.routing_name() {
-            RoutingName::Ecmp | RoutingName::Flowlet | RoutingName::Valiant => PathSelection::Hashed,
-            RoutingName::Adaptive | RoutingName::Spray => PathSelection::Balanced,
-        };
+        let selection = self.path_selection();
         let variables = self.nccl();
         let queue_pairs = variables.number("NCCL_IB_QPS_PER_CONNECTION").unwrap_or(1).max(1);
         let usual = ClusterSection::default();
@@ -55,10 +52,7 @@ impl Scenario {
             storage_servers,
             mtu: self.payload(),
             header: self.header_bytes(),
-            forward: match self.fabric.switch.cut_through {
-                true => CUT_THROUGH,
-                false => self.payload() + self.header_bytes(),
-            },
+            forward: self.forward_bytes(),
             host_path: section.host_path(),
             copy_start: section.copy_start.0,
             queue_pairs: u32::try_from(queue_pairs).unwrap_or(1),
@@ -66,8 +60,24 @@ impl Scenario {
         })
     }
 
+    /// How switches choose among equal paths, as far as the load of links goes.
+    pub(crate) fn path_selection(&self) -> PathSelection {
+        match self.routing_name() {
+            RoutingName::Ecmp | RoutingName::Flowlet | RoutingName::Valiant => PathSelection::Hashed,
+            RoutingName::Adaptive | RoutingName::Spray => PathSelection::Balanced,
+        }
+    }
+
+    /// Bytes of a full packet that a switch waits for before it forwards: all of them, or the header where it cuts through.
+    pub(crate) fn forward_bytes(&self) -> u32 {
+        match self.fabric.switch.cut_through {
+            true => CUT_THROUGH,
+            false => self.payload() + self.header_bytes(),
+        }
+    }
+
     /// Bytes of a full packet on the wire besides its payload.
-    fn header_bytes(&self) -> u32 {
+    pub(crate) fn header_bytes(&self) -> u32 {
         let framing = self.framing();
         let telemetry = if self.has_telemetry() { TELEMETRY } else { 0 };
         framing.overhead + if framing.headers { BTH } else { 0 } + telemetry

@@ -12,6 +12,7 @@ use railnet_topology::catalogue::switch_ports;
 use railnet_topology::fabric::RailOptimised;
 use serde::Deserialize;
 
+use super::fabric::RoutingName;
 use super::{Scenario, ScenarioError, Topology};
 
 /// Servers of a group, with rails that nobody described: the ports of a leaf that go down.
@@ -24,15 +25,21 @@ pub enum Fidelity {
     /// Every packet of every collective in the fabric.
     #[default]
     Packet,
-    /// NCCL's cost model, on a network that is in nobody's way.
+    /// Flows as rates that share the links of their paths max-min fairly; no packets, no queues. For `[[traffic]]`.
+    Flow,
+    /// NCCL's cost model, bounded by the links of the fabric. For jobs.
     Analytic,
 }
 
 impl Fidelity {
+    /// All of them, the finest first.
+    pub const ALL: [Self; 3] = [Self::Packet, Self::Flow, Self::Analytic];
+
     /// As a scenario writes it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Packet => "packet",
+            Self::Flow => "flow",
             Self::Analytic => "analytic",
         }
     }
@@ -273,13 +280,17 @@ impl Scenario {
                 let message = "this happens to jobs, and there is none: describe one in [model]";
                 return Err(ScenarioError::new(message).at("kind").within(&format!("faults.{index}")));
             }
-            let unused = [("steps", self.steps.is_some()), ("fidelity", self.fidelity == Fidelity::Analytic)];
-            if let Some((key, _)) = unused.into_iter().find(|(_, is_there)| *is_there) {
-                let message = format!("`{key}` is about jobs, and there is none: describe one in [model]");
-                return Err(ScenarioError::new(message).at(key));
+            if self.steps.is_some() {
+                let message = "`steps` is about jobs, and there is none: describe one in [model]";
+                return Err(ScenarioError::new(message).at("steps"));
             }
-            return Ok(());
+            if self.fidelity == Fidelity::Analytic {
+                let message = "analytic fidelity is for jobs, and there is none: describe one in [model], or use \"flow\" for [[traffic]]";
+                return Err(ScenarioError::new(message).at("fidelity"));
+            }
+            return self.check_flow_fidelity();
         }
+        self.check_flow_fidelity()?;
         let beside = [("collective", self.collective.is_empty()), ("transfer", self.transfer.is_empty())];
         if let Some((key, _)) = beside.into_iter().find(|(_, is_empty)| !is_empty) {
             let message = format!("a job makes its own calls: [[{key}]] goes into a file of its own");
@@ -291,6 +302,37 @@ impl Scenario {
         }
         self.jobs()?;
         self.failures().map(|_| ())
+    }
+
+    /// Whether a scenario that asks for flow fidelity has nothing that only packets, or formulas, can do.
+    pub(crate) fn check_flow_fidelity(&self) -> Result<(), ScenarioError> {
+        if self.fidelity != Fidelity::Flow {
+            return Ok(());
+        }
+        let packets = "; use \"packet\"";
+        let missing = [
+            (self.has_jobs(), "jobs run at packet or analytic fidelity", ""),
+            (
+                !self.collective.is_empty(),
+                "flow fidelity is for [[traffic]], not for [[collective]]",
+                packets,
+            ),
+            (!self.transfer.is_empty(), "flow fidelity is for [[traffic]], not for [[transfer]]", packets),
+            (self.cluster.is_some(), "flow fidelity knows the fabric, not the servers of [cluster]", packets),
+            (!self.faults.is_empty(), "flow fidelity knows no faults", packets),
+            (self.sample.is_some(), "flow fidelity has no queues to sample", packets),
+            (
+                self.routing_name() == RoutingName::Valiant,
+                "flow fidelity knows no detours by Valiant",
+                packets,
+            ),
+        ];
+        match missing.into_iter().find(|(is_there, ..)| *is_there) {
+            Some((_, message, advice)) => {
+                Err(ScenarioError::new(format!("{message}{advice}")).at("fidelity"))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Without a `[fabric]`, every NIC of the servers of `[cluster]` is on its own rail, and nothing is oversubscribed.

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use railnet_coll::variables::{DECLARATIONS, Place};
 use railnet_core::Digest;
-use railnet_sim::{Run, Scenario, run_jobs};
+use railnet_sim::{Fidelity, FlowLevelRun, Run, Scenario, run_jobs};
 use toml::{Table, Value};
 
 use crate::page::sections;
@@ -169,6 +169,12 @@ fn answer(table: Table) -> Result<String, String> {
         }
         return Ok(text);
     }
+    if scenario.fidelity == Fidelity::Flow {
+        return Ok(match FlowLevelRun::new(&scenario).map_err(|error| error.message)?.finish() {
+            Ok((outcome, digest)) => format!("{digest} {}", outcome.completion),
+            Err(error) => error.to_string(),
+        });
+    }
     let run = Run::new(&scenario, Digest::new()).map_err(|error| error.message)?;
     // A failure is an answer too: some keys are about nothing else.
     Ok(match run.finish() {
@@ -196,7 +202,7 @@ enum Felt {
 fn felt(case: &Case, fidelity: &str) -> Felt {
     let with = |value: &Value| {
         let mut table = case.base.clone();
-        if case.is_job {
+        if fidelity != "packet" || case.is_job {
             set(&mut table, "fidelity", Value::String(fidelity.to_owned()));
         }
         set(&mut table, &case.path, value.clone());
@@ -209,11 +215,20 @@ fn felt(case: &Case, fidelity: &str) -> Felt {
             scenario.without_effect().iter().any(|one| one.key == case.path || one.key.starts_with(&below))
         })
     });
+    // What flow fidelity does not run at all it refuses, and says so.
+    let is_refused = |answer: &Result<String, String>| {
+        answer.as_ref().is_err_and(|why| why.starts_with("fidelity: flow fidelity "))
+    };
+    if answers.iter().any(is_refused) && answers.iter().all(Result::is_err) {
+        return Felt::Noticed;
+    }
     // Two refusals differ in their words, and say nothing of an effect.
     let differs = answers.iter().any(Result::is_ok) && answers[0] != answers[1];
     match (differs, is_inert) {
         (true, false) => Felt::Differs,
         (false, true) => Felt::Noticed,
+        // A value that is wrong at every fidelity is refused at this one, too.
+        (true, true) if fidelity == "flow" && answers.iter().any(Result::is_err) => Felt::Noticed,
         (true, true) => Felt::Denied(format!("said to have no effect, and has one: {answers:?}")),
         (false, false) => Felt::Silent(match &answers[0] {
             Ok(_) => "no effect, and the run does not say so".to_owned(),
@@ -232,7 +247,7 @@ fn every_key_has_an_effect_or_is_said_to_have_none() {
     let mut found: BTreeMap<(String, String, &str), (bool, Vec<String>)> = BTreeMap::new();
     let mut denied = Vec::new();
     for case in cases() {
-        let fidelities: &[&str] = if case.is_job { &["packet", "analytic"] } else { &["packet"] };
+        let fidelities: &[&str] = if case.is_job { &["packet", "analytic"] } else { &["packet", "flow"] };
         for fidelity in fidelities {
             let (differs, silent) =
                 found.entry((case.heading.clone(), case.key.clone(), fidelity)).or_default();

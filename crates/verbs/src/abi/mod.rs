@@ -41,6 +41,7 @@ pub struct ibv_pd {
 }
 
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct ibv_mr {
     pub context: *mut ibv_context,
     pub pd: *mut ibv_pd,

@@ -2,7 +2,7 @@
 //! protection domain, as rdma-core has it.
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libc::c_int;
 
@@ -23,6 +23,15 @@ pub(super) struct Opened {
 }
 
 static OPENED: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
+
+/// The open devices, while a thread forks.
+pub(crate) struct OpenedGuard(
+    #[expect(dead_code, reason = "it is only held")] MutexGuard<'static, Vec<Opened>>,
+);
+
+pub(crate) fn lock_opened() -> OpenedGuard {
+    OpenedGuard(OPENED.lock().unwrap_or_else(PoisonError::into_inner))
+}
 
 impl Opened {
     pub(super) fn context(&self) -> *mut ibv_context {

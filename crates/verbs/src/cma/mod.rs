@@ -24,6 +24,7 @@ pub(crate) mod queue_pair;
 pub(crate) mod resolve;
 pub(crate) mod socket_address;
 
+pub(crate) use device::{OpenedGuard, lock_opened};
 pub(crate) use event::{CmEvent, EventChannel};
 pub(crate) use identifier::CmId;
 pub(crate) use management::Management;

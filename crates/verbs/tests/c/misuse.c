@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,9 +72,9 @@ static struct ibv_qp_init_attr attributes_of(struct ibv_cq *cq)
 	};
 }
 
-static void make(struct side *side)
+static void make_with(struct side *side, struct ibv_cq *cq)
 {
-	side->cq = ibv_create_cq(context, 4 * DEPTH, NULL, NULL, 0);
+	side->cq = cq;
 	struct ibv_qp_init_attr init = attributes_of(side->cq);
 	side->qp = ibv_create_qp(pd, &init);
 	side->memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -82,6 +83,11 @@ static void make(struct side *side)
 		printf("cannot make a queue pair: %s\n", strerror(errno));
 		exit(99);
 	}
+}
+
+static void make(struct side *side)
+{
+	make_with(side, ibv_create_cq(context, 4 * DEPTH, NULL, NULL, 0));
 }
 
 static int to_init(struct ibv_qp *qp)
@@ -107,13 +113,18 @@ static int to_rts(struct ibv_qp *qp)
 			     IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
+static void pair(struct side *a, struct side *b)
+{
+	CHECK(!to_init(a->qp) && !to_init(b->qp));
+	CHECK(!to_rtr(a->qp, b->qp->qp_num) && !to_rtr(b->qp, a->qp->qp_num));
+	CHECK(!to_rts(a->qp) && !to_rts(b->qp));
+}
+
 static void connect_sides(struct side *a, struct side *b)
 {
 	make(a);
 	make(b);
-	CHECK(!to_init(a->qp) && !to_init(b->qp));
-	CHECK(!to_rtr(a->qp, b->qp->qp_num) && !to_rtr(b->qp, a->qp->qp_num));
-	CHECK(!to_rts(a->qp) && !to_rts(b->qp));
+	pair(a, b);
 }
 
 static void unmake(struct side *side)
@@ -178,6 +189,31 @@ static void memory_regions(void)
 	REFUSED(ibv_dereg_mr(named), 0);
 	errno = 0;
 	CHECK(!ibv_reg_dmabuf_mr(pd, 0, 0, 0, -1, 0) && errno == EOPNOTSUPP);
+	/* A region changes under its pointer and its keys, or stays as it is. */
+	struct ibv_mr *changing = ibv_reg_mr(pd, memory, BYTES, IBV_ACCESS_LOCAL_WRITE);
+	uint32_t lkey = changing->lkey, rkey = changing->rkey;
+	CHECK(ibv_rereg_mr(changing, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, memory, BYTES / 2, 0) == 0);
+	CHECK(changing->length == BYTES / 2 && changing->lkey == lkey && changing->rkey == rkey);
+	struct ibv_pd *other = ibv_alloc_pd(context);
+	CHECK(ibv_rereg_mr(changing, IBV_REREG_MR_CHANGE_PD, other, NULL, 0, 0) == 0);
+	CHECK(changing->pd == other && changing->lkey == lkey);
+	REFUSED(ibv_dealloc_pd(other), EBUSY);
+	int all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+	CHECK(ibv_rereg_mr(changing, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, all) == 0);
+	errno = 0;
+	CHECK(ibv_rereg_mr(changing, 0, NULL, NULL, 0, 0) == IBV_REREG_MR_ERR_INPUT && errno == EINVAL);
+	errno = 0;
+	CHECK(ibv_rereg_mr(changing, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_REMOTE_WRITE) < 0 && errno == EINVAL);
+	errno = 0;
+	CHECK(ibv_rereg_mr(changing, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, gone, BYTES, 0) < 0 && errno == EFAULT);
+	CHECK(changing->addr == memory && changing->length == BYTES / 2);
+	REFUSED(ibv_dereg_mr(changing), 0);
+	REFUSED(ibv_dealloc_pd(other), 0);
+	/* Objects of other processes cannot be had here. */
+	NO_OBJECT(ibv_import_device(0), EOPNOTSUPP);
+	NO_OBJECT(ibv_import_pd(context, 1), EOPNOTSUPP);
+	NO_OBJECT(ibv_import_mr(pd, 1), EOPNOTSUPP);
+	NO_OBJECT(ibv_import_dm(context, 1), EOPNOTSUPP);
 	munmap(memory, BYTES);
 	munmap(constant, BYTES);
 }
@@ -445,6 +481,69 @@ static void threads(void)
 	unmake(&shared_b);
 }
 
+/* Two threads take completions of one queue with ibv_start_poll: each completion comes to one of them, whole. */
+enum { POLLED = 400 };
+static struct ibv_cq_ex *shared_queue;
+static int times_seen[POLLED], mixed;
+
+static void *take_extended(void *unused)
+{
+	(void)unused;
+	struct ibv_poll_cq_attr attr = { 0 };
+	double end = now() + 20;
+	for (int total = 0; total < POLLED && now() < end;) {
+		if (!ibv_start_poll(shared_queue, &attr)) {
+			uint64_t id = shared_queue->wr_id;
+			sched_yield();
+			int opcode = ibv_wc_read_opcode(shared_queue);
+			uint32_t length = ibv_wc_read_byte_len(shared_queue);
+			pthread_mutex_lock(&counting);
+			/* READs have lengths of their own. */
+			mixed += opcode != IBV_WC_RDMA_READ || length != id + 1 || shared_queue->wr_id != id;
+			if (id < POLLED)
+				times_seen[id]++;
+			pthread_mutex_unlock(&counting);
+			ibv_end_poll(shared_queue);
+		}
+		pthread_mutex_lock(&counting);
+		total = 0;
+		for (int index = 0; index < POLLED; index++)
+			total += times_seen[index] > 0;
+		pthread_mutex_unlock(&counting);
+	}
+	return NULL;
+}
+
+static void extended_polls(void)
+{
+	struct ibv_cq_init_attr_ex init = { .cqe = POLLED, .wc_flags = IBV_WC_EX_WITH_BYTE_LEN };
+	struct side a, b;
+	shared_queue = ibv_create_cq_ex(context, &init);
+	CHECK(shared_queue != NULL);
+	make_with(&a, ibv_cq_ex_to_cq(shared_queue));
+	make(&b);
+	pair(&a, &b);
+	pthread_t workers[2];
+	for (int index = 0; index < 2; index++)
+		pthread_create(&workers[index], NULL, take_extended, NULL);
+	for (int index = 0; index < POLLED;) {
+		struct ibv_sge sge = { .addr = (uintptr_t)a.memory, .length = index + 1, .lkey = a.mr->lkey };
+		struct ibv_send_wr wr = { .wr_id = index, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_READ,
+			.send_flags = IBV_SEND_SIGNALED,
+			.wr.rdma = { .remote_addr = (uintptr_t)b.memory, .rkey = b.mr->rkey } }, *bad;
+		index += !ibv_post_send(a.qp, &wr, &bad);
+	}
+	for (int index = 0; index < 2; index++)
+		pthread_join(workers[index], NULL);
+	int once = 0;
+	for (int index = 0; index < POLLED; index++)
+		once += times_seen[index] == 1;
+	CHECK(once == POLLED);
+	CHECK(mixed == 0);
+	unmake(&a);
+	unmake(&b);
+}
+
 /* A child of this process opens the device for itself. */
 static void children(struct ibv_device *device)
 {
@@ -496,6 +595,7 @@ int main(void)
 	receives();
 	windows_and_extensions();
 	threads();
+	extended_polls();
 	children(devices[0]);
 	REFUSED(ibv_dealloc_pd(pd), 0);
 	REFUSED(ibv_close_device(context), 0);

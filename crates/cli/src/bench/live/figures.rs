@@ -5,23 +5,23 @@ use super::goals::goal;
 use super::point::{Place, Point};
 use super::protocol::Times;
 
-/// The middle of some values, and how far they lie apart.
+/// The median of some values, and how far they lie apart.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Spread {
-    pub(crate) middle: f64,
-    pub(crate) least: f64,
-    pub(crate) most: f64,
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
 }
 
 impl Spread {
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
-        let (least, most) = (*values.first()?, *values.last()?);
+        let (min, max) = (*values.first()?, *values.last()?);
         let half = values.len() / 2;
-        let middle =
+        let median =
             if values.len() % 2 == 1 { values[half] } else { f64::midpoint(values[half - 1], values[half]) };
-        Some(Self { middle, least, most })
+        Some(Self { median, min, max })
     }
 }
 
@@ -102,9 +102,9 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    /// Whether the middle is what it should be, to the hundredth that is printed: nothing here is more exact.
+    /// Whether the median is what it should be, to the hundredth that is printed: nothing here is more exact.
     pub(crate) fn is_met(&self) -> Option<bool> {
-        Some((self.ratio?.middle * 100.0).round() >= (self.goal? * 100.0).round())
+        Some((self.ratio?.median * 100.0).round() >= (self.goal? * 100.0).round())
     }
 }
 
@@ -186,20 +186,20 @@ mod tests {
             vec![None, times(4.0, 2.0), times(5.0, 2.0)],
         ]);
         let verdict = group.verdict(&group.rows[0], Family::Mpi);
-        assert_eq!(verdict.ratio, Some(Spread { middle: 1.5, least: 1.1, most: 2.0 }));
+        assert_eq!(verdict.ratio, Some(Spread { median: 1.5, min: 1.1, max: 2.0 }));
         assert_eq!((verdict.goal, verdict.is_met()), (Some(1.0), Some(true)));
         let verdict = group.verdict(&group.rows[0], Family::Gloo);
-        assert_eq!(verdict.ratio, Some(Spread { middle: 0.3, least: 0.1, most: 0.5 }));
+        assert_eq!(verdict.ratio, Some(Spread { median: 0.3, min: 0.1, max: 0.5 }));
         assert_eq!((verdict.goal, verdict.is_met()), (Some(1.2), Some(false)));
-        let even = |middle| Some(Spread { middle, least: 0.9, most: 1.1 });
-        let met = |middle| Verdict { ratio: even(middle), goal: Some(1.0) }.is_met();
+        let even = |median| Some(Spread { median, min: 0.9, max: 1.1 });
+        let met = |median| Verdict { ratio: even(median), goal: Some(1.0) }.is_met();
         assert_eq!((met(0.996), met(0.994), met(1.0)), (Some(true), Some(false), Some(true)));
         assert_eq!(group.rows[0].cells[2].wrong(), 2);
         assert_eq!(group.rivals(), [Family::Mpi, Family::Gloo]);
         // With a third process beside, the mean counts.
         group.is_loaded = true;
         let verdict = group.verdict(&group.rows[0], Family::Gloo);
-        assert_eq!(verdict.ratio, Some(Spread { middle: 2.0, least: 2.0, most: 2.0 }));
+        assert_eq!(verdict.ratio, Some(Spread { median: 2.0, min: 2.0, max: 2.0 }));
     }
 
     #[test]

@@ -39,12 +39,12 @@ fn place(group: &Group) -> Value {
 fn row(group: &Group, row: &Row) -> Value {
     let mut times = Map::new();
     for (member, cell) in group.members.iter().zip(&row.cells) {
-        let middle = group.spread(cell).map(|spread| spread.middle);
+        let median = group.spread(cell).map(|spread| spread.median);
         times.insert(
             member.who.id().to_owned(),
             json!({
-                "us": middle,
-                "bus_gb_s": middle.map(|middle| group.bus(row.point, middle)),
+                "us": median,
+                "bus_gb_s": median.map(|median| group.bus(row.point, median)),
                 "passes": cell.passes,
                 "wrong": cell.wrong(),
                 "unsupported": cell.unsupported,
@@ -55,8 +55,8 @@ fn row(group: &Group, row: &Row) -> Value {
         let verdict = group.verdict(row, family);
         json!({
             "against": match family { Family::Gloo => "gloo", _ => "best_mpi" },
-            "ratio": verdict.ratio.map(|Spread { middle, least, most }| {
-                json!({ "middle": middle, "least": least, "most": most })
+            "ratio": verdict.ratio.map(|Spread { median, min, max }| {
+                json!({ "median": median, "min": min, "max": max })
             }),
             "goal": verdict.goal,
             "met": verdict.is_met(),

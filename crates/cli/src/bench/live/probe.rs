@@ -25,7 +25,7 @@ const NEAR_NS: f64 = 100.0;
 #[derive(Default)]
 struct Line(AtomicU64);
 
-/// Nanoseconds from one core to the other, the middle of many. None where there is only one core to use, or where the
+/// Nanoseconds from one core to the other, the median of many. None where there is only one core to use, or where the
 /// other did not answer in time.
 pub(crate) fn cache_line() -> Option<f64> {
     let usable = sched_getaffinity(None).ok()?;

@@ -18,7 +18,7 @@
 //! is rank 0, input and output are two buffers where the library can have two. `sendrecv` goes from rank 0 to rank 1 and
 //! back, and counts half of that; other ranks have no part in it and answer with zeros.
 //!
-//! A rank answers with times per call: the middle and the least of the batches, the mean of all, and the processor time
+//! A rank answers with times per call: the median and the least of the batches, the mean of all, and the processor time
 //! that it used. `wrong` counts elements that are not what they should be, in the last timed call and in one more on new
 //! data into a cleared buffer. `{"unsupported": "why"}` and `{"error": "why"}` are answers too.
 //!
@@ -91,7 +91,7 @@ pub(crate) enum Answer {
 /// Microseconds per call.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Times {
-    /// The middle of the batches.
+    /// The median of the batches.
     pub(crate) median_us: f64,
     /// The least of the batches.
     pub(crate) least_us: f64,

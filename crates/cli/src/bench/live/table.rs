@@ -26,11 +26,11 @@ pub(crate) fn print(group: &Group, out: &mut dyn Write) -> std::io::Result<()> {
         write!(out, ", beside a busy process: mean times")?;
     }
     if let Some(probe) = Spread::of(group.probes.iter().copied().flatten()) {
-        let Spread { middle, least, most } = probe;
-        let distance = probe::distance(middle);
+        let Spread { median, min, max } = probe;
+        let distance = probe::distance(median);
         write!(
             out,
-            "; a cache line takes {middle:.0} ns to the next core ({distance}; {least:.0} – {most:.0})"
+            "; a cache line takes {median:.0} ns to the next core ({distance}; {min:.0} – {max:.0})"
         )?;
     }
     writeln!(out, "\n")?;
@@ -82,9 +82,9 @@ pub(crate) const fn family_name(family: Family) -> &'static str {
 }
 
 fn text(group: &Group, point: Point, cell: &Cell) -> String {
-    let Some(Spread { middle, .. }) = group.spread(cell) else { return "–".to_owned() };
+    let Some(Spread { median, .. }) = group.spread(cell) else { return "–".to_owned() };
     let mark = if cell.wrong() > 0 { " WRONG" } else { "" };
-    format!("{} ({:.2}){mark}", three_digits(middle), group.bus(point, middle))
+    format!("{} ({:.2}){mark}", three_digits(median), group.bus(point, median))
 }
 
 /// `0.37`, `12.4`, `200,473`.
@@ -100,7 +100,7 @@ fn ratio(group: &Group, row: &Row, family: Family) -> String {
     let verdict = group.verdict(row, family);
     let ratio = verdict.ratio.map_or_else(
         || "–".to_owned(),
-        |Spread { middle, least, most }| format!("{middle:.2} ({least:.2} – {most:.2})"),
+        |Spread { median, min, max }| format!("{median:.2} ({min:.2} – {max:.2})"),
     );
     let goal = match (verdict.goal, verdict.is_met()) {
         (None, _) => String::new(),
@@ -179,10 +179,10 @@ pub(crate) fn verdicts(groups: &[Group], out: &mut dyn Write) -> std::io::Result
     writeln!(out, "Goals: {met} met, {} not met, {open} without figures on both sides", missed.len())?;
     for (group, row, family, goal, ratio) in missed {
         let Point { collective, bytes } = row.point;
-        let middle = ratio.map_or(0.0, |ratio| ratio.middle);
+        let median = ratio.map_or(0.0, |ratio| ratio.median);
         writeln!(
             out,
-            "  not met: {collective} of {}, {} ranks, {}: {middle:.2} of {goal:.1} against {}",
+            "  not met: {collective} of {}, {} ranks, {}: {median:.2} of {goal:.1} against {}",
             Bytes(bytes),
             group.place.ranks,
             group.place.transport.words(),

@@ -270,6 +270,7 @@ mod tests {
             let rank = |(number, role): (usize, &str)| {
                 let mut command = weight::command(&program);
                 command.args([
+                    "--ignored",
                     "--exact",
                     "bench::live::team::tests::a_rank_in_a_process_of_its_own",
                     "--nocapture",
@@ -283,8 +284,9 @@ mod tests {
         team
     }
 
-    /// Does nothing unless the tests below start it with a role.
+    /// A rank, which the tests below start with a role; no test.
     #[test]
+    #[ignore = "a process of other tests"]
     fn a_rank_in_a_process_of_its_own() {
         let Ok(role) = std::env::var(ROLE) else { return };
         let mut words = role.splitn(3, ' ');
@@ -326,8 +328,9 @@ mod tests {
         assert!(team.ends_within(END_LIMIT));
     }
 
-    /// Starts ranks that do not answer, says which processes they are, and asks them: if the test below starts it.
+    /// Starts ranks that do not answer, says which processes they are, and asks them: a process of the test below, no test.
     #[test]
+    #[ignore = "a process of another test"]
     fn a_team_in_a_process_of_its_own() {
         let Ok(file) = std::env::var(TEAM) else { return };
         let mut team = team("deaf", ["deaf", "deaf"]).unwrap();
@@ -341,7 +344,7 @@ mod tests {
     fn ranks_that_hang_end_with_a_command_that_is_killed() {
         let file = std::env::temp_dir().join(format!("railnet-team-{}-ranks", std::process::id()));
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "bench::live::team::tests::a_team_in_a_process_of_its_own"]);
+        command.args(["--ignored", "--exact", "bench::live::team::tests::a_team_in_a_process_of_its_own"]);
         let mut command = command.env(TEAM, &file).stdout(Stdio::null()).spawn().unwrap();
         let limit = Instant::now() + Duration::from_mins(1);
         let wait = |what: &dyn Fn() -> bool| {

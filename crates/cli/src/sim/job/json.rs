@@ -20,7 +20,7 @@ pub(super) fn whole(file: &File, outcome: &JobsOutcome, wall_s: f64) -> Value {
         "digest": format!("{:?}", outcome.digest),
         "wall_s": wall_s,
         "without_effect": careful::object(&file.scenario.without_effect()),
-        "jobs": outcome.jobs.iter().map(job).collect::<Vec<_>>(),
+        "jobs": outcome.jobs.iter().map(|one| job(outcome, one)).collect::<Vec<_>>(),
     });
     if let Some(network) = &outcome.network {
         value["network"] = serde_json::to_value(report::fabric(network)).unwrap_or_default();
@@ -32,7 +32,7 @@ pub(super) fn whole(file: &File, outcome: &JobsOutcome, wall_s: f64) -> Value {
     value
 }
 
-fn job(job: &JobResult) -> Value {
+fn job(outcome: &JobsOutcome, job: &JobResult) -> Value {
     let (placed, resolved, result) = (&job.placed, &job.placed.resolved, &job.first.outcome);
     let memory = &resolved.memory;
     // Of a part of a step nobody knows how much of its tokens it was.
@@ -77,7 +77,7 @@ fn job(job: &JobResult) -> Value {
             "busy": one.busy,
             "collisions": one.collisions,
         })).collect::<Vec<_>>(),
-        "caveats": careful::caveats_object(&job.first.caveats),
+        "caveats": careful::caveats_object(&careful::notices_of_job(outcome, job)),
         "slowest": result.straggler.map(|one| json!({
             "rank": one.rank.0,
             "alike": one.alike,

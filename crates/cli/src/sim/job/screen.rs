@@ -8,7 +8,7 @@ use railnet_job::graph::{Job, What};
 use railnet_job::parallel::Scope;
 use railnet_job::plan::least_memory;
 use railnet_job::run::Breakdown;
-use railnet_sim::{Fidelity, JobResult, JobsOutcome, LinkResult, Outcome, SaidResult, Trouble};
+use railnet_sim::{JobResult, JobsOutcome, LinkResult, Outcome, SaidResult, Trouble};
 
 use crate::careful;
 use crate::sim::problem::File;
@@ -46,11 +46,7 @@ pub(super) fn print(
     for text in careful::lines(&file.scenario.without_effect()) {
         writeln!(out, "  Careful: {text}")?;
     }
-    if outcome.jobs.len() > 1 && outcome.fidelity == Fidelity::Analytic {
-        let text = "each job is computed as if it had the fabric to itself; use `--fidelity packet`";
-        writeln!(out, "  Careful: {text}")?;
-    }
-    for text in outcome.jobs.iter().flat_map(|job| careful::caveats(&job.first.caveats)) {
+    for text in careful::caveats_of_jobs(outcome) {
         writeln!(out, "  Careful: {text}")?;
     }
     if outcome.is_partial {
@@ -69,12 +65,12 @@ pub(super) fn print(
     if let Some(network) = &outcome.network {
         fabric(network, &outcome.jobs, verbose, out)?;
         let memo = outcome.memo;
-        let taken = format!(
-            "{} of {}, identical to others with nothing in their way",
+        let hits = format!(
+            "{} of {}, identical to others and without contention",
             grouped(memo.taken),
             count(memo.calls, "collective", "collectives")
         );
-        line(out, "Taken from memory", &taken)?;
+        line(out, "Memoised", &hits)?;
     }
     line(out, "Wall time", &format!("{wall_s:.2} s"))?;
     line(out, "Digest", &outcome.digest.to_string())?;
@@ -210,7 +206,7 @@ fn answer(job: &JobResult, verbose: bool, out: &mut dyn Write) -> std::io::Resul
     rows.sort_by_key(|row| std::cmp::Reverse(row.said.bytes));
     let shown = if verbose { rows.len() } else { SAID_SHOWN };
     for (index, row) in rows.iter().take(shown).enumerate() {
-        line(out, if index == 0 { "Said in a step" } else { "" }, &spoken(row))?;
+        line(out, if index == 0 { "Traffic per step" } else { "" }, &spoken(row))?;
     }
     for (index, row) in rows.iter().take(shown).filter(|row| has_tail(row)).enumerate() {
         line(out, if index == 0 { "Tails" } else { "" }, &tail(row))?;
@@ -323,8 +319,8 @@ fn tail(row: &SaidResult) -> String {
             format!("{} of it waiting for rank {}, which came late", time(worst.waited), last.0)
         }
         (_, Some(trouble)) if trouble != Trouble::default() => troubled(&trouble),
-        (_, Some(_)) => "nobody came late, and nothing was marked, paused or lost".to_owned(),
-        _ => "nobody came late".to_owned(),
+        (_, Some(_)) => "no rank came late, and nothing was marked, paused or lost".to_owned(),
+        _ => "no rank came late".to_owned(),
     };
     format!("{} {what}: rank {} was {} in one; {why}", said.scope.name(), worst.rank.0, time(worst.total))
 }

@@ -1,18 +1,18 @@
-//! Nothing appears and nothing vanishes: what went into each link and switch is what came out, was lost or is held.
+//! Conservation of packets: what went into each link and switch is what came out, was lost or is queued.
 
 use railnet_core::{Component, Port};
 use railnet_topology::Vertex;
 
+use super::observer::{Amount, Observer};
 use super::violation::Violation;
-use super::watch::{Amount, Watch};
 use crate::network::Network;
 use crate::testing::World;
 
-/// Compares the books that events keep with what the network counts and holds. At the end nothing may be on its way.
-pub(super) fn check(world: &World<Watch>, is_over: bool) -> Result<(), Violation> {
+/// Compares the ledgers of ports with the counters and queues of the network. At the end nothing may be under way.
+pub(super) fn check(world: &World<Observer>, is_over: bool) -> Result<(), Violation> {
     let network = &world.network;
     check_counters(network)?;
-    for switch in 0..network.switches.len() as u32 {
+    for switch in 0..network.fabric.switches.len() as u32 {
         check_switch(network, switch, is_over)?;
     }
     for host in 0..network.host_count() {
@@ -21,21 +21,21 @@ pub(super) fn check(world: &World<Watch>, is_over: bool) -> Result<(), Violation
     Ok(())
 }
 
-/// Who sends over a channel, and by which port.
-fn sender(network: &Network<Watch>, channel: u32) -> (Component, Port) {
-    (network.component(network.channels[channel as usize].from), network.port_of(channel))
+/// The sender of a channel, and its port.
+fn sender(network: &Network<Observer>, channel: u32) -> (Component, Port) {
+    (network.component(network.fabric.channels[channel as usize].from), network.fabric.port_of(channel))
 }
 
-fn check_counters(network: &Network<Watch>) -> Result<(), Violation> {
-    for channel in 0..network.channels.len() as u32 {
+fn check_counters(network: &Network<Observer>) -> Result<(), Violation> {
+    for channel in 0..network.fabric.channels.len() as u32 {
         let (component, port) = sender(network, channel);
         let books = network.sink.port(component, port);
-        let counted = &network.channels[channel as usize].counters;
+        let counted = &network.fabric.channels[channel as usize].counters;
         let sent = books.started.plus(books.pauses);
         // What comes in by a port is dropped there, which is the end of the other direction.
-        let back = network.channels[channel as usize].reverse;
+        let back = network.fabric.channels[channel as usize].reverse;
         let (far, far_port) = sender(network, back);
-        let told = [
+        let emitted = [
             sent.packets,
             sent.bytes,
             books.lost.packets + books.pauses_lost.packets + books.damaged,
@@ -43,21 +43,21 @@ fn check_counters(network: &Network<Watch>) -> Result<(), Violation> {
             books.marked,
         ];
         let found = [counted.packets, counted.bytes, counted.losses, counted.drops, counted.marks];
-        if told != found {
+        if emitted != found {
             let what = format!(
                 "{component} {port}: events and counters differ (packets, bytes, losses, drops, marks)"
             );
-            return Err(Violation::new(what).expected(format!("{told:?}")).found(format!("{found:?}")));
+            return Err(Violation::new(what).expected(format!("{emitted:?}")).found(format!("{found:?}")));
         }
     }
     Ok(())
 }
 
 /// What came to a vertex by its links, or is on its way there.
-fn towards(network: &Network<Watch>, vertex: Vertex) -> Result<Amount, Violation> {
+fn towards(network: &Network<Observer>, vertex: Vertex) -> Result<Amount, Violation> {
     let mut sum = Amount::default();
-    for channel in
-        (0..network.channels.len() as u32).filter(|channel| network.channels[*channel as usize].to == vertex)
+    for channel in (0..network.fabric.channels.len() as u32)
+        .filter(|channel| network.fabric.channels[*channel as usize].to == vertex)
     {
         let (component, port) = sender(network, channel);
         let books = network.sink.port(component, port);
@@ -69,11 +69,11 @@ fn towards(network: &Network<Watch>, vertex: Vertex) -> Result<Amount, Violation
     Ok(sum)
 }
 
-fn check_switch(network: &Network<Watch>, switch: u32, is_over: bool) -> Result<(), Violation> {
+fn check_switch(network: &Network<Observer>, switch: u32, is_over: bool) -> Result<(), Violation> {
     let came = towards(network, Vertex::Switch(switch))?;
-    let (packets, bytes) = network.held_by(switch);
+    let (packets, bytes) = network.fabric.queued_in(switch);
     let mut gone = Amount { packets, bytes };
-    for &egress in &network.switches[switch as usize].ports {
+    for &egress in &network.fabric.switches[switch as usize].ports {
         let (component, port) = sender(network, egress);
         let books = network.sink.port(component, port);
         gone = gone.plus(books.started).plus(books.dropped);
@@ -86,14 +86,14 @@ fn check_switch(network: &Network<Watch>, switch: u32, is_over: bool) -> Result<
     Ok(())
 }
 
-fn check_host(network: &Network<Watch>, host: u32, is_over: bool) -> Result<(), Violation> {
+fn check_host(network: &Network<Observer>, host: u32, is_over: bool) -> Result<(), Violation> {
     let came = towards(network, Vertex::Host(host))?.packets;
-    let counters = network.hosts[host as usize].nic.counters();
+    let counters = network.endpoints.hosts[host as usize].nic.counters();
     if counters.received > came || is_over && counters.received != came {
         let what = format!("host {host}: its NIC has not received what was sent to it");
         return Err(Violation::new(what).expected(came).found(counters.received));
     }
-    let (component, port) = sender(network, network.egress_of(host));
+    let (component, port) = sender(network, network.endpoints.hosts[host as usize].egress);
     let left = network.sink.port(component, port).started.packets;
     if left != counters.sent {
         let what = format!("host {host}: what its NIC sent is not what left by its port");

@@ -8,10 +8,10 @@
 //! - what went into each link and switch is what came out of it, was lost, was dropped or is still held, while it runs
 //!   and at its end;
 //! - switches with flow control drop nothing as long as pause frames get through;
-//! - in the end no packet is left, memory and credit are given back, every pause is over;
-//! - senders hold each other up for good only where paths allow circles, and then the circle is found and named;
+//! - in the end no packet is left, buffers and credit are released, every pause is over;
+//! - a deadlock is there only where paths allow cycles, and then the cycle is found and named;
 //! - events come in the order of time;
-//! - packets as values, one event after the other, and packets as bytes, one switch after the other, give one digest, and
+//! - packets as values, in the order of time, and packets as bytes, epoch by epoch, give one digest, and
 //!   so does the same seed again.
 //!
 //! ```
@@ -24,11 +24,11 @@
 
 mod balance;
 mod generate;
+mod observer;
 mod plan;
 mod run;
 mod settle;
 mod violation;
-mod watch;
 
 use railnet_core::{Digest, RunDigest, Span, Time};
 use railnet_nic::Counters;
@@ -98,7 +98,7 @@ pub enum Sabotage {
     },
     /// A packet vanishes from a queue.
     LosePacketSilently,
-    /// A switch counts memory that nobody uses.
+    /// A switch accounts buffer space that no packet uses.
     ForgetMemory {
         /// How much.
         bytes: u64,
@@ -176,10 +176,10 @@ fn falsify(run: &mut Run<'_>, sabotage: Option<Sabotage>) {
             settle::falsify(run);
         }
         Some(Sabotage::KeepPacket) => {
-            let facts = network.packets.facts.first().copied();
-            facts.map(|facts| network.packets.take(facts));
+            let metadata = network.fabric.packets.metadata.first().copied();
+            metadata.map(|metadata| network.fabric.packets.take(metadata));
         }
-        Some(Sabotage::KeepPause) => network.channels[0].paused = 1,
+        Some(Sabotage::KeepPause) => network.fabric.channels[0].paused = 1,
         _ => {}
     }
 }
@@ -188,14 +188,14 @@ fn summarize(run: &Run<'_>, verdict: settle::Verdict) -> Summary {
     let network = &run.world.network;
     let watch = &network.sink;
     let sum = |count: fn(&Counters) -> u64| -> u64 {
-        network.hosts.iter().map(|host| count(host.nic.counters())).sum()
+        network.endpoints.hosts.iter().map(|host| count(host.nic.counters())).sum()
     };
-    let ports = |count: fn(&watch::PortBooks) -> u64| -> u64 { watch.ports.values().map(count).sum() };
+    let ports = |count: fn(&observer::PortLedger) -> u64| -> u64 { watch.ports.values().map(count).sum() };
     Summary {
         kind: run.plan.kind.name(),
         digest: watch.digest.finish(),
         hosts: u64::from(network.host_count()),
-        switches: network.switches.len() as u64,
+        switches: network.fabric.switches.len() as u64,
         messages: run.plan.messages.len() as u64,
         failed: verdict.failed,
         is_locked: verdict.is_locked,

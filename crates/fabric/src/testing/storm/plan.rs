@@ -8,8 +8,8 @@ use railnet_nic::recovery::RecoveryKind;
 use railnet_topology::FabricGraph;
 use railnet_topology::fabric::FabricKind;
 
-use crate::config::{FlowControl, Routing};
-use crate::fault::Fault;
+use crate::model::config::{FlowControl, Routing};
+use crate::model::fault::Fault;
 use crate::testing::WorldOptions;
 
 /// Bytes at the start of each host's memory that everything is sent from.
@@ -67,13 +67,13 @@ pub(super) struct Plan {
 }
 
 impl Message {
-    /// Who asks for it, and who serves.
+    /// The requester and the responder.
     pub(super) fn ends(&self, plan: &Plan) -> (u32, u32) {
         let [first, second] = plan.connections[self.connection].ends;
         if self.is_reverse { (second, first) } else { (first, second) }
     }
 
-    /// Who has it, and who gets it.
+    /// The host that has it, and the host that gets it.
     pub(super) fn way(&self, plan: &Plan) -> (u32, u32) {
         let (asks, serves) = self.ends(plan);
         if self.act == Act::Read { (serves, asks) } else { (asks, serves) }

@@ -6,9 +6,9 @@ use railnet_nic::memory::Memory;
 use railnet_nic::{Completion, Operation, PostError, ReceiveRequest, SendRequest, Status};
 
 use super::Sabotage;
+use super::observer::Observer;
 use super::plan::{Act, Message, POOL, Plan};
 use super::violation::Violation;
-use super::watch::Watch;
 use crate::application::Application;
 use crate::network::Network;
 use crate::testing::World;
@@ -55,7 +55,7 @@ pub(super) struct Books {
 /// A run in progress.
 pub(super) struct Run<'a> {
     pub(super) plan: &'a Plan,
-    pub(super) world: World<Watch>,
+    pub(super) world: World<Observer>,
     pub(super) books: Books,
     /// What each host's pool holds: its tag, or its bytes.
     pub(super) pools: Vec<(GhostTag, Vec<u8>)>,
@@ -66,15 +66,15 @@ pub(super) struct Run<'a> {
 
 impl<'a> Run<'a> {
     pub(super) fn new(plan: &'a Plan, form: WireForm, sabotage: Option<Sabotage>) -> Self {
-        let mut world = World::watched(&plan.graph, plan.options.clone(), Watch::default());
+        let mut world = World::watched(&plan.graph, plan.options.clone(), Observer::default());
         world.network.set_wire(form);
         world.network.sink.fastest = plan.graph.links.iter().map(|link| link.rate).max();
         match form {
             WireForm::Values => world.network.sink.in_order = true,
             WireForm::Bytes => {
-                world.network.go_by_switch();
+                world.network.use_epochs();
                 let hosts = plan.graph.hosts.len() as u32;
-                world.network.take_hosts_apart((0..hosts).collect(), Span::MAX);
+                world.network.partition_by_host((0..hosts).collect(), Span::MAX);
             }
         }
         let pools = fill(&mut world, plan);
@@ -108,14 +108,14 @@ impl<'a> Run<'a> {
 
     /// Runs to the end, and looks at the state of the network on the way.
     pub(super) fn drive(&mut self) -> Result<(), Violation> {
-        let mut dice = Random::stream(self.plan.options.seed, "fabric storm looks", 0);
+        let mut random = Random::stream(self.plan.options.seed, "fabric storm looks", 0);
         for _ in 0..LOOKS {
-            let ahead = Span::from_ns(dice.between(1, 30_000));
+            let ahead = Span::from_ns(random.between(1, 30_000));
             self.is_quiet = self.world.network.run(&mut self.books, self.world.network.now + ahead);
             self.disturb();
             self.look()?;
         }
-        // Pauses that hold each other up are told again for ever: once nobody's patience can last, that is an end too.
+        // In a deadlock pauses are refreshed for ever: once every retry limit has passed, that is an end too.
         while !self.is_quiet && self.world.network.now < self.plan.limit {
             if self.world.network.now > Time::ZERO + PATIENCE && self.is_locked() {
                 break;
@@ -129,7 +129,7 @@ impl<'a> Run<'a> {
     /// Packets that will never move: they wait for each other in a circle.
     pub(super) fn is_locked(&self) -> bool {
         let network = &self.world.network;
-        network.packets_in_flight() > 0 && !network.stuck().cycle.is_empty()
+        network.packets_in_flight() > 0 && !network.stall().cycle.is_empty()
     }
 
     pub(super) fn unfinished(&self) -> usize {
@@ -153,17 +153,17 @@ impl<'a> Run<'a> {
         let network = &mut self.world.network;
         match self.sabotage {
             Some(Sabotage::LosePacketSilently) => {
-                let full = network.channels.iter_mut().find(|channel| channel.occupied != 0);
+                let full = network.fabric.channels.iter_mut().find(|channel| channel.occupied != 0);
                 if let Some(channel) = full
                     && let queue = &mut channel.queues[channel.occupied.trailing_zeros() as usize]
-                    && let Some(waiting) = queue.pop(&mut network.room)
+                    && let Some(waiting) = queue.pop(&mut network.fabric.pool)
                 {
-                    network.packets.release(waiting.packet());
+                    network.fabric.packets.release(waiting.packet());
                     self.sabotage = None;
                 }
             }
             Some(Sabotage::ForgetMemory { bytes }) => {
-                network.switches[0].shared_used += bytes;
+                network.fabric.switches[0].buffer.used += bytes;
                 self.sabotage = None;
             }
             _ => {}
@@ -172,11 +172,11 @@ impl<'a> Run<'a> {
 }
 
 /// Puts something into every host's pool that no other host has.
-fn fill(world: &mut World<Watch>, plan: &Plan) -> Vec<(GhostTag, Vec<u8>)> {
+fn fill(world: &mut World<Observer>, plan: &Plan) -> Vec<(GhostTag, Vec<u8>)> {
     (0..plan.graph.hosts.len() as u32)
         .map(|host| {
-            let mut dice = Random::stream(plan.options.seed, "fabric storm pool", u64::from(host));
-            let tag = GhostTag { sum: u128::from(dice.next_u64()) << 32 | 1, origin: dice.next_u64() };
+            let mut random = Random::stream(plan.options.seed, "fabric storm pool", u64::from(host));
+            let tag = GhostTag { sum: u128::from(random.next_u64()) << 32 | 1, origin: random.next_u64() };
             let (space, address) = (world.space(host), world.address(0));
             let memory = &mut world.network.memory;
             if plan.options.is_ghost {
@@ -191,7 +191,7 @@ fn fill(world: &mut World<Watch>, plan: &Plan) -> Vec<(GhostTag, Vec<u8>)> {
 }
 
 fn job(
-    world: &World<Watch>,
+    world: &World<Observer>,
     plan: &Plan,
     (first, second): (QueuePairNumber, QueuePairNumber),
     index: usize,
@@ -238,8 +238,8 @@ impl Books {
     }
 }
 
-impl Application<Watch> for Books {
-    fn completed(&mut self, _network: &mut Network<Watch>, host: u32, completion: &Completion) {
+impl Application<Observer> for Books {
+    fn completed(&mut self, _network: &mut Network<Observer>, host: u32, completion: &Completion) {
         self.completions += 1;
         if self.hidden == Some(self.completions) {
             return;
@@ -269,7 +269,7 @@ impl Application<Watch> for Books {
         }
     }
 
-    fn called(&mut self, network: &mut Network<Watch>, token: u32) {
+    fn called(&mut self, network: &mut Network<Observer>, token: u32) {
         let index = token as usize;
         let Job { asks, serves, request, receive, .. } = &self.jobs[index];
         let (asks, serves, request) = (*asks, *serves, request.clone());

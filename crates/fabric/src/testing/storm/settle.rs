@@ -21,21 +21,21 @@ impl Run<'_> {
     pub(super) fn settle(&mut self) -> Result<Verdict, Violation> {
         let is_locked = self.is_locked();
         if is_locked && !self.plan.may_lock() {
-            let found = format!("{:?}", self.world.network.stuck());
+            let found = format!("{:?}", self.world.network.stall());
             return Err(
                 Violation::new("senders hold each other up on paths that go up and then down").found(found)
             );
         }
         if !is_locked {
             if !self.is_quiet {
-                let found = format!("{} messages to go, {:?}", self.unfinished(), self.world.network.stuck());
+                let found = format!("{} messages to go, {:?}", self.unfinished(), self.world.network.stall());
                 return Err(Violation::new("the run does not come to an end").found(found));
             }
             let at_rest = self.world.network.audit_at_rest();
             at_rest.map_err(|what| Violation::new("something is left over").found(what))?;
-            let stopped = self.world.network.sink.ports.iter().find(|(_, books)| books.paused != 0);
-            if let Some((port, _)) = stopped {
-                return Err(Violation::new("a pause was told and its end was not").found(format!("{port:?}")));
+            let xoff_count = self.world.network.sink.ports.iter().find(|(_, books)| books.paused != 0);
+            if let Some((port, _)) = xoff_count {
+                return Err(Violation::new("a pause was sent and its end was not").found(format!("{port:?}")));
             }
         }
         balance::check(&self.world, !is_locked)?;
@@ -145,7 +145,7 @@ impl Run<'_> {
             return Ok(());
         }
         let sum = |count: fn(&Counters) -> u64| -> u64 {
-            self.world.network.hosts.iter().map(|host| count(host.nic.counters())).sum()
+            self.world.network.endpoints.hosts.iter().map(|host| count(host.nic.counters())).sum()
         };
         let again = [
             sum(|counters| counters.resent),

@@ -4,7 +4,7 @@ use railnet_coll::conduit::SlotMemory;
 use railnet_coll::conduit::net::{Receiver, Sender};
 use railnet_coll::machine::{ConnectionId, Mark};
 use railnet_core::Span;
-use railnet_fabric::Way;
+use railnet_fabric::BusPath;
 use railnet_nic::memory::SpaceId;
 use smallvec::SmallVec;
 
@@ -45,7 +45,7 @@ pub(super) struct Local {
     /// From one GPU to the other.
     pub(super) ways: Ways,
     /// The stops of those ways after the GPU's own.
-    pub(super) stops: Vec<railnet_fabric::Stop>,
+    pub(super) stops: Vec<railnet_fabric::BusHop>,
     /// Time that flags take over it, besides.
     pub(super) extra: Span,
 }
@@ -55,14 +55,14 @@ pub(super) const TOUCHES: usize = 10;
 
 /// Ways that begin at a GPU and are the same after it, by what the GPU does; made when first used.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ways(SmallVec<[(Pace, Touches, Way); 1]>);
+pub(super) struct Ways(SmallVec<[(Pace, Touches, BusPath); 1]>);
 
 /// How often memory is touched for each byte.
 pub(super) type Touches = u32;
 
 impl Ways {
     /// The way of work at this pace that touches memory so often.
-    pub(super) fn get(&mut self, pace: Pace, touches: Touches, make: impl FnOnce() -> Way) -> Way {
+    pub(super) fn get(&mut self, pace: Pace, touches: Touches, make: impl FnOnce() -> BusPath) -> BusPath {
         let known = self.0.iter().find(|(one, often, _)| *one == pace && *often == touches);
         if let Some((.., way)) = known {
             return *way;
@@ -84,9 +84,9 @@ pub(super) struct Net {
     /// The sender's slots.
     pub(super) slots: SlotMemory,
     /// From the sender's memory to its NIC; nothing where nothing lies between.
-    pub(super) out: Option<Way>,
+    pub(super) out: Option<BusPath>,
     /// From the receiver's NIC to its memory.
-    pub(super) into: Option<Way>,
+    pub(super) into: Option<BusPath>,
 }
 
 impl Pair {

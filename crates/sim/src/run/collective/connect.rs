@@ -145,7 +145,7 @@ impl Collectives {
         index
     }
 
-    fn local<S: Sink>(network: &mut Network<S>, stops: Vec<railnet_fabric::Stop>, hop: Hop) -> Carrier {
+    fn local<S: Sink>(network: &mut Network<S>, stops: Vec<railnet_fabric::BusHop>, hop: Hop) -> Carrier {
         let slots = network.memory.add_ghost(SLOTS, SLOTS_LENGTH);
         Carrier::Local(Local { slots, hop, ways: Ways::default(), stops, extra: Span::ZERO })
     }

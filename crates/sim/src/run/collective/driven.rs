@@ -9,7 +9,7 @@ use railnet_coll::variables::Variables;
 use railnet_coll::{Call, Protocol, Schedule, build};
 use railnet_core::event::Sink;
 use railnet_core::{Bytes, Span, Time};
-use railnet_fabric::{Lane, Network};
+use railnet_fabric::{BusResource, Network};
 
 use super::carrier::Carrier;
 use super::timing::Hop;
@@ -57,7 +57,7 @@ pub(in crate::run) struct Place {
     /// Its servers.
     pub(in crate::run) servers: Vec<u32>,
     /// What its calls can use, where that is inside one server.
-    pub(in crate::run) lanes: Option<Vec<Lane>>,
+    pub(in crate::run) lanes: Option<Vec<BusResource>>,
     /// How long after a call something of it may be left: notes about slots that are free again.
     pub(in crate::run) residue: Span,
 }
@@ -115,7 +115,7 @@ impl Collectives {
         self.connect_before(network, ground, member, &planned.schedule, planned.launch);
         if here {
             if self.is_wide(member) {
-                network.begin_talk();
+                network.begin_traffic_phase();
             }
             self.note_earliest(member, &planned.schedule, at + planned.launch);
             self.members[member as usize].planned.push_back(Arc::clone(&planned.schedule));
@@ -154,7 +154,7 @@ impl Collectives {
 
     /// All that the calls of a communicator inside a server can use; none where a NIC is involved. Those of communicators
     /// of the same kind are in the same order.
-    fn lanes_within(&self, communicator: u32, ground: &Ground<'_>) -> Option<Vec<Lane>> {
+    fn lanes_within(&self, communicator: u32, ground: &Ground<'_>) -> Option<Vec<BusResource>> {
         let state = &self.communicators[communicator as usize];
         let servers = ground.servers.as_deref()?;
         if state.cluster.nodes > 1 {
@@ -162,10 +162,10 @@ impl Collectives {
         }
         let members = &self.members[state.members.start as usize..state.members.end as usize];
         let gpus = members.iter().filter_map(|member| member.gpu.as_ref());
-        let mut lanes: Vec<Lane> = gpus.flat_map(|gpu| [gpu.lanes.memory, gpu.lanes.lines]).collect();
+        let mut lanes: Vec<BusResource> = gpus.flat_map(|gpu| [gpu.lanes.memory, gpu.lanes.lines]).collect();
         for (from, source) in state.ranks.iter().enumerate() {
             for is_up in [true, false] {
-                lanes.extend(servers.stops_at_switch(*source, is_up).iter().map(|stop| stop.lane));
+                lanes.extend(servers.stops_at_switch(*source, is_up).iter().map(|stop| stop.resource));
             }
             for (to, target) in state.ranks.iter().enumerate().filter(|(to, _)| *to != from) {
                 let stops = match state.transport(from as u32, to as u32) {
@@ -173,7 +173,7 @@ impl Collectives {
                     Transport::SharedMemory => servers.stops_through_host(*source, *target),
                     Transport::Same | Transport::Network { .. } | Transport::None => return None,
                 };
-                lanes.extend(stops.iter().map(|stop| stop.lane));
+                lanes.extend(stops.iter().map(|stop| stop.resource));
             }
         }
         let mut seen = BTreeSet::new();
@@ -209,7 +209,7 @@ impl Collectives {
     /// A call of a member is over.
     pub(super) fn end_driven<S: Sink>(&mut self, network: &mut Network<S>, member: u32, wrong: u64) {
         if self.is_wide(member) {
-            network.end_talk();
+            network.end_traffic_phase();
         }
         let has_more = !self.members[member as usize].planned.is_empty();
         self.earliest.over(member, network.now, has_more);

@@ -129,7 +129,7 @@ impl Collectives {
                     return None;
                 };
                 let stops = servers.stops_between(*source, *target);
-                rate = rate.max(stops.iter().find(|stop| stop.lane == last.lane)?.rate?);
+                rate = rate.max(stops.iter().find(|stop| stop.resource == last.resource)?.rate?);
             }
             Some(rate)
         };

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use railnet_coll::machine::{ConnectionId, Filled, Mark, OperationId, Place, Tag, Work, WorkId};
 use railnet_core::event::Sink;
-use railnet_fabric::{Network, Stop};
+use railnet_fabric::{BusHop, Network};
 use railnet_nic::memory::SpaceId;
 
 use super::Collectives;
@@ -32,7 +32,7 @@ pub(super) struct Spoke {
     /// Its slots.
     pub(super) slots: SpaceId,
     /// Between its GPU and the switch.
-    pub(super) stops: Vec<Stop>,
+    pub(super) stops: Vec<BusHop>,
     /// The ways over them.
     pub(super) ways: Ways,
     /// Slices that it has filled or taken.
@@ -42,7 +42,7 @@ pub(super) struct Spoke {
 }
 
 impl Spoke {
-    pub(super) fn new(member: u32, slots: SpaceId, stops: Vec<Stop>) -> Self {
+    pub(super) fn new(member: u32, slots: SpaceId, stops: Vec<BusHop>) -> Self {
         Self { member, connection: None, slots, stops, ways: Ways::default(), count: 0, early: Vec::new() }
     }
 }
@@ -64,7 +64,7 @@ impl Group {
     }
 
     /// The ways of a sender up to the switch, and the stops on them.
-    pub(super) fn up(&mut self, place: u32) -> (&mut Ways, &Vec<Stop>) {
+    pub(super) fn up(&mut self, place: u32) -> (&mut Ways, &Vec<BusHop>) {
         let spoke = &mut self.senders[place as usize];
         (&mut spoke.ways, &spoke.stops)
     }
@@ -115,7 +115,7 @@ impl Collectives {
             if spoke.stops.is_empty() {
                 network.call_on(self.members[spoke.member as usize].host, network.now, token);
             } else {
-                let way = spoke.ways.get(Pace::FREE, 0, || network.add_way(spoke.stops.clone()));
+                let way = spoke.ways.get(Pace::FREE, 0, || network.add_bus_path(spoke.stops.clone()));
                 network.carry(way, filled.bytes, 1, token);
             }
         }

@@ -29,7 +29,7 @@ use railnet_coll::machine::{Applier, ConnectionId, Failure, Mark, Notice, Output
 use railnet_coll::{CustomAlgorithm, Schedule};
 use railnet_core::event::Sink;
 use railnet_core::{Rank, Span, Time};
-use railnet_fabric::{Lane, Network};
+use railnet_fabric::{BusResource, Network};
 use railnet_nic::Completion;
 use railnet_nic::memory::SpaceId;
 
@@ -109,7 +109,7 @@ struct Gpu {
 /// Threads of a GPU that run one channel.
 #[derive(Debug)]
 struct Block {
-    lane: Lane,
+    lane: BusResource,
     /// Ways that touch the GPU's memory and end there.
     ways: Ways,
 }

@@ -10,7 +10,7 @@ use railnet_coll::window::{At, Awaited, PUT_MAX, Reserved, Rma, RmaOutput, Windo
 use railnet_coll::{Call, Collective};
 use railnet_core::event::Sink;
 use railnet_core::{Bytes, GhostRun, GhostTag, Psn, Rank, Span, Time};
-use railnet_fabric::{Network, Way, host_gid};
+use railnet_fabric::{BusPath, Network, host_gid};
 use railnet_nic::memory::{Memory as _, SpaceId};
 use railnet_nic::{Access, Completion, Connection, Path, QueuePairConfig, Service, VerbsError};
 use railnet_topology::Vertex;
@@ -139,8 +139,8 @@ pub(super) struct PutPair {
     ends: [Windows; 2],
     ports: [u32; 2],
     spaces: [SpaceId; 2],
-    out: Option<Way>,
-    into: Option<Way>,
+    out: Option<BusPath>,
+    into: Option<BusPath>,
     timing: Timing,
 }
 

@@ -8,7 +8,7 @@ use railnet_coll::machine::{ConnectionId, Direction, Filled, Layout};
 use railnet_coll::{Connection, Peer, Schedule, SwitchGroup, SwitchKind};
 use railnet_core::Bytes;
 use railnet_core::event::Sink;
-use railnet_fabric::{Contribution, Group as Tree, Member as TreeMember, Network, Role, Way, host_gid};
+use railnet_fabric::{BusPath, Contribution, Group as Tree, Member as TreeMember, Network, Role, host_gid};
 use railnet_nic::Sge;
 use railnet_nic::memory::SpaceId;
 
@@ -33,8 +33,8 @@ pub(super) struct Head {
     receives: Option<ConnectionId>,
     /// What it gives, and what it gets.
     slots: [SlotMemory; 2],
-    out: Vec<Way>,
-    into: Vec<Way>,
+    out: Vec<BusPath>,
+    into: Vec<BusPath>,
     /// Bytes of slices whose results are not back.
     lengths: VecDeque<Bytes>,
     /// Of one that only gets: slices of calls that it has made, slices that the giver has for it, and those that are in
@@ -194,7 +194,7 @@ impl Collectives {
     }
 
     /// The ways by which a head's slices go to its NIC.
-    pub(super) fn sharp_out(&self, (index, head): (u32, u32)) -> &[Way] {
+    pub(super) fn sharp_out(&self, (index, head): (u32, u32)) -> &[BusPath] {
         &self.sharps[index as usize].heads[head as usize].out
     }
 

@@ -6,7 +6,7 @@ use railnet_coll::machine::{
 use railnet_coll::{Buffer, Call, Overlap};
 use railnet_core::event::Sink;
 use railnet_core::{Bytes, GhostRun, GhostTag, Rank, Rate, Span};
-use railnet_fabric::{Lane, Network, Stop, Way};
+use railnet_fabric::{BusHop, BusPath, BusResource, Network};
 use railnet_nic::Completion;
 use railnet_nic::memory::{Memory as _, SpaceId};
 
@@ -30,7 +30,7 @@ struct Passes {
     pace: Pace,
     /// The channel, where each has its own.
     channel: Option<u16>,
-    stop: Option<(Lane, Rate)>,
+    stop: Option<(BusResource, Rate)>,
 }
 
 impl Passes {
@@ -47,9 +47,9 @@ struct Own {
 }
 
 impl Own {
-    fn stops(self) -> impl Iterator<Item = Stop> {
-        let threads = self.passes.stop.map(|(lane, rate)| Stop::moves(lane, rate, Span::ZERO));
-        let compute = Stop::computes(self.lanes.memory, self.lanes.bandwidth, self.touches);
+    fn stops(self) -> impl Iterator<Item = BusHop> {
+        let threads = self.passes.stop.map(|(lane, rate)| BusHop::moves(lane, rate, Span::ZERO));
+        let compute = BusHop::computes(self.lanes.memory, self.lanes.bandwidth, self.touches);
         threads.into_iter().chain((self.touches > 0).then_some(compute))
     }
 }
@@ -136,7 +136,7 @@ impl Collectives {
         network: &mut Network<S>,
         member: u32,
         work: &Work,
-    ) -> smallvec::SmallVec<[Way; 2]> {
+    ) -> smallvec::SmallVec<[BusPath; 2]> {
         let mut ways = smallvec::SmallVec::new();
         let Some(gpu) = &self.members[member as usize].gpu else { return ways };
         let lanes = gpu.lanes;
@@ -172,7 +172,7 @@ impl Collectives {
                 None => gpu.as_mut().map(|gpu| &mut gpu.ways),
             };
             let known = known.expect("what was just looked at is there");
-            ways.push(known.get(passes.pace, own.touches, || network.add_way(own.stops().collect())));
+            ways.push(known.get(passes.pace, own.touches, || network.add_bus_path(own.stops().collect())));
         }
         ways
     }
@@ -195,7 +195,7 @@ impl Collectives {
                     blocks.resize_with(usize::from(channel) + 1, || None);
                 }
                 let block = blocks[usize::from(channel)].get_or_insert_with(|| Block {
-                    lane: network.add_lane(gpu.lanes.host),
+                    lane: network.add_bus_resource(gpu.lanes.host),
                     ways: Ways::default(),
                 });
                 Passes { pace, channel: Some(channel), stop: Some((block.lane, rate)) }
@@ -204,7 +204,7 @@ impl Collectives {
     }
 
     /// The way to another GPU or to the switch, after what the GPU itself does.
-    fn way_to<S: Sink>(&mut self, network: &mut Network<S>, end: End, own: Own) -> Way {
+    fn way_to<S: Sink>(&mut self, network: &mut Network<S>, end: End, own: Own) -> BusPath {
         let (ways, stops) = match end {
             End::Sender(pair) => match &mut self.pairs[pair as usize].carrier {
                 Carrier::Local(local) => (&mut local.ways, &local.stops),
@@ -214,7 +214,7 @@ impl Collectives {
             _ => unreachable!("other ends are not written to over NVLink"),
         };
         ways.get(own.passes.pace, own.touches, || {
-            network.add_way(own.stops().chain(stops.iter().copied()).collect())
+            network.add_bus_path(own.stops().chain(stops.iter().copied()).collect())
         })
     }
 

@@ -62,7 +62,7 @@ impl<S: Sink> Crew<S> {
     pub(super) fn new(mut parts: Vec<Part<S>>) -> Self {
         let count = parts.len() as u32;
         for (me, part) in (0..).zip(&mut parts) {
-            part.network.take_share(me, count);
+            part.network.assign_partition(me, count);
         }
         Self {
             parts: parts.into_iter().map(Mutex::new).collect(),
@@ -142,11 +142,11 @@ impl Task {
         match self {
             Self::Hosts { opens, until } => {
                 if let Some((at, end)) = opens {
-                    part.network.open_windows(at, end);
+                    part.network.begin_epochs(at, end);
                 }
-                part.network.take_hosts(&mut part.world, until);
+                part.network.run_hosts(&mut part.world, until);
             }
-            Self::Switches { until } => part.network.take_switches(until),
+            Self::Switches { until } => part.network.run_switches(until),
         }
     }
 }
@@ -168,7 +168,7 @@ impl<S: Sink> Foreman<'_, S> {
                 return next.is_none();
             };
             let lull = self.lull_from(at, driver.armed());
-            let end = self.first().network.window_end(at, lull);
+            let end = self.first().network.epoch_end(at, lull);
             let stop = end.min(limit);
             let mut opens = Some((at, end));
             loop {
@@ -202,7 +202,7 @@ impl<S: Sink> Foreman<'_, S> {
 
     fn next(&self, driver: &Driver<'_>) -> Option<Time> {
         let parts = self.all();
-        let all = parts.iter().filter_map(|part| part.network.next_window());
+        let all = parts.iter().filter_map(|part| part.network.next_epoch());
         all.chain(Some(driver.armed()).filter(|at| at.is_set())).min()
     }
 
@@ -213,7 +213,7 @@ impl<S: Sink> Foreman<'_, S> {
         let ends =
             parts.iter().filter_map(|part| part.world.collectives.as_ref()).map(Collectives::ends_from);
         let heard = ends.min().unwrap_or(Time::ZERO).min(due);
-        let mut lulls = parts.iter_mut().map(|part| part.network.lull_from(at, heard));
+        let mut lulls = parts.iter_mut().map(|part| part.network.extended_lookahead(at, heard));
         lulls.try_fold(Time::NEVER, |least, lull| Some(least.min(lull?)))
     }
 
@@ -260,7 +260,7 @@ impl<S: Sink> Foreman<'_, S> {
         for index in 1..parts.len() {
             let (before, rest) = parts.split_at_mut(index);
             for other in before {
-                other.network.exchange(&mut rest[0].network);
+                other.network.exchange_messages(&mut rest[0].network);
             }
         }
     }

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use railnet_core::Time;
 use railnet_core::event::Sink;
-use railnet_fabric::Lane;
+use railnet_fabric::BusResource;
 
 use self::session::{Key, Phase, Recorded, Session};
 use super::stage::Stage;
@@ -197,7 +197,7 @@ impl Memo {
         {
             self.count.taken += 1;
             for (lane, more) in team.place.lanes.iter().flatten().zip(&self.records[record].lanes) {
-                stage.count_on_lane(team.first_member, *lane, *more);
+                stage.count_on_bus(team.first_member, *lane, *more);
             }
             for (place, _) in &session.entries {
                 stage.skip_call(team.first_member + place);
@@ -465,7 +465,7 @@ impl Memo {
 }
 
 /// Whether two groups use something together. One that uses NICs may use all of its servers.
-fn share(one: Option<&[Lane]>, other: Option<&[Lane]>) -> bool {
+fn share(one: Option<&[BusResource]>, other: Option<&[BusResource]>) -> bool {
     match (one, other) {
         (Some(one), Some(other)) => one.iter().any(|lane| other.contains(lane)),
         _ => true,

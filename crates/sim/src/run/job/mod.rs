@@ -108,9 +108,10 @@ pub fn run_jobs_to_failure<S: Sink>(
     sink: S,
     settings: JobSettings<'_, S>,
 ) -> Result<(JobsOutcome, S, Option<RunError>), RunError> {
+    scenario.check_flow_fidelity()?;
     let (mut outcome, sink, failure) = match scenario.fidelity {
         Fidelity::Analytic => (analytic::run(scenario, keeps_timeline::<S>())?, sink, None),
-        Fidelity::Packet => packet::run(scenario, sink, settings)?,
+        Fidelity::Packet | Fidelity::Flow => packet::run(scenario, sink, settings)?,
     };
     if !outcome.is_partial {
         recovery::relive(scenario, &mut outcome)?;

@@ -127,7 +127,7 @@ fn once<S: Sink>(
     let mut run = new_run(scenario, &placed, sink)?;
     onlooker.set_up("ranks");
     // What else is on the fabric may come in the way of anything.
-    let is_idle = run.world.runner.flows.is_empty() && !run.network.has_lane_faults();
+    let is_idle = run.world.runner.flows.is_empty() && !run.network.has_bus_faults();
     // What is taken from memory sends no packets: nothing would be there to see.
     let keeps_timeline = keeps_timeline::<S>();
     let mut driver = Driver::new(scenario, keeps_timeline, memo && is_idle && !keeps_timeline);
@@ -193,7 +193,7 @@ fn parts<S: Sink>(
 ) -> Result<Vec<Part<S>>, RunError> {
     let is_plain = run.world.runner.flows.is_empty() && run.sampler.is_none();
     let most = threads.min(run.network.host_count());
-    let count = (2..=most).rev().find(|count| is_plain && run.network.can_be_shared(*count));
+    let count = (2..=most).rev().find(|count| is_plain && run.network.can_be_partitioned(*count));
     let mut parts = vec![run];
     while (parts.len() as u32) < count.unwrap_or(1)
         && let Some(sink) = parts[0].network.sink.1.fork()
@@ -209,10 +209,10 @@ fn joined<S: Sink>(parts: Vec<Part<S>>) -> Part<S> {
     let mut all = parts.next().expect("a run has a part at least");
     for (number, part) in (1..).zip(parts) {
         let Run { network, world, .. } = part;
-        let is_theirs = |component| network.part_of_component(component) == number;
+        let is_theirs = |component| network.partition_of_component(component) == number;
         all.network.sink.0.absorb(&network.sink.0, is_theirs);
         all.world.absorb(&mut all.network, &world, &network);
-        all.network.absorb(network);
+        all.network.merge(network);
     }
     all
 }
@@ -514,7 +514,7 @@ impl<S: Sink> Application<S> for JobWorld<'_, '_> {
         self.world.is_stopped()
     }
 
-    fn hears_from(&self) -> Time {
+    fn earliest_interaction(&self) -> Time {
         self.world.collectives.as_ref().map_or(Time::ZERO, Collectives::ends_from)
     }
 }

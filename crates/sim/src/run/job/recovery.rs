@@ -89,7 +89,7 @@ pub(super) fn relive(scenario: &Scenario, outcome: &mut JobsOutcome) -> Result<(
             let rest = survivor.placed.clone();
             match scenario.fidelity {
                 Fidelity::Analytic => analytic::elsewhere(scenario, &rest)?,
-                Fidelity::Packet => packet::elsewhere(scenario, &jobs, (failed.job, rest))?,
+                Fidelity::Packet | Fidelity::Flow => packet::elsewhere(scenario, &jobs, (failed.job, rest))?,
             }
         };
         let interval = result.placed.resolved.checkpoint.map(|(interval, _)| interval);

@@ -128,7 +128,7 @@ pub struct Trouble {
 impl Trouble {
     /// What has gone wrong so far.
     pub(super) fn so_far<S: Sink>(network: &mut Network<S>) -> Self {
-        network.catch_up();
+        network.synchronise_switches();
         let mut found = Self::default();
         for (_, _, _, counters) in network.channels() {
             found.marks += counters.marks;

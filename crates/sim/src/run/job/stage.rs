@@ -4,7 +4,7 @@ use railnet_coll::Call;
 use railnet_coll::variables::Variables;
 use railnet_core::Time;
 use railnet_core::event::Sink;
-use railnet_fabric::{Lane, LaneCounters, Network};
+use railnet_fabric::{BusCounters, BusResource, Network};
 use railnet_topology::Vertex;
 use smallvec::SmallVec;
 
@@ -69,7 +69,7 @@ impl<'a, S: Sink> Stage<'a, S> {
 
     /// The part that carries out what a member does.
     fn home(&self, member: u32) -> usize {
-        self.parts[0].0.part_of(Vertex::Host(self.collectives().host_of(member))) as usize
+        self.parts[0].0.partition_of(Vertex::Host(self.collectives().host_of(member))) as usize
     }
 
     /// As [`Collectives::add_group`].
@@ -148,15 +148,15 @@ impl<'a, S: Sink> Stage<'a, S> {
     }
 
     /// What a lane of a group inside a server has counted.
-    pub(super) fn lane(&self, first_member: u32, lane: Lane) -> LaneCounters {
+    pub(super) fn lane(&self, first_member: u32, lane: BusResource) -> BusCounters {
         let home = self.home(first_member);
-        self.parts[home].0.lane(lane)
+        self.parts[home].0.bus_counters(lane)
     }
 
-    /// As [`Network::count_on_lane`], for a lane of a group inside a server.
-    pub(super) fn count_on_lane(&mut self, first_member: u32, lane: Lane, more: LaneCounters) {
+    /// As [`Network::count_on_bus`], for a lane of a group inside a server.
+    pub(super) fn count_on_bus(&mut self, first_member: u32, lane: BusResource, more: BusCounters) {
         let home = self.home(first_member);
-        self.parts[home].0.count_on_lane(lane, more);
+        self.parts[home].0.count_on_bus(lane, more);
     }
 
     /// What has gone wrong in the network so far.

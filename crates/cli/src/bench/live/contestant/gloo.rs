@@ -7,7 +7,7 @@ use super::Ready;
 use crate::bench::live::point::Place;
 use crate::bench::live::weight;
 
-const SOURCE: &str = include_str!("../../../../../../tests/peers/gloo.py");
+const SOURCE: &str = include_str!("../../../../embedded/peers/gloo.py");
 
 pub(super) fn prepare(folder: &Path, python: &Path) -> anyhow::Result<Ready> {
     let name = python.display();

@@ -9,7 +9,7 @@ use super::{Ready, on_path};
 use crate::bench::live::point::{Place, Transport};
 use crate::bench::live::weight;
 
-const SOURCE: &str = include_str!("../../../../../../tests/peers/mpi.c");
+const SOURCE: &str = include_str!("../../../../embedded/peers/mpi.c");
 
 /// Which library.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,7 +1,7 @@
 //! A call of a group, and what came of one that was carried out alone.
 
 use railnet_core::{Span, Time};
-use railnet_fabric::LaneCounters;
+use railnet_fabric::BusCounters;
 
 use crate::run::collective::driven::Planned;
 
@@ -24,7 +24,7 @@ pub(super) struct Recorded {
     /// Ranks that are not through.
     pub(super) left: u32,
     /// What its lanes had counted before; once it is over, what they did for it.
-    pub(super) lanes: Vec<LaneCounters>,
+    pub(super) lanes: Vec<BusCounters>,
     /// Something else came in its way.
     pub(super) is_void: bool,
     /// Calls that are like it, by group and number, while it is under way.
@@ -32,7 +32,7 @@ pub(super) struct Recorded {
 }
 
 impl Recorded {
-    pub(super) fn new(key: Key, first: Time, lanes: Vec<LaneCounters>) -> Self {
+    pub(super) fn new(key: Key, first: Time, lanes: Vec<BusCounters>) -> Self {
         let ranks = key.entered.len();
         let (ends, left) = (vec![None; ranks], ranks as u32);
         Self { key, first, ends, left, lanes, is_void: false, followers: Vec::new() }
@@ -45,7 +45,7 @@ impl Recorded {
     }
 
     /// All are through, and this is what its lanes have counted by now.
-    pub(super) fn count(&mut self, now: &[LaneCounters]) {
+    pub(super) fn count(&mut self, now: &[BusCounters]) {
         for (lane, now) in self.lanes.iter_mut().zip(now) {
             lane.slices = now.slices - lane.slices;
             lane.bytes = now.bytes - lane.bytes;
@@ -60,7 +60,7 @@ impl Recorded {
 }
 
 /// Adds what a lane did.
-pub(super) fn add(lane: &mut LaneCounters, more: &LaneCounters) {
+pub(super) fn add(lane: &mut BusCounters, more: &BusCounters) {
     lane.slices += more.slices;
     lane.bytes += more.bytes;
     lane.busy += more.busy;
@@ -94,7 +94,7 @@ pub(super) struct Session {
     /// It is carried out because of the call before it, and may yet be recorded.
     pub(super) may_record: bool,
     /// What its lanes had counted when that call was over.
-    pub(super) before: Option<Vec<LaneCounters>>,
+    pub(super) before: Option<Vec<BusCounters>>,
     /// Where it was taken: nothing would be left of it from then on.
     pub(super) quiet: Time,
 }

@@ -1,0 +1,290 @@
+//! What members and switches do with messages.
+
+use railnet_core::event::Sink;
+use railnet_nic::memory::{GhostRuns, Memory, reduce_ghosts};
+use railnet_nic::{
+    Completion, CompletionKind, Operation, PostError, ReceiveRequest, SendRequest, Sge, Status,
+};
+use railnet_topology::Vertex;
+
+use super::group::{Node, Pending, Seat};
+use super::{Aggregation, Group, Notification, ReductionFailure};
+use crate::network::Network;
+
+/// The bit of an immediate value that says: this segment ends a contribution. The others count segments.
+const LAST: u32 = 1 << 31;
+
+/// A segment that is forwarded: its number, its length, and whether it ends a contribution.
+#[derive(Clone, Copy)]
+struct Segment {
+    number: u64,
+    length: u32,
+    is_last: bool,
+}
+
+impl Segment {
+    fn immediate(self) -> u32 {
+        self.number as u32 & !LAST | if self.is_last { LAST } else { 0 }
+    }
+
+    fn send(self, work: u64) -> SendRequest {
+        SendRequest::new(work, Operation::SendImmediate(self.immediate())).unsignaled()
+    }
+}
+
+impl<S: Sink> Network<S> {
+    /// Handles all messages of groups that have arrived at a host, or at the NIC of a switch.
+    pub(crate) fn reduce(&mut self, host: u32) {
+        self.endpoints.hosts[host as usize].is_reducing = false;
+        let Some(queue) = self.endpoints.hosts[host as usize].reduces else { return };
+        let Some(mut aggregation) = self.aggregation.take() else { return };
+        let mut some = [Completion::EMPTY; 16];
+        loop {
+            let count = self.endpoints.hosts[host as usize].nic.poll_cq(queue, &mut some);
+            for completion in &some[..count] {
+                self.take_message(&mut aggregation, host, completion);
+            }
+            if count < some.len() {
+                break;
+            }
+        }
+        self.aggregation = Some(aggregation);
+        self.kick(host);
+    }
+
+    fn take_message(&mut self, aggregation: &mut Aggregation, host: u32, completion: &Completion) {
+        let seat = Seat::of(completion.work);
+        let group = Group(seat.group);
+        let Some(state) = aggregation.group(group).filter(|state| state.failure.is_none()) else { return };
+        let at = || self.topology.graph.name(Vertex::Host(host)).to_owned();
+        if completion.status != Status::Success {
+            let failure = ReductionFailure::Transport { at: at(), status: completion.status };
+            aggregation.fail(group, failure);
+            return;
+        }
+        if !matches!(completion.kind, CompletionKind::Receive) {
+            return;
+        }
+        let is_last = completion.immediate.unwrap_or_default() & LAST != 0;
+        let result = match (seat.node, seat.edge) {
+            (None, Some(member)) => self.result_at_member(aggregation, group, member, completion.length),
+            (Some(node), Some(child)) => {
+                self.take_from_child(aggregation, seat, (node, child), completion.length, is_last)
+            }
+            (Some(node), None) => {
+                let node = &mut state.nodes[node as usize];
+                let segment = Segment { number: node.results, length: completion.length, is_last };
+                node.results += 1;
+                self.send_down(aggregation, seat, segment)
+            }
+            (None, None) => Ok(()),
+        };
+        if let Err(reason) = result {
+            let at = self.topology.graph.name(Vertex::Host(host)).to_owned();
+            aggregation.fail(group, ReductionFailure::Post { at, reason });
+        }
+    }
+
+    /// A segment has arrived at a switch from a child.
+    fn take_from_child(
+        &mut self,
+        aggregation: &mut Aggregation,
+        seat: Seat,
+        (node, edge): (u32, u32),
+        length: u32,
+        is_last: bool,
+    ) -> Result<(), PostError> {
+        let (segment, all_slots) = (aggregation.segment(), u64::from(aggregation.config.slots.max(1)));
+        let Some(state) = aggregation.group(Group(seat.group)) else { return Ok(()) };
+        let Node { host, children, partial, .. } = &mut state.nodes[node as usize];
+        let (host, count) = (*host, children.len() as u32);
+        let child = &mut children[edge as usize];
+        let (number, slot) = (child.arrived, child.arrived % all_slots);
+        child.arrived += 1;
+        let (slots, queue_pair) = (child.slots, child.queue_pair);
+        let part = &mut partial[slot as usize];
+        let other = part.first.filter(|(other, bytes, last)| {
+            let both_give = slots.is_some() && children[*other as usize].slots.is_some();
+            *last != is_last || both_give && *bytes != length
+        });
+        if let Some((other, bytes, last)) = other {
+            let name =
+                |edge: u32| self.topology.graph.name(Vertex::Host(children[edge as usize].host)).to_owned();
+            let switch = Vertex::Switch(host - self.host_count());
+            let failure = ReductionFailure::Uneven {
+                switch: self.topology.graph.name(switch).to_owned(),
+                segment: number,
+                from: [name(other), name(edge)],
+                lengths: [(bytes, last), (length, is_last)],
+            };
+            aggregation.fail(Group(seat.group), failure);
+            return Ok(());
+        }
+        if part.first.is_none() || slots.is_some() {
+            part.first = Some((edge, length, is_last));
+        }
+        if let Some(slots) = slots {
+            let mut runs = GhostRuns::new();
+            let at = slots.sge(slot, segment, length).address;
+            self.memory.read_ghost(slots.space, at, length, &mut runs);
+            part.sum = Some(match part.sum.take() {
+                None => runs,
+                Some(sum) => reduce_ghosts(&sum, &runs),
+            });
+        }
+        part.count += 1;
+        let all_links_up = part.count == count;
+        let request = aggregation.receive(seat.work(), slots, slot);
+        let (nic, mut cx) = self.nic(host);
+        nic.post_recv(&mut cx, queue_pair, request)?;
+        if all_links_up {
+            self.send_on(aggregation, Seat { edge: None, ..seat }, number, is_last)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// All children of a switch have sent a segment: the sum goes to the parent, or down from the root.
+    fn send_on(
+        &mut self,
+        aggregation: &mut Aggregation,
+        seat: Seat,
+        number: u64,
+        is_last: bool,
+    ) -> Result<(), PostError> {
+        let (bytes, all_slots) = (aggregation.segment(), u64::from(aggregation.config.slots.max(1)));
+        let slot = number % all_slots;
+        let (Some(state), Some(node)) = (aggregation.group(Group(seat.group)), seat.node) else {
+            return Ok(());
+        };
+        let Node { host, parent, up, down, partial, .. } = &mut state.nodes[node as usize];
+        let (host, parent, up, down) = (*host, *parent, *up, *down);
+        let sum = std::mem::take(&mut partial[slot as usize]).sum.unwrap_or_default();
+        let length = sum.iter().map(|run| run.length).sum();
+        let segment = Segment { number, length, is_last };
+        let kept = if parent.is_some() { up } else { down };
+        if let Some(kept) = kept {
+            let mut at = kept.sge(slot, bytes, length).address;
+            for run in sum {
+                self.memory.write_ghost(kept.space, at, run);
+                at += u64::from(run.length);
+            }
+        }
+        let Some(parent) = parent else { return self.send_down(aggregation, seat, segment) };
+        // Before the message that asks for it.
+        let receive = aggregation.receive(seat.work(), down, slot);
+        let request = segment.send(seat.work());
+        let request = match up {
+            Some(up) => request.with(up.sge(slot, bytes, length)),
+            None => request,
+        };
+        let (nic, mut cx) = self.nic(host);
+        nic.post_recv(&mut cx, parent, receive)?;
+        nic.post_send(&mut cx, parent, request)
+    }
+
+    /// A switch sends a segment of the result to all children.
+    fn send_down(
+        &mut self,
+        aggregation: &mut Aggregation,
+        seat: Seat,
+        segment: Segment,
+    ) -> Result<(), PostError> {
+        let (bytes, all_slots) = (aggregation.segment(), u64::from(aggregation.config.slots.max(1)));
+        let (Some(state), Some(node)) = (aggregation.group(Group(seat.group)), seat.node) else {
+            return Ok(());
+        };
+        let node = &state.nodes[node as usize];
+        let data = node.down.map(|down| down.sge(segment.number % all_slots, bytes, segment.length));
+        let (nic, mut cx) = self.nic(node.host);
+        for (edge, child) in node.children.iter().enumerate() {
+            let request = segment.send(Seat { edge: Some(edge as u32), ..seat }.work());
+            let request = match data.filter(|_| child.receives) {
+                Some(data) => request.with(data),
+                None => request,
+            };
+            nic.post_send(&mut cx, child.queue_pair, request)?;
+        }
+        Ok(())
+    }
+
+    /// A segment of the result has arrived at a member.
+    fn result_at_member(
+        &mut self,
+        aggregation: &mut Aggregation,
+        group: Group,
+        member: u32,
+        length: u32,
+    ) -> Result<(), PostError> {
+        let segment = aggregation.segment();
+        let Some(state) = aggregation.group(group) else { return Ok(()) };
+        let own = &mut state.members[member as usize];
+        own.received += 1;
+        let Some(pending) = own.pending.front_mut() else { return Ok(()) };
+        let expected = if own.role.receives() { pending.part(pending.received, segment).1 } else { 0 };
+        pending.received += 1;
+        if length != expected {
+            let host = self.topology.graph.name(Vertex::Host(own.host)).to_owned();
+            aggregation.fail(group, ReductionFailure::Result { host, length, expected });
+            return Ok(());
+        }
+        if pending.received == pending.segments {
+            let token = pending.given.token;
+            own.pending.pop_front();
+            own.sending -= 1;
+            aggregation.notifications.push_back(Notification::Reduced { group, member, token });
+        }
+        self.pump(aggregation, group.0, member)
+    }
+
+    /// A member sends its contribution, as far as its slots allow.
+    pub(super) fn pump(
+        &mut self,
+        aggregation: &mut Aggregation,
+        group: u32,
+        member: u32,
+    ) -> Result<(), PostError> {
+        let (segment, slots) = (aggregation.segment(), u64::from(aggregation.config.slots.max(1)));
+        let Some(state) = aggregation.group(Group(group)) else { return Ok(()) };
+        let own = &mut state.members[member as usize];
+        let work = Seat { group, node: None, edge: Some(member) }.work();
+        let (nic, mut cx) = self.nic(own.host);
+        while own.sent < own.received + slots
+            && let Some(pending) = own.pending.get_mut(own.sending)
+        {
+            let (offset, length) = pending.part(pending.sent, segment);
+            let part = |whole: Sge| Sge { address: whole.address + u64::from(offset), length, ..whole };
+            pending.sent += 1;
+            let is_last = pending.sent == pending.segments;
+            let mut receive = ReceiveRequest::new(work);
+            receive.scatter.extend(pending.given.target.map(part));
+            let mut request = Segment { number: own.sent, length, is_last }.send(work);
+            request.gather.extend(pending.given.source.map(part));
+            request.label = pending.given.label;
+            own.sent += 1;
+            own.sending += usize::from(is_last);
+            nic.post_recv(&mut cx, own.queue_pair, receive)?;
+            nic.post_send(&mut cx, own.queue_pair, request)?;
+        }
+        Ok(())
+    }
+}
+
+impl Pending {
+    /// Where a segment of it begins, and how long it is.
+    fn part(&self, number: u32, segment: u32) -> (u32, u32) {
+        let offset = number * segment;
+        (offset, segment.min(self.length - offset))
+    }
+}
+
+impl Aggregation {
+    /// A group has failed and will have no result.
+    fn fail(&mut self, group: Group, failure: ReductionFailure) {
+        let Some(state) = self.group(group) else { return };
+        if state.failure.is_none() {
+            state.failure = Some(failure.clone());
+            self.notifications.push_back(Notification::Failed { group, failure });
+        }
+    }
+}
