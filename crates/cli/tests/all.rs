@@ -12,6 +12,7 @@ mod c_programs;
 mod columns;
 mod compare;
 mod decode;
+mod dependencies;
 mod documents;
 mod harness;
 mod job;
