@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
     #[arg(value_parser = collective)]
     collective: Collective,
     /// Bytes of the largest buffer, such as 64MiB
-    #[arg(required_unless_present = "sweep")]
+    #[arg(required_unless_present = "sweep", allow_hyphen_values = true)]
     size: Option<Bytes>,
     /// The cluster: a name such as dgx-h100x8, a scenario with [cluster], or an NCCL topology file (XML)
     #[arg(long, value_name = "FILE|NAME", value_parser = Target::parse)]

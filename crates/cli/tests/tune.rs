@@ -107,9 +107,10 @@ fn a_name_without_effect_is_told_once_and_a_wrong_value_is_refused() {
 
 #[test]
 fn wrong_usage_says_what_would_be_right() {
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 9] = [
         (&["allredce", "1MiB", "--cluster", "dgx-h100"], "did you mean \"allreduce\"?"),
         (&["allreduce", "64", "--cluster", "dgx-h100"], "\"64\" has no unit"),
+        (&["allreduce", "-5MiB", "--cluster", "dgx-h100"], "invalid value '-5MiB' for '[SIZE]'"),
         (&["allreduce", "1MiB", "--cluster", "dgx-h10"], "did you mean \"dgx-h100\"?"),
         (&["allreduce", "1MiB", "--cluster", "none.xml"], "there is no file none.xml"),
         (&["allreduce", "1MiB"], "which cluster?"),

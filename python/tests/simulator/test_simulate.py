@@ -147,7 +147,7 @@ def test_what_is_wrong_with_a_scenario_is_told_with_its_place(tmp_path):
         (42, {}, "a path, a text or a dict"),
         ({"fabric": {"topology": None}}, {}, "table of keys"),
         ({"fabric": object()}, {}, "cannot be written"),
-        (JOB, {"fidelity": "exact"}, "write packet or analytic"),
+        (JOB, {"fidelity": "exact"}, "write packet, flow or analytic"),
         (JOB, {"sample": "10"}, "sample"),
         (JOB, {"changes": {"nic.contol": "swift"}}, "contol"),
         (JOB, {"changes": {"fidelity": "packet", "fidelity.x": 1}}, "single value"),
