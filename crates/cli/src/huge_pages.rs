@@ -1,7 +1,7 @@
 //! Memory in huge pages, for large simulations.
 //!
 //! A thousand hosts that all talk to each other are a gigabyte that is walked through in no order, and with pages of 4 KiB the
-//! processor looks up where each of them is: a quarter of the time. The C library asks the system for huge pages where a
+//! processor looks up where each of them is: a quarter of the time. The C library asks the kernel for huge pages where a
 //! variable says so, but it reads that only when a program starts. So the program starts once more.
 
 use std::os::unix::process::CommandExt as _;
@@ -25,7 +25,7 @@ pub(crate) fn start_again_with(hosts: usize) {
     let _ = Command::new(program).arg0(name).args(arguments).env(VARIABLE.0, VARIABLE.1).exec();
 }
 
-/// Whether the system gives huge pages to those who ask, and to nobody else.
+/// Whether the kernel gives huge pages only where a process asks for them (`madvise`).
 fn are_for_the_asking() -> bool {
     let mode = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
     cfg!(target_env = "gnu") && mode.is_ok_and(|mode| mode.contains("[madvise]"))

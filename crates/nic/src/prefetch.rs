@@ -1,7 +1,7 @@
 //! Prefetching the state of a NIC, for drivers that know which packets come next.
 //!
 //! One packet needs state that is found step by step: the queue pair's slot in a table, the queue pair, the entries of its
-//! queues. A driver with several packets at hand takes each step for all of them, so that the misses of a step overlap:
+//! queues. A driver with a batch of packets takes each step for all of them, so that the misses of a step overlap:
 //! [`Nic::prefetch_slot`] for all, then [`Nic::prefetch_queue_pair`] for all, then it delivers them. None of these calls
 //! changes anything.
 

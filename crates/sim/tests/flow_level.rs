@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use railnet_core::event::NoSink;
-use railnet_sim::{FlowLevelRun, Outcome, Scenario, run};
+use railnet_sim::{Fidelity, FlowLevelRun, Outcome, Scenario, run};
 
 fn at(fidelity: &str, text: &str) -> Outcome {
     let scenario = Scenario::parse(&format!("fidelity = \"{fidelity}\"\n{text}"))
@@ -219,6 +219,16 @@ fn what_flows_do_not_know_is_refused_with_what_does() {
     let scenario = Scenario::parse(&format!("fidelity = \"flow\"\n{FAT_TREE}{traffic}{two}")).unwrap();
     let error = FlowLevelRun::new(&scenario).err().unwrap();
     assert!(error.message.contains("priorities 0 and 3"), "{}", error.message);
+}
+
+#[test]
+fn a_scenario_is_checked_also_where_its_fidelity_was_set_by_hand() {
+    let faults = "[[faults]]\nkind = \"link-down\"\nlink = \"host0:edge0.0\"\nat = \"1us\"\n";
+    let traffic = "[[traffic]]\nkind = \"flow\"\nfrom = 0\nto = 1\nbytes = \"1MB\"\n";
+    let mut scenario = Scenario::parse(&format!("{FAT_TREE}{traffic}{faults}")).unwrap();
+    assert_eq!(FlowLevelRun::new(&scenario).err().unwrap().key, "fidelity");
+    scenario.fidelity = Fidelity::Flow;
+    assert!(FlowLevelRun::new(&scenario).err().unwrap().message.contains("no faults"));
 }
 
 #[test]

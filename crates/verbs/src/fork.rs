@@ -1,8 +1,8 @@
 //! What a fork leaves to the child: nothing of the parent's NIC.
 //!
 //! A child inherits the parent's descriptors. Were they left open there, the parent's address, member number and services would stay
-//! taken after its death, its peers would not learn of that, and packets would wait in a socket that nobody reads. So the child has
-//! each of them replaced by an event counter that nobody else has. The locks are held across the fork: the child finds all
+//! taken after its death, its peers would not learn of that, and packets would wait in a socket that no process reads. So the child has
+//! each of them replaced by an event counter of its own. The locks are held across the fork: the child finds all
 //! state whole, and opens devices of its own.
 #![expect(unsafe_code, reason = "handlers of the C library, and descriptors by their numbers")]
 

@@ -247,7 +247,7 @@ fn exchange(region: &Region, old: &Extent, new: &Extent) -> Result<SpaceId, c_in
     state.driver.nic_mut().dereg_mr(region.key).map_err(|error| of_verb(&error))?;
     state.driver.memory_mut().remove(region.space);
     put(&mut state, new).map_err(|error| {
-        // The key was free a moment ago, and nobody else had the NIC since.
+        // The key was free a moment ago, and the lock of the NIC was held since.
         let _ = put(&mut state, old);
         of_verb(&error)
     })

@@ -47,7 +47,7 @@ const STALL: Duration = Duration::from_millis(250);
 /// How long ranks that were asked may take to answer. Their control threads answer while they compute.
 const ANSWERS: Duration = Duration::from_secs(2);
 /// How long a call may stand still after a rank of it has left, or a connection broke. A rank that dies, or gives up what it was
-/// part of, is told of on the control channel, in better words, and those words may be later than the end of its connections: on a
+/// part of, is reported on the control channel, with its reason. That report may come later than the end of its connections: on a
 /// host with ten times as many threads as cores, by more than half a second.
 const FAREWELL: Duration = Duration::from_secs(2);
 

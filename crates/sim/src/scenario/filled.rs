@@ -110,7 +110,7 @@ impl Scenario {
             }
         }
         self.fill_lists(&mut filled);
-        if self.fidelity == Fidelity::Packet {
+        if self.fidelity != Fidelity::Analytic {
             let usual = if self.has_jobs() { Span::from_secs(3_600) } else { Span::from_secs(60) };
             filled.put("limit", span(self.limit.map_or(usual, |limit| limit.0)));
         }

@@ -186,7 +186,11 @@ impl Connections {
 impl FlowLevelRun {
     /// Has every flow of a scenario ready to start.
     pub fn new(scenario: &Scenario) -> Result<Self, ScenarioError> {
-        debug_assert_eq!(scenario.fidelity, Fidelity::Flow);
+        if scenario.fidelity != Fidelity::Flow {
+            let message = "this run has rates, no packets: `fidelity = \"flow\"`";
+            return Err(ScenarioError::new(message).at("fidelity"));
+        }
+        scenario.check_flow_fidelity()?;
         let graph = graph(scenario)?;
         let flows = flows(scenario, &graph)?;
         one_priority(&flows)?;
