@@ -218,7 +218,7 @@ fn crates_with_unsafe_code_have_the_workspaces_other_lints() {
         "live/src/communicator/element.rs",
         "live/src/communicator/operation.rs",
         "live/src/communicator/window/setup.rs",
-        "live/src/engine/hands.rs",
+        "live/src/engine/executor.rs",
         "live/src/engine/lending.rs",
         "live/src/engine/stream.rs",
         "live/src/engine/work.rs",

@@ -1,7 +1,7 @@
 //! All tests of the crate from outside, in one program: the engine is compiled for it once.
 
 mod algorithms;
-mod hands;
+mod executor;
 mod machine;
 mod mutation;
 mod network;

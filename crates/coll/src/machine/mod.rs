@@ -16,8 +16,8 @@
 //! sent by itself, so that these overlap within one step.
 
 mod apply;
+mod executor;
 mod ghosts;
-mod hands;
 mod link;
 mod plan;
 mod signature;
@@ -33,18 +33,19 @@ use railnet_core::{Bytes, Rank, Span, Time};
 
 pub use crate::outputs::{Source, expected_output};
 pub use apply::{Applier, ApplyError};
+pub use executor::{Execution, Executor, Polled, ReceiveBuffer, Task};
 pub use ghosts::wrong_bytes;
-pub use hands::{Hands, Landing, Look};
 pub use signature::{Mark, Signature};
 pub use trouble::{
     Answer, Failure, LastSeen, MismatchError, MissingError, Notice, Standing, StuckError, Wait, WaitingFor,
 };
 pub use work::{
-    ConnectionId, Direction, Errand, Expect, Filled, Handed, Layout, OperationId, Output, Place, Tag, Work,
-    WorkId,
+    ConnectionId, Direction, Expect, Filled, Handed, InlineCopy, Layout, OperationId, Output, Place, Tag,
+    Work, WorkId,
 };
 
 use crate::schedule::{Connection, Peer, Schedule, SwitchGroup};
+use executor::hand_over;
 use link::{Link, NOBODY};
 use plan::Plan;
 use signature::Shared;
@@ -94,9 +95,9 @@ pub struct RankMachine {
     waits_elsewhere: bool,
     /// Whether a peer means something else.
     is_disputed: bool,
-    /// Whether work is done on the spot, and whether somebody wants to know what operations will receive.
-    is_by_hand: bool,
-    tells_expected: bool,
+    /// Whether a synchronous executor does its work, and whether it emits [`Output::Expect`].
+    is_synchronous: bool,
+    emits_expect: bool,
     failure: Option<Arc<Failure>>,
 }
 
@@ -146,8 +147,8 @@ impl RankMachine {
             relay: None,
             waits_elsewhere: false,
             is_disputed: false,
-            is_by_hand: false,
-            tells_expected: true,
+            is_synchronous: false,
+            emits_expect: true,
             failure: None,
         }
     }
@@ -194,13 +195,13 @@ impl RankMachine {
             self.progress = now;
         }
         let mark = self.enter(now, id, schedule);
-        if self.tells_expected {
+        if self.emits_expect {
             self.expect();
         }
         if !self.early.is_empty() {
             self.compare_early(now, mark);
         }
-        self.drive(now);
+        self.run_queued(now);
         Ok(id)
     }
 
@@ -242,9 +243,9 @@ impl RankMachine {
         let worker = &mut self.workers[work.worker() as usize];
         assert_eq!(worker.stage, Stage::Working, "{work:?} was not handed out");
         self.progress = now;
-        self.complete_slice(work.worker(), tell);
+        self.complete_queued(work.worker());
         self.runnable.push_back(work.worker());
-        self.drive(now);
+        self.run_queued(now);
     }
 
     /// What to do next.
@@ -380,26 +381,7 @@ impl RankMachine {
         let waiter = std::mem::replace(&mut self.links[connection.0 as usize].waiter, NOBODY);
         if waiter != NOBODY {
             self.runnable.push_back(waiter);
-            self.drive(now);
-        }
-    }
-
-    /// Lets workers run that can, and operations begin and end.
-    fn drive(&mut self, now: Time) {
-        // With hands, it is they that drive it.
-        while !self.is_disputed && !self.is_by_hand {
-            while let Some(worker) = self.runnable.pop_front() {
-                self.run(worker);
-            }
-            match self.running {
-                Some(0) => {
-                    let operation = self.end(now);
-                    self.outputs.push_back(Output::Finished(operation));
-                }
-                Some(_) => return,
-                None if self.unfinished() == 0 || self.failure.is_some() => return,
-                None => self.begin(),
-            }
+            self.run_queued(now);
         }
     }
 
@@ -425,22 +407,6 @@ impl RankMachine {
         self.past += 1;
         self.finished = now;
         operation
-    }
-
-    /// Lets a worker go on until it waits for something, has work, or is done.
-    fn run(&mut self, index: u32) {
-        loop {
-            if !self.step(index) || self.must_wait(index) {
-                return;
-            }
-            self.workers[index as usize].stage = Stage::Working;
-            if self.workers[index as usize].has_work() {
-                let operation = self.operations[self.past].id;
-                self.outputs.push_back(Output::Work(WorkId::new(operation, index)));
-                return;
-            }
-            self.complete_slice(index, tell);
-        }
     }
 
     /// Makes the step of a worker ready. `false` when there is none left.
@@ -497,9 +463,9 @@ impl RankMachine {
         worker.work(id, operation.id, &operation.plan, &self.links)
     }
 
-    /// A slice is done: its slots change hands, and the worker goes to the next.
+    /// A slice is done: its slots go to the other side, and the worker goes to the next slice.
     #[inline]
-    fn complete_slice(&mut self, index: u32, mut hand: impl FnMut(&mut VecDeque<Output>, &Handed<'_>)) {
+    fn complete_slice(&mut self, index: u32, executor: &mut impl Executor) {
         let Operation { id, mark, plan, .. } = &self.operations[self.past];
         let worker = &mut self.workers[index as usize];
         let (_, count) = worker.slice_range();
@@ -509,7 +475,7 @@ impl RankMachine {
             let link = &mut self.links[connection.0 as usize];
             let (direction, slot) = (link.direction, link.advance());
             let handed = Handed { connection, direction, slot, data, layout: &plan.layout, mark: *mark, tag };
-            hand(&mut self.outputs, &handed);
+            hand_over(executor, &handed);
         }
         worker.slice += 1;
         if worker.slice < worker.loaded.slices {
@@ -523,15 +489,6 @@ impl RankMachine {
             self.runnable.push_back(waiter);
         }
     }
-}
-
-/// Says that a slot changes hands, to whoever drives the machine.
-fn tell(outputs: &mut VecDeque<Output>, handed: &Handed<'_>) {
-    let Handed { connection, direction, slot, .. } = *handed;
-    outputs.push_back(match direction {
-        Direction::Receive => Output::Emptied { connection, slot },
-        Direction::Send => Output::Filled(handed.filled()),
-    });
 }
 
 /// The place of a schedule's group among those that are known; a new one is added.

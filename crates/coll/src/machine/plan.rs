@@ -5,7 +5,7 @@ use std::sync::Arc;
 use railnet_core::{Bytes, Fold};
 
 use super::signature::{Mark, Signature};
-use super::work::{ConnectionId, Direction, Errand, Layout, OperationId};
+use super::work::{ConnectionId, Direction, InlineCopy, Layout, OperationId};
 use super::worker::Loaded;
 use crate::schedule::{Buffer, Connection, Piece, Schedule, Step, Usage};
 
@@ -14,8 +14,8 @@ const FEW: u64 = 8;
 /// Bytes of a step up to which it matters that several are done in the shortest way: to look for what comes again and again is in
 /// the way of who writes more.
 const LITTLE: u64 = 512;
-/// Bytes up to which it matters that data which goes as it is takes no other way than that: one less than conduits look at twice.
-const ERRAND: u64 = (2 << 10) - 1;
+/// Bytes up to which a copy takes the inline fast path: one less than the length from which conduits treat slices specially.
+const INLINE_COPY: u64 = (2 << 10) - 1;
 
 /// What one rank does in a schedule. Made once and kept for calls that are made again and again.
 #[derive(Debug)]
@@ -32,8 +32,8 @@ pub(super) struct Plan {
     /// Whether each worker has one step of one slice, with something to move, and waits for no other; where there are several, with
     /// little to move.
     pub(super) is_single: bool,
-    /// The only step of all, where that does nothing but move a little data as it is.
-    pub(super) errand: Option<Errand>,
+    /// The only step of all, where that only copies a little data.
+    pub(super) inline_copy: Option<InlineCopy>,
 }
 
 /// The connections of each worker, in ascending order.
@@ -94,11 +94,11 @@ impl Plan {
         let most = if ready.len() == 1 { u64::MAX } else { LITTLE };
         let is_little = |steps: &Vec<Arc<Loaded>>| steps.iter().all(|one| one.step.count * element <= most);
         let is_single = !ready.is_empty() && ready.iter().all(|one| is_single_step(one) && is_little(one));
-        let errand = match &ready[..] {
-            [only] if is_single && !schedule.call.collective.reduces() => errand(&only[0].step, element),
+        let inline_copy = match &ready[..] {
+            [only] if is_single && !schedule.call.collective.reduces() => inline_copy(&only[0].step, element),
             _ => None,
         };
-        Self { schedule: Arc::clone(schedule), uses, layout, element, meaning, ready, is_single, errand }
+        Self { schedule: Arc::clone(schedule), uses, layout, element, meaning, ready, is_single, inline_copy }
     }
 
     /// A step that is ready.
@@ -123,8 +123,8 @@ impl Plan {
     }
 }
 
-/// A step of a single slice as an errand, if it is one.
-fn errand(step: &Step, element: u64) -> Option<Errand> {
+/// A step of a single slice as an inline copy, if it is one.
+fn inline_copy(step: &Step, element: u64) -> Option<InlineCopy> {
     let length = Bytes(step.count * element);
     let place = |piece: &Piece| (piece.buffer, Bytes(piece.offset * element));
     let from = match (&step.sources[..], &step.receives[..]) {
@@ -138,7 +138,7 @@ fn errand(step: &Step, element: u64) -> Option<Errand> {
         _ => return None,
     };
     let is_of_caller = from.into_iter().chain(into).all(|(buffer, _)| buffer != Buffer::Scratch);
-    (length.0 <= ERRAND && is_of_caller).then_some(Errand { from, into, length })
+    (length.0 <= INLINE_COPY && is_of_caller).then_some(InlineCopy { from, into, length })
 }
 
 impl Uses {

@@ -317,7 +317,7 @@ impl RankMachine {
             None => {
                 // Another period of patience; a doubt leaves the old one running.
                 self.progress = if is_doubt { self.progress } else { now };
-                self.drive(now);
+                self.run_queued(now);
             }
         }
     }

@@ -117,10 +117,10 @@ impl Work {
     }
 }
 
-/// A little data that goes as it is, and needs nothing but its connections: what an operation consists of on this rank. Places are in
-/// bytes, in buffers of the caller.
+/// A whole operation on this rank that only copies less than 2 KiB: small enough for the inline-copy fast path. Places are in bytes,
+/// in buffers of the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Errand {
+pub struct InlineCopy {
     /// Where the data is; `None` where it comes over the first of the connections.
     pub from: Option<(Buffer, Bytes)>,
     /// Where it goes in the memory of this rank, if it does. It goes over all other connections too.
@@ -148,7 +148,7 @@ pub struct Filled {
     pub tag: Tag,
 }
 
-/// Slots of a slice that is done change hands: those that were filled go to the receiver, those that were emptied back to
+/// Slots of a slice that is done, for the other side: those that were filled go to the receiver, those that were emptied back to
 /// the sender.
 #[derive(Clone, Copy, Debug)]
 pub struct Handed<'a> {

@@ -15,7 +15,7 @@ use railnet_core::{Rank, Span, Time};
 use rustix::event::PollFlags;
 
 use super::conduits::Conduits;
-use super::hands::Worker;
+use super::executor::Synchronous;
 use super::notices::Letter;
 use super::pace::Pace;
 use super::work::At;
@@ -129,7 +129,7 @@ impl Context {
 
     /// None at all: nothing is done there, and nobody is in it.
     pub(super) fn vacant() -> Self {
-        Self::new(0, Arc::new([]), RankMachine::new(Rank(0), 1).by_hand(false), false)
+        Self::new(0, Arc::new([]), RankMachine::new(Rank(0), 1).synchronous(false), false)
     }
 
     /// Calls that were submitted since the clock was looked at last began about now.
@@ -184,11 +184,11 @@ impl Context {
         let is_busy = self.is_busy() || self.unreached.is_some();
         if !is_busy && self.machine.is_single(&self.plans[found], looks > 1) {
             self.calls.push_back(Submitted { input, output, keep: None, began: None });
-            let (machine, mut worker) = self.hands(conduits, looks);
-            let made = machine.at_once(now, &mut worker);
-            if worker.unpushed.is_some() {
-                worker.pace.comes(Instant::now());
-                worker.push(worker.calls.is_empty());
+            let (machine, mut executor) = self.executor(conduits, looks);
+            let made = machine.submit_single(now, &mut executor);
+            if executor.unpushed.is_some() {
+                executor.pace.comes(Instant::now());
+                executor.push(executor.calls.is_empty());
             }
             if let Some(operation) = made {
                 return Some(Ok(operation));
@@ -269,9 +269,9 @@ impl Context {
     /// Does what can be done of its calls.
     #[inline]
     fn proceed(&mut self, now: Time, conduits: &mut Conduits) -> bool {
-        let (machine, mut worker) = self.hands(conduits, 1);
-        let moved = machine.proceed(now, &mut worker);
-        worker.push(worker.calls.is_empty());
+        let (machine, mut executor) = self.executor(conduits, 1);
+        let moved = machine.proceed(now, &mut executor);
+        executor.push(executor.calls.is_empty());
         moved
     }
 
@@ -304,13 +304,17 @@ impl Context {
         }
     }
 
-    /// The machine, and the hands that do its work; so many looks into memory in a row are worth it.
+    /// The machine and its executor, for which it is worth polling memory so many times in a row.
     #[inline(always)]
-    fn hands<'a>(&'a mut self, conduits: &'a mut Conduits, looks: u32) -> (&'a mut RankMachine, Worker<'a>) {
+    fn executor<'a>(
+        &'a mut self,
+        conduits: &'a mut Conduits,
+        polls: u32,
+    ) -> (&'a mut RankMachine, Synchronous<'a>) {
         let Self { ends, calls, done, has_unsent, pace, unread, spare, scratch, machine, .. } = self;
         let ranks = machine.ranks();
         let unpushed = None;
-        let worker = Worker {
+        let executor = Synchronous {
             ends,
             calls,
             done,
@@ -321,10 +325,10 @@ impl Context {
             scratch,
             conduits,
             ranks,
-            looks,
+            polls,
             unpushed,
         };
-        (machine, worker)
+        (machine, executor)
     }
 
     /// Does what is not work.
@@ -360,7 +364,7 @@ impl Context {
                 (self.has_unsent, self.pace.is_holding) = (false, false);
             }
             Output::Work(_) | Output::Filled(_) | Output::Emptied { .. } | Output::Finished(_) => {
-                unreachable!("its work is done on the spot")
+                unreachable!("its executor is synchronous")
             }
         }
     }

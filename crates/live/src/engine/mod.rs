@@ -6,7 +6,7 @@
 mod conduits;
 mod context;
 mod cores;
-mod hands;
+mod executor;
 mod idle;
 mod lending;
 mod notices;
@@ -220,7 +220,7 @@ impl Engine {
         // The control channel is a star around rank 0 of the world.
         let relay = members.iter().position(|world| *world == 0).map(|index| Rank(index as u32));
         let machine = RankMachine::new(rank, members.len() as u32).with_limit(limit).with_relay(relay);
-        let machine = machine.by_hand(has_nic);
+        let machine = machine.synchronous(has_nic);
         let mut context = Context::new(name, Arc::clone(members), machine, self.shares_cores);
         for (lost, cause) in &self.lost {
             if let Some(rank) = context.rank_of(*lost) {

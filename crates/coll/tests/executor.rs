@@ -1,12 +1,12 @@
-//! Machines whose work is done on the spot do the same as those whose outputs are taken out of a queue.
+//! Machines with a synchronous executor do the same as those whose outputs are queued.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use railnet_coll::machine::{
-    ConnectionId, Direction, Errand, Handed, Hands, Landing, Look, Mark, OperationId, Output, Place,
-    RankMachine, Work,
+    ConnectionId, Direction, Execution, Executor, Handed, InlineCopy, Mark, OperationId, Output, Place,
+    Polled, RankMachine, ReceiveBuffer, Task, Work,
 };
 use railnet_coll::{
     Algorithm, Buffer, Call, Choice, Collective, Connection, Peer, Protocol, Schedule, Wiring, build,
@@ -34,11 +34,11 @@ fn wire(rank: u32, to: Connection, direction: Direction) -> Wire {
 /// What each worker of each rank did.
 type Done = BTreeMap<(u32, u32), Vec<Work>>;
 
-/// Whole operations that a rank did as errands, and their connections.
-type Errands = BTreeMap<(u32, OperationId), (Errand, Vec<ConnectionId>)>;
+/// Whole operations that a rank did as inline copies, and their connections.
+type InlineCopies = BTreeMap<(u32, OperationId), (InlineCopy, Vec<ConnectionId>)>;
 
 /// Where the next slice of a connection of a rank may be put.
-type Landings = BTreeMap<(u32, ConnectionId), Landing>;
+type ReceiveBuffers = BTreeMap<(u32, ConnectionId), ReceiveBuffer>;
 
 struct World {
     machines: Vec<RankMachine>,
@@ -46,47 +46,47 @@ struct World {
     ends: Vec<Vec<(Wire, Direction)>>,
     cables: BTreeMap<Wire, Cable>,
     done: Done,
-    errands: Errands,
-    landings: Landings,
-    landed: u64,
+    copies: InlineCopies,
+    buffers: ReceiveBuffers,
+    received_in_place: u64,
     finished: Vec<Vec<OperationId>>,
-    dice: Random,
+    random: Random,
 }
 
-/// The hands of one rank. They look when they feel like it.
-struct Helper<'a> {
+/// The executor of one rank. What it polls is there two times of three.
+struct Synchronous<'a> {
     rank: u32,
     ends: &'a [(Wire, Direction)],
     cables: &'a mut BTreeMap<Wire, Cable>,
     done: &'a mut Done,
-    errands: &'a mut Errands,
-    landings: &'a mut Landings,
-    landed: &'a mut u64,
+    copies: &'a mut InlineCopies,
+    buffers: &'a mut ReceiveBuffers,
+    received_in_place: &'a mut u64,
     finished: &'a mut Vec<OperationId>,
-    dice: &'a mut Random,
+    random: &'a mut Random,
 }
 
-impl Hands for Helper<'_> {
-    fn look(&mut self, connection: ConnectionId) -> Look {
+impl Executor for Synchronous<'_> {
+    fn poll(&mut self, connection: ConnectionId) -> Polled {
         let (wire, direction) = self.ends[connection.0 as usize];
         let cable = self.cables.entry(wire).or_default();
         match direction {
-            _ if self.dice.below(3) == 0 => Look::Nothing,
-            Direction::Receive => cable.slices.pop_front().map_or(Look::Nothing, Look::Arrived),
-            Direction::Send if cable.slots == 0 => Look::Nothing,
-            Direction::Send => Look::Freed(std::mem::take(&mut cable.slots)),
+            _ if self.random.below(3) == 0 => Polled::Nothing,
+            Direction::Receive => cable.slices.pop_front().map_or(Polled::Nothing, Polled::Arrived),
+            Direction::Send if cable.slots == 0 => Polled::Nothing,
+            Direction::Send => Polled::Freed(std::mem::take(&mut cable.slots)),
         }
     }
 
-    fn awaits(&mut self, connection: ConnectionId, landing: Landing) {
+    fn post_receive(&mut self, connection: ConnectionId, buffer: ReceiveBuffer) {
         // Nothing has to be done with nothing.
-        if landing.length > Bytes(0) {
-            self.landings.insert((self.rank, connection), landing);
+        if buffer.length > Bytes(0) {
+            self.buffers.insert((self.rank, connection), buffer);
         }
     }
 
-    fn carry(&mut self, errand: &Errand, connections: &[ConnectionId], mark: Mark) -> bool {
-        if self.dice.below(3) == 0 {
+    fn copy_inline(&mut self, copy: &InlineCopy, connections: &[ConnectionId], mark: Mark) -> bool {
+        if self.random.below(3) == 0 {
             return false;
         }
         for connection in connections {
@@ -98,25 +98,26 @@ impl Hands for Helper<'_> {
             }
         }
         let operation = OperationId(self.finished.len() as u64);
-        self.errands.insert((self.rank, operation), (*errand, connections.to_vec()));
+        self.copies.insert((self.rank, operation), (*copy, connections.to_vec()));
         true
     }
 
-    fn work(&mut self, work: &Work, schedule: &Schedule) -> bool {
+    fn execute(&mut self, task: Task<'_>) -> Execution {
+        let (work, schedule) = task.describe();
         assert_eq!(work.layout.fifo, schedule.fifo);
         for source in &work.sources {
             let Place::Slot(connection, _) = source else { continue };
-            if let Some(landing) = self.landings.remove(&(self.rank, *connection)) {
+            if let Some(buffer) = self.buffers.remove(&(self.rank, *connection)) {
                 // What was put there is where it goes, and all there is to it.
-                assert_eq!((work.sources.len(), work.operation), (1, landing.operation));
-                assert_eq!(landing.collective, schedule.call.collective);
-                assert_eq!(landing.length.0, 4 * work.count);
-                assert_eq!(work.targets[0], Place::Buffer(Buffer::Output, landing.offset.0 / 4));
-                *self.landed += 1;
+                assert_eq!((work.sources.len(), work.operation), (1, buffer.operation));
+                assert_eq!(buffer.collective, schedule.call.collective);
+                assert_eq!(buffer.length.0, 4 * work.count);
+                assert_eq!(work.targets[0], Place::Buffer(Buffer::Output, buffer.offset.0 / 4));
+                *self.received_in_place += 1;
             }
         }
         self.done.entry((self.rank, work.id.worker())).or_default().push(work.clone());
-        true
+        Execution::Done
     }
 
     fn filled(&mut self, filled: &Handed<'_>) {
@@ -125,8 +126,9 @@ impl Hands for Helper<'_> {
         self.cables.entry(wire).or_default().slices.push_back(filled.mark);
     }
 
-    fn emptied(&mut self, connection: ConnectionId) {
-        let (wire, _) = self.ends[connection.0 as usize];
+    fn emptied(&mut self, emptied: &Handed<'_>) {
+        assert_eq!(emptied.direction, Direction::Receive);
+        let (wire, _) = self.ends[emptied.connection.0 as usize];
         self.cables.entry(wire).or_default().slots += 1;
     }
 
@@ -136,21 +138,21 @@ impl Hands for Helper<'_> {
 }
 
 impl World {
-    fn new(ranks: u32, by_hand: bool, seed: u64) -> Self {
+    fn new(ranks: u32, synchronous: bool, seed: u64) -> Self {
         let machine = |rank| {
             let machine = RankMachine::new(Rank(rank), ranks);
-            if by_hand { machine.by_hand(false) } else { machine }
+            if synchronous { machine.synchronous(false) } else { machine }
         };
         Self {
             machines: (0..ranks).map(machine).collect(),
             ends: vec![Vec::new(); ranks as usize],
             cables: BTreeMap::new(),
             done: Done::new(),
-            errands: Errands::new(),
-            landings: Landings::new(),
-            landed: 0,
+            copies: InlineCopies::new(),
+            buffers: ReceiveBuffers::new(),
+            received_in_place: 0,
             finished: vec![Vec::new(); ranks as usize],
-            dice: Random::from_seed(seed),
+            random: Random::from_seed(seed),
         }
     }
 
@@ -184,23 +186,36 @@ impl World {
 
     fn proceed(&mut self, rank: u32) {
         self.drain(rank);
-        let Self { machines, ends, cables, done, errands, landings, landed, finished, dice } = self;
+        let Self { machines, ends, cables, done, copies, buffers, received_in_place, finished, random } =
+            self;
         let index = rank as usize;
         let (ends, finished) = (&ends[index], &mut finished[index]);
-        let mut hands = Helper { rank, ends, cables, done, errands, landings, landed, finished, dice };
-        machines[index].proceed(Time::ZERO, &mut hands);
+        let mut executor =
+            Synchronous { rank, ends, cables, done, copies, buffers, received_in_place, finished, random };
+        machines[index].proceed(Time::ZERO, &mut executor);
         self.drain(rank);
     }
 
-    /// Begins with an operation, in the shortest way if there is one. Whether there was.
+    /// Begins with an operation, on the fast path if there is one. Whether there was.
     fn begin(&mut self, rank: u32, schedule: &Arc<Schedule>) -> bool {
-        let Self { machines, ends, cables, done, errands, landings, landed, finished, dice } = self;
+        let Self { machines, ends, cables, done, copies, buffers, received_in_place, finished, random } =
+            self;
         let index = rank as usize;
         let machine = &mut machines[index];
         if machine.is_single(schedule, true) {
             let (ends, finished) = (&ends[index], &mut finished[index]);
-            let mut hands = Helper { rank, ends, cables, done, errands, landings, landed, finished, dice };
-            if machine.at_once(Time::ZERO, &mut hands).is_some() {
+            let mut executor = Synchronous {
+                rank,
+                ends,
+                cables,
+                done,
+                copies,
+                buffers,
+                received_in_place,
+                finished,
+                random,
+            };
+            if machine.submit_single(Time::ZERO, &mut executor).is_some() {
                 return true;
             }
         }
@@ -210,15 +225,15 @@ impl World {
 
     /// Each operation is submitted when the one before is over, as by a caller that waits. Also gives how many were begun in the
     /// shortest way.
-    fn run_one_by_one(mut self, schedules: &[Arc<Schedule>]) -> (Done, Errands, u64) {
+    fn run_one_by_one(mut self, schedules: &[Arc<Schedule>]) -> (Done, InlineCopies, u64) {
         let ranks = self.machines.len();
         let (mut begun, mut short) = (vec![0; ranks], 0);
         for _ in 0..2_000_000 {
             if self.finished.iter().all(|finished| finished.len() == schedules.len()) {
-                return (self.done, self.errands, short);
+                return (self.done, self.copies, short);
             }
-            let rank = self.dice.below(ranks as u64) as usize;
-            if self.dice.below(2) == 0 {
+            let rank = self.random.below(ranks as u64) as usize;
+            if self.random.below(2) == 0 {
                 self.tell(rank as u32);
             }
             if self.machines[rank].unfinished() == 0 && begun[rank] < schedules.len() {
@@ -227,7 +242,7 @@ impl World {
             }
             self.proceed(rank as u32);
         }
-        panic!("it stands still");
+        panic!("it is stuck");
     }
 
     /// Tells a machine what has come over one of its connections.
@@ -236,7 +251,7 @@ impl World {
         if ends.is_empty() {
             return;
         }
-        let end = self.dice.below(ends.len() as u64) as usize;
+        let end = self.random.below(ends.len() as u64) as usize;
         let ((wire, direction), id) = (ends[end], ConnectionId(end as u32));
         let (cable, machine) = (self.cables.entry(wire).or_default(), &mut self.machines[rank as usize]);
         match direction {
@@ -254,7 +269,7 @@ impl World {
         }
     }
 
-    fn run(mut self, schedules: &[Arc<Schedule>], by_hand: bool) -> (Done, u64) {
+    fn run(mut self, schedules: &[Arc<Schedule>], synchronous: bool) -> (Done, u64) {
         for schedule in schedules {
             for machine in &mut self.machines {
                 machine.submit(Time::ZERO, schedule).unwrap();
@@ -267,21 +282,21 @@ impl World {
                     assert!((0..).zip(finished).all(|(number, one)| one.0 == number));
                     assert_eq!(machine.unfinished(), 0);
                 }
-                return (self.done, self.landed);
+                return (self.done, self.received_in_place);
             }
-            let rank = self.dice.below(ranks) as u32;
-            if self.dice.below(2) == 0 {
+            let rank = self.random.below(ranks) as u32;
+            if self.random.below(2) == 0 {
                 self.tell(rank);
             }
-            if by_hand { self.proceed(rank) } else { self.drain(rank) }
+            if synchronous { self.proceed(rank) } else { self.drain(rank) }
         }
-        panic!("it stands still");
+        panic!("it is stuck");
     }
 }
 
 #[test]
-fn work_on_the_spot_is_the_same_work() {
-    let mut dice = Random::from_seed(11);
+fn synchronous_work_is_the_same_work() {
+    let mut random = Random::from_seed(11);
     let collectives =
         [Collective::AllReduce, Collective::AllGather, Collective::Broadcast, Collective::AllToAll];
     let algorithms = [
@@ -292,19 +307,20 @@ fn work_on_the_spot_is_the_same_work() {
         Algorithm::Pat,
         Algorithm::PointToPoint,
     ];
-    let (mut runs, mut works, mut landings) = (0, 0, 0);
+    let (mut runs, mut works, mut buffers) = (0, 0, 0);
     while runs < 300 {
-        let ranks = dice.below(4) as u32 + 2;
+        let ranks = random.below(4) as u32 + 2;
         let mut schedules: Vec<Arc<Schedule>> = Vec::new();
-        for _ in 0..=dice.below(3) {
-            let call = Call::new(*dice.pick(&collectives), dice.below(3) * dice.below(2000));
-            let choice = Choice::new(*dice.pick(&algorithms), Protocol::Simple).on(dice.below(2) as u32 + 1);
+        for _ in 0..=random.below(3) {
+            let call = Call::new(*random.pick(&collectives), random.below(3) * random.below(2000));
+            let choice =
+                Choice::new(*random.pick(&algorithms), Protocol::Simple).on(random.below(2) as u32 + 1);
             let choice = Choice { buffer: Some(Bytes(8 * 512)), ..choice };
             let Ok(schedule) = build(&call, &choice, &Wiring::flat(ranks)) else { continue };
             let schedule = Arc::new(schedule);
             // The same again and again, and others in between.
-            schedules.extend((0..=dice.below(25)).map(|_| Arc::clone(&schedule)));
-            if dice.below(2) == 0 {
+            schedules.extend((0..=random.below(25)).map(|_| Arc::clone(&schedule)));
+            if random.below(2) == 0 {
                 schedules.rotate_left(1);
             }
         }
@@ -312,28 +328,28 @@ fn work_on_the_spot_is_the_same_work() {
             continue;
         }
         let (queued, _) = World::new(ranks, false, runs).run(&schedules, false);
-        let (by_hand, landed) = World::new(ranks, true, runs).run(&schedules, true);
-        assert_eq!(queued, by_hand, "run {runs}");
-        landings += landed;
+        let (synchronous, received_in_place) = World::new(ranks, true, runs).run(&schedules, true);
+        assert_eq!(queued, synchronous, "run {runs}");
+        buffers += received_in_place;
         works += queued.values().map(Vec::len).sum::<usize>();
         runs += 1;
     }
     assert!(works > 100_000, "{works} pieces of work");
-    assert!(landings > 10_000, "{landings} slices could land");
+    assert!(buffers > 10_000, "{buffers} slices could be received in place");
 }
 
-/// The work that is left when errands were done, each of which must be the only work of its operation on its rank.
-fn without(mut done: Done, errands: &Errands) -> Done {
-    for ((rank, operation), (errand, connections)) in errands {
+/// The work that is left when inline copies were done, each of which must be the only work of its operation on its rank.
+fn without(mut done: Done, copies: &InlineCopies) -> Done {
+    for ((rank, operation), (copy, connections)) in copies {
         let works = done.get_mut(&(*rank, 0)).unwrap();
         let at = works.iter().position(|work| work.operation == *operation).unwrap();
         let work = works.remove(at);
         assert!(works.get(at).is_none_or(|next| next.operation != *operation));
         let place = |(buffer, offset): (Buffer, Bytes)| Place::Buffer(buffer, offset.0 / 4);
         let own = |places: &[Place]| places.iter().copied().find(|one| matches!(one, Place::Buffer(..)));
-        assert_eq!(own(&work.sources), errand.from.map(place));
-        assert_eq!(own(&work.targets), errand.into.map(place));
-        assert_eq!(errand.length.0, 4 * work.count);
+        assert_eq!(own(&work.sources), copy.from.map(place));
+        assert_eq!(own(&work.targets), copy.into.map(place));
+        assert_eq!(copy.length.0, 4 * work.count);
         let slots = work.sources.iter().chain(&work.targets).filter_map(|one| match one {
             Place::Slot(connection, _) => Some(*connection),
             Place::Buffer(..) => None,
@@ -346,8 +362,8 @@ fn without(mut done: Done, errands: &Errands) -> Done {
 }
 
 #[test]
-fn small_operations_in_the_shortest_way_are_the_same_work() {
-    let mut dice = Random::from_seed(12);
+fn small_operations_on_the_fast_path_are_the_same_work() {
+    let mut random = Random::from_seed(12);
     let collectives = [
         Collective::AllReduce,
         Collective::AllGather,
@@ -358,29 +374,29 @@ fn small_operations_in_the_shortest_way_are_the_same_work() {
     let algorithms = [Algorithm::Direct, Algorithm::PointToPoint, Algorithm::Ring];
     let (mut runs, mut short, mut all, mut carried) = (0, 0, 0, 0);
     while runs < 200 {
-        let ranks = dice.below(3) as u32 + 2;
+        let ranks = random.below(3) as u32 + 2;
         let mut schedules: Vec<Arc<Schedule>> = Vec::new();
-        for _ in 0..=dice.below(3) {
-            let call = Call::new(*dice.pick(&collectives), dice.below(40));
-            let choice = Choice::new(*dice.pick(&algorithms), Protocol::Simple);
+        for _ in 0..=random.below(3) {
+            let call = Call::new(*random.pick(&collectives), random.below(40));
+            let choice = Choice::new(*random.pick(&algorithms), Protocol::Simple);
             let choice = Choice { buffer: Some(Bytes(8 * 512)), ..choice };
             let Ok(schedule) = build(&call, &choice, &Wiring::flat(ranks)) else { continue };
             let schedule = Arc::new(schedule);
-            schedules.extend((0..=dice.below(60)).map(|_| Arc::clone(&schedule)));
+            schedules.extend((0..=random.below(60)).map(|_| Arc::clone(&schedule)));
         }
         let (queued, _) = World::new(ranks, false, runs).run(&schedules, false);
-        let (one_by_one, errands, begun) = World::new(ranks, true, runs).run_one_by_one(&schedules);
-        carried += errands.len();
-        assert_eq!(without(queued, &errands), one_by_one, "run {runs}");
+        let (one_by_one, copies, begun) = World::new(ranks, true, runs).run_one_by_one(&schedules);
+        carried += copies.len();
+        assert_eq!(without(queued, &copies), one_by_one, "run {runs}");
         short += begun;
         all += u64::from(ranks) * schedules.len() as u64;
         runs += 1;
     }
     assert!(short > 1000 && short < all, "{short} of {all}");
-    assert!(carried > 500, "{carried} errands");
+    assert!(carried > 500, "{carried} copies");
 }
 
-/// What a peer says that means something else is found out in the shortest way too, before an operation or in the middle of it.
+/// What a peer says that means something else is found out on the fast path too, before an operation or in the middle of it.
 #[test]
 fn who_means_something_else_is_found_out_at_once() {
     let runs =

@@ -1,11 +1,12 @@
-//! Who does the work of a communicator's machine: it copies and reduces between buffers and slots, and hands slots over.
+//! The synchronous executor of a communicator's machine: it copies and reduces between buffers and slots, and publishes slots.
 
 use std::collections::VecDeque;
 
+use railnet_coll::Buffer;
 use railnet_coll::machine::{
-    ConnectionId, Errand, Handed, Hands, Landing, Look, Mark, OperationId, Place, Work,
+    ConnectionId, Execution, Executor, Handed, InlineCopy, Mark, OperationId, Place, Polled, ReceiveBuffer,
+    Task,
 };
-use railnet_coll::{Buffer, Schedule};
 use railnet_core::Bytes;
 
 use super::conduits::Conduits;
@@ -17,7 +18,7 @@ use crate::conduit::{Arrival, ReceiveEnd, SendEnd};
 use crate::tcp;
 
 /// The parts of a communicator that work touches.
-pub(super) struct Worker<'a> {
+pub(super) struct Synchronous<'a> {
     pub(super) ends: &'a mut [End],
     pub(super) calls: &'a mut VecDeque<Submitted>,
     pub(super) done: &'a mut u64,
@@ -28,13 +29,13 @@ pub(super) struct Worker<'a> {
     pub(super) scratch: &'a mut Vec<u8>,
     pub(super) conduits: &'a mut Conduits,
     pub(super) ranks: u32,
-    /// How many looks into memory in a row are worth it.
-    pub(super) looks: u32,
+    /// How often in a row it is worth polling memory.
+    pub(super) polls: u32,
     /// A connection with small slices that the system does not have: those that follow each other go together.
     pub(super) unpushed: Option<ConnectionId>,
 }
 
-impl Worker<'_> {
+impl Synchronous<'_> {
     /// Gives the system what it should have before anything is waited for. If nothing is, as far as is known, it may hold it back.
     #[inline]
     pub(super) fn push(&mut self, is_over: bool) {
@@ -47,54 +48,54 @@ impl Worker<'_> {
     }
 }
 
-impl Hands for Worker<'_> {
-    /// NICs are looked at in turns.
+impl Executor for Synchronous<'_> {
+    /// NICs are polled elsewhere, all together.
     #[inline(always)]
-    fn look(&mut self, connection: ConnectionId) -> Look {
+    fn poll(&mut self, connection: ConnectionId) -> Polled {
         self.push(false);
         let End { way, over: over @ None, .. } = &mut self.ends[connection.0 as usize] else {
-            return Look::Nothing;
+            return Polled::Nothing;
         };
         match way {
-            Way::Receive(ReceiveEnd::Shared(end)) => end.arrived().map_or(Look::Nothing, Look::Arrived),
+            Way::Receive(ReceiveEnd::Shared(end)) => end.arrived().map_or(Polled::Nothing, Polled::Arrived),
             Way::Send(SendEnd::Shared(end)) => match end.freed() {
-                0 => Look::Nothing,
-                count => Look::Freed(count),
+                0 => Polled::Nothing,
+                count => Polled::Freed(count),
             },
-            // Large slices are looked for in turns: between them others are sent.
+            // Streams with large slices are polled elsewhere, one after the other: between them others are sent.
             Way::Receive(ReceiveEnd::Tcp(end)) if end.is_of_small() => match end.arrived() {
-                Ok(Arrival::Slice(mark)) => Look::Arrived(mark),
-                Ok(_) => Look::Nothing,
+                Ok(Arrival::Slice(mark)) => Polled::Arrived(mark),
+                Ok(_) => Polled::Nothing,
                 Err(error) => {
                     *over = Some(error.to_string());
-                    Look::Nothing
+                    Polled::Nothing
                 }
             },
             Way::Send(SendEnd::Tcp(end)) => match end.gone() {
-                0 => Look::Nothing,
-                count => Look::Freed(count),
+                0 => Polled::Nothing,
+                count => Polled::Freed(count),
             },
-            _ => Look::Nothing,
+            _ => Polled::Nothing,
         }
     }
 
     #[inline]
-    fn looks(&self, connection: ConnectionId) -> u32 {
+    fn polls(&self, connection: ConnectionId) -> u32 {
         match &self.ends[connection.0 as usize].way {
-            Way::Receive(ReceiveEnd::Shared(_)) => self.looks,
+            Way::Receive(ReceiveEnd::Shared(_)) => self.polls,
             _ => 1,
         }
     }
 
     #[expect(unsafe_code, reason = "the caller's buffers are reached through pointers")]
     #[inline]
-    fn awaits(&mut self, connection: ConnectionId, landing: Landing) {
-        let length = landing.length.0 as usize;
+    fn post_receive(&mut self, connection: ConnectionId, buffer: ReceiveBuffer) {
+        let length = buffer.length.0 as usize;
         let Way::Receive(ReceiveEnd::Tcp(end)) = &mut self.ends[connection.0 as usize].way else { return };
         // One way only, what is read ahead into slots makes more room for the sender.
-        if length >= lending::LEAST && !landing.collective.is_one_way() {
-            let submitted = &self.calls[(landing.operation.0 - *self.done) as usize];
-            let at = submitted.output.0.wrapping_add(landing.offset.0 as usize);
+        if length >= lending::LEAST && !buffer.collective.is_one_way() {
+            let submitted = &self.calls[(buffer.operation.0 - *self.done) as usize];
+            let at = submitted.output.0.wrapping_add(buffer.offset.0 as usize);
             // SAFETY: it is part of the output of a call under way, in which nothing else is done with it until this slice
             // was taken; a call that fails is over when its ends are gone.
             end.land(unsafe { tcp::Landing::new(at, length) });
@@ -103,15 +104,15 @@ impl Hands for Worker<'_> {
 
     #[expect(unsafe_code, reason = "the caller's buffers and slots are reached through pointers")]
     #[inline(always)]
-    fn carry(&mut self, errand: &Errand, connections: &[ConnectionId], mark: Mark) -> bool {
+    fn copy_inline(&mut self, copy: &InlineCopy, connections: &[ConnectionId], mark: Mark) -> bool {
         let Some(Submitted { input, output, .. }) = self.calls.back() else { return false };
         let (input, output) = (*input, *output);
         let at = |(buffer, offset): (Buffer, Bytes)| {
             let start = if buffer == Buffer::Input { input } else { output };
             At(start.0.wrapping_add(offset.0 as usize))
         };
-        let length = errand.length.0 as usize;
-        let (from, sends) = match (errand.from, connections) {
+        let length = copy.length.0 as usize;
+        let (from, sends) = match (copy.from, connections) {
             (Some(place), sends) => (at(place), sends),
             (None, [first, sends @ ..]) => match &mut self.ends[first.0 as usize].way {
                 Way::Receive(ReceiveEnd::Shared(end)) => (At(end.data(length)), sends),
@@ -127,16 +128,16 @@ impl Hands for Worker<'_> {
         }
         for connection in sends {
             if let Way::Send(SendEnd::Shared(end)) = &mut self.ends[connection.0 as usize].way {
-                // SAFETY: the slice that is sent and its place are so many bytes that nobody else uses now, as in `work`.
+                // SAFETY: the slice that is sent and its place are so many bytes that nobody else uses now, as in `execute`.
                 unsafe { from.copy_to(At(end.data(length)), length) };
                 end.publish(length, mark);
             }
         }
-        if let Some(place) = errand.into {
+        if let Some(place) = copy.into {
             // SAFETY: as above.
             unsafe { from.copy_to(at(place), length) };
         }
-        if errand.from.is_none()
+        if copy.from.is_none()
             && let Way::Receive(ReceiveEnd::Shared(end)) = &mut self.ends[connections[0].0 as usize].way
         {
             end.release();
@@ -146,7 +147,8 @@ impl Hands for Worker<'_> {
 
     #[expect(unsafe_code, reason = "work on the caller's buffers and on slots is done through pointers")]
     #[inline(always)]
-    fn work(&mut self, work: &Work, schedule: &Schedule) -> bool {
+    fn execute(&mut self, task: Task<'_>) -> Execution {
+        let (work, schedule) = task.describe();
         let Self { ends, calls, spare, scratch, done, unread, ranks, .. } = self;
         let ranks = *ranks;
         let submitted = &calls[(work.operation.0 - **done) as usize];
@@ -154,11 +156,11 @@ impl Hands for Worker<'_> {
         let scratch = At(scratch.as_mut_ptr());
         // SAFETY: as below.
         match unsafe { lending::execute(work, schedule, ranks, submitted, ends, spare, scratch) } {
-            Ok(true) => return true,
+            Ok(true) => return Execution::Done,
             Ok(false) => {}
             Err((connection, error)) => {
                 **unread = Some((ConnectionId(connection), format!("cannot read what was sent: {error}")));
-                return false;
+                return Execution::Pending;
             }
         }
         let result = lending::result(work, schedule, submitted);
@@ -192,7 +194,7 @@ impl Hands for Worker<'_> {
         // engine, which is this thread now, and has no use for a slot before it was handed over or after it arrived.
         let done = unsafe { work::execute(work, call, ranks, spare, &mut locate) };
         done.expect("types were checked when the call was submitted");
-        true
+        Execution::Done
     }
 
     #[inline(always)]
@@ -210,8 +212,8 @@ impl Hands for Worker<'_> {
     }
 
     #[inline(always)]
-    fn emptied(&mut self, connection: ConnectionId) {
-        if let End { way: Way::Receive(end), .. } = &mut self.ends[connection.0 as usize] {
+    fn emptied(&mut self, emptied: &Handed<'_>) {
+        if let End { way: Way::Receive(end), .. } = &mut self.ends[emptied.connection.0 as usize] {
             end.release(self.conduits.nic());
         }
     }
