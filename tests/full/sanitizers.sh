@@ -11,7 +11,7 @@ ran=no failed=no
 
 has() { compgen -G "$sysroot/lib/rustlib/$target/lib/librustc*_rt.$1.a" >/dev/null; }
 
-# sanitize NAME DIRECTORY OPTIONS... [--skip TEST...], where a name stands for all that contain it: every test in a process of its own where nextest is installed, else by turns.
+# sanitize NAME DIRECTORY OPTIONS... [--skip TEST...], where a name stands for all that contain it: every test in a process of its own where nextest is installed, else one after the other.
 sanitize() {
     local name=$1 directory=$2 options=() skipped=() filter='all()'
     shift 2

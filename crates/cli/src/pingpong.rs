@@ -281,8 +281,8 @@ fn print_score(
             faults.corrupted
         )?;
     }
-    if let Some(strangers) = player.strangers() {
-        writeln!(out, "Thrown away {strangers}")?;
+    if let Some(unauthenticated) = player.unauthenticated() {
+        writeln!(out, "Thrown away {unauthenticated}")?;
     }
     Ok(())
 }

@@ -167,7 +167,7 @@ fn push_digest(fold: &mut Fold, digest: RunDigest) {
 /// What came of one seed: the summary, or what was violated.
 type Verdict<S> = Result<S, String>;
 
-/// Runs all seeds on some threads and hands the verdicts over in the order of seeds, until told to stop.
+/// Runs all seeds on some threads and hands the verdicts over in the order of seeds, until `take` refuses one.
 fn run_seeds<S: Summary>(
     extent: &Extent,
     one: &(impl Fn(u64) -> Verdict<S> + Sync),

@@ -161,14 +161,14 @@ fn a_peer_that_is_killed_is_named_long_before_the_time_limit() {
 }
 
 #[test]
-fn strangers_change_nothing_and_are_told() {
+fn unauthenticated_peers_change_nothing_and_are_reported() {
     let port = free_port();
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let common = ["-p", &port, "--timeout", "20s"];
     let server = railnet(&[&common[..], &["--udp-port", &udp]].concat()).spawn().unwrap();
     let is_over = Arc::new(AtomicBool::new(false));
     let stop = Arc::clone(&is_over);
-    let stranger = thread::spawn(move || {
+    let peer = thread::spawn(move || {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let garbage = [0x5a; 64];
         while !stop.load(Ordering::Relaxed) {
@@ -184,7 +184,7 @@ fn strangers_change_nothing_and_are_told() {
     let client = railnet(&[&common[..], &["--chk", "127.0.0.1"]].concat()).output().unwrap();
     let server = server.wait_with_output().unwrap();
     is_over.store(true, Ordering::Relaxed);
-    stranger.join().unwrap();
+    peer.join().unwrap();
     assert!(client.status.success(), "{}", text(&client.stderr));
     let out = text(&server.stdout);
     assert!(server.status.success(), "{}", text(&server.stderr));
@@ -264,7 +264,7 @@ fn with_client(arguments: &[&str], words: &[u8]) -> String {
 }
 
 #[test]
-fn a_stranger_at_the_tcp_port_is_an_error_that_names_it() {
+fn an_unauthenticated_peer_at_the_tcp_port_is_an_error_that_names_it() {
     let end = "0009:000045:e9cedf:00000000000000000000ffff7f000001\0";
     let cases: [(&[&str], String, &str); 6] = [
         (&[], "GET / HTTP/1.1\r\nHost: railnet\r\nAccept: everything at all\r\n\r\n".into(), "is not an end"),

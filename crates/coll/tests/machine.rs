@@ -123,7 +123,7 @@ fn every_algorithm_runs_what_it_does() {
     }
 }
 
-/// Long reductions whose slices are sent from where they lie, and are read there as late as they come.
+/// Long reductions whose slices are sent in place, and are read there as late as they come.
 #[test]
 fn what_reductions_send_is_as_it_was_when_it_comes() {
     let ops = [ReduceOp::Sum, ReduceOp::Average, ReduceOp::PreMulSum(Scalar::from_f32(DataType::F32, 0.5))];

@@ -85,13 +85,13 @@ fn shapes(ranks: u32) -> Vec<Wiring> {
     nodes
         .map(|nodes| {
             let mut wiring = Wiring::uniform(nodes, ranks / nodes);
-            let mut dice = Random::stream(u64::from(ranks), "proof-wiring", u64::from(nodes));
+            let mut random = Random::stream(u64::from(ranks), "proof-wiring", u64::from(nodes));
             let mut ring = wiring.rings[0].clone();
-            shuffle(&mut ring, &mut dice);
+            shuffle(&mut ring, &mut random);
             wiring.rings.push(ring);
             let mut chains = wiring.chains[0].clone();
             for chain in &mut chains {
-                shuffle(chain, &mut dice);
+                shuffle(chain, &mut random);
             }
             wiring.chains.push(chains);
             wiring
@@ -99,9 +99,9 @@ fn shapes(ranks: u32) -> Vec<Wiring> {
         .collect()
 }
 
-fn shuffle(list: &mut [u32], dice: &mut Random) {
+fn shuffle(list: &mut [u32], random: &mut Random) {
     for index in (1..list.len()).rev() {
-        list.swap(index, dice.below(index as u64 + 1) as usize);
+        list.swap(index, random.below(index as u64 + 1) as usize);
     }
 }
 
@@ -252,9 +252,9 @@ fn counts_that_differ_are_proved() {
                 for (collective, protocol) in
                     collectives.iter().flat_map(|one| protocols.iter().map(|protocol| (*one, *protocol)))
                 {
-                    let mut dice = Random::stream(u64::from(ranks), collective.name(), 0);
+                    let mut random = Random::stream(u64::from(ranks), collective.name(), 0);
                     let mut some = |many: u32| -> Arc<[u64]> {
-                        (0..many).map(|_| if dice.below(4) == 0 { 0 } else { dice.below(300) }).collect()
+                        (0..many).map(|_| if random.below(4) == 0 { 0 } else { random.below(300) }).collect()
                     };
                     let counts = match collective {
                         AllGather | ReduceScatter | Gather | Scatter => Counts::PerRank(some(ranks)),

@@ -27,7 +27,7 @@ id!(
     Rank, "rank"
 );
 id!(
-    /// A component of a run that has a clock, dice and a digest of its own: a NIC, a switch, a link, a GPU.
+    /// A component of a run that has a clock, a random stream and a digest of its own: a NIC, a switch, a link, a GPU.
     Component, "component"
 );
 id!(

@@ -1,7 +1,7 @@
 //! Seeded randomness: one root seed, one stream per component.
 //!
 //! A component's stream depends on the root seed, its kind and its id alone, so adding a switch never shifts another
-//! component's dice. The generator is xoshiro256++ (Blackman and Vigna, public domain), written out here because its
+//! component's random stream. The generator is xoshiro256++ (Blackman and Vigna, public domain), written out here because its
 //! output is part of every recorded digest and must never change under us.
 
 /// A stream of random numbers that belongs to one component.

@@ -203,14 +203,14 @@ mod tests {
     #[test]
     fn entries_come_up_in_order_whatever_the_order_they_are_set_in() {
         let timers = [Timer::Acknowledgement, Timer::ReceiverNotReady, Timer::Pace, Timer::CongestionControl];
-        let mut dice = railnet_core::Random::stream(1, "timers", 0);
+        let mut random = railnet_core::Random::stream(1, "timers", 0);
         let (mut queue, mut waiting) = (TimerQueue::default(), Vec::new());
         let mut last = (Time::ZERO, 0, Timer::Acknowledgement);
         for _ in 0..20_000 {
-            if dice.below(2) == 0 {
-                let later = if dice.below(4) == 0 { dice.below(90) } else { 55 };
+            if random.below(2) == 0 {
+                let later = if random.below(4) == 0 { random.below(90) } else { 55 };
                 let at = Time::from_ps(last.0.as_ps() + later);
-                let entry = (at, dice.below(8) as u32, *dice.pick(&timers));
+                let entry = (at, random.below(8) as u32, *random.pick(&timers));
                 queue.set(&mut Deadlines::NONE.clone(), entry.1, entry.2, at);
                 waiting.push(entry);
             } else if let Some(entry) = queue.pop(Time::NEVER) {

@@ -81,13 +81,13 @@ fn a_wrong_key_a_range_too_far_or_a_missing_right_is_a_remote_access_error() {
         let bad = request(&weak, key, 0);
         expect_refusal(&mut weak, bad, Status::RemoteAccess, AsyncEvent::QueuePairAccessError);
         // A region of another protection domain.
-        let mut stranger = pair();
-        let (domain, space) = (stranger.lab.nics[1].alloc_pd(), stranger.spaces[1]);
-        let key = stranger.lab.nics[1]
-            .reg_mr(&stranger.lab.memory, domain, space, base, 4096, Access::ALL, None)
+        let mut foreign = pair();
+        let (domain, space) = (foreign.lab.nics[1].alloc_pd(), foreign.spaces[1]);
+        let key = foreign.lab.nics[1]
+            .reg_mr(&foreign.lab.memory, domain, space, base, 4096, Access::ALL, None)
             .unwrap();
-        let bad = request(&stranger, key, 0);
-        expect_refusal(&mut stranger, bad, Status::RemoteAccess, AsyncEvent::QueuePairAccessError);
+        let bad = request(&foreign, key, 0);
+        expect_refusal(&mut foreign, bad, Status::RemoteAccess, AsyncEvent::QueuePairAccessError);
     }
 }
 

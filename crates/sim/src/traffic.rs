@@ -97,19 +97,19 @@ fn list(scenario: &Scenario, graph: &FabricGraph, is_built: bool) -> Result<Flow
         let start = Time::ZERO + start;
         let template = Flow { source: 0, target: 0, bytes: 0, start, dscp, priority, after: None };
         let base = flows.flows.len();
-        let dice = Random::stream(scenario.seed, "traffic", index as u64);
-        add(traffic, scenario, graph, &template, dice, &mut flows).map_err(within)?;
-        let dice = Random::stream(scenario.seed, "jitter", index as u64);
-        delay(&mut flows.flows[base..], jitter, dice);
+        let random = Random::stream(scenario.seed, "traffic", index as u64);
+        add(traffic, scenario, graph, &template, random, &mut flows).map_err(within)?;
+        let random = Random::stream(scenario.seed, "jitter", index as u64);
+        delay(&mut flows.flows[base..], jitter, random);
     }
     Ok(flows)
 }
 
 /// Lets each flow that waits for no other start at random up to `jitter` later.
-fn delay(flows: &mut [Flow], jitter: Span, mut dice: Random) {
+fn delay(flows: &mut [Flow], jitter: Span, mut random: Random) {
     if jitter > Span::ZERO {
         for flow in flows.iter_mut().filter(|flow| flow.after.is_none()) {
-            flow.start += Span::from_ps(dice.between(0, jitter.as_ps()));
+            flow.start += Span::from_ps(random.between(0, jitter.as_ps()));
         }
     }
 }
@@ -119,7 +119,7 @@ fn add(
     scenario: &Scenario,
     graph: &FabricGraph,
     template: &Flow,
-    mut dice: Random,
+    mut random: Random,
     list: &mut FlowList,
 ) -> Result<(), ScenarioError> {
     let named = |host: &HostName, key: &str| host.find(graph).map_err(|error| error.at(key));
@@ -136,7 +136,7 @@ fn add(
         Traffic::Permutation { hosts, bytes, .. } => {
             let members = members(hosts.as_ref(), graph, "a permutation")?;
             list.extend(members.len(), |_| {
-                let targets = derangement(members.len(), &mut dice);
+                let targets = derangement(members.len(), &mut random);
                 let pairs = members.iter().zip(targets);
                 pairs.map(|(source, target)| plain(*source, members[target], bytes.0))
             })?;
@@ -231,11 +231,11 @@ fn check_count(count: usize, left: usize) -> Result<(), ScenarioError> {
 }
 
 /// A random permutation in which nobody stays in place.
-fn derangement(count: usize, dice: &mut Random) -> Vec<usize> {
+fn derangement(count: usize, random: &mut Random) -> Vec<usize> {
     // Sattolo's algorithm: one cycle through all, so nobody keeps its own.
     let mut targets: Vec<usize> = (0..count).collect();
     for last in (1..count).rev() {
-        targets.swap(last, dice.below(last as u64) as usize);
+        targets.swap(last, random.below(last as u64) as usize);
     }
     targets
 }

@@ -132,14 +132,14 @@ fn pauses_for_another_class_drop_packets_at_that_switch_alone() {
 }
 
 #[test]
-fn faults_are_the_same_in_every_run_and_on_their_own_dice() {
+fn faults_are_the_same_in_every_run_and_have_random_streams_of_their_own() {
     let digest = |text: &str| {
         let scenario = Scenario::parse(text).unwrap();
         railnet_sim::run(&scenario, Digest::new()).unwrap().1.finish()
     };
     let lossy = format!("{BASE}[[faults]]\nkind = \"loss\"\nlink = 0\nchance = 0.01\n");
     assert_eq!(digest(&lossy), digest(&lossy));
-    // Trouble on a link that nobody uses moves no other link's dice.
+    // Trouble on a link that nobody uses does not change the random stream of another.
     let idle = BASE.replace("permutation\"", "flow\"\nfrom = 0\nto = 1");
     let one = format!("{idle}[[faults]]\nkind = \"loss\"\nlink = 0\nchance = 0.01\n");
     let two = format!("{one}[[faults]]\nkind = \"loss\"\nlink = \"host3\"\nchance = 0.5\n");

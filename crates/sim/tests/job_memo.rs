@@ -1,4 +1,4 @@
-//! Collectives that are taken from memory: the result is that of carrying all of them out.
+//! Memoised collectives: the result is that of sending all of them.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use railnet_core::event::NoSink;
@@ -19,7 +19,7 @@ fn job(server: &str, nodes: u32, rest: &str) -> String {
     )
 }
 
-/// Runs a job both ways and compares all there is to compare; how many of 100 collectives were taken from memory.
+/// Runs a job both ways and compares all there is to compare; how many of 100 collectives were memoised.
 fn share(name: &str, text: &str) -> u64 {
     let without = run(text, false);
     let with = run(text, true);
@@ -66,6 +66,6 @@ fn a_collective_from_memory_changes_nothing() {
     ];
     for (name, text, least) in cases {
         let share = share(name, &text);
-        assert!(share >= least, "{name}: {share} of 100 were taken from memory");
+        assert!(share >= least, "{name}: {share} of 100 were memoised");
     }
 }

@@ -42,7 +42,7 @@ fn packets_may_have_any_payload_of_whole_words() {
 
 #[test]
 fn connections_take_turns_by_bursts() {
-    // One host, two receivers, 16 packets each: by turns of one packet both end together, by turns of 16 one after the other.
+    // One host, two receivers, 16 packets each: interleaved by one packet both end together, by 16 one after the other.
     let two = "[[traffic]]\nkind = \"flow\"\nfrom = 0\nto = 1\nbytes = \"64KiB\"\n\
                [[traffic]]\nkind = \"flow\"\nfrom = 0\nto = 2\nbytes = \"64KiB\"\n";
     let apart = |burst: u16| {

@@ -62,7 +62,7 @@ fn place_by_place_is_the_run_in_the_order_of_time() {
             "routing = \"valiant\"\n[nic]\ncontrol = \"none\"",
         )),
         Box::new(scenario(tree, "{ }", "[[traffic]]\nkind = \"ring\"\nbytes = \"6MB\"\nhosts = \"0..5\"")),
-        // Senders are told to stop and to go on all the time, in between many marks.
+        // PFC XOFF and XON alternate all the time, with many marks in between.
         Box::new(scenario(
             leaves,
             &format!("{{ buffer = \"600KB\", {eager} }}"),
@@ -81,7 +81,7 @@ fn place_by_place_is_the_run_in_the_order_of_time() {
     ];
     for (index, case) in cases.iter().enumerate() {
         let in_order = run(case, InOrder::default(), Span::from_us(100));
-        // Strides that end in the middle of what the switches are taken through at once.
+        // Strides that end in the middle of what switches run at once.
         for stride in [Span::from_us(1_000), Span::from_ps(7_777_777)] {
             let by_switch = run(case, NoSink, stride);
             assert_eq!((in_order.0, in_order.1), (by_switch.0, by_switch.1), "case {index}");

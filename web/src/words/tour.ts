@@ -32,7 +32,7 @@ export const TOUR: { level: LevelId; text: string }[] = [
   },
   {
     level: 'congestion',
-    text: 'Where queues grew, who was told to slow down, who was told to stop. When this page is served, run the same again with another control and compare.',
+    text: 'Where queues grew, who had to slow down, who was paused. When this page is served, run the same again with another control and compare.',
   },
   {
     level: 'completion',

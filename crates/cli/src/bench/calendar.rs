@@ -59,22 +59,22 @@ impl Holds for BinaryHeap<Reverse<(Order, u64)>> {
 
 /// How far ahead events lie in a fabric of 100 Gb/s and 1 µs: the next packet of a port, the arrival of one at the other
 /// end, an acknowledgement, and now and then a timer.
-fn ahead(dice: &mut Random) -> u64 {
-    match dice.below(100) {
+fn ahead(random: &mut Random) -> u64 {
+    match random.below(100) {
         0..45 => 334_240,
         45..80 => 1_334_240,
-        80..98 => 1_000_000 + dice.below(10_000),
-        _ => 300_000_000 + dice.below(1 << 36),
+        80..98 => 1_000_000 + random.below(10_000),
+        _ => 300_000_000 + random.below(1 << 36),
     }
 }
 
 /// Nanoseconds for taking one event out and putting one in, with `waiting` in all the time.
 fn measure(events: usize, waiting: usize, mut holder: impl Holds) -> f64 {
-    let mut dice = Random::stream(1, "calendar", waiting as u64);
+    let mut random = Random::stream(1, "calendar", waiting as u64);
     let mut sequences = Sequences::new(COMPONENTS as usize);
     let mut put = |now: Time, holder: &mut dyn Holds| {
-        let at = Time::from_ps(now.as_ps() + ahead(&mut dice));
-        let order = sequences.order(at, 0, Component(dice.below(COMPONENTS) as u32));
+        let at = Time::from_ps(now.as_ps() + ahead(&mut random));
+        let order = sequences.order(at, 0, Component(random.below(COMPONENTS) as u32));
         holder.push(&order, at.as_ps());
     };
     for _ in 0..waiting {

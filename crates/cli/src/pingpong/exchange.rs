@@ -302,7 +302,7 @@ impl Meeting {
                 Ok(0) => true,
                 Ok(count) => {
                     self.said.extend_from_slice(&words[..count]);
-                    // It has nothing more to say, and a stranger's talk is not to be kept.
+                    // It has nothing more to say, and what an unauthenticated peer says is not to be kept.
                     self.said.len() >= DONE.len()
                 }
                 Err(error) => error.kind() != io::ErrorKind::WouldBlock,

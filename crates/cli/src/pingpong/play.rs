@@ -325,7 +325,7 @@ impl Player {
     /// What may be the reason that nothing comes.
     fn advice(&self) -> String {
         let (driver, nic) = (self.driver.counters(), self.driver.nic().counters());
-        let strangers = self.strangers();
+        let unauthenticated = self.unauthenticated();
         match self.driver.last_refusal() {
             Some(error) if error.raw_os_error() == Some(EMSGSIZE) => {
                 "; the network refuses packets of this size: try a smaller --mtu".to_owned()
@@ -337,7 +337,7 @@ impl Player {
             }
             None => {
                 let thrown =
-                    strangers.map_or_else(String::new, |strangers| format!(", thrown away {strangers}"));
+                    unauthenticated.map_or_else(String::new, |unauthenticated| format!(", thrown away {unauthenticated}"));
                 format!("; {} packets came, {} were sent again{thrown}", driver.received, nic.resent)
             }
         }
@@ -360,7 +360,7 @@ impl Player {
     }
 
     /// What came that no peer sent, or that the network damaged; `None` where nothing did.
-    pub(super) fn strangers(&self) -> Option<String> {
+    pub(super) fn unauthenticated(&self) -> Option<String> {
         let found = self.strange().into_iter().filter(|(count, _)| *count > 0);
         let words: Vec<_> = found.clone().map(|(count, text)| format!("{count} {text}")).collect();
         let all: u64 = found.map(|(count, _)| count).sum();

@@ -280,7 +280,7 @@ pub(super) fn totals(
 const ACROSS_PER_SECOND: f64 = 8e9;
 /// Those inside servers, where they are carried out.
 const INSIDE_PER_SECOND: f64 = 4e11;
-/// And where most of them are taken from memory.
+/// And where most of them are memoised.
 const REMEMBERED_PER_SECOND: f64 = 5e12;
 /// What one waits for without being told.
 const PATIENCE_S: f64 = 15.0;

@@ -125,12 +125,12 @@ fn storm(seed: u64, conduit: Conduit, calls: u32, faults: Faults) -> anyhow::Res
 /// What one rank does.
 fn play(world: &Communicator, seed: u64, calls: u32) -> anyhow::Result<Report> {
     let (rank, ranks) = (world.rank() as u32, world.size() as u32);
-    // All ranks throw the same dice.
-    let mut dice = Random::stream(seed, "live calls", 0);
+    // All ranks draw the same random numbers.
+    let mut random = Random::stream(seed, "live calls", 0);
     let (mut bytes, mut fold) = (0, Fold::new());
     for number in 0..calls {
-        let call = random_call(&mut dice, ranks);
-        let salt = dice.below(1000);
+        let call = random_call(&mut random, ranks);
+        let salt = random.below(1000);
         for word in [call.collective as u64, call.dtype as u64, call.block_of(0, ranks), salt] {
             fold.push(word);
         }
@@ -146,12 +146,12 @@ fn play(world: &Communicator, seed: u64, calls: u32) -> anyhow::Result<Report> {
         anyhow::ensure!(wrong == 0, "{}: {wrong} elements are wrong", what());
     }
     world.barrier()?;
-    Ok(Report { bytes, damaged: world.strangers(), digest: fold.finish_wide() })
+    Ok(Report { bytes, damaged: world.unauthenticated(), digest: fold.finish_wide() })
 }
 
-fn random_call(dice: &mut Random, ranks: u32) -> Call {
-    let collective = *dice.pick(&Collective::ALL);
-    let dtype = *dice.pick(&DataType::ALL);
+fn random_call(random: &mut Random, ranks: u32) -> Call {
+    let collective = *random.pick(&Collective::ALL);
+    let dtype = *random.pick(&DataType::ALL);
     let scalar = Scalar::from_f32(dtype, 1.0);
     let ops = [
         ReduceOp::Min,
@@ -163,16 +163,16 @@ fn random_call(dice: &mut Random, ranks: u32) -> Call {
     ];
     // Sums of more than two are not exact with two bits of fraction: what comes out depends on the order.
     let exact = if dtype == DataType::F8E5M2 { 3 } else { ops.len() };
-    let op = *dice.pick(&ops[..exact]);
-    let count = match dice.below(10) {
-        0 => dice.below(3),
-        1..=5 => dice.below(100),
-        6..=8 => dice.below(5_000),
-        _ => dice.below(60_000),
+    let op = *random.pick(&ops[..exact]);
+    let count = match random.below(10) {
+        0 => random.below(3),
+        1..=5 => random.below(100),
+        6..=8 => random.below(5_000),
+        _ => random.below(60_000),
     };
-    let root = dice.below(u64::from(ranks)) as u32;
+    let root = random.below(u64::from(ranks)) as u32;
     let cannot = matches!(collective, Collective::AllToAll | Collective::SendReceive | Collective::Barrier);
-    let in_place = dice.below(2) == 0 && !cannot;
+    let in_place = random.below(2) == 0 && !cannot;
     let (root, peer) = (Rank(root), Rank((root + 1) % ranks));
     Call { dtype, op, root, peer, in_place, ..Call::new(collective, count) }
 }

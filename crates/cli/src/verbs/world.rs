@@ -193,15 +193,15 @@ fn set_up(lab: &mut Lab<Recorder>, plan: &Plan) -> anyhow::Result<[Side; 2]> {
 }
 
 fn set_up_side(lab: &mut Lab<Recorder>, plan: &Plan, index: usize) -> anyhow::Result<Side> {
-    let mut dice = Random::stream(plan.seed, "verbs", index as u64);
-    let psn = Psn::new(dice.next_u32());
+    let mut random = Random::stream(plan.seed, "verbs", index as u64);
+    let psn = Psn::new(random.next_u32());
     let region_bytes = u64::from(plan.bytes).next_multiple_of(PAGE) + 2 * PAGE;
     let is_source = (index == A) != matches!(plan.kind, Kind::Read | Kind::Atomic);
     let mut bytes = vec![0; region_bytes as usize];
     if plan.kind == Kind::Atomic && index == B {
-        bytes[PAGE as usize..][..8].copy_from_slice(&dice.below(1_000).to_le_bytes());
+        bytes[PAGE as usize..][..8].copy_from_slice(&random.below(1_000).to_le_bytes());
     } else if is_source {
-        bytes.fill_with(|| dice.next_u32() as u8);
+        bytes.fill_with(|| random.next_u32() as u8);
     }
     let region = BASES[index];
     let space = lab.memory.add_bytes(region, bytes);

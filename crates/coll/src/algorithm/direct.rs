@@ -35,7 +35,7 @@ struct Direct {
     in_place: bool,
     chunk: u64,
     blocks: Blocks,
-    /// Chunks that are given before the first is taken, by turns.
+    /// Chunks that are sent before the first is received, where sending and receiving alternate.
     lead: u64,
 }
 
@@ -77,7 +77,7 @@ enum Role {
     Reduce,
     /// Takes what each has for all.
     Gather,
-    /// Sends the same to all, and takes what each has for all, by turns.
+    /// Sends the same to all, and receives what each has for all; sending and receiving alternate.
     CastAndGather,
 }
 
@@ -115,7 +115,7 @@ impl Direct {
         (1..u64::from(self.ranks)).map(move |distance| with(channel, lane, self.after(rank, distance)))
     }
 
-    /// A step about what belongs to `owner`; where it lies in the buffer of all, and where in that of the owner.
+    /// A step about what belongs to `owner`; its place in the buffer of all, and in that of the owner.
     fn part(&self, owner: u32, channel: u32, looped: u64) -> (Step, u64, u64) {
         let ranks = u64::from(self.ranks);
         let (offset, count, whole) = match self.kind {
@@ -155,7 +155,7 @@ impl Direct {
         step
     }
 
-    /// Who gives and takes by turns has given a chunk more than it has taken, where slots have room for it: then nobody waits for who is
+    /// Where sending and receiving alternate, a rank has sent a chunk more than it has received, where slots have room for it: then nobody waits for who is
     /// a little late.
     fn turn(&self, channel: u32, number: u64) -> Turn {
         let (others, loops) = (u64::from(self.ranks) - 1, self.blocks.loops(channel, self.chunk));

@@ -195,7 +195,7 @@ pub struct Choice {
     pub chunk: Option<Bytes>,
     /// How chunks lie in slots; `None` for NCCL's way.
     pub fifo: Option<Fifo>,
-    /// Whether a rank that gives and takes does so by turns, a chunk each, instead of both at once: where what is given should
+    /// Whether a rank alternates between sending and receiving a chunk, instead of doing both at once: where what is given should
     /// still be in a cache when it is taken. An AllGather by Direct knows how.
     pub by_turns: bool,
 }

@@ -172,7 +172,7 @@ impl Points {
         (moves && !is_there).then(|| self.call.block(Rank(owner), Rank(to), self.ranks))
     }
 
-    /// Where it lies in the input, and where in the output.
+    /// Its first element in the input and in the output.
     fn places(&self, from: u32, to: u32) -> (u64, u64) {
         match (self.call.collective, &self.starts) {
             (Collective::AllToAll, Starts::PerPair(inputs, outputs)) => {

@@ -212,7 +212,7 @@ impl Links {
         self.table[at] = link;
     }
 
-    /// Puts a chunk into a link, and says where it lies.
+    /// Puts a chunk into a link, and gives its place there.
     pub(super) fn push(
         &mut self,
         link: u32,

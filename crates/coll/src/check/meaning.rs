@@ -37,8 +37,8 @@ impl Words {
     }
 
     fn drawn(call: &Call, ranks: u32, is_multiplied: bool, is_divided: bool) -> Self {
-        let mut dice = Random::stream(0, "schedule-check", 0);
-        let mut word = || u128::from(dice.next_u64()) << 64 | u128::from(dice.next_u64() | 1);
+        let mut random = Random::stream(0, "schedule-check", 0);
+        let mut word = || u128::from(random.next_u64()) << 64 | u128::from(random.next_u64() | 1);
         let given: Vec<u128> = (0..ranks).map(|_| word()).collect();
         let reduces = call.collective.reduces();
         let raw = if reduces && is_multiplied { (0..ranks).map(|_| word()).collect() } else { given.clone() };

@@ -158,13 +158,13 @@ mod tests {
     fn no_slot_is_filled_twice_and_none_is_wasted() {
         let to = Connection { channel: 0, lane: 0, peer: Peer::Rank(1) };
         let mut link = Link::new(to, Direction::Send);
-        let mut dice = Random::from_seed(5);
+        let mut random = Random::from_seed(5);
         let mut in_use: VecDeque<std::ops::Range<u64>> = VecDeque::new();
         let (mut most, mut drained) = (0, 0);
         for _ in 0..3000 {
-            let layout = layout(*dice.pick(&[1, 2]), *dice.pick(&[64, 64, 64, 128]));
+            let layout = layout(*random.pick(&[1, 2]), *random.pick(&[64, 64, 64, 128]));
             link.begin(&layout);
-            for _ in 0..dice.below(12) {
+            for _ in 0..random.below(12) {
                 while !link.is_ready() {
                     drained += u32::from(in_use.len() < 4);
                     in_use.pop_front().expect("it waits for something");
@@ -186,10 +186,10 @@ mod tests {
     fn what_is_expected_lies_where_it_will_be_taken() {
         let to = Connection { channel: 0, lane: 0, peer: Peer::Rank(1) };
         let mut link = Link::new(to, Direction::Receive);
-        let mut dice = Random::from_seed(6);
+        let mut random = Random::from_seed(6);
         for _ in 0..300 {
-            let layout = layout(*dice.pick(&[1, 2]), *dice.pick(&[64, 128]));
-            let slices = dice.below(20) + 1;
+            let layout = layout(*random.pick(&[1, 2]), *random.pick(&[64, 128]));
+            let slices = random.below(20) + 1;
             let first = link.expect(layout, slices);
             link.begin(&layout);
             assert_eq!(link.slot(), first);

@@ -123,7 +123,7 @@ pub enum Failure {
     /// Everybody is there, and nothing moves.
     #[error(transparent)]
     Stuck(StuckError),
-    /// A rank was told to stop.
+    /// The program of a rank stopped the communicator.
     #[error("rank {} aborted the communicator", by.0)]
     Aborted {
         /// Which.

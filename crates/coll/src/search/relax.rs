@@ -71,7 +71,7 @@ pub(super) fn find(system: &System, wanted: Draft, cross_nic: CrossNic) -> Draft
     if gpus == 1 && wanted.pattern != Pattern::Ring {
         wanted.pattern = Pattern::Tree;
     }
-    if wanted.pattern == Pattern::Ring && wanted.channels_min == 1 && nvlink_islands(system) == 2 {
+    if wanted.pattern == Pattern::Ring && wanted.channels_min == 1 && nvlink_domains(system) == 2 {
         // The tree will want two channels, and has as many as the ring.
         wanted.channels_min = wanted.channels_max.min(2);
     }
@@ -322,15 +322,15 @@ fn farther(kind: PathType, kinds: &[PathType]) -> Option<PathType> {
 }
 
 /// Groups of several GPUs that reach each other over NVLink.
-fn nvlink_islands(system: &System) -> usize {
+fn nvlink_domains(system: &System) -> usize {
     let count = system.gpus.len();
-    let mut island: Vec<usize> = (0..count).collect();
+    let mut domain: Vec<usize> = (0..count).collect();
     for gpu in 0..count {
         for peer in gpu + 1..count {
             if system.gpu_to_gpu[gpu][peer].kind == PathType::Nvl {
-                island[peer] = island[gpu];
+                domain[peer] = domain[gpu];
             }
         }
     }
-    (0..count).filter(|own| island.iter().filter(|other| **other == *own).count() > 1).count()
+    (0..count).filter(|own| domain.iter().filter(|other| **other == *own).count() > 1).count()
 }

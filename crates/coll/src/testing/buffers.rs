@@ -30,7 +30,7 @@ pub struct Buffers {
 
 impl Buffers {
     /// Makes them, the inputs filled.
-    pub fn new(memory: &mut Segments, schedule: &Schedule, data: Data, dice: &mut Random) -> Self {
+    pub fn new(memory: &mut Segments, schedule: &Schedule, data: Data, random: &mut Random) -> Self {
         let Schedule { call, ranks, scratch, .. } = schedule;
         let mut all =
             Self { call: call.clone(), data, places: Vec::new(), inputs: Vec::new(), words: Vec::new() };
@@ -51,15 +51,15 @@ impl Buffers {
                 }
             };
             all.places.push([input_place, output_place, scratch]);
-            all.fill(memory, input, dice);
+            all.fill(memory, input, random);
         }
         all
     }
 
     /// Fills the input of the rank whose places were added last.
-    fn fill(&mut self, memory: &mut Segments, count: u64, dice: &mut Random) {
+    fn fill(&mut self, memory: &mut Segments, count: u64, random: &mut Random) {
         let (space, address) = self.places[self.places.len() - 1][0];
-        let word = u128::from(dice.next_u64()) << 64 | u128::from(dice.next_u64());
+        let word = u128::from(random.next_u64()) << 64 | u128::from(random.next_u64());
         self.words.push(word);
         let length = self.call.dtype.bytes(count).0 as u32;
         match self.data {
@@ -78,7 +78,7 @@ impl Buffers {
                 };
                 let mut bytes = Vec::with_capacity(length as usize);
                 for _ in 0..count {
-                    let bits = Scalar::from_f32(dtype, *dice.pick(values)).bits().to_le_bytes();
+                    let bits = Scalar::from_f32(dtype, *random.pick(values)).bits().to_le_bytes();
                     bytes.extend_from_slice(&bits[..dtype.size()]);
                 }
                 memory.write(space, address, &bytes);

@@ -42,7 +42,7 @@ struct Cable {
     slots: Option<(SpaceId, u64)>,
     /// Slices that came before the receiver knew the wire.
     early: Vec<Mark>,
-    /// Of each slice that has not come yet: where it lies, where it goes, and how long it is, if it is lent.
+    /// Of each slice that has not come yet: its source buffer, its target and its length, if it is sent without a copy.
     under_way: VecDeque<Option<Lent>>,
 }
 
@@ -99,7 +99,7 @@ pub struct Lab {
     cables: BTreeMap<Wire, Cable>,
     switches: Switches,
     events: Vec<Event>,
-    dice: Random,
+    random: Random,
     applier: Applier,
     lends: bool,
     /// Slices that are lent, and were not handed over yet.
@@ -122,7 +122,7 @@ impl Lab {
             cables: BTreeMap::new(),
             switches: Switches::default(),
             events: Vec::new(),
-            dice: Random::stream(seed, "lab", 0),
+            random: Random::stream(seed, "lab", 0),
             applier: Applier::new(),
             lends: false,
             lent: BTreeMap::new(),
@@ -140,10 +140,10 @@ impl Lab {
     pub fn submit(&mut self, schedule: &Schedule) {
         let schedule = Arc::new(schedule.clone());
         let ranks = schedule.ranks;
-        let first = self.dice.below(u64::from(ranks)) as u32;
+        let first = self.random.below(u64::from(ranks)) as u32;
         for offset in 0..ranks {
             self.submit_on((first + offset) % ranks, &schedule);
-            for _ in 0..self.dice.below(4) {
+            for _ in 0..self.random.below(4) {
                 self.step();
             }
         }
@@ -151,9 +151,9 @@ impl Lab {
 
     /// Submits a schedule on one rank. The buffers are made with the first.
     pub fn submit_on(&mut self, rank: u32, schedule: &Arc<Schedule>) {
-        let Self { memory, data, dice, .. } = self;
+        let Self { memory, data, random, .. } = self;
         if let Ok(id) = self.machines[rank as usize].submit(self.now, schedule) {
-            self.buffers.entry(id).or_insert_with(|| Buffers::new(memory, schedule, *data, dice));
+            self.buffers.entry(id).or_insert_with(|| Buffers::new(memory, schedule, *data, random));
         }
         self.drain(rank);
     }
@@ -202,7 +202,7 @@ impl Lab {
             return false;
         }
         self.now += Span::from_us(1);
-        let index = self.dice.below(self.events.len() as u64) as usize;
+        let index = self.random.below(self.events.len() as u64) as usize;
         match self.events.swap_remove(index) {
             Event::Arrived(wire, mark) => self.arrive(wire, mark),
             Event::Freed(wire) => {

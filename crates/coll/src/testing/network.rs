@@ -66,7 +66,7 @@ pub struct NetworkLab {
     buffers: BTreeMap<OperationId, Buffers>,
     /// Work that is not done: slots are in use until it is.
     work: Vec<(u32, Work)>,
-    dice: Random,
+    random: Random,
     applier: Applier,
 }
 
@@ -88,7 +88,7 @@ impl NetworkLab {
             domains: domains.collect(),
             wires,
             failures: BTreeMap::new(),
-            dice: Random::stream(options.seed, "lab", 1),
+            random: Random::stream(options.seed, "lab", 1),
             options,
             ends: Vec::new(),
             pairs: BTreeMap::new(),
@@ -109,9 +109,9 @@ impl NetworkLab {
 
     /// Submits a schedule on one rank. The buffers are made with the first.
     pub fn submit_on(&mut self, rank: u32, schedule: &Arc<Schedule>) {
-        let Self { wires, options, dice, .. } = self;
+        let Self { wires, options, random, .. } = self;
         let id = self.machines[rank as usize].submit(wires.now, schedule).expect("nothing is broken yet");
-        let make = || Buffers::new(&mut wires.memory, schedule, options.data, dice);
+        let make = || Buffers::new(&mut wires.memory, schedule, options.data, random);
         self.buffers.entry(id).or_insert_with(make);
         self.drain(rank);
     }
@@ -156,7 +156,7 @@ impl NetworkLab {
     /// Hands completions and clear-to-sends to their conduits, and does some of the work.
     fn settle(&mut self) {
         for (rank, work) in std::mem::take(&mut self.work) {
-            if self.dice.below(8) == 0 {
+            if self.random.below(8) == 0 {
                 self.apply(rank, &work);
                 self.machines[rank as usize].finished(self.wires.now, work.id);
                 self.drain(rank);

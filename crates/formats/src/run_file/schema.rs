@@ -145,7 +145,7 @@ pub const INCIDENTS: Schema = &[
     ("value", U64),
 ];
 
-/// Links that were told to stop, and which link was held back at the one who told them.
+/// Links that received XOFF, and the link that was held back where it came from.
 pub const PAUSES: Schema =
     &[("begun", U64), ("ended", U64), ("channel", U32), ("priority", U8), ("cause", U32)];
 

@@ -1,4 +1,4 @@
-//! What was said in a step, and how long it took.
+//! Communication statistics of a step: calls of each kind, their bytes, and how long they took.
 
 use std::collections::BTreeMap;
 

@@ -117,7 +117,7 @@ impl Connection {
         reject((id.0, self.remote_id), about, reason, data)
     }
 
-    /// The application takes its time.
+    /// The application has not answered yet.
     pub(super) fn more_time(&self, id: ConnectionId) -> Message {
         Message::MessageReceived(MessageReceived {
             local_id: id.0,

@@ -38,7 +38,7 @@ pub struct Faults {
 /// What the wire did to packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Injected {
-    /// Packets lost by the dice.
+    /// Packets lost at random.
     pub lost: u64,
     /// Packets that a judge or an outage took away.
     pub cut: u64,
@@ -172,7 +172,7 @@ pub struct Lab<S> {
     /// What the wire did to packets.
     pub injected: Injected,
     judge: Option<Judge>,
-    dice: Random,
+    random: Random,
     port_free: Vec<Time>,
     in_flight: BinaryHeap<Reverse<Flight>>,
     sequence: u64,
@@ -206,7 +206,7 @@ impl<S: Sink> Lab<S> {
             delivered: 0,
             injected: Injected::default(),
             judge: None,
-            dice: Random::stream(seed, "wire", 0),
+            random: Random::stream(seed, "wire", 0),
             in_flight: BinaryHeap::new(),
             sequence: 0,
             spare: Vec::new(),
@@ -273,7 +273,7 @@ impl<S: Sink> Lab<S> {
             self.outages.iter().filter(during).any(|outage| outage.nic == nic)
         };
         let cut = judged == Fate::Lose || is_cut(from) || to.is_none_or(is_cut);
-        let lost = !cut && self.dice.chance(self.faults.loss);
+        let lost = !cut && self.random.chance(self.faults.loss);
         self.injected.cut += u64::from(cut);
         self.injected.lost += u64::from(lost);
         let covered = frame::covered_bits(&transmit.headers, transmit.extension(), length);
@@ -282,26 +282,26 @@ impl<S: Sink> Lab<S> {
             self.recycle(carried);
             return;
         };
-        if self.dice.chance(self.faults.mark) {
+        if self.random.chance(self.faults.mark) {
             self.injected.marked += u64::from(mark(&mut carried));
         }
-        if self.dice.chance(self.faults.corrupt) {
-            // The dice fall the same way in both forms, so that both run the same course.
-            let bit = self.dice.below(covered);
+        if self.random.chance(self.faults.corrupt) {
+            // Both forms draw the same random numbers, so that both run the same course.
+            let bit = self.random.below(covered);
             corrupt(&mut carried, bit);
             self.injected.corrupted += 1;
         }
         let mut at = self.now + occupied + self.latency;
-        if self.dice.chance(self.faults.reorder) {
-            at += self.latency * self.dice.between(1, 4) / 2;
+        if self.random.chance(self.faults.reorder) {
+            at += self.latency * self.random.between(1, 4) / 2;
             self.injected.reordered += 1;
         }
-        if self.dice.chance(self.faults.delay) {
-            at += self.latency * self.dice.between(5, 100);
+        if self.random.chance(self.faults.delay) {
+            at += self.latency * self.random.between(5, 100);
             self.injected.delayed += 1;
         }
-        if self.dice.chance(self.faults.duplicate) {
-            let again = at + self.latency * self.dice.between(0, 20) / 4;
+        if self.random.chance(self.faults.duplicate) {
+            let again = at + self.latency * self.random.between(0, 20) / 4;
             self.fly(again, to, carried.clone());
             self.injected.duplicated += 1;
         }

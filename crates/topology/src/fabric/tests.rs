@@ -152,13 +152,13 @@ fn fat_tree_paths_are_as_long_as_published_runs_say() {
 #[test]
 fn random_permutations_cross_nearly_the_whole_tree() {
     let routes = Routes::shortest(&fat_tree(8));
-    let mut dice = Random::stream(1, "permutation", 0);
+    let mut random = Random::stream(1, "permutation", 0);
     let mut sum = 0.0;
     for _ in 0..20 {
         let mut targets: Vec<u32> = (0..128).collect();
         while (0..128).any(|host| targets[host as usize] == host) {
             for place in (1..128).rev() {
-                targets.swap(place, dice.below(place as u64 + 1) as usize);
+                targets.swap(place, random.below(place as u64 + 1) as usize);
             }
         }
         let pairs: Vec<_> = (0..128).zip(targets).collect();

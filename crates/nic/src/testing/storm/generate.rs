@@ -39,7 +39,7 @@ struct Arena {
 }
 
 struct Generator {
-    dice: Random,
+    random: Random,
     scenario: Scenario,
     /// Retries never run out.
     endless: bool,
@@ -53,21 +53,21 @@ struct Generator {
 
 /// The plan of a seed.
 pub(super) fn plan(seed: u64) -> Plan {
-    let mut dice = Random::stream(seed, "storm", 0);
-    let scenario = match dice.below(100) {
+    let mut random = Random::stream(seed, "storm", 0);
+    let scenario = match random.below(100) {
         0..50 => Scenario::None,
         50..62 => Scenario::Rough,
-        _ => *dice.pick(&Scenario::ALL[2..]),
+        _ => *random.pick(&Scenario::ALL[2..]),
     };
-    let endless = scenario == Scenario::None && dice.chance(400_000);
-    let weather = match (scenario, dice.below(4)) {
+    let endless = scenario == Scenario::None && random.chance(400_000);
+    let weather = match (scenario, random.below(4)) {
         (Scenario::Rough, _) => Weather::Heavy,
         (_, 0) => Weather::Clean,
         _ if endless => Weather::Heavy,
         _ => Weather::Mild,
     };
     let generator = Generator {
-        dice,
+        random,
         scenario,
         endless,
         weather,
@@ -82,18 +82,18 @@ pub(super) fn plan(seed: u64) -> Plan {
 
 impl Generator {
     fn one_in(&mut self, count: u64) -> bool {
-        self.dice.below(count) == 0
+        self.random.below(count) == 0
     }
 
     /// A time up to `limit`, short ones as likely as long ones.
     fn moment(&mut self, limit: Span) -> Span {
-        let ceiling = limit.as_ps() >> self.dice.below(8);
-        Span::from_ps(self.dice.below(ceiling.max(1)))
+        let ceiling = limit.as_ps() >> self.random.below(8);
+        Span::from_ps(self.random.below(ceiling.max(1)))
     }
 
     fn generate(mut self, seed: u64) -> Plan {
         let ghost = self.one_in(4);
-        let nics = self.dice.between(2, 4) as usize;
+        let nics = self.random.between(2, 4) as usize;
         let credits = self.one_in(6);
         let has_control = self.one_in(5);
         for _ in 0..nics {
@@ -102,11 +102,11 @@ impl Generator {
             self.arenas.push(Arena { data: POOL, control: 64 });
         }
         if self.scenario == Scenario::None && self.one_in(2) {
-            let owner = self.dice.below(nics as u64) as usize;
+            let owner = self.random.below(nics as u64) as usize;
             let counter = self.counter(owner);
             self.common_counters.push((owner, counter));
         }
-        for _ in 0..self.dice.between(1, 3) {
+        for _ in 0..self.random.between(1, 3) {
             self.connection(Service::ReliableConnection);
         }
         let reliable = self.ends.len();
@@ -117,11 +117,11 @@ impl Generator {
             self.datagrams();
         }
         // The first side of a connection has work to do; the second may have none.
-        self.victim = 2 * self.dice.below(reliable as u64 / 2) as usize;
+        self.victim = 2 * self.random.below(reliable as u64 / 2) as usize;
         self.provoke();
         self.signal();
         self.receives();
-        let (faults, latency) = (self.faults(), Span::from_ns(self.dice.between(300, 3_000)));
+        let (faults, latency) = (self.faults(), Span::from_ns(self.random.between(300, 3_000)));
         let outages = self.outages();
         self.finish_culprit();
         for (nic, arena) in self.nics.iter_mut().zip(&self.arenas) {
@@ -130,7 +130,7 @@ impl Generator {
         }
         self.place_out_of_range();
         let strikes = Time::ZERO + self.moment(Span::from_us(400));
-        let rate = Rate::gbps(*self.dice.pick(&[10, 100, 400]));
+        let rate = Rate::gbps(*self.random.pick(&[10, 100, 400]));
         let deadline = self.deadline(&outages);
         Plan {
             seed,
@@ -150,24 +150,24 @@ impl Generator {
     }
 
     fn nic(&mut self, seed: u64, credits: bool, has_control: bool) -> NicPlan {
-        let mut behaviour = *self.dice.pick(&[Behaviour::SPECIFICATION, Behaviour::RXE]);
+        let mut behaviour = *self.random.pick(&[Behaviour::SPECIFICATION, Behaviour::RXE]);
         if self.one_in(2) {
             behaviour.ack_requests =
-                AckRequests { every_message: self.one_in(2), interval: *self.dice.pick(&[1, 3, 16, 64]) };
+                AckRequests { every_message: self.one_in(2), interval: *self.random.pick(&[1, 3, 16, 64]) };
             behaviour.coalesce_acks = self.one_in(2);
             behaviour.rnr_nak_acknowledges = self.one_in(2);
             behaviour.sequence_nak_after_rnr = self.one_in(2);
             behaviour.replay_starts_message = self.one_in(2);
-            behaviour.unacked_packets_max = *self.dice.pick(&[2, 16, 128, Psn::WINDOW - 1]);
-            behaviour.rnr_tick = Span::from_us(*self.dice.pick(&[1, 100]));
+            behaviour.unacked_packets_max = *self.random.pick(&[2, 16, 128, Psn::WINDOW - 1]);
+            behaviour.rnr_tick = Span::from_us(*self.random.pick(&[1, 100]));
         }
         behaviour.retry_seven_is_infinite = self.endless;
         behaviour.credits = credits && !self.one_in(3);
         NicPlan {
             behaviour,
             has_control: has_control && !self.one_in(3),
-            burst: *self.dice.pick(&[1, 2, 16, 64]),
-            recovery: recovery(seed, *self.dice.pick(&[0, 0, 0, 3, 64])),
+            burst: *self.random.pick(&[1, 2, 16, 64]),
+            recovery: recovery(seed, *self.random.pick(&[0, 0, 0, 3, 64])),
             data_bytes: 0,
             control_bytes: 0,
             shared: Vec::new(),
@@ -176,7 +176,7 @@ impl Generator {
 
     /// Memory that nobody else gets, with a guard in front of it.
     fn fresh(&mut self, nic: usize, length: u32) -> Piece {
-        let gap = self.dice.between(8, 72);
+        let gap = self.random.between(8, 72);
         let arena = &mut self.arenas[nic];
         let offset = arena.data + gap;
         arena.data = offset + u64::from(length);
@@ -192,20 +192,20 @@ impl Generator {
 
     /// Where in the pool a message may be read from.
     fn in_pool(&mut self, length: u32) -> Piece {
-        let offset = self.dice.below(POOL - u64::from(length) + 1);
+        let offset = self.random.below(POOL - u64::from(length) + 1);
         Piece { area: Area::Data, offset, length }
     }
 
     /// Cuts a length in a random number of parts, some of them empty.
     fn parts(&mut self, length: u32) -> Vec<u32> {
-        let count = if self.one_in(3) { self.dice.between(1, PIECES_MAX) } else { 1 };
+        let count = if self.one_in(3) { self.random.between(1, PIECES_MAX) } else { 1 };
         if length == 0 && self.one_in(2) {
             return Vec::new();
         }
         let mut left = length;
         let mut parts: Vec<u32> = (1..count)
             .map(|_| {
-                let part = self.dice.between(0, u64::from(left)) as u32;
+                let part = self.random.between(0, u64::from(left)) as u32;
                 left -= part;
                 part
             })
@@ -226,34 +226,34 @@ impl Generator {
 
     fn length(&mut self, mtu: Mtu) -> u32 {
         let mtu = u64::from(mtu.bytes());
-        let length = match self.dice.below(20) {
+        let length = match self.random.below(20) {
             0 => 0,
-            1..6 => self.dice.between(1, 64),
-            6..12 => self.dice.between(1, mtu),
-            12..14 => mtu * self.dice.between(1, 4),
-            14..19 => self.dice.between(1, mtu * 6),
-            _ => self.dice.between(1, mtu * PACKETS_MAX),
+            1..6 => self.random.between(1, 64),
+            6..12 => self.random.between(1, mtu),
+            12..14 => mtu * self.random.between(1, 4),
+            14..19 => self.random.between(1, mtu * 6),
+            _ => self.random.between(1, mtu * PACKETS_MAX),
         };
         length as u32
     }
 
     fn connection(&mut self, service: Service) {
-        let first = self.dice.below(self.nics.len() as u64) as usize;
-        let step = 1 + self.dice.below(self.nics.len() as u64 - 1) as usize;
+        let first = self.random.below(self.nics.len() as u64) as usize;
+        let step = 1 + self.random.below(self.nics.len() as u64 - 1) as usize;
         let nics = [first, (first + step) % self.nics.len()];
-        let mtu = match self.dice.below(6) {
-            0 => Mtu::of_payload(4 * self.dice.between(16, 1024) as u32).expect("it is within the limits"),
-            _ => *self.dice.pick(&Mtu::ALL),
+        let mtu = match self.random.below(6) {
+            0 => Mtu::of_payload(4 * self.random.between(16, 1024) as u32).expect("it is within the limits"),
+            _ => *self.random.pick(&Mtu::ALL),
         };
-        let reads = [self.dice.between(1, 16) as u8, self.dice.between(1, 16) as u8];
+        let reads = [self.random.between(1, 16) as u8, self.random.between(1, 16) as u8];
         let base = self.ends.len();
-        let allowed = if service == Service::ReliableConnection { *self.dice.pick(&[8, 36, 80]) } else { 16 };
-        let jobs = [self.dice.between(3, allowed), self.dice.between(0, allowed)];
+        let allowed = if service == Service::ReliableConnection { *self.random.pick(&[8, 36, 80]) } else { 16 };
+        let jobs = [self.random.between(3, allowed), self.random.between(0, allowed)];
         for side in 0..2 {
-            let window = self.dice.between(1, 48) as usize;
-            let psn = match self.dice.below(3) {
-                0 => Psn::MASK - self.dice.below(64) as u32,
-                _ => self.dice.next_u32() & Psn::MASK,
+            let window = self.random.between(1, 48) as usize;
+            let psn = match self.random.below(3) {
+                0 => Psn::MASK - self.random.below(64) as u32,
+                _ => self.random.next_u32() & Psn::MASK,
             };
             let strict = self.scenario == Scenario::None;
             let end = End {
@@ -262,13 +262,13 @@ impl Generator {
                 service,
                 mtu,
                 psn: Psn::new(psn),
-                timeout: self.dice.between(7, 10) as u8,
+                timeout: self.random.between(7, 10) as u8,
                 retry_count: 7,
                 rnr_retry: 7,
-                min_rnr_timer: self.dice.between(1, 14) as u8,
+                min_rnr_timer: self.random.between(1, 14) as u8,
                 // What one side starts the other must have room for.
                 initiator_reads: reads[side],
-                destination_reads: reads[1 - side] + self.dice.below(3) as u8,
+                destination_reads: reads[1 - side] + self.random.below(3) as u8,
                 access: Access::ALL,
                 shared: strict && service == Service::ReliableConnection && self.one_in(4),
                 signal_all: self.one_in(6),
@@ -290,7 +290,7 @@ impl Generator {
     /// Fills the send queue of an end.
     fn jobs(&mut self, end: usize, count: usize) {
         let counter = self.counter(self.ends[self.ends[end].peer].nic);
-        let signaled_in_ten = *self.dice.pick(&[2, 5, 10]);
+        let signaled_in_ten = *self.random.pick(&[2, 5, 10]);
         let is_reliable = self.ends[end].service == Service::ReliableConnection;
         let mut written = Vec::new();
         let mut is_bound = false;
@@ -300,7 +300,7 @@ impl Generator {
             } else {
                 self.unreliable_job(end, index)
             };
-            job.signaled = self.dice.below(10) < signaled_in_ten;
+            job.signaled = self.random.below(10) < signaled_in_ten;
             self.ends[end].jobs.push(job);
         }
     }
@@ -342,7 +342,7 @@ impl Generator {
     fn outgoing(&mut self, act: Act, length: u32) -> Job {
         let mut job = self.blank_job(act, length);
         if length <= INLINE_MAX && self.one_in(4) {
-            job.inline = Some((0..length).map(|_| self.dice.next_u32() as u8).collect());
+            job.inline = Some((0..length).map(|_| self.random.next_u32() as u8).collect());
         } else {
             job.pieces = self.sources(length);
         }
@@ -365,7 +365,7 @@ impl Generator {
         let length = self.length(self.ends[end].mtu);
         // Where something may fail, memory is used once: what is left in it then tells how far each job came.
         let reuse = self.scenario == Scenario::None && self.one_in(5);
-        match self.dice.below(20) {
+        match self.random.below(20) {
             0..6 => {
                 let immediate = self.immediate(end, index);
                 self.outgoing(Act::Send(immediate), length)
@@ -375,7 +375,7 @@ impl Generator {
                 let mut fence = false;
                 let target = match written.len() {
                     known @ 1.. if reuse => {
-                        let place = self.dice.below(known as u64) as usize;
+                        let place = self.random.below(known as u64) as usize;
                         fence = std::mem::take(&mut written[place].1);
                         written[place].0
                     }
@@ -393,7 +393,7 @@ impl Generator {
             12..16 => {
                 let source = match written.len() {
                     known @ 1.. if reuse => {
-                        let place = self.dice.below(known as u64) as usize;
+                        let place = self.random.below(known as u64) as usize;
                         written[place].1 = true;
                         written[place].0
                     }
@@ -405,7 +405,7 @@ impl Generator {
             }
             16..19 => self.atomic(own, peer, counter),
             _ => {
-                let act = if *is_bound { Act::Invalidate } else { Act::Bind(self.dice.next_u32() as u8) };
+                let act = if *is_bound { Act::Invalidate } else { Act::Bind(self.random.next_u32() as u8) };
                 *is_bound = !*is_bound;
                 self.blank_job(act, 0)
             }
@@ -417,16 +417,16 @@ impl Generator {
         // Small numbers, so that some comparisons find what they look for; where something may fail, large ones, so
         // that no value comes back and the last one tells how many were carried out.
         let values = if self.scenario == Scenario::None { 3 } else { 1 << 60 };
-        let act = match (self.dice.below(4), common) {
-            (0 | 1, Some((_, at))) => Act::FetchAdd { at, add: self.dice.next_u64() | 1 },
-            (0 | 2, _) => Act::FetchAdd { at: counter, add: self.dice.below(values) },
-            _ => Act::CompareSwap { at: counter, compare: self.dice.below(3), swap: self.dice.below(values) },
+        let act = match (self.random.below(4), common) {
+            (0 | 1, Some((_, at))) => Act::FetchAdd { at, add: self.random.next_u64() | 1 },
+            (0 | 2, _) => Act::FetchAdd { at: counter, add: self.random.below(values) },
+            _ => Act::CompareSwap { at: counter, compare: self.random.below(3), swap: self.random.below(values) },
         };
         let mut job = self.blank_job(act, 8);
         let arena = &mut self.arenas[own];
-        let first = self.dice.between(1, 8);
+        let first = self.random.between(1, 8);
         for length in [first, 8 - first] {
-            let offset = arena.control + self.dice.between(8, 20);
+            let offset = arena.control + self.random.between(8, 20);
             arena.control = offset + length;
             if length > 0 {
                 job.pieces.push(Piece { area: Area::Control, offset, length: length as u32 });
@@ -453,7 +453,7 @@ impl Generator {
     }
 
     fn datagrams(&mut self) {
-        let count = self.dice.between(2, self.nics.len() as u64) as usize;
+        let count = self.random.between(2, self.nics.len() as u64) as usize;
         let base = self.ends.len();
         for nic in 0..count {
             let end = End {
@@ -461,7 +461,7 @@ impl Generator {
                 peer: base + nic,
                 service: Service::Datagram,
                 mtu: Mtu::Mtu4096,
-                psn: Psn::new(self.dice.next_u32() & Psn::MASK),
+                psn: Psn::new(self.random.next_u32() & Psn::MASK),
                 timeout: 8,
                 retry_count: 7,
                 rnr_retry: 7,
@@ -471,7 +471,7 @@ impl Generator {
                 access: Access::NONE,
                 shared: false,
                 signal_all: self.one_in(4),
-                window: self.dice.between(1, 16) as usize,
+                window: self.random.between(1, 16) as usize,
                 send_depth: 64,
                 own_queues: self.one_in(2),
                 tiny_queue: None,
@@ -482,8 +482,8 @@ impl Generator {
             self.ends.push(end);
         }
         for end in base..base + count {
-            for index in 0..self.dice.between(1, 12) as usize {
-                let to = base + (end - base + 1 + self.dice.below(count as u64 - 1) as usize) % count;
+            for index in 0..self.random.between(1, 12) as usize {
+                let to = base + (end - base + 1 + self.random.below(count as u64 - 1) as usize) % count;
                 let immediate = self.immediate(end, index);
                 let length = self.length(Mtu::Mtu1024).min(4096);
                 let job = self.outgoing(Act::Datagram { to, immediate }, length);
@@ -510,7 +510,7 @@ impl Generator {
                 _ => whole_seed || index == victim || index == peer,
             };
             if touched {
-                let retries = self.dice.between(2, 7) as u8;
+                let retries = self.random.between(2, 7) as u8;
                 self.ends[index].retry_count = retries;
                 self.ends[index].ending.may_fail = true;
             }
@@ -560,7 +560,7 @@ impl Generator {
             let end = &mut self.ends[victim];
             // Nobody sees a completion, so nothing must wait for one.
             (end.signal_all, end.window, end.send_depth) = (true, end.jobs.len(), end.jobs.len() as u32);
-            end.tiny_queue = Some(self.dice.between(1, end.jobs.len() as u64 - 1) as u32);
+            end.tiny_queue = Some(self.random.between(1, end.jobs.len() as u64 - 1) as u32);
             for job in &mut end.jobs {
                 job.waits = false;
             }
@@ -571,7 +571,7 @@ impl Generator {
     fn culprit(&mut self) {
         let (victim, peer) = (self.victim, self.ends[self.victim].peer);
         let (own_nic, peer_nic) = (self.ends[victim].nic, self.ends[peer].nic);
-        let place = self.dice.below(self.ends[victim].jobs.len() as u64) as usize;
+        let place = self.random.below(self.ends[victim].jobs.len() as u64) as usize;
         let length = self.length(self.ends[victim].mtu).max(2);
         let refused_at_target = !matches!(self.scenario, Scenario::NoReceive | Scenario::WrongLocalKey);
         let reads = self.one_in(2);
@@ -580,7 +580,7 @@ impl Generator {
             Scenario::Misaligned => {
                 let at = self.counter(peer_nic);
                 let mut job = self.atomic(own_nic, peer_nic, at);
-                let off = Piece { offset: at.offset + self.dice.between(1, 7), ..at };
+                let off = Piece { offset: at.offset + self.random.between(1, 7), ..at };
                 job.act = Act::FetchAdd { at: off, add: 1 };
                 job
             }
@@ -611,7 +611,7 @@ impl Generator {
                     _ => true,
                 });
             }
-            Scenario::NoReceive => self.ends[victim].rnr_retry = self.dice.below(4) as u8,
+            Scenario::NoReceive => self.ends[victim].rnr_retry = self.random.below(4) as u8,
             _ => {}
         }
         job.signaled = self.one_in(2);
@@ -653,7 +653,7 @@ impl Generator {
             for needed in lengths.into_iter().chain(spares) {
                 let mut length = if is_exact { needed } else { longest };
                 if self.one_in(3) {
-                    length += self.dice.between(1, 100) as u32;
+                    length += self.random.between(1, 100) as u32;
                 }
                 let pieces = self.targets(nic, length);
                 let is_late = is_reliable && self.scenario != Scenario::NoReceive && self.one_in(8);
@@ -699,7 +699,7 @@ impl Generator {
         let peer = sender.peer;
         match self.scenario {
             Scenario::TooSmall => {
-                let short = self.dice.below(u64::from(length)) as u32;
+                let short = self.random.below(u64::from(length)) as u32;
                 let pieces = self.targets(nic, short);
                 self.ends[peer].receives[place].pieces = pieces;
             }
@@ -716,7 +716,7 @@ impl Generator {
             return;
         }
         let bytes = self.nics[self.ends[self.ends[self.victim].peer].nic].data_bytes;
-        let inside = self.dice.below(u64::from(self.ends[self.victim].jobs[culprit].length));
+        let inside = self.random.below(u64::from(self.ends[self.victim].jobs[culprit].length));
         if let Act::Read(piece) | Act::Write(piece, _) = &mut self.ends[self.victim].jobs[culprit].act {
             piece.offset = bytes - inside;
         }
@@ -729,8 +729,8 @@ impl Generator {
                 Weather::Mild => mild,
                 Weather::Heavy => heavy,
             };
-            let drawn = self.dice.below(limit + 1) as u32;
-            if self.dice.below(4) == 0 { 0 } else { drawn }
+            let drawn = self.random.below(limit + 1) as u32;
+            if self.random.below(4) == 0 { 0 } else { drawn }
         };
         Faults {
             loss: rate(8_000, 100_000),
@@ -760,8 +760,8 @@ impl Generator {
         let shortest = timeouts.min().unwrap_or(Span::from_us(500));
         let longest = if self.endless { Span::from_ms(20) } else { shortest * 2 };
         let from = Time::ZERO + self.moment(Span::from_us(500));
-        let until = from + Span::from_ps(self.dice.below(longest.as_ps()));
-        let nic = self.dice.below(self.nics.len() as u64) as usize;
+        let until = from + Span::from_ps(self.random.below(longest.as_ps()));
+        let nic = self.random.below(self.nics.len() as u64) as usize;
         outages.push(Outage { nic, from, until });
         outages
     }

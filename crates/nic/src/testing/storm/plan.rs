@@ -182,7 +182,7 @@ pub(super) struct NicPlan {
     pub(super) shared: Vec<Buffer>,
 }
 
-/// How a NIC that keeps `early` packets gets over losses: by the seed, not by dice, so that a new way leaves all else of
+/// How a NIC that keeps `early` packets gets over losses: by the seed, not by random numbers, so that a new way leaves all else of
 /// a plan as it was. In some plans the two ends of a connection differ.
 pub(super) fn recovery(seed: u64, early: u16) -> RecoveryKind {
     let reordering = Span::from_us([0, 0, 2, 20][seed as usize / 15 % 4]);

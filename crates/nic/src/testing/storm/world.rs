@@ -86,10 +86,10 @@ pub(super) fn address(piece: Piece) -> u64 {
         }
 }
 
-fn noise(dice: &mut Random, length: u64) -> Vec<u8> {
+fn noise(random: &mut Random, length: u64) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(length as usize + 8);
     while (bytes.len() as u64) < length {
-        bytes.extend_from_slice(&dice.next_u64().to_le_bytes());
+        bytes.extend_from_slice(&random.next_u64().to_le_bytes());
     }
     bytes.truncate(length as usize);
     bytes
@@ -125,19 +125,19 @@ impl World {
 
     fn furnish(&mut self, plan: &Plan, index: usize) -> Result<(), VerbsError> {
         let described = &plan.nics[index];
-        let mut dice = Random::stream(plan.seed, "storm memory", index as u64);
+        let mut random = Random::stream(plan.seed, "storm memory", index as u64);
         let memory = &mut self.lab.memory;
         let data = if plan.ghost {
             let space = memory.add_ghost(DATA_BASE, described.data_bytes);
-            let (sum, origin) = (u128::from(dice.next_u64()) << 40 | 1, dice.next_u64());
+            let (sum, origin) = (u128::from(random.next_u64()) << 40 | 1, random.next_u64());
             let tag = GhostTag { sum, origin };
             let length = POOL as u32;
             memory.write_ghost(space, DATA_BASE, GhostRun { tag, length });
             space
         } else {
-            memory.add_bytes(DATA_BASE, noise(&mut dice, described.data_bytes))
+            memory.add_bytes(DATA_BASE, noise(&mut random, described.data_bytes))
         };
-        let control = memory.add_bytes(CONTROL_BASE, noise(&mut dice, described.control_bytes));
+        let control = memory.add_bytes(CONTROL_BASE, noise(&mut random, described.control_bytes));
         // Private counters begin small, so that comparisons sometimes hold.
         for end in plan.ends.iter().filter(|end| plan.ends[end.peer].nic == index) {
             for job in &end.jobs {
@@ -338,7 +338,7 @@ fn make_nic(plan: &Plan, index: usize) -> Nic {
     config.recovery = described.recovery;
     config.ports[0].rate = plan.rate;
     if described.has_control {
-        // By the seed, not by dice: a new algorithm leaves all else of a plan as it was.
+        // By the seed, not by random numbers: a new algorithm leaves all else of a plan as it was.
         config.control = match plan.seed % 5 {
             0 => ControlConfig::Dcqcn(DcqcnParameters::paper(Rate::gbps(100))),
             1 => ControlConfig::Timely(TimelyParameters::paper(plan.rate)),

@@ -1,7 +1,7 @@
 //! Before when calls inside a server cannot be over: whoever knows that can let a server go on by itself until then.
 //!
 //! However a call is carried out, what a rank cannot have without others comes to its GPU, all of it by the last lane of
-//! NVLink before it where there is one. That takes its time from the moment on when the first rank begins to send: others
+//! NVLink before it where there is one. That occupies the resource from the moment on when the first rank begins to send: others
 //! may send before a rank has come to the call itself.
 
 use std::collections::{BTreeMap, VecDeque};

@@ -1,4 +1,4 @@
-//! Collectives that are taken from memory: one that is identical to an earlier one, where nothing else is in its way.
+//! Memoised collectives: one that is identical to an earlier one, with nothing else in its way, is not sent again.
 //!
 //! This is about calls inside a server, which share nothing with those in other servers, and of which a job makes
 //! thousands. When all ranks of a group have come, the times at which they came, from the first on, decide all that
@@ -23,7 +23,7 @@ use self::session::{Key, Phase, Recorded, Session};
 use super::stage::Stage;
 use crate::run::collective::driven::{Place, Planned};
 
-/// How many collectives there were, and how many of them were taken from memory.
+/// How many collectives there were, and how many of them were memo hits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MemoCount {
     /// All that ranks said to each other.

@@ -26,7 +26,7 @@ use crate::scenario::{Fidelity, Scenario};
 
 /// How jobs are run.
 pub struct JobSettings<'a, S> {
-    /// Whether a collective identical to an earlier one, with nothing in its way, is taken from memory. The result is the
+    /// Whether a collective identical to an earlier one, with nothing in its way, is a memo hit. The result is the
     /// same.
     pub memo: bool,
     /// How many threads may share the work, where packets are sent and the network is large. The result is the same.
@@ -89,7 +89,7 @@ pub fn run_jobs(scenario: &Scenario) -> Result<JobsOutcome, RunError> {
 }
 
 /// The same, as one says, where somebody watches: events of packets go to `sink`, which comes back with the outcome. A sink
-/// that wants details gets all that ranks did, too ([`JobResult::timeline`]), and nothing is taken from memory. Without
+/// that wants details gets all that ranks did, too ([`JobResult::timeline`]), and nothing is memoised. Without
 /// packets there are no events.
 pub fn run_jobs_with<S: Sink>(
     scenario: &Scenario,

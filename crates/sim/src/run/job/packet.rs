@@ -128,7 +128,7 @@ fn once<S: Sink>(
     onlooker.set_up("ranks");
     // What else is on the fabric may come in the way of anything.
     let is_idle = run.world.runner.flows.is_empty() && !run.network.has_bus_faults();
-    // What is taken from memory sends no packets: nothing would be there to see.
+    // A memo hit sends no packets: nothing would be there to see.
     let keeps_timeline = keeps_timeline::<S>();
     let mut driver = Driver::new(scenario, keeps_timeline, memo && is_idle && !keeps_timeline);
     for (placed, graphs) in placed.iter().zip(&graphs) {

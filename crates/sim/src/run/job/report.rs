@@ -25,7 +25,7 @@ pub struct JobsOutcome {
     pub jobs: Vec<JobResult>,
     /// What the fabric saw, where packets were sent.
     pub network: Option<Outcome>,
-    /// How many collectives were carried out as packets, and how many were taken from memory.
+    /// How many collectives were carried out as packets, and how many were memoised.
     pub memo: MemoCount,
     /// It was stopped before its end: this is what was known by then.
     pub is_partial: bool,
